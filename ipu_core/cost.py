@@ -1,0 +1,135 @@
+"""Cycles of the codelets: every figure once, with its source. Formulas take ints or integer arrays (one per vertex).
+
+Sources: [PL] the estimators of Graphcore's PopLibs repository; [model] no public figure: workers * (overhead + work /
+width), with the overhead and the width given here. W is the number of workers of a tile; a vertex of this library
+uses all of them, so its cycles are W times those of its slowest worker.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ipu_core.target import Target
+
+__all__ = ["AmpShape", "amp_shape", "cast", "copy_rows", "elementwise", "matmul", "reduce", "width"]
+
+Cycles = npt.NDArray[np.int64]
+Ints = Any  # an int or an integer array: one entry per vertex
+
+VECTOR_BYTES: Final = 8  # [PL] 64-bit vectors: 4 halves or 2 floats a cycle
+OUTPUT_GROUP: Final = 16  # [PL] output channels of one AMP group
+WEIGHT_BYTES_PER_CYCLE: Final = 16  # [PL] 128-bit loads: 32 cycles for 16 units x 16 halves (64 with 64-bit loads)
+AMP_RETENTION: Final = 7  # [PL] cycles a worker saves by state kept from the pass before
+ELEMENTWISE_OVERHEAD: Final = 20  # [PL] cycles per worker
+CAST_OVERHEAD: Final = 26  # [PL] cycles per worker
+REDUCE_OVERHEAD: Final = 20  # [PL] cycles per worker
+REDUCE_SUPERVISOR: Final = 33  # [PL] cycles per vertex
+REDUCE_COLUMN: Final = 3  # [model] cycles per worker and vector of results: address, load, store
+
+# Cycles per 64-bit vector beyond the memory's: [PL] 1 for what one instruction does; [model] the rest.
+_VECTOR_CYCLES: Final[dict[str, int]] = {
+    **dict.fromkeys(("identity", "negative", "absolute", "relu", "step", "square", "add", "subtract", "multiply"), 1),
+    **dict.fromkeys(("maximum", "minimum", "greater", "equal", "select", "scaled_add"), 1),
+    **dict.fromkeys(("exp", "log", "tanh", "sigmoid", "sqrt", "rsqrt", "reciprocal", "divide"), 5),
+    **dict.fromkeys(("erf", "gelu", "gelu_gradient", "sin", "cos"), 25),
+}
+
+
+@dataclass(frozen=True)
+class AmpShape:
+    """What one pass of the AMP unit does for one output position: `inputs` products into each of `units` partials.
+
+    Attributes:
+        inputs: products added to one partial before it is rounded and stored.
+        units: partials (output channels) of one pass.
+        position_cycles: cycles a worker's turn takes for one output position.
+        load_cycles: cycles to load the weights of one pass.
+    """
+
+    inputs: int
+    units: int
+    position_cycles: int
+    load_cycles: int
+
+
+def amp_shape(target: Target, operands: str, partials: str) -> AmpShape:
+    """The AMP unit's pass for operands and partials of these formats, from the target's MACs per cycle.
+
+    Raises:
+        UnsupportedByTarget: the chip has no such mode.
+    """
+    macs = target.macs_per_cycle(operands, partials)
+    size, inputs, cycles = (4, 8, 8) if operands == "float32" else (2, 16, 4) if operands == "float16" else (1, 32, 4)
+    units = macs * cycles // inputs
+    return AmpShape(inputs, units, cycles, units * inputs * size // WEIGHT_BYTES_PER_CYCLE)
+
+
+def width(size: int) -> int:
+    """Elements of `size` bytes in one 64-bit vector."""
+    return VECTOR_BYTES // size
+
+
+def amp_worker(positions: Ints, position_cycles: int) -> Cycles:
+    """Cycles of one worker for so many output positions of one pass [PL: half 21, 32, 41, 38+4(n-3); float 47, 46+8(n-3)]."""
+    n = np.asarray(positions, np.int64)
+    if position_cycles == 4:
+        return np.where(n >= 3, 26 + 4 * n, np.choose(np.minimum(n, 2), (21, 32, 41)))
+    return np.where(n >= 3, 22 + 8 * n, np.where(n == 0, 21, np.where(n == 1, 47, 46)))
+
+
+def matmul(target: Target, m: Ints, k: Ints, n: Ints, *, shape: AmpShape, group: int) -> Cycles:
+    """Cycles of the supervisor vertex that multiplies an m x k by a k x n block on one tile [PL, 1x1 convolution].
+
+    The first pass over k zeroes the partials, the others add to them. A `group` below the unit's own number of
+    products takes a pass per group. k = 0 costs the zeroing pass.
+
+    Args:
+        target: the chip.
+        m, k, n: sizes of the block, ints or arrays.
+        shape: the unit's pass, see `amp_shape`.
+        group: products between two roundings of the partials.
+    """
+    w = target.workers
+    m, k, n = (np.asarray(size, np.int64) for size in (m, k, n))
+    passes_in = np.maximum(1, -(-k // min(group, shape.inputs)))
+    passes_out = np.maximum(1, -(-n // OUTPUT_GROUP))
+    per_group = np.maximum(1, -(-np.minimum(n, OUTPUT_GROUP) // shape.units))
+    worker = w * amp_worker(-(-m // w), shape.position_cycles)
+    inner, first = worker - w * AMP_RETENTION, worker
+    adding = (passes_in - 1) * (15 + passes_out * (19 + per_group * (6 + shape.load_cycles + inner)))
+    zeroing = 11 + passes_out * (18 + per_group * (7 + shape.load_cycles + first))
+    return 50 + w * (7 + 3 * (passes_in - 1)) + 13 + adding + zeroing
+
+
+def elementwise(target: Target, op: str, elements: Ints, size: int) -> Cycles:
+    """Cycles of one vertex that applies `op` to so many elements, the widest of `size` bytes: W(20 + vectors/W * c)."""
+    vectors = -(-np.asarray(elements, np.int64) // width(size))
+    return target.workers * (ELEMENTWISE_OVERHEAD + -(-vectors // target.workers) * _VECTOR_CYCLES[op])
+
+
+def cast(target: Target, elements: Ints, size: int) -> Cycles:
+    """Cycles of one vertex that converts so many elements, the wider format of `size` bytes [PL: (n/6/vec + 26)*6]."""
+    vectors = -(-np.asarray(elements, np.int64) // width(size))
+    return target.workers * (CAST_OVERHEAD + -(-vectors // target.workers))
+
+
+def reduce(target: Target, terms: Ints, results: Ints, size: int) -> Cycles:
+    """Cycles of one vertex that adds so many terms of `size` bytes into each of so many results [PL: W(20 + ...) + 33].
+
+    Workers share the results if there are enough of them, else the terms (one more pass adds their W sums).
+    """
+    w = target.workers
+    terms, results = np.asarray(terms, np.int64), np.asarray(results, np.int64)
+    vectors = -(-results // width(size))
+    by_results = -(-vectors // w) * (REDUCE_COLUMN + terms)
+    by_terms = vectors * (REDUCE_COLUMN + -(-terms // w)) + vectors * (REDUCE_COLUMN + w)
+    return w * (REDUCE_OVERHEAD + np.minimum(by_results, by_terms)) + REDUCE_SUPERVISOR
+
+
+def copy_rows(target: Target, rows: Ints, columns: Ints, size: int) -> Cycles:
+    """Cycles of one vertex that moves so many indexed rows of so many elements [model]: W(20 + rows/W * (6 + vectors))."""
+    vectors = -(-np.asarray(columns, np.int64) // width(size))
+    per_worker = -(-np.asarray(rows, np.int64) // target.workers)
+    return target.workers * (ELEMENTWISE_OVERHEAD + per_worker * (6 + vectors))
