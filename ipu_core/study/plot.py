@@ -1,0 +1,182 @@
+"""The picture of a study: loss curves with a band over seeds, and what became of the updates."""
+
+import io
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ipu_core.extras import optional
+from ipu_core.study.summary import curve
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Okabe and Ito's palette, which stays apart under the common kinds of colour blindness; black leads.
+COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+DASHES = ("-", (0, (6, 2)), "-", (0, (2, 1.2)), (0, (4, 1, 1, 1)), "-", (0, (6, 2)))
+GREY = "#5a5a5a"
+ROOM = 1.36  # the loss panel is this much wider than the curves, for their names
+Results = Sequence[dict[str, Any]]
+Groups = Mapping[str, Results]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A matplotlib figure that shows itself in a notebook, without pyplot and its global state."""
+
+    figure: "Figure"
+
+    def save(self, path: str | Path) -> None:
+        """Writes a PNG of 1664 x 784 pixels: sharp at the width of a README."""
+        self.figure.savefig(path, format="png", dpi=160, metadata={"Software": None})
+
+    def _repr_png_(self) -> bytes:
+        buffer = io.BytesIO()
+        self.figure.savefig(buffer, format="png", dpi=100)
+        return buffer.getvalue()
+
+
+def plot(results: Results, precisions: Sequence[str], title: str) -> Picture:
+    """Draws the finished points of a study.
+
+    Args:
+        results: Objects of results.jsonl.
+        precisions: In the order of their colours.
+        title: A sentence above the picture.
+
+    Raises:
+        ValueError: there is no finished point.
+    """
+    groups = {name: [result for result in results if result["precision"] == name] for name in precisions}
+    if not any(groups.values()):
+        raise ValueError("nothing to draw: the study has no finished point")
+    figure = optional("matplotlib.figure", extra="study").Figure(
+        (10.4, 4.9), layout="constrained", facecolor="white"
+    )
+    panels = [panel for panel in PANELS if any(_values(group, panel[0]) for group in groups.values())]
+    grid = figure.add_gridspec(max(1, len(panels)), 2, width_ratios=(1.75, 1) if panels else (1, 0.01))
+    figure.suptitle(title, x=0.008, ha="left", fontsize=12.5, fontweight="bold")
+    _losses(figure.add_subplot(grid[:, 0]), groups)
+    for row, (field, heading, scale) in enumerate(panels):
+        _dots(figure.add_subplot(grid[row, 1]), groups, field, heading, scale)
+    return Picture(figure)
+
+
+PANELS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
+    ("test_accuracy", "test accuracy", lambda v: f"{100 * v:.1f} %"),
+    ("lost_updates", "single updates that rounded to nothing", lambda v: f"{100 * v:.0f} %"),
+    ("update_kept", "wanted change of the weights that arrived", lambda v: f"{100 * v:.0f} %"),
+)
+
+
+def _values(group: Results, field: str) -> list[float]:
+    values = (result.get(field) for result in group)
+    return [value for value in values if value is not None and math.isfinite(value)]
+
+
+def _losses(axes: "Axes", groups: Groups) -> None:
+    ends: list[tuple[float, str, str]] = []
+    for index, (name, group) in enumerate(groups.items()):
+        if not group:
+            continue
+        colour, dash = COLOURS[index % len(COLOURS)], DASHES[index % len(DASHES)]
+        steps = min(len(result["losses"]) for result in group)
+        window = max(1, steps // 40)
+        curves = np.stack([curve(result["losses"][:steps], window) for result in group])
+        x = np.arange(window, steps + 1)
+        axes.fill_between(x, curves.min(axis=0), curves.max(axis=0), color=colour, alpha=0.15, linewidth=0)
+        mean = curves.mean(axis=0)
+        axes.plot(x, mean, color=colour, linestyle=dash, linewidth=2)
+        if math.isfinite(mean[-1]) and mean[-1] > 0:
+            ends.append((float(mean[-1]), name, colour))
+    axes.set_yscale("log", subs=(2, 5))
+    for axis in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
+        axis(lambda value, _: f"{value:g}")
+    axes.set_xlim(0, ROOM * (last := max(len(group[0]["losses"]) for group in groups.values() if group)))
+    axes.set_xticks([tick for tick in axes.get_xticks() if tick <= last])
+    axes.set_xlabel("training step")
+    axes.set_title("training loss (running mean; band: all seeds)", loc="left", fontsize=10, color=GREY)
+    _plain(axes)
+    _label_ends(axes, ends)
+
+
+def _label_ends(axes: "Axes", ends: list[tuple[float, str, str]]) -> None:
+    """Writes each curve's name at its right end, moved apart where they would overlap."""
+    low, high = np.log(axes.get_ylim())
+    ends = sorted(ends)
+    heights = [float((math.log(value) - low) / (high - low)) for value, _, _ in ends]
+    edge = 1 / ROOM
+    for (_, name, colour), start, place in zip(ends, heights, _apart(heights, 0.052), strict=True):
+        axes.plot(
+            [edge + 0.004, edge + 0.024], [start, place], color=colour, lw=0.8, transform=axes.transAxes
+        )
+        axes.text(
+            edge + 0.03,
+            place,
+            name,
+            color=colour,
+            va="center",
+            fontsize=9.5,
+            fontweight="bold",
+            transform=axes.transAxes,
+        )
+
+
+def _apart(heights: Sequence[float], gap: float) -> list[float]:
+    """Moves ascending heights as little as needed to be `gap` apart, colliding runs about their middle."""
+    runs: list[tuple[float, int]] = []  # (middle, count)
+    for height in heights:
+        middle, count = height, 1
+        while runs and runs[-1][0] + (runs[-1][1] - 1) * gap / 2 + gap > middle - (count - 1) * gap / 2:
+            other, more = runs.pop()
+            middle, count = (middle * count + other * more) / (count + more), count + more
+        runs.append((middle, count))
+    return [middle + (index - (count - 1) / 2) * gap for middle, count in runs for index in range(count)]
+
+
+def _dots(
+    axes: "Axes",
+    groups: Groups,
+    field: str,
+    heading: str,
+    show: Callable[[float], str],
+) -> None:
+    """One row per precision: a light dot per seed, a bar at the mean, the mean in words at the right."""
+    names = [name for name, group in groups.items() if group]
+    for row, name in enumerate(names):
+        colour = COLOURS[list(groups).index(name) % len(COLOURS)]
+        values = _values(groups[name], field)
+        if not values:
+            continue
+        mean = float(np.mean(values))
+        axes.scatter(values, [row] * len(values), color=colour, s=26, alpha=0.45, linewidth=0)
+        axes.plot([mean, mean], [row - 0.32, row + 0.32], color=colour, linewidth=2.4)
+        axes.text(
+            1.03, row, show(mean), color=colour, va="center", fontsize=9, transform=axes.get_yaxis_transform()
+        )
+    axes.set_yticks(range(len(names)), names, fontsize=8.5)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
+    if field == "test_accuracy":
+        axes.margins(x=0.08)
+    else:
+        axes.set_xlim(
+            -0.03,
+            1.03 if max(max(_values(groups[name], field), default=0) for name in names) < 1.02 else None,
+        )
+    axes.set_title(heading, loc="left", fontsize=10, color=GREY)
+    _plain(axes)
+    axes.grid(axis="x", color="#e4e4e4", linewidth=0.8)
+
+
+def _plain(axes: "Axes") -> None:
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color("#b0b0b0")
+    axes.tick_params(colors=GREY, labelsize=8.5)
+    axes.set_axisbelow(True)
+    axes.grid(axis="y", color="#ececec", linewidth=0.8)

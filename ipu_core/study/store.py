@@ -1,0 +1,179 @@
+"""A study's folder: append-only results.jsonl, a manifest of the arguments, checkpoints of unfinished points."""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+RESULTS = "results.jsonl"
+MANIFEST = "manifest.json"
+CHECKPOINTS = "checkpoints"
+Result = dict[str, Any]
+
+
+def digest(settings: Mapping[str, Any]) -> str:
+    """SHA-256 of the settings in canonical JSON: equal settings, equal digest."""
+    return hashlib.sha256(json.dumps(settings, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+class Store:
+    """The folder of one study, locked while it is open.
+
+    Each finished point is one line of results.jsonl, on the disk when `append` returns.
+
+    Args:
+        folder: Created if it is not there.
+        settings: What must be equal for results to belong together; JSON values.
+
+    Raises:
+        ValueError: the folder cannot be written, holds a study with other settings, or is in use.
+    """
+
+    def __init__(self, folder: str | Path, settings: Mapping[str, Any]) -> None:
+        self.folder = Path(folder)
+        self.settings = json.loads(json.dumps(settings))
+        self.digest = digest(self.settings)
+        try:
+            (self.folder / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
+            self._file = os.open(self.folder / RESULTS, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise ValueError(f"cannot write to the output folder {self.folder}: {error.strerror}") from error
+        try:
+            self._lock()
+            self._adopt()
+            self._mend()
+        except BaseException:
+            os.close(self._file)
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Gives the folder free; removes the checkpoint folder if nothing is left in it."""
+        os.close(self._file)
+        with contextlib.suppress(OSError):
+            (self.folder / CHECKPOINTS).rmdir()
+
+    def results(self) -> list[Result]:
+        """The finished points, in the order in which they finished."""
+        return read_results(self.folder)
+
+    def append(self, result: Mapping[str, Any]) -> None:
+        """Adds one finished point: one write, then fsync, so a kill leaves whole lines or a torn last one."""
+        line = json.dumps({**_finite(dict(result)), "study": self.digest}, allow_nan=False)
+        os.write(self._file, line.encode() + b"\n")
+        os.fsync(self._file)
+
+    def write_text(self, name: str, text: str) -> Path:
+        """Writes a small text file beside the results, replacing it whole."""
+        path = self.folder / name
+        _replace(path, text)
+        return path
+
+    def checkpoint(self, point: str) -> Path:
+        """Where the unfinished state of a point is kept."""
+        return self.folder / CHECKPOINTS / (point.replace("/", "-") + ".npz")
+
+    def _lock(self) -> None:
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise ValueError(
+                f"another study is running in {self.folder}: wait for it or choose another folder"
+            ) from error
+
+    def _adopt(self) -> None:
+        """Takes over a folder of the same study; refuses one with other settings, naming them."""
+        path = self.folder / MANIFEST
+        if path.exists():
+            held = _manifest_settings(path)
+            if held != self.settings:
+                names = sorted(k for k in {*held, *self.settings} if held.get(k) != self.settings.get(k))
+                changes = ", ".join(
+                    f"{k} {_brief(held.get(k))} there, {_brief(self.settings.get(k))} here" for k in names
+                )
+                raise ValueError(
+                    f"{self.folder} holds a study with other settings ({changes}): "
+                    "choose another folder or remove that one"
+                )
+            return
+        if os.fstat(self._file).st_size:
+            raise ValueError(
+                f"{self.folder} holds a {RESULTS} without a {MANIFEST}: choose another folder or remove it"
+            )
+        text = json.dumps({"study": self.digest, "settings": self.settings}, indent=2) + "\n"
+        try:
+            _replace(path, text)
+        except OSError as error:
+            raise ValueError(f"cannot write to the output folder {self.folder}: {error.strerror}") from error
+
+    def _mend(self) -> None:
+        """Cuts off a last line that a kill left unfinished: its point is simply run again."""
+        data = (self.folder / RESULTS).read_bytes()
+        whole = data.rfind(b"\n") + 1
+        if whole != len(data):
+            os.truncate(self._file, whole)
+
+
+def read_results(folder: str | Path) -> list[Result]:
+    """Reads the finished points of a study's folder; null losses come back as NaN.
+
+    Raises:
+        ValueError: there is no such file, or one of its whole lines is not a JSON object.
+    """
+    path = Path(folder) / RESULTS
+    if not path.is_file():
+        raise ValueError(f"no results: {path} does not exist")
+    results = []
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        try:
+            result = json.loads(line)
+            result["losses"] = [math.nan if loss is None else loss for loss in result["losses"]]
+        except (json.JSONDecodeError, TypeError, KeyError) as error:
+            raise ValueError(
+                f"{path}, line {number}, is not a result: remove the line or the folder"
+            ) from error
+        results.append(result)
+    return results
+
+
+def _manifest_settings(path: Path) -> dict[str, Any]:
+    try:
+        settings: dict[str, Any] = json.loads(path.read_text())["settings"]
+    except (json.JSONDecodeError, KeyError, TypeError, OSError) as error:
+        raise ValueError(f"{path} is not a study's manifest: choose another folder or remove it") from error
+    return settings
+
+
+def _replace(path: Path, text: str) -> None:
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.write_text(text)
+    os.replace(draft, path)
+
+
+def _brief(value: object) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 24 else text[:21] + "..."
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN or infinity: they become null."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value

@@ -1,0 +1,158 @@
+"""What a study's results say: mean and spread over seeds, per precision, as a table that prints anywhere."""
+
+import html
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+TAIL = 20  # the final loss is the mean of the last 1/20 of the steps
+
+
+class Spread(NamedTuple):
+    """Mean and sample standard deviation of some seeds' values; NaN where there are too few."""
+
+    mean: float
+    deviation: float
+
+
+class Summary(NamedTuple):
+    """One precision of a study.
+
+    Attributes:
+        final_loss: Mean training loss of the last twentieth of the steps.
+        test_accuracy: Share of test rows classified correctly; NaN if the study has no such measure.
+        lost_updates: Of the weight updates that were not zero, the share that left the weight as it was.
+        update_kept: How much of the wanted change arrived, measured along it: 1 where rounding is unbiased.
+        cycles_per_step, microseconds_per_step: On the modelled machine; None where no machine was modelled.
+        tile_memory: Peak bytes on the fullest tile; None likewise.
+    """
+
+    precision: str
+    seeds: int
+    final_loss: Spread
+    test_accuracy: Spread
+    lost_updates: Spread
+    update_kept: Spread
+    cycles_per_step: int | None
+    microseconds_per_step: float | None
+    tile_memory: int | None
+
+
+@dataclass(frozen=True)
+class Table:
+    """A small table of text that prints in a terminal, in a log and in a notebook."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str = ""
+
+    def __str__(self) -> str:
+        cells = [self.columns, *self.rows]
+        widths = [max(len(row[i]) for row in cells) for i in range(len(self.columns))]
+        lines = [self._line(row, widths) for row in cells]
+        lines.insert(1, "  ".join("-" * width for width in widths))
+        return "\n".join(part for part in (self.title, *lines, self.note) if part)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        def row(cells: Sequence[str], tag: str) -> str:
+            return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+        body = "".join(row(cells, "td") for cells in self.rows)
+        caption, note = html.escape(self.title), html.escape(self.note)
+        head = f"<caption>{caption}</caption>{row(self.columns, 'th')}"
+        return f"<table>{head}{body}</table><p><small>{note}</small></p>"
+
+    @staticmethod
+    def _line(row: Sequence[str], widths: Sequence[int]) -> str:
+        first = row[0].ljust(widths[0])
+        return "  ".join(
+            [first, *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        ).rstrip()
+
+
+def final_loss(losses: Sequence[float]) -> float:
+    """Mean of the last twentieth of the losses (at least one)."""
+    return float(np.mean(losses[-max(1, len(losses) // TAIL) :]))
+
+
+def spread(values: Iterable[float | None]) -> Spread:
+    """Mean and standard deviation (n - 1) of the values that are not None."""
+    present = [value for value in values if value is not None]
+    if not present:
+        return Spread(math.nan, math.nan)
+    deviation = float(np.std(present, ddof=1)) if len(present) > 1 else math.nan
+    return Spread(float(np.mean(present)), deviation)
+
+
+def summarise(results: Sequence[dict[str, Any]], precisions: Sequence[str]) -> list[Summary]:
+    """One Summary per precision that has at least one finished point, in the order given."""
+    groups = {name: [result for result in results if result["precision"] == name] for name in precisions}
+    return [_summary(name, group) for name, group in groups.items() if group]
+
+
+def _summary(precision: str, group: Sequence[dict[str, Any]]) -> Summary:
+    return Summary(
+        precision,
+        len(group),
+        spread(final_loss(result["losses"]) for result in group),
+        spread(result.get("test_accuracy") for result in group),
+        spread(result.get("lost_updates") for result in group),
+        spread(result.get("update_kept") for result in group),
+        group[0].get("cycles_per_step"),
+        group[0].get("microseconds_per_step"),
+        group[0].get("tile_memory"),
+    )
+
+
+def table(summaries: Sequence[Summary], title: str) -> Table:
+    """The study's table; columns for which nothing was measured are left out."""
+    columns: dict[str, list[str]] = {
+        "precision": [s.precision for s in summaries],
+        "seeds": [str(s.seeds) for s in summaries],
+        "final loss": [_number(s.final_loss, 4) for s in summaries],
+        "test accuracy": [_percent(s.test_accuracy) for s in summaries],
+        "updates lost": [_percent(s.lost_updates) for s in summaries],
+        "change kept": [_percent(s.update_kept) for s in summaries],
+        "cycles/step": ["" if s.cycles_per_step is None else f"{s.cycles_per_step:,}" for s in summaries],
+        "us/step": [
+            "" if s.microseconds_per_step is None else f"{s.microseconds_per_step:.1f}" for s in summaries
+        ],
+        "tile memory": [
+            "" if s.tile_memory is None else f"{s.tile_memory / 1024:.1f} KiB" for s in summaries
+        ],
+    }
+    kept = {name: cells for name, cells in columns.items() if any(cells)}
+    return Table(title, tuple(kept), tuple(zip(*kept.values(), strict=True)), NOTE)
+
+
+NOTE = (
+    "mean ± standard deviation over seeds. updates lost: weight updates, not zero, that left the weight as it was.\n"
+    "change kept: how much of the wanted change of the weights arrived, measured along it (100 % = unbiased)."
+)
+
+
+def _number(value: Spread, digits: int) -> str:
+    if math.isnan(value.mean):
+        return "nan"
+    deviation = "" if math.isnan(value.deviation) else f" ± {value.deviation:.{digits}f}"
+    return f"{value.mean:.{digits}f}{deviation}"
+
+
+def _percent(value: Spread) -> str:
+    if math.isnan(value.mean):
+        return ""
+    deviation = "" if math.isnan(value.deviation) else f" ± {100 * value.deviation:.1f}"
+    return f"{100 * value.mean:.1f}{deviation} %"
+
+
+def curve(losses: Sequence[float], window: int) -> npt.NDArray[np.float64]:
+    """Running mean over `window` steps, the first window - 1 steps left out."""
+    sums = np.cumsum(np.concatenate([[0.0], np.asarray(losses, np.float64)]))
+    return np.asarray((sums[window:] - sums[:-window]) / window)

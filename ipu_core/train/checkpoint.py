@@ -1,0 +1,61 @@
+"""Saves and loads training state: named arrays of any dtype and a few JSON values in one .npz file."""
+
+import json
+import os
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+Arrays = dict[str, npt.NDArray[Any]]
+_META = "__meta__"
+
+
+def save(path: str | Path, arrays: Mapping[str, npt.NDArray[Any]], meta: Mapping[str, Any]) -> None:
+    """Writes the arrays bit for bit, then renames: a kill leaves either the old file or the new one.
+
+    ml_dtypes arrays are stored as unsigned integers beside the name of their dtype, because .npz forgets it.
+
+    Args:
+        path: The file, by custom .npz.
+        arrays: NumPy arrays by name.
+        meta: JSON values, such as the step.
+    """
+    path = Path(path)
+    kinds = {name: array.dtype.name for name, array in arrays.items()}
+    plain = {f"a/{name}": _codes(array) for name, array in arrays.items()}
+    text = json.dumps({"dtypes": kinds, "meta": dict(meta)})
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    with draft.open("wb") as file:
+        np.savez(file, **plain, **{_META: np.frombuffer(text.encode(), np.uint8)})  # type: ignore[arg-type]
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(draft, path)
+
+
+def load(path: str | Path) -> tuple[Arrays, dict[str, Any]]:
+    """Reads what `save` wrote: (arrays, meta).
+
+    Raises:
+        ValueError: the file is not a checkpoint.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            head = json.loads(archive[_META].tobytes())
+            arrays = {name: archive[f"a/{name}"].view(_dtype(kind)) for name, kind in head["dtypes"].items()}
+            return arrays, head["meta"]
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, AttributeError, TypeError) as error:
+        raise ValueError(f"{path} is not a checkpoint that this version can read") from error
+
+
+def _codes(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    array = np.asarray(array)
+    return array if array.dtype.isbuiltin == 1 else array.view(f"u{array.dtype.itemsize}")
+
+
+def _dtype(name: str) -> np.dtype[Any]:
+    return np.dtype(getattr(ml_dtypes, name)) if hasattr(ml_dtypes, name) else np.dtype(name)

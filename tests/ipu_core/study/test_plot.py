@@ -1,0 +1,67 @@
+"""The picture: every precision drawn and named, in its colour, and a PNG of the promised size."""
+
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ipu_core.study.plot import COLOURS, _apart, plot
+
+PRECISIONS = ["fp32.32", "fp16.16/nearest"]
+
+
+def results(**more: float) -> list[dict[str, object]]:
+    steps = np.arange(80)
+    return [
+        {
+            "precision": name,
+            "seed": seed,
+            "losses": (2 * np.exp(-steps / 30) + 0.1 * (k + seed)).tolist(),
+            **more,
+        }
+        for k, name in enumerate(PRECISIONS)
+        for seed in range(3)
+    ]
+
+
+def test_every_precision_has_a_curve_a_band_and_a_name_in_one_colour() -> None:
+    axes = plot(results(), PRECISIONS, "title").figure.axes
+    assert len(axes) == 1
+    curves = [line for line in axes[0].lines if len(line.get_xdata()) > 2]
+    assert [line.get_color() for line in curves] == list(COLOURS[:2])
+    assert len(axes[0].collections) == 2
+    assert {text.get_text() for text in axes[0].texts} == set(PRECISIONS)
+
+
+def test_panels_appear_with_their_measures() -> None:
+    figure = plot(results(test_accuracy=0.9, lost_updates=0.5), PRECISIONS, "title").figure
+    assert [axes.get_title(loc="left").split()[0] for axes in figure.axes] == ["training", "test", "single"]
+
+
+def test_png_has_its_size(tmp_path: Path) -> None:
+    picture = plot(results(test_accuracy=0.9), PRECISIONS, "title")
+    picture.save(tmp_path / "c.png")
+    head = (tmp_path / "c.png").read_bytes()[:24]
+    assert head[:8] == b"\x89PNG\r\n\x1a\n"
+    assert struct.unpack(">II", head[16:]) == (1664, 784)
+    assert picture._repr_png_()[:4] == b"\x89PNG"
+
+
+def test_a_curve_that_diverges_is_still_drawn(tmp_path: Path) -> None:
+    broken = results()
+    broken[3]["losses"] = [1.0] * 40 + [float("nan")] * 40
+    plot(broken, PRECISIONS, "title").save(tmp_path / "c.png")
+
+
+def test_nothing_to_draw_is_refused() -> None:
+    with pytest.raises(ValueError, match="no finished point"):
+        plot([], PRECISIONS, "title")
+
+
+def test_labels_move_apart_as_little_as_needed() -> None:
+    assert np.allclose(_apart([0.1, 0.5], 0.1), [0.1, 0.5])
+    assert np.allclose(_apart([0.5, 0.5, 0.5], 0.1), [0.4, 0.5, 0.6])
+    moved = _apart([0.10, 0.12, 0.21, 0.9], 0.1)
+    assert np.all(np.diff(moved) > 0.1 - 1e-12)
+    assert moved[-1] == 0.9

@@ -1,0 +1,61 @@
+"""The table of a study, in numbers and in text."""
+
+import math
+
+import numpy as np
+import pytest
+
+from ipu_core.study.summary import curve, final_loss, spread, summarise, table
+
+
+def result(precision: str, seed: int, last: float, **more: object) -> dict[str, object]:
+    return {"precision": precision, "seed": seed, "losses": [9.0] * 38 + [last, last + 1], **more}
+
+
+def test_final_loss_is_the_mean_of_the_last_twentieth() -> None:
+    assert final_loss([9.0] * 38 + [1.0, 2.0]) == 1.5
+    assert final_loss([3.0]) == 3.0
+
+
+def test_spread_is_mean_and_sample_deviation() -> None:
+    assert spread([1.0, 3.0]) == (2.0, math.sqrt(2))
+    assert spread([1.0, None])[0] == 1.0
+    assert math.isnan(spread([1.0])[1])
+    assert math.isnan(spread([None])[0])
+
+
+def test_table_has_a_row_per_precision_in_the_order_asked_for() -> None:
+    results = [
+        result("b", 0, 1.0, lost_updates=0.5),
+        result("a", 0, 2.0, lost_updates=0.25),
+        result("b", 1, 3.0),
+    ]
+    made = table(summarise(results, ["a", "b", "c"]), "title")
+    assert made.columns == ("precision", "seeds", "final loss", "updates lost")
+    assert made.rows == (("a", "1", "2.5000", "25.0 %"), ("b", "2", "2.5000 ± 1.4142", "50.0 %"))
+    assert str(made).splitlines()[0] == "title"
+    assert "b " in str(made)
+    assert "<td>25.0 %</td>" in made._repr_html_()
+
+
+def test_machine_columns_show_when_there_are_figures() -> None:
+    more = {
+        "cycles_per_step": 12345,
+        "microseconds_per_step": 9.28,
+        "tile_memory": 2048,
+        "test_accuracy": 0.5,
+    }
+    made = table(summarise([result("a", 0, 1.0, **more)], ["a"]), "")
+    assert made.rows[0][-3:] == ("12,345", "9.3", "2.0 KiB")
+    assert "50.0 %" in made.rows[0]
+
+
+def test_a_diverged_run_shows_as_nan() -> None:
+    assert table(summarise([result("a", 0, math.nan)], ["a"]), "").rows[0][2] == "nan"
+
+
+@pytest.mark.parametrize("window", [1, 4])
+def test_curve_is_the_running_mean(window: int) -> None:
+    losses = np.random.default_rng(0).normal(size=20)
+    wanted = [losses[i : i + window].mean() for i in range(21 - window)]
+    assert np.allclose(curve(losses.tolist(), window), wanted)

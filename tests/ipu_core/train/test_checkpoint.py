@@ -1,0 +1,49 @@
+"""Checkpoints hold every dtype bit for bit and refuse foreign files."""
+
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from ipu_core.train.checkpoint import load, save
+
+DTYPES = ["float16", "float32", "float64", "int32", "uint8", "bfloat16", "float8_e4m3fnuz", "float8_e5m2"]
+
+
+def test_every_dtype_comes_back_bit_for_bit(tmp_path: Path) -> None:
+    codes = np.arange(256, dtype=np.uint8)
+    arrays = {
+        name: codes.view(getattr(ml_dtypes, name, None) or np.dtype(name)).reshape(2, -1) for name in DTYPES
+    }
+    save(tmp_path / "state.npz", arrays, {"step": 17, "loss": 0.25})
+    loaded, meta = load(tmp_path / "state.npz")
+    assert meta == {"step": 17, "loss": 0.25}
+    assert list(loaded) == DTYPES
+    for name, array in arrays.items():
+        assert loaded[name].dtype == array.dtype
+        assert loaded[name].shape == array.shape
+        assert loaded[name].tobytes() == array.tobytes()
+
+
+def test_dotted_and_odd_names_survive(tmp_path: Path) -> None:
+    arrays = {"layers.0.weight": np.ones(3), "__meta__": np.zeros(2), "file": np.zeros(())}
+    save(tmp_path / "s.npz", arrays, {})
+    assert {name: a.shape for name, a in load(tmp_path / "s.npz")[0].items()} == {
+        n: a.shape for n, a in arrays.items()
+    }
+
+
+def test_saving_replaces_and_leaves_no_draft(tmp_path: Path) -> None:
+    for step in range(2):
+        save(tmp_path / "s.npz", {"w": np.full(4, step)}, {"step": step})
+    assert load(tmp_path / "s.npz")[1] == {"step": 1}
+    assert [path.name for path in tmp_path.iterdir()] == ["s.npz"]
+
+
+def test_foreign_files_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.npz").write_bytes(b"no")
+    np.savez(tmp_path / "b.npz", w=np.ones(2))
+    for name in ("a.npz", "b.npz", "missing.npz"):
+        with pytest.raises(ValueError, match="is not a checkpoint"):
+            load(tmp_path / name)
