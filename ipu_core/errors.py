@@ -1,0 +1,77 @@
+"""The refusals of the machine, each a kind of its own, with the numbers in the message."""
+
+from collections.abc import Mapping, Sequence
+
+__all__ = [
+    "DataRace",
+    "FloatingPointException",
+    "IpuError",
+    "MappedTwice",
+    "OutOfTileMemory",
+    "UnmappedTensor",
+    "UnsupportedByTarget",
+    "Unvalidated",
+]
+
+
+class IpuError(Exception):
+    """Something the modelled machine cannot do."""
+
+
+class UnmappedTensor(IpuError, ValueError):
+    """An element of a variable, or a vertex, lies on no tile."""
+
+
+class MappedTwice(IpuError, ValueError):
+    """An element of a variable was given to two tiles, or twice to one."""
+
+
+class DataRace(IpuError, ValueError):
+    """In one compute set an element is written by two vertices, or written by one and read by another."""
+
+
+class UnsupportedByTarget(IpuError, NotImplementedError):
+    """The target has no such unit, or no public figure for it is known."""
+
+
+class FloatingPointException(IpuError, ArithmeticError):
+    """An enabled floating-point exception (inv, div0 or oflo) was raised by an operation."""
+
+
+class Unvalidated(UserWarning):
+    """The result rests on a hardware detail for which no public source was found."""
+
+
+class OutOfTileMemory(IpuError, MemoryError):
+    """A program needs more memory on a tile than the tile has.
+
+    Attributes:
+        tile: the fullest tile.
+        needed: bytes that tile needs at its peak.
+        available: bytes it has.
+        categories: bytes by category on that tile at its peak.
+        variables: the largest variables there, as (name, bytes), largest first.
+    """
+
+    def __init__(
+        self,
+        tile: int,
+        needed: int,
+        available: int,
+        categories: Mapping[str, int],
+        variables: Sequence[tuple[str, int]],
+        step: str = "",
+    ) -> None:
+        self.tile = tile
+        self.needed = needed
+        self.available = available
+        self.categories = dict(categories)
+        self.variables = list(variables)
+        self.step = step
+        parts = ", ".join(f"{name} {size:,}" for name, size in self.categories.items() if size)
+        largest = ", ".join(f"{name} {size:,}" for name, size in self.variables) or "none"
+        where = f" at step {step!r}" if step else ""
+        super().__init__(
+            f"tile {tile} needs {needed:,} bytes of {available:,}{where}; by category: {parts}; "
+            f"largest variables there: {largest} (allow_out_of_memory=True goes on regardless)"
+        )

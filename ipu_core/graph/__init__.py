@@ -1,0 +1,56 @@
+"""Poplar's programming model: variables on tiles, codelets, compute sets of vertex groups, programs."""
+
+from ipu_core.graph.codelet import Codelet, InOut, Input, Output, Param
+from ipu_core.graph.graph import Graph
+from ipu_core.graph.program import (
+    AbortOnNaN,
+    Call,
+    Copy,
+    DataStream,
+    Execute,
+    If,
+    Program,
+    RemoteBuffer,
+    RemoteLoad,
+    RemoteStore,
+    Repeat,
+    RepeatWhile,
+    Sequence,
+    StreamCopy,
+    Switch,
+    Sync,
+    WriteUndef,
+)
+from ipu_core.graph.tensor import Tensor, Variable
+from ipu_core.graph.vertices import ComputeSet, Vertex, VertexGroup
+
+__all__ = [
+    "AbortOnNaN",
+    "Call",
+    "Codelet",
+    "ComputeSet",
+    "Copy",
+    "DataStream",
+    "Execute",
+    "Graph",
+    "If",
+    "InOut",
+    "Input",
+    "Output",
+    "Param",
+    "Program",
+    "RemoteBuffer",
+    "RemoteLoad",
+    "RemoteStore",
+    "Repeat",
+    "RepeatWhile",
+    "Sequence",
+    "StreamCopy",
+    "Switch",
+    "Sync",
+    "Tensor",
+    "Variable",
+    "Vertex",
+    "VertexGroup",
+    "WriteUndef",
+]

@@ -1,0 +1,96 @@
+"""Tile mappings: which tile holds each element of a variable, as sorted intervals of its flat elements."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ipu_core.errors import MappedTwice, UnmappedTensor
+
+__all__ = ["Ints", "Pieces", "TileMapping", "build_mapping", "even_boundaries", "linear_boundaries"]
+
+Ints = NDArray[np.int64]
+
+
+class Pieces(NamedTuple):
+    """Runs of elements cut where the tile changes: `run` says which run each piece came from."""
+
+    run: Ints
+    starts: Ints
+    lengths: Ints
+    tiles: Ints
+
+
+class TileMapping(NamedTuple):
+    """Interval i holds the elements [starts[i], ends[i]) on tiles[i]; together they are [0, size)."""
+
+    starts: Ints
+    ends: Ints
+    tiles: Ints
+
+    def tiles_of(self, elements: Ints) -> Ints:
+        """The tile of each flat element index."""
+        return self.tiles[np.searchsorted(self.starts, elements, side="right") - 1]
+
+    def elements_per_tile(self, tiles: int) -> Ints:
+        """The number of elements on each of `tiles` tiles."""
+        counts = np.bincount(self.tiles, weights=self.ends - self.starts, minlength=tiles)
+        return counts.astype(np.int64)
+
+    def cut(self, starts: Ints, lengths: Ints) -> Pieces:
+        """Cuts runs of elements at the borders of the intervals; empty runs vanish."""
+        ends = starts + lengths
+        first = np.searchsorted(self.starts, starts, side="right") - 1
+        counts = np.searchsorted(self.starts, ends, side="left") - first
+        counts[lengths == 0] = 0
+        if counts.size and counts.min() == 1 == counts.max():
+            return Pieces(np.arange(starts.size), starts, lengths, self.tiles[first])
+        run = np.repeat(np.arange(starts.size), counts)
+        interval = np.arange(run.size) - np.repeat(np.cumsum(counts) - counts - first, counts)
+        begin = np.maximum(starts[run], self.starts[interval])
+        end = np.minimum(ends[run], self.ends[interval])
+        return Pieces(run, begin, end - begin, self.tiles[interval])
+
+
+def build_mapping(name: str, size: int, pieces: Sequence[tuple[Ints, Ints, Ints]]) -> TileMapping:
+    """Joins pieces (starts, ends, tiles), in any order, into the mapping of a variable of `size` elements.
+
+    Raises:
+        UnmappedTensor: an element was given to no tile.
+        MappedTwice: an element was given out twice.
+    """
+    empty = np.zeros(0, np.int64)
+    starts, ends, tiles = (np.concatenate([empty, *(piece[i] for piece in pieces)]) for i in range(3))
+    keep = ends > starts
+    starts, ends, tiles = starts[keep], ends[keep], tiles[keep]
+    order = np.argsort(starts, kind="stable")
+    starts, ends, tiles = starts[order], ends[order], tiles[order]
+    bounds = np.concatenate([starts, np.array([size])])
+    before = np.concatenate([np.zeros(1, np.int64), ends])
+    if (twice := np.flatnonzero(bounds[1:-1] < before[1:-1])).size:
+        i = int(twice[0])
+        raise MappedTwice(f"element {starts[i + 1]} of {name} is mapped to tile {tiles[i]} and to tile {tiles[i + 1]}")
+    if (gaps := np.flatnonzero(bounds > before)).size:
+        missing = int((bounds - before)[gaps].sum())
+        raise UnmappedTensor(
+            f"{name}: {missing} of {size} elements are mapped to no tile, the first is element {before[gaps[0]]}"
+        )
+    joins = np.concatenate([np.ones(min(1, starts.size), bool), tiles[1:] != tiles[:-1]])
+    last = np.concatenate([joins[1:], np.ones(min(1, starts.size), bool)])
+    return TileMapping(starts[joins], ends[last], tiles[joins])
+
+
+def even_boundaries(size: int, parts: int) -> Ints:
+    """Borders of `parts` chunks that differ by at most one: the longer chunks come first."""
+    each, extra = divmod(size, parts)
+    steps = np.full(parts + 1, each, np.int64)
+    steps[1 : extra + 1] += 1
+    steps[0] = 0
+    return np.cumsum(steps)
+
+
+def linear_boundaries(size: int, parts: int, grain: int = 1) -> Ints:
+    """Borders of at most `parts` chunks of whole grains (the last grain may be short); chunks that would be empty vanish."""
+    grains = -(-size // grain)
+    return np.minimum(even_boundaries(grains, max(1, min(parts, grains))) * grain, size)

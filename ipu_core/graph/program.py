@@ -1,0 +1,279 @@
+"""Programs: what an engine does with a graph, in Poplar's words, as frozen data."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from lowprec import FloatFormat
+
+from ipu_core.graph.tensor import Tensor, element_type
+from ipu_core.graph.vertices import ComputeSet
+
+__all__ = [
+    "AbortOnNaN",
+    "Call",
+    "Copy",
+    "DataStream",
+    "Execute",
+    "If",
+    "Program",
+    "RemoteBuffer",
+    "RemoteLoad",
+    "RemoteStore",
+    "Repeat",
+    "RepeatWhile",
+    "Sequence",
+    "StreamCopy",
+    "Switch",
+    "Sync",
+    "WriteUndef",
+]
+
+
+@dataclass(frozen=True, eq=False)
+class DataStream:
+    """A channel between the host and the tiles; `Engine.connect` says what is at the host's end.
+
+    Attributes:
+        name: for messages and profiles.
+        format: element format.
+        shape: shape of one transfer.
+        to_device: True for host to device, False for device to host.
+    """
+
+    name: str
+    format: FloatFormat | str
+    shape: tuple[int, ...]
+    to_device: bool = True
+
+    def __post_init__(self) -> None:
+        element_type(self.format)
+
+
+@dataclass(frozen=True, eq=False)
+class RemoteBuffer:
+    """`entries` arrays of one shape in streaming memory, outside the tiles.
+
+    Attributes:
+        name: for messages and profiles.
+        format: element format.
+        shape: shape of one entry.
+        entries: how many.
+    """
+
+    name: str
+    format: FloatFormat | str
+    shape: tuple[int, ...]
+    entries: int = 1
+
+    def __post_init__(self) -> None:
+        element_type(self.format)
+        if self.entries < 1:
+            raise ValueError(f"remote buffer {self.name!r} needs at least one entry, not {self.entries}")
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all entries."""
+        return self.entries * math.prod(self.shape) * element_type(self.format)[1].itemsize
+
+
+@dataclass(frozen=True, eq=False)
+class Sequence:
+    """Programs one after another: ``Sequence(a, b, c)``."""
+
+    steps: tuple["Program", ...]
+
+    def __init__(self, *steps: "Program") -> None:
+        for step in steps:
+            _check_program(step)
+        object.__setattr__(self, "steps", steps)
+
+
+@dataclass(frozen=True, eq=False)
+class Execute:
+    """Runs a compute set: gather remote operands, compute on all tiles, scatter remote results."""
+
+    compute_set: ComputeSet
+
+
+@dataclass(frozen=True, eq=False)
+class Copy:
+    """Copies elements between tensors of one shape and format, over the exchange where tiles differ."""
+
+    source: Tensor
+    destination: Tensor
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        _check_transfer("Copy", self.source, self.destination.format, self.destination.shape)
+        _check_writable("Copy", self.destination)
+
+
+@dataclass(frozen=True, eq=False)
+class WriteUndef:
+    """Says that a tensor's elements hold nothing worth keeping from here on (for liveness; the values stay)."""
+
+    tensor: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Sync:
+    """A barrier over all tiles."""
+
+
+@dataclass(frozen=True, eq=False)
+class AbortOnNaN:
+    """Stops the run with a FloatingPointException if the tensor holds a NaN."""
+
+    tensor: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Repeat:
+    """Runs `body` `count` times. Random keys differ from round to round."""
+
+    count: int
+    body: "Program"
+
+    def __post_init__(self) -> None:
+        if self.count < 0:
+            raise ValueError(f"Repeat needs a count of at least 0, not {self.count}")
+        _check_program(self.body)
+
+
+@dataclass(frozen=True, eq=False)
+class RepeatWhile:
+    """Runs `condition`, then `body` while the one-element `predicate` is not zero."""
+
+    condition: "Program"
+    predicate: Tensor
+    body: "Program"
+
+    def __post_init__(self) -> None:
+        _check_scalar("RepeatWhile", self.predicate)
+
+
+@dataclass(frozen=True, eq=False)
+class If:
+    """Runs `then` if the one-element `predicate` is not zero, else `otherwise`."""
+
+    predicate: Tensor
+    then: "Program"
+    otherwise: "Program" = field(default_factory=Sequence)
+
+    def __post_init__(self) -> None:
+        _check_scalar("If", self.predicate)
+
+
+@dataclass(frozen=True, eq=False)
+class Switch:
+    """Runs the case that the one-element `control` names, else `default`."""
+
+    control: Tensor
+    cases: Mapping[int, "Program"]
+    default: "Program" = field(default_factory=Sequence)
+
+    def __post_init__(self) -> None:
+        _check_scalar("Switch", self.control)
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """Runs a program that several places share; its code and steps exist once."""
+
+    function: "Program"
+    name: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class StreamCopy:
+    """Moves one transfer between a host stream and a tensor; the stream's direction says which way."""
+
+    stream: DataStream
+    tensor: Tensor
+
+    def __post_init__(self) -> None:
+        _check_transfer(f"StreamCopy {self.stream.name!r}", self.tensor, self.stream.format, self.stream.shape)
+        if self.stream.to_device:
+            _check_writable("StreamCopy", self.tensor)
+
+
+@dataclass(frozen=True, eq=False)
+class RemoteLoad:
+    """Reads an entry of a remote buffer into a tensor; `entry` is a number or a one-element integer tensor."""
+
+    buffer: RemoteBuffer
+    tensor: Tensor
+    entry: int | Tensor = 0
+
+    def __post_init__(self) -> None:
+        _check_remote("RemoteLoad", self.buffer, self.tensor, self.entry)
+        _check_writable("RemoteLoad", self.tensor)
+
+
+@dataclass(frozen=True, eq=False)
+class RemoteStore:
+    """Writes a tensor into an entry of a remote buffer; `entry` is a number or a one-element integer tensor."""
+
+    tensor: Tensor
+    buffer: RemoteBuffer
+    entry: int | Tensor = 0
+
+    def __post_init__(self) -> None:
+        _check_remote("RemoteStore", self.buffer, self.tensor, self.entry)
+
+
+Program = (
+    Sequence
+    | Execute
+    | Copy
+    | WriteUndef
+    | Sync
+    | AbortOnNaN
+    | Repeat
+    | RepeatWhile
+    | If
+    | Switch
+    | Call
+    | StreamCopy
+    | RemoteLoad
+    | RemoteStore
+)
+
+
+def _check_program(step: Any) -> None:
+    if not isinstance(step, Program):
+        names = ", ".join(kind.__name__ for kind in Program.__args__)
+        raise TypeError(f"{step!r} is no program; programs are {names}")
+
+
+def _format_name(spec: Any) -> str:
+    fmt = element_type(spec)[0]
+    return fmt if isinstance(fmt, str) else fmt.name
+
+
+def _check_transfer(what: str, tensor: Tensor, fmt: Any, shape: tuple[int, ...]) -> None:
+    if _format_name(tensor.format) != _format_name(fmt) or tensor.shape != tuple(shape):
+        raise ValueError(
+            f"{what}: {_format_name(tensor.format)}{list(tensor.shape)} of {tensor.variable.name} does not match "
+            f"{_format_name(fmt)}{list(shape)}"
+        )
+
+
+def _check_writable(what: str, tensor: Tensor) -> None:
+    if tensor.variable.constant:
+        raise ValueError(f"{what} would write the constant {tensor.variable}")
+
+
+def _check_scalar(what: str, tensor: Tensor) -> None:
+    if tensor.size != 1:
+        raise ValueError(f"{what} needs a tensor of one element, not shape {tensor.shape} of {tensor.variable}")
+
+
+def _check_remote(what: str, buffer: RemoteBuffer, tensor: Tensor, entry: int | Tensor) -> None:
+    _check_transfer(f"{what} {buffer.name!r}", tensor, buffer.format, buffer.shape)
+    if isinstance(entry, Tensor):
+        _check_scalar(what, entry)
+    elif not 0 <= entry < buffer.entries:
+        raise ValueError(f"{what} {buffer.name!r}: entry {entry} is outside 0..{buffer.entries - 1}")

@@ -1,0 +1,227 @@
+"""Variables and tensors: a tensor is an affine view of one variable (offset, shape, strides in elements)."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import EllipsisType
+from typing import Any
+
+import numpy as np
+from lowprec import FloatFormat, as_format
+from numpy.lib.stride_tricks import as_strided
+from numpy.typing import NDArray
+
+from ipu_core.graph.mapping import Ints, TileMapping, build_mapping
+
+__all__ = ["INTEGERS", "Tensor", "Variable", "element_type", "whole"]
+
+INTEGERS = ("int32", "uint32", "bool")
+
+_Key = int | slice | EllipsisType | None
+
+
+def element_type(spec: Any) -> tuple[FloatFormat | str, np.dtype[Any]]:
+    """The format (a FloatFormat, or the name of an integer type) and storage dtype that `spec` names.
+
+    Raises:
+        ValueError: unknown name, or a format without a storage dtype.
+    """
+    if isinstance(spec, str) and spec in INTEGERS:
+        return spec, np.dtype(spec)
+    try:
+        fmt = as_format(spec)
+    except ValueError as error:
+        raise ValueError(f"{error}; integer element types are {', '.join(INTEGERS)}") from None
+    if fmt.dtype is None:
+        raise ValueError(f"format {fmt.name} has no storage dtype: a variable cannot hold it")
+    return fmt, np.dtype(fmt.dtype)
+
+
+@dataclass(eq=False)
+class Variable:
+    """An array of elements spread over tiles, made by `Graph.add_variable` or `Graph.add_constant`.
+
+    Attributes:
+        number: position in the graph.
+        name: as given, for messages and profiles.
+        format: a FloatFormat, or "int32", "uint32", "bool".
+        dtype: NumPy dtype of an element.
+        shape: its shape; elements are numbered in C order.
+        temporary: its memory may be shared with other temporaries outside its lifetime.
+        initial: the values it starts with; constants have them, and variables start at zero.
+        constant: whether the program may not write it.
+    """
+
+    number: int
+    name: str
+    format: FloatFormat | str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    temporary: bool = False
+    initial: NDArray[Any] | None = None
+    constant: bool = False
+    pieces: list[tuple[Ints, Ints, Ints]] = field(default_factory=list, repr=False)
+    _mapping: TileMapping | None = field(default=None, repr=False)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def mapping(self) -> TileMapping:
+        """The complete tile mapping.
+
+        Raises:
+            UnmappedTensor, MappedTwice: not every element was mapped exactly once.
+        """
+        if self._mapping is None:
+            self._mapping = build_mapping(self.name, self.size, self.pieces)
+        return self._mapping
+
+    def add_piece(self, starts: Ints, ends: Ints, tiles: Ints) -> None:
+        """Maps the intervals [starts, ends) to tiles."""
+        self.pieces.append((starts, ends, tiles))
+        self._mapping = None
+
+    def __str__(self) -> str:
+        name = self.format if isinstance(self.format, str) else self.format.name
+        return f"{self.name}:{name}[{','.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True, eq=False)
+class Tensor:
+    """An affine view of a variable: element (i, j, ..) is flat element offset + i*strides[0] + j*strides[1] + ...
+
+    Slicing, transposing, broadcasting and (where the view stays affine) reshaping cost nothing.
+    """
+
+    variable: Variable
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements of the view (broadcast elements count each time)."""
+        return math.prod(self.shape)
+
+    @property
+    def format(self) -> FloatFormat | str:
+        """Format of the variable's elements."""
+        return self.variable.format
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Storage dtype of the variable's elements."""
+        return self.variable.dtype
+
+    @property
+    def T(self) -> "Tensor":
+        """The view with its axes reversed."""
+        return self.transpose()
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of a 0-d tensor")
+        return self.shape[0]
+
+    def __getitem__(self, key: _Key | tuple[_Key, ...]) -> "Tensor":
+        """NumPy's basic indexing: integers, slices, ``...`` and None. 0-d results stay tensors.
+
+        Raises:
+            TypeError: another kind of index (an index array makes no affine view: pass it as a vertex field).
+            IndexError: out of range.
+        """
+        keys = key if isinstance(key, tuple) else (key,)
+        for item in keys:
+            if not (item is None or item is Ellipsis or isinstance(item, int | np.integer | slice)):
+                raise TypeError(f"tensors are indexed by integers, slices, ... and None, not {type(item).__name__}")
+        if not any(item is Ellipsis for item in keys):
+            keys = (*keys, Ellipsis)  # keeps NumPy from reading a scalar out of the ghost
+        ghost = self._ghost()
+        view = ghost[keys]
+        return self._from_ghost(ghost, view)
+
+    def transpose(self, *axes: int) -> "Tensor":
+        """The view with its axes in another order (reversed without arguments)."""
+        ghost = self._ghost()
+        return self._from_ghost(ghost, ghost.transpose(*axes))
+
+    def reshape(self, *shape: int | Sequence[int]) -> "Tensor":
+        """The view with another shape, elements in C order of the view.
+
+        Raises:
+            ValueError: the sizes differ, or the result is no affine view (copy into a new variable instead).
+        """
+        wanted = tuple(shape[0]) if len(shape) == 1 and not isinstance(shape[0], int) else shape
+        ghost = self._ghost()
+        try:
+            view = np.reshape(ghost, wanted, copy=False)  # type: ignore[arg-type]
+        except ValueError as error:
+            raise ValueError(f"{self} cannot be viewed as shape {wanted}: {error}") from None
+        return self._from_ghost(ghost, view)
+
+    def flatten(self) -> "Tensor":
+        """The view as one axis."""
+        return self.reshape(-1)
+
+    def broadcast_to(self, *shape: int | Sequence[int]) -> "Tensor":
+        """The view repeated along new or length-1 axes (stride 0), by NumPy's rules."""
+        wanted = tuple(shape[0]) if len(shape) == 1 and not isinstance(shape[0], int) else shape
+        ghost = self._ghost()
+        return self._from_ghost(ghost, np.broadcast_to(ghost, wanted))  # type: ignore[arg-type]
+
+    def blocks(self, *parts: int) -> "Tensor":
+        """Splits each axis evenly: a (m, n) view with blocks(gm, gn) becomes (gm, gn, m/gm, n/gn).
+
+        Raises:
+            ValueError: an axis is not a multiple of its number of parts.
+        """
+        if len(parts) != self.ndim or any(p < 1 or n % p for n, p in zip(self.shape, parts, strict=True)):
+            raise ValueError(f"shape {self.shape} does not split evenly into {parts} blocks")
+        shape = parts + tuple(n // p for n, p in zip(self.shape, parts, strict=True))
+        strides = tuple(s * (n // p) for s, n, p in zip(self.strides, self.shape, parts, strict=True))
+        return Tensor(self.variable, self.offset, shape, strides + self.strides)
+
+    def indices(self) -> Ints:
+        """Flat element indices of the variable, in the view's shape."""
+        index = np.full(self.shape, self.offset, np.int64)
+        for axis, (length, stride) in enumerate(zip(self.shape, self.strides, strict=True)):
+            steps = np.arange(length, dtype=np.int64) * stride
+            index += steps.reshape((length,) + (1,) * (self.ndim - axis - 1))
+        return index
+
+    def of(self, storage: NDArray[Any]) -> NDArray[Any]:
+        """The view on the variable's flat storage array."""
+        item = storage.itemsize
+        return as_strided(storage[self.offset :] if self.size else storage, self.shape, [s * item for s in self.strides])
+
+    def __str__(self) -> str:
+        return f"{self.variable.name}[offset {self.offset}, shape {self.shape}, strides {self.strides}]"
+
+    def _ghost(self) -> NDArray[Any]:
+        """A NumPy view with this geometry over memory that is never read: NumPy then does the view arithmetic."""
+        return as_strided(np.empty(1, np.int8), self.shape, self.strides)
+
+    def _from_ghost(self, ghost: NDArray[Any], view: NDArray[Any]) -> "Tensor":
+        moved = view.__array_interface__["data"][0] - ghost.__array_interface__["data"][0] if view.size else 0
+        return Tensor(self.variable, self.offset + moved, view.shape, view.strides)
+
+
+def whole(variable: Variable) -> Tensor:
+    """The tensor of all elements of a variable in its own shape."""
+    strides = [1]
+    for length in reversed(variable.shape[1:]):
+        strides.append(strides[-1] * max(1, length))
+    return Tensor(variable, 0, variable.shape, tuple(reversed(strides)) if variable.shape else ())

@@ -1,0 +1,200 @@
+"""Vertex groups: one codelet, an array of tiles and one operand view per field, checked and ready to run as one call."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ipu_core.errors import UnmappedTensor
+from ipu_core.graph.codelet import Codelet, Field, declared_fields, declared_params
+from ipu_core.graph.mapping import Ints
+from ipu_core.graph.tensor import Tensor, Variable
+
+__all__ = ["ComputeSet", "FieldSource", "Operand", "Vertex", "VertexGroup", "make_group"]
+
+FieldSource = Tensor | tuple[Tensor | Variable, ArrayLike]
+
+
+@dataclass(frozen=True, eq=False)
+class Operand:
+    """What a field of all vertices of a group is connected to.
+
+    Attributes:
+        field: the declaration.
+        variable: the variable all vertices' elements lie in.
+        tensor: the affine view, vertex axes first; None where the elements form none.
+        indices: flat element indices, vertex axes first, where `tensor` is None.
+    """
+
+    field: Field
+    variable: Variable
+    tensor: Tensor | None
+    indices: Ints | None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Vertex axes, then the field's own."""
+        if self.tensor is not None:
+            return self.tensor.shape
+        return self.indices.shape if self.indices is not None else ()
+
+
+@dataclass(frozen=True, eq=False)
+class VertexGroup:
+    """Vertices of one codelet with operands of one shape; axes of `tiles` are the vertex axes.
+
+    Attributes:
+        operation: number folded into the step's key for codelets that use one.
+    """
+
+    codelet: type[Codelet]
+    tiles: Ints
+    operands: Mapping[str, Operand]
+    params: Mapping[str, Any]
+    operation: int
+
+    @property
+    def vertices(self) -> int:
+        """How many vertices."""
+        return self.tiles.size
+
+
+@dataclass(eq=False)
+class Vertex:
+    """One vertex added by hand; the graph groups alike ones when an engine is built."""
+
+    codelet: type[Codelet]
+    tile: int | None
+    fields: dict[str, Tensor]
+    params: dict[str, Any]
+    operation: int
+
+
+@dataclass(eq=False)
+class ComputeSet:
+    """Vertices that run in parallel between two syncs."""
+
+    number: int
+    name: str
+    groups: list[VertexGroup] = field(default_factory=list)
+    singles: list[Vertex] = field(default_factory=list)
+
+    def all_groups(self, tiles: int) -> list[VertexGroup]:
+        """All vertices as groups: those added in bulk, then the single ones, alike ones together."""
+        alike: dict[Any, list[Vertex]] = {}
+        for vertex in self.singles:
+            if vertex.tile is None:
+                raise UnmappedTensor(f"a {vertex.codelet.__name__} vertex of compute set {self.name!r} has no tile")
+            alike.setdefault(_likeness(self, vertex), []).append(vertex)
+        return self.groups + [_group_singles(self, same, tiles) for same in alike.values()]
+
+
+def make_group(
+    compute_set: ComputeSet,
+    codelet: type[Codelet],
+    tiles: ArrayLike,
+    fields: Mapping[str, FieldSource],
+    params: Mapping[str, Any],
+    operation: int,
+    tile_count: int,
+) -> VertexGroup:
+    """Checks a bulk description of vertices against the codelet's declaration.
+
+    Raises:
+        TypeError: not a codelet class, or tiles that are no integers.
+        ValueError: fields or parameters that are missing, unknown, of the wrong format or shape; a tile out of range.
+    """
+    if not (isinstance(codelet, type) and issubclass(codelet, Codelet)):
+        raise TypeError(f"codelet must be a subclass of Codelet, not {codelet!r}")
+    where = f"{codelet.__name__} in compute set {compute_set.name!r}"
+    axes = np.asarray(tiles)
+    if axes.dtype.kind not in "iu":
+        raise TypeError(f"{where}: tiles must be integers, not {axes.dtype}")
+    if axes.size and not (0 <= int(axes.min()) and int(axes.max()) < tile_count):
+        raise ValueError(f"{where}: tiles {axes.min()}..{axes.max()} are outside 0..{tile_count - 1}")
+    declared = declared_fields(codelet)
+    _same_names(where, "field", set(fields), set(declared), set(declared))
+    values = {name: param.default for name, param in declared_params(codelet).items()} | dict(params)
+    required = {name for name, param in declared_params(codelet).items() if param.default is None}
+    _same_names(where, "parameter", set(params), set(declared_params(codelet)), required)
+    operands = {name: _operand(where, name, declared[name], fields[name], axes.shape) for name in declared}
+    return VertexGroup(codelet, axes.astype(np.int64), operands, values, operation)
+
+
+def _same_names(where: str, kind: str, given: set[str], allowed: set[str], required: set[str]) -> None:
+    if unknown := sorted(given - allowed):
+        raise ValueError(f"{where} has no {kind} {unknown[0]!r}; it has {', '.join(sorted(allowed)) or 'none'}")
+    if missing := sorted(required - given):
+        raise ValueError(f"{where}: {kind} {missing[0]!r} is not given")
+
+
+def _operand(where: str, name: str, declared: Field, source: FieldSource, axes: tuple[int, ...]) -> Operand:
+    tensor, indices, variable = _resolve(where, name, source)
+    shape = tensor.shape if tensor is not None else indices.shape  # type: ignore[union-attr]
+    if shape[: len(axes)] != axes:
+        raise ValueError(f"{where}, field {name!r}: shape {shape} does not begin with the vertex axes {axes}")
+    if declared.ndim is not None and len(shape) - len(axes) != declared.ndim:
+        raise ValueError(
+            f"{where}, field {name!r}: one vertex's part must have {declared.ndim} axes, not shape {shape[len(axes):]}"
+        )
+    have = variable.format if isinstance(variable.format, str) else variable.format.name
+    if declared.format is not None and declared.format != have:
+        raise ValueError(f"{where}, field {name!r} is {declared.format}, but {variable} is {have}")
+    if declared.writes and variable.constant:
+        raise ValueError(f"{where}, field {name!r} would write the constant {variable}")
+    return Operand(declared, variable, tensor, indices)
+
+
+def _resolve(where: str, name: str, source: FieldSource) -> tuple[Tensor | None, Ints | None, Variable]:
+    if isinstance(source, Tensor):
+        return source, None, source.variable
+    if isinstance(source, tuple) and len(source) == 2 and isinstance(source[0], Tensor | Variable):
+        variable = source[0] if isinstance(source[0], Variable) else source[0].variable
+        indices = np.asarray(source[1])
+        if indices.dtype.kind not in "iu":
+            raise TypeError(f"{where}, field {name!r}: element indices must be integers, not {indices.dtype}")
+        if indices.size and not (0 <= int(indices.min()) and int(indices.max()) < variable.size):
+            raise ValueError(f"{where}, field {name!r}: element indices are outside {variable}")
+        return None, indices.astype(np.int64), variable
+    raise TypeError(f"{where}, field {name!r} must be a Tensor or (variable, element indices), not {type(source).__name__}")
+
+
+def _likeness(compute_set: ComputeSet, vertex: Vertex) -> Any:
+    _same_names(
+        f"{vertex.codelet.__name__} in compute set {compute_set.name!r}",
+        "field",
+        set(vertex.fields),
+        set(declared_fields(vertex.codelet)),
+        set(declared_fields(vertex.codelet)),
+    )
+    geometry = tuple((n, t.variable.number, t.shape, t.strides) for n, t in sorted(vertex.fields.items()))
+    shapes = tuple((n, np.shape(v)) for n, v in sorted(vertex.params.items()))
+    return vertex.codelet, geometry, shapes, vertex.operation
+
+
+def _group_singles(compute_set: ComputeSet, same: Sequence[Vertex], tile_count: int) -> VertexGroup:
+    first = same[0]
+    fields = {name: _stack([vertex.fields[name] for vertex in same]) for name in first.fields}
+    params = {name: np.stack([np.asarray(vertex.params[name]) for vertex in same]) for name in first.params}
+    tiles = [vertex.tile for vertex in same]
+    return make_group(compute_set, first.codelet, tiles, fields, params, first.operation, tile_count)  # type: ignore[arg-type]
+
+
+def _stack(tensors: Sequence[Tensor]) -> FieldSource:
+    """Views of one geometry as one operand: affine where the offsets are evenly spaced."""
+    first = tensors[0]
+    offsets = np.array([tensor.offset for tensor in tensors], np.int64)
+    steps = np.diff(offsets)
+    if not steps.size or (steps == steps[0]).all():
+        step = int(steps[0]) if steps.size else 0
+        return Tensor(first.variable, first.offset, (len(tensors), *first.shape), (step, *first.strides))
+    inner: NDArray[np.int64] = first.indices() - first.offset
+    return first.variable, offsets.reshape((-1,) + (1,) * inner.ndim) + inner
+
+
+def vertex_count(compute_set: ComputeSet) -> int:
+    """How many vertices a compute set has."""
+    return sum(math.prod(group.tiles.shape) for group in compute_set.groups) + len(compute_set.singles)

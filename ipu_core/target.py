@@ -1,0 +1,166 @@
+"""The chips as data: tiles, clock, memory, arithmetic and exchange rates, each figure with its source.
+
+Sources: [WP] Graphcore data sheets and white papers (tiles, memory, clock, peak rates); [PL] the PopLibs and
+Poplar public repositories (planner constants, multiply-accumulates per cycle); [CI] Jia et al., "Dissecting the
+Graphcore IPU architecture via microbenchmarking", arXiv 1912.03413; [derived] from such; [open] no public source.
+"""
+
+import math
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+from ipu_core.errors import UnsupportedByTarget
+
+__all__ = ["Target"]
+
+_COMMON: Final[dict[str, Any]] = {
+    "workers": 6,  # [PL] hardware worker contexts per tile, round robin, one instruction a cycle for the tile
+    "load_store_bytes_per_cycle": 24,  # [PL] two 64-bit loads and one 64-bit store
+    "exchange_bytes_per_cycle": 4,  # [derived] 8 TB/s / (1472 tiles x 1.33 GHz)
+    "exchange_bytes_per_cycle_shared": 8,  # [PL] two tiles of a supertile that receive the same data
+    "tiles_per_supertile": 2,  # [PL]
+    "exchange_fixed_cycles": 100,  # [PL] the planner's constant per exchange
+    "sync_cycles": 90,  # [PL] the planner's constant per on-chip sync
+    "local_copy_bytes_per_cycle": 8,  # [PL] ldst64pace: one 64-bit word in and out per cycle
+    "link_bandwidth": 320e9,  # [WP] bytes per second, all IPU-Links, both directions
+    "host_bandwidth": 64e9,  # [WP] bytes per second, PCIe Gen4 x16, both directions
+    "streaming_bandwidth": 20e9,  # [open] bytes per second of streaming memory for one M2000
+}
+
+_CHIPS: Final[dict[str, dict[str, Any]]] = {
+    "gc2": {
+        "tiles": 1216,  # [WP]
+        "tile_memory": 262_144,  # [WP] 304 MiB in all
+        "clock": 1.6e9,  # [WP]
+        "macs": (("float16", "float16", 32), ("float16", "float32", 32), ("float32", "float32", 8)),  # [PL]
+        "published_sram_bandwidth": 45e12,  # [CI]
+        "host_bandwidth": 32e9,  # [WP] C2 card: PCIe Gen4 x16 shared by two chips
+    },
+    "gc200": {
+        "tiles": 1472,  # [WP]
+        "tile_memory": 638_976,  # [WP] 624 KiB, 897 MiB in all
+        "clock": 1.33e9,  # [WP]
+        "macs": (("float16", "float16", 64), ("float16", "float32", 32), ("float32", "float32", 16)),  # [PL]
+        "published_sram_bandwidth": 47.5e12,  # [WP]
+    },
+    "bow": {
+        "tiles": 1472,  # [WP]
+        "tile_memory": 638_976,  # [WP]
+        "clock": 1.85e9,  # [WP]
+        "macs": (("float16", "float16", 64), ("float16", "float32", 32), ("float32", "float32", 16)),  # [PL]
+        "published_sram_bandwidth": 65e12,  # [WP]
+    },
+    "c600": {
+        "tiles": 1472,  # [WP]
+        "tile_memory": 638_976,  # [WP]
+        "clock": 1.5e9,  # [derived] 280 TFLOP/s / (2 x 64 x 1472)
+        "macs": (("float16", "float16", 64), ("float8", "float16", 128)),  # [derived] 280 and 560 TFLOP/s
+        "link_bandwidth": 0.0,  # [WP] a single-chip card
+        "published_sram_bandwidth": 0.0,  # [open]
+    },
+}
+
+
+@dataclass(frozen=True, init=False)
+class Target:
+    """One chip, by name, with any figure replaced by keyword: ``Target("gc200", tiles=4)``.
+
+    Attributes:
+        name: "gc2", "gc200", "bow" or "c600".
+        tiles: number of tiles.
+        workers: worker threads per tile (W).
+        tile_memory: bytes of memory per tile.
+        clock: hertz.
+        macs: (operand format, partials format, multiply-accumulates per cycle and tile) of the AMP unit.
+        load_store_bytes_per_cycle, exchange_bytes_per_cycle, exchange_bytes_per_cycle_shared,
+            local_copy_bytes_per_cycle: bytes per cycle and tile.
+        tiles_per_supertile: neighbours that may receive the same data together.
+        exchange_fixed_cycles, sync_cycles: cycles per exchange and per barrier.
+        link_bandwidth, host_bandwidth, streaming_bandwidth: bytes per second of the chip.
+        published_sram_bandwidth: bytes per second as published (0: none), to compare with `sram_bandwidth`.
+
+    Raises:
+        ValueError: unknown name, or a figure that is not positive.
+        TypeError: unknown keyword.
+    """
+
+    name: str
+    tiles: int
+    workers: int
+    tile_memory: int
+    clock: float
+    macs: tuple[tuple[str, str, int], ...]
+    load_store_bytes_per_cycle: int
+    exchange_bytes_per_cycle: int
+    exchange_bytes_per_cycle_shared: int
+    tiles_per_supertile: int
+    exchange_fixed_cycles: int
+    sync_cycles: int
+    local_copy_bytes_per_cycle: int
+    link_bandwidth: float
+    host_bandwidth: float
+    streaming_bandwidth: float
+    published_sram_bandwidth: float
+
+    def __init__(self, name: str = "gc200", **changes: Any) -> None:
+        if name not in _CHIPS:
+            raise ValueError(f"unknown target {name!r}; valid targets are {', '.join(_CHIPS)}")
+        names = [field.name for field in fields(self)]
+        if unknown := [key for key in changes if key not in names]:
+            raise TypeError(f"Target has no figure {unknown[0]!r}; it has {', '.join(names[1:])}")
+        for field_name, value in {"name": name, **_COMMON, **_CHIPS[name], **changes}.items():
+            object.__setattr__(self, field_name, value)
+        for field_name in ("tiles", "workers", "tile_memory", "clock"):
+            if getattr(self, field_name) <= 0:
+                raise ValueError(f"{field_name} must be positive, not {getattr(self, field_name)}")
+
+    def macs_per_cycle(self, operands: str, partials: str) -> int:
+        """Multiply-accumulates per cycle and tile, for example ``("float16", "float32")`` for FP16.32.
+
+        Any fp8 format counts as "float8".
+
+        Raises:
+            UnsupportedByTarget: the chip's AMP unit has no such mode, or no figure for it is public.
+        """
+        key = ("float8" if operands.startswith("float8") else operands, partials)
+        for have_operands, have_partials, macs in self.macs:
+            if key == (have_operands, have_partials):
+                return macs
+        known = ", ".join(f"{a} x {a} into {p}" for a, p, _ in self.macs)
+        raise UnsupportedByTarget(f"{self.name} has no figure for {operands} x {operands} into {partials}; known: {known}")
+
+    def peak_flops(self, operands: str, partials: str) -> float:
+        """Peak floating-point operations per second of the whole chip; a multiply-accumulate counts as two."""
+        return 2.0 * self.macs_per_cycle(operands, partials) * self.tiles * self.clock
+
+    @property
+    def memory(self) -> int:
+        """Bytes of memory on the whole chip."""
+        return self.tiles * self.tile_memory
+
+    @property
+    def sram_bandwidth(self) -> float:
+        """Bytes per second between the tiles' memories and their registers, whole chip."""
+        return float(self.load_store_bytes_per_cycle * self.tiles * self.clock)
+
+    @property
+    def exchange_bandwidth(self) -> float:
+        """Bytes per second of an all-to-all exchange, whole chip."""
+        return float(self.exchange_bytes_per_cycle * self.tiles * self.clock)
+
+    def exchange_cycles(self, busiest: float) -> int:
+        """Cycles of one exchange phase in which the busiest tile moves so many bytes; 0 without traffic.
+
+        Bytes that both tiles of a supertile receive count half (they arrive at the shared rate).
+        """
+        if busiest <= 0:
+            return 0
+        return self.exchange_fixed_cycles + math.ceil(busiest / self.exchange_bytes_per_cycle)
+
+    def seconds(self, cycles: float) -> float:
+        """Cycles as seconds at this target's clock."""
+        return cycles / self.clock
+
+    def transfer_cycles(self, size: int, bandwidth: float) -> int:
+        """Cycles in which `size` bytes pass an interface of `bandwidth` bytes per second."""
+        return math.ceil(size * self.clock / bandwidth) if size else 0

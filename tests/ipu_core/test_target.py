@@ -1,0 +1,66 @@
+"""Targets: the published peaks follow from the figures, and what is not known is refused."""
+
+import dataclasses
+
+import pytest
+
+from ipu_core.errors import UnsupportedByTarget
+from ipu_core.target import Target
+
+PEAKS = [  # published FLOP/s; the data sheets round to two or three digits
+    ("gc2", "float16", "float16", 124.5e12),
+    ("gc2", "float32", "float32", 31.1e12),
+    ("gc200", "float16", "float16", 250e12),
+    ("gc200", "float16", "float32", 125e12),
+    ("gc200", "float32", "float32", 62.5e12),
+    ("bow", "float16", "float16", 350e12),
+    ("c600", "float16", "float16", 280e12),
+    ("c600", "float8_e4m3fnuz", "float16", 560e12),
+]
+
+
+@pytest.mark.parametrize(("name", "operands", "partials", "published"), PEAKS)
+def test_peak_rates_follow_from_the_figures(name: str, operands: str, partials: str, published: float) -> None:
+    assert Target(name).peak_flops(operands, partials) == pytest.approx(published, rel=0.01)
+
+
+@pytest.mark.parametrize("name", ["gc2", "gc200", "bow"])
+def test_bandwidths_follow_from_the_figures(name: str) -> None:
+    target = Target(name)
+    assert target.sram_bandwidth == pytest.approx(target.published_sram_bandwidth, rel=0.05)
+    assert target.exchange_bandwidth == pytest.approx({"gc2": 8e12, "gc200": 8e12, "bow": 11e12}[name], rel=0.03)
+
+
+def test_memory_of_the_chips() -> None:
+    assert Target("gc2").memory == 304 * 2**20
+    assert Target().memory == 897 * 2**20
+
+
+def test_missing_figures_are_refused() -> None:
+    with pytest.raises(UnsupportedByTarget, match="c600 has no figure for float32 x float32"):
+        Target("c600").peak_flops("float32", "float32")
+    with pytest.raises(UnsupportedByTarget, match="float16 x float16 into float16"):
+        Target("c600").macs_per_cycle("float16", "float32")
+
+
+def test_bad_targets_name_the_valid_ones() -> None:
+    with pytest.raises(ValueError, match="gc2, gc200, bow, c600"):
+        Target("gc300")
+    with pytest.raises(TypeError, match="no figure 'tile'"):
+        Target("gc200", tile=4)
+    with pytest.raises(ValueError, match="tiles must be positive"):
+        Target("gc200", tiles=0)
+
+
+def test_figures_can_be_replaced_and_targets_compare() -> None:
+    assert Target("gc200", tiles=4).tiles == 4
+    assert dataclasses.replace(Target("bow"), clock=1e9).clock == 1e9
+    assert Target("gc200") == Target() != Target("gc200", tiles=4)
+    assert hash(Target()) == hash(Target("gc200"))
+
+
+def test_exchange_cycles() -> None:
+    assert Target().exchange_cycles(0) == 0
+    assert Target().exchange_cycles(1) == 101
+    assert Target().exchange_cycles(400) == 200
+    assert Target().transfer_cycles(64, 64e9) == 2
