@@ -1,0 +1,1 @@
+"""The machine and the training on it: a precision-first model of the IPU."""

@@ -1,0 +1,1 @@
+"""Blocks: traced programs as typed equations, and their meanings."""

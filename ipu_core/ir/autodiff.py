@@ -1,0 +1,285 @@
+"""Reverse-mode differentiation of a Block: one table from operation to the cotangents of its operands."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ipu_core.ir.block import Block, Equation, Literal, Var
+from ipu_core.ir.builder import Builder
+from ipu_core.ir.evaluate import inner
+from ipu_core.ir.ops import OPS
+from ipu_core.ir.schedule import dead_code
+from ipu_core.ir.tracing import interpret, trace
+from ipu_core.ir.tree import LEAF, Tree, flatten, paths, unflatten
+from ipu_core.ir.values import (
+    Traced, Value, apply, broadcast, convert, elementwise, reduce_sum, reshape, shape_of, swap, transpose, where,
+)  # fmt: skip
+from lowprec import float32 as FLOAT32
+
+Cotangent = Callable[..., Value]
+"""From (cotangent of the result, equation, result, *operands) to the cotangent of one operand."""
+
+HALF_ROOT_TAU = 1 / math.sqrt(2 * math.pi)
+
+
+def _unbroadcast(ct: Value, equation: Equation, y: Value, x: Value) -> Value:
+    """Sums a cotangent over the axes along which x was repeated."""
+    shape, target = shape_of(y), shape_of(x)
+    if isinstance(ct, float):
+        return ct * (math.prod(shape) / math.prod(target))
+    new = len(shape) - len(target)
+    axes = [i for i, n in enumerate(shape) if i < new or (target[i - new] == 1 and n != 1)]
+    return reshape(reduce_sum(ct, axes, keepdims=False), target)
+
+
+def _reduced(ct: Value, equation: Equation, x: Value) -> Value:
+    """The cotangent of a reduction's result, repeated along the reduced axes."""
+    if isinstance(ct, float):
+        return ct
+    axes = equation.params["axis"]
+    kept = tuple(1 if axis in axes else n for axis, n in enumerate(shape_of(x)))
+    return broadcast(reshape(ct, kept), shape_of(x))
+
+
+def _reduce_max(ct: Value, equation: Equation, y: Value, x: Value) -> Value:
+    """Shared equally between the elements that are the maximum."""
+    mask = elementwise("equal", x, _reduced(y, equation, x))
+    count = reduce_sum(mask, equation.params["axis"], keepdims=True)
+    return _reduced(ct, equation, x) * (mask / count)
+
+
+def _slice(ct: Value, equation: Equation, y: Value, x: Value) -> Value:
+    start, step = equation.params["start"], equation.params["step"]
+    reach = [max(0, (n - 1) * s + 1) if n else 0 for n, s in zip(shape_of(y), step, strict=True)]
+    high = tuple(n - a - r for n, a, r in zip(shape_of(x), start, reach, strict=True))
+    return apply("pad", ct, low=start, high=high, interior=tuple(s - 1 for s in step))
+
+
+def _pad(ct: Value, equation: Equation, y: Value, x: Value) -> Value:
+    return ct[inner(shape_of(x), equation.params)]
+
+
+def _concatenate(position: int) -> Cotangent:
+    def rule(ct: Value, equation: Equation, y: Value, *xs: Value) -> Value:
+        axis = equation.params["axis"]
+        start = sum(shape_of(x)[axis] for x in xs[:position])
+        return ct[(slice(None),) * axis + (slice(start, start + shape_of(xs[position])[axis]),)]
+
+    return rule
+
+
+def _unless_number(f: Cotangent) -> Cotangent:
+    """A rule that only moves elements leaves a cotangent that is one number for all elements as it is."""
+    return lambda ct, *rest: ct if isinstance(ct, float) else f(ct, *rest)
+
+
+def _gelu_second(ct: Value, e: Equation, y: Value, x: Value) -> Value:
+    square = elementwise("square", x)
+    return ct * (elementwise("exp", square * -0.5) * HALF_ROOT_TAU * (2.0 - square))
+
+
+COTANGENTS: dict[str, tuple[Cotangent, ...]] = {
+    "negative": (lambda ct, e, y, x: -ct,),
+    "absolute": (lambda ct, e, y, x: where(elementwise("greater", x, 0.0), ct, -ct),),
+    "relu": (lambda ct, e, y, x: where(y, ct, 0.0),),
+    "square": (lambda ct, e, y, x: (2.0 * ct) * x,),
+    "reciprocal": (lambda ct, e, y, x: -ct * elementwise("square", y),),
+    "sqrt": (lambda ct, e, y, x: (0.5 * ct) / y,),
+    "rsqrt": (lambda ct, e, y, x: (-0.5 * ct) * (y * elementwise("square", y)),),
+    "exp": (lambda ct, e, y, x: ct * y,),
+    "log": (lambda ct, e, y, x: ct / x,),
+    "tanh": (lambda ct, e, y, x: ct * (1.0 - elementwise("square", y)),),
+    "erf": (lambda ct, e, y, x: ct * (elementwise("exp", -elementwise("square", x)) * (2 / math.sqrt(math.pi))),),
+    "sigmoid": (lambda ct, e, y, x: ct * (y * (1.0 - y)),),
+    "sin": (lambda ct, e, y, x: ct * elementwise("cos", x),),
+    "cos": (lambda ct, e, y, x: -ct * elementwise("sin", x),),
+    "gelu": (lambda ct, e, y, x: ct * elementwise("gelu_gradient", x),),
+    "gelu_gradient": (_gelu_second,),
+    "add": (lambda ct, e, y, a, b: ct, lambda ct, e, y, a, b: ct),
+    "subtract": (lambda ct, e, y, a, b: ct, lambda ct, e, y, a, b: -ct),
+    "multiply": (lambda ct, e, y, a, b: ct * b, lambda ct, e, y, a, b: ct * a),
+    "divide": (lambda ct, e, y, a, b: ct / b, lambda ct, e, y, a, b: -(ct / b) * y),
+    "maximum": (
+        lambda ct, e, y, a, b: where(elementwise("greater", a, b), ct, 0.0),
+        lambda ct, e, y, a, b: where(elementwise("greater", a, b), 0.0, ct),
+    ),
+    "minimum": (
+        lambda ct, e, y, a, b: where(elementwise("greater", b, a), ct, 0.0),
+        lambda ct, e, y, a, b: where(elementwise("greater", b, a), 0.0, ct),
+    ),
+    "select": (
+        lambda ct, e, y, c, a, b: None,
+        lambda ct, e, y, c, a, b: where(c, ct, 0.0),
+        lambda ct, e, y, c, a, b: where(c, 0.0, ct),
+    ),
+    "scaled_add": (
+        lambda ct, e, y, a, b, s: ct,
+        lambda ct, e, y, a, b, s: ct * s,
+        lambda ct, e, y, a, b, s: ct * b,
+    ),
+    "convert": (lambda ct, e, y, x: ct if isinstance(ct, float) else convert(ct, x.format),),
+    "reduce_sum": (lambda ct, e, y, x: _reduced(ct, e, x),),
+    "reduce_max": (_reduce_max,),
+    "dot": (lambda ct, e, y, a, b: apply("dot", ct, swap(b)), lambda ct, e, y, a, b: apply("dot", swap(a), ct)),
+    "transpose": (_unless_number(lambda ct, e, y, x: transpose(ct, tuple(np.argsort(e.params["perm"])))),),
+    "reshape": (_unless_number(lambda ct, e, y, x: reshape(ct, shape_of(x))),),
+    "broadcast": (_unbroadcast,),
+    "slice": (_slice,),
+    "pad": (_pad,),
+    "gather": (lambda ct, e, y, x, i: apply("scatter_add", i, ct, rows=shape_of(x)[0]), lambda *_: None),
+    "scatter_add": (lambda *_: None, lambda ct, e, y, i, x: apply("gather", ct, i)),
+}
+"""Operations that are missing (step, greater, equal, one_hot, stop_gradient) are constant almost everywhere."""
+
+ON_ARRAYS = {"dot", "slice", "pad", "concatenate", "gather", "scatter_add"}
+"""Operations whose rules need the cotangent as an array even where it is one number for all elements."""
+
+
+def _rules(equation: Equation) -> tuple[Cotangent, ...]:
+    if equation.op == "concatenate":
+        return tuple(_concatenate(position) for position in range(len(equation.inputs)))
+    return COTANGENTS.get(equation.op, ())
+
+
+def _sources(block: Block, parameters: dict[Var, str]) -> dict[Var, frozenset[str]]:
+    """For every value that is made of parameters and constants alone: the names of the parameters."""
+    pure = {var: frozenset({name}) for var, name in parameters.items()}
+    pure |= dict.fromkeys(block.constants, frozenset())
+    for equation in block.equations:
+        if all(var in pure for var in equation.operands):
+            pure[equation.output] = frozenset().union(*(pure[var] for var in equation.operands))
+    return pure
+
+
+def _name(pure: dict[Var, frozenset[str]], values: Iterable[Var]) -> str | None:
+    """The one parameter that values made of parameters alone come from."""
+    names = frozenset().union(*(pure.get(var, frozenset()) for var in values))
+    return next(iter(names)) if len(names) == 1 else None
+
+
+def _needed(block: Block, parameters: dict[Var, str]) -> set[Var]:
+    """The values that depend on a parameter: only these have cotangents."""
+    needed = set(parameters)
+    for equation in block.equations:
+        if _rules(equation) and any(var in needed for var in equation.operands):
+            needed.update(equation.outputs)
+    return needed
+
+
+def _value(builder: Builder, atom: Var | Literal) -> Value:
+    return atom.value if isinstance(atom, Literal) else Traced(builder, atom)
+
+
+def _spread(builder: Builder, ct: Value, equation: Equation) -> Value:
+    """The cotangent as an array where its rule needs one, though it is one number for all elements."""
+    shape = equation.output.type.shape
+    scalars = any(shape != () == var.type.shape for var in equation.operands) and not OPS[equation.op].structural
+    if isinstance(ct, float) and (equation.op in ON_ARRAYS or scalars):
+        return _value(builder, builder.constant(np.full(shape, ct, np.float32), FLOAT32))
+    return ct
+
+
+def backward(builder: Builder, block: Block, loss: Var, parameters: dict[Var, str]) -> list[Value]:
+    """Appends the equations of the gradient of a loss and gives its value for every parameter.
+
+    An equation is grad_weight where it belongs to the cotangent of a value made of parameters alone (the parameter,
+    its transpose, a norm of it), else grad_input. Second uses of a value add their cotangents.
+
+    Args:
+        builder: what holds the equations of the Block and receives the new ones.
+        block: the forward equations.
+        loss: a value without axes.
+        parameters: the inputs to differentiate for, with their names.
+    """
+    pure, needed = _sources(block, parameters), _needed(block, parameters)
+    cotangents: dict[Var, Value] = {loss: 1.0} if loss in needed else {}
+    for equation in reversed(block.equations):
+        if equation.output not in cotangents:
+            continue
+        ct = _spread(builder, cotangents.pop(equation.output), equation)
+        y, xs = _value(builder, equation.output), [_value(builder, x) for x in equation.inputs]
+        for rule, atom, x in zip(_rules(equation), equation.inputs, xs, strict=True):
+            if not isinstance(atom, Var) or atom not in needed:
+                continue
+            name = _name(pure, [atom] if atom in pure else equation.operands)
+            family = equation.family if equation.family != OPS[equation.op].family else None
+            role = "grad_weight" if atom in pure else "grad_input"
+            with builder.scoped(role=role, family=family, parameter=name):
+                new = rule(ct, equation, y, *xs)
+                if shape_of(x) == () != shape_of(new):
+                    new = reduce_sum(new)
+                if new is not None:
+                    cotangents[atom] = cotangents[atom] + new if atom in cotangents else new
+    return [cotangents.get(var, 0.0) for var in parameters]
+
+
+def name_parameters(block: Block, parameters: dict[Var, str]) -> Block:
+    """The Block with the parameter's name on every equation that has one parameter among its operands."""
+    pure = _sources(block, parameters)
+    named = (replace(e, parameter=e.parameter or _name(pure, e.operands)) for e in block.equations)
+    return replace(block, equations=tuple(named))
+
+
+def differentiate(block: Block) -> Block:
+    """The Block of (loss, gradients): a Block's only output and its gradient for the leaves of its first argument.
+
+    Raises:
+        ValueError: not exactly one output, or one with axes.
+        TypeError: the first argument holds integers.
+    """
+    if len(block.outputs) != 1 or block.outputs[0].type.shape != () or block.outputs[0].type.format == "int32":
+        given = ", ".join(str(var.type) for var in block.outputs)
+        raise ValueError(f"only a loss that is one number without axes can be differentiated, not ({given})")
+    tree = block.arguments[0] if block.arguments else Tree(list, (0,) * len(block.inputs))
+    inputs = block.inputs[: tree.leaves]
+    for var in inputs:
+        if var.type.format == "int32":
+            raise TypeError(f"cannot differentiate for the integers {var}: {var.type}")
+    parameters = dict(zip(inputs, paths(tree), strict=True))
+    block = name_parameters(block, parameters)
+    builder = Builder(block)
+    gradients = backward(builder, block, block.outputs[0], parameters)
+    shaped = [_gradient(builder, g, var) for g, var in zip(gradients, inputs, strict=True)]
+    result = Tree(tuple, (0, 1), (block.result or LEAF, tree))
+    return dead_code(replace(block, equations=tuple(builder.equations), constants=builder.constants,
+                             outputs=(*block.outputs, *shaped), result=result))  # fmt: skip
+
+
+def _gradient(builder: Builder, gradient: Value, var: Var) -> Var:
+    if isinstance(gradient, Traced):
+        return gradient.var
+    constant = Var(f"gradient.{var.name}", var.type)
+    builder.constants[constant] = np.full(var.type.shape, gradient, np.float32)
+    return constant
+
+
+def value_and_grad(f: Callable[..., Any] | Block) -> Any:
+    """The value of a loss together with its gradient for the first argument.
+
+    Args:
+        f: a function of (parameters, ...) that gives a loss without axes; or its Block.
+
+    Returns:
+        For a function, a function of the same arguments that gives (loss, gradients nested as the parameters); it can
+        be called on arrays and inside a function that is traced. For a Block, the Block of that.
+
+    Raises:
+        ValueError: the loss has axes.
+        TypeError: a parameter is an integer.
+    """
+    if isinstance(f, Block):
+        return differentiate(f)
+
+    def gradient_of(*arguments: Any) -> tuple[Value, Any]:
+        leaves, tree = flatten(arguments)
+        types = [x.var.type if isinstance(x, Traced) else x for x in leaves]
+        block = differentiate(trace(f, *unflatten(tree, types)))
+        values = interpret(block, leaves)
+        return values[0], unflatten(flatten(arguments[0])[1], values[1:])
+
+    return gradient_of

@@ -1,0 +1,178 @@
+"""A Block, the program of the training layer as data: typed equations in order (after JAX's autodidax)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ipu_core.ir.tree import Tree
+from lowprec import FloatFormat
+
+Array = npt.NDArray[Any]
+Format = FloatFormat | str
+"""What an element is: a float format, or the string "int32" (labels, indices)."""
+
+ROLES = ("forward", "grad_input", "grad_weight", "optimiser", "update")
+"""What an equation is for. "update" is the one equation per parameter that writes the new weight; the rest of the
+optimiser's arithmetic (moments, direction, norms) is "optimiser"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    """Shape and element format of a value. Truth values are 0 and 1 in a float format."""
+
+    shape: tuple[int, ...]
+    format: Format
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        size = 1
+        for n in self.shape:
+            size *= n
+        return size
+
+    def __str__(self) -> str:
+        return f"{format_name(self.format)}[{','.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Var:
+    """A value of a Block. Two Vars are the same only if they are the same object; the name is for printing."""
+
+    name: str
+    type: Type
+
+    def __str__(self) -> str:
+        return f"%{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A Python number used as an operand; it stands for an array full of itself wherever shapes must match."""
+
+    value: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.8g}"
+
+
+Atom = Var | Literal
+
+
+class Params(Mapping[str, Any]):
+    """The static parameters of an equation (axis, shape, ...): a mapping that cannot change and hashes."""
+
+    __slots__ = ("_items",)
+
+    def __init__(self, items: Mapping[str, Any]) -> None:
+        self._items = dict(items)
+
+    def __getitem__(self, key: str) -> Any:
+        return self._items[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __hash__(self) -> int:
+        return hash(tuple(sorted(self._items.items())))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Mapping) and self._items == dict(other)
+
+    def __repr__(self) -> str:
+        return ", ".join(f"{name}={value}" for name, value in self._items.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """How an equation rounds: stochastically or to nearest even, and in which format a sum is accumulated."""
+
+    stochastic: bool = False
+    accumulate: FloatFormat | None = None
+
+
+NEAREST = Arithmetic()
+
+
+@dataclass(frozen=True, slots=True)
+class Equation:
+    """One operation. Its number is given when it is traced and never changes: random bits and plans are keyed by it."""
+
+    number: int
+    op: str
+    inputs: tuple[Atom, ...]
+    outputs: tuple[Var, ...]
+    params: Params
+    role: str = "forward"
+    family: str = "elementwise"
+    parameter: str | None = None
+    arithmetic: Arithmetic = NEAREST
+
+    @property
+    def output(self) -> Var:
+        """The only output (every operation of today has one)."""
+        return self.outputs[0]
+
+    @property
+    def operands(self) -> tuple[Var, ...]:
+        """The inputs that are values, without the literals."""
+        return tuple(atom for atom in self.inputs if isinstance(atom, Var))
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """A program: inputs, equations in order of computation, outputs, and the arrays it was traced with.
+
+    Attributes:
+        carried: the first so many inputs are a state that the first so many outputs replace, leaf by leaf (a training
+            step). 0 for a plain function.
+        arguments: how the flat inputs are nested, one tree per argument of the traced function.
+        result: how the flat outputs are nested.
+    """
+
+    inputs: tuple[Var, ...]
+    outputs: tuple[Var, ...]
+    equations: tuple[Equation, ...]
+    constants: Mapping[Var, Array] = field(default_factory=dict)
+    carried: int = 0
+    arguments: Tree | None = None
+    result: Tree | None = None
+
+    def __str__(self) -> str:
+        return "\n".join(lines(self))
+
+
+def format_name(fmt: Format) -> str:
+    """The name of an element format."""
+    return fmt if isinstance(fmt, str) else fmt.name
+
+
+def typed(var: Var) -> str:
+    """A value with its type: "%0: float16[64,256]"."""
+    return f"{var}: {var.type}"
+
+
+def line(equation: Equation) -> str:
+    """One equation in one line, with its role, family and parameter behind a #."""
+    arguments = [*map(str, equation.inputs), *([repr(equation.params)] if equation.params else [])]
+    arithmetic = equation.arithmetic
+    how = [f"accumulate {arithmetic.accumulate.name}"] if arithmetic.accumulate else []
+    how += ["stochastic"] if arithmetic.stochastic else []
+    note = " ".join(filter(None, (equation.role, equation.family, equation.parameter, *how)))
+    return f"{', '.join(map(typed, equation.outputs))} = {equation.op}({', '.join(arguments)})  # {note}"
+
+
+def lines(block: Block) -> Iterator[str]:
+    """The printed form of a Block, one line per equation."""
+    yield f"block({', '.join(map(typed, block.inputs))})"
+    yield from (f"  constant {typed(var)}" for var in block.constants)
+    yield from (f"  {line(equation)}" for equation in block.equations)
+    yield f"  return {', '.join(map(str, block.outputs))}"

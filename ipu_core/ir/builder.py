@@ -1,0 +1,96 @@
+"""The equations of a Block under construction: numbers, scopes, and one value for one meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ipu_core.ir.block import NEAREST, Arithmetic, Array, Atom, Block, Equation, Format, Literal, Params, Type, Var
+from ipu_core.ir.evaluate import exact
+from ipu_core.ir.ops import OPS, infer
+from lowprec import FloatFormat
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What the equations emitted now are for; family None means the operation's own."""
+
+    role: str = "forward"
+    family: str | None = None
+    parameter: str | None = None
+
+
+class Builder:
+    """Collects equations. A value computed twice in one scope is computed once; numbers go on from a given Block's."""
+
+    def __init__(self, block: Block | None = None) -> None:
+        self.equations: list[Equation] = list(block.equations) if block else []
+        self.constants: dict[Var, Array] = dict(block.constants) if block else {}
+        self.scope = Scope()
+        self.number = 1 + max((equation.number for equation in self.equations), default=-1)
+        self._seen: dict[Hashable, Var] = {}
+        self._captured: dict[int, tuple[Array, Var]] = {}
+
+    @contextmanager
+    def scoped(
+        self, *, role: str | None = None, family: str | None = None, parameter: str | None = None
+    ) -> Iterator[None]:
+        """Marks the equations emitted inside; what is not given stays as it is outside."""
+        outer = self.scope
+        changes = {"role": role, "family": family, "parameter": parameter}
+        self.scope = replace(outer, **{key: value for key, value in changes.items() if value is not None})
+        try:
+            yield
+        finally:
+            self.scope = outer
+
+    def constant(self, array: Array, fmt: Format) -> Atom:
+        """A value that is part of the program: a captured array (one value however often it is used) or a number."""
+        if array.ndim == 0 and fmt != "int32":
+            return Literal(float(array))
+        if id(array) not in self._captured:
+            var = Var(f"constant{len(self.constants)}", Type(array.shape, fmt))
+            self.constants[var] = array
+            self._captured[id(array)] = (array, var)
+        return self._captured[id(array)][1]
+
+    def emit(
+        self,
+        op: str,
+        inputs: tuple[Atom, ...],
+        params: Params,
+        *,
+        fmt: FloatFormat | None = None,
+        arithmetic: Arithmetic = NEAREST,
+    ) -> Atom:
+        """Appends one equation and returns its value. An operation on numbers alone is a number.
+
+        Raises:
+            ValueError, TypeError: the operands do not fit the operation, see `ops.check`.
+        """
+        type_ = infer(op, tuple(x.type if isinstance(x, Var) else x for x in inputs), params, fmt)
+        if all(isinstance(x, Literal) for x in inputs):
+            return Literal(float(exact(op, [x.value for x in inputs if isinstance(x, Literal)], params)))
+        scope = Scope() if OPS[op].structural else self.scope
+        meaning = (op, inputs, params, type_.format, arithmetic, scope)
+        if meaning not in self._seen:
+            self._seen[meaning] = self.append(op, inputs, params, type_, arithmetic)
+        return self._seen[meaning]
+
+    def append(self, op: str, inputs: tuple[Atom, ...], params: Params, type_: Type, arithmetic: Arithmetic) -> Var:
+        """Appends one equation as it is, with the next number."""
+        var = Var(str(self.number), type_)
+        scope = self.scope
+        family = scope.family if scope.family and not OPS[op].structural else OPS[op].family
+        equation = Equation(self.number, op, inputs, (var,), params, scope.role, family, scope.parameter, arithmetic)
+        self.equations.append(equation)
+        self.number += 1
+        return var
+
+
+def constant_array(value: float, shape: tuple[int, ...]) -> Array:
+    """An array full of one number, as a constant of a program."""
+    return np.full(shape, value, np.float32)

@@ -1,0 +1,57 @@
+"""Operations on NumPy arrays at once: float64 arrays in ideal arithmetic, narrower ones as their format declares."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ipu_core.ir.block import Array, Format, Literal, Params, Type
+from ipu_core.ir.evaluate import STRUCTURE, as_exact, exact
+from ipu_core.ir.ops import OPS, infer
+from lowprec import FloatFormat, as_format
+from lowprec import float64 as FLOAT64
+
+
+def format_of(array: Array) -> Format:
+    """The element format of an array: "int32" for integers, else the float format of its dtype.
+
+    Raises:
+        TypeError: neither integers nor floats.
+    """
+    if array.dtype.kind in "iu":
+        return "int32"
+    if array.dtype.kind in "bcOUSMm" or array.dtype.itemsize > 8:
+        raise TypeError(f"an array of {array.dtype} is neither floats nor integers")
+    return as_format(array.dtype)
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a plain Python number (NumPy's scalars are arrays without axes)."""
+    return isinstance(value, (int, float)) and not isinstance(value, np.generic)
+
+
+def as_array(value: Any) -> Array:
+    """The value as an array; truth values become float32 0 and 1."""
+    array = np.asarray(value)
+    return array.astype(np.float32) if array.dtype.kind == "b" else array
+
+
+def compute(op: str, operands: Sequence[Any], params: Params, fmt: FloatFormat | None = None) -> Any:
+    """One operation on arrays and Python numbers.
+
+    float64 arrays (and numbers alone) are computed with in float64. Narrower arrays are computed with as the machine
+    does: in float32, rounded to nearest even once to the operands' format, or to float32 where they differ.
+
+    Raises:
+        ValueError, TypeError: the operands do not fit the operation, see `ops.check`.
+    """
+    arrays = [x if is_number(x) else as_array(x) for x in operands]
+    types = [Literal(float(x)) if is_number(x) else Type(x.shape, format_of(x)) for x in arrays]
+    result = infer(op, tuple(types), params, fmt)
+    if OPS[op].structural:
+        return STRUCTURE[op](*arrays, params)
+    if result.format == FLOAT64 or all(isinstance(x, Literal) for x in types):
+        return exact(op, [x if is_number(x) else as_exact(x) for x in arrays], params)
+    raise TypeError(f"{op}: no arithmetic for {result} yet")

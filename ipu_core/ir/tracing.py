@@ -1,0 +1,104 @@
+"""Tracing: a plain Python function over arrays becomes a Block."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ipu_core.ir.block import Block, Literal, Type, Var
+from ipu_core.ir.builder import Builder
+from ipu_core.ir.eager import format_of
+from ipu_core.ir.schedule import dead_code
+from ipu_core.ir.tree import flatten, paths, unflatten
+from ipu_core.ir.values import Traced, Value, apply, lift, scope
+from lowprec import float32 as FLOAT32
+from lowprec import float64 as FLOAT64
+
+
+def example_type(example: Any) -> Type:
+    """The type an example stands for: its shape and format (float64 and Python numbers count as float32).
+
+    Raises:
+        TypeError: the example is no array of floats or integers.
+    """
+    if isinstance(example, Type):
+        return example
+    fmt = format_of(np.asarray(example))
+    return Type(np.shape(example), FLOAT32 if fmt == FLOAT64 else fmt)
+
+
+def trace(f: Callable[..., Any], *examples: Any, carry: bool = False) -> Block:
+    """The Block of a plain Python function.
+
+    Args:
+        f: a function over arrays, or nested dicts, lists and tuples of arrays, that gives such.
+        *examples: one per argument: arrays (only shape and dtype matter) or `Type`s, nested as f takes them.
+        carry: the first argument is a state and f gives (new state, ...): see `Block.carried`.
+
+    Raises:
+        TypeError: an argument or result that is no array; with carry, a result that is no tuple.
+        ValueError: shapes that do not fit, with the operation and the shapes; with carry, a new state that is
+            not nested as the old one, or whose shapes differ.
+    """
+    builder = Builder()
+    names = _argument_names(f, len(examples))
+    flat = [flatten(example) for example in examples]
+    inputs: list[Var] = []
+    for (leaves, tree), name in zip(flat, names, strict=True):
+        inputs += [Var(path, example_type(x)) for x, path in zip(leaves, paths(tree, name), strict=True)]
+    values = iter([Traced(builder, var) for var in inputs])
+    result = f(*(unflatten(tree, [next(values) for _ in leaves]) for leaves, tree in flat))
+    results, tree = flatten(result)
+    outputs = tuple(_output(builder, value) for value in results)
+    block = Block(tuple(inputs), outputs, tuple(builder.equations), builder.constants,
+                  _carried(flat, result) if carry else 0, tuple(tree for _, tree in flat), tree)  # fmt: skip
+    _check_carried(block)
+    return dead_code(block)
+
+
+def _argument_names(f: Callable[..., Any], count: int) -> list[str]:
+    try:
+        names = list(inspect.signature(f).parameters)
+    except (TypeError, ValueError):
+        names = []
+    return [names[i] if i < len(names) else f"argument{i}" for i in range(count)]
+
+
+def _output(builder: Builder, value: Value) -> Var:
+    if not isinstance(value, (Traced, int, float, np.ndarray, np.number)):
+        raise TypeError(f"a traced function must give arrays or numbers, not {type(value).__name__}")
+    atom = lift(builder, value)
+    if isinstance(atom, Literal):
+        builder.constants[var := Var(f"constant{len(builder.constants)}", Type((), FLOAT32))] = np.float32(atom.value)
+        return var
+    return atom
+
+
+def _carried(flat: list[Any], result: Any) -> int:
+    if not (isinstance(result, tuple) and result and flat):
+        raise TypeError("with carry=True the function must give a tuple whose first entry is the new state")
+    leaves, tree = flat[0]
+    new = flatten(result[0])[1]
+    if new != tree:
+        raise ValueError(f"the new state ({', '.join(paths(new))}) is not nested as the old ({', '.join(paths(tree))})")
+    return len(leaves)
+
+
+def _check_carried(block: Block) -> None:
+    for old, new in zip(block.inputs[: block.carried], block.outputs, strict=False):
+        if old.type.shape != new.type.shape:
+            raise ValueError(f"the new value of {old} has shape {new.type.shape}, the old {old.type.shape}")
+
+
+def interpret(block: Block, values: Sequence[Value]) -> list[Value]:
+    """A Block run on values, traced (its equations join their trace) or arrays (computed now)."""
+    environment: dict[Var, Value] = dict(zip(block.inputs, values, strict=True)) | dict(block.constants)
+    for equation in block.equations:
+        operands = [x.value if isinstance(x, Literal) else environment[x] for x in equation.inputs]
+        fmt = equation.output.type.format if equation.op == "convert" else None
+        with scope(operands, role=equation.role, family=equation.family, parameter=equation.parameter):
+            environment[equation.output] = apply(equation.op, *operands, fmt=fmt, **equation.params)
+    return [environment[var] for var in block.outputs]

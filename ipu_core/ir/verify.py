@@ -1,0 +1,87 @@
+"""The verifier of a Block: refuses, by kind, what no later pass should have to expect."""
+
+from __future__ import annotations
+
+from ipu_core.ir.block import ROLES, Block, Equation, Literal, Type, Var, format_name
+from ipu_core.ir.ops import OPS, check
+
+
+class InvalidBlock(ValueError):
+    """A Block that breaks a rule; the message names the equation, the rule and what was found."""
+
+
+class UnknownOperation(InvalidBlock):
+    """An equation's operation or role is not in the tables."""
+
+
+class UseBeforeDefinition(InvalidBlock):
+    """An equation or output reads a value that no input, constant or earlier equation gives."""
+
+
+class DuplicateDefinition(InvalidBlock):
+    """A value is given twice, or two equations have one number."""
+
+
+class WrongType(InvalidBlock):
+    """The type of a result or of a carried state is not what its operation gives."""
+
+
+def verify(block: Block) -> Block:
+    """The Block itself, if it keeps the rules.
+
+    Raises:
+        UnknownOperation, UseBeforeDefinition, DuplicateDefinition, WrongType: all `InvalidBlock`, a ValueError.
+    """
+    defined: set[Var] = set()
+    for var in (*block.inputs, *block.constants):
+        _define(defined, var, "the inputs and constants")
+    for var, array in block.constants.items():
+        if array.shape != var.type.shape:
+            raise WrongType(f"constant {var} has type {var.type} but shape {array.shape}")
+    numbers: set[int] = set()
+    for equation in block.equations:
+        where = f"equation {equation.number} ({equation.op})"
+        if equation.number in numbers:
+            raise DuplicateDefinition(f"{where}: another equation has the number {equation.number}")
+        numbers.add(equation.number)
+        for var in equation.operands:
+            if var not in defined:
+                raise UseBeforeDefinition(f"{where}: {var} is not defined before it is used")
+        _check_equation(equation, where)
+        for var in equation.outputs:
+            _define(defined, var, where)
+    for var in block.outputs:
+        if var not in defined:
+            raise UseBeforeDefinition(f"the output {var} is not defined")
+    for old, new in zip(block.inputs[: block.carried], block.outputs, strict=False):
+        if old.type != new.type:
+            raise WrongType(f"the carried state {old} is {old.type} before the step and {new.type} after it")
+    return block
+
+
+def _define(defined: set[Var], var: Var, where: str) -> None:
+    if var in defined:
+        raise DuplicateDefinition(f"{where}: {var} is defined twice")
+    defined.add(var)
+
+
+def _check_equation(equation: Equation, where: str) -> None:
+    if equation.op not in OPS:
+        raise UnknownOperation(f"{where}: unknown operation; there are {', '.join(sorted(OPS))}")
+    if equation.role not in ROLES:
+        raise UnknownOperation(f"{where}: unknown role {equation.role!r}; there are {', '.join(ROLES)}")
+    types = tuple(x if isinstance(x, Literal) else x.type for x in equation.inputs)
+    try:
+        op, shape = check(equation.op, types, equation.params)
+    except (ValueError, TypeError) as error:
+        raise WrongType(f"{where}: {error}") from None
+    found = equation.output.type
+    if found.shape != shape:
+        raise WrongType(f"{where}: the result is {found}, the operands give the shape {shape}")
+    formats = {x.format for x in types if isinstance(x, Type)} if op.structural and not op.integers else set()
+    formats |= {types[0].format} if op.name == "gather" and isinstance(types[0], Type) else set()
+    if formats and formats != {found.format}:
+        given = ", ".join(sorted(map(format_name, formats)))
+        raise WrongType(f"{where}: it only moves elements, but the result is {found} and the operands are {given}")
+    if not op.structural and found.format == "int32":
+        raise WrongType(f"{where}: the result is {found}, but only inputs and moved elements can be int32")

@@ -1,0 +1,144 @@
+"""Gradients of every operation against finite differences, roles, and refusals."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from ipu_core.ir.autodiff import COTANGENTS, differentiate, value_and_grad
+from ipu_core.ir.evaluate import evaluate_exact
+from ipu_core.ir.ops import OPS
+from ipu_core.ir.tracing import trace
+from ipu_core.ir.tree import flatten
+from ipu_core.ir.values import apply, concatenate, convert, where
+from ipu_core.ir.verify import verify
+
+RNG = np.random.default_rng(2)
+A, B, C = (RNG.normal(size=(3, 4)) for _ in range(3))
+POSITIVE = RNG.uniform(0.5, 2.0, (3, 4))
+INDICES = np.array([[1, 0, 2, 1], [0, 0, 1, 2]])
+LABELS = np.array([1, 0, 3])
+
+UNARY = ("negative absolute relu square exp tanh erf sigmoid sin cos gelu gelu_gradient").split()
+CASES = {
+    **{op: (lambda x, op=op: apply(op, x), (A,)) for op in UNARY},
+    **{op: (lambda x, op=op: apply(op, x), (POSITIVE,)) for op in ("reciprocal", "sqrt", "rsqrt", "log")},
+    **{op: (lambda x, y, op=op: apply(op, x, y), (A, B)) for op in
+       ("add", "subtract", "multiply", "maximum", "minimum")},
+    "divide": (lambda x, y: x / y, (A, POSITIVE)),
+    "select": (lambda x, y: where(C > 0, x, y), (A, B)),
+    "scaled_add": (lambda x, y, s: apply("scaled_add", x, y, s), (A, B, np.float64(0.7))),
+    "convert": (lambda x: convert(x * 1.0, "float16"), (A,)),
+    "reduce_sum": (lambda x: x.sum(1) * np.arange(3.0), (A,)),
+    "reduce_max": (lambda x: x.max((0,), keepdims=True) * np.arange(4.0), (A,)),
+    "dot": (lambda x, y: x @ y, (A, B.T)),
+    "dot batched": (lambda x, y: x @ y, (RNG.normal(size=(2, 3, 4)), RNG.normal(size=(2, 4, 2)))),
+    "dot shared": (lambda x, y: x @ y, (RNG.normal(size=(2, 3, 4)), RNG.normal(size=(4, 2)))),
+    "dot vector": (lambda x, y: (x @ y) * np.arange(3.0), (A, RNG.normal(size=4))),
+    "transpose": (lambda x: x.transpose(2, 0, 1) * np.arange(3.0)[:, None, None], (RNG.normal(size=(2, 2, 3)),)),
+    "reshape": (lambda x: x.reshape(2, -1) * np.arange(6.0), (A,)),
+    "broadcast": (lambda x, y: x * A + y * B, (RNG.normal(size=4), RNG.normal(size=(3, 1)))),
+    "slice": (lambda x: x[1:, ::3] * np.arange(4.0).reshape(2, 2) + x[0, None, -1], (A,)),
+    "concatenate": (lambda x, y: concatenate([x, y], 1) * np.arange(8.0), (A, B)),
+    "pad": (lambda x: apply("pad", x, low=(1, 0), high=(0, 2), interior=(2, 1)) * np.arange(9.0), (A,)),
+    "gather": (lambda x: x[INDICES] * np.arange(8.0).reshape(2, 4, 1), (A,)),
+    "scatter_add": (lambda x: apply("scatter_add", INDICES, x, rows=3) ** 2, (RNG.normal(size=(2, 4, 2)),)),
+    "one_hot": (lambda x: apply("one_hot", LABELS, classes=4) * x, (A,)),
+    "scalar": (lambda x, y: x * y + x, (np.float64(0.3), A)),
+    "scalar of a mean": (lambda x, y: (x + y).mean(), (np.float64(0.3), A)),
+    "scalar scale": (lambda s, x, y: apply("scaled_add", x, y, s).sum(), (np.float64(0.3), A, B)),
+    "two uses": (lambda x: x * x.T.sum() + x, (A,)),
+}  # fmt: skip
+
+
+def _loss(f):
+    def loss(operands):
+        y = f(*operands)
+        return (y * y).sum()
+
+    return loss
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_gradient_is_the_finite_difference(case):
+    f, operands = CASES[case]
+    block = verify(differentiate(trace(_loss(f), list(operands))))
+    value, *gradients = evaluate_exact(block, operands)
+    forward = trace(_loss(f), list(operands))
+    assert value == evaluate_exact(forward, operands)[0]
+    step = 1e-6
+    for position, (operand, gradient) in enumerate(zip(operands, gradients, strict=True)):
+        assert gradient.shape == np.shape(operand)
+        for index in np.ndindex(np.shape(operand)):
+            nudged = [np.array(x, float) for x in operands]
+            nudged[position][index] += step
+            up = evaluate_exact(forward, nudged)[0]
+            nudged[position][index] -= 2 * step
+            down = evaluate_exact(forward, nudged)[0]
+            assert gradient[index] == pytest.approx((up - down) / (2 * step), rel=2e-5, abs=2e-6)
+
+
+def test_every_differentiable_operation_has_a_case_and_the_others_are_constant():
+    constant = {"step", "greater", "equal", "stop_gradient"}
+    assert set(OPS) - constant == set(CASES) & set(OPS)
+    assert set(OPS) - constant - {"one_hot", "concatenate"} == set(COTANGENTS)
+
+
+def test_ties_of_a_maximum_share_its_gradient():
+    _, gradient = value_and_grad(lambda x: x.max())(np.array([1.0, 3.0, 3.0]))
+    np.testing.assert_array_equal(gradient, [0, 0.5, 0.5])
+
+
+def test_a_stopped_gradient_is_zero():
+    loss = lambda p: (apply("stop_gradient", p["a"]) * p["b"]).sum()  # noqa: E731
+    _, gradient = value_and_grad(loss)({"a": A, "b": B})
+    np.testing.assert_array_equal(gradient["a"], np.zeros_like(A))
+    np.testing.assert_array_equal(gradient["b"], A)
+
+
+def mlp(params, x, t):
+    h = np.maximum(x @ params["w0"] + params["b0"], 0)
+    return ((h @ params["w1"] - t) ** 2).mean()
+
+
+PARAMS = {"w0": RNG.normal(size=(4, 5)), "b0": RNG.normal(size=5), "w1": RNG.normal(size=(5, 2))}
+X, T = RNG.normal(size=(3, 4)), RNG.normal(size=(3, 2))
+
+
+def test_roles_and_parameter_names_of_a_layered_network():
+    block = differentiate(trace(mlp, PARAMS, X, T))
+    dots = Counter((e.role, e.parameter) for e in block.equations if e.op == "dot")
+    assert dots == {("forward", "w0"): 1, ("forward", "w1"): 1, ("grad_input", "w1"): 1,
+                    ("grad_weight", "w0"): 1, ("grad_weight", "w1"): 1}  # fmt: skip
+    (bias,) = (e for e in block.equations if e.op == "reduce_sum" and e.role != "forward")
+    assert (bias.role, bias.parameter) == ("grad_weight", "b0")
+
+
+def test_no_gradient_is_computed_for_data():
+    block = differentiate(trace(mlp, PARAMS, X, T))
+    assert not any(v.type.shape == X.shape for e in block.equations for v in e.outputs)
+
+
+def test_on_functions_eager_traced_and_on_blocks_alike():
+    value, gradients = value_and_grad(mlp)(PARAMS, X, T)
+    inlined = trace(value_and_grad(mlp), PARAMS, X, T)
+    block = value_and_grad(trace(mlp, PARAMS, X, T))
+    leaves = flatten((PARAMS, X, T))[0]
+    for other in (evaluate_exact(inlined, leaves), evaluate_exact(block, leaves)):
+        for a, b in zip([value, *flatten(gradients)[0]], other, strict=True):
+            np.testing.assert_array_equal(a, b)
+    assert [e.role for e in inlined.equations] == [e.role for e in block.equations]
+
+
+def test_second_derivatives():
+    slope = lambda x: value_and_grad(lambda v: np.exp(v) * v)(x)[1]  # noqa: E731
+    value, curvature = value_and_grad(slope)(np.float64(0.4))
+    assert value == pytest.approx(1.4 * np.exp(0.4))
+    assert curvature == pytest.approx(2.4 * np.exp(0.4))
+
+
+def test_refusals():
+    with pytest.raises(ValueError, match=r"one number without axes.*float32\[3,4\]"):
+        value_and_grad(lambda x: x * 2)(A)
+    with pytest.raises(TypeError, match="integers"):
+        value_and_grad(lambda p: p["x"][p["i"]].sum())({"x": A, "i": LABELS})
