@@ -1,0 +1,106 @@
+"""The grid of a product on tiles: a Placement made concrete for its sizes; planner and graph builder both read it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ipu_core.plan.accumulation import Accumulation
+from ipu_core.plan.placement import COLUMN_GRAIN, Blocks, Placement
+from ipu_core.target import Target
+
+__all__ = ["Geometry", "Step", "geometry"]
+
+Ints = npt.NDArray[np.int64]
+
+
+class Step(NamedTuple):
+    """One serial step: which piece of every block of rows and of columns, and what must be sent for it."""
+
+    rows: int
+    columns: int
+    load_a: bool
+    load_b: bool
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Blocks along every axis of a product (batch, m, k) x (batch, k, n).
+
+    Attributes:
+        batch, rows, columns: blocks over tiles, and pieces in time for rows and columns.
+        parts: blocks over tiles of the Accumulation's parts.
+        spans: first and last of the k's of each part.
+        rows_fastest: whether tile numbers run fastest along rows.
+        hold: operand whose piece stays on the tile: "none", "a" or "b".
+    """
+
+    batch: Blocks
+    rows: Blocks
+    columns: Blocks
+    parts: Blocks
+    spans: tuple[tuple[int, int], ...]
+    rows_fastest: bool
+    hold: str
+
+    @property
+    def grid(self) -> tuple[int, int, int, int]:
+        """Blocks along (batch, parts, rows, columns)."""
+        return self.batch.count, self.parts.count, self.rows.count, self.columns.count
+
+    @property
+    def tiles(self) -> int:
+        """Tiles in use: 0 to this number."""
+        return int(np.prod(self.grid))
+
+    def tile(self, batch: Ints, part: Ints, row: Ints, column: Ints) -> Ints:
+        """The tile of a block, given its place along each axis of the grid (arrays that broadcast)."""
+        _, parts, rows, columns = self.grid
+        inner = column * rows + row if self.rows_fastest else row * columns + column
+        return (batch * parts + part) * (rows * columns) + inner
+
+    def steps(self) -> Iterator[Step]:
+        """The serial steps in order; the held operand is loaded only when its piece changes."""
+        rows, columns = self.rows.steps, self.columns.steps
+        if self.hold == "b":
+            yield from (Step(i, j, True, i == 0) for j in range(columns) for i in range(rows))
+        else:
+            held = self.hold == "a"
+            yield from (Step(i, j, j == 0 or not held, True) for i in range(rows) for j in range(columns))
+
+    def words(self) -> str:
+        """The blocks in words."""
+        pieces = "" if self.rows.steps * self.columns.steps == 1 else (
+            f" in pieces of {self.rows.piece} x {self.columns.piece}")
+        return (
+            f"{self.tiles} tiles, each {self.rows.block} rows x {self.columns.block} columns{pieces} "
+            f"x {self.parts.block} of {self.parts.size} parts of {self.spans[0][1] - self.spans[0][0]}"
+        )
+
+
+def geometry(
+    target: Target, batch: int, m: int, k: int, n: int, accumulation: Accumulation, placement: Placement
+) -> Geometry:
+    """The grid of a Placement for a product of these sizes.
+
+    Raises:
+        ValueError: the Placement needs more tiles than the target has.
+    """
+    spans = accumulation.parts(k) or ((0, 0),)
+    result = Geometry(
+        Blocks.cut(batch, placement.batch, 1, 1),
+        Blocks.cut(m, placement.rows, placement.serial_rows, 1),
+        Blocks.cut(n, placement.columns, placement.serial_columns, COLUMN_GRAIN),
+        Blocks.cut(len(spans), placement.parts, 1, 1),
+        spans,
+        placement.order == "rows",
+        placement.hold,
+    )
+    if result.tiles > target.tiles:
+        raise ValueError(
+            f"the placement ({placement.words()}) of {batch} x {m} x {k} x {n} in {len(spans)} parts needs "
+            f"{result.tiles} tiles; {target.name} has {target.tiles}"
+        )
+    return result

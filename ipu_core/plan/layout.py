@@ -1,0 +1,142 @@
+"""Layouts: where the elements of an array lie, and how many elements of a box lie on each tile, in closed form."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ipu_core import cost
+from ipu_core.target import Target
+
+__all__ = ["Layout", "Range", "linear_layout", "owned"]
+
+Ints = npt.NDArray[np.int64]
+
+HALF_BYTES = 2  # layouts are chosen for halves and serve every format, so that a cast never moves an element
+
+
+@dataclass(frozen=True)
+class Layout:
+    """An array of rows x columns (all leading axes together x the last) in vertices of contiguous elements.
+
+    Every vertex has `rows` whole rows, or one piece of `columns` elements of a row (the columns then divide the
+    row evenly); `per_tile` vertices in turn lie on each tile from tile 0 on. So flat element f lies on tile f // chunk.
+
+    Attributes:
+        shape: (rows, columns) of the array.
+        rows, columns: of one vertex; the last vertex may have fewer rows.
+        per_tile: vertices per tile.
+    """
+
+    shape: tuple[int, int]
+    rows: int
+    columns: int
+    per_tile: int = 1
+
+    @property
+    def chunk(self) -> int:
+        """Elements per tile, in C order (the last tile may have fewer)."""
+        return self.rows * self.columns * self.per_tile
+
+    @property
+    def size(self) -> int:
+        """Elements of the array."""
+        return self.shape[0] * self.shape[1]
+
+    @property
+    def tiles(self) -> int:
+        """Tiles in use, from tile 0."""
+        return -(-self.size // self.chunk) if self.size else 0
+
+    def words(self) -> str:
+        """The layout in words."""
+        piece = f"{self.rows} rows" if self.columns == self.shape[1] else f"pieces of {self.columns} columns"
+        each = "" if self.per_tile == 1 else f", {self.per_tile} per tile"
+        return f"{self.shape[0]} x {self.shape[1]} linear over {self.tiles} tiles in {piece}{each}"
+
+
+def linear_layout(target: Target, shape: Sequence[int]) -> Layout:
+    """The layout every array of that shape gets: fewest cycles for an elementwise operation on halves, then fewest tiles.
+
+    It depends on the shape and the target only, so elementwise operations and casts find their operands at home.
+    """
+    columns = shape[-1] if shape else 1
+    rows = math.prod(shape[:-1]) if shape else 1
+    if rows == 1:
+        rows, columns = columns, 1  # a vector may be cut anywhere
+    size = rows * columns
+    if not size:
+        return Layout((rows, columns), 1, max(1, columns))
+    full = cost.width(HALF_BYTES) * target.workers  # elements that keep every worker busy for one vector
+    candidates = [Layout((rows, columns), 1, columns // d, _each(rows * d, target)) for d in _divisors(columns) if d > 1]
+    least = _each(rows, target)
+    wanted = {least, max(least, full // columns), full * -(-least * columns // full) // columns}
+    candidates += [Layout((rows, columns), max(1, min(q, rows)), columns) for q in wanted if q >= least]
+    return min(candidates, key=lambda layout: (_cycles(target, layout), layout.tiles, layout.per_tile))
+
+
+def _each(pieces: int, target: Target) -> int:
+    return -(-pieces // target.tiles)
+
+
+def _cycles(target: Target, layout: Layout) -> int:
+    vertex = cost.elementwise(target, "add", layout.rows * layout.columns, HALF_BYTES)
+    return int(vertex) * min(layout.per_tile, -(-layout.size // (layout.rows * layout.columns)))
+
+
+def _divisors(n: int) -> list[int]:
+    small = [d for d in range(1, math.isqrt(n) + 1) if n % d == 0]
+    return small + [n // d for d in reversed(small) if d * d != n]
+
+
+class Range(NamedTuple):
+    """The numbers from lo to hi (exclusive) of every period, or just once without one. Bounds are ints or arrays."""
+
+    lo: Any
+    hi: Any
+    period: int = 0
+
+    def below(self, x: Any) -> Any:
+        """How many of the numbers are smaller than x."""
+        length = self.hi - self.lo
+        if not self.period:
+            return np.clip(x - self.lo, 0, length)
+        return x // self.period * length + np.clip(x % self.period - self.lo, 0, length)
+
+    def has(self, x: Any) -> Any:
+        """Whether x is one of the numbers."""
+        x = x % self.period if self.period else x
+        return (self.lo <= x) & (x < self.hi)
+
+
+def below(x: Any, sizes: Sequence[int], box: Sequence[Range]) -> Any:
+    """How many flat indices smaller than x of an array of these sizes lie in the box (one Range per axis)."""
+    counts = [axis.below(size) for size, axis in zip(sizes, box, strict=True)]
+    result: Any = 0
+    inside: Any = True
+    for i, axis in enumerate(box):
+        stride = math.prod(sizes[i + 1 :])
+        digit = x // stride
+        x = x - digit * stride
+        result = result + inside * axis.below(digit) * math.prod(counts[i + 1 :])
+        inside = inside & axis.has(digit)
+    return result
+
+
+def owned(chunk: int, tiles: Any, sizes: Sequence[int], box: Sequence[Range]) -> Ints:
+    """How many elements of a box lie on each of the tiles, when flat element f lies on tile f // chunk.
+
+    Args:
+        chunk: elements per tile.
+        tiles: array of tiles.
+        sizes: the array's axes, outermost first.
+        box: one Range per axis; its bounds may be arrays that broadcast with `tiles`.
+    """
+    size = math.prod(sizes)
+    start = np.minimum(tiles * chunk, size)
+    end = np.minimum(start + chunk, size)
+    counted: Ints = np.asarray(below(end, sizes, box) - below(start, sizes, box), np.int64)
+    return counted

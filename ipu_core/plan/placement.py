@@ -1,0 +1,97 @@
+"""Placement: the half of a plan that says where; it decides cycles, exchange and memory and never a bit."""
+
+from dataclasses import dataclass
+from typing import Final
+
+__all__ = ["COLUMN_GRAIN", "Blocks", "Placement"]
+
+COLUMN_GRAIN: Final = 16  # columns are cut in whole groups of AMP output channels
+ORDERS: Final = ("columns", "rows")
+HOLDS: Final = ("none", "a", "b")
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """One axis of `size` numbers cut into blocks of `block` (the last may be short), each in `serial` pieces.
+
+    Attributes:
+        size: numbers along the axis.
+        block: numbers per tile.
+        piece: numbers per serial step.
+    """
+
+    size: int
+    block: int
+    piece: int
+
+    @property
+    def count(self) -> int:
+        """Blocks that are not empty."""
+        return -(-self.size // self.block) if self.size else 0
+
+    @property
+    def steps(self) -> int:
+        """Serial pieces of a whole block."""
+        return -(-self.block // self.piece)
+
+    @staticmethod
+    def cut(size: int, cuts: int, serial: int, grain: int) -> "Blocks":
+        """Cuts into at most `cuts` blocks of at most `serial` pieces, all of whole grains but the last."""
+        grains = max(1, -(-size // grain))
+        block = -(-grains // cuts)
+        return Blocks(size, block * grain, -(-block // serial) * grain)
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a product lies: its m x k by k x n work is cut over tiles along every axis, and on a tile in time.
+
+    Args:
+        rows: cuts of the m axis over tiles.
+        columns: cuts of the n axis over tiles (whole groups of 16).
+        parts: cuts of the Accumulation's parts over tiles; a tile with several parts has a vertex for each.
+        batch: cuts of the batch axis over tiles; a tile with several products has a vertex for each.
+        serial_rows, serial_columns: pieces in which a tile works off its rows and columns, to save memory.
+        hold: the operand whose piece stays on the tile while the other's pieces pass by: "none", "a" or "b".
+        order: the axis along which tile numbers run fastest, "columns" (neighbours share rows of a) or "rows"
+            (neighbours share columns of b); neighbours of one supertile receive what they share at the double rate.
+
+    Cuts that would be empty vanish.
+
+    Raises:
+        ValueError: a field out of range.
+    """
+
+    rows: int = 1
+    columns: int = 1
+    parts: int = 1
+    batch: int = 1
+    serial_rows: int = 1
+    serial_columns: int = 1
+    hold: str = "none"
+    order: str = "columns"
+
+    def __post_init__(self) -> None:
+        for name in ("rows", "columns", "parts", "batch", "serial_rows", "serial_columns"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"Placement: {name} must be an int of at least 1, not {value!r}")
+        if self.hold not in HOLDS:
+            raise ValueError(f"Placement: unknown hold {self.hold!r}; it is one of {', '.join(HOLDS)}")
+        if self.order not in ORDERS:
+            raise ValueError(f"Placement: unknown order {self.order!r}; it is one of {', '.join(ORDERS)}")
+
+    @property
+    def tiles(self) -> int:
+        """Tiles the cuts ask for (fewer where cuts vanish)."""
+        return self.rows * self.columns * self.parts * self.batch
+
+    def words(self) -> str:
+        """The Placement in one printed line."""
+        cuts = f"rows {self.rows} x columns {self.columns} x parts {self.parts}"
+        batch = "" if self.batch == 1 else f" x batch {self.batch}"
+        serial = ""
+        if self.serial_rows * self.serial_columns > 1:
+            held = "" if self.hold == "none" else f", holding {self.hold}"
+            serial = f"; in {self.serial_rows} x {self.serial_columns} serial steps{held}"
+        return f"{cuts}{batch} over {self.tiles} tiles, {self.order} fastest{serial}"

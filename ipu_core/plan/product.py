@@ -1,0 +1,229 @@
+"""A product of matrices as the planner sees it, and the exact account of one Placement of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ipu_core import cost
+from ipu_core.plan.account import Account, Traffic
+from ipu_core.plan.accumulation import Accumulation
+from ipu_core.plan.geometry import Geometry, Step
+from ipu_core.plan.layout import Range, linear_layout, owned
+from ipu_core.target import Target
+from lowprec import as_format
+
+__all__ = ["Operand", "Product", "account", "item_bytes", "operand", "result_stays"]
+
+Ints = npt.NDArray[np.int64]
+Ranges = Mapping[str, Range]
+
+
+class Operand(NamedTuple):
+    """Where an operand lies: its axes in the order they are stored, outermost first, and elements per tile in that order.
+
+    The axes are named b (batch), m, k, n; "bkm" is an a whose matrices are stored transposed.
+    """
+
+    axes: str
+    chunk: int
+
+
+@dataclass(frozen=True)
+class Product:
+    """The sizes, formats and operand layouts of (batch, m, k) x (batch, k, n).
+
+    Attributes:
+        batch, m, k, n: sizes.
+        operands: name of the operands' format.
+        a, b, out: layouts; the plan's cycles hold for operands that lie so.
+    """
+
+    batch: int
+    m: int
+    k: int
+    n: int
+    operands: str
+    a: Operand
+    b: Operand
+    out: Operand
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Size by axis name."""
+        return {"b": self.batch, "m": self.m, "k": self.k, "n": self.n}
+
+
+def operand(target: Target, axes: str, sizes: Mapping[str, int]) -> Operand:
+    """The operand in the layout every array of its shape gets."""
+    return Operand(axes, linear_layout(target, [sizes[axis] for axis in axes]).chunk)
+
+
+def item_bytes(name: str) -> int:
+    """Bytes of an element of a format.
+
+    Raises:
+        ValueError: unknown format, or one without a storage dtype.
+    """
+    fmt = as_format(name)
+    if fmt.dtype is None:
+        raise ValueError(f"format {fmt.name} has no storage dtype: no tile can hold it")
+    return int(np.dtype(fmt.dtype).itemsize)
+
+
+def result_stays(grid: Geometry, accumulation: Accumulation) -> bool:
+    """Whether the chains write the result themselves: one part, and nothing to convert."""
+    return grid.parts.size == 1 and accumulation.types[0] == accumulation.types[1]
+
+
+def account(target: Target, product: Product, accumulation: Accumulation, grid: Geometry) -> Account:
+    """Cycles and bytes of every superstep of a product placed so, exactly as an engine counts them."""
+    result = Account(target)
+    unit = cost.amp_shape(target, product.operands, accumulation.types[0])
+    for step in grid.steps():
+        boxes = _boxes(target, grid, step)
+        gather = Traffic.none(target.tiles)
+        for name, layout, load in (("a", product.a, step.load_a), ("b", product.b, step.load_b)):
+            traffic = _read(target, product, grid, step, name, layout, boxes)
+            if grid.hold == name:
+                if load:
+                    result.copy(traffic, _volume(layout.axes, boxes) * item_bytes(product.operands) - traffic.received)
+            else:
+                gather += traffic
+        chains = _chains(target, grid, boxes, unit, accumulation)
+        if result_stays(grid, accumulation):
+            result.superstep("matmul", chains, gather, _write(target, product, grid, step, boxes, accumulation))
+        else:
+            result.superstep("matmul", chains, gather, Traffic.none(target.tiles))
+            _stages(result, product, accumulation, grid, step, boxes)
+    return result
+
+
+def _boxes(target: Target, grid: Geometry, step: Step) -> dict[str, Range]:
+    """Per tile, the numbers of every axis its block covers in a serial step ("p": parts); empty on unused tiles."""
+    place = [axis.ravel() for axis in np.indices(grid.grid)]
+    tiles = grid.tile(*place)
+    result = {}
+    for name, blocks, at, piece in (
+        ("b", grid.batch, place[0], 0),
+        ("p", grid.parts, place[1], 0),
+        ("m", grid.rows, place[2], step.rows),
+        ("n", grid.columns, place[3], step.columns),
+    ):
+        start, end = at * blocks.block, np.minimum((at + 1) * blocks.block, blocks.size)
+        lo = np.minimum(start + piece * blocks.piece, end)
+        hi = np.minimum(lo + blocks.piece, end)
+        result[name] = Range(_by_tile(target, tiles, lo), _by_tile(target, tiles, hi))
+    spans = np.array(grid.spans + ((grid.spans[-1][1],) * 2,))
+    lo, hi = result["p"].lo, result["p"].hi
+    result["k"] = Range(np.where(hi > lo, spans[lo, 0], 0), np.where(hi > lo, spans[hi - 1, 1], 0))
+    return result
+
+
+def _by_tile(target: Target, tiles: Ints, values: Ints) -> Ints:
+    padded = np.zeros(target.tiles + target.tiles % target.tiles_per_supertile, np.int64)
+    padded[tiles] = values
+    return padded
+
+
+def _volume(axes: str, boxes: Ranges) -> Ints:
+    result = np.ones(1, np.int64)
+    for axis in axes:
+        result = result * np.maximum(boxes[axis].hi - boxes[axis].lo, 0)
+    return result
+
+
+def _read(
+    target: Target, product: Product, grid: Geometry, step: Step, name: str, layout: Operand, boxes: Ranges
+) -> Traffic:
+    """Traffic of bringing the operand's boxes to their tiles."""
+    sizes = [product.sizes[axis] for axis in layout.axes]
+    tiles = np.arange(boxes["b"].lo.size)
+    volume, mine = _volume(layout.axes, boxes), _owned(layout, tiles, sizes, boxes)
+    pair = tiles ^ 1 if target.tiles_per_supertile == 2 else tiles
+    both = {
+        axis: Range(np.maximum(r.lo, r.lo[pair]), np.minimum(r.hi, r.hi[pair])) for axis, r in boxes.items()
+    }
+    both = {axis: Range(r.lo, np.maximum(r.lo, r.hi)) for axis, r in both.items()}
+    shared = _volume(layout.axes, both) - _owned(layout, tiles, sizes, both) - _owned(layout, pair, sizes, both)
+    needed = _needed(product, grid, step)
+    other = ("n", boxes["n"], grid.columns) if name == "a" else ("m", boxes["m"], grid.rows)
+    readers = np.unique(other[1].lo[other[1].hi > other[1].lo]).size
+    sent = _owned(layout, tiles, sizes, needed) - (mine if readers == 1 else 0)
+    return _traffic(target, item_bytes(product.operands), volume - mine, sent, shared if pair is not tiles else 0 * shared)
+
+
+def _write(
+    target: Target, product: Product, grid: Geometry, step: Step, boxes: Ranges, accumulation: Accumulation
+) -> Traffic:
+    """Traffic of taking the results in the boxes to the tiles where the result lies."""
+    layout = product.out
+    sizes = [product.sizes[axis] for axis in layout.axes]
+    tiles = np.arange(boxes["b"].lo.size)
+    volume, mine = _volume(layout.axes, boxes), _owned(layout, tiles, sizes, boxes)
+    received = _owned(layout, tiles, sizes, _needed(product, grid, step)) - mine
+    return _traffic(target, item_bytes(accumulation.types[1]), received, volume - mine, 0 * mine)
+
+
+def _needed(product: Product, grid: Geometry, step: Step) -> dict[str, Range]:
+    """The numbers of every axis that a serial step covers on all tiles together."""
+    whole = {axis: Range(0, size) for axis, size in product.sizes.items()}
+    for axis, blocks, piece in (("m", grid.rows, step.rows), ("n", grid.columns, step.columns)):
+        start = piece * blocks.piece
+        whole[axis] = Range(start, min(start + blocks.piece, blocks.block), blocks.block)
+    return whole
+
+
+def _owned(layout: Operand, tiles: Ints, sizes: list[int], box: Ranges) -> Ints:
+    return owned(layout.chunk, tiles, sizes, [box[axis] for axis in layout.axes])
+
+
+def _traffic(target: Target, size: int, received: Ints, sent: Ints, shared: Ints) -> Traffic:
+    return Traffic(*(each[: target.tiles] * size for each in (received, sent, shared)))
+
+
+def _chains(target: Target, grid: Geometry, boxes: Ranges, unit: cost.AmpShape, accumulation: Accumulation) -> Ints:
+    """Cycles per tile of the chains: a vertex for each product and part on the tile."""
+    rows, columns = (np.maximum(boxes[axis].hi - boxes[axis].lo, 0) for axis in "mn")
+    vertices = boxes["b"].hi - boxes["b"].lo
+    last = len(grid.spans) - 1
+    has_last = (boxes["p"].hi > last).astype(np.int64)
+    full = boxes["p"].hi - boxes["p"].lo - has_last
+    cycles = [
+        cost.matmul(target, rows, grid.spans[part][1] - grid.spans[part][0], columns, shape=unit, group=accumulation.group)
+        for part in (0, last)
+    ]
+    return np.where(rows * columns > 0, vertices * (full * cycles[0] + has_last * cycles[1]), 0)
+
+
+def _stages(
+    result: Account, product: Product, accumulation: Accumulation, grid: Geometry, step: Step, boxes: Ranges
+) -> None:
+    """Supersteps that sum the parts: the tiles of a block share its rows, and exchange only before the first stage."""
+    target, size = result.target, item_bytes(accumulation.types[0])
+    whole = np.maximum(boxes["m"].hi - boxes["m"].lo, 0)
+    each = -(-grid.rows.piece // grid.parts.count)
+    first = (boxes["p"].lo // grid.parts.block) * each
+    lo = np.minimum(boxes["m"].lo + first, boxes["m"].hi)
+    mine = dict(boxes) | {"m": Range(lo, np.minimum(lo + each, boxes["m"].hi))}
+    rows, columns, vertices = (np.maximum(mine[axis].hi - mine[axis].lo, 0) for axis in "mnb")
+    own = boxes["p"].hi - boxes["p"].lo
+    received = (grid.parts.size - own) * rows * columns * vertices
+    sent = own * (whole - rows) * columns * vertices
+    gather = _traffic(target, size, received, sent, 0 * sent)
+    runs = accumulation.stage_runs(grid.parts.size)
+    for number, stage in enumerate(runs):
+        scatter = Traffic.none(target.tiles)
+        if number == len(runs) - 1:
+            scatter = _write(target, product, grid, step, mine, accumulation)
+        per_vertex = sum(stage_cycles(target, b - a, rows * columns, size) for a, b in stage)
+        per_tile = np.where(rows * columns > 0, vertices * per_vertex, 0)
+        result.superstep("sum parts" if grid.parts.size > 1 else "convert", per_tile, gather, scatter)
+        gather = Traffic.none(target.tiles)
+
+
+def stage_cycles(target: Target, terms: int, results: Ints, size: int) -> Ints:
+    """Cycles of one vertex of a summing stage; one term is a conversion."""
+    return cost.cast(target, results, size) if terms == 1 else cost.reduce(target, terms, results, size)
