@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ipu_core.plan.accumulation import Accumulation
-from ipu_core.plan.placement import COLUMN_GRAIN, Blocks, Placement
+from ipu_core.plan.placement import Blocks, Placement, Segment
 from ipu_core.target import Target
 
-__all__ = ["Geometry", "Step", "geometry"]
+__all__ = ["Geometry", "Group", "Step", "geometry"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -23,6 +23,14 @@ class Step(NamedTuple):
     columns: int
     load_a: bool
     load_b: bool
+
+
+class Group(NamedTuple):
+    """Vertices of one shape in a serial step: parts and their k's, rows and columns (and every product of the batch)."""
+
+    parts: Segment
+    rows: Segment
+    columns: Segment
 
 
 @dataclass(frozen=True)
@@ -70,6 +78,28 @@ class Geometry:
             held = self.hold == "a"
             yield from (Step(i, j, j == 0 or not held, True) for i in range(rows) for j in range(columns))
 
+    def groups(self, step: Step) -> Iterator[Group]:
+        """The vertices of a serial step by shape, at most 8 groups; a part is one vertex, and so is a product of a batch.
+
+        With a batch every part is a group of its own (vertices have at most three axes).
+        """
+        for parts in self.part_segments():
+            for rows in self.rows.segments(step.rows):
+                for columns in self.columns.segments(step.columns):
+                    yield Group(parts, rows, columns)
+
+    def part_segments(self) -> Iterator[Segment]:
+        """Parts of equal length: `first` and `count` number parts, `start`, `step` and `length` their k's."""
+        spans = self.spans
+        chunk, last = spans[0][1] - spans[0][0], spans[-1][1] - spans[-1][0]
+        even = len(spans) if last == chunk else len(spans) - 1
+        found = [Segment(0, even, 0, chunk, chunk), Segment(even, len(spans) - even, even * chunk, chunk, last)]
+        for part in found:
+            if self.batch.size == 1 and part.count:
+                yield part
+            else:
+                yield from (part._replace(first=part.first + i, count=1, start=part.start + i * chunk) for i in range(part.count))
+
     def words(self) -> str:
         """The blocks in words."""
         pieces = "" if self.rows.steps * self.columns.steps == 1 else (
@@ -81,9 +111,9 @@ class Geometry:
 
 
 def geometry(
-    target: Target, batch: int, m: int, k: int, n: int, accumulation: Accumulation, placement: Placement
+    target: Target, batch: int, m: int, k: int, n: int, accumulation: Accumulation, placement: Placement, grain: int
 ) -> Geometry:
-    """The grid of a Placement for a product of these sizes.
+    """The grid of a Placement for a product of these sizes, its columns cut in multiples of `grain`.
 
     Raises:
         ValueError: the Placement needs more tiles than the target has.
@@ -92,7 +122,7 @@ def geometry(
     result = Geometry(
         Blocks.cut(batch, placement.batch, 1, 1),
         Blocks.cut(m, placement.rows, placement.serial_rows, 1),
-        Blocks.cut(n, placement.columns, placement.serial_columns, COLUMN_GRAIN),
+        Blocks.cut(n, placement.columns, placement.serial_columns, grain),
         Blocks.cut(len(spans), placement.parts, 1, 1),
         spans,
         placement.order == "rows",

@@ -93,23 +93,28 @@ def _divisors(n: int) -> list[int]:
 
 
 class Range(NamedTuple):
-    """The numbers from lo to hi (exclusive) of every period, or just once without one. Bounds are ints or arrays."""
+    """The numbers from lo to hi (exclusive) of every period below `end`, or just once without a period.
+
+    Bounds are ints or arrays; a periodic range starts in the first period.
+    """
 
     lo: Any
     hi: Any
     period: int = 0
+    end: int = 1 << 62
 
     def below(self, x: Any) -> Any:
         """How many of the numbers are smaller than x."""
         length = self.hi - self.lo
         if not self.period:
             return np.clip(x - self.lo, 0, length)
+        x = np.minimum(x, self.end)
         return x // self.period * length + np.clip(x % self.period - self.lo, 0, length)
 
     def has(self, x: Any) -> Any:
         """Whether x is one of the numbers."""
-        x = x % self.period if self.period else x
-        return (self.lo <= x) & (x < self.hi)
+        within = x % self.period if self.period else x
+        return (self.lo <= within) & (within < self.hi) & (x < self.end)
 
 
 def below(x: Any, sizes: Sequence[int], box: Sequence[Range]) -> Any:

@@ -1,80 +1,14 @@
-"""Plans of matrix products: the order of the sum, and the cheapest place for it under the tile-memory bound."""
+"""Plans of matrix products."""
 
-from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Final
+from collections.abc import Iterable
 
-import numpy as np
-
-from ipu_core.plan.account import Account
 from ipu_core.plan.accumulation import Accumulation
-from ipu_core.plan.geometry import Geometry, geometry
 from ipu_core.plan.placement import Placement
-from ipu_core.plan.product import Operand, Product, account, item_bytes, operand, result_stays
-from ipu_core.plan.search import search
+from ipu_core.plan.product import Operand, Product, operand
+from ipu_core.plan.sums import SumPlan, choose_splits, plan_product
 from ipu_core.target import Target
 
-__all__ = ["MatmulPlan", "choose_accumulation", "plan_matmul"]
-
-RESERVED: Final = 32 * 1024  # bytes of a tile kept for code, vertex state and alignment [model]
-
-
-@dataclass(frozen=True)
-class MatmulPlan:
-    """A product's Accumulation and Placement, the operand layout they are meant for, and what they cost.
-
-    Attributes:
-        target, product, accumulation, placement: what was planned.
-        compute_cycles, exchange_cycles, sync_cycles: of all supersteps.
-        received, sent: bytes over the exchange, summed over tiles.
-        memory: estimated bytes on the fullest tile for gathered operands, partials and results under way.
-    """
-
-    target: Target
-    product: Product
-    accumulation: Accumulation
-    placement: Placement
-    compute_cycles: int
-    exchange_cycles: int
-    sync_cycles: int
-    received: int
-    sent: int
-    memory: int
-
-    @property
-    def cycles(self) -> int:
-        """All cycles of the operation, operands already in the stated layout."""
-        return self.compute_cycles + self.exchange_cycles + self.sync_cycles
-
-    @property
-    def geometry(self) -> Geometry:
-        """The grid of blocks on tiles."""
-        p = self.product
-        return geometry(self.target, p.batch, p.m, p.k, p.n, self.accumulation, self.placement)
-
-    def efficiency(self, *, compute_only: bool = False) -> float:
-        """Multiply-accumulates per cycle over the chip's FP16.16 (or the operands' own best) peak.
-
-        Args:
-            compute_only: count compute cycles alone, as if exchange and sync were free.
-        """
-        p = self.product
-        peak = max(macs for operands, _, macs in self.target.macs if p.operands.startswith(operands))
-        cycles = self.compute_cycles if compute_only else self.cycles
-        return p.batch * p.m * p.k * p.n / (cycles * peak * self.target.tiles) if cycles else 0.0
-
-    def words(self) -> str:
-        """The plan in a few printed lines."""
-        p = self.product
-        size = f"{p.m} x {p.k} by {p.k} x {p.n}" if p.batch == 1 else f"{p.batch} x ({p.m} x {p.k} by {p.k} x {p.n})"
-        return (
-            f"{size}, {p.operands}\n"
-            f"  accumulation: {self.accumulation.words()} [{self.accumulation.digest()[:12]}]\n"
-            f"  placement: {self.placement.words()}\n"
-            f"  grid: {self.geometry.words()}\n"
-            f"  cost: {self.cycles:,} cycles (compute {self.compute_cycles:,}, exchange {self.exchange_cycles:,}, "
-            f"sync {self.sync_cycles:,}); {self.received:,} bytes received; {self.memory:,} bytes per tile under way"
-        )
+__all__ = ["choose_accumulation", "plan_matmul"]
 
 
 def plan_matmul(
@@ -91,7 +25,8 @@ def plan_matmul(
     memory: int | None = None,
     a: Operand | None = None,
     b: Operand | None = None,
-) -> MatmulPlan:
+    out: Operand | None = None,
+) -> SumPlan:
     """Plans (batch, m, k) x (batch, k, n).
 
     Args:
@@ -102,44 +37,15 @@ def plan_matmul(
         types: (accumulate, out) format names; default the accumulation's, or the operands' own.
         placement: where; None searches for the fewest cycles. A given one is checked and costed.
         memory: bytes per tile for gathered operands, partials and results; default what the operands leave.
-        a, b: how the operands lie; default stored as written, in the layout every array gets.
+        a, b, out: how operands and result lie; default stored as written, in the layout every array gets.
 
     Raises:
         ValueError: unknown format, negative size, or a placement that needs more tiles than there are.
         UnsupportedByTarget: the chip has no AMP mode for these formats.
     """
-    if min(m, k, n, batch) < 0:
-        raise ValueError(f"sizes must not be negative: batch {batch}, m {m}, k {k}, n {n}")
     wanted = types or (accumulation.types if accumulation else (operands, operands))
-    sizes = {"b": batch, "m": m, "k": k, "n": n}
-    product = Product(
-        batch, m, k, n, operands,
-        a or operand(target, "bmk", sizes), b or operand(target, "bkn", sizes), operand(target, "bmn", sizes),
-    )  # fmt: skip
-    room = _room(target, product, wanted[1]) if memory is None else memory
-    return _plan(target, product, accumulation and accumulation.with_types(*wanted), wanted, placement, room)
-
-
-@lru_cache(maxsize=512)
-def _plan(
-    target: Target,
-    product: Product,
-    accumulation: Accumulation | None,
-    types: tuple[str, str],
-    placement: Placement | None,
-    memory: int,
-) -> MatmulPlan:
-    order = accumulation or Accumulation(types=types)
-    if placement is None or accumulation is None:
-        found, splits = search(target, product, order, memory, choose_splits=accumulation is None)
-        order = order if accumulation else replace(order, splits=splits)
-        placement = placement or found
-    grid = geometry(target, product.batch, product.m, product.k, product.n, order, placement)
-    counted = account(target, product, order, grid)
-    return MatmulPlan(
-        target, product, order, placement, counted.compute, counted.exchange, counted.sync,
-        int(counted.received.sum()), int(counted.sent.sum()), _under_way(product, order, grid),
-    )  # fmt: skip
+    product = _product(target, batch, m, k, n, operands, (a, b, out))
+    return plan_product(target, product, accumulation, wanted, placement, memory)
 
 
 def choose_accumulation(target: Target, m: int, k: int, n: int, *, batch: int = 1, group: int = 16) -> Accumulation:
@@ -148,33 +54,17 @@ def choose_accumulation(target: Target, m: int, k: int, n: int, *, batch: int = 
     A study uses one choice for all its precisions, so that only the arithmetic varies; set the types with
     `Accumulation.with_types`.
     """
-    sizes = {"b": batch, "m": m, "k": k, "n": n}
-    layouts = (operand(target, axes, sizes) for axes in ("bmk", "bkn", "bmn"))
     kinds = [(a, p) for a, p, _ in target.macs]
     operands, partials = ("float16", "float16") if ("float16", "float16") in kinds else kinds[0]
-    product = Product(batch, m, k, n, operands, *layouts)
-    order = Accumulation(group=group, types=(partials, partials))
-    _, splits = search(target, product, order, _room(target, product, partials), choose_splits=True)
-    return Accumulation(group=group, splits=splits)
+    product = _product(target, batch, m, k, n, operands, (None, None, None))
+    return choose_splits(target, product, Accumulation(group=group, types=(partials, partials)))
 
 
-def _room(target: Target, product: Product, out: str) -> int:
-    """Bytes of a tile that the operands and the result leave."""
-    size = item_bytes(product.operands)
-    resident = (product.a.chunk + product.b.chunk) * size + product.out.chunk * item_bytes(out)
-    return max(0, target.tile_memory - RESERVED - resident)
-
-
-def _under_way(product: Product, order: Accumulation, grid: Geometry) -> int:
-    """Bytes that the fullest tile needs besides the operands' own places and the result's."""
-    rows, columns = min(grid.rows.piece, product.m), min(grid.columns.piece, product.n)
-    each, parts = grid.parts.block, grid.parts.size
-    depth = min(each * (grid.spans[0][1] - grid.spans[0][0]), product.k)
-    size, partial, out = (item_bytes(name) for name in (product.operands, *order.types))
-    gathered = grid.batch.block * depth * (rows + columns) * size
-    share = -(-rows // max(1, grid.parts.count)) * columns * grid.batch.block
-    if result_stays(grid, order):
-        return int(gathered + grid.batch.block * rows * columns * out)
-    partials = each * grid.batch.block * rows * columns * partial
-    summing = (parts - each) * share * partial + share * out
-    return int(partials + np.maximum(gathered, summing))
+def _product(
+    target: Target, batch: int, m: int, k: int, n: int, operands: str, given: Iterable[Operand | None]
+) -> Product:
+    if min(m, k, n, batch) < 0:
+        raise ValueError(f"sizes must not be negative: batch {batch}, m {m}, k {k}, n {n}")
+    sizes = {"b": batch, "m": m, "k": k, "n": n}
+    a, b, out = (one or operand(target, axes, sizes) for one, axes in zip(given, ("bmk", "bkn", "bmn"), strict=True))
+    return Product(batch, m, k, n, operands, a, b, out)

@@ -1,13 +1,23 @@
 """Placement: the half of a plan that says where; it decides cycles, exchange and memory and never a bit."""
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
-__all__ = ["COLUMN_GRAIN", "Blocks", "Placement"]
+__all__ = ["COLUMN_GRAIN", "Blocks", "Placement", "Segment"]
 
 COLUMN_GRAIN: Final = 16  # columns are cut in whole groups of AMP output channels
 ORDERS: Final = ("columns", "rows")
 HOLDS: Final = ("none", "a", "b")
+
+
+class Segment(NamedTuple):
+    """Equally long runs of an axis: run i is [start + i*step, start + i*step + length) and belongs to block first + i."""
+
+    first: int
+    count: int
+    start: int
+    step: int
+    length: int
 
 
 @dataclass(frozen=True)
@@ -33,6 +43,16 @@ class Blocks:
     def steps(self) -> int:
         """Serial pieces of a whole block."""
         return -(-self.block // self.piece)
+
+    def segments(self, piece: int = 0) -> tuple[Segment, ...]:
+        """What a serial step covers: the whole blocks, then the short last one; at most two, none of them empty."""
+        skip = piece * self.piece
+        whole, rest = divmod(self.size, self.block)
+        length, last = min(self.piece, self.block - skip), max(0, min(self.piece, rest - skip))
+        if last == length:
+            return (Segment(0, whole + 1, skip, self.block, length),)
+        found = (Segment(0, whole, skip, self.block, length), Segment(whole, 1, whole * self.block + skip, self.block, last))
+        return tuple(segment for segment in found if segment.count and segment.length > 0)
 
     @staticmethod
     def cut(size: int, cuts: int, serial: int, grain: int) -> "Blocks":

@@ -1,4 +1,4 @@
-"""A product of matrices as the planner sees it, and the exact account of one Placement of it."""
+"""A product of matrices, or a sum of terms, as the planner sees it, and the exact account of one Placement of it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,19 +12,21 @@ from ipu_core.plan.account import Account, Traffic
 from ipu_core.plan.accumulation import Accumulation
 from ipu_core.plan.geometry import Geometry, Step
 from ipu_core.plan.layout import Range, linear_layout, owned
+from ipu_core.plan.placement import COLUMN_GRAIN, Segment
 from ipu_core.target import Target
 from lowprec import as_format
 
-__all__ = ["Operand", "Product", "account", "item_bytes", "operand", "result_stays"]
+__all__ = ["Operand", "Product", "account", "chain_cycles", "item_bytes", "operand", "result_stays", "stage_cycles"]
 
 Ints = npt.NDArray[np.int64]
 Ranges = Mapping[str, Range]
+Only = tuple[str, Segment] | None
 
 
 class Operand(NamedTuple):
     """Where an operand lies: its axes in the order they are stored, outermost first, and elements per tile in that order.
 
-    The axes are named b (batch), m, k, n; "bkm" is an a whose matrices are stored transposed.
+    The axes are named b (batch), m, k, n; "bkm" is an a whose matrices are stored transposed, "mkn" the terms of a sum.
     """
 
     axes: str
@@ -33,12 +35,12 @@ class Operand(NamedTuple):
 
 @dataclass(frozen=True)
 class Product:
-    """The sizes, formats and operand layouts of (batch, m, k) x (batch, k, n).
+    """The sizes, formats and operand layouts of (batch, m, k) x (batch, k, n), or of the sum over k of (m, k, n).
 
     Attributes:
         batch, m, k, n: sizes.
         operands: name of the operands' format.
-        a, b, out: layouts; the plan's cycles hold for operands that lie so.
+        a, b, out: layouts; the plan's cycles hold for operands that lie so. b is None for a sum.
     """
 
     batch: int
@@ -47,8 +49,18 @@ class Product:
     n: int
     operands: str
     a: Operand
-    b: Operand
+    b: Operand | None
     out: Operand
+
+    @property
+    def grain(self) -> int:
+        """Columns are cut in multiples of this."""
+        return COLUMN_GRAIN if self.b else cost.width(2)
+
+    @property
+    def loaded(self) -> tuple[tuple[str, Operand], ...]:
+        """The operands by name."""
+        return (("a", self.a), ("b", self.b)) if self.b else (("a", self.a),)
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -81,28 +93,38 @@ def result_stays(grid: Geometry, accumulation: Accumulation) -> bool:
 def account(target: Target, product: Product, accumulation: Accumulation, grid: Geometry) -> Account:
     """Cycles and bytes of every superstep of a product placed so, exactly as an engine counts them."""
     result = Account(target)
-    unit = cost.amp_shape(target, product.operands, accumulation.types[0])
+    name = "matmul" if product.b else "reduce"
     for step in grid.steps():
         boxes = _boxes(target, grid, step)
         gather = Traffic.none(target.tiles)
-        for name, layout, load in (("a", product.a, step.load_a), ("b", product.b, step.load_b)):
-            traffic = _read(target, product, grid, step, name, layout, boxes)
-            if grid.hold == name:
-                if load:
-                    result.copy(traffic, _volume(layout.axes, boxes) * item_bytes(product.operands) - traffic.received)
-            else:
-                gather += traffic
-        chains = _chains(target, grid, boxes, unit, accumulation)
+        for side, layout in product.loaded:
+            if grid.hold != side:
+                gather += _read(target, product, grid, step, layout)
+            elif step.load_a if side == "a" else step.load_b:
+                _hold(result, product, grid, step, layout)
+        chains = _chains(target, product, grid, boxes, accumulation)
         if result_stays(grid, accumulation):
-            result.superstep("matmul", chains, gather, _write(target, product, grid, step, boxes, accumulation))
+            result.superstep(name, chains, gather, _write(target, product, grid, step, boxes, accumulation))
         else:
-            result.superstep("matmul", chains, gather, Traffic.none(target.tiles))
+            result.superstep(name, chains, gather, Traffic.none(target.tiles))
             _stages(result, product, accumulation, grid, step, boxes)
     return result
 
 
-def _boxes(target: Target, grid: Geometry, step: Step) -> dict[str, Range]:
-    """Per tile, the numbers of every axis its block covers in a serial step ("p": parts); empty on unused tiles."""
+def _hold(result: Account, product: Product, grid: Geometry, step: Step, layout: Operand) -> None:
+    """The copies that bring pieces of the held operand to their tiles: one for the whole blocks, one for a short last."""
+    axis, segments = ("m", grid.rows.segments(step.rows)) if "m" in layout.axes else ("n", grid.columns.segments(step.columns))
+    for segment in segments:
+        traffic = _read(result.target, product, grid, step, layout, (axis, segment))
+        volume = _volume(layout.axes, _boxes(result.target, grid, step, (axis, segment)))[: result.target.tiles]
+        result.copy(traffic, volume * item_bytes(product.operands) - traffic.received)
+
+
+def _boxes(target: Target, grid: Geometry, step: Step, only: Only = None) -> dict[str, Range]:
+    """Per tile, the numbers of every axis its block covers in a serial step ("p": parts); empty on unused tiles.
+
+    Restricted to the blocks of one segment of one axis if `only` names it.
+    """
     place = [axis.ravel() for axis in np.indices(grid.grid)]
     tiles = grid.tile(*place)
     result = {}
@@ -115,10 +137,13 @@ def _boxes(target: Target, grid: Geometry, step: Step) -> dict[str, Range]:
         start, end = at * blocks.block, np.minimum((at + 1) * blocks.block, blocks.size)
         lo = np.minimum(start + piece * blocks.piece, end)
         hi = np.minimum(lo + blocks.piece, end)
-        result[name] = Range(_by_tile(target, tiles, lo), _by_tile(target, tiles, hi))
-    spans = np.array(grid.spans + ((grid.spans[-1][1],) * 2,))
+        if only is not None and name == only[0]:
+            hi = np.where((at >= only[1].first) & (at < only[1].first + only[1].count), hi, lo)
+        result[name] = Range(_by_tile(target, tiles, lo), _by_tile(target, tiles, np.maximum(lo, hi)))
+    spans = np.array(grid.spans)
     lo, hi = result["p"].lo, result["p"].hi
-    result["k"] = Range(np.where(hi > lo, spans[lo, 0], 0), np.where(hi > lo, spans[hi - 1, 1], 0))
+    first, last = (spans[np.clip(part, 0, len(spans) - 1)] for part in (lo, hi - 1))
+    result["k"] = Range(np.where(hi > lo, first[:, 0], 0), np.where(hi > lo, last[:, 1], 0))
     return result
 
 
@@ -136,9 +161,10 @@ def _volume(axes: str, boxes: Ranges) -> Ints:
 
 
 def _read(
-    target: Target, product: Product, grid: Geometry, step: Step, name: str, layout: Operand, boxes: Ranges
+    target: Target, product: Product, grid: Geometry, step: Step, layout: Operand, only: Only = None
 ) -> Traffic:
-    """Traffic of bringing the operand's boxes to their tiles."""
+    """Traffic of bringing an operand's boxes to their tiles, of all vertices or of one segment's."""
+    boxes = _boxes(target, grid, step, only)
     sizes = [product.sizes[axis] for axis in layout.axes]
     tiles = np.arange(boxes["b"].lo.size)
     volume, mine = _volume(layout.axes, boxes), _owned(layout, tiles, sizes, boxes)
@@ -148,9 +174,9 @@ def _read(
     }
     both = {axis: Range(r.lo, np.maximum(r.lo, r.hi)) for axis, r in both.items()}
     shared = _volume(layout.axes, both) - _owned(layout, tiles, sizes, both) - _owned(layout, pair, sizes, both)
-    needed = _needed(product, grid, step)
-    other = ("n", boxes["n"], grid.columns) if name == "a" else ("m", boxes["m"], grid.rows)
-    readers = np.unique(other[1].lo[other[1].hi > other[1].lo]).size
+    needed = _needed(product, grid, step, only)
+    missing = [axis for axis in "mn" if axis not in layout.axes]
+    readers = max([np.unique(boxes[axis].lo[_volume("bpmn", boxes) > 0]).size for axis in missing], default=1)
     sent = _owned(layout, tiles, sizes, needed) - (mine if readers == 1 else 0)
     return _traffic(target, item_bytes(product.operands), volume - mine, sent, shared if pair is not tiles else 0 * shared)
 
@@ -167,13 +193,23 @@ def _write(
     return _traffic(target, item_bytes(accumulation.types[1]), received, volume - mine, 0 * mine)
 
 
-def _needed(product: Product, grid: Geometry, step: Step) -> dict[str, Range]:
-    """The numbers of every axis that a serial step covers on all tiles together."""
+def _needed(product: Product, grid: Geometry, step: Step, only: Only = None) -> dict[str, Range]:
+    """The numbers of every axis that a serial step (or the segment `only`) covers on all tiles together."""
     whole = {axis: Range(0, size) for axis, size in product.sizes.items()}
     for axis, blocks, piece in (("m", grid.rows, step.rows), ("n", grid.columns, step.columns)):
         start = piece * blocks.piece
         whole[axis] = Range(start, min(start + blocks.piece, blocks.block), blocks.block)
+    if only is not None:
+        whole[only[0]] = _run(only[1])
     return whole
+
+
+def _run(segment: Segment) -> Range:
+    """The numbers of a segment: periodic and cut off after its last run."""
+    if segment.count == 1:
+        return Range(segment.start, segment.start + segment.length)
+    skip = segment.start % segment.step
+    return Range(skip, skip + segment.length, segment.step, segment.start - skip + segment.count * segment.step)
 
 
 def _owned(layout: Operand, tiles: Ints, sizes: list[int], box: Ranges) -> Ints:
@@ -184,18 +220,24 @@ def _traffic(target: Target, size: int, received: Ints, sent: Ints, shared: Ints
     return Traffic(*(each[: target.tiles] * size for each in (received, sent, shared)))
 
 
-def _chains(target: Target, grid: Geometry, boxes: Ranges, unit: cost.AmpShape, accumulation: Accumulation) -> Ints:
+def _chains(target: Target, product: Product, grid: Geometry, boxes: Ranges, accumulation: Accumulation) -> Ints:
     """Cycles per tile of the chains: a vertex for each product and part on the tile."""
     rows, columns = (np.maximum(boxes[axis].hi - boxes[axis].lo, 0) for axis in "mn")
     vertices = boxes["b"].hi - boxes["b"].lo
     last = len(grid.spans) - 1
     has_last = (boxes["p"].hi > last).astype(np.int64)
     full = boxes["p"].hi - boxes["p"].lo - has_last
-    cycles = [
-        cost.matmul(target, rows, grid.spans[part][1] - grid.spans[part][0], columns, shape=unit, group=accumulation.group)
-        for part in (0, last)
-    ]
+    lengths = (grid.spans[part][1] - grid.spans[part][0] for part in (0, last))
+    cycles = [chain_cycles(target, product, accumulation, rows, length, columns) for length in lengths]
     return np.where(rows * columns > 0, vertices * (full * cycles[0] + has_last * cycles[1]), 0)
+
+
+def chain_cycles(target: Target, product: Product, accumulation: Accumulation, m: Ints, k: Ints, n: Ints) -> Ints:
+    """Cycles of one vertex that makes m x n chains of k steps."""
+    if product.b is None:
+        return cost.reduce(target, k, m * n, item_bytes(product.operands))
+    unit = cost.amp_shape(target, product.operands, accumulation.types[0])
+    return cost.matmul(target, m, k, n, shape=unit, group=accumulation.group)
 
 
 def _stages(

@@ -7,8 +7,8 @@ import numpy.typing as npt
 
 from ipu_core import cost
 from ipu_core.plan.accumulation import Accumulation, run_length, stage_count
-from ipu_core.plan.placement import COLUMN_GRAIN, Placement
-from ipu_core.plan.product import Product, item_bytes
+from ipu_core.plan.placement import Placement
+from ipu_core.plan.product import Product, chain_cycles, item_bytes
 from ipu_core.target import Target
 
 __all__ = ["search"]
@@ -75,7 +75,7 @@ def _grid(target: Target, product: Product, accumulation: Accumulation, choose_s
     part_cuts = _cuts(groups, min(target.tiles, MOST_PARTS)) if choose_splits else _cuts(parts, target.tiles)
     axes = np.meshgrid(
         _cuts(product.m, target.tiles),
-        _cuts(-(-product.n // COLUMN_GRAIN), target.tiles),
+        _cuts(-(-product.n // product.grain), target.tiles),
         part_cuts,
         _cuts(product.batch, target.tiles),
         np.arange(2),
@@ -109,17 +109,17 @@ def _costed(target: Target, product: Product, accumulation: Accumulation, cut: d
     each = _ceil(parts, part_tiles)  # parts per tile
     batch = _ceil(product.batch, cut["b"])
     rows = _ceil(_ceil(product.m, cut["m"]), cut["sm"])
-    columns = COLUMN_GRAIN * _ceil(_ceil(_ceil(product.n, COLUMN_GRAIN), cut["n"]), cut["sn"])
+    columns = product.grain * _ceil(_ceil(_ceil(product.n, product.grain), cut["n"]), cut["sn"])
     columns = np.minimum(columns, max(1, product.n))
     depth = np.minimum(each * chunk, max(1, product.k))
     size, partial, out = (item_bytes(name) for name in (product.operands, *accumulation.types))
-    a, b = batch * rows * depth * size, batch * depth * columns * size
-    shares_a = (cut["order"] == 0) & (cut["n"] % 2 == 0)
+    a = batch * rows * depth * size * (1 if product.b else columns)
+    b = batch * depth * columns * size * (1 if product.b else 0)
+    shares_a = (cut["order"] == 0) & (cut["n"] % 2 == 0) & (product.b is not None)
     shares_b = (cut["order"] == 1) & (cut["m"] % 2 == 0)
     arriving = np.where(shares_a, a / 2, a), np.where(shares_b, b / 2, b)
-    leaving = product.a.chunk * size / cut["sm"] + product.b.chunk * size / cut["sn"]
-    unit = cost.amp_shape(target, product.operands, accumulation.types[0])
-    chains = batch * each * cost.matmul(target, rows, chunk, columns, shape=unit, group=accumulation.group)
+    leaving = product.a.chunk * size / cut["sm"] + (product.b.chunk if product.b else 0) * size / cut["sn"]
+    chains = batch * each * chain_cycles(target, product, accumulation, rows, chunk, columns)
     steps = cut["sm"] * cut["sn"]
     cycles = steps * chains + _gathers(target, cut, *arriving, leaving)
     direct = (parts == 1) & (accumulation.types[0] == accumulation.types[1])
