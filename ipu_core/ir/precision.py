@@ -1,0 +1,162 @@
+"""Precision: a table from (role, family) to formats, partials and rounding, and the pass that applies it to a step.
+
+Preset names are operands.partials, as in FLOP/s figures: "fp16.32" multiplies float16 operands into float32 partials.
+(The published performance tables of the machine mean compute type . master-weight type by the same shape of name.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from ipu_core.ir.block import Block
+from ipu_core.ir.retype import Retype, Rule, cast
+from ipu_core.ir.tree import flatten, unflatten
+from lowprec import FloatFormat, as_format
+from lowprec import float16 as FLOAT16
+from lowprec import float32 as FLOAT32
+
+PLAIN = frozenset({"add", "subtract", "multiply", "square"})
+"""Half operations the machine does in half registers, apparently to nearest even even when stochastic rounding is on
+(derived from comments in PopLibs). Everything else computes in float32 and converts, which is stochastic."""
+
+ROUNDINGS = ("nearest", "stochastic")
+
+
+@dataclass(frozen=True)
+class Precision:
+    """The formats of a training step.
+
+    Attributes:
+        name: what to call it in tables.
+        operands: activations, and everything that goes into a forward product.
+        gradients: cotangents of activations and weights.
+        partials: partial sums of products and reductions.
+        output: results of products.
+        weights: the weights that are kept (master weights) and updated.
+        gradient_sum: the sum of gradients over micro-batches.
+        first_moment, second_moment: the optimiser's stored moments.
+        stochastic: stochastic rounding where the machine has it (see `PLAIN`), else nearest even everywhere.
+        running_mean: micro-batch gradients are kept as a running mean, not as a sum.
+        streamed: the moments live in streaming memory.
+    """
+
+    name: str
+    operands: FloatFormat = FLOAT32
+    gradients: FloatFormat = FLOAT32
+    partials: FloatFormat = FLOAT32
+    output: FloatFormat = FLOAT32
+    weights: FloatFormat = FLOAT32
+    gradient_sum: FloatFormat = FLOAT32
+    first_moment: FloatFormat = FLOAT32
+    second_moment: FloatFormat = FLOAT32
+    stochastic: bool = False
+    running_mean: bool = False
+    streamed: bool = False
+
+    @staticmethod
+    def parse(spec: str | Precision) -> Precision:
+        """A preset by name, with overrides: "fp32.32", "fp16.16/stochastic", "fp16.32/weights=float16".
+
+        Raises:
+            ValueError: an unknown preset, rounding, field or format; the message lists the valid ones.
+        """
+        if isinstance(spec, Precision):
+            return spec
+        name, *rest = spec.split("/")
+        if name not in PRESETS:
+            raise ValueError(f"unknown precision {spec!r}; there are {', '.join(PRESETS)} {OVERRIDES}")
+        precision = PRESETS[name]
+        said = [word for word in rest if "=" not in word]
+        if name == "fp16.16" and not said:
+            raise ValueError("'fp16.16' must say how it rounds: 'fp16.16/nearest' or 'fp16.16/stochastic'")
+        for word in rest:
+            precision = _override(precision, word, spec)
+        return replace(precision, name=spec)
+
+    def rule(self, role: str, family: str) -> Rule:
+        """What the table says for an equation of that role and family."""
+        backwards = role in ("grad_input", "grad_weight")
+        results = self.gradients if backwards else self.operands
+        match role, family:
+            case "update", _:
+                return Rule(self.weights, convert=False)
+            case _, "first_moment":
+                return Rule(self.first_moment, convert=False)
+            case _, "second_moment":
+                return Rule(self.second_moment, convert=False)
+            case _, "gradient_sum":
+                return Rule(self.gradient_sum, convert=False)
+            case "optimiser", _:
+                return Rule(FLOAT32, convert=False)
+            case _, "loss" | "norm" | "softmax":
+                return Rule(FLOAT32, convert=False)
+            case _, "matmul":
+                return Rule(self.output, self.partials)
+            case _, "reduction":
+                return Rule(results, self.partials)
+            case _:
+                return Rule(results)
+
+    def is_stochastic(self, op: str, operands: Sequence[FloatFormat], output: FloatFormat) -> bool:
+        """Whether a rounding result of that operation is rounded stochastically."""
+        if not self.stochastic or output.contains(FLOAT32):
+            return False
+        return op not in PLAIN or any(not output.contains(fmt) for fmt in operands)
+
+    def apply(self, block: Block) -> Block:
+        """The Block with every equation typed by the table, and conversions where operands need them.
+
+        Numbers of equations stay; conversions get fresh ones. The types of a carried state follow its new value.
+        """
+        return Retype(self, block).run()
+
+    def cast_state(self, block: Block, state: Any) -> Any:
+        """The initial state in the formats that a Block of this precision carries, rounded to nearest even.
+
+        Args:
+            block: what `apply` gave.
+            state: nested as the Block's first argument.
+        """
+        leaves, tree = flatten(state)
+        if len(leaves) != block.carried:
+            raise ValueError(f"the step carries {block.carried} arrays, the state has {len(leaves)}")
+        return unflatten(tree, [cast(x, var.type.format) for x, var in zip(leaves, block.inputs, strict=False)])
+
+    def words(self) -> str:
+        """The formats in one line."""
+        shown = [f for f in fields(self) if f.name not in ("name", "stochastic", "running_mean", "streamed")]
+        formats = ", ".join(f"{f.name} {getattr(self, f.name).name}" for f in shown)
+        return f"{self.name}: {formats}, {ROUNDINGS[self.stochastic]}"
+
+
+def _override(precision: Precision, word: str, spec: str) -> Precision:
+    field, equals, value = word.partition("=")
+    if not equals:
+        if word not in ROUNDINGS:
+            raise ValueError(f"unknown rounding {word!r} in {spec!r}; there are {', '.join(ROUNDINGS)}")
+        return replace(precision, stochastic=word == "stochastic")
+    if field == "moments":
+        return _override(_override(precision, f"first_moment={value}", spec), f"second_moment={value}", spec)
+    if field not in FORMATS:
+        raise ValueError(f"unknown field {field!r} in {spec!r}; there are {', '.join(FORMATS)}, moments")
+    return replace(precision, **{field: as_format(value)})
+
+
+FORMATS = tuple(f.name for f in fields(Precision) if f.type in (FloatFormat, "FloatFormat"))
+"""The fields that an override may name."""
+
+OVERRIDES = "(each may be followed by /nearest or /stochastic and by overrides such as /weights=float16)"
+
+_HALF = Precision("", *(FLOAT16,) * 5, gradient_sum=FLOAT32)
+_MLPERF = replace(_HALF, stochastic=True, streamed=True, first_moment=FLOAT16)
+
+PRESETS: Mapping[str, Precision] = {
+    "fp32.32": Precision("fp32.32"),
+    "fp16.32": replace(_HALF, partials=FLOAT32, weights=FLOAT32),
+    "fp16.16": replace(_HALF, gradient_sum=FLOAT16),
+    "mlperf-bert": replace(_MLPERF, second_moment=FLOAT16),
+    "mlperf-bert-pod16": replace(_MLPERF, gradient_sum=FLOAT16, running_mean=True),
+}
+"""The named precisions. "mlperf-bert" is the recipe as told in the talk, "-pod16" as in the published configuration."""

@@ -1,0 +1,201 @@
+"""The pass that types a step by a precision's table: formats of results, conversions of operands, arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from ipu_core.ir.block import Arithmetic, Array, Atom, Block, Equation, Format, Params, Type, Var
+from ipu_core.ir.ops import OPS
+from ipu_core.ir.schedule import dead_code
+from lowprec import FloatFormat, astype
+from lowprec import float32 as FLOAT32
+
+VIEWS = frozenset({"transpose", "reshape", "broadcast", "stop_gradient"})
+"""Operations that cost nothing in any format: a conversion behind one is made in front of it instead, once."""
+
+SUMS = frozenset({"dot", "reduce_sum", "scatter_add"})
+"""Operations that have an accumulator."""
+
+BACKWARD = ("grad_input", "grad_weight")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What a precision's table says for one kind of equation.
+
+    Attributes:
+        output: format of the result.
+        accumulate: format of the partial sums of a product or reduction.
+        convert: whether the equation works in the narrow formats: products and reductions then convert all their
+            operands, the others only inputs of the Block (weights, data) and take results as they are.
+    """
+
+    output: FloatFormat
+    accumulate: FloatFormat = FLOAT32
+    convert: bool = True
+
+
+class Table(Protocol):
+    """What the pass needs of a Precision."""
+
+    @property
+    def operands(self) -> FloatFormat:
+        """Format of forward operands."""
+
+    @property
+    def gradients(self) -> FloatFormat:
+        """Format of cotangents as operands."""
+
+    def rule(self, role: str, family: str) -> Rule:
+        """The rule for one kind of equation."""
+
+    def is_stochastic(self, op: str, operands: Sequence[FloatFormat], output: FloatFormat) -> bool:
+        """Whether a rounding result is rounded stochastically."""
+
+
+def cast(value: Any, fmt: Format) -> Array:
+    """An array in an element format, rounded to nearest even.
+
+    Raises:
+        ValueError: the format has no storage dtype.
+    """
+    array = np.asarray(value)
+    if isinstance(fmt, str):
+        return array.astype(np.int32)
+    if fmt.dtype is None:
+        raise ValueError(f"{fmt.name} has no storage dtype, so no value of a program can have it")
+    return array.astype(fmt.dtype) if fmt == FLOAT32 or array.dtype == fmt.dtype else np.asarray(astype(array, fmt))
+
+
+class Retype:
+    """One run of the pass. Every old value has a new one in its own format, and others where they are asked for."""
+
+    def __init__(self, table: Table, block: Block) -> None:
+        self.table = table
+        self.block = block
+        self.definitions = {e.output: e for e in block.equations}
+        self.equations: list[Equation] = []
+        self.constants: dict[Var, Array] = dict(block.constants)
+        self.fresh = 1 + max((e.number for e in block.equations), default=-1)
+        self.emitted: set[int] = set()
+        self.natives: dict[Var, Var] = {var: var for var in block.constants}
+        self.versions: dict[tuple[Var, Format], Var] = {}
+        self.owners: dict[Var, str | None] = {}
+
+    def run(self) -> Block:
+        """The typed Block."""
+        inputs = []
+        for position, var in enumerate(self.block.inputs):
+            new = Var(var.name, Type(var.type.shape, self._input_format(position, var)))
+            self.natives[var] = new
+            inputs.append(new)
+        for equation in self.block.equations:
+            if not OPS[equation.op].structural:
+                self._retype(equation)
+        outputs = tuple(self._native(var) for var in self.block.outputs)
+        return dead_code(replace(self.block, inputs=tuple(inputs), outputs=outputs, constants=self.constants,
+                                 equations=tuple(self.equations)))  # fmt: skip
+
+    def _input_format(self, position: int, var: Var) -> Format:
+        """A carried state is stored as its new value comes; other inputs stay as they are."""
+        if position >= self.block.carried:
+            return var.type.format
+        origin = self._origin(self.block.outputs[position])
+        equation = self.definitions.get(origin)
+        if equation is None:
+            return origin.type.format
+        if equation.role == "update":
+            self.owners[var] = equation.parameter
+        return self._output_format(equation)
+
+    def _output_format(self, equation: Equation) -> Format:
+        if equation.op == "convert":
+            return equation.output.type.format
+        return self.table.rule(equation.role, equation.family).output
+
+    def _origin(self, var: Var) -> Var:
+        """The value that a chain of moves shows."""
+        while (equation := self.definitions.get(var)) is not None and OPS[equation.op].structural:
+            var = equation.operands[0]
+        return var
+
+    def _retype(self, equation: Equation) -> None:
+        rule = self.table.rule(equation.role, equation.family)
+        inputs = tuple(self._operand(equation, rule, x) if isinstance(x, Var) else x for x in equation.inputs)
+        output = self._output_format(equation)
+        accumulate = rule.accumulate if equation.op in SUMS else None
+        self.natives[equation.output] = self._append(equation, inputs, output, accumulate)
+
+    def _operand(self, equation: Equation, rule: Rule, var: Var) -> Var:
+        if var.type.format == "int32":
+            return self._native(var)
+        if equation.op == "dot" and not rule.convert:
+            return self._version(var, rule.output)
+        origin = self._origin(var)
+        whole = equation.op in SUMS or equation.op == "reduce_max"
+        if rule.convert and equation.op != "convert" and (whole or (origin not in self.definitions and var.type.shape)):
+            definition = self.definitions.get(origin)
+            backward = definition is not None and definition.role in BACKWARD
+            return self._version(var, self.table.gradients if backward else self.table.operands)
+        return self._native(var)
+
+    def _native(self, var: Var) -> Var:
+        """The new value in the format it is computed in. Moves are made when somebody asks for them."""
+        if var not in self.natives:
+            equation = self.definitions[var]
+            inputs = [self._native(x) for x in equation.operands]
+            formats = {x.type.format for x in inputs if x.type.format != "int32"}
+            if len(formats) > 1:
+                inputs = [self._version(x, self.table.operands) for x in equation.operands]
+            self.natives[var] = self._append(equation, tuple(inputs), inputs[0].type.format, None)
+        return self.natives[var]
+
+    def _version(self, var: Var, fmt: Format) -> Var:
+        """The new value in a given format."""
+        if (var, fmt) not in self.versions:
+            self.versions[var, fmt] = self._make_version(var, fmt)
+        return self.versions[var, fmt]
+
+    def _make_version(self, var: Var, fmt: Format) -> Var:
+        equation = self.definitions.get(var)
+        if equation is not None and equation.op in VIEWS:
+            inputs = tuple(self._version(x, fmt) for x in equation.operands)
+            return self._append(equation, inputs, fmt, None)
+        base = self._native(var)
+        if base.type.format == fmt:
+            return base
+        if base in self.constants:
+            new = Var(f"{base.name}.{fmt}", Type(base.type.shape, fmt))
+            self.constants[new] = cast(self.constants[base], fmt)
+            return new
+        role = equation.role if equation is not None else "forward"
+        convert = Equation(-1, "convert", (), (var,), Params({}), role, OPS["convert"].family, self.owners.get(var))
+        return self._append(convert, (base,), fmt, None)
+
+    def _append(self, like: Equation, inputs: tuple[Atom, ...], fmt: Format, accumulate: FloatFormat | None) -> Var:
+        """Appends an equation like another: with its number if that is not used yet, else with a fresh one."""
+        number = like.number
+        if number < 0 or number in self.emitted:
+            number, self.fresh = self.fresh, self.fresh + 1
+        self.emitted.add(number)
+        output = Var(str(number), Type(like.output.type.shape, fmt))
+        arithmetic = Arithmetic(self._is_stochastic(like.op, inputs, fmt), accumulate)
+        self.equations.append(
+            replace(like, number=number, inputs=inputs, outputs=(output,), arithmetic=arithmetic)
+        )
+        return output
+
+    def _is_stochastic(self, name: str, inputs: tuple[Atom, ...], output: Format) -> bool:
+        """Exact results never round; the table decides for the rest."""
+        formats = [f for x in inputs if isinstance(x, Var) and isinstance(f := x.type.format, FloatFormat)]
+        op = OPS[name]
+        exact = (op.exact or op.structural or name == "convert") and all(_holds(output, f) for f in formats)
+        return isinstance(output, FloatFormat) and not exact and self.table.is_stochastic(name, formats, output)
+
+
+def _holds(output: Format, fmt: FloatFormat) -> bool:
+    return isinstance(output, FloatFormat) and output.contains(fmt)

@@ -1,0 +1,236 @@
+"""Operations and layers: each works on NumPy arrays at once and on traced values, in whatever precision is asked for.
+
+Arrays are computed with in the arithmetic of their dtype: float64 in ideal arithmetic, narrower ones in float32 with
+one rounding to nearest even per operation. Losses, softmax sums and norm statistics are float32 inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ipu_core.ir.eager import format_of
+from ipu_core.ir.values import (
+    Traced, Value, apply, concatenate, convert, elementwise, matmul, mean, reduce_max, reduce_sum, reshape, scope, shape_of,
+    where,
+)  # fmt: skip
+from lowprec import FloatFormat
+from lowprec import float32 as FLOAT32
+
+__all__ = [
+    "cos", "concatenate", "convert", "cross_entropy_rows", "embedding", "erf", "exp", "gelu", "layer_norm", "linear",
+    "log", "log_softmax", "matmul", "maximum", "mean", "minimum", "mlp", "mse", "one_hot", "reduce_max", "reduce_sum",
+    "relu", "reshape", "rms_norm", "rsqrt", "sigmoid", "sin", "softmax", "softmax_cross_entropy", "sqrt", "square",
+    "stop_gradient", "tanh", "where",
+]  # fmt: skip
+
+
+def exp(x: Value) -> Value:
+    """e to the power x."""
+    return apply("exp", x)
+
+
+def log(x: Value) -> Value:
+    """The natural logarithm; -inf at 0, NaN below."""
+    return apply("log", x)
+
+
+def sqrt(x: Value) -> Value:
+    """The square root; NaN below 0."""
+    return apply("sqrt", x)
+
+
+def rsqrt(x: Value) -> Value:
+    """One over the square root."""
+    return apply("rsqrt", x)
+
+
+def square(x: Value) -> Value:
+    """x times x."""
+    return apply("square", x)
+
+
+def sin(x: Value) -> Value:
+    """The sine."""
+    return apply("sin", x)
+
+
+def cos(x: Value) -> Value:
+    """The cosine."""
+    return apply("cos", x)
+
+
+def erf(x: Value) -> Value:
+    """The error function."""
+    return apply("erf", x)
+
+
+def relu(x: Value) -> Value:
+    """x where it is above 0, else 0. The gradient at 0 is 0."""
+    return apply("relu", x)
+
+
+def gelu(x: Value) -> Value:
+    """x times the normal distribution function of x (the exact form, by erf)."""
+    return apply("gelu", x)
+
+
+def tanh(x: Value) -> Value:
+    """The hyperbolic tangent."""
+    return apply("tanh", x)
+
+
+def sigmoid(x: Value) -> Value:
+    """1/(1 + e^-x)."""
+    return apply("sigmoid", x)
+
+
+def maximum(a: Value, b: Value) -> Value:
+    """The larger of two; NaN if either is."""
+    return elementwise("maximum", a, b)
+
+
+def minimum(a: Value, b: Value) -> Value:
+    """The smaller of two; NaN if either is."""
+    return elementwise("minimum", a, b)
+
+
+def stop_gradient(x: Value) -> Value:
+    """x itself, taken as a constant when differentiating."""
+    return apply("stop_gradient", x)
+
+
+def one_hot(labels: Value, classes: int) -> Value:
+    """1 where the last, new axis equals the label, else 0 (float32). Labels outside [0, classes) give zeros."""
+    return apply("one_hot", labels, classes=int(classes))
+
+
+def linear(x: Value, weight: Value, bias: Value | None = None) -> Value:
+    """x @ weight + bias.
+
+    Args:
+        x: (..., inputs).
+        weight: (inputs, outputs).
+        bias: (outputs,) or None.
+    """
+    product = matmul(x, weight)
+    return product if bias is None else elementwise("add", product, bias)
+
+
+def mlp(layers: Sequence[dict[str, Value]], x: Value, activation: Callable[[Value], Value] = relu) -> Value:
+    """A multi-layer perceptron: linear layers with an activation between them (none after the last).
+
+    Args:
+        layers: {"weight": (n, m), "bias": (m,)} per layer, see `ipu_core.init.mlp`.
+        x: (rows, n of the first layer).
+        activation: a function of one value.
+    """
+    for layer in layers[:-1]:
+        x = activation(linear(x, layer["weight"], layer["bias"]))
+    return linear(x, layers[-1]["weight"], layers[-1]["bias"])
+
+
+def embedding(table: Value, indices: Value) -> Value:
+    """Rows of a table.
+
+    Args:
+        table: (entries, ...).
+        indices: int32 in [0, entries), any shape.
+    """
+    return apply("gather", table, indices)
+
+
+def _format(x: Value) -> Any:
+    return x.format if isinstance(x, Traced) else format_of(np.asarray(x))
+
+
+def _wide(x: Value) -> Value:
+    """x in at least float32: half and narrower formats are converted, exactly."""
+    fmt = _format(x)
+    return convert(x, FLOAT32) if isinstance(fmt, FloatFormat) and fmt.mantissa_bits < FLOAT32.mantissa_bits else x
+
+
+def _narrow(x: Value, like: Value) -> Value:
+    """x in the format of another value."""
+    return convert(x, _format(like))
+
+
+def softmax(x: Value, axis: int = -1) -> Value:
+    """e^x over its sum along an axis, shifted by the maximum; exponentials and sums are float32."""
+    with scope(x, family="softmax"):
+        wide = _wide(x)
+        powers = exp(elementwise("subtract", wide, stop_gradient(reduce_max(wide, axis, keepdims=True))))
+        total = reduce_sum(powers, axis, keepdims=True)
+    return _narrow(elementwise("divide", powers, total), x)
+
+
+def log_softmax(x: Value, axis: int = -1) -> Value:
+    """The logarithm of softmax, without leaving float32 on the way."""
+    with scope(x, family="softmax"):
+        shifted, total = _log_sum_exp(_wide(x), axis)
+    return _narrow(elementwise("subtract", shifted, total), x)
+
+
+def _log_sum_exp(x: Value, axis: int) -> tuple[Value, Value]:
+    """x less its maximum along an axis, and the logarithm of the sum of the exponentials of that."""
+    shifted = elementwise("subtract", x, stop_gradient(reduce_max(x, axis, keepdims=True)))
+    return shifted, log(reduce_sum(exp(shifted), axis, keepdims=True))
+
+
+def cross_entropy_rows(logits: Value, labels: Value) -> Value:
+    """Minus the logarithm of the probability that softmax gives the label, per row, in float32.
+
+    Args:
+        logits: (..., classes).
+        labels: int32 (...), in [0, classes).
+    """
+    with scope(logits, family="loss"):
+        shifted, total = _log_sum_exp(_wide(logits), -1)
+        picked = reduce_sum(elementwise("multiply", one_hot(labels, shape_of(logits)[-1]), shifted), -1, keepdims=True)
+        return reshape(elementwise("subtract", total, picked), shape_of(logits)[:-1])
+
+
+def softmax_cross_entropy(logits: Value, labels: Value) -> Value:
+    """The mean over all rows of `cross_entropy_rows`: one float32 number."""
+    with scope(logits, family="loss"):
+        return mean(cross_entropy_rows(logits, labels))
+
+
+def mse(prediction: Value, target: Value) -> Value:
+    """The mean squared difference: one float32 number."""
+    with scope((prediction, target), family="loss"):
+        return mean(square(elementwise("subtract", _wide(prediction), _wide(target))))
+
+
+def layer_norm(x: Value, scale: Value, bias: Value, eps: float = 1e-5) -> Value:
+    """Rows of mean 0 and variance 1 along the last axis, times scale plus bias; statistics are float32.
+
+    Args:
+        x: (..., n).
+        scale: (n,).
+        bias: (n,).
+        eps: added to the variance.
+    """
+    with scope(x, family="norm"):
+        wide = _wide(x)
+        centred = elementwise("subtract", wide, mean(wide, -1, keepdims=True))
+        variance = mean(square(centred), -1, keepdims=True)
+        normal = elementwise("multiply", centred, rsqrt(elementwise("add", variance, eps)))
+    return elementwise("add", elementwise("multiply", _narrow(normal, x), scale), bias)
+
+
+def rms_norm(x: Value, scale: Value, eps: float = 1e-6) -> Value:
+    """Rows of mean square 1 along the last axis, times scale; statistics are float32.
+
+    Args:
+        x: (..., n).
+        scale: (n,).
+        eps: added to the mean square.
+    """
+    with scope(x, family="norm"):
+        wide = _wide(x)
+        root = rsqrt(elementwise("add", mean(square(wide), -1, keepdims=True), eps))
+        normal = elementwise("multiply", wide, root)
+    return elementwise("multiply", _narrow(normal, x), scale)

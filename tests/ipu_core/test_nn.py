@@ -1,0 +1,83 @@
+"""Layers and losses against plain float64 NumPy, on arrays and traced, and the families they are made in."""
+
+import math
+
+import numpy as np
+import pytest
+
+from ipu_core import nn
+from ipu_core.ir.autodiff import value_and_grad
+from ipu_core.ir.evaluate import evaluate_exact
+from ipu_core.ir.tracing import trace
+
+RNG = np.random.default_rng(5)
+X = RNG.normal(size=(6, 10)) * 3
+SCALE, BIAS = RNG.normal(size=10), RNG.normal(size=10)
+LABELS = RNG.integers(0, 10, 6)
+PROBABILITIES = np.exp(X) / np.exp(X).sum(1, keepdims=True)
+PHI = np.array([[0.5 * (1 + math.erf(v / math.sqrt(2))) for v in row] for row in X])
+CENTRED = X - X.mean(1, keepdims=True)
+
+CASES = {
+    "relu": (nn.relu, [X], np.where(X > 0, X, 0)),
+    "gelu": (nn.gelu, [X], X * PHI),
+    "tanh": (nn.tanh, [X], np.tanh(X)),
+    "sigmoid": (nn.sigmoid, [X], 1 / (1 + np.exp(-X))),
+    "softmax": (nn.softmax, [X], PROBABILITIES),
+    "softmax of large numbers": (nn.softmax, [X + 1e4], np.exp(X) / np.exp(X).sum(1, keepdims=True)),
+    "softmax down": (lambda x: nn.softmax(x, 0), [X], np.exp(X) / np.exp(X).sum(0)),
+    "log_softmax": (nn.log_softmax, [X], np.log(PROBABILITIES)),
+    "softmax_cross_entropy": (
+        nn.softmax_cross_entropy, [X, LABELS], -np.log(PROBABILITIES[np.arange(6), LABELS]).mean()),
+    "cross_entropy_rows": (nn.cross_entropy_rows, [X, LABELS], -np.log(PROBABILITIES[np.arange(6), LABELS])),
+    "mse": (nn.mse, [X, X[::-1].copy()], ((X - X[::-1]) ** 2).mean()),
+    "layer_norm": (
+        nn.layer_norm, [X, SCALE, BIAS],
+        CENTRED / np.sqrt((CENTRED**2).mean(1, keepdims=True) + 1e-5) * SCALE + BIAS),
+    "rms_norm": (nn.rms_norm, [X, SCALE], X / np.sqrt((X**2).mean(1, keepdims=True) + 1e-6) * SCALE),
+    "embedding": (nn.embedding, [X, LABELS[:, None] % 6], X[LABELS[:, None] % 6]),
+    "linear": (nn.linear, [X, X.T[:, :3], BIAS[:3]], X @ X.T[:, :3] + BIAS[:3]),
+    "linear on three axes": (nn.linear, [X.reshape(2, 3, 10), X.T], (X @ X.T).reshape(2, 3, 6)),
+    "mlp": (
+        lambda x, w, b: nn.mlp([{"weight": w, "bias": b}, {"weight": w, "bias": b}], x),
+        [X, np.outer(SCALE, BIAS), BIAS],
+        np.maximum(X @ np.outer(SCALE, BIAS) + BIAS, 0) @ np.outer(SCALE, BIAS) + BIAS),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_on_arrays_and_traced_alike(name):
+    f, arguments, want = CASES[name]
+    np.testing.assert_allclose(f(*arguments), want, rtol=1e-9, atol=1e-9)
+    (traced,) = evaluate_exact(trace(f, *arguments), arguments)
+    np.testing.assert_allclose(traced, want, rtol=1e-9, atol=1e-9)
+
+
+def test_the_gradient_of_cross_entropy_is_probability_less_one_hot():
+    _, gradient = value_and_grad(nn.softmax_cross_entropy)(X, LABELS)
+    np.testing.assert_allclose(gradient, (PROBABILITIES - np.eye(10)[LABELS]) / 6, atol=1e-12)
+
+
+@pytest.mark.parametrize("f", [nn.layer_norm, lambda x, *_: nn.softmax(x), lambda x, *_: nn.log_softmax(x)])
+def test_gradients_are_finite_differences(f):
+    weights = RNG.normal(size=X.shape)
+    loss = lambda p: (f(*p) * weights).sum()  # noqa: E731
+    operands = [X, SCALE, BIAS]
+    _, gradients = value_and_grad(loss)(operands)
+    for position, gradient in enumerate(gradients):
+        direction = RNG.normal(size=gradient.shape)
+        up, down = ([x + sign * 1e-5 * direction if i == position else x for i, x in enumerate(operands)]
+                    for sign in (1, -1))  # fmt: skip
+        slope = (loss(up) - loss(down)) / 2e-5
+        assert (gradient * direction).sum() == pytest.approx(slope, rel=1e-6, abs=1e-8)
+
+
+def test_families_mark_what_is_float32_inside():
+    loss = trace(nn.softmax_cross_entropy, X, LABELS)
+    assert {e.family for e in loss.equations} == {"loss", "structure"}
+    norm = [e for e in trace(nn.layer_norm, X, SCALE, BIAS).equations if e.family != "structure"]
+    assert [e.family for e in norm[-2:]] == ["elementwise", "elementwise"]
+    assert {e.family for e in norm[:-2]} == {"norm"}
+    softmax = [e.family for e in trace(nn.softmax, X).equations if e.family != "structure"]
+    assert softmax[:-1] == ["softmax"] * (len(softmax) - 1)
+    assert softmax[-1] == "nonlinearity"
