@@ -1,0 +1,13 @@
+// One binding function per family; module.cpp calls them all.
+#ifndef LOWPREC_MODULE_H
+#define LOWPREC_MODULE_H
+
+#include <nanobind/nanobind.h>
+
+namespace lowprec {
+
+void bind_rounding(nanobind::module_& m);
+void bind_random(nanobind::module_& m);
+
+}  // namespace lowprec
+#endif

@@ -1,0 +1,16 @@
+// Gathers the loops of one instruction set.
+#include "table.h"
+
+namespace lowprec {
+inline namespace LP_ISA {
+
+#define LP_TEXT(name) #name
+#define LP_NAME(name) LP_TEXT(name)
+
+extern const RoundingTable rounding_table;
+extern const Table table;
+
+const Table table = {LP_NAME(LP_ISA), &rounding_table};
+
+}  // namespace LP_ISA
+}  // namespace lowprec

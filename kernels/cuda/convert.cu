@@ -1,0 +1,180 @@
+// Rounding on the GPU: an array of one storage into an array of another, one thread per 8 elements of a block
+// of 64.
+//
+// Compiled once per combination of the names below, which the host defines (backends/cuda.py):
+//     LP_LANE    u32 (float32's bits carry the value) or u64 (float64's)
+//     LP_FROM    Codes<u8 u16 u32> or Numbers<float double i8 .. u64>
+//     LP_TO      Codes<u8 u16 u32 u64> or Numbers<float double>
+//     LP_MODE    rounding mode
+//     LP_VALUES  1: values on the format's grid, 0: its codes
+//     LP_STRIDED 1: any strides, 0: both arrays C-contiguous
+#include "lowprec/random.h"
+#include "storage.cuh"
+
+#ifndef LP_LANE
+#define LP_LANE u32
+#define LP_FROM Numbers<float>
+#define LP_TO Codes<u16>
+#define LP_MODE stochastic
+#define LP_VALUES 0
+#define LP_STRIDED 0
+#endif
+
+namespace lowprec {
+inline namespace LP_ISA {
+
+// Random bits of the 8 elements that belong to counter `l` of a block of 64: pair j is elements 16 j + 2 l
+// and the next. Narrow draws need one Philox call, wide ones (17 to 32 bits: blocks of 32 whole words) two.
+template <class E>
+LP_INLINE void draw(u64 block, u32 l, int bits, u64 key, E (&random)[8]) {
+    if (bits <= 16) {
+        constexpr int lift = Carrier<E>::fraction - 16;
+        u64 counter = 8 * block + l;
+        Words w = philox<10>(u32(tag_rounding) << 24, u32(counter), u32(counter >> 32), 0, key);
+        for (int i = 0; i < 8; ++i) {
+            u32 word = w.word[2 * (i >> 2) + (i & 1)];
+            random[i] = E((i >> 1) & 1 ? word >> 16 : word & 0xffffu) << lift;
+        }
+        return;
+    }
+    for (int half = 0; half < 2; ++half) {
+        u64 counter = 8 * (2 * block + half) + l;
+        Words w = philox<10>(u32(tag_rounding_wide) << 24, u32(counter), u32(counter >> 32), 0, key);
+        for (int i = 0; i < 4; ++i) random[4 * half + i] = w.word[i];
+    }
+}
+
+// 64-bit integers have more bits than any carrier.
+template <int mode>
+LP_INLINE u64 round_whole(i64 x, u64 random, const Rounder<u64>& k) {
+    return round_integer<mode>(x < 0 ? 0 - u64(x) : u64(x), u64(x < 0), random, k);
+}
+template <int mode>
+LP_INLINE u64 round_whole(u64 x, u64 random, const Rounder<u64>& k) {
+    return round_integer<mode>(x, 0, random, k);
+}
+
+// One element: stored bits in, stored bits out. `bad` is raised where a NaN meets a format that has none.
+template <class E, class From, class To, int mode, bool values>
+struct Converter {
+    typedef typename From::stored In;
+    typedef typename To::stored Out;
+    Rounder<E> rounder, carrier;
+    Decoder<E> source;
+    bool refuses_nan;
+
+    LP_INLINE explicit Converter(const Conversion& job) {
+        rounder = make_rounder<E>(job.rounding, values);
+        carrier = make_rounder<E>(job.carrier, false);
+        source = make_decoder<E>(job.source);
+        refuses_nan = job.rounding.format.nan_code == ~0ull;
+    }
+
+    LP_INLINE Out operator()(In x, E random, u32* bad) const {
+        if constexpr (From::is_whole) {
+            return To::template store<values>(round_whole<mode>(x, random, rounder), carrier);
+        } else {
+            E bits = From::load(x, source);
+            if (refuses_nan && (bits & Carrier<E>::magnitude) > Carrier<E>::infinity) *bad = 1;
+            return To::template store<values>(round_bits<mode, values>(bits, random, rounder), carrier);
+        }
+    }
+};
+
+// Elements `first` and the next of contiguous arrays, where they exist; both in one instruction where they
+// may.
+template <class T>
+LP_INLINE Pack<T, 2> load_pair(const void* from, i64 first, i64 count, bool paired) {
+    const T* x = static_cast<const T*>(from);
+    if (paired && first >= 0 && first + 1 < count) return *reinterpret_cast<const Pack<T, 2>*>(x + first);
+    Pack<T, 2> pair = {};
+    for (int i = 0; i < 2; ++i)
+        if (first + i >= 0 && first + i < count) pair.item[i] = x[first + i];
+    return pair;
+}
+
+template <class T>
+LP_INLINE void store_pair(void* to, i64 first, i64 count, bool paired, const Pack<T, 2>& pair) {
+    T* y = static_cast<T*>(to);
+    if (paired && first >= 0 && first + 1 < count) {
+        *reinterpret_cast<Pack<T, 2>*>(y + first) = pair;
+        return;
+    }
+    for (int i = 0; i < 2; ++i)
+        if (first + i >= 0 && first + i < count) y[first + i] = pair.item[i];
+}
+
+// Every thread takes the 8 elements of one counter of one block of 64, then moves on by the size of the grid.
+// Element i has index offset + i; `lead` is how far into its block the first element lies.
+template <class E, class From, class To, int mode, bool values>
+LP_INLINE void convert_contiguous(const void* from, void* to, i64 count, u64 key, u64 offset,
+                                  const Conversion& job, u32* bad) {
+    typedef Converter<E, From, To, mode, values> Convert;
+    const Convert convert(job);
+    const i64 lead = i64(offset & 63);
+    const bool pairs = (lead & 1) == 0, in = pairs && aligned<typename Convert::In, 2>(from),
+               out = pairs && aligned<typename Convert::Out, 2>(to);
+    const u64 units = (u64(lead + count + 63) >> 6) << 3, step = u64(gridDim.x) * blockDim.x;
+    for (u64 unit = u64(blockIdx.x) * blockDim.x + threadIdx.x; unit < units; unit += step) {
+        const u32 l = u32(unit) & 7;
+        const i64 first = i64((unit >> 3) * 64 + 2 * l) - lead;
+        Pack<typename Convert::In, 2> x[4];
+        for (int j = 0; j < 4; ++j) x[j] = load_pair<typename Convert::In>(from, first + 16 * j, count, in);
+        E random[8] = {};
+        if constexpr (mode == stochastic)
+            draw((offset >> 6) + (unit >> 3), l, job.rounding.random_bits, key, random);
+        for (int j = 0; j < 4; ++j) {
+            Pack<typename Convert::Out, 2> y;
+            for (int i = 0; i < 2; ++i) {
+                bool asked = first + 16 * j + i >= 0 && first + 16 * j + i < count;
+                y.item[i] = asked ? convert(x[j].item[i], random[2 * j + i], bad) : typename Convert::Out(0);
+            }
+            store_pair(to, first + 16 * j, count, out, y);
+        }
+    }
+}
+
+template <class E, class From, class To, int mode, bool values>
+LP_INLINE void convert_strided(const void* from, void* to, i64 count, u64 key, u64 offset,
+                               const Conversion& job, u32* bad, const Strides& strides) {
+    typedef Converter<E, From, To, mode, values> Convert;
+    const Convert convert(job);
+    const i64 lead = i64(offset & 63);
+    const u64 units = (u64(lead + count + 63) >> 6) << 3, step = u64(gridDim.x) * blockDim.x;
+    for (u64 unit = u64(blockIdx.x) * blockDim.x + threadIdx.x; unit < units; unit += step) {
+        const u32 l = u32(unit) & 7;
+        const i64 first = i64((unit >> 3) * 64 + 2 * l) - lead;
+        E random[8] = {};
+        if constexpr (mode == stochastic)
+            draw((offset >> 6) + (unit >> 3), l, job.rounding.random_bits, key, random);
+        for (int n = 0; n < 8; ++n) {
+            const i64 i = first + 16 * (n >> 1) + (n & 1);
+            if (i < 0 || i >= count) continue;
+            const char* x = static_cast<const char*>(from) + locate(i, strides, strides.from);
+            char* y = static_cast<char*>(to) + locate(i, strides, strides.to);
+            *reinterpret_cast<typename Convert::Out*>(y) =
+                convert(*reinterpret_cast<const typename Convert::In*>(x), random[n], bad);
+        }
+    }
+}
+
+}  // namespace LP_ISA
+}  // namespace lowprec
+
+#if LP_STRIDED
+extern "C" __global__ void lowprec_convert(const void* from, void* to, long long count,
+                                           unsigned long long key, unsigned long long offset,
+                                           lowprec::Conversion job, unsigned int* bad,
+                                           lowprec::Strides strides) {
+    using namespace lowprec;
+    convert_strided<LP_LANE, LP_FROM, LP_TO, LP_MODE, LP_VALUES>(from, to, count, key, offset, job, bad,
+                                                                 strides);
+}
+#else
+extern "C" __global__ void lowprec_convert(const void* from, void* to, long long count,
+                                           unsigned long long key, unsigned long long offset,
+                                           lowprec::Conversion job, unsigned int* bad) {
+    using namespace lowprec;
+    convert_contiguous<LP_LANE, LP_FROM, LP_TO, LP_MODE, LP_VALUES>(from, to, count, key, offset, job, bad);
+}
+#endif

@@ -1,0 +1,136 @@
+// Philox4x32-R (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011) and the map from an
+// element's index to its random bits.
+//
+// A block of 64 half-words comes from 8 consecutive counters l = 0..7. Element p of the block takes
+//     l = (p >> 1) & 7,  word = 2 * ((p >> 5) & 1) + (p & 1),  half-word = (p >> 4) & 1 (0: low 16 bits),
+// so that words 0 and 1 of the eight counters, stored as 64-bit pairs, already lie in the order of the
+// elements. A wide block of 32 whole words has l = (p >> 1) & 7, word = 2 * ((p >> 4) & 1) + (p & 1).
+#ifndef LOWPREC_RANDOM_H
+#define LOWPREC_RANDOM_H
+
+#include "bits.h"
+
+namespace lowprec {
+inline namespace LP_ISA {
+
+// What a counter's first word is tagged with, so that no two uses share words.
+enum Tag {
+    tag_rounding = 1,
+    tag_rounding_wide = 2,
+    tag_step = 3,
+    tag_step_wide = 4,
+    tag_stage = 5,
+    tag_stage_wide = 6,
+    tag_output = 7,
+    tag_output_wide = 8,
+    tag_dropout = 9,
+    tag_user = 10,
+    tag_fold_in = 11,
+    tag_split = 12
+};
+
+struct Words {
+    u32 word[4];
+};
+
+// One counter, one key: the definition.
+template <int rounds>
+LP_INLINE Words philox(u32 c0, u32 c1, u32 c2, u32 c3, u64 key) {
+    u32 k0 = u32(key), k1 = u32(key >> 32);
+    for (int round = 0; round < rounds; ++round) {
+        u64 a = u64(0xD2511F53u) * c0, b = u64(0xCD9E8D57u) * c2;
+        u32 next0 = u32(b >> 32) ^ c1 ^ k0, next2 = u32(a >> 32) ^ c3 ^ k1;
+        c1 = u32(b);
+        c3 = u32(a);
+        c0 = next0;
+        c2 = next2;
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    return {{c0, c1, c2, c3}};
+}
+
+#ifdef LP_VECTOR_BYTES
+
+// Low 32 bits times low 32 bits, per 64-bit lane. gcc does not find the instruction by itself.
+LP_INLINE u64v multiply_wide(u64v a, u64v b) {
+#if defined(__AVX512F__) && LP_VECTOR_BYTES == 64
+    typedef i32 lanes __attribute__((vector_size(64)));
+    typedef i64 wide __attribute__((vector_size(64)));
+    return (u64v)__builtin_ia32_pmuludq512_mask((lanes)a, (lanes)b, wide{}, (unsigned char)-1);
+#elif defined(__AVX2__) && LP_VECTOR_BYTES == 32
+    typedef i32 lanes __attribute__((vector_size(32)));
+    return (u64v)__builtin_ia32_pmuludq256((lanes)a, (lanes)b);
+#elif defined(__SSE2__) && LP_VECTOR_BYTES == 16
+    typedef i32 lanes __attribute__((vector_size(16)));
+    return (u64v)__builtin_ia32_pmuludq128((lanes)a, (lanes)b);
+#else
+    return (a & 0xffffffffull) * (b & 0xffffffffull);
+#endif
+}
+
+// Counters of one vector, one 64-bit lane each; only the low halves count.
+struct Counters {
+    u64v c0, c1, c2, c3;
+};
+
+// `count` vectors of counters at once: Philox is bound by latency, so independent chains run side by side.
+template <int rounds, int count>
+LP_INLINE void philox(Counters (&c)[count], u64 key) {
+    u32 k0 = u32(key), k1 = u32(key >> 32);
+    // Made opaque so that the round keys stay two additions and are not hoisted and spilled.
+    __asm__("" : "+r"(k0), "+r"(k1));
+    const u64v m0 = u64v{} + 0xD2511F53u, m1 = u64v{} + 0xCD9E8D57u;
+    for (int round = 0; round < rounds; ++round) {
+        for (int i = 0; i < count; ++i) {
+            u64v a = multiply_wide(c[i].c0, m0), b = multiply_wide(c[i].c2, m1);
+            c[i].c0 = (b >> 32) ^ c[i].c1 ^ u64(k0);
+            c[i].c2 = (a >> 32) ^ c[i].c3 ^ u64(k1);
+            c[i].c1 = b;
+            c[i].c3 = a;
+        }
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+}
+
+// The 32 words of one set of 8 counters, as `vectors` = 8 / lanes vectors of each pair of words: pair 0 then
+// pair 1.
+LP_INLINE u32v pair(u64v low, u64v high) { return (u32v)((low & 0xffffffffull) | (high << 32)); }
+
+static constexpr int lanes64 = LP_VECTOR_BYTES / 8;
+static constexpr int vectors_per_block = 8 / lanes64;  // vectors that hold counters l = 0..7
+
+LP_INLINE u64v lane_numbers(int first) {
+    u64v numbers;
+    for (int i = 0; i < lanes64; ++i) numbers[i] = first + i;
+    return numbers;
+}
+
+// `blocks` consecutive blocks (64-bit block numbers from `first`) of the elementwise map: words[] in element
+// order.
+template <int blocks>
+LP_INLINE void block_words(u64 first, int tag, u64 key, u32v (&words)[2 * blocks * vectors_per_block]) {
+    constexpr int count = blocks * vectors_per_block;
+    Counters c[count];
+    for (int i = 0; i < count; ++i) {
+        u64v counter = lane_numbers((i % vectors_per_block) * lanes64) + 8 * (first + i / vectors_per_block);
+        c[i].c0 = u64v{} + (u64(tag) << 24);
+        c[i].c1 = counter;
+        c[i].c2 = counter >> 32;
+        c[i].c3 = u64v{};
+    }
+    philox<10>(c, key);
+    for (int b = 0; b < blocks; ++b)
+        for (int v = 0; v < vectors_per_block; ++v) {
+            const Counters& w = c[b * vectors_per_block + v];
+            words[(2 * b) * vectors_per_block + v] = pair(w.c0, w.c1);
+            words[(2 * b + 1) * vectors_per_block + v] = pair(w.c2, w.c3);
+        }
+}
+
+#endif
+
+}  // namespace LP_ISA
+}  // namespace lowprec
+#endif

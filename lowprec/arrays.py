@@ -1,0 +1,74 @@
+"""Arrays in and out, as numpy treats them: scalars, lists, subclasses, read-only and foreign arrays, `out=`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+
+def input_array(x: object) -> tuple[Array, bool]:
+    """x as a plain native-endian ndarray, and whether it was a scalar.
+
+    Anything with `__array__` or `__dlpack__` (torch CPU tensors, JAX arrays) is accepted.
+
+    Raises:
+        TypeError: nothing that makes a numeric array.
+    """
+    if type(x) is np.ndarray:
+        array = x
+        if array.dtype.isnative:
+            return array, False
+        return array.astype(array.dtype.newbyteorder("=")), False
+    scalar = not hasattr(x, "__len__") and not hasattr(x, "shape") or isinstance(x, np.generic)
+    if (
+        hasattr(x, "__dlpack__")
+        and not isinstance(x, (np.ndarray, np.generic))
+        and not hasattr(x, "__array__")
+    ):
+        x = np.from_dlpack(x)
+    array = np.asarray(x)
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    return array, scalar
+
+
+def output_array(out: Array | None, like: Array, dtype: np.dtype[Any]) -> Array:
+    """A C-contiguous array to compute into: `out` itself where that is possible, else a new one.
+
+    Raises:
+        TypeError: out is no array of that dtype.
+        ValueError: out has another shape or is read-only.
+    """
+    if out is None:
+        return np.empty(like.shape, dtype)
+    if not isinstance(out, np.ndarray) or out.dtype != dtype:
+        given = out.dtype if isinstance(out, np.ndarray) else type(out).__name__
+        raise TypeError(f"out must be an array of {dtype}, not {given}")
+    if out.shape != like.shape:
+        raise ValueError(f"out has shape {out.shape}, the result {like.shape}")
+    if not out.flags.writeable:
+        raise ValueError("out is read-only")
+    same = out is like or not np.may_share_memory(out, like) or _same_place(out, like)
+    return out if out.flags.carray and same else np.empty(like.shape, dtype)
+
+
+def _same_place(a: Array, b: Array) -> bool:
+    """Whether element i of both begins and ends at the same bytes."""
+    return a.itemsize == b.itemsize and a.strides == b.strides and a.ctypes.data == b.ctypes.data
+
+
+def finish(target: Array, out: Array | None, x: object, scalar: bool) -> Any:
+    """The result as the caller expects it: `out`, a scalar for a scalar, a subclass for a subclass."""
+    if out is not None:
+        if target is not out:
+            out[...] = target
+        return out
+    if scalar:
+        return target[()]
+    if type(x) is not np.ndarray and isinstance(x, np.ndarray):
+        return x.__array_wrap__(target, None, False)
+    return target

@@ -1,0 +1,58 @@
+"""Philox4x32 and the map from an element's index to its random bits, in plain integers.
+
+Philox: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy.typing as npt
+
+Words = tuple[int, int, int, int]
+MASK = 0xFFFFFFFF
+ROUNDING, ROUNDING_WIDE = 1, 2
+
+
+def philox(counter: Words, key: int, rounds: int = 10) -> Words:
+    """Four 32-bit words from a 128-bit counter and a 64-bit key."""
+    c0, c1, c2, c3 = counter
+    k0, k1 = key & MASK, key >> 32
+    for _ in range(rounds):
+        a, b = 0xD2511F53 * c0, 0xCD9E8D57 * c2
+        c0, c1, c2, c3 = (b >> 32) ^ c1 ^ k0, b & MASK, (a >> 32) ^ c3 ^ k1, a & MASK
+        k0, k1 = (k0 + 0x9E3779B9) & MASK, (k1 + 0xBB67AE85) & MASK
+    return c0, c1, c2, c3
+
+
+def half_word(position: int) -> tuple[int, int, int]:
+    """Position 0..63 of a block -> (counter 0..7, word 0..3, half 0..1; 0 is the low half)."""
+    return (position >> 1) & 7, 2 * ((position >> 5) & 1) + (position & 1), (position >> 4) & 1
+
+
+def whole_word(position: int) -> tuple[int, int]:
+    """Position 0..31 of a wide block -> (counter 0..7, word 0..3)."""
+    return (position >> 1) & 7, 2 * ((position >> 4) & 1) + (position & 1)
+
+
+def element_bits(tag: int, bits: int, key: int, index: int) -> int:
+    """The `bits` random bits of one element: the top ones of its half-word (bits <= 16) or of its word."""
+    if bits <= 16:
+        lane, word, half = half_word(index & 63)
+        counter = 8 * (index >> 6) + lane
+        whole = philox((tag << 24, counter & MASK, (counter >> 32) & MASK, 0), key)[word]
+        return (whole >> 16 * half & 0xFFFF) >> (16 - bits)
+    lane, word = whole_word(index & 31)
+    counter = 8 * (index >> 5) + lane
+    return philox((tag << 24, counter & MASK, (counter >> 32) & MASK, 0), key)[word] >> (32 - bits)
+
+
+def rounding_bits(bits: int, key: int, index: int) -> int:
+    """The random bits that round element `index`."""
+    return element_bits(ROUNDING if bits <= 16 else ROUNDING_WIDE, bits, key, index)
+
+
+def random_words(tag: int, bits: int, key: int, offset: int, out: npt.NDArray[Any]) -> None:
+    """Fills out with the bits of indices offset, offset + 1, ..."""
+    for i in range(out.size):
+        out.flat[i] = element_bits(tag, bits, key, offset + i)

@@ -1,0 +1,115 @@
+"""Rounding in exact rational arithmetic: the definition the compiled loops are tested against."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lowprec.backends.reference.random import rounding_bits
+from lowprec.conversion import Conversion
+from lowprec.float_format import FloatFormat
+from lowprec.rule import RoundingRule
+
+
+def rounds_up(mode: str, fraction: Fraction, odd: bool, negative: bool, random: Fraction) -> bool:
+    """Whether a magnitude `fraction` of a quantum above a grid point goes to the next one.
+
+    `odd` says whether the grid point below has an odd code, `random` is r / 2^n.
+    """
+    half = Fraction(1, 2)
+    match mode:
+        case "nearest_even":
+            return fraction > half or (fraction == half and odd)
+        case "nearest_away":
+            return fraction >= half
+        case "toward_zero":
+            return False
+        case "up":
+            return fraction > 0 and not negative
+        case "down":
+            return fraction > 0 and negative
+        case "odd":
+            return fraction > 0 and not odd
+        case "stochastic":
+            return fraction + random >= 1
+        case _:
+            raise ValueError(f"unknown rounding {mode!r}")
+
+
+def exponent_of(magnitude: Fraction) -> int:
+    """floor(log2(magnitude)), exact."""
+    e = magnitude.numerator.bit_length() - magnitude.denominator.bit_length()
+    return e if magnitude >= Fraction(2) ** e else e - 1
+
+
+def round_magnitude(magnitude: Fraction, negative: bool, rule: RoundingRule, random: Fraction) -> int:
+    """The magnitude code of a finite magnitude, as if the exponent range had no upper end."""
+    fmt = rule.fmt
+    if not fmt.zero:
+        magnitude = max(magnitude, Fraction(2) ** fmt.emin)
+    if magnitude == 0:
+        return 0
+    exponent = max(exponent_of(magnitude), fmt.emin)
+    step = 1 << fmt.mantissa_bits if magnitude < Fraction(2) ** fmt.emin and not fmt.subnormals else 1
+    quantum = Fraction(2) ** (exponent - fmt.mantissa_bits) * step
+    quotient = magnitude / quantum
+    below = math.floor(quotient)
+    code = below * step + ((exponent - fmt.emin) << fmt.mantissa_bits)
+    if not fmt.zero:
+        code -= 1 << fmt.mantissa_bits
+    if rounds_up(rule.mode, quotient - below, code % 2 == 1, negative, random):
+        code += step
+    return code
+
+
+def round_number(x: float | int, rule: RoundingRule, random: Fraction = Fraction(0)) -> int | None:
+    """The code of one number; None for a NaN that the format cannot express."""
+    fmt = rule.fmt
+    negative = math.copysign(1.0, x) < 0
+    if math.isnan(x):
+        return fmt.nan_code
+    if math.isinf(x):
+        return rule.inf_neg if negative else rule.inf_pos
+    if x == 0 and not fmt.zero:
+        return rule.none
+    code = round_magnitude(abs(Fraction(x)), negative, rule, random)
+    if negative and not fmt.signed and (code != 0 or not fmt.zero):
+        return rule.negative
+    if code > fmt.max_code:
+        return rule.over_neg if negative else rule.over_pos
+    if rule.flush and code < fmt.min_normal_code:
+        code = 0
+    if code == 0 and not fmt.negative_zero:
+        return 0
+    return code | fmt.sign_bit if negative else code
+
+
+def convert(
+    conversion: Conversion, x: npt.NDArray[Any], key: int, offset: int, out: npt.NDArray[Any]
+) -> bool:
+    """Rounds x into out (contiguous, same size); True where a NaN met a format that has none."""
+    rule, fmt = conversion.rule, conversion.rule.fmt
+    flat = x.ravel()
+    target = out.reshape(-1)
+    codes = target if conversion.kind == "value" else target.view(fmt.code_dtype)
+    bad = False
+    for i in range(flat.size):
+        number = int(flat[i]) if conversion.source is None else float(flat[i])
+        random = Fraction(0)
+        if rule.mode == "stochastic":
+            random = Fraction(rounding_bits(rule.random_bits, key, offset + i), 1 << rule.random_bits)
+        code = round_number(number, rule, random)
+        if code is None:
+            bad = True
+        else:
+            codes[i] = fmt.value_of(code) if conversion.kind == "value" else code
+    return bad
+
+
+def decode(fmt: FloatFormat, codes: npt.NDArray[Any], out: npt.NDArray[Any]) -> None:
+    """The value of every code."""
+    out.reshape(-1)[...] = np.array([fmt.value_of(int(code)) for code in codes.ravel()], np.float64)

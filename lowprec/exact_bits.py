@@ -1,0 +1,45 @@
+"""How many random bits make the stochastic law exact (`random_bits="exact"`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lowprec.float_format import FloatFormat
+from lowprec.formats import format_of_dtype
+
+LIMIT = 32
+
+
+def exact_random_bits(x: npt.NDArray[Any], fmt: FloatFormat) -> int:
+    """Bits that cover every discarded bit of x: by its dtype where that is at most 32, else 32 after looking at x.
+
+    Raises:
+        ValueError: an element has more than 32 bits below the format's quantum.
+    """
+    source = format_of_dtype(x.dtype)
+    if source is None:
+        bound = 8 * x.dtype.itemsize - fmt.mantissa_bits
+    else:
+        spacing = min(source.smallest_subnormal, source.smallest_normal)
+        lowest = np.frexp(spacing)[1] - 1
+        quantum = fmt.emin if not fmt.subnormals else fmt.emin - fmt.mantissa_bits
+        bound = max(source.mantissa_bits - fmt.mantissa_bits, quantum - int(lowest))
+    if bound > LIMIT and not _covered(x, fmt):
+        raise ValueError(
+            f"exact stochastic rounding to {fmt.name} needs more than {LIMIT} random bits for some elements"
+        )
+    return max(1, min(bound, LIMIT))
+
+
+def _covered(x: npt.NDArray[Any], fmt: FloatFormat) -> bool:
+    """Whether every element's discarded fraction has at most 32 bits."""
+    if x.dtype.kind in "iu" and x.size and max(abs(int(x.min())), abs(int(x.max()))) > 1 << 53:
+        values = [abs(int(v)) for v in x.ravel()]
+        return all((v << LIMIT) % (1 << max(v.bit_length() - fmt.precision, 0)) == 0 for v in values)
+    values = np.abs(x[np.isfinite(x)].astype(np.float64))
+    exponent = np.maximum(np.frexp(values)[1] - 1, fmt.emin) - fmt.mantissa_bits
+    scaled = np.ldexp(values, LIMIT - exponent)
+    return bool(np.all(scaled == np.floor(scaled)))

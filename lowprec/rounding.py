@@ -1,0 +1,228 @@
+"""Rounding to a format: `round` (values), `astype` (storage dtype), `encode` (codes) and `decode`.
+
+A finite |x| is rounded on the format's grid as if the next binade existed, then overflow is applied; subnormals are
+spaced as below the smallest normal value. In stochastic mode q = |x| / quantum becomes floor(q + r / 2^n) with r uniform
+in [0, 2^n): the probability of rounding up is the discarded fraction, truncated to n bits. The r of an element depends on
+the key and on its index in C order plus `offset`, and on nothing else.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from lowprec import backends
+from lowprec.arrays import finish, input_array, output_array
+from lowprec.conversion import Conversion, Kind
+from lowprec.exact_bits import exact_random_bits
+from lowprec.float_format import FloatFormat
+from lowprec.formats import FormatLike, as_format, float32, float64, format_of_dtype
+from lowprec.random import KeyLike, key_value
+from lowprec.rule import rounding_rule
+
+Array = npt.NDArray[Any]
+
+
+def round(  # noqa: A001 - numpy's name for it
+    x: npt.ArrayLike,
+    fmt: FormatLike,
+    rounding: str = "nearest_even",
+    *,
+    key: KeyLike | None = None,
+    random_bits: int | Literal["exact"] = 16,
+    overflow: str | None = None,
+    infinite_input: str | None = None,
+    flush: bool = False,
+    offset: int = 0,
+    out: Array | None = None,
+) -> Any:
+    """Rounds x to the values of a format, keeping x's dtype.
+
+    Args:
+        x: float16, bfloat16, float32, float64 or any ml_dtypes float array (or a Python float, as float64). It is rounded
+            once, from its exact value.
+        fmt: a FloatFormat, a name, or a dtype.
+        rounding: nearest_even, nearest_away, toward_zero, up, down, odd or stochastic.
+        key: a Key, or an integer that stands for one; needed for stochastic.
+        random_bits: bits per element, 1 to 32. With the default 16 the mean error is at most 2^-17 quanta. "exact"
+            draws as many as make the law exact and refuses inputs that need more than 32.
+        overflow: what a finite value beyond the largest becomes: infinity, nan or saturate; or a preset that sets
+            infinite_input too: ieee (infinity, keep), satfinite (saturate, max), ipu (saturate; 8-bit formats turn
+            infinities into NaN). Default: infinity where the format has it, else nan where it has it, else saturate.
+        infinite_input: keep, nan or max. Default: keep where the format has infinities, else nan, else max.
+        flush: subnormal results become zero of the same sign.
+        offset: index of x's first element among the random bits.
+        out: where to put the result: x's shape and dtype; may be x itself.
+
+    Returns:
+        An array like x. NaN stays NaN. Where the format contains x's dtype, x itself.
+
+    Raises:
+        TypeError: integers (use `astype` or `encode`), bool, complex, longdouble; or x's dtype cannot hold the grid.
+        ValueError: unknown names, stochastic without a key, a policy the format cannot express, or a NaN into a
+            format without NaN.
+    """
+    return _convert("value", x, fmt, rounding, key, random_bits, overflow, infinite_input, flush, offset, out)
+
+
+def astype(
+    x: npt.ArrayLike,
+    fmt: FormatLike,
+    rounding: str = "nearest_even",
+    *,
+    key: KeyLike | None = None,
+    random_bits: int | Literal["exact"] = 16,
+    overflow: str | None = None,
+    infinite_input: str | None = None,
+    flush: bool = False,
+    offset: int = 0,
+    out: Array | None = None,
+) -> Any:
+    """Rounds x and returns it in the format's storage dtype (see `round` for the arguments).
+
+    Integers of up to 64 bits are accepted too: exact, then one rounding.
+
+    Raises:
+        TypeError: as `round`; or the format has no storage dtype (use `encode`).
+        ValueError: as `round`.
+    """
+    return _convert(
+        "storage", x, fmt, rounding, key, random_bits, overflow, infinite_input, flush, offset, out
+    )
+
+
+def encode(
+    x: npt.ArrayLike,
+    fmt: FormatLike,
+    rounding: str = "nearest_even",
+    *,
+    key: KeyLike | None = None,
+    random_bits: int | Literal["exact"] = 16,
+    overflow: str | None = None,
+    infinite_input: str | None = None,
+    flush: bool = False,
+    offset: int = 0,
+    out: Array | None = None,
+) -> Any:
+    """Rounds x and returns the codes as unsigned integers (see `round` for the arguments).
+
+    Returns:
+        uint8 up to 8 bits, uint16 up to 16, uint32 up to 32, uint64 for float64. 4- and 6-bit codes are one per byte.
+
+    Raises:
+        TypeError, ValueError: as `round`.
+    """
+    return _convert("code", x, fmt, rounding, key, random_bits, overflow, infinite_input, flush, offset, out)
+
+
+def decode(codes: npt.ArrayLike, fmt: FormatLike, out: Array | None = None) -> Any:
+    """The values of codes, exact.
+
+    Args:
+        codes: unsigned or signed integers, or an array of the format's storage dtype. Bits above the format's width
+            are an error.
+        fmt: the format.
+        out: where to put the values.
+
+    Returns:
+        float32; float64 for float64 and for formats that reach beyond float32.
+
+    Raises:
+        TypeError: codes are no integers.
+        ValueError: a code wider than the format.
+    """
+    fmt = as_format(fmt)
+    array, scalar = input_array(codes)
+    unsigned = _as_codes(array, fmt)
+    result_dtype = np.dtype(np.float32 if float32.contains(fmt) else np.float64)
+    target = output_array(out, array, result_dtype)
+    backends.current().decode(fmt, unsigned, target)
+    return finish(target, out, codes, scalar)
+
+
+def _as_codes(array: Array, fmt: FloatFormat) -> Array:
+    """Codes in the unsigned dtype of the format's width."""
+    if array.dtype == fmt.dtype:
+        return array.view(fmt.code_dtype)
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"decode needs integer codes or an array of {fmt.dtype}, not {array.dtype}")
+    if array.dtype != fmt.code_dtype or fmt.bits < 8 * fmt.code_dtype.itemsize:
+        limit = 1 << fmt.bits
+        if array.size and (int(array.min()) < 0 or int(array.max()) >= limit):
+            raise ValueError(f"codes of {fmt.name} must be in [0, {limit})")
+    return array.astype(fmt.code_dtype, copy=False)
+
+
+def _convert(
+    result: str,
+    x: npt.ArrayLike,
+    fmt: FormatLike,
+    rounding: str,
+    key: KeyLike | None,
+    random_bits: int | Literal["exact"],
+    overflow: str | None,
+    infinite_input: str | None,
+    flush: bool,
+    offset: int,
+    out: Array | None,
+) -> Any:
+    """The one body of round, astype and encode."""
+    array, scalar = input_array(x)
+    if random_bits == "exact":
+        bits = exact_random_bits(array, as_format(fmt)) if rounding == "stochastic" else 0
+    else:
+        bits = random_bits
+    conversion = prepare(result, array.dtype, fmt, rounding, bits, overflow, infinite_input, flush)
+    if rounding == "stochastic" and key is None:
+        raise ValueError("stochastic rounding needs key=, a lowprec.Key or an integer")
+    target = output_array(out, array, conversion.out_dtype)
+    seed = 0 if key is None else key_value(key)
+    if backends.current().convert(conversion, array, seed, offset, target):
+        raise ValueError(f"NaN cannot be represented in {conversion.rule.fmt.name}, which has no NaN")
+    return finish(target, out, x, scalar)
+
+
+@lru_cache(maxsize=4096)
+def prepare(
+    result: str,
+    dtype: np.dtype[Any],
+    fmt: FormatLike,
+    rounding: str = "nearest_even",
+    random_bits: int = 16,
+    overflow: str | None = None,
+    infinite_input: str | None = None,
+    flush: bool = False,
+) -> Conversion:
+    """The checked conversion of `round` (result "value"), `astype` ("storage") or `encode` ("code") from a dtype.
+
+    Raises:
+        TypeError, ValueError: as `round`.
+    """
+    fmt = as_format(fmt)
+    source = format_of_dtype(dtype)
+    if source is None and (dtype.kind not in "iu" or dtype.itemsize > 8):
+        raise TypeError(
+            f"cannot round {dtype}; allowed are floating-point (ml_dtypes included) and integer arrays"
+        )
+    rule = rounding_rule(fmt, rounding, random_bits, overflow, infinite_input, flush)
+    kind: Kind = "code"
+    if result == "value":
+        if source is None:
+            raise TypeError(f"round keeps x's dtype and {dtype} cannot hold {fmt.name}; use astype or encode")
+        if not (source.contains(fmt) or fmt.contains(source)):
+            raise TypeError(
+                f"round keeps x's dtype and {dtype} cannot hold {fmt.name}'s values; use astype or encode"
+            )
+        kind, out_dtype = "value", dtype
+    elif result == "storage":
+        if fmt.dtype is None:
+            raise TypeError(f"{fmt.name} has no storage dtype; use encode (codes) or round (values)")
+        out_dtype = fmt.dtype
+    else:
+        out_dtype = fmt.code_dtype
+    if fmt == float64 and source == float64 and rounding == "stochastic":
+        rule = rounding_rule(fmt, "nearest_even", 0, overflow, infinite_input, flush)
+    return Conversion(rule, source, dtype, out_dtype, kind)

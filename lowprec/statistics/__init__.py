@@ -1,0 +1,35 @@
+"""Measures of what rounding did to an array, each with a plot."""
+
+from lowprec.statistics.histogram import ExponentHistogram, exponent_histogram
+from lowprec.statistics.measures import relative_error, signal_to_noise_ratio, ulp_distance, ulp_error
+from lowprec.statistics.plots import (
+    plot_exponent_histogram,
+    plot_lost_updates,
+    plot_relative_error,
+    plot_shares,
+    plot_signal_to_noise_ratio,
+    plot_ulp_distance,
+    plot_ulp_error,
+)
+from lowprec.statistics.shares import Shares, shares
+from lowprec.statistics.updates import LostUpdates, lost_updates
+
+__all__ = [
+    "ExponentHistogram",
+    "LostUpdates",
+    "Shares",
+    "exponent_histogram",
+    "lost_updates",
+    "plot_exponent_histogram",
+    "plot_lost_updates",
+    "plot_relative_error",
+    "plot_shares",
+    "plot_signal_to_noise_ratio",
+    "plot_ulp_distance",
+    "plot_ulp_error",
+    "relative_error",
+    "shares",
+    "signal_to_noise_ratio",
+    "ulp_distance",
+    "ulp_error",
+]

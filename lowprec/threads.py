@@ -1,0 +1,38 @@
+"""How many threads the compiled loops use. Results never depend on it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+
+def _default() -> int:
+    """LOWPREC_NUM_THREADS, or 0 for OpenMP's own default."""
+    text = os.environ.get("LOWPREC_NUM_THREADS", "0")
+    if not text.isdecimal():
+        raise ValueError(f"LOWPREC_NUM_THREADS must be a positive integer, not {text!r}")
+    return int(text)
+
+
+_threads: ContextVar[int] = ContextVar("lowprec_threads", default=_default())
+
+current = _threads.get
+"""The number of threads in force; 0 means OpenMP's default."""
+
+
+@contextmanager
+def num_threads(n: int) -> Iterator[None]:
+    """Within the context, lowprec's loops use at most n threads.
+
+    Raises:
+        ValueError: n is less than 1.
+    """
+    if n < 1:
+        raise ValueError(f"num_threads needs at least 1, not {n}")
+    token = _threads.set(n)
+    try:
+        yield
+    finally:
+        _threads.reset(token)
