@@ -101,11 +101,13 @@ class Codelet:
         target, control: set before `prepare`, for use in all methods.
         key: the random key of this execution: the engine's key of the run folded with the group's operation number.
         uses_key: whether `compute` needs `key`.
+        converts: whether values assigned to outputs may need the tile's conversion (False: `compute` rounds by itself).
     """
 
     supervisor: ClassVar[bool] = False
     code_bytes: ClassVar[int] = 512
     uses_key: ClassVar[bool] = False
+    converts: ClassVar[bool] = True
 
     target: Target
     control: FloatingPointControl

@@ -27,12 +27,14 @@ class Operand:
         variable: the variable all vertices' elements lie in.
         tensor: the affine view, vertex axes first; None where the elements form none.
         indices: flat element indices, vertex axes first, where `tensor` is None.
+        vertex_axes: how many leading axes count vertices.
     """
 
     field: Field
     variable: Variable
     tensor: Tensor | None
     indices: Ints | None
+    vertex_axes: int
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -145,7 +147,7 @@ def _operand(where: str, name: str, declared: Field, source: FieldSource, axes: 
         raise ValueError(f"{where}, field {name!r} is {declared.format}, but {variable} is {have}")
     if declared.writes and variable.constant:
         raise ValueError(f"{where}, field {name!r} would write the constant {variable}")
-    return Operand(declared, variable, tensor, indices)
+    return Operand(declared, variable, tensor, indices, len(axes))
 
 
 def _resolve(where: str, name: str, source: FieldSource) -> tuple[Tensor | None, Ints | None, Variable]:

@@ -1,0 +1,192 @@
+"""What one step of a program costs: cycles of compute, exchange and sync, bytes by tile, memory while it runs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ipu_core import cost
+from ipu_core.engine.bind import Bound
+from ipu_core.engine.exchange import Traffic, copy_traffic, gather_traffic, scatter_traffic, total_traffic
+from ipu_core.engine.touches import touches_of
+from ipu_core.graph.mapping import Ints
+from ipu_core.graph.program import Copy
+from ipu_core.graph.regions import merge_runs, runs_of
+from ipu_core.graph.tensor import Tensor, Variable
+from ipu_core.graph.vertices import ComputeSet
+from ipu_core.target import Target
+
+__all__ = ["StepAccount", "account_copy", "account_execute", "account_host", "account_sync", "covers"]
+
+
+@dataclass(frozen=True, eq=False)
+class StepAccount:
+    """One superstep. Arrays are by tile.
+
+    Attributes:
+        name, kind: what it is; kind is execute, copy, stream, remote or sync.
+        compute: cycles each tile computes.
+        gather, scatter: traffic before and after.
+        exchange_cycles, sync_cycles: cycles of both phases together.
+        memory: bytes by tile and category while the step runs: gathered operands, exchange buffers, scratch.
+        reads, writes: the variables it touches; `defines` are written in full, whatever they held before.
+        vertices: how many ran.
+    """
+
+    name: str
+    kind: str
+    compute: Ints
+    gather: Traffic
+    scatter: Traffic
+    exchange_cycles: int
+    sync_cycles: int
+    memory: dict[str, Ints]
+    reads: frozenset[Variable]
+    writes: frozenset[Variable]
+    defines: frozenset[Variable]
+    vertices: int = 0
+
+    @property
+    def compute_cycles(self) -> int:
+        """Cycles of the slowest tile."""
+        return int(self.compute.max(initial=0))
+
+    @property
+    def cycles(self) -> int:
+        """All cycles of the step."""
+        return self.compute_cycles + self.exchange_cycles + self.sync_cycles
+
+
+def account_execute(compute_set: ComputeSet, bound: Sequence[Bound], target: Target) -> StepAccount:
+    """The account of a compute set: one sync before it, a second one only where results are scattered."""
+    groups = [item.group for item in bound]
+    readers, writers = touches_of(groups, reads=True), touches_of(groups, reads=False)
+    gather = total_traffic((gather_traffic(v, t, target) for v, t in readers.items()), target.tiles)
+    scatter = total_traffic((scatter_traffic(v, t, target) for v, t in writers.items()), target.tiles)
+    scattered = scatter.cycles(target)
+    return StepAccount(
+        compute_set.name,
+        "execute",
+        _compute_cycles(bound, target),
+        gather,
+        scatter,
+        gather.cycles(target) + scattered,
+        target.sync_cycles * (2 if scattered else 1),
+        {"gathered operands": gather.received, "exchange buffers": scatter.sent, "scratch": _scratch(bound, target)},
+        frozenset(readers),
+        frozenset(writers),
+        frozenset(v for v, t in writers.items() if v not in readers and covers(v, [touch.operand for touch in t])),
+        sum(group.vertices for group in groups),
+    )
+
+
+def account_copy(copy: Copy, target: Target) -> StepAccount:
+    """The account of a copy: foreign bytes over the exchange, local ones by the tile's workers."""
+    traffic, local = copy_traffic(copy.source, copy.destination, target)
+    compute = cost.local_copy(target, local)
+    source, destination = copy.source.variable, copy.destination.variable
+    full = _covered(destination, [copy.destination])
+    return StepAccount(
+        copy.name or f"copy {source.name} -> {destination.name}",
+        "copy",
+        compute,
+        traffic,
+        total_traffic((), target.tiles),
+        traffic.cycles(target),
+        target.sync_cycles,
+        {},
+        frozenset([source]),
+        frozenset([destination]),
+        frozenset([destination] if full and source is not destination else []),
+    )
+
+
+def account_host(name: str, kind: str, tensor: Tensor, into: bool, bandwidth: float, target: Target) -> StepAccount:
+    """The account of a transfer with the host or streaming memory: the slower of that link and the tiles' own rate."""
+    starts, lengths = runs_of(tensor.shape, tensor.strides)
+    pieces = tensor.variable.mapping.cut(starts + tensor.offset, lengths)
+    size = tensor.dtype.itemsize
+    by_tile = np.bincount(pieces.tiles, pieces.lengths * size, target.tiles).astype(np.int64)
+    none = np.zeros(target.tiles, np.int64)
+    traffic = Traffic(by_tile if into else none, none if into else by_tile, none)
+    cycles = max(traffic.cycles(target), target.transfer_cycles(int(by_tile.sum()), bandwidth))
+    touched = frozenset([tensor.variable])
+    return StepAccount(
+        name,
+        kind,
+        none,
+        traffic,
+        total_traffic((), target.tiles),
+        cycles,
+        target.sync_cycles,
+        {"exchange buffers": by_tile},
+        frozenset() if into else touched,
+        touched if into else frozenset(),
+        touched if into and _covered(tensor.variable, [tensor]) else frozenset(),
+    )
+
+
+def account_sync(name: str, target: Target, reads: frozenset[Variable], defines: frozenset[Variable]) -> StepAccount:
+    """The account of a step that moves nothing: a barrier (or, without cycles, a remark on liveness)."""
+    none = total_traffic((), target.tiles)
+    cycles = target.sync_cycles if name == "sync" else 0
+    zero = np.zeros(target.tiles, np.int64)
+    return StepAccount(name, "sync", zero, none, none, 0, cycles, {}, reads, frozenset(), defines)
+
+
+def _compute_cycles(bound: Sequence[Bound], target: Target) -> Ints:
+    """Cycles by tile: supervisor vertices one after another, worker vertices dealt in turn to the W workers."""
+    tiles, workers = target.tiles, target.workers
+    alone = np.zeros(tiles, np.int64)
+    dealt = np.zeros(tiles, np.int64)
+    queues = np.zeros(tiles * workers, np.int64)
+    for item in bound:
+        group = item.group
+        each = np.broadcast_to(np.asarray(item.codelet.cycles(target)), group.tiles.shape).ravel()
+        where = group.tiles.ravel()
+        if group.codelet.supervisor:
+            np.add.at(alone, where, each)
+            continue
+        counts = np.bincount(where, minlength=tiles)
+        order = np.argsort(where, kind="stable")
+        rank = np.empty_like(where)
+        rank[order] = np.arange(where.size) - np.repeat(np.cumsum(counts) - counts, counts)
+        np.add.at(queues, where * workers + (dealt[where] + rank) % workers, each)
+        dealt += counts
+    total: Ints = alone + workers * queues.reshape(tiles, workers).max(axis=1)
+    return total
+
+
+def _scratch(bound: Sequence[Bound], target: Target) -> Ints:
+    """Scratch bytes by tile. Vertices of a tile that run at once hold theirs at once; counted as all of them."""
+    total = np.zeros(target.tiles, np.int64)
+    for item in bound:
+        each = np.broadcast_to(np.asarray(item.codelet.scratch(target)), item.group.tiles.shape).ravel()
+        np.add.at(total, item.group.tiles.ravel(), each)
+    return total
+
+
+def covers(variable: Variable, operands: Sequence["object"]) -> bool:
+    """Whether operands of vertex groups together touch every element of a variable."""
+    starts, lengths = [], []
+    for operand in operands:
+        tensor, indices = operand.tensor, operand.indices  # type: ignore[attr-defined]
+        if tensor is not None:
+            at, size = runs_of(tensor.shape, tensor.strides)
+            starts.append(at + tensor.offset)
+            lengths.append(size)
+        elif indices is not None:
+            starts.append(indices.ravel())
+            lengths.append(np.ones(indices.size, np.int64))
+    return _is_all(variable, np.concatenate(starts), np.concatenate(lengths))
+
+
+def _covered(variable: Variable, tensors: Sequence[Tensor]) -> bool:
+    runs = [(tensor.offset, runs_of(tensor.shape, tensor.strides)) for tensor in tensors]
+    starts = np.concatenate([offset + at for offset, (at, _) in runs])
+    return _is_all(variable, starts, np.concatenate([lengths for _, (_, lengths) in runs]))
+
+
+def _is_all(variable: Variable, starts: Ints, lengths: Ints) -> bool:
+    at, size = merge_runs(starts, lengths)
+    return variable.size == 0 or (at.size == 1 and at[0] == 0 and size[0] == variable.size)

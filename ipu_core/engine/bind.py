@@ -1,0 +1,160 @@
+"""Binding: vertex groups to arrays. Affine operands become views of storage, others are gathered and scattered."""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from lowprec import FloatFormat, Key, astype
+from numpy.typing import NDArray
+
+from ipu_core.control import FloatingPointControl
+from ipu_core.graph.codelet import Codelet
+from ipu_core.graph.mapping import Ints
+from ipu_core.graph.tensor import Tensor, Variable
+from ipu_core.graph.vertices import Operand, VertexGroup
+from ipu_core.target import Target
+
+__all__ = ["Bound", "KeyCell", "allocate", "bind_group", "view_of", "words"]
+
+_LINE = 64  # bytes; kernels load whole cache lines
+
+
+class KeyCell:
+    """Holds the random key of the round being run."""
+
+    __slots__ = ("key",)
+
+    def __init__(self) -> None:
+        self.key: Key | None = None
+
+
+class Bound:
+    """A group ready to run: its codelet instance and the calls that run it, in order."""
+
+    __slots__ = ("calls", "codelet", "group")
+
+    def __init__(self, group: VertexGroup, codelet: Codelet, calls: list[Callable[[], None]]) -> None:
+        self.group = group
+        self.codelet = codelet
+        self.calls = calls
+
+
+def allocate(size: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """A zeroed flat array that begins at a cache line."""
+    raw = np.zeros(size * dtype.itemsize + _LINE, np.uint8)
+    shift = -raw.__array_interface__["data"][0] % _LINE
+    return raw[shift : shift + size * dtype.itemsize].view(dtype)
+
+
+def words(array: NDArray[Any]) -> NDArray[Any]:
+    """The same memory as unsigned integers, which NumPy moves fastest and for every format."""
+    return array.view(np.dtype(f"u{array.dtype.itemsize}"))
+
+
+def view_of(tensor: Tensor, storage: Mapping[Variable, NDArray[Any]]) -> NDArray[Any]:
+    """A tensor's elements in storage, writable."""
+    return tensor.of(storage[tensor.variable])
+
+
+def bind_group(
+    group: VertexGroup,
+    storage: Mapping[Variable, NDArray[Any]],
+    target: Target,
+    control: FloatingPointControl,
+    cell: KeyCell,
+) -> Bound:
+    """Makes the codelet's instance for a group, with its arrays in place, and lets it prepare.
+
+    Raises:
+        ValueError: the codelet draws random bits and the engine has no key.
+    """
+    codelet = group.codelet()
+    attributes = codelet.__dict__
+    before: list[Callable[[], None]] = []
+    after: list[Callable[[], None]] = []
+    for name, operand in group.operands.items():
+        attributes[name] = _bind_operand(operand, storage[operand.variable], before, after)
+    attributes.update(group.params)
+    attributes.update(target=target, control=control, key=None)
+    attributes["_convert"] = _converter(group, control, attributes)
+    codelet.prepare()
+    if group.codelet.uses_key or _converts_randomly(group, control):
+        before.append(_key_setter(attributes, cell, group))
+    return Bound(group, codelet, [*before, codelet.compute, *after])
+
+
+def _bind_operand(
+    operand: Operand,
+    storage: NDArray[Any],
+    before: list[Callable[[], None]],
+    after: list[Callable[[], None]],
+) -> NDArray[Any]:
+    if operand.tensor is not None:
+        view = operand.tensor.of(storage)
+        if not operand.field.writes:
+            view.flags.writeable = False
+        return view
+    indices = operand.indices if operand.indices is not None else np.zeros(0, np.int64)
+    buffer = allocate(math.prod(indices.shape), storage.dtype).reshape(indices.shape)
+    if operand.field.reads:
+        before.append(_gather(words(storage), indices, words(buffer)))
+    if operand.field.writes:
+        after.append(_scatter(words(storage), indices, words(buffer)))
+    return buffer
+
+
+def _gather(storage: NDArray[Any], indices: Ints, buffer: NDArray[Any]) -> Callable[[], None]:
+    def gather() -> None:
+        storage.take(indices, out=buffer, mode="clip")
+
+    return gather
+
+
+def _scatter(storage: NDArray[Any], indices: Ints, buffer: NDArray[Any]) -> Callable[[], None]:
+    def scatter() -> None:
+        storage[indices] = buffer
+
+    return scatter
+
+
+def _key_setter(attributes: dict[str, Any], cell: KeyCell, group: VertexGroup) -> Callable[[], None]:
+    operation, name = group.operation, group.codelet.__name__
+
+    def set_key() -> None:
+        key = cell.key
+        if key is None:
+            raise ValueError(f"{name} draws random bits: give the engine a key, as in Engine(graph, program, key=0)")
+        attributes["key"] = key.fold_in(operation)
+
+    return set_key
+
+
+def _converts_randomly(group: VertexGroup, control: FloatingPointControl) -> bool:
+    """Whether an assignment to an output may round stochastically (a user's codelet under esr)."""
+    return control.esr and group.codelet.converts
+
+
+def _converter(
+    group: VertexGroup, control: FloatingPointControl, attributes: dict[str, Any]
+) -> Callable[[Any, NDArray[Any]], None]:
+    """The conversion on assignment to an output: to nearest, or stochastically to half under esr; control's overflow."""
+    dtypes = {np.dtype(o.variable.dtype): o.variable.format for o in group.operands.values() if o.field.writes}
+
+    def convert(value: Any, destination: NDArray[Any]) -> None:
+        fmt = dtypes[destination.dtype]
+        source = np.asarray(value)
+        if not isinstance(fmt, FloatFormat) or source.dtype == destination.dtype or source.dtype.kind == "b":
+            destination[...] = source
+            return
+        random = control.esr and fmt.mantissa_bits <= 10
+        destination[...] = astype(
+            source,
+            fmt,
+            "stochastic" if random else "nearest_even",
+            key=attributes["key"] if random else None,
+            overflow=control.overflow(fmt),
+            infinite_input=control.infinite_input(fmt),
+        )
+
+    return convert

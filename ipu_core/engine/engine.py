@@ -1,0 +1,155 @@
+"""Engine: compiles programs of a graph once, runs them, and keeps their account (Poplar's Engine)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from lowprec import Key
+from numpy.typing import NDArray
+
+from ipu_core.control import FloatingPointControl
+from ipu_core.engine.bind import KeyCell, allocate, view_of
+from ipu_core.engine.compile import Compiler
+from ipu_core.engine.memory import MemoryAccount, account_memory
+from ipu_core.engine.profile import Profile, make_profile
+from ipu_core.engine.streams import HostEnds, as_elements
+from ipu_core.engine.tree import counts_of, is_dynamic, reset
+from ipu_core.graph.graph import Graph
+from ipu_core.graph.program import DataStream, Program, RemoteBuffer
+from ipu_core.graph.tensor import Tensor, Variable
+
+__all__ = ["Engine"]
+
+
+class Engine:
+    """A graph with its programs, compiled.
+
+    Compilation checks that every element lies on exactly one tile and that no compute set has a race, binds each vertex
+    group to the variables' storage, and accounts cycles, bytes and memory. Running is a list of prepared calls.
+
+    Args:
+        graph: the graph; what is added to it later is not seen.
+        programs: one program, or several to be run by number.
+        control: floating-point control of all tiles.
+        key: random key (or seed) of codelets that round stochastically. The key of a run is `key` folded with the number
+            of the run, `step`, unless `set_key` gives one.
+        allow_out_of_memory: go on when a tile needs more memory than it has.
+
+    Raises:
+        UnmappedTensor, MappedTwice, DataRace, OutOfTileMemory: see `ipu_core.errors`.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        programs: Program | Sequence[Program],
+        control: FloatingPointControl | None = None,
+        key: Key | int | None = None,
+        allow_out_of_memory: bool = False,
+    ) -> None:
+        self.graph = graph
+        self.target = graph.target
+        self.control = control or FloatingPointControl()
+        self.key = Key(key) if isinstance(key, int) else key
+        self.step = 0
+        self._step_key: Key | None = None
+        self._cell = KeyCell()
+        self._ends = HostEnds()
+        self._storage = {variable: _storage_of(variable) for variable in graph.variables}
+        compiler = Compiler(graph, self._storage, self.control, self._cell, self._ends)
+        listed = list(programs) if isinstance(programs, list | tuple) else [programs]
+        compiled = [compiler.compile(program) for program in listed]
+        self._calls = [tuple(calls) for calls, _ in compiled]
+        self._trees = [tree for _, tree in compiled]
+        self._dynamic = [is_dynamic(tree) for tree in self._trees]
+        self._ran = [False] * len(listed)
+        self._steps = compiler.steps
+        self.memory: MemoryAccount = account_memory(graph, self._trees, compiler.steps, compiler.bound)
+        if not allow_out_of_memory:
+            self.memory.check()
+
+    def run(self, program: int = 0) -> None:
+        """Runs a program once.
+
+        Raises:
+            IndexError: there is no such program.
+        """
+        if not 0 <= program < len(self._calls):
+            raise IndexError(f"there are programs 0..{len(self._calls) - 1}, not {program}")
+        if self._step_key is not None:
+            self._cell.key = self._step_key
+        elif self.key is not None:
+            self._cell.key = self.key.fold_in(self.step)
+        if self._dynamic[program]:
+            reset(self._trees[program])
+            self._ran[program] = True
+        for call in self._calls[program]:
+            call()
+        self.step += 1
+
+    def set_key(self, key: Key | int | None) -> None:
+        """Sets the random key of the runs to come as it is (a training loop's step key); None returns to `key` and `step`."""
+        self._step_key = Key(key) if isinstance(key, int) else key
+
+    def write(self, tensor: Tensor, values: Any) -> None:
+        """Writes host values into a tensor; floats are rounded to nearest by the format's own rules.
+
+        Raises:
+            ValueError: wrong shape; the tensor is a constant's or a temporary's.
+        """
+        self._check_host(tensor, "written")
+        if tensor.variable.constant:
+            raise ValueError(f"{tensor.variable} is a constant: its values are set by add_constant")
+        view = view_of(tensor, self._storage)
+        view[...] = as_elements(str(tensor.variable), values, tensor.format, tensor.shape)
+
+    def read(self, tensor: Tensor) -> NDArray[Any]:
+        """A copy of a tensor's elements, in its format's storage dtype.
+
+        Raises:
+            ValueError: the tensor is a temporary's, whose memory others may have taken.
+        """
+        self._check_host(tensor, "read")
+        return view_of(tensor, self._storage).copy()
+
+    def connect(self, stream: DataStream, host: Any) -> None:
+        """Connects the host's end of a stream.
+
+        Args:
+            stream: the stream.
+            host: to the device: an array sent every time, an iterator, or a callable that returns arrays. From the device: a
+                callable, a list to append to, or an array to fill.
+        """
+        self._ends.connect(stream, host)
+
+    def write_remote(self, buffer: RemoteBuffer, entry: int, values: Any) -> None:
+        """Writes host values into an entry of a remote buffer."""
+        memory = self._ends.remote(buffer)
+        memory[entry] = as_elements(f"remote buffer {buffer.name!r}", values, buffer.format, tuple(buffer.shape))
+
+    def read_remote(self, buffer: RemoteBuffer, entry: int) -> NDArray[Any]:
+        """A copy of an entry of a remote buffer."""
+        return np.array(self._ends.remote(buffer)[entry])
+
+    def profile(self, program: int = 0) -> Profile:
+        """The account of one run of a program. Cost depends on data only through If, Switch and RepeatWhile; those count
+        what the program's last run did.
+        """
+        counts = counts_of(self._trees[program], len(self._steps))
+        measured = not self._dynamic[program] or self._ran[program]
+        return make_profile(self.target, program, self._steps, counts, self.memory, measured)
+
+    def _check_host(self, tensor: Tensor, what: str) -> None:
+        if tensor.variable not in self._storage:
+            raise ValueError(f"{tensor.variable} is not in this engine's graph")
+        if tensor.variable.temporary:
+            raise ValueError(
+                f"{tensor.variable} is temporary and cannot be {what} by the host: add it with temporary=False"
+            )
+
+
+def _storage_of(variable: Variable) -> NDArray[Any]:
+    storage = allocate(variable.size, variable.dtype)
+    if variable.initial is not None:
+        storage[...] = variable.initial
+    return storage

@@ -1,0 +1,212 @@
+"""The exchange account: bytes each tile receives and sends in one phase, counted over intervals.
+
+The rule: a tile receives each distinct foreign element it needs once; it sends each distinct element that others need once
+(one send serves all listeners). A phase takes as long as the busiest tile; what both tiles of a supertile receive arrives
+at the shared rate, so it counts half for each.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ipu_core.engine.touches import Blocks, Touch, blocks_of, pair_runs
+from ipu_core.errors import DataRace
+from ipu_core.graph.mapping import Ints, TileMapping
+from ipu_core.graph.regions import merge_runs
+from ipu_core.graph.tensor import Tensor, Variable
+from ipu_core.target import Target
+
+__all__ = ["Traffic", "copy_traffic", "gather_traffic", "scatter_traffic", "total_traffic"]
+
+
+class Traffic(NamedTuple):
+    """Bytes by tile in one exchange phase.
+
+    Attributes:
+        received, sent: distinct bytes in and out of each tile.
+        shared: of the received bytes, those the other tile of the supertile receives too.
+    """
+
+    received: Ints
+    sent: Ints
+    shared: Ints
+
+    @property
+    def busiest(self) -> float:
+        """Bytes that determine the duration: the largest of received (shared ones count half) and sent."""
+        if not self.received.size:
+            return 0.0
+        return float(max((self.received - self.shared / 2).max(), self.sent.max()))
+
+    @property
+    def total(self) -> int:
+        """All bytes received."""
+        return int(self.received.sum())
+
+    def cycles(self, target: Target) -> int:
+        """Cycles of the phase, without the sync."""
+        return target.exchange_cycles(self.busiest)
+
+
+def total_traffic(parts: Iterable[Traffic], tiles: int) -> Traffic:
+    """The sum of traffic of different variables in one phase."""
+    total = [np.zeros(tiles, np.int64) for _ in range(3)]
+    for part in parts:
+        for column, values in zip(total, part, strict=True):
+            column += values
+    return Traffic(*total)
+
+
+def gather_traffic(variable: Variable, touches: Sequence[Touch], target: Target) -> Traffic:
+    """What fetching the operands of a compute set from one variable moves."""
+    blocks = blocks_of(touches)
+    if _disjoint(blocks):
+        return _traffic_of_blocks(blocks, variable.mapping, variable.dtype.itemsize, target)
+    runs = pair_runs(blocks)
+    return _traffic_of_runs(blocks.tiles[runs.pair], runs.starts, runs.lengths, variable, target)
+
+
+def scatter_traffic(variable: Variable, touches: Sequence[Touch], target: Target) -> Traffic:
+    """What sending results to the tiles that hold them moves (no element has two writers)."""
+    blocks = blocks_of(touches)
+    runs = pair_runs(blocks)
+    pieces = variable.mapping.cut(runs.starts, runs.lengths)
+    writers = blocks.tiles[runs.pair[pieces.run]]
+    return _direct_traffic(writers, pieces.tiles, pieces.lengths * variable.dtype.itemsize, target)
+
+
+def copy_traffic(source: Tensor, destination: Tensor, target: Target) -> tuple[Traffic, Ints]:
+    """What a copy moves between tiles, and the bytes each tile copies within itself.
+
+    Raises:
+        DataRace: the destination holds an element twice, or overlaps the source.
+    """
+    source_starts, starts, length = _joint_runs(source, destination)
+    lengths = np.full(starts.size, length, np.int64)
+    _check_copy(source, destination, source_starts, starts, lengths)
+    ours = source.variable.mapping.cut(source_starts, lengths)
+    begin = starts[ours.run] + ours.starts - source_starts[ours.run]
+    theirs = destination.variable.mapping.cut(begin, ours.lengths)
+    from_tile, size = ours.tiles[theirs.run], source.dtype.itemsize
+    local = from_tile == theirs.tiles
+    moved = np.bincount(theirs.tiles[local], theirs.lengths[local] * size, target.tiles).astype(np.int64)
+    if all(stride for length_, stride in zip(source.shape, source.strides, strict=True) if length_ > 1):
+        return _direct_traffic(from_tile, theirs.tiles, theirs.lengths * size, target), moved
+    at = ours.starts[theirs.run] + theirs.starts - begin[theirs.run]
+    return _traffic_of_runs(theirs.tiles, at, theirs.lengths, source.variable, target), moved
+
+
+def _direct_traffic(senders: Ints, receivers: Ints, sizes: Ints, target: Target) -> Traffic:
+    """Every piece goes from one tile to one other, once."""
+    foreign = senders != receivers
+    count = target.tiles
+    received = np.bincount(receivers[foreign], sizes[foreign], count).astype(np.int64)
+    sent = np.bincount(senders[foreign], sizes[foreign], count).astype(np.int64)
+    return Traffic(received, sent, np.zeros(count, np.int64))
+
+
+def _traffic_of_blocks(blocks: Blocks, mapping: TileMapping, item: int, target: Target) -> Traffic:
+    """Gathered traffic where different blocks share no element: all counts add up block by block."""
+    count, tiles = blocks.count, target.tiles
+    if not count:
+        return total_traffic((), tiles)
+    pieces = mapping.cut(blocks.run_starts, blocks.run_lengths)
+    block, length = blocks.run_block[pieces.run], pieces.lengths
+    sizes = np.bincount(block, length, count).astype(np.int64)
+    holders, slot = np.unique(block * tiles + pieces.tiles, return_inverse=True)
+    held = np.bincount(slot.ravel(), length, holders.size).astype(np.int64)
+
+    pairs = np.unique(blocks.tiles * count + blocks.block)
+    listener, wanted = pairs // count, pairs % count
+    local = _lookup(holders, held, wanted * tiles + listener)
+    received = np.bincount(listener, sizes[wanted] - local, tiles).astype(np.int64)
+
+    listeners = np.bincount(wanted, minlength=count)
+    only = np.zeros(count, np.int64)
+    only[wanted] = listener
+    goes_out = (listeners[block] > 1) | (only[block] != pieces.tiles)
+    sent = np.bincount(pieces.tiles[goes_out], length[goes_out], tiles).astype(np.int64)
+
+    shared = np.zeros(tiles, np.int64)
+    if target.tiles_per_supertile == 2:
+        order = np.argsort((listener // 2) * count + wanted, kind="stable")
+        pair = ((listener // 2) * count + wanted)[order]
+        both = np.flatnonzero(pair[1:] == pair[:-1])
+        a, b = order[both], order[both + 1]
+        common = sizes[wanted[a]] - local[a] - local[b]
+        np.add.at(shared, listener[a], common)
+        np.add.at(shared, listener[b], common)
+    return Traffic(received * item, sent * item, shared * item)
+
+
+def _traffic_of_runs(listeners: Ints, starts: Ints, lengths: Ints, variable: Variable, target: Target) -> Traffic:
+    """Gathered traffic in general: unions of runs per tile, per supertile and over all listeners."""
+    mapping, item, tiles = variable.mapping, variable.dtype.itemsize, target.tiles
+    line = variable.size + 1
+    at, length = merge_runs(listeners * line + starts, lengths)
+    pieces = mapping.cut(at % line, length)
+    listener = (at // line)[pieces.run]
+    foreign = pieces.tiles != listener
+    listener, start, length = listener[foreign], pieces.starts[foreign], pieces.lengths[foreign]
+    received = np.bincount(listener, length, tiles).astype(np.int64)
+    sent_at, sent_length = merge_runs(start, length)
+    out = mapping.cut(sent_at, sent_length)
+    sent = np.bincount(out.tiles, out.lengths, tiles).astype(np.int64)
+    shared = np.zeros(tiles, np.int64)
+    if target.tiles_per_supertile == 2:
+        pair_at, pair_length = merge_runs((listener // 2) * line + start, length)
+        union = np.bincount(pair_at // line, pair_length, (tiles + 1) // 2)
+        both = np.add.reduceat(received, np.arange(0, tiles, 2)) - union.astype(np.int64)
+        shared = np.repeat(both, 2)[:tiles]
+    return Traffic(received * item, sent * item, shared * item)
+
+
+def _disjoint(blocks: Blocks) -> bool:
+    order = np.argsort(blocks.run_starts, kind="stable")
+    starts = blocks.run_starts[order]
+    return bool((starts[1:] >= (starts + blocks.run_lengths[order])[:-1]).all())
+
+
+def _lookup(keys: Ints, values: Ints, wanted: Ints) -> Ints:
+    """values[i] where keys[i] == wanted (keys ascend), else 0."""
+    at = np.minimum(np.searchsorted(keys, wanted), keys.size - 1)
+    return np.where(keys[at] == wanted, values[at], 0)
+
+
+def _joint_runs(source: Tensor, destination: Tensor) -> tuple[Ints, Ints, int]:
+    """Starts in both tensors of runs that are contiguous in both, and their length, in the destination's order."""
+    origin, begin, length = source.offset, destination.offset, 1
+    axes: list[tuple[int, int, int]] = []
+    for n, s, d in zip(source.shape, source.strides, destination.strides, strict=True):
+        if n == 1:
+            continue
+        if d < 0:
+            origin, begin, s, d = origin + (n - 1) * s, begin + (n - 1) * d, -s, -d
+        axes.append((d, s, n))
+    joined: list[tuple[int, int, int]] = []
+    for d, s, n in sorted(axes, reverse=True):
+        if joined and joined[-1][0] == d * n and joined[-1][1] == s * n:
+            joined[-1] = (d, s, joined[-1][2] * n)
+        else:
+            joined.append((d, s, n))
+    if joined and joined[-1][:2] == (1, 1):
+        length = joined.pop()[2]
+    at, to = np.full(1, origin, np.int64), np.full(1, begin, np.int64)
+    for d, s, n in joined:
+        steps = np.arange(n, dtype=np.int64)
+        at, to = (at[:, None] + steps * s).ravel(), (to[:, None] + steps * d).ravel()
+    return at, to, length
+
+
+def _check_copy(source: Tensor, destination: Tensor, at: Ints, to: Ints, lengths: Ints) -> None:
+    name = destination.variable.name
+    order = np.argsort(to, kind="stable")
+    begin, end = to[order], (to + lengths)[order]
+    if (twice := np.flatnonzero(begin[1:] < end[:-1])).size:
+        raise DataRace(f"Copy writes element {begin[twice[0] + 1]} of {name} twice: {destination}")
+    if source.variable is destination.variable and to.size:
+        after = np.searchsorted(begin, at + lengths, side="left")
+        before = np.searchsorted(end, at, side="right")
+        if (hit := np.flatnonzero(after > before)).size:
+            raise DataRace(f"Copy reads and writes element {max(at[hit[0]], begin[before[hit[0]]])} of {name}")

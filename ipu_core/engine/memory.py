@@ -1,0 +1,178 @@
+"""The memory account: bytes per tile by category, what lives when, the peak, and what fills it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ipu_core.engine.account import StepAccount
+from ipu_core.engine.bind import Bound
+from ipu_core.engine.tree import Place, Tree, live_places
+from ipu_core.errors import OutOfTileMemory
+from ipu_core.graph.codelet import Codelet
+from ipu_core.graph.graph import Graph
+from ipu_core.graph.mapping import Ints
+from ipu_core.graph.tensor import Variable
+
+__all__ = ["Lifetime", "MemoryAccount", "account_memory", "bytes_on_tiles"]
+
+Flags = NDArray[np.bool_]
+
+_GRAIN = 8  # bytes; a variable's part on a tile begins at a 64-bit word
+_POINTER = 4  # bytes of vertex state per scalar field or parameter, and per vertex [modelled]
+_VECTOR = 8  # bytes of vertex state per field with axes: pointer and length [modelled]
+_LARGEST = 5  # variables named at the peak
+
+
+@dataclass(frozen=True)
+class Lifetime:
+    """One place of a program: its step and the bytes that live there."""
+
+    step: str
+    total: int
+    fullest: int
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryAccount:
+    """Memory of an engine with all its programs.
+
+    Attributes:
+        always: bytes by tile of each category that lives all the time: variables, constants, vertex state, code, padding.
+        peak: bytes by tile at that tile's own peak, everything included.
+        tile: the fullest tile.
+        categories: bytes by category on the fullest tile at its peak; temporaries, gathered operands, exchange buffers and
+            scratch do not live always.
+        largest: the largest variables on the fullest tile at its peak, as (name, bytes).
+        step: the step at which that peak is reached ("" if nothing but always-live memory exists).
+        lifetimes: bytes that live at every place, all tiles together and on the fullest tile of that place.
+        temporary_bytes: bytes of all temporaries, as if none shared space.
+        available: bytes of one tile.
+    """
+
+    always: dict[str, Ints]
+    peak: Ints
+    tile: int
+    categories: dict[str, int]
+    largest: tuple[tuple[str, int], ...]
+    step: str
+    lifetimes: tuple[Lifetime, ...]
+    temporary_bytes: int
+    available: int
+
+    @property
+    def peak_bytes(self) -> int:
+        """Bytes of the fullest tile at its peak."""
+        return int(self.peak[self.tile])
+
+    @property
+    def always_bytes(self) -> int:
+        """Always-live bytes of all tiles."""
+        return int(sum(int(by_tile.sum()) for by_tile in self.always.values()))
+
+    def check(self) -> None:
+        """Raises OutOfTileMemory if the fullest tile needs more than it has."""
+        if self.peak_bytes > self.available:
+            raise OutOfTileMemory(
+                self.tile, self.peak_bytes, self.available, self.categories, self.largest, self.step
+            )
+
+
+def bytes_on_tiles(variable: Variable, tiles: int) -> Ints:
+    """Bytes of a variable on each tile."""
+    return variable.mapping.elements_per_tile(tiles) * variable.dtype.itemsize
+
+
+def account_memory(
+    graph: Graph, trees: Sequence[Tree], steps: Sequence[StepAccount], bound: Sequence[Bound]
+) -> MemoryAccount:
+    """Adds up memory over the programs of an engine; they share always-live memory and may share temporary space."""
+    tiles = graph.target.tiles
+    kept = sum(1 << v.number for v in graph.variables if not v.temporary)
+    places: list[Place] = []
+    early = kept
+    for tree in trees:
+        found, read_early = live_places(tree, steps, kept)
+        places += found
+        early |= read_early
+    sizes = np.array([bytes_on_tiles(v, tiles) for v in graph.variables], np.int64).reshape(-1, tiles)
+    fixed = np.array([bool(early >> v.number & 1) for v in graph.variables], bool)
+    constant = np.array([v.constant for v in graph.variables], bool)
+    padded = -(-sizes // _GRAIN) * _GRAIN
+    always = {
+        "variables": sizes[fixed & ~constant].sum(axis=0),
+        "constants": sizes[fixed & constant].sum(axis=0),
+        "vertex state": _vertex_state(bound, tiles),
+        "code": _code(bound, tiles),
+        "padding": (padded - sizes)[fixed].sum(axis=0),
+    }
+    moving = np.flatnonzero(~fixed)
+    live = np.array([[place.live >> int(n) & 1 for n in moving] for place in places], np.float64)
+    passing = (live.reshape(len(places), -1) @ padded[moving].astype(np.float64)).astype(np.int64)  # exact below 2^53
+    if places:
+        passing += np.array([_bytes_during(steps[place.step], tiles) for place in places], np.int64)
+    base: Ints = sum(always.values(), np.zeros(tiles, np.int64))
+    peak = base + passing.max(axis=0, initial=0)
+    tile = int(peak.argmax())
+    at = int(passing[:, tile].argmax()) if places else -1
+    during = _during(places[at], steps, graph.variables, fixed, padded, tile) if places else {}
+    shown = {name: int(by_tile[tile]) for name, by_tile in always.items()} | during
+    alive = [v for v in graph.variables if fixed[v.number] or (places and places[at].live >> v.number & 1)]
+    largest = sorted(((v.name, int(sizes[v.number, tile])) for v in alive), key=lambda item: -item[1])
+    return MemoryAccount(
+        always,
+        peak,
+        tile,
+        shown,
+        tuple(item for item in largest[:_LARGEST] if item[1]),
+        steps[places[at].step].name if places else "",
+        _lifetimes(places, steps, base, passing),
+        int(padded[moving].sum()),
+        graph.target.tile_memory,
+    )
+
+
+def _during(
+    place: Place, steps: Sequence[StepAccount], variables: Sequence[Variable], fixed: Flags, padded: Ints, tile: int
+) -> dict[str, int]:
+    """Bytes by category that live on one tile at one place and not always."""
+    live = [v.number for v in variables if not fixed[v.number] and place.live >> v.number & 1]
+    passing = {name: int(by_tile[tile]) for name, by_tile in steps[place.step].memory.items()}
+    return {"temporaries": int(padded[live, tile].sum()), **passing}
+
+
+def _lifetimes(places: Sequence[Place], steps: Sequence[StepAccount], base: Ints, passing: Ints) -> tuple[Lifetime, ...]:
+    total = base + passing
+    return tuple(
+        Lifetime(steps[place.step].name, int(row.sum()), int(row.max())) for place, row in zip(places, total, strict=True)
+    )
+
+
+def _bytes_during(step: StepAccount, tiles: int) -> Ints:
+    total = np.zeros(tiles, np.int64)
+    for by_tile in step.memory.values():
+        total += by_tile
+    return total
+
+
+def _vertex_state(bound: Sequence[Bound], tiles: int) -> Ints:
+    """Pointers, lengths and parameters of every vertex on its tile."""
+    total = np.zeros(tiles, np.int64)
+    for item in bound:
+        group = item.group
+        axes = [len(operand.shape) - operand.vertex_axes for operand in group.operands.values()]
+        each = _POINTER * (1 + len(group.params)) + sum(_VECTOR if count else _POINTER for count in axes)
+        total += np.bincount(group.tiles.ravel(), minlength=tiles) * each
+    return total
+
+
+def _code(bound: Sequence[Bound], tiles: int) -> Ints:
+    """Each codelet's code once on every tile that runs it."""
+    used: dict[type[Codelet], Flags] = {}
+    for item in bound:
+        used.setdefault(item.group.codelet, np.zeros(tiles, bool))[item.group.tiles.ravel()] = True
+    total = np.zeros(tiles, np.int64)
+    for codelet, where in used.items():
+        total += where * codelet.code_bytes
+    return total

@@ -1,0 +1,219 @@
+"""A Profile: what one run of a program costs, step by step, and what it needs in memory."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ipu_core.engine.account import StepAccount
+from ipu_core.engine.memory import MemoryAccount
+from ipu_core.graph.mapping import Ints
+from ipu_core.target import Target
+
+__all__ = ["Profile", "Step", "make_profile"]
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One step of a program and how often it runs.
+
+    Attributes:
+        account: its cost, with arrays by tile.
+        count: executions in one run of the program.
+    """
+
+    account: StepAccount
+    count: int
+
+    @property
+    def name(self) -> str:
+        """Name of the compute set, or what is copied."""
+        return self.account.name
+
+    @property
+    def kind(self) -> str:
+        """execute, copy, stream, remote or sync."""
+        return self.account.kind
+
+    @property
+    def cycles(self) -> int:
+        """Cycles of all executions."""
+        return self.count * self.account.cycles
+
+    @property
+    def exchanged(self) -> int:
+        """Bytes received by tiles in one execution."""
+        return self.account.gather.total + self.account.scatter.total
+
+    @property
+    def active_tiles(self) -> int:
+        """Tiles that compute."""
+        return int(np.count_nonzero(self.account.compute))
+
+    @property
+    def balance(self) -> float:
+        """Mean over all tiles of compute cycles, as a share of the slowest tile's; 1 is perfect, 0 means no compute."""
+        slowest = self.account.compute_cycles
+        return float(self.account.compute.mean() / slowest) if slowest else 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """The account of one run of one program. ``print(profile)`` shows it; `ipu_core.report` renders it further.
+
+    Attributes:
+        target: the chip.
+        program: the program's number.
+        steps: in the order of compilation.
+        memory: of the whole engine.
+        measured: whether data-dependent parts count a real run (otherwise one round and the first option of each).
+    """
+
+    target: Target
+    program: int
+    steps: tuple[Step, ...]
+    memory: MemoryAccount
+    measured: bool
+
+    @property
+    def cycles(self) -> int:
+        """Cycles of one run."""
+        return sum(step.cycles for step in self.steps)
+
+    @property
+    def compute_cycles(self) -> int:
+        """Cycles in which the slowest tile computes."""
+        return sum(step.count * step.account.compute_cycles for step in self.steps)
+
+    @property
+    def exchange_cycles(self) -> int:
+        """Cycles of exchange, with the host and streaming memory included."""
+        return sum(step.count * step.account.exchange_cycles for step in self.steps)
+
+    @property
+    def sync_cycles(self) -> int:
+        """Cycles of barriers."""
+        return sum(step.count * step.account.sync_cycles for step in self.steps)
+
+    @property
+    def seconds(self) -> float:
+        """Modelled time of one run."""
+        return self.target.seconds(self.cycles)
+
+    @property
+    def microseconds(self) -> float:
+        """Modelled time of one run, in microseconds."""
+        return 1e6 * self.seconds
+
+    @property
+    def exchanged(self) -> int:
+        """Bytes received by tiles in one run."""
+        return sum(step.count * step.exchanged for step in self.steps)
+
+    @cached_property
+    def bytes_in(self) -> Ints:
+        """Bytes each tile receives in one run."""
+        return self._by_tile([step.account.gather.received + step.account.scatter.received for step in self.steps])
+
+    @cached_property
+    def bytes_out(self) -> Ints:
+        """Bytes each tile sends in one run."""
+        return self._by_tile([step.account.gather.sent + step.account.scatter.sent for step in self.steps])
+
+    @cached_property
+    def compute_by_tile(self) -> Ints:
+        """Cycles each tile computes in one run."""
+        return self._by_tile([step.account.compute for step in self.steps])
+
+    def _by_tile(self, columns: Sequence[Ints]) -> Ints:
+        total = np.zeros(self.target.tiles, np.int64)
+        for step, column in zip(self.steps, columns, strict=True):
+            total += step.count * column
+        return total
+
+    def to_json(self) -> dict[str, Any]:
+        """The profile as plain data for `json.dump`: totals, steps, memory; arrays by tile as lists."""
+        memory = self.memory
+        return {
+            "target": {"name": self.target.name, "tiles": self.target.tiles, "clock": self.target.clock},
+            "program": self.program,
+            "measured": self.measured,
+            "cycles": self.cycles,
+            "compute_cycles": self.compute_cycles,
+            "exchange_cycles": self.exchange_cycles,
+            "sync_cycles": self.sync_cycles,
+            "microseconds": self.microseconds,
+            "exchanged": self.exchanged,
+            "steps": [_step_json(step) for step in self.steps],
+            "bytes_in": self.bytes_in.tolist(),
+            "bytes_out": self.bytes_out.tolist(),
+            "memory": {
+                "available": memory.available,
+                "peak": memory.peak.tolist(),
+                "fullest_tile": memory.tile,
+                "step": memory.step,
+                "categories": memory.categories,
+                "largest": [list(item) for item in memory.largest],
+                "always": {name: by_tile.tolist() for name, by_tile in memory.always.items()},
+                "lifetimes": [[place.step, place.total, place.fullest] for place in memory.lifetimes],
+            },
+        }
+
+    def __str__(self) -> str:
+        rows = [_heading(self), *(_line(step) for step in self.steps if step.count and step.cycles), "", *_memory(self.memory)]
+        return "\n".join(rows)
+
+
+def make_profile(
+    target: Target, program: int, steps: Sequence[StepAccount], counts: Sequence[int], memory: MemoryAccount, measured: bool
+) -> Profile:
+    """A profile of the steps that the program contains."""
+    listed = tuple(Step(account, count) for account, count in zip(steps, counts, strict=True) if count)
+    return Profile(target, program, listed, memory, measured)
+
+
+def _step_json(step: Step) -> dict[str, Any]:
+    account = step.account
+    return {
+        "name": step.name,
+        "kind": step.kind,
+        "count": step.count,
+        "cycles": account.cycles,
+        "compute_cycles": account.compute_cycles,
+        "exchange_cycles": account.exchange_cycles,
+        "sync_cycles": account.sync_cycles,
+        "exchanged": step.exchanged,
+        "vertices": account.vertices,
+        "active_tiles": step.active_tiles,
+        "balance": step.balance,
+    }
+
+
+def _heading(profile: Profile) -> str:
+    return (
+        f"program {profile.program} on {profile.target.name}, {profile.target.tiles} tiles: {profile.cycles:,} cycles = "
+        f"{profile.microseconds:,.2f} us (compute {profile.compute_cycles:,}, exchange {profile.exchange_cycles:,}, sync "
+        f"{profile.sync_cycles:,}), {profile.exchanged:,} bytes exchanged\n"
+        f"{'step':40} {'kind':8} {'runs':>6} {'compute':>10} {'exchange':>10} {'sync':>6} {'bytes':>12} {'tiles':>6} {'balance':>7}"
+    )
+
+
+def _line(step: Step) -> str:
+    account = step.account
+    return (
+        f"{step.name[:40]:40} {step.kind:8} {step.count:6} {account.compute_cycles:10,} {account.exchange_cycles:10,} "
+        f"{account.sync_cycles:6} {step.exchanged:12,} {step.active_tiles:6} {step.balance:7.2f}"
+    )
+
+
+def _memory(memory: MemoryAccount) -> list[str]:
+    parts = ", ".join(f"{name} {size:,}" for name, size in memory.categories.items() if size)
+    largest = ", ".join(f"{name} {size:,}" for name, size in memory.largest)
+    return [
+        f"memory: fullest tile {memory.tile} needs {memory.peak_bytes:,} of {memory.available:,} bytes"
+        + (f" at {memory.step!r}" if memory.step else ""),
+        f"  by category: {parts}",
+        f"  largest variables: {largest}",
+    ]
