@@ -26,21 +26,19 @@ class FloatingPointControl:
     esr: bool = False
     nanoo: bool = False
 
-    def overflow(self, fmt: Any) -> str | None:
-        """lowprec's `overflow` argument for results in `fmt`: "saturate" or "nan"; None (the format's rule) for float32."""
-        return None if self._ieee(fmt) else "nan" if self.nanoo else "saturate"
+    def overflow(self, fmt: Any) -> str:
+        """lowprec's `overflow` argument for results in `fmt`: the preset "ipu", or "ipu_nanoo" with `nanoo`.
 
-    def infinite_input(self, fmt: Any) -> str | None:
-        """lowprec's `infinite_input` for results in `fmt`: fp8 gives NaN always, half NaN or the largest value."""
-        if self._ieee(fmt):
-            return None
-        return "nan" if self.nanoo or as_format(fmt).exponent_bits + as_format(fmt).mantissa_bits < 10 else "max"
+        Half and fp8 saturate ("ipu"; infinite inputs give the largest half, NaN in fp8) or give NaN ("ipu_nanoo"); formats of
+        more than 16 bits follow IEEE under both.
+
+        Raises:
+            ValueError: unknown format.
+        """
+        as_format(fmt)
+        return "ipu_nanoo" if self.nanoo else "ipu"
 
     @property
     def traps(self) -> bool:
         """Whether any exception is enabled."""
         return self.inv or self.div0 or self.oflo
-
-    @staticmethod
-    def _ieee(fmt: Any) -> bool:
-        return as_format(fmt).name in ("float32", "float64", "bfloat16", "tfloat32")

@@ -10,13 +10,13 @@ from lowprec.float_format import FloatFormat
 from lowprec.formats import FormatLike, as_format
 
 Mode = Literal["nearest_even", "nearest_away", "toward_zero", "up", "down", "odd", "stochastic"]
-Overflow = Literal["infinity", "nan", "saturate", "ieee", "satfinite", "ipu"]
+Overflow = Literal["infinity", "nan", "saturate", "ieee", "satfinite", "ipu", "ipu_nanoo"]
 InfiniteInput = Literal["keep", "nan", "max"]
 
 MODES: tuple[str, ...] = ("nearest_even", "nearest_away", "toward_zero", "up", "down", "odd", "stochastic")
 OVERFLOWS: tuple[str, ...] = ("infinity", "nan", "saturate")
 INFINITE_INPUTS: tuple[str, ...] = ("keep", "nan", "max")
-PRESETS: tuple[str, ...] = ("ieee", "satfinite", "ipu")
+PRESETS: tuple[str, ...] = ("ieee", "satfinite", "ipu", "ipu_nanoo")
 
 # Modes that never overflow from a finite x: of positive x, of negative x.
 _INWARD_POSITIVE = ("toward_zero", "odd", "down")
@@ -54,7 +54,7 @@ class RoundingRule:
 def rounding_rule(
     fmt: FormatLike,
     rounding: str = "nearest_even",
-    random_bits: int = 16,
+    random_bits: int | str = 16,
     overflow: str | None = None,
     infinite_input: str | None = None,
     flush: bool = False,
@@ -66,21 +66,20 @@ def rounding_rule(
     """
     fmt = as_format(fmt)
     _one_of("rounding", rounding, MODES)
-    if rounding == "stochastic" and (not isinstance(random_bits, int) or not 1 <= random_bits <= 32):
-        raise ValueError(f"random_bits must be 1 to 32 or 'exact', not {random_bits!r}")
+    bits = 0
+    if rounding == "stochastic":
+        if not isinstance(random_bits, int) or not 1 <= random_bits <= 32:
+            raise ValueError(f"random_bits must be 1 to 32 or 'exact', not {random_bits!r}")
+        bits = random_bits
     overflow, infinite = _policies(fmt, overflow, infinite_input)
-    over = _special(
-        fmt, {"infinity": "infinity", "nan": "nan", "saturate": "max"}[overflow], "overflow", overflow
-    )
-    inf = _special(
-        fmt, {"keep": "infinity", "nan": "nan", "max": "max"}[infinite], "infinite_input", infinite
-    )
+    over = _special(fmt, {"infinity": "infinity", "nan": "nan", "saturate": "max"}[overflow], "overflow", overflow)
+    inf = _special(fmt, {"keep": "infinity", "nan": "nan", "max": "max"}[infinite], "infinite_input", infinite)
     refused = fmt.nan_code if fmt.nan_code is not None and (overflow != "saturate" or not fmt.zero) else 0
     refused_inf = fmt.nan_code if fmt.nan_code is not None and (infinite != "max" or not fmt.zero) else 0
     return RoundingRule(
         fmt=fmt,
         mode=rounding,
-        random_bits=random_bits if rounding == "stochastic" else 0,
+        random_bits=bits,
         flush=bool(flush),
         over_pos=fmt.max_code if rounding in _INWARD_POSITIVE else over,
         over_neg=_negated(fmt, fmt.max_code if rounding in _INWARD_NEGATIVE else over),
@@ -102,9 +101,11 @@ def _policies(fmt: FloatFormat, overflow: str | None, infinite_input: str | None
             overflow, infinite = "infinity", "keep"
         case "satfinite":
             overflow, infinite = "saturate", "max"
-        case "ipu" if fmt.bits > 16:  # the IPU's float32 is IEEE's
+        case "ipu" | "ipu_nanoo" if fmt.bits > 16:  # the IPU's float32 is IEEE's
             overflow, infinite = "infinity", "keep"
-        case "ipu":
+        case "ipu_nanoo" if has_nan:  # the control register's NANOO bit: overflow and infinities give NaN
+            overflow, infinite = "nan", "nan"
+        case "ipu" | "ipu_nanoo":
             overflow, infinite = "saturate", "nan" if fmt.bits <= 8 and has_nan else "max"
         case _:
             _one_of("overflow", overflow, (*OVERFLOWS, *PRESETS))
