@@ -1,0 +1,166 @@
+"""The tiles' own random generator: xoroshiro128aox per worker, seeded and consumed as the hardware does.
+
+Sources: Hanlon & Felix, arXiv 2203.04058 (the generator); the public Poplar and PopLibs repositories (state registers,
+setSeed, $PRNG_SEED, replica seeds); the conversion rule is derived: it is the one rule found that reproduces the
+counts of PopLibs' own test of stochastic rounding, on hardware and on its simulator.
+"""
+
+import warnings
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ipu_core.errors import Unvalidated
+
+__all__ = [
+    "WARM_UP",
+    "WARM_UP_2019",
+    "WorkerState",
+    "float32_to_half",
+    "half_from_bits",
+    "outputs",
+    "replica_seed",
+    "set_seed",
+    "step",
+    "write_prng_seed",
+]
+
+Words = NDArray[np.uint64]
+
+WARM_UP: Final = 15  # draws after setSeed
+WARM_UP_2019: Final = 10  # the same before November 2020
+_STEPS_PER_INSTRUCTION: Final = 2
+_DISCARDED: Final = 13  # significand bits that float32 has and half has not
+_LOW: Final = np.uint64(0xFFFFFFFF)
+
+
+class WorkerState(NamedTuple):
+    """The 128-bit state of many workers: s0 = PRNG_0_1:PRNG_0_0 and s1 = PRNG_1_1:PRNG_1_0, arrays of one shape."""
+
+    s0: Words
+    s1: Words
+
+
+def set_seed(
+    seed: Sequence[int], modifier: int, tiles: ArrayLike, workers: ArrayLike, *, warm_up: int = WARM_UP
+) -> WorkerState:
+    """PopLibs' setSeed on every given tile and worker (the two are broadcast together).
+
+    Args:
+        seed: two 32-bit words.
+        modifier: 32 bits.
+        tiles, workers: tile and worker numbers.
+        warm_up: draws thrown away; 15, or 10 before November 2020. A draw is an instruction, two steps (the published
+            counts come out exactly so, and not with one step).
+
+    Raises:
+        ValueError: the seed has not two words, or a word is outside 32 bits.
+    """
+    if len(seed) != 2 or not all(0 <= word < 1 << 32 for word in (*seed, modifier)):
+        raise ValueError(f"setSeed takes two 32-bit words and a 32-bit modifier, not {tuple(seed)}, {modifier}")
+    tile, worker = np.broadcast_arrays(np.asarray(tiles, np.uint64), np.asarray(workers, np.uint64))
+    low = (((tile << np.uint64(4)) ^ np.uint64(0xAAAAAAA0)) | worker) & _LOW
+    high = np.uint64(modifier ^ 0x55555555)
+    state = WorkerState(np.full(tile.shape, seed[1] << 32 | seed[0], np.uint64), high << np.uint64(32) | low)
+    for _ in range(warm_up * _STEPS_PER_INSTRUCTION):
+        state, _ = step(state)
+    return state
+
+
+def write_prng_seed(value: ArrayLike) -> WorkerState:
+    """The state after writing a 32-bit value to $PRNG_SEED."""
+    v = np.asarray(value, np.uint64) & _LOW
+    inverse = ~v & _LOW
+    low = (v << np.uint64(13) | inverse >> np.uint64(19)) & _LOW
+    high = (inverse << np.uint64(13) | v >> np.uint64(19)) & _LOW
+    return WorkerState(inverse << np.uint64(32) | v, high << np.uint64(32) | low)
+
+
+def replica_seed(seed: Sequence[int], replica: int, *, identical: bool) -> tuple[int, int]:
+    """The seed words of a replica: one seed for all, or the 64-bit seed plus the replica's index.
+
+    Identical seeds are for what must be equal on all replicas, such as weight updates; differing ones for the rest.
+
+    Raises:
+        ValueError: a negative replica.
+    """
+    if replica < 0:
+        raise ValueError(f"replica must be at least 0, not {replica}")
+    word = (seed[1] << 32 | seed[0]) + (0 if identical else replica)
+    return word & 0xFFFFFFFF, word >> 32 & 0xFFFFFFFF
+
+
+def step(state: WorkerState) -> tuple[WorkerState, Words]:
+    """Advances every worker by one step: (new state, 64-bit outputs)."""
+    s0, s1 = state
+    sx, sa = s0 ^ s1, s0 & s1
+    output = sx ^ (_rotate(sa, 1) | _rotate(sa, 2))
+    return WorkerState(_rotate(s0, 55) ^ sx ^ (sx << np.uint64(14)), _rotate(sx, 36)), output
+
+
+def outputs(state: WorkerState, instructions: int) -> tuple[WorkerState, Words]:
+    """The first of the two outputs of each of so many instructions that consume randomness.
+
+    Returns:
+        The state afterwards and an array of shape (instructions, *state shape).
+    """
+    drawn = np.empty((instructions, *state.s0.shape), np.uint64)
+    for i in range(instructions):
+        state, drawn[i] = step(state)
+        for _ in range(_STEPS_PER_INSTRUCTION - 1):
+            state, _ = step(state)
+    return state, drawn
+
+
+def half_from_bits(x: ArrayLike, random: Words) -> NDArray[np.float16]:
+    """float32 values converted to half stochastically with given generator outputs (broadcast together).
+
+    The low 13 bits of the output are added to the 13 discarded bits; a carry rounds up. Overflow and infinities
+    saturate, NaN stays NaN. Subnormal results use the same 13 bits against the fraction that the subnormal grid
+    discards; that is not documented.
+
+    Warns:
+        Unvalidated: a result is subnormal.
+    """
+    values = np.asarray(x, np.float32)
+    tiny = (np.abs(values) < np.float32(2.0**-14)) & (values != 0)
+    if tiny.any():
+        warnings.warn("stochastic conversion to half subnormals follows no public source", Unvalidated, stacklevel=2)
+    values, words = np.broadcast_arrays(values, random)
+    mask = np.uint64((1 << _DISCARDED) - 1)
+    bits = values.view(np.uint32) if values.flags.c_contiguous else values.copy().view(np.uint32)
+    carried = (bits + (words & mask).astype(np.uint32)) & np.uint32(0xFFFFFFFF - int(mask))
+    with np.errstate(over="ignore"):
+        rounded = carried.view(np.float32).astype(np.float64)
+    subnormal = _subnormal(values, words)
+    limited = np.clip(np.where(np.abs(values) < 2.0**-14, subnormal, rounded), -65504.0, 65504.0)
+    return np.where(np.isnan(values), np.nan, limited).astype(np.float16)
+
+
+def float32_to_half(x: ArrayLike, state: WorkerState) -> tuple[WorkerState, NDArray[np.float16]]:
+    """Converts values along the first axis one instruction after another on every worker.
+
+    Args:
+        x: float32, shape (n, *state shape) or broadcastable to it.
+        state: the workers' generators.
+
+    Returns:
+        The state afterwards and the halves.
+    """
+    values = np.asarray(x, np.float32)
+    state, drawn = outputs(state, values.shape[0])
+    return state, half_from_bits(values, drawn)
+
+
+def _subnormal(values: NDArray[Any], words: Words) -> NDArray[np.float64]:
+    """The same rule on the grid of half's subnormals, 2^-24: 13 random bits against the discarded fraction."""
+    scaled = np.where(np.isfinite(values), np.abs(values.astype(np.float64)), 0.0) * 2.0**24
+    fraction = (words & np.uint64((1 << _DISCARDED) - 1)).astype(np.float64) / (1 << _DISCARDED)
+    return np.copysign(np.floor(scaled + fraction) * 2.0**-24, values)
+
+
+def _rotate(x: Words, bits: int) -> Words:
+    rotated: Words = (x << np.uint64(bits)) | (x >> np.uint64(64 - bits))
+    return rotated
