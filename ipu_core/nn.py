@@ -1,4 +1,4 @@
-"""Operations and layers: each works on NumPy arrays at once and on traced values, in whatever precision is asked for.
+"""Operations, layers and initial values: on NumPy arrays at once and on traced values, in any precision.
 
 Arrays are computed with in the arithmetic of their dtype: float64 in ideal arithmetic, narrower ones in float32 with
 one rounding to nearest even per operation. Losses, softmax sums and norm statistics are float32 inside.
@@ -6,24 +6,41 @@ one rounding to nearest even per operation. Losses, softmax sums and norm statis
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from ipu_core.ir.block import Array
 from ipu_core.ir.eager import format_of
 from ipu_core.ir.values import (
-    Traced, Value, apply, concatenate, convert, elementwise, matmul, mean, reduce_max, reduce_sum, reshape, scope, shape_of,
+    Traced,
+    Value,
+    apply,
+    concatenate,
+    convert,
+    elementwise,
+    matmul,
+    mean,
+    reduce_max,
+    reduce_sum,
+    reshape,
+    scope,
+    shape_of,
     where,
 )  # fmt: skip
-from lowprec import FloatFormat
+from lowprec import FloatFormat, random_bits
 from lowprec import float32 as FLOAT32
+from lowprec.random import KeyLike, as_key
 
 __all__ = [
-    "cos", "concatenate", "convert", "cross_entropy_rows", "embedding", "erf", "exp", "gelu", "layer_norm", "linear",
-    "log", "log_softmax", "matmul", "maximum", "mean", "minimum", "mlp", "mse", "one_hot", "reduce_max", "reduce_sum",
+    "concatenate", "convert", "cos", "cross_entropy_rows", "embedding", "erf", "exp", "gelu", "glorot_uniform",
+    "he_normal", "he_uniform", "layer_norm", "lecun_normal", "lecun_uniform", "linear", "log", "log_softmax", "matmul",
+    "maximum", "mean", "minimum", "mlp", "mlp_parameters", "mse", "normal", "one_hot", "reduce_max", "reduce_sum",
     "relu", "reshape", "rms_norm", "rsqrt", "sigmoid", "sin", "softmax", "softmax_cross_entropy", "sqrt", "square",
-    "stop_gradient", "tanh", "where",
+    "stop_gradient", "tanh", "uniform", "where",
 ]  # fmt: skip
 
 
@@ -123,7 +140,7 @@ def mlp(layers: Sequence[dict[str, Value]], x: Value, activation: Callable[[Valu
     """A multi-layer perceptron: linear layers with an activation between them (none after the last).
 
     Args:
-        layers: {"weight": (n, m), "bias": (m,)} per layer, see `ipu_core.init.mlp`.
+        layers: {"weight": (n, m), "bias": (m,)} per layer, see `mlp_parameters`.
         x: (rows, n of the first layer).
         activation: a function of one value.
     """
@@ -234,3 +251,78 @@ def rms_norm(x: Value, scale: Value, eps: float = 1e-6) -> Value:
         root = rsqrt(elementwise("add", mean(square(wide), -1, keepdims=True), eps))
         normal = elementwise("multiply", wide, root)
     return elementwise("multiply", _narrow(normal, x), scale)
+
+
+def uniform(key: KeyLike, shape: Sequence[int], bound: float = 1.0) -> Array:
+    """float32 numbers uniform in [-bound, bound): the same bits on every machine.
+
+    Args:
+        key: a `lowprec.Key` or an int.
+        shape: sizes of the axes.
+        bound: largest magnitude.
+    """
+    words = random_bits(key, tuple(shape), 32)
+    return (bound * (words * 2.0**-31 - 1.0)).astype(np.float32)
+
+
+def normal(key: KeyLike, shape: Sequence[int], deviation: float = 1.0) -> Array:
+    """float32 numbers of a normal distribution (Box and Muller): the same bits on every machine.
+
+    Args:
+        key: a `lowprec.Key` or an int.
+        shape: sizes of the axes.
+        deviation: the standard deviation.
+    """
+    for_radius, for_angle = as_key(key).split(2)
+    unit = ((random_bits(for_radius, tuple(shape), 32) + 0.5) * 2.0**-32).astype(np.float32)
+    angle = uniform(for_angle, shape, math.pi)
+    radius = sqrt(elementwise("multiply", log(unit), -2.0))
+    return np.asarray(elementwise("multiply", elementwise("multiply", radius, cos(angle)), deviation))
+
+
+def _fan_in(shape: Sequence[int]) -> int:
+    return math.prod(shape[:-1])
+
+
+def he_uniform(key: KeyLike, shape: Sequence[int]) -> Array:
+    """Uniform with variance 2/inputs, for weights (..., outputs) before a relu (He et al., arXiv 1502.01852)."""
+    return uniform(key, shape, math.sqrt(6 / _fan_in(shape)))
+
+
+def he_normal(key: KeyLike, shape: Sequence[int]) -> Array:
+    """Normal with variance 2/inputs, for weights before a relu (He et al., arXiv 1502.01852)."""
+    return normal(key, shape, math.sqrt(2 / _fan_in(shape)))
+
+
+def lecun_uniform(key: KeyLike, shape: Sequence[int]) -> Array:
+    """Uniform with variance 1/inputs."""
+    return uniform(key, shape, math.sqrt(3 / _fan_in(shape)))
+
+
+def lecun_normal(key: KeyLike, shape: Sequence[int]) -> Array:
+    """Normal with variance 1/inputs."""
+    return normal(key, shape, math.sqrt(1 / _fan_in(shape)))
+
+
+def glorot_uniform(key: KeyLike, shape: Sequence[int]) -> Array:
+    """Uniform with variance 2/(inputs + outputs) (Glorot and Bengio, 2010)."""
+    return uniform(key, shape, math.sqrt(6 / (_fan_in(shape) + shape[-1])))
+
+
+def mlp_parameters(key: KeyLike, widths: Sequence[int]) -> list[dict[str, Array]]:
+    """Initial layers for `mlp`: He's uniform weights (the last layer's with half the variance), biases 0.
+
+    Args:
+        key: a `lowprec.Key` or an int.
+        widths: inputs, hidden sizes, outputs: at least two.
+
+    Raises:
+        ValueError: fewer than two widths.
+    """
+    if len(widths) < 2:
+        raise ValueError(f"a perceptron needs at least two widths, not {list(widths)}")
+    keys = as_key(key).split(len(widths) - 1)
+    initials = [he_uniform] * (len(widths) - 2) + [lecun_uniform]
+    shapes = itertools.pairwise(widths)
+    weights = [f(k, shape) for f, k, shape in zip(initials, keys, shapes, strict=True)]
+    return [{"weight": w, "bias": np.zeros(w.shape[1], np.float32)} for w in weights]

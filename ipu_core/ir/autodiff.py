@@ -17,7 +17,18 @@ from ipu_core.ir.schedule import dead_code
 from ipu_core.ir.tracing import interpret, trace
 from ipu_core.ir.tree import LEAF, Tree, flatten, paths, unflatten
 from ipu_core.ir.values import (
-    Traced, Value, apply, broadcast, convert, elementwise, reduce_sum, reshape, shape_of, swap, transpose, where,
+    Traced,
+    Value,
+    apply,
+    broadcast,
+    convert,
+    elementwise,
+    reduce_sum,
+    reshape,
+    shape_of,
+    swap,
+    transpose,
+    where,
 )  # fmt: skip
 from lowprec import float32 as FLOAT32
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from ipu_core.ir.tree import Tree
@@ -143,7 +142,7 @@ class Block:
     equations: tuple[Equation, ...]
     constants: Mapping[Var, Array] = field(default_factory=dict)
     carried: int = 0
-    arguments: Tree | None = None
+    arguments: tuple[Tree, ...] = ()
     result: Tree | None = None
 
     def __str__(self) -> str:

@@ -163,7 +163,8 @@ def _table() -> dict[str, Op]:
         *(Op(name, "elementwise", 2, _elementwise, exact=True) for name in ("maximum", "minimum", "greater", "equal")),
         Op("select", "elementwise", 3, _elementwise, exact=True),
         *(Op(name, "nonlinearity", 1, _elementwise) for name in (
-            "reciprocal", "sqrt", "rsqrt", "exp", "log", "tanh", "erf", "sigmoid", "sin", "cos", "gelu", "gelu_gradient",
+            "reciprocal", "sqrt", "rsqrt", "exp", "log", "tanh", "erf", "sigmoid", "sin", "cos", "gelu",
+            "gelu_gradient",
         )),
         Op("divide", "nonlinearity", 2, _elementwise),
         Op("scaled_add", "scaled_add", 3, _elementwise),

@@ -141,7 +141,8 @@ def _override(precision: Precision, word: str, spec: str) -> Precision:
         return _override(_override(precision, f"first_moment={value}", spec), f"second_moment={value}", spec)
     if field not in FORMATS:
         raise ValueError(f"unknown field {field!r} in {spec!r}; there are {', '.join(FORMATS)}, moments")
-    return replace(precision, **{field: as_format(value)})
+    changes: dict[str, Any] = {field: as_format(value)}
+    return replace(precision, **changes)
 
 
 FORMATS = tuple(f.name for f in fields(Precision) if f.type in (FloatFormat, "FloatFormat"))

@@ -184,9 +184,7 @@ class Retype:
         self.emitted.add(number)
         output = Var(str(number), Type(like.output.type.shape, fmt))
         arithmetic = Arithmetic(self._is_stochastic(like.op, inputs, fmt), accumulate)
-        self.equations.append(
-            replace(like, number=number, inputs=inputs, outputs=(output,), arithmetic=arithmetic)
-        )
+        self.equations.append(replace(like, number=number, inputs=inputs, outputs=(output,), arithmetic=arithmetic))
         return output
 
     def _is_stochastic(self, name: str, inputs: tuple[Atom, ...], output: Format) -> bool:

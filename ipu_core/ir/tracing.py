@@ -14,6 +14,7 @@ from ipu_core.ir.eager import format_of
 from ipu_core.ir.schedule import dead_code
 from ipu_core.ir.tree import flatten, paths, unflatten
 from ipu_core.ir.values import Traced, Value, apply, lift, scope
+from lowprec import FloatFormat
 from lowprec import float32 as FLOAT32
 from lowprec import float64 as FLOAT64
 
@@ -72,7 +73,9 @@ def _output(builder: Builder, value: Value) -> Var:
         raise TypeError(f"a traced function must give arrays or numbers, not {type(value).__name__}")
     atom = lift(builder, value)
     if isinstance(atom, Literal):
-        builder.constants[var := Var(f"constant{len(builder.constants)}", Type((), FLOAT32))] = np.float32(atom.value)
+        builder.constants[var := Var(f"constant{len(builder.constants)}", Type((), FLOAT32))] = np.array(
+            atom.value, np.float32
+        )
         return var
     return atom
 
@@ -98,7 +101,8 @@ def interpret(block: Block, values: Sequence[Value]) -> list[Value]:
     environment: dict[Var, Value] = dict(zip(block.inputs, values, strict=True)) | dict(block.constants)
     for equation in block.equations:
         operands = [x.value if isinstance(x, Literal) else environment[x] for x in equation.inputs]
-        fmt = equation.output.type.format if equation.op == "convert" else None
+        given = equation.output.type.format
+        fmt = given if equation.op == "convert" and isinstance(given, FloatFormat) else None
         with scope(operands, role=equation.role, family=equation.family, parameter=equation.parameter):
             environment[equation.output] = apply(equation.op, *operands, fmt=fmt, **equation.params)
     return [environment[var] for var in block.outputs]

@@ -12,6 +12,7 @@ import numpy as np
 from ipu_core.ir.block import Atom, Format, Literal, Params, Var
 from ipu_core.ir.builder import Builder
 from ipu_core.ir.eager import as_array, compute, format_of, is_number
+from ipu_core.ir.indexing import select
 from ipu_core.ir.tree import flatten
 from lowprec import FloatFormat, as_format
 from lowprec import float32 as FLOAT32
@@ -55,7 +56,7 @@ class Traced:
         return self.var.type.size
 
     @property
-    def T(self) -> Traced:
+    def T(self) -> Value:
         """The axes in reverse order."""
         return transpose(self)
 
@@ -73,7 +74,7 @@ class Traced:
     def __float__(self) -> float:
         raise TypeError(f"{self!r} has no numbers yet: it cannot become a Python number while a function is traced")
 
-    __int__ = __index__ = __float__  # type: ignore[assignment]
+    __int__ = __index__ = __float__
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
         raise TypeError(f"{self!r} has no numbers yet: it cannot become a NumPy array while a function is traced")
@@ -330,45 +331,15 @@ def index_basic(x: Value, index: Any) -> Value:
     """x[index] for whole numbers, slices with a positive step, None and ...; or one array of int32 row numbers.
 
     Raises:
-        TypeError: any other index.
-        ValueError: a number outside the axis, or a slice that goes backwards.
+        TypeError, ValueError: see `indexing.select`.
     """
     if isinstance(index, (Traced, np.ndarray)):
         return apply("gather", x, index)
-    entries = list(index) if isinstance(index, tuple) else [index]
-    if any(not (e is None or e is Ellipsis or isinstance(e, (int, np.integer, slice))) for e in entries):
-        raise TypeError(f"cannot index with {index!r}: use whole numbers, slices, None, ... or one int32 array")
-    shape = shape_of(x)
-    used = sum(e is not None and e is not Ellipsis for e in entries)
-    if used > len(shape):
-        raise ValueError(f"{used} indices for the shape {shape}")
-    rest = [slice(None)] * (len(shape) - used)
-    place = entries.index(Ellipsis) if Ellipsis in entries else len(entries)
-    entries = [*entries[:place], *rest, *entries[place + 1 :]]
-    bounds, new, axis = [], [], 0
-    for entry in entries:
-        if entry is None:
-            new.append(1)
-            continue
-        start, stop, step, keep = _bounds(entry, shape[axis], shape)
-        bounds.append((start, stop, step))
-        new += [-(-(stop - start) // step)] if keep else []
-        axis += 1
-    if any(bound != (0, n, 1) for bound, n in zip(bounds, shape, strict=True)):
-        starts, stops, steps = zip(*bounds, strict=True)
-        x = apply("slice", x, start=starts, stop=stops, step=steps)
-    return reshape(x, tuple(new))
-
-
-def _bounds(entry: Any, size: int, shape: tuple[int, ...]) -> tuple[int, int, int, bool]:
-    if isinstance(entry, slice):
-        start, stop, step = entry.indices(size)
-        if step < 1:
-            raise ValueError(f"a slice of a traced value must go forwards, not by {step}")
-        return start, max(start, stop), step, True
-    if not -size <= entry < size:
-        raise ValueError(f"index {entry} is outside an axis of length {size} (shape {shape})")
-    return int(entry) % size, int(entry) % size + 1, 1, False
+    bounds, shape = select(shape_of(x), index)
+    if any(bound != (0, n, 1) for bound, n in zip(bounds, shape_of(x), strict=True)):
+        start, stop, step = zip(*bounds, strict=True)
+        x = apply("slice", x, start=start, stop=stop, step=step)
+    return reshape(x, shape)
 
 
 def where(condition: Value, a: Value, b: Value) -> Value:
@@ -400,5 +371,3 @@ FUNCTIONS: dict[str, Callable[..., Value]] = {
     "reshape": reshape, "broadcast_to": broadcast, "where": where, "concatenate": concatenate, "shape": shape_of,
     "ndim": lambda x: x.ndim,
 }  # fmt: skip
-
-

@@ -19,7 +19,8 @@ POSITIVE = RNG.uniform(0.5, 2.0, (3, 4))
 INDICES = np.array([[1, 0, 2, 1], [0, 0, 1, 2]])
 LABELS = np.array([1, 0, 3])
 
-UNARY = ("negative absolute relu square exp tanh erf sigmoid sin cos gelu gelu_gradient").split()
+UNARY = ["negative", "absolute", "relu", "square", "exp", "tanh", "erf", "sigmoid", "sin", "cos", "gelu"]
+UNARY += ["gelu_gradient"]
 CASES = {
     **{op: (lambda x, op=op: apply(op, x), (A,)) for op in UNARY},
     **{op: (lambda x, op=op: apply(op, x), (POSITIVE,)) for op in ("reciprocal", "sqrt", "rsqrt", "log")},

@@ -23,7 +23,9 @@ PROGRAMS = {
     "numpy": lambda a, b: np.sum(np.exp(np.tanh(a)) * np.sqrt(b) + np.maximum(a, np.sin(b)), axis=0) + np.mean(a),
     "matrix": lambda a, b: (a @ b.T @ a) @ V + V @ b.T,
     "numpy on the left": lambda a, b: A * a + np.float32(2) * b + V,
-    "indexing": lambda a, b: a[1] + a[-1, None] + a[..., 2:][:, 0] [0] + a[:, 1:3].sum() + b[0:0].sum() + a[::2, ::3][1, 1],
+    "indexing": lambda a, b: (
+        a[1] + a[-1, None] + a[..., 2:][:, 0][0] + a[:, 1:3].sum() + b[0:0].sum() + a[::2, ::3][1, 1]
+    ),
     "gather": lambda a, b: a[np.array([[0, 2], [1, 1]])],
     "shapes": lambda a, b: a.reshape(2, -1)[0] + b.T.reshape((6, 2))[:, 1] + np.broadcast_to(a[0, 0], (6,)),
     "where": lambda a, b: np.where(a > 0, a, b) + np.concatenate([a[:1], b[1:]], 0),
@@ -37,7 +39,7 @@ def test_a_traced_program_computes_what_numpy_computes(name):
     (got,) = evaluate_exact(block, [A, B])
     want = np.asarray(f(A, B), np.float64)
     if name == "comparisons":
-        want = (A > B) + 2 * (A < B) + 4 * (A >= 0) + 8 * (A <= A) + 16 * (A == B) + 32 * (A != B)  # noqa: PLR0124
+        want = (A > B) + 2 * (A < B) + 4 * (A >= 0) + 8 * (A <= A) + 16 * (A == B) + 32 * (A != B)
     assert got.shape == want.shape == block.outputs[0].type.shape
     np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-12)
 

@@ -8,7 +8,12 @@ import pytest
 from ipu_core.ir.block import Params, Type, Var
 from ipu_core.ir.tracing import trace
 from ipu_core.ir.verify import (
-    DuplicateDefinition, InvalidBlock, UnknownOperation, UseBeforeDefinition, WrongType, verify,
+    DuplicateDefinition,
+    InvalidBlock,
+    UnknownOperation,
+    UseBeforeDefinition,
+    WrongType,
+    verify,
 )  # fmt: skip
 from lowprec import float16, float32
 

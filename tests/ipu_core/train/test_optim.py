@@ -1,0 +1,135 @@
+"""Optimisers against plain float64 formulas and optax, their options and refusals."""
+
+import numpy as np
+import pytest
+
+from ipu_core.ir.evaluate import evaluate_exact
+from ipu_core.ir.tree import flatten, unflatten
+from ipu_core.train.optim import Adam, Lamb, Sgd, nothing, vectors
+from ipu_core.train.step import initial_state, step_block
+
+RNG = np.random.default_rng(8)
+PARAMS = {"w": RNG.normal(size=(5, 3)), "b": RNG.normal(size=3), "zero": np.zeros((2, 2))}
+SLOPES = [{name: RNG.normal(size=p.shape) for name, p in PARAMS.items()} for _ in range(8)]
+LR = 0.05
+
+
+def loss(params, slopes):
+    """A loss whose gradient is what it is given."""
+    return sum((params[name] * slopes[name]).sum() for name in params)
+
+
+def run(optimiser, slopes=SLOPES, runner=evaluate_exact, dtype=np.float64):
+    block = step_block(loss, optimiser, PARAMS, slopes[0])
+    state, tree = flatten(initial_state(PARAMS, optimiser))
+    state = [np.asarray(x, dtype) for x in state]
+    for slope in slopes:
+        batch = [np.asarray(x, dtype) for x in flatten(slope)[0]]
+        *state, _ = runner(block, [*state, *batch, np.asarray(LR, dtype)])
+    return unflatten(tree, state)["params"]
+
+
+def plain(direction):
+    """w -= LR * direction(name, w, g, memory, t) in float64; memory is a dict per parameter."""
+    params = {name: p.copy() for name, p in PARAMS.items()}
+    memories = {name: {"m": np.zeros_like(p), "v": np.zeros_like(p)} for name, p in PARAMS.items()}
+    for t, slopes in enumerate(SLOPES, 1):
+        for name, w in params.items():
+            w -= LR * direction(name, w, slopes[name], memories[name], t)
+    return params
+
+
+def assert_close(got, want, rtol=1e-10, atol=1e-12):
+    for name in PARAMS:
+        np.testing.assert_allclose(got[name], want[name], rtol=rtol, atol=atol)
+
+
+def test_sgd():
+    assert_close(run(Sgd()), plain(lambda name, w, g, memory, t: g))
+
+
+def test_sgd_with_decay_leaves_out_vectors():
+    decay = {"w": 0.1, "b": 0.0, "zero": 0.1}
+    assert_close(run(Sgd(weight_decay=0.1)), plain(lambda name, w, g, memory, t: g + decay[name] * w))
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_sgd_with_momentum(nesterov):
+    def direction(name, w, g, memory, t):
+        memory["m"] = 0.9 * memory["m"] + g
+        return g + 0.9 * memory["m"] if nesterov else memory["m"]
+
+    assert_close(run(Sgd(momentum=0.9, nesterov=nesterov)), plain(direction))
+
+
+def adam_direction(b1, b2, eps, decay, correction, exclude=vectors, packing=1):
+    def direction(name, w, g, memory, t):
+        memory["m"] = b1 * memory["m"] + (1 - b1) * g
+        memory["v"] = b2 * memory["v"] + (1 - b2) * g**2
+        m = memory["m"] / (1 - b1**t) if correction else memory["m"]
+        v = memory["v"] / (1 - b2**t) if correction else memory["v"]
+        return m / (np.sqrt(v) + eps) + (0 if exclude(name, w.shape) else decay * w)
+
+    return direction
+
+
+def with_ratio(direction, bound=np.inf):
+    def scaled(name, w, g, memory, t):
+        x = direction(name, w, g, memory, t)
+        size, length = np.linalg.norm(w), np.linalg.norm(x)
+        return x if bound == 0 or size == 0 or length == 0 else min(size, bound) / length * x
+
+    return scaled
+
+
+@pytest.mark.parametrize("correction", [True, False])
+def test_adam(correction):
+    optimiser = Adam(b1=0.8, b2=0.95, eps=1e-3, weight_decay=0.1, bias_correction=correction)
+    assert_close(run(optimiser), plain(adam_direction(0.8, 0.95, 1e-3, 0.1, correction)))
+
+
+@pytest.mark.parametrize("correction", [True, False])
+@pytest.mark.parametrize("bound", [None, 1.5, 0])
+def test_lamb(correction, bound):
+    optimiser = Lamb(weight_decay=0.1, bias_correction=correction, max_weight_norm=bound)
+    direction = with_ratio(adam_direction(0.9, 0.999, 1e-6, 0.1, correction), np.inf if bound is None else bound)
+    assert_close(run(optimiser), plain(direction))
+
+
+def test_packing_raises_the_decays_to_its_power():
+    assert_close(run(Lamb(packing=2.0)), plain(with_ratio(adam_direction(0.81, 0.999**2, 1e-6, 0, True))))
+
+
+def test_loss_scale_divides_the_gradients():
+    scaled = [{name: 8 * s for name, s in slopes.items()} for slopes in SLOPES]
+    assert_close(run(Lamb(loss_scale=8.0), scaled), run(Lamb()))
+
+
+def test_exclusion_is_by_name_and_shape():
+    only_b = lambda name, shape: name == "b"  # noqa: E731
+    assert_close(run(Adam(weight_decay=0.1, exclude=only_b)),
+                 plain(adam_direction(0.9, 0.999, 1e-8, 0.1, True, only_b)))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda: Sgd(momentum=1.0), r"Sgd: momentum must lie in \[0, 1\), not 1.0"),
+        (lambda: Sgd(weight_decay=-1), "weight_decay"),
+        (lambda: Sgd(nesterov=True), "nesterov needs a momentum"),
+        (lambda: Adam(b2=1.0), "Adam: b2"),
+        (lambda: Lamb(loss_scale=0), "Lamb: loss_scale must be positive"),
+        (lambda: Lamb(max_weight_norm=-1), "max_weight_norm"),
+    ],
+)
+def test_values_out_of_range_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_every_parameter_has_one_update_equation():
+    block = step_block(loss, Lamb(weight_decay=0.1, exclude=nothing), PARAMS, SLOPES[0])
+    updates = [(e.op, e.parameter) for e in block.equations if e.role == "update"]
+    assert updates == [("scaled_add", name) for name in sorted(PARAMS)]
+    moments = {(e.family, e.parameter) for e in block.equations if e.family.endswith("moment")}
+    assert moments == {(f, name) for f in ("first_moment", "second_moment") for name in PARAMS}
