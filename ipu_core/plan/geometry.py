@@ -89,16 +89,16 @@ class Geometry:
                     yield Group(parts, rows, columns)
 
     def part_segments(self) -> Iterator[Segment]:
-        """Parts of equal length: `first` and `count` number parts, `start`, `step` and `length` their k's."""
+        """Parts of equal length: `first` and `runs` number parts, `start`, `step` and `length` their k's."""
         spans = self.spans
         chunk, last = spans[0][1] - spans[0][0], spans[-1][1] - spans[-1][0]
         even = len(spans) if last == chunk else len(spans) - 1
         found = [Segment(0, even, 0, chunk, chunk), Segment(even, len(spans) - even, even * chunk, chunk, last)]
         for part in found:
-            if self.batch.size == 1 and part.count:
+            if self.batch.size == 1 and part.runs:
                 yield part
             else:
-                yield from (part._replace(first=part.first + i, count=1, start=part.start + i * chunk) for i in range(part.count))
+                yield from (part._replace(first=part.first + i, runs=1, start=part.start + i * chunk) for i in range(part.runs))
 
     def words(self) -> str:
         """The blocks in words."""

@@ -14,7 +14,7 @@ class Segment(NamedTuple):
     """Equally long runs of an axis: run i is [start + i*step, start + i*step + length) and belongs to block first + i."""
 
     first: int
-    count: int
+    runs: int
     start: int
     step: int
     length: int
@@ -52,7 +52,7 @@ class Blocks:
         if last == length:
             return (Segment(0, whole + 1, skip, self.block, length),)
         found = (Segment(0, whole, skip, self.block, length), Segment(whole, 1, whole * self.block + skip, self.block, last))
-        return tuple(segment for segment in found if segment.count and segment.length > 0)
+        return tuple(segment for segment in found if segment.runs and segment.length > 0)
 
     @staticmethod
     def cut(size: int, cuts: int, serial: int, grain: int) -> "Blocks":

@@ -138,7 +138,7 @@ def _boxes(target: Target, grid: Geometry, step: Step, only: Only = None) -> dic
         lo = np.minimum(start + piece * blocks.piece, end)
         hi = np.minimum(lo + blocks.piece, end)
         if only is not None and name == only[0]:
-            hi = np.where((at >= only[1].first) & (at < only[1].first + only[1].count), hi, lo)
+            hi = np.where((at >= only[1].first) & (at < only[1].first + only[1].runs), hi, lo)
         result[name] = Range(_by_tile(target, tiles, lo), _by_tile(target, tiles, np.maximum(lo, hi)))
     spans = np.array(grid.spans)
     lo, hi = result["p"].lo, result["p"].hi
@@ -206,10 +206,10 @@ def _needed(product: Product, grid: Geometry, step: Step, only: Only = None) -> 
 
 def _run(segment: Segment) -> Range:
     """The numbers of a segment: periodic and cut off after its last run."""
-    if segment.count == 1:
+    if segment.runs == 1:
         return Range(segment.start, segment.start + segment.length)
     skip = segment.start % segment.step
-    return Range(skip, skip + segment.length, segment.step, segment.start - skip + segment.count * segment.step)
+    return Range(skip, skip + segment.length, segment.step, segment.start - skip + segment.runs * segment.step)
 
 
 def _owned(layout: Operand, tiles: Ints, sizes: list[int], box: Ranges) -> Ints:

@@ -1,0 +1,228 @@
+"""Elementwise operations: codelets of one to three operands, and the builder that spreads them over tiles."""
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ipu_core import cost, tile
+from ipu_core.graph.codelet import Codelet, Input, Output, Param
+from ipu_core.graph.graph import Graph
+from ipu_core.graph.program import Execute
+from ipu_core.graph.tensor import Tensor
+from ipu_core.graph.vertices import FieldSource
+from ipu_core.library.views import broadcast_scalars, join_axes
+from ipu_core.plan.layout import Layout, linear_layout
+from ipu_core.target import Target
+
+__all__ = ["add_array", "elementwise", "layout_of", "map_array", "pieces"]
+
+Array = npt.NDArray[Any]
+Operand = Tensor | float
+
+
+class ElementwiseVertex(Codelet):
+    """One operation on equally shaped operands; a Python number in `operands` stands for an array full of it.
+
+    The elements of a group are contiguous in the result, in C order from `offset` on, so random bits do not depend on
+    the layout.
+    """
+
+    supervisor = True
+    out = Output(None, ndim=None)
+    op = Param("identity")
+    operands: Any = Param(())
+    offset = Param(0)
+    own_axes = Param(1)
+    stochastic: ClassVar[bool] = False
+
+    def prepare(self) -> None:
+        """Joins axes and makes the kernel call ready."""
+        names = [item for item in self.operands if isinstance(item, str)]
+        *inputs, result = join_axes([getattr(self, name) for name in names] + [self.out])
+        views = dict(zip(names, broadcast_scalars(inputs), strict=True))
+        given = tuple(views[item] if isinstance(item, str) else item for item in self.operands)
+        formats = tuple(item.dtype if isinstance(item, np.ndarray) else None for item in given)
+        kernel = tile.elementwise(self.op, formats, result.dtype, self.stochastic, self.control)
+        self._call = kernel, given, self.offset, result
+
+    def compute(self) -> None:
+        """Runs the kernel."""
+        kernel, given, offset, result = self._call
+        kernel(given, self.key, offset, result)
+
+    def cycles(self, target: Target) -> int:
+        """Cycles of each vertex."""
+        elements = math.prod(self.out.shape[-self.own_axes :])
+        return int(vertex_cycles(target, self.op, elements, max(self.out.itemsize, *self._sizes())))
+
+    def _sizes(self) -> list[int]:
+        return [getattr(self, item).itemsize for item in self.operands if isinstance(item, str)] or [0]
+
+
+class Unary(ElementwiseVertex):
+    """One operand."""
+
+    x = Input(None, ndim=None)
+
+
+class Binary(Unary):
+    """Two operands."""
+
+    y = Input(None, ndim=None)
+
+
+class Ternary(Binary):
+    """Three operands."""
+
+    z = Input(None, ndim=None)
+
+
+class StochasticUnary(Unary):
+    """One operand, stochastic rounding."""
+
+    uses_key = True
+    stochastic = True
+
+
+class StochasticBinary(Binary):
+    """Two operands, stochastic rounding."""
+
+    uses_key = True
+    stochastic = True
+
+
+class StochasticTernary(Ternary):
+    """Three operands, stochastic rounding."""
+
+    uses_key = True
+    stochastic = True
+
+
+_CODELETS: dict[tuple[int, bool], type[ElementwiseVertex]] = {
+    (0, False): ElementwiseVertex,
+    (1, False): Unary,
+    (2, False): Binary,
+    (3, False): Ternary,
+    (1, True): StochasticUnary,
+    (2, True): StochasticBinary,
+    (3, True): StochasticTernary,
+}
+
+
+def vertex_cycles(target: Target, op: str, elements: int, size: int) -> Any:
+    """Cycles of one vertex: a conversion for "identity", else the operation's formula."""
+    return cost.cast(target, elements, size) if op == "identity" else cost.elementwise(target, op, elements, size)
+
+
+def layout_of(target: Target, shape: Sequence[int]) -> Layout:
+    """The layout that arrays of this shape get (see `ipu_core.plan.layout`)."""
+    return linear_layout(target, shape)
+
+
+def map_array(graph: Graph, tensor: Tensor) -> Tensor:
+    """Maps a whole variable in the layout of its shape and returns it."""
+    layout = linear_layout(graph.target, tensor.shape)
+    if tensor.size:
+        graph.map_intervals(tensor, np.arange(0, tensor.size, layout.chunk), np.arange(layout.tiles))
+    return tensor
+
+
+def add_array(graph: Graph, fmt: Any, shape: Sequence[int], name: str = "", *, temporary: bool = True) -> Tensor:
+    """Adds a variable in the layout of its shape."""
+    return map_array(graph, graph.add_variable(fmt, shape, name, temporary=temporary))
+
+
+def pieces(layout: Layout, tensor: Tensor, shape: Sequence[int]) -> list[FieldSource]:
+    """What the vertices of each group of a layout touch of a tensor (a view of the result's `shape`), vertex axes first.
+
+    The groups are those of `vertex_tiles`. Where the view has no affine form its element indices are given.
+    """
+    rows, columns = layout.shape
+    view: Tensor | None
+    try:
+        view = tensor.broadcast_to(shape).reshape(rows, columns)
+    except ValueError:
+        view = None
+    if view is None:
+        index = tensor.broadcast_to(shape).indices().reshape(rows, columns)
+        return [(tensor.variable, part) for part in _split_indices(layout, index)]
+    down, across = view.strides
+    if layout.columns < columns:
+        count = columns // layout.columns
+        cut = (down, across * layout.columns, across)
+        return [Tensor(view.variable, view.offset, (rows, count, layout.columns), cut)]
+    whole, rest = divmod(rows, layout.rows)
+    step = layout.rows * down
+    found = [Tensor(view.variable, view.offset, (whole, layout.rows, columns), (step, down, across))] if whole else []
+    if rest:
+        found.append(Tensor(view.variable, view.offset + whole * step, (1, rest, columns), (step, down, across)))
+    return list(found)
+
+
+def _split_indices(layout: Layout, index: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
+    rows, columns = layout.shape
+    if layout.columns < columns:
+        return [index.reshape(rows, columns // layout.columns, layout.columns)]
+    whole, rest = divmod(rows, layout.rows)
+    found = [index[: whole * layout.rows].reshape(whole, layout.rows, columns)] if whole else []
+    return found + ([index[whole * layout.rows :].reshape(1, rest, columns)] if rest else [])
+
+
+def vertex_tiles(layout: Layout) -> list[tuple[npt.NDArray[np.int64], int]]:
+    """For each group of a layout the tiles of its vertices, and where its elements begin in the flat result."""
+    rows, columns = layout.shape
+    if layout.columns < columns:
+        count = columns // layout.columns
+        return [(np.arange(rows * count).reshape(rows, count) // layout.per_tile, 0)]
+    whole, rest = divmod(rows, layout.rows)
+    found = [(np.arange(whole) // layout.per_tile, 0)] if whole else []
+    return found + ([(np.array([whole // layout.per_tile]), whole * layout.rows * columns)] if rest else [])
+
+
+def elementwise(
+    graph: Graph,
+    op: str,
+    operands: Sequence[Operand],
+    out: Tensor,
+    *,
+    stochastic: bool = False,
+    operation: int | None = None,
+    name: str = "",
+) -> list[Execute]:
+    """Adds one compute set that computes `op` on the operands into `out`.
+
+    Args:
+        graph: where.
+        op: an operation of the tile ("add", "exp", ...; "identity" converts).
+        operands: tensors of the result's shape or that broadcast to it, and Python numbers.
+        out: a whole variable in the layout of its shape (see `add_array`); its format is the result's. It may be an
+            operand's variable (in place) if that operand is the same view.
+        stochastic: round stochastically where the result is inexact.
+        operation: number folded into the key of the random bits.
+        name: of the compute set.
+
+    Returns:
+        The programs to run, in order; none for an empty result.
+    """
+    if not out.size:
+        return []
+    compute_set = graph.add_compute_set(name or op)
+    layout = linear_layout(graph.target, out.shape)
+    tensors = [item for item in operands if isinstance(item, Tensor)]
+    fields = dict(zip("xyz", (pieces(layout, tensor, out.shape) for tensor in tensors), strict=False))
+    names = iter("xyz")
+    pattern = tuple(next(names) if isinstance(item, Tensor) else float(item) for item in operands)
+    codelet = _CODELETS[len(tensors), stochastic]
+    results = pieces(layout, out, out.shape)
+    for number, (tiles, offset) in enumerate(vertex_tiles(layout)):
+        sources: dict[str, FieldSource] = {key: parts[number] for key, parts in fields.items()}
+        sources["out"] = results[number]
+        own = 1 if layout.columns < layout.shape[1] else 2
+        params = {"op": op, "operands": pattern, "offset": offset, "own_axes": own}
+        graph.add_vertices(compute_set, codelet, tiles, sources, params, operation)
+    return [Execute(compute_set)]
+
+

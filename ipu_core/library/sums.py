@@ -1,0 +1,158 @@
+"""Codelets that add: chains of products, chains of terms, sums of parts; and how their groups of vertices are cut."""
+
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ipu_core import cost, tile
+from ipu_core.graph.codelet import Codelet, Input, Output, Param
+from ipu_core.library.views import first_along, fold_all
+from ipu_core.plan.accumulation import Accumulation
+from ipu_core.plan.product import stage_cycles
+from ipu_core.target import Target
+
+__all__ = ["MatmulChains", "Place", "ReduceChains", "StochasticMatmulChains", "StochasticReduceChains", "StochasticSumParts",
+           "SumParts"]  # fmt: skip
+
+Array = npt.NDArray[Any]
+
+
+class Place(NamedTuple):
+    """Where vertices' blocks lie in the whole result, as numbers or arrays that broadcast to the vertex axes.
+
+    Random bits are made of these, so they do not depend on the placement.
+    """
+
+    row: Any = 0
+    column: Any = 0
+    first_group: Any = 0
+    batch: Any = 0
+
+    def at_first(self, axis: int, axes: int) -> "Place":
+        """The places of the vertices at index 0 of a vertex axis."""
+        return Place(*(first_along(value, axis, axes) for value in self))
+
+
+def fold(views: list[Array], axes: str, place: Place, into: dict[str, tuple[int | None, ...]]) -> tuple[list[Array], Place]:
+    """Joins vertex axes named in `into` to the fields' own axes where the memory allows it, innermost first.
+
+    Args:
+        views: the fields of a group.
+        axes: a letter for each vertex axis.
+        place: of the vertices.
+        into: for a letter, the axis of each field (negative) that it continues, None where the field does not vary.
+    """
+    for position in reversed(range(len(axes))):
+        one = views[0].shape[position] == 1
+        if axes[position] in into or one:
+            joined = fold_all(views, position, into.get(axes[position], (None,) * len(views)))
+            if joined is not None:
+                place = place.at_first(position, len(axes))
+                views, axes = joined, axes[:position] + axes[position + 1 :]
+    return views, place
+
+
+class _Summing(Codelet):
+    """What all of them have: an Accumulation, the names of the vertex axes and the place of the blocks."""
+
+    supervisor = True
+    accumulation: Any = Param()
+    axes = Param("")
+    place: Any = Param(Place())
+    stochastic: ClassVar[bool] = False
+
+    def compute(self) -> None:
+        """Runs the kernel made ready by `prepare`."""
+        self._kernel(self.key)
+
+
+class MatmulChains(_Summing):
+    """Multiplies an (m, k) by a (k, n) block: one chain per result, rounded after every group of products."""
+
+    a = Input(None, ndim=2)
+    b = Input(None, ndim=2)
+    out = Output(None, ndim=2)
+
+    def prepare(self) -> None:
+        """Folds the grid of blocks into as few and large products as the memory allows."""
+        into = {"m": (-2, None, -2), "n": (None, -1, -1)}
+        views, place = fold([self.a, self.b, self.out], self.axes, self.place, into)
+        self._kernel = tile.matmul_part(*views, self.accumulation, place, self.stochastic, self.control)
+
+    def cycles(self, target: Target) -> int:
+        """Cycles of each vertex."""
+        order: Accumulation = self.accumulation
+        m, k, n = *self.a.shape[-2:], self.b.shape[-1]
+        unit = cost.amp_shape(target, self.operand_name, order.types[0])
+        return int(cost.matmul(target, m, k, n, shape=unit, group=order.group))
+
+    operand_name = Param("")
+
+
+class StochasticMatmulChains(MatmulChains):
+    """The same, rounded stochastically."""
+
+    uses_key = True
+    stochastic = True
+
+
+class ReduceChains(_Summing):
+    """Adds the k terms of an (m, k, n) block: one chain per result."""
+
+    x = Input(None, ndim=3)
+    out = Output(None, ndim=2)
+
+    def prepare(self) -> None:
+        """Folds the grid of blocks into as few and large sums as the memory allows."""
+        views, place = fold([self.x, self.out], self.axes, self.place, {"m": (-3, -2), "n": (-1, -1)})
+        self._kernel = tile.reduce_part(*views, self.accumulation, place, self.stochastic, self.control)
+
+    def cycles(self, target: Target) -> int:
+        """Cycles of each vertex."""
+        m, k, n = self.x.shape[-3:]
+        return int(cost.reduce(target, k, m * n, self.x.itemsize))
+
+
+class StochasticReduceChains(ReduceChains):
+    """The same, rounded stochastically."""
+
+    uses_key = True
+    stochastic = True
+
+
+class MaxChains(ReduceChains):
+    """The largest of the k terms of an (m, k, n) block; NaN if one is NaN."""
+
+    def prepare(self) -> None:
+        """Folds the grid of blocks as a sum does."""
+        views, _ = fold([self.x, self.out], self.axes, self.place, {"m": (-3, -2), "n": (-1, -1)})
+        self._kernel = tile.reduce_max(*views)
+
+
+class SumParts(_Summing):
+    """Sums parts (P, m, n) in float32, ascending, and rounds once: to the accumulator's format or to the result's."""
+
+    parts = Input(None, ndim=3)
+    out = Output(None, ndim=2)
+    final = Param(True)
+    index = Param(0)
+
+    def prepare(self) -> None:
+        """Folds the grid of blocks."""
+        views, place = fold([self.parts, self.out], self.axes, self.place, {"m": (-2, -2), "n": (-1, -1)})
+        order: Accumulation = self.accumulation
+        fmt, tag = (order.types[1], "output") if self.final else (order.types[0], "stage")
+        self._kernel = tile.sum_parts(*views, fmt, tag, self.index, place, self.stochastic, self.control)
+
+    def cycles(self, target: Target) -> int:
+        """Cycles of each vertex."""
+        terms, m, n = self.parts.shape[-3:]
+        return int(np.asarray(stage_cycles(target, terms, np.asarray(m * n), self.parts.itemsize)))
+
+
+class StochasticSumParts(SumParts):
+    """The same, rounded stochastically."""
+
+    uses_key = True
+    stochastic = True
