@@ -8,6 +8,7 @@ except ImportError as error:
         f"install is shadowed by the source folder ({error})"
     ) from None
 
+from lowprec import testing
 from lowprec.float_format import FloatFormat
 from lowprec.formats import (
     aliases,
@@ -64,5 +65,6 @@ __all__ = [
     "p3109",
     "random_bits",
     "round",
+    "testing",
     "tfloat32",
 ]

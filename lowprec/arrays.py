@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from lowprec.backends import cuda
+
 Array = npt.NDArray[Any]
 
 
 def input_array(x: object) -> tuple[Array, bool]:
-    """x as a plain native-endian ndarray, and whether it was a scalar.
+    """x as a plain native-endian ndarray, and whether it was a scalar. CuPy arrays are returned as they are.
 
     Anything with `__array__` or `__dlpack__` (torch CPU tensors, JAX arrays) is accepted.
 
@@ -23,12 +25,10 @@ def input_array(x: object) -> tuple[Array, bool]:
         if array.dtype.isnative:
             return array, False
         return array.astype(array.dtype.newbyteorder("=")), False
-    scalar = not hasattr(x, "__len__") and not hasattr(x, "shape") or isinstance(x, np.generic)
-    if (
-        hasattr(x, "__dlpack__")
-        and not isinstance(x, (np.ndarray, np.generic))
-        and not hasattr(x, "__array__")
-    ):
+    if cuda.is_cupy(x):
+        return x, False  # type: ignore[return-value]  # same attributes, another library
+    scalar = (not hasattr(x, "__len__") and not hasattr(x, "shape")) or isinstance(x, np.generic)
+    if hasattr(x, "__dlpack__") and not isinstance(x, (np.ndarray, np.generic)) and not hasattr(x, "__array__"):
         x = np.from_dlpack(x)
     array = np.asarray(x)
     if not array.dtype.isnative:
@@ -43,6 +43,8 @@ def output_array(out: Array | None, like: Array, dtype: np.dtype[Any]) -> Array:
         TypeError: out is no array of that dtype.
         ValueError: out has another shape or is read-only.
     """
+    if cuda.is_cupy(like):
+        return cuda.output_array(out, like, dtype)  # type: ignore[no-any-return]
     if out is None:
         return np.empty(like.shape, dtype)
     if not isinstance(out, np.ndarray) or out.dtype != dtype:

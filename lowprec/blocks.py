@@ -238,11 +238,7 @@ def to_blocks(
         key=key,
         random_bits=random_bits,
         overflow=overflow,
-        infinite_input="keep"
-        if fmt.element.infinities
-        else "nan"
-        if fmt.element.nan_code is not None
-        else "max",
+        infinite_input="keep" if fmt.element.infinities else "nan" if fmt.element.nan_code is not None else "max",
         offset=offset,
     )
     return BlockArray(fmt, in_storage(codes, fmt.element), in_storage(scales, fmt.scale), axis, tensor)
@@ -294,9 +290,7 @@ def _real_scales(fmt: BlockFormat, rule: str, amax: NDArray[np.float64], tensor:
     return encode(wanted, fmt.scale, "up" if rule == "up" else "nearest_even", overflow="saturate")
 
 
-def _tensor_scale(
-    fmt: BlockFormat, scale: float | Literal["auto"] | None, amax: NDArray[np.float64]
-) -> float:
+def _tensor_scale(fmt: BlockFormat, scale: float | Literal["auto"] | None, amax: NDArray[np.float64]) -> float:
     if scale is None:
         return 1.0
     if fmt.power_of_two:
@@ -304,11 +298,7 @@ def _tensor_scale(
     tiny, largest = np.finfo(np.float32).smallest_normal, np.finfo(np.float32).max
     if scale == "auto":
         top = float(amax.max(initial=0.0))
-        return (
-            float(np.float32(min(max(top / (fmt.element.max * fmt.scale.max), tiny), largest)))
-            if top
-            else 1.0
-        )
+        return float(np.float32(min(max(top / (fmt.element.max * fmt.scale.max), tiny), largest))) if top else 1.0
     if not tiny <= scale <= largest or float(np.float32(scale)) != scale:
         raise ValueError(f"tensor_scale must be 'auto' or a positive normal float32 value, got {scale!r}")
     return float(scale)

@@ -41,7 +41,5 @@ def format_text(fmt: FloatFormat) -> str:
 
 def format_html(fmt: FloatFormat) -> str:
     """The table as HTML, for notebooks."""
-    body = "".join(
-        f"<tr><th>{escape(label)}</th><td>{escape(said)}</td></tr>" for label, said in format_rows(fmt)
-    )
+    body = "".join(f"<tr><th>{escape(label)}</th><td>{escape(said)}</td></tr>" for label, said in format_rows(fmt))
     return f"<table><caption>{escape(fmt.name)}</caption>{body}</table>"

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from lowprec.backends.cuda import is_cupy
 from lowprec.float_format import FloatFormat
 from lowprec.formats import format_of_dtype
 
@@ -17,7 +18,8 @@ def exact_random_bits(x: npt.NDArray[Any], fmt: FloatFormat) -> int:
     """Bits that cover every discarded bit of x: by its dtype where that is at most 32, else 32 after looking at x.
 
     Raises:
-        ValueError: an element has more than 32 bits below the format's quantum.
+        ValueError: an element has more than 32 bits below the format's quantum; or x is on a GPU and would have to be
+            looked at.
     """
     source = format_of_dtype(x.dtype)
     if source is None:
@@ -27,6 +29,8 @@ def exact_random_bits(x: npt.NDArray[Any], fmt: FloatFormat) -> int:
         lowest = np.frexp(spacing)[1] - 1
         quantum = fmt.emin if not fmt.subnormals else fmt.emin - fmt.mantissa_bits
         bound = max(source.mantissa_bits - fmt.mantissa_bits, quantum - int(lowest))
+    if bound > LIMIT and is_cupy(x):
+        raise ValueError(f"random_bits='exact' would have to look at every {x.dtype} on the GPU; give 1 to {LIMIT}")
     if bound > LIMIT and not _covered(x, fmt):
         raise ValueError(
             f"exact stochastic rounding to {fmt.name} needs more than {LIMIT} random bits for some elements"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import ml_dtypes
 import numpy as np
@@ -67,10 +67,8 @@ class FloatFormat:
     zero: bool = True
 
     def __post_init__(self) -> None:
-        if self.bias is None:
-            object.__setattr__(
-                self, "bias", 2 ** (self.exponent_bits - 1) - 1 if self.exponent_bits > 0 else 0
-            )
+        if cast("int | None", self.bias) is None:
+            object.__setattr__(self, "bias", 2 ** (self.exponent_bits - 1) - 1 if self.exponent_bits > 0 else 0)
         object.__setattr__(self, "_hash", hash(self._numbers))
         _check(self)
 
@@ -227,7 +225,8 @@ class FloatFormat:
         )
 
     def __repr__(self) -> str:
-        return f"<FloatFormat {self.name}: {self.bits} bits, e{self.exponent_bits}m{self.mantissa_bits}, bias {self.bias}>"
+        layout = f"e{self.exponent_bits}m{self.mantissa_bits}"
+        return f"<FloatFormat {self.name}: {self.bits} bits, {layout}, bias {self.bias}>"
 
     def __str__(self) -> str:
         return format_text(self)

@@ -15,9 +15,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from lowprec.float_format import FloatFormat
+from lowprec.float_format import FloatFormat as FloatFormat
 
-FormatLike: TypeAlias = FloatFormat | str | npt.DTypeLike
+FormatLike: TypeAlias = FloatFormat | str | np.dtype[Any] | type[Any]
 
 float64 = FloatFormat("float64", 11, 52)
 float32 = FloatFormat("float32", 8, 23)
@@ -58,9 +58,7 @@ formats: Mapping[str, FloatFormat] = MappingProxyType({fmt.name: fmt for fmt in 
 aliases: Mapping[str, FloatFormat] = MappingProxyType({"f143": float8_e4m3fnuz, "f152": float8_e5m2fnuz})
 """The IPU's names of its 8-bit formats."""
 
-_BY_DTYPE: Mapping[np.dtype[Any], FloatFormat] = MappingProxyType(
-    {f.dtype: f for f in _NAMED if f.dtype is not None}
-)
+_BY_DTYPE: Mapping[np.dtype[Any], FloatFormat] = MappingProxyType({f.dtype: f for f in _NAMED if f.dtype is not None})
 
 
 def as_format(spec: FormatLike) -> FloatFormat:
@@ -106,9 +104,7 @@ def p3109(k: int, p: int, *, signed: bool = True, extended: bool = True) -> Floa
         ValueError: k or p outside those ranges, or a range beyond float64's.
     """
     if not 3 <= k <= 15 or not 1 <= p <= k - int(signed):
-        raise ValueError(
-            f"p3109 needs 3 <= k <= 15 and 1 <= p <= {'k - 1' if signed else 'k'}, not k={k}, p={p}"
-        )
+        raise ValueError(f"p3109 needs 3 <= k <= 15 and 1 <= p <= {'k - 1' if signed else 'k'}, not k={k}, p={p}")
     name = f"binary{k}p{p}{'s' if signed else 'u'}{'e' if extended else 'f'}"
     exponent_bits = k - p + (0 if signed else 1)
     return FloatFormat(

@@ -1,15 +1,15 @@
 """Rounding to a format: `round` (values), `astype` (storage dtype), `encode` (codes) and `decode`.
 
 A finite |x| is rounded on the format's grid as if the next binade existed, then overflow is applied; subnormals are
-spaced as below the smallest normal value. In stochastic mode q = |x| / quantum becomes floor(q + r / 2^n) with r uniform
-in [0, 2^n): the probability of rounding up is the discarded fraction, truncated to n bits. The r of an element depends on
-the key and on its index in C order plus `offset`, and on nothing else.
+spaced as below the smallest normal value. In stochastic mode q = |x| / quantum becomes floor(q + r / 2^n) with r
+uniform in [0, 2^n): the probability of rounding up is the discarded fraction, truncated to n bits. The r of an element
+depends on the key and on its index in C order plus `offset`, and on nothing else.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,13 +26,13 @@ from lowprec.rule import rounding_rule
 Array = npt.NDArray[Any]
 
 
-def round(  # noqa: A001 - numpy's name for it
+def round(
     x: npt.ArrayLike,
     fmt: FormatLike,
     rounding: str = "nearest_even",
     *,
     key: KeyLike | None = None,
-    random_bits: int | Literal["exact"] = 16,
+    random_bits: int | str = 16,
     overflow: str | None = None,
     infinite_input: str | None = None,
     flush: bool = False,
@@ -42,8 +42,8 @@ def round(  # noqa: A001 - numpy's name for it
     """Rounds x to the values of a format, keeping x's dtype.
 
     Args:
-        x: float16, bfloat16, float32, float64 or any ml_dtypes float array (or a Python float, as float64). It is rounded
-            once, from its exact value.
+        x: float16, bfloat16, float32, float64 or any ml_dtypes float array (or a Python float, as float64). It is
+            rounded once, from its exact value.
         fmt: a FloatFormat, a name, or a dtype.
         rounding: nearest_even, nearest_away, toward_zero, up, down, odd or stochastic.
         key: a Key, or an integer that stands for one; needed for stochastic.
@@ -74,7 +74,7 @@ def astype(
     rounding: str = "nearest_even",
     *,
     key: KeyLike | None = None,
-    random_bits: int | Literal["exact"] = 16,
+    random_bits: int | str = 16,
     overflow: str | None = None,
     infinite_input: str | None = None,
     flush: bool = False,
@@ -89,9 +89,7 @@ def astype(
         TypeError: as `round`; or the format has no storage dtype (use `encode`).
         ValueError: as `round`.
     """
-    return _convert(
-        "storage", x, fmt, rounding, key, random_bits, overflow, infinite_input, flush, offset, out
-    )
+    return _convert("storage", x, fmt, rounding, key, random_bits, overflow, infinite_input, flush, offset, out)
 
 
 def encode(
@@ -100,7 +98,7 @@ def encode(
     rounding: str = "nearest_even",
     *,
     key: KeyLike | None = None,
-    random_bits: int | Literal["exact"] = 16,
+    random_bits: int | str = 16,
     overflow: str | None = None,
     infinite_input: str | None = None,
     flush: bool = False,
@@ -139,12 +137,14 @@ def decode(codes: npt.ArrayLike, fmt: FormatLike, out: Array | None = None) -> A
     unsigned = _as_codes(array, fmt)
     result_dtype = np.dtype(np.float32 if float32.contains(fmt) else np.float64)
     target = output_array(out, array, result_dtype)
-    backends.current().decode(fmt, unsigned, target)
+    backends.of(array).decode(fmt, unsigned, target)
     return finish(target, out, codes, scalar)
 
 
 def _as_codes(array: Array, fmt: FloatFormat) -> Array:
     """Codes in the unsigned dtype of the format's width."""
+    if backends.cuda.is_cupy(array):
+        return backends.cuda.as_codes(array, fmt)  # type: ignore[no-any-return]
     if array.dtype == fmt.dtype:
         return array.view(fmt.code_dtype)
     if array.dtype.kind not in "iu":
@@ -162,7 +162,7 @@ def _convert(
     fmt: FormatLike,
     rounding: str,
     key: KeyLike | None,
-    random_bits: int | Literal["exact"],
+    random_bits: int | str,
     overflow: str | None,
     infinite_input: str | None,
     flush: bool,
@@ -171,16 +171,13 @@ def _convert(
 ) -> Any:
     """The one body of round, astype and encode."""
     array, scalar = input_array(x)
-    if random_bits == "exact":
-        bits = exact_random_bits(array, as_format(fmt)) if rounding == "stochastic" else 0
-    else:
-        bits = random_bits
-    conversion = prepare(result, array.dtype, fmt, rounding, bits, overflow, infinite_input, flush)
+    bits = exact_random_bits(array, as_format(fmt)) if random_bits == "exact" else random_bits
+    conversion = prepare(result, array.dtype, as_format(fmt), rounding, bits, overflow, infinite_input, flush)
     if rounding == "stochastic" and key is None:
         raise ValueError("stochastic rounding needs key=, a lowprec.Key or an integer")
     target = output_array(out, array, conversion.out_dtype)
     seed = 0 if key is None else key_value(key)
-    if backends.current().convert(conversion, array, seed, offset, target):
+    if backends.of(array).convert(conversion, array, seed, offset, target):
         raise ValueError(f"NaN cannot be represented in {conversion.rule.fmt.name}, which has no NaN")
     return finish(target, out, x, scalar)
 
@@ -191,7 +188,7 @@ def prepare(
     dtype: np.dtype[Any],
     fmt: FormatLike,
     rounding: str = "nearest_even",
-    random_bits: int = 16,
+    random_bits: int | str = 16,
     overflow: str | None = None,
     infinite_input: str | None = None,
     flush: bool = False,
@@ -204,18 +201,14 @@ def prepare(
     fmt = as_format(fmt)
     source = format_of_dtype(dtype)
     if source is None and (dtype.kind not in "iu" or dtype.itemsize > 8):
-        raise TypeError(
-            f"cannot round {dtype}; allowed are floating-point (ml_dtypes included) and integer arrays"
-        )
+        raise TypeError(f"cannot round {dtype}; allowed are floating-point (ml_dtypes included) and integer arrays")
     rule = rounding_rule(fmt, rounding, random_bits, overflow, infinite_input, flush)
     kind: Kind = "code"
     if result == "value":
         if source is None:
             raise TypeError(f"round keeps x's dtype and {dtype} cannot hold {fmt.name}; use astype or encode")
         if not (source.contains(fmt) or fmt.contains(source)):
-            raise TypeError(
-                f"round keeps x's dtype and {dtype} cannot hold {fmt.name}'s values; use astype or encode"
-            )
+            raise TypeError(f"round keeps x's dtype and {dtype} cannot hold {fmt.name}'s values; use astype or encode")
         kind, out_dtype = "value", dtype
     elif result == "storage":
         if fmt.dtype is None:

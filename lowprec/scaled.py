@@ -141,11 +141,7 @@ def as_carrier(x: ArrayLike, fmt: FloatFormat) -> NDArray[Any]:
     """
     array = np.asarray(x)
     if array.dtype.kind in "iu":
-        if (
-            array.dtype.itemsize == 8
-            and array.size
-            and max(abs(int(array.min())), abs(int(array.max()))) > 2**53
-        ):
+        if array.dtype.itemsize == 8 and array.size and max(abs(int(array.min())), abs(int(array.max()))) > 2**53:
             raise ValueError("integers beyond 2^53 would be rounded twice: pass floating-point values")
         return array.astype(np.float64)
     narrow = array.dtype != np.float64

@@ -16,7 +16,8 @@ def _default() -> int:
     return int(text)
 
 
-_threads: ContextVar[int] = ContextVar("lowprec_threads", default=_default())
+_DEFAULT = _default()
+_threads: ContextVar[int] = ContextVar("lowprec_threads", default=_DEFAULT)
 
 current = _threads.get
 """The number of threads in force; 0 means OpenMP's default."""

@@ -130,7 +130,7 @@ template <class L>
 LP_INLINE L finish(L code, L payload, L magnitude, L negative, const Rounder<typename Lanes<L>::element>& k) {
     typedef Carrier<typename Lanes<L>::element> C;
     L result = payload | (negative << k.sign_position);
-    if (!k.negative_zero) result = code == 0 ? L{} : result;
+    if (k.zero && !k.negative_zero) result = code == 0 ? L{} : result;
     L over = negative != 0 ? splat<L>(k.over_neg) : splat<L>(k.over_pos);
     L inf = negative != 0 ? splat<L>(k.inf_neg) : splat<L>(k.inf_pos);
     result = code > k.max_code ? over : result;

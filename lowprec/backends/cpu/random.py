@@ -10,5 +10,5 @@ from lowprec import _kernels, threads
 
 
 def random_words(tag: int, bits: int, key: int, offset: int, out: npt.NDArray[Any]) -> None:
-    """Fills out (contiguous; uint16, or uint32 for more than 16 bits) with the bits of indices offset, offset + 1, ..."""
+    """Fills out (contiguous; uint16, or uint32 beyond 16 bits) with the bits of indices offset, offset + 1, ..."""
     _kernels.random_words(tag, bits, key, offset, out, threads.current())

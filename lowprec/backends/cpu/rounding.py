@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ _REAL = {np.dtype(np.float32): 4, np.dtype(np.float64): 5}
 _INTEGER = {np.dtype(name): 6 + i for i, name in enumerate(("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"))}
 
 
-@lru_cache(maxsize=None)
+@cache
 def native_format(fmt: FloatFormat) -> _kernels.Format:
     """The format's numbers as the kernels take them."""
     return _kernels.Format(
@@ -37,7 +37,7 @@ def native_format(fmt: FloatFormat) -> _kernels.Format:
     )
 
 
-@lru_cache(maxsize=None)
+@cache
 def native_rounding(rule: RoundingRule) -> _kernels.Rounding:
     """The rule as the kernels take it."""
     return _kernels.Rounding(
@@ -67,15 +67,12 @@ def fits_narrow_lanes(rule: RoundingRule) -> bool:
     )
 
 
-@lru_cache(maxsize=None)
+@cache
 def _native(conversion: Conversion) -> _kernels.Conversion:
     source = conversion.source
     out = conversion.out_dtype
     narrow = (
-        source is not None
-        and source.bits <= 32
-        and source.emin >= float32.emin
-        and fits_narrow_lanes(conversion.rule)
+        source is not None and source.bits <= 32 and source.emin >= float32.emin and fits_narrow_lanes(conversion.rule)
     )
     return _kernels.Conversion(
         native_rounding(conversion.rule),
@@ -94,9 +91,7 @@ def _storage(dtype: np.dtype[Any], fmt: FloatFormat | None) -> int:
     return _INTEGER[dtype] if fmt is None else _CODED[dtype.itemsize]
 
 
-def convert(
-    conversion: Conversion, x: npt.NDArray[Any], key: int, offset: int, out: npt.NDArray[Any]
-) -> bool:
+def convert(conversion: Conversion, x: npt.NDArray[Any], key: int, offset: int, out: npt.NDArray[Any]) -> bool:
     """Rounds x into out (contiguous, same size); True where a NaN met a format that has none."""
     return _kernels.convert(_native(conversion), x, out, key, offset, threads.current())
 

@@ -88,9 +88,7 @@ def round_number(x: float | int, rule: RoundingRule, random: Fraction = Fraction
     return code | fmt.sign_bit if negative else code
 
 
-def convert(
-    conversion: Conversion, x: npt.NDArray[Any], key: int, offset: int, out: npt.NDArray[Any]
-) -> bool:
+def convert(conversion: Conversion, x: npt.NDArray[Any], key: int, offset: int, out: npt.NDArray[Any]) -> bool:
     """Rounds x into out (contiguous, same size); True where a NaN met a format that has none."""
     rule, fmt = conversion.rule, conversion.rule.fmt
     flat = x.ravel()

@@ -1,0 +1,55 @@
+# Every target sets up .venv by itself; nothing else is needed than python3 >= 3.11, g++ and make.
+.PHONY: setup study demo test test-slow lint bench notebooks clean
+.DEFAULT_GOAL := help
+
+VENV := .venv
+PY := $(VENV)/bin/python
+STAMP := $(VENV)/.lowprec-stamp
+KERNELS := $(wildcard kernels/CMakeLists.txt kernels/cpu/*.cpp kernels/cpu/*.h kernels/include/lowprec/*.h)
+CXX ?= g++
+
+help:
+	@echo "make study      train the digits model under four precisions: table, picture, results/"
+	@echo "make demo       thirty seconds: formats, rounding, a sum that stagnates"
+	@echo "make test       all tests but the slow ones;  make test-slow  the slow ones too"
+	@echo "make lint       ruff, mypy --strict, clang-format"
+	@echo "make bench      ratio benchmarks;  make notebooks  executes the notebooks"
+
+$(STAMP): pyproject.toml $(KERNELS)
+	@command -v $(CXX) >/dev/null || { echo "lowprec needs a C++ compiler: install g++ (Debian, Ubuntu: apt-get install g++) and run make again."; exit 1; }
+	@python=$$(for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	    command -v $$p >/dev/null && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done); \
+	  [ -n "$$python" ] || { echo "lowprec needs Python 3.11 or later; no such python3 was found on the path."; exit 1; }; \
+	  [ -x $(PY) ] || $$python -m venv $(VENV)
+	$(PY) -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
+	@touch $@
+
+setup: $(STAMP)
+
+study: setup
+	$(PY) -m ipu_core study $(ARGS)
+
+demo: setup
+	$(PY) -m ipu_core demo
+
+test: setup
+	$(PY) -m pytest -q -m "not slow"
+
+test-slow: setup
+	$(PY) -m pytest -q
+
+lint: setup
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/clang-format --dry-run -Werror $$(find kernels -name '*.cpp' -o -name '*.h' -o -name '*.cu')
+
+# OPENBLAS_* would choose a slower sgemm on some machines; bound threads keep two-thread timings stable.
+bench: setup
+	env -u OPENBLAS_CORETYPE OMP_PROC_BIND=true $(PY) -m tests.benchmarks $(ARGS)
+
+notebooks: setup
+	$(PY) -m pytest -q tests/notebooks -m "slow or not slow"
+
+clean:
+	rm -rf build dist $(VENV)
