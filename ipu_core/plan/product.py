@@ -144,7 +144,8 @@ def _boxes(target: Target, grid: Geometry, step: Step, only: Only = None) -> dic
     lo, hi = result["p"].lo, result["p"].hi
     first, last = (spans[np.clip(part, 0, len(spans) - 1)] for part in (lo, hi - 1))
     result["k"] = Range(np.where(hi > lo, first[:, 0], 0), np.where(hi > lo, last[:, 1], 0))
-    return result
+    works = _volume("bpmn", result) > 0  # a tile without rows or columns in this step needs no operand either
+    return {axis: Range(r.lo, np.where(works, r.hi, r.lo)) for axis, r in result.items()}
 
 
 def _by_tile(target: Target, tiles: Ints, values: Ints) -> Ints:
