@@ -107,8 +107,8 @@ LP_INLINE void store_pair(void* to, i64 first, i64 count, bool paired, const Pac
 // Every thread takes the 8 elements of one counter of one block of 64, then moves on by the size of the grid.
 // Element i has index offset + i; `lead` is how far into its block the first element lies.
 template <class E, class From, class To, int mode, bool values>
-LP_INLINE void convert_contiguous(const void* from, void* to, i64 count, u64 key, u64 offset,
-                                  const Conversion& job, u32* bad) {
+LP_INLINE void convert_contiguous(const void* from, void* to, i64 count, u64 key, u64 offset, const Conversion& job,
+                                  u32* bad) {
     typedef Converter<E, From, To, mode, values> Convert;
     const Convert convert(job);
     const i64 lead = i64(offset & 63);
@@ -121,8 +121,7 @@ LP_INLINE void convert_contiguous(const void* from, void* to, i64 count, u64 key
         Pack<typename Convert::In, 2> x[4];
         for (int j = 0; j < 4; ++j) x[j] = load_pair<typename Convert::In>(from, first + 16 * j, count, in);
         E random[8] = {};
-        if constexpr (mode == stochastic)
-            draw((offset >> 6) + (unit >> 3), l, job.rounding.random_bits, key, random);
+        if constexpr (mode == stochastic) draw((offset >> 6) + (unit >> 3), l, job.rounding.random_bits, key, random);
         for (int j = 0; j < 4; ++j) {
             Pack<typename Convert::Out, 2> y;
             for (int i = 0; i < 2; ++i) {
@@ -135,8 +134,8 @@ LP_INLINE void convert_contiguous(const void* from, void* to, i64 count, u64 key
 }
 
 template <class E, class From, class To, int mode, bool values>
-LP_INLINE void convert_strided(const void* from, void* to, i64 count, u64 key, u64 offset,
-                               const Conversion& job, u32* bad, const Strides& strides) {
+LP_INLINE void convert_strided(const void* from, void* to, i64 count, u64 key, u64 offset, const Conversion& job,
+                               u32* bad, const Strides& strides) {
     typedef Converter<E, From, To, mode, values> Convert;
     const Convert convert(job);
     const i64 lead = i64(offset & 63);
@@ -145,8 +144,7 @@ LP_INLINE void convert_strided(const void* from, void* to, i64 count, u64 key, u
         const u32 l = u32(unit) & 7;
         const i64 first = i64((unit >> 3) * 64 + 2 * l) - lead;
         E random[8] = {};
-        if constexpr (mode == stochastic)
-            draw((offset >> 6) + (unit >> 3), l, job.rounding.random_bits, key, random);
+        if constexpr (mode == stochastic) draw((offset >> 6) + (unit >> 3), l, job.rounding.random_bits, key, random);
         for (int n = 0; n < 8; ++n) {
             const i64 i = first + 16 * (n >> 1) + (n & 1);
             if (i < 0 || i >= count) continue;
@@ -162,18 +160,15 @@ LP_INLINE void convert_strided(const void* from, void* to, i64 count, u64 key, u
 }  // namespace lowprec
 
 #if LP_STRIDED
-extern "C" __global__ void lowprec_convert(const void* from, void* to, long long count,
-                                           unsigned long long key, unsigned long long offset,
-                                           lowprec::Conversion job, unsigned int* bad,
+extern "C" __global__ void lowprec_convert(const void* from, void* to, long long count, unsigned long long key,
+                                           unsigned long long offset, lowprec::Conversion job, unsigned int* bad,
                                            lowprec::Strides strides) {
     using namespace lowprec;
-    convert_strided<LP_LANE, LP_FROM, LP_TO, LP_MODE, LP_VALUES>(from, to, count, key, offset, job, bad,
-                                                                 strides);
+    convert_strided<LP_LANE, LP_FROM, LP_TO, LP_MODE, LP_VALUES>(from, to, count, key, offset, job, bad, strides);
 }
 #else
-extern "C" __global__ void lowprec_convert(const void* from, void* to, long long count,
-                                           unsigned long long key, unsigned long long offset,
-                                           lowprec::Conversion job, unsigned int* bad) {
+extern "C" __global__ void lowprec_convert(const void* from, void* to, long long count, unsigned long long key,
+                                           unsigned long long offset, lowprec::Conversion job, unsigned int* bad) {
     using namespace lowprec;
     convert_contiguous<LP_LANE, LP_FROM, LP_TO, LP_MODE, LP_VALUES>(from, to, count, key, offset, job, bad);
 }

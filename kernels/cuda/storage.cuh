@@ -14,7 +14,7 @@ struct Conversion {
     Format source;
 };
 
-constexpr int most_axes = 32;
+constexpr int most_axes = 64;
 
 // Arrays that are not C-contiguous: sizes of the axes, and byte steps along them, outermost first.
 struct Strides {
@@ -47,9 +47,7 @@ LP_INLINE bool aligned(const void* pointer) {
 }
 
 // double -> float of a value float32 holds, or NaN: the canonical NaN on every device.
-LP_INLINE float narrow(double value) {
-    return value != value ? bit_cast<float>(Carrier<u32>::nan) : float(value);
-}
+LP_INLINE float narrow(double value) { return value != value ? bit_cast<float>(Carrier<u32>::nan) : float(value); }
 
 // Codes of a format, in integers of type T.
 template <class T>

@@ -42,9 +42,7 @@ def expand(path: Path, folders: Sequence[Path]) -> str:
         if file in seen:
             return ""
         seen.add(file)
-        text = _INCLUDE.sub(
-            lambda line: text_of(_find(line[1], (file.parent, *folders))), file.read_text("utf-8")
-        )
+        text = _INCLUDE.sub(lambda line: text_of(_find(line[1], (file.parent, *folders))), file.read_text("utf-8"))
         return f'#line 1 "{file.name}"\n{text}'
 
     return text_of(path)

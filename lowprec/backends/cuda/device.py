@@ -1,0 +1,108 @@
+"""CuPy, loaded when it is first needed: kernels, launches on CuPy's current stream, and results on the GPU."""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from lowprec.backends.cuda.layout import byte_range
+from lowprec.backends.cuda.sources import OPTIONS, source
+from lowprec.extras import optional
+
+THREADS = 256
+BLOCKS_PER_PROCESSOR = 8
+
+
+def is_cupy(x: object) -> bool:
+    """Whether x is a CuPy array. Costs nothing where CuPy was never imported."""
+    cupy = sys.modules.get("cupy")
+    return cupy is not None and isinstance(x, cupy.ndarray)
+
+
+def cupy() -> Any:
+    """The CuPy module.
+
+    Raises:
+        ImportError: it is not installed; one sentence says how to install it.
+    """
+    return optional("cupy", extra="cuda", package="CuPy")
+
+
+def check() -> None:
+    """Passes where there are CuPy and a GPU.
+
+    Raises:
+        ImportError: CuPy is not installed.
+        RuntimeError: there is no GPU that CUDA can use; the sentence gives CUDA's own reason.
+    """
+    runtime = cupy().cuda.runtime
+    try:
+        found = runtime.getDeviceCount()
+    except runtime.CUDARuntimeError as error:
+        raise RuntimeError(f"the cuda backend needs a GPU and CUDA finds none ({error})") from None
+    if found == 0:
+        raise RuntimeError("the cuda backend needs a GPU and CUDA finds none")
+
+
+def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+    """A new C-contiguous array on the current device. The dtype may be one that CuPy stores but cannot compute with.
+
+    Raises:
+        TypeError: this CuPy cannot hold the dtype at all (before version 14: bfloat16 and narrower).
+    """
+    xp = cupy()
+    memory = xp.cuda.alloc(int(np.prod(shape, dtype=np.int64)) * dtype.itemsize)
+    try:
+        return xp.ndarray(shape, dtype, memptr=memory)
+    except ValueError:
+        raise TypeError(
+            f"CuPy {xp.__version__} cannot hold {dtype}: use encode, which gives its codes as unsigned integers"
+        ) from None
+
+
+def output_array(out: Any, like: Any, dtype: np.dtype[Any]) -> Any:
+    """The array to compute into: `out` after checks (any strides), or a new one on `like`'s device.
+
+    Raises:
+        TypeError: out is no CuPy array of that dtype.
+        ValueError: out has another shape or device, or shares memory with `like` without being the same elements.
+    """
+    if out is None:
+        with like.device:
+            return empty(like.shape, dtype)
+    if not is_cupy(out) or out.dtype != dtype:
+        given = out.dtype if is_cupy(out) else type(out).__name__
+        raise TypeError(f"out must be a CuPy array of {dtype}, not {given}")
+    if out.shape != like.shape:
+        raise ValueError(f"out has shape {out.shape}, the result {like.shape}")
+    if out.device != like.device:
+        raise ValueError(f"out is on {out.device}, the input on {like.device}")
+    (start, end), (first, last) = byte_range(out), byte_range(like)
+    same = out.data.ptr == like.data.ptr and out.strides == like.strides and out.itemsize == like.itemsize
+    if start < last and first < end and not same:
+        raise ValueError("out shares memory with the input; give the input itself or memory of its own")
+    if any(step == 0 and size > 1 for size, step in zip(out.shape, out.strides, strict=True)):
+        raise ValueError("out has several elements in one place")
+    return out
+
+
+@cache
+def kernel(file: str, name: str, defines: tuple[tuple[str, str], ...]) -> Any:
+    """A kernel compiled for these definitions; CuPy keeps one per device and a copy on disk."""
+    options = (*OPTIONS, *(f"-D{key}={value}" for key, value in defines))
+    return cupy().RawModule(code=source(file), options=options).get_function(name)
+
+
+@cache
+def most_blocks(device: int) -> int:
+    """Blocks that keep every multiprocessor of a device busy; a thread beyond its first element strides by the grid."""
+    return int(cupy().cuda.Device(device).attributes["MultiProcessorCount"]) * BLOCKS_PER_PROCESSOR
+
+
+def launch(function: Any, units: int, device: int, arguments: tuple[Any, ...]) -> None:
+    """Starts a kernel over `units` pieces of work on CuPy's current stream of the device, which must be current."""
+    blocks = min(-(-units // THREADS), most_blocks(device))
+    function((blocks,), (THREADS,), arguments)

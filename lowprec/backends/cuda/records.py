@@ -1,0 +1,58 @@
+"""The structs that kernels take by value (format.h, round.h, storage.cuh), as NumPy records of the same layout."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lowprec.conversion import Conversion
+from lowprec.float_format import FloatFormat
+from lowprec.formats import float32
+from lowprec.rule import MODES, RoundingRule, rounding_rule
+
+Record = npt.NDArray[np.void]
+
+MOST_AXES = 64  # most_axes of storage.cuh, and the most that CuPy has
+
+_FORMAT_NUMBERS = ("exponent_bits", "mantissa_bits", "emin", "subnormals", "zero", "negative_zero")
+_FORMAT_CODES = ("sign_bit", "max_code", "inf_code", "nan_code")
+_RESULTS = ("over_pos", "over_neg", "inf_pos", "inf_neg", "negative", "none")
+
+
+def _struct(*fields: tuple[Any, ...]) -> np.dtype[np.void]:
+    return np.dtype(list(fields), align=True)
+
+
+FORMAT = _struct(*((name, "i4") for name in _FORMAT_NUMBERS), *((name, "u8") for name in _FORMAT_CODES))
+ROUNDING = _struct(
+    ("format", FORMAT),
+    *((name, "i4") for name in ("mode", "random_bits", "flush")),
+    *((name, "u8") for name in _RESULTS),
+)
+CONVERSION = _struct(("rounding", ROUNDING), ("carrier", ROUNDING), ("source", FORMAT))
+STRIDES = _struct(*((name, "i8", (MOST_AXES,)) for name in ("size", "from", "to")), ("axes", "i4"))
+
+
+@cache
+def format_record(fmt: FloatFormat) -> Record:
+    """The format's numbers: no infinity is code 0, no NaN is all ones."""
+    numbers = [int(getattr(fmt, name)) for name in _FORMAT_NUMBERS]
+    nan = fmt.nan_code if fmt.nan_code is not None else 2**64 - 1
+    return np.array((*numbers, fmt.sign_bit, fmt.max_code, fmt.inf_code or 0, nan), FORMAT)
+
+
+def _rounding_record(rule: RoundingRule) -> Record:
+    results = [getattr(rule, name) for name in _RESULTS]
+    numbers = (MODES.index(rule.mode), rule.random_bits, rule.flush)
+    return np.array((format_record(rule.fmt)[()], *numbers, *results), ROUNDING)
+
+
+@cache
+def conversion_record(conversion: Conversion) -> Record:
+    """What convert.cu needs beside the arrays."""
+    source = conversion.source or float32  # integers need none
+    rounding, carrier = _rounding_record(conversion.rule), _rounding_record(rounding_rule(source))
+    return np.array((rounding[()], carrier[()], format_record(source)[()]), CONVERSION)

@@ -1,0 +1,137 @@
+"""Rounding and decoding of CuPy arrays by the kernels of convert.cu and decode.cu."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lowprec.backends.cpu.rounding import fits_narrow_lanes
+from lowprec.backends.cuda.device import cupy, empty, is_cupy, kernel, launch
+from lowprec.backends.cuda.layout import is_contiguous, merged_axes, strides_record
+from lowprec.backends.cuda.records import conversion_record, format_record
+from lowprec.conversion import Conversion
+from lowprec.float_format import FloatFormat
+from lowprec.formats import float32
+from lowprec.rule import MODES
+
+Defines = tuple[tuple[str, str], ...]
+
+# The types that kernels compute with; every other dtype's bytes are codes of a format.
+_NUMBERS = {np.dtype(np.float32): "float", np.dtype(np.float64): "double"} | {
+    np.dtype(f"{kind}{size}"): f"{kind}{8 * size}" for kind in "iu" for size in (1, 2, 4, 8)
+}
+
+
+def convert(conversion: Conversion, x: Any, key: int, offset: int, out: Any) -> bool:
+    """Rounds x into out (same shape, any strides); True where a NaN met a format that has none.
+
+    The launch is asynchronous. Only formats without NaN make the call wait for its end, to look for NaN in x; integers
+    never do. NumPy arrays, which come here inside `backend("cuda")`, travel to the GPU and back.
+    """
+    if not is_cupy(x):
+        on_device = _upload(out)
+        refused = convert(conversion, _upload(x), key, offset, on_device)
+        _download(on_device, out)
+        return refused
+    if x.size == 0:
+        return False
+    refuses = conversion.rule.fmt.nan_code is None and conversion.source is not None
+    axes = merged_axes(x.shape, x.strides, out.strides)
+    contiguous = is_contiguous(axes, x.itemsize, out.itemsize)
+    with x.device as device:
+        bad = cupy().zeros((), np.uint32) if refuses else None
+        arguments = (x, out, np.int64(x.size), np.uint64(key), np.uint64(offset), conversion_record(conversion), bad)
+        function = kernel("convert.cu", "lowprec_convert", _convert_defines(conversion, contiguous))
+        units = ((offset & 63) + x.size + 63) // 64 * 8
+        launch(function, units, device.id, arguments if contiguous else (*arguments, strides_record(axes)))
+        return bad is not None and bool(bad.get())
+
+
+def _convert_defines(conversion: Conversion, contiguous: bool) -> Defines:
+    """The combination of convert.cu that carries out a conversion: the same lanes as on the CPU."""
+    source = conversion.source
+    narrow = source is not None and source.bits <= 32 and source.emin >= float32.emin
+    values = conversion.kind == "value"
+    return (
+        ("LP_LANE", "u32" if narrow and fits_narrow_lanes(conversion.rule) else "u64"),
+        ("LP_FROM", _stored(conversion.in_dtype)),
+        ("LP_TO", _stored(conversion.out_dtype) if values else _codes(conversion.out_dtype)),
+        ("LP_MODE", str(MODES.index(conversion.rule.mode))),
+        ("LP_VALUES", str(int(values))),
+        ("LP_STRIDED", str(int(not contiguous))),
+    )
+
+
+def _stored(dtype: np.dtype[Any]) -> str:
+    return f"Numbers<{_NUMBERS[dtype]}>" if dtype in _NUMBERS else _codes(dtype)
+
+
+def _codes(dtype: np.dtype[Any]) -> str:
+    return f"Codes<u{8 * dtype.itemsize}>"
+
+
+def as_codes(array: Any, fmt: FloatFormat) -> Any:
+    """A CuPy array of codes, seen as the unsigned integers of the format's width (no copy).
+
+    Raises:
+        TypeError: neither integers of that width nor the format's storage dtype. (A conversion would be a hidden copy.)
+    """
+    same_width = array.dtype.kind in "iu" and array.dtype.itemsize == fmt.code_dtype.itemsize
+    if array.dtype != fmt.dtype and not same_width:
+        wanted = f"{fmt.code_dtype} codes" + (f" or an array of {fmt.dtype}" if fmt.dtype is not None else "")
+        raise TypeError(f"decode of a CuPy array to {fmt.name} needs {wanted}, not {array.dtype}")
+    return array.view(fmt.code_dtype)
+
+
+def decode(fmt: FloatFormat, codes: Any, out: Any) -> None:
+    """Decodes unsigned integer codes into out (float32 or float64, same shape, any strides).
+
+    The launch is asynchronous. Only codes in an integer wider than the format make the call wait for its end.
+
+    Raises:
+        ValueError: a code wider than the format.
+    """
+    if not is_cupy(codes):
+        on_device = _upload(out)
+        decode(fmt, _upload(codes), on_device)
+        return _download(on_device, out)
+    if codes.size == 0:
+        return None
+    axes = merged_axes(codes.shape, codes.strides, out.strides)
+    contiguous = is_contiguous(axes, codes.itemsize, out.itemsize)
+    with codes.device as device:
+        bad = cupy().zeros((), np.uint32) if fmt.bits < 8 * codes.dtype.itemsize else None
+        arguments = (codes, out, np.int64(codes.size), format_record(fmt), bad)
+        function = kernel("decode.cu", "lowprec_decode", _decode_defines(fmt, codes.dtype, out.dtype, contiguous))
+        units = -(-codes.size // 4)
+        launch(function, units, device.id, arguments if contiguous else (*arguments, strides_record(axes)))
+        if bad is not None and bool(bad.get()):
+            raise ValueError(f"codes of {fmt.name} must be in [0, {1 << fmt.bits})")
+
+
+def _decode_defines(fmt: FloatFormat, codes: np.dtype[Any], out: np.dtype[Any], contiguous: bool) -> Defines:
+    narrow = out == np.float32 and fmt.emin >= float32.emin
+    return (
+        ("LP_LANE", "u32" if narrow else "u64"),
+        ("LP_FROM", _codes(codes)),
+        ("LP_TO", _stored(out)),
+        ("LP_STRIDED", str(int(not contiguous))),
+    )
+
+
+def _upload(array: npt.NDArray[Any]) -> Any:
+    """A NumPy array's copy on the current device, its dtype kept."""
+    on_device = empty(array.shape, array.dtype)
+    _bytes(on_device).set(_bytes(np.ascontiguousarray(array)))
+    return on_device
+
+
+def _download(on_device: Any, array: npt.NDArray[Any]) -> None:
+    array[...] = _bytes(on_device).get().view(array.dtype).reshape(array.shape)
+
+
+def _bytes(array: Any) -> Any:
+    """The bytes of a contiguous array, which CuPy moves whatever the dtype."""
+    return array.reshape(-1).view(np.uint8)

@@ -1,0 +1,1 @@
+"""Checks of the CUDA sources on machines without a GPU: NVRTC through ctypes, and CuPy's part played on the CPU."""

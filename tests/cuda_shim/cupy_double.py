@@ -1,0 +1,171 @@
+"""The few CuPy names that lowprec uses, on the CPU: arrays in host memory, and kernels compiled by g++.
+
+A double, not an emulator: it has what lowprec.backends.cuda calls and nothing else, so that a call to anything new
+fails loudly here. It counts allocations and copies to the host, which wait for the GPU in CuPy.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import subprocess
+import tempfile
+from collections import Counter
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+__version__ = "14.0-double"
+
+LAUNCHER = Path(__file__).parent / "launcher.h"
+FLAGS = ("-std=c++17", "-O1", "-fPIC", "-shared", "-ffp-contract=off", "-fno-strict-aliasing", "-Wall", "-Werror")
+
+calls: Counter[str] = Counter()
+
+
+class Memory:
+    """What cupy.cuda.alloc returns."""
+
+    def __init__(self, size: int) -> None:
+        calls["alloc"] += 1
+        self.bytes = np.full(size, 0xA5, np.uint8)
+
+
+class Device:
+    """A GPU with one multiprocessor, so that the kernels' grid-stride loops go round more than once."""
+
+    def __init__(self, number: int = 0) -> None:
+        self.attributes = {"MultiProcessorCount": 1}
+        self.id = number
+
+    def __enter__(self) -> Device:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Device) and self.id == other.id
+
+    def __hash__(self) -> int:
+        return self.id
+
+
+class ndarray:
+    """A GPU array whose memory is the host's."""
+
+    device = Device()
+
+    def __init__(self, shape: tuple[int, ...], dtype: Any = float, memptr: Memory | None = None) -> None:
+        dtype = np.dtype(dtype)
+        memory = memptr or Memory(int(np.prod(shape, dtype=int)) * dtype.itemsize)
+        self.host = memory.bytes[: int(np.prod(shape, dtype=int)) * dtype.itemsize].view(dtype).reshape(shape)
+
+    def _like(self, host: Any) -> ndarray:
+        made = object.__new__(ndarray)
+        made.host = host
+        return made
+
+    shape = property(lambda self: self.host.shape)
+    dtype = property(lambda self: self.host.dtype)
+    size = property(lambda self: self.host.size)
+    strides = property(lambda self: self.host.strides)
+    itemsize = property(lambda self: self.host.itemsize)
+    T = property(lambda self: self._like(self.host.T))
+    data = property(lambda self: SimpleNamespace(ptr=self.host.ctypes.data))
+
+    def __getitem__(self, index: Any) -> ndarray:
+        return self._like(self.host[index] if index != () else self.host)
+
+    def view(self, dtype: Any) -> ndarray:
+        return self._like(self.host.view(dtype))
+
+    def reshape(self, *shape: int) -> ndarray:
+        assert self.host.flags.c_contiguous, "CuPy would copy"
+        return self._like(self.host.reshape(*shape))
+
+    def get(self) -> Any:
+        calls["get"] += 1
+        return self.host.copy()
+
+    def set(self, array: Any) -> None:
+        self.host[...] = array
+
+    def __array__(self, *_: object) -> Any:
+        raise TypeError("Implicit conversion to a NumPy array is not allowed. Please use `.get()`.")
+
+
+def zeros(shape: tuple[int, ...], dtype: Any) -> ndarray:
+    made = ndarray(shape, dtype)
+    made.set(0)
+    return made
+
+
+def asarray(host: Any) -> ndarray:
+    """A copy of a NumPy array, any dtype (for tests; CuPy's own refuses ml_dtypes' narrow ones)."""
+    made = ndarray(np.shape(host), np.asarray(host).dtype)
+    made.set(host)
+    return made
+
+
+class RawModule:
+    """One CUDA source with its definitions, compiled as C++ when a kernel is asked for."""
+
+    def __init__(self, *, code: str, options: tuple[str, ...]) -> None:
+        self.code, self.options = code, options
+
+    def get_function(self, name: str) -> Any:
+        definitions = tuple(option for option in self.options if option.startswith("-D"))
+        function = build(self.code, definitions, name).shim_launch
+
+        def kernel(grid: tuple[int], block: tuple[int], arguments: tuple[Any, ...]) -> None:
+            calls["launch"] += 1
+            kept = [_argument(a) for a in arguments]
+            pointers = (ctypes.c_void_p * len(kept))(*(ctypes.addressof(k) for k in kept))
+            function(grid[0], block[0], pointers)
+
+        return kernel
+
+
+def _argument(value: Any) -> Any:
+    """A ctypes buffer with the bytes that a kernel's parameter has."""
+    if value is None:
+        return ctypes.c_void_p(0)
+    if isinstance(value, ndarray):
+        return ctypes.c_void_p(value.data.ptr)
+    assert isinstance(value, np.generic) or value.size == 1, "CuPy passes NumPy arrays of one element only"
+    return ctypes.create_string_buffer(value.tobytes(), value.nbytes)
+
+
+@cache
+def _folder() -> Any:
+    return tempfile.TemporaryDirectory(prefix="lowprec-cuda-shim-")
+
+
+@cache
+def build(code: str, definitions: tuple[str, ...], name: str, flags: tuple[str, ...] = FLAGS) -> ctypes.CDLL:
+    """The shared object of one kernel with `shim_launch(grid, block, pointers to arguments)`."""
+    launch = (
+        f'extern "C" void shim_launch(unsigned grid, unsigned block, void **a) {{ launch({name}, grid, block, a); }}'
+    )
+    text = f'#include "{LAUNCHER}"\n{code}\n{launch}\n'
+    stem = hashlib.sha256(repr((text, definitions, flags)).encode()).hexdigest()[:20]
+    source = Path(_folder().name) / f"{stem}.cpp"
+    source.write_text(text)
+    library = source.with_suffix(".so")
+    subprocess.run(["g++", *flags, *definitions, str(source), "-o", str(library)], check=True)
+    return ctypes.CDLL(str(library))
+
+
+class CUDARuntimeError(RuntimeError):
+    pass
+
+
+cuda = SimpleNamespace(
+    alloc=Memory,
+    Device=Device,
+    runtime=SimpleNamespace(getDeviceCount=lambda: 1, CUDARuntimeError=CUDARuntimeError),
+)

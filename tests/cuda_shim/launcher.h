@@ -1,0 +1,34 @@
+// Runs a CUDA kernel's source on the CPU: the launch is two loops over blocks and threads.
+//
+// Included before a .cu file. The kernels of this project use no shared memory and no synchronisation, so that
+// threads may run one after the other.
+#pragma once
+#include <cstddef>
+#include <utility>
+
+#define __global__
+#define __device__
+#define __host__
+
+struct Index {
+    unsigned x, y, z;
+};
+static thread_local Index gridDim, blockDim, blockIdx, threadIdx;
+
+template <class... Arguments, std::size_t... i>
+void call(void (*kernel)(Arguments...), void **arguments, std::index_sequence<i...>) {
+    kernel(*static_cast<Arguments *>(arguments[i])...);
+}
+
+// As cuLaunchKernel: one pointer per argument.
+template <class... Arguments>
+void launch(void (*kernel)(Arguments...), unsigned grid, unsigned block, void **arguments) {
+    gridDim = {grid, 1, 1};
+    blockDim = {block, 1, 1};
+    for (unsigned b = 0; b < grid; ++b)
+        for (unsigned t = 0; t < block; ++t) {
+            blockIdx = {b, 0, 0};
+            threadIdx = {t, 0, 0};
+            call(kernel, arguments, std::index_sequence_for<Arguments...>{});
+        }
+}
