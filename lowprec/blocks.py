@@ -20,6 +20,7 @@ from lowprec.formats import (
     float8_e4m3fn,
     float8_e5m2,
     float8_e8m0fnu,
+    float32,
 )
 from lowprec.rounding import decode, encode
 from lowprec.scaled import as_carrier, checked_float, from_storage, in_storage, quotient, scale_by_power
@@ -202,7 +203,7 @@ def to_blocks(
         axis: The axis blocks lie along; the last block may be short.
         scale_rule: One of `fmt.scale_rules`; None means the first.
         tensor_scale: Only for formats whose scales are not powers of two: a positive float32 for the whole tensor, or
-            "auto" for amax / (element.max * scale.max), with which the largest block's scale is the largest there is.
+            "auto" for amax / (element.max * scale.max) as float32, which gives the largest block the largest scale.
         rounding: Mode for the elements, as in `lowprec.round`.
         key: Key for rounding="stochastic". The random index of an element is its C-order index in x, whatever `axis`.
         random_bits: Bits per element for rounding="stochastic".
@@ -228,7 +229,8 @@ def to_blocks(
     else:
         scales = _real_scales(fmt, rule, amax, tensor)
         divisors = decode(scales, fmt.scale).astype(np.float64) * tensor
-        scaled = quotient(values, _spread(divisors, axis, fmt.block, values.shape[axis]))
+        bits = fmt.element.precision + (random_bits if isinstance(random_bits, int) else 32)
+        scaled = quotient(values, _spread(divisors, axis, fmt.block, values.shape[axis]), bits)
     if fmt.element.nan_code is None:
         scales, scaled = _void_blocks(fmt, axis, scales, scaled)
     codes = encode(
@@ -285,9 +287,10 @@ def _shared_exponents(fmt: BlockFormat, rule: str, amax: NDArray[np.float64]) ->
 
 
 def _real_scales(fmt: BlockFormat, rule: str, amax: NDArray[np.float64], tensor: float) -> NDArray[Any]:
-    wanted = quotient(amax, np.float64(fmt.element.max * tensor))
+    wanted = quotient(amax, np.asarray(fmt.element.max * tensor))
     wanted = np.maximum(wanted, fmt.scale.smallest_subnormal)
-    return encode(wanted, fmt.scale, "up" if rule == "up" else "nearest_even", overflow="saturate")
+    mode = "up" if rule == "up" else "nearest_even"
+    return np.asarray(encode(wanted, fmt.scale, mode, overflow="saturate"))
 
 
 def _tensor_scale(fmt: BlockFormat, scale: float | Literal["auto"] | None, amax: NDArray[np.float64]) -> float:
@@ -295,10 +298,10 @@ def _tensor_scale(fmt: BlockFormat, scale: float | Literal["auto"] | None, amax:
         return 1.0
     if fmt.power_of_two:
         raise ValueError(f"{fmt.name} has no tensor scale: its block scales cover float32's range")
-    tiny, largest = np.finfo(np.float32).smallest_normal, np.finfo(np.float32).max
+    tiny, largest = float32.smallest_normal, float32.max
     if scale == "auto":
-        top = float(amax.max(initial=0.0))
-        return float(np.float32(min(max(top / (fmt.element.max * fmt.scale.max), tiny), largest))) if top else 1.0
+        wanted = float(amax.max(initial=0.0)) / (fmt.element.max * fmt.scale.max)
+        return float(np.float32(min(max(wanted, tiny), largest))) if wanted else 1.0
     if not tiny <= scale <= largest or float(np.float32(scale)) != scale:
         raise ValueError(f"tensor_scale must be 'auto' or a positive normal float32 value, got {scale!r}")
     return float(scale)
@@ -310,6 +313,7 @@ def _void_blocks(
     """Says NaN the only way a format without an element NaN can: in the scale of the block."""
     bad = ~np.isfinite(scaled)
     if bad.any():
-        scales = np.where(_block_reduce(np.logical_or, bad, axis, fmt.block), fmt.scale.nan_code, scales)
-        scaled = np.where(bad, 0, scaled)
-    return scales.astype(fmt.scale.code_dtype, copy=False), scaled
+        void = _block_reduce(np.logical_or, bad, axis, fmt.block)
+        scales = np.where(void, np.array(fmt.scale.nan_code, scales.dtype), scales)
+        scaled = np.where(bad, np.zeros((), scaled.dtype), scaled)
+    return scales, scaled

@@ -129,7 +129,7 @@ def in_storage(codes: NDArray[Any], fmt: FloatFormat) -> NDArray[Any]:
 
 def from_storage(elements: NDArray[Any], fmt: FloatFormat) -> NDArray[Any]:
     """The values of `in_storage`'s result, in float32 (float64 for float64)."""
-    return decode(elements.view(fmt.code_dtype), fmt)
+    return np.asarray(decode(elements.view(fmt.code_dtype), fmt))
 
 
 def as_carrier(x: ArrayLike, fmt: FloatFormat) -> NDArray[Any]:
@@ -152,19 +152,27 @@ def as_carrier(x: ArrayLike, fmt: FloatFormat) -> NDArray[Any]:
 
 
 def scale_by_power(values: NDArray[Any], exponents: NDArray[Any] | int) -> NDArray[Any]:
-    """values * 2^exponents, exact within the dtype's range; beyond it a finite non-zero value stays finite and non-zero.
+    """values * 2^exponents, exact within the dtype's range.
 
-    That is all a later rounding can see of it, because the grid lies far inside that range (see `as_carrier`).
+    Beyond it a finite non-zero value stays finite and non-zero. That is all a later rounding can see of it, because
+    the grid lies far inside that range (see `as_carrier`).
     """
     with np.errstate(under="ignore", over="ignore"):
         scaled = np.asarray(np.ldexp(values, exponents))
     return _kept_in_range(scaled, values)
 
 
-def quotient(x: NDArray[Any], divisor: NDArray[np.float64] | np.float64) -> NDArray[np.float64]:
-    """x / divisor rounded to odd in float64, so that one later rounding equals the rounding of the exact quotient."""
+def quotient(x: NDArray[Any], divisor: NDArray[np.float64], bits: int = 64) -> NDArray[np.float64]:
+    """x / divisor in float64, such that a later rounding that decides on `bits` bits equals that of the exact quotient.
+
+    Rounding to odd does it always. The nearest float64 does it for a float32 x, a divisor of 28 bits and up to 24
+    deciding bits: a quotient that is no boundary m of such a rounding is away from it by at least 2^-(bits + 28) m,
+    because x and m * divisor are multiples of a common unit that small.
+    """
     with np.errstate(under="ignore", over="ignore", invalid="ignore"):
         q = np.asarray(x / divisor, dtype=np.float64)
+    if x.dtype == np.float32 and bits <= 24:
+        return _kept_in_range(q, x)
     remainder = _remainder(x.astype(np.float64, copy=False), q, divisor)
     codes = q.view(np.int64)
     # A quotient rounded away from zero steps back; then an inexact one gets an odd last bit.
@@ -174,9 +182,7 @@ def quotient(x: NDArray[Any], divisor: NDArray[np.float64] | np.float64) -> NDAr
     return _kept_in_range(q, x)
 
 
-def _remainder(
-    x: NDArray[np.float64], q: NDArray[np.float64], divisor: NDArray[np.float64] | np.float64
-) -> NDArray[np.float64]:
+def _remainder(x: NDArray[np.float64], q: NDArray[np.float64], divisor: NDArray[np.float64]) -> NDArray[np.float64]:
     """x - q * divisor, exactly, for q the nearest float64 quotient (Dekker's product)."""
     with np.errstate(all="ignore"):
         product = q * divisor
@@ -186,7 +192,7 @@ def _remainder(
         return np.asarray((x - product) - error)
 
 
-def _high_half(x: NDArray[np.float64] | np.float64) -> NDArray[np.float64]:
+def _high_half(x: NDArray[np.float64]) -> NDArray[np.float64]:
     """The upper 26 bits of a float64's significand (Veltkamp)."""
     shifted = x * 134217729.0  # 2^27 + 1
     return np.asarray(shifted - (shifted - x))

@@ -34,9 +34,7 @@ class ExponentHistogram(NamedTuple):
 def exponent_histogram(x: ArrayLike) -> ExponentHistogram:
     """Counts the values of x by their binade, floor(log2(|x|)); subnormal values count where their value lies."""
     values = as_float64(x).ravel()
-    zeros, infinities, nans = (
-        int(np.count_nonzero(m)) for m in (values == 0, np.isinf(values), np.isnan(values))
-    )
+    zeros, infinities, nans = (int(np.count_nonzero(m)) for m in (values == 0, np.isinf(values), np.isnan(values)))
     exponents = np.frexp(values[np.isfinite(values) & (values != 0)])[1].astype(np.int64) - 1
     if not exponents.size:
         empty = np.zeros(0, np.int64)

@@ -123,12 +123,11 @@ def _place(x: NDArray[Any], fmt: FloatFormat) -> NDArray[np.int64]:
     on_grid = round(values, fmt, overflow="saturate", infinite_input="keep" if fmt.infinities else "max")
     off = (on_grid != values) & ~np.isnan(values)
     if off.any():
-        raise ValueError(
-            f"{values[off].flat[0]!r} is not a value of {fmt.name}; ulp_error measures such distances"
-        )
+        raise ValueError(f"{values[off].flat[0]!r} is not a value of {fmt.name}; ulp_error measures such distances")
     codes = encode(values, fmt).astype(np.uint64)
     magnitudes = (codes & np.uint64(fmt.sign_bit - 1 if fmt.sign_bit else ~np.uint64(0))).astype(np.int64)
-    return np.where((codes & np.uint64(fmt.sign_bit)) != 0, -magnitudes, magnitudes)
+    places: NDArray[np.int64] = np.where((codes & np.uint64(fmt.sign_bit)) != 0, -magnitudes, magnitudes)
+    return places
 
 
 def _distance(value: NDArray[np.float64], truth: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -60,9 +60,7 @@ def shares(
     fmt = as_format(fmt)
     values = as_float64(x)
     finite, zero = np.isfinite(values), values == 0
-    grid, over = _rounded(
-        np.where(finite & ~zero, values, fmt.smallest_normal), fmt, rounding, key, random_bits
-    )
+    grid, over = _rounded(np.where(finite & ~zero, values, fmt.smallest_normal), fmt, rounding, key, random_bits)
     tiny = grid < fmt.smallest_normal
     number = finite & ~zero
     masks = {

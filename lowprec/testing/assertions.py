@@ -1,0 +1,185 @@
+"""Assertions about low-precision results: distance in ulps, membership of a grid, and unbiased stochastic rounding."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from lowprec.extras import optional
+from lowprec.float_format import FloatFormat
+from lowprec.formats import as_format, format_of_dtype
+from lowprec.random import Key, KeyLike, as_key
+from lowprec.rounding import round
+from lowprec.statistics.measures import as_float64, ulp_error
+
+
+def assert_ulp(actual: ArrayLike, exact: ArrayLike, ulps: float = 0.5, fmt: Any = None) -> None:
+    """Asserts that every element is within `ulps` of the exact value, in units of the format's spacing there.
+
+    NaN must meet NaN and infinity the same infinity (see `lowprec.statistics.ulp_error`).
+
+    Args:
+        actual: What was computed.
+        exact: What should have been, as float64 or wider than `fmt`; broadcast with `actual`.
+        ulps: Largest error allowed: 0.5 for rounding to nearest, 0 for equality.
+        fmt: A format, name or dtype; None means that of actual's dtype.
+
+    Raises:
+        AssertionError: names the worst element, its index, its error, and how many exceed the bound.
+    """
+    error = ulp_error(actual, exact, fmt)
+    bad = ~(error <= ulps)
+    if not bad.any():
+        return
+    worst = np.unravel_index(np.argmax(np.where(np.isnan(error), np.inf, error)), error.shape)
+    got, wanted = (np.broadcast_to(as_float64(a), error.shape)[worst] for a in (actual, exact))
+    raise AssertionError(
+        f"{np.count_nonzero(bad)} of {error.size} values are more than {ulps} ulp off; "
+        f"the worst is {got!r} for {wanted!r}, {error[worst]:.6g} ulp, at index {tuple(int(i) for i in worst)}"
+    )
+
+
+def assert_same_bits(actual: ArrayLike, desired: ArrayLike) -> None:
+    """Asserts that both have the same dtype, shape and bits; any two NaNs are the same.
+
+    Raises:
+        AssertionError: names the first element that differs, its index, and how many do.
+    """
+    a, b = np.asarray(actual), np.asarray(desired)
+    if (a.dtype, a.shape) != (b.dtype, b.shape):
+        raise AssertionError(f"{a.dtype} of shape {a.shape} is not {b.dtype} of shape {b.shape}")
+    wrong = np.atleast_1d(_bits(a) != _bits(b))
+    if wrong.any():
+        where = tuple(int(i) for i in np.argwhere(wrong)[0])
+        left, right = np.atleast_1d(a)[where], np.atleast_1d(b)[where]
+        raise AssertionError(
+            f"{np.count_nonzero(wrong)} of {a.size} elements differ, the first at {where}: {left} and {right}"
+        )
+
+
+def _bits(x: NDArray[Any]) -> NDArray[Any]:
+    """The array's bytes as unsigned integers, with one code for every NaN."""
+    fmt = format_of_dtype(x.dtype)
+    if fmt is None:
+        return x
+    codes = np.ascontiguousarray(x).view(fmt.code_dtype)
+    if fmt.nan_code is None:
+        return codes
+    return np.where(np.isnan(as_float64(x)), fmt.code_dtype.type(fmt.nan_code), codes)
+
+
+def assert_on_grid(x: ArrayLike, fmt: Any) -> None:
+    """Asserts that every element is a value of the format: rounding would not change it.
+
+    NaN and infinities count as values if the format has them, and -0 does only where the format has one.
+
+    Raises:
+        AssertionError: names the first element that is not, its index, its neighbours, and how many there are.
+    """
+    fmt = as_format(fmt)
+    values = as_float64(x)
+    finite = np.where(np.isfinite(values), values, 0.0)
+    good = np.isfinite(values) & (round(finite, fmt, "toward_zero", overflow="saturate") == finite)
+    good &= fmt.negative_zero | (values != 0) | ~np.signbit(values)
+    good |= np.isnan(values) & (fmt.nan_code is not None)
+    good |= np.isinf(values) & fmt.infinities & (fmt.signed | (values > 0))
+    if good.all():
+        return
+    where = tuple(int(i) for i in np.argwhere(~good)[0])
+    value = float(values[where])
+    beside = ""
+    if np.isfinite(value) and fmt.min < value < fmt.max:
+        low, high = (float(round(value, fmt, mode)) for mode in ("down", "up"))
+        beside = f", between {low!r} and {high!r}"
+    raise AssertionError(
+        f"{np.count_nonzero(~good)} of {values.size} values are not on {fmt.name}'s grid; "
+        f"the first is {value!r} at index {where}{beside}"
+    )
+
+
+def assert_binomial(count: int, trials: int, probability: float, *, points: int = 1, false_alarm: float = 1e-6) -> None:
+    """Asserts that `count` successes in `trials` are plausible for a probability, by the exact two-sided binomial law.
+
+    Args:
+        count: How often it happened.
+        trials: How often it could have.
+        probability: That it happens in one trial.
+        points: How many such tests are made: each gets false_alarm / points (Bonferroni).
+        false_alarm: Probability that any of them fails although the probability is right.
+
+    Raises:
+        AssertionError: gives the observed and expected shares, and the counts that would have passed.
+    """
+    binomial = optional("scipy.stats", extra="test").binom
+    tail = false_alarm / points / 2
+    least, most = int(binomial.ppf(tail, trials, probability)), int(binomial.isf(tail, trials, probability))
+    if not least <= count <= most:
+        raise AssertionError(
+            f"{count} of {trials}, a share of {count / trials:.5f}; expected {probability:.5f}, and {least} to {most} "
+            f"would have passed (false alarm {false_alarm:g} over {points} points)"
+        )
+
+
+def assert_unbiased(
+    rounding: Callable[[NDArray[Any], Key], ArrayLike],
+    points: ArrayLike,
+    fmt: Any,
+    *,
+    samples: int = 20_000,
+    key: KeyLike = 0,
+    false_alarm: float = 1e-6,
+    random_bits: int | None = None,
+) -> None:
+    """Asserts that a stochastic rounding goes away from zero with the right probability at every point.
+
+    With q the distance between the format's neighbours of x, the probability must be (|x| - below) / q. Every result
+    must be one of the two neighbours, and a value of the format must never move. Beyond the largest finite value
+    the grid goes on as if there were a next binade, and every result but the largest value counts as away from zero (so
+    the rounding must not saturate there). The count of each point is held against the exact two-sided binomial
+    law with `false_alarm` shared out between the points (Bonferroni), so that a correct rounding fails at most once
+    in 1 / false_alarm keys; the key is fixed, so a run always gives the same answer.
+
+    Args:
+        rounding: Called once per point as rounding(x, key) with x an array of `samples` copies; returns values.
+        points: Finite numbers; their dtype is that of the x above.
+        fmt: A format, name or dtype.
+        samples: Draws per point. The smallest error in probability that is sure to be seen is about 5 / sqrt(samples).
+        key: Point i is drawn with key.fold_in(i).
+        false_alarm: Probability that a correct rounding fails, over all points.
+        random_bits: If given, the law is that of so many bits: the probability truncated to a multiple of
+            2^-random_bits (for the default 16 the difference is too small to be seen).
+
+    Raises:
+        AssertionError: names the point, the observed and expected shares, and the counts that would have passed.
+        ValueError: a point is not finite.
+    """
+    fmt, key, x = as_format(fmt), as_key(key), np.atleast_1d(np.asarray(points)).ravel()
+    if not np.isfinite(as_float64(x)).all():
+        raise ValueError("points must be finite")
+    for i, point in enumerate(x):
+        below, quantum = _neighbours(float(point), fmt)
+        drawn = np.abs(as_float64(rounding(np.full(samples, point), key.fold_in(i))))
+        away = int(np.count_nonzero(drawn != below))
+        above = below + quantum
+        strangers = (drawn != below) & (drawn != above) if above <= fmt.max else drawn < below
+        if strangers.any():
+            raise AssertionError(f"{point!r} became {drawn[strangers][0]!r}, which is neither {below!r} nor {above!r}")
+        law = min(1.0, (abs(float(point)) - below) / quantum)
+        law = law if random_bits is None else np.floor(law * 2**random_bits) / 2**random_bits
+        try:
+            assert_binomial(away, samples, law, points=x.size, false_alarm=false_alarm)
+        except AssertionError as error:
+            raise AssertionError(f"{point!r} went to {above!r} in {error}") from None
+
+
+def _neighbours(x: float, fmt: FloatFormat) -> tuple[float, float]:
+    """The magnitude on the grid at or below |x|, and the distance to the next one."""
+    below = abs(float(round(abs(x), fmt, "toward_zero", overflow="saturate")))
+    exponent = max(math.frexp(below)[1] - 1, fmt.emin) if below else fmt.emin
+    if below < fmt.smallest_normal and not fmt.subnormals:
+        return below, fmt.smallest_normal
+    return below, math.ldexp(1.0, exponent - fmt.mantissa_bits)
