@@ -12,6 +12,18 @@
 #define LP_INLINE inline __attribute__((always_inline))
 #endif
 
+// The headers speak gcc; NVRTC has the same IEEE operations under other names.
+#ifdef __CUDACC_RTC__
+#define __builtin_memcpy memcpy
+#define __builtin_clzll __clzll
+#define __builtin_inf() __longlong_as_double(0x7ff0000000000000ll)
+#define __builtin_nan(text) __longlong_as_double(0x7ff8000000000000ll)
+#define __builtin_sqrt __dsqrt_rn
+#define __builtin_sqrtf __fsqrt_rn
+#define __builtin_fma __fma_rn
+#define __builtin_fmaf __fmaf_rn
+#endif
+
 // Each instruction set's object has its own namespace: no symbol of one may be linked into another.
 #ifndef LP_ISA
 #define LP_ISA scalar
@@ -73,21 +85,13 @@ template <class To, class From>
 LP_INLINE To bit_cast(From from) {
     static_assert(sizeof(To) == sizeof(From), "bit_cast between different sizes");
     To to;
-#ifdef __CUDACC__
-    memcpy(&to, &from, sizeof to);  // NVRTC knows it without a header, and not the builtin
-#else
     __builtin_memcpy(&to, &from, sizeof to);
-#endif
     return to;
 }
 
 // Of a number that is not 0.
 LP_INLINE int leading_zeros(u64 number) {
-#ifdef __CUDACC__
-    return __clzll(i64(number));
-#else
     return __builtin_clzll(number);
-#endif
 }
 
 // A lane with the same number everywhere.
