@@ -8,7 +8,7 @@ import numpy as np
 from ipu_core import cost
 from ipu_core.engine.bind import Bound
 from ipu_core.engine.exchange import Traffic, copy_traffic, gather_traffic, scatter_traffic, total_traffic
-from ipu_core.engine.touches import touches_of
+from ipu_core.engine.touches import Touch, touches_of
 from ipu_core.graph.mapping import Ints
 from ipu_core.graph.program import Copy
 from ipu_core.graph.regions import merge_runs, runs_of
@@ -16,7 +16,7 @@ from ipu_core.graph.tensor import Tensor, Variable
 from ipu_core.graph.vertices import ComputeSet
 from ipu_core.target import Target
 
-__all__ = ["StepAccount", "account_copy", "account_execute", "account_host", "account_sync", "covers"]
+__all__ = ["StepAccount", "account_copy", "account_execute", "account_host", "account_sync"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +75,7 @@ def account_execute(compute_set: ComputeSet, bound: Sequence[Bound], target: Tar
         {"gathered operands": gather.received, "exchange buffers": scatter.sent, "scratch": _scratch(bound, target)},
         frozenset(readers),
         frozenset(writers),
-        frozenset(v for v, t in writers.items() if v not in readers and covers(v, [touch.operand for touch in t])),
+        frozenset(v for v, t in writers.items() if v not in readers and _covers(v, t)),
         sum(group.vertices for group in groups),
     )
 
@@ -85,7 +85,7 @@ def account_copy(copy: Copy, target: Target) -> StepAccount:
     traffic, local = copy_traffic(copy.source, copy.destination, target)
     compute = cost.local_copy(target, local)
     source, destination = copy.source.variable, copy.destination.variable
-    full = _covered(destination, [copy.destination])
+    full = _is_all(destination, *_runs(copy.destination, None))
     return StepAccount(
         copy.name or f"copy {source.name} -> {destination.name}",
         "copy",
@@ -103,8 +103,7 @@ def account_copy(copy: Copy, target: Target) -> StepAccount:
 
 def account_host(name: str, kind: str, tensor: Tensor, into: bool, bandwidth: float, target: Target) -> StepAccount:
     """The account of a transfer with the host or streaming memory: the slower of that link and the tiles' own rate."""
-    starts, lengths = runs_of(tensor.shape, tensor.strides)
-    pieces = tensor.variable.mapping.cut(starts + tensor.offset, lengths)
+    pieces = tensor.variable.mapping.cut(*_runs(tensor, None))
     size = tensor.dtype.itemsize
     by_tile = np.bincount(pieces.tiles, pieces.lengths * size, target.tiles).astype(np.int64)
     none = np.zeros(target.tiles, np.int64)
@@ -122,7 +121,7 @@ def account_host(name: str, kind: str, tensor: Tensor, into: bool, bandwidth: fl
         {"exchange buffers": by_tile},
         frozenset() if into else touched,
         touched if into else frozenset(),
-        touched if into and _covered(tensor.variable, [tensor]) else frozenset(),
+        touched if into and _is_all(tensor.variable, *_runs(tensor, None)) else frozenset(),
     )
 
 
@@ -166,25 +165,18 @@ def _scratch(bound: Sequence[Bound], target: Target) -> Ints:
     return total
 
 
-def covers(variable: Variable, operands: Sequence["object"]) -> bool:
+def _covers(variable: Variable, touches: Sequence[Touch]) -> bool:
     """Whether operands of vertex groups together touch every element of a variable."""
-    starts, lengths = [], []
-    for operand in operands:
-        tensor, indices = operand.tensor, operand.indices  # type: ignore[attr-defined]
-        if tensor is not None:
-            at, size = runs_of(tensor.shape, tensor.strides)
-            starts.append(at + tensor.offset)
-            lengths.append(size)
-        elif indices is not None:
-            starts.append(indices.ravel())
-            lengths.append(np.ones(indices.size, np.int64))
-    return _is_all(variable, np.concatenate(starts), np.concatenate(lengths))
+    runs = [_runs(touch.operand.tensor, touch.operand.indices) for touch in touches]
+    return _is_all(variable, *(np.concatenate(column) for column in zip(*runs, strict=True)))
 
 
-def _covered(variable: Variable, tensors: Sequence[Tensor]) -> bool:
-    runs = [(tensor.offset, runs_of(tensor.shape, tensor.strides)) for tensor in tensors]
-    starts = np.concatenate([offset + at for offset, (at, _) in runs])
-    return _is_all(variable, starts, np.concatenate([lengths for _, (_, lengths) in runs]))
+def _runs(tensor: Tensor | None, indices: Ints | None) -> tuple[Ints, Ints]:
+    if tensor is not None:
+        starts, lengths = runs_of(tensor.shape, tensor.strides)
+        return starts + tensor.offset, lengths
+    flat = np.zeros(0, np.int64) if indices is None else indices.ravel()
+    return flat, np.ones(flat.size, np.int64)
 
 
 def _is_all(variable: Variable, starts: Ints, lengths: Ints) -> bool:

@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from lowprec import FloatFormat, Key, astype
 from numpy.typing import NDArray
 
 from ipu_core.control import FloatingPointControl
@@ -14,6 +13,7 @@ from ipu_core.graph.mapping import Ints
 from ipu_core.graph.tensor import Tensor, Variable
 from ipu_core.graph.vertices import Operand, VertexGroup
 from ipu_core.target import Target
+from lowprec import FloatFormat, Key, astype
 
 __all__ = ["Bound", "KeyCell", "allocate", "bind_group", "view_of", "words"]
 
@@ -138,7 +138,7 @@ def _converts_randomly(group: VertexGroup, control: FloatingPointControl) -> boo
 def _converter(
     group: VertexGroup, control: FloatingPointControl, attributes: dict[str, Any]
 ) -> Callable[[Any, NDArray[Any]], None]:
-    """The conversion on assignment to an output: to nearest, or stochastically to half under esr; control's overflow."""
+    """The conversion on assignment to an output: to nearest, or stochastically to half under esr."""
     dtypes = {np.dtype(o.variable.dtype): o.variable.format for o in group.operands.values() if o.field.writes}
 
     def convert(value: Any, destination: NDArray[Any]) -> None:
@@ -154,7 +154,6 @@ def _converter(
             "stochastic" if random else "nearest_even",
             key=attributes["key"] if random else None,
             overflow=control.overflow(fmt),
-            infinite_input=control.infinite_input(fmt),
         )
 
     return convert

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from lowprec import Key
 from numpy.typing import NDArray
 
 from ipu_core.control import FloatingPointControl
@@ -17,6 +16,7 @@ from ipu_core.engine.tree import counts_of, is_dynamic, reset
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import DataStream, Program, RemoteBuffer
 from ipu_core.graph.tensor import Tensor, Variable
+from lowprec import Key
 
 __all__ = ["Engine"]
 
@@ -31,8 +31,8 @@ class Engine:
         graph: the graph; what is added to it later is not seen.
         programs: one program, or several to be run by number.
         control: floating-point control of all tiles.
-        key: random key (or seed) of codelets that round stochastically. The key of a run is `key` folded with the number
-            of the run, `step`, unless `set_key` gives one.
+        key: random key (or seed) of codelets that round stochastically. The key of a run is `key` folded with the
+            number of the run, `step`, unless `set_key` gives one.
         allow_out_of_memory: go on when a tile needs more memory than it has.
 
     Raises:
@@ -57,7 +57,7 @@ class Engine:
         self._ends = HostEnds()
         self._storage = {variable: _storage_of(variable) for variable in graph.variables}
         compiler = Compiler(graph, self._storage, self.control, self._cell, self._ends)
-        listed = list(programs) if isinstance(programs, list | tuple) else [programs]
+        listed: list[Program] = [programs] if isinstance(programs, Program) else list(programs)
         compiled = [compiler.compile(program) for program in listed]
         self._calls = [tuple(calls) for calls, _ in compiled]
         self._trees = [tree for _, tree in compiled]
@@ -88,7 +88,7 @@ class Engine:
         self.step += 1
 
     def set_key(self, key: Key | int | None) -> None:
-        """Sets the random key of the runs to come as it is (a training loop's step key); None returns to `key` and `step`."""
+        """Sets the key of the runs to come as it is (a training loop's step key); None returns to `key` and `step`."""
         self._step_key = Key(key) if isinstance(key, int) else key
 
     def write(self, tensor: Tensor, values: Any) -> None:
@@ -117,23 +117,24 @@ class Engine:
 
         Args:
             stream: the stream.
-            host: to the device: an array sent every time, an iterator, or a callable that returns arrays. From the device: a
-                callable, a list to append to, or an array to fill.
+            host: to the device: an array sent every time, an iterator, or a callable that returns arrays. From the
+                device: a callable, a list to append to, or an array to fill.
         """
         self._ends.connect(stream, host)
 
     def write_remote(self, buffer: RemoteBuffer, entry: int, values: Any) -> None:
         """Writes host values into an entry of a remote buffer."""
         memory = self._ends.remote(buffer)
-        memory[entry] = as_elements(f"remote buffer {buffer.name!r}", values, buffer.format, tuple(buffer.shape))
+        memory[entry] = as_elements(f"remote buffer {buffer.name!r}", values, buffer.format, buffer.shape)
 
     def read_remote(self, buffer: RemoteBuffer, entry: int) -> NDArray[Any]:
         """A copy of an entry of a remote buffer."""
         return np.array(self._ends.remote(buffer)[entry])
 
     def profile(self, program: int = 0) -> Profile:
-        """The account of one run of a program. Cost depends on data only through If, Switch and RepeatWhile; those count
-        what the program's last run did.
+        """The account of one run of a program.
+
+        Cost depends on data only through If, Switch and RepeatWhile; those count what the program's last run did.
         """
         counts = counts_of(self._trees[program], len(self._steps))
         measured = not self._dynamic[program] or self._ran[program]

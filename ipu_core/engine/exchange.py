@@ -1,8 +1,8 @@
 """The exchange account: bytes each tile receives and sends in one phase, counted over intervals.
 
-The rule: a tile receives each distinct foreign element it needs once; it sends each distinct element that others need once
-(one send serves all listeners). A phase takes as long as the busiest tile; what both tiles of a supertile receive arrives
-at the shared rate, so it counts half for each.
+The rule: a tile receives each distinct foreign element it needs once; it sends each distinct element that others need
+once (one send serves all listeners). A phase takes as long as the busiest tile; what both tiles of a supertile receive
+arrives at the shared rate, so it counts half for each.
 """
 
 from collections.abc import Iterable, Sequence
@@ -108,7 +108,7 @@ def _direct_traffic(senders: Ints, receivers: Ints, sizes: Ints, target: Target)
 
 def _traffic_of_blocks(blocks: Blocks, mapping: TileMapping, item: int, target: Target) -> Traffic:
     """Gathered traffic where different blocks share no element: all counts add up block by block."""
-    count, tiles = blocks.count, target.tiles
+    count, tiles = blocks.number, target.tiles
     if not count:
         return total_traffic((), tiles)
     pieces = mapping.cut(blocks.run_starts, blocks.run_lengths)

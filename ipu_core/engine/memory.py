@@ -39,11 +39,11 @@ class MemoryAccount:
     """Memory of an engine with all its programs.
 
     Attributes:
-        always: bytes by tile of each category that lives all the time: variables, constants, vertex state, code, padding.
+        always: bytes by tile of what lives all the time: variables, constants, vertex state, code, padding.
         peak: bytes by tile at that tile's own peak, everything included.
         tile: the fullest tile.
-        categories: bytes by category on the fullest tile at its peak; temporaries, gathered operands, exchange buffers and
-            scratch do not live always.
+        categories: bytes by category on the fullest tile at its peak; temporaries, gathered operands, exchange
+            buffers and scratch do not live always.
         largest: the largest variables on the fullest tile at its peak, as (name, bytes).
         step: the step at which that peak is reached ("" if nothing but always-live memory exists).
         lifetimes: bytes that live at every place, all tiles together and on the fullest tile of that place.
@@ -74,9 +74,7 @@ class MemoryAccount:
     def check(self) -> None:
         """Raises OutOfTileMemory if the fullest tile needs more than it has."""
         if self.peak_bytes > self.available:
-            raise OutOfTileMemory(
-                self.tile, self.peak_bytes, self.available, self.categories, self.largest, self.step
-            )
+            raise OutOfTileMemory(self.tile, self.peak_bytes, self.available, self.categories, self.largest, self.step)
 
 
 def bytes_on_tiles(variable: Variable, tiles: int) -> Ints:
@@ -142,10 +140,13 @@ def _during(
     return {"temporaries": int(padded[live, tile].sum()), **passing}
 
 
-def _lifetimes(places: Sequence[Place], steps: Sequence[StepAccount], base: Ints, passing: Ints) -> tuple[Lifetime, ...]:
+def _lifetimes(
+    places: Sequence[Place], steps: Sequence[StepAccount], base: Ints, passing: Ints
+) -> tuple[Lifetime, ...]:
     total = base + passing
     return tuple(
-        Lifetime(steps[place.step].name, int(row.sum()), int(row.max())) for place, row in zip(places, total, strict=True)
+        Lifetime(steps[place.step].name, int(row.sum()), int(row.max()))
+        for place, row in zip(places, total, strict=True)
     )
 
 

@@ -162,12 +162,22 @@ class Profile:
         }
 
     def __str__(self) -> str:
-        rows = [_heading(self), *(_line(step) for step in self.steps if step.count and step.cycles), "", *_memory(self.memory)]
+        rows = [
+            _heading(self),
+            *(_line(step) for step in self.steps if step.count and step.cycles),
+            "",
+            *_memory(self.memory),
+        ]
         return "\n".join(rows)
 
 
 def make_profile(
-    target: Target, program: int, steps: Sequence[StepAccount], counts: Sequence[int], memory: MemoryAccount, measured: bool
+    target: Target,
+    program: int,
+    steps: Sequence[StepAccount],
+    counts: Sequence[int],
+    memory: MemoryAccount,
+    measured: bool,
 ) -> Profile:
     """A profile of the steps that the program contains."""
     listed = tuple(Step(account, count) for account, count in zip(steps, counts, strict=True) if count)
@@ -192,11 +202,13 @@ def _step_json(step: Step) -> dict[str, Any]:
 
 
 def _heading(profile: Profile) -> str:
+    target = profile.target
+    columns = ("runs", 6), ("compute", 10), ("exchange", 10), ("sync", 6), ("bytes", 12), ("tiles", 6), ("balance", 7)
     return (
-        f"program {profile.program} on {profile.target.name}, {profile.target.tiles} tiles: {profile.cycles:,} cycles = "
-        f"{profile.microseconds:,.2f} us (compute {profile.compute_cycles:,}, exchange {profile.exchange_cycles:,}, sync "
-        f"{profile.sync_cycles:,}), {profile.exchanged:,} bytes exchanged\n"
-        f"{'step':40} {'kind':8} {'runs':>6} {'compute':>10} {'exchange':>10} {'sync':>6} {'bytes':>12} {'tiles':>6} {'balance':>7}"
+        f"program {profile.program} on {target.name}, {target.tiles} tiles: {profile.cycles:,} cycles = "
+        f"{profile.microseconds:,.2f} us (compute {profile.compute_cycles:,}, exchange {profile.exchange_cycles:,}, "
+        f"sync {profile.sync_cycles:,}), {profile.exchanged:,} bytes exchanged\n"
+        f"{'step':40} {'kind':8} " + " ".join(f"{name:>{width}}" for name, width in columns)
     )
 
 

@@ -39,7 +39,8 @@ def _written_once(
         i = int(twice[0])
         first, second = (_describe(groups, int(writer[j])) for j in (i, i + 1))
         raise DataRace(
-            f"compute set {compute_set.name!r}: element {begin[i + 1]} of {variable} is written by {first} and by {second}"
+            f"compute set {compute_set.name!r}: element {begin[i + 1]} of {variable} is written by {first} "
+            f"and by {second}"
         )
     return begin, end, writer
 

@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from lowprec import FloatFormat, astype
 from numpy.typing import NDArray
 
 from ipu_core.graph.program import DataStream, RemoteBuffer
 from ipu_core.graph.tensor import element_type
+from lowprec import FloatFormat, astype
 
 __all__ = ["HostEnds", "as_elements"]
 
@@ -33,7 +33,9 @@ def as_elements(what: str, values: Any, fmt: FloatFormat | str, shape: tuple[int
         return np.asarray(astype(given if given.dtype.kind != "b" else given.astype(np.int8), fmt))
     if given.dtype.kind not in "biu":
         raise TypeError(f"{what} takes {dtype}, not {given.dtype}")
-    if given.size and (int(given.min()) < int(_limit(dtype, low=True)) or int(given.max()) > int(_limit(dtype, low=False))):
+    if given.size and (
+        int(given.min()) < int(_limit(dtype, low=True)) or int(given.max()) > int(_limit(dtype, low=False))
+    ):
         raise ValueError(f"{what}: values {given.min()}..{given.max()} do not fit {dtype}")
     return given.astype(dtype)
 
@@ -64,12 +66,14 @@ class HostEnds:
         if stream not in self._receive:
             raise ValueError(f"stream {stream.name!r} is not connected: engine.connect(stream, array or callable)")
         values = self._receive[stream]()
-        return as_elements(f"stream {stream.name!r}", values, element_type(stream.format)[0], tuple(stream.shape))
+        return as_elements(f"stream {stream.name!r}", values, stream.format, stream.shape)
 
     def send(self, stream: DataStream, values: NDArray[Any]) -> None:
         """One transfer to the host."""
         if stream not in self._send:
-            raise ValueError(f"stream {stream.name!r} is not connected: engine.connect(stream, list, array or callable)")
+            raise ValueError(
+                f"stream {stream.name!r} is not connected: engine.connect(stream, list, array or callable)"
+            )
         self._send[stream](values)
 
     def remote(self, buffer: RemoteBuffer) -> NDArray[Any]:
@@ -93,7 +97,7 @@ def _source(stream: DataStream, host: Any) -> Receive:
                 raise EOFError(f"stream {stream.name!r}: the host's iterator has no more transfers") from None
 
         return following
-    values = as_elements(f"stream {stream.name!r}", host, element_type(stream.format)[0], tuple(stream.shape))
+    values = as_elements(f"stream {stream.name!r}", host, stream.format, stream.shape)
     return lambda: values
 
 
@@ -103,10 +107,10 @@ def _sink(stream: DataStream, host: Any) -> Send:
         return call
     if isinstance(host, list):
         return host.append
-    if isinstance(host, np.ndarray) and host.shape == tuple(stream.shape):
+    if isinstance(host, np.ndarray) and host.shape == stream.shape:
 
         def fill(values: NDArray[Any]) -> None:
             host[...] = values
 
         return fill
-    raise TypeError(f"stream {stream.name!r} sends to a callable, a list or an array of shape {tuple(stream.shape)}")
+    raise TypeError(f"stream {stream.name!r} sends to a callable, a list or an array of shape {stream.shape}")

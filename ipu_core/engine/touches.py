@@ -36,7 +36,7 @@ class Blocks(NamedTuple):
     run_lengths: Ints
 
     @property
-    def count(self) -> int:
+    def number(self) -> int:
         """How many blocks."""
         return int(self.run_block[-1]) + 1 if self.run_block.size else 0
 
@@ -79,13 +79,15 @@ def blocks_of(touches: Sequence[Touch]) -> Blocks:
     base, joined = 0, []
     for part in parts:
         joined.append(part._replace(block=part.block + base, run_block=part.run_block + base))
-        base += part.count
-    return joined[0] if len(joined) == 1 else Blocks(*(np.concatenate(columns) for columns in zip(*joined, strict=True)))
+        base += part.number
+    return (
+        joined[0] if len(joined) == 1 else Blocks(*(np.concatenate(columns) for columns in zip(*joined, strict=True)))
+    )
 
 
 def pair_runs(blocks: Blocks) -> Runs:
     """The runs of every pair, written out."""
-    counts = np.bincount(blocks.run_block, minlength=blocks.count) if blocks.count else np.zeros(0, np.int64)
+    counts = np.bincount(blocks.run_block, minlength=blocks.number) if blocks.number else np.zeros(0, np.int64)
     first = np.cumsum(counts) - counts
     each = counts[blocks.block]
     pair = np.repeat(np.arange(blocks.block.size), each)

@@ -7,7 +7,19 @@ from typing import NamedTuple
 from ipu_core.engine.account import StepAccount
 from ipu_core.graph.tensor import Variable
 
-__all__ = ["Branch", "Leaf", "Loop", "Place", "Series", "Tree", "While", "counts_of", "is_dynamic", "live_places", "reset"]
+__all__ = [
+    "Branch",
+    "Leaf",
+    "Loop",
+    "Place",
+    "Series",
+    "Tree",
+    "While",
+    "counts_of",
+    "is_dynamic",
+    "live_places",
+    "reset",
+]
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from lowprec import Key, as_format
 from numpy.typing import NDArray
 
-from ipu_core.target import Target
 from ipu_core.control import FloatingPointControl
+from ipu_core.target import Target
+from lowprec import Key, as_format
 
 __all__ = ["Codelet", "Field", "InOut", "Input", "Output", "Param"]
 
@@ -89,9 +89,9 @@ class Codelet:
             def cycles(self, target):
                 return 20 + self.y.shape[-1]
 
-    In a group of V vertices ``self.x`` has shape (V,) and ``self.y`` (V, n): the vertex axes lead. Assigning to an output
-    stores into its elements (``self.z[...] = value`` does the same); a float value of another format is converted as
-    the tile converts, under the program's floating-point control.
+    In a group of V vertices ``self.x`` has shape (V,) and ``self.y`` (V, n): the vertex axes lead. Assigning to an
+    output stores into its elements; a float value of another format is converted as the tile converts, under the
+    program's floating-point control (``self.z[...] = value`` leaves the conversion to NumPy).
 
     Attributes:
         supervisor: True: `cycles` are clock cycles in which the vertex has the tile to itself (it starts the workers).

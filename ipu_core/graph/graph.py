@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
-from lowprec import FloatFormat, astype
 from numpy.typing import ArrayLike, NDArray
 
 from ipu_core.graph.codelet import Codelet
@@ -15,6 +14,7 @@ from ipu_core.graph.regions import runs_of
 from ipu_core.graph.tensor import Tensor, Variable, element_type, whole
 from ipu_core.graph.vertices import ComputeSet, FieldSource, Vertex, VertexGroup, make_group
 from ipu_core.target import Target
+from lowprec import FloatFormat, astype
 
 __all__ = ["Graph"]
 
@@ -42,7 +42,7 @@ class Graph:
             fmt: element format: a FloatFormat, its name or dtype, or "int32", "uint32", "bool".
             shape: shape; () is one element.
             name: for messages and profiles; unnamed variables are numbered.
-            temporary: its memory may be shared with other temporaries outside its lifetime, and the host cannot read it.
+            temporary: its memory may be shared with other temporaries outside its lifetime; the host cannot read it.
 
         Raises:
             ValueError: unknown format, one without a storage dtype, or a negative length.
@@ -102,14 +102,18 @@ class Graph:
         Returns:
             The borders within the tensor, as `linear_boundaries` gives them: chunk i lies on the i-th tile.
         """
-        chosen = np.arange(self.target.tiles if tiles is None else tiles) if tiles is None or isinstance(tiles, int) else tiles
+        chosen = (
+            np.arange(self.target.tiles if tiles is None else tiles)
+            if tiles is None or isinstance(tiles, int)
+            else tiles
+        )
         listed = np.asarray(chosen, np.int64)
         borders = linear_boundaries(tensor.size, listed.size, grain)
         self.map_intervals(tensor, borders[:-1], listed[: borders.size - 1])
         return borders
 
     def map_blocks(self, tensor: Tensor, borders: Sequence[ArrayLike], tiles: ArrayLike) -> None:
-        """Maps a grid of blocks: block (i, j, ..) has rows borders[0][i]:borders[0][i+1] etc. and lies on tiles[i, j, ..].
+        """Maps a grid of blocks: block (i, j) spans borders[0][i]:borders[0][i+1] etc. and lies on tiles[i, j].
 
         Args:
             tensor: any view.
@@ -119,7 +123,9 @@ class Graph:
         cuts = [np.asarray(border, np.int64) for border in borders]
         where = np.asarray(tiles, np.int64)
         if where.shape != tuple(cut.size - 1 for cut in cuts) or len(cuts) != tensor.ndim:
-            raise ValueError(f"tiles of shape {where.shape} do not match borders of {[cut.size for cut in cuts]} entries")
+            raise ValueError(
+                f"tiles of shape {where.shape} do not match borders of {[cut.size for cut in cuts]} entries"
+            )
         if any(c[0] != 0 or c[-1] != n or (np.diff(c) < 0).any() for c, n in zip(cuts, tensor.shape, strict=True)):
             raise ValueError(f"the borders do not span the tensor's shape {tensor.shape}")
         if where.size == 0 or tensor.size == 0:
@@ -178,8 +184,8 @@ class Graph:
             compute_set: where.
             codelet: class of the vertices.
             tiles: integer array of 1..3 axes, the *vertex axes*: the tile of each vertex.
-            fields: for each field a Tensor whose leading axes are the vertex axes (any strides, 0 for shared operands), or
-                (variable, integer array of flat element indices) where the elements form no affine view.
+            fields: for each field a Tensor whose leading axes are the vertex axes (any strides, 0 for shared
+                operands), or (variable, integer array of flat element indices) where they form no affine view.
             params: for each parameter a value, or an array whose leading axes are the vertex axes.
             operation: number folded into the key of codelets that round stochastically (default: a fresh one).
 

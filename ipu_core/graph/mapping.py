@@ -91,6 +91,6 @@ def even_boundaries(size: int, parts: int) -> Ints:
 
 
 def linear_boundaries(size: int, parts: int, grain: int = 1) -> Ints:
-    """Borders of at most `parts` chunks of whole grains (the last grain may be short); chunks that would be empty vanish."""
+    """Borders of at most `parts` chunks of whole grains (the last may be short); chunks that would be empty vanish."""
     grains = -(-size // grain)
     return np.minimum(even_boundaries(grains, max(1, min(parts, grains))) * grain, size)

@@ -5,10 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from lowprec import FloatFormat
-
 from ipu_core.graph.tensor import Tensor, element_type
 from ipu_core.graph.vertices import ComputeSet
+from lowprec import FloatFormat
 
 __all__ = [
     "AbortOnNaN",
@@ -48,7 +47,8 @@ class DataStream:
     to_device: bool = True
 
     def __post_init__(self) -> None:
-        element_type(self.format)
+        object.__setattr__(self, "format", element_type(self.format)[0])
+        object.__setattr__(self, "shape", tuple(self.shape))
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +68,8 @@ class RemoteBuffer:
     entries: int = 1
 
     def __post_init__(self) -> None:
-        element_type(self.format)
+        object.__setattr__(self, "format", element_type(self.format)[0])
+        object.__setattr__(self, "shape", tuple(self.shape))
         if self.entries < 1:
             raise ValueError(f"remote buffer {self.name!r} needs at least one entry, not {self.entries}")
 

@@ -7,11 +7,11 @@ from types import EllipsisType
 from typing import Any
 
 import numpy as np
-from lowprec import FloatFormat, as_format
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from ipu_core.graph.mapping import Ints, TileMapping, build_mapping
+from lowprec import FloatFormat, as_format
 
 __all__ = ["INTEGERS", "Tensor", "Variable", "element_type", "whole"]
 
@@ -164,10 +164,10 @@ class Tensor:
         Raises:
             ValueError: the sizes differ, or the result is no affine view (copy into a new variable instead).
         """
-        wanted = tuple(shape[0]) if len(shape) == 1 and not isinstance(shape[0], int) else shape
+        wanted = _as_shape(shape)
         ghost = self._ghost()
         try:
-            view = np.reshape(ghost, wanted, copy=False)  # type: ignore[arg-type]
+            view = np.reshape(ghost, wanted, copy=False)
         except ValueError as error:
             raise ValueError(f"{self} cannot be viewed as shape {wanted}: {error}") from None
         return self._from_ghost(ghost, view)
@@ -178,9 +178,8 @@ class Tensor:
 
     def broadcast_to(self, *shape: int | Sequence[int]) -> "Tensor":
         """The view repeated along new or length-1 axes (stride 0), by NumPy's rules."""
-        wanted = tuple(shape[0]) if len(shape) == 1 and not isinstance(shape[0], int) else shape
         ghost = self._ghost()
-        return self._from_ghost(ghost, np.broadcast_to(ghost, wanted))  # type: ignore[arg-type]
+        return self._from_ghost(ghost, np.broadcast_to(ghost, _as_shape(shape)))
 
     def blocks(self, *parts: int) -> "Tensor":
         """Splits each axis evenly: a (m, n) view with blocks(gm, gn) becomes (gm, gn, m/gm, n/gn).
@@ -205,7 +204,9 @@ class Tensor:
     def of(self, storage: NDArray[Any]) -> NDArray[Any]:
         """The view on the variable's flat storage array."""
         item = storage.itemsize
-        return as_strided(storage[self.offset :] if self.size else storage, self.shape, [s * item for s in self.strides])
+        return as_strided(
+            storage[self.offset :] if self.size else storage, self.shape, [s * item for s in self.strides]
+        )
 
     def __str__(self) -> str:
         return f"{self.variable.name}[offset {self.offset}, shape {self.shape}, strides {self.strides}]"
@@ -225,3 +226,9 @@ def whole(variable: Variable) -> Tensor:
     for length in reversed(variable.shape[1:]):
         strides.append(strides[-1] * max(1, length))
     return Tensor(variable, 0, variable.shape, tuple(reversed(strides)) if variable.shape else ())
+
+
+def _as_shape(given: tuple[int | Sequence[int], ...]) -> tuple[int, ...]:
+    """(2, 3) from ``f(2, 3)`` and from ``f((2, 3))``."""
+    parts = [[item] if isinstance(item, int | np.integer) else list(item) for item in given]
+    return tuple(int(length) for part in parts for length in part)

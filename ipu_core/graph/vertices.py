@@ -1,4 +1,4 @@
-"""Vertex groups: one codelet, an array of tiles and one operand view per field, checked and ready to run as one call."""
+"""Vertex groups: one codelet, an array of tiles and one operand view per field, checked, to be run as one call."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -115,7 +115,7 @@ def make_group(
     axes = np.asarray(tiles)
     if axes.dtype.kind not in "iu":
         raise TypeError(f"{where}: tiles must be integers, not {axes.dtype}")
-    if axes.size and not (0 <= int(axes.min()) and int(axes.max()) < tile_count):
+    if axes.size and (int(axes.min()) < 0 or int(axes.max()) >= tile_count):
         raise ValueError(f"{where}: tiles {axes.min()}..{axes.max()} are outside 0..{tile_count - 1}")
     declared = declared_fields(codelet)
     _same_names(where, "field", set(fields), set(declared), set(declared))
@@ -140,7 +140,7 @@ def _operand(where: str, name: str, declared: Field, source: FieldSource, axes: 
         raise ValueError(f"{where}, field {name!r}: shape {shape} does not begin with the vertex axes {axes}")
     if declared.ndim is not None and len(shape) - len(axes) != declared.ndim:
         raise ValueError(
-            f"{where}, field {name!r}: one vertex's part must have {declared.ndim} axes, not shape {shape[len(axes):]}"
+            f"{where}, field {name!r}: one vertex's part must have {declared.ndim} axes, not shape {shape[len(axes) :]}"
         )
     have = variable.format if isinstance(variable.format, str) else variable.format.name
     if declared.format is not None and declared.format != have:
@@ -158,10 +158,12 @@ def _resolve(where: str, name: str, source: FieldSource) -> tuple[Tensor | None,
         indices = np.asarray(source[1])
         if indices.dtype.kind not in "iu":
             raise TypeError(f"{where}, field {name!r}: element indices must be integers, not {indices.dtype}")
-        if indices.size and not (0 <= int(indices.min()) and int(indices.max()) < variable.size):
+        if indices.size and (int(indices.min()) < 0 or int(indices.max()) >= variable.size):
             raise ValueError(f"{where}, field {name!r}: element indices are outside {variable}")
         return None, indices.astype(np.int64), variable
-    raise TypeError(f"{where}, field {name!r} must be a Tensor or (variable, element indices), not {type(source).__name__}")
+    raise TypeError(
+        f"{where}, field {name!r} must be a Tensor or (variable, element indices), not {type(source).__name__}"
+    )
 
 
 def _likeness(compute_set: ComputeSet, vertex: Vertex) -> Any:

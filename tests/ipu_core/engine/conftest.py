@@ -1,4 +1,4 @@
-"""A count over every vertex, element and transfer, with Python sets: what the engine's interval arithmetic must equal."""
+"""A count over every vertex, element and transfer, with Python sets: what the engine's arithmetic must equal."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -35,10 +35,10 @@ def count_traffic(transfers: set[tuple[int, int, int, int]], sizes: dict[int, in
     """Transfers are (from tile, to tile, variable, element), each element once per receiver."""
     received, sent, shared = (np.zeros(target.tiles, np.int64) for _ in range(3))
     inbox = defaultdict(set)
-    for source, to, variable, element in transfers:
+    for _, to, variable, element in transfers:
         inbox[to].add((variable, element))
         received[to] += sizes[variable]
-    for source, variable, element in {(t[0], t[2], t[3]) for t in transfers}:
+    for source, variable, _ in {(t[0], t[2], t[3]) for t in transfers}:
         sent[source] += sizes[variable]
     for tile in range(target.tiles):
         neighbour = tile + 1 if tile % 2 == 0 else tile - 1

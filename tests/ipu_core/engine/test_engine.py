@@ -3,9 +3,36 @@
 import numpy as np
 import pytest
 
+from ipu_core.control import FloatingPointControl
 from ipu_core.engine import Engine
-from ipu_core.graph import Codelet, Execute, Graph, Input, Output, Param, Sequence
+from ipu_core.errors import FloatingPointException
+from ipu_core.graph import (
+    AbortOnNaN,
+    Call,
+    Codelet,
+    Copy,
+    DataStream,
+    Execute,
+    Graph,
+    If,
+    InOut,
+    Input,
+    Output,
+    Param,
+    RemoteBuffer,
+    RemoteLoad,
+    RemoteStore,
+    Repeat,
+    RepeatWhile,
+    Sequence,
+    StreamCopy,
+    Switch,
+    Sync,
+    Tensor,
+    WriteUndef,
+)
 from ipu_core.target import Target
+from lowprec import Key
 
 
 class AdderVertex(Codelet):
@@ -52,4 +79,290 @@ def test_smallest_example_runs_as_a_user_writes_it() -> None:
     assert profile.bytes_out[:3].tolist() == [4, 8, 0]  # tile 1 sends t1[3,2] and its result
     assert profile.compute_cycles == 6 * 22
     assert profile.cycles == 6 * 22 + (100 + 1) + (100 + 2) + 2 * 90
-    print(profile)
+    printed = str(profile)
+    assert "515 cycles" in printed
+    assert "t1 48" in printed
+
+
+class Scale(Codelet):
+    x = Input("float32", ndim=1)
+    y = Output("float32", ndim=1)
+    factor = Param(2.0)
+
+    def compute(self) -> None:
+        self.y = self.x * self.factor
+
+    def cycles(self, target: Target) -> int:
+        return 10
+
+
+class Decrement(Codelet):
+    x = InOut("int32")
+
+    def compute(self) -> None:
+        self.x -= 1
+
+    def cycles(self, target: Target) -> int:
+        return 3
+
+
+class Draw(Codelet):
+    uses_key = True
+    out = Output("float32", ndim=1)
+
+    def compute(self) -> None:
+        self.out = self.key.value % 10007
+
+    def cycles(self, target: Target) -> int:
+        return 1
+
+
+class ToHalf(Codelet):
+    x = Input("float32", ndim=1)
+    y = Output("float16", ndim=1)
+
+    def compute(self) -> None:
+        self.y = self.x
+
+    def cycles(self, target: Target) -> int:
+        return 7
+
+
+def on_tile_0(graph: Graph, fmt: str, shape: tuple[int, ...], name: str, **options: bool) -> Tensor:
+    tensor = graph.add_variable(fmt, shape, name, **options)
+    graph.set_tile_mapping(tensor, 0)
+    return tensor
+
+
+def counting(graph: Graph) -> tuple[Tensor, Execute]:
+    n = on_tile_0(graph, "int32", (), "n")
+    cs = graph.add_compute_set("decrement")
+    graph.add_vertex(cs, Decrement, 0, {"x": n})
+    return n, Execute(cs)
+
+
+def test_repeat_while_counts_what_ran() -> None:
+    graph = Graph()
+    n, step = counting(graph)
+    engine = Engine(graph, RepeatWhile(Sequence(), n, step))
+    assert not engine.profile().measured
+    assert engine.profile().steps[0].count == 1
+    engine.write(n, 5)
+    engine.run()
+    assert engine.read(n) == 0
+    assert engine.profile().measured
+    assert engine.profile().steps[0].count == 5
+    assert engine.profile().cycles == 5 * (6 * 3 + 90)
+    engine.run()
+    assert engine.profile().steps == ()
+
+
+def test_repeat_if_switch_and_call() -> None:
+    graph = Graph()
+    n, step = counting(graph)
+    which = on_tile_0(graph, "int32", (), "which")
+    engine = Engine(
+        graph,
+        [
+            Repeat(3, Sequence(step, Call(step))),
+            If(which, step),
+            Switch(which, {7: step, 9: Repeat(2, step)}, Repeat(4, step)),
+        ],
+    )
+    engine.write(n, 100)
+    engine.run(0)
+    assert engine.read(n) == 94
+    assert engine.profile(0).steps[0].count == 6
+    for value, after_if, after_switch in ((0, 94, 90), (7, 89, 88), (9, 87, 85)):
+        engine.write(which, value)
+        engine.run(1)
+        assert engine.read(n) == after_if
+        engine.run(2)
+        assert engine.read(n) == after_switch
+        assert engine.profile(2).steps[0].count == after_if - after_switch
+    with pytest.raises(IndexError, match=r"programs 0\.\.2"):
+        engine.run(3)
+
+
+def test_streams_both_ways() -> None:
+    graph = Graph("gc200")
+    x = on_tile_0(graph, "float16", (1000,), "x")
+    down, up = DataStream("down", "float16", (1000,)), DataStream("up", "float16", (1000,), to_device=False)
+    engine = Engine(graph, Sequence(StreamCopy(down, x), StreamCopy(up, x)))
+    with pytest.raises(ValueError, match="'down' is not connected"):
+        engine.run()
+    sent: list[np.ndarray] = []
+    engine.connect(up, sent.append)
+    engine.connect(down, iter([np.full(1000, 0.1), np.full(1000, 2.0, np.float16)]))
+    engine.run()
+    engine.run()
+    assert [values[3] for values in sent] == [np.float16(0.1), 2.0]
+    with pytest.raises(EOFError, match="no more transfers"):
+        engine.run()
+    engine.connect(down, lambda: np.zeros(7))
+    with pytest.raises(ValueError, match=r"shape \(1000,\), not \(7,\)"):
+        engine.run()
+    step = engine.profile().steps[0]
+    assert step.account.exchange_cycles == 100 + 2000 // 4  # slower than 2000 bytes over PCIe
+    assert step.kind == "stream"
+
+
+def test_remote_buffers() -> None:
+    graph = Graph()
+    x = on_tile_0(graph, "float32", (4, 2), "x")
+    entry = on_tile_0(graph, "int32", (), "entry")
+    buffer = RemoteBuffer("moments", "float32", (4, 2), entries=3)
+    engine = Engine(graph, [RemoteLoad(buffer, x, entry), RemoteStore(x, buffer, 2)])
+    engine.write_remote(buffer, 1, np.arange(8).reshape(4, 2))
+    engine.write(entry, 1)
+    engine.run(0)
+    engine.run(1)
+    assert engine.read_remote(buffer, 2).tolist() == engine.read(x).tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    engine.write(entry, 3)
+    with pytest.raises(IndexError, match=r"entries 0\.\.2, not 3"):
+        engine.run(0)
+    with pytest.raises(ValueError, match="entry 3 is outside"):
+        RemoteStore(x, buffer, 3)
+    assert buffer.nbytes == 96
+
+
+def drawing() -> tuple[Engine, Tensor, list[np.ndarray]]:
+    graph = Graph()
+    out = on_tile_0(graph, "float32", (1,), "out")
+    up = DataStream("up", "float32", (1,), to_device=False)
+    cs = graph.add_compute_set()
+    graph.add_vertex(cs, Draw, 0, {"out": out}, operation=17)
+    draw = Execute(cs)
+    engine = Engine(graph, [draw, Repeat(2, Repeat(3, Sequence(draw, StreamCopy(up, out))))], key=5)
+    sent: list[np.ndarray] = []
+    engine.connect(up, sent.append)
+    return engine, out, sent
+
+
+def test_keys_follow_from_key_step_and_operation() -> None:
+    engine, out, _ = drawing()
+    seen = []
+    for _ in range(3):
+        engine.run(0)
+        seen.append(engine.read(out)[0])
+    assert seen == [Key(5).fold_in(step).fold_in(17).value % 10007 for step in range(3)]
+    again, out, _ = drawing()
+    again.step = 1
+    again.run(0)
+    assert again.read(out)[0] == seen[1]
+    again.set_key(Key(5).fold_in(2))
+    again.run(0)
+    assert again.read(out)[0] == seen[2]
+
+
+def test_rounds_of_a_loop_draw_different_bits() -> None:
+    engine, _, sent = drawing()
+    engine.run(1)
+    engine.run(1)
+    drawn = [float(values[0]) for values in sent]
+    assert len(drawn) == len(set(drawn)) == 12
+    assert drawn[0] == Key(5).fold_in(0).fold_in(17).value % 10007  # Repeat(1, x) is x
+    assert engine.profile(1).cycles == 6 * (6 + 90) + 6 * (101 + 90)
+
+
+def test_a_codelet_that_draws_needs_a_key() -> None:
+    graph = Graph()
+    cs = graph.add_compute_set()
+    graph.add_vertex(cs, Draw, 0, {"out": on_tile_0(graph, "float32", (1,), "out")})
+    with pytest.raises(ValueError, match="give the engine a key"):
+        Engine(graph, Execute(cs)).run()
+
+
+def test_assignment_converts_as_the_tile_does() -> None:
+    values = np.array([1e6, -np.inf, 1.0 + 2.0**-12, np.nan], np.float32)
+    results = {}
+    for name, control in (("plain", None), ("nanoo", FloatingPointControl(nanoo=True))):
+        graph = Graph()
+        x, y = on_tile_0(graph, "float32", (4,), "x"), on_tile_0(graph, "float16", (4,), "y")
+        cs = graph.add_compute_set()
+        graph.add_vertex(cs, ToHalf, 0, {"x": x, "y": y})
+        engine = Engine(graph, Execute(cs), control)
+        engine.write(x, values)
+        engine.run()
+        results[name] = engine.read(y)
+    np.testing.assert_array_equal(results["plain"], np.array([65504, -65504, 1, np.nan], np.float16))
+    np.testing.assert_array_equal(results["nanoo"], np.array([np.nan, np.nan, 1, np.nan], np.float16))
+
+
+def test_assignment_rounds_stochastically_under_esr() -> None:
+    graph = Graph()
+    x, y = on_tile_0(graph, "float32", (4000,), "x"), on_tile_0(graph, "float16", (4000,), "y")
+    cs = graph.add_compute_set()
+    graph.add_vertex(cs, ToHalf, 0, {"x": x, "y": y})
+    engine = Engine(graph, Execute(cs), FloatingPointControl(esr=True), key=1)
+    engine.write(x, np.full(4000, 1 + 2.0**-12))
+    engine.run()
+    up = int((engine.read(y) > 1).sum())
+    assert abs(up - 1000) < 5 * np.sqrt(4000 * 3 / 16)
+
+
+def test_an_input_cannot_be_written() -> None:
+    class Wrong(Scale):
+        def compute(self) -> None:
+            self.x = self.x * 2
+
+    class Sneaky(Scale):
+        def compute(self) -> None:
+            self.x[...] = 0
+
+    for codelet, error in ((Wrong, AttributeError), (Sneaky, ValueError)):
+        graph = Graph()
+        x, y = on_tile_0(graph, "float32", (4,), "x"), on_tile_0(graph, "float32", (4,), "y")
+        cs = graph.add_compute_set()
+        graph.add_vertex(cs, codelet, 0, {"x": x, "y": y})
+        with pytest.raises(error):
+            Engine(graph, Execute(cs)).run()
+
+
+def test_operands_without_affine_form_are_gathered_and_scattered() -> None:
+    graph = Graph()
+    x, y = on_tile_0(graph, "float32", (30,), "x"), on_tile_0(graph, "float32", (30,), "y")
+    rng = np.random.default_rng(0)
+    source, result = rng.integers(0, 30, (5, 6)), rng.permutation(30).reshape(5, 6)
+    cs = graph.add_compute_set()
+    factors = np.arange(5.0, dtype=np.float32)[:, None]
+    graph.add_vertices(cs, Scale, [4, 0, 9, 9, 2], {"x": (x, source), "y": (y, result)}, {"factor": factors})
+    engine = Engine(graph, Execute(cs))
+    values = rng.integers(0, 100, 30).astype(np.float32)
+    engine.write(x, values)
+    engine.run()
+    expected = np.zeros(30, np.float32)
+    expected[result] = values[source] * factors
+    np.testing.assert_array_equal(engine.read(y), expected)
+
+
+def test_constants_and_temporaries_and_wrong_values() -> None:
+    graph = Graph()
+    c = graph.add_constant("float16", [0.1, 2.0], "c")
+    graph.set_tile_mapping(c, 0)
+    t = on_tile_0(graph, "float16", (2,), "t", temporary=True)
+    n = on_tile_0(graph, "int32", (2,), "n")
+    engine = Engine(graph, Copy(c, t))
+    assert engine.read(c).tolist() == [float(np.float16(0.1)), 2.0]
+    with pytest.raises(ValueError, match="constant"):
+        engine.write(c, [1, 2])
+    with pytest.raises(ValueError, match="temporary=False"):
+        engine.read(t)
+    with pytest.raises(ValueError, match="would write the constant"):
+        Copy(t, c)
+    with pytest.raises(ValueError, match="do not fit int32"):
+        engine.write(n, [0, 1 << 40])
+    with pytest.raises(TypeError, match="takes int32, not float64"):
+        engine.write(n, [0.5, 1.0])
+    with pytest.raises(ValueError, match="not in this engine's graph"):
+        engine.read(on_tile_0(Graph(), "int32", (2,), "other"))
+
+
+def test_abort_on_nan() -> None:
+    graph = Graph()
+    x = on_tile_0(graph, "float32", (2,), "x")
+    engine = Engine(graph, Sequence(AbortOnNaN(x), Sync(), WriteUndef(x)))
+    engine.run()
+    engine.write(x, [1, np.nan])
+    with pytest.raises(FloatingPointException, match="x:float32"):
+        engine.run()

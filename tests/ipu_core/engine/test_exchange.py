@@ -22,9 +22,7 @@ class Block(Codelet):
         self.out = 0 * self.out
 
     def cycles(self, target: Target) -> np.ndarray:
-        return 5 + np.arange(self.out[..., 0].size if self.out.ndim > 1 else self.out.size).reshape(
-            self.out.shape[:1]
-        )
+        return 5 + np.arange(self.out[..., 0].size if self.out.ndim > 1 else self.out.size).reshape(self.out.shape[:1])
 
 
 class Whole(Block):
