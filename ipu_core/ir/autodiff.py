@@ -11,7 +11,7 @@ import numpy as np
 
 from ipu_core.ir.block import Block, Equation, Literal, Var
 from ipu_core.ir.builder import Builder
-from ipu_core.ir.evaluate import inner
+from ipu_core.ir.exact import inner
 from ipu_core.ir.ops import OPS
 from ipu_core.ir.schedule import dead_code
 from ipu_core.ir.tracing import interpret, trace

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ipu_core.ir.block import NEAREST, Arithmetic, Array, Atom, Block, Equation, Format, Literal, Params, Type, Var
-from ipu_core.ir.evaluate import exact
+from ipu_core.ir.exact import exact
 from ipu_core.ir.ops import OPS, infer
 from lowprec import FloatFormat
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ipu_core.ir.block import Array, Format, Literal, Params, Type
-from ipu_core.ir.evaluate import STRUCTURE, as_exact, exact
+from ipu_core.ir.exact import STRUCTURE, as_exact, exact
 from ipu_core.ir.ops import OPS, infer
 from lowprec import FloatFormat, as_format
 from lowprec import float64 as FLOAT64

@@ -1,119 +1,31 @@
-"""Evaluate a Block in ideal arithmetic: every equation in float64, on NumPy, one rule per operation."""
+"""Evaluate a Block plainly: in ideal float64 arithmetic, or every equation as declared by its formats and rounding."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from ipu_core.ir.block import Array, Atom, Block, Literal, Params, Var
+from ipu_core.control import FloatingPointControl
+from ipu_core.ir.block import Array, Block, Equation, Format, Literal, Var
+from ipu_core.ir.exact import as_exact, exact
+from ipu_core.plan.accumulation import Accumulation
+from lowprec.random import KeyLike
 
-Exact = Callable[..., Any]
-ROOT_HALF = math.sqrt(0.5)
-ROOT_TAU = math.sqrt(2 * math.pi)
-
-_erf = np.vectorize(math.erf, otypes=[np.float64])
-
-
-def _cumulative_normal(x: Any) -> Any:
-    return 0.5 * (1 + _erf(np.asarray(x) * ROOT_HALF))
+Rule = Callable[[Equation, list[Any]], Array]
+ARITHMETICS = ("exact",)
 
 
-def _sigmoid(x: Any) -> Any:
-    return 0.5 * (1 + np.tanh(0.5 * x))
-
-
-def _pad(x: Array, p: Params) -> Array:
-    sizes = zip(x.shape, p["low"], p["high"], p["interior"], strict=True)
-    result = np.zeros([a + n + max(0, n - 1) * i + b for n, a, b, i in sizes], x.dtype)
-    result[inner(x.shape, p)] = x
-    return result
-
-
-def inner(shape: tuple[int, ...], p: Params) -> tuple[slice, ...]:
-    """Where the operand of a pad lies in its result."""
-    sizes = zip(shape, p["low"], p["interior"], strict=True)
-    return tuple(slice(a, a + max(0, (n - 1) * (i + 1) + 1) if n else a, i + 1) for n, a, i in sizes)
-
-
-def _scatter_add(indices: Array, updates: Array, p: Params) -> Array:
-    result = np.zeros((p["rows"], *updates.shape[indices.ndim :]), updates.dtype)
-    np.add.at(result, indices, updates)
-    return result
-
-
-STRUCTURE: dict[str, Callable[..., Array]] = {
-    "transpose": lambda x, p: x.transpose(p["perm"]),
-    "reshape": lambda x, p: x.reshape(p["shape"]),
-    "broadcast": lambda x, p: np.broadcast_to(x, p["shape"]),
-    "slice": lambda x, p: x[tuple(map(slice, p["start"], p["stop"], p["step"]))],
-    "stop_gradient": lambda x, p: x,
-    "concatenate": lambda *a: np.concatenate(a[:-1], a[-1]["axis"]),
-    "pad": _pad,
-    "gather": lambda x, i, p: x[i],
-}
-"""What moves elements, on arrays of any dtype; the last argument holds the parameters."""
-
-ARITHMETIC: dict[str, Exact] = {
-    "negative": np.negative,
-    "absolute": np.abs,
-    "relu": lambda x: np.maximum(x, 0.0),
-    "step": lambda x: np.where(np.isnan(x), x, np.greater(x, 0)),
-    "square": np.square,
-    "reciprocal": lambda x: 1 / x,
-    "sqrt": np.sqrt,
-    "rsqrt": lambda x: 1 / np.sqrt(x),
-    "exp": np.exp,
-    "log": np.log,
-    "tanh": np.tanh,
-    "erf": _erf,
-    "sigmoid": _sigmoid,
-    "sin": np.sin,
-    "cos": np.cos,
-    "gelu": lambda x: x * _cumulative_normal(x),
-    "gelu_gradient": lambda x: _cumulative_normal(x) + x * np.exp(-0.5 * np.square(x)) / ROOT_TAU,
-    "add": np.add,
-    "subtract": np.subtract,
-    "multiply": np.multiply,
-    "divide": np.divide,
-    "maximum": np.maximum,
-    "minimum": np.minimum,
-    "greater": lambda a, b: np.greater(a, b) * 1.0,
-    "equal": lambda a, b: np.equal(a, b) * 1.0,
-    "select": lambda c, a, b: np.where(np.not_equal(c, 0), a, b),
-    "scaled_add": lambda a, b, s: a + s * b,
-}
-"""Elementwise operations on float64 numbers or arrays."""
-
-OTHERS: dict[str, Callable[..., Array]] = {
-    "convert": lambda x, p: x,
-    "reduce_sum": lambda x, p: np.sum(x, p["axis"], keepdims=p["keepdims"]),
-    "reduce_max": lambda x, p: np.max(x, p["axis"], keepdims=p["keepdims"]),
-    "dot": lambda a, b, p: a @ b,
-    "scatter_add": _scatter_add,
-    "one_hot": lambda i, p: (i[..., None] == np.arange(p["classes"])).astype(np.float64),
-}
-
-
-def exact(op: str, operands: Sequence[Any], params: Params) -> Any:
-    """One operation in float64. Overflow, division by zero and invalid operations give inf and NaN silently."""
-    with np.errstate(all="ignore"):
-        if op in ARITHMETIC:
-            return ARITHMETIC[op](*operands)
-        return (STRUCTURE[op] if op in STRUCTURE else OTHERS[op])(*operands, params)
-
-
-def read(environment: dict[Var, Array], atom: Atom) -> Any:
-    """The value of an operand."""
-    return atom.value if isinstance(atom, Literal) else environment[atom]
-
-
-def as_exact(value: Any) -> Array:
-    """An array as ideal arithmetic takes it: float64, or int64 for integers."""
-    array = np.asarray(value)
-    return array.astype(np.int64 if array.dtype.kind in "iu" else np.float64)
+def run(block: Block, inputs: Sequence[Any], lift: Callable[[Any, Format], Array], rule: Rule) -> list[Array]:
+    """One loop over a Block: values lifted into an arithmetic, and a rule for every equation."""
+    check_inputs(block, inputs)
+    known = [*zip(block.inputs, inputs, strict=True), *block.constants.items()]
+    values: dict[Var, Array] = {var: lift(value, var.type.format) for var, value in known}
+    for equation in block.equations:
+        operands = [x.value if isinstance(x, Literal) else values[x] for x in equation.inputs]
+        values[equation.output] = rule(equation, operands)
+    return [values[var] for var in block.outputs]
 
 
 def check_inputs(block: Block, inputs: Sequence[Any]) -> None:
@@ -129,12 +41,31 @@ def check_inputs(block: Block, inputs: Sequence[Any]) -> None:
             raise ValueError(f"input {var} must have shape {var.type.shape}, not {np.shape(value)}")
 
 
-def evaluate_exact(block: Block, inputs: Sequence[Any]) -> list[Array]:
-    """The outputs of a Block in float64, whatever formats it declares."""
-    check_inputs(block, inputs)
-    values = {var: as_exact(value) for var, value in zip(block.inputs, inputs, strict=True)}
-    values |= {var: as_exact(value) for var, value in block.constants.items()}
-    for equation in block.equations:
-        operands = [read(values, atom) for atom in equation.inputs]
-        values[equation.output] = np.asarray(exact(equation.op, operands, equation.params))
-    return [values[var] for var in block.outputs]
+def evaluate(
+    block: Block,
+    inputs: Sequence[Any],
+    arithmetic: str = "exact",
+    *,
+    key: KeyLike | None = None,
+    accumulations: Mapping[int, Accumulation] | None = None,
+    control: FloatingPointControl = FloatingPointControl(),  # noqa: B008  # frozen
+) -> list[Array]:
+    """The outputs of a Block, one equation after the other.
+
+    Args:
+        block: any Block.
+        inputs: one array per input.
+        arithmetic: "exact": float64 throughout, whatever the formats (int64 for integers). "declared": every equation
+            in its formats and rounding, through lowprec's own functions: slow, and what `execute` must equal bit
+            for bit.
+        key: of this step, for stochastic rounding; each equation uses key.fold_in(its number).
+        accumulations: order of products and sums by equation number, for "declared".
+        control: the machine's floating-point control, for "declared".
+
+    Raises:
+        ValueError: an unknown arithmetic, inputs that do not fit, stochastic rounding without a key.
+    """
+    if arithmetic not in ARITHMETICS:
+        raise ValueError(f"unknown arithmetic {arithmetic!r}; there are {', '.join(ARITHMETICS)}")
+    if arithmetic == "exact":
+        return run(block, inputs, lambda x, _: as_exact(x), lambda e, x: np.asarray(exact(e.op, x, e.params)))

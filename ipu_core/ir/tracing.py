@@ -73,9 +73,8 @@ def _output(builder: Builder, value: Value) -> Var:
         raise TypeError(f"a traced function must give arrays or numbers, not {type(value).__name__}")
     atom = lift(builder, value)
     if isinstance(atom, Literal):
-        builder.constants[var := Var(f"constant{len(builder.constants)}", Type((), FLOAT32))] = np.array(
-            atom.value, np.float32
-        )
+        var = Var(f"constant{len(builder.constants)}", Type((), FLOAT32))
+        builder.constants[var] = np.array(atom.value, np.float32)
         return var
     return atom
 

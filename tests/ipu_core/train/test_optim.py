@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ipu_core.ir.evaluate import evaluate_exact
+from ipu_core.ir.evaluate import evaluate
 from ipu_core.ir.tree import flatten, unflatten
 from ipu_core.train.optim import Adam, Lamb, Sgd, nothing, vectors
 from ipu_core.train.step import initial_state, step_block
@@ -19,7 +19,7 @@ def loss(params, slopes):
     return sum((params[name] * slopes[name]).sum() for name in params)
 
 
-def run(optimiser, slopes=SLOPES, runner=evaluate_exact, dtype=np.float64):
+def run(optimiser, slopes=SLOPES, runner=evaluate, dtype=np.float64):
     block = step_block(loss, optimiser, PARAMS, slopes[0])
     state, tree = flatten(initial_state(PARAMS, optimiser))
     state = [np.asarray(x, dtype) for x in state]
