@@ -107,7 +107,9 @@ def account_memory(
     }
     moving = np.flatnonzero(~fixed)
     live = np.array([[place.live >> int(n) & 1 for n in moving] for place in places], np.float64)
-    passing = (live.reshape(len(places), -1) @ padded[moving].astype(np.float64)).astype(np.int64)  # exact below 2^53
+    passing = (live.reshape(len(places), moving.size) @ padded[moving].astype(np.float64)).astype(
+        np.int64
+    )  # exact below 2^53
     if places:
         passing += np.array([_bytes_during(steps[place.step], tiles) for place in places], np.int64)
     base: Ints = sum(always.values(), np.zeros(tiles, np.int64))

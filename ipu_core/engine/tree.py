@@ -147,7 +147,8 @@ def live_places(tree: Tree, steps: Sequence[StepAccount], at_end: int) -> tuple[
     Returns:
         The places in program order, and the variables that are read before this program wrote them.
     """
-    writes = [_mask(step.writes | step.defines) for step in steps]
+    writes = [_mask(step.writes) for step in steps]
+    forgets = [~_mask(step.defines - step.writes) for step in steps]
     uses = [_mask(step.reads) for step in steps]
     defines = [_mask(step.defines) for step in steps]
     needed: list[Place] = []
@@ -161,8 +162,12 @@ def live_places(tree: Tree, steps: Sequence[StepAccount], at_end: int) -> tuple[
     _backward(tree, at_end, True, needed_before)
     first: list[Place] = []
     later: list[Place] = []
-    _forward(tree, 0, False, writes, first)
-    _forward(tree, 0, True, writes, later)
+
+    def written_after(step: int, written: int) -> int:
+        return (written | writes[step]) & forgets[step]
+
+    _forward(tree, 0, False, written_after, first)
+    _forward(tree, 0, True, written_after, later)
     early = 0
     for place in first:
         early |= uses[place.step] & ~place.live
@@ -173,28 +178,28 @@ def live_places(tree: Tree, steps: Sequence[StepAccount], at_end: int) -> tuple[
     return places, early
 
 
-def _forward(tree: Tree, written: int, carry: bool, writes: Sequence[int], places: list[Place]) -> int:
+def _forward(tree: Tree, written: int, carry: bool, after: Callable[[int, int], int], places: list[Place]) -> int:
     """Records what may have been written before each step; with `carry`, also by earlier rounds of a loop."""
     match tree:
         case Leaf(step):
             places.append(Place(step, written))
-            return written | writes[step]
+            return after(step, written)
         case Series(parts):
             for part in parts:
-                written = _forward(part, written, carry, writes, places)
+                written = _forward(part, written, carry, after, places)
             return written
         case Loop(_, body):
             if carry:
-                written = _forward(body, written, carry, writes, [])
-            return _forward(body, written, carry, writes, places)
+                written = _forward(body, written, carry, after, [])
+            return _forward(body, written, carry, after, places)
         case While():
             if carry:
-                written = _forward(tree.body, _forward(tree.condition, written, carry, writes, []), carry, writes, [])
-            return _forward(tree.body, _forward(tree.condition, written, carry, writes, places), carry, writes, places)
+                written = _forward(tree.body, _forward(tree.condition, written, carry, after, []), carry, after, [])
+            return _forward(tree.body, _forward(tree.condition, written, carry, after, places), carry, after, places)
         case Branch():
             result = written
             for option in reversed(tree.options):  # the order in which the backward pass lists them
-                result |= _forward(option, written, carry, writes, places)
+                result |= _forward(option, written, carry, after, places)
             return result
 
 
