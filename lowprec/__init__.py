@@ -9,6 +9,7 @@ except ImportError as error:
     ) from None
 
 from lowprec import testing
+from lowprec.elementwise import float32_op
 from lowprec.float_format import FloatFormat
 from lowprec.formats import (
     aliases,
@@ -32,7 +33,10 @@ from lowprec.formats import (
     p3109,
     tfloat32,
 )
+from lowprec.functions import cos, erf, exp, gelu, log, rsqrt, sigmoid, sin, tanh
+from lowprec.matmul import matmul, matmul_part
 from lowprec.random import Key, as_key, random_bits
+from lowprec.reduction import reduce_max, reduce_part, reduce_sum, sum_parts
 from lowprec.rounding import astype, decode, encode, round
 from lowprec.threads import num_threads
 
@@ -44,9 +48,16 @@ __all__ = [
     "as_key",
     "astype",
     "bfloat16",
+    "cos",
     "decode",
     "encode",
+    "erf",
+    "exp",
+    "float16",
+    "float32",
+    "float32_op",
     "float4_e2m1fn",
+    "float64",
     "float6_e2m3fn",
     "float6_e3m2fn",
     "float8_e3m4",
@@ -57,14 +68,23 @@ __all__ = [
     "float8_e5m2",
     "float8_e5m2fnuz",
     "float8_e8m0fnu",
-    "float16",
-    "float32",
-    "float64",
     "formats",
+    "gelu",
+    "log",
+    "matmul",
+    "matmul_part",
     "num_threads",
     "p3109",
     "random_bits",
+    "reduce_max",
+    "reduce_part",
+    "reduce_sum",
     "round",
+    "rsqrt",
+    "sigmoid",
+    "sin",
+    "sum_parts",
+    "tanh",
     "testing",
     "tfloat32",
 ]

@@ -18,4 +18,6 @@ NB_MODULE(_kernels, m) {
     m.def("set_isa", &lowprec::set_isa, nb::arg("name"), "Forces an instruction set (tests and benchmarks).");
     lowprec::bind_rounding(m);
     lowprec::bind_random(m);
+    lowprec::bind_elementwise(m);
+    lowprec::bind_product(m);
 }

@@ -8,9 +8,11 @@ inline namespace LP_ISA {
 #define LP_NAME(name) LP_TEXT(name)
 
 extern const RoundingTable rounding_table;
+extern const ElementwiseTable elementwise_table;
+extern const ProductTable product_table;
 extern const Table table;
 
-const Table table = {LP_NAME(LP_ISA), &rounding_table};
+const Table table = {LP_NAME(LP_ISA), &rounding_table, &elementwise_table, &product_table};
 
 }  // namespace LP_ISA
 }  // namespace lowprec

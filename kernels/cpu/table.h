@@ -59,9 +59,29 @@ struct RoundingTable {
     void (*random)(const RandomJob&, i64 begin, i64 end);
 };
 
+struct ElementwiseJob;  // elementwise.h
+struct ElementwiseTable {
+    // Elements [begin, end) of the result. True where a NaN met a format that has none.
+    bool (*run)(const ElementwiseJob&, i64 begin, i64 end);
+};
+
+struct ProductJob;  // product.h
+struct SumJob;
+struct ReduceJob;
+struct MaximumJob;
+struct Region;
+struct ProductTable {
+    void (*product)(const ProductJob&, const Region&);
+    void (*sum)(const SumJob&, i64 begin, i64 end);
+    void (*reduce)(const ReduceJob&, i64 begin, i64 end);
+    void (*maximum)(const MaximumJob&, i64 begin, i64 end);
+};
+
 struct Table {
     const char* isa;
     const RoundingTable* rounding;
+    const ElementwiseTable* elementwise;
+    const ProductTable* product;
 };
 
 }  // namespace lowprec

@@ -68,7 +68,7 @@ def fits_narrow_lanes(rule: RoundingRule) -> bool:
 
 
 @cache
-def _native(conversion: Conversion) -> _kernels.Conversion:
+def native_conversion(conversion: Conversion) -> _kernels.Conversion:
     source = conversion.source
     out = conversion.out_dtype
     narrow = (
@@ -93,7 +93,7 @@ def _storage(dtype: np.dtype[Any], fmt: FloatFormat | None) -> int:
 
 def convert(conversion: Conversion, x: npt.NDArray[Any], key: int, offset: int, out: npt.NDArray[Any]) -> bool:
     """Rounds x into out (contiguous, same size); True where a NaN met a format that has none."""
-    return _kernels.convert(_native(conversion), x, out, key, offset, threads.current())
+    return _kernels.convert(native_conversion(conversion), x, out, key, offset, threads.current())
 
 
 def decode(fmt: FloatFormat, codes: npt.NDArray[Any], out: npt.NDArray[Any]) -> None:

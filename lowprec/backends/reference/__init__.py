@@ -1,6 +1,8 @@
 """The reference backend: exact, slow Python, written to be read. It defines the answer."""
 
+from lowprec.backends.reference.elementwise import elementwise
+from lowprec.backends.reference.products import maximum, product, reduce, sum_parts
 from lowprec.backends.reference.random import random_words
 from lowprec.backends.reference.rounding import convert, decode
 
-__all__ = ["convert", "decode", "random_words"]
+__all__ = ["convert", "decode", "elementwise", "maximum", "product", "random_words", "reduce", "sum_parts"]

@@ -1,0 +1,65 @@
+// One register tile of a product: rows x vectors sums, each a chain of fused multiply-adds, rounded after every group.
+#ifndef LOWPREC_CHAIN_H
+#define LOWPREC_CHAIN_H
+
+#include "product.h"
+#include "steps_fast.h"
+
+namespace lowprec {
+inline namespace LP_ISA {
+
+// What every tile of one product shares, and (the last lines) what is its own.
+struct Chain {
+    i64 group, count;      // products of this chain, from the operands' first on
+    u32 first_group;       // global number of the chain's first group
+    bool whole_words;      // more than 16 random bits
+    i64 a_row, a_k;        // floats
+    i64 b_k;               // floats between rows of the packed panel
+    Place place;
+};
+
+// Products of two values of at most 11 bits are exact in float32: no fused instruction is needed.
+template <bool exact>
+LP_INLINE f32v multiply_add(f32v a, f32v b, f32v c) {
+#if !defined(__FMA__) && !defined(__aarch64__)
+    if (exact) return c + a * b;
+#endif
+    return fused(a, b, c);
+}
+
+template <class Step, int rows, int vectors, bool along_k, bool exact>
+LP_INLINE void run_chain(const Chain &c, const Step &step, const float *a, const float *b, float *to) {
+    f32v tile[rows][vectors] = {};
+    u32v words[2][Step::random ? rows : 1][vectors];
+    const bool wide = Step::random && c.whole_words;
+    i64 k = 0;
+    bool fresh = true;
+    for (u32 g = c.first_group; k < c.count; ++g) {
+        const i64 stop = Step::active && c.group < c.count - k ? k + c.group : c.count;
+        for (; k < stop; ++k) {
+            f32v bk[vectors];
+            for (int j = 0; j < vectors; ++j) bk[j] = load<f32v>(b + k * c.b_k + j * lanes32);
+            for (int i = 0; i < rows; ++i) {
+                const f32v ak = splat_real(along_k ? a[i * c.a_row + k] : a[k * c.a_k + i]);
+                for (int j = 0; j < vectors; ++j) tile[i][j] = multiply_add<exact>(ak, bk[j], tile[i][j]);
+            }
+        }
+        if constexpr (Step::active) {
+            int pair_number = 0, shift = 0;
+            if constexpr (Step::random) {
+                if (fresh || (g & (wide ? 1 : 3)) == 0)
+                    step_words<7>(c.place, wide ? (g >> 1) << 3 : (g >> 2) << 3, words);
+                fresh = false;
+                pair_number = wide ? g & 1 : (g >> 1) & 1;
+                shift = wide ? 0 : int(g & 1) * 16;
+            }
+            step.round(tile, words[pair_number], shift);
+        }
+    }
+    for (int i = 0; i < rows; ++i)
+        for (int j = 0; j < vectors; ++j) store(to + (i * vectors + j) * lanes32, tile[i][j]);
+}
+
+}  // namespace LP_ISA
+}  // namespace lowprec
+#endif

@@ -1,0 +1,248 @@
+// Products: operands are packed into panels, register tiles run over the whole of each part, sums are finished in cache.
+//
+// Nothing here decides a bit: which tile, panel, thread or instruction set computes an element never matters.
+#include <stdlib.h>
+
+#include "finish.h"
+#include "kernels.h"
+#include "pack.h"
+
+namespace lowprec {
+inline namespace LP_ISA {
+
+namespace {
+
+constexpr i64 panel_floats_limit = i64(1) << 22;  // packed right operand at a time, 16 MiB
+constexpr i64 block_floats_limit = i64(1) << 16;  // decoded left operand at a time, 256 KiB
+
+// Memory that grows and is kept by its thread: pure scratch, so that repeated calls meet no page faults.
+struct Scratch {
+    float *data = nullptr;
+    i64 size = 0;
+    ~Scratch() { free(data); }
+    float *of(i64 floats) {
+        if (floats > size) {
+            free(data);
+            size = (floats + 1023) & ~i64(1023);
+            data = static_cast<float *>(aligned_alloc(64, size * sizeof(float)));
+        }
+        return data;
+    }
+};
+thread_local Scratch left_scratch, right_scratch;
+
+Kernel choose(Path path, int rows, int vectors, bool along_k, bool exact) {
+    switch (path) {
+        case Path::none:
+        case Path::half_nearest:
+        case Path::grid_nearest:
+        case Path::aligned_nearest: return nearest_kernel(path, rows, vectors, along_k, exact);
+        case Path::grid_stochastic:
+        case Path::aligned_stochastic: return stochastic_kernel(path, rows, vectors, along_k, exact);
+        default: return general_kernel(path, rows, vectors, along_k, exact);
+    }
+}
+
+// A panel of the right operand and where its columns go.
+struct Panel {
+    i64 first, columns, skip;  // first column of the operand, how many, empty lanes before them
+    int vectors;
+    float *data;
+};
+
+struct Left {
+    const float *data;
+    i64 row, k;
+    bool along_k;
+};
+
+class Product {
+  public:
+    Product(const ProductJob &j, const Region &r)
+        : job(j), region(r), step(j.step), final(j.final), keep(j.out), path(path_of(j.step)),
+          parts(j.k ? (j.k + j.part - 1) / j.part : 0), stages(parts, j.stages) {
+        random = (step.active && step.mode == stochastic) || (final.active && final.mode == stochastic);
+        chain.group = job.group;
+        chain.whole_words = step.whole_words();
+        for (int v = 0; v < 2; ++v)
+            for (int layout = 0; layout < 2; ++layout) {
+                const int sizes[4] = {tile_rows, 4, 2, 1};
+                for (int i = 0; i < 4; ++i)
+                    kernel[v][layout][i] = choose(path, sizes[i], v + 1, layout, job.half_operands);
+            }
+    }
+
+    void run() {
+        i64 index[max_axes], rest = region.vertex_begin;
+        for (int axis = job.axes - 1; axis >= 0; --axis) {
+            index[axis] = rest % job.shape[axis];
+            rest /= job.shape[axis];
+        }
+        for (i64 v = region.vertex_begin; v < region.vertex_end; ++v) {
+            vertex(index);
+            for (int axis = job.axes - 1; axis >= 0 && ++index[axis] == job.shape[axis]; --axis) index[axis] = 0;
+        }
+    }
+
+  private:
+    void vertex(const i64 *index) {
+        const char *a = job.a.data + region.row_begin * job.a_row;
+        const char *b = job.b.data + region.column_begin * job.b_column;
+        out = job.out.data + region.row_begin * job.out.row + region.column_begin * job.out.column;
+        for (int axis = 0; axis < job.axes; ++axis) {
+            a += index[axis] * job.a.stride[axis];
+            b += index[axis] * job.b.stride[axis];
+            out += index[axis] * job.out.stride[axis];
+        }
+        place.key = job.key;
+        place.head = u32(tag_step + (chain.whole_words ? 1 : 0)) << 24;
+        if (random) {
+            place.head |= u32(job.batch.at(index, job.axes)) & 0xffffffu;
+            row0 = u32(job.row.at(index, job.axes) + region.row_begin);
+            column0 = u32(job.column.at(index, job.axes) + region.column_begin);
+            group0 = u32(job.first_group.at(index, job.axes));
+        }
+        const i64 skip = random ? column0 % lanes32 : 0, columns = region.column_end - region.column_begin;
+        const i64 all = skip + columns;
+        i64 panels = panel_floats_limit / ((job.k + 1) * tile_columns);
+        if (panels < 1) panels = 1;
+        for (i64 at = 0; at < all; at += panels * tile_columns) {
+            const i64 end = at + panels * tile_columns < all ? at + panels * tile_columns : all;
+            pack_right(b, skip, columns, at, end, at == 0 && end == all);
+            row_blocks(a, skip, columns, at, end);
+        }
+    }
+
+    Panel panel(i64 at, i64 end, i64 skip, i64 columns) const {
+        Panel p;
+        p.vectors = end - at > lanes32 ? 2 : 1;
+        const i64 lanes = p.vectors * lanes32;
+        p.skip = at == 0 ? skip : 0;
+        p.first = at == 0 ? 0 : at - skip;
+        const i64 room = lanes - p.skip;
+        p.columns = columns - p.first < room ? columns - p.first : room;
+        p.data = nullptr;
+        return p;
+    }
+
+    void pack_right(const char *b, i64 skip, i64 columns, i64 begin, i64 end, bool whole) {
+        if (whole && b == packed_right && skip == packed_skip) return;
+        packed_right = whole ? b : nullptr;
+        packed_skip = skip;
+        const i64 count = (end - begin + tile_columns - 1) / tile_columns;
+        float *to = right_scratch.of(count * tile_columns * job.k);
+        for (i64 at = begin; at < end; at += tile_columns) {
+            const Panel p = panel(at, end, skip, columns);
+            const PanelShape shape = {job.k, p.skip, p.columns, p.vectors * lanes32};
+            pack_panel(job.b.element, job.b.table, b + p.first * job.b_column, job.b_k, job.b_column, shape,
+                       to + (at - begin) * job.k);
+        }
+    }
+
+    void row_blocks(const char *a, i64 skip, i64 columns, i64 begin, i64 end) {
+        const i64 rows = region.row_end - region.row_begin;
+        i64 block = block_floats_limit / (job.k + 1) / tile_rows * tile_rows;
+        if (block < tile_rows) block = tile_rows;
+        for (i64 row = 0; row < rows; row += block) {
+            const i64 count = rows - row < block ? rows - row : block;
+            const Left left = left_block(a + row * job.a_row, count, rows <= block);
+            for (i64 at = begin; at < end; at += tile_columns) {
+                Panel p = panel(at, end, skip, columns);
+                p.data = right_scratch.data + (at - begin) * job.k;
+                strips(left, row, count, p);
+            }
+        }
+    }
+
+    Left left_block(const char *a, i64 rows, bool whole) {
+        const int bytes = bytes_of(job.a.element);
+        if (job.a.element == Element::real32 && job.a_k == 4 && job.a_row % 4 == 0)
+            return {reinterpret_cast<const float *>(a), job.a_row / 4, 1, true};
+        const bool along_k = job.a_row != bytes || job.a_k == bytes;
+        const i64 line = along_k ? ((job.k + 15) & ~i64(15)) + 16 : ((rows + 15) & ~i64(15)) + 16;
+        float *to = left_scratch.of(line * (along_k ? rows : job.k));
+        const Left left = {to, along_k ? line : 1, along_k ? 1 : line, along_k};
+        if (whole && a == packed_left) return left;
+        packed_left = whole ? a : nullptr;
+        if (along_k)
+            for (i64 i = 0; i < rows; ++i)
+                decode_run(job.a.element, job.a.table, a + i * job.a_row, job.a_k, to + i * line, job.k);
+        else
+            for (i64 k = 0; k < job.k; ++k)
+                decode_run(job.a.element, job.a.table, a + k * job.a_k, job.a_row, to + k * line, rows);
+        return left;
+    }
+
+    void strips(const Left &left, i64 row, i64 rows, const Panel &p) {
+        chain.a_row = left.row;
+        chain.a_k = left.k;
+        chain.b_k = p.vectors * lanes32;
+        place.column = column0 + u32(p.first - p.skip);
+        const int sizes[4] = {tile_rows, 4, 2, 1};
+        for (i64 i = 0; i < rows;) {
+            int size = 0;
+            while (sizes[size] > rows - i) ++size;
+            const i64 shift = i * (left.along_k ? left.row : 1);
+            place.row = row0 + u32(row + i);
+            tile(left.data + shift, left, p, row + i, sizes[size], kernel[p.vectors - 1][left.along_k][size]);
+            i += sizes[size];
+        }
+    }
+
+    void tile(const float *a, const Left &left, const Panel &p, i64 row, int rows, Kernel run_tile) {
+        alignas(64) float part[tile_floats], sums[3][tile_floats];
+        float *total = part;
+        if (parts == 0) __builtin_memset(part, 0, sizeof part);
+        chain.place = place;
+        for (i64 i = 0; i < parts; ++i) {
+            const i64 begin = i * job.part;
+            chain.count = job.k - begin < job.part ? job.k - begin : job.part;
+            chain.first_group = group0 + u32(begin / job.group);
+            const float *from = a + begin * left.k, *right = p.data + begin * chain.b_k;
+            if (job.adder == Adder::sequential)
+                run_tile(chain, step, from, right, part);
+            else
+                other_adder(from, right, rows, p.vectors, part);
+            if (parts == 1 && stages.count == 1) break;
+            take_part(part, sums, i, rows, p.vectors, stages, step, place);
+            total = sums[stages.count - 1];
+        }
+        if (final.active) round_rows(total, rows, p.vectors, final, place, tag_output, 0);
+        for (i64 i = 0; i < rows; ++i)
+            keep.row(total + i * p.vectors * lanes32 + p.skip, out + (row + i) * job.out.row + p.first * job.out.column, p.columns);
+    }
+
+    void other_adder(const float *a, const float *b, int rows, int vectors, float *to) {
+        Chain one = chain;
+        for (int i = 0; i < rows; ++i)
+            for (int j = 0; j < vectors; ++j) {
+                one.place.row = place.row + u32(i);
+                one.place.column = place.column + u32(j) * lanes32;
+                const float *from = a + i * (chain.a_k == 1 ? chain.a_row : 1);
+                adder_kernel(job.adder, one, step, from, b + j * lanes32, to + (i * vectors + j) * lanes32);
+            }
+    }
+
+    const ProductJob &job;
+    const Region &region;
+    const Rounders step, final;
+    const Store keep;
+    const Path path;
+    const i64 parts;
+    const Stages stages;
+    bool random;
+    Kernel kernel[2][2][4];
+    Chain chain = {};
+    Place place = {};
+    u32 row0 = 0, column0 = 0, group0 = 0;
+    char *out = nullptr;
+    const char *packed_right = nullptr, *packed_left = nullptr;
+    i64 packed_skip = 0;
+};
+
+}  // namespace
+
+void product(const ProductJob &job, const Region &region) { Product(job, region).run(); }
+
+}  // namespace LP_ISA
+}  // namespace lowprec

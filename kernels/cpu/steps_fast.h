@@ -1,0 +1,248 @@
+// Fast rounding of register tiles for the formats that float32 arithmetic can round itself. Each step answers as
+// round.h does; a tile with a value beyond the format's largest (or infinite, or NaN) goes through round.h whole.
+#ifndef LOWPREC_STEPS_FAST_H
+#define LOWPREC_STEPS_FAST_H
+
+#include "steps.h"
+
+namespace lowprec {
+inline namespace LP_ISA {
+
+enum class Path { none, half_nearest, grid_nearest, grid_stochastic, aligned_nearest, aligned_stochastic, any, any_random };
+
+// Which path serves a step. `grid`: quantum and 2^23 quanta are normal float32 numbers for every binade of the format.
+// `aligned`: the format is float32 with fewer mantissa bits.
+inline Path path_of(const Step &step) {
+    if (!step.active) return Path::none;
+    const Format &f = step.rounding.format;
+    const bool random = step.rounding.mode == stochastic;
+    const Path any = random ? Path::any_random : Path::any;
+    const bool mode = random || step.rounding.mode == nearest_even;
+    if (step.wide || step.rounding.flush || !mode || !f.subnormals || !f.zero || !f.sign_bit) return any;
+    if (step.rounding.random_bits > 16 || f.mantissa_bits < 1 || f.mantissa_bits > 13) return any;
+    const int emax = f.emin - 1 + int(f.max_code >> f.mantissa_bits);
+    if (f.emin == -126 && emax == 127 && f.negative_zero) return random ? Path::aligned_stochastic : Path::aligned_nearest;
+    if (f.emin - f.mantissa_bits < -110 || emax + 23 - f.mantissa_bits > 126) return any;
+#if defined(__F16C__)
+    const Rounding &r = step.rounding;
+    const bool ieee = r.over_pos == f.inf_code && r.inf_pos == f.inf_code && f.inf_code == 0x7c00;
+    if (!random && ieee && f.mantissa_bits == 10 && f.emin == -14) return Path::half_nearest;
+#endif
+    return random ? Path::grid_stochastic : Path::grid_nearest;
+}
+
+template <int rows, int vectors>
+LP_INLINE bool beyond(const f32v (&tile)[rows][vectors], u32 largest) {
+    u32v top = {};
+    for (int i = 0; i < rows; ++i)
+        for (int j = 0; j < vectors; ++j) top = larger(top, bit_cast<u32v>(tile[i][j]) & 0x7fffffffu);
+    const u32v out = top > largest ? u32v{} + 1 : u32v{};
+#if defined(__AVX512F__) && LP_VECTOR_BYTES == 64
+    return _mm512_test_epi32_mask((__m512i)out, (__m512i)out) != 0;
+#elif defined(__AVX2__) && LP_VECTOR_BYTES == 32
+    return !_mm256_testz_si256((__m256i)out, (__m256i)out);
+#else
+    u32 any = 0;
+    for (int i = 0; i < lanes32; ++i) any |= out[i];
+    return any != 0;
+#endif
+}
+
+template <int rows, int vectors>
+LP_INLINE void round_whole(f32v (&tile)[rows][vectors], const u32v (*words)[vectors], bool drawn, int shift,
+                           const Rounders &k) {
+    f32v copy[rows * vectors];
+    u32v random[rows * vectors];
+    for (int i = 0; i < rows * vectors; ++i) {
+        copy[i] = tile[i / vectors][i % vectors];
+        if (drawn) random[i] = k.whole_words() ? words[i / vectors][i % vectors] : (words[i / vectors][i % vectors] >> shift) & 0xffff;
+    }
+    round_tile(copy, drawn ? random : nullptr, rows * vectors, k);
+    for (int i = 0; i < rows * vectors; ++i) tile[i / vectors][i % vectors] = copy[i];
+}
+
+struct NoStep {
+    static constexpr bool active = false, random = false;
+    explicit NoStep(const Rounders &) {}
+    template <int rows, int vectors>
+    LP_INLINE void round(f32v (&)[rows][vectors], const u32v (*)[vectors], int) const {}
+};
+
+template <bool with_random>
+struct AnyStep {
+    static constexpr bool active = true, random = with_random;
+    const Rounders &k;
+    explicit AnyStep(const Rounders &rounders) : k(rounders) {}
+    template <int rows, int vectors>
+    LP_INLINE void round(f32v (&tile)[rows][vectors], const u32v (*words)[vectors], int shift) const {
+        round_whole(tile, words, with_random, shift, k);
+    }
+};
+
+#if defined(__F16C__)
+// IEEE float16 with infinities: the conversion instruction there and back.
+struct HalfNearest {
+    static constexpr bool active = true, random = false;
+    explicit HalfNearest(const Rounders &) {}
+    template <int rows, int vectors>
+    LP_INLINE void round(f32v (&tile)[rows][vectors], const u32v (*)[vectors], int) const {
+        for (int i = 0; i < rows; ++i)
+            for (int j = 0; j < vectors; ++j) {
+#if LP_VECTOR_BYTES == 64
+                const __m256i half = _mm512_maskz_cvtps_ph((__mmask16)-1, (__m512)tile[i][j], _MM_FROUND_TO_NEAREST_INT);
+                tile[i][j] = (f32v)_mm512_maskz_cvtph_ps((__mmask16)-1, half);
+#else
+                const __m128i half = _mm256_cvtps_ph((__m256)tile[i][j], _MM_FROUND_TO_NEAREST_INT);
+                tile[i][j] = (f32v)_mm256_cvtph_ps(half);
+#endif
+            }
+    }
+};
+#endif
+
+// What the grid steps need of a format, as float32 bits.
+struct Grid {
+    const Rounders &k;
+    u32 largest, smallest_normal, magic, random_mask;
+    int mantissa_bits;
+    float zero;  // adding it turns -0 into +0 where the format has no -0
+
+    explicit Grid(const Rounders &rounders) : k(rounders) {
+        const Rounder<u32> &r = k.narrow;
+        mantissa_bits = r.mantissa_bits;
+        smallest_normal = r.base_min + Carrier<u32>::one;
+        largest = decode_finite(r.max_code, r.decoder);
+        magic = u32(23 - mantissa_bits) << 23;
+        random_mask = r.random_mask;
+        zero = r.negative_zero ? -0.0f : 0.0f;
+    }
+};
+
+LP_INLINE f32v with_sign_of(f32v size, f32v from) {
+    return bit_cast<f32v>(bit_cast<u32v>(size) | (bit_cast<u32v>(from) & 0x80000000u));
+}
+
+// Nearest-even: adding and subtracting 2^23 quanta of the value's binade leaves a whole number of quanta.
+struct GridNearest {
+    static constexpr bool active = true, random = false;
+    const Grid g;
+    explicit GridNearest(const Rounders &rounders) : g(rounders) {}
+    template <int rows, int vectors>
+    LP_INLINE void round(f32v (&tile)[rows][vectors], const u32v (*words)[vectors], int) const {
+        if (__builtin_expect(beyond(tile, g.largest), 0)) return round_whole(tile, words, false, 0, g.k);
+        for (int i = 0; i < rows; ++i)
+            for (int j = 0; j < vectors; ++j) {
+                const u32v size = bit_cast<u32v>(tile[i][j]) & 0x7fffffffu;
+                const u32v binade = larger(size & 0x7f800000u, u32v{} + g.smallest_normal);
+                const f32v magic = bit_cast<f32v>(binade + g.magic);
+                const f32v rounded = (bit_cast<f32v>(size) + magic) - magic;
+                tile[i][j] = with_sign_of(rounded, tile[i][j]) + g.zero;
+            }
+    }
+};
+
+// Stochastic: the fraction of a quantum is cut to 16 bits, the random bits are added, the fraction is dropped.
+struct GridStochastic {
+    static constexpr bool active = true, random = true;
+    const Grid g;
+    explicit GridStochastic(const Rounders &rounders) : g(rounders) {}
+    template <int rows, int vectors>
+    LP_INLINE void round(f32v (&tile)[rows][vectors], const u32v (*words)[vectors], int shift) const {
+        if (__builtin_expect(beyond(tile, g.largest), 0)) return round_whole(tile, words, true, shift, g.k);
+#if defined(__AVX512F__) && LP_VECTOR_BYTES == 64
+        // |x| + quantum * (1 + r / 2^16), cut towards zero, then to whole quanta; cuts of nested grids compose.
+        const __m512i turn = _mm512_set1_epi32(shift ? 23 : 7), mask = _mm512_set1_epi32(int(g.random_mask << 7));
+        const __m512i one = _mm512_set1_epi32(0x3f800000), sign = _mm512_set1_epi32(int(0x80000000u));
+        const __m512i down = _mm512_set1_epi32(g.mantissa_bits << 23);
+        const __m512 quanta = _mm512_set1_ps(8388608.0f), quanta_less_one = _mm512_set1_ps(8388607.0f);
+        constexpr int cut = _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC;
+        for (int i = 0; i < rows; ++i)
+            for (int j = 0; j < vectors; ++j) {
+                const __m512i x = (__m512i)tile[i][j];
+                const __m512i turned = _mm512_rolv_epi32((__m512i)words[i][j], turn);
+                const __m512 factor = (__m512)_mm512_ternarylogic_epi32(turned, mask, one, 0xea);  // (a & b) | c
+                const __m512 size = (__m512)_mm512_andnot_si512(sign, x);
+                const __m512i field = _mm512_and_si512(x, _mm512_set1_epi32(0x7f800000));
+                const __m512i binade = _mm512_max_epu32(field, _mm512_set1_epi32(int(g.smallest_normal)));
+                const __m512 quantum = (__m512)_mm512_sub_epi32(binade, down);
+                const __m512 sum = _mm512_fmadd_round_ps(quantum, factor, size, cut);
+                const __m512 whole = _mm512_add_round_ps(sum, _mm512_mul_ps(quantum, quanta_less_one), cut);
+                const __m512 rounded = _mm512_fnmadd_ps(quantum, quanta, whole);
+                tile[i][j] = (f32v)_mm512_ternarylogic_epi32((__m512i)rounded, x, sign, 0xf8) + g.zero;  // a | (b & c)
+            }
+#else
+        const u32 up_field = u32(254 + 16 + g.mantissa_bits) << 23;  // field of 2^(16 + mantissa) / 2^e, less e's
+        for (int i = 0; i < rows; ++i)
+            for (int j = 0; j < vectors; ++j) {
+                const u32v size = bit_cast<u32v>(tile[i][j]) & 0x7fffffffu;
+                const u32v binade = larger(size & 0x7f800000u, u32v{} + g.smallest_normal);
+                const f32v fixed = bit_cast<f32v>(size) * bit_cast<f32v>(up_field - binade);
+                const u32v random = (words[i][j] >> shift) & g.random_mask;
+                const u32v whole = ((u32v)__builtin_convertvector(fixed, i32v) + random) & 0xffff0000u;
+                const f32v quantum = bit_cast<f32v>(binade - (u32(16 + g.mantissa_bits) << 23));
+                const f32v rounded = __builtin_convertvector((i32v)whole, f32v) * quantum;
+                tile[i][j] = with_sign_of(rounded, tile[i][j]) + g.zero;
+            }
+#endif
+    }
+};
+
+// bfloat16 and its like: the code is the top of the float32's bits, subnormals included.
+template <bool with_random>
+struct AlignedStep {
+    static constexpr bool active = true, random = with_random;
+    const Grid g;
+    explicit AlignedStep(const Rounders &rounders) : g(rounders) {}
+    template <int rows, int vectors>
+    LP_INLINE void round(f32v (&tile)[rows][vectors], const u32v (*words)[vectors], int shift) const {
+        if (__builtin_expect(beyond(tile, g.largest), 0))
+            return round_whole(tile, words, with_random, shift, g.k);
+        const int drop = 23 - g.mantissa_bits;
+        const u32 half = (1u << (drop - 1)) - 1, keep = ~((1u << drop) - 1);
+        for (int i = 0; i < rows; ++i)
+            for (int j = 0; j < vectors; ++j) {
+                const u32v x = bit_cast<u32v>(tile[i][j]);
+                u32v up;
+                if (with_random) {
+                    const u32v r = (words[i][j] >> shift) & g.random_mask;
+                    up = drop >= 16 ? r << (drop - 16) : r >> (16 - drop);
+                } else {
+                    up = ((x >> drop) & 1) + half;
+                }
+                tile[i][j] = bit_cast<f32v>((x + up) & keep);
+            }
+    }
+};
+
+// The same roundings over loose vectors, for sums that are no register tiles.
+typedef void (*RoundVectors)(f32v *, const u32v *, int shift, i64 count, const Rounders &);
+
+template <class Step>
+void round_vectors(f32v *values, const u32v *words, int shift, i64 count, const Rounders &rounders) {
+    const Step step(rounders);
+    for (i64 i = 0; i < count; ++i) {
+        f32v tile[1][1] = {{values[i]}};
+        const u32v word[1][1] = {{words[i]}};
+        step.round(tile, word, shift);
+        values[i] = tile[0][0];
+    }
+}
+
+inline RoundVectors round_vectors_of(Path path) {
+    switch (path) {
+        case Path::none: return round_vectors<NoStep>;
+#if defined(__F16C__)
+        case Path::half_nearest: return round_vectors<HalfNearest>;
+#endif
+        case Path::grid_nearest: return round_vectors<GridNearest>;
+        case Path::grid_stochastic: return round_vectors<GridStochastic>;
+        case Path::aligned_nearest: return round_vectors<AlignedStep<false>>;
+        case Path::aligned_stochastic: return round_vectors<AlignedStep<true>>;
+        case Path::any_random: return round_vectors<AnyStep<true>>;
+        default: return round_vectors<AnyStep<false>>;
+    }
+}
+
+}  // namespace LP_ISA
+}  // namespace lowprec
+#endif

@@ -1,0 +1,117 @@
+// The operations of float32_op on one element or a vector of them: one IEEE float32 operation each, or a function of
+// math.h evaluated in double and rounded once to float32. The conversion to the wanted format comes after.
+#ifndef LOWPREC_ELEMENTWISE_H
+#define LOWPREC_ELEMENTWISE_H
+
+#include "math.h"
+
+namespace lowprec {
+inline namespace LP_ISA {
+
+// Float lanes F with their bits L.
+template <class F>
+struct Bits32;
+template <>
+struct Bits32<float> {
+    typedef u32 type;
+};
+#ifdef LP_VECTOR_BYTES
+template <>
+struct Bits32<f32v> {
+    typedef u32v type;
+};
+typedef float f32half __attribute__((vector_size(LP_VECTOR_BYTES / 2)));  // as many floats as f64v has doubles
+#endif
+
+template <class F>
+LP_INLINE F constant(float value) {
+    return F{} + value;
+}
+
+// Applies a function over doubles to float lanes: widen, evaluate, round once.
+template <class Function>
+LP_INLINE float through_double(float x, Function function) {
+    return float(function(double(x)));
+}
+#ifdef LP_VECTOR_BYTES
+template <class Function>
+LP_INLINE f32v through_double(f32v x, Function function) {
+    f32half part[2];
+    __builtin_memcpy(part, &x, sizeof x);
+    for (int i = 0; i < 2; ++i)
+        part[i] = __builtin_convertvector(function(__builtin_convertvector(part[i], f64v)), f32half);
+    __builtin_memcpy(&x, part, sizeof x);
+    return x;
+}
+#endif
+
+// Every operation takes three operands and ignores those it does not need.
+#define LP_OPERATION(name, result)                    \
+    struct name##_operation {                         \
+        template <class F>                            \
+        static LP_INLINE F apply(F a, F b, F c) {     \
+            (void)a, (void)b, (void)c;                \
+            return result;                            \
+        }                                             \
+    };
+#define LP_FUNCTION(name) LP_OPERATION(name, through_double(a, [](auto x) { return name##_function(x); }))
+
+template <class F>
+LP_INLINE F with_sign_bits(F x, u32 keep, u32 flip) {
+    typedef typename Bits32<F>::type L;
+    return bit_cast<F>((bit_cast<L>(x) & keep) ^ flip);
+}
+
+template <class F>
+LP_INLINE F root(F x) {
+    F result;
+    for (int i = 0; i < int(sizeof(F) / sizeof(float)); ++i)
+        reinterpret_cast<float *>(&result)[i] = __builtin_sqrtf(reinterpret_cast<const float *>(&x)[i]);
+    return result;
+}
+
+// A NaN of either operand wins; of two equal values the first is returned.
+template <class F>
+LP_INLINE F choose(F chosen, F a, F b) {
+    chosen = a == a ? chosen : a;
+    return b == b ? chosen : b;
+}
+
+LP_OPERATION(identity, a)
+LP_OPERATION(negative, with_sign_bits(a, ~0u, 0x80000000u))
+LP_OPERATION(absolute, with_sign_bits(a, 0x7fffffffu, 0u))
+LP_OPERATION(relu, a <= constant<F>(0) ? constant<F>(0) : a)
+LP_OPERATION(step, a > constant<F>(0) ? constant<F>(1) : constant<F>(0))
+LP_OPERATION(square, a *a)
+LP_OPERATION(reciprocal, 1.0f / a)
+LP_OPERATION(sqrt, root(a))
+LP_FUNCTION(rsqrt)
+LP_FUNCTION(exp)
+LP_FUNCTION(log)
+LP_FUNCTION(tanh)
+LP_FUNCTION(erf)
+LP_FUNCTION(sigmoid)
+LP_FUNCTION(sin)
+LP_FUNCTION(cos)
+LP_FUNCTION(gelu)
+LP_FUNCTION(gelu_gradient)
+LP_OPERATION(add, a + b)
+LP_OPERATION(subtract, a - b)
+LP_OPERATION(multiply, a *b)
+LP_OPERATION(divide, a / b)
+LP_OPERATION(maximum, choose(b > a ? b : a, a, b))
+LP_OPERATION(minimum, choose(b < a ? b : a, a, b))
+LP_OPERATION(greater, a > b ? constant<F>(1) : constant<F>(0))
+LP_OPERATION(equal, a == b ? constant<F>(1) : constant<F>(0))
+LP_OPERATION(select, a != constant<F>(0) ? b : c)
+LP_OPERATION(scaled_add, a + (c * b))
+
+// In the order of lowprec.elementwise.OPERATIONS, which names them to users.
+#define LP_OPERATIONS(X)                                                                                            \
+    X(identity) X(negative) X(absolute) X(relu) X(step) X(square) X(reciprocal) X(sqrt) X(rsqrt) X(exp) X(log)      \
+    X(tanh) X(erf) X(sigmoid) X(sin) X(cos) X(gelu) X(gelu_gradient) X(add) X(subtract) X(multiply) X(divide)       \
+    X(maximum) X(minimum) X(greater) X(equal) X(select) X(scaled_add)
+
+}  // namespace LP_ISA
+}  // namespace lowprec
+#endif

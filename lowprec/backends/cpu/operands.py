@@ -1,0 +1,34 @@
+"""Operands of the compiled float32 arithmetic: how elements of each dtype become float32."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from lowprec import _kernels
+from lowprec.backends.cpu.rounding import fits_narrow_lanes, native_rounding
+from lowprec.formats import bfloat16, float16, float32, format_of_dtype
+from lowprec.rule import RoundingRule
+
+# The numbers of `enum class Element` in kernels/cpu/operand.h.
+_ELEMENTS = {float32: 0, float16: 1, bfloat16: 2}
+_TABLE = 3
+
+
+@cache
+def operand_type(dtype: np.dtype[Any]) -> _kernels.OperandType:
+    """What a prepared call expects of an operand of this dtype (one of `lowprec.sums.operand_format`)."""
+    fmt = format_of_dtype(dtype)
+    assert fmt is not None
+    if fmt in _ELEMENTS:
+        return _kernels.OperandType(dtype, _ELEMENTS[fmt], None)
+    codes = range(1 << fmt.bits)
+    values = np.array([fmt.value_of(code) for code in codes], np.float32)
+    return _kernels.OperandType(dtype, _TABLE, np.resize(values, 256))
+
+
+def native_step(rule: RoundingRule | None) -> tuple[_kernels.Rounding | None, bool]:
+    """A rounding of float32 sums as the kernels take it, and whether it needs 64-bit lanes; None: nothing to do."""
+    return (None, False) if rule is None else (native_rounding(rule), not fits_narrow_lanes(rule))

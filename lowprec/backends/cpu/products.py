@@ -1,0 +1,65 @@
+"""Products and sums by the compiled loops: each function makes a call object once per specification."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from lowprec import _kernels
+from lowprec.backends.cpu.operands import native_step, operand_type
+from lowprec.backends.cpu.rounding import native_rounding
+from lowprec.formats import float32, float64
+from lowprec.random import TAGS
+from lowprec.rule import rounding_rule
+from lowprec.sums import ADDERS, Accumulator, Order, exact_products, operand_format
+
+
+@cache
+def native_accumulator(accumulator: Accumulator) -> _kernels.Accumulator:
+    """The accumulator as the kernels take it."""
+    fmt = accumulator.out
+    storage = 4 if fmt == float32 else 5 if fmt == float64 else fmt.code_dtype.itemsize - 1
+    stored = rounding_rule(float32 if fmt == float64 else fmt)
+    return _kernels.Accumulator(
+        *native_step(accumulator.step),
+        *native_step(accumulator.final),
+        native_rounding(stored),
+        storage,
+        accumulator.out_dtype,
+        accumulator.one_format,
+    )
+
+
+def _native_order(order: Order) -> _kernels.Order:
+    return _kernels.Order(order.group, order.splits, order.stages, ADDERS.index(order.adder))
+
+
+@cache
+def product(
+    a: np.dtype[Any], b: np.dtype[Any], accumulator: Accumulator, order: Order
+) -> _kernels.ProductCall:
+    """f(a, b, key, row, column, first_group, batch, out, threads); batch None numbers the products in C order."""
+    exact = exact_products(operand_format(a), operand_format(b))
+    return _kernels.ProductCall(
+        operand_type(a), operand_type(b), native_accumulator(accumulator), _native_order(order), exact
+    )
+
+
+@cache
+def reduce(x: np.dtype[Any], accumulator: Accumulator, order: Order) -> _kernels.ReduceCall:
+    """f(x, key, row, column, first_group, batch, out, threads) for x (.., m, k, n)."""
+    return _kernels.ReduceCall(operand_type(x), native_accumulator(accumulator), _native_order(order))
+
+
+@cache
+def sum_parts(x: np.dtype[Any], accumulator: Accumulator, tag: str) -> _kernels.SumCall:
+    """f(parts, key, index, row, column, batch, out, threads) for parts (P, .., m, n)."""
+    return _kernels.SumCall(operand_type(x), native_accumulator(accumulator), TAGS[tag])
+
+
+@cache
+def maximum(x: np.dtype[Any], accumulator: Accumulator) -> _kernels.MaximumCall:
+    """f(x, out, threads) for x (m, k, n)."""
+    return _kernels.MaximumCall(operand_type(x), native_accumulator(accumulator))

@@ -1,0 +1,171 @@
+"""One sum after another: chains of fused multiply-adds rounded after every group, parts summed in stages."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from lowprec.backends.reference.elementwise import float32
+from lowprec.backends.reference.random import MASK, half_word, philox, whole_word
+from lowprec.backends.reference.rounding import round_number
+from lowprec.formats import float32 as FLOAT32
+from lowprec.random import TAGS
+from lowprec.rule import RoundingRule, rounding_rule
+from lowprec.sums import Accumulator, Order, part_length, stage_runs
+
+_NEAREST_FLOAT32 = rounding_rule(FLOAT32)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an element's sum lies, for its random bits."""
+
+    key: int
+    batch: int
+    row: int
+    column: int
+    first_group: int = 0
+
+
+def sum_bits(tag: int, bits: int, place: Place, number: int) -> int:
+    """The random bits of rounding number `number` (group, or index of an intermediate result) of one element.
+
+    Sixteen columns and four numbers share the eight counters of a block; beyond 16 bits two numbers do.
+    """
+    rounds = 7 if tag == TAGS["step"] else 10
+    if bits <= 16:
+        lane, word, half = half_word(16 * (number & 3) + (place.column & 15))
+        high, head = number >> 2, tag
+    else:
+        lane, word = whole_word(16 * (number & 1) + (place.column & 15))
+        half, high, head = 0, number >> 1, tag + 1
+    counter = (
+        head << 24 | place.batch & 0xFFFFFF,
+        place.row & MASK,
+        (place.column & MASK) >> 4,
+        (high << 3 | lane) & MASK,
+    )
+    drawn = philox(counter, place.key, rounds)[word]
+    return (drawn >> 16 * half & 0xFFFF) >> (16 - bits) if bits <= 16 else drawn >> (32 - bits)
+
+
+def round_sum(x: float, rule: RoundingRule | None, tag: str, place: Place, number: int) -> float:
+    """A float32 sum on the grid of the rule's format; unchanged where there is no rule."""
+    if rule is None:
+        return x
+    random = Fraction(0)
+    if rule.mode == "stochastic":
+        random = Fraction(sum_bits(TAGS[tag], rule.random_bits, place, number), 1 << rule.random_bits)
+    code = round_number(x, rule, random)
+    return math.nan if code is None else rule.fmt.value_of(code)
+
+
+def exact_to_float32(terms: Sequence[float]) -> float:
+    """The exact sum of doubles rounded once to float32."""
+    plain = sum(terms[1:], terms[0])
+    if not math.isfinite(plain):
+        return plain
+    total = sum(Fraction(term) for term in terms)
+    if total == 0:
+        return plain if plain == 0.0 else 0.0  # the sign that adding in any order gives
+    code = round_number(_to_odd(total), _NEAREST_FLOAT32)
+    assert code is not None
+    return FLOAT32.value_of(code)
+
+
+def _to_odd(total: Fraction) -> float:
+    """A double that rounds to float32 as `total` does: the neighbour with an odd last bit where it is inexact."""
+    near = float(total)
+    if Fraction(near) == total:
+        return near
+    other = math.nextafter(near, math.inf if total > near else -math.inf)
+    return near if math.frexp(near)[0] * 2.0**53 % 2.0 == 1.0 else other
+
+
+def multiply_add(a: float, b: float, c: float) -> float:
+    """float32(a * b + c), rounded once. The product of two float32 is exact in double; the sum is made odd."""
+    product = a * b
+    total = product + c
+    if not math.isfinite(total):
+        return float32(total)
+    part = total - product
+    error = (product - (total - part)) + (c - part)
+    if error != 0.0 and math.frexp(total)[0] * 2.0**53 % 2.0 == 0.0:
+        total = math.nextafter(total, math.copysign(math.inf, error))
+    return float32(total)
+
+
+def sequential(partial: float, a: Sequence[float], b: Sequence[float]) -> float:
+    """One fused rounding per product, ascending."""
+    for x, y in zip(a, b, strict=True):
+        partial = multiply_add(x, y, partial)
+    return partial
+
+
+def dot4(partial: float, a: Sequence[float], b: Sequence[float]) -> float:
+    """Four products and the partial sum added exactly, then rounded once."""
+    for k in range(0, len(a), 4):
+        products = [x * y for x, y in zip(a[k : k + 4], b[k : k + 4], strict=True)]
+        partial = exact_to_float32([partial, *products])
+    return partial
+
+
+def pairwise(partial: float, a: Sequence[float], b: Sequence[float]) -> float:
+    """(p0 + p1) + (p2 + p3), each pair one product rounded and one fused, then added to the partial sum."""
+    for k in range(0, len(a), 4):
+        pairs = []
+        for i in range(k, min(k + 4, len(a)), 2):
+            pair = float32(a[i] * b[i])
+            pairs.append(multiply_add(a[i + 1], b[i + 1], pair) if i + 1 < len(a) else pair)
+        partial = float32(partial + float32(sum(pairs[1:], pairs[0])))
+    return partial
+
+
+ADD: dict[str, Callable[[float, Sequence[float], Sequence[float]], float]] = {
+    "sequential": sequential,
+    "dot4": dot4,
+    "pairwise": pairwise,
+}
+
+
+def chain(
+    a: Sequence[float], b: Sequence[float], rule: RoundingRule | None, group: int, adder: str, place: Place, first: int
+) -> float:
+    """One part: from +0, rounded after every group; `first` is the number of its first group."""
+    partial = 0.0
+    for i, k in enumerate(range(0, len(a), group)):
+        partial = ADD[adder](partial, a[k : k + group], b[k : k + group])
+        partial = round_sum(partial, rule, "step", place, first + i)
+    return partial
+
+
+def add_ascending(parts: Sequence[float]) -> float:
+    """The float32 sum of parts, in order, from the first one."""
+    total = parts[0]
+    for part in parts[1:]:
+        total = float32(total + part)
+    return total
+
+
+def dot(a: Sequence[float], b: Sequence[float], accumulator: Accumulator, order: Order, place: Place) -> float:
+    """One element of a product: its parts, their stages and the last rounding; a float32 on the result's grid."""
+    size = len(a)
+    length = part_length(order, size)
+    group = order.group or length
+    parts = [
+        chain(
+            *(a[k : k + length], b[k : k + length]),
+            *(accumulator.step, group, order.adder, place, place.first_group + k // group),
+        )
+        for k in range(0, size, length)
+    ]
+    stages, run = stage_runs(order, len(parts))
+    number = 0
+    for _ in range(stages - 1):
+        sums = [add_ascending(parts[i : i + run]) for i in range(0, len(parts), run)]
+        parts = [round_sum(x, accumulator.step, "stage", place, number + i) for i, x in enumerate(sums)]
+        number += len(parts)
+    total = add_ascending(parts) if parts else 0.0
+    return round_sum(total, accumulator.final, "output", place, 0)

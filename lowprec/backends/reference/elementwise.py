@@ -1,0 +1,119 @@
+"""float32_op element by element: one float32 operation or function, then one exact rounding."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lowprec.backends.reference.functions import FUNCTIONS
+from lowprec.backends.reference.random import rounding_bits
+from lowprec.backends.reference.rounding import round_number
+from lowprec.elementwise_op import ElementwiseOp
+from lowprec.random import KeyLike, key_value
+
+
+def float32(x: float) -> float:
+    """The double x rounded once to float32 (a C cast: nearest-even, infinity beyond the range)."""
+    return ctypes.c_float(x).value
+
+
+def divide(a: float, b: float) -> float:
+    """IEEE division of doubles."""
+    if b != 0.0 or math.isnan(a):
+        return a / b if b != 0.0 else math.nan
+    return math.nan if a == 0.0 else math.copysign(math.inf, a) * math.copysign(1.0, b)
+
+
+def square_root(x: float) -> float:
+    return math.nan if x < 0.0 else math.sqrt(x)
+
+
+def larger(a: float, b: float) -> float:
+    return a if math.isnan(a) or not (b > a or math.isnan(b)) else b
+
+
+def smaller(a: float, b: float) -> float:
+    return a if math.isnan(a) or not (b < a or math.isnan(b)) else b
+
+
+# A double has more than twice the bits of a float32, so that rounding the double result of one +, -, *, / or sqrt of
+# float32 operands to float32 is the float32 operation.
+_OPERATIONS: MappingProxyType[str, Callable[..., float]] = MappingProxyType(
+    {
+        "identity": lambda a: a,
+        "negative": lambda a: -a,
+        "absolute": abs,
+        "relu": lambda a: 0.0 if a <= 0.0 else a,
+        "step": lambda a: 1.0 if a > 0.0 else 0.0,
+        "square": lambda a: a * a,
+        "reciprocal": lambda a: divide(1.0, a),
+        "sqrt": square_root,
+        "add": lambda a, b: a + b,
+        "subtract": lambda a, b: a - b,
+        "multiply": lambda a, b: a * b,
+        "divide": divide,
+        "maximum": larger,
+        "minimum": smaller,
+        "greater": lambda a, b: 1.0 if a > b else 0.0,
+        "equal": lambda a, b: 1.0 if a == b else 0.0,
+        "select": lambda c, a, b: a if c != 0.0 else b,
+        "scaled_add": lambda a, b, s: a + float32(s * b),
+        **FUNCTIONS,
+    }
+)
+
+
+def evaluate(operation: str, operands: tuple[float, ...]) -> float:
+    """The float32 result of an operation on float32 operands."""
+    return float32(_OPERATIONS[operation](*operands))
+
+
+def elementwise(op: ElementwiseOp) -> Callable[..., npt.NDArray[Any]]:
+    """The call f(operands, key, offset, out, threads) of a prepared operation."""
+
+    def call(
+        operands: tuple[Any, ...], key: KeyLike | None, offset: int, out: npt.NDArray[Any] | None, threads: int
+    ) -> npt.NDArray[Any]:
+        del threads
+        with np.errstate(invalid="ignore", over="ignore"):  # signalling NaN, numbers beyond float32
+            values = [np.asarray(x).astype(np.float32).astype(np.float64) for x in operands]
+        arrays = np.broadcast_arrays(*values)
+        result = np.empty(arrays[0].shape, op.conversion.out_dtype)
+        _fill(op, [array.ravel() for array in arrays], key, offset, result.reshape(-1))
+        if out is None:
+            return result
+        out[...] = result
+        return out
+
+    return call
+
+
+def _fill(
+    op: ElementwiseOp,
+    operands: list[npt.NDArray[Any]],
+    key: KeyLike | None,
+    offset: int,
+    to: npt.NDArray[Any],
+) -> None:
+    rule = op.conversion.rule
+    random = rule.mode == "stochastic"
+    if random and key is None:
+        raise ValueError("stochastic rounding needs key=, a lowprec.Key or an integer")
+    bits = rule.random_bits
+    codes = to.view(rule.fmt.code_dtype)
+    for i in range(to.size):
+        value = evaluate(op.operation, tuple(float(operand[i]) for operand in operands))
+        draw = Fraction(0)
+        if random and key is not None:
+            draw = Fraction(rounding_bits(bits, key_value(key), offset + i), 1 << bits)
+        code = round_number(value, rule, draw)
+        if code is None:
+            raise ValueError("a NaN was met and the format has none")
+        codes[i] = code

@@ -1,0 +1,122 @@
+"""Elementwise float32 arithmetic with one fused conversion, as a machine computes: `float32_op` and its prepared form.
+
+The operands are float32 values (narrower formats are exact in float32). An operation is one IEEE float32 operation, or a
+function evaluated by a fixed sequence of double operations and rounded once to float32; the float32 is then converted
+once to the wanted format. The bits are the same on every machine, backend and thread count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from lowprec import backends, threads
+from lowprec.backends import cpu
+from lowprec.elementwise_op import OPERATIONS, ElementwiseOp
+from lowprec.formats import FormatLike
+from lowprec.random import KeyLike
+from lowprec.rounding import prepare as prepare_conversion
+from lowprec.sums import operand_format
+
+Array = npt.NDArray[Any]
+_FLOAT32 = np.dtype(np.float32)
+
+
+class PreparedOp(Protocol):
+    """A checked `float32_op`: operands as a tuple of arrays of the prepared dtypes, or Python numbers."""
+
+    def __call__(
+        self, operands: tuple[Any, ...], key: KeyLike | None = None, offset: int = 0, out: Array | None = None
+    ) -> Array: ...
+
+
+def float32_op(
+    op: str,
+    *operands: npt.ArrayLike,
+    fmt: FormatLike = "float32",
+    rounding: str = "nearest_even",
+    key: KeyLike | None = None,
+    random_bits: int = 16,
+    overflow: str | None = None,
+    infinite_input: str | None = None,
+    offset: int = 0,
+    out: Array | None = None,
+) -> Any:
+    """One operation in float32, then one conversion to a format.
+
+    Args:
+        op: identity, negative, absolute, relu, step (1 where x > 0, else 0), square, reciprocal, sqrt, rsqrt, exp,
+            log, tanh, erf, sigmoid, sin, cos, gelu (x * Phi(x)), gelu_gradient; add, subtract, multiply, divide,
+            maximum, minimum (NaN wins; of equal operands the first), greater, equal (1 or 0); select(c, a, b) (a where
+            c is not 0) and scaled_add(a, b, s) = a + (s * b), the product rounded to float32 first.
+        operands: arrays of float32 or narrower floats, broadcast together, or Python numbers (rounded to float32).
+        fmt: format of the result; it must have a storage dtype.
+        rounding: of the conversion; see `lowprec.round` for it and for key, random_bits, overflow, infinite_input.
+        offset: index of the result's first element (C order) among the random bits.
+        out: where to put the result; may be one of the operands.
+
+    Returns:
+        An array of fmt's storage dtype; a scalar where every operand is one.
+
+    Raises:
+        TypeError: float64 or integer arrays; a format without storage dtype.
+        ValueError: unknown names, wrong number of operands, shapes that do not broadcast, stochastic without a key, or
+            a NaN into a format without NaN.
+    """
+    arrays = tuple(x if isinstance(x, (float, int)) else np.asarray(x) for x in operands)
+    dtypes = tuple(x.dtype if isinstance(x, np.ndarray) else None for x in arrays)
+    call = prepare(op, dtypes, fmt, rounding, random_bits, overflow, infinite_input)
+    result = call(arrays, key, offset, out)
+    return result[()] if out is None and not any(np.ndim(x) for x in operands) else result
+
+
+@lru_cache(maxsize=4096)
+def prepare(
+    op: str,
+    in_dtypes: Sequence[npt.DTypeLike],
+    fmt: FormatLike = "float32",
+    rounding: str = "nearest_even",
+    random_bits: int = 16,
+    overflow: str | None = None,
+    infinite_input: str | None = None,
+) -> PreparedOp:
+    """The checked form of `float32_op` for hot loops: about a microsecond per call.
+
+    Args:
+        in_dtypes: a tuple with every operand's dtype, None for a Python number.
+
+    Returns:
+        f(operands, key=None, offset=0, out=None); operands is a tuple. An operand may be a Python number in any case.
+
+    Raises:
+        TypeError, ValueError: as `float32_op`.
+    """
+    count = OPERATIONS.get(op)
+    if count is None:
+        raise ValueError(f"unknown operation {op!r}; known are {', '.join(OPERATIONS)}")
+    if len(in_dtypes) != count:
+        raise ValueError(f"{op} takes {count} operand{'s'[: count > 1]}, not {len(in_dtypes)}")
+    dtypes = tuple(None if dtype is None else np.dtype(dtype) for dtype in in_dtypes)
+    for dtype in dtypes:
+        if dtype is not None:
+            operand_format(dtype)
+    conversion = prepare_conversion(
+        "storage", _FLOAT32, fmt, rounding, random_bits, overflow, infinite_input, False
+    )
+    spec = ElementwiseOp(op, dtypes, conversion)
+    native, current, thread_count = cpu.elementwise(spec), backends.current, threads.current
+
+    def call(
+        operands: tuple[Any, ...], key: KeyLike | None = None, offset: int = 0, out: Array | None = None
+    ) -> Array:
+        backend = current()
+        if backend is cpu:
+            return native(operands, key, offset, out, thread_count())
+        result: Array = backend.elementwise(spec)(operands, key, offset, out, thread_count())
+        return result
+
+    return call

@@ -1,0 +1,260 @@
+"""Matrix products with a chosen accumulator: the order and the rounding of every addition are part of the contract.
+
+An element's K products a[k] * b[k] are added to a float32 partial sum that starts at +0. Inside a group the order is
+the `adder`'s; after every `group` products the partial sum is rounded to `accumulate`. This is what the IPU's AMP unit
+does: FP16.16 is accumulate="float16", group=16, FP16.32 and FP32.32 are accumulate="float32".
+
+    sequential   k ascending, one fused rounding to float32 per product (a product of halves is exact in float32, so
+                 fused and unfused agree there)
+    dot4         four products and the partial sum added exactly, then one rounding to float32; significands of at most
+                 11 bits
+    pairwise     (p0 + p1) + (p2 + p3) in float32, each pair one product rounded and one fused, then added to the
+                 partial sum
+
+Parts: with c = group * ceil(ceil(K / group) / splits), part p is a chain of its own over k in [p c, min(K, (p + 1) c));
+empty parts vanish, a short last group is rounded once. Parts are summed in float32, ascending from the first: in one
+stage up to 15 parts, two up to 124 (contiguous runs of ceil(sqrt(parts))), else three (of the cube root); results
+between stages are rounded to `accumulate`, the last one to `out_format`.
+
+Random bits of stochastic rounding depend on the key and on batch, row, column and global group number (k // group) of
+the element, so a row or column computed alone, with `offset`, equals the same row or column of the whole.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from lowprec import backends, threads
+from lowprec.arrays import input_array
+from lowprec.backends import cpu
+from lowprec.float_format import FloatFormat
+from lowprec.formats import FormatLike
+from lowprec.random import KeyLike
+from lowprec.sums import accumulator as make_accumulator
+from lowprec.sums import operand_format
+from lowprec.sums import order as make_order
+
+Array = npt.NDArray[Any]
+DOT4_PRECISION = 11
+
+
+class PreparedMatmul(Protocol):
+    """A checked `matmul` for operands of two dtypes."""
+
+    def __call__(
+        self,
+        a: Array,
+        b: Array,
+        key: KeyLike | None = None,
+        offset: tuple[int, int] = (0, 0),
+        out: Array | None = None,
+    ) -> Array: ...
+
+
+class PreparedPart(Protocol):
+    """A checked `matmul_part` for operands of two dtypes."""
+
+    def __call__(
+        self,
+        a: Array,
+        b: Array,
+        key: KeyLike | None = None,
+        row: int | Array = 0,
+        column: int | Array = 0,
+        first_group: int | Array = 0,
+        batch: int | Array = 0,
+        out: Array | None = None,
+    ) -> Array: ...
+
+
+def matmul(
+    a: npt.ArrayLike,
+    b: npt.ArrayLike,
+    *,
+    accumulate: FormatLike = "float32",
+    group: int | None = 16,
+    splits: int = 1,
+    stages: int | None = None,
+    out_format: FormatLike | None = None,
+    rounding: str = "nearest_even",
+    key: KeyLike | None = None,
+    random_bits: int = 16,
+    overflow: str | None = None,
+    infinite_input: str | None = None,
+    adder: str = "sequential",
+    offset: tuple[int, int] = (0, 0),
+    out: Array | None = None,
+) -> Any:
+    """The product of a (.., m, k) and b (.., k, n), every addition in the order that this module's docstring gives.
+
+    Args:
+        a, b: float32, float16, bfloat16 or 8-, 6- or 4-bit float arrays of one or more axes, any strides; leading axes
+            broadcast as in `numpy.matmul`, a missing axis is treated as there.
+        accumulate: the format partial sums are rounded to; float32 means no rounding beside the chain's own.
+        group: products between two roundings; None: all of a part.
+        splits: parts into which K is cut.
+        stages: stages in which parts are summed, 1 to 3; None: by their number.
+        out_format: the result's format; None: `accumulate`.
+        rounding: of groups, stages and result alike; see `lowprec.round` for it and for key, random_bits, overflow and
+            infinite_input. Infinities and NaN in the operands give what float32 arithmetic gives.
+        adder: sequential (the fast one), dot4 or pairwise.
+        offset: row and column of the result's first element among the random bits.
+        out: where to put the result.
+
+    Returns:
+        An array of out_format's storage dtype; a scalar for two vectors. K = 0 gives +0.
+
+    Raises:
+        TypeError: float64 or integer operands (convert with `astype`); a result format without storage dtype.
+        ValueError: shapes that do not match, unknown names, numbers out of range, stochastic without a key.
+
+    References:
+        Graphcore, "AI-Float: Mixed Precision Arithmetic for AI" (white paper, 2023), for the AMP unit's order.
+    """
+    left, right = input_array(a)[0], input_array(b)[0]
+    call = prepare(
+        *(left.dtype, right.dtype, accumulate, group, splits, stages, out_format, rounding),
+        *(random_bits, overflow, infinite_input, adder),
+    )
+    if out is not None and (np.may_share_memory(out, left) or np.may_share_memory(out, right)):
+        out[...] = call(left, right, key, offset)
+        return out
+    result = call(left, right, key, offset, out)
+    return result[()] if out is None and result.ndim == 0 else result
+
+
+@lru_cache(maxsize=4096)
+def prepare(
+    a_dtype: npt.DTypeLike,
+    b_dtype: npt.DTypeLike,
+    accumulate: FormatLike = "float32",
+    group: int | None = 16,
+    splits: int = 1,
+    stages: int | None = None,
+    out_format: FormatLike | None = None,
+    rounding: str = "nearest_even",
+    random_bits: int = 16,
+    overflow: str | None = None,
+    infinite_input: str | None = None,
+    adder: str = "sequential",
+) -> PreparedMatmul:
+    """The checked form of `matmul` for hot loops: f(a, b, key=None, offset=(0, 0), out=None).
+
+    Raises:
+        TypeError, ValueError: as `matmul`.
+    """
+    sums = make_accumulator(accumulate, out_format, rounding, random_bits, overflow, infinite_input)
+    sequence = make_order(group, splits, stages, adder)
+    left, right = _operands(a_dtype, b_dtype, adder)
+    native, current, thread_count = cpu.product(left, right, sums, sequence), backends.current, threads.current
+
+    def call(
+        a: Array,
+        b: Array,
+        key: KeyLike | None = None,
+        offset: tuple[int, int] = (0, 0),
+        out: Array | None = None,
+    ) -> Array:
+        backend = current()
+        function = native if backend is cpu else backend.product(left, right, sums, sequence)
+        result: Array = function(a, b, key, offset[0], offset[1], 0, None, out, thread_count())
+        return result
+
+    return call
+
+
+def matmul_part(
+    a: Array,
+    b: Array,
+    *,
+    accumulate: FormatLike = "float32",
+    group: int | None = 16,
+    rounding: str = "nearest_even",
+    key: KeyLike | None = None,
+    random_bits: int = 16,
+    overflow: str | None = None,
+    infinite_input: str | None = None,
+    adder: str = "sequential",
+    row: int | Array = 0,
+    column: int | Array = 0,
+    first_group: int | Array = 0,
+    batch: int | Array = 0,
+    out: Array | None = None,
+) -> Array:
+    """One chain per vertex: blocks of larger products, computed where they lie, without stage or output rounding.
+
+    Args:
+        a, b: (v.., m, k) and (v.., k, n); the leading *vertex* axes broadcast together and may have any strides.
+        row, column: global coordinates of each vertex's first element: ints or int64 arrays that broadcast over the
+            vertex axes.
+        first_group: global number of each chain's first group (its first k // group).
+        batch: number of the product each vertex belongs to.
+        accumulate, group, rounding, key, random_bits, overflow, infinite_input, adder, out: as `matmul`.
+
+    Returns:
+        (v.., m, n) in the storage dtype of `accumulate`.
+
+    Raises:
+        TypeError, ValueError: as `matmul`.
+    """
+    call = prepare_part(
+        a.dtype, b.dtype, accumulate, group, rounding, random_bits, overflow, infinite_input, adder
+    )
+    return call(a, b, key, row, column, first_group, batch, out)
+
+
+@lru_cache(maxsize=4096)
+def prepare_part(
+    a_dtype: npt.DTypeLike,
+    b_dtype: npt.DTypeLike,
+    accumulate: FormatLike = "float32",
+    group: int | None = 16,
+    rounding: str = "nearest_even",
+    random_bits: int = 16,
+    overflow: str | None = None,
+    infinite_input: str | None = None,
+    adder: str = "sequential",
+) -> PreparedPart:
+    """The checked form of `matmul_part`: f(a, b, key, row, column, first_group, batch, out), all but a and b optional.
+
+    Raises:
+        TypeError, ValueError: as `matmul`.
+    """
+    sums = make_accumulator(accumulate, None, rounding, random_bits, overflow, infinite_input)
+    sequence = make_order(group, 1, 1, adder)
+    left, right = _operands(a_dtype, b_dtype, adder)
+    native, current, thread_count = cpu.product(left, right, sums, sequence), backends.current, threads.current
+
+    def call(
+        a: Array,
+        b: Array,
+        key: KeyLike | None = None,
+        row: int | Array = 0,
+        column: int | Array = 0,
+        first_group: int | Array = 0,
+        batch: int | Array = 0,
+        out: Array | None = None,
+    ) -> Array:
+        backend = current()
+        function = native if backend is cpu else backend.product(left, right, sums, sequence)
+        result: Array = function(a, b, key, row, column, first_group, batch, out, thread_count())
+        return result
+
+    return call
+
+
+def _operands(
+    a_dtype: npt.DTypeLike, b_dtype: npt.DTypeLike, adder: str
+) -> tuple[np.dtype[Any], np.dtype[Any]]:
+    """The operands' dtypes, checked."""
+    dtypes = np.dtype(a_dtype), np.dtype(b_dtype)
+    widest: FloatFormat = max((operand_format(dtype) for dtype in dtypes), key=lambda fmt: fmt.precision)
+    if adder == "dot4" and widest.precision > DOT4_PRECISION:
+        raise ValueError(
+            f"adder='dot4' takes significands of at most {DOT4_PRECISION} bits, not {widest.name}'s {widest.precision}"
+        )
+    return dtypes
