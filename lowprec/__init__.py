@@ -9,6 +9,8 @@ except ImportError as error:
     ) from None
 
 from lowprec import testing
+from lowprec.explain import explain
+from lowprec.finfo import finfo
 from lowprec.float_format import FloatFormat
 from lowprec.formats import (
     aliases,
@@ -35,10 +37,12 @@ from lowprec.formats import (
 from lowprec.random import Key, as_key, random_bits
 from lowprec.rounding import astype, decode, encode, round
 from lowprec.threads import num_threads
+from lowprec.xoroshiro import Xoroshiro128aox
 
 __all__ = [
     "FloatFormat",
     "Key",
+    "Xoroshiro128aox",
     "aliases",
     "as_format",
     "as_key",
@@ -46,6 +50,8 @@ __all__ = [
     "bfloat16",
     "decode",
     "encode",
+    "explain",
+    "finfo",
     "float4_e2m1fn",
     "float6_e2m3fn",
     "float6_e3m2fn",
