@@ -10,6 +10,8 @@ except ImportError as error:
 
 from lowprec import testing
 from lowprec.elementwise import float32_op
+from lowprec.explain import explain
+from lowprec.finfo import finfo
 from lowprec.float_format import FloatFormat
 from lowprec.formats import (
     aliases,
@@ -39,10 +41,12 @@ from lowprec.random import Key, as_key, random_bits
 from lowprec.reduction import reduce_max, reduce_part, reduce_sum, sum_parts
 from lowprec.rounding import astype, decode, encode, round
 from lowprec.threads import num_threads
+from lowprec.xoroshiro import Xoroshiro128aox
 
 __all__ = [
     "FloatFormat",
     "Key",
+    "Xoroshiro128aox",
     "aliases",
     "as_format",
     "as_key",
@@ -53,11 +57,9 @@ __all__ = [
     "encode",
     "erf",
     "exp",
-    "float16",
-    "float32",
-    "float32_op",
+    "explain",
+    "finfo",
     "float4_e2m1fn",
-    "float64",
     "float6_e2m3fn",
     "float6_e3m2fn",
     "float8_e3m4",
@@ -68,6 +70,10 @@ __all__ = [
     "float8_e5m2",
     "float8_e5m2fnuz",
     "float8_e8m0fnu",
+    "float16",
+    "float32",
+    "float32_op",
+    "float64",
     "formats",
     "gelu",
     "log",

@@ -72,5 +72,7 @@ def finish(target: Array, out: Array | None, x: object, scalar: bool) -> Any:
     if scalar:
         return target[()]
     if type(x) is not np.ndarray and isinstance(x, np.ndarray):
-        return x.__array_wrap__(target, None, False)
+        wrapped = np.empty_like(x, dtype=target.dtype)  # a masked array keeps its mask, a matrix stays one
+        np.asarray(wrapped)[...] = target
+        return wrapped
     return target

@@ -26,7 +26,7 @@ def format_rows(fmt: FloatFormat) -> list[tuple[str, str]]:
         ("largest", f"{fmt.max!r} ({code(fmt.max_code)})"),
         ("smallest normal", f"2^{fmt.emin} = {fmt.smallest_normal!r} ({code(fmt.min_normal_code)})"),
         ("smallest positive", f"{fmt.smallest_subnormal!r}" + ("" if fmt.subnormals else ", no subnormals")),
-        ("eps", f"2^-{fmt.mantissa_bits} = {fmt.eps!r}"),
+        ("eps", f"{fmt.eps!r}"),
         ("special", ", ".join(special)),
         ("storage", str(fmt.dtype) if fmt.dtype is not None else f"none (codes in {fmt.code_dtype})"),
     ]

@@ -26,7 +26,8 @@ TAGS = {
 """What a counter's first word is tagged with, so that no two uses share words (wide draws of 1 to 7: tag + 1)."""
 
 
-def _word(what: str, value: SupportsIndex) -> int:
+def word(what: str, value: SupportsIndex) -> int:
+    """The value as an int, checked to be in [0, 2^64); `what` names it in the message."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -54,7 +55,7 @@ class Key:
     value: int
 
     def __init__(self, seed: SupportsIndex) -> None:
-        object.__setattr__(self, "value", _word("a seed", seed))
+        object.__setattr__(self, "value", word("a seed", seed))
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError("a Key cannot be changed; derive a new one with fold_in or split")
@@ -64,11 +65,11 @@ class Key:
         try:
             return Key(_kernels.fold_in(self.value, n))
         except TypeError:
-            return Key(_kernels.fold_in(self.value, _word("n", n)))
+            return Key(_kernels.fold_in(self.value, word("n", n)))
 
     def split(self, n: int = 2) -> tuple[Key, ...]:
         """n new keys; the i-th is words 0 and 1 of Philox of the counter (12 << 24, i low, i high, 0)."""
-        return tuple(Key(_kernels.split(self.value, i)) for i in range(_word("n", n)))
+        return tuple(Key(_kernels.split(self.value, i)) for i in range(word("n", n)))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Key) and self.value == other.value
@@ -93,7 +94,7 @@ def as_key(key: KeyLike) -> Key:
 
 def key_value(key: KeyLike) -> int:
     """The 64 bits of a key or of the integer that stands for one."""
-    return key.value if isinstance(key, Key) else _word("a key", key)
+    return key.value if isinstance(key, Key) else word("a key", key)
 
 
 def random_bits(
@@ -111,5 +112,5 @@ def random_bits(
     if use not in ("user", "dropout"):
         raise ValueError(f"unknown use {use!r}; allowed are user, dropout")
     out = np.empty(shape, np.uint16 if bits <= 16 else np.uint32)
-    backends.current().random_words(TAGS[use], bits, key_value(key), _word("offset", offset), out)
+    backends.current().random_words(TAGS[use], bits, key_value(key), word("offset", offset), out)
     return out

@@ -20,7 +20,7 @@ from lowprec.conversion import Conversion, Kind
 from lowprec.exact_bits import exact_random_bits
 from lowprec.float_format import FloatFormat
 from lowprec.formats import FormatLike, as_format, float32, float64, format_of_dtype
-from lowprec.random import KeyLike, key_value
+from lowprec.random import KeyLike, key_value, word
 from lowprec.rule import rounding_rule
 
 Array = npt.NDArray[Any]
@@ -177,7 +177,8 @@ def _convert(
         raise ValueError("stochastic rounding needs key=, a lowprec.Key or an integer")
     target = output_array(out, array, conversion.out_dtype)
     seed = 0 if key is None else key_value(key)
-    if backends.of(array).convert(conversion, array, seed, offset, target):
+    start = word("offset", offset)
+    if backends.of(array).convert(conversion, array, seed, start, target):
         raise ValueError(f"NaN cannot be represented in {conversion.rule.fmt.name}, which has no NaN")
     return finish(target, out, x, scalar)
 

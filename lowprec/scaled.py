@@ -9,7 +9,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from lowprec.formats import FloatFormat, as_format
+from lowprec.arrays import input_array
+from lowprec.float_format import FloatFormat
+from lowprec.formats import as_format
 from lowprec.rounding import decode, encode
 
 IPU_EXPONENTS = (-32, 31)  # the 6-bit signed scale of a quarter tensor
@@ -43,7 +45,7 @@ class ScaledArray:
         dtype = checked_float(dtype)
         values = from_storage(self.elements, self.format).astype(np.float64)
         with np.errstate(over="ignore", under="ignore"):
-            return np.ldexp(values, self.exponent).astype(dtype, copy=False)
+            return np.asarray(np.ldexp(values, self.exponent), dtype)
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         if copy is False:
@@ -139,7 +141,7 @@ def as_carrier(x: ArrayLike, fmt: FloatFormat) -> NDArray[Any]:
         TypeError: x is complex, bool or of extended precision.
         ValueError: an integer beyond 2^53.
     """
-    array = np.asarray(x)
+    array, _ = input_array(x)
     if array.dtype.kind in "iu":
         if array.dtype.itemsize == 8 and array.size and max(abs(int(array.min())), abs(int(array.max()))) > 2**53:
             raise ValueError("integers beyond 2^53 would be rounded twice: pass floating-point values")

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from types import ModuleType
 
 import pytest
 
 from lowprec import backends
+from lowprec.backends.cuda import device
+from tests.cuda_shim import cupy_double
+from tests.cuda_shim.tree import tree_source
 
 
 def _missing(name: str) -> str | None:
@@ -18,11 +23,29 @@ def _missing(name: str) -> str | None:
         return str(error)
 
 
-@pytest.fixture(params=["reference", "cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
+@pytest.fixture
+def cupy(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """CuPy's part played on the CPU: lowprec.backends.cuda runs, its kernels compiled from this checkout by g++."""
+    cached = (device.kernel, device.most_blocks)
+    for function in cached:
+        function.cache_clear()
+    monkeypatch.setitem(sys.modules, "cupy", cupy_double)
+    monkeypatch.setattr(device, "source", tree_source)
+    cupy_double.calls.clear()
+    yield cupy_double
+    for function in cached:
+        function.cache_clear()
+
+
+@pytest.fixture(params=["reference", "cpu", "cuda-source", pytest.param("cuda", marks=pytest.mark.cuda)])
 def backend(request: pytest.FixtureRequest) -> Iterator[str]:
-    """The name of a backend that is in force during the test."""
-    reason = _missing(request.param)
+    """The name of a backend that is in force during the test; "cuda-source" is the GPU's code run on the CPU."""
+    name = request.param
+    if name == "cuda-source":
+        request.getfixturevalue("cupy")
+        name = "cuda"
+    reason = _missing(name)
     if reason is not None:
         pytest.skip(reason)
-    with backends.backend(request.param):
+    with backends.backend(name):
         yield request.param

@@ -3,6 +3,8 @@
 import hashlib
 from dataclasses import dataclass, replace
 
+from lowprec import as_format
+
 ADDERS = ("sequential", "dot4", "pairwise")
 ONE_STAGE_PARTS = 15  # most parts summed in one stage, PopLibs' convolution plan
 TWO_STAGE_PARTS = 124  # most parts summed in two stages, PopLibs' convolution plan
@@ -43,6 +45,8 @@ class Accumulation:
             raise ValueError(f"Accumulation: unknown adder {self.adder!r}; it is one of {', '.join(ADDERS)}")
         if len(self.types) != 2 or not all(isinstance(name, str) for name in self.types):
             raise ValueError(f"Accumulation: types must be two format names (accumulate, out), not {self.types!r}")
+        for name in self.types:
+            as_format(name)  # raises for an unknown one, with the names there are
 
     @staticmethod
     def default(size: int) -> "Accumulation":

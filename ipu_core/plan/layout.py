@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -117,21 +118,7 @@ class Range(NamedTuple):
         return (self.lo <= within) & (within < self.hi) & (x < self.end)
 
 
-def below(x: Any, sizes: Sequence[int], box: Sequence[Range]) -> Any:
-    """How many flat indices smaller than x of an array of these sizes lie in the box (one Range per axis)."""
-    counts = [axis.below(size) for size, axis in zip(sizes, box, strict=True)]
-    result: Any = 0
-    inside: Any = True
-    for i, axis in enumerate(box):
-        stride = math.prod(sizes[i + 1 :])
-        digit = x // stride
-        x = x - digit * stride
-        result = result + inside * axis.below(digit) * math.prod(counts[i + 1 :])
-        inside = inside & axis.has(digit)
-    return result
-
-
-def owned(chunk: int, tiles: Any, sizes: Sequence[int], box: Sequence[Range]) -> Ints:
+def owned(chunk: int, tiles: Ints, sizes: Sequence[int], box: Sequence[Range]) -> Ints:
     """How many elements of a box lie on each of the tiles, when flat element f lies on tile f // chunk.
 
     Args:
@@ -140,8 +127,28 @@ def owned(chunk: int, tiles: Any, sizes: Sequence[int], box: Sequence[Range]) ->
         sizes: the array's axes, outermost first.
         box: one Range per axis; its bounds may be arrays that broadcast with `tiles`.
     """
-    size = math.prod(sizes)
-    start = np.minimum(tiles * chunk, size)
-    end = np.minimum(start + chunk, size)
-    counted: Ints = np.asarray(below(end, sizes, box) - below(start, sizes, box), np.int64)
+    borders = _digits(chunk, int(tiles.size), tuple(sizes))
+    counts = [axis.below(size) for size, axis in zip(sizes, box, strict=True)]
+    result: Any = 0
+    inside: Any = True
+    for i, (digits, size, axis) in enumerate(zip(borders, sizes, box, strict=True)):
+        at = digits[:, tiles]
+        everything = not axis.period and isinstance(axis.lo, int) and axis.lo == 0 and axis.hi == size
+        result = result + inside * (at if everything else axis.below(at)) * math.prod(counts[i + 1 :])
+        inside = inside & (at < size if everything else axis.has(at))
+    counted: Ints = np.asarray(result[1] - result[0], np.int64)
     return counted
+
+
+@lru_cache(maxsize=64)
+def _digits(chunk: int, tiles: int, sizes: tuple[int, ...]) -> list[Ints]:
+    """For each axis the index at the first element of every tile, and behind its last one: (2, tiles)."""
+    size = math.prod(sizes)
+    start = np.minimum(np.arange(tiles, dtype=np.int64) * chunk, size)
+    left = np.stack([start, np.minimum(start + chunk, size)])
+    digits = []
+    for i in range(len(sizes)):
+        stride = math.prod(sizes[i + 1 :])
+        digits.append(left // stride if stride else left)
+        left = left - digits[-1] * stride
+    return digits

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -94,12 +94,15 @@ def account(target: Target, product: Product, accumulation: Accumulation, grid: 
     """Cycles and bytes of every superstep of a product placed so, exactly as an engine counts them."""
     result = Account(target)
     name = "matmul" if product.b else "reduce"
+    reads: dict[Any, Traffic] = {}
     for step in grid.steps():
         boxes = _boxes(target, grid, step)
         gather = Traffic.none(target.tiles)
         for side, layout in product.loaded:
             if grid.hold != side:
-                gather += _read(target, product, grid, step, layout)
+                known = side, *_needs(grid, step, layout)
+                reads[known] = reads[known] if known in reads else _read(target, product, grid, step, layout)
+                gather += reads[known]
             elif step.load_a if side == "a" else step.load_b:
                 _hold(result, product, grid, step, layout)
         chains = _chains(target, product, grid, boxes, accumulation)
@@ -192,6 +195,15 @@ def _write(
     volume, mine = _volume(layout.axes, boxes), _owned(layout, tiles, sizes, boxes)
     received = _owned(layout, tiles, sizes, _needed(product, grid, step)) - mine
     return _traffic(target, item_bytes(accumulation.types[1]), received, volume - mine, 0 * mine)
+
+
+def _needs(grid: Geometry, step: Step, layout: Operand) -> tuple[int, ...]:
+    """What the traffic of an operand depends on in a serial step: its own piece, and the blocks at work of the other axis."""
+    pieces = (("m", grid.rows, step.rows), ("n", grid.columns, step.columns))
+    return tuple(
+        piece if axis in layout.axes else sum(segment.runs for segment in blocks.segments(piece))
+        for axis, blocks, piece in pieces
+    )
 
 
 def _needed(product: Product, grid: Geometry, step: Step, only: Only = None) -> dict[str, Range]:

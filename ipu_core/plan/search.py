@@ -17,9 +17,9 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 MOST_PARTS: Final = 124  # parts a chosen Accumulation has at most: two summing stages
-AXIS_CUTS: Final = 48  # cuts tried along one axis
+AXIS_CUTS: Final = 32  # cuts tried along one axis
 SERIAL_CUTS: Final = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32)
-SERIAL_CANDIDATES: Final = 160  # cheapest cuts over tiles for which serial cuts are tried at a time
+SERIAL_CANDIDATES: Final = 96  # cheapest cuts over tiles for which serial cuts are tried at a time
 
 
 def search(
@@ -121,7 +121,8 @@ def _costed(target: Target, product: Product, accumulation: Accumulation, cut: d
     leaving = product.a.chunk * size / cut["sm"] + (product.b.chunk if product.b else 0) * size / cut["sn"]
     chains = batch * each * chain_cycles(target, product, accumulation, rows, chunk, columns)
     steps = cut["sm"] * cut["sn"]
-    cycles = steps * chains + _gathers(target, cut, *arriving, leaving)
+    short = [(size % np.maximum(1, _ceil(size, cut[axis])) > 0) for size, axis in ((product.m, "m"), (product.n, "n"))]
+    cycles = steps * chains + _gathers(target, cut, *arriving, leaving, *short)
     direct = (parts == 1) & (accumulation.types[0] == accumulation.types[1])
     sub = _ceil(rows, part_tiles)
     summing = _summing(target, accumulation, parts, each, part_tiles, batch * sub * columns, partial)
@@ -140,12 +141,17 @@ def _phase(target: Target, size: Any) -> Floats:
     return target.sync_cycles + target.exchange_fixed_cycles + np.asarray(size) / target.exchange_bytes_per_cycle
 
 
-def _gathers(target: Target, cut: dict[str, Any], a: Floats, b: Floats, leaving: Floats) -> Floats:
-    """Cycles of bringing all pieces of both operands to the tiles, over all serial steps."""
+def _gathers(
+    target: Target, cut: dict[str, Any], a: Floats, b: Floats, leaving: Floats, short_m: Any, short_n: Any
+) -> Floats:
+    """Cycles of bringing all pieces of both operands to the tiles, over all serial steps.
+
+    A short last block takes a copy of its own where its operand is held.
+    """
     sm, sn, hold = cut["sm"], cut["sn"], np.asarray(cut["hold"])
     together = sm * sn * _phase(target, np.maximum(a + b, leaving))
-    hold_a = sm * _phase(target, a) + sm * sn * _phase(target, b)
-    hold_b = sn * _phase(target, b) + sm * sn * _phase(target, a)
+    hold_a = sm * (1 + short_m) * _phase(target, a) + sm * sn * _phase(target, b)
+    hold_b = sn * (1 + short_n) * _phase(target, b) + sm * sn * _phase(target, a)
     return np.where(hold == 0, together, np.where(hold == 1, hold_a, hold_b))
 
 
@@ -156,8 +162,10 @@ def _summing(
     exchanged = np.where(part_tiles > 1, (parts - each) * results * size, 0)
     cycles = np.where(part_tiles > 1, _phase(target, exchanged), target.sync_cycles)
     left = parts
-    stages = np.vectorize(stage_count)(parts) if accumulation.stages is None else np.full_like(parts, accumulation.stages)
-    run = np.vectorize(run_length)(parts, stages)
+    kinds, which = np.unique(parts, return_inverse=True)
+    counts = [stage_count(int(n)) if accumulation.stages is None else accumulation.stages for n in kinds]
+    stages = np.array(counts)[which].reshape(parts.shape)
+    run = np.array([run_length(int(n), count) for n, count in zip(kinds, counts, strict=True)])[which].reshape(parts.shape)
     for number in range(int(stages.max())):
         final = stages == number + 1
         terms = np.where(final, left, np.minimum(run, left))

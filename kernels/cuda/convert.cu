@@ -27,7 +27,7 @@ inline namespace LP_ISA {
 // and the next. Narrow draws need one Philox call, wide ones (17 to 32 bits: blocks of 32 whole words) two.
 template <class E>
 LP_INLINE void draw(u64 block, u32 l, int bits, u64 key, E (&random)[8]) {
-    if (bits <= 16) {
+    if (sizeof(E) == 4 || bits <= 16) {  // 32-bit lanes have room for 16 bits only
         constexpr int lift = Carrier<E>::fraction - 16;
         u64 counter = 8 * block + l;
         Words w = philox<10>(u32(tag_rounding) << 24, u32(counter), u32(counter >> 32), 0, key);
@@ -54,83 +54,70 @@ LP_INLINE u64 round_whole(u64 x, u64 random, const Rounder<u64>& k) {
     return round_integer<mode>(x, 0, random, k);
 }
 
-// One element: stored bits in, stored bits out. `bad` is raised where a NaN meets a format that has none.
+// One element: stored bits in, stored bits out. `refused` becomes nonzero where a NaN meets a format that has none.
 template <class E, class From, class To, int mode, bool values>
 struct Converter {
     typedef typename From::stored In;
     typedef typename To::stored Out;
     Rounder<E> rounder, carrier;
     Decoder<E> source;
-    bool refuses_nan;
 
     LP_INLINE explicit Converter(const Conversion& job) {
         rounder = make_rounder<E>(job.rounding, values);
         carrier = make_rounder<E>(job.carrier, false);
         source = make_decoder<E>(job.source);
-        refuses_nan = job.rounding.format.nan_code == ~0ull;
     }
 
-    LP_INLINE Out operator()(In x, E random, u32* bad) const {
+    LP_INLINE Out operator()(In x, E random, u32& refused) const {
         if constexpr (From::is_whole) {
             return To::template store<values>(round_whole<mode>(x, random, rounder), carrier);
         } else {
             E bits = From::load(x, source);
-            if (refuses_nan && (bits & Carrier<E>::magnitude) > Carrier<E>::infinity) *bad = 1;
+            refused |= (bits & Carrier<E>::magnitude) > Carrier<E>::infinity;
             return To::template store<values>(round_bits<mode, values>(bits, random, rounder), carrier);
         }
     }
 };
 
-// Elements `first` and the next of contiguous arrays, where they exist; both in one instruction where they
-// may.
-template <class T>
-LP_INLINE Pack<T, 2> load_pair(const void* from, i64 first, i64 count, bool paired) {
-    const T* x = static_cast<const T*>(from);
-    if (paired && first >= 0 && first + 1 < count) return *reinterpret_cast<const Pack<T, 2>*>(x + first);
-    Pack<T, 2> pair = {};
-    for (int i = 0; i < 2; ++i)
-        if (first + i >= 0 && first + i < count) pair.item[i] = x[first + i];
-    return pair;
-}
-
-template <class T>
-LP_INLINE void store_pair(void* to, i64 first, i64 count, bool paired, const Pack<T, 2>& pair) {
-    T* y = static_cast<T*>(to);
-    if (paired && first >= 0 && first + 1 < count) {
-        *reinterpret_cast<Pack<T, 2>*>(y + first) = pair;
-        return;
-    }
-    for (int i = 0; i < 2; ++i)
-        if (first + i >= 0 && first + i < count) y[first + i] = pair.item[i];
-}
-
-// Every thread takes the 8 elements of one counter of one block of 64, then moves on by the size of the grid.
-// Element i has index offset + i; `lead` is how far into its block the first element lies.
+// Every thread takes the 8 elements of one counter of one block of 64, then moves on by the size of the grid: four
+// pairs of neighbours, 16 elements apart. Element i has index offset + i; `lead` is how far into its block the first
+// element lies. `bad` is given where the format has no NaN, and raised by a NaN.
 template <class E, class From, class To, int mode, bool values>
 LP_INLINE void convert_contiguous(const void* from, void* to, i64 count, u64 key, u64 offset, const Conversion& job,
                                   u32* bad) {
     typedef Converter<E, From, To, mode, values> Convert;
+    typedef typename Convert::In In;
+    typedef typename Convert::Out Out;
     const Convert convert(job);
+    const In* x = static_cast<const In*>(from);
+    Out* y = static_cast<Out*>(to);
     const i64 lead = i64(offset & 63);
-    const bool pairs = (lead & 1) == 0, in = pairs && aligned<typename Convert::In, 2>(from),
-               out = pairs && aligned<typename Convert::Out, 2>(to);
+    const bool pairs = (lead & 1) == 0 && aligned<In, 2>(from) && aligned<Out, 2>(to);
     const u64 units = (u64(lead + count + 63) >> 6) << 3, step = u64(gridDim.x) * blockDim.x;
+    u32 refused = 0;
     for (u64 unit = u64(blockIdx.x) * blockDim.x + threadIdx.x; unit < units; unit += step) {
         const u32 l = u32(unit) & 7;
         const i64 first = i64((unit >> 3) * 64 + 2 * l) - lead;
-        Pack<typename Convert::In, 2> x[4];
-        for (int j = 0; j < 4; ++j) x[j] = load_pair<typename Convert::In>(from, first + 16 * j, count, in);
+        const bool whole = pairs && first >= 0 && first + 49 < count;
+        Pack<In, 2> in[4] = {};
+        if (whole)
+            for (int j = 0; j < 4; ++j) in[j] = *reinterpret_cast<const Pack<In, 2>*>(x + first + 16 * j);
         E random[8] = {};
         if constexpr (mode == stochastic) draw((offset >> 6) + (unit >> 3), l, job.rounding.random_bits, key, random);
-        for (int j = 0; j < 4; ++j) {
-            Pack<typename Convert::Out, 2> y;
-            for (int i = 0; i < 2; ++i) {
-                bool asked = first + 16 * j + i >= 0 && first + 16 * j + i < count;
-                y.item[i] = asked ? convert(x[j].item[i], random[2 * j + i], bad) : typename Convert::Out(0);
+        if (whole) {
+            for (int j = 0; j < 4; ++j) {
+                Pack<Out, 2> out;
+                for (int i = 0; i < 2; ++i) out.item[i] = convert(in[j].item[i], random[2 * j + i], refused);
+                store_pack(y + first + 16 * j, out);
             }
-            store_pair(to, first + 16 * j, count, out, y);
+        } else {
+            for (int n = 0; n < 8; ++n) {
+                const i64 i = first + 16 * (n >> 1) + (n & 1);
+                if (i >= 0 && i < count) y[i] = convert(x[i], random[n], refused);
+            }
         }
     }
+    if (bad && refused) *bad = 1;
 }
 
 template <class E, class From, class To, int mode, bool values>
@@ -140,6 +127,7 @@ LP_INLINE void convert_strided(const void* from, void* to, i64 count, u64 key, u
     const Convert convert(job);
     const i64 lead = i64(offset & 63);
     const u64 units = (u64(lead + count + 63) >> 6) << 3, step = u64(gridDim.x) * blockDim.x;
+    u32 refused = 0;
     for (u64 unit = u64(blockIdx.x) * blockDim.x + threadIdx.x; unit < units; unit += step) {
         const u32 l = u32(unit) & 7;
         const i64 first = i64((unit >> 3) * 64 + 2 * l) - lead;
@@ -151,24 +139,30 @@ LP_INLINE void convert_strided(const void* from, void* to, i64 count, u64 key, u
             const char* x = static_cast<const char*>(from) + locate(i, strides, strides.from);
             char* y = static_cast<char*>(to) + locate(i, strides, strides.to);
             *reinterpret_cast<typename Convert::Out*>(y) =
-                convert(*reinterpret_cast<const typename Convert::In*>(x), random[n], bad);
+                convert(*reinterpret_cast<const typename Convert::In*>(x), random[n], refused);
         }
     }
+    if (bad && refused) *bad = 1;
 }
 
 }  // namespace LP_ISA
 }  // namespace lowprec
 
+// Blocks of 256 (THREADS in backends/cuda/device.py), three at once: as many as the registers allow without spills.
+#define LP_BOUNDS __launch_bounds__(256, 3)
+
 #if LP_STRIDED
-extern "C" __global__ void lowprec_convert(const void* from, void* to, long long count, unsigned long long key,
-                                           unsigned long long offset, lowprec::Conversion job, unsigned int* bad,
-                                           lowprec::Strides strides) {
+extern "C" __global__ void LP_BOUNDS lowprec_convert(const void* from, void* to, long long count,
+                                                     unsigned long long key, unsigned long long offset,
+                                                     lowprec::Conversion job, unsigned int* bad,
+                                                     lowprec::Strides strides) {
     using namespace lowprec;
     convert_strided<LP_LANE, LP_FROM, LP_TO, LP_MODE, LP_VALUES>(from, to, count, key, offset, job, bad, strides);
 }
 #else
-extern "C" __global__ void lowprec_convert(const void* from, void* to, long long count, unsigned long long key,
-                                           unsigned long long offset, lowprec::Conversion job, unsigned int* bad) {
+extern "C" __global__ void LP_BOUNDS lowprec_convert(const void* from, void* to, long long count,
+                                                     unsigned long long key, unsigned long long offset,
+                                                     lowprec::Conversion job, unsigned int* bad) {
     using namespace lowprec;
     convert_contiguous<LP_LANE, LP_FROM, LP_TO, LP_MODE, LP_VALUES>(from, to, count, key, offset, job, bad);
 }

@@ -41,6 +41,17 @@ struct alignas(sizeof(T) * count) Pack {
     T item[count];
 };
 
+// Stores a pack whose place is aligned to its size. Small ones go as one integer: NVRTC splits stores of short packs.
+template <class T, int count>
+LP_INLINE void store_pack(T* to, const Pack<T, count>& pack) {
+    if constexpr (sizeof(pack) == 2)
+        *reinterpret_cast<u16*>(to) = bit_cast<u16>(pack);
+    else if constexpr (sizeof(pack) == 4)
+        *reinterpret_cast<u32*>(to) = bit_cast<u32>(pack);
+    else
+        *reinterpret_cast<Pack<T, count>*>(to) = pack;
+}
+
 template <class T, int count>
 LP_INLINE bool aligned(const void* pointer) {
     return reinterpret_cast<u64>(pointer) % (sizeof(T) * count) == 0;

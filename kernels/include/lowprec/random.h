@@ -33,15 +33,22 @@ struct Words {
     u32 word[4];
 };
 
+LP_INLINE u32 high_product(u32 a, u32 b) {
+#ifdef __CUDACC_RTC__
+    return __umulhi(a, b);  // from a 64-bit product NVRTC widens the whole state to 64 bits
+#else
+    return u32((u64(a) * b) >> 32);
+#endif
+}
+
 // One counter, one key: the definition.
 template <int rounds>
 LP_INLINE Words philox(u32 c0, u32 c1, u32 c2, u32 c3, u64 key) {
     u32 k0 = u32(key), k1 = u32(key >> 32);
     for (int round = 0; round < rounds; ++round) {
-        u64 a = u64(0xD2511F53u) * c0, b = u64(0xCD9E8D57u) * c2;
-        u32 next0 = u32(b >> 32) ^ c1 ^ k0, next2 = u32(a >> 32) ^ c3 ^ k1;
-        c1 = u32(b);
-        c3 = u32(a);
+        u32 next0 = high_product(0xCD9E8D57u, c2) ^ c1 ^ k0, next2 = high_product(0xD2511F53u, c0) ^ c3 ^ k1;
+        c1 = 0xCD9E8D57u * c2;
+        c3 = 0xD2511F53u * c0;
         c0 = next0;
         c2 = next2;
         k0 += 0x9E3779B9u;

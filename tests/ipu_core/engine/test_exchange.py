@@ -51,7 +51,7 @@ def variable(graph: Graph, rng: Generator, shape: tuple[int, ...], name: str) ->
 def random_operand(rng: Generator, tensor: Tensor, vertices: int) -> object:
     """Some view (or index array) with `vertices` leading entries of one or two axes each."""
     rows, columns = tensor.shape
-    match rng.integers(0, 6):
+    match rng.integers(0, 8):
         case 0:  # windows that overlap
             wide = Tensor(tensor.variable, 0, (vertices, rows * columns // 3), (1, 1))
             return wide
@@ -59,6 +59,10 @@ def random_operand(rng: Generator, tensor: Tensor, vertices: int) -> object:
             return tensor[1:3, ::2].broadcast_to(vertices, 2, -(-columns // 2))
         case 2:  # rows, reversed
             return tensor[:vertices][::-1]
+        case 6:  # each vertex's own elements, backwards
+            return tensor[:vertices, ::-2]
+        case 7:  # windows inside one vertex that overlap
+            return Tensor(tensor.variable, 1, (vertices, 3, 4), (9, 2, 1))
         case 3:  # columns
             return tensor.T[:vertices, 1:]
         case 4:  # pairs of vertices share
@@ -147,6 +151,20 @@ def test_a_copy_onto_itself_is_refused_where_it_overlaps() -> None:
     Engine(graph, Copy(a[:5], a[5:]))
     with pytest.raises(DataRace, match="element 5 of a"):
         Engine(graph, Copy(a[1:6], a[5:]))
+
+
+def test_what_a_tile_of_the_pair_holds_is_not_received_by_both() -> None:
+    graph = Graph(TARGET)
+    a = graph.add_variable("float32", (30,), "a")
+    out = graph.add_variable("float32", (2, 1), "out")
+    graph.map_intervals(a, [0, 10, 15], [5, 2, 3])
+    graph.map_intervals(out, [0, 1], [2, 3])
+    cs = graph.add_compute_set()
+    graph.add_vertices(cs, Block, [2, 3], {"a": a.broadcast_to(2, 30), "out": out})
+    gather = Engine(graph, Execute(cs)).profile().steps[0].account.gather
+    assert gather.received[2:4].tolist() == [100, 60]
+    assert gather.shared[2:4].tolist() == [40, 40]
+    assert gather.sent[[2, 3, 5]].tolist() == [20, 60, 40]
 
 
 def test_supertiles_share_what_both_receive() -> None:

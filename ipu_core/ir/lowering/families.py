@@ -1,0 +1,150 @@
+"""Equations to tiles: one function per family of operations."""
+
+from collections.abc import Callable
+
+from ipu_core.graph.program import Copy
+from ipu_core.graph.tensor import Tensor
+from ipu_core.ir.block import Equation
+from ipu_core.ir.lowering.context import Lowering, label
+from ipu_core.ir.views import sides, view
+from ipu_core.ir.ops import OPS
+from ipu_core.library.elementwise import elementwise
+from ipu_core.library.matmul import matmul
+from ipu_core.library.moves import fill, gather, one_hot
+from ipu_core.library.reduce import reduce
+
+__all__ = ["lower_equation"]
+
+Rule = Callable[[Lowering, Equation], None]
+
+
+def lower_equation(lowering: Lowering, equation: Equation) -> None:
+    """Adds what an equation needs to the graph and its programs to the list.
+
+    Raises:
+        NotImplementedError: there is no rule for the operation.
+    """
+    rule = _RULES.get(equation.op)
+    if rule is None:
+        raise NotImplementedError(f"no lowering for {equation.op!r}; there are {', '.join(sorted(_RULES))}")
+    rule(lowering, equation)
+
+
+def _elementwise(lowering: Lowering, equation: Equation) -> None:
+    operands = [lowering.operand(atom) for atom in equation.inputs]
+    op = "identity" if equation.op == "convert" else equation.op
+    lowering.programs += elementwise(
+        lowering.graph, op, operands, lowering.result(equation),
+        stochastic=equation.arithmetic.stochastic, operation=equation.number, name=label(equation),
+    )  # fmt: skip
+
+
+def _sides(lowering: Lowering, equation: Equation) -> list[Tensor]:
+    """The operands of a product or sum as its plan states them, copied where they do not lie so."""
+    tensors = [lowering.tensors[var] for var in equation.operands]
+    found = []
+    for side in sides(equation, tensors, lowering.target):
+        source = side.source if side.stays else lowering.copy(side.source, f"{label(equation)}: operand")
+        found.append(side.planned(source))
+    return found
+
+
+def _dot(lowering: Lowering, equation: Equation) -> None:
+    a, b = _sides(lowering, equation)
+    plan = lowering.plan.sums[equation.number]
+    out = lowering.result(equation).reshape(plan.product.batch, plan.product.m, plan.product.n)
+    _, programs = matmul(
+        lowering.graph, a, b, plan, out=out,
+        stochastic=equation.arithmetic.stochastic, operation=equation.number, name=label(equation),
+    )  # fmt: skip
+    lowering.programs += programs
+
+
+def _reduce(lowering: Lowering, equation: Equation) -> None:
+    (x,) = _sides(lowering, equation)
+    lowering.programs += reduce(
+        lowering.graph, x, lowering.result(equation), lowering.plan.sums[equation.number],
+        maximum=equation.op == "reduce_max", stochastic=equation.arithmetic.stochastic,
+        operation=equation.number, name=label(equation),
+    )  # fmt: skip
+
+
+def _view(lowering: Lowering, equation: Equation) -> None:
+    source = lowering.tensors[equation.operands[0]]
+    seen = view(equation, source)
+    if seen is None:
+        seen = view(equation, lowering.copy(source, f"{label(equation)}: operand"))
+    assert seen is not None, equation  # a contiguous array can be viewed in any shape
+    lowering.tensors[equation.output] = seen
+
+
+def _concatenate(lowering: Lowering, equation: Equation) -> None:
+    out, axis, at = lowering.result(equation), equation.params["axis"], 0
+    for var in equation.operands:
+        source = lowering.tensors[var]
+        place = out[(slice(None),) * axis + (slice(at, at + source.shape[axis]),)]
+        at += source.shape[axis]
+        if source.size:
+            lowering.programs.append(Copy(source, place, label(equation)))
+
+
+def _pad(lowering: Lowering, equation: Equation) -> None:
+    out, source, params = lowering.result(equation), lowering.tensors[equation.operands[0]], equation.params
+    lowering.programs += fill(lowering.graph, out, 0.0, name=f"{label(equation)}: zeros")
+    if not source.size:
+        return
+    ends = zip(source.shape, params["low"], params["interior"], strict=True)
+    inner = out[tuple(slice(low, low + (n - 1) * (gap + 1) + 1, gap + 1) for n, low, gap in ends)]
+    lowering.programs.append(Copy(source, inner, label(equation)))
+
+
+def _gather(lowering: Lowering, equation: Equation) -> None:
+    table, indices = (lowering.tensors[var] for var in equation.operands)
+    lowering.programs += gather(
+        lowering.graph, _rows(lowering, table, 1, equation), _rows(lowering, indices, indices.ndim, equation),
+        lowering.result(equation), name=label(equation),
+    )  # fmt: skip
+
+
+def _scatter_add(lowering: Lowering, equation: Equation) -> None:
+    indices, updates = (lowering.tensors[var] for var in equation.operands)
+    axes = indices.ndim
+    lowering.programs += scatter_add(
+        lowering.graph, _rows(lowering, indices, axes, equation), _rows(lowering, updates, axes, equation), axes,
+        lowering.result(equation), stochastic=equation.arithmetic.stochastic,
+        operation=equation.number, name=label(equation),
+    )  # fmt: skip
+
+
+def _rows(lowering: Lowering, tensor: Tensor, axes: int, equation: Equation) -> Tensor:
+    """The tensor, or a copy, whose first axes and whose other axes can each be joined."""
+    first, rest = tensor.shape[:axes], tensor.shape[axes:]
+    try:
+        tensor.reshape(-1 if first and tensor.size else 1, *rest).reshape(*first, -1 if rest and tensor.size else 1)
+    except ValueError:
+        return lowering.copy(tensor, f"{label(equation)}: operand")
+    return tensor
+
+
+def _one_hot(lowering: Lowering, equation: Equation) -> None:
+    (labels,) = (lowering.tensors[var] for var in equation.operands)
+    lowering.programs += one_hot(lowering.graph, labels, lowering.result(equation), name=label(equation))
+
+
+_RULES: dict[str, Rule] = {
+    **{name: _elementwise for name, op in OPS.items() if op.shape is OPS["add"].shape},
+    "convert": _elementwise,
+    "dot": _dot,
+    **dict.fromkeys(("reduce_sum", "reduce_max"), _reduce),
+    **dict.fromkeys(("transpose", "reshape", "broadcast", "slice", "stop_gradient"), _view),
+    "concatenate": _concatenate,
+    "pad": _pad,
+    "gather": _gather,
+
+    "one_hot": _one_hot,
+}
+
+
+def computes(equation: Equation) -> bool:
+    """Whether an equation writes an array of its own, element by element where its operands of that shape lie."""
+    return _RULES.get(equation.op) is _elementwise

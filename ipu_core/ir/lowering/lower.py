@@ -1,0 +1,103 @@
+"""Lowers a whole Block: inputs and constants to variables, equations in order, state written back, streams to the host."""
+
+from dataclasses import dataclass
+
+from ipu_core.graph.graph import Graph
+from ipu_core.graph.program import Copy, DataStream, Program, Sequence, StreamCopy
+from ipu_core.graph.tensor import Tensor, whole
+from ipu_core.ir.block import Block, Var
+from ipu_core.ir.lowering.context import Lowering
+from ipu_core.ir.lowering.families import lower_equation
+from ipu_core.ir.lowering.state import in_place, sees_whole
+from ipu_core.ir.planning import Plan, ghosts
+from ipu_core.library.elementwise import add_array, map_array
+
+__all__ = ["Lowered", "lower"]
+
+
+@dataclass(frozen=True, eq=False)
+class Lowered:
+    """A Block on tiles.
+
+    Attributes:
+        block, plan: what was lowered.
+        graph: its variables and vertices.
+        program: one run of the Block.
+        state: the carried inputs, which the program replaces by the carried outputs.
+        feeds: streams of the other inputs, host to device, in order.
+        results: streams of the other outputs, device to host, in order.
+    """
+
+    block: Block
+    plan: Plan
+    graph: Graph
+    program: Program
+    state: tuple[Tensor, ...]
+    feeds: tuple[DataStream, ...]
+    results: tuple[DataStream, ...]
+
+
+def lower(block: Block, plan: Plan) -> Lowered:
+    """Lowers a Block.
+
+    Args:
+        block: typed; every format must have a storage dtype.
+        plan: of this Block, which also names the target.
+
+    Raises:
+        NotImplementedError: an operation without a lowering.
+        ValueError: a plan of another Block.
+    """
+    graph = Graph(plan.target)
+    carried = block.carried
+    tensors = {var: map_array(graph, graph.add_constant(var.type.format, value, f"constant.{var.name}"))
+               for var, value in block.constants.items()}  # fmt: skip
+    state = tuple(
+        add_array(graph, var.type.format, var.type.shape, _state_name(block, var), temporary=False)
+        for var in block.inputs[:carried]
+    )
+    tensors |= dict(zip(block.inputs, state, strict=False))
+    programs: list[Program] = []
+    feeds = []
+    for number, var in enumerate(block.inputs[carried:]):
+        tensor = add_array(graph, var.type.format, var.type.shape, f"input.{var.name}")
+        feeds.append(DataStream(f"feed {number}", var.type.format, var.type.shape))
+        programs.append(StreamCopy(feeds[-1], tensor))
+        tensors[var] = tensor
+    lowering = Lowering(graph, plan, _places(block, state), tensors, programs)
+    for equation in block.equations:
+        lower_equation(lowering, equation)
+    _write_back(lowering, block, state)
+    results = []
+    for number, var in enumerate(block.outputs[carried:]):
+        results.append(DataStream(f"result {number}", var.type.format, var.type.shape, to_device=False))
+        programs.append(StreamCopy(results[-1], lowering.tensors[var]))
+    return Lowered(block, plan, graph, Sequence(*programs), state, tuple(feeds), tuple(results))
+
+
+def _state_name(block: Block, var: Var) -> str:
+    users = (equation.parameter for equation in block.equations if equation.role == "update" and var in equation.operands)
+    return next((name for name in users if name), f"state.{var.name}")
+
+
+def _places(block: Block, state: tuple[Tensor, ...]) -> dict[Var, Tensor]:
+    """The carried outputs that are computed straight into the state."""
+    seen = ghosts(block)
+    first: dict[object, Var] = {}
+    for var, tensor in seen.items():
+        first.setdefault(tensor.variable, var)
+    roots = {var: first[tensor.variable] for var, tensor in seen.items()}
+    same = {var: sees_whole(tensor, whole(tensor.variable)) for var, tensor in seen.items()}
+    return {var: state[position] for var, position in in_place(block, roots, same).items()}
+
+
+def _write_back(lowering: Lowering, block: Block, state: tuple[Tensor, ...]) -> None:
+    """Copies new values over the old state: all sources are first copied that another copy would overwrite."""
+    pending = []
+    for old, var in zip(state, block.outputs, strict=False):
+        new = lowering.tensors[var]
+        if new.variable is old.variable and sees_whole(new, old):
+            continue
+        overwritten = any(new.variable is other.variable for other in state)
+        pending.append((lowering.copy(new, f"new {old.variable.name}") if overwritten else new, old))
+    lowering.programs += [Copy(new, old, f"write back {old.variable.name}") for new, old in pending if old.size]

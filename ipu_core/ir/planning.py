@@ -1,0 +1,182 @@
+"""The plan of a Block: for every product and sum its order (Accumulation) and its place (Placement) on a target."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from ipu_core.graph.tensor import Tensor, Variable, element_type, whole
+from ipu_core.ir.block import Block, Equation, Var
+from ipu_core.ir.views import sides, view
+from ipu_core.plan.accumulation import Accumulation
+from ipu_core.plan.layout import linear_layout
+from ipu_core.plan.matmul import choose_accumulation, plan_matmul
+from ipu_core.plan.placement import Placement
+from ipu_core.plan.product import Operand
+from ipu_core.plan.reduction import choose_reduction_accumulation, plan_reduction
+from ipu_core.plan.sums import RESERVED, SumPlan
+from ipu_core.target import Target
+from lowprec import FloatFormat
+
+__all__ = ["Plan", "choose_accumulations", "ghosts", "plan"]
+
+SUMS: Final = ("dot", "reduce_sum", "reduce_max")
+LEAST_ROOM: Final = 4  # products may use at least a quarter of a tile, whatever the values of the Block leave
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The plans of a Block's products, sums and maxima, by equation number.
+
+    Attributes:
+        target: the chip.
+        sums: by equation number.
+        names: by equation number, what it is, for print.
+        maxima: numbers of those that are maxima: their order has no meaning.
+    """
+
+    target: Target
+    sums: Mapping[int, SumPlan]
+    names: Mapping[int, str]
+    maxima: frozenset[int] = frozenset()
+
+    @property
+    def accumulations(self) -> dict[int, Accumulation]:
+        """The orders: all that matters to the bits."""
+        return {number: one.accumulation for number, one in self.sums.items() if number not in self.maxima}
+
+    @property
+    def placements(self) -> dict[int, Placement]:
+        """The places: all that matters to cycles, exchange and memory."""
+        return {number: one.placement for number, one in self.sums.items()}
+
+    def digests(self) -> dict[int, str]:
+        """The hash of every Accumulation."""
+        return {number: order.digest() for number, order in self.accumulations.items()}
+
+    def words(self) -> str:
+        """Every product and sum in words."""
+        return "\n".join(f"%{number} {self.names[number]}: {one.words()}" for number, one in self.sums.items())
+
+
+def choose_accumulations(block: Block, target: Target) -> dict[int, Accumulation]:
+    """An order for every product and sum of a Block that suits the target and does not depend on any format.
+
+    A study chooses once, for the Block before a precision is applied, and uses the choice for all its precisions.
+    """
+    chosen = {}
+    for equation, (m, k, n, batch) in _sizes(block, target):
+        if equation.op == "dot":
+            chosen[equation.number] = choose_accumulation(target, m, k, n, batch=batch)
+        elif equation.op == "reduce_sum":
+            chosen[equation.number] = choose_reduction_accumulation(target, m, k, n)
+    return chosen
+
+
+def plan(
+    block: Block,
+    target: Target,
+    accumulations: Mapping[int, Accumulation] | None = None,
+    placements: Mapping[int, Placement] | None = None,
+) -> Plan:
+    """Plans every product and sum of a typed Block.
+
+    Args:
+        block: what is to be run.
+        target: the chip.
+        accumulations: orders by equation number (their types are replaced by the equations'); default
+            `choose_accumulations` of the Block.
+        placements: places by equation number; the others are searched for.
+
+    Raises:
+        UnsupportedByTarget: the chip has no unit for a product's formats.
+        ValueError: a placement that needs more tiles than there are.
+    """
+    orders = choose_accumulations(block, target) if accumulations is None else accumulations
+    room = _room(block, target)
+    sums, names = {}, {}
+    values = ghosts(block)
+    for equation in block.equations:
+        if equation.op not in SUMS:
+            continue
+        order = orders.get(equation.number, Accumulation()) if equation.op != "reduce_max" else Accumulation()
+        tensors = [values[var] for var in equation.operands]
+        given = [side.layout for side in sides(equation, tensors, target)]
+        place = (placements or {}).get(equation.number)
+        sums[equation.number] = _plan_one(equation, target, order, place, room, given, _size(equation, tensors, target))
+        names[equation.number] = " ".join(filter(None, (equation.role, equation.op, equation.parameter)))
+    maxima = frozenset(equation.number for equation in block.equations if equation.op == "reduce_max")
+    return Plan(target, sums, names, maxima)
+
+
+def _plan_one(
+    equation: Equation,
+    target: Target,
+    order: Accumulation,
+    placement: Placement | None,
+    room: int,
+    given: list[Operand],
+    size: tuple[int, int, int, int],
+) -> SumPlan:
+    m, k, n, batch = size
+    out = equation.output.type
+    types = sum_types(equation)
+    lies = Operand("bmn", linear_layout(target, out.shape).chunk)
+    name = max((_name(var) for var in equation.operands), key=lambda name: element_type(name)[1].itemsize)
+    accumulation = order.with_types(*types)
+    if equation.op == "dot":
+        return plan_matmul(target, m, k, n, batch=batch, operands=name, accumulation=accumulation, placement=placement,
+                           memory=room, a=given[0], b=given[1], out=lies)  # fmt: skip
+    return plan_reduction(target, m, k, n, operands=name, accumulation=accumulation, placement=placement, memory=room,
+                          x=given[0], out=lies)  # fmt: skip
+
+
+def sum_types(equation: Equation) -> tuple[str, str]:
+    """Names of the formats in which an equation accumulates and gives its result."""
+    out = _name(equation.output)
+    if equation.op == "reduce_max":
+        return out, out
+    accumulate = equation.arithmetic.accumulate
+    return (accumulate.name if accumulate is not None else "float32"), out
+
+
+def _name(var: Var) -> str:
+    return var.type.format.name if isinstance(var.type.format, FloatFormat) else var.type.format
+
+
+def ghosts(block: Block) -> dict[Var, Tensor]:
+    """Every value as a tensor of a variable that is in no graph: enough to see what is a view of what."""
+    values: dict[Var, Tensor] = {}
+    for number, var in enumerate((*block.inputs, *block.constants)):
+        values[var] = _ghost(number, var)
+    for equation in block.equations:
+        seen = view(equation, values[equation.operands[0]]) if equation.operands else None
+        values[equation.output] = seen if seen is not None else _ghost(equation.number, equation.output)
+    return values
+
+
+def _ghost(number: int, var: Var) -> Tensor:
+    fmt, dtype = element_type(var.type.format)
+    return whole(Variable(number, var.name, fmt, dtype, var.type.shape))
+
+
+def _size(equation: Equation, tensors: list[Tensor], target: Target) -> tuple[int, int, int, int]:
+    first, *rest = (side.sizes for side in sides(equation, tensors, target))
+    if rest:
+        return first[1], first[2], rest[0][2], first[0]
+    return first[0], first[1], first[2], 1
+
+
+def _sizes(block: Block, target: Target) -> Iterator[tuple[Equation, tuple[int, int, int, int]]]:
+    values = ghosts(block)
+    for equation in block.equations:
+        if equation.op in SUMS:
+            yield equation, _size(equation, [values[var] for var in equation.operands], target)
+
+
+def _room(block: Block, target: Target) -> int:
+    """Bytes of a tile for what products have under way: what all values of the Block leave, were they to live at once."""
+    values = [*block.inputs, *block.constants, *(equation.output for equation in block.equations)]
+    each = [linear_layout(target, var.type.shape).chunk * np.dtype(element_type(var.type.format)[1]).itemsize for var in values]
+    return max(target.tile_memory - RESERVED - sum(each), target.tile_memory // LEAST_ROOM)

@@ -1,0 +1,162 @@
+"""Moves on tiles: filling, looking up rows by index, adding rows at indices, one-hot rows."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ipu_core import cost
+from ipu_core.graph.codelet import Codelet, Input, Output, Param
+from ipu_core.graph.graph import Graph
+from ipu_core.graph.program import Execute
+from ipu_core.graph.tensor import Tensor
+from ipu_core.library.elementwise import pieces, vertex_tiles
+from ipu_core.plan.layout import Layout, linear_layout
+from ipu_core.target import Target
+
+__all__ = ["fill", "gather", "one_hot", "scatter_add"]
+
+
+class Fill(Codelet):
+    """Sets elements to a value."""
+
+    supervisor = True
+    out = Output(None, ndim=None)
+    value = Param(0.0)
+    own_axes = Param(1)
+
+    def compute(self) -> None:
+        """Writes."""
+        self.out[...] = self.value
+
+    def cycles(self, target: Target) -> Any:
+        """Cycles of each vertex."""
+        elements = math.prod(self.out.shape[-self.own_axes :])
+        return cost.elementwise(target, "identity", elements, self.out.itemsize)
+
+
+class Gather(Codelet):
+    """Rows of a table (rows, columns) by index."""
+
+    supervisor = True
+    table = Input(None, ndim=2)
+    indices = Input("int32", ndim=1)
+    out = Output(None, ndim=2)
+
+    def compute(self) -> None:
+        """Copies rows; an index outside the table is an error."""
+        self.out[...] = np.take(self.table, self.indices[0], axis=-2, mode="raise")
+
+    def cycles(self, target: Target) -> Any:
+        """Cycles of each vertex."""
+        return cost.copy_rows(target, self.out.shape[-2], self.out.shape[-1], self.out.itemsize)
+
+
+class OneHot(Codelet):
+    """1 where the column is the label, else 0."""
+
+    supervisor = True
+    labels = Input("int32", ndim=None)
+    columns = Param()
+    own_axes = Param(1)
+    out = Output(None, ndim=None)
+
+    def compute(self) -> None:
+        """Compares."""
+        self.out[...] = self.labels == self.columns
+
+    def cycles(self, target: Target) -> Any:
+        """Cycles of each vertex."""
+        elements = math.prod(self.out.shape[-self.own_axes :])
+        return cost.elementwise(target, "equal", elements, 4)
+
+
+def fill(graph: Graph, out: Tensor, value: float, *, name: str = "fill") -> list[Execute]:
+    """Adds a compute set that sets a whole variable, in the layout of its shape, to a value."""
+    if not out.size:
+        return []
+    compute_set = graph.add_compute_set(name)
+    layout = linear_layout(graph.target, out.shape)
+    for (tiles, _), source in zip(vertex_tiles(layout), pieces(layout, out, out.shape), strict=True):
+        graph.add_vertices(compute_set, Fill, tiles, {"out": source}, {"value": value, "own_axes": _own(layout)})
+    return [Execute(compute_set)]
+
+
+def one_hot(graph: Graph, labels: Tensor, out: Tensor, *, name: str = "one_hot") -> list[Execute]:
+    """Adds rows with a 1 in the labelled column: out (.., classes) from labels (..); other labels give zeros.
+
+    Args:
+        graph: where.
+        labels: int32.
+        out: a whole variable in the layout of its shape.
+        name: of the compute set.
+    """
+    if not out.size:
+        return []
+    compute_set = graph.add_compute_set(name)
+    layout = linear_layout(graph.target, out.shape)
+    wide = Tensor(labels.variable, labels.offset, (*labels.shape, 1), (*labels.strides, 0))
+    columns = np.broadcast_to(np.arange(out.shape[-1], dtype=np.int32), (math.prod(out.shape[:-1]), out.shape[-1]))
+    numbers = _pieces_of_array(layout, columns)
+    parts = zip(vertex_tiles(layout), pieces(layout, wide, out.shape), pieces(layout, out, out.shape), numbers, strict=True)
+    for (tiles, _), source, result, column in parts:
+        params = {"columns": column, "own_axes": _own(layout)}
+        graph.add_vertices(compute_set, OneHot, tiles, {"labels": source, "out": result}, params)
+    return [Execute(compute_set)]
+
+
+def gather(graph: Graph, table: Tensor, indices: Tensor, out: Tensor, *, name: str = "gather") -> list[Execute]:
+    """Adds out = table[indices] along the first axis. Tiles share the columns: each sees its columns of the whole table.
+
+    Args:
+        graph: where.
+        table: (rows, ...).
+        indices: int32 of any shape.
+        out: mapped, the shape of indices and then the table's other axes.
+        name: of the compute set.
+
+    Raises:
+        ValueError: a table of more axes that cannot be viewed as rows and columns.
+    """
+    if not out.size:
+        return []
+    compute_set = graph.add_compute_set(name)
+    rows = table.reshape(table.shape[0], -1)
+    flat, result = indices.reshape(-1), out.reshape(indices.size, -1)
+    for first, count, columns in _column_cuts(graph.target, rows.shape[1]):
+        fields = {
+            "table": _cut_columns(rows, first, count, columns),
+            "indices": flat.broadcast_to(count, flat.size),
+            "out": _cut_columns(result, first, count, columns),
+        }
+        graph.add_vertices(compute_set, Gather, first // columns + np.arange(count), fields)
+    return [Execute(compute_set)]
+
+
+def _own(layout: Layout) -> int:
+    return 1 if layout.columns < layout.shape[1] else 2
+
+
+def _column_cuts(target: Target, columns: int) -> list[tuple[int, int, int]]:
+    """(first column, tiles, columns per tile) of an even cut and a short last one."""
+    each = max(cost.width(4), -(-columns // target.tiles))
+    whole, rest = divmod(columns, each)
+    found = [(0, whole, each)] if whole else []
+    return found + ([(whole * each, 1, rest)] if rest else [])
+
+
+def _cut_columns(tensor: Tensor, first: int, count: int, columns: int) -> Tensor:
+    down, across = tensor.strides
+    shape = (count, tensor.shape[0], columns)
+    return Tensor(tensor.variable, tensor.offset + first * across, shape, (columns * across, down, across))
+
+
+def _pieces_of_array(layout: Layout, array: Any) -> list[Any]:
+    """A (rows, columns) array cut like the groups of a layout."""
+    rows, columns = layout.shape
+    array = array.reshape(rows, columns)
+    if layout.columns < columns:
+        return [array.reshape(rows, columns // layout.columns, layout.columns)]
+    whole, rest = divmod(rows, layout.rows)
+    found = [array[: whole * layout.rows].reshape(whole, layout.rows, columns)] if whole else []
+    return found + ([array[whole * layout.rows :].reshape(1, rest, columns)] if rest else [])

@@ -1,0 +1,7 @@
+"""Views of a Profile: tables, an HTML page, a trace file."""
+
+from ipu_core.report.html import to_html, write_html
+from ipu_core.report.text import compare, show, tables
+from ipu_core.report.trace import to_chrome, write_chrome
+
+__all__ = ["compare", "show", "tables", "to_chrome", "to_html", "write_chrome", "write_html"]

@@ -1,0 +1,138 @@
+"""A Profile as one self-contained HTML page: totals, the bulk-synchronous picture, steps, memory."""
+
+import html
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from ipu_core.engine.profile import Profile
+from ipu_core.report.trace import Phase, phases
+
+__all__ = ["to_html", "write_html"]
+
+_WIDTH: Final = 1000
+_HEIGHT: Final = 240
+_ROWS: Final = 60  # bands of tiles in the picture
+_COLOURS: Final = {"compute": "#3a7d44", "exchange": "#e0a030", "sync": "#b03a48", "idle": "#e8e8e8"}
+_STYLE: Final = (
+    "body{font:14px system-ui,sans-serif;margin:2em;max-width:1100px;color:#222}"
+    "table{border-collapse:collapse;margin:1em 0}td,th{padding:2px 10px;text-align:right;border-bottom:1px solid #ddd}"
+    "td:first-child,th:first-child{text-align:left}h2{margin-top:1.6em}svg{background:#fff;border:1px solid #ccc}"
+    ".key span{display:inline-block;width:1em;height:1em;margin:0 .3em 0 1em;vertical-align:-.1em}"
+)
+
+
+def to_html(profile: Profile, title: str = "profile") -> str:
+    """The page as text; it needs no other file and carries the profile's data as JSON."""
+    data = json.dumps(profile.to_json()).replace("<", "\\u003c")
+    memory = profile.memory
+    parts = [
+        f"<h1>{html.escape(title)}</h1>",
+        _table(("", ""), _totals(profile)),
+        "<h2>Tiles down, time across</h2>",
+        _key(),
+        _picture(profile),
+        "<h2>Steps</h2>",
+        _table(_STEP_COLUMNS, (_step_row(step) for step in profile.steps if step.cycles)),
+        "<h2>Memory by tile</h2>",
+        _bars(memory.peak, memory.available),
+        f"<p>Fullest tile {memory.tile}, {html.escape(memory.step or 'always')}:</p>",
+        _table(("category", "bytes"), memory.categories.items()),
+        _table(("largest variables", "bytes"), memory.largest),
+        "<h2>Live memory along the program</h2>",
+        _bars(np.array([place.fullest for place in memory.lifetimes], np.int64), memory.available),
+    ]
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>'
+        f"<style>{_STYLE}</style></head><body>{''.join(parts)}"
+        f'<script type="application/json" id="profile">{data}</script></body></html>'
+    )
+
+
+def write_html(profile: Profile, path: str | Path, title: str = "profile") -> None:
+    """Writes the page."""
+    Path(path).write_text(to_html(profile, title), encoding="utf-8")
+
+
+_STEP_COLUMNS: Final = ("step", "kind", "runs", "compute", "exchange", "sync", "bytes", "tiles", "balance")
+
+
+def _step_row(step: Any) -> tuple[Any, ...]:
+    account = step.account
+    cycles = (account.compute_cycles, account.exchange_cycles, account.sync_cycles)
+    return (step.name, step.kind, step.count, *cycles, step.exchanged, step.active_tiles, f"{step.balance:.2f}")
+
+
+def _totals(profile: Profile) -> list[tuple[str, Any]]:
+    return [
+        ("target", f"{profile.target.name}, {profile.target.tiles} tiles"),
+        ("cycles", profile.cycles),
+        ("microseconds", f"{profile.microseconds:,.2f}"),
+        ("compute", profile.compute_cycles),
+        ("exchange", profile.exchange_cycles),
+        ("sync", profile.sync_cycles),
+        ("bytes exchanged", profile.exchanged),
+    ]
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    head = "".join(f"<th>{html.escape(column)}</th>" for column in columns)
+    body = "".join("<tr>" + "".join(f"<td>{_cell(value)}</td>" for value in row) + "</tr>" for row in rows)
+    return f"<table><tr>{head}</tr>{body}</table>"
+
+
+def _cell(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) else html.escape(str(value))
+
+
+def _key() -> str:
+    names = "".join(f'<span style="background:{colour}"></span>{name}' for name, colour in _COLOURS.items())
+    return f'<p class="key">{names}</p>'
+
+
+def _picture(profile: Profile) -> str:
+    """The published picture of a bulk-synchronous run: bands of tiles, coloured by phase, grey where a tile waits."""
+    stretches = phases(profile)
+    end = max((phase.start + phase.cycles for phase in stretches), default=1)
+    scale = _WIDTH / end
+    shapes = [shape for phase in stretches for shape in _phase_shapes(profile, phase, scale)]
+    return f'<svg width="{_WIDTH}" height="{_HEIGHT}" viewBox="0 0 {_WIDTH} {_HEIGHT}">{"".join(shapes)}</svg>'
+
+
+def _phase_shapes(profile: Profile, phase: Phase, scale: float) -> list[str]:
+    left, width = phase.start * scale, phase.cycles * scale
+    tip = html.escape(f"{phase.step}: {phase.kind} {phase.cycles:,} cycles")
+    if phase.kind != "compute":
+        return [_box(left, 0, width, _HEIGHT, _COLOURS[phase.kind], tip)]
+    bands = np.array_split(profile.steps[phase.number].account.compute, min(_ROWS, profile.target.tiles))
+    height = _HEIGHT / len(bands)
+    shapes = [_box(left, 0, width, _HEIGHT, _COLOURS["idle"], tip)]
+    for row, band in enumerate(bands):
+        if mean := float(band.mean()):
+            shapes.append(_box(left, row * height, mean * scale, height, _COLOURS["compute"], tip))
+    return shapes
+
+
+def _box(x: float, y: float, width: float, height: float, colour: str, tip: str = "") -> str:
+    title = f"<title>{tip}</title>" if tip else ""
+    place = f'x="{x:.2f}" y="{y:.2f}" width="{max(width, 0.02):.2f}" height="{height:.2f}"'
+    return f'<rect {place} fill="{colour}">{title}</rect>'
+
+
+def _bars(values: Any, limit: int) -> str:
+    """Bars over an index, with the limit as a line; many values share a bar, which shows the largest."""
+    groups = np.array_split(values, min(len(values), _WIDTH)) if len(values) else []
+    top = max(limit, int(values.max(initial=0)))
+    width = _WIDTH / max(1, len(groups))
+    height = 120
+    bars = []
+    for i, group in enumerate(groups):
+        size = height * int(group.max()) / top
+        colour = _COLOURS["sync"] if int(group.max()) > limit else "#4a6fa5"
+        bars.append(_box(i * width, height - size, width, size, colour))
+    line = height - height * limit / top
+    bars.append(f'<line x1="0" x2="{_WIDTH}" y1="{line:.1f}" y2="{line:.1f}" stroke="#b03a48"/>')
+    return f'<svg width="{_WIDTH}" height="{height}" viewBox="0 0 {_WIDTH} {height}">{"".join(bars)}</svg>'

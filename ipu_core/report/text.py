@@ -1,0 +1,127 @@
+"""A Profile as tables in a terminal or notebook (rich), and two profiles side by side."""
+
+from typing import Any
+
+from ipu_core.engine.profile import Profile, Step
+from lowprec.extras import optional
+
+__all__ = ["compare", "show", "tables"]
+
+_MOST_PLACES = 40  # rows of the liveness table; more places are sampled evenly
+
+
+def show(profile: Profile, console: Any = None) -> None:
+    """Prints all tables of a profile.
+
+    Args:
+        profile: what to show.
+        console: a rich Console; default a new one.
+
+    Raises:
+        ImportError: rich is not installed.
+    """
+    target = console or optional("rich.console", extra="study").Console()
+    for table in tables(profile):
+        target.print(table)
+
+
+def tables(profile: Profile) -> list[Any]:
+    """The tables of a profile: summary, steps, memory by category, largest variables, liveness."""
+    return [_summary(profile), _steps(profile), _categories(profile), _largest(profile), _lifetimes(profile)]
+
+
+def compare(first: Profile, second: Profile, names: tuple[str, str] = ("first", "second")) -> Any:
+    """A table of two profiles' totals and of the steps that both have by name, with the ratio second to first."""
+    table = _table("comparison", ("", *names, "ratio"))
+    for label, a, b in _totals(first, second):
+        table.add_row(label, f"{a:,}", f"{b:,}", f"{b / a:.3f}" if a else "-")
+    cycles = [_cycles_by_name(profile) for profile in (first, second)]
+    for name in sorted(cycles[0].keys() | cycles[1].keys(), key=lambda n: -cycles[0].get(n, 0)):
+        a, b = (side.get(name, 0) for side in cycles)
+        table.add_row(f"cycles of {name}", f"{a:,}", f"{b:,}", f"{b / a:.3f}" if a else "-")
+    return table
+
+
+def _totals(first: Profile, second: Profile) -> list[tuple[str, int, int]]:
+    return [
+        ("cycles", first.cycles, second.cycles),
+        ("compute cycles", first.compute_cycles, second.compute_cycles),
+        ("exchange cycles", first.exchange_cycles, second.exchange_cycles),
+        ("sync cycles", first.sync_cycles, second.sync_cycles),
+        ("bytes exchanged", first.exchanged, second.exchanged),
+        ("peak bytes of the fullest tile", first.memory.peak_bytes, second.memory.peak_bytes),
+    ]
+
+
+def _cycles_by_name(profile: Profile) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for step in profile.steps:
+        total[step.name] = total.get(step.name, 0) + step.cycles
+    return total
+
+
+def _table(title: str, columns: tuple[str, ...]) -> Any:
+    table = optional("rich.table", extra="study").Table(title=title, title_justify="left")
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="left" if number == 0 else "right")
+    return table
+
+
+def _summary(profile: Profile) -> Any:
+    target, memory = profile.target, profile.memory
+    table = _table(f"program {profile.program} on {target.name}", ("", ""))
+    counted = "" if profile.measured else " (data-dependent parts: one round, first option)"
+    table.add_row("tiles, workers", f"{target.tiles:,} x {target.workers}")
+    table.add_row("cycles" + counted, f"{profile.cycles:,}")
+    table.add_row("time", f"{profile.microseconds:,.2f} us at {target.clock / 1e9:g} GHz")
+    for name in ("compute", "exchange", "sync"):
+        cycles = getattr(profile, f"{name}_cycles")
+        table.add_row(f"  {name}", f"{cycles:,} ({cycles / max(1, profile.cycles):.0%})")
+    table.add_row("bytes exchanged", f"{profile.exchanged:,}")
+    share = memory.peak_bytes / memory.available
+    table.add_row(f"fullest tile ({memory.tile})", f"{memory.peak_bytes:,} of {memory.available:,} bytes ({share:.0%})")
+    return table
+
+
+def _steps(profile: Profile) -> Any:
+    columns = ("step", "kind", "runs", "cycles", "compute", "exchange", "sync", "bytes", "tiles", "balance", "vertices")
+    table = _table("execution trace", columns)
+    for step in profile.steps:
+        if step.cycles:
+            table.add_row(*_step_row(step))
+    return table
+
+
+def _step_row(step: Step) -> list[str]:
+    account = step.account
+    cycles = [step.cycles, account.compute_cycles, account.exchange_cycles, account.sync_cycles]
+    numbers = [f"{value:,}" for value in cycles]
+    tail = [f"{step.exchanged:,}", str(step.active_tiles), f"{step.balance:.2f}", str(account.vertices)]
+    return [step.name, step.kind, str(step.count), *numbers, *tail]
+
+
+def _categories(profile: Profile) -> Any:
+    memory = profile.memory
+    table = _table(
+        f"memory of tile {memory.tile} at its peak ({memory.step or 'always'})", ("category", "bytes", "lives")
+    )
+    for name, size in memory.categories.items():
+        table.add_row(name, f"{size:,}", "always" if name in memory.always else "now")
+    return table
+
+
+def _largest(profile: Profile) -> Any:
+    memory = profile.memory
+    table = _table(f"largest variables on tile {memory.tile} at its peak", ("variable", "bytes"))
+    for name, size in memory.largest:
+        table.add_row(name, f"{size:,}")
+    return table
+
+
+def _lifetimes(profile: Profile) -> Any:
+    places = profile.memory.lifetimes
+    every = -(-len(places) // _MOST_PLACES) if places else 1
+    table = _table("live memory along the program", ("step", "all tiles", "fullest tile"))
+    for place in places[::every]:
+        table.add_row(place.step, f"{place.total:,}", f"{place.fullest:,}")
+    return table

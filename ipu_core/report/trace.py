@@ -1,0 +1,95 @@
+"""A Profile as a trace that chrome://tracing and Perfetto open: tiles down, time across, one colour per phase."""
+
+import json
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from ipu_core.engine.profile import Profile
+
+__all__ = ["Phase", "phases", "to_chrome", "write_chrome"]
+
+_TILES_SHOWN: Final = 32
+_LONGEST: Final = 2000  # phases shown; a step that runs many times is repeated until then
+
+
+class Phase(NamedTuple):
+    """A stretch of time in which all tiles do the same kind of thing.
+
+    Attributes:
+        step: name of the step.
+        kind: compute, exchange or sync.
+        start, cycles: in cycles from the beginning of the program.
+        number: index of the step in the profile.
+    """
+
+    step: str
+    kind: str
+    start: int
+    cycles: int
+    number: int
+
+
+def phases(profile: Profile) -> list[Phase]:
+    """The phases of the steps in compiled order, each step as often as it runs, up to a limit."""
+    found: list[Phase] = []
+    now = 0
+    for number, step in enumerate(profile.steps):
+        account = step.account
+        for _ in range(min(step.count, max(1, _LONGEST // (3 * len(profile.steps))))):
+            for kind, cycles in (
+                ("sync", account.sync_cycles),
+                ("exchange", account.exchange_cycles),
+                ("compute", account.compute_cycles),
+            ):
+                if cycles:
+                    found.append(Phase(step.name, kind, now, cycles, number))
+                    now += cycles
+    return found
+
+
+def to_chrome(profile: Profile, tiles: int = _TILES_SHOWN) -> dict[str, Any]:
+    """The trace as plain data: one row for the chip and one for each of some evenly chosen tiles; microseconds.
+
+    Args:
+        profile: of any program.
+        tiles: how many tiles to show.
+    """
+    scale = 1e6 / profile.target.clock
+    shown = np.unique(np.linspace(0, profile.target.tiles - 1, max(1, tiles)).astype(int))
+    events: list[dict[str, Any]] = [_row_name(0, "chip"), *(_row_name(int(t) + 1, f"tile {t}") for t in shown)]
+    for phase in phases(profile):
+        events.append(_event(0, phase, phase.cycles, scale))
+        busy = profile.steps[phase.number].account.compute
+        for tile in shown:
+            cycles = int(busy[tile]) if phase.kind == "compute" else phase.cycles
+            if cycles:
+                events.append(_event(int(tile) + 1, phase, cycles, scale))
+    return {"traceEvents": events, "displayTimeUnit": "ns", "otherData": {"target": profile.target.name}}
+
+
+def write_chrome(profile: Profile, path: str | Path) -> None:
+    """Writes the trace file."""
+    Path(path).write_text(json.dumps(to_chrome(profile)), encoding="utf-8")
+
+
+def _row_name(row: int, name: str) -> dict[str, Any]:
+    return {"ph": "M", "name": "thread_name", "pid": 0, "tid": row, "args": {"name": name}}
+
+
+_COLOURS: Final = {"compute": "good", "exchange": "thread_state_iowait", "sync": "terrible"}
+
+
+def _event(row: int, phase: Phase, cycles: int, scale: float) -> dict[str, Any]:
+    return {
+        "ph": "X",
+        "name": phase.step if phase.kind == "compute" else phase.kind,
+        "cat": phase.kind,
+        "cname": _COLOURS[phase.kind],
+        "pid": 0,
+        "tid": row,
+        "ts": phase.start * scale,
+        "dur": cycles * scale,
+        "args": {"step": phase.step, "cycles": cycles},
+    }

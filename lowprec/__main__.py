@@ -1,0 +1,73 @@
+"""The command line: `python -m lowprec 0.1 float8_e4m3fn` explains a number, `python -m lowprec formats` lists formats."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from lowprec.explain import explain
+from lowprec.formats import as_format, formats
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line's arguments."""
+    p = argparse.ArgumentParser(prog="python -m lowprec", description="Explains what a number becomes in a format.")
+    p.add_argument("number", help='a number such as 0.1, 0x1.8p-3, inf or nan; or a format\'s name, or "formats"')
+    p.add_argument("format", nargs="?", help="a format's name, such as float8_e4m3fn or bfloat16")
+    return p
+
+
+def number(text: str) -> float:
+    """A decimal or hexadecimal number.
+
+    Raises:
+        ValueError: neither.
+    """
+    try:
+        return float.fromhex(text) if "x" in text.lower() else float(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is no number") from None
+    except OverflowError:
+        raise ValueError(f"{text!r} is beyond float64") from None
+
+
+def listing() -> str:
+    """One line per named format."""
+    rows = [
+        f"{fmt.name:<20} {fmt.bits:>2} bits  e{fmt.exponent_bits}m{fmt.mantissa_bits:<3} max {fmt.max:<24.6g}"
+        for fmt in formats.values()
+    ]
+    return "\n".join(row.rstrip() for row in rows)
+
+
+def answer(first: str, fmt: str | None) -> str:
+    """What the command prints.
+
+    Raises:
+        ValueError: no such number or format.
+    """
+    if fmt is not None:
+        return str(explain(number(first), as_format(fmt)))
+    return listing() if first == "formats" else str(as_format(first))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line; 2 for bad input, with one line on stderr."""
+    given = parser().parse_args(_negative_numbers_apart(sys.argv[1:] if arguments is None else arguments))
+    try:
+        print(answer(given.number, given.format))
+    except (ValueError, TypeError) as error:
+        print(f"lowprec: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _negative_numbers_apart(arguments: Sequence[str]) -> list[str]:
+    """argparse would take -inf or -0x1p-3 for options."""
+    first = next((a for a in arguments if a.startswith("-") and a not in ("-h", "--help")), None)
+    return ["--", *arguments] if first is not None and "-h" not in arguments else list(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

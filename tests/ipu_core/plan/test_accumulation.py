@@ -1,0 +1,69 @@
+"""Accumulation: parts, stages, words and hash."""
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ipu_core.plan.accumulation import Accumulation, run_length, stage_count
+
+
+@given(st.integers(0, 5000), st.integers(1, 70), st.integers(1, 300))
+def test_parts_are_whole_groups_and_cover_every_term_once(size: int, group: int, splits: int) -> None:
+    order = Accumulation(group=group, splits=splits)
+    parts = order.parts(size)
+    chunk = group * math.ceil(math.ceil(size / group) / splits) if size else group
+    assert [k for start, end in parts for k in range(start, end)] == list(range(size))
+    assert all(start == i * chunk for i, (start, _) in enumerate(parts))
+    assert all(end > start for start, end in parts)
+    assert len(parts) <= splits
+
+
+@given(st.integers(1, 2000), st.sampled_from([None, 1, 2, 3]))
+def test_stages_cover_their_results_in_order(parts: int, stages: int | None) -> None:
+    runs = Accumulation(stages=stages).stage_runs(parts)
+    left = parts
+    for stage in runs:
+        assert [i for start, end in stage for i in range(start, end)] == list(range(left))
+        left = len(stage)
+    assert left == 1
+    assert len(runs) == (stage_count(parts) if stages is None else stages)
+
+
+def test_stage_borders_and_run_lengths() -> None:
+    assert [stage_count(n) for n in (1, 15, 16, 124, 125, 10**6)] == [1, 1, 2, 2, 3, 3]
+    assert [run_length(n, 2) for n in (1, 16, 17, 25, 26, 124)] == [1, 4, 5, 5, 6, 12]
+    assert [run_length(n, 3) for n in (125, 126, 216, 217)] == [5, 6, 6, 7]
+    assert Accumulation().stage_runs(17) == (((0, 5), (5, 10), (10, 15), (15, 17)), ((0, 4),))
+
+
+def test_digest_is_pinned_and_every_field_changes_it() -> None:
+    order = Accumulation(group=16, splits=4, types=("float16", "float16"))
+    assert order.words() == (
+        "group 16, splits 4, stages by number of parts, accumulate float16, out float16, adder sequential"
+    )
+    assert order.digest() == (
+        "878da02ff7e5e07aabe1a6f38993738203e20185ef2c575614eda1195dbb3506"
+    )
+    changes = ({"group": 8}, {"splits": 2}, {"stages": 2}, {"types": ("float32", "float16")}, {"adder": "dot4"})
+    assert len({order.digest(), *(replace(order, **change).digest() for change in changes)}) == 6
+    assert order.with_types("float32", "float16").with_types("float16", "float16") == order
+    assert hash(order) == hash(replace(order))
+
+
+@pytest.mark.parametrize(
+    "fields, message",
+    [
+        ({"group": 0}, "group must be an int of at least 1"),
+        ({"splits": 2.0}, "splits must be an int"),
+        ({"stages": 4}, "stages must be None, 1, 2 or 3"),
+        ({"adder": "tree"}, "sequential, dot4, pairwise"),
+        ({"types": ("float16",)}, "two format names"),
+        ({"types": ("float16", "half")}, "half"),
+    ],
+)
+def test_bad_fields_are_named(fields: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Accumulation(**fields)  # type: ignore[arg-type]

@@ -1,0 +1,100 @@
+"""Reports show the profile's own numbers, in every form."""
+
+import io
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ipu_core import report
+from ipu_core.engine import Engine, Profile
+from ipu_core.graph import Codelet, Copy, Execute, Graph, Input, Output, Repeat, Sequence
+from ipu_core.target import Target
+
+
+class Move(Codelet):
+    x = Input(ndim=1)
+    y = Output(ndim=1)
+
+    def compute(self) -> None:
+        self.y = self.x
+
+    def cycles(self, target: Target) -> np.ndarray:
+        return 10 + np.arange(4)
+
+
+def profile(rounds: int = 3) -> Profile:
+    graph = Graph(Target("gc200", tiles=6))
+    x, y, z = (graph.add_variable("float16", (4, 10), name) for name in ("x<1>", "y", "z"))
+    for tensor, tiles in ((x, [0, 1, 2, 3]), (y, [1, 2, 3, 4]), (z, [0, 0, 0, 5])):
+        graph.map_intervals(tensor, [0, 10, 20, 30], tiles)
+    cs = graph.add_compute_set("move & go")
+    graph.add_vertices(cs, Move, [0, 1, 2, 3], {"x": x, "y": y})
+    return Engine(graph, Repeat(rounds, Sequence(Execute(cs), Copy(y, z)))).profile()
+
+
+def test_tables() -> None:
+    console = pytest.importorskip("rich.console").Console(file=io.StringIO(), width=200)
+    seen = profile()
+    report.show(seen, console)
+    printed = console.file.getvalue()
+    for expected in (
+        "move & go",
+        "copy y -> z",
+        f"{seen.cycles:,}",
+        f"{seen.memory.peak_bytes:,}",
+        "gathered operands",
+    ):
+        assert expected in printed
+
+
+def test_comparison() -> None:
+    console = pytest.importorskip("rich.console").Console(file=io.StringIO(), width=200)
+    console.print(report.compare(profile(2), profile(4), ("two", "four")))
+    printed = console.file.getvalue()
+    assert "2.000" in printed
+    assert "cycles of move & go" in printed
+
+
+def test_json_holds_the_totals() -> None:
+    seen = profile()
+    data = json.loads(json.dumps(seen.to_json()))
+    assert data["cycles"] == sum(step["count"] * step["cycles"] for step in data["steps"]) == seen.cycles
+    assert sum(data["bytes_in"]) == data["exchanged"]
+    assert max(data["memory"]["peak"]) == seen.memory.peak_bytes
+    assert sum(data["memory"]["categories"].values()) == seen.memory.peak_bytes
+
+
+def test_trace_covers_the_run(tmp_path: Path) -> None:
+    seen = profile()
+    report.write_chrome(seen, tmp_path / "trace.json")
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    chip = [event for event in events if event["ph"] == "X" and event["tid"] == 0]
+    assert sum(event["args"]["cycles"] for event in chip) == seen.cycles
+    tile = [e for e in events if e["ph"] == "X" and e["tid"] == 4 and e["cat"] == "compute"]
+    assert sum(event["args"]["cycles"] for event in tile) == seen.compute_by_tile[3] == 3 * 6 * 13
+    assert {e["args"]["name"] for e in events if e["ph"] == "M"} == {"chip", *(f"tile {t}" for t in range(6))}
+
+
+def test_page_is_well_formed_and_self_contained(tmp_path: Path) -> None:
+    report.write_html(profile(), tmp_path / "page.html", "a <title>")
+    page = (tmp_path / "page.html").read_text()
+    open_tags: list[str] = []
+
+    class Checker(HTMLParser):
+        def handle_starttag(self, tag: str, attrs: list) -> None:
+            if tag != "meta":
+                open_tags.append(tag)
+            assert not {"src", "href"} & {name for name, _ in attrs}
+
+        def handle_endtag(self, tag: str) -> None:
+            assert open_tags.pop() == tag
+
+    Checker().feed(page)
+    assert not open_tags
+    assert "a &lt;title&gt;" in page
+    assert "move &amp; go" in page
+    data = page.split('id="profile">')[1].split("</script>")[0]
+    assert json.loads(data)["memory"]["fullest_tile"] == profile().memory.tile

@@ -1,0 +1,513 @@
+"""Block formats against exact fractions and against gfloat, and their scales, special values and random bits."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any
+
+import gfloat
+import ml_dtypes
+import numpy as np
+import pytest
+from gfloat import formats as gfloat_formats
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+import lowprec as lp
+import lowprec.testing as lpt
+from lowprec.blocks import BlockFormat, as_block_format, block_formats, to_blocks
+from lowprec.scaled import quotient
+
+MX = [name for name in block_formats if name.startswith("mx")]
+SMALL = [name for name in block_formats if block_formats[name].element.nan_code is None]
+TABLES = {
+    "mxfp8_e4m3": ml_dtypes.float8_e4m3fn,
+    "mxfp8_e5m2": ml_dtypes.float8_e5m2,
+    "mxfp6_e2m3": ml_dtypes.float6_e2m3fn,
+    "mxfp6_e3m2": ml_dtypes.float6_e3m2fn,
+    "mxfp4_e2m1": ml_dtypes.float4_e2m1fn,
+    "nvfp4": ml_dtypes.float4_e2m1fn,
+}
+PUBLISHED = {  # largest element and its exponent: OCP MX v1.0, tables 2 to 5
+    "mxfp8_e4m3": (448.0, 8),
+    "mxfp8_e5m2": (57344.0, 15),
+    "mxfp6_e2m3": (7.5, 2),
+    "mxfp6_e3m2": (28.0, 4),
+    "mxfp4_e2m1": (6.0, 2),
+}
+
+
+def magnitudes(dtype: Any) -> list[Fraction]:
+    """The finite magnitudes of a dtype, in the order of their codes."""
+    bits = 4 if "4" in np.dtype(dtype).name[:7] else 6 if "6" in np.dtype(dtype).name[:7] else 8
+    values = np.arange(1 << (bits - 1), dtype=np.uint8).view(dtype).astype(np.float64)
+    return [Fraction(v) for v in values if math.isfinite(v)]
+
+
+def nearest_even(x: Fraction, table: list[Fraction]) -> Fraction:
+    """Nearest entry, ties to the even code, saturating, with x's sign."""
+    size = min(abs(x), table[-1])
+    best = min(range(len(table)), key=lambda code: (abs(table[code] - size), code % 2))
+    return table[best] if x >= 0 else -table[best]
+
+
+def floor_log2(x: Fraction) -> int:
+    e = x.numerator.bit_length() - x.denominator.bit_length()
+    return e if x >= Fraction(2) ** e else e - 1
+
+
+def expected_block(block: list[float], name: str) -> tuple[Fraction, list[Fraction]]:
+    """Scale and elements of one block of finite values by the OCP rule, in fractions."""
+    numbers = [Fraction(v) for v in block]
+    amax = max(abs(v) for v in numbers)
+    exponent = floor_log2(amax) - PUBLISHED[name][1] if amax else -127
+    scale = Fraction(2) ** min(max(exponent, -127), 127)
+    table = magnitudes(TABLES[name])
+    return scale, [nearest_even(v / scale, table) for v in numbers]
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_constants_are_the_specification_s(name: str) -> None:
+    fmt = block_formats[name]
+    assert (fmt.element.max, fmt.element.emax) == PUBLISHED[name]
+    assert (fmt.block, fmt.scale) == (32, lp.float8_e8m0fnu)
+    assert fmt.bits_per_value == fmt.element.bits + 0.25
+    assert np.dtype(TABLES[name]) == fmt.element.dtype
+
+
+def test_nvfp4_has_blocks_of_16_and_e4m3_scales() -> None:
+    fmt = block_formats["nvfp4"]
+    assert (fmt.block, fmt.scale, fmt.element, fmt.bits_per_value) == (16, lp.float8_e4m3fn, lp.float4_e2m1fn, 4.5)
+    assert "16 x float4_e2m1fn" in str(fmt)
+
+
+@pytest.mark.parametrize("name", MX)
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float32, np.float64])
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_mx_equals_exact_fractions(name: str, dtype: Any, data: st.DataObject) -> None:
+    fmt = lp.as_format(np.dtype(dtype))
+    length = data.draw(st.sampled_from([1, 31, 32, 33, 70]))
+    x = data.draw(lpt.arrays(fmt, (length,), finite=True))
+    if data.draw(st.booleans()):  # values of one size, so that more than the largest survive
+        x = (x.astype(np.float64) % 4 - 1.5).astype(dtype)
+    blocks = to_blocks(x, name)
+    scales, elements = blocks.scales.astype(np.float64), blocks.elements.astype(np.float64)
+    values = blocks.dequantize(np.float64)
+    for i in range(math.ceil(length / 32)):
+        part = slice(32 * i, min(32 * i + 32, length))
+        scale, wanted = expected_block([float(v) for v in x[part]], name)
+        assert Fraction(scales[i]) == scale
+        assert [Fraction(v) for v in elements[part]] == wanted
+        assert [Fraction(v) for v in values[part]] == [v * scale for v in wanted]
+
+
+@pytest.mark.parametrize("name", MX)
+def test_every_tie_and_neighbour_under_a_fixed_scale(name: str) -> None:
+    """Midpoints of the element grid and one float32 step beside them, in blocks led by a power of two."""
+    table = magnitudes(TABLES[name])
+    lead = 2.0 ** PUBLISHED[name][1]
+    ties = np.array([float((a + b) / 2) for a, b in pairwise(table)] + [float(table[-1])], np.float32)
+    points = np.concatenate([ties, np.nextafter(ties, np.float32(0)), np.nextafter(ties, np.float32(np.inf))])
+    points = np.concatenate([points, -points])
+    x = np.full((points.size, 32), lead, np.float32)
+    x[:, 1] = points
+    for power in (-130, -20, 0, 90):
+        got = to_blocks(np.ldexp(x.astype(np.float64), power), name)
+        wanted = [float(nearest_even(Fraction(float(p)), table)) for p in points]
+        if power > -127:
+            np.testing.assert_array_equal(got.scales.astype(np.float64), 2.0**power)
+            np.testing.assert_array_equal(got.elements[:, 1].astype(np.float64), wanted)
+        else:  # below the smallest scale the block's largest value is no longer in the top binade
+            np.testing.assert_array_equal(got.scales.astype(np.float64), 2.0**-127)
+            smaller = [float(nearest_even(Fraction(float(p)) / 8, table)) for p in points]
+            np.testing.assert_array_equal(got.elements[:, 1].astype(np.float64), smaller)
+
+
+@pytest.mark.parametrize("name", MX)
+def test_agrees_with_gfloat(name: str) -> None:
+    info = getattr(gfloat_formats, f"format_info_{name}")
+    x = np.random.default_rng(3).standard_normal((6, 32)) * np.exp2(np.arange(6) * 7 - 20)[:, None]
+    x[5] = 0
+    x = x.astype(np.float32)
+    wanted = [gfloat.quantize_block(info, row.astype(np.float64), gfloat.compute_scale_amax) for row in x]
+    np.testing.assert_array_equal(to_blocks(x, name).dequantize(), np.array(wanted, np.float32))
+
+
+# ---- scale rules ----
+
+
+def exact_rule(rule: str, amax: Fraction, name: str) -> int:
+    """The shared exponent a rule wants, from its words."""
+    largest, emax = Fraction(PUBLISHED[name][0]), PUBLISHED[name][1]
+    table = magnitudes(TABLES[name])
+    if rule == "floor":
+        return floor_log2(amax) - emax
+    if rule == "ceil":
+        return -floor_log2(1 / amax) - emax
+    if rule == "even":
+        step = Fraction(2) ** (floor_log2(amax) - lp.as_format(TABLES[name]).mantissa_bits)
+        below = amax // step
+        up = amax - below * step > step / 2 or (amax - below * step == step / 2 and below % 2 == 1)
+        return floor_log2((below + up) * step) - emax
+    assert table[-1] == largest
+    return next(e for e in range(-400, 400) if amax <= largest * Fraction(2) ** e)
+
+
+@pytest.mark.parametrize("name", MX)
+@pytest.mark.parametrize("rule", ["floor", "ceil", "even", "rceil"])
+def test_scale_rules_against_their_words(name: str, rule: str) -> None:
+    mantissa = lp.as_format(TABLES[name]).mantissa_bits
+    edges = np.array([1.0, 2 - 2.0**-mantissa, 2 - 2.0 ** -(mantissa + 1), 2 - 2.0 ** -(mantissa + 2), 1.5], np.float32)
+    edges = np.concatenate([edges, np.nextafter(edges, np.float32(0)), np.nextafter(edges, np.float32(9))])
+    edges = np.concatenate([edges, edges * 2.0**-40, edges * 2.0**30]).astype(np.float32)
+    x = np.stack([edges, -edges / 3], axis=1)
+    scales = to_blocks(
+        x, BlockFormat("pairs", block_formats[name].element, lp.float8_e8m0fnu, 2), scale_rule=rule
+    ).scales
+    wanted = [2.0 ** exact_rule(rule, Fraction(float(v)), name) for v in edges]
+    np.testing.assert_array_equal(scales[:, 0].astype(np.float64), wanted)
+
+
+@pytest.mark.parametrize("name", MX)
+@given(x=hnp.arrays(np.float32, (3, 40), elements=st.floats(-(2.0**80), 2.0**80, width=32)))
+@settings(max_examples=40, deadline=None)
+def test_rceil_never_saturates(name: str, x: np.ndarray) -> None:
+    blocks = to_blocks(x, name, scale_rule="rceil")
+    scales = np.repeat(blocks.scales.astype(np.float64), 32, axis=1)[:, :40]
+    assert (np.abs(x) <= scales * block_formats[name].element.max).all()
+    worst = scales * 2.0 ** (block_formats[name].element.emax - block_formats[name].element.mantissa_bits)
+    assert (np.abs(blocks.dequantize(np.float64) - x) <= worst / 2).all()
+
+
+# ---- NVFP4 ----
+
+
+def nvfp4_oracle(block: list[float], tensor: Fraction) -> tuple[Fraction, list[Fraction]]:
+    scale_table = magnitudes(ml_dtypes.float8_e4m3fn)
+    amax = max(abs(Fraction(v)) for v in block)
+    scale = max(nearest_even(amax / 6 / tensor, scale_table), scale_table[1])
+    return scale, [nearest_even(Fraction(v) / (scale * tensor), magnitudes(ml_dtypes.float4_e2m1fn)) for v in block]
+
+
+@pytest.mark.parametrize("tensor_scale", [None, "auto", 2.0**-20, float(np.float32(0.1))])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_nvfp4_equals_exact_fractions(tensor_scale: Any, dtype: Any) -> None:
+    rng = np.random.default_rng(5)
+    x = (rng.standard_normal((12, 37)) * np.exp2(rng.integers(-14, 4, (12, 1)))).astype(dtype)
+    x[3] = 0
+    x[4, :16] = 1e-7  # rounds to a zero scale, which is not allowed
+    x[5, ::2] = x[5, 1]  # quotients on the grid
+    blocks = to_blocks(x, "nvfp4", tensor_scale=tensor_scale)
+    assert blocks.tensor_scale == float(np.float32(blocks.tensor_scale))
+    scales, elements = blocks.scales.astype(np.float64), blocks.elements.astype(np.float64)
+    for row, start in np.ndindex(12, 3):
+        part = slice(16 * start, min(16 * start + 16, 37))
+        scale, wanted = nvfp4_oracle([float(v) for v in x[row, part]], Fraction(blocks.tensor_scale))
+        assert Fraction(scales[row, start]) == scale
+        assert [Fraction(v) for v in elements[row, part]] == wanted
+    exact = elements * np.repeat(scales, 16, axis=1)[:, :37] * blocks.tensor_scale
+    np.testing.assert_array_equal(blocks.dequantize(np.float64), exact)
+    np.testing.assert_array_equal(blocks.dequantize(), exact.astype(np.float32))
+
+
+@pytest.mark.parametrize("mode", ["nearest_even", "up", "down", "odd", "toward_zero", "stochastic"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("tensor", [float(np.float32(v)) for v in (1 / 3, 0.7, 1.9e-5)])
+def test_nvfp4_divides_and_rounds_once(mode: str, dtype: Any, tensor: float) -> None:
+    """Quotients a float64 step or less from a boundary, where a rounded division decides wrongly."""
+    steps = np.array([0.25, 0.5, 0.75, 1.0, 1.25, 2.5, 3.5, 5.0, 6.0])
+    scale = 0.75
+    near = (steps * scale * tensor).astype(dtype)
+    near = np.concatenate([near, np.nextafter(near, dtype(0)), np.nextafter(near, dtype(9))])
+    x = np.zeros((near.size, 16), dtype)
+    x[:, 0], x[:, 1] = 6 * scale * tensor, near
+    x = np.concatenate([x, -x])
+    blocks = to_blocks(x, "nvfp4", tensor_scale=tensor, rounding=mode, key=9, random_bits=32)
+    np.testing.assert_array_equal(blocks.scales.astype(np.float64), scale)
+    for row in range(len(x)):
+        exact = Fraction(float(x[row, 1])) / (Fraction(scale) * Fraction(tensor))
+        table = [v if exact >= 0 else -v for v in magnitudes(ml_dtypes.float4_e2m1fn)]
+        below = max((v for v in table if abs(v) <= abs(exact)), key=abs)
+        above = min((v for v in table if abs(v) >= abs(exact)), key=abs, default=table[-1])
+        odd = table.index(below) % 2 == 1
+        random = Fraction(int(rounding_word(32, 9, row * 16 + 1)), 2**32)
+        fraction = (exact - below) / (above - below) if above != below else Fraction(0)
+        wanted = {
+            "nearest_even": nearest_even(exact, magnitudes(ml_dtypes.float4_e2m1fn)),
+            "toward_zero": below,
+            "up": max(below, above),
+            "down": min(below, above),
+            "odd": below if odd or above == below else above,
+            "stochastic": above if fraction + random >= 1 else below,
+        }[mode]
+        assert Fraction(float(blocks.elements[row, 1])) == wanted, (row, float(exact))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_quotient_rounds_to_odd(dtype: Any) -> None:
+    rng = np.random.default_rng(8)
+    divisor = rng.integers(2**27, 2**28, 3000) * 2.0**-30
+    x = (rng.standard_normal(3000) * np.exp2(rng.integers(-60, 60, 3000))).astype(dtype)
+    x[:500] = divisor[:500] * 3
+    q = quotient(x, divisor, 64)
+    for i in range(x.size):
+        exact = Fraction(float(x[i])) / Fraction(divisor[i])
+        if Fraction(q[i]) == exact:
+            continue
+        toward_zero = q[i] if abs(Fraction(q[i])) < abs(exact) else np.nextafter(q[i], 0)
+        assert (
+            abs(Fraction(toward_zero))
+            < abs(exact)
+            < abs(Fraction(np.nextafter(toward_zero, math.copysign(math.inf, q[i]))))
+        )
+        assert q[i : i + 1].view(np.int64)[0] % 2 == 1
+
+
+def rounding_word(bits: int, key: int, index: int) -> int:
+    """The random integer the element of an index draws, found through the public rounding itself."""
+    low, high = 0, 2**bits
+    while low + 1 < high:  # 1 + f rounds up to 2 exactly if f + r / 2^n >= 1
+        middle = (low + high) // 2
+        f = 1 - middle / 2**bits
+        went_up = lp.round(1 + f, lp.FloatFormat("one", 4, 0, infinities=False, nan="none"), "stochastic",
+                           key=key, random_bits=bits, offset=index) == 2.0  # fmt: skip
+        low, high = (middle, high) if went_up else (low, middle)
+    return low
+
+
+def test_tensor_scale_auto_uses_the_whole_range_of_scales() -> None:
+    x = np.random.default_rng(0).standard_normal((8, 64)).astype(np.float32) * 1e-9
+    blocks = to_blocks(x, "nvfp4", tensor_scale="auto")
+    assert blocks.scales.astype(np.float32).max() == 448
+    assert blocks.tensor_scale == np.float32(np.abs(x).max() / (6 * 448))
+    assert np.linalg.norm(blocks.dequantize() - x) < 0.12 * np.linalg.norm(x)
+    assert to_blocks(np.zeros(5), "nvfp4", tensor_scale="auto").tensor_scale == 1.0
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf, 1e-45, 0.1])
+def test_a_bad_tensor_scale_is_refused(bad: float) -> None:
+    with pytest.raises(ValueError, match="positive normal float32"):
+        to_blocks(np.ones(16), "nvfp4", tensor_scale=bad)
+
+
+# ---- axes, tails and shapes ----
+
+
+@pytest.mark.parametrize("name", block_formats)
+@pytest.mark.parametrize("shape", [(64,), (1,), (33, 3), (64, 5), (2, 40, 3), (2, 0, 3), (0,), (4, 0)])
+def test_any_axis_equals_the_last_axis_moved(name: str, shape: tuple[int, ...]) -> None:
+    x = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+    for axis in range(-len(shape), len(shape)):
+        moved = np.moveaxis(x, axis, -1)
+        got, want = to_blocks(x, name, axis), to_blocks(moved, name)
+        assert got.axis == axis % len(shape)
+        assert got.scales.shape[axis] == math.ceil(shape[axis] / block_formats[name].block)
+        np.testing.assert_array_equal(np.moveaxis(got.dequantize(), axis, -1), want.dequantize())
+        np.testing.assert_array_equal(np.moveaxis(got.scales, axis, -1), want.scales)
+
+
+def test_strides_byte_order_lists_and_integers_do_not_matter() -> None:
+    x = np.random.default_rng(1).integers(-99, 99, (6, 80))
+    want = to_blocks(x.astype(np.float32), "mxfp6_e2m3").dequantize()
+    for same in (x, x.tolist(), x.astype(">f8"), np.asfortranarray(x.astype(np.float32)), x.astype(np.int8)):
+        np.testing.assert_array_equal(to_blocks(same, "mxfp6_e2m3").dequantize(), want)
+    wide = np.zeros((12, 160), np.float32)
+    wide[::2, ::2] = x
+    np.testing.assert_array_equal(to_blocks(wide[::2, ::2], "mxfp6_e2m3").dequantize(), want)
+
+
+def test_results_carry_storage_dtypes_and_sizes() -> None:
+    blocks = to_blocks(np.ones((4, 40)), "mxfp4_e2m1")
+    assert blocks.elements.dtype == ml_dtypes.float4_e2m1fn
+    assert blocks.scales.dtype == ml_dtypes.float8_e8m0fnu
+    assert (blocks.shape, blocks.scales.shape) == ((4, 40), (4, 2))
+    assert blocks.size_in_bits == 160 * 4 + 8 * 8
+    np.testing.assert_array_equal(np.asarray(blocks), np.ones((4, 40), np.float32))
+    assert "mxfp4_e2m1 (4, 40)" in repr(blocks)
+    with pytest.raises(ValueError, match="copies"):
+        np.asarray(blocks, copy=False)
+    with pytest.raises(TypeError, match="float32 or float64"):
+        blocks.dequantize(np.float16)
+
+
+def test_a_format_without_storage_dtype_keeps_codes() -> None:
+    fmt = BlockFormat("mine", lp.p3109(6, 3), lp.float8_e8m0fnu, 8)
+    x = np.random.default_rng(0).standard_normal(20).astype(np.float32)
+    blocks = to_blocks(x, fmt)
+    assert blocks.elements.dtype == np.uint8
+    assert np.abs(blocks.dequantize() - x).max() < 0.15 * np.abs(x).max()
+
+
+# ---- special values ----
+
+
+@pytest.mark.parametrize("name", block_formats)
+def test_zero_blocks(name: str) -> None:
+    x = np.zeros((2, 32), np.float32)
+    x[0, 3] = -0.0
+    blocks = to_blocks(x, name)
+    np.testing.assert_array_equal(blocks.dequantize(), 0)
+    np.testing.assert_array_equal(np.signbit(blocks.dequantize()), np.signbit(x))
+    np.testing.assert_array_equal(blocks.scales.astype(np.float64), block_formats[name].scale.smallest_subnormal)
+
+
+@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_without_an_element_nan_the_scale_is_nan(name: str, bad: float) -> None:
+    fmt = block_formats[name]
+    x = np.full((3, 2 * fmt.block + 5), 6, np.float32)
+    x[1, fmt.block + 2] = bad
+    x[2, -1] = bad
+    blocks = to_blocks(x, name, rounding="up")
+    expected = np.zeros((3, 3), bool)
+    expected[1, 1] = expected[2, 2] = True
+    np.testing.assert_array_equal(np.isnan(blocks.scales.astype(np.float32)), expected)
+    values = blocks.dequantize()
+    assert np.isnan(values[1, fmt.block : 2 * fmt.block]).all()
+    assert np.isnan(values[2, 2 * fmt.block :]).all()
+    assert np.isnan(values).sum() == fmt.block + 5
+    np.testing.assert_array_equal(values[~np.isnan(values)], 6)
+
+
+def test_element_nan_and_infinity_stay_in_their_place() -> None:
+    x = np.ones(32, np.float32)
+    x[[3, 5, 7]] = np.nan, np.inf, -np.inf
+    for name, infinite in (("mxfp8_e4m3", [np.nan, np.nan]), ("mxfp8_e5m2", [np.inf, -np.inf])):
+        values = to_blocks(x, name).dequantize()
+        np.testing.assert_array_equal(values[[3, 5, 7]], [np.nan, *infinite])
+        np.testing.assert_array_equal(np.delete(values, [3, 5, 7]), 1)
+
+
+def test_a_nan_scale_makes_its_block_nan() -> None:
+    blocks = to_blocks(np.ones(64), "mxfp8_e4m3")
+    blocks.scales.view(np.uint8)[0] = 0xFF
+    np.testing.assert_array_equal(np.isnan(blocks.dequantize()), np.arange(64) < 32)
+
+
+@pytest.mark.parametrize("name", MX)
+def test_scales_clamp_and_elements_saturate(name: str) -> None:
+    huge = to_blocks(np.array([1e300, -1e300, 1e30]), name)
+    np.testing.assert_array_equal(huge.scales.astype(np.float64), 2.0**127)
+    limit = block_formats[name].element.max
+    np.testing.assert_array_equal(huge.elements.astype(np.float64), [limit, -limit, 0])
+    tiny = to_blocks(np.array([1e-300, -5e-324]), name, rounding="up")
+    np.testing.assert_array_equal(tiny.scales.astype(np.float64), 2.0**-127)
+    least = block_formats[name].element.smallest_subnormal
+    np.testing.assert_array_equal(tiny.elements.astype(np.float64), [least, 0])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", block_formats)
+def test_what_scaling_would_flush_still_rounds_up(name: str, dtype: Any) -> None:
+    x = np.array([2.0**127, np.finfo(dtype).smallest_subnormal], dtype)
+    least = block_formats[name].element.smallest_subnormal
+    assert to_blocks(x, name, rounding="up").elements[1] == least
+    assert to_blocks(x, name, rounding="down").elements[1] == 0
+    assert to_blocks(-x, name, rounding="down").elements[1] == -least
+
+
+def test_a_quotient_beyond_float64_saturates() -> None:
+    blocks = to_blocks(np.array([1e308, -1e308]), "nvfp4", tensor_scale=2.0**-126)
+    assert blocks.scales.astype(np.float32)[0] == 448
+    np.testing.assert_array_equal(blocks.elements.astype(np.float32), [6, -6])
+
+
+def test_overflow_is_an_option_and_float32_may_overflow_in_dequantize() -> None:
+    x = np.array([1.999, 1.0], np.float32)
+    assert np.isinf(to_blocks(x, "mxfp8_e5m2", overflow="infinity").dequantize()[0])
+    assert np.isnan(to_blocks(x, "mxfp8_e4m3", overflow="nan").dequantize()[0])
+    assert to_blocks(x, "mxfp8_e5m2").dequantize()[0] == 1.75
+    top = to_blocks(np.array([np.finfo(np.float32).max]), "mxfp8_e4m3", scale_rule="ceil")
+    assert (top.dequantize()[0], top.dequantize(np.float64)[0]) == (np.inf, 2.0**128)
+
+
+# ---- stochastic ----
+
+
+@pytest.mark.parametrize("name", block_formats)
+def test_random_index_is_the_element_s_own(name: str) -> None:
+    """Chunks with offset, other axes and the plain rounding of scaled values draw the same bits."""
+    fmt = block_formats[name]
+    x = np.random.default_rng(2).standard_normal((6, 45)).astype(np.float32)
+    whole = to_blocks(x, name, rounding="stochastic", key=7)
+    rows = to_blocks(x[2:4], name, rounding="stochastic", key=7, offset=90)
+    np.testing.assert_array_equal(rows.dequantize(), whole.dequantize()[2:4])
+    down = to_blocks(x, name, axis=0, rounding="stochastic", key=7)
+    for blocks, axis in ((whole, 1), (down, 0)):
+        scales = np.repeat(blocks.scales.astype(np.float64), fmt.block, axis)[:6, :45]
+        wanted = lp.encode(x / scales, fmt.element, "stochastic", key=7, overflow="saturate")
+        np.testing.assert_array_equal(blocks.elements.view(np.uint8), wanted)
+    assert (to_blocks(x, name, rounding="stochastic", key=8).dequantize() != whole.dequantize()).any()
+
+
+@pytest.mark.parametrize("name", block_formats)
+def test_stochastic_rounding_is_unbiased(name: str) -> None:
+    """Every value in a block whose first value fixes the scale at 1."""
+    fmt = block_formats[name]
+    lead = 2.0**fmt.element.emax if fmt.power_of_two else fmt.element.max
+
+    def rounding(x: np.ndarray, key: lp.Key) -> np.ndarray:
+        block = np.full((x.size, fmt.block), lead, x.dtype)
+        block[:, 1] = x
+        values = to_blocks(block, fmt, rounding="stochastic", key=key)
+        assert (values.scales.astype(np.float32) == 1).all()
+        return values.dequantize()[:, 1]
+
+    least = fmt.element.smallest_subnormal
+    points = np.array([0.3 * least, 1.5 * least, -1.01, 1.0, 0.9 * lead, 0.0, 1.7 * least], np.float32)
+    lpt.assert_unbiased(rounding, points, fmt.element, samples=4000, key=11)
+
+
+def test_same_bits_from_the_reference_backend() -> None:
+    x = np.random.default_rng(4).standard_normal((3, 40)).astype(np.float32)
+    for name in block_formats:
+        for mode in ("nearest_even", "stochastic"):
+            want = to_blocks(x, name, rounding=mode, key=1)
+            with lpt.backend("reference"):
+                got = to_blocks(x, name, rounding=mode, key=1)
+                np.testing.assert_array_equal(got.dequantize(), want.dequantize())
+            np.testing.assert_array_equal(got.elements.view(np.uint8), want.elements.view(np.uint8))
+
+
+@pytest.mark.parametrize("name", MX)
+@given(x=hnp.arrays(np.float32, hnp.array_shapes(max_dims=2, max_side=50), elements=st.floats(width=32)))
+@settings(max_examples=40, deadline=None)
+def test_quantising_twice_changes_nothing(name: str, x: np.ndarray) -> None:
+    """On the grid of the same scales nothing moves; with the "floor" rule the scale is found again."""
+    once = to_blocks(x, name)
+    twice = to_blocks(once.dequantize(np.float64), name)
+    np.testing.assert_array_equal(twice.dequantize(np.float64), once.dequantize(np.float64))
+
+
+# ---- what is refused ----
+
+
+def test_bad_arguments_say_what_is_allowed() -> None:
+    x = np.ones(32)
+    with pytest.raises(ValueError, match="unknown block format 'mxfp5'; known: mxfp8_e4m3"):
+        to_blocks(x, "mxfp5")
+    with pytest.raises(TypeError, match="BlockFormat or its name"):
+        as_block_format(8)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="none of floor, ceil, even, rceil"):
+        to_blocks(x, "mxfp8_e4m3", scale_rule="nearest")
+    with pytest.raises(ValueError, match="none of nearest, up"):
+        to_blocks(x, "nvfp4", scale_rule="floor")
+    with pytest.raises(ValueError, match="0-d"):
+        to_blocks(1.0, "mxfp8_e4m3")
+    with pytest.raises(ValueError, match="no tensor scale"):
+        to_blocks(x, "mxfp8_e4m3", tensor_scale=2.0)
+    with pytest.raises(np.exceptions.AxisError):
+        to_blocks(x, "mxfp8_e4m3", axis=1)
+    with pytest.raises(ValueError, match="key="):
+        to_blocks(x, "mxfp8_e4m3", rounding="stochastic")
+    with pytest.raises(ValueError, match="at least one value"):
+        BlockFormat("none", lp.float4_e2m1fn, lp.float8_e8m0fnu, 0)
+    for wrong in (np.ones(3, complex), np.ones(3, bool), np.array(["1"])):
+        with pytest.raises(TypeError, match="floating-point"):
+            to_blocks(wrong, "mxfp8_e4m3")
+    with pytest.raises(ValueError, match=r"2\^53"):
+        to_blocks(np.array([2**53 + 1]), "mxfp8_e4m3")

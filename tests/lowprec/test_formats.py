@@ -1,0 +1,154 @@
+"""Formats: derived numbers, dtypes, names, P3109, containment, printing and refusals."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import lowprec as lp
+
+WITH_DTYPE = [fmt for fmt in lp.formats.values() if fmt.dtype is not None]
+
+
+@pytest.mark.parametrize("fmt", WITH_DTYPE, ids=lambda fmt: fmt.name)
+def test_finfo_agrees_with_ml_dtypes(fmt: lp.FloatFormat) -> None:
+    assert fmt.dtype is not None
+    theirs = np.finfo(fmt.dtype) if fmt.dtype.kind == "f" and fmt.bits > 8 else ml_dtypes.finfo(fmt.dtype)
+    ours = lp.finfo(fmt)
+    for name in "bits nmant nexp iexp machep negep minexp maxexp".split():
+        assert getattr(ours, name) == getattr(theirs, name), name
+    for name in "max min eps epsneg smallest_normal tiny smallest_subnormal".split():
+        assert float(getattr(ours, name)) == float(getattr(theirs, name)), name
+        assert getattr(ours, name).dtype == fmt.dtype
+
+
+def test_finfo_without_a_dtype() -> None:
+    info = lp.finfo(lp.tfloat32)
+    assert info.dtype is None
+    assert (info.bits, info.nmant, info.eps, info.max) == (19, 10, 2.0**-10, (2 - 2.0**-10) * 2.0**127)
+    assert "tfloat32" in str(info)
+    assert "<table>" in info._repr_html_()
+
+
+@pytest.mark.parametrize("fmt", lp.formats.values(), ids=lambda fmt: fmt.name)
+def test_formats_are_values(fmt: lp.FloatFormat) -> None:
+    again = pickle.loads(pickle.dumps(fmt))
+    assert again == fmt
+    assert hash(again) == hash(fmt)
+    assert lp.as_format(fmt.name) is fmt
+    assert fmt.name in str(fmt)
+    assert fmt.name in repr(fmt)
+    assert f"<caption>{fmt.name}</caption>" in fmt._repr_html_()
+    if fmt.dtype is not None:
+        assert lp.as_format(fmt.dtype) is fmt
+        assert lp.as_format(fmt.dtype.type) is fmt
+
+
+def test_a_format_of_ones_own_has_the_dtype_of_the_same_numbers() -> None:
+    mine = lp.FloatFormat("half", 5, 10)
+    assert mine != lp.float16
+    assert mine.dtype == np.float16
+    assert lp.FloatFormat("odd", 5, 9).dtype is None
+
+
+def test_a_named_format_prints_its_table() -> None:
+    text = str(lp.float8_e4m3fn)
+    for part in ("8 (seeeemmm)", "448.0 (0x7e)", "2^-6 = 0.015625", "NaN 0x7f", "no infinity"):
+        assert part in text
+
+
+@pytest.mark.parametrize(
+    "args, message",
+    [
+        ({"exponent_bits": 0, "mantissa_bits": 3}, "exponent_bits >= 1"),
+        ({"exponent_bits": 5, "mantissa_bits": -1}, "mantissa_bits >= 0"),
+        ({"exponent_bits": 8, "mantissa_bits": 14}, "at most 19"),
+        ({"exponent_bits": 4, "mantissa_bits": 0}, 'nan="ieee"'),
+        ({"exponent_bits": 4, "mantissa_bits": 3, "nan": "quiet"}, "allowed are ieee, top"),
+        ({"exponent_bits": 4, "mantissa_bits": 3, "signed": False, "nan": "negative_zero"}, "no sign"),
+        ({"exponent_bits": 12, "mantissa_bits": 3}, "beyond float64"),
+        ({"exponent_bits": 4, "mantissa_bits": 3, "zero": False}, "no zero"),
+    ],
+)
+def test_numbers_that_make_no_format_are_refused(args: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        lp.FloatFormat("bad", **args)  # type: ignore[arg-type]
+
+
+def test_unknown_specs_are_refused_with_the_valid_names() -> None:
+    with pytest.raises(ValueError, match=r"unknown format 'fp8'; known are float64, .*float8_e4m3fn"):
+        lp.as_format("fp8")
+    for spec in (np.int32, np.dtype("i4"), np.longdouble, np.complex64, 3):
+        with pytest.raises(TypeError, match="no floating-point format"):
+            lp.as_format(spec)  # type: ignore[arg-type]
+
+
+# Values of the tables in IEEE P3109's interim report: Binary8p3 and Binary8p4, signed extended; name, code, value.
+P3109 = [
+    (3, 0x01, 2.0**-17),
+    (3, 0x04, 2.0**-15),
+    (3, 0x40, 1.0),
+    (3, 0x7E, 49152.0),
+    (4, 0x01, 2.0**-10),
+    (4, 0x08, 2.0**-7),
+    (4, 0x40, 1.0),
+    (4, 0x7E, 224.0),
+]
+
+
+@pytest.mark.parametrize("p, code, value", P3109)
+def test_p3109_values(p: int, code: int, value: float) -> None:
+    fmt = lp.p3109(8, p)
+    assert fmt.value_of(code) == value
+    assert fmt.value_of(code | 0x80) == -value
+    assert fmt.value_of(0x7F) == np.inf
+    assert fmt.value_of(0xFF) == -np.inf
+    assert np.isnan(fmt.value_of(0x80))
+
+
+@pytest.mark.parametrize("k, p", [(k, p) for k in range(3, 9) for p in range(1, k)])
+def test_p3109_against_gfloat(k: int, p: int) -> None:
+    gfloat = pytest.importorskip("gfloat")
+    formats = pytest.importorskip("gfloat.formats")
+    for signed, extended in itertools.product((True, False), repeat=2):
+        domain = gfloat.Domain.Extended if extended else gfloat.Domain.Finite
+        signedness = formats.Signedness.Signed if signed else formats.Signedness.Unsigned
+        theirs = formats.format_info_p3109(k, p, signedness, domain)
+        ours = lp.p3109(k, p, signed=signed, extended=extended)
+        for code in range(1 << k):
+            np.testing.assert_equal(ours.value_of(code), gfloat.decode_float(theirs, code).fval)
+
+
+def test_p3109_families() -> None:
+    unsigned = lp.p3109(8, 3, signed=False)
+    assert not unsigned.signed
+    assert np.isnan(unsigned.value_of(0xFF))
+    assert unsigned.value_of(0xFE) == np.inf
+    assert lp.p3109(8, 3, signed=False, extended=False).value_of(0xFE) == unsigned.value_of(0xFD) * 1.2
+    assert lp.p3109(8, 3) is lp.p3109(8, 3)
+    for k, p in ((2, 1), (16, 3), (8, 0), (8, 8)):
+        with pytest.raises(ValueError, match="p3109 needs"):
+            lp.p3109(k, p)
+    with pytest.raises(ValueError, match="beyond float64"):
+        lp.p3109(15, 1)
+
+
+def test_contains() -> None:
+    """Against the values themselves, for every pair of small formats."""
+    small = [fmt for fmt in lp.formats.values() if fmt.bits <= 8] + [lp.p3109(6, 3), lp.p3109(5, 1, signed=False)]
+    values = {fmt: {str(fmt.value_of(code)) for code in range(1 << fmt.bits)} for fmt in small}
+    for a in small:
+        for b in small:
+            assert a.contains(b) == (values[b] <= values[a]), (a, b)
+    assert lp.float32.contains(lp.bfloat16)
+    assert not lp.float16.contains(lp.bfloat16)
+    assert lp.float64.contains(lp.float32)
+
+
+def test_value_of_refuses_codes_that_do_not_fit() -> None:
+    with pytest.raises(ValueError, match="0x100 does not fit the 8 bits"):
+        lp.float8_e5m2.value_of(0x100)
