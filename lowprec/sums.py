@@ -82,7 +82,11 @@ def float32_step(
     """
     fmt = as_format(fmt)
     rule = rounding_rule(fmt, rounding, random_bits, overflow, infinite_input)
-    return None if fmt.contains(float32) and rule.inf_pos == fmt.inf_code else rule
+    if fmt.contains(float32) and rule.inf_pos == fmt.inf_code:
+        return None
+    if any(float32.max < fmt.value_of(code) < math.inf for code in (rule.over_pos, rule.inf_pos)):
+        raise ValueError(f"{fmt.name} cannot saturate here: its largest value is beyond float32")
+    return rule
 
 
 @lru_cache(maxsize=1024)

@@ -31,7 +31,8 @@ LP_INLINE void store(void *to, V v) {
     __builtin_memcpy(to, &v, sizeof v);
 }
 
-LP_INLINE f32v splat_real(float x) { return f32v{} + x; }
+// Subtracting +0 keeps -0, and compiles to a broadcast.
+LP_INLINE f32v splat_real(float x) { return x - f32v{}; }
 
 // Rounds the exact sum a + b of doubles to odd: rounding that to float32 is then one correct rounding of a + b.
 template <class D, class U>

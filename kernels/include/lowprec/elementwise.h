@@ -25,7 +25,7 @@ typedef float f32half __attribute__((vector_size(LP_VECTOR_BYTES / 2)));  // as 
 
 template <class F>
 LP_INLINE F constant(float value) {
-    return F{} + value;
+    return value - F{};
 }
 
 // Applies a function over doubles to float lanes: widen, evaluate, round once.

@@ -70,7 +70,7 @@ LP_INLINE D horner(D x, D total, double next, Rest... rest) {
 }
 
 template <class D>
-LP_INLINE D broadcast(double value) { return D{} + value; }
+LP_INLINE D broadcast(double value) { return value - D{}; }
 
 template <class D>
 LP_INLINE D clamp(D x, double low, double high) {
