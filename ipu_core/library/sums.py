@@ -140,10 +140,10 @@ class SumParts(_Summing):
 
     def prepare(self) -> None:
         """Folds the grid of blocks."""
-        views, place = fold([self.parts, self.out], self.axes, self.place, {"m": (-2, -2), "n": (-1, -1)})
+        (parts, out), place = fold([self.parts, self.out], self.axes, self.place, {"m": (-2, -2), "n": (-1, -1)})
         order: Accumulation = self.accumulation
         fmt, tag = (order.types[1], "output") if self.final else (order.types[0], "stage")
-        self._kernel = tile.sum_parts(*views, fmt, tag, self.index, place, self.stochastic, self.control)
+        self._kernel = tile.sum_parts(np.moveaxis(parts, -3, 0), out, fmt, tag, self.index, place, self.stochastic, self.control)
 
     def cycles(self, target: Target) -> int:
         """Cycles of each vertex."""
