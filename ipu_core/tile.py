@@ -43,7 +43,7 @@ Array = NDArray[Any]
 _HALF = np.dtype(np.float16)
 _BYTE = 8  # bits
 _BITS = 16  # random bits per rounding
-_SECOND_ROUNDING = 1  # folded into the key for the second of two roundings
+SECOND_ROUNDING = 1  # folded into the key for the second of two roundings
 Elementwise = Callable[[Sequence[Any], Key | None, int, Array], Array]
 Bound = Callable[[Key | None], None]
 
@@ -131,7 +131,7 @@ def _converting(
 
     def twice(operands: Sequence[Any], key: Key | None, offset: int, out: Array) -> Array:
         half = first(operands, key, offset, np.empty(out.shape, _HALF))
-        return second((half,), None if key is None else key.fold_in(_SECOND_ROUNDING), offset, out)
+        return second((half,), None if key is None else key.fold_in(SECOND_ROUNDING), offset, out)
 
     return twice
 
