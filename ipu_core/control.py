@@ -29,8 +29,8 @@ class FloatingPointControl:
     def overflow(self, fmt: Any) -> str:
         """lowprec's `overflow` argument for results in `fmt`: the preset "ipu", or "ipu_nanoo" with `nanoo`.
 
-        Half and fp8 saturate ("ipu"; infinite inputs give the largest half, NaN in fp8) or give NaN ("ipu_nanoo"); formats of
-        more than 16 bits follow IEEE under both.
+        Half and fp8 saturate ("ipu"; infinite inputs give the largest half, NaN in fp8) or give NaN ("ipu_nanoo");
+        formats of more than 16 bits follow IEEE under both.
 
         Raises:
             ValueError: unknown format.

@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ipu_core.errors import Unvalidated
+from lowprec.xoroshiro import register_state
+from lowprec.xoroshiro import step as aox_step
 
 __all__ = [
     "WARM_UP",
@@ -69,13 +71,14 @@ def set_seed(
     return state
 
 
-def write_prng_seed(value: ArrayLike) -> WorkerState:
-    """The state after writing a 32-bit value to $PRNG_SEED."""
-    v = np.asarray(value, np.uint64) & _LOW
-    inverse = ~v & _LOW
-    low = (v << np.uint64(13) | inverse >> np.uint64(19)) & _LOW
-    high = (inverse << np.uint64(13) | v >> np.uint64(19)) & _LOW
-    return WorkerState(inverse << np.uint64(32) | v, high << np.uint64(32) | low)
+def write_prng_seed(value: int) -> WorkerState:
+    """The state of one worker after writing a 32-bit value to $PRNG_SEED.
+
+    Raises:
+        ValueError: the value is outside 32 bits.
+    """
+    s0, s1 = register_state(value)
+    return WorkerState(np.asarray(s0, np.uint64), np.asarray(s1, np.uint64))
 
 
 def replica_seed(seed: Sequence[int], replica: int, *, identical: bool) -> tuple[int, int]:
@@ -94,10 +97,8 @@ def replica_seed(seed: Sequence[int], replica: int, *, identical: bool) -> tuple
 
 def step(state: WorkerState) -> tuple[WorkerState, Words]:
     """Advances every worker by one step: (new state, 64-bit outputs)."""
-    s0, s1 = state
-    sx, sa = s0 ^ s1, s0 & s1
-    output = sx ^ (_rotate(sa, 1) | _rotate(sa, 2))
-    return WorkerState(_rotate(s0, 55) ^ sx ^ (sx << np.uint64(14)), _rotate(sx, 36)), output
+    output, s0, s1 = aox_step(state.s0, state.s1)
+    return WorkerState(s0, s1), output
 
 
 def outputs(state: WorkerState, instructions: int) -> tuple[WorkerState, Words]:
@@ -158,9 +159,5 @@ def _subnormal(values: NDArray[Any], words: Words) -> NDArray[np.float64]:
     """The same rule on the grid of half's subnormals, 2^-24: 13 random bits against the discarded fraction."""
     scaled = np.where(np.isfinite(values), np.abs(values.astype(np.float64)), 0.0) * 2.0**24
     fraction = (words & np.uint64((1 << _DISCARDED) - 1)).astype(np.float64) / (1 << _DISCARDED)
-    return np.copysign(np.floor(scaled + fraction) * 2.0**-24, values)
-
-
-def _rotate(x: Words, bits: int) -> Words:
-    rotated: Words = (x << np.uint64(bits)) | (x >> np.uint64(64 - bits))
-    return rotated
+    result: NDArray[np.float64] = np.copysign(np.floor(scaled + fraction) * 2.0**-24, values)
+    return result

@@ -127,7 +127,9 @@ class Target:
             if key == (have_operands, have_partials):
                 return macs
         known = ", ".join(f"{a} x {a} into {p}" for a, p, _ in self.macs)
-        raise UnsupportedByTarget(f"{self.name} has no figure for {operands} x {operands} into {partials}; known: {known}")
+        raise UnsupportedByTarget(
+            f"{self.name} has no figure for {operands} x {operands} into {partials}; known: {known}"
+        )
 
     def peak_flops(self, operands: str, partials: str) -> float:
         """Peak floating-point operations per second of the whole chip; a multiply-accumulate counts as two."""

@@ -1,4 +1,4 @@
-"""The command line: `python -m lowprec 0.1 float8_e4m3fn` explains a number, `python -m lowprec formats` lists formats."""
+"""The command line: `python -m lowprec 0.1 float8_e4m3fn` explains a number, `python -m lowprec formats` lists them."""
 
 from __future__ import annotations
 

@@ -38,8 +38,8 @@ class Explanation:
     Attributes:
         x: the number.
         format: the format.
-        below, above: the neighbours with the next smaller and the next larger magnitude; the same one if x is a value of
-            the format; None for NaN and infinities and beyond the largest value.
+        below, above: the neighbours with the next smaller and the next larger magnitude; the same one if x is a value
+            of the format; None for NaN and infinities and beyond the largest value.
         results: mode -> value (every mode but stochastic).
         probability_up: the chance that stochastic rounding takes `above`, with enough random bits.
     """

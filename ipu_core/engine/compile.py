@@ -1,6 +1,7 @@
 """Compilation of programs: once, into a flat list of calls, a tree of step numbers and the account of every step."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -106,6 +107,8 @@ class Compiler:
         name = f"{'load' if into else 'store'} {program.buffer.name}"
         bandwidth = self.target.streaming_bandwidth
         account = account_host(name, "remote", program.tensor, into, bandwidth, self.target)
+        if isinstance(program.entry, Tensor):
+            account = replace(account, reads=account.reads | {program.entry.variable})
         memory = self.ends.remote(program.buffer)
         return [_remote_call(memory, view, into, self._entry(program))], self._leaf(account)
 

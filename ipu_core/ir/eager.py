@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ipu_core.ir.block import Array, Format, Literal, Params, Type
+from ipu_core.ir.block import Array, Equation, Format, Literal, Params, Type, Var
+from ipu_core.ir.declared import declared
 from ipu_core.ir.exact import STRUCTURE, as_exact, exact
 from ipu_core.ir.ops import OPS, infer
 from lowprec import FloatFormat, as_format
@@ -54,4 +55,5 @@ def compute(op: str, operands: Sequence[Any], params: Params, fmt: FloatFormat |
         return STRUCTURE[op](*arrays, params)
     if result.format == FLOAT64 or all(isinstance(x, Literal) for x in types):
         return exact(op, [x if is_number(x) else as_exact(x) for x in arrays], params)
-    raise TypeError(f"{op}: no arithmetic for {result} yet")
+    equation = Equation(0, op, (), (Var("0", result),), params)
+    return declared(equation, arrays, None)

@@ -9,12 +9,14 @@ import numpy as np
 
 from ipu_core.control import FloatingPointControl
 from ipu_core.ir.block import Array, Block, Equation, Format, Literal, Var
+from ipu_core.ir.declared import declared
 from ipu_core.ir.exact import as_exact, exact
+from ipu_core.ir.retype import cast
 from ipu_core.plan.accumulation import Accumulation
-from lowprec.random import KeyLike
+from lowprec.random import KeyLike, as_key
 
 Rule = Callable[[Equation, list[Any]], Array]
-ARITHMETICS = ("exact",)
+ARITHMETICS = ("exact", "declared")
 
 
 def run(block: Block, inputs: Sequence[Any], lift: Callable[[Any, Format], Array], rule: Rule) -> list[Array]:
@@ -69,3 +71,12 @@ def evaluate(
         raise ValueError(f"unknown arithmetic {arithmetic!r}; there are {', '.join(ARITHMETICS)}")
     if arithmetic == "exact":
         return run(block, inputs, lambda x, _: as_exact(x), lambda e, x: np.asarray(exact(e.op, x, e.params)))
+    if key is None and any(e.arithmetic.stochastic for e in block.equations):
+        raise ValueError("this block rounds stochastically: give a key")
+    step, orders = None if key is None else as_key(key), accumulations or {}
+
+    def rule(equation: Equation, operands: list[Any]) -> Array:
+        own = step.fold_in(equation.number) if step and equation.arithmetic.stochastic else None
+        return declared(equation, operands, own, orders.get(equation.number), control)
+
+    return run(block, inputs, cast, rule)

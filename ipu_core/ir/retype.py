@@ -17,8 +17,8 @@ from lowprec import float32 as FLOAT32
 VIEWS = frozenset({"transpose", "reshape", "broadcast", "stop_gradient"})
 """Operations that cost nothing in any format: a conversion behind one is made in front of it instead, once."""
 
-SUMS = frozenset({"dot", "reduce_sum", "scatter_add"})
-"""Operations that have an accumulator."""
+SUMS = frozenset({"dot", "reduce_sum"})
+"""Operations that have an accumulator with a format of its own."""
 
 BACKWARD = ("grad_input", "grad_weight")
 
@@ -127,6 +127,8 @@ class Retype:
         rule = self.table.rule(equation.role, equation.family)
         inputs = tuple(self._operand(equation, rule, x) if isinstance(x, Var) else x for x in equation.inputs)
         output = self._output_format(equation)
+        if equation.op == "reduce_max" and isinstance(inputs[0], Var):
+            output = inputs[0].type.format  # one of the operand's values, as it is
         accumulate = rule.accumulate if equation.op in SUMS else None
         self.natives[equation.output] = self._append(equation, inputs, output, accumulate)
 
@@ -136,7 +138,7 @@ class Retype:
         if equation.op == "dot" and not rule.convert:
             return self._version(var, rule.output)
         origin = self._origin(var)
-        whole = equation.op in SUMS or equation.op == "reduce_max"
+        whole = OPS[equation.op].family in ("matmul", "reduction")
         if rule.convert and equation.op != "convert" and (whole or (origin not in self.definitions and var.type.shape)):
             definition = self.definitions.get(origin)
             backward = definition is not None and definition.role in BACKWARD
@@ -148,6 +150,9 @@ class Retype:
         if var not in self.natives:
             equation = self.definitions[var]
             inputs = [self._native(x) for x in equation.operands]
+            if equation.op in VIEWS:
+                self.natives[var] = self._version(var, inputs[0].type.format)
+                return self.natives[var]
             formats = {x.type.format for x in inputs if x.type.format != "int32"}
             if len(formats) > 1:
                 inputs = [self._version(x, self.table.operands) for x in equation.operands]

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from ipu_core import cost, tile
 from ipu_core.graph.codelet import Codelet, Input, Output, Param
-from ipu_core.library.views import first_along, fold_all
+from ipu_core.library.views import continues, first_along, fold_all
 from ipu_core.plan.accumulation import Accumulation
 from ipu_core.plan.product import stage_cycles
 from ipu_core.target import Target
@@ -44,13 +44,20 @@ def fold(views: list[Array], axes: str, place: Place, into: dict[str, tuple[int 
         into: for a letter, the axis of each field (negative) that it continues, None where the field does not vary.
     """
     for position in reversed(range(len(axes))):
+        letter = axes[position]
         one = views[0].shape[position] == 1
-        if axes[position] in into or one:
-            joined = fold_all(views, position, into.get(axes[position], (None,) * len(views)))
+        if one or (letter in into and _in_a_row(views[-1], letter, position, len(axes), place)):
+            joined = fold_all(views, position, into.get(letter, (None,) * len(views)))
             if joined is not None:
                 place = place.at_first(position, len(axes))
                 views, axes = joined, axes[:position] + axes[position + 1 :]
     return views, place
+
+
+def _in_a_row(out: Array, letter: str, position: int, axes: int, place: Place) -> bool:
+    """Whether the vertices along an axis lie one after the other in the whole result, not only in memory."""
+    values, length = (place.row, out.shape[-2]) if letter == "m" else (place.column, out.shape[-1])
+    return continues(values, position, axes, length)
 
 
 class _Summing(Codelet):

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import as_strided
 
-__all__ = ["broadcast_scalars", "drop_axis", "fold_axis", "join_axes"]
+__all__ = ["broadcast_scalars", "continues", "drop_axis", "first_along", "fold_all", "fold_axis", "join_axes"]
 
 Array = npt.NDArray[Any]
 
@@ -74,4 +74,12 @@ def first_along(values: Any, axis: int, axes: int) -> Any:
     if np.ndim(values) == 0:
         return values
     array = np.asarray(values)
-    return drop_axis(array.reshape((1,) * (axes - array.ndim) + array.shape), axis)
+    left = drop_axis(array.reshape((1,) * (axes - array.ndim) + array.shape), axis)
+    return left if left.ndim else int(left)
+
+
+def continues(values: Any, axis: int, axes: int, length: int) -> bool:
+    """Whether numbers per vertex go up by `length` from one vertex to the next along an axis (or there is only one)."""
+    array = np.asarray(values)
+    array = array.reshape((1,) * (axes - array.ndim) + array.shape)
+    return array.shape[axis] == 1 or bool((np.diff(array, axis=axis) == length).all())

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ipu_core.extras import optional
 from ipu_core.study.summary import curve
+from lowprec.extras import optional
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,4 +1,4 @@
-"""A study's folder: append-only results.jsonl, a manifest of the arguments, checkpoints of unfinished points."""
+"""A study's folder: append-only results.jsonl, manifest of the arguments, checkpoints of unfinished points."""
 
 import contextlib
 import fcntl
@@ -84,7 +84,8 @@ class Store:
 
     def checkpoint(self, point: str) -> Path:
         """Where the unfinished state of a point is kept."""
-        return self.folder / CHECKPOINTS / (point.replace("/", "-") + ".npz")
+        name = f"{point} {self.digest[:12]}.npz".replace("/", "-").replace(" ", "-")
+        return self.folder / CHECKPOINTS / name
 
     def _lock(self) -> None:
         try:
@@ -97,22 +98,20 @@ class Store:
     def _adopt(self) -> None:
         """Takes over a folder of the same study; refuses one with other settings, naming them."""
         path = self.folder / MANIFEST
-        if path.exists():
-            held = _manifest_settings(path)
-            if held != self.settings:
-                names = sorted(k for k in {*held, *self.settings} if held.get(k) != self.settings.get(k))
-                changes = ", ".join(
-                    f"{k} {_brief(held.get(k))} there, {_brief(self.settings.get(k))} here" for k in names
-                )
-                raise ValueError(
-                    f"{self.folder} holds a study with other settings ({changes}): "
-                    "choose another folder or remove that one"
-                )
-            return
-        if os.fstat(self._file).st_size:
-            raise ValueError(
-                f"{self.folder} holds a {RESULTS} without a {MANIFEST}: choose another folder or remove it"
+        begun = os.fstat(self._file).st_size > 0
+        if begun and not path.exists():
+            raise ValueError(f"{self.folder} holds a {RESULTS} without a {MANIFEST}: choose another folder")
+        if begun and (held := _manifest_settings(path)) != self.settings:
+            names = sorted(k for k in {*held, *self.settings} if held.get(k) != self.settings.get(k))
+            changes = ", ".join(
+                f"{k} {_brief(held.get(k))} there, {_brief(self.settings.get(k))} here" for k in names
             )
+            raise ValueError(
+                f"{self.folder} holds a study with other settings ({changes}): "
+                "choose another folder or remove that one"
+            )
+        if begun:
+            return
         text = json.dumps({"study": self.digest, "settings": self.settings}, indent=2) + "\n"
         try:
             _replace(path, text)

@@ -133,7 +133,7 @@ def table(summaries: Sequence[Summary], title: str) -> Table:
 
 
 NOTE = (
-    "mean ± standard deviation over seeds. updates lost: weight updates, not zero, that left the weight as it was.\n"
+    "mean ± standard deviation over seeds. updates lost: updates, not zero, that left the weight as it was.\n"
     "change kept: how much of the wanted change of the weights arrived, measured along it (100 % = unbiased)."
 )
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from ipu_core.extras import optional
+from lowprec.extras import optional
 
 Batch = tuple[npt.NDArray[np.float32], npt.NDArray[np.int32]]
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")

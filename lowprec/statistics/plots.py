@@ -37,7 +37,7 @@ def plot_ulp_error(
     """Median and largest `ulp_error` (in ulps) of each binade of `exact`; finite errors of non-zero values only."""
     ax = _axes(ax)
     _by_binade(ax, as_float64(exact), ulp_error(x, exact, fmt), label)
-    ax.set_ylim(bottom=0)
+    ax.set_ylim(0, 1.08 * max(float(ax.dataLim.y1), 0.5))
     ax.set_ylabel("error (ulp)")
     return _finished(ax, "distance from the exact value")
 
@@ -180,10 +180,12 @@ def _by_binade(ax: Axes, exact: NDArray[np.float64], error: NDArray[np.float64],
 def _range_bar(ax: Axes, fmt: FloatFormat, y: float, height: float, window: tuple[int, int]) -> None:
     """One format's range of exponents, clipped to the window."""
     tiny = np.frexp(fmt.smallest_subnormal)[1] - 1
-    spans = ((tiny - 0.5, fmt.emin - 0.5, SKY), (fmt.emin - 0.5, fmt.emax + 0.5, GREEN))
-    for left, right, colour in spans:
+    known = ax.get_legend_handles_labels()[1]
+    spans = (("normal", fmt.emin - 0.5, fmt.emax + 0.5, GREEN), ("subnormal", tiny - 0.5, fmt.emin - 0.5, SKY))
+    for kind, left, right, colour in spans:
         left, right = max(left, window[0]), min(right, window[1])
         if right > left:
-            ax.barh(y, right - left, left=left, height=height, color=colour, linewidth=0)
-    inside = min(max(tiny - 0.5, window[0]), window[1])
-    ax.text(inside, y - height * 0.55, fmt.name, fontsize=7.5, color=GREY, va="top")
+            label = None if kind in known else kind
+            ax.barh(y, right - left, left=left, height=height, color=colour, linewidth=0, label=label)
+    beside = ax.get_yaxis_transform()  # x in parts of the axes, y in data
+    ax.text(1.01, y, fmt.name, transform=beside, fontsize=8, color=GREY, va="center")

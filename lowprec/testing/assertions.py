@@ -36,7 +36,7 @@ def assert_ulp(actual: ArrayLike, exact: ArrayLike, ulps: float = 0.5, fmt: Any 
     if not bad.any():
         return
     worst = np.unravel_index(np.argmax(np.where(np.isnan(error), np.inf, error)), error.shape)
-    got, wanted = (np.broadcast_to(as_float64(a), error.shape)[worst] for a in (actual, exact))
+    got, wanted = (float(np.broadcast_to(as_float64(a), error.shape)[worst]) for a in (actual, exact))
     raise AssertionError(
         f"{np.count_nonzero(bad)} of {error.size} values are more than {ulps} ulp off; "
         f"the worst is {got!r} for {wanted!r}, {error[worst]:.6g} ulp, at index {tuple(int(i) for i in worst)}"
@@ -167,13 +167,15 @@ def assert_unbiased(
         above = below + quantum
         strangers = (drawn != below) & (drawn != above) if above <= fmt.max else drawn < below
         if strangers.any():
-            raise AssertionError(f"{point!r} became {drawn[strangers][0]!r}, which is neither {below!r} nor {above!r}")
+            raise AssertionError(
+                f"{float(point)!r} became {float(drawn[strangers][0])!r}, which is neither {below!r} nor {above!r}"
+            )
         law = min(1.0, (abs(float(point)) - below) / quantum)
         law = law if random_bits is None else np.floor(law * 2**random_bits) / 2**random_bits
         try:
             assert_binomial(away, samples, law, points=x.size, false_alarm=false_alarm)
         except AssertionError as error:
-            raise AssertionError(f"{point!r} went to {above!r} in {error}") from None
+            raise AssertionError(f"{float(point)!r} went to {above!r} in {error}") from None
 
 
 def _neighbours(x: float, fmt: FloatFormat) -> tuple[float, float]:

@@ -1,0 +1,31 @@
+"""Golden files: bits that no change may alter. `python -m tests.golden` writes them anew.
+
+Each module here has `build() -> dict[file name, JSON data]`; bits are lower-case hexadecimal strings.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+FOLDER = Path(__file__).parent
+
+
+def load(name: str) -> Any:
+    """The data of one golden file."""
+    return json.loads((FOLDER / name).read_text())
+
+
+def save(name: str, data: Any) -> None:
+    """Writes one golden file, stable and readable."""
+    (FOLDER / name).write_text(json.dumps(data, indent=1, sort_keys=True) + "\n")
+
+
+def hexadecimal(codes: npt.NDArray[Any]) -> str:
+    """Unsigned codes as one string, each with its full width, big digits first."""
+    digits = 2 * codes.dtype.itemsize
+    return " ".join(f"{int(code):0{digits}x}" for code in np.ravel(codes))

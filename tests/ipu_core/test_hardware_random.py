@@ -15,6 +15,7 @@ from ipu_core.hardware_random import (
     step,
     write_prng_seed,
 )
+from lowprec import Xoroshiro128aox
 
 VECTORS = {  # PopLibs history, a test of 2019: counts of 1025 among N conversions of 1024 + float32(f * 0.1f), f = 0..9
     "hardware": (1, 10000, [0, 997, 1984, 3007, 4051, 5091, 6072, 7047, 8080, 9028]),
@@ -67,6 +68,14 @@ def test_writing_the_seed_register() -> None:
     state = write_prng_seed(0x80000001)
     assert hex(int(state.s0)) == "0x7ffffffe80000001"
     assert hex(int(state.s1)) == "0xffffd00000002fff"
+
+
+def test_many_workers_equal_the_generator_of_one() -> None:
+    state = set_seed([7, 8], 9, np.arange(3)[:, None], np.arange(6))
+    one = Xoroshiro128aox.for_tile((7, 8), modifier=9, tile=2, worker=5)
+    assert (int(state.s0[2, 5]), int(state.s1[2, 5])) == (one.s0, one.s1)
+    _, drawn = outputs(state, 3)
+    assert drawn[:, 2, 5].tolist() == one.draw(6)[::2].tolist()
 
 
 def test_replica_seeds() -> None:

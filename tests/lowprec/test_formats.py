@@ -19,9 +19,9 @@ def test_finfo_agrees_with_ml_dtypes(fmt: lp.FloatFormat) -> None:
     assert fmt.dtype is not None
     theirs = np.finfo(fmt.dtype) if fmt.dtype.kind == "f" and fmt.bits > 8 else ml_dtypes.finfo(fmt.dtype)
     ours = lp.finfo(fmt)
-    for name in "bits nmant nexp iexp machep negep minexp maxexp".split():
+    for name in ["bits", "nmant", "nexp", "iexp", "machep", "negep", "minexp", "maxexp"]:
         assert getattr(ours, name) == getattr(theirs, name), name
-    for name in "max min eps epsneg smallest_normal tiny smallest_subnormal".split():
+    for name in ["max", "min", "eps", "epsneg", "smallest_normal", "tiny", "smallest_subnormal"]:
         assert float(getattr(ours, name)) == float(getattr(theirs, name)), name
         assert getattr(ours, name).dtype == fmt.dtype
 

@@ -37,7 +37,7 @@ def test_every_preset_types_every_equation(spec):
     block = typed(spec, Lamb(weight_decay=0.1))
     precision = Precision.parse(spec)
     half = precision.operands
-    assert formats(of(block, family="loss")) == {"float32"}
+    assert formats(e for e in of(block, family="loss") if e.op != "reduce_max") == {"float32"}
     assert formats(of(block, role="update")) == {precision.weights.name}
     assert formats(of(block, role="optimiser", family="first_moment")) == {precision.first_moment.name}
     assert formats(of(block, role="optimiser", family="second_moment")) == {precision.second_moment.name}

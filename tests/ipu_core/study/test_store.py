@@ -44,9 +44,19 @@ def test_a_torn_last_line_is_cut_off(tmp_path: Path) -> None:
 
 
 def test_other_settings_are_refused_and_named(tmp_path: Path) -> None:
-    Store(tmp_path, SETTINGS).close()
+    with Store(tmp_path, SETTINGS) as store:
+        store.append(point(0))
     with pytest.raises(ValueError, match=r"other settings \(lr 0.1 there, 0.2 here\).*another folder"):
         Store(tmp_path, {**SETTINGS, "lr": 0.2})
+
+
+def test_a_folder_without_results_takes_new_settings(tmp_path: Path) -> None:
+    with Store(tmp_path, SETTINGS) as store:
+        before = store.checkpoint("p")
+        before.write_text("state of the old settings")
+    with Store(tmp_path, {**SETTINGS, "lr": 0.2}) as store:
+        assert json.loads((tmp_path / "manifest.json").read_text())["settings"]["lr"] == 0.2
+        assert store.checkpoint("p") != before
 
 
 def test_one_study_at_a_time(tmp_path: Path) -> None:
@@ -79,6 +89,6 @@ def test_checkpoints_are_named_after_their_point(tmp_path: Path) -> None:
     with Store(tmp_path, SETTINGS) as store:
         path = store.checkpoint("fp16.16/nearest seed 2")
         assert path.parent.is_dir()
-        assert path.name == "fp16.16-nearest seed 2.npz"
+        assert path.name == f"fp16.16-nearest-seed-2-{store.digest[:12]}.npz"
         path.write_text("x")
     assert path.exists()

@@ -1,0 +1,155 @@
+"""The command line: python -m ipu_core study | train | profile | demo, also installed as ipu-core."""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ipu_core.errors import IpuError
+from ipu_core.study import command
+from ipu_core.study.demo import demo
+from ipu_core.study.settings import (
+    OPTIMIZERS,
+    PRECISIONS,
+    Settings,
+    check_count,
+    parse_layers,
+    parse_precisions,
+)
+from ipu_core.train.loop import ENGINES
+
+INTERRUPTED = 130
+DEFAULT = Settings()
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse, but an error is one line on standard error and exit code 2."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message} (try --help)\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command; returns the exit code: 0, 2 for bad input or a failed point, 130 when interrupted."""
+    parser = _parser()
+    given = parser.parse_args(arguments)
+    try:
+        return int(given.run(given))
+    except (ValueError, ImportError, IpuError) as error:
+        text = " ".join(str(error).split())
+        print(f"{parser.prog} {given.command}: {text}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("\ninterrupted; finished points are kept, the same command goes on from here", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="ipu-core", description="Training under the arithmetic of the IPU, on a modelled machine."
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="study|train|profile|demo")
+    study = _command(
+        commands, "study", _study, "train in several precisions and seeds; table, picture, resumable"
+    )
+    study.add_argument(
+        "--precisions", nargs="+", default=list(PRECISIONS), metavar="P", help=_help("", PRECISIONS)
+    )
+    study.add_argument("--seeds", type=_count, default=3, help="how many seeds (default 3)")
+    study.add_argument("--workers", type=_count, help="processes (default: one per core)")
+    _output(study, "results/study")
+    train = _command(commands, "train", _train, "train in one precision and keep the parameters")
+    train.add_argument("--precision", default=PRECISIONS[-1], help=f"default {PRECISIONS[-1]}")
+    train.add_argument("--seed", type=int, default=0, help="default 0")
+    _output(train, "results/train")
+    profile = _command(
+        commands, "profile", _profile, "plan and account one step: cycles, exchange, tile memory"
+    )
+    profile.add_argument("--precision", default=PRECISIONS[-1], help=f"default {PRECISIONS[-1]}")
+    profile.add_argument(
+        "--out", type=Path, help="also write profile.json, profile.html and trace.json there"
+    )
+    quick = commands.add_parser("demo", help="half a minute: one rounding explained, two precisions trained")
+    quick.set_defaults(run=lambda _: demo())
+    return parser
+
+
+def _command(
+    commands: Any, name: str, run: Callable[[argparse.Namespace], int], words: str
+) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=words, description=words)
+    parser.set_defaults(run=run)
+    parser.add_argument(
+        "--data", default=DEFAULT.data, help="digits, or an .npz with x_train y_train x_test y_test"
+    )
+    parser.add_argument("--layers", help="widths such as 64-256-256-10 (default: two hidden layers of 256)")
+    parser.add_argument("--steps", type=int, default=DEFAULT.steps, help=f"updates (default {DEFAULT.steps})")
+    parser.add_argument(
+        "--batch", type=int, default=DEFAULT.batch, help=f"rows a step (default {DEFAULT.batch})"
+    )
+    parser.add_argument(
+        "--lr", type=float, default=DEFAULT.lr, help=f"learning rate (default {DEFAULT.lr:g})"
+    )
+    parser.add_argument("--optimizer", default=DEFAULT.optimizer, help=_help(DEFAULT.optimizer, OPTIMIZERS))
+    parser.add_argument("--target", default=DEFAULT.target, help=f"modelled chip (default {DEFAULT.target})")
+    parser.add_argument("--engine", default=DEFAULT.engine, help=_help(DEFAULT.engine, ENGINES))
+    return parser
+
+
+def _output(parser: argparse.ArgumentParser, folder: str) -> None:
+    parser.add_argument("--out", type=Path, default=Path(folder), help=f"output folder (default {folder})")
+    parser.add_argument("--threads", type=_count, default=1, help="threads in each process (default 1)")
+
+
+def _settings(given: argparse.Namespace) -> Settings:
+    layers = None if given.layers is None else parse_layers(given.layers)
+    return Settings(
+        given.data, layers, given.steps, given.batch, given.lr, given.optimizer, given.target, given.engine
+    )
+
+
+def _study(given: argparse.Namespace) -> int:
+    precisions = parse_precisions(given.precisions)
+    made = command.study(
+        _settings(given), precisions, tuple(range(given.seeds)), given.out, given.workers, given.threads
+    )
+    return _finish(made.failures, given.out)
+
+
+def _train(given: argparse.Namespace) -> int:
+    (precision,) = parse_precisions([given.precision])
+    made = command.study(
+        _settings(given), (precision,), (given.seed,), given.out, 1, given.threads, keep_parameters=True
+    )
+    return _finish(made.failures, given.out)
+
+
+def _profile(given: argparse.Namespace) -> int:
+    (precision,) = parse_precisions([given.precision])
+    command.profile(_settings(given), precision, given.out)
+    return 0
+
+
+def _finish(failures: dict[str, str], folder: Path) -> int:
+    for point, error in failures.items():
+        print(f"{point} failed: {error}", file=sys.stderr)
+    print(f"written to {folder}: {', '.join(sorted(path.name for path in folder.iterdir()))}")
+    return 2 if failures else 0
+
+
+def _count(text: str) -> int:
+    try:
+        value = int(text)
+        check_count("it", value)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be an integer of at least 1, not {text!r}") from None
+    return value
+
+
+def _help(default: str, names: Any) -> str:
+    return f"{', '.join(names)}" + (f" (default {default})" if default else "")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

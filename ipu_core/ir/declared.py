@@ -1,0 +1,94 @@
+"""Declared arithmetic: one equation in its formats and rounding through lowprec's plain functions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from lowprec.elementwise import float32_op
+from lowprec.matmul import matmul
+from lowprec.reduction import reduce_max, reduce_sum, sum_parts
+
+from ipu_core.control import FloatingPointControl
+from ipu_core.ir.block import Array, Equation
+from ipu_core.ir.exact import STRUCTURE
+from ipu_core.ir.kernels import order_of
+from ipu_core.ir.reducing import folded
+from ipu_core.plan.accumulation import Accumulation
+from ipu_core.tile import SECOND_ROUNDING
+from lowprec import Key
+from lowprec import float16 as FLOAT16
+from lowprec import float32 as FLOAT32
+from lowprec.formats import FormatLike, as_format
+
+
+def declared(
+    equation: Equation,
+    operands: list[Any],
+    key: Key | None,
+    order: Accumulation | None = None,
+    control: FloatingPointControl = FloatingPointControl(),  # noqa: B008  # frozen
+) -> Array:
+    """The result of an equation as its formats, rounding and accumulation declare it.
+
+    Args:
+        equation: what to compute.
+        operands: arrays in their formats, and numbers.
+        key: of this equation in this step; None where nothing rounds stochastically.
+        order: order of a product or sum; None: the default.
+        control: the machine's floating-point control.
+
+    Raises:
+        ValueError: stochastic rounding without a key.
+    """
+    op, params, out = equation.op, equation.params, equation.output.type
+    if op in STRUCTURE:
+        return np.asarray(STRUCTURE[op](*operands, params))
+    fmt = as_format(out.format)
+    if op == "dot":
+        a, b = operands
+        total = _sum(matmul, (a, b), equation, order_of(equation, order, a.shape[-1]), key, control)
+    elif op == "reduce_sum":
+        x = folded(operands[0], params["axis"])
+        total = _sum(reduce_sum, (x, 1), equation, order_of(equation, order, x.shape[1]), key, control)
+    elif op == "reduce_max":
+        total = reduce_max(folded(operands[0], params["axis"]), 1)
+    elif op == "one_hot":
+        total = (operands[0][..., None] == np.arange(params["classes"])).astype(fmt.dtype)
+    elif op == "scatter_add":
+        wide = np.zeros(out.shape, np.float32)
+        np.add.at(wide, operands[0], operands[1].astype(np.float32))
+        total = _rounded("identity", [wide], fmt, equation.arithmetic.stochastic, key, control)
+    else:
+        name = "identity" if op == "convert" else op
+        total = _rounded(name, operands, fmt, equation.arithmetic.stochastic, key, control)
+    return np.asarray(total).reshape(out.shape)
+
+
+def _rounded(
+    op: str, operands: list[Any], fmt: FormatLike, stochastic: bool, key: Key | None, control: FloatingPointControl
+) -> Any:
+    """An elementwise operation rounded once, or twice by way of half into 8 bits, as the machine does."""
+    rounding, fmt = "stochastic" if stochastic else "nearest_even", as_format(fmt)
+    from_half = op == "identity" and operands[0].dtype == FLOAT16.dtype
+    if fmt.bits <= 8 and not from_half:
+        half = _rounded(op, operands, FLOAT16, stochastic, key, control)
+        return _rounded("identity", [half], fmt, stochastic, key and key.fold_in(SECOND_ROUNDING), control)
+    return float32_op(op, *operands, fmt=fmt, rounding=rounding, key=key, overflow=control.overflow(fmt))
+
+
+def _sum(
+    function: Any, operands: tuple[Any, ...], equation: Equation, order: Accumulation, key: Key | None,
+    control: FloatingPointControl,
+) -> Any:  # fmt: skip
+    """A product or sum in its accumulator's format; a float32 total is then rounded under the result's own rule."""
+    accumulate, out = map(as_format, order.types)
+    how: dict[str, Any] = {"rounding": "stochastic" if equation.arithmetic.stochastic else "nearest_even", "key": key}
+    adder = {"adder": order.adder} if equation.op == "dot" else {}
+    total = function(*operands, accumulate=accumulate, out_format=FLOAT32 if accumulate == FLOAT32 else out,
+                     group=order.group, splits=order.splits, stages=order.stages,
+                     overflow=control.overflow(accumulate), **adder, **how)  # fmt: skip
+    if accumulate != FLOAT32 or out == FLOAT32:
+        return total
+    batch = np.arange(total[..., 0, 0].size, dtype=np.int64).reshape(total.shape[:-2])
+    return sum_parts(total[None], fmt=out, tag="output", batch=batch, overflow=control.overflow(out), **how)

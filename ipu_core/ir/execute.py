@@ -1,0 +1,128 @@
+"""Execute a Block: whole arrays through the machine's arithmetic, as a list of calls prepared once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ipu_core.control import FloatingPointControl
+from ipu_core.ir.block import Array, Block, Equation, Var
+from ipu_core.ir.buffers import allocate
+from ipu_core.ir.kernels import Bound, bind
+from ipu_core.ir.tree import flatten, unflatten
+from ipu_core.ir.verify import verify
+from ipu_core.plan.accumulation import Accumulation
+from lowprec import Key
+from lowprec.random import KeyLike, as_key
+
+Observer = Callable[[Equation, Sequence[Any], Array], None]
+"""Told of every update: the equation, the arrays it read and the array it wrote."""
+
+
+class Executable:
+    """A Block made ready to run many times; not by two threads at once.
+
+    Attributes:
+        block: what it runs.
+        bytes: bytes of the buffers its intermediate values share.
+
+    Args:
+        block: a Block whose formats all have a storage dtype.
+        accumulations: for products and sums by equation number: the order of the additions. The types are the
+            equation's own. Missing ones take `Accumulation.default`.
+        control: the machine's floating-point control.
+
+    Raises:
+        InvalidBlock: see `verify`.
+        ValueError: accumulations for equations that are not in the Block.
+    """
+
+    def __init__(
+        self,
+        block: Block,
+        accumulations: Mapping[int, Accumulation] | None = None,
+        control: FloatingPointControl = FloatingPointControl(),  # noqa: B008  # frozen
+    ) -> None:
+        orders = dict(accumulations or {})
+        if unknown := sorted(orders.keys() - {e.number for e in block.equations}):
+            raise ValueError(f"accumulations for equations that are not in the block: {unknown}")
+        self.block = verify(block)
+        layout = allocate(block)
+        self.bytes = layout.bytes
+        self._arrays = layout.arrays
+        self._inputs = [(var, layout.arrays[var]) for var in block.inputs]
+        self._outputs = [layout.arrays[var] for var in block.outputs]
+        computed = [e for e in block.equations if layout.roots[e.output] is e.output]
+        self._calls = [(self._bind(e, orders.get(e.number), control), e) for e in computed]
+        self._plain = [(call, e.number if e.arithmetic.stochastic else None) for call, e in self._calls]
+
+    def _operands(self, equation: Equation) -> list[Any]:
+        return [self._arrays[x] if isinstance(x, Var) else x.value for x in equation.inputs]
+
+    def _bind(self, equation: Equation, order: Accumulation | None, control: FloatingPointControl) -> Bound:
+        return bind(equation, self._operands(equation), self._arrays[equation.output], order, control)
+
+    def run(self, inputs: Sequence[Any], key: KeyLike, observer: Observer | None = None) -> list[Array]:
+        """The outputs for some inputs, in new arrays.
+
+        Args:
+            inputs: one array per input of the Block, of its shape and dtype. Integers of any width pass for int32,
+                Python numbers for values without axes.
+            key: of this step. Every equation that rounds stochastically takes key.fold_in(its number).
+            observer: called after every equation with role "update".
+
+        Raises:
+            ValueError, TypeError: inputs of other number, shape or dtype.
+        """
+        key = as_key(key)
+        if len(inputs) != len(self._inputs):
+            raise ValueError(f"the block has {len(self._inputs)} inputs, {len(inputs)} were given")
+        for (var, array), value in zip(self._inputs, inputs, strict=True):
+            array[...] = checked(var, array.dtype, value)
+        if observer is None:
+            for call, number in self._plain:
+                call(None if number is None else key.fold_in(number))
+        else:
+            self._run_observed(key, observer)
+        return [array.copy() for array in self._outputs]
+
+    def _run_observed(self, key: Key, observer: Observer) -> None:
+        for call, equation in self._calls:
+            call(key.fold_in(equation.number) if equation.arithmetic.stochastic else None)
+            if equation.role == "update":
+                observer(equation, self._operands(equation), self._arrays[equation.output])
+
+
+def checked(var: Var, dtype: np.dtype[Any], value: Any) -> Any:
+    """A value that can be an input of a Block.
+
+    Raises:
+        ValueError: another shape.
+        TypeError: another dtype.
+    """
+    array = np.asarray(value)
+    if array.shape != var.type.shape:
+        raise ValueError(f"input {var} must have shape {var.type.shape}, not {array.shape}")
+    number = isinstance(value, (int, float)) or (dtype == np.int32 and array.dtype.kind in "iu")
+    if array.dtype != dtype and not number:
+        raise TypeError(f"input {var} must be {dtype}, not {array.dtype} (see Precision.cast_state, lowprec.astype)")
+    return array
+
+
+def execute(
+    block: Block,
+    *arguments: Any,
+    key: KeyLike,
+    accumulations: Mapping[int, Accumulation] | None = None,
+    control: FloatingPointControl = FloatingPointControl(),  # noqa: B008  # frozen
+    observer: Observer | None = None,
+) -> Any:
+    """Runs a Block once on its arguments, nested as those of the traced function, and gives its result likewise.
+
+    See `Executable`, which does the preparation once for many runs.
+    """
+    leaves = [leaf for argument in arguments for leaf in flatten(argument)[0]]
+    outputs = Executable(block, accumulations, control).run(leaves, key, observer)
+    return unflatten(block.result, outputs) if block.result is not None else outputs

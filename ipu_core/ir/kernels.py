@@ -1,0 +1,123 @@
+"""Equations bound to their arrays: one table from operation to a prepared call of the machine's arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ipu_core import tile
+from ipu_core.control import FloatingPointControl
+from ipu_core.ir.block import Array, Equation
+from ipu_core.ir.exact import ARITHMETIC, STRUCTURE
+from ipu_core.ir.reducing import folded
+from ipu_core.plan.accumulation import Accumulation
+from lowprec import Key
+
+Bound = Callable[[Key | None], Any]
+"""A call that computes an equation's result into its array, from the key of this equation in this step."""
+
+
+def order_of(equation: Equation, order: Accumulation | None, terms: int) -> Accumulation:
+    """The Accumulation of a product or sum, with the types of its equation."""
+    accumulate, out = equation.arithmetic.accumulate, equation.output.type.format
+    assert not isinstance(out, str)
+    chosen = Accumulation.default(terms) if order is None else order
+    return chosen.with_types((out if accumulate is None else accumulate).name, out.name)
+
+
+def bind(
+    equation: Equation, operands: list[Any], out: Array, order: Accumulation | None, control: FloatingPointControl
+) -> Bound:
+    """An equation as a call.
+
+    Args:
+        equation: what to compute.
+        operands: its arrays and numbers, the same in every call.
+        out: where the result goes.
+        order: order of a product or sum; None: the default.
+        control: the machine's floating-point control.
+    """
+    if equation.op in ARITHMETIC or equation.op == "convert":
+        return _elementwise(equation, operands, out, control)
+    return BINDINGS[equation.op](equation, operands, out, order, control)
+
+
+def _elementwise(equation: Equation, operands: list[Any], out: Array, control: FloatingPointControl) -> Bound:
+    op = "identity" if equation.op == "convert" else equation.op
+    formats = [x.dtype if isinstance(x, np.ndarray) else None for x in operands]
+    kernel = tile.elementwise(op, formats, out.dtype, equation.arithmetic.stochastic, control)
+    values = tuple(operands)
+    return lambda key: kernel(values, key, 0, out)
+
+
+def _dot(
+    equation: Equation, operands: list[Any], out: Array, order: Accumulation | None, control: FloatingPointControl
+) -> Bound:
+    a, b = operands
+    kernel = tile.matmul(order_of(equation, order, a.shape[-1]), equation.arithmetic.stochastic, control)
+    return lambda key: kernel(a, b, key, out)
+
+
+def _fold(equation: Equation, x: Array) -> Callable[[], Array]:
+    """The operand of a reduction as (outer, terms, inner): one view for all calls, or a copy made in each."""
+    axes = equation.params["axis"]
+    view = folded(x, axes)
+    if np.may_share_memory(view, x):
+        return lambda: view
+    return lambda: folded(x, axes)
+
+
+def _reduce_sum(
+    equation: Equation, operands: list[Any], out: Array, order: Accumulation | None, control: FloatingPointControl
+) -> Bound:
+    fold = _fold(equation, operands[0])
+    outer, terms, inside = fold().shape
+    kernel = tile.reduce_sum(order_of(equation, order, terms), equation.arithmetic.stochastic, control)
+    result = out.reshape(outer, inside)
+    return lambda key: kernel(fold(), key, result)
+
+
+def _reduce_max(equation: Equation, operands: list[Any], out: Array, *_: Any) -> Bound:
+    fold = _fold(equation, operands[0])
+    outer, _terms, inside = fold().shape
+    result = out.reshape(outer, inside)
+    return lambda key: tile.reduce_max(fold(), result)(None)
+
+
+def _scatter_add(
+    equation: Equation, operands: list[Any], out: Array, order: Accumulation | None, control: FloatingPointControl
+) -> Bound:
+    """Added in float32 in the order of the indices, then rounded once."""
+    indices, updates = operands
+    wide = np.empty(out.shape, np.float32)
+    kernel = tile.elementwise("identity", [wide.dtype], out.dtype, equation.arithmetic.stochastic, control)
+
+    def call(key: Key | None) -> None:
+        wide[...] = 0
+        np.add.at(wide, indices, updates.astype(np.float32))
+        kernel((wide,), key, 0, out)
+
+    return call
+
+
+def _one_hot(equation: Equation, operands: list[Any], out: Array, *_: Any) -> Bound:
+    labels, classes = operands[0][..., None], np.arange(equation.params["classes"])
+    return lambda key: np.copyto(out, labels == classes)
+
+
+def _move(equation: Equation, operands: list[Any], out: Array, *_: Any) -> Bound:
+    """What is no view: a reshape that strides cannot express, gather, concatenate, pad."""
+    move, params = STRUCTURE[equation.op], equation.params
+    return lambda key: np.copyto(out, move(*operands, params))
+
+
+BINDINGS: dict[str, Callable[..., Bound]] = {
+    "dot": _dot,
+    "reduce_sum": _reduce_sum,
+    "reduce_max": _reduce_max,
+    "scatter_add": _scatter_add,
+    "one_hot": _one_hot,
+    **dict.fromkeys(STRUCTURE, _move),
+}

@@ -1,0 +1,159 @@
+"""The convergence study of a multi-layer perceptron, as run from the command line: planned, resumable, in processes."""
+
+import functools
+import json
+import os
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ipu_core.report.html import write_html
+from ipu_core.report.trace import write_chrome
+from ipu_core.study import live, mlp
+from ipu_core.study.compare import Study, plan_in_words
+from ipu_core.study.point import Point, Recipe, make_loop, run_point
+from ipu_core.study.pool import Event, Report, Work, run_in_processes
+from ipu_core.study.settings import OPTIMIZERS, Settings
+from ipu_core.study.store import Store
+from ipu_core.target import Target
+from ipu_core.train import data
+
+
+@dataclass(frozen=True)
+class Task:
+    """A point of the study and where its unfinished state is kept: what a worker process is sent."""
+
+    point: Point
+    saved: Path
+    parameters: Path | None = None
+
+    def __str__(self) -> str:
+        return str(self.point)
+
+
+def recipe(settings: Settings) -> Recipe:
+    """How the points of these settings are trained."""
+    optimizer = OPTIMIZERS[settings.optimizer](settings.lr)
+    return Recipe(optimizer, settings.steps, settings.engine, Target(settings.target))
+
+
+def study(
+    settings: Settings,
+    precisions: tuple[str, ...],
+    seeds: tuple[int, ...],
+    folder: Path,
+    workers: int | None = None,
+    threads: int = 1,
+    keep_parameters: bool = False,
+) -> Study:
+    """Runs what is missing of a study in `folder`, prints its plan and table there and here, and draws its picture.
+
+    Args:
+        settings: What all points share.
+        precisions, seeds: The points: every precision with every seed.
+        folder: Results are kept here, each as soon as its point is finished.
+        workers: Processes; None: one per available core.
+        threads: Threads of lowprec's loops in each.
+        keep_parameters: Whether each point's trained parameters are written, as an .npz named after it.
+
+    Raises:
+        ValueError: bad data, layers or folder; nothing has been trained then.
+        OutOfTileMemory: a precision does not fit the target; nothing has been trained then.
+    """
+    task = data.load(settings.data)
+    record = settings.record(task)
+    problem = mlp.problem(settings, task)
+    with Store(folder, record) as store:
+        words = plan_in_words(problem, recipe(settings), precisions)
+        made = Study(_title(settings, task), precisions, record, words)
+        made.results += [result for result in store.results() if _wanted(result, precisions, seeds)]
+        store.write_text("plan.txt", words)
+        points = [Point(name, seed) for seed in seeds for name in precisions]
+        finished = {(result["precision"], result["seed"]) for result in made.results}
+        todo = [
+            Task(p, store.checkpoint(str(p)), _parameters(folder, p) if keep_parameters else None)
+            for p in points
+            if (p.precision, p.seed) not in finished
+        ]
+        _announce(made, store, len(points))
+        _train(made, store, functools.partial(run_task, settings), todo, workers or _cores(), threads)
+        if made.results:
+            made.write(store)
+            print(made.table())
+    return made
+
+
+def _train(made: Study, store: Store, work: Work, todo: list[Task], workers: int, threads: int) -> None:
+    steps, done = made.settings["steps"], len(made.results)
+    with live.choose(made.table, done + len(todo), done, steps) as view:
+
+        def listen(event: Event) -> None:
+            if event.kind == "done":
+                store.append(event.payload)
+            made.listen(event)
+            view(event)
+
+        run_in_processes(work, todo, listen, min(workers, len(todo)), threads)
+
+
+def run_task(settings: Settings, task: Task, report: Report) -> dict[str, Any]:
+    """Trains one point; what a worker process does."""
+    problem = mlp.problem(settings, data.load(settings.data))
+    return run_point(
+        problem, recipe(settings), task.point, report, saved=task.saved, parameters=task.parameters
+    )
+
+
+def profile(settings: Settings, precision: str, folder: Path | None) -> None:
+    """Prints the plan of one training step and its account on the modelled machine.
+
+    Args:
+        settings: What is trained and where; the engine is always the tiles.
+        precision: Its name.
+        folder: Where to write profile.json, profile.html and trace.json (for Perfetto); None: nowhere.
+
+    Raises:
+        ValueError: the folder cannot be written.
+    """
+    task = data.load(settings.data)
+    tiled = replace(settings, engine="tiles")
+    loop = make_loop(mlp.problem(tiled, task), recipe(tiled), Point(precision, 0))
+    assert loop.profile is not None
+    title = f"{_title(tiled, task)}, {precision}"
+    if folder is not None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "profile.json").write_text(json.dumps(loop.profile.to_json()))
+            write_html(loop.profile, folder / "profile.html", title)
+            write_chrome(loop.profile, folder / "trace.json")
+        except OSError as error:
+            raise ValueError(f"cannot write to the output folder {folder}: {error.strerror}") from error
+    print(f"{title}\n\nPlan\n{loop.words()}\n\n{loop.profile}")
+
+
+def _wanted(result: dict[str, Any], precisions: tuple[str, ...], seeds: tuple[int, ...]) -> bool:
+    return result["precision"] in precisions and result["seed"] in seeds
+
+
+def _parameters(folder: Path, point: Point) -> Path:
+    return folder / f"parameters {point}.npz".replace("/", "-").replace(" ", "-")
+
+
+def _announce(made: Study, store: Store, total: int) -> None:
+    done = len(made.results)
+    first = made.plan.split("\n\n")[0]
+    print(f"{made.title}\n\nPlan of {first}\n(every precision's plan: {store.folder / 'plan.txt'})\n")
+    if done:
+        print(f"{done} of {total} points were finished before; {total - done} to go")
+    sys.stdout.flush()
+
+
+def _title(settings: Settings, task: data.Dataset) -> str:
+    widths = "-".join(map(str, settings.widths(task)))
+    training = f"{settings.optimizer} lr {settings.lr:g}, batch {settings.batch}, {settings.steps} steps"
+    return f"{task.name}, perceptron {widths}, {training}, {settings.target} ({settings.engine})"
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

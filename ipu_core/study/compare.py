@@ -1,0 +1,182 @@
+"""Trains one loss function in several precisions and several seeds and sets the results side by side."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ipu_core.ir.precision import Precision
+from ipu_core.plan.accumulation import Accumulation
+from ipu_core.study import live
+from ipu_core.study.plot import Picture, plot
+from ipu_core.study.point import Evaluate, Point, Problem, Recipe, make_loop, run_point
+from ipu_core.study.pool import Event, Report, run_here
+from ipu_core.study.settings import check_count, check_name
+from ipu_core.study.store import Store
+from ipu_core.study.summary import Table, summarise, table
+from ipu_core.target import Target
+from ipu_core.train.data import shuffled
+from ipu_core.train.loop import ENGINES
+from ipu_core.train.optim import Optimiser
+
+Accumulations = Mapping[int, Accumulation]
+
+
+@dataclass
+class Study:
+    """The finished points of a comparison. Shows its table when printed, in a terminal or a notebook.
+
+    Attributes:
+        title: Heads the table and the picture.
+        precisions: In the order of the table's rows.
+        settings: What all points share, as JSON values.
+        plan: How each product is computed, in words.
+        results: One object per finished point; see README, "What a study writes".
+        failures: What went wrong, by point.
+    """
+
+    title: str
+    precisions: tuple[str, ...]
+    settings: Mapping[str, Any]
+    plan: str = ""
+    results: list[dict[str, Any]] = field(default_factory=list)
+    failures: dict[str, str] = field(default_factory=dict)
+
+    def table(self) -> Table:
+        """Mean and spread over seeds, one row per precision."""
+        return table(summarise(self.results, self.precisions), self.title)
+
+    def plot(self) -> Picture:
+        """The loss curves and measures as a picture (needs matplotlib)."""
+        return plot(self.results, self.precisions, self.title)
+
+    def save(self, folder: str | Path) -> Path:
+        """Writes results.jsonl, manifest.json, table.txt, plan.txt and convergence.png.
+
+        Raises:
+            ValueError: the folder cannot be written or holds another study.
+        """
+        with Store(folder, self.settings) as store:
+            held = {(result["precision"], result["seed"]) for result in store.results()}
+            for result in self.results:
+                if (result["precision"], result["seed"]) not in held:
+                    store.append(result)
+            self.write(store)
+            return store.folder
+
+    def write(self, store: Store) -> None:
+        """Writes the table, the plan and the picture beside the results."""
+        store.write_text("table.txt", f"{self.table()}\n")
+        store.write_text("plan.txt", self.plan)
+        self.plot().save(store.folder / "convergence.png")
+
+    def listen(self, event: Event) -> None:
+        """Takes up a finished or failed point."""
+        if event.kind == "done":
+            self.results.append(event.payload)
+        elif event.kind == "failed":
+            self.failures[str(event.item)] = event.payload["error"]
+
+    def __str__(self) -> str:
+        failures = [f"{point} failed: {error}" for point, error in self.failures.items()]
+        return "\n".join([str(self.table()), *failures])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return self.table()._repr_html_()
+
+
+def compare(
+    loss: Callable[[Any, Any], Any],
+    params: Any,
+    batches: Iterable[Any] | Callable[[int, int], Any],
+    precisions: Sequence[str],
+    *,
+    optimizer: Optimiser,
+    steps: int,
+    seeds: int = 3,
+    evaluate: Evaluate | None = None,
+    engine: str = "tiles",
+    target: str | Target = "gc200",
+    accumulations: Accumulations | None = None,
+    threads: int = 1,
+    title: str = "",
+) -> Study:
+    """Trains a loss function of your own in each precision, with each seed, and shows the table while it runs.
+
+    Args:
+        loss: (params, batch) -> scalar, of NumPy-like operations and `ipu_core.nn`; it is traced once.
+        params: Initial parameters, nested dicts, lists and tuples of float32 arrays; or a function seed -> such.
+        batches: A finite list of batches of equal shapes, visited in an order drawn from the seed for each pass; or a
+            function (seed, step) -> batch.
+        precisions: Such as "fp32.32" or "fp16.16/stochastic"; see `Precision.parse`.
+        optimizer: Such as Sgd(0.1).
+        steps: Updates per point.
+        seeds: How many: 0, 1, 2, ...
+        evaluate: (trained parameters, precision) -> named measures; "test_accuracy" is shown in the table.
+        engine: "tiles" (cycles and memory of the modelled machine) or "direct" (the same bits without tiles).
+        target: The modelled chip, by name or as a Target.
+        accumulations: The order of each sum by equation number; None: as `choose_accumulations` says,
+            the same for all precisions.
+        threads: Threads of lowprec's loops.
+        title: Heads the table.
+
+    Raises:
+        ValueError: an unknown precision, engine or target, an empty list, a count below 1, or what tracing refuses.
+    """
+    names = tuple(dict.fromkeys(precisions))
+    if isinstance(precisions, str) or not names:
+        raise ValueError(f"precisions must be a list of names such as ['fp32.32'], not {precisions!r}")
+    for name in names:
+        Precision.parse(name)
+    for what, count in (("steps", steps), ("seeds", seeds), ("threads", threads)):
+        check_count(what, count)
+    check_name("engine", engine, ENGINES)
+    chip = target if isinstance(target, Target) else Target(target)
+    make = params if callable(params) else lambda seed: params
+    problem = Problem(loss, make, _by_seed(batches), evaluate)
+    recipe = Recipe(optimizer, steps, engine, chip)
+    words = plan_in_words(problem, recipe, names, accumulations)
+    settings = {"optimizer": repr(optimizer), "steps": steps, "engine": engine, "target": chip.name}
+    study = Study(title or getattr(loss, "__name__", "comparison"), names, settings, words)
+    points = [Point(name, seed) for seed in range(seeds) for name in names]
+
+    def work(point: Point, report: Report) -> dict[str, Any]:
+        return run_point(problem, recipe, point, report, accumulations=accumulations)
+
+    with live.choose(study.table, len(points), 0, steps) as view:
+
+        def listen(event: Event) -> None:
+            study.listen(event)
+            view(event)
+
+        run_here(work, points, listen, threads)
+    return study
+
+
+def plan_in_words(
+    problem: Problem, recipe: Recipe, precisions: Sequence[str], accumulations: Accumulations | None = None
+) -> str:
+    """Plans the step in every precision, before anything is trained, and says how each product is computed.
+
+    Raises:
+        OutOfTileMemory: a precision does not fit the target.
+    """
+    loops = {name: make_loop(problem, recipe, Point(name, 0), accumulations) for name in precisions}
+    return "\n".join(f"{name}\n{loop.words()}\n" for name, loop in loops.items())
+
+
+def _by_seed(batches: Iterable[Any] | Callable[[int, int], Any]) -> Callable[[int], Callable[[int], Any]]:
+    if callable(batches):
+        function = batches
+        return lambda seed: lambda step: function(seed, step)
+    rows = list(batches)
+    if not rows:
+        raise ValueError("batches must hold at least one batch")
+
+    def of_seed(seed: int) -> Callable[[int], Any]:
+        order = shuffled(len(rows), 1, seed)
+        return lambda step: rows[int(order(step)[0])]
+
+    return of_seed

@@ -1,0 +1,185 @@
+"""Shows a study while it runs: bars and a growing table in a terminal, one cell in a notebook, lines in a log."""
+
+import html
+import sys
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from ipu_core.study.pool import Event
+from ipu_core.study.summary import Table, final_loss
+from lowprec.extras import optional
+
+MakeTable = Callable[[], Table]
+
+
+class View(Protocol):
+    """Shows events; a context that clears its bars at the end."""
+
+    def __call__(self, event: Event) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+def choose(make_table: MakeTable, points: int, done: int, steps: int) -> View:
+    """The view that fits: a notebook's cell, a terminal with rich, or plain lines on standard error.
+
+    Args:
+        make_table: Gives the table of the points finished so far.
+        points: Points in all.
+        done: Points finished before.
+        steps: Steps of each point.
+    """
+    if _in_notebook():
+        return Notebook(make_table, points, done, steps)
+    if sys.stderr.isatty():
+        try:
+            return Terminal(make_table, points, done, steps)
+        except ImportError:
+            pass
+    return Lines(points, done, steps)
+
+
+class Lines:
+    """One line per finished point on standard error."""
+
+    def __init__(self, points: int, done: int, steps: int) -> None:
+        self._points, self._done, self._steps = points, done, steps
+        self._start = time.monotonic()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def __call__(self, event: Event) -> None:
+        if event.kind == "progress":
+            return
+        self._done += event.kind == "done"
+        spent = time.monotonic() - self._start
+        print(f"{self._done}/{self._points}  {spent:5.0f} s  {_words(event)}", file=sys.stderr, flush=True)
+
+
+class Terminal:
+    """The table so far and a bar per running point, redrawn in place with rich."""
+
+    def __init__(self, make_table: MakeTable, points: int, done: int, steps: int) -> None:
+        progress = optional("rich.progress", extra="study")
+        self._rich = {
+            name: optional(f"rich.{name}", extra="study") for name in ("console", "live", "table", "box")
+        }
+        self._make_table, self._steps = make_table, steps
+        console = self._rich["console"].Console(stderr=True)
+        self._bars = progress.Progress(
+            progress.TextColumn("{task.description}", table_column=self._rich["table"].Column(no_wrap=True)),
+            progress.BarColumn(bar_width=None),
+            progress.TaskProgressColumn(),
+            progress.TextColumn("{task.fields[loss]}"),
+            progress.TimeRemainingColumn(),
+            console=console,
+            expand=True,
+        )
+        self._all = self._bars.add_task(
+            "[bold]all points", total=points * steps, completed=done * steps, loss=""
+        )
+        self._tasks: dict[str, Any] = {}
+        self._reached: dict[str, int] = {}
+        self._live = self._rich["live"].Live(
+            self._picture(), console=console, refresh_per_second=8, transient=True
+        )
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def __call__(self, event: Event) -> None:
+        name = str(event.item)
+        if name not in self._tasks:
+            self._tasks[name] = self._bars.add_task(name, total=self._steps, loss="")
+        task, before = self._tasks[name], self._reached.get(name, 0)
+        step = self._reached[name] = event.payload["step"] if event.kind == "progress" else self._steps
+        self._bars.update(task, completed=step)
+        self._bars.update(self._all, advance=step - before)
+        if event.kind == "progress":
+            self._bars.update(task, loss=f"loss {event.payload['loss']:.3f}")
+            return
+        self._bars.remove_task(task)
+        del self._tasks[name]
+        if event.kind == "failed":
+            self._live.console.print(f"{name}: {event.payload['error']}", markup=False, highlight=False)
+        self._live.update(self._picture())
+
+    def _picture(self) -> Any:
+        made = self._make_table()
+        table = self._rich["table"].Table(
+            title=made.title, box=self._rich["box"].SIMPLE, title_justify="left"
+        )
+        for index, column in enumerate(made.columns):
+            table.add_column(column, justify="left" if index == 0 else "right", no_wrap=True)
+        for row in made.rows:
+            table.add_row(*row)
+        parts = [table, self._bars] if made.rows else [self._bars]
+        return self._rich["console"].Group(*parts)
+
+
+class Notebook:
+    """One cell that is rewritten: the table so far and a line per running point."""
+
+    def __init__(self, make_table: MakeTable, points: int, done: int, steps: int) -> None:
+        self._display = optional("IPython.display", extra="notebooks")
+        self._make_table, self._points, self._done, self._steps = make_table, points, done, steps
+        self._running: dict[str, str] = {}
+        self._failed: list[str] = []
+        self._handle: Any = None
+
+    def __enter__(self) -> Self:
+        self._handle = self._display.display(self._page(), display_id=True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._running.clear()
+        self._handle.update(self._page())
+
+    def __call__(self, event: Event) -> None:
+        name = str(event.item)
+        if event.kind == "progress":
+            self._running[name] = (
+                f"step {event.payload['step']}/{self._steps}, loss {event.payload['loss']:.3f}"
+            )
+        else:
+            self._running.pop(name, None)
+            self._done += event.kind == "done"
+            self._failed += [f"{name}: {event.payload['error']}"] if event.kind == "failed" else []
+        self._handle.update(self._page())
+
+    def _page(self) -> Any:
+        made = self._make_table()
+        state = "".join(f"{name}: {text}\n" for name, text in self._running.items())
+        failed = "".join(f"{line}\n" for line in self._failed)
+        head = f"{self._done} of {self._points} points\n" if self._done < self._points else ""
+        text = html.escape(head + state + failed)
+        return self._display.HTML(
+            (made._repr_html_() if made.rows else "") + (f"<pre>{text}</pre>" if text else "")
+        )
+
+
+def _words(event: Event) -> str:
+    if event.kind == "failed":
+        return f"{event.item} failed: {event.payload['error']}"
+    result = event.payload
+    accuracy = result.get("test_accuracy")
+    tail = "" if accuracy is None else f", test accuracy {100 * accuracy:.1f} %"
+    return f"{event.item}: final loss {final_loss(result['losses']):.4f}{tail}"
+
+
+def _in_notebook() -> bool:
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython else None
+    return shell is not None and hasattr(shell, "kernel")

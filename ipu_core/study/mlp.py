@@ -1,0 +1,73 @@
+"""A multi-layer perceptron on a classification task, as a study's problem."""
+
+import functools
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ipu_core import nn
+from ipu_core.ir.execute import execute
+from ipu_core.ir.precision import Precision
+from ipu_core.ir.tracing import trace
+from ipu_core.study.point import Problem
+from ipu_core.study.settings import Settings
+from ipu_core.train import data
+from lowprec import Key
+
+Params = list[dict[str, Any]]
+EVALUATION = 2**32  # folded into the seed's key for the random bits of the evaluation, beyond every step
+
+
+def problem(settings: Settings, task: data.Dataset) -> Problem:
+    """The perceptron of these settings on this data.
+
+    Raises:
+        ValueError: the layers or the batch do not fit the data.
+    """
+    widths = settings.widths(task)
+    data.batches(task, settings.batch, 0)
+    return Problem(
+        loss,
+        functools.partial(initial, widths),
+        functools.partial(data.batches, task, settings.batch),
+        functools.partial(evaluate, task),
+    )
+
+
+def logits(params: Params, x: Any) -> Any:
+    """Relu between the layers, none after the last: (rows, features) -> (rows, classes)."""
+    for layer in params[:-1]:
+        x = nn.relu(x @ layer["weight"] + layer["bias"])
+    return x @ params[-1]["weight"] + params[-1]["bias"]
+
+
+def loss(params: Params, batch: tuple[Any, Any]) -> Any:
+    """Mean softmax cross-entropy of a batch (x, y)."""
+    x, y = batch
+    return nn.softmax_cross_entropy(logits(params, x), y)
+
+
+def initial(widths: tuple[int, ...], seed: int) -> Params:
+    """Weights uniform in +-sqrt(6/fan_in) (He et al., arXiv 1502.01852; the last layer +-sqrt(3/fan_in)), biases 0.
+
+    Made of raw Philox words in exact arithmetic, so a seed gives the same bits on every machine.
+    """
+    params: Params = []
+    for index, (rows, columns) in enumerate(itertools.pairwise(widths)):
+        bound = math.sqrt((3 if index == len(widths) - 2 else 6) / rows)
+        words = np.random.Philox(key=np.array([seed, index + 1], np.uint64)).random_raw(rows * columns)
+        unit = (words >> np.uint64(32)).astype(np.float64) * 2.0**-31 - 1.0
+        weight = (bound * unit).astype(np.float32).reshape(rows, columns)
+        params.append({"weight": weight, "bias": np.zeros(columns, np.float32)})
+    return params
+
+
+def evaluate(task: data.Dataset, params: Params, precision: Precision) -> dict[str, float]:
+    """The share of the test rows classified correctly, computed forward in the precision itself."""
+    block = precision.apply(trace(logits, params, task.x_test))
+    scores: npt.NDArray[Any] = execute(block, params, task.x_test, key=Key(EVALUATION))
+    right = np.argmax(scores.astype(np.float32), axis=1) == task.y_test
+    return {"test_accuracy": float(right.mean())}

@@ -1,0 +1,196 @@
+"""One point of a study: one precision and one seed, trained from start to end, resumable from a checkpoint."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ipu_core.ir.precision import ROUNDINGS, Precision
+from ipu_core.ir.tree import flatten, paths
+from ipu_core.plan.accumulation import Accumulation
+from ipu_core.study.pool import Report
+from ipu_core.target import Target
+from ipu_core.train import checkpoint
+from ipu_core.train.loop import TrainLoop
+from ipu_core.train.optim import Optimiser
+from lowprec import Key
+
+SAMPLES = 40  # steps, spread evenly over a run, on which lost updates are counted
+REPORT_SECONDS = 0.25
+CHECKPOINT_SECONDS = 5.0
+Evaluate = Callable[[Any, Precision], Mapping[str, float]]
+
+
+@dataclass(frozen=True)
+class Point:
+    """A precision and a seed; the seed decides initial parameters, batches and random bits, for every precision."""
+
+    precision: str
+    seed: int
+
+    def __str__(self) -> str:
+        return f"{self.precision} seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is trained, as functions.
+
+    Attributes:
+        loss: (params, batch) -> scalar, traceable.
+        params: seed -> initial parameters, nested arrays in float32.
+        batches: seed -> (step -> batch).
+        evaluate: (trained parameters, precision) -> named measures such as "test_accuracy"; None: none.
+    """
+
+    loss: Callable[[Any, Any], Any]
+    params: Callable[[int], Any]
+    batches: Callable[[int], Callable[[int], Any]]
+    evaluate: Evaluate | None = None
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How it is trained, the same for every point."""
+
+    optimizer: Optimiser
+    steps: int
+    engine: str = "tiles"
+    target: Target = field(default_factory=Target)
+
+
+def make_loop(
+    problem: Problem, recipe: Recipe, point: Point, accumulations: Mapping[int, Accumulation] | None = None
+) -> TrainLoop:
+    """The training loop of a point, at step 0."""
+    return TrainLoop(
+        problem.loss,
+        problem.params(point.seed),
+        problem.batches(point.seed)(0),
+        optimizer=recipe.optimizer,
+        precision=Precision.parse(point.precision),
+        engine=recipe.engine,
+        target=recipe.target,
+        key=Key(point.seed),
+        accumulations=accumulations,
+    )
+
+
+def run_point(
+    problem: Problem,
+    recipe: Recipe,
+    point: Point,
+    report: Report,
+    *,
+    accumulations: Mapping[int, Accumulation] | None = None,
+    saved: Path | None = None,
+    parameters: Path | None = None,
+) -> dict[str, Any]:
+    """Trains one point and measures it.
+
+    Args:
+        problem, recipe, point: What, how, and in which precision and with which seed.
+        report: Called a few times a second with {"step", "loss"}.
+        accumulations: The order of every sum, by equation; None: the same choice for all precisions.
+        saved: Where to keep a checkpoint while it runs; one found there is continued, bit for bit.
+        parameters: Where to write the trained parameters, as `checkpoint.save` does.
+
+    Returns:
+        The object that becomes a line of results.jsonl.
+    """
+    loop = make_loop(problem, recipe, point, accumulations)
+    batches = problem.batches(point.seed)
+    progress = _Progress(loop, saved)
+    for step in range(loop.step, recipe.steps):
+        batch = batches(step)
+        if _sampled(step, recipe.steps):
+            progress.count_updates(step, batch)
+        progress.losses.append(loop.train(batch))
+        progress.tick(report)
+    params = loop.params
+    measures = problem.evaluate(params, Precision.parse(point.precision)) if problem.evaluate else {}
+    if parameters is not None:
+        leaves, tree = flatten(params)
+        checkpoint.save(parameters, dict(zip(paths(tree), leaves, strict=True)), {"step": loop.step})
+    if saved is not None:
+        saved.unlink(missing_ok=True)
+    return {**_describe(point, loop), **measures, **progress.measures()}
+
+
+class _Progress:
+    """Losses, counted updates and time of a run, kept in its checkpoint."""
+
+    def __init__(self, loop: TrainLoop, saved: Path | None) -> None:
+        self.losses: list[float] = []
+        self._loop, self._saved = loop, saved
+        self._samples: list[
+            list[float]
+        ] = []  # step, wanted, lost, wanted change along itself, change that arrived
+        self._before = 0.0
+        self._start = self._reported = self._kept = time.monotonic()
+        if saved is not None and saved.exists():
+            arrays, meta = checkpoint.load(saved)
+            loop.restore(arrays, meta["step"])
+            self.losses, self._samples, self._before = meta["losses"], meta["samples"], meta["seconds"]
+
+    def count_updates(self, step: int, batch: Any) -> None:
+        counts = self._loop.count_updates(batch)
+        self._samples.append([step, counts.wanted, counts.lost, counts.squared, counts.arrived])
+
+    def tick(self, report: Report) -> None:
+        now = time.monotonic()
+        if now - self._reported >= REPORT_SECONDS:
+            self._reported = now
+            report({"step": self._loop.step, "loss": self.losses[-1]})
+        if self._saved is not None and now - self._kept >= CHECKPOINT_SECONDS:
+            self._kept = now
+            meta = {
+                "step": self._loop.step,
+                "losses": self.losses,
+                "samples": self._samples,
+                "seconds": self.seconds(),
+            }
+            checkpoint.save(self._saved, self._loop.arrays(), meta)
+
+    def seconds(self) -> float:
+        return self._before + time.monotonic() - self._start
+
+    def measures(self) -> dict[str, Any]:
+        _, wanted, lost, squared, arrived = np.asarray(self._samples, np.float64).T
+        shares = [[int(row[0]), row[2] / row[1]] for row in self._samples if row[1]]
+        return {
+            "lost_updates": float(lost.sum() / wanted.sum()) if wanted.any() else None,
+            "update_kept": float(arrived.sum() / squared.sum()) if squared.any() else None,
+            "lost_updates_by_step": shares,
+            "seconds": round(self.seconds(), 3),
+            "losses": self.losses,
+        }
+
+
+def _sampled(step: int, steps: int) -> bool:
+    """Whether the step is one of SAMPLES spread evenly over the run (all of them in a shorter one)."""
+    count = min(SAMPLES, steps)
+    return step * count // steps != (step - 1) * count // steps
+
+
+def _describe(point: Point, loop: TrainLoop) -> dict[str, Any]:
+    profile = loop.profile
+    machine = (
+        {}
+        if profile is None
+        else {
+            "cycles_per_step": profile.cycles,
+            "microseconds_per_step": profile.microseconds,
+            "tile_memory": profile.memory.peak_bytes,
+        }
+    )
+    return {
+        "precision": point.precision,
+        "rounding": ROUNDINGS[Precision.parse(point.precision).stochastic],
+        "seed": point.seed,
+        **machine,
+        "accumulations": {name: order.digest() for name, (_, order) in loop.sums().items()},
+    }

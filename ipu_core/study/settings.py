@@ -1,0 +1,119 @@
+"""What a study is asked to do, as data: every field checked with a message that says what is allowed."""
+
+import math
+from dataclasses import dataclass, fields
+from typing import Any
+
+from ipu_core.ir.precision import Precision
+from ipu_core.target import Target
+from ipu_core.train.data import Dataset
+from ipu_core.train.loop import ENGINES
+from ipu_core.train.optim import Adam, Lamb, Sgd
+
+OPTIMIZERS = {"sgd": Sgd, "adam": Adam, "lamb": Lamb}
+PRECISIONS = ("fp32.32", "fp16.32", "fp16.16/nearest", "fp16.16/stochastic")
+HIDDEN = (256, 256)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A study of a multi-layer perceptron on a classification task.
+
+    The defaults are a small learning rate on purpose: it makes updates that are small beside the weights, where FP16
+    weights rounded to nearest stop learning.
+
+    Attributes:
+        data: "digits" or the path of an .npz file.
+        layers: Widths from the features to the classes; None: the data's own with two hidden layers of 256.
+        steps, batch, lr, optimizer: Of the training.
+        target: Name of the modelled chip.
+        engine: "tiles" (the modelled machine) or "direct" (the same bits without tiles).
+
+    Raises:
+        ValueError: a field out of range or an unknown name.
+    """
+
+    data: str = "digits"
+    layers: tuple[int, ...] | None = None
+    steps: int = 4000
+    batch: int = 64
+    lr: float = 0.002
+    optimizer: str = "sgd"
+    target: str = "gc200"
+    engine: str = "tiles"
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch"):
+            check_count(name, getattr(self, name))
+        if not (math.isfinite(self.lr) and self.lr > 0):
+            raise ValueError(f"lr must be a positive number, not {self.lr}")
+        check_name("optimizer", self.optimizer, tuple(OPTIMIZERS))
+        check_name("engine", self.engine, ENGINES)
+        Target(self.target)
+
+    def widths(self, data: Dataset) -> tuple[int, ...]:
+        """The layer widths for this data.
+
+        Raises:
+            ValueError: the widths given do not lead from the data's features to its classes.
+        """
+        if self.layers is None:
+            return (data.features, *HIDDEN, data.classes)
+        if (self.layers[0], self.layers[-1]) != (data.features, data.classes) or len(self.layers) < 2:
+            given = "-".join(map(str, self.layers))
+            raise ValueError(
+                f"layers {given} do not fit {data.name}: they lead from {data.features} features to "
+                f"{data.classes} classes, for example {data.features}-128-{data.classes}"
+            )
+        return self.layers
+
+    def record(self, data: Dataset) -> dict[str, Any]:
+        """Everything that decides a point's results, as JSON values: what must agree for a study to be resumed."""
+        plain = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {**plain, "layers": list(self.widths(data)), "data_digest": data.digest()}
+
+
+def parse_layers(text: str) -> tuple[int, ...]:
+    """Reads widths such as "64-256-256-10" (commas are allowed too).
+
+    Raises:
+        ValueError: the text is not two or more positive integers.
+    """
+    parts = text.replace(",", "-").split("-")
+    if len(parts) < 2 or not all(part.strip().isdecimal() and int(part) > 0 for part in parts):
+        raise ValueError(f"layers must be two or more positive widths such as 64-256-256-10, not {text!r}")
+    return tuple(int(part) for part in parts)
+
+
+def parse_precisions(texts: list[str]) -> tuple[str, ...]:
+    """Reads precisions separated by commas or spaces, each once, and checks every name.
+
+    Raises:
+        ValueError: no precision, or one that `Precision.parse` refuses.
+    """
+    names = tuple(dict.fromkeys(name.strip() for text in texts for name in text.split(",") if name.strip()))
+    if not names:
+        raise ValueError(f"no precision given, for example {','.join(PRECISIONS)}")
+    for name in names:
+        Precision.parse(name)
+    return names
+
+
+def check_count(name: str, value: int) -> None:
+    """Refuses what is not a positive integer.
+
+    Raises:
+        ValueError: in words.
+    """
+    if not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name} must be an integer of at least 1, not {value!r}")
+
+
+def check_name(kind: str, name: str, valid: tuple[str, ...]) -> None:
+    """Refuses a name that is not among the valid ones and lists those.
+
+    Raises:
+        ValueError: in words.
+    """
+    if name not in valid:
+        raise ValueError(f"unknown {kind} {name!r}: choose {', '.join(valid[:-1])} or {valid[-1]}")

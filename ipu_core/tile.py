@@ -1,0 +1,342 @@
+"""A tile's arithmetic: lowprec's kernels under floating-point control, as prepared calls.
+
+The machine computes only here. Elementwise operations are evaluated in float32 (one IEEE operation, or a fixed double
+sequence rounded once) and then converted once; products and sums follow an accumulation (group, splits, stages, types,
+adder). `stochastic` says whether an operation rounds stochastically; the caller decides (on the machine the ESR bit
+does, which can be cleared around single vertices).
+
+Exceptions: with `inv`, `div0` or `oflo` enabled the operands and results are inspected after each call, at the cost of
+reading them again. An elementwise overflow is found from its float32 value before conversion; in a product or sum a
+result of the format's largest magnitude counts as one.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from lowprec.elementwise import prepare as prepare_elementwise
+from lowprec.matmul import prepare as prepare_matmul
+from lowprec.matmul import prepare_part
+from lowprec.reduction import prepare_reduce, prepare_sum
+from lowprec.reduction import reduce_max as exact_max
+from numpy.typing import NDArray
+
+from ipu_core.control import FloatingPointControl
+from ipu_core.errors import FloatingPointException
+from lowprec import Key, as_format
+
+__all__ = [
+    "Elementwise",
+    "FloatingPointControl",
+    "Order",
+    "Position",
+    "elementwise",
+    "matmul",
+    "matmul_part",
+    "reduce_max",
+    "reduce_part",
+    "reduce_sum",
+    "sum_parts",
+]
+
+Array = NDArray[Any]
+_HALF = np.dtype(np.float16)
+_BYTE = 8  # bits
+_BITS = 16  # random bits per rounding
+SECOND_ROUNDING = 1  # folded into the key for the second of two roundings
+Elementwise = Callable[[Sequence[Any], Key | None, int, Array], Array]
+Bound = Callable[[Key | None], None]
+
+
+class Order(Protocol):
+    """What arithmetic needs to know of a plan's Accumulation."""
+
+    @property
+    def group(self) -> int:
+        """Products between two roundings."""
+
+    @property
+    def splits(self) -> int:
+        """Parts of the sum."""
+
+    @property
+    def stages(self) -> int | None:
+        """Stages in which parts are summed; None: by their number."""
+
+    @property
+    def types(self) -> tuple[str, str]:
+        """Names of the accumulator's and the result's format."""
+
+    @property
+    def adder(self) -> str:
+        """sequential, dot4 or pairwise."""
+
+
+class Position(Protocol):
+    """Where vertices' blocks lie in a whole result: numbers, or arrays that broadcast to the vertex axes."""
+
+    @property
+    def row(self) -> Any:
+        """First row."""
+
+    @property
+    def column(self) -> Any:
+        """First column."""
+
+    @property
+    def first_group(self) -> Any:
+        """Number of the first group of products in the whole sum."""
+
+    @property
+    def batch(self) -> Any:
+        """Number of the product in a batch."""
+
+
+def elementwise(
+    op: str, formats_in: Sequence[Any], out_format: Any, stochastic: bool, control: FloatingPointControl
+) -> Elementwise:
+    """A prepared elementwise operation.
+
+    Results in an 8-bit format are rounded twice, to half and from there, as on the machine; both steps draw their own
+    bits when stochastic.
+
+    Args:
+        op: see `lowprec.elementwise.float32_op`.
+        formats_in: format or dtype of each operand, None for a Python number.
+        out_format: format of the result.
+        stochastic: round stochastically (to nearest otherwise).
+        control: overflow and exceptions.
+
+    Returns:
+        f(operands, key, offset, out): `offset` is the index of the first element among the random bits.
+    """
+    dtypes = tuple(None if spec is None else _dtype(spec) for spec in formats_in)
+    call = _converting(op, dtypes, out_format, stochastic, control)
+    return _trapping(op, dtypes, call, out_format, control) if control.traps else call
+
+
+def _converting(
+    op: str, dtypes: tuple[Any, ...], out_format: Any, stochastic: bool, control: FloatingPointControl
+) -> Elementwise:
+    rounding = "stochastic" if stochastic else "nearest_even"
+
+    def prepare(name: str, sources: tuple[Any, ...], fmt: Any) -> Elementwise:
+        prepared: Elementwise = prepare_elementwise(name, sources, fmt, rounding, overflow=control.overflow(fmt))
+        return prepared
+
+    narrow = as_format(out_format)
+    if narrow.bits > _BYTE or (op == "identity" and dtypes[0] == _HALF):
+        return prepare(op, dtypes, narrow)
+    first, second = prepare(op, dtypes, "float16"), prepare("identity", (_HALF,), narrow)
+
+    def twice(operands: Sequence[Any], key: Key | None, offset: int, out: Array) -> Array:
+        half = first(operands, key, offset, np.empty(out.shape, _HALF))
+        return second((half,), None if key is None else key.fold_in(SECOND_ROUNDING), offset, out)
+
+    return twice
+
+
+def _trapping(
+    op: str, dtypes: tuple[Any, ...], call: Elementwise, out_format: Any, control: FloatingPointControl
+) -> Elementwise:
+    """Inspects operands and result after the call; the float32 value before conversion is computed once more."""
+    wide: Elementwise = prepare_elementwise(op, dtypes, "float32")
+    largest = float(as_format(out_format).max)
+
+    def checked(operands: Sequence[Any], key: Key | None, offset: int, out: Array) -> Array:
+        values = [np.asarray(operand, np.float32) for operand in operands]
+        exact = wide(tuple(operands), None, 0, np.empty(out.shape, np.float32))
+        result = call(operands, key, offset, out)
+        finite = np.logical_and.reduce(np.broadcast_arrays(*(np.isfinite(value) for value in values)))
+        known = np.logical_and.reduce(np.broadcast_arrays(*(~np.isnan(value) for value in values)))
+        divisor = _divisor(op, values)
+        over = np.abs(exact) > largest
+        if control.div0 and divisor is not None and bool(((divisor == 0) & finite & np.isinf(exact)).any()):
+            raise FloatingPointException(f"{op}: division by zero")
+        if control.inv and bool((np.isnan(np.asarray(result, np.float32)) & known).any()):
+            raise FloatingPointException(f"{op}: invalid operation: NaN from operands that are none")
+        if control.oflo and bool((over & finite & ~_is_zero(divisor)).any()):
+            raise FloatingPointException(f"{op}: overflow: a result beyond {largest:g}")
+        return result
+
+    return checked
+
+
+def _divisor(op: str, values: Sequence[Array]) -> Array | None:
+    if op == "divide":
+        return values[1]
+    return values[0] if op in ("reciprocal", "rsqrt", "log") else None
+
+
+def _is_zero(divisor: Array | None) -> Any:
+    return False if divisor is None else divisor == 0
+
+
+def _dtype(spec: Any) -> np.dtype[Any]:
+    return np.dtype(as_format(spec).dtype)
+
+
+def matmul(
+    order: Order, stochastic: bool, control: FloatingPointControl
+) -> Callable[[Array, Array, Key | None, Array], Array]:
+    """A prepared product of whole matrices, batched over leading axes: f(a, b, key, out).
+
+    Args:
+        order: the Accumulation; its second type is the result's format.
+        stochastic: round partial sums, stages and result stochastically (to nearest otherwise).
+        control: overflow and exceptions.
+    """
+    accumulate, out_format = order.types
+    prepared: dict[tuple[Any, Any], Callable[..., Array]] = {}
+
+    def product(a: Array, b: Array, key: Key | None, out: Array) -> Array:
+        call = prepared.get((a.dtype, b.dtype))
+        if call is None:
+            call = prepared[a.dtype, b.dtype] = prepare_matmul(
+                *(a.dtype, b.dtype, accumulate, order.group, order.splits, order.stages, out_format),
+                *(_rounding(stochastic), _BITS, control.overflow(accumulate), None, order.adder),
+            )
+        call(a, b, key, (0, 0), out)
+        return out
+
+    if not control.traps:
+        return product
+
+    def checked(a: Array, b: Array, key: Key | None, out: Array) -> Array:
+        return _check_sum("matmul", control, (a, b), product(a, b, key, out))
+
+    return checked
+
+
+def reduce_sum(
+    order: Order, stochastic: bool, control: FloatingPointControl
+) -> Callable[[Array, Key | None, Array], Array]:
+    """A prepared sum over the k of (.., m, k, n): f(x, key, out) with out (.., m, n). Arguments as `matmul`."""
+    accumulate, out_format = order.types
+    prepared: dict[Any, Callable[..., Array]] = {}
+
+    def total(x: Array, key: Key | None, out: Array) -> Array:
+        call = prepared.get(x.dtype)
+        if call is None:
+            call = prepared[x.dtype] = prepare_reduce(
+                *(x.dtype, accumulate, order.group, order.splits, order.stages, out_format),
+                *(_rounding(stochastic), _BITS, control.overflow(accumulate), None),
+            )
+        call(x, key, 0, 0, 0, 0, out)
+        return out
+
+    if not control.traps:
+        return total
+
+    def checked(x: Array, key: Key | None, out: Array) -> Array:
+        return _check_sum("reduce_sum", control, (x,), total(x, key, out))
+
+    return checked
+
+
+def matmul_part(
+    a: Array, b: Array, out: Array, order: Order, place: Position, stochastic: bool, control: FloatingPointControl
+) -> Bound:
+    """Chains of products of many vertices, one part each, bound to their arrays: f(key).
+
+    Args:
+        a, b, out: (vertex axes.., m, k), (.., k, n) and (.., m, n); `out` has the accumulator's storage dtype.
+        order: group, accumulator and adder count here; `sum_parts` adds the parts.
+        place: the blocks' places in the whole results.
+        stochastic: round the partial sums stochastically.
+        control: overflow and exceptions.
+    """
+    call = prepare_part(
+        *(a.dtype, b.dtype, order.types[0], order.group, _rounding(stochastic)),
+        *(_BITS, control.overflow(order.types[0]), None, order.adder),
+    )
+    row, column, first_group, batch = place.row, place.column, place.first_group, place.batch
+
+    def part(key: Key | None) -> None:
+        call(a, b, key, row, column, first_group, batch, out)
+
+    return _watched("matmul", part, (a, b), out, control)
+
+
+def reduce_part(
+    x: Array, out: Array, order: Order, place: Position, stochastic: bool, control: FloatingPointControl
+) -> Bound:
+    """Chains of terms of many vertices: x (vertex axes.., m, k, n) to out (.., m, n), as `matmul_part`."""
+    call = prepare_reduce(
+        *(x.dtype, order.types[0], order.group, 1, 1, None),
+        *(_rounding(stochastic), _BITS, control.overflow(order.types[0]), None),
+    )
+    row, column, first_group, batch = place.row, place.column, place.first_group, place.batch
+
+    def part(key: Key | None) -> None:
+        call(x, key, row, column, first_group, batch, out)
+
+    return _watched("reduce_sum", part, (x,), out, control)
+
+
+def sum_parts(
+    parts: Array, out: Array, fmt: Any, tag: Literal["stage", "output"], index: Any, place: Position,
+    stochastic: bool, control: FloatingPointControl,
+) -> Bound:  # fmt: skip
+    """Sums of parts of many vertices in float32, ascending, rounded once: f(key).
+
+    Args:
+        parts, out: (vertex axes.., P, m, n) and (.., m, n).
+        fmt: format of the result.
+        tag: whether this is an intermediate stage or gives the result.
+        index: running number of the intermediate result.
+        place: the blocks' places in the whole results.
+        stochastic: round stochastically.
+        control: overflow and exceptions.
+    """
+    first = np.moveaxis(parts, -3, 0)
+    call = prepare_sum(parts.dtype, fmt, _rounding(stochastic), _BITS, control.overflow(fmt), None, tag)
+    row, column, batch = place.row, place.column, place.batch
+
+    def total(key: Key | None) -> None:
+        call(first, key, index, row, column, batch, out)
+
+    return _watched("sum of parts", total, (parts,), out, control)
+
+
+def reduce_max(x: Array, out: Array) -> Bound:
+    """The largest over the terms of x (vertex axes.., m, k, n) to out (.., m, n); exact, NaN wins: f(key)."""
+
+    def largest(key: Key | None) -> None:
+        exact_max(x, axis=-2, out=out)
+
+    return largest
+
+
+def _rounding(stochastic: bool) -> str:
+    return "stochastic" if stochastic else "nearest_even"
+
+
+def _watched(name: str, call: Bound, operands: Sequence[Array], out: Array, control: FloatingPointControl) -> Bound:
+    if not control.traps:
+        return call
+
+    def checked(key: Key | None) -> None:
+        call(key)
+        _check_sum(name, control, operands, out)
+
+    return checked
+
+
+def _check_sum(name: str, control: FloatingPointControl, operands: Sequence[Array], out: Array) -> Array:
+    """Inspects a sum after the fact: from finite operands, NaN is invalid and the largest magnitude an overflow."""
+    result = np.asarray(out, np.float32)
+    if control.inv and bool(np.isnan(result).any()) and not any(_has(np.isnan, x) for x in operands):
+        raise FloatingPointException(f"{name}: invalid operation: NaN from operands that are none")
+    largest = float(as_format(out.dtype).max)
+    if control.oflo and bool((np.abs(result) >= largest).any()) and all(_has_only(np.isfinite, x) for x in operands):
+        raise FloatingPointException(f"{name}: overflow: a result of at least {largest:g}")
+    return out
+
+
+def _has(test: Any, x: Array) -> bool:
+    return bool(test(np.asarray(x, np.float32)).any())
+
+
+def _has_only(test: Any, x: Array) -> bool:
+    return bool(test(np.asarray(x, np.float32)).all())

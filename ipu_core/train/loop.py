@@ -1,0 +1,231 @@
+"""The training loop: one planned and compiled step, run for thousands of batches on the tiles or directly."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ipu_core.control import FloatingPointControl
+from ipu_core.engine.profile import Profile
+from ipu_core.ir.block import Block, Equation
+from ipu_core.ir.execute import Executable
+from ipu_core.ir.machine import Machine
+from ipu_core.ir.planning import choose_accumulations
+from ipu_core.ir.precision import Precision
+from ipu_core.ir.tree import flatten, paths, unflatten
+from ipu_core.plan.accumulation import Accumulation
+from ipu_core.target import Target
+from ipu_core.train.optim import Optimiser
+from ipu_core.train.step import Loss, initial_state, step_block
+from lowprec import Key, as_key
+
+Array = npt.NDArray[Any]
+ENGINES = ("tiles", "direct")
+
+
+class UpdateCount(NamedTuple):
+    """What became of the weight updates of one step, over all parameters.
+
+    Attributes:
+        wanted: Elements whose update was not zero.
+        lost: Of those, the elements that kept their value.
+        squared: Sum of the squares of the wanted updates.
+        arrived: Sum of wanted update times change made; equals `squared` on average where rounding is unbiased.
+    """
+
+    wanted: int
+    lost: int
+    squared: float
+    arrived: float
+
+    @staticmethod
+    def of(weight: Array, direction: Array, scale: float, updated: Array) -> UpdateCount:
+        """Counts one update, updated = round(weight + scale * direction), in float64."""
+        wanted = np.float64(scale) * direction.astype(np.float64)
+        change = updated.astype(np.float64) - weight.astype(np.float64)
+        asked = wanted != 0
+        lost = int(np.count_nonzero(asked & (change == 0)))
+        return UpdateCount(
+            int(np.count_nonzero(asked)), lost, float(np.vdot(wanted, wanted)), float(np.vdot(wanted, change))
+        )
+
+    def plus(self, other: UpdateCount) -> UpdateCount:
+        """The sum of two counts."""
+        return UpdateCount(
+            self.wanted + other.wanted,
+            self.lost + other.lost,
+            self.squared + other.squared,
+            self.arrived + other.arrived,
+        )
+
+
+class Direct:
+    """Runs the step with whole arrays, no tiles."""
+
+    def __init__(self, executable: Executable) -> None:
+        self._executable = executable
+        self._state: list[Array] = []
+
+    def step(self, batch: Sequence[Array], lr: np.float32, key: Key) -> float:
+        """One update of the state; gives the loss."""
+        *self._state, loss = self._executable.run([*self._state, *batch, lr], key)
+        return float(loss)
+
+    def read(self) -> list[Array]:
+        """The state's arrays."""
+        return list(self._state)
+
+    def write(self, state: Sequence[Array]) -> None:
+        """Replaces the state's arrays."""
+        self._state = list(state)
+
+
+class TrainLoop:
+    """Trains a loss function in one precision, batch by batch. Both engines give the same bits.
+
+    Args:
+        loss: (params, batch) -> one number; traced once.
+        params: Initial parameters, nested float arrays; rounded to nearest into the precision's weight format.
+        batch: One batch, for its shapes and dtypes.
+        optimizer: Such as `Sgd(0.1)`.
+        precision: A `Precision` or its name.
+        engine: "tiles" or "direct".
+        target: The modelled chip.
+        key: Of the run; step i rounds with key.fold_in(i).
+        accumulations: The order of each sum by equation number; None: `choose_accumulations`, which looks at the sizes
+            and the target but not at the precision.
+
+    Raises:
+        ValueError: an unknown engine or precision, or what tracing refuses.
+        OutOfTileMemory: the step does not fit the target (engine "tiles").
+
+    Attributes:
+        block: The typed step.
+        step: Steps done.
+    """
+
+    def __init__(
+        self,
+        loss: Loss,
+        params: Any,
+        batch: Any,
+        *,
+        optimizer: Optimiser,
+        precision: Precision | str,
+        engine: str = "tiles",
+        target: Target | None = None,
+        key: Key | int = 0,
+        accumulations: Mapping[int, Accumulation] | None = None,
+    ) -> None:
+        if engine not in ENGINES:
+            raise ValueError(f"unknown engine {engine!r}: choose {' or '.join(ENGINES)}")
+        precision = Precision.parse(precision)
+        ideal = step_block(loss, optimizer, params, batch)
+        self.block: Block = precision.apply(ideal)
+        self.precision, self.target, self.step = precision, target or Target(), 0
+        chosen = choose_accumulations(ideal, self.target) if accumulations is None else accumulations
+        self.accumulations: Mapping[int, Accumulation] = chosen
+        control = FloatingPointControl(esr=precision.stochastic)
+        self._key, self._lr = as_key(key), np.float32(optimizer.lr)
+        leaves, self._tree = flatten(precision.cast_state(self.block, initial_state(params, optimizer)))
+        self._executable = Executable(self.block, self.accumulations, control)
+        if engine == "tiles":
+            self._runner: Machine | Direct = Machine.build(
+                self.block, self.target, self.accumulations, control
+            )
+        else:
+            self._runner = Direct(self._executable)
+        self._runner.write(leaves)
+
+    def train(self, batch: Any) -> float:
+        """One update on one batch; gives its loss."""
+        loss = self._runner.step(self._batch(batch), self._lr, self._key.fold_in(self.step))
+        self.step += 1
+        return loss
+
+    def run(self, batches: Callable[[int], Any] | Iterable[Any], steps: int) -> npt.NDArray[np.float32]:
+        """`steps` updates; gives their losses.
+
+        Args:
+            batches: A function from the step's number to its batch, or the batches in order.
+            steps: How many.
+        """
+        following = map(batches, itertools.count(self.step)) if callable(batches) else iter(batches)
+        return np.array([self.train(batch) for batch in itertools.islice(following, steps)], np.float32)
+
+    @property
+    def params(self) -> Any:
+        """The parameters after the steps done, nested as given, in the precision's weight format."""
+        return unflatten(self._tree, self._runner.read())["params"]
+
+    @property
+    def profile(self) -> Profile | None:
+        """The machine's account of one step: cycles, memory, exchange; None on the direct engine."""
+        return self._runner.profile if isinstance(self._runner, Machine) else None
+
+    def arrays(self) -> dict[str, Array]:
+        """The whole state by dotted name, for a checkpoint."""
+        return dict(zip(paths(self._tree), self._runner.read(), strict=True))
+
+    def restore(self, arrays: Mapping[str, Array], step: int) -> None:
+        """Takes up a state that `arrays` gave after `step` steps.
+
+        Raises:
+            ValueError: the arrays are not those of this loop's state.
+        """
+        present = {name: (array.shape, array.dtype) for name, array in arrays.items()}
+        if present != {name: (array.shape, array.dtype) for name, array in self.arrays().items()}:
+            raise ValueError("the checkpoint's arrays are not those of this training step")
+        self._runner.write([arrays[name] for name in paths(self._tree)])
+        self.step = step
+
+    def count_updates(self, batch: Any) -> UpdateCount:
+        """What would become of the weight updates in the next step, without doing it (computed directly)."""
+        total = UpdateCount(0, 0, 0.0, 0.0)
+
+        def observe(equation: Equation, operands: Sequence[Any], updated: Array) -> None:
+            nonlocal total
+            weight, direction, scale = operands
+            total = total.plus(UpdateCount.of(weight, direction, float(scale), updated))
+
+        inputs = [*self._runner.read(), *self._batch(batch), self._lr]
+        self._executable.run(inputs, self._key.fold_in(self.step), observe)
+        return total
+
+    def sums(self) -> dict[str, tuple[Equation, Accumulation]]:
+        """Every product and sum of the step by name, with the order and types in which it is made."""
+        found = {}
+        for equation in self.block.equations:
+            if equation.op in ("dot", "reduce_sum"):
+                order = self.accumulations.get(equation.number, Accumulation())
+                kind = equation.arithmetic.accumulate
+                out = equation.output.type.format
+                assert kind is not None
+                assert not isinstance(out, str)
+                name = " ".join(
+                    filter(None, (str(equation.number), equation.role, equation.op, equation.parameter))
+                )
+                found[name] = equation, order.with_types(kind.name, out.name)
+        return found
+
+    def words(self) -> str:
+        """The precision and every product and sum in words, on the tiles with its place and cost."""
+        head = f"  {self.precision.words()}"
+        if isinstance(self._runner, Machine):
+            return "\n".join([head, *(f"  {line}" for line in self._runner.plan.words().splitlines())])
+        lines = [
+            f"  {name}: {_shapes(equation)}; {order.words()}"
+            for name, (equation, order) in self.sums().items()
+        ]
+        return "\n".join([head, *lines])
+
+    def _batch(self, batch: Any) -> list[Array]:
+        return flatten(batch)[0]
+
+
+def _shapes(equation: Equation) -> str:
+    return f"{' @ '.join(str(x.type) for x in equation.operands)} -> {equation.output.type}"

@@ -1,0 +1,233 @@
+"""Execution: bit for bit what every equation declares, close to the ideal, and refusals of wrong inputs."""
+
+import numpy as np
+import pytest
+
+from ipu_core import nn
+from ipu_core.ir.autodiff import value_and_grad
+from ipu_core.ir.block import Type
+from ipu_core.ir.evaluate import evaluate
+from ipu_core.ir.execute import Executable, execute
+from ipu_core.ir.precision import PRESETS, Precision
+from ipu_core.ir.tracing import trace
+from ipu_core.ir.tree import flatten, map_leaves, unflatten
+from ipu_core.ir.values import apply, concatenate, convert
+from ipu_core.plan.accumulation import Accumulation
+from ipu_core.train.optim import Adam, Lamb, Sgd
+from ipu_core.train.step import initial_state, step_block
+from lowprec import Key, float16
+from lowprec.testing import backend
+
+RNG = np.random.default_rng(11)
+A, B = RNG.normal(size=(6, 7)).astype(np.float32), RNG.normal(size=(6, 7)).astype(np.float32)
+LABELS = RNG.integers(0, 5, 6).astype(np.int32)
+KEY = Key(99)
+
+
+def assert_same_bits(got, want):
+    for a, b in zip(got, want, strict=True):
+        assert a.dtype == b.dtype
+        assert a.shape == b.shape
+        np.testing.assert_array_equal(a.view(f"u{a.itemsize}"), b.view(f"u{b.itemsize}"))
+
+
+PROGRAMS = {
+    "functions": lambda a, b: [apply(op, a) for op in ("exp", "tanh", "erf", "sigmoid", "sin", "cos", "gelu",
+                                                      "gelu_gradient", "square", "negative", "absolute", "relu",
+                                                      "step")],
+    "positive": lambda a, b: [apply(op, abs(a) + 0.1) for op in ("log", "sqrt", "rsqrt", "reciprocal")],
+    "pairs": lambda a, b: [apply(op, a, b) for op in ("add", "subtract", "multiply", "divide", "maximum", "minimum",
+                                                      "greater", "equal")],
+    "three": lambda a, b: [apply("select", a > 0, a, b), apply("scaled_add", a, b, 0.3), a + a[0, 0] * b],
+    "sums": lambda a, b: [a.sum(), a.sum(0), a.sum(1, keepdims=True), b.mean(), a.reshape(2, 3, 7).sum((0, 2))],
+    "maxima": lambda a, b: [a.max(), a.max(0), b.max(1, keepdims=True), a.reshape(2, 3, 7).max((0, 2))],
+    "products": lambda a, b: [a @ b.T, a.T @ b, a.reshape(2, 3, 7) @ b.reshape(2, 3, 7).transpose(0, 2, 1),
+                              a[::2, 1:] @ b.T[1:, ::2]],
+    "moves": lambda a, b: [a.T.reshape(6, 7), a[1:5:2, ::3], np.broadcast_to(a[0], (3, 7)), concatenate([a, b[:2]]),
+                           apply("pad", a, low=(1, 0), high=(0, 2), interior=(1, 0)), a.T.reshape(-1).reshape(7, 6).T],
+    "indices": lambda a, b: [a[LABELS], apply("one_hot", LABELS, classes=5), apply("scatter_add", LABELS, b, rows=7),
+                             a[LABELS].T @ b],
+    "layers": lambda a, b: [nn.softmax(a @ b.T), nn.log_softmax(a), nn.layer_norm(a, b[0], b[1]),
+                            nn.softmax_cross_entropy(a, LABELS), nn.mse(a, b)],
+    "outputs that are inputs, views or constants": lambda a, b: [a, a.T, (a + b).T, 2.0, a[0]],
+}  # fmt: skip
+SPECS = ["fp32.32", "fp16.32", "fp16.32/stochastic", "fp16.16/nearest", "fp16.16/stochastic",
+         "fp16.16/stochastic/operands=bfloat16/partials=bfloat16"]  # fmt: skip
+
+
+@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_execute_is_declared_bit_for_bit(name, spec):
+    block = Precision.parse(spec).apply(trace(PROGRAMS[name], A, B))
+    got = Executable(block).run([A, B], KEY)
+    assert_same_bits(got, evaluate(block, [A, B], "declared", key=KEY))
+    with backend("reference"):
+        assert_same_bits(got, evaluate(block, [A, B], "declared", key=KEY))
+
+
+SIZES = (8, 12, 3)
+PARAMS = nn.mlp_parameters(4, SIZES)
+BATCH = (RNG.normal(size=(16, 8)).astype(np.float32), RNG.integers(0, 3, 16).astype(np.int32))
+
+
+def loss(params, batch):
+    return nn.softmax_cross_entropy(nn.mlp(params, batch[0], nn.gelu), batch[1])
+
+
+def typed_step(spec, optimiser):
+    precision = Precision.parse(spec)
+    block = precision.apply(step_block(loss, optimiser, PARAMS, BATCH))
+    return block, flatten(precision.cast_state(block, initial_state(PARAMS, optimiser)))[0]
+
+
+@pytest.mark.parametrize("spec", [name + "/" + r for name in PRESETS for r in ("nearest", "stochastic")])
+def test_training_steps_are_declared_bit_for_bit(spec):
+    block, state = typed_step(spec, Lamb(weight_decay=0.01))
+    program = Executable(block)
+    declared = state
+    for step in range(3):
+        key = KEY.fold_in(step)
+        *state, _ = outputs = program.run([*state, *BATCH, 0.01], key)
+        declared = evaluate(block, [*declared, *BATCH, np.float32(0.01)], "declared", key=key)
+        assert_same_bits(outputs, declared)
+        declared = declared[:-1]
+
+
+@pytest.mark.parametrize("optimiser", [Sgd(), Sgd(momentum=0.9), Adam()])
+def test_float32_follows_the_ideal_for_50_steps(optimiser):
+    block, state = typed_step("fp32.32", optimiser)
+    ideal, program = list(state), Executable(block)
+    for step in range(50):
+        *state, value = program.run([*state, *BATCH, 0.1 if isinstance(optimiser, Sgd) else 0.01], step)
+        *ideal, wanted = evaluate(block, [*ideal, *BATCH, 0.1 if isinstance(optimiser, Sgd) else 0.01])
+        assert value == pytest.approx(wanted, rel=1e-4)
+    assert value < 0.8
+
+
+def test_runs_are_repeatable_and_outputs_are_new_arrays():
+    block, state = typed_step("fp16.16/stochastic", Sgd())
+    program = Executable(block)
+    first = program.run([*state, *BATCH, 0.1], 5)
+    kept = [x.copy() for x in first]
+    other = program.run([*state, *BATCH, 0.1], 6)
+    assert_same_bits(first, kept)
+    assert_same_bits(program.run([*state, *BATCH, 0.1], 5), kept)
+    assert any((a != b).any() for a, b in zip(other, kept, strict=True))
+
+
+def test_buffers_are_shared_where_lifetimes_do_not_meet():
+    def chain(x):
+        for _ in range(10):
+            x = np.tanh(x) + x
+        return x
+
+    block = trace(chain, A)
+    program = Executable(block)
+    assert program.bytes == 3 * A.nbytes
+    assert_same_bits(program.run([A], 0), evaluate(block, [A], "declared"))
+
+
+def test_an_observer_sees_every_update():
+    block, state = typed_step("fp16.16/stochastic", Sgd())
+    seen = {}
+
+    def observe(equation, operands, result):
+        assert equation.role == "update"
+        seen[equation.parameter] = (*operands, result.copy())
+
+    *new, _ = Executable(block).run([*state, *BATCH, 0.1], KEY, observe)
+    assert sorted(seen) == ["0.bias", "0.weight", "1.bias", "1.weight"]
+    for old, updated, (weight, direction, scale, result) in zip(
+        state, new, (seen[k] for k in sorted(seen)), strict=True
+    ):
+        assert_same_bits([weight, result], [old, updated])
+        assert direction.dtype == np.float16
+        assert scale == np.float32(-0.1)
+
+
+def test_accumulations_order_the_sums():
+    block = Precision.parse("fp16.16/nearest").apply(trace(lambda a, b: (a @ b).sum(), A, B.T))
+    numbers = {e.op: e.number for e in block.equations}
+    plain = Executable(block).run([A, B.T], KEY)
+    for op, size in {"dot": 7, "reduce_sum": 36}.items():
+        orders = {numbers[op]: Accumulation(group=1, splits=3)}
+        changed = Executable(block, orders).run([A, B.T], KEY)
+        assert_same_bits(changed, evaluate(block, [A, B.T], "declared", key=KEY, accumulations=orders))
+        assert changed[0] != plain[0], (op, size)
+    with pytest.raises(ValueError, match=r"not in the block: \[77\]"):
+        Executable(block, {77: Accumulation()})
+
+
+def test_execute_takes_and_gives_trees():
+    block = trace(lambda p, x: {"y": p["a"] + x, "z": (x, p["b"])}, {"a": A, "b": B}, A)
+    result = execute(block, {"a": A, "b": B}, B, key=0)
+    np.testing.assert_array_equal(result["y"], A + B)
+    np.testing.assert_array_equal(result["z"][1], B)
+
+
+def test_inputs_are_checked():
+    program = Executable(trace(lambda a, s, i: (a + s)[i], A, np.float32(0), LABELS))
+    np.testing.assert_array_equal(program.run([A, 1, LABELS.astype(np.int64)], 0)[0], (A + 1)[LABELS])
+    np.testing.assert_array_equal(program.run([A.T.copy().T, 1.0, LABELS], 0)[0], (A + 1)[LABELS])
+    for inputs, error, message in [
+        ([A, 1], ValueError, "3 inputs, 2 were given"),
+        ([A.T, 1, LABELS], ValueError, r"input %a must have shape \(6, 7\), not \(7, 6\)"),
+        ([A.astype(np.float64), 1, LABELS], TypeError, "input %a must be float32, not float64"),
+        ([A, 1, LABELS.astype(np.float32)], TypeError, "input %i must be int32, not float32"),
+        ([A, 1, LABELS + 9], IndexError, "out of bounds"),
+    ]:
+        with pytest.raises(error, match=message):
+            program.run(inputs, 0)
+
+
+def test_stochastic_rounding_needs_a_key():
+    block = Precision.parse("fp16.16/stochastic").apply(trace(lambda a: np.exp(a), A))
+    with pytest.raises(ValueError, match="key"):
+        evaluate(block, [A], "declared")
+
+
+def test_arrays_are_computed_with_as_their_format_declares():
+    half = A.astype(np.float16)
+    assert_same_bits([np.asarray(nn.exp(half))], [np.exp(A.astype(np.float16).astype(np.float64)).astype(np.float16)])
+    block = trace(lambda x: nn.tanh(x) @ x.T, Type(A.shape, float16))
+    assert_same_bits([nn.matmul(nn.tanh(half), half.T)], execute_all(block, [half]))
+    assert nn.softmax(half).dtype == np.float16
+    assert nn.softmax_cross_entropy(half, LABELS).dtype == np.float32
+    assert convert(A, "float16").dtype == np.float16
+
+
+def execute_all(block, inputs):
+    return Executable(block).run(inputs, 0)
+
+
+@pytest.mark.parametrize("scale", [2.0**-7, 2.0**9])
+def test_a_scaled_state_is_the_same_mathematics_bit_for_bit(scale):
+    losses = []
+    for optimiser in (Lamb(weight_decay=0.01), Lamb(weight_decay=0.01, scaled_state=scale)):
+        block, state = typed_step("fp32.32", optimiser)
+        program = Executable(block)
+        for step in range(20):
+            *state, value = program.run([*state, *BATCH, 0.02], step)
+        params = state[-len(flatten(PARAMS)[0]) :]
+        losses.append([np.asarray(value), *params])
+    assert_same_bits(*losses)
+
+
+def test_lamb_in_float32_is_optax():
+    optax = pytest.importorskip("optax")
+    import jax.numpy as jnp
+
+    block, state = typed_step("fp32.32", Lamb(weight_decay=0.01, exclude=lambda name, shape: False))
+    program, shape = Executable(block), flatten(PARAMS)[1]
+    gradient_of = Executable(trace(value_and_grad(loss), PARAMS, BATCH))
+    reference = optax.lamb(1.0, b1=0.9, b2=0.999, eps=1e-6, weight_decay=0.01)
+    params = unflatten(shape, [jnp.asarray(x) for x in flatten(PARAMS)[0]])
+    memory = reference.init(params)
+    for step in range(20):
+        *state, _ = program.run([*state, *BATCH, 0.02], step)
+        _, *gradients = gradient_of.run([*(np.asarray(x) for x in flatten(params)[0]), *BATCH], 0)
+        updates, memory = reference.update(unflatten(shape, list(gradients)), memory, params)
+        params = optax.apply_updates(params, map_leaves(lambda u: u * 0.02, updates))
+    ours = state[-len(flatten(PARAMS)[0]) :]
+    for got, want in zip(ours, flatten(params)[0], strict=True):
+        np.testing.assert_allclose(got, np.asarray(want), rtol=1e-6, atol=1e-6)

@@ -1,0 +1,81 @@
+"""The three views of a running study take the same events and show what matters."""
+
+from typing import Any
+
+import pytest
+
+from ipu_core.study import live
+from ipu_core.study.pool import Event
+from ipu_core.study.summary import Table, summarise, table
+
+EVENTS = [
+    Event("a seed 0", "progress", {"step": 3, "loss": 1.5}),
+    Event("a seed 1", "progress", {"step": 4, "loss": 1.25}),
+    Event("a seed 0", "done", {"precision": "a", "losses": [2.0] * 10, "test_accuracy": 0.75}),
+    Event("a seed 1", "failed", {"error": "tile 3 is [full]"}),
+]
+
+
+class Board:
+    """Feeds events to a view as a study does."""
+
+    def __init__(self) -> None:
+        self.results: list[dict[str, Any]] = []
+
+    def table(self) -> Table:
+        return table(summarise(self.results, ["a"]), "title")
+
+    def feed(self, view: live.View) -> None:
+        with view:
+            for event in EVENTS:
+                if event.kind == "done":
+                    self.results.append(event.payload)
+                view(event)
+
+
+def test_lines_go_to_standard_error_one_per_point(capsys: pytest.CaptureFixture[str]) -> None:
+    Board().feed(live.Lines(3, 1, 10))
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert [line.split("  ", 2)[0] for line in printed.err.splitlines()] == ["2/3", "2/3"]
+    assert "a seed 0: final loss 2.0000, test accuracy 75.0 %" in printed.err
+    assert "a seed 1 failed: tile 3 is [full]" in printed.err
+
+
+def test_terminal_shows_table_and_failure(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # makes rich draw as in a terminal
+    board = Board()
+    board.feed(live.Terminal(board.table, 3, 1, 10))
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "75.0 %" in printed.err
+    assert "a seed 1: tile 3 is [full]" in printed.err
+
+
+def test_notebook_rewrites_one_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+    pages: list[str] = []
+
+    class Handle:
+        def update(self, page: Any) -> None:
+            pages.append(page.data)
+
+    def display(page: Any, display_id: bool) -> Handle:
+        assert display_id
+        pages.append(page.data)
+        return Handle()
+
+    board = Board()
+    view = live.Notebook(board.table, 3, 1, 10)
+    monkeypatch.setattr(view._display, "display", display)
+    board.feed(view)
+    assert "a seed 0: step 3/10, loss 1.500" in pages[1]
+    assert "<td>75.0 %</td>" in pages[-1]
+    assert "a seed 1: tile 3 is [full]" in pages[-1]
+    assert "2 of 3 points" in pages[-1]
+    assert "step" not in pages[-1]
+
+
+def test_without_a_terminal_lines_are_chosen() -> None:
+    assert isinstance(live.choose(Board().table, 1, 0, 1), live.Lines)

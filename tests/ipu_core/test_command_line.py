@@ -1,0 +1,256 @@
+"""The command line: a study end to end, resumed after a kill, and one clear line with exit code 2 for bad input."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ipu_core.__main__ import main
+
+SMALL = ["--layers", "64-16-10", "--steps", "40", "--batch", "32", "--lr", "0.5", "--engine", "direct"]
+TWO = ["--precisions", "fp32.32", "fp16.16/stochastic", "--seeds", "2"]
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "ipu_core", *arguments], capture_output=True, text=True, check=False
+    )
+
+
+def results(folder: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    folder = tmp_path_factory.mktemp("study") / "out"
+    done = run("study", *SMALL, *TWO, "--workers", "2", "--out", str(folder))
+    assert done.returncode == 0, done.stderr
+    return folder, done.stdout
+
+
+def test_a_study_writes_its_files(finished: tuple[Path, str]) -> None:
+    folder, printed = finished
+    names = {path.name for path in folder.iterdir()}
+    assert names == {"results.jsonl", "manifest.json", "table.txt", "plan.txt", "convergence.png"}
+    assert (folder / "table.txt").read_text().strip() in printed
+    assert (folder / "convergence.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_each_point_is_one_object_with_its_measures(finished: tuple[Path, str]) -> None:
+    points = results(finished[0])
+    wanted = {(p, s) for p in ("fp32.32", "fp16.16/stochastic") for s in (0, 1)}
+    assert {(point["precision"], point["seed"]) for point in points} == wanted
+    for point in points:
+        losses = point["losses"]
+        assert isinstance(losses, list)
+        assert len(losses) == 40
+        assert losses[-1] < losses[0]
+        assert point["rounding"] == ("nearest" if point["precision"] == "fp32.32" else "stochastic")
+        assert 0.2 < point["test_accuracy"] <= 1
+        assert 0 <= point["lost_updates"] <= 1
+        assert point["accumulations"]
+        assert all(len(digest) == 64 for digest in point["accumulations"].values())
+
+
+def test_every_product_is_planned_in_words(finished: tuple[Path, str]) -> None:
+    plan = (finished[0] / "plan.txt").read_text()
+    assert "fp32.32" in plan
+    assert "fp16.16/stochastic" in plan
+    assert (
+        plan.count("group 16") >= 2 * 5
+    )  # two forward products, two for weights, one for inputs; per precision
+
+
+def test_a_finished_study_is_not_run_again(finished: tuple[Path, str]) -> None:
+    folder, _ = finished
+    before = (folder / "results.jsonl").read_bytes()
+    again = run("study", *SMALL, *TWO, "--out", str(folder))
+    assert again.returncode == 0, again.stderr
+    assert "4 of 4 points were finished before; 0 to go" in again.stdout
+    assert (folder / "results.jsonl").read_bytes() == before
+
+
+def test_more_seeds_are_added_to_a_finished_study(finished: tuple[Path, str], tmp_path: Path) -> None:
+    folder, _ = finished
+    for name in ("results.jsonl", "manifest.json"):
+        (tmp_path / name).write_bytes((folder / name).read_bytes())
+    assert run("study", *SMALL, *TWO[:-1], "3", "--out", str(tmp_path)).returncode == 0
+    assert len(results(tmp_path)) == 6
+
+
+def comparable(points: list[dict[str, object]]) -> dict[tuple[object, object], dict[str, object]]:
+    return {(p["precision"], p["seed"]): {k: v for k, v in p.items() if k != "seconds"} for p in points}
+
+
+def test_a_study_killed_half_way_continues_to_the_same_bits(tmp_path: Path) -> None:
+    arguments = [
+        "study",
+        "--layers",
+        "64-32-10",
+        "--steps",
+        "600",
+        "--lr",
+        "0.01",
+        "--engine",
+        "direct",
+        *TWO,
+    ]
+    arguments += ["--workers", "1"]
+    command = [sys.executable, "-m", "ipu_core", *arguments, "--out", str(tmp_path / "killed")]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_for(
+        lambda: (tmp_path / "killed" / "results.jsonl").exists() and len(results(tmp_path / "killed")) >= 1
+    )
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    kept = results(tmp_path / "killed")
+    assert 1 <= len(kept) < 4
+    resumed = retry_while_locked(*arguments, "--out", str(tmp_path / "killed"))
+    assert resumed.returncode == 0, resumed.stderr
+    assert f"{len(kept)} of 4 points were finished before" in resumed.stdout
+    assert results(tmp_path / "killed")[: len(kept)] == kept
+    assert run(*arguments, "--out", str(tmp_path / "whole")).returncode == 0
+    assert comparable(results(tmp_path / "killed")) == comparable(results(tmp_path / "whole"))
+
+
+def test_ctrl_c_keeps_finished_points(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "ipu_core", "study", *SMALL, "--steps", "600", *TWO, "--workers", "1"]
+    process = subprocess.Popen(
+        [*command, "--out", str(tmp_path)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    wait_for(lambda: (tmp_path / "results.jsonl").exists() and len(results(tmp_path)) >= 1)
+    os.kill(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert errors.splitlines()[-1].startswith("interrupted; finished points are kept")
+    assert 1 <= len(results(tmp_path)) < 4
+
+
+def wait_for(condition: object, seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def retry_while_locked(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The killed study's workers hold nothing, but the kernel may take a moment to free the lock."""
+    for _ in range(50):
+        done = run(*arguments)
+        if "another study is running" not in done.stderr:
+            return done
+        time.sleep(0.1)
+    return done
+
+
+BAD = [
+    (["--precisions", "fp12.7"], "fp12.7"),
+    (["--precisions", "fp16.16/sideways"], "sideways"),
+    (["--precisions", "fp16.16"], "fp16.16"),
+    (["--precisions", ","], "no precision given"),
+    (["--steps", "0"], "steps must be an integer of at least 1, not 0"),
+    (["--steps", "many"], "invalid int value: 'many'"),
+    (["--batch", "-1"], "batch must be an integer of at least 1, not -1"),
+    (["--batch", "5000"], "a batch of 5000 cannot be drawn from 1438 rows"),
+    (["--lr", "-0.1"], "lr must be a positive number, not -0.1"),
+    (["--lr", "nan"], "lr must be a positive number, not nan"),
+    (["--seeds", "0"], "must be an integer of at least 1, not '0'"),
+    (["--optimizer", "adagrad"], "unknown optimizer 'adagrad': choose sgd, adam or lamb"),
+    (["--engine", "steam"], "unknown engine 'steam': choose tiles or direct"),
+    (["--target", "gc3"], "unknown target 'gc3'; valid targets are gc2, gc200, bow, c600"),
+    (
+        ["--layers", "64-a-10"],
+        "layers must be two or more positive widths such as 64-256-256-10, not '64-a-10'",
+    ),
+    (["--layers", "64"], "layers must be two or more positive widths"),
+    (["--layers", "64-0-10"], "layers must be two or more positive widths"),
+    (["--layers", "32-10"], "layers 32-10 do not fit digits: they lead from 64 features to 10 classes"),
+    (["--data", "mnist"], "unknown data 'mnist': give 'digits' or the path of an .npz file"),
+    (["--data", "nowhere.npz"], "no such data file: nowhere.npz"),
+    (["--threads", "0"], "must be an integer of at least 1"),
+    (["--colour", "red"], "unrecognized arguments: --colour red"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD, ids=[" ".join(a) for a, _ in BAD])
+def test_bad_input_is_one_line_and_exit_code_2(
+    arguments: list[str], message: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_code("study", "--out", str(tmp_path / "out"), *arguments) == 2
+    printed = capfd.readouterr()
+    assert message in printed.err
+    assert printed.err.count("\n") == 1
+    assert printed.out == ""
+    assert not (tmp_path / "out" / "results.jsonl").exists()
+
+
+def exit_code(*arguments: str) -> int:
+    try:
+        return main(arguments)
+    except SystemExit as end:
+        return int(end.code or 0)
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_any_work(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    assert exit_code("study", *SMALL, "--out", str(tmp_path / "file" / "out")) == 2
+    assert capfd.readouterr().err.startswith("ipu-core study: cannot write to the output folder")
+
+
+def test_other_arguments_in_the_same_folder_are_refused(
+    finished: tuple[Path, str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder, _ = finished
+    before = (folder / "results.jsonl").read_bytes()
+    assert exit_code("study", *SMALL, *TWO, "--lr", "0.05", "--out", str(folder)) == 2
+    assert "holds a study with other settings (lr 0.5 there, 0.05 here)" in capfd.readouterr().err
+    assert (folder / "results.jsonl").read_bytes() == before
+
+
+def test_an_npz_without_the_arrays_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    np.savez(tmp_path / "d.npz", images=np.ones(3))
+    assert exit_code("study", "--data", str(tmp_path / "d.npz"), "--out", str(tmp_path / "out")) == 2
+    assert "lacks x_train, y_train, x_test, y_test" in capfd.readouterr().err
+
+
+def test_train_keeps_the_parameters(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert (
+        exit_code("train", *SMALL, "--precision", "fp16.16/nearest", "--seed", "5", "--out", str(tmp_path))
+        == 0
+    )
+    printed = capfd.readouterr().out
+    assert "parameters-fp16.16-nearest-seed-5.npz" in printed
+    with np.load(tmp_path / "parameters-fp16.16-nearest-seed-5.npz") as kept:
+        assert kept["a/0.weight"].shape == (64, 16)
+        assert kept["a/0.weight"].dtype == np.float16
+
+
+def test_an_npz_of_ones_own_can_be_trained_on(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(120, 5)), rng.integers(0, 3, 120)
+    np.savez(tmp_path / "d.npz", x_train=x[:100], y_train=y[:100], x_test=x[100:], y_test=y[100:])
+    arguments = ["--data", str(tmp_path / "d.npz"), "--layers", "5-8-3", "--steps", "5", "--engine", "direct"]
+    assert exit_code("train", *arguments, "--precision", "fp32.32", "--out", str(tmp_path / "out")) == 0
+    assert len(results(tmp_path / "out")[0]["losses"]) == 5  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("command", [[], ["study"], ["train"], ["profile"], ["demo"]])
+def test_help_is_there_and_nothing_else_happens(
+    command: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_code(*command, "--help") == 0
+    assert "usage: ipu-core" in capfd.readouterr().out
+
+
+def test_no_command_is_an_error(capfd: pytest.CaptureFixture[str]) -> None:
+    assert exit_code() == 2
+    assert "study|train|profile|demo" in capfd.readouterr().err

@@ -1,0 +1,158 @@
+"""A tile's arithmetic: results of the machine's rules, floating-point control, exceptions, prepared calls."""
+
+import math
+from typing import Any, NamedTuple
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import lowprec
+from ipu_core import tile
+from ipu_core.control import FloatingPointControl
+from ipu_core.errors import FloatingPointException
+from ipu_core.plan.accumulation import Accumulation
+from lowprec import Key
+
+PLAIN = FloatingPointControl()
+FP8 = np.dtype(ml_dtypes.float8_e4m3fnuz)
+HALF = np.dtype(np.float16)
+
+
+class Place(NamedTuple):
+    row: Any = 0
+    column: Any = 0
+    first_group: Any = 0
+    batch: Any = 0
+
+
+def run(
+    op: str, *operands: Any, out: Any = "float16", control: FloatingPointControl = PLAIN, **options: Any
+) -> np.ndarray:
+    arrays = tuple(x if isinstance(x, float) else np.asarray(x) for x in operands)
+    dtypes = [x.dtype if isinstance(x, np.ndarray) else None for x in arrays]
+    shape = np.broadcast_shapes(*(np.shape(x) for x in arrays))
+    result = np.empty(shape, lowprec.as_format(out).dtype)
+    kernel = tile.elementwise(op, dtypes, out, options.get("stochastic", False), control)
+    kernel(arrays, options.get("key"), options.get("offset", 0), result)
+    return result
+
+
+def half(*values: float) -> np.ndarray:
+    return np.array(values, np.float16)
+
+
+def test_halves_saturate_and_nanoo_gives_nan() -> None:
+    x = half(60000, -60000, 1, math.inf)
+    assert run("add", x, x).tolist() == [65504, -65504, 2, 65504]
+    nan = run("add", x, x, control=FloatingPointControl(nanoo=True))
+    np.testing.assert_array_equal(nan, half(math.nan, math.nan, 2, math.nan))
+    assert run("add", x, x, out="float32").tolist() == [120000, -120000, 2, math.inf]
+
+
+def test_fp8_is_rounded_twice_through_half() -> None:
+    x = np.float32([1.0625 + 2.0**-13, 300.0, math.inf, math.nan])  # the first becomes a tie in half
+    twice = run("identity", x, out=FP8).astype(np.float32)
+    np.testing.assert_array_equal(twice, np.float32([1.0, 240.0, 240.0, math.nan]))
+    assert float(lowprec.astype(x, FP8)[0]) == 1.125  # one rounding
+    np.testing.assert_array_equal(
+        run("identity", x[:2], out=FP8, control=FloatingPointControl(nanoo=True)).astype(np.float32), [1.0, math.nan]
+    )
+
+
+def test_stochastic_results_depend_on_key_and_offset_only() -> None:
+    x = np.linspace(1, 2, 1000, dtype=np.float32)
+    whole = run("multiply", x, 1.1, stochastic=True, key=Key(3))
+    parts = [run("multiply", x[a : a + 300], 1.1, stochastic=True, key=Key(3), offset=a) for a in range(0, 1000, 300)]
+    np.testing.assert_array_equal(np.concatenate(parts), whole)
+    assert (whole != run("multiply", x, 1.1, stochastic=True, key=Key(4))).any()
+    eight = run("multiply", x, 1.1, out=FP8, stochastic=True, key=Key(3))
+    assert len(set(eight[:50].astype(np.float32))) > 2
+
+
+EXCEPTIONS = [
+    ("oflo", "add", (half(65504), half(32)), "overflow: a result beyond 65504"),
+    ("oflo", "exp", (half(12),), "overflow"),
+    ("div0", "divide", (half(1, 1), half(1, 0)), "division by zero"),
+    ("div0", "reciprocal", (half(0),), "division by zero"),
+    ("div0", "log", (half(0),), "division by zero"),
+    ("inv", "divide", (half(0), half(0)), "NaN from operands that are none"),
+    ("inv", "sqrt", (half(-1),), "NaN from operands that are none"),
+]
+
+
+@pytest.mark.parametrize(("flag", "op", "operands", "message"), EXCEPTIONS)
+def test_enabled_exceptions_name_the_operation(flag: str, op: str, operands: tuple, message: str) -> None:
+    with pytest.raises(FloatingPointException, match=f"{op}: .*{message}"):
+        run(op, *operands, control=FloatingPointControl(**{flag: True}))
+    others = {name: True for name in ("inv", "div0", "oflo") if name != flag}
+    run(op, *operands, control=FloatingPointControl(**others))
+
+
+@pytest.mark.parametrize("values", [(1, 2), (65504, 0), (math.nan, 1), (math.inf, 1)])
+def test_ordinary_results_raise_nothing(values: tuple[float, float]) -> None:
+    control = FloatingPointControl(inv=True, div0=True, oflo=True)
+    run("add", half(values[0]), half(values[1]), control=control)
+    run("divide", half(values[0]), half(1), control=control)
+
+
+def test_products_follow_the_accumulation() -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(3, 5, 70)).astype(HALF), rng.normal(size=(3, 70, 6)).astype(HALF)
+    for order in (Accumulation(types=("float16", "float16")), Accumulation(8, 3, types=("float16", "float32"))):
+        for stochastic in (False, True):
+            out = np.empty((3, 5, 6), lowprec.as_format(order.types[1]).dtype)
+            tile.matmul(order, stochastic, PLAIN)(a, b, Key(1), out)
+            expected = lowprec.matmul(
+                a, b, accumulate=order.types[0], out_format=order.types[1], group=order.group, splits=order.splits,
+                rounding="stochastic" if stochastic else "nearest_even", key=Key(1), overflow="ipu",
+            )  # fmt: skip
+            np.testing.assert_array_equal(out, expected)
+
+
+@pytest.mark.parametrize("stochastic", [False, True])
+def test_parts_and_their_sum_are_the_whole_product(stochastic: bool) -> None:
+    rng = np.random.default_rng(1)
+    a, b = rng.normal(size=(8, 96)).astype(HALF), rng.normal(size=(96, 12)).astype(HALF)
+    order = Accumulation(16, 3, types=("float16", "float16"))
+    whole = np.empty((8, 12), HALF)
+    tile.matmul(order, stochastic, PLAIN)(a, b, Key(9), whole)
+
+    parts = np.empty((2, 3, 4, 12), HALF)  # two blocks of rows, three parts
+    place = Place(row=np.array([[0], [4]]), first_group=np.array([[0, 2, 4]]))
+    left, right = a.reshape(2, 4, 3, 32).transpose(0, 2, 1, 3), b.reshape(1, 3, 32, 12)
+    tile.matmul_part(left, right, parts, order, place, stochastic, PLAIN)(Key(9))
+    result = np.empty((2, 4, 12), HALF)
+    rows = Place(row=np.array([0, 4]))
+    tile.sum_parts(parts, result, "float16", "output", 0, rows, stochastic, PLAIN)(Key(9))
+    np.testing.assert_array_equal(result.reshape(8, 12), whole)
+
+
+def test_sums_and_maxima() -> None:
+    x = np.arange(24, dtype=np.float16).reshape(2, 3, 4)
+    order = Accumulation(types=("float32", "float16"))
+    out = np.empty((2, 4), HALF)
+    tile.reduce_sum(order, False, PLAIN)(x, None, out)
+    assert out.tolist() == x.sum(axis=1).tolist()
+    tile.reduce_max(x, out)(None)
+    assert out.tolist() == x.max(axis=1).tolist()
+    part = np.empty((2, 4), np.float32)
+    tile.reduce_part(x, part, order, Place(), False, PLAIN)(None)
+    assert part.tolist() == x.sum(axis=1).tolist()
+
+
+def test_sums_raise_enabled_exceptions() -> None:
+    order = Accumulation(types=("float16", "float16"))
+    big, out = np.full((4, 4), 200, HALF), np.empty((4, 4), HALF)
+    tile.matmul(order, False, PLAIN)(big, big, None, out)
+    assert (out == 65504).all()
+    with pytest.raises(FloatingPointException, match="matmul: overflow"):
+        tile.matmul(order, False, FloatingPointControl(oflo=True))(big, big, None, out)
+    with pytest.raises(FloatingPointException, match="matmul: invalid"):
+        tile.matmul(order, False, FloatingPointControl(inv=True, nanoo=True))(big, big, None, out)
+    control, parts = FloatingPointControl(oflo=True), np.full((2, 1, 1), 60000, HALF)
+    total = tile.sum_parts(parts, out[:1, :1], "float16", "output", 0, Place(), False, control)
+    with pytest.raises(FloatingPointException, match="sum of parts: overflow"):
+        total(None)
+    quiet = FloatingPointControl(oflo=True, inv=True)
+    tile.matmul(order, False, quiet)(np.full((4, 4), math.inf, HALF), big, None, out)

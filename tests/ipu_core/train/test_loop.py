@@ -1,0 +1,195 @@
+"""The training loop: both engines, resumption, counted updates, and a run pinned bit for bit."""
+
+import hashlib
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lowprec
+from ipu_core import nn
+from ipu_core.ir.evaluate import evaluate
+from ipu_core.plan.accumulation import Accumulation
+from ipu_core.target import Target
+from ipu_core.train.loop import TrainLoop, UpdateCount
+from ipu_core.train.optim import Lamb, Sgd
+from ipu_core.train.step import initial_state, step_block
+
+SMALL = Target("gc200", tiles=24)
+PRECISIONS = ["fp32.32", "fp16.32", "fp16.16/nearest", "fp16.16/stochastic"]
+
+
+def loss(params: Any, batch: Any) -> Any:
+    x, y = batch
+    return nn.softmax_cross_entropy(nn.mlp(params, x), y)
+
+
+def params(seed: int = 0, widths: tuple[int, ...] = (20, 24, 5)) -> list[dict[str, np.ndarray]]:
+    rng = np.random.default_rng(seed)
+    return [
+        {"weight": (rng.normal(size=(m, n)) / np.sqrt(m)).astype(np.float32), "bias": np.zeros(n, np.float32)}
+        for m, n in itertools.pairwise(widths)
+    ]
+
+
+def batches(step: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(step)
+    x = rng.normal(size=(16, 20)).astype(np.float32)
+    return x, (np.argmax(x[:, :5], axis=1)).astype(np.int32)
+
+
+def loop(precision: str = "fp32.32", engine: str = "direct", **more: Any) -> TrainLoop:
+    settings = {"optimizer": Sgd(0.1), "target": SMALL, "key": 7} | more
+    return TrainLoop(loss, params(), batches(0), precision=precision, engine=engine, **settings)
+
+
+def bits(made: TrainLoop) -> str:
+    return hashlib.sha256(b"".join(array.tobytes() for array in made.arrays().values())).hexdigest()
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_training_learns(precision: str) -> None:
+    losses = loop(precision).run(batches, 300)
+    assert losses.shape == (300,)
+    assert losses[-20:].mean() < 0.5 * losses[:20].mean()
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize(
+    "optimizer", [Sgd(0.1), Sgd(0.1, momentum=0.9), Lamb(0.01)], ids=["sgd", "momentum", "lamb"]
+)
+def test_tiles_and_direct_give_the_same_bits(precision: str, optimizer: Any) -> None:
+    tiled, direct = (loop(precision, engine, optimizer=optimizer) for engine in ("tiles", "direct"))
+    assert tiled.run(batches, 12).tobytes() == direct.run(batches, 12).tobytes()
+    assert bits(tiled) == bits(direct)
+
+
+def test_the_number_of_tiles_is_no_matter_to_the_bits() -> None:
+    orders = loop().accumulations
+    made = [
+        loop("fp16.16/stochastic", "tiles", target=Target("gc200", tiles=n), accumulations=orders)
+        for n in (3, 40)
+    ]
+    assert made[0].run(batches, 6).tobytes() == made[1].run(batches, 6).tobytes()
+    assert made[0].profile is not None
+    assert made[1].profile is not None
+    assert made[0].profile.cycles != made[1].profile.cycles
+
+
+def test_float32_follows_ideal_arithmetic() -> None:
+    block = step_block(loss, Sgd(0.1), params(), batches(0))
+    state = initial_state(params(), Sgd(0.1))
+    ideal = []
+    for step in range(50):
+        state, value = evaluate(block, state, batches(step), np.float32(0.1))
+        ideal.append(float(value))
+    assert np.allclose(loop().run(batches, 50), ideal, rtol=1e-4, atol=0)
+
+
+@pytest.mark.parametrize("engine", ["tiles", "direct"])
+def test_a_restored_run_continues_bit_for_bit(engine: str) -> None:
+    whole = loop("fp16.16/stochastic", engine, optimizer=Sgd(0.1, momentum=0.9))
+    whole.run(batches, 4)
+    kept, step = whole.arrays(), whole.step
+    rest = whole.run(batches, 4)
+    again = loop("fp16.16/stochastic", engine, optimizer=Sgd(0.1, momentum=0.9))
+    again.restore(kept, step)
+    assert again.run(batches, 4).tobytes() == rest.tobytes()
+    assert bits(again) == bits(whole)
+
+
+def test_a_foreign_state_is_refused() -> None:
+    with pytest.raises(ValueError, match="not those of this training step"):
+        loop("fp16.16/nearest").restore(loop("fp32.32").arrays(), 3)
+
+
+def test_keys_matter_only_to_stochastic_rounding() -> None:
+    for precision, same in (("fp16.16/stochastic", False), ("fp16.16/nearest", True)):
+        first, second = (loop(precision, key=key).run(batches, 5).tobytes() for key in (1, 2))
+        assert (first == second) is same
+
+
+def test_one_field_of_an_accumulation_changes_bits() -> None:
+    plain = loop("fp16.16/nearest")
+    orders = dict(plain.accumulations)
+    number = next(
+        e.number for e, _ in plain.sums().values() if e.op == "dot" and e.operands[0].type.shape[1] > 16
+    )
+    orders[number] = Accumulation(group=4)
+    changed = loop("fp16.16/nearest", accumulations=orders)
+    assert plain.run(batches, 3).tobytes() != changed.run(batches, 3).tobytes()
+
+
+def test_weights_are_kept_in_the_precision_and_start_rounded_to_nearest() -> None:
+    made = loop("fp16.16/stochastic")
+    weight = made.params[0]["weight"]
+    assert weight.dtype == np.float16
+    assert np.array_equal(weight, lowprec.astype(params()[0]["weight"], "float16"))
+
+
+def test_update_counts_by_hand() -> None:
+    weight = np.array([1.0, 1.0, 1.0, 1.0], np.float16)
+    direction = np.array([0.0, 1e-5, 2.0**-9, 2.0**-4], np.float32)
+    updated = np.array([1.0, 1.0, 1.0, 1.0 - 2.0**-5], np.float16)
+    count = UpdateCount.of(weight, direction, -0.5, updated)
+    assert (count.wanted, count.lost) == (3, 2)
+    assert np.isclose(count.squared, 0.25e-10 + 2.0**-20 + 2.0**-10)
+    assert count.arrived == 2.0**-10
+    assert count.plus(count).wanted == 6
+
+
+def test_counting_updates_changes_nothing_and_agrees_with_the_step() -> None:
+    made = loop("fp16.16/stochastic", "tiles", optimizer=Sgd(0.001))
+    made.run(batches, 3)
+    before = made.arrays()
+    count = made.count_updates(batches(3))
+    assert all(np.array_equal(a, b) for a, b in zip(before.values(), made.arrays().values(), strict=True))
+    made.train(batches(3))
+    changed = sum(int((a != b).sum()) for a, b in zip(before.values(), made.arrays().values(), strict=True))
+    assert count.wanted - count.lost == changed
+
+
+def test_nearest_loses_small_updates_that_stochastic_keeps_on_average() -> None:
+    kept = {}
+    for precision in ("fp32.32", "fp16.16/nearest", "fp16.16/stochastic"):
+        made = loop(precision, optimizer=Sgd(0.001))
+        count = UpdateCount(0, 0, 0.0, 0.0)
+        for step in range(30):
+            count = count.plus(made.count_updates(batches(step)))
+            made.train(batches(step))
+        kept[precision] = count.arrived / count.squared
+    assert abs(kept["fp32.32"] - 1) < 0.01
+    assert abs(kept["fp16.16/stochastic"] - 1) < 0.1
+    assert kept["fp16.16/nearest"] < 0.8
+
+
+def test_sums_are_named_and_hashed_with_their_types() -> None:
+    sums = loop("fp16.16/nearest").sums()
+    dots = {name: order for name, (equation, order) in sums.items() if equation.op == "dot"}
+    assert len(dots) == 5
+    assert {order.types for order in dots.values()} == {("float16", "float16")}
+
+
+@pytest.mark.parametrize("engine", ["tiles", "direct"])
+def test_words_name_every_product(engine: str) -> None:
+    made = loop("fp16.16/stochastic", engine)
+    words = made.words()
+    assert words.startswith("  fp16.16/stochastic: operands float16")
+    assert all(f"{equation.number} " in words for equation, _ in made.sums().values())
+
+
+def test_unknown_engines_and_precisions_are_refused() -> None:
+    with pytest.raises(ValueError, match="unknown engine 'steam': choose tiles or direct"):
+        loop(engine="steam")
+    with pytest.raises(ValueError, match="unknown precision 'fp12'"):
+        loop("fp12")
+
+
+def test_batches_of_another_shape_are_refused() -> None:
+    made = loop()
+    x, y = batches(0)
+    with pytest.raises(ValueError, match="shape"):
+        made.train((x[:8], y[:8]))
+    with pytest.raises(TypeError, match="float16|float32"):
+        made.train((x.astype(np.float64), y))
