@@ -138,7 +138,7 @@ def sum_types(equation: Equation) -> tuple[str, str]:
     if equation.op == "reduce_max":
         return out, out
     accumulate = equation.arithmetic.accumulate
-    return (accumulate.name if accumulate is not None else "float32"), out
+    return (accumulate.name if accumulate is not None else out), out
 
 
 def _name(var: Var) -> str:

@@ -10,7 +10,7 @@ from ipu_core.graph.codelet import Codelet, Input, Output, Param
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Execute
 from ipu_core.graph.tensor import Tensor
-from ipu_core.library.elementwise import pieces, vertex_tiles
+from ipu_core.library.elementwise import add_array, elementwise, pieces, vertex_tiles
 from ipu_core.plan.layout import Layout, linear_layout
 from ipu_core.target import Target
 
@@ -69,6 +69,25 @@ class OneHot(Codelet):
         """Cycles of each vertex."""
         elements = math.prod(self.out.shape[-self.own_axes :])
         return cost.elementwise(target, "equal", elements, 4)
+
+
+class ScatterAdd(Codelet):
+    """Rows added at indices of zeroed rows, in float32 and in the order of the indices."""
+
+    supervisor = True
+    indices = Input("int32", ndim=1)
+    updates = Input(None, ndim=2)
+    out = Output("float32", ndim=2)
+
+    def compute(self) -> None:
+        """Adds; an index outside the rows is an error."""
+        self.out[...] = 0
+        np.add.at(self.out.swapaxes(0, 1), self.indices[0], self.updates.swapaxes(0, 1).astype(np.float32))
+
+    def cycles(self, target: Target) -> Any:
+        """Cycles of each vertex: every row of the result is cleared, every update is read and added."""
+        rows = self.out.shape[-2] + 2 * self.updates.shape[-2]
+        return cost.copy_rows(target, rows, self.out.shape[-1], self.out.itemsize)
 
 
 def fill(graph: Graph, out: Tensor, value: float, *, name: str = "fill") -> list[Execute]:
@@ -131,6 +150,60 @@ def gather(graph: Graph, table: Tensor, indices: Tensor, out: Tensor, *, name: s
         }
         graph.add_vertices(compute_set, Gather, first // columns + np.arange(count), fields)
     return [Execute(compute_set)]
+
+
+def scatter_add(
+    graph: Graph,
+    indices: Tensor,
+    updates: Tensor,
+    out: Tensor,
+    *,
+    stochastic: bool = False,
+    operation: int | None = None,
+    name: str = "scatter_add",
+) -> list[Execute]:
+    """Adds out[indices] += updates on zeroed rows, summed in float32 in the order of the indices, then rounded once.
+
+    Tiles share the columns, as in `gather`.
+
+    Args:
+        graph: where.
+        indices: int32 of any shape.
+        updates: the shape of the indices and then the rows' own axes.
+        out: (rows, ...), a whole variable in the layout of its shape.
+        stochastic: round stochastically.
+        operation: number folded into the key of the random bits.
+        name: of the compute sets.
+
+    Raises:
+        ValueError: updates of more axes that cannot be viewed as rows and columns.
+    """
+    if not out.size:
+        return []
+    wide = is_float32(out)
+    total = out if wide else add_array(graph, "float32", out.shape, f"{name}: total")
+    compute_set = graph.add_compute_set(name)
+    flat, rows = indices.reshape(indices.size), updates.reshape(indices.size, -1 if updates.size else 0)
+    result = total.reshape(out.shape[0], -1)
+    for first, count, columns in _column_cuts(graph.target, result.shape[1]):
+        fields = {
+            "indices": flat.broadcast_to(count, flat.size),
+            "updates": _cut_columns(rows, first, count, columns),
+            "out": _cut_columns(result, first, count, columns),
+        }
+        graph.add_vertices(compute_set, ScatterAdd, first // columns + np.arange(count), fields)
+    programs = [Execute(compute_set)]
+    if not wide:
+        converted = f"{name}: convert"
+        programs += elementwise(
+            graph, "identity", [total], out, stochastic=stochastic, operation=operation, name=converted
+        )
+    return programs
+
+
+def is_float32(tensor: Tensor) -> bool:
+    """Whether a tensor's elements are float32."""
+    return tensor.dtype == np.float32
 
 
 def _own(layout: Layout) -> int:
