@@ -5,9 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from lowprec.elementwise import float32_op
-from lowprec.matmul import matmul
-from lowprec.reduction import reduce_max, reduce_sum
 
 from ipu_core.control import FloatingPointControl
 from ipu_core.ir.block import Array, Equation
@@ -18,7 +15,10 @@ from ipu_core.plan.accumulation import Accumulation
 from ipu_core.tile import SECOND_ROUNDING
 from lowprec import Key
 from lowprec import float16 as FLOAT16
+from lowprec.elementwise import float32_op
 from lowprec.formats import FormatLike, as_format
+from lowprec.matmul import matmul
+from lowprec.reduction import reduce_max, reduce_sum
 
 
 def declared(
