@@ -7,7 +7,8 @@ from ipu_core import nn
 from ipu_core.control import FloatingPointControl
 from ipu_core.ir.autodiff import value_and_grad
 from ipu_core.ir.block import Type
-from ipu_core.ir.evaluate import evaluate
+from ipu_core.ir.evaluate import evaluate as evaluate_nested
+from ipu_core.ir.evaluate import evaluate_flat as evaluate
 from ipu_core.ir.execute import Executable, execute
 from ipu_core.ir.precision import PRESETS, Precision
 from ipu_core.ir.tracing import trace
@@ -161,9 +162,11 @@ def test_accumulations_order_the_sums():
 
 def test_execute_takes_and_gives_trees():
     block = trace(lambda p, x: {"y": p["a"] + x, "z": (x, p["b"])}, {"a": A, "b": B}, A)
-    result = execute(block, {"a": A, "b": B}, B, key=0)
-    np.testing.assert_array_equal(result["y"], A + B)
-    np.testing.assert_array_equal(result["z"][1], B)
+    for result in (execute(block, {"a": A, "b": B}, B, key=0), evaluate_nested(block, {"a": A, "b": B}, B)):
+        np.testing.assert_allclose(result["y"], A + B, rtol=1e-6)
+        np.testing.assert_array_equal(result["z"][1], B)
+    with pytest.raises(ValueError, match="unknown arithmetic 'fast'; there are exact, declared"):
+        evaluate_nested(block, {"a": A, "b": B}, B, arithmetic="fast")
 
 
 def test_inputs_are_checked():
