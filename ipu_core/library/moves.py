@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ipu_core import cost
 from ipu_core.graph.codelet import Codelet, Input, Output, Param
@@ -142,13 +143,13 @@ def gather(graph: Graph, table: Tensor, indices: Tensor, out: Tensor, *, name: s
     compute_set = graph.add_compute_set(name)
     rows = table.reshape(table.shape[0], -1)
     flat, result = indices.reshape(-1), out.reshape(indices.size, -1)
-    for first, count, columns in _column_cuts(graph.target, rows.shape[1]):
+    for first, tiles, columns in _column_cuts(graph.target, rows.shape[1]):
         fields = {
-            "table": _cut_columns(rows, first, count, columns),
-            "indices": flat.broadcast_to(count, flat.size),
-            "out": _cut_columns(result, first, count, columns),
+            "table": _cut_columns(rows, first, tiles.size, columns),
+            "indices": flat.broadcast_to(tiles.size, flat.size),
+            "out": _cut_columns(result, first, tiles.size, columns),
         }
-        graph.add_vertices(compute_set, Gather, first // columns + np.arange(count), fields)
+        graph.add_vertices(compute_set, Gather, tiles, fields)
     return [Execute(compute_set)]
 
 
@@ -185,13 +186,13 @@ def scatter_add(
     compute_set = graph.add_compute_set(name)
     flat, rows = indices.reshape(indices.size), updates.reshape(indices.size, -1 if updates.size else 0)
     result = total.reshape(out.shape[0], -1)
-    for first, count, columns in _column_cuts(graph.target, result.shape[1]):
+    for first, tiles, columns in _column_cuts(graph.target, result.shape[1]):
         fields = {
-            "indices": flat.broadcast_to(count, flat.size),
-            "updates": _cut_columns(rows, first, count, columns),
-            "out": _cut_columns(result, first, count, columns),
+            "indices": flat.broadcast_to(tiles.size, flat.size),
+            "updates": _cut_columns(rows, first, tiles.size, columns),
+            "out": _cut_columns(result, first, tiles.size, columns),
         }
-        graph.add_vertices(compute_set, ScatterAdd, first // columns + np.arange(count), fields)
+        graph.add_vertices(compute_set, ScatterAdd, tiles, fields)
     programs = [Execute(compute_set)]
     if not wide:
         converted = f"{name}: convert"
@@ -210,12 +211,12 @@ def _own(layout: Layout) -> int:
     return 1 if layout.columns < layout.shape[1] else 2
 
 
-def _column_cuts(target: Target, columns: int) -> list[tuple[int, int, int]]:
+def _column_cuts(target: Target, columns: int) -> list[tuple[int, npt.NDArray[np.int64], int]]:
     """(first column, tiles, columns per tile) of an even cut and a short last one."""
     each = max(cost.width(4), -(-columns // target.tiles))
     whole, rest = divmod(columns, each)
-    found = [(0, whole, each)] if whole else []
-    return found + ([(whole * each, 1, rest)] if rest else [])
+    found = [(0, np.arange(whole), each)] if whole else []
+    return found + ([(whole * each, np.array([whole]), rest)] if rest else [])
 
 
 def _cut_columns(tensor: Tensor, first: int, count: int, columns: int) -> Tensor:
