@@ -59,9 +59,12 @@ def sides(equation: Equation, tensors: list[Tensor], target: Target) -> list[Sid
     """The operands of a dot, a reduce_sum or a reduce_max."""
     if equation.op == "dot":
         a, b = tensors
-        first = _side(a, (math.prod(a.shape[:-2]), *a.shape[-2:]), "bmk", target, stay=True)
+        batch, (m, k), n = math.prod(a.shape[:-2]), a.shape[-2:], b.shape[-1]
         other = a.variable is not b.variable  # tiles count what they receive of a variable, whichever operand asks
-        return [first, _side(b, (math.prod(b.shape[:-2]), *b.shape[-2:]), "bkn", target, stay=other)]
+        return [
+            _side(a, (batch, m, k), "bmk", target, stay=True),
+            _side(b, (batch, k, n), "bkn", target, stay=other),
+        ]
     x = tensors[0]
     perm, sizes = reduction(x.shape, tuple(equation.params["axis"]))
     return [_side(x.transpose(*perm), sizes, "mkn", target, stay=True)]

@@ -136,7 +136,7 @@ def add_array(graph: Graph, fmt: Any, shape: Sequence[int], name: str = "", *, t
 
 
 def pieces(layout: Layout, tensor: Tensor, shape: Sequence[int]) -> list[FieldSource]:
-    """What the vertices of each group of a layout touch of a tensor (a view of the result's `shape`), vertex axes first.
+    """What the vertices of each group of a layout touch of a tensor seen in the result's `shape`, vertex axes first.
 
     The groups are those of `vertex_tiles`. Where the view has no affine form its element indices are given.
     """
@@ -224,5 +224,3 @@ def elementwise(
         params = {"op": op, "operands": pattern, "offset": offset, "own_axes": own}
         graph.add_vertices(compute_set, codelet, tiles, sources, params, operation)
     return [Execute(compute_set)]
-
-

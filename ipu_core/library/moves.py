@@ -118,7 +118,9 @@ def one_hot(graph: Graph, labels: Tensor, out: Tensor, *, name: str = "one_hot")
     wide = Tensor(labels.variable, labels.offset, (*labels.shape, 1), (*labels.strides, 0))
     columns = np.broadcast_to(np.arange(out.shape[-1], dtype=np.int32), (math.prod(out.shape[:-1]), out.shape[-1]))
     numbers = _pieces_of_array(layout, columns)
-    parts = zip(vertex_tiles(layout), pieces(layout, wide, out.shape), pieces(layout, out, out.shape), numbers, strict=True)
+    parts = zip(
+        vertex_tiles(layout), pieces(layout, wide, out.shape), pieces(layout, out, out.shape), numbers, strict=True
+    )
     for (tiles, _), source, result, column in parts:
         params = {"columns": column, "own_axes": _own(layout)}
         graph.add_vertices(compute_set, OneHot, tiles, {"labels": source, "out": result}, params)
@@ -126,7 +128,7 @@ def one_hot(graph: Graph, labels: Tensor, out: Tensor, *, name: str = "one_hot")
 
 
 def gather(graph: Graph, table: Tensor, indices: Tensor, out: Tensor, *, name: str = "gather") -> list[Execute]:
-    """Adds out = table[indices] along the first axis. Tiles share the columns: each sees its columns of the whole table.
+    """Adds out = table[indices] along the first axis. Tiles share the columns: each sees all rows of its own.
 
     Args:
         graph: where.

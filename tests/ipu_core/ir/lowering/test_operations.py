@@ -21,8 +21,8 @@ BIG = np.random.default_rng(2).normal(size=(3, 5, 24)).astype(np.float16)
 ROWS = np.array([[2, 0], [5, 5]], np.int32)
 ONE = np.float32(0.25)
 
-UNARY = ("negative", "absolute", "relu", "step", "square", "reciprocal", "exp", "tanh", "erf", "sigmoid", "sin", "cos", "gelu",
-         "gelu_gradient")  # fmt: skip
+UNARY = ("negative", "absolute", "relu", "step", "square", "reciprocal", "exp", "tanh", "erf", "sigmoid", "sin", "cos",
+         "gelu", "gelu_gradient")  # fmt: skip
 BINARY = ("add", "subtract", "multiply", "divide", "maximum", "minimum", "greater", "equal")
 
 Case = tuple[Callable[..., Any], tuple[Any, ...]]

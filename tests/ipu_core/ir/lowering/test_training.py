@@ -1,5 +1,6 @@
-"""Training steps on tiles: the bits of `execute` whatever the placement, state in place, memory that fits or does not."""
+"""Training steps on tiles: the bits of `execute` whatever the placement, state in place, the memory bound."""
 
+import itertools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -41,7 +42,7 @@ def digits_mlp(precision: str, optimiser: Optimiser, layers: tuple[int, ...] = (
     rng = np.random.default_rng(0)
     params = [
         {"w": (rng.normal(size=(m, n)) / np.sqrt(m)).astype(np.float32), "b": np.zeros(n, np.float32)}
-        for m, n in zip(layers, layers[1:], strict=False)
+        for m, n in itertools.pairwise(layers)
     ]
 
     def loss(params: Any, batch: Any) -> Any:
@@ -167,9 +168,7 @@ def test_a_model_that_just_fits_and_one_that_does_not() -> None:
     assert error.categories["variables"] > 0
     assert "0.w" in [name for name, _ in error.variables]
     assert f"tile {error.tile} needs" in str(error)
-    anyway = Machine(
-        lower(wide_mlp(780).block, plan(wide_mlp(780).block, target)), allow_out_of_memory=True
-    )
+    anyway = Machine(lower(wide_mlp(780).block, plan(wide_mlp(780).block, target)), allow_out_of_memory=True)
     assert anyway.engine.memory.peak.max() > target.tile_memory
 
 
