@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -160,3 +162,17 @@ def test_results_are_plain_numpy() -> None:
     assert isinstance(lp.round(1.5, "float16"), float)
     assert lp.astype([1.5, 2.5], "bfloat16").dtype == ml_dtypes.bfloat16
     assert isinstance(lp.encode(OnlyDlpack(X[0]), "float16"), np.ndarray)
+
+
+def test_public_names_resolve_and_the_rare_ones_load_late() -> None:
+    code = (
+        "import sys, lowprec as lp\n"
+        "early = [m for m in ('lowprec.testing', 'lowprec.statistics', 'lowprec.blocks', 'hypothesis') if m in sys.modules]\n"
+        "assert not early, early\n"
+        "assert not [name for name in lp.__all__ if not hasattr(lp, name)]\n"
+        "assert set(lp.__all__) <= set(dir(lp))\n"
+        "assert lp.testing.backend and lp.statistics.shares and lp.to_blocks([1.0], 'nvfp4')"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    with pytest.raises(AttributeError, match="'lowprec' has no attribute 'to_block'"):
+        lp.to_block  # noqa: B018
