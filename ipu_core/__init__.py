@@ -31,7 +31,9 @@ from ipu_core.ir.evaluate import evaluate
 from ipu_core.ir.execute import execute
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.tracing import trace
+from ipu_core.study.compare import compare
 from ipu_core.target import Target
+from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import Adam, Lamb, Sgd
 
 __all__ = [
@@ -64,6 +66,8 @@ __all__ = [
     "Switch",
     "Target",
     "Tensor",
+    "TrainLoop",
+    "compare",
     "evaluate",
     "execute",
     "nn",
