@@ -10,11 +10,11 @@ inline namespace LP_ISA {
 
 // What every tile of one product shares, and (the last lines) what is its own.
 struct Chain {
-    i64 group, count;      // products of this chain, from the operands' first on
-    u32 first_group;       // global number of the chain's first group
-    bool whole_words;      // more than 16 random bits
-    i64 a_row, a_k;        // floats
-    i64 b_k;               // floats between rows of the packed panel
+    i64 group, count;  // products of this chain, from the operands' first on
+    u32 first_group;   // global number of the chain's first group
+    bool whole_words;  // more than 16 random bits
+    i64 a_row, a_k;    // floats
+    i64 b_k;           // floats between rows of the packed panel
     Place place;
 };
 

@@ -52,7 +52,8 @@ struct Store {
 
     explicit Store(const Target &target) : out(target), rounder(make_rounder<u32>(target.store, false)) {
         const Format &f = target.store.format;
-        half = has_half_instruction && target.storage == coded16 && f.mantissa_bits == 10 && f.emin == -14 && f.inf_code;
+        half =
+            has_half_instruction && target.storage == coded16 && f.mantissa_bits == 10 && f.emin == -14 && f.inf_code;
     }
 
     template <class Code>

@@ -16,23 +16,27 @@ void tile_kernel(const Chain &chain, const Rounders &rounders, const float *a, c
 
 template <class Step, int rows, bool exact>
 Kernel kernel_of_rows(int vectors, bool along_k) {
-    if (vectors == 1) return along_k ? tile_kernel<Step, rows, 1, true, exact> : tile_kernel<Step, rows, 1, false, exact>;
+    if (vectors == 1)
+        return along_k ? tile_kernel<Step, rows, 1, true, exact> : tile_kernel<Step, rows, 1, false, exact>;
     return along_k ? tile_kernel<Step, rows, 2, true, exact> : tile_kernel<Step, rows, 2, false, exact>;
 }
 
-// `rows` is tile_rows, 4, 2 or 1. Without a fused instruction, operands whose products are exact have kernels of their own.
+// `rows` is tile_rows, 4, 2 or 1. Without a fused instruction, operands whose products are exact have kernels of their
+// own.
 template <class Step>
 Kernel kernel_of(int rows, int vectors, bool along_k, bool exact) {
 #if !defined(__FMA__) && !defined(__aarch64__)
     if (exact) {
         if (rows == 4) return kernel_of_rows<Step, 4, true>(vectors, along_k);
-        return rows == 2 ? kernel_of_rows<Step, 2, true>(vectors, along_k) : kernel_of_rows<Step, 1, true>(vectors, along_k);
+        return rows == 2 ? kernel_of_rows<Step, 2, true>(vectors, along_k)
+                         : kernel_of_rows<Step, 1, true>(vectors, along_k);
     }
 #endif
     (void)exact;
     if (rows == tile_rows) return kernel_of_rows<Step, tile_rows, false>(vectors, along_k);
     if (rows == 4) return kernel_of_rows<Step, 4, false>(vectors, along_k);
-    return rows == 2 ? kernel_of_rows<Step, 2, false>(vectors, along_k) : kernel_of_rows<Step, 1, false>(vectors, along_k);
+    return rows == 2 ? kernel_of_rows<Step, 2, false>(vectors, along_k)
+                     : kernel_of_rows<Step, 1, false>(vectors, along_k);
 }
 
 // One per group of steps, each in a file of its own to keep compilation short.

@@ -1,8 +1,7 @@
 // float32_op: operands are read as float32 in pieces that stay in the first-level cache, the operation runs over them,
 // and the rounding loop converts the piece to the wanted storage.
-#include "elementwise.h"
-
 #include "decode_run.h"
+#include "elementwise.h"
 #include "lowprec/elementwise.h"
 
 namespace lowprec {
@@ -49,8 +48,8 @@ const float *read(const ElementwiseJob &job, const Operand &from, i64 begin, i64
     }
     for (i64 done = 0; done < count;) {
         const i64 left = job.shape[inner] - index[inner], length = left < count - done ? left : count - done;
-        decode_run(from.element, from.table, row + index[inner] * from.stride[inner], from.stride[inner],
-                   buffer + done, length);
+        decode_run(from.element, from.table, row + index[inner] * from.stride[inner], from.stride[inner], buffer + done,
+                   length);
         done += length;
         index[inner] = 0;
         for (int axis = inner - 1; axis >= 0; --axis) {

@@ -1,4 +1,5 @@
-// Products: operands are packed into panels, register tiles run over the whole of each part, sums are finished in cache.
+// Products: operands are packed into panels, register tiles run over the whole of each part, sums are finished in
+// cache.
 //
 // Nothing here decides a bit: which tile, panel, thread or instruction set computes an element never matters.
 #include <stdlib.h>
@@ -36,10 +37,13 @@ Kernel choose(Path path, int rows, int vectors, bool along_k, bool exact) {
         case Path::none:
         case Path::half_nearest:
         case Path::grid_nearest:
-        case Path::aligned_nearest: return nearest_kernel(path, rows, vectors, along_k, exact);
+        case Path::aligned_nearest:
+            return nearest_kernel(path, rows, vectors, along_k, exact);
         case Path::grid_stochastic:
-        case Path::aligned_stochastic: return stochastic_kernel(path, rows, vectors, along_k, exact);
-        default: return general_kernel(path, rows, vectors, along_k, exact);
+        case Path::aligned_stochastic:
+            return stochastic_kernel(path, rows, vectors, along_k, exact);
+        default:
+            return general_kernel(path, rows, vectors, along_k, exact);
     }
 }
 
@@ -59,8 +63,14 @@ struct Left {
 class Product {
   public:
     Product(const ProductJob &j, const Region &r)
-        : job(j), region(r), step(j.step), final(j.final), keep(j.out), path(path_of(j.step)),
-          parts(j.k ? (j.k + j.part - 1) / j.part : 0), stages(parts, j.stages) {
+        : job(j),
+          region(r),
+          step(j.step),
+          final(j.final),
+          keep(j.out),
+          path(path_of(j.step)),
+          parts(j.k ? (j.k + j.part - 1) / j.part : 0),
+          stages(parts, j.stages) {
         random = (step.active && step.mode == stochastic) || (final.active && final.mode == stochastic);
         chain.group = job.group;
         chain.whole_words = step.whole_words();
@@ -209,7 +219,8 @@ class Product {
         }
         if (final.active) round_rows(total, rows, p.vectors, final, place, tag_output, 0);
         for (i64 i = 0; i < rows; ++i)
-            keep.row(total + i * p.vectors * lanes32 + p.skip, out + (row + i) * job.out.row + p.first * job.out.column, p.columns);
+            keep.row(total + i * p.vectors * lanes32 + p.skip, out + (row + i) * job.out.row + p.first * job.out.column,
+                     p.columns);
     }
 
     void other_adder(const float *a, const float *b, int rows, int vectors, float *to) {

@@ -46,16 +46,24 @@ struct Words {
   private:
     typedef lowprec::LP_ISA::Words Words4;
     static Words4 counter(const Place &place, u32 c3, int lane) {
-        return philox<7>(place.head, place.row + u32(lane), place.column >> 4, c3 | ((place.column & 15) >> 1), place.key);
+        return philox<7>(place.head, place.row + u32(lane), place.column >> 4, c3 | ((place.column & 15) >> 1),
+                         place.key);
     }
 };
 
 class Reduction {
   public:
     explicit Reduction(const ReduceJob &j)
-        : job(j), step(j.step), final(j.final), keep(j.out), path(path_of(j.step)), round(round_vectors_of(path)),
-          parts(j.k ? (j.k + j.part - 1) / j.part : 0), stages(parts, j.stages),
-          random(step.active && step.mode == stochastic), whole(step.whole_words()) {}
+        : job(j),
+          step(j.step),
+          final(j.final),
+          keep(j.out),
+          path(path_of(j.step)),
+          round(round_vectors_of(path)),
+          parts(j.k ? (j.k + j.part - 1) / j.part : 0),
+          stages(parts, j.stages),
+          random(step.active && step.mode == stochastic),
+          whole(step.whole_words()) {}
 
     // Rows [begin, end) of all vertices' rows, one after the other.
     void run(i64 begin, i64 end) {
@@ -153,7 +161,8 @@ class Reduction {
                 first = k;
                 last = job.k - k < window ? job.k : k + window;
                 for (i64 r = 0; r < count; ++r) {
-                    decode_run(job.x.element, job.x.table, x + (row + r) * job.x_row + k * job.x_k, job.x_k, line, last - k);
+                    decode_run(job.x.element, job.x.table, x + (row + r) * job.x_row + k * job.x_k, job.x_k, line,
+                               last - k);
                     for (i64 i = 0; i < last - k; ++i) turned[i][r] = line[i];
                 }
             }
@@ -225,7 +234,8 @@ void sum(const SumJob &job, i64 begin, i64 end) {
             to += index[axis] * job.out.stride[axis];
         }
         const u32 column0 = u32(job.column.at(index, job.axes));
-        Place place = {job.key, u32(job.batch.at(index, job.axes)) & 0xffffffu, u32(job.row.at(index, job.axes) + row), 0};
+        Place place = {job.key, u32(job.batch.at(index, job.axes)) & 0xffffffu, u32(job.row.at(index, job.axes) + row),
+                       0};
         const i64 skip = column0 % lanes32;
         for (i64 first = 0; first < skip + job.n; first += chunk_columns) {
             const i64 here = skip + job.n - first < chunk_columns ? skip + job.n - first : chunk_columns;
@@ -238,8 +248,7 @@ void sum(const SumJob &job, i64 begin, i64 end) {
                 add_rows(total, line, vectors * lanes32, p == 0);
             }
             place.column = column0 - u32(skip) + u32(first);
-            if (step.active)
-                round_rows(total, 1, vectors, step, place, job.tag, u32(job.index.at(index, job.axes)));
+            if (step.active) round_rows(total, 1, vectors, step, place, job.tag, u32(job.index.at(index, job.axes)));
             keep.row(total + lead, to + column * job.out.column, count);
         }
     }
@@ -300,7 +309,8 @@ void largest_of_row(const MaximumJob &job, const Store &keep, i64 row) {
 
 void maximum(const MaximumJob &job, i64 begin, i64 end) {
     const Store keep(job.out);
-    for (i64 row = begin; row < end; ++row) job.n == 1 ? largest_of_row(job, keep, row) : largest_of_columns(job, keep, row);
+    for (i64 row = begin; row < end; ++row)
+        job.n == 1 ? largest_of_row(job, keep, row) : largest_of_columns(job, keep, row);
 }
 
 }  // namespace

@@ -47,7 +47,8 @@ inline void pack_columns(Element element, const float *table, const char *from, 
                 decode_run(element, table, from + column * column_stride + k * k_stride, k_stride, line, length);
                 for (i64 i = 0; i < length; ++i) scratch[i][lane] = line[i];
             }
-            for (i64 i = 0; i < length; ++i) __builtin_memcpy(to + (k + i) * p.width + j, scratch[i], sizeof(float) * lanes32);
+            for (i64 i = 0; i < length; ++i)
+                __builtin_memcpy(to + (k + i) * p.width + j, scratch[i], sizeof(float) * lanes32);
         }
 }
 

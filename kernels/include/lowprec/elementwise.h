@@ -46,13 +46,13 @@ LP_INLINE f32v through_double(f32v x, Function function) {
 #endif
 
 // Every operation takes three operands and ignores those it does not need.
-#define LP_OPERATION(name, result)                    \
-    struct name##_operation {                         \
-        template <class F>                            \
-        static LP_INLINE F apply(F a, F b, F c) {     \
-            (void)a, (void)b, (void)c;                \
-            return result;                            \
-        }                                             \
+#define LP_OPERATION(name, result)                \
+    struct name##_operation {                     \
+        template <class F>                        \
+        static LP_INLINE F apply(F a, F b, F c) { \
+            (void)a, (void)b, (void)c;            \
+            return result;                        \
+        }                                         \
     };
 #define LP_FUNCTION(name) LP_OPERATION(name, through_double(a, [](auto x) { return name##_function(x); }))
 
@@ -107,10 +107,12 @@ LP_OPERATION(select, a != constant<F>(0) ? b : c)
 LP_OPERATION(scaled_add, a + (c * b))
 
 // In the order of lowprec.elementwise.OPERATIONS, which names them to users.
-#define LP_OPERATIONS(X)                                                                                            \
-    X(identity) X(negative) X(absolute) X(relu) X(step) X(square) X(reciprocal) X(sqrt) X(rsqrt) X(exp) X(log)      \
-    X(tanh) X(erf) X(sigmoid) X(sin) X(cos) X(gelu) X(gelu_gradient) X(add) X(subtract) X(multiply) X(divide)       \
-    X(maximum) X(minimum) X(greater) X(equal) X(select) X(scaled_add)
+// clang-format off
+#define LP_OPERATIONS(X)                                                                                      \
+    X(identity) X(negative) X(absolute) X(relu) X(step) X(square) X(reciprocal) X(sqrt) X(rsqrt) X(exp)       \
+    X(log) X(tanh) X(erf) X(sigmoid) X(sin) X(cos) X(gelu) X(gelu_gradient) X(add) X(subtract) X(multiply)    \
+    X(divide) X(maximum) X(minimum) X(greater) X(equal) X(select) X(scaled_add)
+// clang-format on
 
 }  // namespace LP_ISA
 }  // namespace lowprec
