@@ -7,6 +7,7 @@ fails loudly here. It counts allocations and copies to the host, which wait for 
 from __future__ import annotations
 
 import ctypes
+import os
 import re
 import subprocess
 import tempfile
@@ -21,6 +22,7 @@ __version__ = "14.0-double"
 
 LAUNCHER = Path(__file__).parent / "launcher.h"
 FLAGS = ("-std=c++17", "-O1", "-fPIC", "-shared", "-ffp-contract=off", "-fno-strict-aliasing", "-Wall", "-Werror")
+FLAGS += tuple(os.environ.get("LOWPREC_SHIM_FLAGS", "").split())  # sanitizers (tests/sanitize.py)
 
 calls: Counter[str] = Counter()
 
