@@ -105,7 +105,13 @@ def matmul(target: Target, m: Ints, k: Ints, n: Ints, *, shape: AmpShape, group:
 
 
 def elementwise(target: Target, op: str, elements: Ints, size: int) -> Cycles:
-    """Cycles of one vertex that applies `op` to so many elements, the widest of `size` bytes: W(20 + vectors/W * c)."""
+    """Cycles of one vertex that applies `op` to so many elements, the widest of `size` bytes: W(20 + vectors/W * c).
+
+    Raises:
+        ValueError: unknown operation.
+    """
+    if op not in _VECTOR_CYCLES:
+        raise ValueError(f"no cycles for operation {op!r}; there are {', '.join(_VECTOR_CYCLES)}")
     vectors = -(-np.asarray(elements, np.int64) // width(size))
     return target.workers * (ELEMENTWISE_OVERHEAD + -(-vectors // target.workers) * _VECTOR_CYCLES[op])
 

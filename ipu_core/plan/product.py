@@ -59,8 +59,8 @@ class Product:
 
     @property
     def loaded(self) -> tuple[tuple[str, Operand], ...]:
-        """The operands by name."""
-        return (("a", self.a), ("b", self.b)) if self.b else (("a", self.a),)
+        """The operands by name; a sum's terms are called x and never held."""
+        return (("a", self.a), ("b", self.b)) if self.b else (("x", self.a),)
 
     @property
     def sizes(self) -> dict[str, int]:

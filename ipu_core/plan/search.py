@@ -47,7 +47,7 @@ def search(
     smallest: dict[str, Any] | None = None
     for start in range(0, order.size, SERIAL_CANDIDATES):
         some = {name: plain[name][order[start : start + SERIAL_CANDIDATES]][:, None] for name in grid}
-        serial = _costed(target, product, accumulation, some | _serial())
+        serial = _costed(target, product, accumulation, some | _serial(product))
         inside = serial["memory"] <= memory
         if inside.any():
             found = _cheapest(serial, inside)
@@ -93,9 +93,10 @@ def _grid(target: Target, product: Product, accumulation: Accumulation, choose_s
     return chosen
 
 
-def _serial() -> dict[str, Any]:
+def _serial(product: Product) -> dict[str, Any]:
     rows, columns, hold = (
-        axis.ravel()[None, :] for axis in np.meshgrid(SERIAL_CUTS, SERIAL_CUTS, range(3), indexing="ij")
+        axis.ravel()[None, :]
+        for axis in np.meshgrid(SERIAL_CUTS, SERIAL_CUTS, range(3 if product.b else 1), indexing="ij")
     )
     keep = ((hold == 0) | (hold == 1) & (columns > 1) | (hold == 2) & (rows > 1))[0]
     return {"sm": rows[:, keep], "sn": columns[:, keep], "hold": hold[:, keep]}
