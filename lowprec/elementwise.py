@@ -104,15 +104,11 @@ def prepare(
     for dtype in dtypes:
         if dtype is not None:
             operand_format(dtype)
-    conversion = prepare_conversion(
-        "storage", _FLOAT32, fmt, rounding, random_bits, overflow, infinite_input, False
-    )
+    conversion = prepare_conversion("storage", _FLOAT32, fmt, rounding, random_bits, overflow, infinite_input, False)
     spec = ElementwiseOp(op, dtypes, conversion)
     native, current, thread_count = cpu.elementwise(spec), backends.current, threads.current
 
-    def call(
-        operands: tuple[Any, ...], key: KeyLike | None = None, offset: int = 0, out: Array | None = None
-    ) -> Array:
+    def call(operands: tuple[Any, ...], key: KeyLike | None = None, offset: int = 0, out: Array | None = None) -> Array:
         backend = current()
         if backend is cpu:
             return native(operands, key, offset, out, thread_count())

@@ -201,9 +201,7 @@ def matmul_part(
     Raises:
         TypeError, ValueError: as `matmul`.
     """
-    call = prepare_part(
-        a.dtype, b.dtype, accumulate, group, rounding, random_bits, overflow, infinite_input, adder
-    )
+    call = prepare_part(a.dtype, b.dtype, accumulate, group, rounding, random_bits, overflow, infinite_input, adder)
     return call(a, b, key, row, column, first_group, batch, out)
 
 
@@ -247,9 +245,7 @@ def prepare_part(
     return call
 
 
-def _operands(
-    a_dtype: npt.DTypeLike, b_dtype: npt.DTypeLike, adder: str
-) -> tuple[np.dtype[Any], np.dtype[Any]]:
+def _operands(a_dtype: npt.DTypeLike, b_dtype: npt.DTypeLike, adder: str) -> tuple[np.dtype[Any], np.dtype[Any]]:
     """The operands' dtypes, checked."""
     dtypes = np.dtype(a_dtype), np.dtype(b_dtype)
     widest: FloatFormat = max((operand_format(dtype) for dtype in dtypes), key=lambda fmt: fmt.precision)

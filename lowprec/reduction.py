@@ -165,9 +165,9 @@ def reduce_part(
     Raises:
         TypeError, ValueError: as `matmul_part`.
     """
-    call = prepare_reduce(
-        x.dtype, accumulate, group, 1, 1, None, rounding, random_bits, overflow, infinite_input
-    )
+    if x.ndim < 3:
+        raise ValueError(f"x has axes (.., m, k, n), at least three; given was the shape {x.shape}")
+    call = prepare_reduce(x.dtype, accumulate, group, 1, 1, None, rounding, random_bits, overflow, infinite_input)
     return call(x, key, row, column, first_group, batch, out)
 
 
@@ -203,6 +203,8 @@ def sum_parts(
     Raises:
         TypeError, ValueError: as `matmul_part`; an unknown tag.
     """
+    if parts.ndim < 3:
+        raise ValueError(f"parts has axes (parts, .., m, n), at least three; given was the shape {parts.shape}")
     call = prepare_sum(parts.dtype, fmt, rounding, random_bits, overflow, infinite_input, tag)
     return call(parts, key, index, row, column, batch, out)
 
@@ -246,9 +248,7 @@ def prepare_sum(
     return call
 
 
-def reduce_max(
-    x: npt.ArrayLike, axis: int = -1, *, keepdims: bool = False, out: Array | None = None
-) -> Any:
+def reduce_max(x: npt.ArrayLike, axis: int = -1, *, keepdims: bool = False, out: Array | None = None) -> Any:
     """The largest element over one axis, exact; NaN wins, +0 is larger than -0.
 
     Args:

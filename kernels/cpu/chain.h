@@ -10,11 +10,11 @@ inline namespace LP_ISA {
 
 // What every tile of one product shares, and (the last lines) what is its own.
 struct Chain {
-    i64 group, count;      // products of this chain, from the operands' first on
-    u32 first_group;       // global number of the chain's first group
-    bool whole_words;      // more than 16 random bits
-    i64 a_row, a_k;        // floats
-    i64 b_k;               // floats between rows of the packed panel
+    i64 group, count;  // products of this chain, from the operands' first on
+    u32 first_group;   // global number of the chain's first group
+    bool whole_words;  // more than 16 random bits
+    i64 a_row, a_k;    // floats
+    i64 b_k;           // floats between rows of the packed panel
     Place place;
 };
 
@@ -28,7 +28,7 @@ LP_INLINE f32v multiply_add(f32v a, f32v b, f32v c) {
 }
 
 template <class Step, int rows, int vectors, bool along_k, bool exact>
-LP_INLINE void run_chain(const Chain &c, const Step &step, const float *a, const float *b, float *to) {
+LP_INLINE void run_chain(const Chain& c, const Step& step, const float* a, const float* b, float* to) {
     f32v tile[rows][vectors] = {};
     u32v words[2][Step::random ? rows : 1][vectors];
     const bool wide = Step::random && c.whole_words;

@@ -6,12 +6,16 @@ inline namespace LP_ISA {
 
 Kernel nearest_kernel(Path path, int rows, int vectors, bool along_k, bool exact) {
     switch (path) {
-        case Path::none: return kernel_of<NoStep>(rows, vectors, along_k, exact);
+        case Path::none:
+            return kernel_of<NoStep>(rows, vectors, along_k, exact);
 #if defined(__F16C__)
-        case Path::half_nearest: return kernel_of<HalfNearest>(rows, vectors, along_k, exact);
+        case Path::half_nearest:
+            return kernel_of<HalfNearest>(rows, vectors, along_k, exact);
 #endif
-        case Path::aligned_nearest: return kernel_of<AlignedStep<false>>(rows, vectors, along_k, exact);
-        default: return kernel_of<GridNearest>(rows, vectors, along_k, exact);
+        case Path::aligned_nearest:
+            return kernel_of<AlignedStep<false>>(rows, vectors, along_k, exact);
+        default:
+            return kernel_of<GridNearest>(rows, vectors, along_k, exact);
     }
 }
 

@@ -22,8 +22,8 @@ struct ElementwiseCall {
     ConvertJob conversion;
     nb::object dtype;
 
-    ElementwiseCall(int op, const std::vector<const OperandType*>& operands, const ConvertJob& convert, nb::object out_dtype,
-                    bool is_plain)
+    ElementwiseCall(int op, const std::vector<const OperandType*>& operands, const ConvertJob& convert,
+                    nb::object out_dtype, bool is_plain)
         : operation(op), plain(is_plain), conversion(convert), dtype(out_dtype) {
         for (const OperandType* type : operands) types.push_back(*type);
         item_bytes = int(PyDataType_ELSIZE(descr()));
@@ -73,7 +73,8 @@ PyArrayObject* output(const ElementwiseCall& call, const Broadcast& shape, nb::h
     return fresh;
 }
 
-nb::object run(const ElementwiseCall& call, nb::tuple operands, nb::handle key, u64 offset, nb::handle out, int threads) {
+nb::object run(const ElementwiseCall& call, nb::tuple operands, nb::handle key, u64 offset, nb::handle out,
+               int threads) {
     ElementwiseJob job;
     job.operation = call.operation;
     job.operands = int(call.types.size());
@@ -92,7 +93,8 @@ nb::object run(const ElementwiseCall& call, nb::tuple operands, nb::handle key, 
             continue;
         }
         arrays[i] = operand_array(object, call.types[i]);
-        operand = {static_cast<const char*>(PyArray_DATA(arrays[i])), call.types[i].table.data(), call.types[i].element, {}};
+        operand = {
+            static_cast<const char*>(PyArray_DATA(arrays[i])), call.types[i].table.data(), call.types[i].element, {}};
         shape.take(arrays[i]);
     }
     job.axes = shape.axes;

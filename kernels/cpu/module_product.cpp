@@ -20,18 +20,22 @@ struct Accumulator {
     nb::object dtype;
     bool same;  // step and final are one rounding: a single part needs no second one
 
-    Accumulator(const Rounding* between, bool between_wide, const Rounding* last, bool last_wide, const Rounding& stored,
-                int storage_number, nb::object out_dtype, bool one_format)
+    Accumulator(const Rounding* between, bool between_wide, const Rounding* last, bool last_wide,
+                const Rounding& stored, int storage_number, nb::object out_dtype, bool one_format)
         : step{between ? *between : Rounding{}, between != nullptr, between_wide},
-          final{last ? *last : Rounding{}, last != nullptr, last_wide}, store(stored), storage(Storage(storage_number)),
-          dtype(out_dtype), same(one_format) {}
+          final{last ? *last : Rounding{}, last != nullptr, last_wide},
+          store(stored),
+          storage(Storage(storage_number)),
+          dtype(out_dtype),
+          same(one_format) {}
     PyArray_Descr* descr() const { return reinterpret_cast<PyArray_Descr*>(dtype.ptr()); }
     bool random() const {
         return (step.active && step.rounding.mode == stochastic) || (final.active && final.rounding.mode == stochastic);
     }
 };
 
-// Order of a sum: products between roundings (0: all of a part), parts, stages (0: by the number of parts), order inside a group.
+// Order of a sum: products between roundings (0: all of a part), parts, stages (0: by the number of parts), order
+// inside a group.
 struct Order {
     i64 group, splits;
     int stages;
@@ -101,8 +105,8 @@ Coordinate flat_index(const Broadcast& vertices) {
 }
 
 // The result array: axes of the vertices, then rows and columns where `own` has them.
-nb::object target(const Accumulator& accumulator, const Broadcast& vertices, bool has_rows, i64 m, bool has_columns, i64 n,
-                  nb::handle out, Target& to) {
+nb::object target(const Accumulator& accumulator, const Broadcast& vertices, bool has_rows, i64 m, bool has_columns,
+                  i64 n, nb::handle out, Target& to) {
     npy_intp shape[max_axes + 2];
     int axes = vertices.axes;
     for (int i = 0; i < axes; ++i) shape[i] = vertices.shape[i];
@@ -172,17 +176,20 @@ void multiply(const ProductJob& job, i64 vertices, int threads) {
     auto loop = table().product->product;
     unlocked(work, [&] {
         if (vertices >= 2 * thread_count(work, threads))
-            in_pieces(vertices, 1, work, threads, [&](i64 begin, i64 end) { loop(job, {begin, end, 0, job.m, 0, job.n}); });
+            in_pieces(vertices, 1, work, threads,
+                      [&](i64 begin, i64 end) { loop(job, {begin, end, 0, job.m, 0, job.n}); });
         else if (job.n >= job.m)
-            in_pieces(job.n, 64, work, threads, [&](i64 begin, i64 end) { loop(job, {0, vertices, 0, job.m, begin, end}); });
+            in_pieces(job.n, 64, work, threads,
+                      [&](i64 begin, i64 end) { loop(job, {0, vertices, 0, job.m, begin, end}); });
         else
-            in_pieces(job.m, 24, work, threads, [&](i64 begin, i64 end) { loop(job, {0, vertices, begin, end, 0, job.n}); });
+            in_pieces(job.m, 24, work, threads,
+                      [&](i64 begin, i64 end) { loop(job, {0, vertices, begin, end, 0, job.n}); });
     });
 }
 
 // batch None: the flat number of the vertex.
-nb::object product(const ProductCall& call, nb::handle left, nb::handle right, nb::handle key, nb::handle row, nb::handle column,
-                   nb::handle first_group, nb::handle batch, nb::handle out, int threads) {
+nb::object product(const ProductCall& call, nb::handle left, nb::handle right, nb::handle key, nb::handle row,
+                   nb::handle column, nb::handle first_group, nb::handle batch, nb::handle out, int threads) {
     PyArrayObject *a = operand_array(left, call.a), *b = operand_array(right, call.b);
     const int a_own = std::min(PyArray_NDIM(a), 2), b_own = std::min(PyArray_NDIM(b), 2);
     if (a_own == 0 || b_own == 0) throw std::invalid_argument("a product needs operands of at least one axis");
@@ -192,7 +199,8 @@ nb::object product(const ProductCall& call, nb::handle left, nb::handle right, n
     const i64 right_k = PyArray_DIM(b, PyArray_NDIM(b) - b_own);
     job.n = b_own == 2 ? PyArray_DIM(b, PyArray_NDIM(b) - 1) : 1;
     if (right_k != job.k)
-        throw std::invalid_argument("the inner lengths differ: " + std::to_string(job.k) + " and " + std::to_string(right_k));
+        throw std::invalid_argument("the inner lengths differ: " + std::to_string(job.k) + " and " +
+                                    std::to_string(right_k));
     Broadcast vertices;
     vertices.take(a, a_own);
     vertices.take(b, b_own);
@@ -225,8 +233,8 @@ nb::object product(const ProductCall& call, nb::handle left, nb::handle right, n
 }
 
 // x (v.., m, k, n) -> (v.., m, n).
-nb::object reduce(const ReduceCall& call, nb::handle x, nb::handle key, nb::handle row, nb::handle column, nb::handle first_group,
-                  nb::handle batch, nb::handle out, int threads) {
+nb::object reduce(const ReduceCall& call, nb::handle x, nb::handle key, nb::handle row, nb::handle column,
+                  nb::handle first_group, nb::handle batch, nb::handle out, int threads) {
     PyArrayObject* array = operand_array(x, call.x);
     const int last = PyArray_NDIM(array) - 1;
     if (last < 2) throw std::invalid_argument("reduce needs axes (.., m, k, n)");
@@ -257,15 +265,13 @@ nb::object reduce(const ReduceCall& call, nb::handle x, nb::handle key, nb::hand
     const i64 rows = vertices.size() * job.m, work = 4 * rows * job.n * (job.k + 1);
     auto loop = table().product->reduce;
     if (job.n)
-        unlocked(work, [&] {
-            in_pieces(rows, 16, work, threads, [&](i64 begin, i64 end) { loop(job, begin, end); });
-        });
+        unlocked(work, [&] { in_pieces(rows, 16, work, threads, [&](i64 begin, i64 end) { loop(job, begin, end); }); });
     return result;
 }
 
 // parts (P, v.., m, n) -> (v.., m, n).
-nb::object sum_parts(const SumCall& call, nb::handle parts, nb::handle key, nb::handle index, nb::handle row, nb::handle column,
-                     nb::handle batch, nb::handle out, int threads) {
+nb::object sum_parts(const SumCall& call, nb::handle parts, nb::handle key, nb::handle index, nb::handle row,
+                     nb::handle column, nb::handle batch, nb::handle out, int threads) {
     PyArrayObject* array = operand_array(parts, call.x);
     const int last = PyArray_NDIM(array) - 1;
     if (last < 2) throw std::invalid_argument("sum_parts needs axes (parts, .., m, n)");
@@ -295,9 +301,7 @@ nb::object sum_parts(const SumCall& call, nb::handle parts, nb::handle key, nb::
     job.key = key_bits(key, call.accumulator.random());
     const i64 rows = vertices.size() * job.m, work = 4 * rows * job.n * (job.parts_count + 1);
     auto loop = table().product->sum;
-    unlocked(work, [&] {
-        in_pieces(rows, 1, work, threads, [&](i64 begin, i64 end) { loop(job, begin, end); });
-    });
+    unlocked(work, [&] { in_pieces(rows, 1, work, threads, [&](i64 begin, i64 end) { loop(job, begin, end); }); });
     return result;
 }
 
@@ -318,9 +322,7 @@ nb::object maximum(const MaximumCall& call, nb::handle x, nb::handle out, int th
     const i64 work = job.m * job.n * job.k;
     auto loop = table().product->maximum;
     if (job.n)
-        unlocked(work, [&] {
-            in_pieces(job.m, 1, work, threads, [&](i64 begin, i64 end) { loop(job, begin, end); });
-        });
+        unlocked(work, [&] { in_pieces(job.m, 1, work, threads, [&](i64 begin, i64 end) { loop(job, begin, end); }); });
     return result;
 }
 
@@ -344,13 +346,13 @@ void bind_product(nb::module_& m) {
     nb::class_<ReduceCall>(m, "ReduceCall", "A prepared reduce_sum or reduce_part.")
         .def("__init__", [](ReduceCall* self, const OperandType& x, const Accumulator& accumulator,
                             const Order& order) { new (self) ReduceCall{x, accumulator, order}; })
-        .def("__call__", &reduce, nb::arg("x"), nb::arg("key").none(), nb::arg("row"), nb::arg("column"), nb::arg("first_group"),
-             nb::arg("batch"), nb::arg("out").none(), nb::arg("threads"));
+        .def("__call__", &reduce, nb::arg("x"), nb::arg("key").none(), nb::arg("row"), nb::arg("column"),
+             nb::arg("first_group"), nb::arg("batch"), nb::arg("out").none(), nb::arg("threads"));
     nb::class_<SumCall>(m, "SumCall", "A prepared sum_parts.")
         .def("__init__", [](SumCall* self, const OperandType& x, const Accumulator& accumulator,
                             int tag) { new (self) SumCall{x, accumulator, tag}; })
-        .def("__call__", &sum_parts, nb::arg("parts"), nb::arg("key").none(), nb::arg("index"), nb::arg("row"), nb::arg("column"),
-             nb::arg("batch"), nb::arg("out").none(), nb::arg("threads"));
+        .def("__call__", &sum_parts, nb::arg("parts"), nb::arg("key").none(), nb::arg("index"), nb::arg("row"),
+             nb::arg("column"), nb::arg("batch"), nb::arg("out").none(), nb::arg("threads"));
     nb::class_<MaximumCall>(m, "MaximumCall", "A prepared reduce_max.")
         .def("__init__", [](MaximumCall* self, const OperandType& x,
                             const Accumulator& accumulator) { new (self) MaximumCall{x, accumulator}; })

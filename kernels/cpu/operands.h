@@ -71,8 +71,8 @@ struct Broadcast {
             if (here == 1)
                 here = length;
             else if (length != 1 && length != here)
-                throw std::invalid_argument("operands could not be broadcast together: lengths " + std::to_string(here) +
-                                            " and " + std::to_string(length) + " on one axis");
+                throw std::invalid_argument("operands could not be broadcast together: lengths " +
+                                            std::to_string(here) + " and " + std::to_string(length) + " on one axis");
         }
     }
     npy_intp size() const {

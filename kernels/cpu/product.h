@@ -34,7 +34,7 @@ struct Target {
     Rounding store;  // exact conversion to the stored format
     Storage storage;
     int item_bytes;
-    char *data;
+    char* data;
     long stride[max_axes];  // bytes, over the vertex axes
     long row, column;       // bytes
 };

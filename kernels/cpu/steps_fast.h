@@ -8,23 +8,33 @@
 namespace lowprec {
 inline namespace LP_ISA {
 
-enum class Path { none, half_nearest, grid_nearest, grid_stochastic, aligned_nearest, aligned_stochastic, any, any_random };
+enum class Path {
+    none,
+    half_nearest,
+    grid_nearest,
+    grid_stochastic,
+    aligned_nearest,
+    aligned_stochastic,
+    any,
+    any_random
+};
 
 // Which path serves a step. `grid`: quantum and 2^23 quanta are normal float32 numbers for every binade of the format.
 // `aligned`: the format is float32 with fewer mantissa bits.
-inline Path path_of(const Step &step) {
+inline Path path_of(const Step& step) {
     if (!step.active) return Path::none;
-    const Format &f = step.rounding.format;
+    const Format& f = step.rounding.format;
     const bool random = step.rounding.mode == stochastic;
     const Path any = random ? Path::any_random : Path::any;
     const bool mode = random || step.rounding.mode == nearest_even;
     if (step.wide || step.rounding.flush || !mode || !f.subnormals || !f.zero || !f.sign_bit) return any;
     if (step.rounding.random_bits > 16 || f.mantissa_bits < 1 || f.mantissa_bits > 13) return any;
     const int emax = f.emin - 1 + int(f.max_code >> f.mantissa_bits);
-    if (f.emin == -126 && emax == 127 && f.negative_zero) return random ? Path::aligned_stochastic : Path::aligned_nearest;
+    if (f.emin == -126 && emax == 127 && f.negative_zero)
+        return random ? Path::aligned_stochastic : Path::aligned_nearest;
     if (f.emin - f.mantissa_bits < -110 || emax + 23 - f.mantissa_bits > 126) return any;
 #if defined(__F16C__)
-    const Rounding &r = step.rounding;
+    const Rounding& r = step.rounding;
     const bool ieee = r.over_pos == f.inf_code && r.inf_pos == f.inf_code && f.inf_code == 0x7c00;
     if (!random && ieee && f.mantissa_bits == 10 && f.emin == -14) return Path::half_nearest;
 #endif
@@ -50,12 +60,14 @@ LP_INLINE bool beyond(const f32v (&tile)[rows][vectors], u32 largest) {
 
 template <int rows, int vectors>
 LP_INLINE void round_whole(f32v (&tile)[rows][vectors], const u32v (*words)[vectors], bool drawn, int shift,
-                           const Rounders &k) {
+                           const Rounders& k) {
     f32v copy[rows * vectors];
     u32v random[rows * vectors];
     for (int i = 0; i < rows * vectors; ++i) {
         copy[i] = tile[i / vectors][i % vectors];
-        if (drawn) random[i] = k.whole_words() ? words[i / vectors][i % vectors] : (words[i / vectors][i % vectors] >> shift) & 0xffff;
+        if (drawn)
+            random[i] =
+                k.whole_words() ? words[i / vectors][i % vectors] : (words[i / vectors][i % vectors] >> shift) & 0xffff;
     }
     round_tile(copy, drawn ? random : nullptr, rows * vectors, k);
     for (int i = 0; i < rows * vectors; ++i) tile[i / vectors][i % vectors] = copy[i];
@@ -63,7 +75,7 @@ LP_INLINE void round_whole(f32v (&tile)[rows][vectors], const u32v (*words)[vect
 
 struct NoStep {
     static constexpr bool active = false, random = false;
-    explicit NoStep(const Rounders &) {}
+    explicit NoStep(const Rounders&) {}
     template <int rows, int vectors>
     LP_INLINE void round(f32v (&)[rows][vectors], const u32v (*)[vectors], int) const {}
 };
@@ -71,8 +83,8 @@ struct NoStep {
 template <bool with_random>
 struct AnyStep {
     static constexpr bool active = true, random = with_random;
-    const Rounders &k;
-    explicit AnyStep(const Rounders &rounders) : k(rounders) {}
+    const Rounders& k;
+    explicit AnyStep(const Rounders& rounders) : k(rounders) {}
     template <int rows, int vectors>
     LP_INLINE void round(f32v (&tile)[rows][vectors], const u32v (*words)[vectors], int shift) const {
         round_whole(tile, words, with_random, shift, k);
@@ -83,13 +95,14 @@ struct AnyStep {
 // IEEE float16 with infinities: the conversion instruction there and back.
 struct HalfNearest {
     static constexpr bool active = true, random = false;
-    explicit HalfNearest(const Rounders &) {}
+    explicit HalfNearest(const Rounders&) {}
     template <int rows, int vectors>
     LP_INLINE void round(f32v (&tile)[rows][vectors], const u32v (*)[vectors], int) const {
         for (int i = 0; i < rows; ++i)
             for (int j = 0; j < vectors; ++j) {
 #if LP_VECTOR_BYTES == 64
-                const __m256i half = _mm512_maskz_cvtps_ph((__mmask16)-1, (__m512)tile[i][j], _MM_FROUND_TO_NEAREST_INT);
+                const __m256i half =
+                    _mm512_maskz_cvtps_ph((__mmask16)-1, (__m512)tile[i][j], _MM_FROUND_TO_NEAREST_INT);
                 tile[i][j] = (f32v)_mm512_maskz_cvtph_ps((__mmask16)-1, half);
 #else
                 const __m128i half = _mm256_cvtps_ph((__m256)tile[i][j], _MM_FROUND_TO_NEAREST_INT);
@@ -102,13 +115,13 @@ struct HalfNearest {
 
 // What the grid steps need of a format, as float32 bits.
 struct Grid {
-    const Rounders &k;
+    const Rounders& k;
     u32 largest, smallest_normal, magic, random_mask;
     int mantissa_bits;
     float zero;  // adding it turns -0 into +0 where the format has no -0
 
-    explicit Grid(const Rounders &rounders) : k(rounders) {
-        const Rounder<u32> &r = k.narrow;
+    explicit Grid(const Rounders& rounders) : k(rounders) {
+        const Rounder<u32>& r = k.narrow;
         mantissa_bits = r.mantissa_bits;
         smallest_normal = r.base_min + Carrier<u32>::one;
         largest = decode_finite(r.max_code, r.decoder);
@@ -126,7 +139,7 @@ LP_INLINE f32v with_sign_of(f32v size, f32v from) {
 struct GridNearest {
     static constexpr bool active = true, random = false;
     const Grid g;
-    explicit GridNearest(const Rounders &rounders) : g(rounders) {}
+    explicit GridNearest(const Rounders& rounders) : g(rounders) {}
     template <int rows, int vectors>
     LP_INLINE void round(f32v (&tile)[rows][vectors], const u32v (*words)[vectors], int) const {
         if (__builtin_expect(beyond(tile, g.largest), 0)) return round_whole(tile, words, false, 0, g.k);
@@ -145,7 +158,7 @@ struct GridNearest {
 struct GridStochastic {
     static constexpr bool active = true, random = true;
     const Grid g;
-    explicit GridStochastic(const Rounders &rounders) : g(rounders) {}
+    explicit GridStochastic(const Rounders& rounders) : g(rounders) {}
     template <int rows, int vectors>
     LP_INLINE void round(f32v (&tile)[rows][vectors], const u32v (*words)[vectors], int shift) const {
         if (__builtin_expect(beyond(tile, g.largest), 0)) return round_whole(tile, words, true, shift, g.k);
@@ -178,7 +191,7 @@ struct GridStochastic {
                 const u32v binade = larger(size & 0x7f800000u, u32v{} + g.smallest_normal);
                 const f32v fixed = bit_cast<f32v>(size) * bit_cast<f32v>(up_field - binade);
                 const u32v random = (words[i][j] >> shift) & g.random_mask;
-                const u32v whole = ((u32v)__builtin_convertvector(fixed, i32v) + random) & 0xffff0000u;
+                const u32v whole = ((u32v) __builtin_convertvector(fixed, i32v) + random) & 0xffff0000u;
                 const f32v quantum = bit_cast<f32v>(binade - (u32(16 + g.mantissa_bits) << 23));
                 const f32v rounded = __builtin_convertvector((i32v)whole, f32v) * quantum;
                 tile[i][j] = with_sign_of(rounded, tile[i][j]) + g.zero;
@@ -192,11 +205,10 @@ template <bool with_random>
 struct AlignedStep {
     static constexpr bool active = true, random = with_random;
     const Grid g;
-    explicit AlignedStep(const Rounders &rounders) : g(rounders) {}
+    explicit AlignedStep(const Rounders& rounders) : g(rounders) {}
     template <int rows, int vectors>
     LP_INLINE void round(f32v (&tile)[rows][vectors], const u32v (*words)[vectors], int shift) const {
-        if (__builtin_expect(beyond(tile, g.largest), 0))
-            return round_whole(tile, words, with_random, shift, g.k);
+        if (__builtin_expect(beyond(tile, g.largest), 0)) return round_whole(tile, words, with_random, shift, g.k);
         const int drop = 23 - g.mantissa_bits;
         const u32 half = (1u << (drop - 1)) - 1, keep = ~((1u << drop) - 1);
         for (int i = 0; i < rows; ++i)
@@ -215,10 +227,10 @@ struct AlignedStep {
 };
 
 // The same roundings over loose vectors, for sums that are no register tiles.
-typedef void (*RoundVectors)(f32v *, const u32v *, int shift, i64 count, const Rounders &);
+typedef void (*RoundVectors)(f32v*, const u32v*, int shift, i64 count, const Rounders&);
 
 template <class Step>
-void round_vectors(f32v *values, const u32v *words, int shift, i64 count, const Rounders &rounders) {
+void round_vectors(f32v* values, const u32v* words, int shift, i64 count, const Rounders& rounders) {
     const Step step(rounders);
     for (i64 i = 0; i < count; ++i) {
         f32v tile[1][1] = {{values[i]}};
@@ -230,16 +242,24 @@ void round_vectors(f32v *values, const u32v *words, int shift, i64 count, const 
 
 inline RoundVectors round_vectors_of(Path path) {
     switch (path) {
-        case Path::none: return round_vectors<NoStep>;
+        case Path::none:
+            return round_vectors<NoStep>;
 #if defined(__F16C__)
-        case Path::half_nearest: return round_vectors<HalfNearest>;
+        case Path::half_nearest:
+            return round_vectors<HalfNearest>;
 #endif
-        case Path::grid_nearest: return round_vectors<GridNearest>;
-        case Path::grid_stochastic: return round_vectors<GridStochastic>;
-        case Path::aligned_nearest: return round_vectors<AlignedStep<false>>;
-        case Path::aligned_stochastic: return round_vectors<AlignedStep<true>>;
-        case Path::any_random: return round_vectors<AnyStep<true>>;
-        default: return round_vectors<AnyStep<false>>;
+        case Path::grid_nearest:
+            return round_vectors<GridNearest>;
+        case Path::grid_stochastic:
+            return round_vectors<GridStochastic>;
+        case Path::aligned_nearest:
+            return round_vectors<AlignedStep<false>>;
+        case Path::aligned_stochastic:
+            return round_vectors<AlignedStep<true>>;
+        case Path::any_random:
+            return round_vectors<AnyStep<true>>;
+        default:
+            return round_vectors<AnyStep<false>>;
     }
 }
 

@@ -38,7 +38,7 @@ template <class D>
 LP_INLINE D square_root(D x) {
     D result;
     for (int i = 0; i < int(sizeof(D) / sizeof(double)); ++i)
-        reinterpret_cast<double *>(&result)[i] = __builtin_sqrt(reinterpret_cast<const double *>(&x)[i]);
+        reinterpret_cast<double*>(&result)[i] = __builtin_sqrt(reinterpret_cast<const double*>(&x)[i]);
     return result;
 }
 
@@ -63,14 +63,18 @@ constexpr double NORMAL_DENSITY = 0x1.9884533d43651p-2;
 
 // Horner's rule, coefficients given highest first.
 template <class D>
-LP_INLINE D horner(D, D total) { return total; }
+LP_INLINE D horner(D, D total) {
+    return total;
+}
 template <class D, class... Rest>
 LP_INLINE D horner(D x, D total, double next, Rest... rest) {
     return horner(x, total * x + next, rest...);
 }
 
 template <class D>
-LP_INLINE D broadcast(double value) { return value - D{}; }
+LP_INLINE D broadcast(double value) {
+    return value - D{};
+}
 
 template <class D>
 LP_INLINE D clamp(D x, double low, double high) {
@@ -94,8 +98,9 @@ template <class D>
 LP_INLINE ExpParts<D> expm1_parts(D x) {
     const D shifted = x * LOG2_E + SHIFT, k = shifted - SHIFT;
     const D r = (x - k * LN2_HIGH) - k * LN2_LOW;
-    const D series = horner(r, broadcast<D>(1.0 / 479001600.0), 1.0 / 39916800.0, 1.0 / 3628800.0, 1.0 / 362880.0, 1.0 / 40320.0,
-                            1.0 / 5040.0, 1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 1.0 / 2.0, 1.0);
+    const D series =
+        horner(r, broadcast<D>(1.0 / 479001600.0), 1.0 / 39916800.0, 1.0 / 3628800.0, 1.0 / 362880.0, 1.0 / 40320.0,
+               1.0 / 5040.0, 1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 1.0 / 2.0, 1.0);
     return {r * series, from_bits<D>((to_bits(shifted) << 52) + 0x3ff0000000000000ull)};
 }
 
@@ -113,8 +118,8 @@ LP_INLINE D log_function(D x) {
     const D exponent = from_bits<D>(biased | 0x4330000000000000ull) - (4503599627370496.0 + 1024.0);
     const D mantissa = from_bits<D>(bits - (biased << 52) + 0x4000000000000000ull);
     const D s = (mantissa - 1.0) / (mantissa + 1.0), square = s * s;
-    const D series = horner(square, broadcast<D>(1.0 / 17.0), 1.0 / 15.0, 1.0 / 13.0, 1.0 / 11.0, 1.0 / 9.0, 1.0 / 7.0, 1.0 / 5.0,
-                            1.0 / 3.0, 1.0);
+    const D series = horner(square, broadcast<D>(1.0 / 17.0), 1.0 / 15.0, 1.0 / 13.0, 1.0 / 11.0, 1.0 / 9.0, 1.0 / 7.0,
+                            1.0 / 5.0, 1.0 / 3.0, 1.0);
     const D tail = (2.0 * s) * series;
     D result = exponent * LN2_HIGH + (tail + exponent * LN2_LOW);
     const D zero = broadcast<D>(0.0), infinity = broadcast<D>(__builtin_inf());
@@ -148,19 +153,20 @@ template <class D>
 LP_INLINE D erfc_function(D z, D square) {
     const ExpParts<D> e = expm1_parts(clamp(-square, -700.0, 0.0));
     const D t = (z - 3.75) / (z + 3.75);
-    const D fit =
-        horner(t, broadcast<D>(1.0583134067995278e-08), 9.389140006861069e-07, -1.080129997549226e-06, -1.0108068004577932e-05,
-               2.248246706206872e-05, 5.0383095381402655e-05, -0.0002902088610730323, 0.0002944324640493049, 0.0017556441634478089,
-               -0.009746822711336535, 0.02836227393817239, -0.05869335199612734, 0.09230432149469189, -0.1088039346394731,
-               0.08227673847770144, 0.0035854156533391994, -0.14024059858547028, 1.2375126308367923);
+    const D fit = horner(t, broadcast<D>(1.0583134067995278e-08), 9.389140006861069e-07, -1.080129997549226e-06,
+                         -1.0108068004577932e-05, 2.248246706206872e-05, 5.0383095381402655e-05, -0.0002902088610730323,
+                         0.0002944324640493049, 0.0017556441634478089, -0.009746822711336535, 0.02836227393817239,
+                         -0.05869335199612734, 0.09230432149469189, -0.1088039346394731, 0.08227673847770144,
+                         0.0035854156533391994, -0.14024059858547028, 1.2375126308367923);
     return (e.scale * e.fraction + e.scale) * (fit / (1.0 + 2.0 * z));
 }
 
 template <class D>
 LP_INLINE D erf_function(D x) {
-    const D small = x * horner(x * x, broadcast<D>(9.428596956834164e-09), -1.5188281247335167e-07, 1.631035651387174e-06,
-                               -1.4913300906316395e-05, 0.00012054681918310599, -0.0008548304871782741, 0.005223977154105304,
-                               -0.026866170586496874, 0.11283791670580423, -0.376126389031744, 1.1283791670955121);
+    const D small =
+        x * horner(x * x, broadcast<D>(9.428596956834164e-09), -1.5188281247335167e-07, 1.631035651387174e-06,
+                   -1.4913300906316395e-05, 0.00012054681918310599, -0.0008548304871782741, 0.005223977154105304,
+                   -0.026866170586496874, 0.11283791670580423, -0.376126389031744, 1.1283791670955121);
     const D z = clamp(magnitude(x), 0.0, 12.0);
     const D large = copy_sign(1.0 - erfc_function(z, z * z), x);
     return magnitude(x) >= broadcast<D>(1.0) ? large : small;
@@ -188,9 +194,10 @@ LP_INLINE D gelu_gradient_function(D x) {
 
 // One |x| > 32768 as turns * (pi / 2) + rest, by the bits of 2 / pi that matter (Payne and Hanek).
 LP_INLINE void reduce_large(double x, u64& turns, double& rest) {
-    const u32 two_over_pi[8] = {0xa2f9836eu, 0x4e441529u, 0xfc2757d1u, 0xf534ddc0u, 0xdb629599u, 0x3c439041u, 0xfe5163abu, 0xdebbc561u};
+    const u32 two_over_pi[8] = {0xa2f9836eu, 0x4e441529u, 0xfc2757d1u, 0xf534ddc0u,
+                                0xdb629599u, 0x3c439041u, 0xfe5163abu, 0xdebbc561u};
     const u64 bits = to_bits(x);
-    const int exponent = int((bits >> 52) & 0x7ff) - 1023 - 23;              // x = integer * 2^exponent
+    const int exponent = int((bits >> 52) & 0x7ff) - 1023 - 23;  // x = integer * 2^exponent
     const u64 integer = ((bits & 0xfffffffffffffull) | 0x10000000000000ull) >> 29;
     const int skip = exponent - 2;  // the window's first bit of 2 / pi has weight 2 after scaling
     u32 window[4];
@@ -226,19 +233,23 @@ LP_INLINE D sine(D x, u64 quadrant) {
             reduce_large(value[i], reinterpret_cast<u64*>(&turns)[i], reinterpret_cast<double*>(&r)[i]);
     turns += quadrant;
     const D square = r * r;
-    const D sine_value = r * horner(square, broadcast<D>(-1.0 / 1307674368000.0), 1.0 / 6227020800.0, -1.0 / 39916800.0, 1.0 / 362880.0,
-                                    -1.0 / 5040.0, 1.0 / 120.0, -1.0 / 6.0, 1.0);
-    const D cosine_value = horner(square, broadcast<D>(1.0 / 20922789888000.0), -1.0 / 87178291200.0, 1.0 / 479001600.0, -1.0 / 3628800.0,
-                                  1.0 / 40320.0, -1.0 / 720.0, 1.0 / 24.0, -1.0 / 2.0, 1.0);
+    const D sine_value = r * horner(square, broadcast<D>(-1.0 / 1307674368000.0), 1.0 / 6227020800.0, -1.0 / 39916800.0,
+                                    1.0 / 362880.0, -1.0 / 5040.0, 1.0 / 120.0, -1.0 / 6.0, 1.0);
+    const D cosine_value = horner(square, broadcast<D>(1.0 / 20922789888000.0), -1.0 / 87178291200.0, 1.0 / 479001600.0,
+                                  -1.0 / 3628800.0, 1.0 / 40320.0, -1.0 / 720.0, 1.0 / 24.0, -1.0 / 2.0, 1.0);
     const D result = (turns & 1) != 0 ? cosine_value : sine_value;
     const D signed_result = from_bits<D>(to_bits(result) ^ ((turns & 2) << 62));
     return magnitude(x) < broadcast<D>(__builtin_inf()) ? signed_result : broadcast<D>(__builtin_nan(""));
 }
 
 template <class D>
-LP_INLINE D sin_function(D x) { return sine(x, 0); }
+LP_INLINE D sin_function(D x) {
+    return sine(x, 0);
+}
 template <class D>
-LP_INLINE D cos_function(D x) { return sine(x, 1); }
+LP_INLINE D cos_function(D x) {
+    return sine(x, 1);
+}
 
 }  // namespace LP_ISA
 }  // namespace lowprec
