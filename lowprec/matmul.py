@@ -22,7 +22,6 @@ the element, so a row or column computed alone, with `offset`, equals the same r
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -31,6 +30,7 @@ import numpy.typing as npt
 from lowprec import backends, threads
 from lowprec.arrays import input_array
 from lowprec.backends import cpu
+from lowprec.caching import cached
 from lowprec.float_format import FloatFormat
 from lowprec.formats import FormatLike
 from lowprec.random import KeyLike
@@ -127,7 +127,7 @@ def matmul(
     return result[()] if out is None and result.ndim == 0 else result
 
 
-@lru_cache(maxsize=4096)
+@cached
 def prepare(
     a_dtype: npt.DTypeLike,
     b_dtype: npt.DTypeLike,
@@ -205,7 +205,7 @@ def matmul_part(
     return call(a, b, key, row, column, first_group, batch, out)
 
 
-@lru_cache(maxsize=4096)
+@cached
 def prepare_part(
     a_dtype: npt.DTypeLike,
     b_dtype: npt.DTypeLike,

@@ -8,7 +8,6 @@ positions before and after the reduced axis.
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,6 +16,7 @@ import numpy.typing as npt
 from lowprec import backends, threads
 from lowprec.arrays import input_array
 from lowprec.backends import cpu
+from lowprec.caching import cached
 from lowprec.formats import FormatLike
 from lowprec.random import KeyLike
 from lowprec.sums import accumulator as make_accumulator
@@ -98,7 +98,7 @@ def reduce_sum(
     return _shaped(call(view, key), shape, out)
 
 
-@lru_cache(maxsize=4096)
+@cached
 def prepare_reduce(
     dtype: npt.DTypeLike,
     accumulate: FormatLike = "float32",
@@ -209,7 +209,7 @@ def sum_parts(
     return call(parts, key, index, row, column, batch, out)
 
 
-@lru_cache(maxsize=4096)
+@cached
 def prepare_sum(
     dtype: npt.DTypeLike,
     fmt: FormatLike,

@@ -112,7 +112,7 @@ def sum_parts(x: np.dtype[Any], accumulator: Accumulator, tag: str) -> Callable[
             for i in range(m):
                 for j in range(n):
                     here = replace(place, row=place.row + i, column=place.column + j)
-                    terms = values[(slice(None), *vertex, i, j)].tolist()
+                    terms = [float(part[(*vertex, i, j)]) for part in values]
                     total = add_ascending(terms) if terms else 0.0
                     rule = accumulator.final
                     result[(*vertex, i, j)] = round_sum(total, rule, tag, here, int(numbers[vertex]))
