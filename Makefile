@@ -42,7 +42,7 @@ lint: setup
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
-	$(VENV)/bin/clang-format --dry-run -Werror $$(find kernels -name '*.cpp' -o -name '*.h' -o -name '*.cu')
+	$(VENV)/bin/clang-format --dry-run -Werror $$(find kernels -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh')
 
 # OPENBLAS_* would choose a slower sgemm on some machines; bound threads keep two-thread timings stable.
 bench: setup

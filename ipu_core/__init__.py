@@ -1,5 +1,6 @@
 """The machine and the training on it: a precision-first model of the IPU."""
 
+from ipu_core import nn
 from ipu_core.control import FloatingPointControl
 from ipu_core.engine import Engine, Profile
 from ipu_core.graph import (
@@ -24,9 +25,20 @@ from ipu_core.graph import (
     Switch,
     Tensor,
 )
+from ipu_core.ir.autodiff import value_and_grad
+from ipu_core.ir.block import Block
+from ipu_core.ir.evaluate import evaluate
+from ipu_core.ir.execute import execute
+from ipu_core.ir.precision import Precision
+from ipu_core.ir.tracing import trace
+from ipu_core.study.compare import compare
 from ipu_core.target import Target
+from ipu_core.train.loop import TrainLoop
+from ipu_core.train.optim import Adam, Lamb, Sgd
 
 __all__ = [
+    "Adam",
+    "Block",
     "Call",
     "Codelet",
     "Copy",
@@ -38,8 +50,10 @@ __all__ = [
     "If",
     "InOut",
     "Input",
+    "Lamb",
     "Output",
     "Param",
+    "Precision",
     "Profile",
     "RemoteBuffer",
     "RemoteLoad",
@@ -47,8 +61,16 @@ __all__ = [
     "Repeat",
     "RepeatWhile",
     "Sequence",
+    "Sgd",
     "StreamCopy",
     "Switch",
     "Target",
     "Tensor",
+    "TrainLoop",
+    "compare",
+    "evaluate",
+    "execute",
+    "nn",
+    "trace",
+    "value_and_grad",
 ]

@@ -72,7 +72,7 @@ def width(size: int) -> int:
 
 
 def amp_worker(positions: Ints, position_cycles: int) -> Cycles:
-    """Cycles of one worker for so many output positions of one pass [PL: half 21, 32, 41, 38+4(n-3); float 47, 46+8(n-3)]."""
+    """Cycles of one worker for n output positions of one pass [PL: half 21, 32, 41, 38+4(n-3); float 47, 46+8(n-3)]."""
     n = np.asarray(positions, np.int64)
     if position_cycles == 4:
         return np.where(n >= 3, 26 + 4 * n, np.choose(np.minimum(n, 2), (21, 32, 41)))
@@ -100,11 +100,18 @@ def matmul(target: Target, m: Ints, k: Ints, n: Ints, *, shape: AmpShape, group:
     inner, first = worker - w * AMP_RETENTION, worker
     adding = (passes_in - 1) * (15 + passes_out * (19 + per_group * (6 + shape.load_cycles + inner)))
     zeroing = 11 + passes_out * (18 + per_group * (7 + shape.load_cycles + first))
-    return 50 + w * (7 + 3 * (passes_in - 1)) + 13 + adding + zeroing
+    cycles: Cycles = 50 + w * (7 + 3 * (passes_in - 1)) + 13 + adding + zeroing
+    return cycles
 
 
 def elementwise(target: Target, op: str, elements: Ints, size: int) -> Cycles:
-    """Cycles of one vertex that applies `op` to so many elements, the widest of `size` bytes: W(20 + vectors/W * c)."""
+    """Cycles of one vertex that applies `op` to so many elements, the widest of `size` bytes: W(20 + vectors/W * c).
+
+    Raises:
+        ValueError: unknown operation.
+    """
+    if op not in _VECTOR_CYCLES:
+        raise ValueError(f"no cycles for operation {op!r}; there are {', '.join(_VECTOR_CYCLES)}")
     vectors = -(-np.asarray(elements, np.int64) // width(size))
     return target.workers * (ELEMENTWISE_OVERHEAD + -(-vectors // target.workers) * _VECTOR_CYCLES[op])
 
@@ -125,17 +132,18 @@ def reduce(target: Target, terms: Ints, results: Ints, size: int) -> Cycles:
     vectors = -(-results // width(size))
     by_results = -(-vectors // w) * (REDUCE_COLUMN + terms)
     by_terms = vectors * (REDUCE_COLUMN + -(-terms // w)) + vectors * (REDUCE_COLUMN + w)
-    return w * (REDUCE_OVERHEAD + np.minimum(by_results, by_terms)) + REDUCE_SUPERVISOR
+    cycles: Cycles = w * (REDUCE_OVERHEAD + np.minimum(by_results, by_terms)) + REDUCE_SUPERVISOR
+    return cycles
 
 
 def copy_rows(target: Target, rows: Ints, columns: Ints, size: int) -> Cycles:
-    """Cycles of one vertex that moves so many indexed rows of so many elements [model]: W(20 + rows/W * (6 + vectors))."""
+    """Cycles of one vertex that moves indexed rows of so many elements [model]: W(20 + rows/W * (6 + vectors))."""
     vectors = -(-np.asarray(columns, np.int64) // width(size))
     per_worker = -(-np.asarray(rows, np.int64) // target.workers)
     return target.workers * (ELEMENTWISE_OVERHEAD + per_worker * (6 + vectors))
 
 
 def local_copy(target: Target, size: Ints) -> Cycles:
-    """Cycles in which a tile moves so many of its own bytes [model]: the workers' start, then 8 bytes a cycle; 0 for none."""
+    """Cycles in which a tile moves its own bytes [model]: the workers' start, then 8 bytes a cycle; 0 for none."""
     moved = np.asarray(size, np.int64)
     return np.where(moved > 0, target.workers * ELEMENTWISE_OVERHEAD - (-moved // target.local_copy_bytes_per_cycle), 0)

@@ -14,16 +14,16 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol
 
 import numpy as np
-from lowprec.elementwise import prepare as prepare_elementwise
-from lowprec.matmul import prepare as prepare_matmul
-from lowprec.matmul import prepare_part
-from lowprec.reduction import prepare_reduce, prepare_sum
-from lowprec.reduction import reduce_max as exact_max
 from numpy.typing import NDArray
 
 from ipu_core.control import FloatingPointControl
 from ipu_core.errors import FloatingPointException
 from lowprec import Key, as_format
+from lowprec.elementwise import prepare as prepare_elementwise
+from lowprec.matmul import prepare as prepare_matmul
+from lowprec.matmul import prepare_part
+from lowprec.reduction import prepare_reduce, prepare_sum
+from lowprec.reduction import reduce_max as exact_max
 
 __all__ = [
     "Elementwise",
@@ -44,7 +44,7 @@ _HALF = np.dtype(np.float16)
 _BYTE = 8  # bits
 _BITS = 16  # random bits per rounding
 SECOND_ROUNDING = 1  # folded into the key for the second of two roundings
-Elementwise = Callable[[Sequence[Any], Key | None, int, Array], Array]
+Elementwise = Callable[[tuple[Any, ...], Key | None, int, Array], Array]
 Bound = Callable[[Key | None], None]
 
 
@@ -129,7 +129,7 @@ def _converting(
         return prepare(op, dtypes, narrow)
     first, second = prepare(op, dtypes, "float16"), prepare("identity", (_HALF,), narrow)
 
-    def twice(operands: Sequence[Any], key: Key | None, offset: int, out: Array) -> Array:
+    def twice(operands: tuple[Any, ...], key: Key | None, offset: int, out: Array) -> Array:
         half = first(operands, key, offset, np.empty(out.shape, _HALF))
         return second((half,), None if key is None else key.fold_in(SECOND_ROUNDING), offset, out)
 
@@ -143,9 +143,9 @@ def _trapping(
     wide: Elementwise = prepare_elementwise(op, dtypes, "float32")
     largest = float(as_format(out_format).max)
 
-    def checked(operands: Sequence[Any], key: Key | None, offset: int, out: Array) -> Array:
+    def checked(operands: tuple[Any, ...], key: Key | None, offset: int, out: Array) -> Array:
         values = [np.asarray(operand, np.float32) for operand in operands]
-        exact = wide(tuple(operands), None, 0, np.empty(out.shape, np.float32))
+        exact = wide(operands, None, 0, np.empty(out.shape, np.float32))
         result = call(operands, key, offset, out)
         finite = np.logical_and.reduce(np.broadcast_arrays(*(np.isfinite(value) for value in values)))
         known = np.logical_and.reduce(np.broadcast_arrays(*(~np.isnan(value) for value in values)))

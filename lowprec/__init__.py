@@ -8,7 +8,9 @@ except ImportError as error:
         f"install is shadowed by the source folder ({error})"
     ) from None
 
-from lowprec import testing
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from lowprec.elementwise import float32_op
 from lowprec.explain import explain
 from lowprec.finfo import finfo
@@ -43,15 +45,24 @@ from lowprec.rounding import astype, decode, encode, round
 from lowprec.threads import num_threads
 from lowprec.xoroshiro import Xoroshiro128aox
 
+if TYPE_CHECKING:
+    from lowprec import statistics, testing
+    from lowprec.blocks import BlockArray, BlockFormat, block_formats, to_blocks
+    from lowprec.scaled import ScaledArray, to_scaled
+
 __all__ = [
+    "BlockArray",
+    "BlockFormat",
     "FloatFormat",
     "Key",
+    "ScaledArray",
     "Xoroshiro128aox",
     "aliases",
     "as_format",
     "as_key",
     "astype",
     "bfloat16",
+    "block_formats",
     "cos",
     "decode",
     "encode",
@@ -59,11 +70,7 @@ __all__ = [
     "exp",
     "explain",
     "finfo",
-    "float16",
-    "float32",
-    "float32_op",
     "float4_e2m1fn",
-    "float64",
     "float6_e2m3fn",
     "float6_e3m2fn",
     "float8_e3m4",
@@ -74,6 +81,10 @@ __all__ = [
     "float8_e5m2",
     "float8_e5m2fnuz",
     "float8_e8m0fnu",
+    "float16",
+    "float32",
+    "float32_op",
+    "float64",
     "formats",
     "gelu",
     "log",
@@ -89,8 +100,30 @@ __all__ = [
     "rsqrt",
     "sigmoid",
     "sin",
+    "statistics",
     "sum_parts",
     "tanh",
     "testing",
     "tfloat32",
+    "to_blocks",
+    "to_scaled",
 ]
+
+# What few programs need is loaded when it is first asked for, to keep the import short.
+_LATER = {
+    **dict.fromkeys(("BlockArray", "BlockFormat", "block_formats", "to_blocks"), "lowprec.blocks"),
+    **dict.fromkeys(("ScaledArray", "to_scaled"), "lowprec.scaled"),
+    "statistics": "lowprec.statistics",
+    "testing": "lowprec.testing",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'lowprec' has no attribute {name!r}")
+    module = import_module(_LATER[name])
+    return module if module.__name__ == f"lowprec.{name}" else getattr(module, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

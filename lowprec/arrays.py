@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lowprec.backends import cuda
+from lowprec.dlpack import from_dlpack
 
 Array = npt.NDArray[Any]
 
@@ -28,9 +29,10 @@ def input_array(x: object) -> tuple[Array, bool]:
     if cuda.is_cupy(x):
         return x, False  # type: ignore[return-value]  # same attributes, another library
     scalar = (not hasattr(x, "__len__") and not hasattr(x, "shape")) or isinstance(x, np.generic)
-    if hasattr(x, "__dlpack__") and not isinstance(x, (np.ndarray, np.generic)) and not hasattr(x, "__array__"):
-        x = np.from_dlpack(x)
-    array = np.asarray(x)
+    if hasattr(x, "__dlpack__") and not isinstance(getattr(x, "dtype", None), np.dtype):
+        array = from_dlpack(x)  # before __array__, because torch's knows no bfloat16 and no 8-bit floats
+    else:
+        array = np.asarray(x)
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
     return array, scalar

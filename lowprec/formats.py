@@ -84,6 +84,8 @@ def as_format(spec: FormatLike) -> FloatFormat:
 
 def format_of_dtype(dtype: npt.DTypeLike) -> FloatFormat | None:
     """The format whose codes a dtype's bytes are; None for integers and everything else."""
+    if dtype is None:  # which numpy takes for float64
+        return None
     try:
         return _BY_DTYPE.get(np.dtype(dtype).newbyteorder("="))
     except TypeError:

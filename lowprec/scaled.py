@@ -142,6 +142,10 @@ def as_carrier(x: ArrayLike, fmt: FloatFormat) -> NDArray[Any]:
         ValueError: an integer beyond 2^53.
     """
     array, _ = input_array(x)
+    if not isinstance(array, np.ndarray):
+        raise TypeError(
+            f"scaling works on NumPy arrays; {type(array).__module__} arrays must be copied to the host first"
+        )
     if array.dtype.kind in "iu":
         if array.dtype.itemsize == 8 and array.size and max(abs(int(array.min())), abs(int(array.max()))) > 2**53:
             raise ValueError("integers beyond 2^53 would be rounded twice: pass floating-point values")

@@ -23,14 +23,21 @@ def _missing(name: str) -> str | None:
         return str(error)
 
 
+@pytest.fixture(scope="session")
+def kernel_cache(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Where compiled kernels are kept during the run."""
+    return str(tmp_path_factory.mktemp("kernel_cache"))
+
+
 @pytest.fixture
-def cupy(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+def cupy(monkeypatch: pytest.MonkeyPatch, kernel_cache: str) -> Iterator[ModuleType]:
     """CuPy's part played on the CPU: lowprec.backends.cuda runs, its kernels compiled from this checkout by g++."""
     cached = (device.kernel, device.most_blocks)
     for function in cached:
         function.cache_clear()
     monkeypatch.setitem(sys.modules, "cupy", cupy_double)
     monkeypatch.setattr(device, "source", tree_source)
+    monkeypatch.setenv("CUPY_CACHE_DIR", kernel_cache)
     cupy_double.calls.clear()
     yield cupy_double
     for function in cached:

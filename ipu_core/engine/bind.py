@@ -21,11 +21,22 @@ _LINE = 64  # bytes; kernels load whole cache lines
 
 
 class KeyCell:
-    """Holds the random key of the round being run."""
+    """Holds the random key of the round being run, and what operations fold of it."""
 
-    __slots__ = ("key",)
+    __slots__ = ("folded", "key")
 
     def __init__(self) -> None:
+        self.key: Key | None = None
+        self.folded: dict[int, FoldedKey] = {}
+
+
+class FoldedKey:
+    """The key of one operation, folded once a round for all groups and compute sets of that operation."""
+
+    __slots__ = ("key", "source")
+
+    def __init__(self) -> None:
+        self.source: Key | None = None
         self.key: Key | None = None
 
 
@@ -120,12 +131,15 @@ def _scatter(storage: NDArray[Any], indices: Ints, buffer: NDArray[Any]) -> Call
 
 def _key_setter(attributes: dict[str, Any], cell: KeyCell, group: VertexGroup) -> Callable[[], None]:
     operation, name = group.operation, group.codelet.__name__
+    folded = cell.folded.setdefault(operation, FoldedKey())
 
     def set_key() -> None:
         key = cell.key
         if key is None:
             raise ValueError(f"{name} draws random bits: give the engine a key, as in Engine(graph, program, key=0)")
-        attributes["key"] = key.fold_in(operation)
+        if key is not folded.source:
+            folded.source, folded.key = key, key.fold_in(operation)
+        attributes["key"] = folded.key
 
     return set_key
 

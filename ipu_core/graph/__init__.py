@@ -2,6 +2,7 @@
 
 from ipu_core.graph.codelet import Codelet, InOut, Input, Output, Param
 from ipu_core.graph.graph import Graph
+from ipu_core.graph.printer import program_text
 from ipu_core.graph.program import (
     AbortOnNaN,
     Call,
@@ -53,4 +54,5 @@ __all__ = [
     "Vertex",
     "VertexGroup",
     "WriteUndef",
+    "program_text",
 ]

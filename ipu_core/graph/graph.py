@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ipu_core.graph.codelet import Codelet
 from ipu_core.graph.mapping import Ints, linear_boundaries
+from ipu_core.graph.printer import graph_text
 from ipu_core.graph.regions import runs_of
 from ipu_core.graph.tensor import Tensor, Variable, element_type, whole
 from ipu_core.graph.vertices import ComputeSet, FieldSource, Vertex, VertexGroup, make_group
@@ -205,6 +206,9 @@ class Graph:
     def set_initial_value(self, vertex: Vertex, param: str, value: Any) -> None:
         """Sets a parameter in a single vertex's state."""
         vertex.params[param] = value
+
+    def __str__(self) -> str:
+        return graph_text(self.variables, self.compute_sets)
 
     def _new(self, fmt: Any, shape: Sequence[int], name: str, temporary: bool = False) -> Variable:
         form, dtype = element_type(fmt)

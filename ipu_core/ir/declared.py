@@ -5,9 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from lowprec.elementwise import float32_op
-from lowprec.matmul import matmul
-from lowprec.reduction import reduce_max, reduce_sum, sum_parts
 
 from ipu_core.control import FloatingPointControl
 from ipu_core.ir.block import Array, Equation
@@ -18,8 +15,10 @@ from ipu_core.plan.accumulation import Accumulation
 from ipu_core.tile import SECOND_ROUNDING
 from lowprec import Key
 from lowprec import float16 as FLOAT16
-from lowprec import float32 as FLOAT32
+from lowprec.elementwise import float32_op
 from lowprec.formats import FormatLike, as_format
+from lowprec.matmul import matmul
+from lowprec.reduction import reduce_max, reduce_sum
 
 
 def declared(
@@ -78,17 +77,25 @@ def _rounded(
 
 
 def _sum(
-    function: Any, operands: tuple[Any, ...], equation: Equation, order: Accumulation, key: Key | None,
+    function: Any,
+    operands: tuple[Any, ...],
+    equation: Equation,
+    order: Accumulation,
+    key: Key | None,
     control: FloatingPointControl,
-) -> Any:  # fmt: skip
-    """A product or sum in its accumulator's format; a float32 total is then rounded under the result's own rule."""
-    accumulate, out = map(as_format, order.types)
-    how: dict[str, Any] = {"rounding": "stochastic" if equation.arithmetic.stochastic else "nearest_even", "key": key}
+) -> Any:
+    """A product or sum by lowprec's function for it."""
+    accumulate, out = order.types
     adder = {"adder": order.adder} if equation.op == "dot" else {}
-    total = function(*operands, accumulate=accumulate, out_format=FLOAT32 if accumulate == FLOAT32 else out,
-                     group=order.group, splits=order.splits, stages=order.stages,
-                     overflow=control.overflow(accumulate), **adder, **how)  # fmt: skip
-    if accumulate != FLOAT32 or out == FLOAT32:
-        return total
-    batch = np.arange(total[..., 0, 0].size, dtype=np.int64).reshape(total.shape[:-2])
-    return sum_parts(total[None], fmt=out, tag="output", batch=batch, overflow=control.overflow(out), **how)
+    return function(
+        *operands,
+        accumulate=accumulate,
+        group=order.group,
+        splits=order.splits,
+        stages=order.stages,
+        out_format=out,
+        rounding="stochastic" if equation.arithmetic.stochastic else "nearest_even",
+        key=key,
+        overflow=control.overflow(accumulate),
+        **adder,
+    )

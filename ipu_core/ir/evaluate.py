@@ -12,6 +12,7 @@ from ipu_core.ir.block import Array, Block, Equation, Format, Literal, Var
 from ipu_core.ir.declared import declared
 from ipu_core.ir.exact import as_exact, exact
 from ipu_core.ir.retype import cast
+from ipu_core.ir.tree import flatten, unflatten
 from ipu_core.plan.accumulation import Accumulation
 from lowprec.random import KeyLike, as_key
 
@@ -43,7 +44,7 @@ def check_inputs(block: Block, inputs: Sequence[Any]) -> None:
             raise ValueError(f"input {var} must have shape {var.type.shape}, not {np.shape(value)}")
 
 
-def evaluate(
+def evaluate_flat(
     block: Block,
     inputs: Sequence[Any],
     arithmetic: str = "exact",
@@ -52,21 +53,7 @@ def evaluate(
     accumulations: Mapping[int, Accumulation] | None = None,
     control: FloatingPointControl = FloatingPointControl(),  # noqa: B008  # frozen
 ) -> list[Array]:
-    """The outputs of a Block, one equation after the other.
-
-    Args:
-        block: any Block.
-        inputs: one array per input.
-        arithmetic: "exact": float64 throughout, whatever the formats (int64 for integers). "declared": every equation
-            in its formats and rounding, through lowprec's own functions: slow, and what `execute` must equal bit
-            for bit.
-        key: of this step, for stochastic rounding; each equation uses key.fold_in(its number).
-        accumulations: order of products and sums by equation number, for "declared".
-        control: the machine's floating-point control, for "declared".
-
-    Raises:
-        ValueError: an unknown arithmetic, inputs that do not fit, stochastic rounding without a key.
-    """
+    """The outputs of a Block for one array per input; see `evaluate`."""
     if arithmetic not in ARITHMETICS:
         raise ValueError(f"unknown arithmetic {arithmetic!r}; there are {', '.join(ARITHMETICS)}")
     if arithmetic == "exact":
@@ -80,3 +67,34 @@ def evaluate(
         return declared(equation, operands, own, orders.get(equation.number), control)
 
     return run(block, inputs, cast, rule)
+
+
+def evaluate(
+    block: Block,
+    *arguments: Any,
+    arithmetic: str = "exact",
+    key: KeyLike | None = None,
+    accumulations: Mapping[int, Accumulation] | None = None,
+    control: FloatingPointControl = FloatingPointControl(),  # noqa: B008  # frozen
+) -> Any:
+    """The result of a Block, one equation after the other.
+
+    Args:
+        block: any Block.
+        *arguments: nested as those of the traced function.
+        arithmetic: "exact": float64 throughout, whatever the formats (int64 for integers). "declared": every equation
+            in its formats and rounding, through lowprec's own functions: slow, and what `execute` must equal bit
+            for bit.
+        key: of this step, for stochastic rounding; each equation uses key.fold_in(its number).
+        accumulations: order of products and sums by equation number, for "declared".
+        control: the machine's floating-point control, for "declared".
+
+    Returns:
+        Arrays nested as the traced function's result.
+
+    Raises:
+        ValueError: an unknown arithmetic, inputs that do not fit, stochastic rounding without a key.
+    """
+    leaves = flatten(arguments)[0]
+    outputs = evaluate_flat(block, leaves, arithmetic, key=key, accumulations=accumulations, control=control)
+    return outputs if block.result is None else unflatten(block.result, outputs)

@@ -123,6 +123,6 @@ def execute(
 
     See `Executable`, which does the preparation once for many runs.
     """
-    leaves = [leaf for argument in arguments for leaf in flatten(argument)[0]]
+    leaves = flatten(arguments)[0]
     outputs = Executable(block, accumulations, control).run(leaves, key, observer)
     return unflatten(block.result, outputs) if block.result is not None else outputs

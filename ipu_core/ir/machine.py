@@ -1,4 +1,4 @@
-"""Machine: a lowered training step in an engine, with the state on the tiles; runs like `ipu_core.ir.execute`'s Executable."""
+"""Machine: a lowered training step in an engine, its state on the tiles; runs like `execute`'s Executable."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

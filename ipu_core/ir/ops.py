@@ -28,6 +28,7 @@ class Op:
         exact: the result is one of the operand's values or 0 or 1, so it never rounds in the operand's format.
         structural: moves elements without looking at them; the result has the operand's format.
         integers: positions of the operands that are int32.
+        params: names of its parameters, all needed.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Op:
     exact: bool = False
     structural: bool = False
     integers: tuple[int, ...] = ()
+    params: tuple[str, ...] = ()
 
 
 def words(operands: tuple[Operand, ...]) -> str:
@@ -169,19 +171,19 @@ def _table() -> dict[str, Op]:
         Op("divide", "nonlinearity", 2, _elementwise),
         Op("scaled_add", "scaled_add", 3, _elementwise),
         Op("convert", "cast", 1, _same),
-        Op("reduce_sum", "reduction", 1, _reduce),
-        Op("reduce_max", "reduction", 1, _reduce_max, exact=True),
+        Op("reduce_sum", "reduction", 1, _reduce, params=("axis", "keepdims")),
+        Op("reduce_max", "reduction", 1, _reduce_max, exact=True, params=("axis", "keepdims")),
         Op("dot", "matmul", 2, _dot),
-        Op("transpose", "structure", 1, _transpose, structural=True),
-        Op("reshape", "structure", 1, _reshape, structural=True),
-        Op("broadcast", "structure", 1, _broadcast, structural=True),
-        Op("slice", "structure", 1, _slice, structural=True),
-        Op("concatenate", "structure", None, _concatenate, structural=True),
-        Op("pad", "structure", 1, _pad, structural=True),
+        Op("transpose", "structure", 1, _transpose, structural=True, params=("perm",)),
+        Op("reshape", "structure", 1, _reshape, structural=True, params=("shape",)),
+        Op("broadcast", "structure", 1, _broadcast, structural=True, params=("shape",)),
+        Op("slice", "structure", 1, _slice, structural=True, params=("start", "stop", "step")),
+        Op("concatenate", "structure", None, _concatenate, structural=True, params=("axis",)),
+        Op("pad", "structure", 1, _pad, structural=True, params=("low", "high", "interior")),
         Op("stop_gradient", "structure", 1, _same, structural=True),
         Op("gather", "structure", 2, _gather, structural=True, integers=(1,)),
-        Op("scatter_add", "reduction", 2, _scatter_add, integers=(0,)),
-        Op("one_hot", "elementwise", 1, _one_hot, exact=True, integers=(0,)),
+        Op("scatter_add", "reduction", 2, _scatter_add, integers=(0,), params=("rows",)),
+        Op("one_hot", "elementwise", 1, _one_hot, exact=True, integers=(0,), params=("classes",)),
     )}  # fmt: skip
 
 
@@ -201,7 +203,7 @@ def check(name: str, operands: tuple[Operand, ...], params: Params) -> tuple[Op,
     """The operation of that name and the shape of its result on such operands.
 
     Raises:
-        ValueError: unknown operation, wrong number of operands, shapes that do not fit.
+        ValueError: unknown operation, wrong number of operands, other parameters, shapes that do not fit.
         TypeError: an integer where a float is needed, or the other way round.
     """
     if name not in OPS:
@@ -209,6 +211,9 @@ def check(name: str, operands: tuple[Operand, ...], params: Params) -> tuple[Op,
     op = OPS[name]
     if op.arity is not None and len(operands) != op.arity:
         raise ValueError(f"{name}: {op.arity} operands, not {len(operands)}")
+    if set(params) != set(op.params):
+        takes = ", ".join(op.params) or "none"
+        raise ValueError(f"{name}: its parameters are {takes}; given were {', '.join(params) or 'none'}")
     for position, operand in enumerate(operands):
         integer = isinstance(operand, Type) and operand.format == "int32"
         if integer != (position in op.integers) and not (op.structural and not op.integers):

@@ -138,7 +138,7 @@ def sum_types(equation: Equation) -> tuple[str, str]:
     if equation.op == "reduce_max":
         return out, out
     accumulate = equation.arithmetic.accumulate
-    return (accumulate.name if accumulate is not None else "float32"), out
+    return (accumulate.name if accumulate is not None else out), out
 
 
 def _name(var: Var) -> str:
@@ -176,7 +176,10 @@ def _sizes(block: Block, target: Target) -> Iterator[tuple[Equation, tuple[int, 
 
 
 def _room(block: Block, target: Target) -> int:
-    """Bytes of a tile for what products have under way: what all values of the Block leave, were they to live at once."""
+    """Bytes of a tile for what products have under way: what all values of the Block, living at once, would leave."""
     values = [*block.inputs, *block.constants, *(equation.output for equation in block.equations)]
-    each = [linear_layout(target, var.type.shape).chunk * np.dtype(element_type(var.type.format)[1]).itemsize for var in values]
+    each = [
+        linear_layout(target, var.type.shape).chunk * np.dtype(element_type(var.type.format)[1]).itemsize
+        for var in values
+    ]
     return max(target.tile_memory - RESERVED - sum(each), target.tile_memory // LEAST_ROOM)

@@ -58,7 +58,7 @@ class Table(Protocol):
 
 
 def cast(value: Any, fmt: Format) -> Array:
-    """An array in an element format, rounded to nearest even.
+    """An array in an element format, rounded to nearest even; halves and fp8 saturate, as on the machine.
 
     Raises:
         ValueError: the format has no storage dtype.
@@ -68,7 +68,9 @@ def cast(value: Any, fmt: Format) -> Array:
         return array.astype(np.int32)
     if fmt.dtype is None:
         raise ValueError(f"{fmt.name} has no storage dtype, so no value of a program can have it")
-    return array.astype(fmt.dtype) if fmt == FLOAT32 or array.dtype == fmt.dtype else np.asarray(astype(array, fmt))
+    if fmt == FLOAT32 or array.dtype == fmt.dtype:
+        return array.astype(fmt.dtype)
+    return np.asarray(astype(array, fmt, overflow="ipu"))
 
 
 class Retype:

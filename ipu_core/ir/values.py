@@ -216,8 +216,22 @@ def apply(op: str, *operands: Value, fmt: FloatFormat | None = None, **params: A
     return atom.value if isinstance(atom, Literal) else Traced(builder, atom)
 
 
+NEUTRAL = {"add": {0: 0, 1: 0}, "subtract": {1: 0}, "multiply": {0: 1, 1: 1}, "divide": {1: 1}}
+"""Numbers that change nothing as an operand, by position."""
+
+
 def elementwise(op: str, *operands: Value, fmt: FloatFormat | None = None) -> Value:
-    """An elementwise operation with NumPy's broadcasting written out as equations; numbers stay numbers."""
+    """An elementwise operation with NumPy's broadcasting written out as equations; numbers stay numbers.
+
+    Traced, adding or subtracting the number 0 and multiplying or dividing by 1 is nothing.
+    """
+    for position, neutral in NEUTRAL.get(op, {}).items():
+        if (
+            is_number(operands[position])
+            and operands[position] == neutral
+            and isinstance(operands[1 - position], Traced)
+        ):
+            return operands[1 - position]
     shapes = {np.shape(x) if not isinstance(x, Traced) else x.shape for x in operands} - {()}
     if len(shapes) > 1:
         try:

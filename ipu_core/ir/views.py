@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from ipu_core.graph.tensor import Tensor
 from ipu_core.ir.block import Equation
+from ipu_core.ir.reducing import reduction
 from ipu_core.plan.layout import linear_layout
 from ipu_core.plan.product import Operand
 from ipu_core.target import Target
@@ -58,16 +59,15 @@ def sides(equation: Equation, tensors: list[Tensor], target: Target) -> list[Sid
     """The operands of a dot, a reduce_sum or a reduce_max."""
     if equation.op == "dot":
         a, b = tensors
-        first = _side(a, (math.prod(a.shape[:-2]), *a.shape[-2:]), "bmk", target, stay=True)
+        batch, (m, k), n = math.prod(a.shape[:-2]), a.shape[-2:], b.shape[-1]
         other = a.variable is not b.variable  # tiles count what they receive of a variable, whichever operand asks
-        return [first, _side(b, (math.prod(b.shape[:-2]), *b.shape[-2:]), "bkn", target, stay=other)]
-    x, axes = tensors[0], tuple(equation.params["axis"])
-    last = max(axes, default=-1)
-    outer = [axis for axis in range(x.ndim) if axis not in axes and axis < last]
-    inner = [axis for axis in range(x.ndim) if axis not in axes and axis > last]
-    sizes = [math.prod(x.shape[axis] for axis in group) for group in (outer, axes, inner)]
-    ordered = x.transpose(*outer, *axes, *inner)
-    return [_side(ordered, (sizes[0], sizes[1], sizes[2]), "mkn", target, stay=True)]
+        return [
+            _side(a, (batch, m, k), "bmk", target, stay=True),
+            _side(b, (batch, k, n), "bkn", target, stay=other),
+        ]
+    x = tensors[0]
+    perm, sizes = reduction(x.shape, tuple(equation.params["axis"]))
+    return [_side(x.transpose(*perm), sizes, "mkn", target, stay=True)]
 
 
 def _side(source: Tensor, sizes: tuple[int, int, int], letters: str, target: Target, *, stay: bool) -> Side:

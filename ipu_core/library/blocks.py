@@ -1,4 +1,4 @@
-"""Blocks of a product's grid as tensors: the fields of groups of vertices, partials and held pieces, with their tiles."""
+"""Blocks of a product's grid as tensors: fields of groups of vertices, partials, held pieces, and their tiles."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -59,7 +59,7 @@ def field(tensor: Tensor, letters: str, cuts: Cuts, own: str) -> Tensor:
 
 
 def block_tiles(grid: Geometry, parts: Any, rows: Any, columns: Any, batch: Any = 0) -> Ints:
-    """Tiles of vertices from the numbers of their product, part, block of rows and block of columns (that broadcast)."""
+    """Tiles of vertices from the numbers of their product, part, block of rows and block of columns."""
     return grid.tile(np.asarray(batch) // grid.batch.block, np.asarray(parts), np.asarray(rows), np.asarray(columns))
 
 
@@ -74,7 +74,7 @@ def chain_tiles(grid: Geometry, group: Group) -> Ints:
 
 
 def place_of(cuts: Cuts, group_size: int) -> Place:
-    """Where the vertices' blocks lie in the whole product, as arrays over the vertex axes (of 1 where they do not vary)."""
+    """Where the vertices' blocks lie in the whole product: arrays over the vertex axes, length 1 where all agree."""
     axes = len(cuts.vertex)
     found: dict[str, Any] = {}
     for letter in "mnkb":
@@ -96,7 +96,14 @@ def compact(segments: Sequence[Segment]) -> list[Segment]:
 
 
 def partials(
-    graph: Graph, grid: Geometry, fmt: str, counts: Ints, rows: Sequence[Segment], columns: Sequence[Segment], each: int, name: str
+    graph: Graph,
+    grid: Geometry,
+    fmt: str,
+    counts: Ints,
+    rows: Sequence[Segment],
+    columns: Sequence[Segment],
+    each: int,
+    name: str,
 ) -> Tensor:
     """Adds a temporary (parts, batch, rows, columns) for one serial step, mapped block by block.
 
@@ -159,14 +166,22 @@ def hold_piece(
     strides = (tensor.strides[batch], 0, segment.step * stride, stride, tensor.strides[depth])
     source = Tensor(tensor.variable, tensor.offset + segment.start * stride, shape, strides)
     held = graph.add_variable(tensor.format, shape, name, temporary=True)
-    part_borders = np.array([*(grid.spans[p][0] for p in range(0, len(grid.spans), grid.parts.block)), grid.spans[-1][1]])
+    part_borders = np.array(
+        [*(grid.spans[p][0] for p in range(0, len(grid.spans), grid.parts.block)), grid.spans[-1][1]]
+    )
     batch_borders = _borders(grid.batch.size, grid.batch.block)
     blocks = segment.first + np.arange(segment.runs)[:, None, None]
     across = np.arange(others)[:, None, None, None]
     rows, columns = (blocks, across) if side == "a" else (across, blocks)
     batches = (np.arange(len(batch_borders) - 1) * grid.batch.block)[:, None, None, None, None]
     tiles = block_tiles(grid, np.arange(len(part_borders) - 1), rows, columns, batches)
-    borders = [batch_borders, np.arange(others + 1), np.arange(segment.runs + 1), np.array([0, segment.length]), part_borders]
+    borders = [
+        batch_borders,
+        np.arange(others + 1),
+        np.arange(segment.runs + 1),
+        np.array([0, segment.length]),
+        part_borders,
+    ]
     graph.map_blocks(held, borders, tiles)
     return held, Copy(source, held, name)
 

@@ -11,7 +11,16 @@ from ipu_core.graph.program import Copy, Execute
 from ipu_core.graph.tensor import Tensor
 from ipu_core.graph.vertices import ComputeSet
 from ipu_core.library.blocks import (
-    Cuts, block_tiles, chain_tiles, compact, field, group_cuts, held_field, hold_piece, partials, place_of,
+    Cuts,
+    block_tiles,
+    chain_tiles,
+    compact,
+    field,
+    group_cuts,
+    held_field,
+    hold_piece,
+    partials,
+    place_of,
 )  # fmt: skip
 from ipu_core.library.sums import StochasticSumParts, SumParts
 from ipu_core.plan.geometry import Geometry, Step
@@ -51,7 +60,9 @@ def contract(
         name: of the compute sets.
     """
     if graph.target != plan.target:
-        raise ValueError(f"the plan is for {plan.target.name}, the graph for {graph.target.name}, or their figures differ")
+        raise ValueError(
+            f"the plan is for {plan.target.name}, the graph for {graph.target.name}, or their figures differ"
+        )
     if not out.size:
         return []
     grid = plan.geometry
@@ -108,7 +119,11 @@ class _Builder(NamedTuple):
             for side, (tensor, axes, own) in self.chains.operands.items():
                 piece = held.get((side, group.rows if side == "a" else group.columns))
                 fields[side] = field(tensor, axes, cuts, own) if piece is None else held_field(piece, side, cuts, group)
-            to = cuts if direct else _in_partials(cuts, group.parts, _pushed(rows, group.rows), _pushed(columns, group.columns))
+            to = (
+                cuts
+                if direct
+                else _in_partials(cuts, group.parts, _pushed(rows, group.rows), _pushed(columns, group.columns))
+            )
             fields["out"] = field(target, letters, to, "mn")
             params = dict(self.chains.params) | {
                 "accumulation": order, "axes": cuts_letters(cuts), "place": place_of(cuts, order.group),
@@ -156,6 +171,7 @@ class _Builder(NamedTuple):
         row, row_in, column, column_in = places
         for first, shares, share in _shares(row.length, each):
             for batch in range(1) if self.grid.parts.count == 1 else range(self.grid.batch.size):
+
                 def cuts(r: Segment, c: Segment, batch: int = batch, first: int = first, shares: int = shares,
                          share: int = share) -> Cuts:  # fmt: skip
                     along: tuple[str, int, int] = ("m", shares, each)

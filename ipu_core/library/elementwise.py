@@ -7,17 +7,18 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from ipu_core import cost, tile
+from ipu_core import tile
 from ipu_core.graph.codelet import Codelet, Input, Output, Param
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Execute
 from ipu_core.graph.tensor import Tensor
 from ipu_core.graph.vertices import FieldSource
 from ipu_core.library.views import broadcast_scalars, join_axes
+from ipu_core.plan.elementwise import vertex_cycles
 from ipu_core.plan.layout import Layout, linear_layout
 from ipu_core.target import Target
 
-__all__ = ["add_array", "elementwise", "layout_of", "map_array", "pieces"]
+__all__ = ["add_array", "elementwise", "map_array", "pieces"]
 
 Array = npt.NDArray[Any]
 Operand = Tensor | float
@@ -56,7 +57,7 @@ class ElementwiseVertex(Codelet):
     def cycles(self, target: Target) -> int:
         """Cycles of each vertex."""
         elements = math.prod(self.out.shape[-self.own_axes :])
-        return int(vertex_cycles(target, self.op, elements, max(self.out.itemsize, *self._sizes())))
+        return vertex_cycles(target, self.op, elements, max(self.out.itemsize, *self._sizes()))
 
     def _sizes(self) -> list[int]:
         return [getattr(self, item).itemsize for item in self.operands if isinstance(item, str)] or [0]
@@ -112,16 +113,6 @@ _CODELETS: dict[tuple[int, bool], type[ElementwiseVertex]] = {
 }
 
 
-def vertex_cycles(target: Target, op: str, elements: int, size: int) -> Any:
-    """Cycles of one vertex: a conversion for "identity", else the operation's formula."""
-    return cost.cast(target, elements, size) if op == "identity" else cost.elementwise(target, op, elements, size)
-
-
-def layout_of(target: Target, shape: Sequence[int]) -> Layout:
-    """The layout that arrays of this shape get (see `ipu_core.plan.layout`)."""
-    return linear_layout(target, shape)
-
-
 def map_array(graph: Graph, tensor: Tensor) -> Tensor:
     """Maps a whole variable in the layout of its shape and returns it."""
     layout = linear_layout(graph.target, tensor.shape)
@@ -136,7 +127,7 @@ def add_array(graph: Graph, fmt: Any, shape: Sequence[int], name: str = "", *, t
 
 
 def pieces(layout: Layout, tensor: Tensor, shape: Sequence[int]) -> list[FieldSource]:
-    """What the vertices of each group of a layout touch of a tensor (a view of the result's `shape`), vertex axes first.
+    """What the vertices of each group of a layout touch of a tensor seen in the result's `shape`, vertex axes first.
 
     The groups are those of `vertex_tiles`. Where the view has no affine form its element indices are given.
     """
@@ -224,5 +215,3 @@ def elementwise(
         params = {"op": op, "operands": pattern, "offset": offset, "own_axes": own}
         graph.add_vertices(compute_set, codelet, tiles, sources, params, operation)
     return [Execute(compute_set)]
-
-

@@ -50,9 +50,7 @@ def matmul(
         {"a": (views[0], "bmk", "mk"), "b": (views[1], "bkn", "kn")},
         {"operand_name": p.operands},
     )
-    programs = contract(
-        graph, chains, _batched(result), plan, stochastic=stochastic, operation=operation, name=name
-    )
+    programs = contract(graph, chains, _batched(result), plan, stochastic=stochastic, operation=operation, name=name)
     return result, programs
 
 

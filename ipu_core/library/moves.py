@@ -4,13 +4,14 @@ import math
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ipu_core import cost
 from ipu_core.graph.codelet import Codelet, Input, Output, Param
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Execute
 from ipu_core.graph.tensor import Tensor
-from ipu_core.library.elementwise import pieces, vertex_tiles
+from ipu_core.library.elementwise import add_array, elementwise, pieces, vertex_tiles
 from ipu_core.plan.layout import Layout, linear_layout
 from ipu_core.target import Target
 
@@ -71,6 +72,25 @@ class OneHot(Codelet):
         return cost.elementwise(target, "equal", elements, 4)
 
 
+class ScatterAdd(Codelet):
+    """Rows added at indices of zeroed rows, in float32 and in the order of the indices."""
+
+    supervisor = True
+    indices = Input("int32", ndim=1)
+    updates = Input(None, ndim=2)
+    out = Output("float32", ndim=2)
+
+    def compute(self) -> None:
+        """Adds; an index outside the rows is an error."""
+        self.out[...] = 0
+        np.add.at(self.out.swapaxes(0, 1), self.indices[0], self.updates.swapaxes(0, 1).astype(np.float32))
+
+    def cycles(self, target: Target) -> Any:
+        """Cycles of each vertex: every row of the result is cleared, every update is read and added."""
+        rows = self.out.shape[-2] + 2 * self.updates.shape[-2]
+        return cost.copy_rows(target, rows, self.out.shape[-1], self.out.itemsize)
+
+
 def fill(graph: Graph, out: Tensor, value: float, *, name: str = "fill") -> list[Execute]:
     """Adds a compute set that sets a whole variable, in the layout of its shape, to a value."""
     if not out.size:
@@ -98,7 +118,9 @@ def one_hot(graph: Graph, labels: Tensor, out: Tensor, *, name: str = "one_hot")
     wide = Tensor(labels.variable, labels.offset, (*labels.shape, 1), (*labels.strides, 0))
     columns = np.broadcast_to(np.arange(out.shape[-1], dtype=np.int32), (math.prod(out.shape[:-1]), out.shape[-1]))
     numbers = _pieces_of_array(layout, columns)
-    parts = zip(vertex_tiles(layout), pieces(layout, wide, out.shape), pieces(layout, out, out.shape), numbers, strict=True)
+    parts = zip(
+        vertex_tiles(layout), pieces(layout, wide, out.shape), pieces(layout, out, out.shape), numbers, strict=True
+    )
     for (tiles, _), source, result, column in parts:
         params = {"columns": column, "own_axes": _own(layout)}
         graph.add_vertices(compute_set, OneHot, tiles, {"labels": source, "out": result}, params)
@@ -106,7 +128,7 @@ def one_hot(graph: Graph, labels: Tensor, out: Tensor, *, name: str = "one_hot")
 
 
 def gather(graph: Graph, table: Tensor, indices: Tensor, out: Tensor, *, name: str = "gather") -> list[Execute]:
-    """Adds out = table[indices] along the first axis. Tiles share the columns: each sees its columns of the whole table.
+    """Adds out = table[indices] along the first axis. Tiles share the columns: each sees all rows of its own.
 
     Args:
         graph: where.
@@ -123,26 +145,80 @@ def gather(graph: Graph, table: Tensor, indices: Tensor, out: Tensor, *, name: s
     compute_set = graph.add_compute_set(name)
     rows = table.reshape(table.shape[0], -1)
     flat, result = indices.reshape(-1), out.reshape(indices.size, -1)
-    for first, count, columns in _column_cuts(graph.target, rows.shape[1]):
+    for first, tiles, columns in _column_cuts(graph.target, rows.shape[1]):
         fields = {
-            "table": _cut_columns(rows, first, count, columns),
-            "indices": flat.broadcast_to(count, flat.size),
-            "out": _cut_columns(result, first, count, columns),
+            "table": _cut_columns(rows, first, tiles.size, columns),
+            "indices": flat.broadcast_to(tiles.size, flat.size),
+            "out": _cut_columns(result, first, tiles.size, columns),
         }
-        graph.add_vertices(compute_set, Gather, first // columns + np.arange(count), fields)
+        graph.add_vertices(compute_set, Gather, tiles, fields)
     return [Execute(compute_set)]
+
+
+def scatter_add(
+    graph: Graph,
+    indices: Tensor,
+    updates: Tensor,
+    out: Tensor,
+    *,
+    stochastic: bool = False,
+    operation: int | None = None,
+    name: str = "scatter_add",
+) -> list[Execute]:
+    """Adds out[indices] += updates on zeroed rows, summed in float32 in the order of the indices, then rounded once.
+
+    Tiles share the columns, as in `gather`.
+
+    Args:
+        graph: where.
+        indices: int32 of any shape.
+        updates: the shape of the indices and then the rows' own axes.
+        out: (rows, ...), a whole variable in the layout of its shape.
+        stochastic: round stochastically.
+        operation: number folded into the key of the random bits.
+        name: of the compute sets.
+
+    Raises:
+        ValueError: updates of more axes that cannot be viewed as rows and columns.
+    """
+    if not out.size:
+        return []
+    wide = is_float32(out)
+    total = out if wide else add_array(graph, "float32", out.shape, f"{name}: total")
+    compute_set = graph.add_compute_set(name)
+    flat, rows = indices.reshape(indices.size), updates.reshape(indices.size, -1 if updates.size else 0)
+    result = total.reshape(out.shape[0], -1)
+    for first, tiles, columns in _column_cuts(graph.target, result.shape[1]):
+        fields = {
+            "indices": flat.broadcast_to(tiles.size, flat.size),
+            "updates": _cut_columns(rows, first, tiles.size, columns),
+            "out": _cut_columns(result, first, tiles.size, columns),
+        }
+        graph.add_vertices(compute_set, ScatterAdd, tiles, fields)
+    programs = [Execute(compute_set)]
+    if not wide:
+        converted = f"{name}: convert"
+        programs += elementwise(
+            graph, "identity", [total], out, stochastic=stochastic, operation=operation, name=converted
+        )
+    return programs
+
+
+def is_float32(tensor: Tensor) -> bool:
+    """Whether a tensor's elements are float32."""
+    return tensor.dtype == np.float32
 
 
 def _own(layout: Layout) -> int:
     return 1 if layout.columns < layout.shape[1] else 2
 
 
-def _column_cuts(target: Target, columns: int) -> list[tuple[int, int, int]]:
+def _column_cuts(target: Target, columns: int) -> list[tuple[int, npt.NDArray[np.int64], int]]:
     """(first column, tiles, columns per tile) of an even cut and a short last one."""
     each = max(cost.width(4), -(-columns // target.tiles))
     whole, rest = divmod(columns, each)
-    found = [(0, whole, each)] if whole else []
-    return found + ([(whole * each, 1, rest)] if rest else [])
+    found = [(0, np.arange(whole), each)] if whole else []
+    return found + ([(whole * each, np.array([whole]), rest)] if rest else [])
 
 
 def _cut_columns(tensor: Tensor, first: int, count: int, columns: int) -> Tensor:

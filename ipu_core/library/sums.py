@@ -1,6 +1,7 @@
 """Codelets that add: chains of products, chains of terms, sums of parts; and how their groups of vertices are cut."""
 
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,8 +13,10 @@ from ipu_core.plan.accumulation import Accumulation
 from ipu_core.plan.product import stage_cycles
 from ipu_core.target import Target
 
-__all__ = ["MatmulChains", "Place", "ReduceChains", "StochasticMatmulChains", "StochasticReduceChains", "StochasticSumParts",
-           "SumParts"]  # fmt: skip
+__all__ = [
+    "MatmulChains", "MaxChains", "Place", "ReduceChains", "StochasticMatmulChains", "StochasticReduceChains",
+    "StochasticSumParts", "SumParts", "fold",
+]  # fmt: skip
 
 Array = npt.NDArray[Any]
 
@@ -34,7 +37,9 @@ class Place(NamedTuple):
         return Place(*(first_along(value, axis, axes) for value in self))
 
 
-def fold(views: list[Array], axes: str, place: Place, into: dict[str, tuple[int | None, ...]]) -> tuple[list[Array], Place]:
+def fold(
+    views: list[Array], axes: str, place: Place, into: Mapping[str, tuple[int | None, ...]]
+) -> tuple[list[Array], Place]:
     """Joins vertex axes named in `into` to the fields' own axes where the memory allows it, innermost first.
 
     Args:
@@ -68,6 +73,7 @@ class _Summing(Codelet):
     axes = Param("")
     place: Any = Param(Place())
     stochastic: ClassVar[bool] = False
+    _kernel: Callable[[Any], None]
 
     def compute(self) -> None:
         """Runs the kernel made ready by `prepare`."""
@@ -80,21 +86,20 @@ class MatmulChains(_Summing):
     a = Input(None, ndim=2)
     b = Input(None, ndim=2)
     out = Output(None, ndim=2)
+    operand_name = Param("")
 
     def prepare(self) -> None:
         """Folds the grid of blocks into as few and large products as the memory allows."""
         into = {"m": (-2, None, -2), "n": (None, -1, -1)}
-        views, place = fold([self.a, self.b, self.out], self.axes, self.place, into)
-        self._kernel = tile.matmul_part(*views, self.accumulation, place, self.stochastic, self.control)
+        (a, b, out), place = fold([self.a, self.b, self.out], self.axes, self.place, into)
+        self._kernel = tile.matmul_part(a, b, out, self.accumulation, place, self.stochastic, self.control)
 
     def cycles(self, target: Target) -> int:
         """Cycles of each vertex."""
         order: Accumulation = self.accumulation
-        m, k, n = *self.a.shape[-2:], self.b.shape[-1]
+        (m, k), n = self.a.shape[-2:], self.b.shape[-1]
         unit = cost.amp_shape(target, self.operand_name, order.types[0])
         return int(cost.matmul(target, m, k, n, shape=unit, group=order.group))
-
-    operand_name = Param("")
 
 
 class StochasticMatmulChains(MatmulChains):
@@ -112,8 +117,8 @@ class ReduceChains(_Summing):
 
     def prepare(self) -> None:
         """Folds the grid of blocks into as few and large sums as the memory allows."""
-        views, place = fold([self.x, self.out], self.axes, self.place, {"m": (-3, -2), "n": (-1, -1)})
-        self._kernel = tile.reduce_part(*views, self.accumulation, place, self.stochastic, self.control)
+        (x, out), place = fold([self.x, self.out], self.axes, self.place, {"m": (-3, -2), "n": (-1, -1)})
+        self._kernel = tile.reduce_part(x, out, self.accumulation, place, self.stochastic, self.control)
 
     def cycles(self, target: Target) -> int:
         """Cycles of each vertex."""
@@ -133,8 +138,8 @@ class MaxChains(ReduceChains):
 
     def prepare(self) -> None:
         """Folds the grid of blocks as a sum does."""
-        views, _ = fold([self.x, self.out], self.axes, self.place, {"m": (-3, -2), "n": (-1, -1)})
-        self._kernel = tile.reduce_max(*views)
+        (x, out), _ = fold([self.x, self.out], self.axes, self.place, {"m": (-3, -2), "n": (-1, -1)})
+        self._kernel = tile.reduce_max(x, out)
 
 
 class SumParts(_Summing):
@@ -147,10 +152,10 @@ class SumParts(_Summing):
 
     def prepare(self) -> None:
         """Folds the grid of blocks."""
-        views, place = fold([self.parts, self.out], self.axes, self.place, {"m": (-2, -2), "n": (-1, -1)})
-        order: Accumulation = self.accumulation
-        fmt, tag = (order.types[1], "output") if self.final else (order.types[0], "stage")
-        self._kernel = tile.sum_parts(*views, fmt, tag, self.index, place, self.stochastic, self.control)
+        (parts, out), place = fold([self.parts, self.out], self.axes, self.place, {"m": (-2, -2), "n": (-1, -1)})
+        fmt = self.accumulation.types[1 if self.final else 0]
+        tag: Literal["stage", "output"] = "output" if self.final else "stage"
+        self._kernel = tile.sum_parts(parts, out, fmt, tag, self.index, place, self.stochastic, self.control)
 
     def cycles(self, target: Target) -> int:
         """Cycles of each vertex."""

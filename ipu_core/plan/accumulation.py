@@ -1,6 +1,7 @@
 """Accumulation: the half of a plan that is the bits; order and types of every sum, and nothing else."""
 
 import hashlib
+import math
 from dataclasses import dataclass, replace
 
 from lowprec import as_format
@@ -64,7 +65,8 @@ class Accumulation:
 
     def chunk(self, size: int) -> int:
         """Terms in a part (the last may have fewer): whole groups, group*ceil(ceil(K/group)/splits)."""
-        return self.group * max(1, -(-(-(-size // self.group)) // self.splits))
+        groups = math.ceil(size / self.group)
+        return self.group * max(1, math.ceil(groups / self.splits))
 
     def parts(self, size: int) -> tuple[tuple[int, int], ...]:
         """Start and end of every part of K terms, ascending; empty parts vanish (none at all for K = 0)."""

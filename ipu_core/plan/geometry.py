@@ -26,7 +26,7 @@ class Step(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Vertices of one shape in a serial step: parts and their k's, rows and columns (and every product of the batch)."""
+    """Vertices of one shape in a serial step: parts and their k's, rows and columns (for every product of a batch)."""
 
     parts: Segment
     rows: Segment
@@ -79,7 +79,7 @@ class Geometry:
             yield from (Step(i, j, j == 0 or not held, True) for i in range(rows) for j in range(columns))
 
     def groups(self, step: Step) -> Iterator[Group]:
-        """The vertices of a serial step by shape, at most 8 groups; a part is one vertex, and so is a product of a batch.
+        """The vertices of a serial step by shape, at most 8 groups; parts and products of a batch are single vertices.
 
         With a batch every part is a group of its own (vertices have at most three axes).
         """
@@ -98,12 +98,17 @@ class Geometry:
             if self.batch.size == 1 and part.runs:
                 yield part
             else:
-                yield from (part._replace(first=part.first + i, runs=1, start=part.start + i * chunk) for i in range(part.runs))
+                yield from (
+                    part._replace(first=part.first + i, runs=1, start=part.start + i * chunk) for i in range(part.runs)
+                )
 
     def words(self) -> str:
         """The blocks in words."""
-        pieces = "" if self.rows.steps * self.columns.steps == 1 else (
-            f" in pieces of {self.rows.piece} x {self.columns.piece}")
+        pieces = (
+            ""
+            if self.rows.steps * self.columns.steps == 1
+            else (f" in pieces of {self.rows.piece} x {self.columns.piece}")
+        )
         return (
             f"{self.tiles} tiles, each {self.rows.block} rows x {self.columns.block} columns{pieces} "
             f"x {self.parts.block} of {self.parts.size} parts of {self.spans[0][1] - self.spans[0][0]}"

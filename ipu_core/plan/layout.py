@@ -60,7 +60,7 @@ class Layout:
 
 
 def linear_layout(target: Target, shape: Sequence[int]) -> Layout:
-    """The layout every array of that shape gets: fewest cycles for an elementwise operation on halves, then fewest tiles.
+    """The layout every array of that shape gets: fewest cycles for elementwise work on halves, then fewest tiles.
 
     It depends on the shape and the target only, so elementwise operations and casts find their operands at home.
     """
@@ -72,7 +72,9 @@ def linear_layout(target: Target, shape: Sequence[int]) -> Layout:
     if not size:
         return Layout((rows, columns), 1, max(1, columns))
     full = cost.width(HALF_BYTES) * target.workers  # elements that keep every worker busy for one vector
-    candidates = [Layout((rows, columns), 1, columns // d, _each(rows * d, target)) for d in _divisors(columns) if d > 1]
+    candidates = [
+        Layout((rows, columns), 1, columns // d, _each(rows * d, target)) for d in _divisors(columns) if d > 1
+    ]
     least = _each(rows, target)
     wanted = {least, max(least, full // columns), full * -(-least * columns // full) // columns}
     candidates += [Layout((rows, columns), max(1, min(q, rows)), columns) for q in wanted if q >= least]

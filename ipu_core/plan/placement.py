@@ -11,7 +11,7 @@ HOLDS: Final = ("none", "a", "b")
 
 
 class Segment(NamedTuple):
-    """Equally long runs of an axis: run i is [start + i*step, start + i*step + length) and belongs to block first + i."""
+    """Equally long runs of an axis: run i is [start + i*step, start + i*step + length), of block first + i."""
 
     first: int
     runs: int
@@ -51,7 +51,10 @@ class Blocks:
         length, last = min(self.piece, self.block - skip), max(0, min(self.piece, rest - skip))
         if last == length:
             return (Segment(0, whole + 1, skip, self.block, length),)
-        found = (Segment(0, whole, skip, self.block, length), Segment(whole, 1, whole * self.block + skip, self.block, last))
+        found = (
+            Segment(0, whole, skip, self.block, length),
+            Segment(whole, 1, whole * self.block + skip, self.block, last),
+        )
         return tuple(segment for segment in found if segment.runs and segment.length > 0)
 
     @staticmethod

@@ -24,7 +24,7 @@ Only = tuple[str, Segment] | None
 
 
 class Operand(NamedTuple):
-    """Where an operand lies: its axes in the order they are stored, outermost first, and elements per tile in that order.
+    """Where an operand lies: its axes as they are stored, outermost first, and elements per tile in that order.
 
     The axes are named b (batch), m, k, n; "bkm" is an a whose matrices are stored transposed, "mkn" the terms of a sum.
     """
@@ -59,8 +59,8 @@ class Product:
 
     @property
     def loaded(self) -> tuple[tuple[str, Operand], ...]:
-        """The operands by name."""
-        return (("a", self.a), ("b", self.b)) if self.b else (("a", self.a),)
+        """The operands by name; a sum's terms are called x and never held."""
+        return (("a", self.a), ("b", self.b)) if self.b else (("x", self.a),)
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -115,8 +115,10 @@ def account(target: Target, product: Product, accumulation: Accumulation, grid: 
 
 
 def _hold(result: Account, product: Product, grid: Geometry, step: Step, layout: Operand) -> None:
-    """The copies that bring pieces of the held operand to their tiles: one for the whole blocks, one for a short last."""
-    axis, segments = ("m", grid.rows.segments(step.rows)) if "m" in layout.axes else ("n", grid.columns.segments(step.columns))
+    """The copies that bring the held operand's pieces to their tiles: one for whole blocks, one for a short last."""
+    axis, segments = (
+        ("m", grid.rows.segments(step.rows)) if "m" in layout.axes else ("n", grid.columns.segments(step.columns))
+    )
     for segment in segments:
         traffic = _read(result.target, product, grid, step, layout, (axis, segment))
         volume = _volume(layout.axes, _boxes(result.target, grid, step, (axis, segment)))[: result.target.tiles]
@@ -164,25 +166,23 @@ def _volume(axes: str, boxes: Ranges) -> Ints:
     return result
 
 
-def _read(
-    target: Target, product: Product, grid: Geometry, step: Step, layout: Operand, only: Only = None
-) -> Traffic:
+def _read(target: Target, product: Product, grid: Geometry, step: Step, layout: Operand, only: Only = None) -> Traffic:
     """Traffic of bringing an operand's boxes to their tiles, of all vertices or of one segment's."""
     boxes = _boxes(target, grid, step, only)
     sizes = [product.sizes[axis] for axis in layout.axes]
     tiles = np.arange(boxes["b"].lo.size)
     volume, mine = _volume(layout.axes, boxes), _owned(layout, tiles, sizes, boxes)
     pair = tiles ^ 1 if target.tiles_per_supertile == 2 else tiles
-    both = {
-        axis: Range(np.maximum(r.lo, r.lo[pair]), np.minimum(r.hi, r.hi[pair])) for axis, r in boxes.items()
-    }
+    both = {axis: Range(np.maximum(r.lo, r.lo[pair]), np.minimum(r.hi, r.hi[pair])) for axis, r in boxes.items()}
     both = {axis: Range(r.lo, np.maximum(r.lo, r.hi)) for axis, r in both.items()}
     shared = _volume(layout.axes, both) - _owned(layout, tiles, sizes, both) - _owned(layout, pair, sizes, both)
     needed = _needed(product, grid, step, only)
     missing = [axis for axis in "mn" if axis not in layout.axes]
     readers = max([np.unique(boxes[axis].lo[_volume("bpmn", boxes) > 0]).size for axis in missing], default=1)
     sent = _owned(layout, tiles, sizes, needed) - (mine if readers == 1 else 0)
-    return _traffic(target, item_bytes(product.operands), volume - mine, sent, shared if pair is not tiles else 0 * shared)
+    return _traffic(
+        target, item_bytes(product.operands), volume - mine, sent, shared if pair is not tiles else 0 * shared
+    )
 
 
 def _write(
@@ -198,7 +198,7 @@ def _write(
 
 
 def _needs(grid: Geometry, step: Step, layout: Operand) -> tuple[int, ...]:
-    """What the traffic of an operand depends on in a serial step: its own piece, and the blocks at work of the other axis."""
+    """What an operand's traffic depends on in a serial step: its own piece, and the other axis's blocks at work."""
     pieces = (("m", grid.rows, step.rows), ("n", grid.columns, step.columns))
     return tuple(
         piece if axis in layout.axes else sum(segment.runs for segment in blocks.segments(piece))
@@ -245,7 +245,7 @@ def _chains(target: Target, product: Product, grid: Geometry, boxes: Ranges, acc
     return np.where(rows * columns > 0, vertices * (full * cycles[0] + has_last * cycles[1]), 0)
 
 
-def chain_cycles(target: Target, product: Product, accumulation: Accumulation, m: Ints, k: Ints, n: Ints) -> Ints:
+def chain_cycles(target: Target, product: Product, accumulation: Accumulation, m: Any, k: Any, n: Any) -> Ints:
     """Cycles of one vertex that makes m x n chains of k steps."""
     if product.b is None:
         return cost.reduce(target, k, m * n, item_bytes(product.operands))

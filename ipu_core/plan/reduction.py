@@ -43,7 +43,9 @@ def plan_reduction(
     return plan_product(target, product, accumulation, wanted, placement, memory)
 
 
-def choose_reduction_accumulation(target: Target, outer: int, terms: int, inner: int, *, group: int = 16) -> Accumulation:
+def choose_reduction_accumulation(
+    target: Target, outer: int, terms: int, inner: int, *, group: int = 16
+) -> Accumulation:
     """A default order for a sum on this target: the splits that make a sum of halves fastest."""
     product = _product(target, outer, terms, inner, "float16", None, None)
     return choose_splits(target, product, Accumulation(group=group, types=("float16", "float16")))

@@ -17,7 +17,7 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 MOST_PARTS: Final = 124  # parts a chosen Accumulation has at most: two summing stages
-AXIS_CUTS: Final = 32  # cuts tried along one axis
+AXIS_CUTS: Final = 48  # cuts tried along one axis
 SERIAL_CUTS: Final = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32)
 SERIAL_CANDIDATES: Final = 96  # cheapest cuts over tiles for which serial cuts are tried at a time
 
@@ -47,7 +47,7 @@ def search(
     smallest: dict[str, Any] | None = None
     for start in range(0, order.size, SERIAL_CANDIDATES):
         some = {name: plain[name][order[start : start + SERIAL_CANDIDATES]][:, None] for name in grid}
-        serial = _costed(target, product, accumulation, some | _serial())
+        serial = _costed(target, product, accumulation, some | _serial(product))
         inside = serial["memory"] <= memory
         if inside.any():
             found = _cheapest(serial, inside)
@@ -93,8 +93,11 @@ def _grid(target: Target, product: Product, accumulation: Accumulation, choose_s
     return chosen
 
 
-def _serial() -> dict[str, Any]:
-    rows, columns, hold = (axis.ravel()[None, :] for axis in np.meshgrid(SERIAL_CUTS, SERIAL_CUTS, range(3), indexing="ij"))
+def _serial(product: Product) -> dict[str, Any]:
+    rows, columns, hold = (
+        axis.ravel()[None, :]
+        for axis in np.meshgrid(SERIAL_CUTS, SERIAL_CUTS, range(3 if product.b else 1), indexing="ij")
+    )
     keep = ((hold == 0) | (hold == 1) & (columns > 1) | (hold == 2) & (rows > 1))[0]
     return {"sm": rows[:, keep], "sn": columns[:, keep], "hold": hold[:, keep]}
 
@@ -138,7 +141,10 @@ def _costed(target: Target, product: Product, accumulation: Accumulation, cut: d
 
 def _phase(target: Target, size: Any) -> Floats:
     """Cycles of a barrier and an exchange of so many bytes at the busiest tile."""
-    return target.sync_cycles + target.exchange_fixed_cycles + np.asarray(size) / target.exchange_bytes_per_cycle
+    cycles: Floats = (
+        target.sync_cycles + target.exchange_fixed_cycles + np.asarray(size) / target.exchange_bytes_per_cycle
+    )
+    return cycles
 
 
 def _gathers(
@@ -152,7 +158,8 @@ def _gathers(
     together = sm * sn * _phase(target, np.maximum(a + b, leaving))
     hold_a = sm * (1 + short_m) * _phase(target, a) + sm * sn * _phase(target, b)
     hold_b = sn * (1 + short_n) * _phase(target, b) + sm * sn * _phase(target, a)
-    return np.where(hold == 0, together, np.where(hold == 1, hold_a, hold_b))
+    cycles: Floats = np.where(hold == 0, together, np.where(hold == 1, hold_a, hold_b))
+    return cycles
 
 
 def _summing(
@@ -165,7 +172,9 @@ def _summing(
     kinds, which = np.unique(parts, return_inverse=True)
     counts = [stage_count(int(n)) if accumulation.stages is None else accumulation.stages for n in kinds]
     stages = np.array(counts)[which].reshape(parts.shape)
-    run = np.array([run_length(int(n), count) for n, count in zip(kinds, counts, strict=True)])[which].reshape(parts.shape)
+    run = np.array([run_length(int(n), count) for n, count in zip(kinds, counts, strict=True)])[which].reshape(
+        parts.shape
+    )
     for number in range(int(stages.max())):
         final = stages == number + 1
         terms = np.where(final, left, np.minimum(run, left))

@@ -6,7 +6,6 @@ from typing import Final
 
 import numpy as np
 
-from ipu_core.plan.account import Account
 from ipu_core.plan.accumulation import Accumulation
 from ipu_core.plan.geometry import Geometry, geometry
 from ipu_core.plan.placement import Placement

@@ -13,7 +13,7 @@ from ipu_core.report.trace import write_chrome
 from ipu_core.study import live, mlp
 from ipu_core.study.compare import Study, plan_in_words
 from ipu_core.study.point import Point, Recipe, make_loop, run_point
-from ipu_core.study.pool import Event, Report, Work, run_in_processes
+from ipu_core.study.pool import Event, Report, Work, run_here, run_in_processes
 from ipu_core.study.settings import OPTIMIZERS, Settings
 from ipu_core.study.store import Store
 from ipu_core.target import Target
@@ -53,7 +53,7 @@ def study(
         settings: What all points share.
         precisions, seeds: The points: every precision with every seed.
         folder: Results are kept here, each as soon as its point is finished.
-        workers: Processes; None: one per available core.
+        workers: Processes (1: this one); None: one per available core.
         threads: Threads of lowprec's loops in each.
         keep_parameters: Whether each point's trained parameters are written, as an .npz named after it.
 
@@ -94,7 +94,10 @@ def _train(made: Study, store: Store, work: Work, todo: list[Task], workers: int
             made.listen(event)
             view(event)
 
-        run_in_processes(work, todo, listen, min(workers, len(todo)), threads)
+        if min(workers, len(todo)) > 1:
+            run_in_processes(work, todo, listen, min(workers, len(todo)), threads)
+        else:
+            run_here(work, todo, listen, threads)
 
 
 def run_task(settings: Settings, task: Task, report: Report) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""Training: optimisers, the step as a Block, the loop, data and checkpoints."""

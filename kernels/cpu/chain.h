@@ -28,7 +28,7 @@ LP_INLINE f32v multiply_add(f32v a, f32v b, f32v c) {
 }
 
 template <class Step, int rows, int vectors, bool along_k, bool exact>
-LP_INLINE void run_chain(const Chain& c, const Step& step, const float* a, const float* b, float* to) {
+LP_INLINE void run_chain(const Chain &c, const Step &step, const float *a, const float *b, float *to) {
     f32v tile[rows][vectors] = {};
     u32v words[2][Step::random ? rows : 1][vectors];
     const bool wide = Step::random && c.whole_words;

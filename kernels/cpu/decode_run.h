@@ -9,25 +9,25 @@ namespace lowprec {
 inline namespace LP_ISA {
 
 template <Element element>
-LP_INLINE float read_one(const char* at, const float* table) {
+LP_INLINE float read_one(const char *at, const float *table) {
     if constexpr (element == Element::real32) {
-        return *reinterpret_cast<const float*>(at);
+        return *reinterpret_cast<const float *>(at);
     } else if constexpr (element == Element::half) {
-        return half_to_real(u16v{*reinterpret_cast<const u16*>(at)})[0];
+        return half_to_real(u16v{*reinterpret_cast<const u16 *>(at)})[0];
     } else if constexpr (element == Element::bfloat) {
-        return bit_cast<float>(u32(*reinterpret_cast<const u16*>(at)) << 16);
+        return bit_cast<float>(u32(*reinterpret_cast<const u16 *>(at)) << 16);
     } else {
-        return table[*reinterpret_cast<const u8*>(at)];
+        return table[*reinterpret_cast<const u8 *>(at)];
     }
 }
 
 template <Element element>
-void decode_strided(const char* from, long stride, const float* table, float* to, i64 count) {
+void decode_strided(const char *from, long stride, const float *table, float *to, i64 count) {
     for (i64 i = 0; i < count; ++i) to[i] = read_one<element>(from + i * stride, table);
 }
 
 template <Element element>
-void decode_contiguous16(const char* from, float* to, i64 count) {
+void decode_contiguous16(const char *from, float *to, i64 count) {
     i64 i = 0;
     for (; i + lanes32 <= count; i += lanes32) {
         const u16v bits = load<u16v>(from + 2 * i);
@@ -37,7 +37,7 @@ void decode_contiguous16(const char* from, float* to, i64 count) {
 }
 
 // `count` elements from `from`, `stride` bytes apart, to contiguous floats.
-inline void decode_run(Element element, const float* table, const char* from, long stride, float* to, i64 count) {
+inline void decode_run(Element element, const float *table, const char *from, long stride, float *to, i64 count) {
     if (stride == 0) {
         float value = 0;
         if (count) decode_run(element, table, from, 1, &value, 1);

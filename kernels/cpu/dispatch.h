@@ -13,18 +13,18 @@
 namespace lowprec {
 
 // The table in use: the best the processor has, unless LOWPREC_ISA or set_isa says otherwise.
-const Table& table();
+const Table &table();
 
 // The names this machine can run, worst first.
 std::vector<std::string> isa_names();
 
 // Forces a table (tests, benchmarks). Throws std::invalid_argument for a name not in isa_names().
-void set_isa(const std::string& name);
+void set_isa(const std::string &name);
 
 // Calls f(begin, end) for pieces of [0, n). threads = 0 means OpenMP's default; small work stays on one
 // thread.
 template <class F>
-void parallel_for(i64 n, i64 grain, int threads, const F& f) {
+void parallel_for(i64 n, i64 grain, int threads, const F &f) {
     if (threads <= 0) threads = omp_get_max_threads();
     threads = int(std::min<i64>(threads, n / std::max<i64>(grain, 1)));
     if (threads <= 1) {

@@ -9,7 +9,7 @@ namespace lowprec {
 inline namespace LP_ISA {
 
 // Sums of a few rows, each `vectors` vectors long, rounded with random words of Philox-10 under (tag, index).
-inline void round_rows(float* sums, i64 rows, i64 vectors, const Rounders& k, Place place, int tag, u32 index) {
+inline void round_rows(float *sums, i64 rows, i64 vectors, const Rounders &k, Place place, int tag, u32 index) {
     const bool random = k.mode == stochastic, wide = k.whole_words();
     place.head = (place.head & 0xffffffu) | (u32(tag + (wide ? 1 : 0)) << 24);
     const u32 c3 = wide ? (index >> 1) << 3 : (index >> 2) << 3;
@@ -23,7 +23,7 @@ inline void round_rows(float* sums, i64 rows, i64 vectors, const Rounders& k, Pl
             if (random) step_words<10>(place, c3, words);
             u32v r = words[pair_number][0][0] >> shift;
             if (!wide) r &= 0xffffu;
-            float* at = sums + (i * vectors + j) * lanes32;
+            float *at = sums + (i * vectors + j) * lanes32;
             store(at, k.round(load<f32v>(at), r));
         }
 }
@@ -46,18 +46,18 @@ constexpr bool has_half_instruction = false;
 
 // Stores values that lie on the stored format's grid.
 struct Store {
-    const Target& out;
+    const Target &out;
     Rounder<u32> rounder;
     bool half;
 
-    explicit Store(const Target& target) : out(target), rounder(make_rounder<u32>(target.store, false)) {
-        const Format& f = target.store.format;
+    explicit Store(const Target &target) : out(target), rounder(make_rounder<u32>(target.store, false)) {
+        const Format &f = target.store.format;
         half =
             has_half_instruction && target.storage == coded16 && f.mantissa_bits == 10 && f.emin == -14 && f.inf_code;
     }
 
     template <class Code>
-    void codes(const float* from, char* to, i64 count) const {
+    void codes(const float *from, char *to, i64 count) const {
         for (i64 i = 0; i < count; i += lanes32) {
             const u32v code = round_bits<nearest_even, false>(load<u32v>(from + i), u32v{}, rounder);
             for (int lane = 0; lane < lanes32 && i + lane < count; ++lane) {
@@ -67,7 +67,7 @@ struct Store {
         }
     }
 
-    void row(const float* from, char* to, i64 count) const {
+    void row(const float *from, char *to, i64 count) const {
         i64 i = 0;
         if (out.storage == real32 && out.column == 4) {
             __builtin_memcpy(to, from, count * 4);
@@ -107,14 +107,14 @@ struct Stages {
     i64 power(i64 x) const { return count == 1 ? x : count == 2 ? x * x : x * x * x; }
 };
 
-LP_INLINE void add_rows(float* sum, const float* part, i64 floats, bool first) {
+LP_INLINE void add_rows(float *sum, const float *part, i64 floats, bool first) {
     for (i64 i = 0; i < floats; i += lanes32)
         store(sum + i, first ? load<f32v>(part + i) : load<f32v>(sum + i) + load<f32v>(part + i));
 }
 
 // Takes part number `p` of a tile (`rows` x `vectors`); the last one leaves the total in sums[count - 1].
-inline void take_part(float* part, float (*sums)[tile_floats], i64 p, i64 rows, i64 vectors, const Stages& s,
-                      const Rounders& between, const Place& place) {
+inline void take_part(float *part, float (*sums)[tile_floats], i64 p, i64 rows, i64 vectors, const Stages &s,
+                      const Rounders &between, const Place &place) {
     const i64 floats = rows * vectors * lanes32;
     i64 members = s.parts, first_index = 0;
     for (int stage = 0; stage < s.count; ++stage) {

@@ -7,10 +7,10 @@
 namespace lowprec {
 inline namespace LP_ISA {
 
-typedef void (*Kernel)(const Chain&, const Rounders&, const float* a, const float* b, float* to);
+typedef void (*Kernel)(const Chain &, const Rounders &, const float *a, const float *b, float *to);
 
 template <class Step, int rows, int vectors, bool along_k, bool exact>
-void tile_kernel(const Chain& chain, const Rounders& rounders, const float* a, const float* b, float* to) {
+void tile_kernel(const Chain &chain, const Rounders &rounders, const float *a, const float *b, float *to) {
     run_chain<Step, rows, vectors, along_k, exact>(chain, Step(rounders), a, b, to);
 }
 
@@ -45,7 +45,7 @@ Kernel stochastic_kernel(Path path, int rows, int vectors, bool along_k, bool ex
 Kernel general_kernel(Path path, int rows, int vectors, bool along_k, bool exact);
 
 // The same contract with another order inside a group (`dot4`, `pairwise`): one row, one vector.
-void adder_kernel(Adder adder, const Chain& chain, const Rounders& rounders, const float* a, const float* b, float* to);
+void adder_kernel(Adder adder, const Chain &chain, const Rounders &rounders, const float *a, const float *b, float *to);
 
 }  // namespace LP_ISA
 }  // namespace lowprec

@@ -20,14 +20,14 @@ typedef u16 u16v __attribute__((vector_size(LP_VECTOR_BYTES / 2)));  // as many 
 typedef float f32_pair __attribute__((vector_size(LP_VECTOR_BYTES / 2)));
 
 template <class V>
-LP_INLINE V load(const void* from) {
+LP_INLINE V load(const void *from) {
     V v;
     __builtin_memcpy(&v, from, sizeof v);
     return v;
 }
 
 template <class V>
-LP_INLINE void store(void* to, V v) {
+LP_INLINE void store(void *to, V v) {
     __builtin_memcpy(to, &v, sizeof v);
 }
 

@@ -15,32 +15,32 @@ namespace {
 constexpr i64 piece = 1024;
 
 template <class Operation>
-void run(const float* a, const float* b, const float* c, float* to, i64 count) {
+void run(const float *a, const float *b, const float *c, float *to, i64 count) {
     i64 i = 0;
     for (; i + lanes32 <= count; i += lanes32)
         store(to + i, Operation::apply(load<f32v>(a + i), load<f32v>(b + i), load<f32v>(c + i)));
     for (; i < count; ++i) to[i] = Operation::apply(a[i], b[i], c[i]);
 }
 
-typedef void (*Run)(const float*, const float*, const float*, float*, i64);
+typedef void (*Run)(const float *, const float *, const float *, float *, i64);
 #define LP_RUN(name) run<name##_operation>,
 const Run runs[] = {LP_OPERATIONS(LP_RUN)};
 
 // Elements [begin, begin + count) of an operand in the result's order: in place if they lie so, else in `buffer`.
-const float* read(const ElementwiseJob& job, const Operand& from, i64 begin, i64 count, float* buffer) {
+const float *read(const ElementwiseJob &job, const Operand &from, i64 begin, i64 count, float *buffer) {
     const int inner = job.axes - 1;
     if (inner < 0) {
         decode_run(from.element, from.table, from.data, 0, buffer, count);
         return buffer;
     }
     if (inner == 0) {
-        const char* at = from.data + begin * from.stride[0];
-        if (from.element == Element::real32 && from.stride[0] == 4) return reinterpret_cast<const float*>(at);
+        const char *at = from.data + begin * from.stride[0];
+        if (from.element == Element::real32 && from.stride[0] == 4) return reinterpret_cast<const float *>(at);
         decode_run(from.element, from.table, at, from.stride[0], buffer, count);
         return buffer;
     }
     i64 index[max_axes], rest = begin;
-    const char* row = from.data;
+    const char *row = from.data;
     for (int axis = inner; axis >= 0; --axis) {
         index[axis] = rest % job.shape[axis];
         rest /= job.shape[axis];
@@ -62,16 +62,16 @@ const float* read(const ElementwiseJob& job, const Operand& from, i64 begin, i64
     return buffer;
 }
 
-bool elementwise(const ElementwiseJob& job, i64 begin, i64 end) {
+bool elementwise(const ElementwiseJob &job, i64 begin, i64 end) {
     alignas(64) float buffer[3][piece], result[piece];
     bool refused = false;
     for (i64 at = begin; at < end; at += piece) {
         const i64 count = end - at < piece ? end - at : piece;
-        const float* operand[3];
+        const float *operand[3];
         for (int i = 0; i < 3; ++i)
             operand[i] = i < job.operands ? read(job, job.operand[i], at, count, buffer[i]) : operand[0];
-        char* to = static_cast<char*>(job.out.to) + at * job.item_bytes;
-        float* values = job.plain ? reinterpret_cast<float*>(to) : result;
+        char *to = static_cast<char *>(job.out.to) + at * job.item_bytes;
+        float *values = job.plain ? reinterpret_cast<float *>(to) : result;
         runs[job.operation](operand[0], operand[1], operand[2], values, count);
         if (job.plain) continue;
         ConvertJob convert = job.out;

@@ -13,7 +13,7 @@ namespace {
 
 // The exact sum of `count` <= 5 doubles rounded once to float32: Shewchuk's expansion (Discrete and Computational
 // Geometry 18, 1997), whose leading double is then rounded to odd.
-float round_sum(const double* terms, int count) {
+float round_sum(const double *terms, int count) {
     double parts[5], plain = terms[0];
     int length = 0;
     for (int t = 0; t < count; ++t) {
@@ -41,7 +41,7 @@ float round_sum(const double* terms, int count) {
     return top != 0.0 ? float(top) : plain == 0.0 ? float(plain) : 0.0f;
 }
 
-float add_four_exactly(const Chain& c, const float* a, const float* b, i64 k, i64 count, float partial) {
+float add_four_exactly(const Chain &c, const float *a, const float *b, i64 k, i64 count, float partial) {
     double terms[5] = {partial};
     for (i64 i = 0; i < count; ++i) terms[1 + i] = double(a[(k + i) * c.a_k]) * double(b[(k + i) * c.b_k]);
     return round_sum(terms, int(count) + 1);
@@ -50,7 +50,7 @@ float add_four_exactly(const Chain& c, const float* a, const float* b, i64 k, i6
 float fused_one(float a, float b, float c) { return float(add_to_odd<double, u64>(double(c), double(a) * double(b))); }
 
 // (p0 + p1) + (p2 + p3), each pair fused, then added to the partial sum.
-float add_four_in_pairs(const Chain& c, const float* a, const float* b, i64 k, i64 count, float partial) {
+float add_four_in_pairs(const Chain &c, const float *a, const float *b, i64 k, i64 count, float partial) {
     float pairs[2] = {0, 0};
     for (i64 i = 0; i < count; i += 2) {
         const float *left = a + (k + i) * c.a_k, *right = b + (k + i) * c.b_k;
@@ -62,7 +62,7 @@ float add_four_in_pairs(const Chain& c, const float* a, const float* b, i64 k, i
 
 }  // namespace
 
-void adder_kernel(Adder adder, const Chain& c, const Rounders& rounders, const float* a, const float* b, float* to) {
+void adder_kernel(Adder adder, const Chain &c, const Rounders &rounders, const float *a, const float *b, float *to) {
     f32v tile[1] = {};
     u32v words[2][1][1] = {};
     const bool random = rounders.active && rounders.mode == stochastic, wide = c.whole_words;

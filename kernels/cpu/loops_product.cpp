@@ -18,14 +18,14 @@ constexpr i64 block_floats_limit = i64(1) << 16;  // decoded left operand at a t
 
 // Memory that grows and is kept by its thread: pure scratch, so that repeated calls meet no page faults.
 struct Scratch {
-    float* data = nullptr;
+    float *data = nullptr;
     i64 size = 0;
     ~Scratch() { free(data); }
-    float* of(i64 floats) {
+    float *of(i64 floats) {
         if (floats > size) {
             free(data);
             size = (floats + 1023) & ~i64(1023);
-            data = static_cast<float*>(aligned_alloc(64, size * sizeof(float)));
+            data = static_cast<float *>(aligned_alloc(64, size * sizeof(float)));
         }
         return data;
     }
@@ -51,18 +51,18 @@ Kernel choose(Path path, int rows, int vectors, bool along_k, bool exact) {
 struct Panel {
     i64 first, columns, skip;  // first column of the operand, how many, empty lanes before them
     int vectors;
-    float* data;
+    float *data;
 };
 
 struct Left {
-    const float* data;
+    const float *data;
     i64 row, k;
     bool along_k;
 };
 
 class Product {
   public:
-    Product(const ProductJob& j, const Region& r)
+    Product(const ProductJob &j, const Region &r)
         : job(j),
           region(r),
           step(j.step),
@@ -95,9 +95,9 @@ class Product {
     }
 
   private:
-    void vertex(const i64* index) {
-        const char* a = job.a.data + region.row_begin * job.a_row;
-        const char* b = job.b.data + region.column_begin * job.b_column;
+    void vertex(const i64 *index) {
+        const char *a = job.a.data + region.row_begin * job.a_row;
+        const char *b = job.b.data + region.column_begin * job.b_column;
         out = job.out.data + region.row_begin * job.out.row + region.column_begin * job.out.column;
         for (int axis = 0; axis < job.axes; ++axis) {
             a += index[axis] * job.a.stride[axis];
@@ -135,12 +135,12 @@ class Product {
         return p;
     }
 
-    void pack_right(const char* b, i64 skip, i64 columns, i64 begin, i64 end, bool whole) {
+    void pack_right(const char *b, i64 skip, i64 columns, i64 begin, i64 end, bool whole) {
         if (whole && b == packed_right && skip == packed_skip) return;
         packed_right = whole ? b : nullptr;
         packed_skip = skip;
         const i64 count = (end - begin + tile_columns - 1) / tile_columns;
-        float* to = right_scratch.of(count * tile_columns * job.k);
+        float *to = right_scratch.of(count * tile_columns * job.k);
         for (i64 at = begin; at < end; at += tile_columns) {
             const Panel p = panel(at, end, skip, columns);
             const PanelShape shape = {job.k, p.skip, p.columns, p.vectors * lanes32};
@@ -149,7 +149,7 @@ class Product {
         }
     }
 
-    void row_blocks(const char* a, i64 skip, i64 columns, i64 begin, i64 end) {
+    void row_blocks(const char *a, i64 skip, i64 columns, i64 begin, i64 end) {
         const i64 rows = region.row_end - region.row_begin;
         i64 block = block_floats_limit / (job.k + 1) / tile_rows * tile_rows;
         if (block < tile_rows) block = tile_rows;
@@ -164,13 +164,13 @@ class Product {
         }
     }
 
-    Left left_block(const char* a, i64 rows, bool whole) {
+    Left left_block(const char *a, i64 rows, bool whole) {
         const int bytes = bytes_of(job.a.element);
         if (job.a.element == Element::real32 && job.a_k == 4 && job.a_row % 4 == 0)
-            return {reinterpret_cast<const float*>(a), job.a_row / 4, 1, true};
+            return {reinterpret_cast<const float *>(a), job.a_row / 4, 1, true};
         const bool along_k = job.a_row != bytes || job.a_k == bytes;
         const i64 line = along_k ? ((job.k + 15) & ~i64(15)) + 16 : ((rows + 15) & ~i64(15)) + 16;
-        float* to = left_scratch.of(line * (along_k ? rows : job.k));
+        float *to = left_scratch.of(line * (along_k ? rows : job.k));
         const Left left = {to, along_k ? line : 1, along_k ? 1 : line, along_k};
         if (whole && a == packed_left) return left;
         packed_left = whole ? a : nullptr;
@@ -183,7 +183,7 @@ class Product {
         return left;
     }
 
-    void strips(const Left& left, i64 row, i64 rows, const Panel& p) {
+    void strips(const Left &left, i64 row, i64 rows, const Panel &p) {
         chain.a_row = left.row;
         chain.a_k = left.k;
         chain.b_k = p.vectors * lanes32;
@@ -199,9 +199,9 @@ class Product {
         }
     }
 
-    void tile(const float* a, const Left& left, const Panel& p, i64 row, int rows, Kernel run_tile) {
+    void tile(const float *a, const Left &left, const Panel &p, i64 row, int rows, Kernel run_tile) {
         alignas(64) float part[tile_floats], sums[3][tile_floats];
-        float* total = part;
+        float *total = part;
         if (parts == 0) __builtin_memset(part, 0, sizeof part);
         chain.place = place;
         for (i64 i = 0; i < parts; ++i) {
@@ -223,19 +223,19 @@ class Product {
                      p.columns);
     }
 
-    void other_adder(const float* a, const float* b, int rows, int vectors, float* to) {
+    void other_adder(const float *a, const float *b, int rows, int vectors, float *to) {
         Chain one = chain;
         for (int i = 0; i < rows; ++i)
             for (int j = 0; j < vectors; ++j) {
                 one.place.row = place.row + u32(i);
                 one.place.column = place.column + u32(j) * lanes32;
-                const float* from = a + i * (chain.a_k == 1 ? chain.a_row : 1);
+                const float *from = a + i * (chain.a_k == 1 ? chain.a_row : 1);
                 adder_kernel(job.adder, one, step, from, b + j * lanes32, to + (i * vectors + j) * lanes32);
             }
     }
 
-    const ProductJob& job;
-    const Region& region;
+    const ProductJob &job;
+    const Region &region;
     const Rounders step, final;
     const Store keep;
     const Path path;
@@ -246,14 +246,14 @@ class Product {
     Chain chain = {};
     Place place = {};
     u32 row0 = 0, column0 = 0, group0 = 0;
-    char* out = nullptr;
+    char *out = nullptr;
     const char *packed_right = nullptr, *packed_left = nullptr;
     i64 packed_skip = 0;
 };
 
 }  // namespace
 
-void product(const ProductJob& job, const Region& region) { Product(job, region).run(); }
+void product(const ProductJob &job, const Region &region) { Product(job, region).run(); }
 
 }  // namespace LP_ISA
 }  // namespace lowprec

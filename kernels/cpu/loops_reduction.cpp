@@ -6,7 +6,7 @@ namespace lowprec {
 inline namespace LP_ISA {
 
 extern const ProductTable product_table;
-void product(const ProductJob& job, const Region& region);
+void product(const ProductJob &job, const Region &region);
 
 namespace {
 
@@ -14,7 +14,7 @@ constexpr i64 chunk = 4;  // vectors of columns at a time
 constexpr i64 chunk_columns = chunk * lanes32;
 
 // Splits a flat vertex number into its index.
-void unravel(i64 vertex, const i64* shape, int axes, i64* index) {
+void unravel(i64 vertex, const i64 *shape, int axes, i64 *index) {
     for (int axis = axes - 1; axis >= 0; --axis) {
         index[axis] = vertex % shape[axis];
         vertex /= shape[axis];
@@ -25,7 +25,7 @@ void unravel(i64 vertex, const i64* shape, int axes, i64* index) {
 struct Words {
     u32v word[2][chunk];
 
-    void columns(const Place& place, u32 c3, i64 vectors) {
+    void columns(const Place &place, u32 c3, i64 vectors) {
         for (i64 j = 0; j < vectors; ++j) {
             Place here = place;
             here.column += u32(j) * lanes32;
@@ -35,7 +35,7 @@ struct Words {
             word[1][j] = one[1][0][0];
         }
     }
-    void rows(const Place& place, u32 c3) {
+    void rows(const Place &place, u32 c3) {
         for (int lane = 0; lane < lanes32; ++lane) {
             const Words4 w = counter(place, c3, lane);
             word[0][0][lane] = w.word[place.column & 1];
@@ -45,7 +45,7 @@ struct Words {
 
   private:
     typedef lowprec::LP_ISA::Words Words4;
-    static Words4 counter(const Place& place, u32 c3, int lane) {
+    static Words4 counter(const Place &place, u32 c3, int lane) {
         return philox<7>(place.head, place.row + u32(lane), place.column >> 4, c3 | ((place.column & 15) >> 1),
                          place.key);
     }
@@ -53,7 +53,7 @@ struct Words {
 
 class Reduction {
   public:
-    explicit Reduction(const ReduceJob& j)
+    explicit Reduction(const ReduceJob &j)
         : job(j),
           step(j.step),
           final(j.final),
@@ -98,14 +98,14 @@ class Reduction {
 
     // Sums terms [k, stop) for `vectors` vectors; values(k, line) fills a line of floats.
     template <class Fill, class Draw>
-    void chain(i64 begin, i64 end, i64 vectors, f32v* sums, const Fill& fill, const Draw& draw) {
+    void chain(i64 begin, i64 end, i64 vectors, f32v *sums, const Fill &fill, const Draw &draw) {
         for (i64 j = 0; j < vectors; ++j) sums[j] = f32v{};
         bool fresh = true;
         u32 g = group0 + u32(begin / job.group);
         for (i64 k = begin; k < end; ++g) {
             const i64 stop = step.active && job.group < end - k ? k + job.group : end;
             for (; k < stop; ++k) {
-                const float* line = fill(k);
+                const float *line = fill(k);
                 for (i64 j = 0; j < vectors; ++j) sums[j] += load<f32v>(line + j * lanes32);
             }
             if (!step.active) continue;
@@ -123,7 +123,7 @@ class Reduction {
             const i64 here = all - first < chunk_columns ? all - first : chunk_columns;
             const i64 lead = first == 0 ? skip : 0, column = first + lead - skip, count = here - lead;
             const i64 vectors = (here + lanes32 - 1) / lanes32;
-            const char* from = x + row * job.x_row + column * job.x_column;
+            const char *from = x + row * job.x_row + column * job.x_column;
             alignas(64) float line[chunk_columns] = {}, part[tile_floats + chunk_columns], sums[3][tile_floats];
             place.row = row0 + u32(row);
             place.column = column0 - u32(skip) + u32(first);
@@ -132,7 +132,7 @@ class Reduction {
                 return line;
             };
             const auto draw = [&](u32 c3) { words.columns(place, c3, vectors); };
-            float* total = part;
+            float *total = part;
             if (parts == 0) __builtin_memset(part, 0, sizeof part);
             for (i64 p = 0; p < parts; ++p) {
                 f32v chain_sums[chunk];
@@ -184,7 +184,7 @@ class Reduction {
             }
         }
         for (i64 r = 0; r < count; ++r) {
-            float* total = single || parts == 0 ? one : sums[r][stages.count - 1];
+            float *total = single || parts == 0 ? one : sums[r][stages.count - 1];
             if (total == one) one[lane] = part[r];
             at_row(corner, r, lane);
             finish_row(total, 1);
@@ -193,16 +193,16 @@ class Reduction {
         place = corner;
     }
 
-    void at_row(const Place& corner, i64 r, u32 lane) {
+    void at_row(const Place &corner, i64 r, u32 lane) {
         place.row = corner.row + u32(r);
         place.column = corner.column - lane;
     }
-    void finish_row(float* total, i64 vectors) {
+    void finish_row(float *total, i64 vectors) {
         if (final.active) round_rows(total, 1, vectors, final, place, tag_output, 0);
     }
     i64 end_of(i64 p) const { return (p + 1) * job.part < job.k ? (p + 1) * job.part : job.k; }
 
-    const ReduceJob& job;
+    const ReduceJob &job;
     const Rounders step, final;
     const Store keep;
     const Path path;
@@ -213,22 +213,22 @@ class Reduction {
     Words words;
     Place place = {};
     u32 row0 = 0, column0 = 0, group0 = 0;
-    const char* x = nullptr;
-    char* out = nullptr;
+    const char *x = nullptr;
+    char *out = nullptr;
 };
 
-void reduce(const ReduceJob& job, i64 begin, i64 end) { Reduction(job).run(begin, end); }
+void reduce(const ReduceJob &job, i64 begin, i64 end) { Reduction(job).run(begin, end); }
 
 // Rows [begin, end) of all vertices' rows.
-void sum(const SumJob& job, i64 begin, i64 end) {
+void sum(const SumJob &job, i64 begin, i64 end) {
     const Rounders step(job.step);
     const Store keep(job.out);
     for (i64 unit = begin; unit < end; ++unit) {
         i64 index[max_axes];
         const i64 row = unit % job.m;
         unravel(unit / job.m, job.shape, job.axes, index);
-        const char* from = job.parts.data + row * job.row_stride;
-        char* to = job.out.data + row * job.out.row;
+        const char *from = job.parts.data + row * job.row_stride;
+        char *to = job.out.data + row * job.out.row;
         for (int axis = 0; axis < job.axes; ++axis) {
             from += index[axis] * job.parts.stride[axis];
             to += index[axis] * job.out.stride[axis];
@@ -274,10 +274,10 @@ struct Largest {
     }
 };
 
-void largest_of_columns(const MaximumJob& job, const Store& keep, i64 row) {
+void largest_of_columns(const MaximumJob &job, const Store &keep, i64 row) {
     for (i64 column = 0; column < job.n; column += lanes32) {
         const i64 count = job.n - column < lanes32 ? job.n - column : lanes32;
-        const char* from = job.x.data + row * job.x_row + column * job.x_column;
+        const char *from = job.x.data + row * job.x_row + column * job.x_column;
         alignas(64) float line[lanes32] = {};
         Largest largest;
         for (i64 k = 0; k < job.k; ++k) {
@@ -289,7 +289,7 @@ void largest_of_columns(const MaximumJob& job, const Store& keep, i64 row) {
     }
 }
 
-void largest_of_row(const MaximumJob& job, const Store& keep, i64 row) {
+void largest_of_row(const MaximumJob &job, const Store &keep, i64 row) {
     constexpr i64 window = 256;
     alignas(64) float line[window];
     Largest largest;
@@ -307,7 +307,7 @@ void largest_of_row(const MaximumJob& job, const Store& keep, i64 row) {
     keep.row(lanes, job.out.data + row * job.out.row, 1);
 }
 
-void maximum(const MaximumJob& job, i64 begin, i64 end) {
+void maximum(const MaximumJob &job, i64 begin, i64 end) {
     const Store keep(job.out);
     for (i64 row = begin; row < end; ++row)
         job.n == 1 ? largest_of_row(job, keep, row) : largest_of_columns(job, keep, row);

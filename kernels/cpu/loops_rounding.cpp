@@ -29,14 +29,14 @@ struct Pack {
 };
 
 template <class V, class T>
-inline V load_as(const T* from) {
+inline V load_as(const T *from) {
     typename Pack<T, Lanes<V>::count>::type narrow;
     __builtin_memcpy(&narrow, from, sizeof narrow);
     return __builtin_convertvector(narrow, V);
 }
 
 template <class T, class V>
-inline void store_as(T* to, V v) {
+inline void store_as(T *to, V v) {
     auto narrow = __builtin_convertvector(v, typename Pack<T, Lanes<V>::count>::type);
     __builtin_memcpy(to, &narrow, sizeof narrow);
 }
@@ -44,10 +44,10 @@ inline void store_as(T* to, V v) {
 // ---- rounding a panel ----
 
 template <int mode, bool as_value, class E, class Out>
-void round_panel(const E* from, const E* random, void* to, int count, const Rounder<E>& rounder) {
+void round_panel(const E *from, const E *random, void *to, int count, const Rounder<E> &rounder) {
     typedef typename Vector<E>::type V;
     const Rounder<E> k = rounder;
-    Out* out = static_cast<Out*>(to);
+    Out *out = static_cast<Out *>(to);
     for (int i = 0; i < count; i += Lanes<V>::count) {
         V r = mode == stochastic ? load_as<V>(random + i) : V{};
         store_as(out + i, round_bits<mode, as_value>(load_as<V>(from + i), r, k));
@@ -55,7 +55,7 @@ void round_panel(const E* from, const E* random, void* to, int count, const Roun
 }
 
 template <class E>
-using Panel = void (*)(const E*, const E*, void*, int, const Rounder<E>&);
+using Panel = void (*)(const E *, const E *, void *, int, const Rounder<E> &);
 
 template <int mode, class E>
 Panel<E> panel_for_output(bool as_value, int bytes) {
@@ -90,7 +90,7 @@ Panel<E> panel_for(int mode, bool as_value, int bytes) {
 
 // Four blocks of 64 half-words. In 64-bit lanes they stand at the top of 32 fraction bits.
 template <class E>
-void random_half_words(u64 first_block, int tag, u64 key, E* random) {
+void random_half_words(u64 first_block, int tag, u64 key, E *random) {
     constexpr int lift = sizeof(E) == 8 ? 16 : 0;
     constexpr int lanes = Lanes<u32v>::count, vectors = vectors_per_block;
     u32v words[8 * vectors];
@@ -106,7 +106,7 @@ void random_half_words(u64 first_block, int tag, u64 key, E* random) {
 
 // Eight wide blocks of 32 words.
 template <class E>
-void random_whole_words(u64 first_block, int tag, u64 key, E* random) {
+void random_whole_words(u64 first_block, int tag, u64 key, E *random) {
     constexpr int lanes = Lanes<u32v>::count, vectors = vectors_per_block;
     for (int half = 0; half < 2; ++half) {
         u32v words[8 * vectors];
@@ -116,7 +116,7 @@ void random_whole_words(u64 first_block, int tag, u64 key, E* random) {
 }
 
 template <class E>
-void random_panel(u64 index, int bits, u64 key, E* random) {
+void random_panel(u64 index, int bits, u64 key, E *random) {
     if (bits <= 16) return random_half_words(index >> 6, tag_rounding, key, random);
     random_whole_words(index >> 5, tag_rounding_wide, key, random);
 }
@@ -124,25 +124,24 @@ void random_panel(u64 index, int bits, u64 key, E* random) {
 // ---- loading any storage into the carrier ----
 
 template <class E, class T>
-void load_codes(const void* from, i64 begin, int count, E* to, const Decoder<E>& d) {
-    const T* codes = static_cast<const T*>(from) + begin;
+void load_codes(const void *from, i64 begin, int count, E *to, const Decoder<E> &d) {
+    const T *codes = static_cast<const T *>(from) + begin;
     typedef typename Vector<E>::type V;
     int i = 0;
-    for (; i + Lanes<V>::count <= count; i += Lanes<V>::count)
-        store_as(to + i, decode(load_as<V>(codes + i), d));
+    for (; i + Lanes<V>::count <= count; i += Lanes<V>::count) store_as(to + i, decode(load_as<V>(codes + i), d));
     for (; i < count; ++i) to[i] = decode(E(codes[i]), d);
 }
 
 template <class E, class T>
-void load_numbers(const void* from, i64 begin, int count, E* to) {
-    const T* numbers = static_cast<const T*>(from) + begin;
+void load_numbers(const void *from, i64 begin, int count, E *to) {
+    const T *numbers = static_cast<const T *>(from) + begin;
     typedef typename Lanes<E>::real R;
     for (int i = 0; i < count; ++i) to[i] = bit_cast<E>(R(numbers[i]));
 }
 
 // 64-bit integers are not here: they have more bits than the carrier (see round_integers).
 template <class E>
-void load_panel(const ConvertJob& job, const Decoder<E>& d, i64 begin, int count, E* to) {
+void load_panel(const ConvertJob &job, const Decoder<E> &d, i64 begin, int count, E *to) {
     switch (job.in) {
         case coded8:
             return load_codes<E, u8>(job.from, begin, count, to, d);
@@ -192,7 +191,7 @@ int bytes_of(Storage s) {
 }
 
 template <class E>
-bool any_nan(const E* bits, int count) {
+bool any_nan(const E *bits, int count) {
     E found = 0;
     for (int i = 0; i < count; ++i) found |= E((bits[i] & Carrier<E>::magnitude) > Carrier<E>::infinity);
     return found != 0;
@@ -202,14 +201,14 @@ bool any_nan(const E* bits, int count) {
 
 template <class E>
 struct Converter {
-    const ConvertJob& job;
+    const ConvertJob &job;
     Rounder<E> rounder, carrier;
     Decoder<E> source;
     Panel<E> round, recode;  // recode: values into the codes of x's own dtype, exact
     int out_bytes;
     bool direct_in, direct_out, refuses_nan;
 
-    explicit Converter(const ConvertJob& j) : job(j) {
+    explicit Converter(const ConvertJob &j) : job(j) {
         out_bytes = bytes_of(job.out);
         bool coded_out = job.out <= coded64;
         rounder = make_rounder<E>(job.rounding, job.as_value);
@@ -231,33 +230,32 @@ struct Converter {
         alignas(64) u64 narrow[panel];
         const bool full = count == panel;
         const int lanes = (lead + count + 15) & ~15;
-        const E* from = in;
+        const E *from = in;
         if (direct_in && full)
-            from = static_cast<const E*>(job.from) + begin;
+            from = static_cast<const E *>(job.from) + begin;
         else
             fetch(begin, lead, count, lanes, in);
         bool bad = refuses_nan && any_nan(from + lead, count);
         if (job.rounding.mode == stochastic)
             random_panel(job.offset + u64(begin) - u64(lead), job.rounding.random_bits, job.key, random);
-        char* to = static_cast<char*>(job.to) + begin * out_bytes;
+        char *to = static_cast<char *>(job.to) + begin * out_bytes;
         if (direct_out) {
-            round(from, random, full ? static_cast<void*>(to) : narrow, lanes, rounder);
-            if (!full)
-                __builtin_memcpy(to, reinterpret_cast<char*>(narrow) + lead * out_bytes, count * out_bytes);
+            round(from, random, full ? static_cast<void *>(to) : narrow, lanes, rounder);
+            if (!full) __builtin_memcpy(to, reinterpret_cast<char *>(narrow) + lead * out_bytes, count * out_bytes);
             return bad;
         }
         round(from, random, values, lanes, rounder);
         if (recode) {
             recode(values, random, narrow, lanes, carrier);
-            __builtin_memcpy(to, reinterpret_cast<char*>(narrow) + lead * out_bytes, count * out_bytes);
+            __builtin_memcpy(to, reinterpret_cast<char *>(narrow) + lead * out_bytes, count * out_bytes);
         } else {
             for (int i = 0; i < count; ++i)  // float64 bits of values that float32 holds
-                reinterpret_cast<float*>(to)[i] = float(bit_cast<typename Lanes<E>::real>(values[lead + i]));
+                reinterpret_cast<float *>(to)[i] = float(bit_cast<typename Lanes<E>::real>(values[lead + i]));
         }
         return bad;
     }
 
-    void fetch(i64 begin, int lead, int count, int lanes, E* in) const {
+    void fetch(i64 begin, int lead, int count, int lanes, E *in) const {
         for (int i = 0; i < lead; ++i) in[i] = 0;
         load_panel<E>(job, source, begin, count, in + lead);
         for (int i = lead + count; i < lanes; ++i) in[i] = 0;
@@ -265,7 +263,7 @@ struct Converter {
 };
 
 template <class E>
-bool convert_panels(const ConvertJob& job, i64 begin, i64 end) {
+bool convert_panels(const ConvertJob &job, i64 begin, i64 end) {
     const Converter<E> converter(job);
     bool bad = false;
     while (begin < end) {
@@ -279,7 +277,7 @@ bool convert_panels(const ConvertJob& job, i64 begin, i64 end) {
 
 // ---- 64-bit integers: up to 64 significant bits, so they enter below the carrier ----
 
-u64 round_integer_in(int mode, u64 magnitude, u64 negative, u64 random, const Rounder<u64>& k) {
+u64 round_integer_in(int mode, u64 magnitude, u64 negative, u64 random, const Rounder<u64> &k) {
     switch (mode) {
         case nearest_away:
             return round_integer<nearest_away>(magnitude, negative, random, k);
@@ -298,21 +296,20 @@ u64 round_integer_in(int mode, u64 magnitude, u64 negative, u64 random, const Ro
     }
 }
 
-bool convert_integers(const ConvertJob& job, i64 begin, i64 end) {
+bool convert_integers(const ConvertJob &job, i64 begin, i64 end) {
     const Rounder<u64> k = make_rounder<u64>(job.rounding, false);
     const int bytes = bytes_of(job.out);
     alignas(64) u64 random[panel] = {};
     while (begin < end) {
         u64 index = job.offset + u64(begin);
         int lead = int(index & 63), count = int(end - begin < panel - lead ? end - begin : panel - lead);
-        if (job.rounding.mode == stochastic)
-            random_panel(index - u64(lead), job.rounding.random_bits, job.key, random);
+        if (job.rounding.mode == stochastic) random_panel(index - u64(lead), job.rounding.random_bits, job.key, random);
         for (int i = 0; i < count; ++i) {
-            i64 x = static_cast<const i64*>(job.from)[begin + i];
+            i64 x = static_cast<const i64 *>(job.from)[begin + i];
             u64 negative = job.in == int64s && x < 0;
-            u64 code = round_integer_in(job.rounding.mode, negative ? 0 - u64(x) : u64(x), negative,
-                                        random[lead + i], k);
-            __builtin_memcpy(static_cast<char*>(job.to) + (begin + i) * bytes, &code,
+            u64 code =
+                round_integer_in(job.rounding.mode, negative ? 0 - u64(x) : u64(x), negative, random[lead + i], k);
+            __builtin_memcpy(static_cast<char *>(job.to) + (begin + i) * bytes, &code,
                              bytes);  // little-endian
         }
         begin += count;
@@ -320,7 +317,7 @@ bool convert_integers(const ConvertJob& job, i64 begin, i64 end) {
     return false;
 }
 
-bool convert(const ConvertJob& job, i64 begin, i64 end) {
+bool convert(const ConvertJob &job, i64 begin, i64 end) {
     if (job.in == int64s || job.in == uint64s) return convert_integers(job, begin, end);
     return job.wide ? convert_panels<u64>(job, begin, end) : convert_panels<u32>(job, begin, end);
 }
@@ -328,13 +325,13 @@ bool convert(const ConvertJob& job, i64 begin, i64 end) {
 // ---- decoding ----
 
 template <class E, class Real>
-void decode_into(const DecodeJob& job, i64 begin, i64 end) {
+void decode_into(const DecodeJob &job, i64 begin, i64 end) {
     const Decoder<E> d = make_decoder<E>(job.format);
-    Real* to = static_cast<Real*>(job.to);
+    Real *to = static_cast<Real *>(job.to);
     for (i64 i = begin; i < end; i += panel) {
         alignas(64) E bits[panel];
         int count = int(end - i < panel ? end - i : panel);
-        E* target = sizeof(E) == sizeof(Real) ? reinterpret_cast<E*>(to + i) : bits;
+        E *target = sizeof(E) == sizeof(Real) ? reinterpret_cast<E *>(to + i) : bits;
         if (job.in == coded8) load_codes<E, u8>(job.from, i, count, target, d);
         if (job.in == coded16) load_codes<E, u16>(job.from, i, count, target, d);
         if (job.in == coded32) load_codes<E, u32>(job.from, i, count, target, d);
@@ -344,7 +341,7 @@ void decode_into(const DecodeJob& job, i64 begin, i64 end) {
     }
 }
 
-void decode(const DecodeJob& job, i64 begin, i64 end) {
+void decode(const DecodeJob &job, i64 begin, i64 end) {
     if (job.out == real64) return decode_into<u64, double>(job, begin, end);
     if (job.format.emin < -126) return decode_into<u64, float>(job, begin, end);
     decode_into<u32, float>(job, begin, end);
@@ -353,8 +350,8 @@ void decode(const DecodeJob& job, i64 begin, i64 end) {
 // ---- random words as arrays ----
 
 template <class Out>
-void random_into(const RandomJob& job, i64 begin, i64 end) {
-    Out* to = static_cast<Out*>(job.to);
+void random_into(const RandomJob &job, i64 begin, i64 end) {
+    Out *to = static_cast<Out *>(job.to);
     while (begin < end) {
         alignas(64) u32 random[panel];
         u64 index = job.offset + u64(begin);
@@ -370,7 +367,7 @@ void random_into(const RandomJob& job, i64 begin, i64 end) {
     }
 }
 
-void random_words(const RandomJob& job, i64 begin, i64 end) {
+void random_words(const RandomJob &job, i64 begin, i64 end) {
     if (job.bits <= 16) return random_into<u16>(job, begin, end);
     random_into<u32>(job, begin, end);
 }

@@ -22,16 +22,16 @@ struct ElementwiseCall {
     ConvertJob conversion;
     nb::object dtype;
 
-    ElementwiseCall(int op, const std::vector<const OperandType*>& operands, const ConvertJob& convert,
+    ElementwiseCall(int op, const std::vector<const OperandType *> &operands, const ConvertJob &convert,
                     nb::object out_dtype, bool is_plain)
         : operation(op), plain(is_plain), conversion(convert), dtype(out_dtype) {
-        for (const OperandType* type : operands) types.push_back(*type);
+        for (const OperandType *type : operands) types.push_back(*type);
         item_bytes = int(PyDataType_ELSIZE(descr()));
     }
-    PyArray_Descr* descr() const { return reinterpret_cast<PyArray_Descr*>(dtype.ptr()); }
+    PyArray_Descr *descr() const { return reinterpret_cast<PyArray_Descr *>(dtype.ptr()); }
 };
 
-void drop_axis(ElementwiseJob& job, int axis) {
+void drop_axis(ElementwiseJob &job, int axis) {
     for (; axis + 1 < job.axes; ++axis) {
         job.shape[axis] = job.shape[axis + 1];
         for (int i = 0; i < job.operands; ++i) job.operand[i].stride[axis] = job.operand[i].stride[axis + 1];
@@ -40,7 +40,7 @@ void drop_axis(ElementwiseJob& job, int axis) {
 }
 
 // Axes that lie one after the other in every operand become one.
-void merge_axes(ElementwiseJob& job) {
+void merge_axes(ElementwiseJob &job) {
     for (int axis = job.axes - 1; axis >= 0; --axis)
         if (job.shape[axis] == 1) drop_axis(job, axis);
     for (int axis = job.axes - 2; axis >= 0; --axis) {
@@ -53,13 +53,13 @@ void merge_axes(ElementwiseJob& job) {
     }
 }
 
-PyArrayObject* output(const ElementwiseCall& call, const Broadcast& shape, nb::handle out, nb::object& holder) {
+PyArrayObject *output(const ElementwiseCall &call, const Broadcast &shape, nb::handle out, nb::object &holder) {
     if (out.is_none()) {
-        PyArrayObject* fresh = new_array(call.descr(), shape.axes, shape.shape);
-        holder = nb::steal(reinterpret_cast<PyObject*>(fresh));
+        PyArrayObject *fresh = new_array(call.descr(), shape.axes, shape.shape);
+        holder = nb::steal(reinterpret_cast<PyObject *>(fresh));
         return fresh;
     }
-    PyArrayObject* given = as_array(out);
+    PyArrayObject *given = as_array(out);
     if (PyArray_DESCR(given)->type_num != call.descr()->type_num)
         throw nb::type_error("out's dtype is not the one this call was prepared for");
     bool same = PyArray_NDIM(given) == shape.axes;
@@ -68,12 +68,12 @@ PyArrayObject* output(const ElementwiseCall& call, const Broadcast& shape, nb::h
     if (!PyArray_ISWRITEABLE(given)) throw std::invalid_argument("out is read-only");
     holder = nb::borrow(out);
     if (PyArray_ISCARRAY(given)) return given;
-    PyArrayObject* fresh = new_array(call.descr(), shape.axes, shape.shape);
-    holder = nb::steal(reinterpret_cast<PyObject*>(fresh));
+    PyArrayObject *fresh = new_array(call.descr(), shape.axes, shape.shape);
+    holder = nb::steal(reinterpret_cast<PyObject *>(fresh));
     return fresh;
 }
 
-nb::object run(const ElementwiseCall& call, nb::tuple operands, nb::handle key, u64 offset, nb::handle out,
+nb::object run(const ElementwiseCall &call, nb::tuple operands, nb::handle key, u64 offset, nb::handle out,
                int threads) {
     ElementwiseJob job;
     job.operation = call.operation;
@@ -82,19 +82,19 @@ nb::object run(const ElementwiseCall& call, nb::tuple operands, nb::handle key, 
     job.item_bytes = call.item_bytes;
     if (int(operands.size()) != job.operands) throw std::invalid_argument("wrong number of operands");
     float scalars[3];
-    PyArrayObject* arrays[3] = {};
+    PyArrayObject *arrays[3] = {};
     Broadcast shape;
     for (int i = 0; i < job.operands; ++i) {
         nb::handle object = operands[i];
-        Operand& operand = job.operand[i];
+        Operand &operand = job.operand[i];
         if (PyFloat_Check(object.ptr()) || PyLong_Check(object.ptr())) {
             scalars[i] = float(PyFloat_AsDouble(object.ptr()));
-            operand = {reinterpret_cast<const char*>(&scalars[i]), nullptr, Element::real32, {}};
+            operand = {reinterpret_cast<const char *>(&scalars[i]), nullptr, Element::real32, {}};
             continue;
         }
         arrays[i] = operand_array(object, call.types[i]);
         operand = {
-            static_cast<const char*>(PyArray_DATA(arrays[i])), call.types[i].table.data(), call.types[i].element, {}};
+            static_cast<const char *>(PyArray_DATA(arrays[i])), call.types[i].table.data(), call.types[i].element, {}};
         shape.take(arrays[i]);
     }
     job.axes = shape.axes;
@@ -102,7 +102,7 @@ nb::object run(const ElementwiseCall& call, nb::tuple operands, nb::handle key, 
     for (int i = 0; i < job.operands; ++i)
         if (arrays[i]) shape.strides(arrays[i], job.operand[i].stride);
     nb::object holder;
-    PyArrayObject* target = output(call, shape, out, holder);
+    PyArrayObject *target = output(call, shape, out, holder);
     merge_axes(job);
     job.out = call.conversion;
     job.out.key = key_bits(key, !call.plain && call.conversion.rounding.mode == stochastic);
@@ -120,7 +120,7 @@ nb::object run(const ElementwiseCall& call, nb::tuple operands, nb::handle key, 
         });
     }
     if (refused) throw std::invalid_argument("a NaN was met and the format has none");
-    if (!out.is_none() && reinterpret_cast<PyObject*>(target) != out.ptr()) {
+    if (!out.is_none() && reinterpret_cast<PyObject *>(target) != out.ptr()) {
         if (PyArray_CopyInto(as_array(out), target) < 0) throw nb::python_error();
         return nb::borrow(out);
     }
@@ -129,11 +129,11 @@ nb::object run(const ElementwiseCall& call, nb::tuple operands, nb::handle key, 
 
 }  // namespace
 
-void bind_elementwise(nb::module_& m) {
+void bind_elementwise(nb::module_ &m) {
     nb::class_<OperandType>(m, "OperandType", "What a prepared call expects of one operand.")
         .def(nb::init<nb::handle, int, nb::handle>(), nb::arg("dtype"), nb::arg("kind"), nb::arg("table").none());
     nb::class_<ElementwiseCall>(m, "ElementwiseCall", "A prepared float32_op.")
-        .def(nb::init<int, const std::vector<const OperandType*>&, const ConvertJob&, nb::object, bool>())
+        .def(nb::init<int, const std::vector<const OperandType *> &, const ConvertJob &, nb::object, bool>())
         .def("__call__", &run, nb::arg("operands"), nb::arg("key").none(), nb::arg("offset"), nb::arg("out").none(),
              nb::arg("threads"));
 }

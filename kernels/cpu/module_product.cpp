@@ -20,15 +20,15 @@ struct Accumulator {
     nb::object dtype;
     bool same;  // step and final are one rounding: a single part needs no second one
 
-    Accumulator(const Rounding* between, bool between_wide, const Rounding* last, bool last_wide,
-                const Rounding& stored, int storage_number, nb::object out_dtype, bool one_format)
+    Accumulator(const Rounding *between, bool between_wide, const Rounding *last, bool last_wide,
+                const Rounding &stored, int storage_number, nb::object out_dtype, bool one_format)
         : step{between ? *between : Rounding{}, between != nullptr, between_wide},
           final{last ? *last : Rounding{}, last != nullptr, last_wide},
           store(stored),
           storage(Storage(storage_number)),
           dtype(out_dtype),
           same(one_format) {}
-    PyArray_Descr* descr() const { return reinterpret_cast<PyArray_Descr*>(dtype.ptr()); }
+    PyArray_Descr *descr() const { return reinterpret_cast<PyArray_Descr *>(dtype.ptr()); }
     bool random() const {
         return (step.active && step.rounding.mode == stochastic) || (final.active && final.rounding.mode == stochastic);
     }
@@ -73,14 +73,14 @@ struct MaximumCall {
 };
 
 // An int, or an int64 array that broadcasts over the vertex axes.
-Coordinate coordinate(nb::handle object, const Broadcast& vertices) {
+Coordinate coordinate(nb::handle object, const Broadcast &vertices) {
     Coordinate c = {};
     if (PyLong_Check(object.ptr())) {
         c.base = PyLong_AsLongLong(object.ptr());
         if (c.base == -1 && PyErr_Occurred()) throw nb::python_error();
         return c;
     }
-    PyArrayObject* array = as_array(object);
+    PyArrayObject *array = as_array(object);
     if (PyArray_TYPE(array) != NPY_INT64) throw nb::type_error("coordinates must be ints or int64 arrays");
     Broadcast check = vertices;
     check.take(array);
@@ -89,12 +89,12 @@ Coordinate coordinate(nb::handle object, const Broadcast& vertices) {
     long strides[max_axes];
     vertices.strides(array, strides);
     for (int i = 0; i < vertices.axes; ++i) c.stride[i] = strides[i];
-    c.data = static_cast<const char*>(PyArray_DATA(array));
+    c.data = static_cast<const char *>(PyArray_DATA(array));
     return c;
 }
 
 // The flat number of a vertex in C order.
-Coordinate flat_index(const Broadcast& vertices) {
+Coordinate flat_index(const Broadcast &vertices) {
     Coordinate c = {};
     i64 step = 1;
     for (int axis = vertices.axes - 1; axis >= 0; --axis) {
@@ -105,8 +105,8 @@ Coordinate flat_index(const Broadcast& vertices) {
 }
 
 // The result array: axes of the vertices, then rows and columns where `own` has them.
-nb::object target(const Accumulator& accumulator, const Broadcast& vertices, bool has_rows, i64 m, bool has_columns,
-                  i64 n, nb::handle out, Target& to) {
+nb::object target(const Accumulator &accumulator, const Broadcast &vertices, bool has_rows, i64 m, bool has_columns,
+                  i64 n, nb::handle out, Target &to) {
     npy_intp shape[max_axes + 2];
     int axes = vertices.axes;
     for (int i = 0; i < axes; ++i) shape[i] = vertices.shape[i];
@@ -114,9 +114,9 @@ nb::object target(const Accumulator& accumulator, const Broadcast& vertices, boo
     if (has_columns) shape[axes++] = n;
     nb::object holder;
     if (out.is_none()) {
-        holder = nb::steal(reinterpret_cast<PyObject*>(new_array(accumulator.descr(), axes, shape)));
+        holder = nb::steal(reinterpret_cast<PyObject *>(new_array(accumulator.descr(), axes, shape)));
     } else {
-        PyArrayObject* given = as_array(out);
+        PyArrayObject *given = as_array(out);
         if (PyArray_DESCR(given)->type_num != accumulator.descr()->type_num)
             throw nb::type_error("out's dtype is not the one this call was prepared for");
         bool same = PyArray_NDIM(given) == axes;
@@ -125,19 +125,19 @@ nb::object target(const Accumulator& accumulator, const Broadcast& vertices, boo
         if (!PyArray_ISWRITEABLE(given)) throw std::invalid_argument("out is read-only");
         holder = nb::borrow(out);
     }
-    PyArrayObject* array = reinterpret_cast<PyArrayObject*>(holder.ptr());
+    PyArrayObject *array = reinterpret_cast<PyArrayObject *>(holder.ptr());
     to.store = accumulator.store;
     to.storage = accumulator.storage;
     to.item_bytes = int(PyArray_ITEMSIZE(array));
-    to.data = static_cast<char*>(PyArray_DATA(array));
+    to.data = static_cast<char *>(PyArray_DATA(array));
     vertices.strides(array, to.stride, int(has_rows) + int(has_columns));
     to.row = has_rows ? PyArray_STRIDE(array, vertices.axes) : 0;
     to.column = has_columns ? PyArray_STRIDE(array, axes - 1) : to.item_bytes;
     return holder;
 }
 
-Operand operand(PyArrayObject* array, const OperandType& type, const Broadcast& vertices, int own) {
-    Operand o = {static_cast<const char*>(PyArray_DATA(array)), type.table.data(), type.element, {}};
+Operand operand(PyArrayObject *array, const OperandType &type, const Broadcast &vertices, int own) {
+    Operand o = {static_cast<const char *>(PyArray_DATA(array)), type.table.data(), type.element, {}};
     vertices.strides(array, o.stride, own);
     return o;
 }
@@ -149,7 +149,7 @@ int thread_count(i64 work, int threads) {
 
 // f(begin, end) over [0, n) cut at multiples of `step`, one piece per thread.
 template <class F>
-void in_pieces(i64 n, i64 step, i64 work, int threads, const F& f) {
+void in_pieces(i64 n, i64 step, i64 work, int threads, const F &f) {
     threads = thread_count(work, threads);
     if (threads == 1) {
         if (n) f(i64(0), n);
@@ -164,13 +164,13 @@ void in_pieces(i64 n, i64 step, i64 work, int threads, const F& f) {
 }
 
 template <class F>
-void unlocked(i64 work, const F& f) {
+void unlocked(i64 work, const F &f) {
     if (work < quick_work) return f();
     nb::gil_scoped_release release;
     f();
 }
 
-void multiply(const ProductJob& job, i64 vertices, int threads) {
+void multiply(const ProductJob &job, i64 vertices, int threads) {
     const i64 work = vertices * job.m * job.n * std::max<i64>(job.k, 1);
     if (vertices == 0 || job.m == 0 || job.n == 0) return;
     auto loop = table().product->product;
@@ -188,7 +188,7 @@ void multiply(const ProductJob& job, i64 vertices, int threads) {
 }
 
 // batch None: the flat number of the vertex.
-nb::object product(const ProductCall& call, nb::handle left, nb::handle right, nb::handle key, nb::handle row,
+nb::object product(const ProductCall &call, nb::handle left, nb::handle right, nb::handle key, nb::handle row,
                    nb::handle column, nb::handle first_group, nb::handle batch, nb::handle out, int threads) {
     PyArrayObject *a = operand_array(left, call.a), *b = operand_array(right, call.b);
     const int a_own = std::min(PyArray_NDIM(a), 2), b_own = std::min(PyArray_NDIM(b), 2);
@@ -233,9 +233,9 @@ nb::object product(const ProductCall& call, nb::handle left, nb::handle right, n
 }
 
 // x (v.., m, k, n) -> (v.., m, n).
-nb::object reduce(const ReduceCall& call, nb::handle x, nb::handle key, nb::handle row, nb::handle column,
+nb::object reduce(const ReduceCall &call, nb::handle x, nb::handle key, nb::handle row, nb::handle column,
                   nb::handle first_group, nb::handle batch, nb::handle out, int threads) {
-    PyArrayObject* array = operand_array(x, call.x);
+    PyArrayObject *array = operand_array(x, call.x);
     const int last = PyArray_NDIM(array) - 1;
     if (last < 2) throw std::invalid_argument("reduce needs axes (.., m, k, n)");
     ReduceJob job;
@@ -270,16 +270,16 @@ nb::object reduce(const ReduceCall& call, nb::handle x, nb::handle key, nb::hand
 }
 
 // parts (P, v.., m, n) -> (v.., m, n).
-nb::object sum_parts(const SumCall& call, nb::handle parts, nb::handle key, nb::handle index, nb::handle row,
+nb::object sum_parts(const SumCall &call, nb::handle parts, nb::handle key, nb::handle index, nb::handle row,
                      nb::handle column, nb::handle batch, nb::handle out, int threads) {
-    PyArrayObject* array = operand_array(parts, call.x);
+    PyArrayObject *array = operand_array(parts, call.x);
     const int last = PyArray_NDIM(array) - 1;
     if (last < 2) throw std::invalid_argument("sum_parts needs axes (parts, .., m, n)");
     SumJob job;
     Broadcast vertices;
     vertices.axes = last - 2;
     if (vertices.axes > max_axes) throw std::invalid_argument("at most 8 axes are supported");
-    job.parts = {static_cast<const char*>(PyArray_DATA(array)), call.x.table.data(), call.x.element, {}};
+    job.parts = {static_cast<const char *>(PyArray_DATA(array)), call.x.table.data(), call.x.element, {}};
     job.axes = vertices.axes;
     for (int i = 0; i < vertices.axes; ++i) {
         job.shape[i] = vertices.shape[i] = PyArray_DIM(array, i + 1);
@@ -306,8 +306,8 @@ nb::object sum_parts(const SumCall& call, nb::handle parts, nb::handle key, nb::
 }
 
 // x (m, k, n) -> (m, n).
-nb::object maximum(const MaximumCall& call, nb::handle x, nb::handle out, int threads) {
-    PyArrayObject* array = operand_array(x, call.x);
+nb::object maximum(const MaximumCall &call, nb::handle x, nb::handle out, int threads) {
+    PyArrayObject *array = operand_array(x, call.x);
     if (PyArray_NDIM(array) != 3) throw std::invalid_argument("maximum needs axes (m, k, n)");
     MaximumJob job;
     Broadcast none;
@@ -328,34 +328,34 @@ nb::object maximum(const MaximumCall& call, nb::handle x, nb::handle out, int th
 
 }  // namespace
 
-void bind_product(nb::module_& m) {
+void bind_product(nb::module_ &m) {
     nb::class_<Accumulator>(m, "Accumulator", "How sums are rounded and stored.")
-        .def(nb::init<const Rounding*, bool, const Rounding*, bool, const Rounding&, int, nb::object, bool>(),
+        .def(nb::init<const Rounding *, bool, const Rounding *, bool, const Rounding &, int, nb::object, bool>(),
              nb::arg("between").none(), nb::arg("between_wide"), nb::arg("last").none(), nb::arg("last_wide"),
              nb::arg("stored"), nb::arg("storage"), nb::arg("dtype"), nb::arg("one_format"));
     nb::class_<Order>(m, "Order", "In which order a sum is made.")
-        .def("__init__", [](Order* self, i64 group, i64 splits, int stages, int adder) {
+        .def("__init__", [](Order *self, i64 group, i64 splits, int stages, int adder) {
             new (self) Order{group, splits, stages, Adder(adder)};
         });
     nb::class_<ProductCall>(m, "ProductCall", "A prepared matmul or matmul_part.")
         .def("__init__",
-             [](ProductCall* self, const OperandType& a, const OperandType& b, const Accumulator& accumulator,
-                const Order& order, bool exact) { new (self) ProductCall{a, b, accumulator, order, exact}; })
+             [](ProductCall *self, const OperandType &a, const OperandType &b, const Accumulator &accumulator,
+                const Order &order, bool exact) { new (self) ProductCall{a, b, accumulator, order, exact}; })
         .def("__call__", &product, nb::arg("a"), nb::arg("b"), nb::arg("key").none(), nb::arg("row"), nb::arg("column"),
              nb::arg("first_group"), nb::arg("batch").none(), nb::arg("out").none(), nb::arg("threads"));
     nb::class_<ReduceCall>(m, "ReduceCall", "A prepared reduce_sum or reduce_part.")
-        .def("__init__", [](ReduceCall* self, const OperandType& x, const Accumulator& accumulator,
-                            const Order& order) { new (self) ReduceCall{x, accumulator, order}; })
+        .def("__init__", [](ReduceCall *self, const OperandType &x, const Accumulator &accumulator,
+                            const Order &order) { new (self) ReduceCall{x, accumulator, order}; })
         .def("__call__", &reduce, nb::arg("x"), nb::arg("key").none(), nb::arg("row"), nb::arg("column"),
              nb::arg("first_group"), nb::arg("batch"), nb::arg("out").none(), nb::arg("threads"));
     nb::class_<SumCall>(m, "SumCall", "A prepared sum_parts.")
-        .def("__init__", [](SumCall* self, const OperandType& x, const Accumulator& accumulator,
+        .def("__init__", [](SumCall *self, const OperandType &x, const Accumulator &accumulator,
                             int tag) { new (self) SumCall{x, accumulator, tag}; })
         .def("__call__", &sum_parts, nb::arg("parts"), nb::arg("key").none(), nb::arg("index"), nb::arg("row"),
              nb::arg("column"), nb::arg("batch"), nb::arg("out").none(), nb::arg("threads"));
     nb::class_<MaximumCall>(m, "MaximumCall", "A prepared reduce_max.")
-        .def("__init__", [](MaximumCall* self, const OperandType& x,
-                            const Accumulator& accumulator) { new (self) MaximumCall{x, accumulator}; })
+        .def("__init__", [](MaximumCall *self, const OperandType &x,
+                            const Accumulator &accumulator) { new (self) MaximumCall{x, accumulator}; })
         .def("__call__", &maximum, nb::arg("x"), nb::arg("out").none(), nb::arg("threads"));
 }
 

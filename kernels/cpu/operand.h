@@ -12,8 +12,8 @@ constexpr int max_axes = 8;
 enum class Element { real32, half, bfloat, table8 };
 
 struct Operand {
-    const char* data;
-    const float* table;  // of table8
+    const char *data;
+    const float *table;  // of table8
     Element element;
     long stride[max_axes];  // bytes
 };

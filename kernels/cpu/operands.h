@@ -18,16 +18,16 @@ struct OperandType {
     std::vector<float> table;
 
     OperandType(nanobind::handle dtype, int kind, nanobind::handle values)
-        : type_number(reinterpret_cast<PyArray_Descr*>(dtype.ptr())->type_num), element(Element(kind)) {
+        : type_number(reinterpret_cast<PyArray_Descr *>(dtype.ptr())->type_num), element(Element(kind)) {
         if (element != Element::table8) return;
-        const float* from = static_cast<const float*>(data_of(values));
+        const float *from = static_cast<const float *>(data_of(values));
         table.assign(from, from + 256);
     }
 };
 
 // The array behind a handle, checked against what was prepared.
-inline PyArrayObject* operand_array(nanobind::handle object, const OperandType& type) {
-    PyArrayObject* array = as_array(object);
+inline PyArrayObject *operand_array(nanobind::handle object, const OperandType &type) {
+    PyArrayObject *array = as_array(object);
     if (PyArray_DESCR(array)->type_num != type.type_number || !PyArray_ISNOTSWAPPED(array))
         throw nanobind::type_error("an operand's dtype is not the one this call was prepared for");
     return array;
@@ -45,11 +45,11 @@ inline u64 key_bits(nanobind::handle key, bool needed) {
     return bits;
 }
 
-inline PyArrayObject* new_array(PyArray_Descr* descr, int axes, const npy_intp* shape) {
+inline PyArrayObject *new_array(PyArray_Descr *descr, int axes, const npy_intp *shape) {
     Py_INCREF(descr);
-    PyObject* array = PyArray_NewFromDescr(&PyArray_Type, descr, axes, shape, nullptr, nullptr, 0, nullptr);
+    PyObject *array = PyArray_NewFromDescr(&PyArray_Type, descr, axes, shape, nullptr, nullptr, 0, nullptr);
     if (!array) throw nanobind::python_error();
-    return reinterpret_cast<PyArrayObject*>(array);
+    return reinterpret_cast<PyArrayObject *>(array);
 }
 
 // Widens `shape` (of `axes` axes, aligned at the last) by an array's shape.
@@ -58,7 +58,7 @@ struct Broadcast {
     npy_intp shape[max_axes] = {};
 
     // The array's axes but the last `own`.
-    void take(PyArrayObject* array, int own = 0) {
+    void take(PyArrayObject *array, int own = 0) {
         const int given = PyArray_NDIM(array) - own;
         if (given > max_axes) throw std::invalid_argument("at most 8 axes are supported");
         for (; axes < given; ++axes) {
@@ -66,7 +66,7 @@ struct Broadcast {
             shape[0] = 1;
         }
         for (int i = 0; i < given; ++i) {
-            npy_intp& here = shape[axes - given + i];
+            npy_intp &here = shape[axes - given + i];
             const npy_intp length = PyArray_DIM(array, i);
             if (here == 1)
                 here = length;
@@ -81,7 +81,7 @@ struct Broadcast {
         return n;
     }
     // Byte strides of an array over these axes, 0 where it is broadcast.
-    void strides(PyArrayObject* array, long* to, int own = 0) const {
+    void strides(PyArrayObject *array, long *to, int own = 0) const {
         const int given = PyArray_NDIM(array) - own;
         for (int i = 0; i < axes; ++i) to[i] = 0;
         for (int i = 0; i < given; ++i)

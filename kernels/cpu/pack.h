@@ -15,10 +15,10 @@ struct PanelShape {
 };
 
 template <Element element>
-void pack_rows(const char* from, long k_stride, const PanelShape& p, float* to) {
+void pack_rows(const char *from, long k_stride, const PanelShape &p, float *to) {
     constexpr int bytes = element == Element::real32 ? 4 : 2;
     for (i64 k = 0; k < p.k; ++k, to += p.width) {
-        const char* row = from + k * k_stride;
+        const char *row = from + k * k_stride;
         for (i64 j = 0; j < p.width; j += lanes32) {
             if (element == Element::real32)
                 store(to + j, load<f32v>(row + j * bytes));
@@ -30,8 +30,8 @@ void pack_rows(const char* from, long k_stride, const PanelShape& p, float* to) 
 }
 
 // Columns that lie along k: a square of lanes32 columns x lanes32 steps at a time, turned in scratch.
-inline void pack_columns(Element element, const float* table, const char* from, long k_stride, long column_stride,
-                         const PanelShape& p, float* to) {
+inline void pack_columns(Element element, const float *table, const char *from, long k_stride, long column_stride,
+                         const PanelShape &p, float *to) {
     constexpr i64 run = 64;
     alignas(64) float scratch[run][lanes32 + 1];
     alignas(64) float line[run];
@@ -53,8 +53,8 @@ inline void pack_columns(Element element, const float* table, const char* from, 
 }
 
 // One panel of the right operand; `from` is its first column.
-inline void pack_panel(Element element, const float* table, const char* from, long k_stride, long column_stride,
-                       const PanelShape& p, float* to) {
+inline void pack_panel(Element element, const float *table, const char *from, long k_stride, long column_stride,
+                       const PanelShape &p, float *to) {
     const bool whole = p.skip == 0 && p.columns == p.width && column_stride == bytes_of(element);
     if (whole && element == Element::real32) return pack_rows<Element::real32>(from, k_stride, p, to);
     if (whole && element == Element::half) return pack_rows<Element::half>(from, k_stride, p, to);

@@ -11,14 +11,14 @@ enum class Adder { sequential, dot4, pairwise };
 
 // An integer per vertex: base, plus index times stride over the vertex axes, or looked up at that offset of `data`.
 struct Coordinate {
-    const char* data;  // null: the sum itself is the number; else strides are bytes
+    const char *data;  // null: the sum itself is the number; else strides are bytes
     i64 base;
     i64 stride[max_axes];
 
-    i64 at(const i64* index, int axes) const {
+    i64 at(const i64 *index, int axes) const {
         i64 sum = 0;
         for (int axis = 0; axis < axes; ++axis) sum += index[axis] * stride[axis];
-        return data ? *reinterpret_cast<const i64*>(data + sum) : base + sum;
+        return data ? *reinterpret_cast<const i64 *>(data + sum) : base + sum;
     }
 };
 
@@ -34,7 +34,7 @@ struct Target {
     Rounding store;  // exact conversion to the stored format
     Storage storage;
     int item_bytes;
-    char* data;
+    char *data;
     long stride[max_axes];  // bytes, over the vertex axes
     long row, column;       // bytes
 };

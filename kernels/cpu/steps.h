@@ -33,7 +33,7 @@ LP_INLINE u32v words_of_half(u32v words, int half) { return half ? words >> 16 :
 
 // Words of rows x vectors for the groups that share counters with group `g`: words[pair][row][vector].
 template <int rounds, int rows, int vectors>
-LP_INLINE void step_words(const Place& place, u32 c3, u32v (&words)[2][rows][vectors]) {
+LP_INLINE void step_words(const Place &place, u32 c3, u32v (&words)[2][rows][vectors]) {
     constexpr int all = rows * vectors, chains = all % 4 == 0 ? 4 : all % 2 == 0 ? 2 : 1;
     u32v *first = &words[0][0][0], *second = &words[1][0][0];
     const u64v lane = lane_numbers(0) + c3;
@@ -57,11 +57,11 @@ LP_INLINE void step_words(const Place& place, u32 c3, u32v (&words)[2][rows][vec
 
 // Any format of at most 13 mantissa bits and any mode, through round.h in 32-bit lanes.
 template <int mode>
-LP_INLINE f32v round_lane(f32v x, u32v random, const Rounder<u32>& k) {
+LP_INLINE f32v round_lane(f32v x, u32v random, const Rounder<u32> &k) {
     return bit_cast<f32v>(round_bits<mode, true>(bit_cast<u32v>(x), random, k));
 }
 
-inline f32v round_narrow(f32v x, u32v random, int mode, const Rounder<u32>& k) {
+inline f32v round_narrow(f32v x, u32v random, int mode, const Rounder<u32> &k) {
     switch (mode) {
         case nearest_away:
             return round_lane<nearest_away>(x, random, k);
@@ -81,7 +81,7 @@ inline f32v round_narrow(f32v x, u32v random, int mode, const Rounder<u32>& k) {
 }
 
 template <int mode>
-f32v round_wide_mode(f32v x, u32v random, int lift, const Rounder<u64>& k) {
+f32v round_wide_mode(f32v x, u32v random, int lift, const Rounder<u64> &k) {
     for (int i = 0; i < lanes32; ++i) {
         const u64 bits = round_bits<mode, true>(bit_cast<u64>(double(x[i])), u64(random[i]) << lift, k);
         x[i] = float(bit_cast<double>(bits));
@@ -90,7 +90,7 @@ f32v round_wide_mode(f32v x, u32v random, int lift, const Rounder<u64>& k) {
 }
 
 // The same in 64-bit lanes: more mantissa bits, or more than 16 random bits.
-inline f32v round_wide(f32v x, u32v random, int mode, int lift, const Rounder<u64>& k) {
+inline f32v round_wide(f32v x, u32v random, int mode, int lift, const Rounder<u64> &k) {
     switch (mode) {
         case nearest_away:
             return round_wide_mode<nearest_away>(x, random, lift, k);
@@ -115,7 +115,7 @@ struct Rounders {
     Rounder<u64> wide;
     int mode, is_wide, random_bits, active;
 
-    explicit Rounders(const Step& step)
+    explicit Rounders(const Step &step)
         : mode(step.rounding.mode), is_wide(step.wide), random_bits(step.rounding.random_bits), active(step.active) {
         if (is_wide)
             wide = make_rounder<u64>(step.rounding, true);
@@ -130,7 +130,7 @@ struct Rounders {
 };
 
 // The definition at work: vectors one by one, whatever the mode. Not inlined into the kernels.
-__attribute__((noinline)) inline void round_tile(f32v* tile, const u32v* words, i64 vectors, const Rounders& k) {
+__attribute__((noinline)) inline void round_tile(f32v *tile, const u32v *words, i64 vectors, const Rounders &k) {
     for (i64 i = 0; i < vectors; ++i) tile[i] = k.round(tile[i], words ? words[i] : u32v{});
 }
 

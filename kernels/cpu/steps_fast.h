@@ -21,9 +21,9 @@ enum class Path {
 
 // Which path serves a step. `grid`: quantum and 2^23 quanta are normal float32 numbers for every binade of the format.
 // `aligned`: the format is float32 with fewer mantissa bits.
-inline Path path_of(const Step& step) {
+inline Path path_of(const Step &step) {
     if (!step.active) return Path::none;
-    const Format& f = step.rounding.format;
+    const Format &f = step.rounding.format;
     const bool random = step.rounding.mode == stochastic;
     const Path any = random ? Path::any_random : Path::any;
     const bool mode = random || step.rounding.mode == nearest_even;
@@ -34,7 +34,7 @@ inline Path path_of(const Step& step) {
         return random ? Path::aligned_stochastic : Path::aligned_nearest;
     if (f.emin - f.mantissa_bits < -110 || emax + 23 - f.mantissa_bits > 126) return any;
 #if defined(__F16C__)
-    const Rounding& r = step.rounding;
+    const Rounding &r = step.rounding;
     const bool ieee = r.over_pos == f.inf_code && r.inf_pos == f.inf_code && f.inf_code == 0x7c00;
     if (!random && ieee && f.mantissa_bits == 10 && f.emin == -14) return Path::half_nearest;
 #endif
@@ -60,7 +60,7 @@ LP_INLINE bool beyond(const f32v (&tile)[rows][vectors], u32 largest) {
 
 template <int rows, int vectors>
 LP_INLINE void round_whole(f32v (&tile)[rows][vectors], const u32v (*words)[vectors], bool drawn, int shift,
-                           const Rounders& k) {
+                           const Rounders &k) {
     f32v copy[rows * vectors];
     u32v random[rows * vectors];
     for (int i = 0; i < rows * vectors; ++i) {
@@ -75,7 +75,7 @@ LP_INLINE void round_whole(f32v (&tile)[rows][vectors], const u32v (*words)[vect
 
 struct NoStep {
     static constexpr bool active = false, random = false;
-    explicit NoStep(const Rounders&) {}
+    explicit NoStep(const Rounders &) {}
     template <int rows, int vectors>
     LP_INLINE void round(f32v (&)[rows][vectors], const u32v (*)[vectors], int) const {}
 };
@@ -83,8 +83,8 @@ struct NoStep {
 template <bool with_random>
 struct AnyStep {
     static constexpr bool active = true, random = with_random;
-    const Rounders& k;
-    explicit AnyStep(const Rounders& rounders) : k(rounders) {}
+    const Rounders &k;
+    explicit AnyStep(const Rounders &rounders) : k(rounders) {}
     template <int rows, int vectors>
     LP_INLINE void round(f32v (&tile)[rows][vectors], const u32v (*words)[vectors], int shift) const {
         round_whole(tile, words, with_random, shift, k);
@@ -95,7 +95,7 @@ struct AnyStep {
 // IEEE float16 with infinities: the conversion instruction there and back.
 struct HalfNearest {
     static constexpr bool active = true, random = false;
-    explicit HalfNearest(const Rounders&) {}
+    explicit HalfNearest(const Rounders &) {}
     template <int rows, int vectors>
     LP_INLINE void round(f32v (&tile)[rows][vectors], const u32v (*)[vectors], int) const {
         for (int i = 0; i < rows; ++i)
@@ -115,13 +115,13 @@ struct HalfNearest {
 
 // What the grid steps need of a format, as float32 bits.
 struct Grid {
-    const Rounders& k;
+    const Rounders &k;
     u32 largest, smallest_normal, magic, random_mask;
     int mantissa_bits;
     float zero;  // adding it turns -0 into +0 where the format has no -0
 
-    explicit Grid(const Rounders& rounders) : k(rounders) {
-        const Rounder<u32>& r = k.narrow;
+    explicit Grid(const Rounders &rounders) : k(rounders) {
+        const Rounder<u32> &r = k.narrow;
         mantissa_bits = r.mantissa_bits;
         smallest_normal = r.base_min + Carrier<u32>::one;
         largest = decode_finite(r.max_code, r.decoder);
@@ -139,7 +139,7 @@ LP_INLINE f32v with_sign_of(f32v size, f32v from) {
 struct GridNearest {
     static constexpr bool active = true, random = false;
     const Grid g;
-    explicit GridNearest(const Rounders& rounders) : g(rounders) {}
+    explicit GridNearest(const Rounders &rounders) : g(rounders) {}
     template <int rows, int vectors>
     LP_INLINE void round(f32v (&tile)[rows][vectors], const u32v (*words)[vectors], int) const {
         if (__builtin_expect(beyond(tile, g.largest), 0)) return round_whole(tile, words, false, 0, g.k);
@@ -158,7 +158,7 @@ struct GridNearest {
 struct GridStochastic {
     static constexpr bool active = true, random = true;
     const Grid g;
-    explicit GridStochastic(const Rounders& rounders) : g(rounders) {}
+    explicit GridStochastic(const Rounders &rounders) : g(rounders) {}
     template <int rows, int vectors>
     LP_INLINE void round(f32v (&tile)[rows][vectors], const u32v (*words)[vectors], int shift) const {
         if (__builtin_expect(beyond(tile, g.largest), 0)) return round_whole(tile, words, true, shift, g.k);
@@ -205,7 +205,7 @@ template <bool with_random>
 struct AlignedStep {
     static constexpr bool active = true, random = with_random;
     const Grid g;
-    explicit AlignedStep(const Rounders& rounders) : g(rounders) {}
+    explicit AlignedStep(const Rounders &rounders) : g(rounders) {}
     template <int rows, int vectors>
     LP_INLINE void round(f32v (&tile)[rows][vectors], const u32v (*words)[vectors], int shift) const {
         if (__builtin_expect(beyond(tile, g.largest), 0)) return round_whole(tile, words, with_random, shift, g.k);
@@ -227,10 +227,10 @@ struct AlignedStep {
 };
 
 // The same roundings over loose vectors, for sums that are no register tiles.
-typedef void (*RoundVectors)(f32v*, const u32v*, int shift, i64 count, const Rounders&);
+typedef void (*RoundVectors)(f32v *, const u32v *, int shift, i64 count, const Rounders &);
 
 template <class Step>
-void round_vectors(f32v* values, const u32v* words, int shift, i64 count, const Rounders& rounders) {
+void round_vectors(f32v *values, const u32v *words, int shift, i64 count, const Rounders &rounders) {
     const Step step(rounders);
     for (i64 i = 0; i < count; ++i) {
         f32v tile[1][1] = {{values[i]}};

@@ -34,35 +34,35 @@ struct ConvertJob {
     int as_value;     // out holds values on the grid, not codes
     int wide;         // rounds in 64-bit lanes
     u64 key, offset;  // random bits of element i are those of index offset + i
-    const void* from;
-    void* to;
+    const void *from;
+    void *to;
 };
 
 struct DecodeJob {
     Format format;
     Storage in, out;
-    const void* from;
-    void* to;
+    const void *from;
+    void *to;
 };
 
 // Random words as arrays: `bits` <= 16 gives u16, else u32; words are those of indices first, first + 1, ...
 struct RandomJob {
     int tag, bits;
     u64 key, offset;
-    void* to;
+    void *to;
 };
 
 struct RoundingTable {
     // Elements [begin, end). True where a NaN met a format that has none.
-    bool (*convert)(const ConvertJob&, i64 begin, i64 end);
-    void (*decode)(const DecodeJob&, i64 begin, i64 end);
-    void (*random)(const RandomJob&, i64 begin, i64 end);
+    bool (*convert)(const ConvertJob &, i64 begin, i64 end);
+    void (*decode)(const DecodeJob &, i64 begin, i64 end);
+    void (*random)(const RandomJob &, i64 begin, i64 end);
 };
 
 struct ElementwiseJob;  // elementwise.h
 struct ElementwiseTable {
     // Elements [begin, end) of the result. True where a NaN met a format that has none.
-    bool (*run)(const ElementwiseJob&, i64 begin, i64 end);
+    bool (*run)(const ElementwiseJob &, i64 begin, i64 end);
 };
 
 struct ProductJob;  // product.h
@@ -71,17 +71,17 @@ struct ReduceJob;
 struct MaximumJob;
 struct Region;
 struct ProductTable {
-    void (*product)(const ProductJob&, const Region&);
-    void (*sum)(const SumJob&, i64 begin, i64 end);
-    void (*reduce)(const ReduceJob&, i64 begin, i64 end);
-    void (*maximum)(const MaximumJob&, i64 begin, i64 end);
+    void (*product)(const ProductJob &, const Region &);
+    void (*sum)(const SumJob &, i64 begin, i64 end);
+    void (*reduce)(const ReduceJob &, i64 begin, i64 end);
+    void (*maximum)(const MaximumJob &, i64 begin, i64 end);
 };
 
 struct Table {
-    const char* isa;
-    const RoundingTable* rounding;
-    const ElementwiseTable* elementwise;
-    const ProductTable* product;
+    const char *isa;
+    const RoundingTable *rounding;
+    const ElementwiseTable *elementwise;
+    const ProductTable *product;
 };
 
 }  // namespace lowprec

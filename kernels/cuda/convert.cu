@@ -46,11 +46,11 @@ LP_INLINE void draw(u64 block, u32 l, int bits, u64 key, E (&random)[8]) {
 
 // 64-bit integers have more bits than any carrier.
 template <int mode>
-LP_INLINE u64 round_whole(i64 x, u64 random, const Rounder<u64>& k) {
+LP_INLINE u64 round_whole(i64 x, u64 random, const Rounder<u64> &k) {
     return round_integer<mode>(x < 0 ? 0 - u64(x) : u64(x), u64(x < 0), random, k);
 }
 template <int mode>
-LP_INLINE u64 round_whole(u64 x, u64 random, const Rounder<u64>& k) {
+LP_INLINE u64 round_whole(u64 x, u64 random, const Rounder<u64> &k) {
     return round_integer<mode>(x, 0, random, k);
 }
 
@@ -62,13 +62,13 @@ struct Converter {
     Rounder<E> rounder, carrier;
     Decoder<E> source;
 
-    LP_INLINE explicit Converter(const Conversion& job) {
+    LP_INLINE explicit Converter(const Conversion &job) {
         rounder = make_rounder<E>(job.rounding, values);
         carrier = make_rounder<E>(job.carrier, false);
         source = make_decoder<E>(job.source);
     }
 
-    LP_INLINE Out operator()(In x, E random, u32& refused) const {
+    LP_INLINE Out operator()(In x, E random, u32 &refused) const {
         if constexpr (From::is_whole) {
             return To::template store<values>(round_whole<mode>(x, random, rounder), carrier);
         } else {
@@ -83,14 +83,14 @@ struct Converter {
 // pairs of neighbours, 16 elements apart. Element i has index offset + i; `lead` is how far into its block the first
 // element lies. `bad` is given where the format has no NaN, and raised by a NaN.
 template <class E, class From, class To, int mode, bool values>
-LP_INLINE void convert_contiguous(const void* from, void* to, i64 count, u64 key, u64 offset, const Conversion& job,
-                                  u32* bad) {
+LP_INLINE void convert_contiguous(const void *from, void *to, i64 count, u64 key, u64 offset, const Conversion &job,
+                                  u32 *bad) {
     typedef Converter<E, From, To, mode, values> Convert;
     typedef typename Convert::In In;
     typedef typename Convert::Out Out;
     const Convert convert(job);
-    const In* x = static_cast<const In*>(from);
-    Out* y = static_cast<Out*>(to);
+    const In *x = static_cast<const In *>(from);
+    Out *y = static_cast<Out *>(to);
     const i64 lead = i64(offset & 63);
     const bool pairs = (lead & 1) == 0 && aligned<In, 2>(from) && aligned<Out, 2>(to);
     const u64 units = (u64(lead + count + 63) >> 6) << 3, step = u64(gridDim.x) * blockDim.x;
@@ -101,7 +101,7 @@ LP_INLINE void convert_contiguous(const void* from, void* to, i64 count, u64 key
         const bool whole = pairs && first >= 0 && first + 49 < count;
         Pack<In, 2> in[4] = {};
         if (whole)
-            for (int j = 0; j < 4; ++j) in[j] = *reinterpret_cast<const Pack<In, 2>*>(x + first + 16 * j);
+            for (int j = 0; j < 4; ++j) in[j] = *reinterpret_cast<const Pack<In, 2> *>(x + first + 16 * j);
         E random[8] = {};
         if constexpr (mode == stochastic) draw((offset >> 6) + (unit >> 3), l, job.rounding.random_bits, key, random);
         if (whole) {
@@ -121,8 +121,8 @@ LP_INLINE void convert_contiguous(const void* from, void* to, i64 count, u64 key
 }
 
 template <class E, class From, class To, int mode, bool values>
-LP_INLINE void convert_strided(const void* from, void* to, i64 count, u64 key, u64 offset, const Conversion& job,
-                               u32* bad, const Strides& strides) {
+LP_INLINE void convert_strided(const void *from, void *to, i64 count, u64 key, u64 offset, const Conversion &job,
+                               u32 *bad, const Strides &strides) {
     typedef Converter<E, From, To, mode, values> Convert;
     const Convert convert(job);
     const i64 lead = i64(offset & 63);
@@ -136,10 +136,10 @@ LP_INLINE void convert_strided(const void* from, void* to, i64 count, u64 key, u
         for (int n = 0; n < 8; ++n) {
             const i64 i = first + 16 * (n >> 1) + (n & 1);
             if (i < 0 || i >= count) continue;
-            const char* x = static_cast<const char*>(from) + locate(i, strides, strides.from);
-            char* y = static_cast<char*>(to) + locate(i, strides, strides.to);
-            *reinterpret_cast<typename Convert::Out*>(y) =
-                convert(*reinterpret_cast<const typename Convert::In*>(x), random[n], refused);
+            const char *x = static_cast<const char *>(from) + locate(i, strides, strides.from);
+            char *y = static_cast<char *>(to) + locate(i, strides, strides.to);
+            *reinterpret_cast<typename Convert::Out *>(y) =
+                convert(*reinterpret_cast<const typename Convert::In *>(x), random[n], refused);
         }
     }
     if (bad && refused) *bad = 1;
@@ -152,17 +152,17 @@ LP_INLINE void convert_strided(const void* from, void* to, i64 count, u64 key, u
 #define LP_BOUNDS __launch_bounds__(256, 3)
 
 #if LP_STRIDED
-extern "C" __global__ void LP_BOUNDS lowprec_convert(const void* from, void* to, long long count,
+extern "C" __global__ void LP_BOUNDS lowprec_convert(const void *from, void *to, long long count,
                                                      unsigned long long key, unsigned long long offset,
-                                                     lowprec::Conversion job, unsigned int* bad,
+                                                     lowprec::Conversion job, unsigned int *bad,
                                                      lowprec::Strides strides) {
     using namespace lowprec;
     convert_strided<LP_LANE, LP_FROM, LP_TO, LP_MODE, LP_VALUES>(from, to, count, key, offset, job, bad, strides);
 }
 #else
-extern "C" __global__ void LP_BOUNDS lowprec_convert(const void* from, void* to, long long count,
+extern "C" __global__ void LP_BOUNDS lowprec_convert(const void *from, void *to, long long count,
                                                      unsigned long long key, unsigned long long offset,
-                                                     lowprec::Conversion job, unsigned int* bad) {
+                                                     lowprec::Conversion job, unsigned int *bad) {
     using namespace lowprec;
     convert_contiguous<LP_LANE, LP_FROM, LP_TO, LP_MODE, LP_VALUES>(from, to, count, key, offset, job, bad);
 }

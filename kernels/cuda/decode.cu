@@ -17,46 +17,46 @@
 namespace lowprec {
 inline namespace LP_ISA {
 
-LP_INLINE int width(const Format& f) { return f.exponent_bits + f.mantissa_bits + (f.sign_bit != 0); }
+LP_INLINE int width(const Format &f) { return f.exponent_bits + f.mantissa_bits + (f.sign_bit != 0); }
 
 // `bad`, where it is given, is raised by a code wider than the format's `bits`.
 template <class E, class From, class To>
-LP_INLINE typename To::stored decode_one(typename From::stored code, const Decoder<E>& source, int bits, u32* bad) {
+LP_INLINE typename To::stored decode_one(typename From::stored code, const Decoder<E> &source, int bits, u32 *bad) {
     if (bad && u64(code) >> bits) *bad = 1;
     return To::template store<true>(From::load(code, source), Rounder<E>());
 }
 
 template <class E, class From, class To>
-LP_INLINE void decode_contiguous(const void* from, void* to, i64 count, const Format& format, u32* bad) {
+LP_INLINE void decode_contiguous(const void *from, void *to, i64 count, const Format &format, u32 *bad) {
     typedef typename From::stored In;
     typedef typename To::stored Out;
     const Decoder<E> source = make_decoder<E>(format);
     const int bits = width(format);
-    const In* codes = static_cast<const In*>(from);
-    Out* values = static_cast<Out*>(to);
+    const In *codes = static_cast<const In *>(from);
+    Out *values = static_cast<Out *>(to);
     const i64 whole = aligned<In, 4>(from) && aligned<Out, 4>(to) ? count / 4 : 0;
     const i64 thread = i64(blockIdx.x) * blockDim.x + threadIdx.x, step = i64(gridDim.x) * blockDim.x;
     for (i64 quad = thread; quad < whole; quad += step) {
-        Pack<In, 4> x = reinterpret_cast<const Pack<In, 4>*>(from)[quad];
+        Pack<In, 4> x = reinterpret_cast<const Pack<In, 4> *>(from)[quad];
         Pack<Out, 4> y;
         for (int i = 0; i < 4; ++i) y.item[i] = decode_one<E, From, To>(x.item[i], source, bits, bad);
-        reinterpret_cast<Pack<Out, 4>*>(to)[quad] = y;
+        reinterpret_cast<Pack<Out, 4> *>(to)[quad] = y;
     }
     for (i64 i = 4 * whole + thread; i < count; i += step)
         values[i] = decode_one<E, From, To>(codes[i], source, bits, bad);
 }
 
 template <class E, class From, class To>
-LP_INLINE void decode_strided(const void* from, void* to, i64 count, const Format& format, u32* bad,
-                              const Strides& strides) {
+LP_INLINE void decode_strided(const void *from, void *to, i64 count, const Format &format, u32 *bad,
+                              const Strides &strides) {
     const Decoder<E> source = make_decoder<E>(format);
     const int bits = width(format);
     const i64 thread = i64(blockIdx.x) * blockDim.x + threadIdx.x, step = i64(gridDim.x) * blockDim.x;
     for (i64 i = thread; i < count; i += step) {
-        const char* x = static_cast<const char*>(from) + locate(i, strides, strides.from);
-        char* y = static_cast<char*>(to) + locate(i, strides, strides.to);
-        *reinterpret_cast<typename To::stored*>(y) =
-            decode_one<E, From, To>(*reinterpret_cast<const typename From::stored*>(x), source, bits, bad);
+        const char *x = static_cast<const char *>(from) + locate(i, strides, strides.from);
+        char *y = static_cast<char *>(to) + locate(i, strides, strides.to);
+        *reinterpret_cast<typename To::stored *>(y) =
+            decode_one<E, From, To>(*reinterpret_cast<const typename From::stored *>(x), source, bits, bad);
     }
 }
 
@@ -64,14 +64,14 @@ LP_INLINE void decode_strided(const void* from, void* to, i64 count, const Forma
 }  // namespace lowprec
 
 #if LP_STRIDED
-extern "C" __global__ void lowprec_decode(const void* from, void* to, long long count, lowprec::Format format,
-                                          unsigned int* bad, lowprec::Strides strides) {
+extern "C" __global__ void lowprec_decode(const void *from, void *to, long long count, lowprec::Format format,
+                                          unsigned int *bad, lowprec::Strides strides) {
     using namespace lowprec;
     decode_strided<LP_LANE, LP_FROM, LP_TO>(from, to, count, format, bad, strides);
 }
 #else
-extern "C" __global__ void lowprec_decode(const void* from, void* to, long long count, lowprec::Format format,
-                                          unsigned int* bad) {
+extern "C" __global__ void lowprec_decode(const void *from, void *to, long long count, lowprec::Format format,
+                                          unsigned int *bad) {
     using namespace lowprec;
     decode_contiguous<LP_LANE, LP_FROM, LP_TO>(from, to, count, format, bad);
 }

@@ -25,7 +25,7 @@ struct Strides {
 inline namespace LP_ISA {
 
 // Byte offset of element i (logical C order) in an array with these steps.
-LP_INLINE i64 locate(i64 i, const Strides& strides, const i64 (&steps)[most_axes]) {
+LP_INLINE i64 locate(i64 i, const Strides &strides, const i64 (&steps)[most_axes]) {
     i64 at = 0;
     for (int axis = strides.axes - 1; axis > 0; --axis) {
         i64 outer = i / strides.size[axis];
@@ -43,17 +43,17 @@ struct alignas(sizeof(T) * count) Pack {
 
 // Stores a pack whose place is aligned to its size. Small ones go as one integer: NVRTC splits stores of short packs.
 template <class T, int count>
-LP_INLINE void store_pack(T* to, const Pack<T, count>& pack) {
+LP_INLINE void store_pack(T *to, const Pack<T, count> &pack) {
     if constexpr (sizeof(pack) == 2)
-        *reinterpret_cast<u16*>(to) = bit_cast<u16>(pack);
+        *reinterpret_cast<u16 *>(to) = bit_cast<u16>(pack);
     else if constexpr (sizeof(pack) == 4)
-        *reinterpret_cast<u32*>(to) = bit_cast<u32>(pack);
+        *reinterpret_cast<u32 *>(to) = bit_cast<u32>(pack);
     else
-        *reinterpret_cast<Pack<T, count>*>(to) = pack;
+        *reinterpret_cast<Pack<T, count> *>(to) = pack;
 }
 
 template <class T, int count>
-LP_INLINE bool aligned(const void* pointer) {
+LP_INLINE bool aligned(const void *pointer) {
     return reinterpret_cast<u64>(pointer) % (sizeof(T) * count) == 0;
 }
 
@@ -67,12 +67,12 @@ struct Codes {
     static constexpr bool is_whole = false;
 
     template <class E>
-    LP_INLINE static E load(T code, const Decoder<E>& source) {
+    LP_INLINE static E load(T code, const Decoder<E> &source) {
         return decode(E(code), source);
     }
 
     template <bool as_value, class E>
-    LP_INLINE static T store(E rounded, const Rounder<E>& carrier) {
+    LP_INLINE static T store(E rounded, const Rounder<E> &carrier) {
         return T(as_value ? round_bits<nearest_even, false>(rounded, E(0), carrier) : rounded);
     }
 };
@@ -98,12 +98,12 @@ struct Numbers {
     static constexpr bool is_whole = Whole<T>::value;
 
     template <class E>
-    LP_INLINE static E load(T number, const Decoder<E>&) {
+    LP_INLINE static E load(T number, const Decoder<E> &) {
         return bit_cast<E>(typename Lanes<E>::real(number));
     }
 
     template <bool as_value, class E>
-    LP_INLINE static T store(E rounded, const Rounder<E>&) {
+    LP_INLINE static T store(E rounded, const Rounder<E> &) {
         static_assert(as_value, "codes are stored as integers");
         if constexpr (sizeof(T) < sizeof(E))
             return narrow(bit_cast<double>(rounded));

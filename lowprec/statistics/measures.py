@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from lowprec.arrays import input_array
 from lowprec.formats import FloatFormat, as_format, format_of_dtype
 from lowprec.rounding import encode, round
 
@@ -25,7 +26,7 @@ def ulp_distance(x: ArrayLike, y: ArrayLike, fmt: Any = None) -> NDArray[np.floa
         ValueError: a value is not on the grid.
         TypeError: no format given and x's dtype is none.
     """
-    x, y = np.asarray(x), np.asarray(y)
+    x, y = input_array(x)[0], input_array(y)[0]
     fmt = _format_or_dtype(fmt, x)
     a, b = np.broadcast_arrays(_place(x, fmt), _place(y, fmt))
     # The places of float64 differ by up to 2^64, so the difference is taken as an unsigned number.
@@ -51,7 +52,7 @@ def ulp_error(x: ArrayLike, exact: ArrayLike, fmt: Any = None) -> NDArray[np.flo
     Raises:
         TypeError: no format given and x's dtype is none.
     """
-    fmt = _format_or_dtype(fmt, np.asarray(x))
+    fmt = _format_or_dtype(fmt, input_array(x)[0])
     value, truth = as_float64(x), as_float64(exact)
     exponent = np.maximum(np.frexp(truth)[1] - 1, fmt.emin)
     exponent = np.where(truth == 0, fmt.emin, exponent)
@@ -100,8 +101,8 @@ def signal_to_noise_ratio(
 
 
 def as_float64(x: ArrayLike) -> NDArray[np.float64]:
-    """Any real array as float64."""
-    return np.asarray(x).astype(np.float64, copy=False)
+    """Any real array, of NumPy or another library, as float64."""
+    return input_array(x)[0].astype(np.float64, copy=False)
 
 
 def _format_or_dtype(fmt: Any, x: NDArray[Any]) -> FloatFormat:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from lowprec.arrays import input_array
 from lowprec.extras import optional
 from lowprec.float_format import FloatFormat
 from lowprec.formats import as_format, format_of_dtype
@@ -49,7 +50,7 @@ def assert_same_bits(actual: ArrayLike, desired: ArrayLike) -> None:
     Raises:
         AssertionError: names the first element that differs, its index, and how many do.
     """
-    a, b = np.asarray(actual), np.asarray(desired)
+    a, b = input_array(actual)[0], input_array(desired)[0]
     if (a.dtype, a.shape) != (b.dtype, b.shape):
         raise AssertionError(f"{a.dtype} of shape {a.shape} is not {b.dtype} of shape {b.shape}")
     wrong = np.atleast_1d(_bits(a) != _bits(b))

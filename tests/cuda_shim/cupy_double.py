@@ -7,11 +7,11 @@ fails loudly here. It counts allocations and copies to the host, which wait for 
 from __future__ import annotations
 
 import ctypes
-import hashlib
+import os
+import re
 import subprocess
 import tempfile
 from collections import Counter
-from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +22,7 @@ __version__ = "14.0-double"
 
 LAUNCHER = Path(__file__).parent / "launcher.h"
 FLAGS = ("-std=c++17", "-O1", "-fPIC", "-shared", "-ffp-contract=off", "-fno-strict-aliasing", "-Wall", "-Werror")
+FLAGS += tuple(os.environ.get("LOWPREC_SHIM_FLAGS", "").split())  # sanitizers (tests/sanitize.py)
 
 calls: Counter[str] = Counter()
 
@@ -39,6 +40,7 @@ class Device:
 
     def __init__(self, number: int = 0) -> None:
         self.attributes = {"MultiProcessorCount": 1}
+        self.compute_capability = "00"
         self.id = number
 
     def __enter__(self) -> Device:
@@ -112,14 +114,13 @@ def asarray(host: Any) -> ndarray:
 
 
 class RawModule:
-    """One CUDA source with its definitions, compiled as C++ when a kernel is asked for."""
+    """A shared object that stands for machine code."""
 
-    def __init__(self, *, code: str, options: tuple[str, ...]) -> None:
-        self.code, self.options = code, options
+    def __init__(self, *, path: str) -> None:
+        self.library = ctypes.CDLL(path)
 
     def get_function(self, name: str) -> Any:
-        definitions = tuple(option for option in self.options if option.startswith("-D"))
-        function = build(self.code, definitions, name).shim_launch
+        function = getattr(self.library, f"shim_{name}")
 
         def kernel(grid: tuple[int], block: tuple[int], arguments: tuple[Any, ...]) -> None:
             calls["launch"] += 1
@@ -140,24 +141,54 @@ def _argument(value: Any) -> Any:
     return ctypes.create_string_buffer(value.tobytes(), value.nbytes)
 
 
-@cache
-def _folder() -> Any:
-    return tempfile.TemporaryDirectory(prefix="lowprec-cuda-shim-")
+class NVRTCError(RuntimeError):
+    """g++ refused a source."""
 
 
-@cache
-def build(code: str, definitions: tuple[str, ...], name: str, flags: tuple[str, ...] = FLAGS) -> ctypes.CDLL:
-    """The shared object of one kernel with `shim_launch(grid, block, pointers to arguments)`."""
-    launch = (
-        f'extern "C" void shim_launch(unsigned grid, unsigned block, void **a) {{ launch({name}, grid, block, a); }}'
-    )
-    text = f'#include "{LAUNCHER}"\n{code}\n{launch}\n'
-    stem = hashlib.sha256(repr((text, definitions, flags)).encode()).hexdigest()[:20]
-    source = Path(_folder().name) / f"{stem}.cpp"
-    source.write_text(text)
-    library = source.with_suffix(".so")
-    subprocess.run(["g++", *flags, *definitions, str(source), "-o", str(library)], check=True)
-    return ctypes.CDLL(str(library))
+class Program:
+    """cupy.cuda.nvrtc, with g++ in NVRTC's place: the definitions among the options, and FLAGS."""
+
+    NVRTCError = NVRTCError
+    log = ""
+    code = b""
+
+    def __init__(self, source: str) -> None:
+        kernels = re.findall(r'extern "C" __global__ void (?:LP_BOUNDS )?(\w+)\(', source)
+        parameters = "unsigned grid, unsigned block, void **arguments"
+        shims = "".join(
+            f'extern "C" void shim_{name}({parameters}) {{ launch({name}, grid, block, arguments); }}\n'
+            for name in dict.fromkeys(kernels)
+        )
+        self.text = f'#include "{LAUNCHER}"\n{source}\n{shims}'
+
+    @staticmethod
+    def getVersion() -> tuple[int, int]:
+        return 0, 0
+
+    @classmethod
+    def createProgram(cls, source: str, name: str, headers: tuple[str, ...], include_names: tuple[str, ...]) -> Program:
+        return cls(source)
+
+    def compileProgram(self, options: tuple[str, ...]) -> None:
+        definitions = [option for option in options if option.startswith("-D")]
+        with tempfile.TemporaryDirectory() as folder:
+            source, library = Path(folder, "kernel.cpp"), Path(folder, "kernel.so")
+            source.write_text(self.text)
+            command = ["g++", *FLAGS, *definitions, str(source), "-o", str(library)]
+            run = subprocess.run(command, capture_output=True, text=True, check=False)
+            self.log = run.stderr
+            if run.returncode:
+                raise NVRTCError("NVRTC_ERROR_COMPILATION (6)")
+            self.code = library.read_bytes()
+
+    def getCUBIN(self) -> bytes:
+        return self.code
+
+    def getProgramLog(self) -> str:
+        return self.log
+
+    def destroyProgram(self) -> None:
+        pass
 
 
 class CUDARuntimeError(RuntimeError):
@@ -167,5 +198,6 @@ class CUDARuntimeError(RuntimeError):
 cuda = SimpleNamespace(
     alloc=Memory,
     Device=Device,
+    nvrtc=Program,
     runtime=SimpleNamespace(getDeviceCount=lambda: 1, CUDARuntimeError=CUDARuntimeError),
 )

@@ -5,9 +5,10 @@ import math
 import numpy as np
 import pytest
 
+import lowprec
 from ipu_core import nn
 from ipu_core.ir.autodiff import value_and_grad
-from ipu_core.ir.evaluate import evaluate
+from ipu_core.ir.evaluate import evaluate_flat as evaluate
 from ipu_core.ir.tracing import trace
 
 RNG = np.random.default_rng(5)
@@ -81,3 +82,28 @@ def test_families_mark_what_is_float32_inside():
     softmax = [e.family for e in trace(nn.softmax, X).equations if e.family != "structure"]
     assert softmax[:-1] == ["softmax"] * (len(softmax) - 1)
     assert softmax[-1] == "nonlinearity"
+
+
+INITIALS = {
+    nn.he_uniform: 2 / 200, nn.he_normal: 2 / 200, nn.lecun_uniform: 1 / 200, nn.lecun_normal: 1 / 200,
+    nn.glorot_uniform: 2 / 500, nn.normal: 1.0, nn.uniform: 1 / 3,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("f", INITIALS)
+def test_initial_values_have_their_variance_and_depend_on_the_key_alone(f):
+    x = f(7, (200, 300))
+    assert x.dtype == np.float32
+    assert x.shape == (200, 300)
+    deviation = np.sqrt(INITIALS[f])
+    assert x.std() == pytest.approx(deviation, rel=0.02)
+    assert abs(x.mean()) < 5 * deviation / np.sqrt(x.size)
+    np.testing.assert_array_equal(x, f(lowprec.Key(7), (200, 300)))
+    assert (x != f(8, (200, 300))).any()
+
+
+def test_a_perceptron_has_a_layer_between_every_two_widths():
+    layers = nn.mlp_parameters(3, [5, 4, 2])
+    assert [(layer["weight"].shape, layer["bias"].shape) for layer in layers] == [((5, 4), (4,)), ((4, 2), (2,))]
+    with pytest.raises(ValueError, match=r"at least two widths, not \[5\]"):
+        nn.mlp_parameters(3, [5])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
 
 import lowprec
+from lowprec.backends.cuda.compiler import machine_code
 from lowprec.backends.cuda.rounding import _convert_defines, _decode_defines
 from lowprec.backends.cuda.sources import OPTIONS, expand, source
 from lowprec.rounding import prepare
@@ -78,14 +80,14 @@ def test_decode_compiles_in_every_combination(architecture: str) -> None:
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("path", sorted((KERNELS / "cuda").glob("*.cu")), ids=lambda path: path.name)
-def test_every_kernel_file_compiles_as_it_is(path: object, architecture: str) -> None:
-    compiled(tree_source(path.name), architecture)  # type: ignore[attr-defined]
+def test_every_kernel_file_compiles_as_it_is(path: Path, architecture: str) -> None:
+    compiled(tree_source(path.name), architecture)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("header", HEADERS, ids=lambda path: path.name)
-def test_every_header_compiles_alone(header: object, architecture: str) -> None:
-    include = f'#include "lowprec/{header.name}"\n'  # type: ignore[attr-defined]
+def test_every_header_compiles_alone(header: Path, architecture: str) -> None:
+    include = f'#include "lowprec/{header.name}"\n'
     options = (*OPTIONS, f"-I{KERNELS / 'include'}")
     result = compile_cuda(include + 'extern "C" __global__ void empty() {}', architecture, options)
     assert result.machine_code > 0
@@ -94,8 +96,8 @@ def test_every_header_compiles_alone(header: object, architecture: str) -> None:
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("path", sorted(USES.glob("*.cu")), ids=lambda path: path.name)
-def test_templates_of_headers_compile_when_used(path: object, architecture: str) -> None:
-    compiled(expand(path, (KERNELS / "include",)), architecture)  # type: ignore[arg-type]
+def test_templates_of_headers_compile_when_used(path: Path, architecture: str) -> None:
+    compiled(expand(path, (KERNELS / "include",)), architecture)
 
 
 def test_philox_multiplies_32_bit_words() -> None:
@@ -124,3 +126,14 @@ def test_sources_are_installed_with_the_package() -> None:
         assert "#include" not in text
         assert text.count("LP_INLINE Words philox") <= 1
         compiled(text, "sm_90")
+
+
+def test_cupys_binding_of_nvrtc_compiles_and_keeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cupy = pytest.importorskip("cupy")
+    monkeypatch.setenv("CUPY_CACHE_DIR", str(tmp_path))
+    made = machine_code(cupy, tree_source("decode.cu"), OPTIONS, "sm_90")
+    assert made.read_bytes().startswith(b"\x7fELF")
+    assert machine_code(cupy, tree_source("decode.cu"), OPTIONS, "sm_90") == made
+    assert list(tmp_path.iterdir()) == [made]
+    with pytest.raises(RuntimeError, match="NVRTC refuses lowprec's kernels"):
+        machine_code(cupy, "not a program", OPTIONS, "sm_90")

@@ -6,11 +6,11 @@ from ipu_core.graph.program import Copy
 from ipu_core.graph.tensor import Tensor
 from ipu_core.ir.block import Equation
 from ipu_core.ir.lowering.context import Lowering, label
-from ipu_core.ir.views import sides, view
 from ipu_core.ir.ops import OPS
+from ipu_core.ir.views import sides, view
 from ipu_core.library.elementwise import elementwise
 from ipu_core.library.matmul import matmul
-from ipu_core.library.moves import fill, gather, one_hot
+from ipu_core.library.moves import fill, gather, one_hot, scatter_add
 from ipu_core.library.reduce import reduce
 
 __all__ = ["lower_equation"]
@@ -110,7 +110,7 @@ def _scatter_add(lowering: Lowering, equation: Equation) -> None:
     indices, updates = (lowering.tensors[var] for var in equation.operands)
     axes = indices.ndim
     lowering.programs += scatter_add(
-        lowering.graph, _rows(lowering, indices, axes, equation), _rows(lowering, updates, axes, equation), axes,
+        lowering.graph, _rows(lowering, indices, axes, equation), _rows(lowering, updates, axes, equation),
         lowering.result(equation), stochastic=equation.arithmetic.stochastic,
         operation=equation.number, name=label(equation),
     )  # fmt: skip
@@ -140,7 +140,7 @@ _RULES: dict[str, Rule] = {
     "concatenate": _concatenate,
     "pad": _pad,
     "gather": _gather,
-
+    "scatter_add": _scatter_add,
     "one_hot": _one_hot,
 }
 

@@ -1,4 +1,4 @@
-"""Lowers a whole Block: inputs and constants to variables, equations in order, state written back, streams to the host."""
+"""Lowers a whole Block: variables, equations in order, state written back, streams from and to the host."""
 
 from dataclasses import dataclass
 
@@ -76,7 +76,9 @@ def lower(block: Block, plan: Plan) -> Lowered:
 
 
 def _state_name(block: Block, var: Var) -> str:
-    users = (equation.parameter for equation in block.equations if equation.role == "update" and var in equation.operands)
+    users = (
+        equation.parameter for equation in block.equations if equation.role == "update" and var in equation.operands
+    )
     return next((name for name in users if name), f"state.{var.name}")
 
 

@@ -90,9 +90,7 @@ LP_INLINE To bit_cast(From from) {
 }
 
 // Of a number that is not 0.
-LP_INLINE int leading_zeros(u64 number) {
-    return __builtin_clzll(number);
-}
+LP_INLINE int leading_zeros(u64 number) { return __builtin_clzll(number); }
 
 // A lane with the same number everywhere.
 template <class L>

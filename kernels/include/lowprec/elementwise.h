@@ -66,7 +66,7 @@ template <class F>
 LP_INLINE F root(F x) {
     F result;
     for (int i = 0; i < int(sizeof(F) / sizeof(float)); ++i)
-        reinterpret_cast<float*>(&result)[i] = __builtin_sqrtf(reinterpret_cast<const float*>(&x)[i]);
+        reinterpret_cast<float *>(&result)[i] = __builtin_sqrtf(reinterpret_cast<const float *>(&x)[i]);
     return result;
 }
 
@@ -82,7 +82,7 @@ LP_OPERATION(negative, with_sign_bits(a, ~0u, 0x80000000u))
 LP_OPERATION(absolute, with_sign_bits(a, 0x7fffffffu, 0u))
 LP_OPERATION(relu, a <= constant<F>(0) ? constant<F>(0) : a)
 LP_OPERATION(step, a > constant<F>(0) ? constant<F>(1) : constant<F>(0))
-LP_OPERATION(square, a* a)
+LP_OPERATION(square, a *a)
 LP_OPERATION(reciprocal, 1.0f / a)
 LP_OPERATION(sqrt, root(a))
 LP_FUNCTION(rsqrt)
@@ -97,7 +97,7 @@ LP_FUNCTION(gelu)
 LP_FUNCTION(gelu_gradient)
 LP_OPERATION(add, a + b)
 LP_OPERATION(subtract, a - b)
-LP_OPERATION(multiply, a* b)
+LP_OPERATION(multiply, a *b)
 LP_OPERATION(divide, a / b)
 LP_OPERATION(maximum, choose(b > a ? b : a, a, b))
 LP_OPERATION(minimum, choose(b < a ? b : a, a, b))
@@ -107,11 +107,14 @@ LP_OPERATION(select, a != constant<F>(0) ? b : c)
 LP_OPERATION(scaled_add, a + (c * b))
 
 // In the order of lowprec.elementwise.OPERATIONS, which names them to users.
-#define LP_OPERATIONS(X)                                                                                          \
-    X(identity)                                                                                                   \
-    X(negative) X(absolute) X(relu) X(step) X(square) X(reciprocal) X(sqrt) X(rsqrt) X(exp) X(log) X(tanh) X(erf) \
-        X(sigmoid) X(sin) X(cos) X(gelu) X(gelu_gradient) X(add) X(subtract) X(multiply) X(divide) X(maximum)     \
-            X(minimum) X(greater) X(equal) X(select) X(scaled_add)
+#define LP_OPERATIONS(X)                                                                                              \
+    X(identity)                                                                                                       \
+    X(negative)                                                                                                       \
+    X(absolute)                                                                                                       \
+    X(relu)                                                                                                           \
+    X(step) X(square) X(reciprocal) X(sqrt) X(rsqrt) X(exp) X(log) X(tanh) X(erf) X(sigmoid) X(sin) X(cos) X(gelu)    \
+        X(gelu_gradient) X(add) X(subtract) X(multiply) X(divide) X(maximum) X(minimum) X(greater) X(equal) X(select) \
+            X(scaled_add)
 
 }  // namespace LP_ISA
 }  // namespace lowprec

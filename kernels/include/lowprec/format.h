@@ -29,8 +29,7 @@ struct Carrier<u32> {
     static constexpr int mantissa = 23, bias = 127, width = 32;
     static constexpr int headroom = 7;   // left shift that brings the hidden bit to bit 30
     static constexpr int fraction = 16;  // random bits come as integers in [0, 2^16)
-    static constexpr u32 magnitude = 0x7fffffffu, infinity = 0x7f800000u, nan = 0x7fc00000u,
-                         one = 0x00800000u;
+    static constexpr u32 magnitude = 0x7fffffffu, infinity = 0x7f800000u, nan = 0x7fc00000u, one = 0x00800000u;
 };
 template <>
 struct Carrier<u64> {
@@ -54,7 +53,7 @@ struct Decoder {
 };
 
 template <class E>
-LP_INLINE Decoder<E> make_decoder(const Format& f) {
+LP_INLINE Decoder<E> make_decoder(const Format &f) {
     typedef Carrier<E> C;
     Decoder<E> d;
     d.shift = C::mantissa - f.mantissa_bits;
@@ -74,7 +73,7 @@ LP_INLINE Decoder<E> make_decoder(const Format& f) {
 
 // Magnitude code -> carrier bits of the finite value. Needs emin >= the carrier's own.
 template <class L>
-LP_INLINE L decode_finite(L code, const Decoder<typename Lanes<L>::element>& d) {
+LP_INLINE L decode_finite(L code, const Decoder<typename Lanes<L>::element> &d) {
     typedef typename Lanes<L>::element E;
     typedef typename Lanes<L>::real R;
     L bits = (code << d.shift) + d.offset;
@@ -87,7 +86,7 @@ LP_INLINE L decode_finite(L code, const Decoder<typename Lanes<L>::element>& d) 
 
 // Whole code -> carrier bits, special values included.
 template <class L>
-LP_INLINE L decode(L code, const Decoder<typename Lanes<L>::element>& d) {
+LP_INLINE L decode(L code, const Decoder<typename Lanes<L>::element> &d) {
     typedef typename Lanes<L>::element E;
     typedef Carrier<E> C;
     L sign = code & d.sign_bit;

@@ -38,7 +38,7 @@ template <class D>
 LP_INLINE D square_root(D x) {
     D result;
     for (int i = 0; i < int(sizeof(D) / sizeof(double)); ++i)
-        reinterpret_cast<double*>(&result)[i] = __builtin_sqrt(reinterpret_cast<const double*>(&x)[i]);
+        reinterpret_cast<double *>(&result)[i] = __builtin_sqrt(reinterpret_cast<const double *>(&x)[i]);
     return result;
 }
 
@@ -193,7 +193,7 @@ LP_INLINE D gelu_gradient_function(D x) {
 }
 
 // One |x| > 32768 as turns * (pi / 2) + rest, by the bits of 2 / pi that matter (Payne and Hanek).
-LP_INLINE void reduce_large(double x, u64& turns, double& rest) {
+LP_INLINE void reduce_large(double x, u64 &turns, double &rest) {
     const u32 two_over_pi[8] = {0xa2f9836eu, 0x4e441529u, 0xfc2757d1u, 0xf534ddc0u,
                                 0xdb629599u, 0x3c439041u, 0xfe5163abu, 0xdebbc561u};
     const u64 bits = to_bits(x);
@@ -227,10 +227,10 @@ LP_INLINE D sine(D x, u64 quadrant) {
     const D shifted = x * TWO_OVER_PI + SHIFT, k = shifted - SHIFT;
     D r = ((x - k * 0x1.921fb54400000p+0) - k * 0x1.0b4611a600000p-34) - k * 0x1.3198a2e037073p-69;
     U turns = to_bits(shifted);
-    const double* value = reinterpret_cast<const double*>(&x);
+    const double *value = reinterpret_cast<const double *>(&x);
     for (int i = 0; i < int(sizeof(D) / sizeof(double)); ++i)
         if ((value[i] > 32768.0 || value[i] < -32768.0) && value[i] - value[i] == 0.0)
-            reduce_large(value[i], reinterpret_cast<u64*>(&turns)[i], reinterpret_cast<double*>(&r)[i]);
+            reduce_large(value[i], reinterpret_cast<u64 *>(&turns)[i], reinterpret_cast<double *>(&r)[i]);
     turns += quadrant;
     const D square = r * r;
     const D sine_value = r * horner(square, broadcast<D>(-1.0 / 1307674368000.0), 1.0 / 6227020800.0, -1.0 / 39916800.0,

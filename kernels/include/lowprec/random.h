@@ -130,7 +130,7 @@ LP_INLINE void block_words(u64 first, int tag, u64 key, u32v (&words)[2 * blocks
     philox<10>(c, key);
     for (int b = 0; b < blocks; ++b)
         for (int v = 0; v < vectors_per_block; ++v) {
-            const Counters& w = c[b * vectors_per_block + v];
+            const Counters &w = c[b * vectors_per_block + v];
             words[(2 * b) * vectors_per_block + v] = pair(w.c0, w.c1);
             words[(2 * b + 1) * vectors_per_block + v] = pair(w.c2, w.c3);
         }

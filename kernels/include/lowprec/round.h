@@ -41,8 +41,8 @@ struct Rounder {
 };
 
 template <class E>
-LP_INLINE void set_results(Rounder<E>& k, const Rounding& r, bool as_value) {
-    const Decoder<E>& d = k.decoder;
+LP_INLINE void set_results(Rounder<E> &k, const Rounding &r, bool as_value) {
+    const Decoder<E> &d = k.decoder;
     k.over_pos = as_value ? decode(E(r.over_pos), d) : E(r.over_pos);
     k.over_neg = as_value ? decode(E(r.over_neg), d) : E(r.over_neg);
     k.inf_pos = as_value ? decode(E(r.inf_pos), d) : E(r.inf_pos);
@@ -53,9 +53,9 @@ LP_INLINE void set_results(Rounder<E>& k, const Rounding& r, bool as_value) {
 }
 
 template <class E>
-LP_INLINE Rounder<E> make_rounder(const Rounding& r, bool as_value) {
+LP_INLINE Rounder<E> make_rounder(const Rounding &r, bool as_value) {
     typedef Carrier<E> C;
-    const Format& f = r.format;
+    const Format &f = r.format;
     Rounder<E> k;
     k.decoder = make_decoder<E>(f);
     k.drop = C::width - 2 - f.mantissa_bits;
@@ -83,8 +83,7 @@ LP_INLINE Rounder<E> make_rounder(const Rounding& r, bool as_value) {
 // One addition below bit `drop`: what is added decides the mode. `w` is the aligned significand, `lost` is
 // nonzero where bits of it were already shifted out, `code` gives the parity of the truncated result.
 template <int mode, class L>
-LP_INLINE L round_up(L w, L lost, L code, L negative, L random,
-                     const Rounder<typename Lanes<L>::element>& k) {
+LP_INLINE L round_up(L w, L lost, L code, L negative, L random, const Rounder<typename Lanes<L>::element> &k) {
     typedef typename Lanes<L>::element E;
     const E unit = E(1) << k.drop;
     if constexpr (mode == stochastic) {
@@ -103,7 +102,7 @@ LP_INLINE L round_up(L w, L lost, L code, L negative, L random,
 // Aligned significand w (hidden bit second from the top) and base (exponent field less one, in place) ->
 // magnitude code, as if the exponent range had no upper end.
 template <int mode, class L>
-LP_INLINE L round_aligned(L w, L base, L negative, L random, const Rounder<typename Lanes<L>::element>& k) {
+LP_INLINE L round_aligned(L w, L base, L negative, L random, const Rounder<typename Lanes<L>::element> &k) {
     typedef typename Lanes<L>::element E;
     typedef Carrier<E> C;
     L start = larger(base, splat<L>(k.base_min));
@@ -127,7 +126,7 @@ LP_INLINE L round_aligned(L w, L base, L negative, L random, const Rounder<typen
 // Selects after the rounding. `magnitude` are the carrier bits without the sign, `code` the rounded magnitude
 // code, `payload` what is returned for a finite result: the code itself or the bits of its value.
 template <class L>
-LP_INLINE L finish(L code, L payload, L magnitude, L negative, const Rounder<typename Lanes<L>::element>& k) {
+LP_INLINE L finish(L code, L payload, L magnitude, L negative, const Rounder<typename Lanes<L>::element> &k) {
     typedef Carrier<typename Lanes<L>::element> C;
     L result = payload | (negative << k.sign_position);
     if (k.zero && !k.negative_zero) result = code == 0 ? L{} : result;
@@ -146,7 +145,7 @@ LP_INLINE L finish(L code, L payload, L magnitude, L negative, const Rounder<typ
 
 // Carrier bits of any value -> whole code, or (as_value) the carrier bits of the rounded value.
 template <int mode, bool as_value, class L>
-LP_INLINE L round_bits(L bits, L random, const Rounder<typename Lanes<L>::element>& k) {
+LP_INLINE L round_bits(L bits, L random, const Rounder<typename Lanes<L>::element> &k) {
     typedef typename Lanes<L>::element E;
     typedef Carrier<E> C;
     L magnitude = bits & C::magnitude;
@@ -162,7 +161,7 @@ LP_INLINE L round_bits(L bits, L random, const Rounder<typename Lanes<L>::elemen
 
 // An integer of up to 64 significant bits -> whole code: it enters below the carrier, which holds only 53.
 template <int mode>
-LP_INLINE u64 round_integer(u64 magnitude, u64 negative, u64 random, const Rounder<u64>& k) {
+LP_INLINE u64 round_integer(u64 magnitude, u64 negative, u64 random, const Rounder<u64> &k) {
     typedef Carrier<u64> C;
     if (magnitude == 0) return k.zero ? 0 : k.none;
     int top = 63 - leading_zeros(magnitude);

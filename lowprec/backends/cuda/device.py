@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from lowprec.backends.cuda.compiler import machine_code
 from lowprec.backends.cuda.layout import byte_range
 from lowprec.backends.cuda.sources import OPTIONS, source
 from lowprec.extras import optional
@@ -90,10 +91,12 @@ def output_array(out: Any, like: Any, dtype: np.dtype[Any]) -> Any:
 
 
 @cache
-def kernel(file: str, name: str, defines: tuple[tuple[str, str], ...]) -> Any:
-    """A kernel compiled for these definitions; CuPy keeps one per device and a copy on disk."""
+def kernel(file: str, name: str, defines: tuple[tuple[str, str], ...], device: int) -> Any:
+    """A kernel compiled with these definitions for a device, which must be current."""
+    xp = cupy()
     options = (*OPTIONS, *(f"-D{key}={value}" for key, value in defines))
-    return cupy().RawModule(code=source(file), options=options).get_function(name)
+    capability = xp.cuda.Device(device).compute_capability
+    return xp.RawModule(path=str(machine_code(xp, source(file), options, f"sm_{capability}"))).get_function(name)
 
 
 @cache

@@ -43,7 +43,7 @@ def convert(conversion: Conversion, x: Any, key: int, offset: int, out: Any) -> 
     with x.device as device:
         bad = cupy().zeros((), np.uint32) if refuses else None
         arguments = (x, out, np.int64(x.size), np.uint64(key), np.uint64(offset), conversion_record(conversion), bad)
-        function = kernel("convert.cu", "lowprec_convert", _convert_defines(conversion, contiguous))
+        function = kernel("convert.cu", "lowprec_convert", _convert_defines(conversion, contiguous), device.id)
         units = ((offset & 63) + x.size + 63) // 64 * 8
         launch(function, units, device.id, arguments if contiguous else (*arguments, strides_record(axes)))
         return bad is not None and bool(bad.get())
@@ -104,7 +104,9 @@ def decode(fmt: FloatFormat, codes: Any, out: Any) -> None:
     with codes.device as device:
         bad = cupy().zeros((), np.uint32) if fmt.bits < 8 * codes.dtype.itemsize else None
         arguments = (codes, out, np.int64(codes.size), format_record(fmt), bad)
-        function = kernel("decode.cu", "lowprec_decode", _decode_defines(fmt, codes.dtype, out.dtype, contiguous))
+        function = kernel(
+            "decode.cu", "lowprec_decode", _decode_defines(fmt, codes.dtype, out.dtype, contiguous), device.id
+        )
         units = -(-codes.size // 4)
         launch(function, units, device.id, arguments if contiguous else (*arguments, strides_record(axes)))
         if bad is not None and bool(bad.get()):

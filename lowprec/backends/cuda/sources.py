@@ -1,7 +1,7 @@
 """The text of a CUDA kernel with the headers it includes, as one source: what NVRTC compiles.
 
-The headers are written out in place of their #include lines, not left to an include path: CuPy keys its cache of
-compiled kernels by the text it is given, so that a new version of a header is a new key.
+The headers are written out in place of their #include lines, not left to an include path: compiled kernels are kept
+under a key made of the text, so that a new version of a header is a new key.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ipu_core.ir.autodiff import COTANGENTS, differentiate, value_and_grad
-from ipu_core.ir.evaluate import evaluate
+from ipu_core.ir.evaluate import evaluate_flat as evaluate
 from ipu_core.ir.ops import OPS
 from ipu_core.ir.tracing import trace
 from ipu_core.ir.tree import flatten

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 from ipu_core import nn
+from ipu_core.control import FloatingPointControl
 from ipu_core.ir.autodiff import value_and_grad
 from ipu_core.ir.block import Type
-from ipu_core.ir.evaluate import evaluate
+from ipu_core.ir.evaluate import evaluate as evaluate_nested
+from ipu_core.ir.evaluate import evaluate_flat as evaluate
 from ipu_core.ir.execute import Executable, execute
 from ipu_core.ir.precision import PRESETS, Precision
 from ipu_core.ir.tracing import trace
@@ -160,9 +162,11 @@ def test_accumulations_order_the_sums():
 
 def test_execute_takes_and_gives_trees():
     block = trace(lambda p, x: {"y": p["a"] + x, "z": (x, p["b"])}, {"a": A, "b": B}, A)
-    result = execute(block, {"a": A, "b": B}, B, key=0)
-    np.testing.assert_array_equal(result["y"], A + B)
-    np.testing.assert_array_equal(result["z"][1], B)
+    for result in (execute(block, {"a": A, "b": B}, B, key=0), evaluate_nested(block, {"a": A, "b": B}, B)):
+        np.testing.assert_allclose(result["y"], A + B, rtol=1e-6)
+        np.testing.assert_array_equal(result["z"][1], B)
+    with pytest.raises(ValueError, match="unknown arithmetic 'fast'; there are exact, declared"):
+        evaluate_nested(block, {"a": A, "b": B}, B, arithmetic="fast")
 
 
 def test_inputs_are_checked():
@@ -231,3 +235,15 @@ def test_lamb_in_float32_is_optax():
     ours = state[-len(flatten(PARAMS)[0]) :]
     for got, want in zip(ours, flatten(params)[0], strict=True):
         np.testing.assert_allclose(got, np.asarray(want), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("nanoo", [False, True])
+@pytest.mark.parametrize("spec", ["fp16.32", "fp16.16/nearest"])
+def test_halves_overflow_as_the_control_register_says(spec, nanoo):
+    large = np.full((2, 3), 300, np.float32)
+    block = Precision.parse(spec).apply(trace(lambda a: [a @ a.T, (a * a).sum(), a * a, (a * 200).sum(1)], large))
+    control = FloatingPointControl(nanoo=nanoo)
+    got = Executable(block, control=control).run([large], 0)
+    assert_same_bits(got, evaluate(block, [large], "declared", control=control))
+    for result in got:
+        assert np.isnan(result).all() if nanoo else (result == 65504).all()

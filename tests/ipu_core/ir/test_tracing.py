@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from ipu_core.ir.block import Type
-from ipu_core.ir.evaluate import evaluate
+from ipu_core.ir.evaluate import evaluate_flat as evaluate
 from ipu_core.ir.tracing import trace
 from ipu_core.ir.tree import flatten, map_leaves, paths, unflatten
+from ipu_core.ir.values import apply
 from ipu_core.ir.verify import verify
 
 RNG = np.random.default_rng(1)
@@ -80,6 +81,11 @@ def test_a_value_computed_twice_is_one_equation_and_an_unused_one_none():
     assert [e.op for e in trace(f, A).equations] == ["tanh", "add"]
 
 
+def test_neutral_numbers_are_nothing():
+    block = trace(lambda x: sum([x * 1, 1.0 * x, x / 1, x - 0.0]) + 0 - x, A)
+    assert [e.op for e in block.equations] == ["add", "add", "add", "subtract"]
+
+
 def test_examples_give_types_and_types_are_examples():
     block = trace(lambda a, b, i: (a, b, i), A, A.astype(np.float16), np.array([1, 2]))
     assert [str(var.type) for var in block.inputs] == ["float32[3,4]", "float16[3,4]", "int32[2]"]
@@ -121,6 +127,10 @@ REFUSALS = {
     r"a power must be": (ValueError, lambda x: x**0.3),
     r"must give arrays or numbers, not str": (TypeError, lambda x: "no"),
     r"neither floats nor integers": (TypeError, lambda x: x + np.array(["a"])),
+    r"exp: its parameters are none; given were base": (ValueError, lambda x: apply("exp", x, base=2)),
+    r"reduce_sum: its parameters are axis, keepdims; given were axis": (
+        ValueError, lambda x: apply("reduce_sum", x, axis=(0,))),
+    r"unknown operation 'cosh'; there are absolute, add": (ValueError, lambda x: apply("cosh", x)),
     r"no len": (TypeError, lambda x: len(x.sum())),
     r"cannot become a Python number": (TypeError, lambda x: float(x.sum())),
 }  # fmt: skip

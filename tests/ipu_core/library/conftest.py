@@ -105,7 +105,9 @@ def count(programs: list[Any], target: Target, cycles: Callable[[VertexGroup], i
         busy = np.zeros(target.tiles, np.int64)
         if isinstance(program, Copy):
             source, to = program.source, program.destination
-            rows = np.stack([homes(source.variable)[source.indices()], homes(to.variable)[to.indices()]], -1).reshape(-1, 2)
+            rows = np.stack([homes(source.variable)[source.indices()], homes(to.variable)[to.indices()]], -1).reshape(
+                -1, 2
+            )
             at = source.indices().reshape(-1)
             before[source.variable] = [np.column_stack([rows, at])]
             local = np.bincount(rows[rows[:, 0] == rows[:, 1], 0], minlength=target.tiles) * source.dtype.itemsize

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from library.conftest import Count, build, count
 
 from ipu_core import cost
 from ipu_core.graph.vertices import VertexGroup
@@ -15,6 +14,7 @@ from ipu_core.plan.placement import Placement
 from ipu_core.plan.product import Operand, operand
 from ipu_core.plan.sums import SumPlan
 from ipu_core.target import Target
+from library.conftest import Count, build, count
 from lowprec import Key
 from lowprec.matmul import matmul as reference
 
@@ -33,7 +33,8 @@ def expected(plan: SumPlan, a: Any, b: Any, key: Key | None = None) -> Any:
     order = plan.accumulation
     return reference(
         a, b, accumulate=order.types[0], group=order.group, splits=order.splits, stages=order.stages, adder=order.adder,
-        out_format=order.types[1], rounding="nearest_even" if key is None else "stochastic", key=key, overflow="saturate",
+        out_format=order.types[1], rounding="nearest_even" if key is None else "stochastic", key=key,
+        overflow="saturate",
     )  # fmt: skip
 
 
@@ -88,14 +89,19 @@ def random_case(rng: random.Random) -> tuple[SumPlan, str, bool]:
             rng.choice([4, 16]), rng.choice([1, 2, 3, 5, 17]), rng.choice([None, None, 1, 2]),
             rng.choice([HALVES, ("float32", "float16"), ("float32", "float32")]),
         )  # fmt: skip
-        cuts = [rng.choice(choices) for choices in ((1, 2, 3, 5, 9), (1, 2, 3), (1, 2, 3, 17), (1, 2, 3), (1, 2, 3), (1, 2, 3))]
+        cuts = [
+            rng.choice(choices)
+            for choices in ((1, 2, 3, 5, 9), (1, 2, 3), (1, 2, 3, 17), (1, 2, 3), (1, 2, 3), (1, 2, 3))
+        ]
         placement = Placement(*cuts, rng.choice(["none", "a", "b"]), rng.choice(["rows", "columns"]))
         transposed = rng.choice(["", "a", "b", "ab"])
         sizes = {"b": batch, "m": m, "k": k, "n": n}
         lies = [operand(target, *given) for given in (("bkm" if "a" in transposed else "bmk", sizes),
                                                       ("bnk" if "b" in transposed else "bkn", sizes))]  # fmt: skip
         try:
-            plan = plan_matmul(target, m, k, n, batch=batch, accumulation=order, placement=placement, a=lies[0], b=lies[1])
+            plan = plan_matmul(
+                target, m, k, n, batch=batch, accumulation=order, placement=placement, a=lies[0], b=lies[1]
+            )
         except ValueError:
             continue
         return plan, transposed, rng.random() < 0.3
@@ -134,7 +140,14 @@ def test_an_accumulation_is_the_bits_and_a_placement_only_the_cost() -> None:
         np.testing.assert_array_equal(other, expected(plan, a, b))
         assert (other != bits).any(), order.words()
     costs = set()
-    for fields in ({}, {"rows": 3}, {"columns": 2}, {"parts": 2}, {"serial_rows": 2}, {"rows": 3, "columns": 2, "order": "rows"}):
+    for fields in (
+        {},
+        {"rows": 3},
+        {"columns": 2},
+        {"parts": 2},
+        {"serial_rows": 2},
+        {"rows": 3, "columns": 2, "order": "rows"},
+    ):
         plan = plan_matmul(GC200, 40, 400, 48, accumulation=base, placement=Placement(**fields))  # type: ignore[arg-type]
         np.testing.assert_array_equal(build(plan).run(a, b), bits)
         costs.add((plan.cycles, plan.received, plan.memory))

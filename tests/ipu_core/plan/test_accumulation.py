@@ -44,9 +44,7 @@ def test_digest_is_pinned_and_every_field_changes_it() -> None:
     assert order.words() == (
         "group 16, splits 4, stages by number of parts, accumulate float16, out float16, adder sequential"
     )
-    assert order.digest() == (
-        "878da02ff7e5e07aabe1a6f38993738203e20185ef2c575614eda1195dbb3506"
-    )
+    assert order.digest() == ("878da02ff7e5e07aabe1a6f38993738203e20185ef2c575614eda1195dbb3506")
     changes = ({"group": 8}, {"splits": 2}, {"stages": 2}, {"types": ("float32", "float16")}, {"adder": "dot4"})
     assert len({order.digest(), *(replace(order, **change).digest() for change in changes)}) == 6
     assert order.with_types("float32", "float16").with_types("float16", "float16") == order

@@ -14,7 +14,7 @@ def test_layout_fits_the_tiles_and_covers_the_array(shape: list[int], tiles: int
     layout = linear_layout(Target("gc200", tiles=tiles), shape)
     assert layout.size == np.prod(shape, dtype=int)
     assert layout.tiles <= tiles
-    rows, columns = layout.shape
+    columns = layout.shape[1]
     if layout.size:
         assert layout.columns == columns or (layout.rows == 1 and columns % layout.columns == 0)
         assert layout.chunk * (layout.tiles - 1) < layout.size <= layout.chunk * layout.tiles
@@ -44,7 +44,9 @@ def test_owned_counts_boxes_like_a_mask(sizes: list[int], chunk: int, data: st.D
         period = data.draw(st.sampled_from([0, 0, 3, 5]))
         if period:
             low = min(low, period)
-            box.append(Range(low, data.draw(st.integers(low, period)), period, data.draw(st.sampled_from([4, 1 << 62]))))
+            box.append(
+                Range(low, data.draw(st.integers(low, period)), period, data.draw(st.sampled_from([4, 1 << 62])))
+            )
         else:
             box.append(Range(low, data.draw(st.integers(low, size))))
     count = -(-int(np.prod(sizes)) // chunk)

@@ -40,7 +40,9 @@ def test_what_is_under_way_fits_beside_the_operands(size: int) -> None:
 
 def test_less_memory_means_serial_steps_and_more_cycles_but_the_same_order() -> None:
     order = choose_accumulation(GC200, 1024, 1024, 1024).with_types("float16", "float16")
-    plans = [plan_matmul(GC200, 1024, 1024, 1024, accumulation=order, memory=room) for room in (200_000, 30_000, 12_000)]
+    plans = [
+        plan_matmul(GC200, 1024, 1024, 1024, accumulation=order, memory=room) for room in (200_000, 30_000, 12_000)
+    ]
     assert all(plan.memory <= room for plan, room in zip(plans, (200_000, 30_000, 12_000), strict=True))
     assert plans[0].placement.serial_rows * plans[0].placement.serial_columns == 1
     assert plans[2].placement.serial_rows * plans[2].placement.serial_columns > 1

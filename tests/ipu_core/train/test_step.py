@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ipu_core import nn
-from ipu_core.ir.evaluate import evaluate
+from ipu_core.ir.evaluate import evaluate_flat as evaluate
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.tree import flatten
 from ipu_core.ir.verify import verify

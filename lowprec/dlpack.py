@@ -1,0 +1,95 @@
+"""Arrays of other libraries in, through DLPack, in the narrow dtypes that NumPy's own importer refuses too.
+
+The structures are those of dlpack.h (DLManagedTensor, the unversioned capsule named "dltensor").
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lowprec.formats import formats
+
+CPU = 1  # kDLCPU
+NARROW: Mapping[int, str] = MappingProxyType(
+    {
+        4: "bfloat16",
+        7: "float8_e3m4",
+        8: "float8_e4m3",
+        9: "float8_e4m3b11fnuz",
+        10: "float8_e4m3fn",
+        11: "float8_e4m3fnuz",
+        12: "float8_e5m2",
+        13: "float8_e5m2fnuz",
+        14: "float8_e8m0fnu",
+    }
+)
+"""DLDataTypeCode -> the format whose storage it is."""
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),  # in elements; null: C order
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+def from_dlpack(x: Any) -> npt.NDArray[Any]:
+    """An object with `__dlpack__` as an array: a view where NumPy can make one, a copy for the dtypes in `NARROW`.
+
+    Raises:
+        TypeError: the object lives on a device other than the CPU, or its dtype has no NumPy or ml_dtypes counterpart.
+        BufferError: the library refuses (torch does for a tensor that requires a gradient).
+    """
+    device = int(x.__dlpack_device__()[0])
+    if device != CPU:
+        raise TypeError(f"{type(x).__name__} lives on DLPack device {device}, not on the CPU; move it there first")
+    capsule = x.__dlpack__()
+    tensor = _tensor(capsule)
+    if tensor.code in NARROW and tensor.lanes == 1:
+        return _copy(tensor, formats[NARROW[tensor.code]].dtype)
+    try:
+        return np.from_dlpack(x)
+    except (RuntimeError, BufferError) as error:
+        raise TypeError(
+            f"{type(x).__name__} holds DLPack type code {tensor.code} of {tensor.bits} bits and {tensor.lanes} lanes, "
+            f"which has no NumPy or ml_dtypes counterpart ({error})"
+        ) from error
+
+
+def _tensor(capsule: object) -> _Tensor:
+    """The DLTensor a capsule points to; valid while the capsule lives."""
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+    return _Tensor.from_address(pointer(capsule, b"dltensor"))
+
+
+def _copy(tensor: _Tensor, dtype: np.dtype[Any] | None) -> npt.NDArray[Any]:
+    """The tensor's elements in a new array; the capsule, not consumed, frees the tensor itself."""
+    shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
+    out = np.empty(shape, dtype)
+    if not out.size:
+        return out
+    if tensor.strides:
+        strides = tuple(tensor.strides[i] * out.itemsize for i in range(tensor.ndim))
+    else:
+        strides = out.strides
+    # The view starts at the lowest address; negative strides begin at its end.
+    low = sum(min(0, stride * (n - 1)) for stride, n in zip(strides, shape, strict=True))
+    high = sum(max(0, stride * (n - 1)) for stride, n in zip(strides, shape, strict=True)) + out.itemsize
+    memory = (ctypes.c_char * (high - low)).from_address(tensor.data + tensor.byte_offset + low)
+    out[...] = np.ndarray(shape, dtype, memory, -low, strides)
+    return out

@@ -1,0 +1,85 @@
+"""Sums and maxima on tiles: lowprec's bits for any placement, and the plan's account."""
+
+import random
+
+import numpy as np
+import pytest
+
+from ipu_core.engine.engine import Engine
+from ipu_core.graph.graph import Graph
+from ipu_core.graph.program import Sequence
+from ipu_core.library.elementwise import add_array
+from ipu_core.library.reduce import reduce
+from ipu_core.plan.accumulation import Accumulation
+from ipu_core.plan.placement import Placement
+from ipu_core.plan.product import Operand
+from ipu_core.plan.reduction import choose_reduction_accumulation, plan_reduction
+from ipu_core.target import Target
+from lowprec import Key
+from lowprec.reduction import reduce_sum
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_any_placement_gives_the_contracts_bits_and_the_plans_account(seed: int) -> None:
+    rng = random.Random(seed)
+    target = Target("gc200", tiles=rng.choice([27, 33, 200]))
+    outer, terms, inner = rng.randint(1, 20), rng.randint(1, 300), rng.randint(1, 20)
+    types = rng.choice([("float16", "float16"), ("float32", "float16"), ("float32", "float32")])
+    order = Accumulation(rng.choice([4, 16]), rng.choice([1, 2, 5, 17]), rng.choice([None, 1, 2]), types)
+    cuts = [rng.choice([1, 2, 3]) for _ in range(4)]
+    placement = Placement(
+        cuts[0],
+        cuts[1],
+        cuts[2],
+        serial_rows=cuts[3],
+        hold=rng.choice(["none", "a"]),
+        order=rng.choice(["rows", "columns"]),
+    )
+    graph, size = Graph(target), (outer, terms, inner)
+    x = add_array(graph, "float16", size, temporary=False)
+    out = add_array(graph, types[1], (outer, inner), temporary=False)
+    plan = plan_reduction(target, *size, accumulation=order, placement=placement)
+    stochastic = rng.random() < 0.5
+    programs = reduce(graph, x, out, plan, stochastic=stochastic, operation=4)
+    engine = Engine(graph, Sequence(*programs), key=2, allow_out_of_memory=True)
+    values = np.random.default_rng(seed).normal(size=size).astype(np.float16)
+    engine.write(x, values)
+    engine.run()
+    wanted = reduce_sum(
+        values, 1, accumulate=types[0], group=order.group, splits=order.splits, stages=order.stages,
+        out_format=types[1],
+        rounding="stochastic" if stochastic else "nearest_even", key=Key(2).fold_in(0).fold_in(4),
+    )  # fmt: skip
+    np.testing.assert_array_equal(engine.read(out), wanted, err_msg=plan.words())
+    profile = engine.profile()
+    told = (plan.compute_cycles, plan.exchange_cycles, plan.sync_cycles, plan.received, plan.sent)
+    moved = int(profile.bytes_in.sum()), int(profile.bytes_out.sum())
+    assert told == (profile.compute_cycles, profile.exchange_cycles, profile.sync_cycles, *moved), plan.words()
+
+
+def test_maximum_is_exact_and_nan_wins() -> None:
+    target, graph = Target("gc200", tiles=6), Graph(Target("gc200", tiles=6))
+    x = add_array(graph, "float16", (3, 50), temporary=False)
+    out = add_array(graph, "float16", (3,), temporary=False)
+    plan = plan_reduction(
+        target, 3, 50, 1, accumulation=Accumulation(types=("float16", "float16")), x=Operand("mkn", 24)
+    )
+    engine = Engine(graph, Sequence(*reduce(graph, x.reshape(3, 50, 1), out, plan, maximum=True)))
+    values = np.random.default_rng(0).normal(size=(3, 50)).astype(np.float16)
+    values[2, 7] = np.nan
+    engine.write(x, values)
+    engine.run()
+    np.testing.assert_array_equal(engine.read(out), values.max(1))
+
+
+def test_a_chosen_order_splits_long_sums_only() -> None:
+    target = Target("gc200")
+    assert choose_reduction_accumulation(target, 1, 16, 256).splits == 1
+    assert choose_reduction_accumulation(target, 1, 100_000, 1).splits > 15
+
+
+def test_sizes_must_be_the_plans() -> None:
+    target, graph = Target("gc200", tiles=6), Graph(Target("gc200", tiles=6))
+    x = add_array(graph, "float16", (3, 5, 1), temporary=False)
+    with pytest.raises(ValueError, match="is not the plan's sum"):
+        reduce(graph, x, x, plan_reduction(target, 3, 6, 1))

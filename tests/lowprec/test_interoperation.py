@@ -1,0 +1,178 @@
+"""Arrays of other libraries in, NumPy out, and every way to name a format."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import lowprec as lp
+import lowprec.testing as lpt
+from lowprec import statistics
+from lowprec.blocks import to_blocks
+from lowprec.dlpack import NARROW, from_dlpack
+from lowprec.scaled import to_scaled
+
+
+class OnlyDlpack:
+    """An array of a library that knows nothing but DLPack; `code` overrides the type code, as a narrow dtype would."""
+
+    def __init__(self, array: np.ndarray, code: int | None = None, device: int = 1) -> None:
+        self._array, self._code, self._device = array, code, device
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (self._device, 0)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        capsule = self._array.__dlpack__()
+        if self._code is not None:
+            pointer = ctypes.pythonapi.PyCapsule_GetPointer
+            pointer.restype, pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+            ctypes.c_uint8.from_address(pointer(capsule, b"dltensor") + 20).value = self._code
+        return capsule
+
+
+class OnlyArray:
+    """An array of a library that knows nothing but `__array__`."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self._array = array
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return self._array
+
+
+X = np.random.default_rng(0).standard_normal((6, 40)).astype(np.float32)
+CALLS: dict[str, Callable[[Any], Any]] = {
+    "round": lambda x: lp.round(x, "float16"),
+    "astype": lambda x: lp.astype(x, "float8_e4m3fn", "stochastic", key=1),
+    "encode": lambda x: lp.encode(x, "float4_e2m1fn"),
+    "to_blocks": lambda x: to_blocks(x, "mxfp8_e4m3").dequantize(),
+    "to_scaled": lambda x: to_scaled(x, "float8_e5m2fnuz").dequantize(),
+    "shares": lambda x: np.array(statistics.shares(x, "float8_e4m3fn")),
+    "ulp_error": lambda x: statistics.ulp_error(x, X, "float16"),
+    "snr": lambda x: statistics.signal_to_noise_ratio(X, x),
+    "histogram": lambda x: statistics.exponent_histogram(x).counts,
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("kind", [OnlyDlpack, OnlyArray])
+def test_foreign_arrays_give_the_same_numpy_result(call: str, kind: Any) -> None:
+    want, got = CALLS[call](X), CALLS[call](kind(X))
+    assert type(got) is type(want)
+    lpt.assert_same_bits(got, want)
+
+
+@pytest.mark.parametrize("code", NARROW)
+def test_narrow_dtypes_come_through_dlpack(code: int) -> None:
+    fmt = lp.formats[NARROW[code]]
+    codes = np.arange(256, dtype=np.uint8).reshape(8, 32)
+    if fmt.bits == 16:
+        codes = codes.astype(np.uint16) << 8
+    for view in (codes, codes[::2, ::-3], codes.T, codes[3:4, 5], codes[:0], codes[::-1]):
+        got = from_dlpack(OnlyDlpack(view, code))
+        assert got.dtype == fmt.dtype
+        lpt.assert_same_bits(got, view.view(fmt.dtype))
+    if fmt.nan_code is not None and fmt != lp.float8_e8m0fnu:
+        rounded = lp.round(OnlyDlpack(codes, code), fmt)
+        lpt.assert_same_bits(rounded, codes.view(fmt.dtype))
+
+
+def test_a_copy_does_not_depend_on_the_original() -> None:
+    codes = np.full(4, 0x3F80, np.uint16)
+    got = from_dlpack(OnlyDlpack(codes, 4))
+    codes[:] = 0
+    assert got.tolist() == [1, 1, 1, 1]
+
+
+def test_what_dlpack_cannot_give_says_why() -> None:
+    with pytest.raises(TypeError, match="OnlyDlpack lives on DLPack device 2, not on the CPU"):
+        lp.round(OnlyDlpack(X, device=2), "float16")
+    with pytest.raises(TypeError, match="type code 17 of 8 bits and 1 lanes, which has no NumPy"):
+        lp.round(OnlyDlpack(np.zeros(3, np.uint8), 17), "float16")
+    with pytest.raises(TypeError, match="complex"):
+        lp.round(OnlyDlpack(np.zeros(3, complex)), "float16")
+
+
+def test_jax_arrays() -> None:
+    jnp = pytest.importorskip("jax.numpy")
+    for dtype in (jnp.float32, jnp.float16, jnp.bfloat16, jnp.float8_e5m2):
+        x = jnp.asarray(X, dtype)
+        plain = np.asarray(x)
+        lpt.assert_same_bits(lp.astype(x, "float8_e4m3fn"), lp.astype(plain, "float8_e4m3fn"))
+        assert type(lp.round(x, "float8_e5m2")) is np.ndarray
+        lpt.assert_same_bits(to_blocks(x, "nvfp4").dequantize(), to_blocks(plain, "nvfp4").dequantize())
+    assert lp.encode(jnp.float32(1.5), jnp.bfloat16) == 0x3FC0
+
+
+def test_torch_tensors() -> None:
+    torch = pytest.importorskip("torch")
+    x = torch.tensor(X)
+    lpt.assert_same_bits(lp.astype(x, "float8_e4m3fn"), lp.astype(X, "float8_e4m3fn"))
+    lpt.assert_same_bits(lp.round(x.T, "float16"), lp.round(X.T, "float16"))
+    for name in ("bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu"):
+        narrow = x.abs().to(getattr(torch, name))
+        fmt = lp.formats[name]
+        raw = narrow.view(torch.int16 if fmt.bits == 16 else torch.uint8).numpy().view(fmt.dtype)
+        lpt.assert_same_bits(lp.round(narrow, fmt), raw)
+        lpt.assert_same_bits(lp.astype(narrow[::2, 5], "float16"), lp.astype(raw[::2, 5], "float16"))
+    with pytest.raises((BufferError, RuntimeError), match="detach"):
+        lp.round(torch.ones(3, requires_grad=True), "float16")
+
+
+SPECS = [
+    ("float16", lp.float16, np.float16, np.dtype("float16"), np.dtype(">f2"), "f2"),
+    ("bfloat16", lp.bfloat16, ml_dtypes.bfloat16, np.dtype(ml_dtypes.bfloat16)),
+    ("float8_e4m3fnuz", ml_dtypes.float8_e4m3fnuz, "f143", lp.float8_e4m3fnuz),
+    ("float32", float32 := np.float32, np.dtype(float32), lp.float32),
+    ("float4_e2m1fn", ml_dtypes.float4_e2m1fn, lp.float4_e2m1fn),
+    ("float64", float, np.float64, np.dtype(float)),
+]
+
+
+@pytest.mark.parametrize("specs", SPECS, ids=lambda specs: specs[0])
+def test_a_format_by_any_name(specs: tuple[Any, ...]) -> None:
+    wide = X.astype(np.float64)
+    want = lp.encode(wide, specs[0])
+    for spec in specs[1:]:
+        if isinstance(spec, str) and spec == "f2":
+            with pytest.raises(ValueError, match="unknown format 'f2'; known are float64, float32"):
+                lp.encode(wide, spec)
+            continue
+        lpt.assert_same_bits(lp.encode(wide, spec), want)
+        lpt.assert_same_bits(lp.astype(wide, spec), lp.astype(wide, specs[0]))
+        assert statistics.shares(wide, spec) == statistics.shares(wide, specs[0])
+        lpt.assert_on_grid(lp.round(wide, spec, overflow="saturate"), spec)
+
+
+@pytest.mark.parametrize("wrong", [np.int32, "int8", object, 16, None, complex])
+def test_what_is_no_format(wrong: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match="format"):
+        lp.round(X, wrong)
+
+
+def test_results_are_plain_numpy() -> None:
+    assert isinstance(lp.round(1.5, "float16"), float)
+    assert lp.astype([1.5, 2.5], "bfloat16").dtype == ml_dtypes.bfloat16
+    assert isinstance(lp.encode(OnlyDlpack(X[0]), "float16"), np.ndarray)
+
+
+def test_public_names_resolve_and_the_rare_ones_load_late() -> None:
+    code = (
+        "import sys, lowprec as lp\n"
+        "early = [m for m in ('lowprec.testing', 'lowprec.statistics', 'lowprec.blocks') if m in sys.modules]\n"
+        "assert not early, early\n"
+        "assert not [name for name in lp.__all__ if not hasattr(lp, name)]\n"
+        "assert set(lp.__all__) <= set(dir(lp))\n"
+        "assert lp.testing.backend and lp.statistics.shares and lp.to_blocks([1.0], 'nvfp4')"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    with pytest.raises(AttributeError, match="'lowprec' has no attribute 'to_block'"):
+        lp.to_block  # noqa: B018

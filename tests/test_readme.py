@@ -1,0 +1,48 @@
+"""Every Python snippet of the README runs, the commands it names exist, and its links lead somewhere."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+TEXT = (ROOT / "README.md").read_text()
+SNIPPETS = re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+
+
+def test_there_is_one_for_rounding_graph_and_compare() -> None:
+    assert [("lowprec.astype" in s, "Graph(" in s, "compare(" in s) for s in SNIPPETS] == [
+        (True, False, False),
+        (False, True, False),
+        (False, False, True),
+    ]
+
+
+@pytest.mark.parametrize("snippet", SNIPPETS, ids=["rounding", "graph", "compare"])
+def test_snippet_runs(snippet: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    exec(compile(snippet, "README.md", "exec"), {})
+
+
+def test_graph_snippet_prints_what_its_comment_says(capsys: pytest.CaptureFixture[str]) -> None:
+    snippet = SNIPPETS[1]
+    exec(compile(snippet, "README.md", "exec"), {})
+    promised = re.findall(r"# (\[.*)$", snippet, re.MULTILINE)[0]
+    assert capsys.readouterr().out.split() == promised.split()
+
+
+def test_make_targets_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    targets = re.findall(r"^make (\w+)", TEXT, re.MULTILINE)
+    assert {"study", "demo"} <= set(targets)
+    assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in targets)
+
+
+def test_links_and_pictures_exist() -> None:
+    paths = [path for path in re.findall(r"\]\(([^)]+)\)", TEXT) if "://" not in path]
+    assert paths
+    assert all((ROOT / path).is_file() for path in paths)
+
+
+def test_nothing_is_left_to_fill_in() -> None:
+    assert not re.findall(r"\b(?:TODO|TBD|XXX|[A-Z]+_TABLE)\b", TEXT)
