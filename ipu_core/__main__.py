@@ -1,6 +1,7 @@
 """The command line: python -m ipu_core study | train | profile | demo, also installed as ipu-core."""
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,7 +20,7 @@ from ipu_core.study.settings import (
 )
 from ipu_core.train.loop import ENGINES
 
-INTERRUPTED = 130
+INTERRUPTED, PIPE_CLOSED = 130, 141
 DEFAULT = Settings()
 
 
@@ -40,6 +41,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         text = " ".join(str(error).split())
         print(f"{parser.prog} {given.command}: {text}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # the reader of the printed text is gone, as in `... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PIPE_CLOSED
     except KeyboardInterrupt:
         print("\ninterrupted; finished points are kept, the same command goes on from here", file=sys.stderr)
         return INTERRUPTED

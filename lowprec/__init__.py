@@ -12,7 +12,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from lowprec.elementwise import float32_op
-from lowprec.explain import explain
 from lowprec.finfo import finfo
 from lowprec.float_format import FloatFormat
 from lowprec.formats import (
@@ -48,11 +47,13 @@ from lowprec.xoroshiro import Xoroshiro128aox
 if TYPE_CHECKING:
     from lowprec import statistics, testing
     from lowprec.blocks import BlockArray, BlockFormat, block_formats, to_blocks
+    from lowprec.explanation import Explanation, explain
     from lowprec.scaled import ScaledArray, to_scaled
 
 __all__ = [
     "BlockArray",
     "BlockFormat",
+    "Explanation",
     "FloatFormat",
     "Key",
     "ScaledArray",
@@ -113,6 +114,7 @@ __all__ = [
 _LATER = {
     **dict.fromkeys(("BlockArray", "BlockFormat", "block_formats", "to_blocks"), "lowprec.blocks"),
     **dict.fromkeys(("ScaledArray", "to_scaled"), "lowprec.scaled"),
+    **dict.fromkeys(("Explanation", "explain"), "lowprec.explanation"),
     "statistics": "lowprec.statistics",
     "testing": "lowprec.testing",
 }

@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from lowprec.explain import explain
+from lowprec.explanation import explain
 from lowprec.formats import as_format, formats
 
 

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lowprec.backends import cuda
+from lowprec import backends
+from lowprec.backends.owner import is_cupy
 from lowprec.dlpack import from_dlpack
 
 Array = npt.NDArray[Any]
@@ -26,7 +27,7 @@ def input_array(x: object) -> tuple[Array, bool]:
         if array.dtype.isnative:
             return array, False
         return array.astype(array.dtype.newbyteorder("=")), False
-    if cuda.is_cupy(x):
+    if is_cupy(x):
         return x, False  # type: ignore[return-value]  # same attributes, another library
     scalar = (not hasattr(x, "__len__") and not hasattr(x, "shape")) or isinstance(x, np.generic)
     if hasattr(x, "__dlpack__") and not isinstance(getattr(x, "dtype", None), np.dtype):
@@ -45,8 +46,8 @@ def output_array(out: Array | None, like: Array, dtype: np.dtype[Any]) -> Array:
         TypeError: out is no array of that dtype.
         ValueError: out has another shape or is read-only.
     """
-    if cuda.is_cupy(like):
-        return cuda.output_array(out, like, dtype)  # type: ignore[no-any-return]
+    if is_cupy(like):
+        return backends.load("cuda").output_array(out, like, dtype)  # type: ignore[no-any-return]
     if out is None:
         return np.empty(like.shape, dtype)
     if not isinstance(out, np.ndarray) or out.dtype != dtype:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lowprec.backends.cuda import is_cupy
+from lowprec.backends.owner import is_cupy
 from lowprec.float_format import FloatFormat
 from lowprec.formats import format_of_dtype
 

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from lowprec import backends
 from lowprec.arrays import finish, input_array, output_array
+from lowprec.backends.owner import is_cupy
 from lowprec.conversion import Conversion, Kind
 from lowprec.exact_bits import exact_random_bits
 from lowprec.float_format import FloatFormat
@@ -143,7 +144,7 @@ def decode(codes: npt.ArrayLike, fmt: FormatLike, out: Array | None = None) -> A
 
 def _as_codes(array: Array, fmt: FloatFormat) -> Array:
     """Codes in the unsigned dtype of the format's width."""
-    if backends.cuda.is_cupy(array):
+    if is_cupy(array):
         return backends.cuda.as_codes(array, fmt)  # type: ignore[no-any-return]
     if array.dtype == fmt.dtype:
         return array.view(fmt.code_dtype)

@@ -3,6 +3,7 @@
 import functools
 import json
 import os
+import re
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -144,12 +145,19 @@ def _parameters(folder: Path, point: Point) -> Path:
 
 
 def _announce(made: Study, store: Store, total: int) -> None:
-    done = len(made.results)
-    first = made.plan.split("\n\n")[0]
-    print(f"{made.title}\n\nPlan of {first}\n(every precision's plan: {store.folder / 'plan.txt'})\n")
+    done, name = len(made.results), made.precisions[0]
+    print(f"{made.title}\n\nThe products of one step, {name}:")
+    print(_products(made.plan.split("\n\n")[0]))
+    print(f"(all sums, every precision: {store.folder / 'plan.txt'})\n")
     if done:
         print(f"{done} of {total} points were finished before; {total - done} to go")
     sys.stdout.flush()
+
+
+def _products(words: str) -> str:
+    """The plans of matrix products among a step's plans: paragraphs that begin with an equation's number."""
+    paragraphs = re.split(r"\n(?=  %?\d)", words)
+    return "\n".join(paragraph for paragraph in paragraphs if " dot " in paragraph.split("\n")[0])
 
 
 def _title(settings: Settings, task: data.Dataset) -> str:

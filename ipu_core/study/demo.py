@@ -15,7 +15,7 @@ def demo() -> int:
     print(f"A weight of {WEIGHT} in float16 receives an update of {UPDATE}:\n")
     print(explain(WEIGHT + UPDATE, "float16"))
     print("\nThe same on real images: a perceptron on scikit-learn's digits, small updates, two seeds.\n")
-    settings = Settings(layers=(64, 96, 10), steps=1500)
+    settings = Settings(layers=(64, 96, 10), steps=4000, lr=0.003)
     task = data.digits()
     problem = mlp.problem(settings, task)
     made = compare(

@@ -35,9 +35,9 @@ class Settings:
 
     data: str = "digits"
     layers: tuple[int, ...] | None = None
-    steps: int = 4000
+    steps: int = 5000
     batch: int = 64
-    lr: float = 0.002
+    lr: float = 0.001
     optimizer: str = "sgd"
     target: str = "gc200"
     engine: str = "tiles"

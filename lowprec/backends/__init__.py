@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from types import MappingProxyType, ModuleType
+from importlib import import_module
+from types import ModuleType
 
-from lowprec.backends import cpu, cuda, reference
+from lowprec.backends import cpu
+from lowprec.backends.owner import is_cupy
 
-BACKENDS = MappingProxyType({"reference": reference, "cpu": cpu, "cuda": cuda})
+NAMES = ("reference", "cpu", "cuda")
 
 _current: ContextVar[ModuleType] = ContextVar("lowprec_backend", default=cpu)
 
@@ -17,9 +19,14 @@ current = _current.get
 """The backend in force: cpu unless `backend` says otherwise."""
 
 
+def load(name: str) -> ModuleType:
+    """The module of a backend. The reference and cuda are imported when they are first asked for."""
+    return import_module(f"lowprec.backends.{name}")
+
+
 def of(array: object) -> ModuleType:
     """The backend that computes with this array: cuda for CuPy's, else the one in force."""
-    return cuda if cuda.is_cupy(array) else _current.get()
+    return load("cuda") if is_cupy(array) else _current.get()
 
 
 @contextmanager
@@ -32,11 +39,12 @@ def backend(name: str) -> Iterator[None]:
         ValueError: an unknown name.
         ImportError, RuntimeError: "cuda" without CuPy or without a GPU; one sentence says what is missing.
     """
-    if name not in BACKENDS:
-        raise ValueError(f"unknown backend {name!r}; known are {', '.join(BACKENDS)}")
-    if BACKENDS[name] is cuda:
-        cuda.check()
-    token = _current.set(BACKENDS[name])
+    if name not in NAMES:
+        raise ValueError(f"unknown backend {name!r}; known are {', '.join(NAMES)}")
+    module = load(name)
+    if name == "cuda":
+        module.check()
+    token = _current.set(module)
     try:
         yield
     finally:

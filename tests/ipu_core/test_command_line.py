@@ -81,7 +81,7 @@ def test_more_seeds_are_added_to_a_finished_study(finished: tuple[Path, str], tm
     folder, _ = finished
     for name in ("results.jsonl", "manifest.json"):
         (tmp_path / name).write_bytes((folder / name).read_bytes())
-    assert run("study", *SMALL, *TWO[:-1], "3", "--out", str(tmp_path)).returncode == 0
+    assert run("study", *SMALL, *TWO[:-1], "3", "--workers", "1", "--out", str(tmp_path)).returncode == 0
     assert len(results(tmp_path)) == 6
 
 
@@ -254,3 +254,13 @@ def test_help_is_there_and_nothing_else_happens(
 def test_no_command_is_an_error(capfd: pytest.CaptureFixture[str]) -> None:
     assert exit_code() == 2
     assert "study|train|profile|demo" in capfd.readouterr().err
+
+
+def test_a_closed_pipe_is_no_error(finished: tuple[Path, str]) -> None:
+    folder, _ = finished
+    command = f"{sys.executable} -m ipu_core study {' '.join([*SMALL, *TWO])} --out {folder} | head -c 20"
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False
+    )
+    assert len(done.stdout) == 20
+    assert done.stderr == ""

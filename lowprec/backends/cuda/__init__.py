@@ -7,8 +7,9 @@ without copies, and return CuPy arrays with the bits that the CPU gives. CuPy is
 from typing import Any
 
 from lowprec.backends.cpu import random_words
-from lowprec.backends.cuda.device import check, is_cupy, output_array
+from lowprec.backends.cuda.device import check, output_array
 from lowprec.backends.cuda.rounding import as_codes, convert, decode
+from lowprec.backends.owner import is_cupy
 
 __all__ = ["as_codes", "check", "convert", "decode", "is_cupy", "output_array", "random_words"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from functools import cache
 from typing import Any
 
@@ -11,16 +10,11 @@ import numpy as np
 from lowprec.backends.cuda.compiler import machine_code
 from lowprec.backends.cuda.layout import byte_range
 from lowprec.backends.cuda.sources import OPTIONS, source
+from lowprec.backends.owner import is_cupy
 from lowprec.extras import optional
 
 THREADS = 256
 BLOCKS_PER_PROCESSOR = 8
-
-
-def is_cupy(x: object) -> bool:
-    """Whether x is a CuPy array. Costs nothing where CuPy was never imported."""
-    cupy = sys.modules.get("cupy")
-    return cupy is not None and isinstance(x, cupy.ndarray)
 
 
 def cupy() -> Any:

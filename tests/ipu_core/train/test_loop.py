@@ -153,7 +153,7 @@ def test_counting_updates_changes_nothing_and_agrees_with_the_step() -> None:
 def test_nearest_loses_small_updates_that_stochastic_keeps_on_average() -> None:
     kept = {}
     for precision in ("fp32.32", "fp16.16/nearest", "fp16.16/stochastic"):
-        made = loop(precision, optimizer=Sgd(0.001))
+        made = loop(precision, optimizer=Sgd(0.0003))
         count = UpdateCount(0, 0, 0.0, 0.0)
         for step in range(30):
             count = count.plus(made.count_updates(batches(step)))

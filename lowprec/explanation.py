@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from html import escape
 from typing import SupportsFloat
 
 from lowprec.backends.reference.rounding import round_magnitude, round_number
+from lowprec.describe import escape
 from lowprec.float_format import FloatFormat
 from lowprec.formats import FormatLike, as_format
 from lowprec.rule import MODES, rounding_rule
