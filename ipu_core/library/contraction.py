@@ -1,6 +1,8 @@
 """Products and sums on tiles: chains on their blocks, then the parts summed in stages, as a plan says."""
 
+import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -77,6 +79,39 @@ def contract(
     return programs
 
 
+@dataclass(frozen=True)
+class _Share:
+    """Shares of a block of rows: the number of the first, how many, rows in each."""
+
+    first: int
+    count: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """One run of parts of one summing stage.
+
+    Attributes:
+        parts: (parts, batch, rows, columns) of a serial step, pushed together.
+        run: first and last of the parts to sum.
+        to: (batch, m, n), the result itself if `final`, else an intermediate result like a part.
+        index: running number of an intermediate result.
+        final: whether this is the last stage.
+        rows, columns: what the serial step covers.
+        each: rows of a tile's share of a block.
+    """
+
+    parts: Tensor
+    run: tuple[int, int]
+    to: Tensor
+    index: int
+    final: bool
+    rows: Sequence[Segment]
+    columns: Sequence[Segment]
+    each: int
+
+
 class _Builder(NamedTuple):
     """The arguments of `contract`, shared by the functions that build one serial step."""
 
@@ -119,12 +154,8 @@ class _Builder(NamedTuple):
             for side, (tensor, axes, own) in self.chains.operands.items():
                 piece = held.get((side, group.rows if side == "a" else group.columns))
                 fields[side] = field(tensor, axes, cuts, own) if piece is None else held_field(piece, side, cuts, group)
-            to = (
-                cuts
-                if direct
-                else _in_partials(cuts, group.parts, _pushed(rows, group.rows), _pushed(columns, group.columns))
-            )
-            fields["out"] = field(target, letters, to, "mn")
+            pushed = _pushed(rows, group.rows), _pushed(columns, group.columns)
+            fields["out"] = field(target, letters, cuts if direct else _in_partials(cuts, group.parts, *pushed), "mn")
             params = dict(self.chains.params) | {
                 "accumulation": order, "axes": cuts_letters(cuts), "place": place_of(cuts, order.group),
             }  # fmt: skip
@@ -136,7 +167,7 @@ class _Builder(NamedTuple):
     def stages(self, parts: Tensor, rows: Sequence[Segment], columns: Sequence[Segment]) -> list[Copy | Execute]:
         """Sums the parts (parts, batch, rows, columns) of a step into the result, stage by stage."""
         order, grid = self.plan.accumulation, self.grid
-        each = -(-grid.rows.piece // grid.parts.count)
+        each = grid.share
         stages = order.stage_runs(grid.parts.size)
         programs: list[Copy | Execute] = []
         counted = 0
@@ -146,63 +177,60 @@ class _Builder(NamedTuple):
             name = f"{self.name}: {'sum parts' if grid.parts.size > 1 else 'convert'}"
             to = self.out if final else partials(self.graph, grid, order.types[0], counts, rows, columns, each, name)
             compute_set = self.graph.add_compute_set(name)
-            for index, run in enumerate(runs):
-                for row, column in ((r, c) for r in rows for c in columns):
-                    places = (row, _pushed(rows, row), column, _pushed(columns, column))
-                    self._sum(compute_set, parts, run, to, index, 0 if final else counted + index, final, places, each)
+            for slot, run in enumerate(runs):
+                index, target = (0, to) if final else (counted + slot, to[slot])
+                stage = _Stage(parts, run, target, index, final, rows, columns, each)
+                for row, column in itertools.product(rows, columns):
+                    self._sum(compute_set, stage, row, column)
             programs.append(Execute(compute_set))
             counted += len(runs)
             parts = to
         return programs
 
-    def _sum(
-        self,
-        compute_set: ComputeSet,
-        parts: Tensor,
-        run: tuple[int, int],
-        to: Tensor,
-        slot: int,
-        index: int,
-        final: bool,
-        places: tuple[Segment, Segment, Segment, Segment],
-        each: int,
-    ) -> None:
-        """Adds the vertices that sum one run of parts over the rows and columns of one pair of segments."""
-        row, row_in, column, column_in = places
-        for first, shares, share in _shares(row.length, each):
-            for batch in range(1) if self.grid.parts.count == 1 else range(self.grid.batch.size):
-
-                def cuts(r: Segment, c: Segment, batch: int = batch, first: int = first, shares: int = shares,
-                         share: int = share) -> Cuts:  # fmt: skip
-                    along: tuple[str, int, int] = ("m", shares, each)
-                    if self.grid.parts.count == 1:
-                        along = ("b", self.grid.batch.size, 1)
-                    vertex = (along, ("m", r.runs, r.step), ("n", c.runs, c.step))
-                    if along[0] == "m":
-                        vertex = (vertex[1], along, vertex[2])
-                    own = {"b": (batch, 1), "m": (r.start + first * each, share), "n": (c.start, c.length), "k": (0, 0)}
-                    return Cuts(vertex, own)
-
-                inside, outside = cuts(row_in, column_in), cuts(row, column)
-                source = field(parts[run[0] : run[1]], "pbmn", _with_parts(inside, run[1] - run[0]), "pmn")
-                result = field(to, "bmn", outside, "mn") if final else field(to[slot], "bmn", inside, "mn")
-                tiles = self._share_tiles(row, column, first, shares, batch)
+    def _sum(self, compute_set: ComputeSet, stage: _Stage, row: Segment, column: Segment) -> None:
+        """Adds the vertices that sum one run of parts over the blocks of one pair of segments."""
+        inner = _pushed(stage.rows, row), _pushed(stage.columns, column)
+        together = self.grid.parts.count == 1  # nobody to share a block with: one vertex for every product of a batch
+        for share in _shares(row.length, stage.each):
+            for batch in range(1 if together else self.grid.batch.size):
+                inside = self._share_cuts(*inner, share, stage.each, batch)
+                outside = self._share_cuts(row, column, share, stage.each, batch)
+                taken = inside._replace(own=dict(inside.own) | {"p": (0, stage.run[1] - stage.run[0])})
+                fields = {
+                    "parts": field(stage.parts[stage.run[0] : stage.run[1]], "pbmn", taken, "pmn"),
+                    "out": field(stage.to, "bmn", outside if stage.final else inside, "mn"),
+                }
                 params = {
-                    "accumulation": self.plan.accumulation, "axes": cuts_letters(outside), "final": final,
-                    "place": place_of(outside, 1), "index": index,
-                }  # fmt: skip
+                    "accumulation": self.plan.accumulation,
+                    "axes": cuts_letters(outside),
+                    "final": stage.final,
+                    "place": place_of(outside, 1),
+                    "index": stage.index,
+                }
+                tiles = self._share_tiles(row, column, share, batch)
                 codelet = StochasticSumParts if self.stochastic else SumParts
-                self.graph.add_vertices(
-                    compute_set, codelet, tiles, {"parts": source, "out": result}, params, self.operation
-                )
+                self.graph.add_vertices(compute_set, codelet, tiles, fields, params, self.operation)
 
-    def _share_tiles(self, row: Segment, column: Segment, first: int, shares: int, batch: int) -> Any:
+    def _share_cuts(self, row: Segment, column: Segment, share: _Share, each: int, batch: int) -> Cuts:
+        """The cuts of vertices that each have a share of the rows of a block."""
+        rows, columns = ("m", row.runs, row.step), ("n", column.runs, column.step)
+        if self.grid.parts.count == 1:
+            vertex = (("b", self.grid.batch.size, 1), rows, columns)
+        else:
+            vertex = (rows, ("m", share.count, each), columns)
+        start = row.start + share.first * each
+        return Cuts(
+            vertex, {"b": (batch, 1), "m": (start, share.rows), "n": (column.start, column.length), "k": (0, 0)}
+        )
+
+    def _share_tiles(self, row: Segment, column: Segment, share: _Share, batch: int) -> Any:
         blocks = row.first + np.arange(row.runs)
         across = column.first + np.arange(column.runs)
         if self.grid.parts.count == 1:
             batches = np.arange(self.grid.batch.size)[:, None, None]
             return block_tiles(self.grid, np.zeros((1, 1, 1), np.int64), blocks[:, None], across, batches)
-        return block_tiles(self.grid, first + np.arange(shares)[:, None], blocks[:, None, None], across, batch)
+        shares = share.first + np.arange(share.count)[:, None]
+        return block_tiles(self.grid, shares, blocks[:, None, None], across, batch)
 
 
 def cuts_letters(cuts: Cuts) -> str:
@@ -222,11 +250,7 @@ def _in_partials(cuts: Cuts, parts: Segment, rows: Segment, columns: Segment) ->
     return Cuts(vertex, own)
 
 
-def _with_parts(cuts: Cuts, parts: int) -> Cuts:
-    return cuts._replace(own=dict(cuts.own) | {"p": (0, parts)})
-
-
-def _shares(rows: int, each: int) -> list[tuple[int, int, int]]:
-    """(first share, number of shares, rows in each) of a block of rows cut into shares of `each`."""
+def _shares(rows: int, each: int) -> list[_Share]:
+    """A block of rows cut into shares of `each`: whole ones, then a short one."""
     whole, rest = divmod(rows, each)
-    return [share for share in ((0, whole, each), (whole, 1, rest)) if share[1] and share[2]]
+    return [share for share in (_Share(0, whole, each), _Share(whole, 1, rest)) if share.count and share.rows]

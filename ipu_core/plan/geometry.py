@@ -63,6 +63,11 @@ class Geometry:
         """Tiles in use: 0 to this number."""
         return int(np.prod(self.grid))
 
+    @property
+    def share(self) -> int:
+        """Rows of a block's piece that each of its tiles sums the parts of."""
+        return max(1, -(-self.rows.piece // max(1, self.parts.count)))
+
     def tile(self, batch: Ints, part: Ints, row: Ints, column: Ints) -> Ints:
         """The tile of a block, given its place along each axis of the grid (arrays that broadcast)."""
         _, parts, rows, columns = self.grid

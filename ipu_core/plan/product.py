@@ -259,7 +259,7 @@ def _stages(
     """Supersteps that sum the parts: the tiles of a block share its rows, and exchange only before the first stage."""
     target, size = result.target, item_bytes(accumulation.types[0])
     whole = np.maximum(boxes["m"].hi - boxes["m"].lo, 0)
-    each = -(-grid.rows.piece // grid.parts.count)
+    each = grid.share
     first = (boxes["p"].lo // grid.parts.block) * each
     lo = np.minimum(boxes["m"].lo + first, boxes["m"].hi)
     mine = dict(boxes) | {"m": Range(lo, np.minimum(lo + each, boxes["m"].hi))}

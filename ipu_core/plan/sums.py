@@ -132,7 +132,7 @@ def _under_way(product: Product, order: Accumulation, grid: Geometry) -> int:
     depth = min(each * (grid.spans[0][1] - grid.spans[0][0]), product.k)
     size, partial, out = (item_bytes(name) for name in (product.operands, *order.types))
     gathered = grid.batch.block * depth * ((rows + columns) if product.b else rows * columns) * size
-    share = -(-rows // max(1, grid.parts.count)) * columns * grid.batch.block
+    share = min(rows, grid.share) * columns * grid.batch.block
     if result_stays(grid, order):
         return int(gathered + grid.batch.block * rows * columns * out)
     partials = each * grid.batch.block * rows * columns * partial
