@@ -67,3 +67,79 @@ def random_words(tag: int, bits: int, key: int, offset: int, out: npt.NDArray[An
 def isa() -> str: ...
 def isa_names() -> list[str]: ...
 def set_isa(name: str) -> None: ...
+
+class OperandType:
+    def __init__(self, dtype: Any, kind: int, table: npt.NDArray[Any] | None) -> None: ...
+
+class ElementwiseCall:
+    def __init__(
+        self, operation: int, operands: list[OperandType], conversion: Conversion, dtype: Any, plain: bool, /
+    ) -> None: ...
+    def __call__(
+        self, operands: tuple[Any, ...], key: Any, offset: int, out: npt.NDArray[Any] | None, threads: int
+    ) -> npt.NDArray[Any]: ...
+
+class Accumulator:
+    def __init__(
+        self,
+        between: Rounding | None,
+        between_wide: bool,
+        last: Rounding | None,
+        last_wide: bool,
+        stored: Rounding,
+        storage: int,
+        dtype: Any,
+        one_format: bool,
+    ) -> None: ...
+
+class Order:
+    def __init__(self, group: int, splits: int, stages: int, adder: int, /) -> None: ...
+
+class ProductCall:
+    def __init__(
+        self, a: OperandType, b: OperandType, accumulator: Accumulator, order: Order, exact: bool, /
+    ) -> None: ...
+    def __call__(
+        self,
+        a: npt.NDArray[Any],
+        b: npt.NDArray[Any],
+        key: Any,
+        row: Any,
+        column: Any,
+        first_group: Any,
+        batch: Any,
+        out: npt.NDArray[Any] | None,
+        threads: int,
+    ) -> npt.NDArray[Any]: ...
+
+class ReduceCall:
+    def __init__(self, x: OperandType, accumulator: Accumulator, order: Order, /) -> None: ...
+    def __call__(
+        self,
+        x: npt.NDArray[Any],
+        key: Any,
+        row: Any,
+        column: Any,
+        first_group: Any,
+        batch: Any,
+        out: npt.NDArray[Any] | None,
+        threads: int,
+    ) -> npt.NDArray[Any]: ...
+
+class SumCall:
+    def __init__(self, x: OperandType, accumulator: Accumulator, tag: int, /) -> None: ...
+    def __call__(
+        self,
+        parts: npt.NDArray[Any],
+        key: Any,
+        index: Any,
+        row: Any,
+        column: Any,
+        batch: Any,
+        out: npt.NDArray[Any] | None,
+        threads: int,
+    ) -> npt.NDArray[Any]: ...
+
+class MaximumCall:
+    def __init__(self, x: OperandType, accumulator: Accumulator, /) -> None: ...
+    def __call__(self, x: npt.NDArray[Any], out: npt.NDArray[Any] | None, threads: int) -> npt.NDArray[Any]: ...

@@ -8,7 +8,6 @@ once to the wanted format. The bits are the same on every machine, backend and t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,6 +15,7 @@ import numpy.typing as npt
 
 from lowprec import backends, threads
 from lowprec.backends import cpu
+from lowprec.caching import cached
 from lowprec.elementwise_op import OPERATIONS, ElementwiseOp
 from lowprec.formats import FormatLike
 from lowprec.random import KeyLike
@@ -74,7 +74,7 @@ def float32_op(
     return result[()] if out is None and not any(np.ndim(x) for x in operands) else result
 
 
-@lru_cache(maxsize=4096)
+@cached
 def prepare(
     op: str,
     in_dtypes: Sequence[npt.DTypeLike],
@@ -104,15 +104,11 @@ def prepare(
     for dtype in dtypes:
         if dtype is not None:
             operand_format(dtype)
-    conversion = prepare_conversion(
-        "storage", _FLOAT32, fmt, rounding, random_bits, overflow, infinite_input, False
-    )
+    conversion = prepare_conversion("storage", _FLOAT32, fmt, rounding, random_bits, overflow, infinite_input, False)
     spec = ElementwiseOp(op, dtypes, conversion)
     native, current, thread_count = cpu.elementwise(spec), backends.current, threads.current
 
-    def call(
-        operands: tuple[Any, ...], key: KeyLike | None = None, offset: int = 0, out: Array | None = None
-    ) -> Array:
+    def call(operands: tuple[Any, ...], key: KeyLike | None = None, offset: int = 0, out: Array | None = None) -> Array:
         backend = current()
         if backend is cpu:
             return native(operands, key, offset, out, thread_count())

@@ -22,7 +22,6 @@ the element, so a row or column computed alone, with `offset`, equals the same r
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -31,6 +30,7 @@ import numpy.typing as npt
 from lowprec import backends, threads
 from lowprec.arrays import input_array
 from lowprec.backends import cpu
+from lowprec.caching import cached
 from lowprec.float_format import FloatFormat
 from lowprec.formats import FormatLike
 from lowprec.random import KeyLike
@@ -127,7 +127,7 @@ def matmul(
     return result[()] if out is None and result.ndim == 0 else result
 
 
-@lru_cache(maxsize=4096)
+@cached
 def prepare(
     a_dtype: npt.DTypeLike,
     b_dtype: npt.DTypeLike,
@@ -201,13 +201,11 @@ def matmul_part(
     Raises:
         TypeError, ValueError: as `matmul`.
     """
-    call = prepare_part(
-        a.dtype, b.dtype, accumulate, group, rounding, random_bits, overflow, infinite_input, adder
-    )
+    call = prepare_part(a.dtype, b.dtype, accumulate, group, rounding, random_bits, overflow, infinite_input, adder)
     return call(a, b, key, row, column, first_group, batch, out)
 
 
-@lru_cache(maxsize=4096)
+@cached
 def prepare_part(
     a_dtype: npt.DTypeLike,
     b_dtype: npt.DTypeLike,
@@ -247,9 +245,7 @@ def prepare_part(
     return call
 
 
-def _operands(
-    a_dtype: npt.DTypeLike, b_dtype: npt.DTypeLike, adder: str
-) -> tuple[np.dtype[Any], np.dtype[Any]]:
+def _operands(a_dtype: npt.DTypeLike, b_dtype: npt.DTypeLike, adder: str) -> tuple[np.dtype[Any], np.dtype[Any]]:
     """The operands' dtypes, checked."""
     dtypes = np.dtype(a_dtype), np.dtype(b_dtype)
     widest: FloatFormat = max((operand_format(dtype) for dtype in dtypes), key=lambda fmt: fmt.precision)

@@ -8,7 +8,6 @@ positions before and after the reduced axis.
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,6 +16,7 @@ import numpy.typing as npt
 from lowprec import backends, threads
 from lowprec.arrays import input_array
 from lowprec.backends import cpu
+from lowprec.caching import cached
 from lowprec.formats import FormatLike
 from lowprec.random import KeyLike
 from lowprec.sums import accumulator as make_accumulator
@@ -98,7 +98,7 @@ def reduce_sum(
     return _shaped(call(view, key), shape, out)
 
 
-@lru_cache(maxsize=4096)
+@cached
 def prepare_reduce(
     dtype: npt.DTypeLike,
     accumulate: FormatLike = "float32",
@@ -165,9 +165,9 @@ def reduce_part(
     Raises:
         TypeError, ValueError: as `matmul_part`.
     """
-    call = prepare_reduce(
-        x.dtype, accumulate, group, 1, 1, None, rounding, random_bits, overflow, infinite_input
-    )
+    if x.ndim < 3:
+        raise ValueError(f"x has axes (.., m, k, n), at least three; given was the shape {x.shape}")
+    call = prepare_reduce(x.dtype, accumulate, group, 1, 1, None, rounding, random_bits, overflow, infinite_input)
     return call(x, key, row, column, first_group, batch, out)
 
 
@@ -203,11 +203,13 @@ def sum_parts(
     Raises:
         TypeError, ValueError: as `matmul_part`; an unknown tag.
     """
+    if parts.ndim < 3:
+        raise ValueError(f"parts has axes (parts, .., m, n), at least three; given was the shape {parts.shape}")
     call = prepare_sum(parts.dtype, fmt, rounding, random_bits, overflow, infinite_input, tag)
     return call(parts, key, index, row, column, batch, out)
 
 
-@lru_cache(maxsize=4096)
+@cached
 def prepare_sum(
     dtype: npt.DTypeLike,
     fmt: FormatLike,
@@ -246,9 +248,7 @@ def prepare_sum(
     return call
 
 
-def reduce_max(
-    x: npt.ArrayLike, axis: int = -1, *, keepdims: bool = False, out: Array | None = None
-) -> Any:
+def reduce_max(x: npt.ArrayLike, axis: int = -1, *, keepdims: bool = False, out: Array | None = None) -> Any:
     """The largest element over one axis, exact; NaN wins, +0 is larger than -0.
 
     Args:

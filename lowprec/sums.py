@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from lowprec.caching import cached
 from lowprec.float_format import FloatFormat
 from lowprec.formats import FormatLike, as_format, float32, format_of_dtype
 from lowprec.rule import RoundingRule, rounding_rule
@@ -89,7 +89,7 @@ def float32_step(
     return rule
 
 
-@lru_cache(maxsize=1024)
+@cached
 def accumulator(
     accumulate: FormatLike,
     out_format: FormatLike | None,
@@ -122,7 +122,7 @@ def accumulator(
     )
 
 
-@lru_cache(maxsize=1024)
+@cached
 def order(group: int | None, splits: int, stages: int | None, adder: str) -> Order:
     """The checked Order; group None means all of a part.
 

@@ -108,10 +108,10 @@ LP_OPERATION(scaled_add, a + (c * b))
 
 // In the order of lowprec.elementwise.OPERATIONS, which names them to users.
 // clang-format off
-#define LP_OPERATIONS(X)                                                                                      \
-    X(identity) X(negative) X(absolute) X(relu) X(step) X(square) X(reciprocal) X(sqrt) X(rsqrt) X(exp)       \
-    X(log) X(tanh) X(erf) X(sigmoid) X(sin) X(cos) X(gelu) X(gelu_gradient) X(add) X(subtract) X(multiply)    \
-    X(divide) X(maximum) X(minimum) X(greater) X(equal) X(select) X(scaled_add)
+#define LP_OPERATIONS(X)                                                                                       \
+    X(identity) X(negative) X(absolute) X(relu) X(step) X(square) X(reciprocal) X(sqrt) X(rsqrt) X(exp) X(log) \
+    X(tanh) X(erf) X(sigmoid) X(sin) X(cos) X(gelu) X(gelu_gradient) X(add) X(subtract) X(multiply) X(divide)  \
+    X(maximum) X(minimum) X(greater) X(equal) X(select) X(scaled_add)
 // clang-format on
 
 }  // namespace LP_ISA

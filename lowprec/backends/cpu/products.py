@@ -37,9 +37,7 @@ def _native_order(order: Order) -> _kernels.Order:
 
 
 @cache
-def product(
-    a: np.dtype[Any], b: np.dtype[Any], accumulator: Accumulator, order: Order
-) -> _kernels.ProductCall:
+def product(a: np.dtype[Any], b: np.dtype[Any], accumulator: Accumulator, order: Order) -> _kernels.ProductCall:
     """f(a, b, key, row, column, first_group, batch, out, threads); batch None numbers the products in C order."""
     exact = exact_products(operand_format(a), operand_format(b))
     return _kernels.ProductCall(

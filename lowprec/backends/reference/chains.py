@@ -154,13 +154,11 @@ def dot(a: Sequence[float], b: Sequence[float], accumulator: Accumulator, order:
     size = len(a)
     length = part_length(order, size)
     group = order.group or length
-    parts = [
-        chain(
-            *(a[k : k + length], b[k : k + length]),
-            *(accumulator.step, group, order.adder, place, place.first_group + k // group),
-        )
-        for k in range(0, size, length)
-    ]
+    rule, adder = accumulator.step, order.adder
+    parts = []
+    for k in range(0, size, length):
+        first = place.first_group + k // group
+        parts.append(chain(a[k : k + length], b[k : k + length], rule, group, adder, place, first))
     stages, run = stage_runs(order, len(parts))
     number = 0
     for _ in range(stages - 1):

@@ -87,12 +87,21 @@ def elementwise(op: ElementwiseOp) -> Callable[..., npt.NDArray[Any]]:
         arrays = np.broadcast_arrays(*values)
         result = np.empty(arrays[0].shape, op.conversion.out_dtype)
         _fill(op, [array.ravel() for array in arrays], key, offset, result.reshape(-1))
-        if out is None:
-            return result
-        out[...] = result
-        return out
+        return stored(result, out)
 
     return call
+
+
+def stored(result: npt.NDArray[Any], out: npt.NDArray[Any] | None) -> npt.NDArray[Any]:
+    """The result, in `out` where that is given."""
+    if out is None:
+        return result
+    if out.dtype != result.dtype:
+        raise TypeError("out's dtype is not the one this call was prepared for")
+    if out.shape != result.shape:
+        raise ValueError("out's shape is not the result's")
+    out[...] = result
+    return out
 
 
 def _fill(

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lowprec.backends.reference.chains import Place, add_ascending, dot, round_sum
+from lowprec.backends.reference.elementwise import stored
 from lowprec.backends.reference.rounding import round_number
 from lowprec.formats import float32
 from lowprec.random import KeyLike, key_value
@@ -20,9 +21,7 @@ from lowprec.sums import Accumulator, Order, matrix_axes
 Array = npt.NDArray[Any]
 
 
-def product(
-    a: np.dtype[Any], b: np.dtype[Any], accumulator: Accumulator, order: Order
-) -> Callable[..., Array]:
+def product(a: np.dtype[Any], b: np.dtype[Any], accumulator: Accumulator, order: Order) -> Callable[..., Array]:
     """f(a, b, key, row, column, first_group, batch, out, threads); batch None numbers the products in C order."""
     del a, b
 
@@ -53,9 +52,7 @@ def product(
                 terms = left[index][i].tolist()
                 for j in range(result.shape[-1]):
                     here = replace(place, row=place.row + i, column=place.column + j)
-                    result[(*index, i, j)] = dot(
-                        terms, right[index][:, j].tolist(), accumulator, order, here
-                    )
+                    result[(*index, i, j)] = dot(terms, right[index][:, j].tolist(), accumulator, order, here)
         shape = vertices + result.shape[-2:][2 - own_a : 1] + (result.shape[-1:] if own_b == 2 else ())
         return _stored(result.reshape(shape), accumulator, out)
 
@@ -115,7 +112,7 @@ def sum_parts(x: np.dtype[Any], accumulator: Accumulator, tag: str) -> Callable[
             for i in range(m):
                 for j in range(n):
                     here = replace(place, row=place.row + i, column=place.column + j)
-                    terms = values[(slice(None), *vertex, i, j)].tolist()
+                    terms = [float(part[(*vertex, i, j)]) for part in values]
                     total = add_ascending(terms) if terms else 0.0
                     rule = accumulator.final
                     result[(*vertex, i, j)] = round_sum(total, rule, tag, here, int(numbers[vertex]))
@@ -178,7 +175,4 @@ def _stored(values: Array, accumulator: Accumulator, out: Array | None) -> Array
         rule = rounding_rule(fmt)
         codes = [round_number(float(value), rule) for value in values.ravel()]
         result = np.array(codes, fmt.code_dtype).view(accumulator.out_dtype).reshape(values.shape)
-    if out is None:
-        return result
-    out[...] = result
-    return out
+    return stored(result, out)

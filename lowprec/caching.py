@@ -1,0 +1,14 @@
+"""A cache of pure results that keeps the function's signature for type checkers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, TypeVar, cast
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def cached(function: Function) -> Function:
+    """Remembers the last 4096 results; the arguments must be hashable (formats, names, dtypes and numbers are)."""
+    return cast(Function, lru_cache(maxsize=4096)(function))

@@ -1,0 +1,262 @@
+"""matmul and matmul_part: backends, MPFR, the order of additions, random bits, shapes, errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gmpy2
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import lowprec as lp
+from lowprec.matmul import prepare, prepare_part
+from tests.lowprec.sums_cases import (
+    ACCUMULATORS,
+    RESULTS,
+    Array,
+    arrays,
+    assert_backends_agree,
+    rounding_options,
+    strided,
+)
+
+ROWS, INNER, COLUMNS = [0, 1, 2, 3, 5, 7, 9, 13], [0, 1, 3, 16, 17, 31, 40, 50], [1, 2, 7, 16, 17, 33]
+
+
+def normal(*shape: int, seed: int = 0, dtype: Any = np.float16) -> Array:
+    return np.asarray(np.random.default_rng(seed).normal(size=shape).astype(np.float32).astype(dtype))
+
+
+@st.composite
+def operands(draw: st.DrawFn) -> tuple[Array, Array]:
+    m, k, n = draw(st.sampled_from(ROWS)), draw(st.sampled_from(INNER)), draw(st.sampled_from(COLUMNS))
+    batch = draw(st.sampled_from([(), (), (2,), (2, 3)]))
+    a = draw(arrays((*batch, m, k)).flatmap(strided))
+    b = draw(arrays((*batch, k, n)).flatmap(strided))
+    return a, b[0] if batch and draw(st.booleans()) else b
+
+
+@settings(max_examples=400, derandomize=True, deadline=None)
+@given(operands(), rounding_options(), st.data())
+def test_every_backend_gives_the_same_bits(pair: Any, options: dict[str, Any], data: st.DataObject) -> None:
+    assert_backends_agree(
+        lp.matmul,
+        *pair,
+        **options,
+        accumulate=data.draw(st.sampled_from(ACCUMULATORS)),
+        group=data.draw(st.sampled_from([1, 2, 4, 7, 16, 16, None])),
+        splits=data.draw(st.sampled_from([1, 1, 2, 5, 17])),
+        stages=data.draw(st.sampled_from([None, None, 1, 2, 3])),
+        out_format=data.draw(st.sampled_from(RESULTS)),
+        adder=data.draw(st.sampled_from(["sequential", "sequential", "sequential", "dot4", "pairwise"])),
+        offset=(data.draw(st.integers(0, 99)), data.draw(st.integers(0, 99))),
+    )
+
+
+@settings(max_examples=120, derandomize=True, deadline=None)
+@given(operands(), rounding_options(), st.data())
+def test_every_backend_gives_the_same_parts(pair: Any, options: dict[str, Any], data: st.DataObject) -> None:
+    a, b = pair
+    vertices = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+    assert_backends_agree(
+        *(lp.matmul_part, a, b),
+        **options,
+        accumulate=data.draw(st.sampled_from(RESULTS)),
+        group=data.draw(st.sampled_from([1, 4, 16])),
+        row=rng.integers(0, 99, vertices) if vertices else 3,
+        column=rng.integers(0, 99, vertices[-1:]) if vertices else 21,
+        first_group=data.draw(st.integers(0, 50)),
+        batch=data.draw(st.integers(0, 9)),
+    )
+
+
+def mpfr_dot(a: list[float], b: list[float], fmt: lp.FloatFormat) -> float:
+    """Group 1: each product and sum rounded to 24 bits (float32's range), then to the format."""
+    partial = gmpy2.mpfr(0)
+    for x, y in zip(a, b, strict=True):
+        with gmpy2.context(precision=24, emin=-148, emax=128, subnormalize=True):
+            partial = gmpy2.fma(gmpy2.mpfr(x), gmpy2.mpfr(y), partial)
+        bias = fmt.emin - fmt.mantissa_bits + 1
+        with gmpy2.context(precision=fmt.precision, emin=bias, emax=fmt.emax + 1, subnormalize=True):
+            partial = gmpy2.mpfr(float(partial)) + 0
+    return float(partial)
+
+
+@pytest.mark.parametrize("fmt", ["float16", "bfloat16", "float8_e5m2"])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, ml_dtypes.bfloat16])
+def test_group_1_is_mpfr(fmt: str, dtype: Any, host_backend: str) -> None:
+    a, b = normal(6, 40, dtype=dtype), normal(40, 6, seed=1, dtype=dtype)
+    a[0] *= 2.0**-12
+    want = [
+        [mpfr_dot(row.tolist(), column.tolist(), lp.as_format(fmt)) for column in b.T.astype(float)]
+        for row in a.astype(float)
+    ]
+    got = lp.matmul(a, b, accumulate=fmt, group=1, out_format="float32")
+    lp.testing.assert_same_bits(got, np.float32(want))
+
+
+def test_groups_are_chunks_rounded_in_between(host_backend: str) -> None:
+    a, b = normal(3, 40), normal(40, 5, seed=1)
+    want = np.zeros((3, 5), np.float16)
+    for k in range(0, 40, 16):
+        chain = want.astype(np.float32)
+        for i in range(k, min(k + 16, 40)):
+            chain = chain + a[:, i : i + 1].astype(np.float32) * b[i].astype(np.float32)
+        want = chain.astype(np.float16)
+    lp.testing.assert_same_bits(lp.matmul(a, b, accumulate="float16"), want)
+
+
+def parts_of(a: Array, b: Array, length: int, **options: Any) -> list[Array]:
+    return [
+        lp.matmul_part(a[:, k : k + length], b[k : k + length], first_group=k // 4, group=4, **options)
+        for k in range(0, a.shape[1], length)
+    ]
+
+
+@pytest.mark.parametrize("rounding", ["nearest_even", "stochastic"])
+@pytest.mark.parametrize("splits, run", [(7, 7), (40, 7), (200, 6)])
+def test_parts_are_summed_in_stages(rounding: str, splits: int, run: int, host_backend: str) -> None:
+    a, b = normal(2, 800), normal(800, 3, seed=1)
+    options: dict[str, Any] = {"rounding": rounding, "key": 5}
+    parts = parts_of(a, b, 4 * -(-200 // splits), accumulate="float16", **options)
+    assert len(parts) == splits
+    index = 0
+    while len(parts) > run:
+        sums = []
+        for i in range(0, len(parts), run):
+            stack = np.stack(parts[i : i + run])
+            sums.append(lp.sum_parts(stack, fmt="float16", tag="stage", index=index, **options))
+            index += 1
+        parts = sums
+    want = lp.sum_parts(np.stack(parts), fmt="bfloat16", tag="output", **options)
+    got = lp.matmul(a, b, accumulate="float16", group=4, splits=splits, out_format="bfloat16", **options)
+    lp.testing.assert_same_bits(got, want)
+
+
+@pytest.mark.parametrize("splits", [1, 3])
+def test_a_row_or_column_alone_equals_that_of_the_whole(splits: int, host_backend: str) -> None:
+    a, b = normal(9, 70), normal(70, 40, seed=1)
+    options: dict[str, Any] = dict(accumulate="float16", rounding="stochastic", key=8, splits=splits)
+    whole = lp.matmul(a, b, **options)
+    lp.testing.assert_same_bits(lp.matmul(a[5:6], b, offset=(5, 0), **options), whole[5:6])
+    lp.testing.assert_same_bits(lp.matmul(a[5], b, offset=(5, 0), **options), whole[5])
+    lp.testing.assert_same_bits(lp.matmul(a, b[:, 21:22], offset=(0, 21), **options), whole[:, 21:22])
+    lp.testing.assert_same_bits(lp.matmul(a[2:7], b[:, 3:38], offset=(2, 3), **options), whole[2:7, 3:38])
+    assert (lp.matmul(a[5:6], b, **options) != whole[5:6]).any()
+
+
+def test_threads_blocks_and_instruction_sets_do_not_matter() -> None:
+    a, b = normal(150, 300), normal(300, 170, seed=1)
+    for accumulate in ("float32", "float16", "bfloat16", "float8_e4m3fn"):
+        options: dict[str, Any] = dict(accumulate=accumulate, rounding="stochastic", key=1, splits=2)
+        results = []
+        for isa in lp.testing.isa_names():
+            for threads in (1, 2):
+                with lp.testing.isa(isa), lp.num_threads(threads):
+                    results.append(lp.matmul(a, b, **options))
+        for result in results[1:]:
+            lp.testing.assert_same_bits(result, results[0])
+
+
+def test_operands_wider_than_a_half_fuse_on_every_instruction_set() -> None:
+    a, b = normal(40, 64, dtype=np.float32), normal(64, 40, seed=1, dtype=np.float32)
+    unfused = np.zeros((40, 40), np.float32)
+    for k in range(64):
+        unfused += a[:, k : k + 1] * b[k]
+    results = []
+    for isa in lp.testing.isa_names():
+        with lp.testing.isa(isa):
+            results.append(lp.matmul(a, b))
+            lp.testing.assert_same_bits(results[-1], results[0])
+    assert (results[0] != unfused).any()
+
+
+def test_each_stochastic_step_has_its_law() -> None:
+    # 1 + 2^-11 + 2^-13 lies 0.625 of the way from 1 to the next half.
+    a = np.tile(np.float16([1, 2.0**-11, 2.0**-13, 0]), (100, 1))
+    b = np.ones((4, 200), np.float16)
+    up = lp.matmul(a, b, accumulate="float16", rounding="stochastic", key=77) > 1
+    lp.testing.assert_binomial(int(up.sum()), up.size, 0.625)
+    assert 0 < np.abs(np.corrcoef(up[:50].ravel(), up[50:].ravel())[0, 1]) < 0.05
+
+
+def test_a_long_sum_stagnates_with_nearest_and_not_with_stochastic() -> None:
+    ones = np.ones((1, 2**16), np.float16)
+    b = np.ones((2**16, 16), np.float16) * np.float16(2.0**-4)
+    assert lp.matmul(ones, b, accumulate="float16", group=16)[0, 0] == 2048.0
+    means = lp.matmul(ones, b, accumulate="float16", group=16, rounding="stochastic", key=3).astype(float).mean()
+    assert abs(means / 4096 - 1) < 0.02
+
+
+def test_shapes_are_numpys(host_backend: str) -> None:
+    for left, right in [((3,), (3,)), ((3,), (3, 2)), ((4, 3), (3,)), ((2, 1, 4, 3), (5, 3, 2)), ((0, 3), (3, 2))]:
+        a, b = np.ones(left, np.float16), np.ones(right, np.float16)
+        want = np.matmul(np.ones(left, np.float32), np.ones(right, np.float32))
+        got = lp.matmul(a, b)
+        assert np.shape(got) == want.shape
+        assert np.array_equal(got, want)
+    assert lp.matmul(np.ones((2, 0), np.float16), np.ones((0, 3), np.float16)).tolist() == [[0.0] * 3] * 2
+
+
+def test_infinities_nan_and_overflow(host_backend: str) -> None:
+    half = np.float16
+    a, b = half([[6e4, 6e4, -6e4]]), half([[1], [1], [1]])
+    assert lp.matmul(a, b, accumulate="float16", group=1)[0, 0] == np.inf
+    assert lp.matmul(a, b, accumulate="float16", group=1, overflow="saturate")[0, 0] == 65504 - 60000
+    assert np.isnan(lp.matmul(a, b, accumulate="float16", group=1, overflow="nan")[0, 0])
+    assert lp.matmul(a, b, accumulate="float16", group=3)[0, 0] == 60000
+    infinite = half([[np.inf, 1, 1]])
+    assert lp.matmul(infinite, b, accumulate="float16", overflow="satfinite")[0, 0] == 65504
+    assert lp.matmul(infinite, b, accumulate="float8_e4m3fn", overflow="saturate", infinite_input="max")[0, 0] == 448
+    assert np.isnan(lp.matmul(infinite, half([[0], [1], [1]]), accumulate="float16")[0, 0])
+
+
+def test_out_and_prepared_forms() -> None:
+    a, b = normal(4, 20), normal(20, 4, seed=1)
+    want = lp.matmul(a, b, accumulate="float16")
+    out = np.zeros((4, 8), np.float16)[:, ::2]
+    assert lp.matmul(a, b, accumulate="float16", out=out) is out
+    lp.testing.assert_same_bits(out.copy(), want)
+    call = prepare(np.float16, np.float16, "float16")
+    lp.testing.assert_same_bits(call(a, b), want)
+    square = a[:, :4].copy()
+    want = lp.matmul(square, square, accumulate="float16")
+    lp.testing.assert_same_bits(lp.matmul(square, square, accumulate="float16", out=square), want)
+    part = prepare_part(np.float16, np.float16, "float16")
+    strips = part(a.reshape(2, 1, 2, 20), b.reshape(20, 2, 2).transpose(1, 0, 2), 7)
+    assert strips.shape == (2, 2, 2, 2)
+
+
+def test_bad_calls_say_what_is_allowed(host_backend: str) -> None:
+    a = np.ones((2, 3), np.float16)
+    b = np.ones((3, 2), np.float16)
+    with pytest.raises(ValueError, match="inner lengths differ: 3 and 2"):
+        lp.matmul(a, a)
+    with pytest.raises(TypeError, match=r"operands must be float32.*not float64"):
+        lp.matmul(a.astype(float), b)
+    with pytest.raises(TypeError, match="no storage dtype; give out_format"):
+        lp.matmul(a, b, accumulate="tfloat32")
+    with pytest.raises(ValueError, match="unknown adder 'tree'; allowed are sequential, dot4, pairwise"):
+        lp.matmul(a, b, adder="tree")
+    with pytest.raises(ValueError, match="group must be an integer of at least 1"):
+        lp.matmul(a, b, group=0)
+    with pytest.raises(ValueError, match="splits must be"):
+        lp.matmul(a, b, splits=0)
+    with pytest.raises(ValueError, match="stages must be"):
+        lp.matmul(a, b, stages=4)
+    with pytest.raises(ValueError, match="unknown rounding 'nearest'"):
+        lp.matmul(a, b, rounding="nearest")
+    with pytest.raises(ValueError, match="stochastic rounding needs key="):
+        lp.matmul(a, b, accumulate="float16", rounding="stochastic")
+    with pytest.raises(ValueError, match="dot4"):
+        lp.matmul(a.astype(np.float32), b, adder="dot4")
+    with pytest.raises(ValueError, match="cannot accumulate"):
+        lp.matmul(a, b, accumulate="float8_e8m0fnu", out_format="float32")
+    with pytest.raises(ValueError, match="has no NaN to store"):
+        lp.matmul(a, b, out_format="float4_e2m1fn")
+    with pytest.raises(ValueError, match="cannot saturate"):
+        lp.matmul(a, b, accumulate="float64", overflow="satfinite")
