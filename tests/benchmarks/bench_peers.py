@@ -70,7 +70,9 @@ def rounding(size: int, rounds: int) -> list[tuple[str, dict[str, float]]]:
     rows = [
         ("float16 nearest", rates({"lowprec": ours("float16", half), "numpy": copies(half)}, size, rounds)),
         ("bfloat16 nearest", rates({"lowprec": ours("bfloat16", brain), "ml_dtypes": copies(brain)}, size, rounds)),
-        ("e4m3fn nearest", rates({"lowprec": ours("float8_e4m3fn", quarter), "ml_dtypes": copies(quarter)}, size, rounds)),
+        ("e4m3fn nearest", rates(
+            {"lowprec": ours("float8_e4m3fn", quarter), "ml_dtypes": copies(quarter)}, size, rounds
+        )),
         ("float16 stochastic", rates(
             {"lowprec": ours("float16", half, "stochastic"), "numpy bit trick": lambda: bit_trick(x, generator)},
             size, rounds,
