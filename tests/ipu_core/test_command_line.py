@@ -71,12 +71,13 @@ def test_every_product_is_planned_in_words(finished: tuple[Path, str]) -> None:
     )  # two forward products, two for weights, one for inputs; per precision
 
 
-def test_a_finished_study_is_not_run_again(finished: tuple[Path, str]) -> None:
+def test_a_finished_study_is_not_run_again(
+    finished: tuple[Path, str], capfd: pytest.CaptureFixture[str]
+) -> None:
     folder, _ = finished
     before = (folder / "results.jsonl").read_bytes()
-    again = run("study", *SMALL, *TWO, "--out", str(folder))
-    assert again.returncode == 0, again.stderr
-    assert "4 of 4 points were finished before; 0 to go" in again.stdout
+    assert exit_code("study", *SMALL, *TWO, "--out", str(folder)) == 0
+    assert "4 of 4 points were finished before; 0 to go" in capfd.readouterr().out
     assert (folder / "results.jsonl").read_bytes() == before
 
 
@@ -84,7 +85,7 @@ def test_more_seeds_are_added_to_a_finished_study(finished: tuple[Path, str], tm
     folder, _ = finished
     for name in ("results.jsonl", "manifest.json"):
         (tmp_path / name).write_bytes((folder / name).read_bytes())
-    assert run("study", *SMALL, *TWO[:-1], "3", "--workers", "1", "--out", str(tmp_path)).returncode == 0
+    assert exit_code("study", *SMALL, *TWO[:-1], "3", "--workers", "1", "--out", str(tmp_path)) == 0
     assert len(results(tmp_path)) == 6
 
 
@@ -284,9 +285,7 @@ def test_the_demo_runs(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("words", [[], ["study"], ["train"], ["profile"], ["demo"]])
-def test_help_is_there_and_nothing_else_happens(
-    command: list[str], capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_help_is_there_and_nothing_else_happens(words: list[str], capfd: pytest.CaptureFixture[str]) -> None:
     assert exit_code(*words, "--help") == 0
     assert "usage: ipu-core" in capfd.readouterr().out
 
