@@ -52,7 +52,7 @@ def stages_of(accumulation: Accumulation, parts: Any) -> tuple[Any, Any]:
 
 
 def bytes_under_way(product: Product, accumulation: Accumulation, piece: Piece) -> Any:
-    """Bytes that a tile needs at once for gathered operands, partial sums and results, without the arrays themselves."""
+    """Bytes that a tile needs at once for gathered operands, partial sums and results, without the arrays' own."""
     partial, out = (item_bytes(name) for name in accumulation.types)
     a, b = piece.operands(product)
     held = np.where(np.asarray(piece.held) == 1, a, np.where(np.asarray(piece.held) == 2, b, 0))
