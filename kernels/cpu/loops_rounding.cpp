@@ -3,14 +3,13 @@
 // Work goes in panels of 256 elements that start at a multiple of 64 of the random index, so that a panel is
 // four whole blocks of random words wherever a chunk starts. A panel that is not full is copied through
 // scratch.
-#include "lowprec/random.h"
+#include "fast_panels.h"
+#include "packs.h"
 #include "table.h"
 
 namespace lowprec {
 inline namespace LP_ISA {
 namespace {
-
-constexpr int panel = 256;
 
 template <class E>
 struct Vector;
@@ -22,24 +21,6 @@ template <>
 struct Vector<u64> {
     typedef u64v type;
 };
-
-template <class T, int count>
-struct Pack {
-    typedef T type __attribute__((vector_size(sizeof(T) * count)));
-};
-
-template <class V, class T>
-inline V load_as(const T *from) {
-    typename Pack<T, Lanes<V>::count>::type narrow;
-    __builtin_memcpy(&narrow, from, sizeof narrow);
-    return __builtin_convertvector(narrow, V);
-}
-
-template <class T, class V>
-inline void store_as(T *to, V v) {
-    auto narrow = __builtin_convertvector(v, typename Pack<T, Lanes<V>::count>::type);
-    __builtin_memcpy(to, &narrow, sizeof narrow);
-}
 
 // ---- rounding a panel ----
 
@@ -124,7 +105,8 @@ void random_panel(u64 index, int bits, u64 key, E *random) {
 // ---- loading any storage into the carrier ----
 
 template <class E, class T>
-void load_codes(const void *from, i64 begin, int count, E *to, const Decoder<E> &d) {
+void load_codes(const void *from, i64 begin, int count, E *to, const Decoder<E> &decoder) {
+    const Decoder<E> d = decoder;  // a copy, so that no store can change it
     const T *codes = static_cast<const T *>(from) + begin;
     typedef typename Vector<E>::type V;
     int i = 0;
@@ -205,6 +187,8 @@ struct Converter {
     Rounder<E> rounder, carrier;
     Decoder<E> source;
     Panel<E> round, recode;  // recode: values into the codes of x's own dtype, exact
+    FastRounder fast_rounder;
+    FastPanel fast;  // for full panels of float32 in the common cases, else null
     int out_bytes;
     bool direct_in, direct_out, refuses_nan;
 
@@ -222,6 +206,19 @@ struct Converter {
         direct_in = job.in == (sizeof(E) == 4 ? real32 : real64);
         direct_out = !job.as_value || (!coded_out && out_bytes == int(sizeof(E)));
         refuses_nan = job.rounding.format.nan_code == ~0ull;
+        fast = nullptr;
+        if (sizeof(E) == 4 && direct_in && direct_out) {
+            fast_rounder = make_fast_rounder(job.rounding, job.as_value);
+            fast = fast_panel(fast_rounder, job.rounding.mode, job.as_value, out_bytes);
+        }
+    }
+
+    void convert_fast(i64 begin) const {
+        PanelWords random;
+        if (job.rounding.mode == stochastic)
+            block_words<4>((job.offset + u64(begin)) >> 6, tag_rounding, job.key, random.words);
+        fast(static_cast<const u32 *>(job.from) + begin, random, static_cast<char *>(job.to) + begin * out_bytes,
+             fast_rounder);
     }
 
     // `count` elements from `begin`; `lead` lanes before them belong to indices that are not asked for.
@@ -231,6 +228,10 @@ struct Converter {
         const bool full = count == panel;
         const int lanes = (lead + count + 15) & ~15;
         const E *from = in;
+        if (fast && full) {
+            convert_fast(begin);
+            return refuses_nan && any_nan(static_cast<const E *>(job.from) + begin, count);
+        }
         if (direct_in && full)
             from = static_cast<const E *>(job.from) + begin;
         else

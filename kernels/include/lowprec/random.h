@@ -81,24 +81,47 @@ struct Counters {
     u64v c0, c1, c2, c3;
 };
 
-// `count` vectors of counters at once: Philox is bound by latency, so independent chains run side by side.
+LP_INLINE u64v exclusive_or(u64v a, u64v b, u64v c) {
+#if defined(__AVX512F__) && LP_VECTOR_BYTES == 64
+    return (u64v)__builtin_ia32_pternlogq512_mask((i64v)a, (i64v)b, (i64v)c, 0x96, (unsigned char)-1);
+#else
+    return a ^ b ^ c;
+#endif
+}
+
+// Philox is bound by latency, so independent chains run side by side: as many as the registers hold.
+static constexpr int chains = LP_VECTOR_BYTES == 64 ? 4 : 2;
+
 template <int rounds, int count>
-LP_INLINE void philox(Counters (&c)[count], u64 key) {
+LP_INLINE void philox_chains(Counters *c, u64 key) {
     u32 k0 = u32(key), k1 = u32(key >> 32);
     // Made opaque so that the round keys stay two additions and are not hoisted and spilled.
     __asm__("" : "+r"(k0), "+r"(k1));
     const u64v m0 = u64v{} + 0xD2511F53u, m1 = u64v{} + 0xCD9E8D57u;
+    Counters s[count];
+    for (int i = 0; i < count; ++i) s[i] = c[i];
+#pragma GCC unroll 10
     for (int round = 0; round < rounds; ++round) {
+        const u64v v0 = u64v{} + k0, v1 = u64v{} + k1;
         for (int i = 0; i < count; ++i) {
-            u64v a = multiply_wide(c[i].c0, m0), b = multiply_wide(c[i].c2, m1);
-            c[i].c0 = (b >> 32) ^ c[i].c1 ^ u64(k0);
-            c[i].c2 = (a >> 32) ^ c[i].c3 ^ u64(k1);
-            c[i].c1 = b;
-            c[i].c3 = a;
+            const u64v a = multiply_wide(s[i].c0, m0), b = multiply_wide(s[i].c2, m1);
+            s[i].c0 = exclusive_or(b >> 32, s[i].c1, v0);
+            s[i].c2 = exclusive_or(a >> 32, s[i].c3, v1);
+            s[i].c1 = b;
+            s[i].c3 = a;
         }
         k0 += 0x9E3779B9u;
         k1 += 0xBB67AE85u;
     }
+    for (int i = 0; i < count; ++i) c[i] = s[i];
+}
+
+// `count` vectors of counters become their words, in place.
+template <int rounds, int count>
+LP_INLINE void philox(Counters (&c)[count], u64 key) {
+    constexpr int whole = count / chains * chains;
+    for (int i = 0; i < whole; i += chains) philox_chains<rounds, chains>(c + i, key);
+    if constexpr (whole < count) philox_chains<rounds, count - whole>(c + whole, key);
 }
 
 // The 32 words of one set of 8 counters, as `vectors` = 8 / lanes vectors of each pair of words: pair 0 then

@@ -1,0 +1,26 @@
+// Whole panels of 256 float32 values through the short cuts of round_fast.h.
+#ifndef LOWPREC_FAST_PANELS_H
+#define LOWPREC_FAST_PANELS_H
+
+#include "lowprec/random.h"
+#include "lowprec/round_fast.h"
+
+namespace lowprec {
+inline namespace LP_ISA {
+
+constexpr int panel = 256;
+
+// The words of four blocks of random half-words, in the order of the elements (see random.h).
+struct PanelWords {
+    u32v words[8 * vectors_per_block];
+};
+
+// Rounds a panel from `from` into `to`, elements of 1, 2 or 4 bytes.
+typedef void (*FastPanel)(const u32 *from, const PanelWords &random, void *to, const FastRounder &k);
+
+// The panel for a rounding, null where there is no short cut. bytes: of an output element.
+FastPanel fast_panel(const FastRounder &k, int mode, bool as_value, int bytes);
+
+}  // namespace LP_ISA
+}  // namespace lowprec
+#endif
