@@ -1,11 +1,11 @@
 # Every target sets up .venv by itself; nothing else is needed than python3 >= 3.11, g++ and make.
-.PHONY: setup study demo test test-slow lint bench notebooks clean
+.PHONY: setup study demo test test-slow sanitize lint bench notebooks clean
 .DEFAULT_GOAL := help
 
 VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.lowprec-stamp
-KERNELS := $(wildcard kernels/CMakeLists.txt kernels/cpu/*.cpp kernels/cpu/*.h kernels/include/lowprec/*.h)
+KERNELS := $(wildcard kernels/CMakeLists.txt kernels/cpu/*.cpp kernels/cpu/*.h kernels/include/lowprec/*.h kernels/cuda/*.cu*)
 CXX ?= g++
 
 help:
@@ -13,6 +13,7 @@ help:
 	@echo "make demo       thirty seconds: formats, rounding, a sum that stagnates"
 	@echo "make test       all tests but the slow ones;  make test-slow  the slow ones too"
 	@echo "make lint       ruff, mypy --strict, clang-format"
+	@echo "make sanitize   the kernel tests under the address and undefined-behaviour sanitizers (slow to build)"
 	@echo "make bench      ratio benchmarks;  make notebooks  executes the notebooks"
 
 $(STAMP): pyproject.toml $(KERNELS)
@@ -37,6 +38,10 @@ test: setup
 
 test-slow: setup
 	$(PY) -m pytest -q
+
+# The kernel tests on a module of its own, built with the address and undefined-behaviour sanitizers.
+sanitize: setup
+	$(PY) tests/sanitize.py $(ARGS)
 
 lint: setup
 	$(VENV)/bin/ruff check .

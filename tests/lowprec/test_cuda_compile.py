@@ -60,9 +60,9 @@ def conversions() -> list[tuple[tuple[str, str], ...]]:
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_convert_compiles_in_every_combination(architecture: str) -> None:
+def test_convert_compiles_in_every_combination_on_one_architecture_and_in_some_on_all(architecture: str) -> None:
     text = tree_source("convert.cu")
-    for defines in conversions():
+    for defines in conversions() if architecture == "sm_90" else conversions()[6::4]:
         ptx = compiled(text, architecture, defines)
         assert ".entry lowprec_convert(" in ptx
 

@@ -8,9 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from lowprec.backends.cpu.rounding import fits_narrow_lanes
-from lowprec.backends.cuda.device import cupy, empty, is_cupy, kernel, launch
+from lowprec.backends.cuda.device import cupy, empty, kernel, launch
 from lowprec.backends.cuda.layout import is_contiguous, merged_axes, strides_record
 from lowprec.backends.cuda.records import conversion_record, format_record
+from lowprec.backends.owner import is_cupy
 from lowprec.conversion import Conversion
 from lowprec.float_format import FloatFormat
 from lowprec.formats import float32

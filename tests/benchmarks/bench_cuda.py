@@ -1,0 +1,89 @@
+"""Rounding and decoding on a GPU, as a fraction of the speed of a device copy; says why it cannot run.
+
+All times are of the device, between two events on the current stream, with `out=`; the smallest of several runs counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import lowprec as lp
+from lowprec import backends
+
+COUNT = 1 << 27
+RUNS = 20
+
+
+def milliseconds(cupy: Any, work: Callable[[], object]) -> float:
+    """Device time of one call, after one that compiles and warms up."""
+    work()
+    times = []
+    for _ in range(RUNS):
+        start, end = cupy.cuda.Event(), cupy.cuda.Event()
+        start.record()
+        work()
+        end.record()
+        end.synchronize()
+        times.append(cupy.cuda.get_elapsed_time(start, end))
+    return float(min(times))
+
+
+def cases(cupy: Any) -> dict[str, tuple[int, Callable[[], object]]]:
+    """Name -> bytes read and written, and the call."""
+    host = np.random.default_rng(0).standard_normal(COUNT, dtype=np.float32)
+    x, double = cupy.asarray(host), cupy.asarray(host[: COUNT // 2].astype(np.float64))
+    half, byte, single = (cupy.empty(COUNT, dtype) for dtype in (np.uint16, np.uint8, np.float32))
+    square = x.reshape(1 << 13, -1)
+
+    def to(fmt: str, out: Any, rounding: str, source: Any = x, **more: Any) -> tuple[int, Callable[[], object]]:
+        moved = source.nbytes + out.nbytes
+        return moved, lambda: lp.encode(source, fmt, rounding, key=1, out=out, **more)
+
+    return {
+        "float16 nearest": to("float16", half, "nearest_even"),
+        "float16 stochastic": to("float16", half, "stochastic"),
+        "bfloat16 stochastic": to("bfloat16", half, "stochastic"),
+        "bfloat16 stochastic, 24 random bits": to("bfloat16", half, "stochastic", random_bits=24),
+        "float8_e4m3fn nearest": to("float8_e4m3fn", byte, "nearest_even"),
+        "float8_e4m3fn stochastic": to("float8_e4m3fn", byte, "stochastic"),
+        "float8_e4m3fn stochastic, odd offset": to("float8_e4m3fn", byte, "stochastic", offset=1),
+        "float64 -> float8_e4m3fn stochastic": to("float8_e4m3fn", byte[: COUNT // 2], "stochastic", double),
+        "transposed -> float16 stochastic": to("float16", half.reshape(square.T.shape), "stochastic", square.T),
+        "round in place to float8_e5m2, stochastic": (
+            8 * COUNT,
+            lambda: lp.round(single, "float8_e5m2", "stochastic", key=1, out=single),
+        ),
+        "decode float8_e4m3fn": (5 * COUNT, lambda: lp.decode(byte, "float8_e4m3fn", out=single)),
+        "decode bfloat16": (6 * COUNT, lambda: lp.decode(half, "bfloat16", out=single)),
+    }
+
+
+def copy_speed(cupy: Any) -> float:
+    """Bytes read and written per millisecond by a device-to-device copy."""
+    size = 3 * COUNT
+    source, target = (cupy.cuda.alloc(size) for _ in range(2))
+    stream = cupy.cuda.get_current_stream()
+    return 2 * size / milliseconds(cupy, lambda: target.copy_from_device_async(source, size, stream))
+
+
+def main() -> None:
+    """Prints one line per case."""
+    try:
+        with backends.backend("cuda"):
+            cupy = backends.load("cuda").cupy()
+    except (ImportError, RuntimeError) as error:
+        print(f"not run: {error}")
+        return
+    copy = copy_speed(cupy)
+    device = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)["name"].decode()
+    print(f"{device}, {COUNT} elements, copy {copy / 1e6:.0f} GB/s (bytes read plus bytes written)")
+    for name, (moved, work) in cases(cupy).items():
+        time = milliseconds(cupy, work)
+        print(f"{name:45s} {time:8.3f} ms  {moved / time / 1e6:6.0f} GB/s  {moved / time / copy:5.2f} of copy")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""Runs the kernel tests on a module built with the address and undefined-behaviour sanitizers: `make sanitize`.
+
+Arguments go to pytest; without any, all fast tests of lowprec run. The sanitized module lives in build/sanitize and
+leaves the installed one alone; g++'s sanitizer libraries are preloaded, since Python itself is not instrumented.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "build" / "sanitize"
+FLAGS = "-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -g1"
+
+# -S keeps the editable install's finder out, and the import comes before pytest puts the source folder in front.
+RUN = """
+import sys
+sys.path[:0] = [{site!r}, {packages!r}]
+import lowprec
+assert lowprec._kernels.__file__.startswith({site!r}), lowprec._kernels.__file__
+import pytest
+sys.exit(pytest.main(sys.argv[1:]))
+"""
+
+
+def install(site: Path) -> None:
+    """Builds and installs lowprec with the sanitizers into a folder of its own."""
+    options = (f"cmake.define.CMAKE_CXX_FLAGS={FLAGS}", f"build-dir={FOLDER / 'cmake'}", "install.strip=false")
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-deps",
+        "--upgrade",
+    ]
+    command += ["--target", str(site), *(f"--config-settings={option}" for option in options), str(ROOT)]
+    subprocess.run(command, check=True)
+
+
+def library(name: str) -> str:
+    """The path of one of g++'s run-time libraries."""
+    return subprocess.run(
+        ["g++", f"-print-file-name={name}"], check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+
+def main(arguments: list[str]) -> int:
+    """Builds, then runs pytest under the sanitizers; its exit status."""
+    site = FOLDER / "site"
+    install(site)
+    environment = os.environ | {
+        "LD_PRELOAD": f"{library('libasan.so')} {library('libubsan.so')}",
+        "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1",  # Python keeps memory until it ends
+        "UBSAN_OPTIONS": "print_stacktrace=1",
+        "PYTHONMALLOC": "malloc",  # so that the bounds of NumPy's small arrays are seen
+        "LOWPREC_SHIM_FLAGS": FLAGS,
+    }
+    run = RUN.format(site=str(site), packages=sysconfig.get_paths()["purelib"])
+    tests = arguments or ["-q", "-m", "not slow", "-p", "no:cacheprovider", "tests/lowprec"]
+    return subprocess.run([sys.executable, "-S", "-c", run, *tests], cwd=ROOT, env=environment, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
