@@ -11,6 +11,7 @@ except ImportError as error:
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from lowprec.convolution import conv2d, conv2d_input_gradient, conv2d_weight_gradient
 from lowprec.elementwise import float32_op
 from lowprec.finfo import finfo
 from lowprec.float_format import FloatFormat
@@ -64,6 +65,9 @@ __all__ = [
     "astype",
     "bfloat16",
     "block_formats",
+    "conv2d",
+    "conv2d_input_gradient",
+    "conv2d_weight_gradient",
     "cos",
     "decode",
     "encode",

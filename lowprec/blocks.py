@@ -1,4 +1,16 @@
-"""Block formats: OCP Microscaling (MX) v1.0 and NVFP4, small floats that share one scale per block of values."""
+"""Block formats: OCP Microscaling (MX) v1.0 and NVFP4, small floats that share one scale per block of values.
+
+Scales. With amax the largest finite magnitude of a block, a power-of-two scale is 2^(floor(log2(amax)) - emax)
+clamped to the scale format, emax being the exponent of the element format's largest value: the rule "floor" of OCP MX
+v1.0, section 6.3, and the default. "ceil" uses ceil(log2(amax)); "even" rounds amax to the element's precision first;
+"rceil" takes the smallest power of two for which nothing saturates (names as in torchao; computed exactly). Formats
+with other scales (NVFP4) use amax / (element.max * tensor scale), rounded "nearest" (default) or "up", saturating. A
+block without finite non-zero values has the smallest positive scale, and no scale rounds to zero.
+
+Elements. x / (scale * tensor scale), exact, rounded once. Beyond the largest element they saturate, as MX demands. An
+infinity stays one where the element format has it, else it is NaN. NaN stays where it is if the element format has
+one; if not (6- and 4-bit elements) the scale of the block is NaN, and so is the block.
+"""
 
 from __future__ import annotations
 
@@ -47,6 +59,8 @@ class BlockFormat:
     def __post_init__(self) -> None:
         if self.block < 1:
             raise ValueError(f"a block holds at least one value, got block={self.block}")
+        if self.element.nan_code is None and self.scale.nan_code is None:
+            raise ValueError(f"{self.name} could not say NaN: neither {self.element.name} nor {self.scale.name} can")
 
     @property
     def bits_per_value(self) -> float:
@@ -182,20 +196,7 @@ def to_blocks(
     overflow: str = "saturate",
     offset: int = 0,
 ) -> BlockArray:
-    """Quantises x to a block format: one scale per block, one rounding per element.
-
-    Scales. With amax the largest finite magnitude of a block, a power-of-two scale is 2^(floor(log2(amax)) - emax)
-    clamped to the scale format, emax being the exponent of the element format's largest value: the rule "floor" of
-    OCP MX v1.0, section 6.3, and the default. "ceil" uses ceil(log2(amax)); "even" rounds amax to the element's
-    precision first; "rceil" takes the smallest power of two for which nothing saturates (names as in torchao;
-    computed exactly). Formats with other scales (NVFP4) use amax / (element.max * tensor_scale), rounded "nearest"
-    (default) or "up", saturating. A block without non-zero finite values has the smallest positive scale, and no
-    scale rounds to zero.
-
-    Elements. x / (scale * tensor_scale), exact, rounded once. Beyond the largest element they saturate, as MX demands
-    (`overflow` changes that). An infinity stays one where the element format has it, else it is NaN. NaN stays
-    where it is if the element format has one; if not (6- and 4-bit elements) the block's scale is NaN, and so is
-    the block. The scale looks at finite values only.
+    """Quantises x to a block format: one scale per block, one rounding per element (rules: see the module).
 
     Args:
         x: Floating-point array of any shape but 0-d (or integers that float64 holds exactly).
@@ -219,20 +220,8 @@ def to_blocks(
     if values.ndim == 0:
         raise ValueError("a block format needs an axis, and x is 0-d")
     axis = normalize_axis_index(axis, values.ndim)
-    rule = _checked_rule(fmt, scale_rule)
-    amax = _block_amax(values, axis, fmt.block)
-    tensor = _tensor_scale(fmt, tensor_scale, amax)
-    if fmt.power_of_two:
-        exponents = _shared_exponents(fmt, rule, amax)
-        scales = encode(np.ldexp(1.0, exponents), fmt.scale)
-        scaled = scale_by_power(values, _spread(-exponents, axis, fmt.block, values.shape[axis]))
-    else:
-        scales = _real_scales(fmt, rule, amax, tensor)
-        divisors = decode(scales, fmt.scale).astype(np.float64) * tensor
-        bits = fmt.element.precision + (random_bits if isinstance(random_bits, int) else 32)
-        scaled = quotient(values, _spread(divisors, axis, fmt.block, values.shape[axis]), bits)
-    if fmt.element.nan_code is None:
-        scales, scaled = _void_blocks(fmt, axis, scales, scaled)
+    deciding = fmt.element.precision + (random_bits if isinstance(random_bits, int) else 32)
+    scales, tensor, scaled = _scaled(fmt, values, axis, scale_rule, tensor_scale, deciding)
     codes = encode(
         scaled,
         fmt.element,
@@ -244,6 +233,32 @@ def to_blocks(
         offset=offset,
     )
     return BlockArray(fmt, in_storage(codes, fmt.element), in_storage(scales, fmt.scale), axis, tensor)
+
+
+def _scaled(
+    fmt: BlockFormat,
+    values: NDArray[Any],
+    axis: int,
+    scale_rule: str | None,
+    tensor_scale: float | Literal["auto"] | None,
+    deciding_bits: int,
+) -> tuple[NDArray[Any], float, NDArray[Any]]:
+    """Codes of the scales, the tensor scale, and the values divided by both."""
+    rule = _checked_rule(fmt, scale_rule)
+    amax = _block_amax(values, axis, fmt.block)
+    tensor = _tensor_scale(fmt, tensor_scale, amax)
+    if fmt.power_of_two:
+        exponents = _shared_exponents(fmt, rule, amax)
+        scales = np.asarray(encode(np.ldexp(1.0, exponents), fmt.scale))
+        scaled = scale_by_power(values, _spread(-exponents, axis, fmt.block, values.shape[axis]))
+    else:
+        scales = _real_scales(fmt, rule, amax, tensor)
+        divisors = decode(scales, fmt.scale).astype(np.float64) * tensor
+        bits = deciding_bits + fmt.scale.precision + float32.precision
+        scaled = quotient(values, _spread(divisors, axis, fmt.block, values.shape[axis]), bits)
+    if fmt.element.nan_code is None:
+        scales, scaled = _void_blocks(fmt, axis, scales, scaled)
+    return scales, tensor, scaled
 
 
 def _checked_rule(fmt: BlockFormat, rule: str | None) -> str:

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from lowprec.arrays import input_array
 from lowprec.float_format import FloatFormat
-from lowprec.formats import as_format
+from lowprec.formats import as_format, format_of_dtype
 from lowprec.rounding import decode, encode
 
 IPU_EXPONENTS = (-32, 31)  # the 6-bit signed scale of a quarter tensor
@@ -151,7 +151,7 @@ def as_carrier(x: ArrayLike, fmt: FloatFormat) -> NDArray[Any]:
             raise ValueError("integers beyond 2^53 would be rounded twice: pass floating-point values")
         return array.astype(np.float64)
     narrow = array.dtype != np.float64
-    if array.dtype.kind not in "fV" or array.dtype.itemsize > 8:
+    if format_of_dtype(array.dtype) is None:
         raise TypeError(f"expected real floating-point values of at most 64 bits, got {array.dtype}")
     central = fmt.emax < 64 and fmt.smallest_subnormal > 2.0**-64
     return array.astype(np.float32 if narrow and central else np.float64, copy=False)
@@ -169,15 +169,20 @@ def scale_by_power(values: NDArray[Any], exponents: NDArray[Any] | int) -> NDArr
 
 
 def quotient(x: NDArray[Any], divisor: NDArray[np.float64], bits: int = 64) -> NDArray[np.float64]:
-    """x / divisor in float64, such that a later rounding that decides on `bits` bits equals that of the exact quotient.
+    """x / divisor in float64, such that one later rounding decides as it would on the exact quotient.
 
-    Rounding to odd does it always. The nearest float64 does it for a float32 x, a divisor of 28 bits and up to 24
-    deciding bits: a quotient that is no boundary m of such a rounding is away from it by at least 2^-(bits + 28) m,
-    because x and m * divisor are multiples of a common unit that small.
+    Rounding to odd always does. The nearest float64 does for a float32 x, if m * divisor has at most 52 bits for every
+    boundary m of that rounding: both are then multiples of a unit so large that a quotient other than m is more than
+    2^-53 m away from it.
+
+    Args:
+        x: float32 or float64.
+        divisor: Positive.
+        bits: Bits of the longest m * divisor.
     """
     with np.errstate(under="ignore", over="ignore", invalid="ignore"):
         q = np.asarray(x / divisor, dtype=np.float64)
-    if x.dtype == np.float32 and bits <= 24:
+    if x.dtype == np.float32 and bits <= 52:
         return _kept_in_range(q, x)
     remainder = _remainder(x.astype(np.float64, copy=False), q, divisor)
     codes = q.view(np.int64)

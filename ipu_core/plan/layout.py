@@ -120,21 +120,21 @@ class Range(NamedTuple):
         return (self.lo <= within) & (within < self.hi) & (x < self.end)
 
 
-def owned(chunk: int, tiles: Ints, sizes: Sequence[int], box: Sequence[Range]) -> Ints:
+def owned(chunk: int, tiles: int, sizes: Sequence[int], box: Sequence[Range], *, neighbours: bool = False) -> Ints:
     """How many elements of a box lie on each of the tiles, when flat element f lies on tile f // chunk.
 
     Args:
         chunk: elements per tile.
-        tiles: array of tiles.
+        tiles: how many (even with `neighbours`).
         sizes: the array's axes, outermost first.
-        box: one Range per axis; its bounds may be arrays that broadcast with `tiles`.
+        box: one Range per axis; its bounds may be arrays with an entry per tile.
+        neighbours: count for each tile what lies on the other tile of its pair.
     """
-    borders = _digits(chunk, int(tiles.size), tuple(sizes))
+    borders = _digits(chunk, tiles, tuple(sizes), neighbours)
     counts = [axis.below(size) for size, axis in zip(sizes, box, strict=True)]
     result: Any = 0
     inside: Any = True
-    for i, (digits, size, axis) in enumerate(zip(borders, sizes, box, strict=True)):
-        at = digits[:, tiles]
+    for i, (at, size, axis) in enumerate(zip(borders, sizes, box, strict=True)):
         everything = not axis.period and isinstance(axis.lo, int) and axis.lo == 0 and axis.hi == size
         result = result + inside * (at if everything else axis.below(at)) * math.prod(counts[i + 1 :])
         inside = inside & (at < size if everything else axis.has(at))
@@ -143,10 +143,11 @@ def owned(chunk: int, tiles: Ints, sizes: Sequence[int], box: Sequence[Range]) -
 
 
 @lru_cache(maxsize=64)
-def _digits(chunk: int, tiles: int, sizes: tuple[int, ...]) -> list[Ints]:
+def _digits(chunk: int, tiles: int, sizes: tuple[int, ...], neighbours: bool) -> list[Ints]:
     """For each axis the index at the first element of every tile, and behind its last one: (2, tiles)."""
     size = math.prod(sizes)
-    start = np.minimum(np.arange(tiles, dtype=np.int64) * chunk, size)
+    numbers = np.arange(tiles, dtype=np.int64)
+    start = np.minimum((numbers ^ 1 if neighbours else numbers) * chunk, size)
     left = np.stack([start, np.minimum(start + chunk, size)])
     digits = []
     for i in range(len(sizes)):

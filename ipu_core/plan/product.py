@@ -170,19 +170,22 @@ def _read(target: Target, product: Product, grid: Geometry, step: Step, layout: 
     """Traffic of bringing an operand's boxes to their tiles, of all vertices or of one segment's."""
     boxes = _boxes(target, grid, step, only)
     sizes = [product.sizes[axis] for axis in layout.axes]
-    tiles = np.arange(boxes["b"].lo.size)
+    tiles = boxes["b"].lo.size
     volume, mine = _volume(layout.axes, boxes), _owned(layout, tiles, sizes, boxes)
-    pair = tiles ^ 1 if target.tiles_per_supertile == 2 else tiles
+    paired = target.tiles_per_supertile == 2
+    pair = np.arange(tiles) ^ int(paired)
     both = {axis: Range(np.maximum(r.lo, r.lo[pair]), np.minimum(r.hi, r.hi[pair])) for axis, r in boxes.items()}
     both = {axis: Range(r.lo, np.maximum(r.lo, r.hi)) for axis, r in both.items()}
-    shared = _volume(layout.axes, both) - _owned(layout, tiles, sizes, both) - _owned(layout, pair, sizes, both)
+    shared = (
+        _volume(layout.axes, both)
+        - _owned(layout, tiles, sizes, both)
+        - _owned(layout, tiles, sizes, both, neighbours=True)
+    )
     needed = _needed(product, grid, step, only)
     missing = [axis for axis in "mn" if axis not in layout.axes]
     readers = max([np.unique(boxes[axis].lo[_volume("bpmn", boxes) > 0]).size for axis in missing], default=1)
     sent = _owned(layout, tiles, sizes, needed) - (mine if readers == 1 else 0)
-    return _traffic(
-        target, item_bytes(product.operands), volume - mine, sent, shared if pair is not tiles else 0 * shared
-    )
+    return _traffic(target, item_bytes(product.operands), volume - mine, sent, shared if paired else 0 * shared)
 
 
 def _write(
@@ -191,7 +194,7 @@ def _write(
     """Traffic of taking the results in the boxes to the tiles where the result lies."""
     layout = product.out
     sizes = [product.sizes[axis] for axis in layout.axes]
-    tiles = np.arange(boxes["b"].lo.size)
+    tiles = boxes["b"].lo.size
     volume, mine = _volume(layout.axes, boxes), _owned(layout, tiles, sizes, boxes)
     received = _owned(layout, tiles, sizes, _needed(product, grid, step)) - mine
     return _traffic(target, item_bytes(accumulation.types[1]), received, volume - mine, 0 * mine)
@@ -225,8 +228,8 @@ def _run(segment: Segment) -> Range:
     return Range(skip, skip + segment.length, segment.step, segment.start - skip + segment.runs * segment.step)
 
 
-def _owned(layout: Operand, tiles: Ints, sizes: list[int], box: Ranges) -> Ints:
-    return owned(layout.chunk, tiles, sizes, [box[axis] for axis in layout.axes])
+def _owned(layout: Operand, tiles: int, sizes: list[int], box: Ranges, *, neighbours: bool = False) -> Ints:
+    return owned(layout.chunk, tiles, sizes, [box[axis] for axis in layout.axes], neighbours=neighbours)
 
 
 def _traffic(target: Target, size: int, received: Ints, sent: Ints, shared: Ints) -> Traffic:

@@ -6,9 +6,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ipu_core import cost
-from ipu_core.plan.accumulation import Accumulation, run_length, stage_count
+from ipu_core.plan.accumulation import Accumulation
 from ipu_core.plan.placement import Placement
 from ipu_core.plan.product import Product, chain_cycles, item_bytes
+from ipu_core.plan.under_way import Piece, bytes_under_way, stages_of
 from ipu_core.target import Target
 
 __all__ = ["search"]
@@ -108,35 +109,35 @@ def _ceil(a: Any, b: Any) -> Any:
 
 def _costed(target: Target, product: Product, accumulation: Accumulation, cut: dict[str, Any]) -> dict[str, Any]:
     """The candidates with their modelled cycles and the bytes they need on a tile."""
-    parts, part_tiles, chunk = cut["parts"], cut["p"], cut["chunk"]
-    each = _ceil(parts, part_tiles)  # parts per tile
-    batch = _ceil(product.batch, cut["b"])
-    rows = _ceil(_ceil(product.m, cut["m"]), cut["sm"])
-    columns = product.grain * _ceil(_ceil(_ceil(product.n, product.grain), cut["n"]), cut["sn"])
-    columns = np.minimum(columns, max(1, product.n))
-    depth = np.minimum(each * chunk, max(1, product.k))
-    size, partial, out = (item_bytes(name) for name in (product.operands, *accumulation.types))
-    a = batch * rows * depth * size * (1 if product.b else columns)
-    b = batch * depth * columns * size * (1 if product.b else 0)
-    shares_a = (cut["order"] == 0) & (cut["n"] % 2 == 0) & (product.b is not None)
-    shares_b = (cut["order"] == 1) & (cut["m"] % 2 == 0)
-    arriving = np.where(shares_a, a / 2, a), np.where(shares_b, b / 2, b)
-    leaving = product.a.chunk * size / cut["sm"] + (product.b.chunk if product.b else 0) * size / cut["sn"]
-    chains = batch * each * chain_cycles(target, product, accumulation, rows, chunk, columns)
+    piece = _piece(product, cut)
     steps = cut["sm"] * cut["sn"]
-    short = [(size % np.maximum(1, _ceil(size, cut[axis])) > 0) for size, axis in ((product.m, "m"), (product.n, "n"))]
-    cycles = steps * chains + _gathers(target, cut, *arriving, leaving, *short)
-    direct = (parts == 1) & (accumulation.types[0] == accumulation.types[1])
-    sub = _ceil(rows, part_tiles)
-    summing = _summing(target, accumulation, parts, each, part_tiles, batch * sub * columns, partial)
-    results = batch * np.where(direct, rows, sub) * columns * out
-    cycles = cycles + steps * (_phase(target, results) + np.where(direct, 0, summing))
-    partials = np.where(direct, 0, each * batch * rows * columns * partial)
-    gathered = np.where(direct, 0, (parts - each) * batch * sub * columns * partial)
-    bytes_needed = np.maximum(a + b + partials + np.where(direct, results, 0), partials + gathered + results)
-    shape = cycles.shape
-    wide = {name: np.broadcast_to(value, shape) for name, value in cut.items()}
-    return wide | {"cycles": cycles, "memory": np.broadcast_to(bytes_needed, shape)}
+    chains = chain_cycles(target, product, accumulation, piece.rows, cut["chunk"], piece.columns)
+    direct = piece.direct(accumulation)
+    results = (
+        piece.batch * np.where(direct, piece.rows, piece.share) * piece.columns * item_bytes(accumulation.types[1])
+    )
+    summing = np.where(direct, 0, _summing(target, accumulation, piece, cut["p"]))
+    cycles = steps * (piece.batch * piece.each * chains + summing + _phase(target, results))
+    cycles = cycles + _gathers(target, product, piece, cut)
+    memory = bytes_under_way(product, accumulation, piece)
+    wide = {name: np.broadcast_to(value, cycles.shape) for name, value in cut.items()}
+    return wide | {"cycles": cycles, "memory": np.broadcast_to(memory, cycles.shape)}
+
+
+def _piece(product: Product, cut: dict[str, Any]) -> Piece:
+    rows = _ceil(_ceil(product.m, cut["m"]), cut["sm"])
+    grains = _ceil(_ceil(_ceil(product.n, product.grain), cut["n"]), cut["sn"])
+    each = _ceil(cut["parts"], cut["p"])
+    return Piece(
+        _ceil(product.batch, cut["b"]),
+        rows,
+        np.minimum(product.grain * grains, max(1, product.n)),
+        np.minimum(each * cut["chunk"], max(1, product.k)),
+        each,
+        cut["parts"],
+        _ceil(rows, cut["p"]),
+        cut["hold"],
+    )
 
 
 def _phase(target: Target, size: Any) -> Floats:
@@ -147,34 +148,36 @@ def _phase(target: Target, size: Any) -> Floats:
     return cycles
 
 
-def _gathers(
-    target: Target, cut: dict[str, Any], a: Floats, b: Floats, leaving: Floats, short_m: Any, short_n: Any
-) -> Floats:
+def _gathers(target: Target, product: Product, piece: Piece, cut: dict[str, Any]) -> Floats:
     """Cycles of bringing all pieces of both operands to the tiles, over all serial steps.
 
-    A short last block takes a copy of its own where its operand is held.
+    What neighbours in a supertile share arrives at the double rate. A short last block takes a copy of its own where
+    its operand is held.
     """
+    a, b = piece.operands(product)
+    size = item_bytes(product.operands)
+    leaving = product.a.chunk * size / cut["sm"] + (product.b.chunk if product.b else 0) * size / cut["sn"]
+    if product.b is not None:
+        a = np.where((cut["order"] == 0) & (cut["n"] % 2 == 0), a / 2, a)
+        b = np.where((cut["order"] == 1) & (cut["m"] % 2 == 0), b / 2, b)
+    short_a = product.m % np.maximum(1, _ceil(product.m, cut["m"])) > 0
+    short_b = product.n % np.maximum(1, _ceil(product.n, cut["n"])) > 0
     sm, sn, hold = cut["sm"], cut["sn"], np.asarray(cut["hold"])
     together = sm * sn * _phase(target, np.maximum(a + b, leaving))
-    hold_a = sm * (1 + short_m) * _phase(target, a) + sm * sn * _phase(target, b)
-    hold_b = sn * (1 + short_n) * _phase(target, b) + sm * sn * _phase(target, a)
+    hold_a = sm * (1 + short_a) * _phase(target, a) + sm * sn * _phase(target, b)
+    hold_b = sn * (1 + short_b) * _phase(target, b) + sm * sn * _phase(target, a)
     cycles: Floats = np.where(hold == 0, together, np.where(hold == 1, hold_a, hold_b))
     return cycles
 
 
-def _summing(
-    target: Target, accumulation: Accumulation, parts: Ints, each: Ints, part_tiles: Ints, results: Ints, size: int
-) -> Floats:
+def _summing(target: Target, accumulation: Accumulation, piece: Piece, part_tiles: Ints) -> Floats:
     """Cycles of summing the parts on one tile's share of the results, with the exchange before the first stage."""
-    exchanged = np.where(part_tiles > 1, (parts - each) * results * size, 0)
+    size = item_bytes(accumulation.types[0])
+    results = piece.batch * piece.share * piece.columns
+    exchanged = np.where(part_tiles > 1, (piece.parts - piece.each) * results * size, 0)
     cycles = np.where(part_tiles > 1, _phase(target, exchanged), target.sync_cycles)
-    left = parts
-    kinds, which = np.unique(parts, return_inverse=True)
-    counts = [stage_count(int(n)) if accumulation.stages is None else accumulation.stages for n in kinds]
-    stages = np.array(counts)[which].reshape(parts.shape)
-    run = np.array([run_length(int(n), count) for n, count in zip(kinds, counts, strict=True)])[which].reshape(
-        parts.shape
-    )
+    left = piece.parts
+    stages, run = stages_of(accumulation, piece.parts)
     for number in range(int(stages.max())):
         final = stages == number + 1
         terms = np.where(final, left, np.minimum(run, left))

@@ -4,13 +4,12 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
-import numpy as np
-
 from ipu_core.plan.accumulation import Accumulation
 from ipu_core.plan.geometry import Geometry, geometry
 from ipu_core.plan.placement import Placement
-from ipu_core.plan.product import Product, account, item_bytes, result_stays
+from ipu_core.plan.product import Product, account, item_bytes
 from ipu_core.plan.search import search
+from ipu_core.plan.under_way import Piece, bytes_under_way
 from ipu_core.target import Target
 
 __all__ = ["SumPlan", "choose_splits", "plan_product"]
@@ -108,7 +107,8 @@ def _plan(
     counted = account(target, product, order, grid)
     return SumPlan(
         target, product, order, placement, counted.compute, counted.exchange, counted.sync,
-        int(counted.received.sum()), int(counted.sent.sum()), _under_way(product, order, grid),
+        int(counted.received.sum()), int(counted.sent.sum()),
+        int(bytes_under_way(product, order, _piece(product, grid))),
     )  # fmt: skip
 
 
@@ -125,16 +125,10 @@ def _room(target: Target, product: Product, out: str) -> int:
     return max(0, target.tile_memory - RESERVED - resident)
 
 
-def _under_way(product: Product, order: Accumulation, grid: Geometry) -> int:
-    """Bytes that the fullest tile needs besides the operands' own places and the result's."""
+def _piece(product: Product, grid: Geometry) -> Piece:
+    """The largest serial step of a grid."""
     rows, columns = min(grid.rows.piece, product.m), min(grid.columns.piece, product.n)
-    each, parts = grid.parts.block, grid.parts.size
-    depth = min(each * (grid.spans[0][1] - grid.spans[0][0]), product.k)
-    size, partial, out = (item_bytes(name) for name in (product.operands, *order.types))
-    gathered = grid.batch.block * depth * ((rows + columns) if product.b else rows * columns) * size
-    share = min(rows, grid.share) * columns * grid.batch.block
-    if result_stays(grid, order):
-        return int(gathered + grid.batch.block * rows * columns * out)
-    partials = each * grid.batch.block * rows * columns * partial
-    summing = (parts - each) * share * partial + share * out
-    return int(partials + np.maximum(gathered, summing))
+    depth = min(grid.parts.block * (grid.spans[0][1] - grid.spans[0][0]), product.k)
+    held = ("none", "a", "b").index(grid.hold)
+    shared = min(rows, grid.share)
+    return Piece(grid.batch.block, rows, columns, depth, grid.parts.block, grid.parts.size, shared, held)

@@ -10,12 +10,16 @@ from lowprec import explain
 WEIGHT, UPDATE = 0.5, 0.0001
 
 
-def demo() -> int:
-    """Prints to the terminal; writes nothing. Returns 0."""
+def demo(steps: int = 4000) -> int:
+    """Prints to the terminal; writes no file. Returns 0, or 2 if a point failed.
+
+    Args:
+        steps: Updates per point.
+    """
     print(f"A weight of {WEIGHT} in float16 receives an update of {UPDATE}:\n")
     print(explain(WEIGHT + UPDATE, "float16"))
     print("\nThe same on real images: a perceptron on scikit-learn's digits, small updates, two seeds.\n")
-    settings = Settings(layers=(64, 96, 10), steps=4000, lr=0.003)
+    settings = Settings(layers=(64, 96, 10), steps=steps, lr=0.003)
     task = data.digits()
     problem = mlp.problem(settings, task)
     made = compare(

@@ -12,6 +12,9 @@ import numpy as np
 import pytest
 
 from ipu_core.__main__ import main
+from ipu_core.study import command
+from ipu_core.study.demo import demo
+from ipu_core.target import Target
 
 SMALL = ["--layers", "64-16-10", "--steps", "40", "--batch", "32", "--lr", "0.5", "--engine", "direct"]
 TWO = ["--precisions", "fp32.32", "fp16.16/stochastic", "--seeds", "2"]
@@ -68,12 +71,13 @@ def test_every_product_is_planned_in_words(finished: tuple[Path, str]) -> None:
     )  # two forward products, two for weights, one for inputs; per precision
 
 
-def test_a_finished_study_is_not_run_again(finished: tuple[Path, str]) -> None:
+def test_a_finished_study_is_not_run_again(
+    finished: tuple[Path, str], capfd: pytest.CaptureFixture[str]
+) -> None:
     folder, _ = finished
     before = (folder / "results.jsonl").read_bytes()
-    again = run("study", *SMALL, *TWO, "--out", str(folder))
-    assert again.returncode == 0, again.stderr
-    assert "4 of 4 points were finished before; 0 to go" in again.stdout
+    assert exit_code("study", *SMALL, *TWO, "--out", str(folder)) == 0
+    assert "4 of 4 points were finished before; 0 to go" in capfd.readouterr().out
     assert (folder / "results.jsonl").read_bytes() == before
 
 
@@ -81,7 +85,7 @@ def test_more_seeds_are_added_to_a_finished_study(finished: tuple[Path, str], tm
     folder, _ = finished
     for name in ("results.jsonl", "manifest.json"):
         (tmp_path / name).write_bytes((folder / name).read_bytes())
-    assert run("study", *SMALL, *TWO[:-1], "3", "--workers", "1", "--out", str(tmp_path)).returncode == 0
+    assert exit_code("study", *SMALL, *TWO[:-1], "3", "--workers", "1", "--out", str(tmp_path)) == 0
     assert len(results(tmp_path)) == 6
 
 
@@ -103,8 +107,8 @@ def test_a_study_killed_half_way_continues_to_the_same_bits(tmp_path: Path) -> N
         *TWO,
     ]
     arguments += ["--workers", "1"]
-    command = [sys.executable, "-m", "ipu_core", *arguments, "--out", str(tmp_path / "killed")]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    line = [sys.executable, "-m", "ipu_core", *arguments, "--out", str(tmp_path / "killed")]
+    process = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     wait_for(
         lambda: (tmp_path / "killed" / "results.jsonl").exists() and len(results(tmp_path / "killed")) >= 1
     )
@@ -121,9 +125,9 @@ def test_a_study_killed_half_way_continues_to_the_same_bits(tmp_path: Path) -> N
 
 
 def test_ctrl_c_keeps_finished_points(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "ipu_core", "study", *SMALL, "--steps", "600", *TWO, "--workers", "1"]
+    line = [sys.executable, "-m", "ipu_core", "study", *SMALL, "--steps", "600", *TWO, "--workers", "1"]
     process = subprocess.Popen(
-        [*command, "--out", str(tmp_path)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        [*line, "--out", str(tmp_path)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )
     wait_for(lambda: (tmp_path / "results.jsonl").exists() and len(results(tmp_path)) >= 1)
     os.kill(process.pid, signal.SIGINT)
@@ -243,11 +247,46 @@ def test_an_npz_of_ones_own_can_be_trained_on(tmp_path: Path) -> None:
     assert len(results(tmp_path / "out")[0]["losses"]) == 5  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("command", [[], ["study"], ["train"], ["profile"], ["demo"]])
-def test_help_is_there_and_nothing_else_happens(
-    command: list[str], capfd: pytest.CaptureFixture[str]
+def test_profile_prints_plan_and_account_and_writes_reports(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert exit_code(*command, "--help") == 0
+    arguments = ["--layers", "64-16-10", "--precision", "fp16.16/nearest", "--target", "bow"]
+    assert exit_code("profile", *arguments, "--out", str(tmp_path / "p")) == 0
+    printed = capfd.readouterr().out
+    assert "forward dot 0.weight" in printed
+    assert "program 0 on bow, 1472 tiles" in printed
+    assert {path.name for path in (tmp_path / "p").iterdir()} == {
+        "profile.json",
+        "profile.html",
+        "trace.json",
+    }
+    assert json.loads((tmp_path / "p" / "profile.json").read_text())["target"]["name"] == "bow"
+    (tmp_path / "file").write_text("")
+    assert exit_code("profile", *arguments, "--out", str(tmp_path / "file" / "p")) == 2
+    assert "cannot write to the output folder" in capfd.readouterr().err
+
+
+def test_a_model_that_does_not_fit_names_the_tile(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "Target", lambda name: Target(name, tiles=3, tile_memory=8192))
+    assert exit_code("study", "--layers", "64-64-10", "--out", str(tmp_path)) == 2
+    error = capfd.readouterr().err
+    assert error.count("\n") == 1
+    assert "bytes of 8,192" in error
+    assert not (tmp_path / "results.jsonl").read_text()
+
+
+def test_the_demo_runs(capfd: pytest.CaptureFixture[str]) -> None:
+    assert demo(steps=20) == 0
+    printed = capfd.readouterr().out
+    assert "stochastic    away from zero with P" in printed
+    assert "fp16.16/nearest" in printed
+
+
+@pytest.mark.parametrize("words", [[], ["study"], ["train"], ["profile"], ["demo"]])
+def test_help_is_there_and_nothing_else_happens(words: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    assert exit_code(*words, "--help") == 0
     assert "usage: ipu-core" in capfd.readouterr().out
 
 
@@ -258,9 +297,7 @@ def test_no_command_is_an_error(capfd: pytest.CaptureFixture[str]) -> None:
 
 def test_a_closed_pipe_is_no_error(finished: tuple[Path, str]) -> None:
     folder, _ = finished
-    command = f"{sys.executable} -m ipu_core study {' '.join([*SMALL, *TWO])} --out {folder} | head -c 20"
-    done = subprocess.run(
-        ["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False
-    )
+    line = f"{sys.executable} -m ipu_core study {' '.join([*SMALL, *TWO])} --out {folder} | head -c 20"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", line], capture_output=True, text=True, check=False)
     assert len(done.stdout) == 20
     assert done.stderr == ""

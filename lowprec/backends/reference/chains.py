@@ -159,6 +159,11 @@ def dot(a: Sequence[float], b: Sequence[float], accumulator: Accumulator, order:
     for k in range(0, size, length):
         first = place.first_group + k // group
         parts.append(chain(a[k : k + length], b[k : k + length], rule, group, adder, place, first))
+    return sum_stages(parts, accumulator, order, place)
+
+
+def sum_stages(parts: list[float], accumulator: Accumulator, order: Order, place: Place) -> float:
+    """Parts summed in stages, rounded between them and at the end; +0 for no parts."""
     stages, run = stage_runs(order, len(parts))
     number = 0
     for _ in range(stages - 1):

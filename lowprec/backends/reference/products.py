@@ -54,7 +54,7 @@ def product(a: np.dtype[Any], b: np.dtype[Any], accumulator: Accumulator, order:
                     here = replace(place, row=place.row + i, column=place.column + j)
                     result[(*index, i, j)] = dot(terms, right[index][:, j].tolist(), accumulator, order, here)
         shape = vertices + result.shape[-2:][2 - own_a : 1] + (result.shape[-1:] if own_b == 2 else ())
-        return _stored(result.reshape(shape), accumulator, out)
+        return stored_values(result.reshape(shape), accumulator, out)
 
     return call
 
@@ -84,7 +84,7 @@ def reduce(x: np.dtype[Any], accumulator: Accumulator, order: Order) -> Callable
                     here = replace(place, row=place.row + i, column=place.column + j)
                     terms = values[index][i, :, j].tolist()
                     result[(*index, i, j)] = dot(terms, ones, accumulator, order, here)
-        return _stored(result, accumulator, out)
+        return stored_values(result, accumulator, out)
 
     return call
 
@@ -116,7 +116,7 @@ def sum_parts(x: np.dtype[Any], accumulator: Accumulator, tag: str) -> Callable[
                     total = add_ascending(terms) if terms else 0.0
                     rule = accumulator.final
                     result[(*vertex, i, j)] = round_sum(total, rule, tag, here, int(numbers[vertex]))
-        return _stored(result, accumulator, out)
+        return stored_values(result, accumulator, out)
 
     return call
 
@@ -134,7 +134,7 @@ def maximum(x: np.dtype[Any], accumulator: Accumulator) -> Callable[..., Array]:
                 terms = values[i, :, j].tolist()
                 best = max(terms, key=lambda v: (v, math.copysign(1.0, v)))
                 result[i, j] = math.nan if any(math.isnan(v) for v in terms) else best
-        return _stored(result, accumulator, out)
+        return stored_values(result, accumulator, out)
 
     return call
 
@@ -166,7 +166,7 @@ def _places(
         yield index, Place(bits, *(int(number[index]) for number in numbers))
 
 
-def _stored(values: Array, accumulator: Accumulator, out: Array | None) -> Array:
+def stored_values(values: Array, accumulator: Accumulator, out: Array | None) -> Array:
     """Values on the result's grid as its storage dtype."""
     fmt = accumulator.out
     if fmt.contains(float32):

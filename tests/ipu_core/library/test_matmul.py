@@ -118,6 +118,9 @@ def test_any_placement_gives_the_contracts_bits_and_the_plans_account(seed: int)
         key = Key(3).fold_in(0).fold_in(7) if stochastic else None
         np.testing.assert_array_equal(built.run(a, b), expected(plan, a, b, key), err_msg=plan.words())
         assert told(plan) == accounted(built.engine.profile()), plan.words()
+        at_peak = built.engine.memory.categories
+        passing = sum(at_peak.get(name, 0) for name in ("temporaries", "gathered operands", "exchange buffers"))
+        assert passing <= plan.memory + 64, plan.words()  # each array on a tile is padded to a whole word
         if rng.random() < 0.1:
             assert count(built.programs, plan.target, vertex_cycles(plan)) == told(plan), plan.words()
 

@@ -57,7 +57,10 @@ def test_owned_counts_boxes_like_a_mask(sizes: list[int], chunk: int, data: st.D
         inside &= np.asarray(one.has(numbers)).reshape(shape)
         assert one.below(sizes[axis]) == np.count_nonzero(one.has(numbers))
     expected = [np.count_nonzero(inside.ravel()[t * chunk : (t + 1) * chunk]) for t in range(count + 2)]
-    assert owned(chunk, np.arange(count + 2), sizes, box).tolist() == expected
+    assert owned(chunk, count + 2, sizes, box).tolist() == expected
+    even = count + 2 + count % 2
+    swapped = [[*expected, 0][tile ^ 1] for tile in range(even)]
+    assert owned(chunk, even, sizes, box, neighbours=True).tolist() == swapped
 
 
 def test_a_vector_is_cut_anywhere() -> None:

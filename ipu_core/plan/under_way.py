@@ -1,0 +1,68 @@
+"""What a tile works on in one serial step of a product or sum, and the bytes it needs for it, as numbers or arrays."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ipu_core.plan.accumulation import Accumulation, run_length, stage_count
+from ipu_core.plan.product import Product, item_bytes
+
+__all__ = ["Piece", "bytes_under_way", "stages_of"]
+
+
+class Piece(NamedTuple):
+    """A serial step on the fullest tile: ints, or arrays with an entry per candidate.
+
+    Attributes:
+        batch, rows, columns, depth: products, rows, columns and k's on the tile.
+        each: parts on the tile, one vertex for each.
+        parts: of the whole sum.
+        share: rows whose parts the tile sums.
+        held: which operand's piece stays while the other's pass: 0 none, 1 a, 2 b.
+    """
+
+    batch: Any
+    rows: Any
+    columns: Any
+    depth: Any
+    each: Any
+    parts: Any
+    share: Any
+    held: Any
+
+    def operands(self, product: Product) -> tuple[Any, Any]:
+        """Bytes of both operands; a sum has one, with rows and columns."""
+        size = item_bytes(product.operands)
+        if product.b is None:
+            return self.batch * self.rows * self.depth * self.columns * size, 0
+        return self.batch * self.rows * self.depth * size, self.batch * self.depth * self.columns * size
+
+    def direct(self, accumulation: Accumulation) -> Any:
+        """Whether the chains write the result themselves."""
+        return (np.asarray(self.parts) == 1) & (accumulation.types[0] == accumulation.types[1])
+
+
+def stages_of(accumulation: Accumulation, parts: Any) -> tuple[Any, Any]:
+    """(summing stages, parts in a run of all stages but the last) for numbers of parts."""
+    array = np.asarray(parts)
+    kinds, which = np.unique(array, return_inverse=True)
+    stages = [stage_count(int(n)) if accumulation.stages is None else accumulation.stages for n in kinds]
+    runs = [run_length(int(n), count) for n, count in zip(kinds, stages, strict=True)]
+    return np.array(stages)[which].reshape(array.shape), np.array(runs)[which].reshape(array.shape)
+
+
+def bytes_under_way(product: Product, accumulation: Accumulation, piece: Piece) -> Any:
+    """Bytes that a tile needs at once for gathered operands, partial sums and results, without the arrays' own."""
+    partial, out = (item_bytes(name) for name in accumulation.types)
+    a, b = piece.operands(product)
+    held = np.where(np.asarray(piece.held) == 1, a, np.where(np.asarray(piece.held) == 2, b, 0))
+    direct = piece.direct(accumulation)
+    mine = piece.batch * piece.share * piece.columns
+    stages, run = stages_of(accumulation, piece.parts)
+    firsts = np.where(stages > 1, -(-piece.parts // run) * mine * partial, 0)
+    results = np.where(direct, piece.batch * piece.rows * piece.columns, mine) * out
+    partials = np.where(direct, 0, piece.each * piece.batch * piece.rows * piece.columns * partial)
+    gathered = np.where(direct, 0, (piece.parts - piece.each) * mine * partial)
+    chains = a + b + partials + np.where(direct, results, 0)
+    summing = held + partials + gathered + np.where(stages > 1, firsts, results)
+    return np.maximum(chains, np.maximum(summing, held + 2 * firsts + results))

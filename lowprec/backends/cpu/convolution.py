@@ -1,0 +1,128 @@
+"""Convolutions by the compiled products: windows are copied into panels, block by block, and multiplied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lowprec.backends.cpu.products import product
+from lowprec.random import KeyLike
+from lowprec.sums import Accumulator, Order
+from lowprec.windows import Pair, window_view
+
+Array = npt.NDArray[Any]
+PANEL_BYTES = 1 << 20
+
+
+def correlate(
+    x: Array,
+    weight: Array,
+    stride: Pair,
+    dilation: Pair,
+    accumulator: Accumulator,
+    order: Order,
+    key: KeyLike | None,
+    place: tuple[int, int, int],
+    out: Array,
+    threads: int,
+) -> None:
+    """Writes into out (n, oh, ow, groups, N) the products of the windows of x (n, h, w, groups, C) with weight.
+
+    Args:
+        weight: (kh, kw, groups, C, N).
+        place: row and column of out's first element and number of its first group (batch), for the random bits.
+    """
+    if weight.shape[0] * weight.shape[1] > 1 and x.strides[-1] != x.itemsize:
+        x = np.ascontiguousarray(x.view(f"u{x.itemsize}")).view(x.dtype)
+    order, depth = channel_padding(order, accumulator, x.shape[-1])
+    windows = window_view(x, weight.shape[:2], stride, dilation, out.shape[1:3])
+    factors = weight_matrix(weight, depth)
+    call = product(x.dtype, weight.dtype, accumulator, order)
+    row, column, batch = place
+    batches = batch if x.shape[3] == 1 else np.arange(batch, batch + x.shape[3])
+    panel: Array = np.empty(0, x.dtype)
+    for images, rows in blocks(out.shape[:3], factors.nbytes // max(1, factors.shape[-1])):
+        target = out[images, rows]
+        piece = windows[images, rows]
+        lines = piece.shape[0] * piece.shape[1] * piece.shape[2]
+        if depth == x.shape[-1] and piece.shape[3] * piece.shape[4] == 1:
+            left = piece.reshape(lines, *x.shape[3:]).swapaxes(0, 1)
+        else:
+            panel = _panel(panel, piece, depth)
+            left = panel.reshape(x.shape[3], lines, factors.shape[1])
+        first = row + (images.start * out.shape[1] + rows.start) * out.shape[2]
+        _multiply(call, left, factors, key, (first, column), batches, target, threads)
+
+
+def channel_padding(order: Order, accumulator: Accumulator, channels: int) -> tuple[Order, int]:
+    """The order of a product whose groups end with every kernel position, and the channels that this takes.
+
+    Missing channels are made up by products (+0) * (-1) = -0, which leave any sum as it is, -0 and NaN included.
+    """
+    group = max(1, min(order.group or channels, channels))
+    plain = accumulator.step is None and order.splits == 1 and order.adder == "sequential"
+    return replace(order, group=group), channels if plain else -(-channels // group) * group
+
+
+def weight_matrix(weight: Array, depth: int) -> Array:
+    """Weights (kh, kw, groups, C, N) as (groups, kh kw depth, N), -1 where there is no channel."""
+    high, wide, groups, channels, columns = weight.shape
+    result = np.empty((groups, high, wide, depth, columns), weight.dtype)
+    result[..., :channels, :] = weight.transpose(2, 0, 1, 3, 4)
+    result[..., channels:, :] = -1.0
+    return result.reshape(groups, high * wide * depth, columns)
+
+
+def blocks(shape: tuple[int, ...], bytes_per_window: int) -> Iterator[tuple[slice, slice]]:
+    """Runs of whole images, or of rows of one image, whose panel has about PANEL_BYTES."""
+    images, high, wide = shape
+    lines = max(1, PANEL_BYTES // max(1, bytes_per_window * wide))
+    if lines >= high:
+        many = max(1, lines // max(1, high))
+        for i in range(0, images, many):
+            yield slice(i, min(images, i + many)), slice(0, high)
+        return
+    count = -(-high // lines)
+    ends = [high * i // count for i in range(count + 1)]  # even rather than full with a small rest
+    for i in range(images):
+        for start, stop in zip(ends, ends[1:], strict=False):
+            yield slice(i, i + 1), slice(start, stop)
+
+
+def _panel(buffer: Array, piece: Array, depth: int) -> Array:
+    """The windows piece (n, oh, ow, kh, kw, groups, C) copied as (groups, n, oh, ow, kh, kw, depth)."""
+    shape = (piece.shape[5], *piece.shape[:5], depth)
+    size = int(np.prod(shape))
+    if buffer.size < size:
+        buffer = np.zeros(size, piece.dtype)
+    panel = buffer[:size].reshape(shape)
+    bits = f"u{piece.itemsize}"  # integers are copied as they are; some float types of ml_dtypes one by one
+    panel.view(bits)[..., : piece.shape[-1]] = piece.view(bits).transpose(5, 0, 1, 2, 3, 4, 6)
+    return panel
+
+
+def _multiply(
+    call: Any,
+    left: Array,
+    factors: Array,
+    key: KeyLike | None,
+    start: Pair,
+    batches: Any,
+    target: Array,
+    threads: int,
+) -> None:
+    """left (groups, windows, K) times factors (groups, K, N) into target (n, oh, ow, groups, N)."""
+    groups, columns = target.shape[3:]
+    flat = target.reshape(-1, groups, columns) if target.size else target[:0]
+    if groups == 1:
+        left, factors = left[0], factors[0]
+    direct = target.size > 0 and np.may_share_memory(flat, target)
+    into = None if not direct else flat[:, 0] if groups == 1 else flat.swapaxes(0, 1)
+    result = call(left, factors, key, *start, 0, batches, into, threads)
+    if not direct and target.size:
+        result = result[:, None] if groups == 1 else result.swapaxes(0, 1)
+        target[...] = result.reshape(target.shape)

@@ -1,0 +1,148 @@
+"""Where the windows of a convolution lie: strides, padding, dilation and what they make of the sizes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numpy.lib.stride_tricks import as_strided
+
+Array = npt.NDArray[Any]
+Pair = tuple[int, int]
+Padding = int | str | Sequence[int] | Sequence[Sequence[int]]
+
+
+@dataclass(frozen=True)
+class Windows:
+    """The windows along both axes of an image; every pair is (height, width).
+
+    Attributes:
+        size: of the image.
+        kernel: positions of the kernel.
+        stride: distance of neighbouring windows.
+        dilation: distance of neighbouring kernel positions.
+        padding: ((top, bottom), (left, right)).
+    """
+
+    size: Pair
+    kernel: Pair
+    stride: Pair = (1, 1)
+    dilation: Pair = (1, 1)
+    padding: tuple[Pair, Pair] = ((0, 0), (0, 0))
+
+    @property
+    def count(self) -> Pair:
+        """Windows along each axis: the size of the convolution's result."""
+        first, second = (
+            (size + sum(pad) - (kernel - 1) * dilation - 1) // stride + 1
+            for size, pad, kernel, dilation, stride in zip(
+                self.size, self.padding, self.kernel, self.dilation, self.stride, strict=True
+            )
+        )
+        return first, second
+
+
+@dataclass(frozen=True)
+class Phase:
+    """The inputs along one axis whose windows lie alike: every `stride`-th, from `first`.
+
+    Attributes:
+        first: index of the first one.
+        count: how many.
+        positions: the kernel positions that reach them, descending.
+        start: output that the first of `positions` reaches the first input from; may lie outside.
+        step: distance of the outputs that neighbouring `positions` reach it from.
+    """
+
+    first: int
+    count: int
+    positions: range
+    start: int
+    step: int
+
+
+def windows(size: Pair, kernel: Pair, stride: int | Pair, padding: Padding, dilation: int | Pair) -> Windows:
+    """The checked Windows.
+
+    Raises:
+        TypeError: numbers that are no integers.
+        ValueError: numbers out of range, unknown names, windows larger than the padded image.
+    """
+    if min(kernel) < 1:
+        raise ValueError(f"a kernel has at least one position along each axis, not {kernel[0]} x {kernel[1]}")
+    strides, dilations = _pair("stride", stride, 1), _pair("dilation", dilation, 1)
+    pads = _padding(padding, size, kernel, strides, dilations)
+    result = Windows(size, kernel, strides, dilations, pads)
+    if min(result.count) < 1:
+        extent = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+        padded = [n + sum(pad) for n, pad in zip(size, pads, strict=True)]
+        raise ValueError(
+            f"windows of {extent[0]} x {extent[1]} do not fit into the padded image of {padded[0]} x {padded[1]}"
+        )
+    return result
+
+
+def phases(stride: int, kernel: int, dilation: int, front: int, size: int) -> list[Phase]:
+    """The phases of an axis of `size` inputs in the order of (index + front) mod stride; empty ones too."""
+    result = []
+    for residue in range(stride):
+        first = (residue - front) % stride
+        reached = [k for k in range(kernel) if (k * dilation - residue) % stride == 0]
+        apart = stride // math.gcd(stride, dilation)
+        positions = range(reached[-1], reached[0] - 1, -apart) if reached else range(0)
+        start = (first + front - positions[0] * dilation) // stride if reached else 0
+        count = max(0, -(-(size - first) // stride))
+        result.append(Phase(first, count, positions, start, dilation // math.gcd(stride, dilation)))
+    return result
+
+
+def window_view(x: Array, kernel: Pair, stride: Pair, dilation: Pair, count: Pair) -> Array:
+    """x (n, h, w, ..) as (n, rows of windows, windows of a row, kernel rows, kernel columns, ..), without a copy."""
+    n, high, wide = x.strides[:3]
+    strides = (n, high * stride[0], wide * stride[1], high * dilation[0], wide * dilation[1], *x.strides[3:])
+    return as_strided(x, (x.shape[0], *count, *kernel, *x.shape[3:]), strides, writeable=False)
+
+
+def with_zeros(x: Array, padding: tuple[Pair, Pair]) -> Array:
+    """x (n, h, w, ..) with zeros around it, or with less of it where a number is negative; x itself if all are 0."""
+    (top, bottom), (left, right) = padding
+    inner = x[:, max(0, -top) : x.shape[1] - max(0, -bottom), max(0, -left) : x.shape[2] - max(0, -right)]
+    if max(top, bottom, left, right) <= 0:
+        return inner
+    top, left = max(0, top), max(0, left)
+    high, wide = inner.shape[1] + top + max(0, bottom), inner.shape[2] + left + max(0, right)
+    result = np.zeros((x.shape[0], high, wide, *x.shape[3:]), x.dtype)
+    result[:, top : top + inner.shape[1], left : left + inner.shape[2]] = inner
+    return result
+
+
+def _pair(name: str, value: Any, least: int) -> Pair:
+    """One integer for both axes, or two."""
+    pair = (value, value) if isinstance(value, int | np.integer) else value
+    if not isinstance(pair, Sequence) or len(pair) != 2 or not all(isinstance(v, int | np.integer) for v in pair):
+        raise TypeError(f"{name} must be an integer or a pair of integers, not {value!r}")
+    if min(pair) < least:
+        raise ValueError(f"{name} must be at least {least}, not {value!r}")
+    return int(pair[0]), int(pair[1])
+
+
+def _padding(padding: Any, size: Pair, kernel: Pair, stride: Pair, dilation: Pair) -> tuple[Pair, Pair]:
+    """((top, bottom), (left, right)) of whatever form was given."""
+    if isinstance(padding, str):
+        if padding == "valid":
+            return (0, 0), (0, 0)
+        if padding != "same":
+            raise ValueError(f"unknown padding {padding!r}; allowed are same, valid, integers and pairs")
+        both = [
+            max(0, (-(-n // s) - 1) * s + (k - 1) * d + 1 - n)
+            for n, k, s, d in zip(size, kernel, stride, dilation, strict=True)
+        ]
+        return (both[0] // 2, both[0] - both[0] // 2), (both[1] // 2, both[1] - both[1] // 2)
+    if isinstance(padding, Sequence) and len(padding) == 2 and all(isinstance(pad, Sequence) for pad in padding):
+        return _pair("padding", padding[0], 0), _pair("padding", padding[1], 0)
+    high, wide = _pair("padding", padding, 0)
+    return (high, high), (wide, wide)

@@ -1,0 +1,145 @@
+"""compare(): a user's own loss in several precisions, its table, picture, files and refusals."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ipu_core import Sgd, compare, nn
+from ipu_core.errors import OutOfTileMemory
+from ipu_core.plan.accumulation import Accumulation
+from ipu_core.study.compare import Study
+from ipu_core.target import Target
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(6, 16, 8)).astype(np.float32)
+BATCHES = [(x, np.sin(x[:, :1])) for x in X]
+PARAMS = {"a": RNG.normal(size=(8, 12)).astype(np.float32) / 3, "b": np.zeros((12, 1), np.float32)}
+SMALL = Target("gc200", tiles=16)
+
+
+def loss(params: Any, batch: Any) -> Any:
+    x, y = batch
+    return np.mean((nn.tanh(x @ params["a"]) @ params["b"] - y) ** 2)
+
+
+def run(precisions: Any = ("fp32.32", "fp16.16/stochastic"), **more: Any) -> Study:
+    settings = {"optimizer": Sgd(0.1), "steps": 8, "seeds": 2, "engine": "direct"} | more
+    return compare(
+        loss, settings.pop("params", PARAMS), settings.pop("batches", BATCHES), precisions, **settings
+    )
+
+
+@pytest.fixture(scope="module")
+def study() -> Study:
+    return run(steps=60, engine="tiles", target=SMALL)
+
+
+def test_every_precision_is_trained_with_every_seed(study: Study) -> None:
+    found = [(result["precision"], result["seed"]) for result in study.results]
+    assert found == [(p, s) for s in (0, 1) for p in ("fp32.32", "fp16.16/stochastic")]
+    assert all(len(result["losses"]) == 60 for result in study.results)
+    assert all(result["losses"][-1] < 0.5 * result["losses"][0] for result in study.results)
+    assert study.failures == {}
+
+
+def test_table_and_picture_and_html(study: Study) -> None:
+    made = study.table()
+    assert [row[0] for row in made.rows] == ["fp32.32", "fp16.16/stochastic"]
+    assert "cycles/step" in made.columns
+    assert "test accuracy" not in made.columns
+    assert str(study) == str(made) == repr(study)
+    assert study._repr_html_().startswith("<table><caption>loss</caption>")
+    assert study.plot()._repr_png_()[:4] == b"\x89PNG"
+
+
+def test_both_engines_give_the_same_losses(study: Study) -> None:
+    direct = run(steps=60, target=SMALL)
+    assert [result["losses"] for result in direct.results] == [result["losses"] for result in study.results]
+    assert "cycles/step" not in direct.table().columns
+
+
+def test_precisions_share_the_order_of_every_sum(study: Study) -> None:
+    def orders(words: str) -> list[str]:
+        lines = [line for line in words.splitlines() if "accumulation:" in line]
+        return [line.split("accumulate")[0] for line in lines]
+
+    wide, narrow = study.plan.split("\n\n")
+    assert orders(wide) == orders(narrow) != []
+
+
+def test_an_accumulation_of_ones_own_is_used() -> None:
+    number = 0  # the first product of the loss
+    plain, other = (run(["fp16.16/nearest"], accumulations=a) for a in ({}, {number: Accumulation(group=1)}))
+    assert plain.results[0]["losses"] != other.results[0]["losses"]
+    digests = [next(iter(s.results[0]["accumulations"].values())) for s in (plain, other)]
+    assert digests[0] != digests[1]
+
+
+def test_save_writes_what_the_command_line_writes(study: Study, tmp_path: Path) -> None:
+    folder = study.save(tmp_path / "mine")
+    names = {path.name for path in folder.iterdir()}
+    assert names == {"results.jsonl", "manifest.json", "table.txt", "plan.txt", "convergence.png"}
+    study.save(folder)
+    lines = (folder / "results.jsonl").read_text().splitlines()
+    assert len(lines) == 4
+    assert json.loads(lines[0])["precision"] == "fp32.32"
+    with pytest.raises(ValueError, match="holds a study with other settings"):
+        run(steps=3).save(folder)
+
+
+def test_seeds_draw_the_order_of_listed_batches_and_may_draw_parameters() -> None:
+    first, second = run(["fp32.32"]).results
+    assert first["losses"] != second["losses"]
+    assert np.isclose(sum(first["losses"][:6]), sum(second["losses"][:6]), rtol=0.5)
+    drawn = run(
+        ["fp32.32"], params=lambda seed: {**PARAMS, "a": PARAMS["a"] * (1 + seed)}, batches=BATCHES[:1]
+    )
+    same = run(["fp32.32"], batches=BATCHES[:1])
+    assert same.results[0]["losses"] == same.results[1]["losses"] == drawn.results[0]["losses"]
+    assert drawn.results[1]["losses"] != drawn.results[0]["losses"]
+
+
+def test_batches_may_be_a_function_of_seed_and_step() -> None:
+    asked: list[tuple[int, int]] = []
+
+    def batches(seed: int, step: int) -> Any:
+        asked.append((seed, step))
+        return BATCHES[(seed + step) % 6]
+
+    run(["fp32.32"], batches=batches, steps=3)
+    assert {(s, t) for s in (0, 1) for t in (0, 1, 2)} <= set(asked)
+
+
+def test_evaluate_adds_measures() -> None:
+    made = run(evaluate=lambda params, precision: {"test_accuracy": float(params["b"].dtype == np.float16)})
+    assert [row[3] for row in made.table().rows] == ["0.0 ± 0.0 %", "100.0 ± 0.0 %"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"precisions": ["fp12.7"]}, "unknown precision 'fp12.7'; there are fp32.32"),
+        ({"precisions": ["fp16.16"]}, "must say how it rounds"),
+        ({"precisions": "fp32.32"}, "must be a list of names"),
+        ({"precisions": []}, "must be a list of names"),
+        ({"steps": 0}, "steps must be an integer of at least 1, not 0"),
+        ({"seeds": 0}, "seeds must be an integer of at least 1, not 0"),
+        ({"threads": 0}, "threads must be an integer of at least 1, not 0"),
+        ({"engine": "steam"}, "unknown engine 'steam': choose tiles or direct"),
+        ({"target": "gc3"}, "unknown target 'gc3'"),
+        ({"batches": []}, "at least one batch"),
+        ({"batches": [(X[0][:, :5], X[0][:, :1])]}, "inner sizes 5 and 8 differ"),
+    ],
+)
+def test_bad_input_is_refused_before_training(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        run(**change)
+
+
+def test_a_model_that_does_not_fit_is_refused_before_training() -> None:
+    tiny = Target("gc200", tiles=2, tile_memory=4096)
+    with pytest.raises(OutOfTileMemory, match=r"tile \d+ needs"):
+        run(engine="tiles", target=tiny)
