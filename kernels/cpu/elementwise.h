@@ -14,6 +14,7 @@ struct ElementwiseJob {
     ConvertJob out;  // result element i is rounded with the random bits of index out.offset + i
     int item_bytes;  // of the result
     int plain;       // the result is the float32 itself
+    int half;        // the result is IEEE float16, nearest-even: 1 with infinities, 2 saturating everything
 };
 
 }  // namespace lowprec

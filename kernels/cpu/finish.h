@@ -11,20 +11,22 @@ inline namespace LP_ISA {
 // Sums of a few rows, each `vectors` vectors long, rounded with random words of Philox-10 under (tag, index).
 inline void round_rows(float *sums, i64 rows, i64 vectors, const Rounders &k, Place place, int tag, u32 index) {
     const bool random = k.mode == stochastic, wide = k.whole_words();
+    if (!random) {
+        static const u32v none = {};
+        for (i64 i = 0; i < rows * vectors; ++i) k.apply(sums + i * lanes32, &none, 0, 1, k);
+        return;
+    }
     place.head = (place.head & 0xffffffu) | (u32(tag + (wide ? 1 : 0)) << 24);
     const u32 c3 = wide ? (index >> 1) << 3 : (index >> 2) << 3;
     const int pair_number = wide ? index & 1 : (index >> 1) & 1, shift = wide ? 0 : int(index & 1) * 16;
     const u32 row = place.row, column = place.column;
     for (i64 i = 0; i < rows; ++i)
         for (i64 j = 0; j < vectors; ++j) {
-            u32v words[2][1][1] = {};
+            u32v words[2][1][1];
             place.row = row + u32(i);
             place.column = column + u32(j) * lanes32;
-            if (random) step_words<10>(place, c3, words);
-            u32v r = words[pair_number][0][0] >> shift;
-            if (!wide) r &= 0xffffu;
-            float *at = sums + (i * vectors + j) * lanes32;
-            store(at, k.round(load<f32v>(at), r));
+            step_words<10>(place, c3, words);
+            k.apply(sums + (i * vectors + j) * lanes32, &words[pair_number][0][0], shift, 1, k);
         }
 }
 
@@ -44,16 +46,22 @@ constexpr bool has_half_instruction = true;
 constexpr bool has_half_instruction = false;
 #endif
 
-// Stores values that lie on the stored format's grid.
+// Stores values that lie on the stored format's grid. Rows are read in whole vectors: up to lanes32 floats further.
 struct Store {
     const Target &out;
     Rounder<u32> rounder;
-    bool half;
+    bool half, bfloat;
 
     explicit Store(const Target &target) : out(target), rounder(make_rounder<u32>(target.store, false)) {
         const Format &f = target.store.format;
         half =
             has_half_instruction && target.storage == coded16 && f.mantissa_bits == 10 && f.emin == -14 && f.inf_code;
+        bfloat = target.storage == coded16 && f.mantissa_bits == 7 && f.emin == -126 && f.inf_code;
+    }
+
+    LP_INLINE u16v code16(f32v x) const {
+        if (half) return real_to_half_exact(x);
+        return __builtin_convertvector(bit_cast<u32v>(x) >> 16, u16v);
     }
 
     template <class Code>
@@ -78,13 +86,11 @@ struct Store {
                 const double wide = from[i];
                 __builtin_memcpy(to + i * out.column, &wide, 8);
             }
-        } else if (half && out.column == 2) {
-            for (; i + lanes32 <= count; i += lanes32) store(to + 2 * i, real_to_half_exact(load<f32v>(from + i)));
+        } else if ((half || bfloat) && out.column == 2) {
+            for (; i + lanes32 <= count; i += lanes32) store(to + 2 * i, code16(load<f32v>(from + i)));
             if (i < count) {
-                alignas(64) float rest[lanes32] = {};
                 alignas(64) u16 code[lanes32];
-                __builtin_memcpy(rest, from + i, (count - i) * 4);
-                store(code, real_to_half_exact(load<f32v>(rest)));
+                store(code, code16(load<f32v>(from + i)));
                 __builtin_memcpy(to + 2 * i, code, (count - i) * 2);
             }
         } else if (out.item_bytes == 1) {
@@ -113,7 +119,7 @@ LP_INLINE void add_rows(float *sum, const float *part, i64 floats, bool first) {
 }
 
 // Takes part number `p` of a tile (`rows` x `vectors`); the last one leaves the total in sums[count - 1].
-inline void take_part(float *part, float (*sums)[tile_floats], i64 p, i64 rows, i64 vectors, const Stages &s,
+inline void take_part(float *part, float (*sums)[tile_floats + lanes32], i64 p, i64 rows, i64 vectors, const Stages &s,
                       const Rounders &between, const Place &place) {
     const i64 floats = rows * vectors * lanes32;
     i64 members = s.parts, first_index = 0;

@@ -34,6 +34,23 @@ LP_INLINE void store(void *to, V v) {
 // Subtracting +0 keeps -0, and compiles to a broadcast.
 LP_INLINE f32v splat_real(float x) { return x - f32v{}; }
 
+// The first `count` <= lanes32 elements, 0 behind them; nothing beyond them is read.
+template <class V>
+LP_INLINE V load_some(const void *from, long count) {
+#if defined(__AVX512BW__) && LP_VECTOR_BYTES == 64
+    const unsigned mask = count >= lanes32 ? 0xffffu : (1u << count) - 1;
+    if constexpr (sizeof(V) == 64) {
+        return (V)_mm512_maskz_loadu_epi32((__mmask16)mask, from);
+    } else {
+        return (V)_mm256_maskz_loadu_epi16((__mmask16)mask, from);
+    }
+#else
+    V v = {};
+    __builtin_memcpy(&v, from, count * (sizeof(V) / lanes32));
+    return v;
+#endif
+}
+
 // Rounds the exact sum a + b of doubles to odd: rounding that to float32 is then one correct rounding of a + b.
 template <class D, class U>
 LP_INLINE D add_to_odd(D a, D b) {

@@ -62,6 +62,31 @@ const float *read(const ElementwiseJob &job, const Operand &from, i64 begin, i64
     return buffer;
 }
 
+#if defined(__F16C__)
+// Float32 to IEEE float16 by the conversion instruction; NaN becomes the canonical one.
+LP_INLINE u16v to_half(f32v x, bool saturate) {
+    if (saturate) {
+        x = x > splat_real(65504.0f) ? splat_real(65504.0f) : x;
+        x = x < splat_real(-65504.0f) ? splat_real(-65504.0f) : x;
+    }
+    x = x == x ? x : bit_cast<f32v>(u32v{} + 0x7fc00000u);
+#if LP_VECTOR_BYTES == 64
+    return (u16v)_mm512_maskz_cvtps_ph((__mmask16)-1, (__m512)x, _MM_FROUND_TO_NEAREST_INT);
+#else
+    return (u16v)_mm256_cvtps_ph((__m256)x, _MM_FROUND_TO_NEAREST_INT);
+#endif
+}
+
+// `from` has room for whole vectors.
+void convert_to_half(const float *from, char *to, i64 count, bool saturate) {
+    i64 i = 0;
+    for (; i + lanes32 <= count; i += lanes32) store(to + 2 * i, to_half(load<f32v>(from + i), saturate));
+    if (i == count) return;
+    const u16v rest = to_half(load<f32v>(from + i), saturate);
+    __builtin_memcpy(to + 2 * i, &rest, (count - i) * 2);
+}
+#endif
+
 bool elementwise(const ElementwiseJob &job, i64 begin, i64 end) {
     alignas(64) float buffer[3][piece], result[piece];
     bool refused = false;
@@ -74,6 +99,12 @@ bool elementwise(const ElementwiseJob &job, i64 begin, i64 end) {
         float *values = job.plain ? reinterpret_cast<float *>(to) : result;
         runs[job.operation](operand[0], operand[1], operand[2], values, count);
         if (job.plain) continue;
+#if defined(__F16C__)
+        if (job.half) {
+            convert_to_half(result, to, count, job.half == 2);
+            continue;
+        }
+#endif
         ConvertJob convert = job.out;
         convert.offset += u64(at);
         convert.from = result;

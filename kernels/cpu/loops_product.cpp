@@ -200,7 +200,7 @@ class Product {
     }
 
     void tile(const float *a, const Left &left, const Panel &p, i64 row, int rows, Kernel run_tile) {
-        alignas(64) float part[tile_floats], sums[3][tile_floats];
+        alignas(64) float part[tile_floats + lanes32], sums[3][tile_floats + lanes32];
         float *total = part;
         if (parts == 0) __builtin_memset(part, 0, sizeof part);
         chain.place = place;

@@ -58,8 +58,7 @@ class Reduction {
           step(j.step),
           final(j.final),
           keep(j.out),
-          path(path_of(j.step)),
-          round(round_vectors_of(path)),
+
           parts(j.k ? (j.k + j.part - 1) / j.part : 0),
           stages(parts, j.stages),
           random(step.active && step.mode == stochastic),
@@ -98,21 +97,22 @@ class Reduction {
 
     // Sums terms [k, stop) for `vectors` vectors; values(k, line) fills a line of floats.
     template <class Fill, class Draw>
-    void chain(i64 begin, i64 end, i64 vectors, f32v *sums, const Fill &fill, const Draw &draw) {
-        for (i64 j = 0; j < vectors; ++j) sums[j] = f32v{};
+    void chain(i64 begin, i64 end, i64 vectors, float *sums, const Fill &fill, const Draw &draw) {
+        for (i64 j = 0; j < vectors; ++j) store(sums + j * lanes32, f32v{});
         bool fresh = true;
         u32 g = group0 + u32(begin / job.group);
         for (i64 k = begin; k < end; ++g) {
             const i64 stop = step.active && job.group < end - k ? k + job.group : end;
             for (; k < stop; ++k) {
                 const float *line = fill(k);
-                for (i64 j = 0; j < vectors; ++j) sums[j] += load<f32v>(line + j * lanes32);
+                for (i64 j = 0; j < vectors; ++j)
+                    store(sums + j * lanes32, load<f32v>(sums + j * lanes32) + load<f32v>(line + j * lanes32));
             }
             if (!step.active) continue;
             if (random && (fresh || (g & (whole ? 1 : 3)) == 0)) draw(whole ? (g >> 1) << 3 : (g >> 2) << 3);
             fresh = false;
             const int pair_number = whole ? g & 1 : (g >> 1) & 1, shift = whole ? 0 : int(g & 1) * 16;
-            round(sums, words.word[pair_number], shift, vectors, step);
+            step.apply(sums, words.word[pair_number], shift, vectors, step);
         }
     }
 
@@ -124,7 +124,7 @@ class Reduction {
             const i64 lead = first == 0 ? skip : 0, column = first + lead - skip, count = here - lead;
             const i64 vectors = (here + lanes32 - 1) / lanes32;
             const char *from = x + row * job.x_row + column * job.x_column;
-            alignas(64) float line[chunk_columns] = {}, part[tile_floats + chunk_columns], sums[3][tile_floats];
+            alignas(64) float line[chunk_columns] = {}, part[chunk_columns + lanes32], sums[3][tile_floats + lanes32];
             place.row = row0 + u32(row);
             place.column = column0 - u32(skip) + u32(first);
             const auto fill = [&](i64 k) {
@@ -135,9 +135,7 @@ class Reduction {
             float *total = part;
             if (parts == 0) __builtin_memset(part, 0, sizeof part);
             for (i64 p = 0; p < parts; ++p) {
-                f32v chain_sums[chunk];
-                chain(p * job.part, end_of(p), vectors, chain_sums, fill, draw);
-                __builtin_memcpy(part, chain_sums, vectors * sizeof(f32v));
+                chain(p * job.part, end_of(p), vectors, part, fill, draw);
                 if (parts == 1 && stages.count == 1) break;
                 take_part(part, sums, p, 1, vectors, stages, step, place);
                 total = sums[stages.count - 1];
@@ -150,7 +148,7 @@ class Reduction {
     // Up to lanes32 rows of a single column; lanes are rows until the parts are summed.
     void rows(i64 row, i64 count) {
         const u32 lane = column0 % lanes32;
-        alignas(64) float part[lanes32], sums[lanes32][3][tile_floats], one[lanes32] = {};
+        alignas(64) float part[lanes32], sums[lanes32][3][tile_floats + lanes32], one[2 * lanes32] = {};
         constexpr i64 window = 64;
         alignas(64) float turned[window][lanes32] = {}, line[window];
         i64 first = 0, last = 0;  // terms held in `turned`
@@ -173,10 +171,8 @@ class Reduction {
         const bool single = parts <= 1 && stages.count == 1;
         const Place corner = place;
         for (i64 p = 0; p < parts; ++p) {
-            f32v chain_sums[1];
             place = corner;
-            chain(p * job.part, end_of(p), 1, chain_sums, fill, draw);
-            store(part, chain_sums[0]);
+            chain(p * job.part, end_of(p), 1, part, fill, draw);
             for (i64 r = 0; !single && r < count; ++r) {
                 one[lane] = part[r];
                 at_row(corner, r, lane);
@@ -205,8 +201,6 @@ class Reduction {
     const ReduceJob &job;
     const Rounders step, final;
     const Store keep;
-    const Path path;
-    const RoundVectors round;
     const i64 parts;
     const Stages stages;
     const bool random, whole;
@@ -241,7 +235,7 @@ void sum(const SumJob &job, i64 begin, i64 end) {
             const i64 here = skip + job.n - first < chunk_columns ? skip + job.n - first : chunk_columns;
             const i64 lead = first == 0 ? skip : 0, column = first + lead - skip, count = here - lead;
             const i64 vectors = (here + lanes32 - 1) / lanes32;
-            alignas(64) float line[chunk_columns] = {}, total[chunk_columns] = {};
+            alignas(64) float line[chunk_columns] = {}, total[chunk_columns + lanes32] = {};
             for (i64 p = 0; p < job.parts_count; ++p) {
                 decode_run(job.parts.element, job.parts.table, from + p * job.part + column * job.column_stride,
                            job.column_stride, line + lead, count);

@@ -17,7 +17,7 @@ constexpr i64 grain = 1 << 14;  // elements that are worth a thread
 constexpr i64 quick = 1 << 11;  // below this, giving up the interpreter's lock costs more than it gains
 
 struct ElementwiseCall {
-    int operation, plain, item_bytes;
+    int operation, plain, half, item_bytes;
     std::vector<OperandType> types;
     ConvertJob conversion;
     nb::object dtype;
@@ -27,8 +27,17 @@ struct ElementwiseCall {
         : operation(op), plain(is_plain), conversion(convert), dtype(out_dtype) {
         for (const OperandType *type : operands) types.push_back(*type);
         item_bytes = int(PyDataType_ELSIZE(descr()));
+        half = half_kind(convert.rounding);
     }
     PyArray_Descr *descr() const { return reinterpret_cast<PyArray_Descr *>(dtype.ptr()); }
+
+    // See ElementwiseJob::half; 0: neither.
+    static int half_kind(const Rounding &r) {
+        const Format &f = r.format;
+        const bool half = f.exponent_bits == 5 && f.mantissa_bits == 10 && f.emin == -14 && f.inf_code == 0x7c00;
+        if (!half || !f.subnormals || r.mode != nearest_even || r.flush || r.over_pos != r.inf_pos) return 0;
+        return r.inf_pos == f.inf_code ? 1 : r.inf_pos == f.max_code ? 2 : 0;
+    }
 };
 
 void drop_axis(ElementwiseJob &job, int axis) {
@@ -79,6 +88,7 @@ nb::object run(const ElementwiseCall &call, nb::tuple operands, nb::handle key, 
     job.operation = call.operation;
     job.operands = int(call.types.size());
     job.plain = call.plain;
+    job.half = call.half;
     job.item_bytes = call.item_bytes;
     if (int(operands.size()) != job.operands) throw std::invalid_argument("wrong number of operands");
     float scalars[3];

@@ -9,7 +9,7 @@ namespace nb = nanobind;
 namespace lowprec {
 namespace {
 
-constexpr i64 thread_work = 1 << 19;  // multiply-adds that are worth a thread
+constexpr i64 thread_work = 1 << 20;  // multiply-adds that are worth a thread
 constexpr i64 quick_work = 1 << 15;   // below this, giving up the interpreter's lock costs more than it gains
 
 // How sums are rounded and stored, shared by every call here.
@@ -269,6 +269,13 @@ nb::object reduce(const ReduceCall &call, nb::handle x, nb::handle key, nb::hand
     return result;
 }
 
+// Rows that lie one after the other are one long row, where no random bits tell them apart.
+void join_rows(SumJob &job) {
+    if (job.row_stride != job.n * job.column_stride || job.out.row != job.n * job.out.column) return;
+    job.n *= job.m;
+    job.m = 1;
+}
+
 // parts (P, v.., m, n) -> (v.., m, n).
 nb::object sum_parts(const SumCall &call, nb::handle parts, nb::handle key, nb::handle index, nb::handle row,
                      nb::handle column, nb::handle batch, nb::handle out, int threads) {
@@ -299,6 +306,7 @@ nb::object sum_parts(const SumCall &call, nb::handle parts, nb::handle key, nb::
     job.step = call.accumulator.final;
     job.tag = call.tag;
     job.key = key_bits(key, call.accumulator.random());
+    if (!call.accumulator.random()) join_rows(job);
     const i64 rows = vertices.size() * job.m, work = 4 * rows * job.n * (job.parts_count + 1);
     auto loop = table().product->sum;
     unlocked(work, [&] { in_pieces(rows, 1, work, threads, [&](i64 begin, i64 end) { loop(job, begin, end); }); });

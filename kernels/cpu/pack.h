@@ -14,19 +14,29 @@ struct PanelShape {
     i64 k, skip, columns, width;
 };
 
-template <Element element>
+template <Element element, bool whole>
 void pack_rows(const char *from, long k_stride, const PanelShape &p, float *to) {
     constexpr int bytes = element == Element::real32 ? 4 : 2;
     for (i64 k = 0; k < p.k; ++k, to += p.width) {
         const char *row = from + k * k_stride;
         for (i64 j = 0; j < p.width; j += lanes32) {
-            if (element == Element::real32)
-                store(to + j, load<f32v>(row + j * bytes));
-            else
-                store(to + j, element == Element::half ? half_to_real(load<u16v>(row + j * bytes))
-                                                       : bfloat_to_real(load<u16v>(row + j * bytes)));
+            const long left = whole ? lanes32 : p.columns - j < lanes32 ? p.columns - j : lanes32;
+            if constexpr (element == Element::real32) {
+                store(to + j, whole ? load<f32v>(row + j * bytes) : load_some<f32v>(row + j * bytes, left));
+            } else {
+                const u16v bits = whole ? load<u16v>(row + j * bytes) : load_some<u16v>(row + j * bytes, left);
+                store(to + j, element == Element::half ? half_to_real(bits) : bfloat_to_real(bits));
+            }
         }
     }
+}
+
+template <Element element>
+void pack_rows_of(const char *from, long k_stride, const PanelShape &p, float *to) {
+    if (p.columns == p.width)
+        pack_rows<element, true>(from, k_stride, p, to);
+    else
+        pack_rows<element, false>(from, k_stride, p, to);
 }
 
 // Columns that lie along k: a square of lanes32 columns x lanes32 steps at a time, turned in scratch.
@@ -55,10 +65,10 @@ inline void pack_columns(Element element, const float *table, const char *from, 
 // One panel of the right operand; `from` is its first column.
 inline void pack_panel(Element element, const float *table, const char *from, long k_stride, long column_stride,
                        const PanelShape &p, float *to) {
-    const bool whole = p.skip == 0 && p.columns == p.width && column_stride == bytes_of(element);
-    if (whole && element == Element::real32) return pack_rows<Element::real32>(from, k_stride, p, to);
-    if (whole && element == Element::half) return pack_rows<Element::half>(from, k_stride, p, to);
-    if (whole && element == Element::bfloat) return pack_rows<Element::bfloat>(from, k_stride, p, to);
+    const bool rows = p.skip == 0 && column_stride == bytes_of(element);
+    if (rows && element == Element::real32) return pack_rows_of<Element::real32>(from, k_stride, p, to);
+    if (rows && element == Element::half) return pack_rows_of<Element::half>(from, k_stride, p, to);
+    if (rows && element == Element::bfloat) return pack_rows_of<Element::bfloat>(from, k_stride, p, to);
     const bool along_k = k_stride == bytes_of(element) && column_stride != bytes_of(element);
     if (along_k) return pack_columns(element, table, from, k_stride, column_stride, p, to);
     for (i64 k = 0; k < p.k; ++k, to += p.width) {

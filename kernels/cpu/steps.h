@@ -109,14 +109,24 @@ inline f32v round_wide(f32v x, u32v random, int mode, int lift, const Rounder<u6
     }
 }
 
+struct Rounders;
+// Rounds `count` vectors in place; random words stand at `shift` of those given.
+typedef void (*RoundVectors)(float *, const u32v *, int shift, i64 count, const Rounders &);
+RoundVectors round_vectors_of(const Step &step);
+
 // The constants of one rounding for every path.
 struct Rounders {
     Rounder<u32> narrow;
     Rounder<u64> wide;
     int mode, is_wide, random_bits, active;
+    RoundVectors apply;
 
     explicit Rounders(const Step &step)
-        : mode(step.rounding.mode), is_wide(step.wide), random_bits(step.rounding.random_bits), active(step.active) {
+        : mode(step.rounding.mode),
+          is_wide(step.wide),
+          random_bits(step.rounding.random_bits),
+          active(step.active),
+          apply(round_vectors_of(step)) {
         if (is_wide)
             wide = make_rounder<u64>(step.rounding, true);
         else if (active)

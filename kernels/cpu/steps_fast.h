@@ -227,21 +227,19 @@ struct AlignedStep {
 };
 
 // The same roundings over loose vectors, for sums that are no register tiles.
-typedef void (*RoundVectors)(f32v *, const u32v *, int shift, i64 count, const Rounders &);
-
 template <class Step>
-void round_vectors(f32v *values, const u32v *words, int shift, i64 count, const Rounders &rounders) {
+void round_vectors(float *values, const u32v *words, int shift, i64 count, const Rounders &rounders) {
     const Step step(rounders);
     for (i64 i = 0; i < count; ++i) {
-        f32v tile[1][1] = {{values[i]}};
-        const u32v word[1][1] = {{words[i]}};
+        f32v tile[1][1] = {{load<f32v>(values + i * lanes32)}};
+        const u32v word[1][1] = {{Step::random ? words[i] : u32v{}}};
         step.round(tile, word, shift);
-        values[i] = tile[0][0];
+        store(values + i * lanes32, tile[0][0]);
     }
 }
 
-inline RoundVectors round_vectors_of(Path path) {
-    switch (path) {
+inline RoundVectors round_vectors_of(const Step &step) {
+    switch (path_of(step)) {
         case Path::none:
             return round_vectors<NoStep>;
 #if defined(__F16C__)
