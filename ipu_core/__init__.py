@@ -29,6 +29,9 @@ from ipu_core.ir.autodiff import value_and_grad
 from ipu_core.ir.block import Block
 from ipu_core.ir.evaluate import evaluate
 from ipu_core.ir.execute import execute
+from ipu_core.ir.lowering import lower
+from ipu_core.ir.machine import Machine
+from ipu_core.ir.planning import plan
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.tracing import trace
 from ipu_core.study.compare import compare
@@ -51,6 +54,7 @@ __all__ = [
     "InOut",
     "Input",
     "Lamb",
+    "Machine",
     "Output",
     "Param",
     "Precision",
@@ -70,7 +74,9 @@ __all__ = [
     "compare",
     "evaluate",
     "execute",
+    "lower",
     "nn",
+    "plan",
     "trace",
     "value_and_grad",
 ]
