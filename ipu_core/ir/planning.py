@@ -91,9 +91,14 @@ def plan(
 
     Raises:
         UnsupportedByTarget: the chip has no unit for a product's formats.
-        ValueError: a placement that needs more tiles than there are.
+        ValueError: a placement that needs more tiles than there are; numbers of no product or sum.
     """
     orders = choose_accumulations(block, target) if accumulations is None else accumulations
+    known = {equation.number for equation in block.equations if equation.op in SUMS}
+    if unknown := (orders.keys() | (placements or {}).keys()) - known:
+        raise ValueError(
+            f"no products or sums of the block have the numbers {sorted(unknown)}; there are {sorted(known)}"
+        )
     room = _room(block, target)
     sums, names = {}, {}
     values = ghosts(block)
