@@ -145,7 +145,7 @@ def decode(codes: npt.ArrayLike, fmt: FormatLike, out: Array | None = None) -> A
 def _as_codes(array: Array, fmt: FloatFormat) -> Array:
     """Codes in the unsigned dtype of the format's width."""
     if is_cupy(array):
-        return backends.cuda.as_codes(array, fmt)  # type: ignore[no-any-return]
+        return backends.of(array).as_codes(array, fmt)  # type: ignore[no-any-return]
     if array.dtype == fmt.dtype:
         return array.view(fmt.code_dtype)
     if array.dtype.kind not in "iu":

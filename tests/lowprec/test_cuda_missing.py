@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import numpy as np
@@ -46,3 +48,22 @@ def test_unknown_backends_are_refused_with_the_known_ones() -> None:
         backends.backend("gpu"),
     ):
         pass
+
+
+FIRST_CALL = """
+import sys
+import numpy as np
+import lowprec as lp
+from tests.cuda_shim import cupy_double
+sys.modules["cupy"] = cupy_double
+assert "lowprec.backends.cuda" not in sys.modules
+x = cupy_double.asarray(np.arange(8, dtype=np.uint8))
+"""
+
+
+@pytest.mark.parametrize("call", ["lp.decode(x, 'float8_e5m2')", "lp.encode(x, 'float16')"])
+def test_the_first_call_of_a_process_loads_the_backend(call: str, tmp_path: Path) -> None:
+    environment = os.environ | {"CUPY_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(Path(__file__).parents[2])}
+    code = f"{FIRST_CALL}print({call}.get())"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
+    assert run.returncode == 0, run.stderr
