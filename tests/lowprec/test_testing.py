@@ -146,7 +146,7 @@ def test_assert_binomial() -> None:
 # ---- strategies ----
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300, derandomize=True, deadline=None)
 @given(st.data())
 def test_values_and_codes_belong_to_their_format(data: st.DataObject) -> None:
     fmt = data.draw(lpt.formats())
@@ -157,7 +157,7 @@ def test_values_and_codes_belong_to_their_format(data: st.DataObject) -> None:
     assert data.draw(lpt.codes(fmt)) < 1 << fmt.bits
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=200, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_arrays_belong_to_their_format(data: st.DataObject) -> None:
     fmt = data.draw(lpt.formats())
@@ -169,7 +169,7 @@ def test_arrays_belong_to_their_format(data: st.DataObject) -> None:
     assert np.isfinite(shaped).all()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300, derandomize=True, deadline=None)
 @given(st.data())
 def test_near_values_are_near(data: st.DataObject) -> None:
     fmt = data.draw(lpt.formats())
@@ -196,6 +196,13 @@ def test_values_weight_the_corners(corner: str) -> None:
     """Each corner is one value among 63,490, and still comes up within 300 draws."""
     settings_ = settings(max_examples=300, deadline=None, database=None, derandomize=True)
     find(lpt.values("float16"), CORNERS[corner], settings=settings_)
+
+
+def test_finite_values_of_a_format_without_minus_zero_hold_no_nan() -> None:
+    settings_ = settings(max_examples=300, deadline=None, database=None, derandomize=True)
+    with pytest.raises(NoSuchExample):
+        find(lpt.values("float8_e4m3fnuz", finite=True), math.isnan, settings=settings_)
+    assert math.isnan(find(lpt.values("float8_e4m3fnuz"), math.isnan, settings=settings_))
 
 
 def test_near_values_find_a_midpoint_and_the_float_beside_it() -> None:
@@ -229,6 +236,7 @@ def test_formats_and_modes_cover_the_conventions() -> None:
     assert find(lpt.rounding_modes(), lambda m: m == "stochastic", settings=settings_) == "stochastic"
 
 
+@settings(derandomize=True)
 @given(lpt.keys())
 def test_keys_are_keys(key: lp.Key) -> None:
     assert isinstance(key, lp.Key)
