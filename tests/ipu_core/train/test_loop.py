@@ -69,7 +69,7 @@ def test_200_steps_are_equal_on_three_placements_and_without_tiles() -> None:
     direct = loop("fp16.16/stochastic")
     losses = direct.run(batches, 200)
     cycles = set()
-    for tiles in (3, 40, 1472):
+    for tiles in (2, 7, 40):
         placed = loop(
             "fp16.16/stochastic",
             "tiles",
