@@ -82,7 +82,7 @@ def as_format(spec: FormatLike) -> FloatFormat:
     return found
 
 
-def format_of_dtype(dtype: npt.DTypeLike) -> FloatFormat | None:
+def format_of_dtype(dtype: npt.DTypeLike | None) -> FloatFormat | None:
     """The format whose codes a dtype's bytes are; None for integers and everything else."""
     if dtype is None:  # which numpy takes for float64
         return None
