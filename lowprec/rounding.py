@@ -44,7 +44,7 @@ def round(
 
     Args:
         x: float16, bfloat16, float32, float64 or any ml_dtypes float array (or a Python float, as float64). It is
-            rounded once, from its exact value.
+            rounded once, from its exact value. CuPy arrays are rounded on their GPU (see lowprec.backends.cuda).
         fmt: a FloatFormat, a name, or a dtype.
         rounding: nearest_even, nearest_away, toward_zero, up, down, odd or stochastic.
         key: a Key, or an integer that stands for one; needed for stochastic.
