@@ -8,7 +8,6 @@ depends on the key and on its index in C order plus `offset`, and on nothing els
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ import numpy.typing as npt
 from lowprec import backends
 from lowprec.arrays import finish, input_array, output_array
 from lowprec.backends.owner import is_cupy
+from lowprec.caching import cached
 from lowprec.conversion import Conversion, Kind
 from lowprec.exact_bits import exact_random_bits
 from lowprec.float_format import FloatFormat
@@ -184,7 +184,7 @@ def _convert(
     return finish(target, out, x, scalar)
 
 
-@lru_cache(maxsize=4096)
+@cached
 def prepare(
     result: str,
     dtype: np.dtype[Any],

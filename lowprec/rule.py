@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Literal
 
+from lowprec.caching import cached
 from lowprec.float_format import FloatFormat
 from lowprec.formats import FormatLike, as_format
 
@@ -50,7 +50,7 @@ class RoundingRule:
     none: int
 
 
-@lru_cache(maxsize=4096)
+@cached
 def rounding_rule(
     fmt: FormatLike,
     rounding: str = "nearest_even",
