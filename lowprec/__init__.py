@@ -11,6 +11,7 @@ except ImportError as error:
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from lowprec.arithmetic import add, divide, fma, multiply, scaled_add, sqrt, subtract
 from lowprec.convolution import conv2d, conv2d_input_gradient, conv2d_weight_gradient
 from lowprec.elementwise import float32_op
 from lowprec.finfo import finfo
@@ -59,6 +60,7 @@ __all__ = [
     "Key",
     "ScaledArray",
     "Xoroshiro128aox",
+    "add",
     "aliases",
     "as_format",
     "as_key",
@@ -70,6 +72,7 @@ __all__ = [
     "conv2d_weight_gradient",
     "cos",
     "decode",
+    "divide",
     "encode",
     "erf",
     "exp",
@@ -90,11 +93,13 @@ __all__ = [
     "float32",
     "float32_op",
     "float64",
+    "fma",
     "formats",
     "gelu",
     "log",
     "matmul",
     "matmul_part",
+    "multiply",
     "num_threads",
     "p3109",
     "random_bits",
@@ -103,9 +108,12 @@ __all__ = [
     "reduce_sum",
     "round",
     "rsqrt",
+    "scaled_add",
     "sigmoid",
     "sin",
+    "sqrt",
     "statistics",
+    "subtract",
     "sum_parts",
     "tanh",
     "testing",

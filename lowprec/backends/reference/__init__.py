@@ -1,9 +1,21 @@
 """The reference backend: exact, slow Python, written to be read. It defines the answer."""
 
+from lowprec.backends.reference.arithmetic import arithmetic
 from lowprec.backends.reference.convolution import correlate
 from lowprec.backends.reference.elementwise import elementwise
 from lowprec.backends.reference.products import maximum, product, reduce, sum_parts
 from lowprec.backends.reference.random import random_words
 from lowprec.backends.reference.rounding import convert, decode
 
-__all__ = ["convert", "correlate", "decode", "elementwise", "maximum", "product", "random_words", "reduce", "sum_parts"]
+__all__ = [
+    "arithmetic",
+    "convert",
+    "correlate",
+    "decode",
+    "elementwise",
+    "maximum",
+    "product",
+    "random_words",
+    "reduce",
+    "sum_parts",
+]

@@ -76,7 +76,15 @@ def round_number(x: float | int, rule: RoundingRule, random: Fraction = Fraction
         return rule.inf_neg if negative else rule.inf_pos
     if x == 0 and not fmt.zero:
         return rule.none
-    code = round_magnitude(abs(Fraction(x)), negative, rule, random)
+    if x == 0 and not (fmt.negative_zero and negative):
+        return 0
+    return fmt.sign_bit if x == 0 else round_finite(Fraction(x), rule, random)
+
+
+def round_finite(x: Fraction, rule: RoundingRule, random: Fraction = Fraction(0)) -> int:
+    """The code of a number that is not zero."""
+    fmt, negative = rule.fmt, x < 0
+    code = round_magnitude(abs(x), negative, rule, random)
     if negative and not fmt.signed and (code != 0 or not fmt.zero):
         return rule.negative
     if code > fmt.max_code:

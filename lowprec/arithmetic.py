@@ -1,0 +1,194 @@
+"""Arithmetic rounded once: the exact real result of an operation becomes a value of any format, in any mode.
+
+The operands are float64 or narrower floats, whatever the format of the result: nothing is rounded on the way, neither
+the operands nor (in `fma` and `scaled_add`) the product. Signed zeros, infinities and NaN are IEEE 754's: x - x is +0,
+but -0 where rounding goes down; a quotient by zero is an infinity, which then counts as an infinite input.
+A product through float32 would be another function: 1 + 2^-24 rounded up to float16 is 1 + 2^-10, not 1.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict, Unpack
+
+import numpy as np
+import numpy.typing as npt
+
+from lowprec import backends
+from lowprec.arrays import finish, input_array
+from lowprec.backends.owner import is_cupy
+from lowprec.caching import cached
+from lowprec.conversion import Conversion
+from lowprec.formats import FormatLike, as_format, float32, float64, format_of_dtype
+from lowprec.random import KeyLike, key_value, word
+from lowprec.rule import rounding_rule
+
+Array = npt.NDArray[Any]
+_FLOAT64 = np.dtype(np.float64)
+
+
+class Options(TypedDict, total=False):
+    """Keyword arguments of every function here, with the meanings and defaults of `lowprec.round`."""
+
+    key: KeyLike | None
+    random_bits: int
+    overflow: str | None
+    infinite_input: str | None
+    flush: bool
+    offset: int
+    out: Array | None
+
+
+def add(
+    a: npt.ArrayLike, b: npt.ArrayLike, fmt: FormatLike, rounding: str = "nearest_even", **options: Unpack[Options]
+) -> Any:
+    """a + b, exact, rounded once.
+
+    Args:
+        a, b: float64, float32, float16, bfloat16 or other ml_dtypes float arrays, broadcast together, or Python
+            numbers that float64 holds.
+        fmt: the format of the result.
+        rounding: nearest_even, nearest_away, toward_zero, up, down, odd or stochastic.
+        options: key, random_bits (1 to 32), overflow, infinite_input, flush, offset and out, as of `lowprec.round`.
+            An infinite result is treated as an infinite input is there.
+
+    Returns:
+        An array of fmt's storage dtype; where it has none, float32 values on its grid (float64 where float32 does not
+        hold them). A scalar where every operand is one.
+
+    Raises:
+        TypeError: integer arrays (convert them first), complex, longdouble, GPU arrays.
+        ValueError: unknown names, shapes that do not broadcast, stochastic without a key, a policy that the format
+            cannot express, or a NaN into a format without NaN.
+    """
+    return _rounded_once("add", (a, b), fmt, rounding, options)
+
+
+def subtract(
+    a: npt.ArrayLike, b: npt.ArrayLike, fmt: FormatLike, rounding: str = "nearest_even", **options: Unpack[Options]
+) -> Any:
+    """a - b, exact, rounded once (arguments as of `add`)."""
+    return _rounded_once("subtract", (a, b), fmt, rounding, options)
+
+
+def multiply(
+    a: npt.ArrayLike, b: npt.ArrayLike, fmt: FormatLike, rounding: str = "nearest_even", **options: Unpack[Options]
+) -> Any:
+    """a * b, exact, rounded once (arguments as of `add`)."""
+    return _rounded_once("multiply", (a, b), fmt, rounding, options)
+
+
+def divide(
+    a: npt.ArrayLike, b: npt.ArrayLike, fmt: FormatLike, rounding: str = "nearest_even", **options: Unpack[Options]
+) -> Any:
+    """a / b, exact, rounded once (arguments as of `add`). x / 0 is an infinity, 0 / 0 NaN."""
+    return _rounded_once("divide", (a, b), fmt, rounding, options)
+
+
+def sqrt(x: npt.ArrayLike, fmt: FormatLike, rounding: str = "nearest_even", **options: Unpack[Options]) -> Any:
+    """The square root of x, exact, rounded once (arguments as of `add`). NaN below zero; keeps -0."""
+    return _rounded_once("sqrt", (x,), fmt, rounding, options)
+
+
+def fma(
+    a: npt.ArrayLike,
+    b: npt.ArrayLike,
+    c: npt.ArrayLike,
+    fmt: FormatLike,
+    rounding: str = "nearest_even",
+    **options: Unpack[Options],
+) -> Any:
+    """a * b + c, exact, rounded once (arguments as of `add`)."""
+    return _rounded_once("fma", (a, b, c), fmt, rounding, options)
+
+
+def scaled_add(
+    a: npt.ArrayLike,
+    b: npt.ArrayLike,
+    s: npt.ArrayLike,
+    fmt: FormatLike,
+    rounding: str = "nearest_even",
+    **options: Unpack[Options],
+) -> Any:
+    """a + s * b, exact, rounded once (arguments as of `add`): an update of a by b scaled.
+
+    `lowprec.float32_op("scaled_add", ...)` is the machine's, with the product and the sum rounded to float32.
+    """
+    return _rounded_once("fma", (s, b, a), fmt, rounding, options)
+
+
+@cached
+def prepare(
+    fmt: FormatLike,
+    rounding: str = "nearest_even",
+    random_bits: int = 16,
+    overflow: str | None = None,
+    infinite_input: str | None = None,
+    flush: bool = False,
+) -> Conversion:
+    """The checked rounding of exact results.
+
+    Raises:
+        ValueError: as `add`.
+    """
+    fmt = as_format(fmt)
+    if rounding == "stochastic" and random_bits == "exact":
+        raise ValueError("an exact result may have any number of bits: random_bits must be 1 to 32")
+    rule = rounding_rule(fmt, rounding, random_bits, overflow, infinite_input, flush)
+    if fmt.dtype is not None:
+        return Conversion(rule, float64, _FLOAT64, fmt.dtype, "code")
+    values = np.dtype(np.float32) if float32.contains(fmt) else _FLOAT64
+    return Conversion(rule, float64, _FLOAT64, values, "value")
+
+
+def _rounded_once(
+    operation: str, operands: tuple[npt.ArrayLike, ...], fmt: FormatLike, rounding: str, options: Options
+) -> Any:
+    """The one body of the functions above."""
+    if unknown := options.keys() - Options.__annotations__.keys():
+        raise TypeError(f"unknown options {sorted(unknown)}; allowed are {', '.join(Options.__annotations__)}")
+    policies = {name: options[name] for name in _POLICIES if name in options}  # type: ignore[literal-required]
+    conversion = prepare(as_format(fmt), rounding, **policies)
+    key = options.get("key")
+    if rounding == "stochastic" and key is None:
+        raise ValueError("stochastic rounding needs key=, a lowprec.Key or an integer")
+    given = [_operand(x) for x in operands]
+    arrays = np.broadcast_arrays(*(array for array, _ in given))
+    out = options.get("out")
+    target = _target(out, arrays, conversion.out_dtype)
+    seed, offset = 0 if key is None else key_value(key), word("offset", options.get("offset", 0))
+    if backends.load("reference").arithmetic(operation, conversion, arrays, seed, offset, target):
+        raise ValueError(f"NaN cannot be represented in {conversion.rule.fmt.name}, which has no NaN")
+    return finish(target, out, operands[0], all(scalar for _, scalar in given))
+
+
+_POLICIES = ("random_bits", "overflow", "infinite_input", "flush")
+
+
+def _operand(x: npt.ArrayLike) -> tuple[Array, bool]:
+    """An operand as an array of floats, and whether it was a scalar."""
+    if is_cupy(x):
+        raise TypeError("arithmetic runs on NumPy arrays; on the GPU there is rounding only")
+    if type(x) is int:
+        if abs(x) > 1 << 53 and int(float(x)) != x:
+            raise ValueError(f"float64 does not hold {x}")
+        return np.array(float(x)), True
+    array, scalar = input_array(x)
+    if format_of_dtype(array.dtype) is None:
+        raise TypeError(f"operands must be floating-point arrays (ml_dtypes included) or numbers, not {array.dtype}")
+    return array, scalar
+
+
+def _target(out: Array | None, operands: tuple[Array, ...], dtype: np.dtype[Any]) -> Array:
+    """A C-contiguous array to compute into: `out` itself where nothing is read from it."""
+    shape = operands[0].shape
+    if out is None:
+        return np.empty(shape, dtype)
+    if not isinstance(out, np.ndarray) or out.dtype != dtype:
+        given = out.dtype if isinstance(out, np.ndarray) else type(out).__name__
+        raise TypeError(f"out must be an array of {dtype}, not {given}")
+    if out.shape != shape:
+        raise ValueError(f"out has shape {out.shape}, the result {shape}")
+    if not out.flags.writeable:
+        raise ValueError("out is read-only")
+    free = not any(np.may_share_memory(out, operand) for operand in operands)
+    return out if out.flags.carray and free else np.empty(shape, dtype)
