@@ -175,8 +175,9 @@ class BlockArray:
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         if copy is False:
             raise ValueError("a BlockArray becomes an array only by dequantizing, which copies")
-        values = self.dequantize()
-        return values if dtype is None else values.astype(dtype)
+        wide = dtype is not None and np.dtype(dtype) == np.float64
+        values = self.dequantize(np.float64 if wide else np.float32)
+        return values if dtype is None else values.astype(dtype, copy=False)
 
     def __repr__(self) -> str:
         scaled = f", tensor_scale={self.tensor_scale!r}" if self.tensor_scale != 1.0 else ""

@@ -50,8 +50,9 @@ class ScaledArray:
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         if copy is False:
             raise ValueError("a ScaledArray becomes an array only by dequantizing, which copies")
-        values = self.dequantize()
-        return values if dtype is None else values.astype(dtype)
+        wide = dtype is not None and np.dtype(dtype) == np.float64
+        values = self.dequantize(np.float64 if wide else np.float32)
+        return values if dtype is None else values.astype(dtype, copy=False)
 
     def __repr__(self) -> str:
         return f"<ScaledArray {self.format.name} {self.shape}, times 2^{self.exponent}>"

@@ -265,6 +265,8 @@ def test_overflow_is_an_option_and_float32_may_overflow_in_dequantize() -> None:
     assert to_blocks(x, "mxfp8_e5m2").dequantize()[0] == 1.75
     top = to_blocks(np.array([np.finfo(np.float32).max]), "mxfp8_e4m3", scale_rule="ceil")
     assert (top.dequantize()[0], top.dequantize(np.float64)[0]) == (np.inf, 2.0**128)
+    assert np.asarray(top, np.float64)[0] == 2.0**128
+    assert np.asarray(top, np.float16).dtype == np.float16
 
 
 # ---- stochastic ----

@@ -80,6 +80,8 @@ def test_kinds_of_input_and_what_is_refused() -> None:
     assert to_scaled(np.zeros((0, 3)), "f143").exponent == 0
     assert repr(to_scaled([1.0], "f143", 2)) == "<ScaledArray float8_e4m3fnuz (1,), times 2^2>"
     assert to_scaled([math.nan, math.inf], "f152").exponent == 0
+    assert np.asarray(to_scaled([1.5], "float16", 200, limits=(0, 200)), np.float64)[0] == 0
+    assert np.asarray(to_scaled([2.0**200], "float16", 200, limits=(0, 200)), np.float64)[0] == 2.0**200
     with pytest.raises(TypeError, match="floating-point"):
         to_scaled(np.ones(2, complex), "f143")
     with pytest.raises(TypeError, match="float32 or float64"):
