@@ -95,7 +95,9 @@ def _command(
     parser.add_argument(
         "--lr", type=float, default=DEFAULT.lr, help=f"learning rate (default {DEFAULT.lr:g})"
     )
-    parser.add_argument("--optimizer", default=DEFAULT.optimizer, help=_help(DEFAULT.optimizer, OPTIMIZERS))
+    parser.add_argument(
+        "--optimizer", "--optimiser", default=DEFAULT.optimizer, help=_help(DEFAULT.optimizer, OPTIMIZERS)
+    )
     parser.add_argument("--target", default=DEFAULT.target, help=f"modelled chip (default {DEFAULT.target})")
     parser.add_argument("--engine", default=DEFAULT.engine, help=_help(DEFAULT.engine, ENGINES))
     return parser

@@ -65,12 +65,12 @@ def study(
     task = data.load(settings.data)
     record = settings.record(task)
     problem = mlp.problem(settings, task)
+    points = [Point(name, seed) for seed in seeds for name in precisions]
     with Store(folder, record) as store:
         words = plan_in_words(problem, recipe(settings), precisions)
         made = Study(_title(settings, task), precisions, record, words)
         made.results += [result for result in store.results() if _wanted(result, precisions, seeds)]
         store.write_text("plan.txt", words)
-        points = [Point(name, seed) for seed in seeds for name in precisions]
         finished = {(result["precision"], result["seed"]) for result in made.results}
         todo = [
             Task(p, store.checkpoint(str(p)), _parameters(folder, p) if keep_parameters else None)

@@ -1,5 +1,6 @@
 """Trains one loss function in several precisions and several seeds and sets the results side by side."""
 
+import html
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -84,7 +85,10 @@ class Study:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return self.table()._repr_html_()
+        failures = "".join(
+            f"<p>{html.escape(f'{point} failed: {e}')}</p>" for point, e in self.failures.items()
+        )
+        return self.table()._repr_html_() + failures
 
 
 def compare(

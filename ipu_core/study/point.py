@@ -31,6 +31,10 @@ class Point:
     precision: str
     seed: int
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.seed < 2**64:
+            raise ValueError(f"seed must be an integer from 0 to 2^64 - 1, not {self.seed}")
+
     def __str__(self) -> str:
         return f"{self.precision} seed {self.seed}"
 

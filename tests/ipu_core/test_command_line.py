@@ -183,6 +183,15 @@ BAD = [
 ]
 
 
+@pytest.mark.parametrize("seed", [-1, 2**64])
+def test_seeds_are_64_bit_numbers(seed: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert exit_code("train", *SMALL, "--seed", str(seed), "--out", str(tmp_path / "out")) == 2
+    assert (
+        capfd.readouterr().err == f"ipu-core train: seed must be an integer from 0 to 2^64 - 1, not {seed}\n"
+    )
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize(("arguments", "message"), BAD, ids=[" ".join(a) for a, _ in BAD])
 def test_bad_input_is_one_line_and_exit_code_2(
     arguments: list[str], message: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
