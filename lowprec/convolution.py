@@ -1,13 +1,13 @@
 """Convolutions with a chosen accumulator, in the order of the IPU's AMP unit, and their gradients.
 
-The products of one element are cut into groups; a group is at most `group` input channels of *one* kernel position, so
-the last group of a position may be short. Groups are numbered g = 0, 1, ... over kernel positions in C order (row by row)
-and, within a position, over blocks of channels, ascending. The float32 partial sum starts at +0, takes the products of
-a group in the `adder`'s order (see `lowprec.matmul`), channels ascending, and is rounded to `accumulate` once per
-group, short or not. With G groups in all, part p takes the groups [p c, (p + 1) c), c = ceil(G / splits), as a chain of
-its own; parts are summed in float32 and in stages as in `lowprec.matmul`, and the last sum is rounded to `out_format`.
-No products at all (no input channels) give +0. Padding is multiplied as zeros: an infinite or NaN weight makes a
-window that reaches into it NaN.
+The products of one element are cut into groups; a group is at most `group` input channels of *one* kernel position,
+so the last group of a position may be short. Groups are numbered g = 0, 1, ... over kernel positions in C order (row
+by row) and, within a position, over blocks of channels, ascending. The float32 partial sum starts at +0, takes the
+products of a group in the `adder`'s order (see `lowprec.matmul`), channels ascending, and is rounded to `accumulate`
+once per group, short or not. With G groups in all, part p takes the groups [p c, (p + 1) c), c = ceil(G / splits), as a
+chain of its own; parts are summed in float32 and in stages as in `lowprec.matmul`, and the last sum is rounded to
+`out_format`. No products at all (no input channels) give +0. Padding is multiplied as zeros: an infinite or NaN weight
+makes a window that reaches into it NaN.
 
 Random bits of stochastic rounding are those of `lowprec.matmul` with
 
@@ -19,16 +19,17 @@ Random bits of stochastic rounding are those of `lowprec.matmul` with
 so a 1 x 1 convolution has the bits of the product of (positions, channels) and (channels, output channels).
 
 The input gradient is the same sum with output channels in the place of input channels and the kernel positions that
-reach an input position in reverse C order (the flipped kernel). Strides: windows reach inputs of equal ((y + top) mod
-stride, (x + left) mod stride) =: (r, s), a *phase*, from the same kernel positions. Only those are terms and are counted
-in g (the zeros that a dilated gradient would have between them are not); an output position outside of the gradient is
-multiplied as 0; an input position without any term gets +0. Row: the input position's index in C order over (image, rows of
-its phase, columns of its phase); column: the input channel within its group; batch: (r * horizontal stride + s) * groups +
-convolution group.
+reach an input position in reverse C order (the flipped kernel). Under strides, inputs of equal r = (y + top) mod
+stride and s = (x + left) mod stride, a *phase*, are reached from the same kernel positions. Only those are terms and
+counted in g (the zeros that a dilated gradient would have in between are not); an output position outside of the
+gradient is multiplied as 0; an input position without any term gets +0. Row: the input position's index in C order
+over (image, rows of its phase, columns of its phase); column: the input channel within its convolution group; batch:
+(r * horizontal stride + s) * groups + convolution group.
 
-The weight gradient is one product over the output positions in C order over (image, output row, output column), rounded
-after every `group` of them. Row: the index in C order over (kernel row, kernel column, input channel within its
-group); column: the output channel within its group; batch: the convolution group.
+The weight gradient is one product over the output positions in C order over (image, output row, output column),
+rounded after every `group` of them and cut into parts as in `lowprec.matmul`; padding is multiplied as zeros. Row: the
+index in C order over (kernel row, kernel column, input channel within its convolution group); column: the output
+channel within its group; batch: the convolution group. No output positions (no images) give +0.
 """
 
 from __future__ import annotations
@@ -84,16 +85,17 @@ def conv2d(
     Every addition and rounding is made in the order that this module's docstring gives.
 
     Args:
-        x: images (n, h, w, channels), or (n, channels, h, w) in the layout NCHW; operand dtypes and strides as `matmul`.
+        x: images (n, h, w, channels), or (n, channels, h, w) in the layout NCHW; dtypes and strides as `matmul`.
         weight: (kh, kw, channels / groups, outputs), or (outputs, channels / groups, kh, kw) in the layout NCHW.
         stride: distance of windows, one number or (vertical, horizontal).
-        padding: zeros around each image: a number, (vertical, horizontal), ((top, bottom), (left, right)), "valid" (none)
-            or "same" (ceil(size / stride) windows; an odd rest at the bottom and right).
+        padding: zeros around each image: a number, (vertical, horizontal), ((top, bottom), (left, right)), "valid"
+            (none) or "same" (ceil(size / stride) windows; an odd rest at the bottom and right).
         dilation: distance of kernel positions, one number or (vertical, horizontal).
         groups: convolution groups; channels and outputs are split into as many contiguous runs.
         layout: NHWC or NCHW, of x, weight and result.
         group: channels between two roundings; None: all of a kernel position.
-        accumulate, splits, stages, out_format, rounding, key, random_bits, overflow, infinite_input, adder: as `matmul`.
+        accumulate, splits, stages, out_format, rounding, key, random_bits, overflow, infinite_input, adder: as
+            `matmul`.
         offset: row and column of the result's first element among the random bits.
         out: where to put the result.
 
@@ -332,8 +334,8 @@ def _check_gradient(gradient: Array, where: Windows, columns: int, groups: int, 
     if gradient.shape != expected:
         n, high, wide = expected[:3]
         raise ValueError(
-            f"the convolution's result has {n} x {high} x {wide} positions of {groups * columns} channels, gradient has "
-            f"{' x '.join(map(str, gradient.shape[:3]))} of {gradient.shape[3] * gradient.shape[4]}"
+            f"the convolution's result has {n} x {high} x {wide} positions of {groups * columns} channels, "
+            f"gradient has {' x '.join(map(str, gradient.shape[:3]))} of {gradient.shape[3] * gradient.shape[4]}"
         )
 
 

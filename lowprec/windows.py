@@ -104,7 +104,9 @@ def window_view(x: Array, kernel: Pair, stride: Pair, dilation: Pair, count: Pai
     """x (n, h, w, ..) as (n, rows of windows, windows of a row, kernel rows, kernel columns, ..), without a copy."""
     n, high, wide = x.strides[:3]
     strides = (n, high * stride[0], wide * stride[1], high * dilation[0], wide * dilation[1], *x.strides[3:])
-    return as_strided(x, (x.shape[0], *count, *kernel, *x.shape[3:]), strides, writeable=False)
+    bits = x.view(f"u{x.itemsize}")  # as_strided does not know all of ml_dtypes' types
+    shape = (x.shape[0], *count, *kernel, *x.shape[3:])
+    return as_strided(bits, shape, strides, writeable=False).view(x.dtype)
 
 
 def with_zeros(x: Array, padding: tuple[Pair, Pair]) -> Array:

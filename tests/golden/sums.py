@@ -1,4 +1,4 @@
-"""Golden bits of the functions, of products and of reductions."""
+"""Golden bits of the functions, of products, of reductions and of convolutions."""
 
 from __future__ import annotations
 
@@ -87,6 +87,30 @@ def reductions() -> dict[str, Any]:
     return results
 
 
+def convolutions() -> dict[str, Any]:
+    """A convolution with short groups, strides, dilation, padding and groups, and its gradients."""
+    x, w, g = (
+        numbers((2, 6, 5, 6), 5, "float16"),
+        numbers((3, 2, 3, 34), 6, "float16"),
+        numbers((2, 3, 4, 34), 7, "float16"),
+    )
+    where: dict[str, Any] = {"stride": (2, 1), "dilation": (1, 2), "padding": ((1, 0), (0, 1)), "groups": 2}
+    results = {}
+    for accumulate in ("float32", "float16", "float8_e4m3fn"):
+        for rounding in ("nearest_even", "stochastic"):
+            options = where | dict(accumulate=accumulate, rounding=rounding, key=0x0123456789ABCDEF, group=2, splits=2)
+            name = f"{accumulate} {rounding}"
+            results[name] = codes(lp.conv2d(x, w, **options))
+            results[f"{name} input gradient"] = codes(lp.conv2d_input_gradient(g, w, (6, 5), **options))
+            results[f"{name} weight gradient"] = codes(lp.conv2d_weight_gradient(x, g, (3, 2), **options))
+    return results
+
+
 def build() -> dict[str, Any]:
     """Every file of this module."""
-    return {"functions.json": functions(), "products.json": products(), "reductions.json": reductions()}
+    return {
+        "functions.json": functions(),
+        "products.json": products(),
+        "reductions.json": reductions(),
+        "convolutions.json": convolutions(),
+    }

@@ -1,4 +1,4 @@
-"""The golden files of functions, products and reductions, on every instruction set and the reference."""
+"""The golden files of functions, products, reductions and convolutions, on every instruction set and the reference."""
 
 from __future__ import annotations
 

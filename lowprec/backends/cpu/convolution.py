@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -44,16 +46,18 @@ def correlate(
     call = product(x.dtype, weight.dtype, accumulator, order)
     row, column, batch = place
     batches = batch if x.shape[3] == 1 else np.arange(batch, batch + x.shape[3])
-    panel: Array = np.empty(0, x.dtype)
-    for images, rows in blocks(out.shape[:3], factors.nbytes // max(1, factors.shape[-1])):
+    direct = depth == x.shape[-1] and weight.shape[0] * weight.shape[1] == 1
+    runs = list(blocks(out.shape[:3], x.shape[3] * factors.shape[1] * x.itemsize))
+    most = max(((i.stop - i.start) * (r.stop - r.start) for i, r in runs), default=0) * out.shape[2]
+    panel = np.zeros(0 if direct else most * x.shape[3] * factors.shape[1], x.dtype)
+    for images, rows in runs:
         target = out[images, rows]
         piece = windows[images, rows]
         lines = piece.shape[0] * piece.shape[1] * piece.shape[2]
-        if depth == x.shape[-1] and piece.shape[3] * piece.shape[4] == 1:
+        if direct:
             left = piece.reshape(lines, *x.shape[3:]).swapaxes(0, 1)
         else:
-            panel = _panel(panel, piece, depth)
-            left = panel.reshape(x.shape[3], lines, factors.shape[1])
+            left = _panel(panel, piece, depth)
         first = row + (images.start * out.shape[1] + rows.start) * out.shape[2]
         _multiply(call, left, factors, key, (first, column), batches, target, threads)
 
@@ -89,20 +93,21 @@ def blocks(shape: tuple[int, ...], bytes_per_window: int) -> Iterator[tuple[slic
     count = -(-high // lines)
     ends = [high * i // count for i in range(count + 1)]  # even rather than full with a small rest
     for i in range(images):
-        for start, stop in zip(ends, ends[1:], strict=False):
+        for start, stop in pairwise(ends):
             yield slice(i, i + 1), slice(start, stop)
 
 
 def _panel(buffer: Array, piece: Array, depth: int) -> Array:
-    """The windows piece (n, oh, ow, kh, kw, groups, C) copied as (groups, n, oh, ow, kh, kw, depth)."""
-    shape = (piece.shape[5], *piece.shape[:5], depth)
-    size = int(np.prod(shape))
-    if buffer.size < size:
-        buffer = np.zeros(size, piece.dtype)
-    panel = buffer[:size].reshape(shape)
+    """The windows piece (n, oh, ow, kh, kw, groups, C) copied into the flat buffer as (groups, n oh ow, kh kw depth).
+
+    Depth is the fastest axis, so what lies beyond C is zero in any shape of piece, once the buffer is.
+    """
+    groups, channels = piece.shape[5:]
+    shape = (groups, *piece.shape[:5], depth)
+    panel = buffer[: math.prod(shape)].reshape(shape)
     bits = f"u{piece.itemsize}"  # integers are copied as they are; some float types of ml_dtypes one by one
-    panel.view(bits)[..., : piece.shape[-1]] = piece.view(bits).transpose(5, 0, 1, 2, 3, 4, 6)
-    return panel
+    panel.view(bits)[..., :channels] = piece.view(bits).transpose(5, 0, 1, 2, 3, 4, 6)
+    return panel.reshape(groups, math.prod(shape[1:4]), math.prod(shape[4:]))
 
 
 def _multiply(

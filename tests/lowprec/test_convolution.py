@@ -1,0 +1,321 @@
+"""conv2d and its gradients: an oracle of plain loops, backends, float64, random bits, layouts, errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import lowprec as lp
+from lowprec.backends.cpu import convolution as panels
+from tests.lowprec import convolution_oracle as oracle
+from tests.lowprec.convolution_oracle import Shape, Sum
+from tests.lowprec.sums_cases import ACCUMULATORS, RESULTS, Array, arrays, assert_backends_agree, rounding_options
+
+SHAPES = [
+    (Shape(), (2, 4, 5), (3, 2), 5, 3),
+    (Shape(padding=((1, 1), (1, 1))), (2, 4, 3), (3, 3), 6, 17),
+    (Shape(stride=(2, 3), padding=((0, 1), (2, 1))), (1, 6, 7), (3, 4), 4, 2),
+    (Shape(stride=(2, 2), dilation=(2, 3), padding=((2, 2), (3, 2))), (2, 5, 6), (2, 3), 3, 3),
+    (Shape(stride=(3, 2), dilation=(2, 2), padding=((1, 2), (1, 0))), (1, 8, 6), (3, 2), 2, 2),
+    (Shape(groups=3, padding=((1, 0), (0, 1))), (2, 3, 4), (2, 2), 5, 2),
+    (Shape(stride=(3, 2)), (1, 7, 5), (1, 1), 3, 4),
+]
+SUMS = [
+    (4, Sum(half=False)),
+    (4, Sum(half=True)),
+    (2, Sum(True, 3)),
+    (16, Sum(True, 1, 7)),
+    (2, Sum(True, 4, 2**40 + 5)),
+]
+
+
+def normal(*shape: int, seed: int = 0, dtype: Any = np.float16) -> Array:
+    return np.asarray(np.random.default_rng(seed).normal(size=shape).astype(np.float32).astype(dtype))
+
+
+def case(index: int) -> tuple[Array, Array, Array, dict[str, Any]]:
+    """Images, weight, output gradient and the options of a shape."""
+    shape, image, kernel, channels, outputs = SHAPES[index]
+    x = normal(*image, channels * shape.groups)
+    w = normal(*kernel, channels, outputs * shape.groups, seed=1)
+    g = normal(image[0], *shape.count(image[1:], kernel), outputs * shape.groups, seed=2)
+    options = dict(stride=shape.stride, padding=shape.padding, dilation=shape.dilation, groups=shape.groups)
+    return x, w, g, options
+
+
+def sum_options(group: int, how: Sum) -> dict[str, Any]:
+    rounding = "nearest_even" if how.key is None else "stochastic"
+    accumulate = "float16" if how.half else "float32"
+    return dict(
+        accumulate=accumulate,
+        **dict(group=group, splits=how.splits, rounding=rounding, key=how.key, out_format=accumulate),
+    )
+
+
+@pytest.mark.parametrize("index", range(len(SHAPES)))
+def test_every_addition_is_the_oracles(index: int, host_backend: str) -> None:
+    x, w, g, options = case(index)
+    shape, size, kernel = SHAPES[index][0], (x.shape[1], x.shape[2]), (w.shape[0], w.shape[1])
+    for group, how in SUMS:
+        options |= sum_options(group, how)
+        dtype = np.float16 if how.half else np.float32
+        got = lp.conv2d(x, w, **options)
+        lp.testing.assert_same_bits(got, oracle.forward(x, w, shape, group, how).astype(dtype))
+        got = lp.conv2d_input_gradient(g, w, size, **options)
+        lp.testing.assert_same_bits(got, oracle.input_gradient(g, w, size, shape, group, how).astype(dtype))
+        got = lp.conv2d_weight_gradient(x, g, kernel, **options)
+        lp.testing.assert_same_bits(got, oracle.weight_gradient(x, g, kernel, shape, group, how).astype(dtype))
+
+
+def numpy_conv2d(x: Any, w: Any, shape: Shape) -> Any:
+    """In float64, one einsum per kernel position."""
+    padded = np.pad(np.float64(x), ((0, 0), *shape.padding, (0, 0)))
+    high, wide = shape.count(x.shape[1:3], w.shape)
+    each, outputs = w.shape[2], w.shape[3] // shape.groups
+    result = np.zeros((x.shape[0], high, wide, w.shape[3]))
+    for ky, kx in np.ndindex(*w.shape[:2]):
+        y, z = ky * shape.dilation[0], kx * shape.dilation[1]
+        window = padded[:, y : y + high * shape.stride[0] : shape.stride[0], z : z + wide * shape.stride[1] :]
+        window = window[:, :high, :: shape.stride[1]][:, :, :wide]
+        for q in range(shape.groups):
+            factor = np.float64(w[ky, kx, :, q * outputs : (q + 1) * outputs])
+            result[..., q * outputs : (q + 1) * outputs] += window[..., q * each : (q + 1) * each] @ factor
+    return result
+
+
+@pytest.mark.parametrize("index", range(len(SHAPES)))
+def test_gradients_are_those_of_an_independent_convolution(index: int) -> None:
+    # The convolution is linear in each operand, so a difference quotient of the loss is exact whatever the step.
+    x, w, g, options = case(index)
+    shape = SHAPES[index][0]
+
+    def loss(images: Any, weight: Any) -> float:
+        return float((numpy_conv2d(images, weight, shape) * g).sum())
+
+    got = lp.conv2d(x, w, **options)
+    np.testing.assert_allclose(got, numpy_conv2d(x, w, shape), atol=2e-5)
+    by_input = lp.conv2d_input_gradient(g, w, x.shape[1:3], **options)
+    by_weight = lp.conv2d_weight_gradient(x, g, w.shape[:2], **options)
+    rng = np.random.default_rng(3)
+    for _ in range(12):
+        here = tuple(rng.integers(n) for n in x.shape)
+        step = np.zeros(x.shape)
+        step[here] = 1
+        np.testing.assert_allclose(by_input[here], loss(step, w), atol=2e-5)
+        here = tuple(rng.integers(n) for n in w.shape)
+        step = np.zeros(w.shape)
+        step[here] = 1
+        np.testing.assert_allclose(by_weight[here], loss(x, step), atol=2e-5)
+    np.testing.assert_allclose((by_input * np.float64(x)).sum(), loss(x, w), rtol=1e-4)
+    np.testing.assert_allclose((by_weight * np.float64(w)).sum(), loss(x, w), rtol=1e-4)
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> tuple[Array, Array, dict[str, Any]]:
+    def pair(*values: int) -> tuple[int, int]:
+        return draw(st.sampled_from(values)), draw(st.sampled_from(values))
+
+    kernel, stride, dilation = pair(1, 2, 3), pair(1, 1, 2, 3), pair(1, 1, 2)
+    padding = draw(st.sampled_from([0, 1, (0, 2), ((1, 0), (2, 1)), "same", "valid"]))
+    fits = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
+    groups = draw(st.sampled_from([1, 1, 2, 3]))
+    channels, outputs = draw(st.sampled_from([0, 1, 2, 3, 5, 17])), draw(st.sampled_from([0, 1, 2, 3]))
+    image = (draw(st.integers(0, 2)), fits[0] + draw(st.integers(0, 3)), fits[1] + draw(st.integers(0, 2)))
+    x = draw(arrays((*image, channels * groups)))
+    w = draw(arrays((*kernel, channels, outputs * groups)))
+    return x, w, dict(stride=stride, padding=padding, dilation=dilation, groups=groups)
+
+
+@settings(max_examples=100, derandomize=True, deadline=None)
+@given(problems(), rounding_options(), st.data())
+def test_every_backend_gives_the_same_bits(problem: Any, rounding: dict[str, Any], data: st.DataObject) -> None:
+    x, w, options = problem
+    options |= rounding
+    options |= dict(
+        accumulate=data.draw(st.sampled_from(ACCUMULATORS)),
+        group=data.draw(st.sampled_from([1, 2, 4, 7, 16, 16, None])),
+        splits=data.draw(st.sampled_from([1, 1, 2, 5, 17])),
+        stages=data.draw(st.sampled_from([None, None, 1, 2, 3])),
+        out_format=data.draw(st.sampled_from(RESULTS)),
+        adder=data.draw(st.sampled_from(["sequential", "sequential", "dot4", "pairwise"])),
+        layout=data.draw(st.sampled_from(["NHWC", "NCHW"])),
+    )
+    if options["layout"] == "NCHW":
+        x, w = x.transpose(0, 3, 1, 2), w.transpose(3, 2, 0, 1)
+    assert_backends_agree(lp.conv2d, x, w, **options, offset=(data.draw(st.integers(0, 99)), 3))
+    shape = lp.conv2d(x, w, **options | dict(accumulate="float32", adder="sequential", key=0)).shape
+    g = data.draw(arrays(shape))
+    high = 1 if options["layout"] == "NHWC" else 2
+    assert_backends_agree(lp.conv2d_input_gradient, g, w, x.shape[high : high + 2], **options)
+    kernel = w.shape[:2] if high == 1 else w.shape[2:]
+    assert_backends_agree(lp.conv2d_weight_gradient, x, g, kernel, **options)
+
+
+@pytest.mark.parametrize("adder", ["sequential", "dot4", "pairwise"])
+def test_missing_channels_change_nothing(adder: str) -> None:
+    # -1e-8 is rounded to -0, which a product (+0) * (+0) in place of a missing channel would make +0.
+    x, w = np.full((1, 1, 2, 5), 1e-4, np.float16), np.zeros((1, 2, 5, 1), np.float16)
+    w[0, 0, 0] = -1e-4
+    w[0, :, 1:] = -0.0
+    w[0, 1] = -0.0
+    options: dict[str, Any] = dict(accumulate="float16", group=4, adder=adder)
+    for name in ("reference", "cpu"):
+        with lp.testing.backend(name):
+            assert np.signbit(lp.conv2d(x, w, **options)).all()
+
+
+@pytest.mark.parametrize("rounding", ["nearest_even", "stochastic"])
+def test_one_position_is_a_product(rounding: str) -> None:
+    x, w = normal(3, 5, 4, 40), normal(1, 1, 40, 21, seed=1)
+    options: dict[str, Any] = dict(accumulate="float16", rounding=rounding, key=9, splits=2)
+    want = lp.matmul(x.reshape(60, 40), w[0, 0], **options)
+    lp.testing.assert_same_bits(lp.conv2d(x, w, **options), want.reshape(3, 5, 4, 21))
+    strided = lp.conv2d(x, w, **options, stride=(5, 4))
+    lp.testing.assert_same_bits(strided[:, 0, 0], lp.matmul(x[:, 0, 0], w[0, 0], **options))
+
+
+def test_an_image_alone_equals_that_of_the_whole(host_backend: str) -> None:
+    x, w = normal(3, 4, 4, 6), normal(3, 3, 6, 5, seed=1)
+    options: dict[str, Any] = dict(padding=1, accumulate="float16", rounding="stochastic", key=9)
+    whole = lp.conv2d(x, w, **options)
+    lp.testing.assert_same_bits(lp.conv2d(x[1:2], w, **options, offset=(16, 0)), whole[1:2])
+    lp.testing.assert_same_bits(lp.conv2d(x, w[..., 2:], **options, offset=(0, 2)), whole[..., 2:])
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn])
+def test_panels_threads_and_instruction_sets_do_not_matter(dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, w = normal(2, 14, 13, 2 * 20, dtype=dtype), normal(3, 3, 20, 2 * 19, seed=1, dtype=dtype)
+    options: dict[str, Any] = dict(padding=1, groups=2, accumulate="float16", rounding="stochastic", key=2, splits=3)
+    want = lp.conv2d(x, w, **options)
+    for size in (1, 40_000, 1 << 30):
+        monkeypatch.setattr(panels, "PANEL_BYTES", size)
+        for isa in lp.testing.isa_names():
+            with lp.testing.isa(isa), lp.num_threads(2):
+                lp.testing.assert_same_bits(lp.conv2d(x, w, **options), want)
+
+
+@pytest.mark.parametrize("stride, groups", [(1, 1), ((2, 1), 3)])
+def test_layouts_agree(stride: Any, groups: int) -> None:
+    x, w = normal(2, 6, 7, 6), normal(3, 2, 6 // groups, 9, seed=1)
+    options: dict[str, Any] = dict(stride=stride, padding=1, groups=groups, accumulate="float16", group=4)
+    options |= dict(rounding="stochastic", key=3)
+    want = lp.conv2d(x, w, **options)
+    first, factors = x.transpose(0, 3, 1, 2).copy(), w.transpose(3, 2, 0, 1).copy()
+    got = lp.conv2d(first, factors, layout="NCHW", **options)
+    lp.testing.assert_same_bits(got.transpose(0, 2, 3, 1), want)
+    g = normal(*want.shape, seed=2)
+    outer = g.transpose(0, 3, 1, 2).copy()
+    got = lp.conv2d_input_gradient(outer, factors, (6, 7), layout="NCHW", **options)
+    lp.testing.assert_same_bits(got.transpose(0, 2, 3, 1), lp.conv2d_input_gradient(g, w, (6, 7), **options))
+    got = lp.conv2d_weight_gradient(first, outer, (3, 2), layout="NCHW", **options)
+    lp.testing.assert_same_bits(got.transpose(2, 3, 1, 0), lp.conv2d_weight_gradient(x, g, (3, 2), **options))
+
+
+@pytest.mark.parametrize("size", [5, 6, 7])
+@pytest.mark.parametrize("stride", [1, 2, 3])
+def test_same_padding(size: int, stride: int) -> None:
+    x, w = normal(1, size, size, 2), normal(3, 4, 2, 3, seed=1)
+    got = lp.conv2d(x, w, stride=stride, padding="same")
+    assert got.shape == (1, -(-size // stride), -(-size // stride), 3)
+    needed = [max(0, (got.shape[1] - 1) * stride + k - size) for k in (3, 4)]
+    pads = tuple((n // 2, n - n // 2) for n in needed)
+    lp.testing.assert_same_bits(got, lp.conv2d(x, w, stride=stride, padding=pads))
+
+
+def test_padding_and_special_values(host_backend: str) -> None:
+    x, w = np.ones((1, 2, 2, 1), np.float16), np.ones((3, 3, 1, 1), np.float16)
+    w[0, 0] = np.inf
+    got = lp.conv2d(x, w, padding=1)[0, :, :, 0]
+    assert np.isnan(got).tolist() == [[True, True], [True, False]]
+    assert got[1, 1] == np.inf
+    w[0, 0] = 6e4
+    w[0, 1] = 6e4
+    x2 = np.ones((1, 3, 3, 1), np.float16)
+    assert lp.conv2d(x2, w, accumulate="float16")[0, 0, 0, 0] == np.inf
+    assert lp.conv2d(x2, w, accumulate="float16", overflow="saturate")[0, 0, 0, 0] == 65504
+
+
+def test_no_channels_and_no_images(host_backend: str) -> None:
+    got = lp.conv2d(np.ones((2, 3, 3, 0), np.float16), np.ones((2, 2, 0, 3), np.float16), accumulate="float16")
+    assert got.shape == (2, 2, 2, 3)
+    assert got.dtype == np.float16
+    assert not got.any()
+    assert not np.signbit(got).any()
+    assert lp.conv2d(np.ones((0, 3, 3, 2), np.float16), np.ones((2, 2, 2, 3), np.float16)).shape == (0, 2, 2, 3)
+    none = lp.conv2d_weight_gradient(np.ones((0, 3, 3, 2), np.float16), np.ones((0, 2, 2, 3), np.float16), (2, 2))
+    assert none.shape == (2, 2, 2, 3)
+    assert not none.any()
+    g, w = np.ones((1, 2, 2, 3), np.float16), np.ones((1, 1, 1, 3), np.float16)
+    skipped = lp.conv2d_input_gradient(g, w, (4, 4), stride=2)
+    assert skipped[0, :, :, 0].tolist() == [[3, 0, 3, 0], [0, 0, 0, 0]] * 2
+
+
+def test_powers_of_two_as_operands(host_backend: str) -> None:
+    scales = np.array([0.5, 1, 2, 4], ml_dtypes.float8_e8m0fnu).reshape(1, 2, 2, 1)
+    got = lp.conv2d(scales, np.ones((2, 2, 1, 1), np.float16), padding=1)
+    assert got[0, :, :, 0].tolist() == [[0.5, 1.5, 1], [2.5, 7.5, 5], [2, 6, 4]]
+
+
+def test_out() -> None:
+    x, w = normal(2, 6, 6, 3), normal(3, 3, 3, 4, seed=1)
+    want = lp.conv2d(x, w)
+    out = np.zeros((2, 4, 4, 8), np.float32)[..., ::2]
+    assert lp.conv2d(x, w, out=out) is out
+    lp.testing.assert_same_bits(out.copy(), want)
+    x, w = normal(2, 5, 5, 3), normal(3, 3, 3, 3, seed=1)
+    want = lp.conv2d(x, w, padding=1, accumulate="float16")
+    assert lp.conv2d(x, w, padding=1, accumulate="float16", out=x) is x
+    lp.testing.assert_same_bits(x, want)
+    with pytest.raises(TypeError, match="out must be an array of float32"):
+        lp.conv2d(x, w, padding=1, out=x)
+    with pytest.raises(ValueError, match=r"shape \(2, 3, 3, 3\), not float16 \(2, 5, 5, 3\)"):
+        lp.conv2d(x, w, accumulate="float16", out=x)
+
+
+@pytest.mark.parametrize(
+    "change, error, message",
+    [
+        (dict(layout="HWCN"), ValueError, "unknown layout 'HWCN'; allowed are NHWC, NCHW"),
+        (dict(groups=4), ValueError, "groups=4 does not divide the 6 channels of x"),
+        (dict(groups=3), ValueError, "groups=3 does not divide the 4 outputs of weight"),
+        (dict(groups=2), ValueError, "x has 3 channels in each of 2 groups, weight has 6"),
+        (dict(groups=0), ValueError, "groups must be an integer of at least 1, not 0"),
+        (dict(stride=0), ValueError, "stride must be at least 1, not 0"),
+        (dict(stride=1.5), TypeError, "stride must be an integer or a pair of integers, not 1.5"),
+        (dict(dilation=(1, 2, 3)), TypeError, "dilation must be an integer or a pair"),
+        (dict(dilation=4), ValueError, "windows of 9 x 9 do not fit into the padded image of 5 x 5"),
+        (dict(padding=-1), ValueError, "padding must be at least 0"),
+        (dict(padding="full"), ValueError, "unknown padding 'full'; allowed are same, valid"),
+        (dict(padding=((1, 1), 1)), TypeError, "padding must be"),
+        (
+            dict(x=np.ones((5, 5, 6), np.float16)),
+            ValueError,
+            r"x has the four axes NHWC; given was the shape \(5, 5, 6\)",
+        ),
+        (dict(weight=np.ones((3, 3, 6), np.float16)), ValueError, "weight has the axes"),
+        (dict(weight=np.ones((0, 3, 6, 4), np.float16)), ValueError, "at least one position"),
+        (dict(x=np.ones((1, 5, 5, 6))), TypeError, "operands must be float32.*not float64"),
+        (dict(rounding="stochastic", accumulate="float16"), ValueError, "stochastic rounding needs key="),
+        (dict(adder="dot4", x=np.ones((1, 5, 5, 6), np.float32)), ValueError, "dot4"),
+        (dict(group=0), ValueError, "group must be an integer"),
+    ],
+)
+def test_bad_calls_say_what_is_allowed(change: dict[str, Any], error: type[Exception], message: str) -> None:
+    given = dict(x=np.ones((1, 5, 5, 6), np.float16), weight=np.ones((3, 3, 6, 4), np.float16)) | change
+    with pytest.raises(error, match=message):
+        lp.conv2d(given.pop("x"), given.pop("weight"), **given)
+
+
+def test_gradients_of_another_shape_are_refused() -> None:
+    x, w, g = np.ones((1, 5, 5, 2), np.float16), np.ones((3, 3, 2, 4), np.float16), np.ones((1, 3, 2, 4), np.float16)
+    with pytest.raises(ValueError, match="result has 1 x 3 x 3 positions of 4 channels, gradient has 1 x 3 x 2 of 4"):
+        lp.conv2d_input_gradient(g, w, (5, 5))
+    with pytest.raises(ValueError, match="gradient has 1 x 3 x 2 of 4"):
+        lp.conv2d_weight_gradient(x, g, (3, 3))
+    with pytest.raises(TypeError, match="size must be a pair of integers, not 5"):
+        lp.conv2d_input_gradient(g, w, 5)  # type: ignore[arg-type]
