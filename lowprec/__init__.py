@@ -43,6 +43,7 @@ from lowprec.matmul import matmul, matmul_part
 from lowprec.random import Key, as_key, random_bits
 from lowprec.reduction import reduce_max, reduce_part, reduce_sum, sum_parts
 from lowprec.rounding import astype, decode, encode, round
+from lowprec.summation import cumulative_sum, dot, kahan_sum, mean, norm, sum
 from lowprec.threads import num_threads
 from lowprec.xoroshiro import Xoroshiro128aox
 
@@ -71,8 +72,10 @@ __all__ = [
     "conv2d_input_gradient",
     "conv2d_weight_gradient",
     "cos",
+    "cumulative_sum",
     "decode",
     "divide",
+    "dot",
     "encode",
     "erf",
     "exp",
@@ -96,10 +99,13 @@ __all__ = [
     "fma",
     "formats",
     "gelu",
+    "kahan_sum",
     "log",
     "matmul",
     "matmul_part",
+    "mean",
     "multiply",
+    "norm",
     "num_threads",
     "p3109",
     "random_bits",
@@ -114,6 +120,7 @@ __all__ = [
     "sqrt",
     "statistics",
     "subtract",
+    "sum",
     "sum_parts",
     "tanh",
     "testing",
