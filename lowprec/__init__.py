@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from lowprec import statistics, testing
     from lowprec.blocks import BlockArray, BlockFormat, block_formats, to_blocks
     from lowprec.explanation import Explanation, explain
+    from lowprec.packing import pack, unpack
     from lowprec.scaled import ScaledArray, to_scaled
 
 __all__ = [
@@ -102,6 +103,7 @@ __all__ = [
     "multiply",
     "num_threads",
     "p3109",
+    "pack",
     "random_bits",
     "reduce_max",
     "reduce_part",
@@ -120,6 +122,7 @@ __all__ = [
     "tfloat32",
     "to_blocks",
     "to_scaled",
+    "unpack",
 ]
 
 # What few programs need is loaded when it is first asked for, to keep the import short.
@@ -127,6 +130,7 @@ _LATER = {
     **dict.fromkeys(("BlockArray", "BlockFormat", "block_formats", "to_blocks"), "lowprec.blocks"),
     **dict.fromkeys(("ScaledArray", "to_scaled"), "lowprec.scaled"),
     **dict.fromkeys(("Explanation", "explain"), "lowprec.explanation"),
+    **dict.fromkeys(("pack", "unpack"), "lowprec.packing"),
     "statistics": "lowprec.statistics",
     "testing": "lowprec.testing",
 }
