@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from lowprec import statistics, testing
     from lowprec.blocks import BlockArray, BlockFormat, block_formats, to_blocks
     from lowprec.explanation import Explanation, explain
+    from lowprec.packing import pack, unpack
     from lowprec.scaled import ScaledArray, to_scaled
 
 __all__ = [
@@ -108,6 +109,7 @@ __all__ = [
     "norm",
     "num_threads",
     "p3109",
+    "pack",
     "random_bits",
     "reduce_max",
     "reduce_part",
@@ -127,6 +129,7 @@ __all__ = [
     "tfloat32",
     "to_blocks",
     "to_scaled",
+    "unpack",
 ]
 
 # What few programs need is loaded when it is first asked for, to keep the import short.
@@ -134,6 +137,7 @@ _LATER = {
     **dict.fromkeys(("BlockArray", "BlockFormat", "block_formats", "to_blocks"), "lowprec.blocks"),
     **dict.fromkeys(("ScaledArray", "to_scaled"), "lowprec.scaled"),
     **dict.fromkeys(("Explanation", "explain"), "lowprec.explanation"),
+    **dict.fromkeys(("pack", "unpack"), "lowprec.packing"),
     "statistics": "lowprec.statistics",
     "testing": "lowprec.testing",
 }
