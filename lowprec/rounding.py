@@ -146,10 +146,11 @@ def _as_codes(array: Array, fmt: FloatFormat) -> Array:
     """Codes in the unsigned dtype of the format's width."""
     if is_cupy(array):
         return backends.of(array).as_codes(array, fmt)  # type: ignore[no-any-return]
-    if array.dtype == fmt.dtype:
+    if fmt.dtype is not None and array.dtype == fmt.dtype:  # numpy takes None for float64
         return array.view(fmt.code_dtype)
     if array.dtype.kind not in "iu":
-        raise TypeError(f"decode needs integer codes or an array of {fmt.dtype}, not {array.dtype}")
+        own = f" or an array of {fmt.dtype}" if fmt.dtype is not None else ""
+        raise TypeError(f"decode needs integer codes{own}, not {array.dtype}")
     if array.dtype != fmt.code_dtype or fmt.bits < 8 * fmt.code_dtype.itemsize:
         limit = 1 << fmt.bits
         if array.size and (int(array.min()) < 0 or int(array.max()) >= limit):

@@ -294,8 +294,8 @@ def _pairwise(task: Sum, x: Array, y: Array | None) -> Array:
 
 def _shaped(values: Array, rule: RoundingRule, shape: tuple[int, ...]) -> Any:
     """Values of the format in its storage dtype, or in a float dtype that holds them."""
-    fmt = rule.fmt
+    fmt = rule.fmt if rule.fmt.dtype is not None else float32 if float32.contains(rule.fmt) else float64
     if values.dtype != fmt.dtype:
-        values = astype(values, fmt if fmt.dtype is not None else "float32" if float32.contains(fmt) else "float64")
+        values = astype(values, fmt)
     result = values.reshape(shape)
     return result if shape else result[()]

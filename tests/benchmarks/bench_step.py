@@ -70,9 +70,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--steps", type=int, default=10)
-    parser.add_argument(
-        "--precisions", nargs="+", default=["fp16.16/stochastic", "fp16.16/nearest", "fp32.32"]
-    )
+    parser.add_argument("--precisions", nargs="+", default=["fp16.16/stochastic", "fp16.16/nearest", "fp32.32"])
     given = parser.parse_args()
     task = data.digits()
     params, batch = mlp.initial(WIDTHS, 0), data.batches(task, BATCH, 0)(0)

@@ -21,9 +21,7 @@ TWO = ["--precisions", "fp32.32", "fp16.16/stochastic", "--seeds", "2"]
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "ipu_core", *arguments], capture_output=True, text=True, check=False
-    )
+    return subprocess.run([sys.executable, "-m", "ipu_core", *arguments], capture_output=True, text=True, check=False)
 
 
 def results(folder: Path) -> list[dict[str, object]]:
@@ -66,14 +64,10 @@ def test_every_product_is_planned_in_words(finished: tuple[Path, str]) -> None:
     plan = (finished[0] / "plan.txt").read_text()
     assert "fp32.32" in plan
     assert "fp16.16/stochastic" in plan
-    assert (
-        plan.count("group 16") >= 2 * 5
-    )  # two forward products, two for weights, one for inputs; per precision
+    assert plan.count("group 16") >= 2 * 5  # two forward products, two for weights, one for inputs; per precision
 
 
-def test_a_finished_study_is_not_run_again(
-    finished: tuple[Path, str], capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_finished_study_is_not_run_again(finished: tuple[Path, str], capfd: pytest.CaptureFixture[str]) -> None:
     folder, _ = finished
     before = (folder / "results.jsonl").read_bytes()
     assert exit_code("study", *SMALL, *TWO, "--out", str(folder)) == 0
@@ -109,9 +103,7 @@ def test_a_study_killed_half_way_continues_to_the_same_bits(tmp_path: Path) -> N
     arguments += ["--workers", "1"]
     line = [sys.executable, "-m", "ipu_core", *arguments, "--out", str(tmp_path / "killed")]
     process = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    wait_for(
-        lambda: (tmp_path / "killed" / "results.jsonl").exists() and len(results(tmp_path / "killed")) >= 1
-    )
+    wait_for(lambda: (tmp_path / "killed" / "results.jsonl").exists() and len(results(tmp_path / "killed")) >= 1)
     process.send_signal(signal.SIGKILL)
     process.wait()
     kept = results(tmp_path / "killed")
@@ -186,9 +178,7 @@ BAD = [
 @pytest.mark.parametrize("seed", [-1, 2**64])
 def test_seeds_are_64_bit_numbers(seed: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert exit_code("train", *SMALL, "--seed", str(seed), "--out", str(tmp_path / "out")) == 2
-    assert (
-        capfd.readouterr().err == f"ipu-core train: seed must be an integer from 0 to 2^64 - 1, not {seed}\n"
-    )
+    assert capfd.readouterr().err == f"ipu-core train: seed must be an integer from 0 to 2^64 - 1, not {seed}\n"
     assert not (tmp_path / "out").exists()
 
 
@@ -236,10 +226,7 @@ def test_an_npz_without_the_arrays_is_refused(tmp_path: Path, capfd: pytest.Capt
 
 
 def test_train_keeps_the_parameters(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert (
-        exit_code("train", *SMALL, "--precision", "fp16.16/nearest", "--seed", "5", "--out", str(tmp_path))
-        == 0
-    )
+    assert exit_code("train", *SMALL, "--precision", "fp16.16/nearest", "--seed", "5", "--out", str(tmp_path)) == 0
     printed = capfd.readouterr().out
     assert "parameters-fp16.16-nearest-seed-5.npz" in printed
     with np.load(tmp_path / "parameters-fp16.16-nearest-seed-5.npz") as kept:
@@ -256,9 +243,7 @@ def test_an_npz_of_ones_own_can_be_trained_on(tmp_path: Path) -> None:
     assert len(results(tmp_path / "out")[0]["losses"]) == 5  # type: ignore[arg-type]
 
 
-def test_profile_prints_plan_and_account_and_writes_reports(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_profile_prints_plan_and_account_and_writes_reports(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     arguments = ["--layers", "64-16-10", "--precision", "fp16.16/nearest", "--target", "bow"]
     assert exit_code("profile", *arguments, "--out", str(tmp_path / "p")) == 0
     printed = capfd.readouterr().out

@@ -296,3 +296,10 @@ def test_offset_and_key_arguments() -> None:
     np.testing.assert_array_equal(
         lp.round(X, "float8_e5m2", "stochastic", key=lp.Key(5)), lp.round(X, "float8_e5m2", "stochastic", key=5)
     )
+
+
+def test_decode_of_floats_that_are_no_codes() -> None:
+    with pytest.raises(TypeError, match="needs integer codes, not float64"):
+        lp.decode(np.array([1.0]), "tfloat32")
+    with pytest.raises(TypeError, match="needs integer codes or an array of float16, not float64"):
+        lp.decode(np.array([1.0]), "float16")

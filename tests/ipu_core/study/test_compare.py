@@ -27,9 +27,7 @@ def loss(params: Any, batch: Any) -> Any:
 
 def run(precisions: Any = ("fp32.32", "fp16.16/stochastic"), **more: Any) -> Study:
     settings = {"optimizer": Sgd(0.1), "steps": 8, "seeds": 2, "engine": "direct"} | more
-    return compare(
-        loss, settings.pop("params", PARAMS), settings.pop("batches", BATCHES), precisions, **settings
-    )
+    return compare(loss, settings.pop("params", PARAMS), settings.pop("batches", BATCHES), precisions, **settings)
 
 
 @pytest.fixture(scope="module")
@@ -94,9 +92,7 @@ def test_seeds_draw_the_order_of_listed_batches_and_may_draw_parameters() -> Non
     first, second = run(["fp32.32"]).results
     assert first["losses"] != second["losses"]
     assert np.isclose(sum(first["losses"][:6]), sum(second["losses"][:6]), rtol=0.5)
-    drawn = run(
-        ["fp32.32"], params=lambda seed: {**PARAMS, "a": PARAMS["a"] * (1 + seed)}, batches=BATCHES[:1]
-    )
+    drawn = run(["fp32.32"], params=lambda seed: {**PARAMS, "a": PARAMS["a"] * (1 + seed)}, batches=BATCHES[:1])
     same = run(["fp32.32"], batches=BATCHES[:1])
     assert same.results[0]["losses"] == same.results[1]["losses"] == drawn.results[0]["losses"]
     assert drawn.results[1]["losses"] != drawn.results[0]["losses"]

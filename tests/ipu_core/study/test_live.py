@@ -42,9 +42,7 @@ def test_lines_go_to_standard_error_one_per_point(capsys: pytest.CaptureFixture[
     assert "a seed 1 failed: tile 3 is [full]" in printed.err
 
 
-def test_terminal_shows_table_and_failure(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_terminal_shows_table_and_failure(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")  # makes rich draw as in a terminal
     board = Board()
     board.feed(live.Terminal(board.table, 3, 1, 10))

@@ -13,9 +13,7 @@ DTYPES = ["float16", "float32", "float64", "int32", "uint8", "bfloat16", "float8
 
 def test_every_dtype_comes_back_bit_for_bit(tmp_path: Path) -> None:
     codes = np.arange(256, dtype=np.uint8)
-    arrays = {
-        name: codes.view(getattr(ml_dtypes, name, None) or np.dtype(name)).reshape(2, -1) for name in DTYPES
-    }
+    arrays = {name: codes.view(getattr(ml_dtypes, name, None) or np.dtype(name)).reshape(2, -1) for name in DTYPES}
     save(tmp_path / "state.npz", arrays, {"step": 17, "loss": 0.25})
     loaded, meta = load(tmp_path / "state.npz")
     assert meta == {"step": 17, "loss": 0.25}
@@ -29,9 +27,7 @@ def test_every_dtype_comes_back_bit_for_bit(tmp_path: Path) -> None:
 def test_dotted_and_odd_names_survive(tmp_path: Path) -> None:
     arrays = {"layers.0.weight": np.ones(3), "__meta__": np.zeros(2), "file": np.zeros(())}
     save(tmp_path / "s.npz", arrays, {})
-    assert {name: a.shape for name, a in load(tmp_path / "s.npz")[0].items()} == {
-        n: a.shape for n, a in arrays.items()
-    }
+    assert {name: a.shape for name, a in load(tmp_path / "s.npz")[0].items()} == {n: a.shape for n, a in arrays.items()}
 
 
 def test_saving_replaces_and_leaves_no_draft(tmp_path: Path) -> None:

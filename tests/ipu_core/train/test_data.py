@@ -70,9 +70,7 @@ def test_missing_arrays_are_named(tmp_path: Path, arrays: dict[str, np.ndarray])
         ("y_test", lambda a: a - 9, "class numbers"),
     ],
 )
-def test_wrong_arrays_are_refused(
-    tmp_path: Path, arrays: dict[str, np.ndarray], name, change, message
-) -> None:  # type: ignore[no-untyped-def]
+def test_wrong_arrays_are_refused(tmp_path: Path, arrays: dict[str, np.ndarray], name, change, message) -> None:  # type: ignore[no-untyped-def]
     arrays[name] = change(arrays[name])
     with pytest.raises(ValueError, match=message):
         from_npz(write(tmp_path, **arrays))

@@ -56,9 +56,7 @@ def test_training_learns(precision: str) -> None:
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize(
-    "optimizer", [Sgd(0.1), Sgd(0.1, momentum=0.9), Lamb(0.01)], ids=["sgd", "momentum", "lamb"]
-)
+@pytest.mark.parametrize("optimizer", [Sgd(0.1), Sgd(0.1, momentum=0.9), Lamb(0.01)], ids=["sgd", "momentum", "lamb"])
 def test_tiles_and_direct_give_the_same_bits(precision: str, optimizer: Any) -> None:
     tiled, direct = (loop(precision, engine, optimizer=optimizer) for engine in ("tiles", "direct"))
     assert tiled.run(batches, 12).tobytes() == direct.run(batches, 12).tobytes()
@@ -119,9 +117,7 @@ def test_keys_matter_only_to_stochastic_rounding() -> None:
 def test_one_field_of_an_accumulation_changes_bits() -> None:
     plain = loop("fp16.16/nearest")
     orders = dict(plain.accumulations)
-    number = next(
-        e.number for e, _ in plain.sums().values() if e.op == "dot" and e.operands[0].type.shape[1] > 16
-    )
+    number = next(e.number for e, _ in plain.sums().values() if e.op == "dot" and e.operands[0].type.shape[1] > 16)
     orders[number] = Accumulation(group=4)
     changed = loop("fp16.16/nearest", accumulations=orders)
     assert plain.run(batches, 3).tobytes() != changed.run(batches, 3).tobytes()

@@ -92,9 +92,7 @@ def test_adam(correction):
 @pytest.mark.parametrize("bound", [None, 1.5, 0])
 def test_lamb(correction, bound):
     optimiser = Lamb(weight_decay=0.1, bias_correction=correction, max_weight_norm=bound)
-    direction = with_ratio(
-        adam_direction(0.9, 0.999, 1e-6, 0.1, correction), np.inf if bound is None else bound
-    )
+    direction = with_ratio(adam_direction(0.9, 0.999, 1e-6, 0.1, correction), np.inf if bound is None else bound)
     assert_close(run(optimiser), plain(direction))
 
 
