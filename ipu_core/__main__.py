@@ -74,7 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     profile.add_argument(
         "--out", type=Path, help="also write profile.json, profile.html and trace.json there"
     )
-    quick = commands.add_parser("demo", help="half a minute: one rounding explained, two precisions trained")
+    quick = commands.add_parser("demo", help="half a minute: one rounding explained, three precisions trained")
     quick.set_defaults(run=lambda _: demo())
     return parser
 

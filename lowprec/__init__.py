@@ -43,6 +43,7 @@ from lowprec.matmul import matmul, matmul_part
 from lowprec.random import Key, as_key, random_bits
 from lowprec.reduction import reduce_max, reduce_part, reduce_sum, sum_parts
 from lowprec.rounding import astype, decode, encode, round
+from lowprec.summation import cumulative_sum, dot, kahan_sum, mean, norm, sum
 from lowprec.threads import num_threads
 from lowprec.xoroshiro import Xoroshiro128aox
 
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from lowprec import statistics, testing
     from lowprec.blocks import BlockArray, BlockFormat, block_formats, to_blocks
     from lowprec.explanation import Explanation, explain
+    from lowprec.packing import pack, unpack
     from lowprec.scaled import ScaledArray, to_scaled
 
 __all__ = [
@@ -71,8 +73,10 @@ __all__ = [
     "conv2d_input_gradient",
     "conv2d_weight_gradient",
     "cos",
+    "cumulative_sum",
     "decode",
     "divide",
+    "dot",
     "encode",
     "erf",
     "exp",
@@ -96,12 +100,16 @@ __all__ = [
     "fma",
     "formats",
     "gelu",
+    "kahan_sum",
     "log",
     "matmul",
     "matmul_part",
+    "mean",
     "multiply",
+    "norm",
     "num_threads",
     "p3109",
+    "pack",
     "random_bits",
     "reduce_max",
     "reduce_part",
@@ -114,12 +122,14 @@ __all__ = [
     "sqrt",
     "statistics",
     "subtract",
+    "sum",
     "sum_parts",
     "tanh",
     "testing",
     "tfloat32",
     "to_blocks",
     "to_scaled",
+    "unpack",
 ]
 
 # What few programs need is loaded when it is first asked for, to keep the import short.
@@ -127,6 +137,7 @@ _LATER = {
     **dict.fromkeys(("BlockArray", "BlockFormat", "block_formats", "to_blocks"), "lowprec.blocks"),
     **dict.fromkeys(("ScaledArray", "to_scaled"), "lowprec.scaled"),
     **dict.fromkeys(("Explanation", "explain"), "lowprec.explanation"),
+    **dict.fromkeys(("pack", "unpack"), "lowprec.packing"),
     "statistics": "lowprec.statistics",
     "testing": "lowprec.testing",
 }

@@ -143,3 +143,27 @@ class SumCall:
 class MaximumCall:
     def __init__(self, x: OperandType, accumulator: Accumulator, /) -> None: ...
     def __call__(self, x: npt.NDArray[Any], out: npt.NDArray[Any] | None, threads: int) -> npt.NDArray[Any]: ...
+
+def exact(
+    operation: int,
+    mode: int,
+    down: bool,
+    operands: tuple[npt.NDArray[Any], ...],
+    out: npt.NDArray[Any],
+    left: npt.NDArray[Any],
+    threads: int,
+) -> bool: ...
+def sum_columns(
+    rounding: Rounding,
+    kind: int,
+    ieee_double: bool,
+    outer: int,
+    size: int,
+    inner: int,
+    block: int,
+    x: npt.NDArray[Any],
+    y: npt.NDArray[Any] | None,
+    random: npt.NDArray[Any] | None,
+    out: npt.NDArray[Any],
+    threads: int,
+) -> None: ...

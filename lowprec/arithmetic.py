@@ -120,7 +120,7 @@ def scaled_add(
 def prepare(
     fmt: FormatLike,
     rounding: str = "nearest_even",
-    random_bits: int = 16,
+    random_bits: int | str = 16,
     overflow: str | None = None,
     infinite_input: str | None = None,
     flush: bool = False,
@@ -156,7 +156,10 @@ def _rounded_once(
     out = options.get("out")
     target = _target(out, arrays, conversion.out_dtype)
     seed, offset = 0 if key is None else key_value(key), word("offset", options.get("offset", 0))
-    if backends.load("reference").arithmetic(operation, conversion, arrays, seed, offset, target):
+    bad, undone = backends.current().arithmetic(operation, conversion, arrays, seed, offset, target)
+    if undone:
+        bad |= backends.load("reference").fill(operation, conversion, arrays, undone, seed, offset, target)
+    if bad:
         raise ValueError(f"NaN cannot be represented in {conversion.rule.fmt.name}, which has no NaN")
     return finish(target, out, operands[0], all(scalar for _, scalar in given))
 
@@ -164,7 +167,7 @@ def _rounded_once(
 _POLICIES = ("random_bits", "overflow", "infinite_input", "flush")
 
 
-def _operand(x: npt.ArrayLike) -> tuple[Array, bool]:
+def _operand(x: object) -> tuple[Array, bool]:
     """An operand as an array of floats, and whether it was a scalar."""
     if is_cupy(x):
         raise TypeError("arithmetic runs on NumPy arrays; on the GPU there is rounding only")
@@ -183,8 +186,8 @@ def _target(out: Array | None, operands: tuple[Array, ...], dtype: np.dtype[Any]
     shape = operands[0].shape
     if out is None:
         return np.empty(shape, dtype)
-    if not isinstance(out, np.ndarray) or out.dtype != dtype:
-        given = out.dtype if isinstance(out, np.ndarray) else type(out).__name__
+    given = getattr(out, "dtype", type(out).__name__)
+    if given != dtype:
         raise TypeError(f"out must be an array of {dtype}, not {given}")
     if out.shape != shape:
         raise ValueError(f"out has shape {out.shape}, the result {shape}")

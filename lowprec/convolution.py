@@ -49,7 +49,7 @@ from lowprec.random import KeyLike
 from lowprec.sums import Accumulator, Order, operand_format
 from lowprec.sums import accumulator as make_accumulator
 from lowprec.sums import order as make_order
-from lowprec.windows import Padding, Pair, Windows, phases, window_view, windows, with_zeros
+from lowprec.windows import Padding, Pair, Windows, phases, windows, with_zeros
 
 Array = npt.NDArray[Any]
 
@@ -242,21 +242,23 @@ def conv2d_weight_gradient(
     shape = (*where.kernel, groups, images.shape[4], outer.shape[4])
     result, target = _result(out, shape, layout, sums, x, gradient, weight=True)
     call = backends.current().product(images.dtype, outer.dtype, sums, sequence)
-    padded = with_zeros(images, where.padding)
-    view = window_view(padded, where.kernel, where.stride, where.dilation, where.count)
-    right = _positions(outer)
-    for number, (row, column) in enumerate(np.ndindex(*where.kernel)):
-        left = _positions(view[:, :, :, row, column]).swapaxes(1, 2)
+    columns = _contiguous(outer.transpose(3, 0, 1, 2, 4))
+    columns = columns.reshape(groups, outer.shape[0] * outer.shape[1] * outer.shape[2], outer.shape[4])
+    rows = _contiguous(with_zeros(images, where.padding).transpose(3, 4, 0, 1, 2))
+    for number, position in enumerate(np.ndindex(*where.kernel)):
+        high, wide = (
+            slice(start := k * d, start + (n - 1) * s + 1, s)
+            for k, d, n, s in zip(position, where.dilation, where.count, where.stride, strict=True)
+        )
+        left = _contiguous(rows[..., high, wide]).reshape(groups, images.shape[4], columns.shape[1])
         first = number * images.shape[4]
-        target[row, column] = call(left, right, key, first, 0, 0, np.arange(groups), None, threads.current())
+        target[position] = call(left, columns, key, first, 0, 0, np.arange(groups), None, threads.current())
     return _finish(result, out)
 
 
-def _positions(x: Array) -> Array:
-    """x (n, h, w, groups, C) as a contiguous (groups, n h w, C)."""
-    bits = x.view(f"u{x.itemsize}")  # integers are copied as they are; some float types of ml_dtypes one by one
-    flat = np.ascontiguousarray(bits.transpose(3, 0, 1, 2, 4)).view(x.dtype)
-    return flat.reshape(x.shape[3], x.shape[0] * x.shape[1] * x.shape[2], x.shape[4])
+def _contiguous(x: Array) -> Array:
+    """x in C order, copied as integers: NumPy copies some of ml_dtypes' types one by one."""
+    return np.ascontiguousarray(x.view(f"u{x.itemsize}")).view(x.dtype)
 
 
 def _images(x: npt.ArrayLike, name: str, layout: str, groups: int) -> Array:

@@ -1,4 +1,4 @@
-"""Half a minute of what this is about: one number rounded in every mode, then two precisions trained side by side."""
+"""Half a minute of what this is about: one number rounded in every mode, then three precisions trained side by side."""
 
 from ipu_core.study import mlp
 from ipu_core.study.compare import compare

@@ -20,4 +20,5 @@ NB_MODULE(_kernels, m) {
     lowprec::bind_random(m);
     lowprec::bind_elementwise(m);
     lowprec::bind_product(m);
+    lowprec::bind_arithmetic(m);
 }

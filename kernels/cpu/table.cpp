@@ -10,9 +10,10 @@ inline namespace LP_ISA {
 extern const RoundingTable rounding_table;
 extern const ElementwiseTable elementwise_table;
 extern const ProductTable product_table;
+extern const ArithmeticTable arithmetic_table;
 extern const Table table;
 
-const Table table = {LP_NAME(LP_ISA), &rounding_table, &elementwise_table, &product_table};
+const Table table = {LP_NAME(LP_ISA), &rounding_table, &elementwise_table, &product_table, &arithmetic_table};
 
 }  // namespace LP_ISA
 }  // namespace lowprec

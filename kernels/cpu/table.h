@@ -77,11 +77,14 @@ struct ProductTable {
     void (*maximum)(const MaximumJob &, i64 begin, i64 end);
 };
 
+struct ArithmeticTable;  // arithmetic.h
+
 struct Table {
     const char *isa;
     const RoundingTable *rounding;
     const ElementwiseTable *elementwise;
     const ProductTable *product;
+    const ArithmeticTable *arithmetic;
 };
 
 }  // namespace lowprec

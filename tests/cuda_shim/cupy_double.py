@@ -24,15 +24,22 @@ LAUNCHER = Path(__file__).parent / "launcher.h"
 FLAGS = ("-std=c++17", "-O1", "-fPIC", "-shared", "-ffp-contract=off", "-fno-strict-aliasing", "-Wall", "-Werror")
 FLAGS += tuple(os.environ.get("LOWPREC_SHIM_FLAGS", "").split())  # sanitizers (tests/sanitize.py)
 
+GUARD = 64  # bytes; keeps the alignment of the host's allocator
+
 calls: Counter[str] = Counter()
 
 
 class Memory:
-    """What cupy.cuda.alloc returns."""
+    """What cupy.cuda.alloc returns, between guards that no kernel may write."""
 
     def __init__(self, size: int) -> None:
         calls["alloc"] += 1
-        self.bytes = np.full(size, 0xA5, np.uint8)
+        self.whole = np.full(size + 2 * GUARD, 0xA5, np.uint8)
+        self.bytes = self.whole[GUARD : GUARD + size]
+
+    def check(self) -> None:
+        assert np.all(self.whole[:GUARD] == 0xA5), "a kernel wrote in front of an array"
+        assert np.all(self.whole[GUARD + self.bytes.size :] == 0xA5), "a kernel wrote beyond an array"
 
 
 class Device:
@@ -63,12 +70,13 @@ class ndarray:
 
     def __init__(self, shape: tuple[int, ...], dtype: Any = float, memptr: Memory | None = None) -> None:
         dtype = np.dtype(dtype)
-        memory = memptr or Memory(int(np.prod(shape, dtype=int)) * dtype.itemsize)
-        self.host = memory.bytes[: int(np.prod(shape, dtype=int)) * dtype.itemsize].view(dtype).reshape(shape)
+        size = int(np.prod(shape, dtype=int)) * dtype.itemsize
+        self.memory = memptr or Memory(size)
+        self.host = self.memory.bytes[:size].view(dtype).reshape(shape)
 
     def _like(self, host: Any) -> ndarray:
         made = object.__new__(ndarray)
-        made.host = host
+        made.host, made.memory = host, self.memory
         return made
 
     shape = property(lambda self: self.host.shape)
@@ -127,6 +135,9 @@ class RawModule:
             kept = [_argument(a) for a in arguments]
             pointers = (ctypes.c_void_p * len(kept))(*(ctypes.addressof(k) for k in kept))
             function(grid[0], block[0], pointers)
+            for argument in arguments:
+                if isinstance(argument, ndarray):
+                    argument.memory.check()
 
         return kernel
 

@@ -1,15 +1,15 @@
 """The cuda backend: rounding and decoding of CuPy arrays, by the CPU's own headers compiled with NVRTC.
 
 Arrays choose it: `round`, `astype`, `encode` and `decode` of a CuPy array run on its device, on CuPy's current stream,
-without copies, and return C-contiguous CuPy arrays (0-d ones for 0-d) with the bits that the CPU gives. CuPy is imported
-when it is first needed, and a kernel compiled (about 0.2 s, kept in CuPy's folder) when it is first used.
+without copies, and return C-contiguous CuPy arrays (0-d ones for 0-d) with the bits that the CPU gives. CuPy is
+imported when it is first needed; a kernel is compiled when it is first used (about 0.2 s) and kept in CuPy's folder.
 
-- `astype` returns the format's dtype, ml_dtypes' included, so that `decode(y, y.dtype)`, `y.get()` and `y.view("u1")` work;
-  CuPy (14 or later) stores such arrays and computes with none of them but bfloat16: it raises where a plain uint8 would be
-  added up as integers. Older versions hold float16, float32 and float64 only: then `astype` names `encode`, whose codes
-  are uint8, uint16 or uint32.
-- Launches are asynchronous. Two checks wait for the result: NaN into a format without NaN, and codes in an integer wider
-  than the format (4- and 6-bit ones). Neither is possible inside a captured graph.
+- `astype` returns the format's dtype, ml_dtypes' included, so that `decode(y, y.dtype)`, `y.get()` and `y.view("u1")`
+  work. CuPy (14 or later) stores such arrays and computes with none of them but bfloat16: it raises, where a plain
+  uint8 would be added up as integers. Older versions hold float16, float32 and float64 only: there `astype` names
+  `encode`, whose codes are uint8, uint16 or uint32.
+- Launches are asynchronous. Two checks wait for the result: for NaN in a conversion to a format without NaN, and for
+  codes wider than the format (4- and 6-bit ones come in bytes). Neither is possible inside a captured graph.
 - `out=` may have any strides but must be the input itself or other memory; `random_bits="exact"` is refused where it
   would have to look at the elements.
 """

@@ -1,6 +1,6 @@
 """The reference backend: exact, slow Python, written to be read. It defines the answer."""
 
-from lowprec.backends.reference.arithmetic import arithmetic
+from lowprec.backends.reference.arithmetic import arithmetic, column_sums, fill
 from lowprec.backends.reference.convolution import correlate
 from lowprec.backends.reference.elementwise import elementwise
 from lowprec.backends.reference.products import maximum, product, reduce, sum_parts
@@ -9,10 +9,12 @@ from lowprec.backends.reference.rounding import convert, decode
 
 __all__ = [
     "arithmetic",
+    "column_sums",
     "convert",
     "correlate",
     "decode",
     "elementwise",
+    "fill",
     "maximum",
     "product",
     "random_words",

@@ -15,6 +15,7 @@ from lowprec.backends.reference.elementwise import divide as divide_doubles
 from lowprec.backends.reference.random import rounding_bits
 from lowprec.backends.reference.rounding import round_finite, round_number
 from lowprec.conversion import Conversion
+from lowprec.exact_sums import ColumnSum
 from lowprec.rule import RoundingRule
 
 Exact = Fraction | float
@@ -85,10 +86,15 @@ def round_result(x: Exact, rule: RoundingRule, random: Fraction = Fraction(0)) -
 
 def rounded_code(operation: str, operands: Sequence[float], rule: RoundingRule, key: int, index: int) -> int | None:
     """The code of one operation on doubles, rounded with the random bits of an index."""
-    random = Fraction(0)
-    if rule.mode == "stochastic":
-        random = Fraction(rounding_bits(rule.random_bits, key, index), 1 << rule.random_bits)
-    return round_result(OPERATIONS[operation](rule.mode == "down", *operands), rule, random)
+    exact = OPERATIONS[operation](rule.mode == "down", *operands)
+    return round_result(exact, rule, random_fraction(rule, key, index))
+
+
+def random_fraction(rule: RoundingRule, key: int, index: int) -> Fraction:
+    """r / 2^n of an index; 0 in other modes than stochastic."""
+    if rule.mode != "stochastic":
+        return Fraction(0)
+    return Fraction(rounding_bits(rule.random_bits, key, index), 1 << rule.random_bits)
 
 
 def arithmetic(
@@ -98,10 +104,13 @@ def arithmetic(
     key: int,
     offset: int,
     out: npt.NDArray[Any],
-) -> bool:
-    """One operation on arrays of out's shape, into `out` (contiguous); True where a NaN met a format without NaN."""
-    flat = [operand.astype(np.float64).ravel() for operand in operands]
-    return fill(operation, conversion, flat, range(out.size), key, offset, out)
+) -> tuple[bool, list[int]]:
+    """One operation on arrays of out's shape, into `out` (contiguous).
+
+    Returns:
+        Whether a NaN met a format without NaN; and no element left undone.
+    """
+    return fill(operation, conversion, operands, range(out.size), key, offset, out), []
 
 
 def fill(
@@ -113,15 +122,62 @@ def fill(
     offset: int,
     out: npt.NDArray[Any],
 ) -> bool:
-    """The elements of some indices."""
+    """The elements of some indices; True where a NaN met a format without NaN."""
     rule, fmt = conversion.rule, conversion.rule.fmt
     target = out.reshape(-1)
     codes = target if conversion.kind == "value" else target.view(fmt.code_dtype)
     bad = False
     for i in indices:
-        code = rounded_code(operation, [float(x[i]) for x in operands], rule, key, offset + i)
+        code = rounded_code(operation, [float(x.flat[i]) for x in operands], rule, key, offset + i)
         if code is None:
             bad = True
         else:
             codes[i] = fmt.value_of(code) if conversion.kind == "value" else code
     return bad
+
+
+def column_sums(
+    job: ColumnSum, x: npt.NDArray[Any], y: npt.NDArray[Any] | None, key: int, out: npt.NDArray[Any]
+) -> None:
+    """Sums over the middle axis of x (outer, size, inner), as doubles into `out`; y is multiplied to x exactly."""
+    outer, size, inner = x.shape
+    rule, target = job.rule, out.reshape(outer, -1, inner)
+    for o, i in np.ndindex(outer, inner):
+        column = x[o, :, i].tolist()
+        terms: list[Exact] = (
+            column if y is None else [multiply(*pair) for pair in zip(column, y[o, :, i].tolist(), strict=True)]
+        )
+        index = [(o * size + k) * inner + i for k in range(size)]
+        if job.kind == "kahan":
+            target[o, 0, i] = kahan(column, rule, key, index)
+            continue
+        steps = running(terms, rule, key, index, job.block)
+        ends = range(size) if job.kind == "running" else [*range(job.block - 1, size - 1, job.block), size - 1]
+        target[o, :, i] = [steps[k] for k in ends] if size else 0.0
+
+
+def plus(a: Exact, b: Exact, rule: RoundingRule, key: int, index: int) -> float:
+    """a + b, exact, rounded once."""
+    code = round_result(add(a, b, rule.mode == "down"), rule, random_fraction(rule, key, index))
+    return math.nan if code is None else rule.fmt.value_of(code)
+
+
+def running(terms: Sequence[Exact], rule: RoundingRule, key: int, index: Sequence[int], block: int) -> list[float]:
+    """The sum after every term; it starts at +0, and again before every block."""
+    sums: list[float] = []
+    for k, term in enumerate(terms):
+        before = sums[-1] if k % block else 0.0
+        sums.append(plus(before, term, rule, key, index[k]))
+    return sums
+
+
+def kahan(terms: Sequence[float], rule: RoundingRule, key: int, index: Sequence[int]) -> float:
+    """Kahan's compensated sum: the correction takes out of the next term what the last addition put in too much."""
+    total, correction = 0.0, 0.0
+    for k, x in zip(index, terms, strict=True):
+        term = plus(x, -correction, rule, key, 4 * k)
+        new = plus(total, term, rule, key, 4 * k + 1)
+        gained = plus(new, -total, rule, key, 4 * k + 2)
+        correction = plus(gained, -term, rule, key, 4 * k + 3)
+        total = new
+    return total

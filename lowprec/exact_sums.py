@@ -1,0 +1,26 @@
+"""Sums of columns as data: what every backend is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from lowprec.rule import RoundingRule
+
+
+@dataclass(frozen=True)
+class ColumnSum:
+    """A sum over the middle axis of (outer, size, inner), every addition exact and then rounded once.
+
+    The step of element i of x (C order) takes the random bits of index i; Kahan's four take 4 i to 4 i + 3.
+
+    Attributes:
+        rule: the rounding of every step; its format holds the sum.
+        kind: "sequential": from +0 over `block` terms, then again from +0, results (outer, blocks, inner). "running":
+            every step is a result, (outer, size, inner). "kahan": one compensated sum, (outer, 1, inner).
+        block: terms of one sequential sum.
+    """
+
+    rule: RoundingRule
+    kind: Literal["sequential", "running", "kahan"]
+    block: int

@@ -1,0 +1,81 @@
+"""Packing of 4- and 6-bit codes (any width up to 8 bits) into bytes, an explicit step: arrays hold one code per byte.
+
+The codes of a row (the last axis) form one stream of bits, the lowest bit first: code i takes bits b*i to b*i + b - 1.
+So two 4-bit codes share a byte with the even one in its low half, as in torch's float4_e2m1fn_x2, and four 6-bit codes
+take three bytes. Every row begins at a byte; what is left of its last byte is zero.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lowprec.arrays import input_array
+from lowprec.float_format import FloatFormat
+from lowprec.formats import FormatLike, as_format
+
+
+def pack(codes: npt.ArrayLike, fmt: FormatLike) -> npt.NDArray[np.uint8]:
+    """Codes packed along the last axis.
+
+    Args:
+        codes: (..., n) codes as `encode` gives them, or an array of the format's storage dtype.
+        fmt: a format of at most 8 bits.
+
+    Returns:
+        (..., ceil(n * bits / 8)) bytes.
+
+    Raises:
+        TypeError: codes are neither integers nor of the format's storage dtype.
+        ValueError: a wider format, a code that does not fit, or a 0-d array.
+    """
+    fmt = _narrow(fmt)
+    array, _ = input_array(codes)
+    if array.dtype == fmt.dtype:
+        array = array.view(np.uint8)
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"pack needs integer codes or an array of {fmt.dtype}, not {array.dtype}")
+    if array.ndim == 0:
+        raise ValueError("pack needs at least one axis, not a single code")
+    if array.size and (int(array.min()) < 0 or int(array.max()) >= 1 << fmt.bits):
+        raise ValueError(f"codes of {fmt.name} must be in [0, {1 << fmt.bits})")
+    bits = np.unpackbits(array.astype(np.uint8)[..., None], axis=-1, count=fmt.bits, bitorder="little")
+    return np.packbits(bits.reshape(*array.shape[:-1], array.shape[-1] * fmt.bits), axis=-1, bitorder="little")
+
+
+def unpack(packed: npt.ArrayLike, fmt: FormatLike, size: int) -> npt.NDArray[Any]:
+    """The codes that `pack` packed.
+
+    Args:
+        packed: (..., ceil(size * bits / 8)) bytes.
+        fmt: the format they were packed in.
+        size: number of codes in a row.
+
+    Returns:
+        (..., size) codes, uint8; `decode` gives their values, `.view(fmt.dtype)` the storage array.
+
+    Raises:
+        TypeError: packed is not uint8.
+        ValueError: a format wider than 8 bits, or rows of another length than size needs.
+    """
+    fmt = _narrow(fmt)
+    array, _ = input_array(packed)
+    if array.dtype != np.uint8:
+        raise TypeError(f"unpack needs uint8 bytes, not {array.dtype}")
+    expected = -(-size * fmt.bits // 8)
+    if size < 0 or array.ndim == 0 or array.shape[-1] != expected:
+        raise ValueError(
+            f"{size} codes of {fmt.name} take rows of {max(expected, 0)} bytes; the shape given is {array.shape}"
+        )
+    bits = np.unpackbits(array, axis=-1, count=size * fmt.bits, bitorder="little")
+    rows = bits.reshape(*array.shape[:-1], size, fmt.bits)
+    return np.packbits(rows, axis=-1, bitorder="little").reshape(*array.shape[:-1], size)
+
+
+def _narrow(fmt: FormatLike) -> FloatFormat:
+    fmt = as_format(fmt)
+    if fmt.bits > 8:
+        raise ValueError(f"only codes of at most 8 bits are packed into bytes; {fmt.name} has {fmt.bits}")
+    return fmt

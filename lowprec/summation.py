@@ -1,0 +1,301 @@
+"""Sums, means, dot products and norms in a format: every addition is the exact one of two values, rounded once.
+
+The order of additions is part of the answer. Over the K terms of an axis it is one of
+
+    sequential   s = 0; then s = fl(s + x[k]) for k = 0, 1, ... (in `dot`: fl(s + a[k] * b[k]), a fused step)
+    blocked      the same over each run of `block` terms (the last may be short), every run from 0; then the runs' sums
+                 the same way, from 0
+    pairwise     the terms fl(x[k]) (in `dot`: fl(a[k] * b[k])); then neighbours 0 and 1, 2 and 3, ... are added, and
+                 again, until one is left; an odd last one moves up unchanged
+    kahan        s = c = 0; then y = fl(x[k] - c), t = fl(s + y), c = fl(fl(t - s) - y), s = t (Kahan, CACM 8, 1965)
+
+fl rounds to the format, in the given mode. `lowprec.reduce_sum` is the machine's sum: a float32 chain that is rounded
+to its accumulator after every group.
+
+In stochastic mode the step of element i (C order of the array that is summed) takes the random bits of index i, and
+Kahan's four steps those of 4 i to 4 i + 3. The sums of runs take key.fold_in(1) and their own index among the runs;
+level l = 1, 2, ... of the pairs key.fold_in(l) and their index in it; the last operation of `mean` and `norm`
+key.fold_in(2^32).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal, TypedDict, Unpack, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from lowprec import arithmetic, backends
+from lowprec.arrays import input_array
+from lowprec.exact_sums import ColumnSum
+from lowprec.formats import FormatLike, as_format, float32, float64
+from lowprec.random import Key, KeyLike, as_key
+from lowprec.rounding import astype
+from lowprec.rule import RoundingRule, rounding_rule
+from lowprec.sums import operand_format
+
+Array = npt.NDArray[Any]
+ORDERS = ("sequential", "blocked", "pairwise", "kahan")
+LAST = 1 << 32  # folded into the key of a mean's division and a norm's root
+MOST_BITS = 28  # random bits that a double carries beside a float32
+
+
+class Options(TypedDict, total=False):
+    """Keyword arguments of every rounding, with the meanings and defaults of `lowprec.round`."""
+
+    random_bits: int
+    overflow: str | None
+    infinite_input: str | None
+    flush: bool
+
+
+@dataclass(frozen=True)
+class Sum:
+    """A checked sum: order, rounding of every step, key and what `lowprec.add` needs for a step of its own."""
+
+    order: str
+    block: int
+    rule: RoundingRule
+    key: Key | None
+    options: Options
+
+    def step_key(self, n: int) -> Key | None:
+        """The key of a later stage."""
+        return None if self.key is None else self.key.fold_in(n)
+
+    def step(self, n: int) -> dict[str, Any]:
+        """Arguments after the operands of an operation of `lowprec.arithmetic` at a later stage."""
+        key = self.key if n == 0 else self.step_key(n)
+        return {"fmt": self.rule.fmt, "rounding": self.rule.mode, "key": key, **self.options}
+
+
+def sum(
+    x: npt.ArrayLike,
+    fmt: FormatLike = "float32",
+    rounding: str = "nearest_even",
+    *,
+    axis: int | None = None,
+    order: str = "sequential",
+    block: int = 128,
+    key: KeyLike | None = None,
+    keepdims: bool = False,
+    **options: Unpack[Options],
+) -> Any:
+    """The sum over an axis, or over all elements in C order, in a format and an order of additions.
+
+    Args:
+        x: float32 or a narrower float array.
+        fmt: the format of every partial sum and of the result.
+        rounding: nearest_even, nearest_away, toward_zero, up, down, odd or stochastic (then `key` is needed). float64
+            sums round to nearest even only.
+        axis: the axis; None: all elements.
+        order: sequential, blocked, pairwise or kahan, as this module's docstring defines them.
+        block: terms of a run of the blocked order.
+        keepdims: keep the axis with length 1.
+        options: random_bits (up to 28 in float32), overflow, infinite_input and flush, as of `lowprec.round`.
+
+    Returns:
+        An array of fmt's storage dtype (values in float32 or float64 where it has none); a scalar for one sum. No terms
+        give +0.
+
+    Raises:
+        TypeError: other dtypes.
+        ValueError: unknown names, an axis that x does not have, stochastic without a key, a format without sign or
+            zero, or a NaN into a format without NaN.
+    """
+    task = _task(fmt, rounding, order, block, key, options)
+    view, shape = _around(_terms(x), axis, keepdims)
+    return _shaped(_total(task, view, None), task.rule, shape)
+
+
+def kahan_sum(x: npt.ArrayLike, fmt: FormatLike = "float32", rounding: str = "nearest_even", **options: Any) -> Any:
+    """Kahan's compensated sum: `sum` with order="kahan" (arguments as there)."""
+    return sum(x, fmt, rounding, **{**options, "order": "kahan"})
+
+
+def mean(
+    x: npt.ArrayLike,
+    fmt: FormatLike = "float32",
+    rounding: str = "nearest_even",
+    *,
+    axis: int | None = None,
+    order: str = "sequential",
+    block: int = 128,
+    key: KeyLike | None = None,
+    keepdims: bool = False,
+    **options: Unpack[Options],
+) -> Any:
+    """`sum`, then one division by the number of terms, exact and rounded once (arguments as of `sum`).
+
+    No terms give NaN.
+    """
+    task = _task(fmt, rounding, order, block, key, options)
+    view, shape = _around(_terms(x), axis, keepdims)
+    total = _total(task, view, None)
+    return _shaped(arithmetic.divide(total, float(view.shape[1]), **task.step(LAST)), task.rule, shape)
+
+
+def dot(
+    a: npt.ArrayLike,
+    b: npt.ArrayLike,
+    fmt: FormatLike = "float32",
+    rounding: str = "nearest_even",
+    *,
+    axis: int = -1,
+    order: str = "sequential",
+    block: int = 128,
+    key: KeyLike | None = None,
+    keepdims: bool = False,
+    **options: Unpack[Options],
+) -> Any:
+    """The sum of products over an axis of both operands, which are broadcast together first (arguments as of `sum`).
+
+    Products are exact; a sequential or blocked step rounds once, fl(s + a[k] * b[k]). There is no Kahan order.
+    """
+    task = _task(fmt, rounding, order, block, key, options)
+    return _shaped(*_dot(task, _terms(a), _terms(b), axis, keepdims))
+
+
+def norm(
+    x: npt.ArrayLike,
+    fmt: FormatLike = "float32",
+    rounding: str = "nearest_even",
+    *,
+    axis: int | None = None,
+    order: str = "sequential",
+    block: int = 128,
+    key: KeyLike | None = None,
+    keepdims: bool = False,
+    **options: Unpack[Options],
+) -> Any:
+    """The Euclidean norm: `dot(x, x)`, then one square root, exact and rounded once (arguments as of `sum`).
+
+    The sum of squares may overflow or underflow in the format; nothing is scaled.
+    """
+    task = _task(fmt, rounding, order, block, key, options)
+    terms = _terms(x)
+    if axis is None and not keepdims:
+        terms, axis = terms.reshape(-1), 0
+    squares, rule, shape = _dot(task, terms, terms, axis, keepdims)
+    return _shaped(arithmetic.sqrt(squares, **task.step(LAST)), rule, shape)
+
+
+def cumulative_sum(
+    x: npt.ArrayLike,
+    fmt: FormatLike = "float32",
+    rounding: str = "nearest_even",
+    *,
+    axis: int | None = None,
+    key: KeyLike | None = None,
+    **options: Unpack[Options],
+) -> Any:
+    """Every partial sum of the sequential order (arguments as of `sum`).
+
+    Returns:
+        An array of x's shape; of one axis where `axis` is None.
+    """
+    task = _task(fmt, rounding, "sequential", 1, key, options)
+    terms = _terms(x)
+    view, _ = _around(terms, axis, False)
+    values = _columns(task, "running", view, None, task.key, max(view.shape[1], 1))
+    return _shaped(values, task.rule, terms.shape if axis is not None else (terms.size,))
+
+
+def _task(fmt: FormatLike, rounding: str, order: str, block: int, key: KeyLike | None, options: Options) -> Sum:
+    """The checked arguments."""
+    fmt = as_format(fmt)
+    if order not in ORDERS:
+        raise ValueError(f"unknown order {order!r}; allowed are {', '.join(ORDERS)}")
+    if not isinstance(block, int) or block < 1:
+        raise ValueError(f"block must be an integer of at least 1, not {block!r}")
+    if unknown := options.keys() - Options.__annotations__.keys():
+        raise TypeError(f"unknown options {sorted(unknown)}; allowed are {', '.join(Options.__annotations__)}")
+    if not (fmt.signed and fmt.zero):
+        raise ValueError(f"{fmt.name} cannot hold sums: it has no negative numbers or no zero")
+    if rounding == "stochastic" and key is None:
+        raise ValueError("stochastic rounding needs key=, a lowprec.Key or an integer")
+    rule = rounding_rule(fmt, rounding, **options)
+    if fmt == float64 and (rounding != "nearest_even" or any(options.values())):
+        raise ValueError("sums in float64 are IEEE's: rounding='nearest_even' and no other policy")
+    if fmt == float32 and rule.random_bits > MOST_BITS:
+        raise ValueError(f"sums in float32 take at most {MOST_BITS} random bits, not {rule.random_bits}")
+    return Sum(order, block, rule, None if key is None else as_key(key), options)
+
+
+def _terms(x: npt.ArrayLike) -> Array:
+    """x as float32, exact."""
+    array = input_array(x)[0]
+    operand_format(array.dtype)
+    with np.errstate(invalid="ignore"):  # signalling NaN
+        return array.astype(np.float32, copy=False)
+
+
+def _around(x: Array, axis: int | None, keepdims: bool) -> tuple[Array, tuple[int, ...]]:
+    """x as contiguous (before, axis, after), and the shape of a result."""
+    if axis is None:
+        return np.ascontiguousarray(x).reshape(1, x.size, 1), (1,) * x.ndim if keepdims else ()
+    if not -x.ndim <= axis < x.ndim:
+        raise ValueError(f"axis {axis} is out of bounds for an array of {x.ndim} axes")
+    axis %= x.ndim
+    before, after = x.shape[:axis], x.shape[axis + 1 :]
+    shape = (*before, 1, *after) if keepdims else (*before, *after)
+    return np.ascontiguousarray(x).reshape(math.prod(before), x.shape[axis], math.prod(after)), shape
+
+
+def _dot(
+    task: Sum, a: Array, b: Array, axis: int | None, keepdims: bool
+) -> tuple[Array, RoundingRule, tuple[int, ...]]:
+    if task.order == "kahan":
+        raise ValueError(f"products are summed in the orders {', '.join(ORDERS[:-1])}")
+    left, right = np.broadcast_arrays(a, b)
+    view, shape = _around(left, axis, keepdims)
+    return _total(task, view, _around(right, axis, keepdims)[0]), task.rule, shape
+
+
+def _total(task: Sum, x: Array, y: Array | None) -> Array:
+    """The sums of x, or of x * y, over the middle axis: values as an array (outer, inner)."""
+    outer, size, inner = x.shape
+    if size == 0:
+        return np.zeros((outer, inner))
+    if task.order == "pairwise":
+        return _pairwise(task, x, y)
+    if task.order == "kahan":
+        return _columns(task, "kahan", x, None, task.key, size).reshape(outer, inner)
+    block = min(task.block, size) if task.order == "blocked" else size
+    sums = _columns(task, "sequential", x, y, task.key, block)
+    if task.order == "blocked":
+        sums = _columns(task, "sequential", sums, None, task.step_key(1), sums.shape[1])
+    return sums.reshape(outer, inner)
+
+
+def _columns(task: Sum, kind: str, x: Array, y: Array | None, key: Key | None, block: int) -> Array:
+    """Compiled (or reference) sums: (outer, results, inner) in float64."""
+    outer, size, inner = x.shape
+    results = {"running": size, "kahan": 1, "sequential": -(-size // block)}[kind]
+    out = np.empty((outer, results, inner))
+    job = ColumnSum(task.rule, cast(Literal["sequential", "running", "kahan"], kind), block)
+    backends.current().column_sums(job, x, y, 0 if key is None else key.value, out)
+    return out
+
+
+def _pairwise(task: Sum, x: Array, y: Array | None) -> Array:
+    values: Array = arithmetic.multiply(x, 1.0 if y is None else y, **task.step(0))
+    level = 0
+    while values.shape[1] > 1:
+        level += 1
+        pairs = values.shape[1] // 2
+        rest = values[:, 2 * pairs :]
+        sums = arithmetic.add(values[:, : 2 * pairs : 2], values[:, 1 : 2 * pairs : 2], **task.step(level))
+        values = np.concatenate([sums, rest], axis=1) if rest.size else sums
+    return values[:, 0]
+
+
+def _shaped(values: Array, rule: RoundingRule, shape: tuple[int, ...]) -> Any:
+    """Values of the format in its storage dtype, or in a float dtype that holds them."""
+    fmt = rule.fmt
+    if values.dtype != fmt.dtype:
+        values = astype(values, fmt if fmt.dtype is not None else "float32" if float32.contains(fmt) else "float64")
+    result = values.reshape(shape)
+    return result if shape else result[()]
