@@ -49,7 +49,7 @@ from lowprec.random import KeyLike
 from lowprec.sums import Accumulator, Order, operand_format
 from lowprec.sums import accumulator as make_accumulator
 from lowprec.sums import order as make_order
-from lowprec.windows import Padding, Pair, Windows, phases, windows, with_zeros
+from lowprec.windows import Padding, Pair, Windows, contiguous, phases, windows, with_zeros
 
 Array = npt.NDArray[Any]
 
@@ -242,23 +242,18 @@ def conv2d_weight_gradient(
     shape = (*where.kernel, groups, images.shape[4], outer.shape[4])
     result, target = _result(out, shape, layout, sums, x, gradient, weight=True)
     call = backends.current().product(images.dtype, outer.dtype, sums, sequence)
-    columns = _contiguous(outer.transpose(3, 0, 1, 2, 4))
+    columns = contiguous(outer.transpose(3, 0, 1, 2, 4))
     columns = columns.reshape(groups, outer.shape[0] * outer.shape[1] * outer.shape[2], outer.shape[4])
-    rows = _contiguous(with_zeros(images, where.padding).transpose(3, 4, 0, 1, 2))
+    rows = contiguous(with_zeros(images, where.padding).transpose(3, 4, 0, 1, 2))
     for number, position in enumerate(np.ndindex(*where.kernel)):
         high, wide = (
             slice(start := k * d, start + (n - 1) * s + 1, s)
             for k, d, n, s in zip(position, where.dilation, where.count, where.stride, strict=True)
         )
-        left = _contiguous(rows[..., high, wide]).reshape(groups, images.shape[4], columns.shape[1])
+        left = contiguous(rows[..., high, wide]).reshape(groups, images.shape[4], columns.shape[1])
         first = number * images.shape[4]
         target[position] = call(left, columns, key, first, 0, 0, np.arange(groups), None, threads.current())
     return _finish(result, out)
-
-
-def _contiguous(x: Array) -> Array:
-    """x in C order, copied as integers: NumPy copies some of ml_dtypes' types one by one."""
-    return np.ascontiguousarray(x.view(f"u{x.itemsize}")).view(x.dtype)
 
 
 def _images(x: npt.ArrayLike, name: str, layout: str, groups: int) -> Array:
@@ -314,7 +309,7 @@ def _sums(
 ) -> Accumulator:
     """The checked Accumulator; a key where one is needed."""
     sums = make_accumulator(accumulate, out_format, rounding, random_bits, overflow, infinite_input)
-    if key is None and any(rule is not None and rule.mode == "stochastic" for rule in (sums.step, sums.final)):
+    if key is None and sums.stochastic:
         raise ValueError("stochastic rounding needs key=, a lowprec.Key or an integer")
     return sums
 

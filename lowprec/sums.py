@@ -56,6 +56,11 @@ class Accumulator:
     out_dtype: np.dtype[Any]
     one_format: bool
 
+    @property
+    def stochastic(self) -> bool:
+        """Whether any rounding takes random bits."""
+        return any(rule is not None and rule.mode == "stochastic" for rule in (self.step, self.final))
+
 
 def operand_format(dtype: np.dtype[Any]) -> FloatFormat:
     """The format of an operand's dtype.

@@ -122,6 +122,11 @@ def with_zeros(x: Array, padding: tuple[Pair, Pair]) -> Array:
     return result
 
 
+def contiguous(x: Array) -> Array:
+    """x in C order, copied as integers: NumPy copies some of ml_dtypes' types one by one."""
+    return np.ascontiguousarray(x.view(f"u{x.itemsize}")).view(x.dtype)
+
+
 def _pair(name: str, value: Any, least: int) -> Pair:
     """One integer for both axes, or two."""
     pair = (value, value) if isinstance(value, int | np.integer) else value

@@ -32,6 +32,7 @@ LP_INLINE void run_chain(const Chain &c, const Step &step, const float *a, const
     f32v tile[rows][vectors] = {};
     u32v words[2][Step::random ? rows : 1][vectors];
     const bool wide = Step::random && c.whole_words;
+    const Draws<7, Step::random ? rows : 1, vectors> draws(c.place);
     i64 k = 0;
     bool fresh = true;
     for (u32 g = c.first_group; k < c.count; ++g) {
@@ -47,8 +48,7 @@ LP_INLINE void run_chain(const Chain &c, const Step &step, const float *a, const
         if constexpr (Step::active) {
             int pair_number = 0, shift = 0;
             if constexpr (Step::random) {
-                if (fresh || (g & (wide ? 1 : 3)) == 0)
-                    step_words<7>(c.place, wide ? (g >> 1) << 3 : (g >> 2) << 3, words);
+                if (fresh || (g & (wide ? 1 : 3)) == 0) draws.words(wide ? (g >> 1) << 3 : (g >> 2) << 3, words);
                 fresh = false;
                 pair_number = wide ? g & 1 : (g >> 1) & 1;
                 shift = wide ? 0 : int(g & 1) * 16;

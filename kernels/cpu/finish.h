@@ -25,7 +25,7 @@ inline void round_rows(float *sums, i64 rows, i64 vectors, const Rounders &k, Pl
             u32v words[2][1][1];
             place.row = row + u32(i);
             place.column = column + u32(j) * lanes32;
-            step_words<10>(place, c3, words);
+            Draws<10, 1, 1>(place).words(c3, words);
             k.apply(sums + (i * vectors + j) * lanes32, &words[pair_number][0][0], shift, 1, k);
         }
 }

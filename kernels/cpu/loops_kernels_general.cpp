@@ -77,7 +77,7 @@ void adder_kernel(Adder adder, const Chain &c, const Rounders &rounders, const f
         }
         k = stop;
         if (!rounders.active) continue;
-        if (random) step_words<7>(c.place, wide ? (g >> 1) << 3 : (g >> 2) << 3, words);
+        if (random) Draws<7, 1, 1>(c.place).words(wide ? (g >> 1) << 3 : (g >> 2) << 3, words);
         u32v r = wide ? words[g & 1][0][0] : (words[(g >> 1) & 1][0][0] >> int(g & 1) * 16) & 0xffff;
         round_tile(tile, &r, 1, rounders);
     }

@@ -10,7 +10,9 @@ Kernel nearest_kernel(Path path, int rows, int vectors, bool along_k, bool exact
             return kernel_of<NoStep>(rows, vectors, along_k, exact);
 #if defined(__F16C__)
         case Path::half_nearest:
-            return kernel_of<HalfNearest>(rows, vectors, along_k, exact);
+            return kernel_of<HalfNearest<false>>(rows, vectors, along_k, exact);
+        case Path::half_checked:
+            return kernel_of<HalfNearest<true>>(rows, vectors, along_k, exact);
 #endif
         case Path::aligned_nearest:
             return kernel_of<AlignedStep<false>>(rows, vectors, along_k, exact);

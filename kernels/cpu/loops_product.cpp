@@ -36,6 +36,7 @@ Kernel choose(Path path, int rows, int vectors, bool along_k, bool exact) {
     switch (path) {
         case Path::none:
         case Path::half_nearest:
+        case Path::half_checked:
         case Path::grid_nearest:
         case Path::aligned_nearest:
             return nearest_kernel(path, rows, vectors, along_k, exact);

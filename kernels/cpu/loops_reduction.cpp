@@ -30,7 +30,7 @@ struct Words {
             Place here = place;
             here.column += u32(j) * lanes32;
             u32v one[2][1][1];
-            step_words<7>(here, c3, one);
+            Draws<7, 1, 1>(here).words(c3, one);
             word[0][j] = one[0][0][0];
             word[1][j] = one[1][0][0];
         }

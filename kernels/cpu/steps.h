@@ -31,29 +31,66 @@ struct Place {
 
 LP_INLINE u32v words_of_half(u32v words, int half) { return half ? words >> 16 : words & 0xffff; }
 
-// Words of rows x vectors for the groups that share counters with group `g`: words[pair][row][vector].
+// Random words of a tile. The counter is (head, row, column block, group block | lane): all but the last are known
+// before the chain starts, so what the first three rounds make of them is computed once, and a block of words costs
+// `rounds` - 3 rounds.
 template <int rounds, int rows, int vectors>
-LP_INLINE void step_words(const Place &place, u32 c3, u32v (&words)[2][rows][vectors]) {
-    constexpr int all = rows * vectors, chains = all % 4 == 0 ? 4 : all % 2 == 0 ? 2 : 1;
-    u32v *first = &words[0][0][0], *second = &words[1][0][0];
-    const u64v lane = lane_numbers(0) + c3;
-    for (int base = 0; base < all; base += chains) {
-        Counters c[chains];
-        for (int i = 0; i < chains; ++i) {
-            const u32 row = place.row + u32(base + i) / vectors;
-            const u32 column = place.column + u32(base + i) % vectors * lanes32;
-            c[i].c0 = u64v{} + place.head;
-            c[i].c1 = u64v{} + row;
-            c[i].c2 = u64v{} + (column >> 4);
-            c[i].c3 = lane + ((column & 15) >> 1);
-        }
-        philox<rounds>(c, place.key);
-        for (int i = 0; i < chains; ++i) {
-            first[base + i] = pair(c[i].c0, c[i].c1);
-            second[base + i] = pair(c[i].c2, c[i].c3);
+struct Draws {
+    static constexpr u32 m0 = 0xD2511F53u, m1 = 0xCD9E8D57u, w0 = 0x9E3779B9u, w1 = 0xBB67AE85u;
+    u32 head_high, key1, key, column_low[vectors], lane[vectors];
+    u32 c0[rows][vectors], c1[rows][vectors], c2[rows][vectors];
+    u64 later_key;
+
+    explicit Draws(const Place &place) {
+        const u32 k0 = u32(place.key), k1 = u32(place.key >> 32);
+        const u64 head = u64(m0) * place.head;
+        head_high = u32(head >> 32);
+        key1 = k1;
+        key = k0 + w0;
+        later_key = u64(k0 + 3 * w0) | u64(k1 + 3 * w1) << 32;
+        for (int j = 0; j < vectors; ++j) {
+            const u32 column = place.column + u32(j) * lanes32;
+            const u64 block = u64(m1) * (column >> 4);
+            column_low[j] = u32(block);
+            lane[j] = (column & 15) >> 1;
+            for (int i = 0; i < rows; ++i) {
+                const u64 second = u64(m0) * (u32(block >> 32) ^ (place.row + u32(i)) ^ k0);
+                const u64 third = u64(m1) * (u32(second >> 32) ^ u32(head) ^ (k1 + w1));
+                c0[i][j] = u32(third >> 32) ^ (k0 + 2 * w0);
+                c1[i][j] = u32(third);
+                c2[i][j] = u32(second) ^ (k1 + 2 * w1);
+            }
         }
     }
-}
+
+    // Words for the groups whose counters end in c3: words[pair][row][vector].
+    LP_INLINE void words(u32 c3, u32v (&to)[2][rows][vectors]) const {
+        u64v low[vectors], high[vectors], last[vectors];
+        for (int j = 0; j < vectors; ++j) {
+            const u64v first = (lane_numbers(0) + (c3 + lane[j])) ^ u64(head_high ^ key1);
+            low[j] = multiply_wide(first, u64v{} + m1);
+            last[j] = multiply_wide((low[j] >> 32) ^ u64(column_low[j] ^ key), u64v{} + m0);
+            high[j] = last[j] >> 32;
+        }
+        constexpr int all = rows * vectors, chains = all % 4 == 0 ? 4 : all % 2 == 0 ? 2 : 1;
+        for (int base = 0; base < all; base += chains) {
+            Counters c[chains];
+            for (int n = 0; n < chains; ++n) {
+                const int i = (base + n) / vectors, j = (base + n) % vectors;
+                c[n].c0 = low[j] ^ u64(c0[i][j]);
+                c[n].c1 = u64v{} + c1[i][j];
+                c[n].c2 = high[j] ^ u64(c2[i][j]);
+                c[n].c3 = last[j];
+            }
+            philox<rounds - 3>(c, later_key);
+            for (int n = 0; n < chains; ++n) {
+                const int i = (base + n) / vectors, j = (base + n) % vectors;
+                to[0][i][j] = pair(c[n].c0, c[n].c1);
+                to[1][i][j] = pair(c[n].c2, c[n].c3);
+            }
+        }
+    }
+};
 
 // Any format of at most 13 mantissa bits and any mode, through round.h in 32-bit lanes.
 template <int mode>

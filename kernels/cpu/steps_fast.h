@@ -11,6 +11,7 @@ inline namespace LP_ISA {
 enum class Path {
     none,
     half_nearest,
+    half_checked,
     grid_nearest,
     grid_stochastic,
     aligned_nearest,
@@ -35,8 +36,8 @@ inline Path path_of(const Step &step) {
     if (f.emin - f.mantissa_bits < -110 || emax + 23 - f.mantissa_bits > 126) return any;
 #if defined(__F16C__)
     const Rounding &r = step.rounding;
-    const bool ieee = r.over_pos == f.inf_code && r.inf_pos == f.inf_code && f.inf_code == 0x7c00;
-    if (!random && ieee && f.mantissa_bits == 10 && f.emin == -14) return Path::half_nearest;
+    if (!random && f.mantissa_bits == 10 && f.emin == -14 && f.inf_code == 0x7c00)
+        return r.over_pos == f.inf_code && r.inf_pos == f.inf_code ? Path::half_nearest : Path::half_checked;
 #endif
     return random ? Path::grid_stochastic : Path::grid_nearest;
 }
@@ -55,6 +56,20 @@ LP_INLINE bool beyond(const f32v (&tile)[rows][vectors], u32 largest) {
     u32 any = 0;
     for (int i = 0; i < lanes32; ++i) any |= out[i];
     return any != 0;
+#endif
+}
+
+// The same for steps that keep NaN as it is.
+template <int rows, int vectors>
+LP_INLINE bool beyond_or_nan(const f32v (&tile)[rows][vectors], u32 largest) {
+#if defined(__AVX512DQ__) && LP_VECTOR_BYTES == 64
+    __m512 top = _mm512_setzero_ps();
+    for (int i = 0; i < rows; ++i)
+        for (int j = 0; j < vectors; ++j)
+            top = _mm512_range_ps(top, (__m512)tile[i][j], 11);  // the larger magnitude, unsigned; NaN never wins
+    return _mm512_cmp_ps_mask(top, _mm512_set1_ps(bit_cast<float>(largest)), _CMP_GT_OQ) != 0;
+#else
+    return beyond(tile, largest);
 #endif
 }
 
@@ -92,23 +107,28 @@ struct AnyStep {
 };
 
 #if defined(__F16C__)
-// IEEE float16 with infinities: the conversion instruction there and back.
+LP_INLINE f32v through_half(f32v x) {
+#if LP_VECTOR_BYTES == 64
+    const __m256i half = _mm512_maskz_cvtps_ph((__mmask16)-1, (__m512)x, _MM_FROUND_TO_NEAREST_INT);
+    return (f32v)_mm512_maskz_cvtph_ps((__mmask16)-1, half);
+#else
+    const __m128i half = _mm256_cvtps_ph((__m256)x, _MM_FROUND_TO_NEAREST_INT);
+    return (f32v)_mm256_cvtph_ps(half);
+#endif
+}
+
+// IEEE float16 by the conversion instruction there and back; `checked`: with another policy than infinities.
+template <bool checked>
 struct HalfNearest {
     static constexpr bool active = true, random = false;
-    explicit HalfNearest(const Rounders &) {}
+    const Rounders &k;
+    explicit HalfNearest(const Rounders &rounders) : k(rounders) {}
     template <int rows, int vectors>
-    LP_INLINE void round(f32v (&tile)[rows][vectors], const u32v (*)[vectors], int) const {
+    LP_INLINE void round(f32v (&tile)[rows][vectors], const u32v (*words)[vectors], int) const {
+        if (checked && __builtin_expect(beyond_or_nan(tile, 0x477fe000u), 0))  // 65504
+            return round_whole(tile, words, false, 0, k);
         for (int i = 0; i < rows; ++i)
-            for (int j = 0; j < vectors; ++j) {
-#if LP_VECTOR_BYTES == 64
-                const __m256i half =
-                    _mm512_maskz_cvtps_ph((__mmask16)-1, (__m512)tile[i][j], _MM_FROUND_TO_NEAREST_INT);
-                tile[i][j] = (f32v)_mm512_maskz_cvtph_ps((__mmask16)-1, half);
-#else
-                const __m128i half = _mm256_cvtps_ph((__m256)tile[i][j], _MM_FROUND_TO_NEAREST_INT);
-                tile[i][j] = (f32v)_mm256_cvtph_ps(half);
-#endif
-            }
+            for (int j = 0; j < vectors; ++j) tile[i][j] = through_half(tile[i][j]);
     }
 };
 #endif
@@ -117,8 +137,8 @@ struct HalfNearest {
 struct Grid {
     const Rounders &k;
     u32 largest, smallest_normal, magic, random_mask;
+    u32 zero_sign;  // the sign a zero result keeps: none where the format has no -0
     int mantissa_bits;
-    float zero;  // adding it turns -0 into +0 where the format has no -0
 
     explicit Grid(const Rounders &rounders) : k(rounders) {
         const Rounder<u32> &r = k.narrow;
@@ -127,12 +147,24 @@ struct Grid {
         largest = decode_finite(r.max_code, r.decoder);
         magic = u32(23 - mantissa_bits) << 23;
         random_mask = r.random_mask;
-        zero = r.negative_zero ? -0.0f : 0.0f;
+        zero_sign = r.negative_zero ? 0x80000000u : 0u;
     }
 };
 
-LP_INLINE f32v with_sign_of(f32v size, f32v from) {
-    return bit_cast<f32v>(bit_cast<u32v>(size) | (bit_cast<u32v>(from) & 0x80000000u));
+// 2^e of the value's binade, but at least the smallest normal's, with the value's sign.
+LP_INLINE u32v signed_binade(f32v x, u32 smallest_normal) {
+    const u32v field = bit_cast<u32v>(x) & 0xff800000u;
+#if defined(__AVX512DQ__) && LP_VECTOR_BYTES == 64
+    return (u32v)_mm512_range_ps((__m512)field, (__m512)(u32v{} + smallest_normal),
+                                 3);  // larger magnitude, first's sign
+#else
+    const u32v size = field & 0x7fffffffu;
+    return larger(size, u32v{} + smallest_normal) | (field & 0x80000000u);
+#endif
+}
+
+LP_INLINE f32v with_zero_sign(f32v rounded, f32v x, u32 zero_sign) {
+    return bit_cast<f32v>(bit_cast<u32v>(rounded) | (bit_cast<u32v>(x) & zero_sign));
 }
 
 // Nearest-even: adding and subtracting 2^23 quanta of the value's binade leaves a whole number of quanta.
@@ -142,14 +174,11 @@ struct GridNearest {
     explicit GridNearest(const Rounders &rounders) : g(rounders) {}
     template <int rows, int vectors>
     LP_INLINE void round(f32v (&tile)[rows][vectors], const u32v (*words)[vectors], int) const {
-        if (__builtin_expect(beyond(tile, g.largest), 0)) return round_whole(tile, words, false, 0, g.k);
+        if (__builtin_expect(beyond_or_nan(tile, g.largest), 0)) return round_whole(tile, words, false, 0, g.k);
         for (int i = 0; i < rows; ++i)
             for (int j = 0; j < vectors; ++j) {
-                const u32v size = bit_cast<u32v>(tile[i][j]) & 0x7fffffffu;
-                const u32v binade = larger(size & 0x7f800000u, u32v{} + g.smallest_normal);
-                const f32v magic = bit_cast<f32v>(binade + g.magic);
-                const f32v rounded = (bit_cast<f32v>(size) + magic) - magic;
-                tile[i][j] = with_sign_of(rounded, tile[i][j]) + g.zero;
+                const f32v x = tile[i][j], magic = bit_cast<f32v>(signed_binade(x, g.smallest_normal) + g.magic);
+                tile[i][j] = with_zero_sign((x + magic) - magic, x, g.zero_sign);
             }
     }
 };
@@ -161,27 +190,27 @@ struct GridStochastic {
     explicit GridStochastic(const Rounders &rounders) : g(rounders) {}
     template <int rows, int vectors>
     LP_INLINE void round(f32v (&tile)[rows][vectors], const u32v (*words)[vectors], int shift) const {
-        if (__builtin_expect(beyond(tile, g.largest), 0)) return round_whole(tile, words, true, shift, g.k);
+        if (__builtin_expect(beyond_or_nan(tile, g.largest), 0)) return round_whole(tile, words, true, shift, g.k);
 #if defined(__AVX512F__) && LP_VECTOR_BYTES == 64
-        // |x| + quantum * (1 + r / 2^16), cut towards zero, then to whole quanta; cuts of nested grids compose.
+        // x + quantum * (1 + r / 2^16), cut towards zero, then to whole quanta; cuts of nested grids compose. Quanta
+        // have the value's sign, so cutting towards zero is the floor of the magnitude.
         const __m512i turn = _mm512_set1_epi32(shift ? 23 : 7), mask = _mm512_set1_epi32(int(g.random_mask << 7));
-        const __m512i one = _mm512_set1_epi32(0x3f800000), sign = _mm512_set1_epi32(int(0x80000000u));
-        const __m512i down = _mm512_set1_epi32(g.mantissa_bits << 23);
-        const __m512 quanta = _mm512_set1_ps(8388608.0f), quanta_less_one = _mm512_set1_ps(8388607.0f);
+        const __m512i one = _mm512_set1_epi32(0x3f800000), down = _mm512_set1_epi32(g.mantissa_bits << 23);
+        const __m512i up = _mm512_set1_epi32(int(((22u - u32(g.mantissa_bits)) << 23) + 0x7ffffeu));
+        const __m512 quanta = _mm512_set1_ps(8388608.0f);
         constexpr int cut = _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC;
         for (int i = 0; i < rows; ++i)
             for (int j = 0; j < vectors; ++j) {
-                const __m512i x = (__m512i)tile[i][j];
+                const __m512 x = (__m512)tile[i][j];
                 const __m512i turned = _mm512_rolv_epi32((__m512i)words[i][j], turn);
                 const __m512 factor = (__m512)_mm512_ternarylogic_epi32(turned, mask, one, 0xea);  // (a & b) | c
-                const __m512 size = (__m512)_mm512_andnot_si512(sign, x);
-                const __m512i field = _mm512_and_si512(x, _mm512_set1_epi32(0x7f800000));
-                const __m512i binade = _mm512_max_epu32(field, _mm512_set1_epi32(int(g.smallest_normal)));
+                const __m512i binade = (__m512i)signed_binade(tile[i][j], g.smallest_normal);
                 const __m512 quantum = (__m512)_mm512_sub_epi32(binade, down);
-                const __m512 sum = _mm512_fmadd_round_ps(quantum, factor, size, cut);
-                const __m512 whole = _mm512_add_round_ps(sum, _mm512_mul_ps(quantum, quanta_less_one), cut);
-                const __m512 rounded = _mm512_fnmadd_ps(quantum, quanta, whole);
-                tile[i][j] = (f32v)_mm512_ternarylogic_epi32((__m512i)rounded, x, sign, 0xf8) + g.zero;  // a | (b & c)
+                const __m512 magic = (__m512)_mm512_add_epi32(binade, up);  // 2^23 - 1 quanta
+                const __m512 sum = _mm512_fmadd_round_ps(quantum, factor, x, cut);
+                const __m512 whole = _mm512_add_round_ps(sum, magic, cut);
+                const f32v rounded = (f32v)_mm512_fnmadd_ps(quantum, quanta, whole);
+                tile[i][j] = with_zero_sign(rounded, tile[i][j], g.zero_sign);
             }
 #else
         const u32 up_field = u32(254 + 16 + g.mantissa_bits) << 23;  // field of 2^(16 + mantissa) / 2^e, less e's
@@ -194,7 +223,9 @@ struct GridStochastic {
                 const u32v whole = ((u32v) __builtin_convertvector(fixed, i32v) + random) & 0xffff0000u;
                 const f32v quantum = bit_cast<f32v>(binade - (u32(16 + g.mantissa_bits) << 23));
                 const f32v rounded = __builtin_convertvector((i32v)whole, f32v) * quantum;
-                tile[i][j] = with_sign_of(rounded, tile[i][j]) + g.zero;
+                const u32v sign = bit_cast<u32v>(tile[i][j]) & 0x80000000u;
+                const u32v kept = whole == 0 ? sign & g.zero_sign : sign;
+                tile[i][j] = bit_cast<f32v>(bit_cast<u32v>(rounded) | kept);
             }
 #endif
     }
@@ -244,7 +275,9 @@ inline RoundVectors round_vectors_of(const Step &step) {
             return round_vectors<NoStep>;
 #if defined(__F16C__)
         case Path::half_nearest:
-            return round_vectors<HalfNearest>;
+            return round_vectors<HalfNearest<false>>;
+        case Path::half_checked:
+            return round_vectors<HalfNearest<true>>;
 #endif
         case Path::grid_nearest:
             return round_vectors<GridNearest>;

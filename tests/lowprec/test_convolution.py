@@ -199,6 +199,22 @@ def test_panels_threads_and_instruction_sets_do_not_matter(dtype: Any, monkeypat
                 lp.testing.assert_same_bits(lp.conv2d(x, w, **options), want)
 
 
+@pytest.mark.parametrize("outputs", [1, 7, 8, 9])
+@pytest.mark.parametrize("adder", ["sequential", "dot4", "pairwise"])
+def test_few_outputs_are_computed_as_many_are(outputs: int, adder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, w = normal(2, 9, 8, 2 * 6), normal(3, 2, 6, 2 * outputs, seed=1)
+    options: dict[str, Any] = dict(padding=1, groups=2, accumulate="float16", group=4, adder=adder, splits=2)
+    for layout in ("NHWC", "NCHW"):
+        options["layout"] = layout
+        want = []
+        for narrow in (0, 8):
+            monkeypatch.setattr(panels, "NARROW", narrow)
+            monkeypatch.setattr(panels, "PANEL_BYTES", 5000)
+            want.append(lp.conv2d(x, w, **options))
+        lp.testing.assert_same_bits(*want)
+        x, w = x.transpose(0, 3, 1, 2), w.transpose(3, 2, 0, 1)
+
+
 @pytest.mark.parametrize("stride, groups", [(1, 1), ((2, 1), 3)])
 def test_layouts_agree(stride: Any, groups: int) -> None:
     x, w = normal(2, 6, 7, 6), normal(3, 2, 6 // groups, 9, seed=1)

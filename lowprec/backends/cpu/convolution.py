@@ -14,10 +14,12 @@ import numpy.typing as npt
 from lowprec.backends.cpu.products import product
 from lowprec.random import KeyLike
 from lowprec.sums import Accumulator, Order
-from lowprec.windows import Pair, window_view
+from lowprec.windows import Pair, contiguous, window_view
 
 Array = npt.NDArray[Any]
 PANEL_BYTES = 1 << 20
+NARROW = 8
+"""So few outputs of a group leave most lanes of a vector empty: windows take their place as the product's columns."""
 
 
 def correlate(
@@ -38,15 +40,19 @@ def correlate(
         weight: (kh, kw, groups, C, N).
         place: row and column of out's first element and number of its first group (batch), for the random bits.
     """
-    if weight.shape[0] * weight.shape[1] > 1 and x.strides[-1] != x.itemsize:
-        x = np.ascontiguousarray(x.view(f"u{x.itemsize}")).view(x.dtype)
+    turned = weight.shape[4] <= NARROW and not accumulator.stochastic  # random bits tell rows from columns
+    if turned:
+        x = contiguous(x.transpose(3, 4, 0, 1, 2)).transpose(2, 3, 4, 0, 1)
+    elif weight.shape[0] * weight.shape[1] > 1 and x.strides[-1] != x.itemsize:
+        x = contiguous(x)
     order, depth = channel_padding(order, accumulator, x.shape[-1])
     windows = window_view(x, weight.shape[:2], stride, dilation, out.shape[1:3])
     factors = weight_matrix(weight, depth)
-    call = product(x.dtype, weight.dtype, accumulator, order)
+    dtypes = (weight.dtype, x.dtype) if turned else (x.dtype, weight.dtype)
+    call = product(*dtypes, accumulator, order)
     row, column, batch = place
     batches = batch if x.shape[3] == 1 else np.arange(batch, batch + x.shape[3])
-    direct = depth == x.shape[-1] and weight.shape[0] * weight.shape[1] == 1
+    direct = not turned and depth == x.shape[-1] and weight.shape[0] * weight.shape[1] == 1
     runs = list(blocks(out.shape[:3], x.shape[3] * factors.shape[1] * x.itemsize))
     most = max(((i.stop - i.start) * (r.stop - r.start) for i, r in runs), default=0) * out.shape[2]
     panel = np.zeros(0 if direct else most * x.shape[3] * factors.shape[1], x.dtype)
@@ -57,9 +63,9 @@ def correlate(
         if direct:
             left = piece.reshape(lines, *x.shape[3:]).swapaxes(0, 1)
         else:
-            left = _panel(panel, piece, depth)
+            left = _turned_panel(panel, piece, depth) if turned else _panel(panel, piece, depth)
         first = row + (images.start * out.shape[1] + rows.start) * out.shape[2]
-        _multiply(call, left, factors, key, (first, column), batches, target, threads)
+        _multiply(call, left, factors, key, (first, column), batches, target, turned, threads)
 
 
 def channel_padding(order: Order, accumulator: Accumulator, channels: int) -> tuple[Order, int]:
@@ -110,6 +116,17 @@ def _panel(buffer: Array, piece: Array, depth: int) -> Array:
     return panel.reshape(groups, math.prod(shape[1:4]), math.prod(shape[4:]))
 
 
+def _turned_panel(buffer: Array, piece: Array, depth: int) -> Array:
+    """As `_panel`, but windows are the fastest axis."""
+    groups, channels = piece.shape[5:]
+    shape = (groups, *piece.shape[3:5], depth, *piece.shape[:3])
+    panel = buffer[: math.prod(shape)].reshape(shape)
+    bits = f"u{piece.itemsize}"
+    panel.view(bits)[:, :, :, :channels] = piece.view(bits).transpose(5, 3, 4, 6, 0, 1, 2)
+    panel.view(bits)[:, :, :, channels:] = 0
+    return panel.reshape(groups, math.prod(shape[1:4]), math.prod(shape[4:])).swapaxes(1, 2)
+
+
 def _multiply(
     call: Any,
     left: Array,
@@ -118,6 +135,7 @@ def _multiply(
     start: Pair,
     batches: Any,
     target: Array,
+    turned: bool,
     threads: int,
 ) -> None:
     """left (groups, windows, K) times factors (groups, K, N) into target (n, oh, ow, groups, N)."""
@@ -127,7 +145,12 @@ def _multiply(
         left, factors = left[0], factors[0]
     direct = target.size > 0 and np.may_share_memory(flat, target)
     into = None if not direct else flat[:, 0] if groups == 1 else flat.swapaxes(0, 1)
-    result = call(left, factors, key, *start, 0, batches, into, threads)
+    if turned:
+        into = None if into is None else into.swapaxes(-1, -2)
+        result = call(factors.swapaxes(-1, -2), left.swapaxes(-1, -2), key, 0, 0, 0, batches, into, threads)
+        result = result.swapaxes(-1, -2)
+    else:
+        result = call(left, factors, key, *start, 0, batches, into, threads)
     if not direct and target.size:
         result = result[:, None] if groups == 1 else result.swapaxes(0, 1)
         target[...] = result.reshape(target.shape)
