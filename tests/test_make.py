@@ -53,8 +53,6 @@ def test_a_missing_python_is_one_sentence(checkout: Path, tmp_path: Path) -> Non
 
 
 def test_without_a_target_make_lists_them(checkout: Path) -> None:
-    found = subprocess.run(
-        ["make"], cwd=checkout, env=outside_make(), capture_output=True, text=True, check=True
-    )
+    found = subprocess.run(["make"], cwd=checkout, env=outside_make(), capture_output=True, text=True, check=True)
     for target in ("study", "demo", "test", "lint", "bench", "notebooks"):
         assert f"make {target}" in found.stdout
