@@ -19,7 +19,7 @@ from lowprec.backends.owner import is_cupy
 from lowprec.caching import cached
 from lowprec.conversion import Conversion
 from lowprec.formats import FormatLike, as_format, float32, float64, format_of_dtype
-from lowprec.random import KeyLike, key_value, word
+from lowprec.keys import KeyLike, key_value, word
 from lowprec.rule import rounding_rule
 
 Array = npt.NDArray[Any]

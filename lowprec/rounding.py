@@ -32,7 +32,7 @@ from lowprec.conversion import Conversion, Kind
 from lowprec.exact_bits import exact_random_bits
 from lowprec.float_format import FloatFormat
 from lowprec.formats import FormatLike, as_format, float32, float64, format_of_dtype
-from lowprec.random import KeyLike, key_value, word
+from lowprec.keys import KeyLike, key_value, word
 from lowprec.rule import FEW_BIT_MODES, few_bit_rule, rounding_rule
 
 Array = npt.NDArray[Any]
