@@ -59,15 +59,19 @@ def _parts(batch: Any, count: int) -> list[Any]:
     """The batch cut along its first axis.
 
     Raises:
-        ValueError: the axis is no multiple of the count.
+        ValueError: the axis is no multiple of the count, or there is none.
     """
+    if count == 1:
+        return [batch]
     for x in flatten(batch)[0]:
+        if not x.shape:
+            raise ValueError(f"a number without axes cannot be cut into {count} micro-batches")
         if x.shape[0] % count:
             raise ValueError(f"{x.shape[0]} rows cannot be cut into {count} equal micro-batches")
 
     def part(x: Value, position: int) -> Value:
         rows = x.shape[0] // count
-        return x if count == 1 else x[position * rows : (position + 1) * rows]
+        return x[position * rows : (position + 1) * rows]
 
     return [map_leaves(lambda x, i=i: part(x, i), batch) for i in range(count)]
 

@@ -49,3 +49,13 @@ def test_a_batch_that_cannot_be_cut_is_refused():
         step(micro_batches=3)
     with pytest.raises(ValueError, match="at least 1, not 0"):
         step(micro_batches=0)
+
+
+def test_a_batch_may_hold_numbers_without_axes_unless_it_is_cut():
+    def scaled(params, batch):
+        return loss(params, batch[:2]) * batch[2]
+
+    batch = (*BATCH, np.float32(0.5))
+    verify(step_block(scaled, Sgd(), PARAMS, batch))
+    with pytest.raises(ValueError, match="a number without axes cannot be cut into 2 micro-batches"):
+        step_block(scaled, Sgd(), PARAMS, batch, micro_batches=2)
