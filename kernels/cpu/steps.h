@@ -38,7 +38,7 @@ template <int rounds, int rows, int vectors>
 struct Draws {
     static constexpr u32 m0 = 0xD2511F53u, m1 = 0xCD9E8D57u, w0 = 0x9E3779B9u, w1 = 0xBB67AE85u;
     u32 head_high, key1, key, column_low[vectors], lane[vectors];
-    u32 c0[rows][vectors], c1[rows][vectors], c2[rows][vectors];
+    u64 c0[rows][vectors], c1[rows][vectors], c2[rows][vectors];  // of 32 bits each, wide to be spread over lanes
     u64 later_key;
 
     explicit Draws(const Place &place) {
@@ -77,9 +77,9 @@ struct Draws {
             Counters c[chains];
             for (int n = 0; n < chains; ++n) {
                 const int i = (base + n) / vectors, j = (base + n) % vectors;
-                c[n].c0 = low[j] ^ u64(c0[i][j]);
+                c[n].c0 = low[j] ^ c0[i][j];
                 c[n].c1 = u64v{} + c1[i][j];
-                c[n].c2 = high[j] ^ u64(c2[i][j]);
+                c[n].c2 = high[j] ^ c2[i][j];
                 c[n].c3 = last[j];
             }
             philox<rounds - 3>(c, later_key);
