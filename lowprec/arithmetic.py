@@ -19,7 +19,7 @@ from lowprec.backends.owner import is_cupy
 from lowprec.caching import cached
 from lowprec.conversion import Conversion
 from lowprec.formats import FormatLike, as_format, float32, float64, format_of_dtype
-from lowprec.random import KeyLike, key_value, word
+from lowprec.keys import KeyLike, key_value, word
 from lowprec.rule import rounding_rule
 
 Array = npt.NDArray[Any]
@@ -144,15 +144,23 @@ def _rounded_once(
     operation: str, operands: tuple[npt.ArrayLike, ...], fmt: FormatLike, rounding: str, options: Options
 ) -> Any:
     """The one body of the functions above."""
-    if unknown := options.keys() - Options.__annotations__.keys():
-        raise TypeError(f"unknown options {sorted(unknown)}; allowed are {', '.join(Options.__annotations__)}")
-    policies = {name: options[name] for name in _POLICIES if name in options}  # type: ignore[literal-required]
-    conversion = prepare(as_format(fmt), rounding, **policies)
+    if not options.keys() <= _ALLOWED:
+        unknown = sorted(options.keys() - _ALLOWED)
+        raise TypeError(f"unknown options {unknown}; allowed are {', '.join(Options.__annotations__)}")
+    policies = (
+        options.get("random_bits", 16),
+        options.get("overflow"),
+        options.get("infinite_input"),
+        options.get("flush", False),
+    )
+    conversion = prepare(as_format(fmt), rounding, *policies)
     key = options.get("key")
     if rounding == "stochastic" and key is None:
         raise ValueError("stochastic rounding needs key=, a lowprec.Key or an integer")
     given = [_operand(x) for x in operands]
-    arrays = np.broadcast_arrays(*(array for array, _ in given))
+    arrays = tuple(array for array, _ in given)
+    if any(array.shape != arrays[0].shape for array in arrays):
+        arrays = np.broadcast_arrays(*arrays)
     out = options.get("out")
     target = _target(out, arrays, conversion.out_dtype)
     seed, offset = 0 if key is None else key_value(key), word("offset", options.get("offset", 0))
@@ -164,7 +172,7 @@ def _rounded_once(
     return finish(target, out, operands[0], all(scalar for _, scalar in given))
 
 
-_POLICIES = ("random_bits", "overflow", "infinite_input", "flush")
+_ALLOWED = frozenset(Options.__annotations__)
 
 
 def _operand(x: object) -> tuple[Array, bool]:

@@ -1,7 +1,7 @@
 """Elementwise float32 arithmetic with one fused conversion, as a machine computes: `float32_op` and its prepared form.
 
-The operands are float32 values (narrower formats are exact in float32). An operation is one IEEE float32 operation, or
-a function evaluated by a fixed sequence of double operations and rounded once to float32; the float32 is then converted
+The operands are float32 values (narrower formats are exact in float32). An operation is one IEEE operation of float32,
+or a function evaluated by a fixed sequence of double operations and rounded once to float32; the float32 is then converted
 once to the wanted format. The bits are the same on every machine, backend and thread count.
 """
 

@@ -4,6 +4,17 @@ A finite |x| is rounded on the format's grid as if the next binade existed, then
 spaced as below the smallest normal value. In stochastic mode q = |x| / quantum becomes floor(q + r / 2^n) with r
 uniform in [0, 2^n): the probability of rounding up is the discarded fraction, truncated to n bits. The r of an element
 depends on the key and on its index in C order plus `offset`, and on nothing else.
+
+Truncating makes few random bits biased: by 2^-(n+1) quanta toward zero where all fractions are equally likely. Of
+Fitzgibbon and Felix's modes ("On stochastic rounding with few random bits", arXiv 2504.20634) two are less so:
+
+    stochastic        floor(q + r / 2^n)                  the paper's SRFF
+    stochastic_half   floor(q + (r + 1/2) / 2^n)          its SRF: unbiased over a continuum of fractions, but inputs of
+                                                          few bits leave ties, which all go up
+    stochastic_even   q first rounded to n fraction bits, its SRC: ties go to even, up and down alike
+                      nearest even; then as stochastic
+
+In all three a representable value never moves, and n that covers the discarded bits makes them the same.
 """
 
 from __future__ import annotations
@@ -21,8 +32,8 @@ from lowprec.conversion import Conversion, Kind
 from lowprec.exact_bits import exact_random_bits
 from lowprec.float_format import FloatFormat
 from lowprec.formats import FormatLike, as_format, float32, float64, format_of_dtype
-from lowprec.random import KeyLike, key_value, word
-from lowprec.rule import rounding_rule
+from lowprec.keys import KeyLike, key_value, word
+from lowprec.rule import FEW_BIT_MODES, few_bit_rule, rounding_rule
 
 Array = npt.NDArray[Any]
 
@@ -46,8 +57,9 @@ def round(
         x: float16, bfloat16, float32, float64 or any ml_dtypes float array (or a Python float, as float64). It is
             rounded once, from its exact value. CuPy arrays are rounded on their GPU (see lowprec.backends.cuda).
         fmt: a FloatFormat, a name, or a dtype.
-        rounding: nearest_even, nearest_away, toward_zero, up, down, odd or stochastic.
-        key: a Key, or an integer that stands for one; needed for stochastic.
+        rounding: nearest_even, nearest_away, toward_zero, up, down, odd or stochastic; or stochastic_half or
+            stochastic_even, for few random bits (at most 16; NumPy arrays only).
+        key: a Key, or an integer that stands for one; needed for the stochastic modes.
         random_bits: bits per element, 1 to 32. With the default 16 the mean error is at most 2^-17 quanta. "exact"
             draws as many as make the law exact and refuses inputs that need more than 32.
         overflow: what a finite value beyond the largest becomes: infinity, nan or saturate; or a preset that sets
@@ -175,8 +187,10 @@ def _convert(
     array, scalar = input_array(x)
     bits = exact_random_bits(array, as_format(fmt)) if random_bits == "exact" else random_bits
     conversion = prepare(result, array.dtype, as_format(fmt), rounding, bits, overflow, infinite_input, flush)
-    if rounding == "stochastic" and key is None:
+    if rounding.startswith("stochastic") and key is None:
         raise ValueError("stochastic rounding needs key=, a lowprec.Key or an integer")
+    if rounding in FEW_BIT_MODES and is_cupy(array):
+        raise ValueError(f"{rounding} runs on NumPy arrays; on the GPU there is stochastic")
     target = output_array(out, array, conversion.out_dtype)
     seed = 0 if key is None else key_value(key)
     start = word("offset", offset)
@@ -205,7 +219,8 @@ def prepare(
     source = format_of_dtype(dtype)
     if source is None and (dtype.kind not in "iu" or dtype.itemsize > 8):
         raise TypeError(f"cannot round {dtype}; allowed are floating-point (ml_dtypes included) and integer arrays")
-    rule = rounding_rule(fmt, rounding, random_bits, overflow, infinite_input, flush)
+    make_rule = few_bit_rule if rounding in FEW_BIT_MODES else rounding_rule
+    rule = make_rule(fmt, rounding, random_bits, overflow, infinite_input, flush)
     kind: Kind = "code"
     if result == "value":
         if source is None:

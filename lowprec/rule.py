@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from lowprec.caching import cached
@@ -14,6 +14,10 @@ Overflow = Literal["infinity", "nan", "saturate", "ieee", "satfinite", "ipu", "i
 InfiniteInput = Literal["keep", "nan", "max"]
 
 MODES: tuple[str, ...] = ("nearest_even", "nearest_away", "toward_zero", "up", "down", "odd", "stochastic")
+FEW_BIT_MODES: tuple[str, ...] = ("stochastic_half", "stochastic_even")
+"""Stochastic modes without the bias of few random bits, for `round`, `astype` and `encode` only."""
+FEW_BITS = 16
+
 OVERFLOWS: tuple[str, ...] = ("infinity", "nan", "saturate")
 INFINITE_INPUTS: tuple[str, ...] = ("keep", "nan", "max")
 PRESETS: tuple[str, ...] = ("ieee", "satfinite", "ipu", "ipu_nanoo")
@@ -29,7 +33,7 @@ class RoundingRule:
 
     Attributes:
         fmt: the format.
-        mode: one of MODES.
+        mode: one of MODES or FEW_BIT_MODES.
         random_bits: bits per element in stochastic mode, 1 to 32; 0 in the others.
         flush: subnormal results become zero.
         over_pos, over_neg: what a finite value beyond the largest becomes.
@@ -88,6 +92,29 @@ def rounding_rule(
         negative=refused,
         none=fmt.nan_code or 0,
     )
+
+
+def few_bit_rule(
+    fmt: FormatLike,
+    rounding: str,
+    random_bits: int | str,
+    overflow: str | None = None,
+    infinite_input: str | None = None,
+    flush: bool = False,
+) -> RoundingRule:
+    """The rule of one of FEW_BIT_MODES (arguments as of `rounding_rule`).
+
+    Raises:
+        ValueError: as `rounding_rule`; more than FEW_BITS bits, float64, or a format with zero but without subnormals.
+    """
+    rule = rounding_rule(fmt, "stochastic", random_bits, overflow, infinite_input, flush)
+    if rule.random_bits > FEW_BITS:
+        raise ValueError(f"{rounding} takes random_bits of 1 to {FEW_BITS}, not {random_bits!r}")
+    if rule.fmt.mantissa_bits + FEW_BITS > 51 or rule.fmt.emin < -1000:
+        raise ValueError(f"{rounding} is for formats narrower than {rule.fmt.name}")
+    if rule.fmt.zero and not rule.fmt.subnormals:
+        raise ValueError(f"{rounding} needs a format with subnormals; {rule.fmt.name} has none")
+    return replace(rule, mode=rounding)
 
 
 def _policies(fmt: FloatFormat, overflow: str | None, infinite_input: str | None) -> tuple[str, str]:

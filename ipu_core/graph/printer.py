@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+import ipu_core.graph.program as p
 from ipu_core.errors import IpuError
-from ipu_core.graph import program as p
 from ipu_core.graph.tensor import Tensor, Variable
 from ipu_core.graph.vertices import ComputeSet, VertexGroup
 

@@ -43,7 +43,10 @@ class ElementwiseVertex(Codelet):
         """Joins axes and makes the kernel call ready."""
         names = [item for item in self.operands if isinstance(item, str)]
         *inputs, result = join_axes([getattr(self, name) for name in names] + [self.out])
-        views = dict(zip(names, broadcast_scalars(inputs), strict=True))
+        folded = broadcast_scalars(inputs)
+        if not any(view.ndim for view in folded):  # the result's shape must be that of an operand
+            folded = inputs
+        views = dict(zip(names, folded, strict=True))
         given = tuple(views[item] if isinstance(item, str) else item for item in self.operands)
         formats = tuple(item.dtype if isinstance(item, np.ndarray) else None for item in given)
         kernel = tile.elementwise(self.op, formats, result.dtype, self.stochastic, self.control)

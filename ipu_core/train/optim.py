@@ -43,6 +43,8 @@ def nothing(name: str, shape: tuple[int, ...]) -> bool:
 
 
 def _check(name: str, value: float, low: float, high: float) -> None:
+    if not isinstance(value, (int, float, np.number)):
+        raise TypeError(f"{name} must be a number, not {value!r}")
     if not low <= value < high:
         raise ValueError(f"{name} must lie in [{low:g}, {high:g}), not {value!r}")
 
@@ -93,6 +95,7 @@ class Sgd:
         exclude: (name, shape) -> whether the parameter has no decay.
 
     Raises:
+        TypeError: a field that is no number.
         ValueError: a field out of range.
     """
 
@@ -103,6 +106,7 @@ class Sgd:
     exclude: Exclude = vectors
 
     def __post_init__(self) -> None:
+        _check("Sgd: lr", self.lr, 0, float("inf"))
         _check("Sgd: momentum", self.momentum, 0, 1)
         _check("Sgd: weight_decay", self.weight_decay, 0, float("inf"))
         if self.nesterov and not self.momentum:
@@ -153,6 +157,7 @@ class Adam:
         packing: sequences per row, p: b1^p and b2^p are used (Krell et al., arXiv 2107.02027).
 
     Raises:
+        TypeError: a field that is no number.
         ValueError: a field out of range.
     """
 
@@ -170,7 +175,7 @@ class Adam:
     def __post_init__(self) -> None:
         for field in ("b1", "b2"):
             _check(f"{type(self).__name__}: {field}", getattr(self, field), 0, 1)
-        for field in ("eps", "weight_decay"):
+        for field in ("lr", "eps", "weight_decay"):
             _check(f"{type(self).__name__}: {field}", getattr(self, field), 0, float("inf"))
         for field in ("loss_scale", "scaled_state", "packing"):
             if not 0 < getattr(self, field) < float("inf"):

@@ -65,7 +65,7 @@ def test_every_float32_is_within_0_501_ulp(name: str) -> None:
             assert ((negative.view(np.uint32) == mirror) | (np.isnan(positive) & np.isnan(negative))).all()
         else:
             worst = max(worst, worst_error(name, mirrored))
-    print(f"{name}: worst error beyond half an ulp: {worst:.6f} ulp")
+    print(f"{name}: largest error of a result that is not the rounded double: {worst:.6f} ulp (0: there is none)")
     assert worst < 0.501
 
 

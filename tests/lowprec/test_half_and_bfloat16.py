@@ -59,12 +59,12 @@ def test_decode_of_every_code(fmt: lp.FloatFormat) -> None:
 @pytest.mark.parametrize("name", ["float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz"])
 def test_all_float32_inputs_against_numpy_and_ml_dtypes(name: str) -> None:
     fmt = lp.as_format(name)
-    step = 1 << 24
+    # ml_dtypes keeps the sign of NaN, and gives -NaN where a negative number overflows to it; here NaN has one code.
+    codes = np.arange(1 << fmt.bits, dtype=fmt.code_dtype)
+    canonical = np.where(np.isnan(lp.decode(codes, fmt)), fmt.code_dtype.type(fmt.nan_code or 0), codes)
+    step = 1 << 22
     for start in range(0, 1 << 32, step):
         x = np.arange(start, start + step, dtype=np.uint32).view(np.float32)
-        with np.errstate(over="ignore", invalid="ignore"):
-            want = x.astype(fmt.dtype).view(fmt.code_dtype)
-        got = lp.encode(x, fmt)
-        number = ~np.isnan(x)
-        np.testing.assert_array_equal(got[number], want[number])
-        assert (got[~number] == fmt.nan_code).all()
+        with np.errstate(all="ignore"):
+            want = canonical[x.astype(fmt.dtype).view(fmt.code_dtype)]
+        assert np.array_equal(lp.encode(x, fmt), want), hex(start)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -17,17 +18,18 @@ from lowprec.formats import float64
 from lowprec.rule import MODES, RoundingRule
 
 KINDS = ("sequential", "running", "kahan")
-OPERATIONS = ("add", "subtract", "multiply", "divide", "sqrt", "fma")
+OPERATIONS = {"add": 0, "subtract": 1, "multiply": 2, "divide": 3, "sqrt": 4, "fma": 5}
 PIECE = 1 << 15
 CARRIED_BITS = 51  # a double rounded to odd keeps the law of formats whose mantissa and random bits are at most these
 
 Array = npt.NDArray[Any]
 
 
-def first_mode(rule: RoundingRule) -> str:
+@cache
+def first_mode(rule: RoundingRule) -> int:
     """The mode in which an exact result becomes a double: odd, to be rounded further, where that is possible."""
     carried = rule.fmt.mantissa_bits + rule.random_bits <= CARRIED_BITS and rule.fmt != float64
-    return "odd" if carried else rule.mode
+    return MODES.index("odd" if carried else rule.mode)
 
 
 def arithmetic(
@@ -41,30 +43,31 @@ def arithmetic(
         bits, float32 in stochastic mode).
     """
     rule = conversion.rule
-    number, mode = OPERATIONS.index(operation), first_mode(rule)
+    number, mode = OPERATIONS[operation], first_mode(rule)
     native, to = native_conversion(conversion), out.reshape(-1)
     carrier, left = np.empty(min(PIECE, to.size)), np.empty(min(PIECE, to.size), np.uint8)
     bad, undone, start, thread_count = False, [], 0, threads.current()
     for piece in _pieces(operands):
         size = piece[0].size
         some, marks = carrier[:size], left[:size]
-        if _kernels.exact(number, MODES.index(mode), rule.mode == "down", piece, some, marks, thread_count):
+        if _kernels.exact(number, mode, rule.mode == "down", piece, some, marks, thread_count):
             undone += (np.flatnonzero(marks) + start).tolist()
         bad |= _kernels.convert(native, some, to[start : start + size], key, offset + start, thread_count)
         start += size
     return bad, undone
 
 
-def _pieces(operands: Sequence[Array]) -> Any:
+def _pieces(operands: Sequence[Array]) -> Iterable[tuple[Array, ...]]:
     """Contiguous float64 pieces of the operands, in C order."""
     if operands[0].size <= PIECE:
-        with np.errstate(invalid="ignore"):  # signalling NaN
-            yield tuple(np.ascontiguousarray(x, np.float64).reshape(-1) for x in operands)
-        return
+        return [_doubles(operands)]
     flat = [x.reshape(-1) if x.flags.c_contiguous else x.flat for x in operands]
-    for start in range(0, operands[0].size, PIECE):
-        with np.errstate(invalid="ignore"):
-            yield tuple(np.asarray(x[start : start + PIECE]).astype(np.float64) for x in flat)
+    return (_doubles([x[i : i + PIECE] for x in flat]) for i in range(0, operands[0].size, PIECE))
+
+
+def _doubles(operands: Sequence[Array]) -> tuple[Array, ...]:
+    with np.errstate(invalid="ignore"):  # signalling NaN
+        return tuple(np.ascontiguousarray(x, np.float64).reshape(-1) for x in operands)
 
 
 def column_sums(job: ColumnSum, x: Array, y: Array | None, key: int, out: Array) -> None:

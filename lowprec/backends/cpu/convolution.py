@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lowprec.backends.cpu.products import product
-from lowprec.random import KeyLike
+from lowprec.keys import KeyLike
 from lowprec.sums import Accumulator, Order
 from lowprec.windows import Pair, contiguous, window_view
 

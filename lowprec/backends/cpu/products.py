@@ -11,7 +11,7 @@ from lowprec import _kernels
 from lowprec.backends.cpu.operands import native_step, operand_type
 from lowprec.backends.cpu.rounding import native_rounding
 from lowprec.formats import float32, float64
-from lowprec.random import TAGS
+from lowprec.keys import TAGS
 from lowprec.rule import rounding_rule
 from lowprec.sums import ADDERS, Accumulator, Order, exact_products, operand_format
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -11,12 +12,13 @@ import numpy.typing as npt
 from lowprec import _kernels, threads
 from lowprec.conversion import Conversion
 from lowprec.float_format import FloatFormat
-from lowprec.formats import float32
-from lowprec.rule import MODES, RoundingRule, rounding_rule
+from lowprec.formats import float32, float64
+from lowprec.rule import FEW_BIT_MODES, MODES, RoundingRule, rounding_rule
 
 # The numbers of `enum Storage` in kernels/cpu/table.h.
 _CODED = {1: 0, 2: 1, 4: 2, 8: 3}
 _REAL = {np.dtype(np.float32): 4, np.dtype(np.float64): 5}
+_REAL_64 = 5
 _INTEGER = {np.dtype(name): 6 + i for i, name in enumerate(("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"))}
 
 
@@ -37,9 +39,55 @@ def native_format(fmt: FloatFormat) -> _kernels.Format:
     )
 
 
+def few_bits(conversion: Conversion, x: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Conversion]:
+    """x with only as many fraction bits as there are random ones, and the stochastic rounding that remains to be done.
+
+    Raises:
+        ValueError: integers that float64 does not hold.
+    """
+    rule, fmt = conversion.rule, conversion.rule.fmt
+    if conversion.source is None and x.itemsize == 8 and x.size and max(abs(int(x.min())), int(x.max())) > 1 << 53:
+        raise ValueError(f"{rule.mode} takes integers of at most 53 bits")
+    with np.errstate(invalid="ignore"):  # signalling NaN
+        wide = x.astype(np.float64)
+    mantissa_bits = fmt.mantissa_bits + rule.random_bits
+    kept = np.empty(wide.shape)
+    _kernels.convert(_finer_grid(fmt.emin if fmt.zero else -1022, mantissa_bits, rule.mode), wide, kept, 0, 0, 1)
+    return kept, _last_step(conversion)
+
+
+@cache
+def _finer_grid(emin: int, mantissa_bits: int, mode: str) -> _kernels.Conversion:
+    """Float64 to float64, on the grid of a format with more mantissa bits and no upper end."""
+    sign = 1 << (11 + mantissa_bits)
+    top = ((1024 - emin + 1) << mantissa_bits) - 1
+    grid = _kernels.Format(11, mantissa_bits, emin, True, True, True, sign, top, top + 1, top + 2)
+    ways = {"stochastic_half": "nearest_away", "stochastic_even": "nearest_even"}
+    way = MODES.index(ways[mode])
+    rounding = _kernels.Rounding(grid, way, 0, False, top, top | sign, top + 1, (top + 1) | sign, 0, 0)
+    plain = native_rounding(rounding_rule(float64))
+    return _kernels.Conversion(rounding, native_format(float64), plain, _REAL_64, _REAL_64, True, True)
+
+
+@cache
+def _last_step(conversion: Conversion) -> Conversion:
+    """The stochastic rounding, from float64, of a conversion in a few-bit mode."""
+    rule = replace(conversion.rule, mode="stochastic")
+    if conversion.kind == "code":
+        return Conversion(rule, float64, np.dtype(np.float64), conversion.out_dtype, "code")
+    assert conversion.source is not None
+    return Conversion(rule, conversion.source, np.dtype(np.float64), conversion.out_dtype, "value")
+
+
 @cache
 def native_rounding(rule: RoundingRule) -> _kernels.Rounding:
-    """The rule as the kernels take it."""
+    """The rule as the kernels take it.
+
+    Raises:
+        ValueError: a few-bit mode, which the kernels do in two steps, and `round`, `astype` and `encode` only.
+    """
+    if rule.mode in FEW_BIT_MODES:
+        raise ValueError(f"{rule.mode} is for round, astype and encode; allowed here are {', '.join(MODES)}")
     return _kernels.Rounding(
         native_format(rule.fmt),
         MODES.index(rule.mode),
@@ -72,7 +120,11 @@ def native_conversion(conversion: Conversion) -> _kernels.Conversion:
     source = conversion.source
     out = conversion.out_dtype
     narrow = (
-        source is not None and source.bits <= 32 and source.emin >= float32.emin and fits_narrow_lanes(conversion.rule)
+        source is not None
+        and source.bits <= 32
+        and source.emin >= float32.emin
+        and conversion.in_dtype != np.float64  # the last step of a few-bit mode
+        and fits_narrow_lanes(conversion.rule)
     )
     return _kernels.Conversion(
         native_rounding(conversion.rule),
@@ -93,6 +145,8 @@ def _storage(dtype: np.dtype[Any], fmt: FloatFormat | None) -> int:
 
 def convert(conversion: Conversion, x: npt.NDArray[Any], key: int, offset: int, out: npt.NDArray[Any]) -> bool:
     """Rounds x into out (contiguous, same size); True where a NaN met a format that has none."""
+    if conversion.rule.mode in FEW_BIT_MODES:
+        x, conversion = few_bits(conversion, x)
     return _kernels.convert(native_conversion(conversion), x, out, key, offset, threads.current())
 
 

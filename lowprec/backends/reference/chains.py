@@ -11,7 +11,7 @@ from lowprec.backends.reference.elementwise import float32
 from lowprec.backends.reference.random import MASK, half_word, philox, whole_word
 from lowprec.backends.reference.rounding import round_number
 from lowprec.formats import float32 as FLOAT32
-from lowprec.random import TAGS
+from lowprec.keys import TAGS
 from lowprec.rule import RoundingRule, rounding_rule
 from lowprec.sums import Accumulator, Order, part_length, stage_runs
 

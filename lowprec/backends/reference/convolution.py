@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from lowprec.backends.reference.chains import ADD, Place, round_sum, sum_stages
 from lowprec.backends.reference.products import stored_values
-from lowprec.random import KeyLike, key_value
+from lowprec.keys import KeyLike, key_value
 from lowprec.sums import Accumulator, Order
 from lowprec.windows import Pair, window_view
 

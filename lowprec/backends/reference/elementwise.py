@@ -16,7 +16,7 @@ from lowprec.backends.reference.functions import FUNCTIONS
 from lowprec.backends.reference.random import rounding_bits
 from lowprec.backends.reference.rounding import round_number
 from lowprec.elementwise_op import ElementwiseOp
-from lowprec.random import KeyLike, key_value
+from lowprec.keys import KeyLike, key_value
 
 
 def float32(x: float) -> float:

@@ -14,7 +14,7 @@ from lowprec.backends.reference.chains import Place, add_ascending, dot, round_s
 from lowprec.backends.reference.elementwise import stored
 from lowprec.backends.reference.rounding import round_number
 from lowprec.formats import float32
-from lowprec.random import KeyLike, key_value
+from lowprec.keys import KeyLike, key_value
 from lowprec.rule import rounding_rule
 from lowprec.sums import Accumulator, Order, matrix_axes
 

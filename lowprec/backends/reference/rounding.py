@@ -12,7 +12,7 @@ import numpy.typing as npt
 from lowprec.backends.reference.random import rounding_bits
 from lowprec.conversion import Conversion
 from lowprec.float_format import FloatFormat
-from lowprec.rule import RoundingRule
+from lowprec.rule import FEW_BIT_MODES, RoundingRule
 
 
 def rounds_up(mode: str, fraction: Fraction, odd: bool, negative: bool, random: Fraction) -> bool:
@@ -34,10 +34,21 @@ def rounds_up(mode: str, fraction: Fraction, odd: bool, negative: bool, random: 
             return fraction > 0 and negative
         case "odd":
             return fraction > 0 and not odd
-        case "stochastic":
+        case "stochastic" | "stochastic_half" | "stochastic_even":
             return fraction + random >= 1
         case _:
             raise ValueError(f"unknown rounding {mode!r}")
+
+
+def kept_bits(fraction: Fraction, rule: RoundingRule) -> Fraction:
+    """What a few-bit mode compares with its random bits: the fraction rounded to as many; in other modes, itself."""
+    if rule.mode not in FEW_BIT_MODES:
+        return fraction
+    scaled = fraction * (1 << rule.random_bits)
+    whole = math.floor(scaled)
+    tie_up = rule.mode == "stochastic_half" or whole % 2 == 1
+    up = rounds_up("nearest_away" if tie_up else "nearest_even", scaled - whole, False, False, Fraction(0))
+    return Fraction(whole + up, 1 << rule.random_bits)
 
 
 def exponent_of(magnitude: Fraction) -> int:
@@ -61,7 +72,7 @@ def round_magnitude(magnitude: Fraction, negative: bool, rule: RoundingRule, ran
     code = below * step + ((exponent - fmt.emin) << fmt.mantissa_bits)
     if not fmt.zero:
         code -= 1 << fmt.mantissa_bits
-    if rounds_up(rule.mode, quotient - below, code % 2 == 1, negative, random):
+    if rounds_up(rule.mode, kept_bits(quotient - below, rule), code % 2 == 1, negative, random):
         code += step
     return code
 
@@ -106,7 +117,7 @@ def convert(conversion: Conversion, x: npt.NDArray[Any], key: int, offset: int, 
     for i in range(flat.size):
         number = int(flat[i]) if conversion.source is None else float(flat[i])
         random = Fraction(0)
-        if rule.mode == "stochastic":
+        if rule.random_bits:
             random = Fraction(rounding_bits(rule.random_bits, key, offset + i), 1 << rule.random_bits)
         code = round_number(number, rule, random)
         if code is None:

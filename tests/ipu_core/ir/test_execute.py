@@ -17,7 +17,7 @@ from ipu_core.ir.values import apply, concatenate, convert
 from ipu_core.plan.accumulation import Accumulation
 from ipu_core.train.optim import Adam, Lamb, Sgd
 from ipu_core.train.step import initial_state, step_block
-from lowprec import Key, float16
+from lowprec import Key, float16, matmul
 from lowprec.testing import backend
 
 RNG = np.random.default_rng(11)
@@ -158,6 +158,21 @@ def test_accumulations_order_the_sums():
         assert changed[0] != plain[0], (op, size)
     with pytest.raises(ValueError, match=r"not in the block: \[77\]"):
         Executable(block, {77: Accumulation()})
+
+
+@pytest.mark.parametrize("spec, accumulate", [("fp16.32/nearest", "float32"), ("fp16.16/nearest", "float16")])
+def test_products_add_in_the_partials_of_the_precision(spec, accumulate):
+    a, b = RNG.normal(size=(5, 200)).astype(np.float16), RNG.normal(size=(200, 4)).astype(np.float16)
+    block = Precision.parse(spec).apply(trace(lambda a, b: a @ b, a, b))
+    order = Accumulation(group=16, splits=3)
+    numbers = [e.number for e in block.equations if e.op == "dot"]
+    [got] = Executable(block, dict.fromkeys(numbers, order)).run([a, b], KEY)
+    wanted, other = (
+        matmul(a, b, accumulate=partials, splits=3, out_format="float16")
+        for partials in (accumulate, "float16" if accumulate == "float32" else "float32")
+    )
+    assert_same_bits([got.astype(np.float16)], [wanted])
+    assert (wanted != other).any()
 
 
 def test_execute_takes_and_gives_trees():

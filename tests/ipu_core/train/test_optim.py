@@ -114,6 +114,8 @@ def test_exclusion_is_by_name_and_shape():
 @pytest.mark.parametrize(
     "make, message",
     [
+        (lambda: Sgd(-0.1), r"Sgd: lr must lie in \[0, inf\), not -0.1"),
+        (lambda: Adam(float("nan")), "Adam: lr"),
         (lambda: Sgd(momentum=1.0), r"Sgd: momentum must lie in \[0, 1\), not 1.0"),
         (lambda: Sgd(weight_decay=-1), "weight_decay"),
         (lambda: Sgd(nesterov=True), "nesterov needs a momentum"),
@@ -125,6 +127,11 @@ def test_exclusion_is_by_name_and_shape():
 def test_values_out_of_range_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_a_rate_must_be_a_number():
+    with pytest.raises(TypeError, match="Sgd: lr must be a number"):
+        Sgd("0.1")
 
 
 def test_every_parameter_has_one_update_equation():

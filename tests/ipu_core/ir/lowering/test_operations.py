@@ -41,6 +41,8 @@ CASES: dict[str, Case] = {
     "transpose out": (lambda x: x.T, (X,)),
     "broadcast rows": (lambda x: broadcast(x, (4, 6, 10)) + 1.0, (X,)),
     "broadcast columns": (lambda x: broadcast(x[:, :1], (6, 10)) * x, (X,)),
+    "broadcast of one number": (lambda s: broadcast(s.reshape(1, 1), (6, 10)) * 2.0, (ONE,)),
+    "broadcast of two numbers": (lambda s, x: broadcast(s, (6, 10)) + broadcast(x[0, 0], (6, 10)), (ONE, X)),
     "reshape": (lambda x: x.reshape(15, 4) + 1.0, (X,)),
     "reshape of transposed": (lambda x: x.T.reshape(4, 15) + 1.0, (X,)),
     "slice": (lambda x: x[1:6:2, 3:] + x[:3, :7], (X,)),
