@@ -29,7 +29,10 @@ LP_INLINE f32v multiply_add(f32v a, f32v b, f32v c) {
 
 template <class Step, int rows, int vectors, bool along_k, bool exact>
 LP_INLINE void run_chain(const Chain &c, const Step &step, const float *a, const float *b, float *to) {
-    f32v tile[rows][vectors] = {};
+    if (c.count < 1) __builtin_unreachable();  // lets the sums stay in registers throughout
+    f32v tile[rows][vectors];
+    for (int i = 0; i < rows; ++i)
+        for (int j = 0; j < vectors; ++j) tile[i][j] = f32v{};
     u32v words[2][Step::random ? rows : 1][vectors];
     const bool wide = Step::random && c.whole_words;
     const Draws<7, Step::random ? rows : 1, vectors> draws(c.place);

@@ -78,7 +78,8 @@ struct Store {
     void row(const float *from, char *to, i64 count) const {
         i64 i = 0;
         if (out.storage == real32 && out.column == 4) {
-            __builtin_memcpy(to, from, count * 4);
+            for (; i + lanes32 <= count; i += lanes32) store(to + 4 * i, load<f32v>(from + i));
+            if (i < count) __builtin_memcpy(to + 4 * i, from + i, (count - i) * 4);
         } else if (out.storage == real32) {
             for (; i < count; ++i) __builtin_memcpy(to + i * out.column, from + i, 4);
         } else if (out.storage == real64) {

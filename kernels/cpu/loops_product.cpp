@@ -144,7 +144,8 @@ class Product {
         float *to = right_scratch.of(count * tile_columns * job.k);
         for (i64 at = begin; at < end; at += tile_columns) {
             const Panel p = panel(at, end, skip, columns);
-            const PanelShape shape = {job.k, p.skip, p.columns, p.vectors * lanes32};
+            const i64 width = p.vectors * lanes32;
+            const PanelShape shape = {job.k, p.skip, p.columns, width, width};
             pack_panel(job.b.element, job.b.table, b + p.first * job.b_column, job.b_k, job.b_column, shape,
                        to + (at - begin) * job.k);
         }
@@ -175,12 +176,12 @@ class Product {
         const Left left = {to, along_k ? line : 1, along_k ? 1 : line, along_k};
         if (whole && a == packed_left) return left;
         packed_left = whole ? a : nullptr;
-        if (along_k)
-            for (i64 i = 0; i < rows; ++i)
-                decode_run(job.a.element, job.a.table, a + i * job.a_row, job.a_k, to + i * line, job.k);
-        else
-            for (i64 k = 0; k < job.k; ++k)
-                decode_run(job.a.element, job.a.table, a + k * job.a_k, job.a_row, to + k * line, rows);
+        const i64 outer = along_k ? rows : job.k, inner = along_k ? job.k : rows;
+        const long outer_stride = along_k ? job.a_row : job.a_k, inner_stride = along_k ? job.a_k : job.a_row;
+        const PanelShape shape = {outer, 0, inner, (inner + lanes32 - 1) / lanes32 * lanes32, line};
+        if (inner_stride == bytes && pack_rows_of_kind(job.a.element, a, outer_stride, shape, to)) return left;
+        for (i64 i = 0; i < outer; ++i)
+            decode_run(job.a.element, job.a.table, a + i * outer_stride, inner_stride, to + i * line, inner);
         return left;
     }
 

@@ -11,13 +11,13 @@ inline int bytes_of(Element element) { return element == Element::real32 ? 4 : e
 
 // to[k * width + column] for `columns` columns; lanes before `skip` and after the columns are 0.
 struct PanelShape {
-    i64 k, skip, columns, width;
+    i64 k, skip, columns, width, advance;  // advance: floats from one row to the next, at least width
 };
 
 template <Element element, bool whole>
 void pack_rows(const char *from, long k_stride, const PanelShape &p, float *to) {
     constexpr int bytes = element == Element::real32 ? 4 : 2;
-    for (i64 k = 0; k < p.k; ++k, to += p.width) {
+    for (i64 k = 0; k < p.k; ++k, to += p.advance) {
         const char *row = from + k * k_stride;
         for (i64 j = 0; j < p.width; j += lanes32) {
             const long left = whole ? lanes32 : p.columns - j < lanes32 ? p.columns - j : lanes32;
@@ -37,6 +37,23 @@ void pack_rows_of(const char *from, long k_stride, const PanelShape &p, float *t
         pack_rows<element, true>(from, k_stride, p, to);
     else
         pack_rows<element, false>(from, k_stride, p, to);
+}
+
+// Contiguous rows of the kinds that vectors decode; false for the others.
+inline bool pack_rows_of_kind(Element element, const char *from, long stride, const PanelShape &p, float *to) {
+    switch (element) {
+        case Element::real32:
+            pack_rows_of<Element::real32>(from, stride, p, to);
+            return true;
+        case Element::half:
+            pack_rows_of<Element::half>(from, stride, p, to);
+            return true;
+        case Element::bfloat:
+            pack_rows_of<Element::bfloat>(from, stride, p, to);
+            return true;
+        default:
+            return false;
+    }
 }
 
 // Columns that lie along k: a square of lanes32 columns x lanes32 steps at a time, turned in scratch.
@@ -66,9 +83,7 @@ inline void pack_columns(Element element, const float *table, const char *from, 
 inline void pack_panel(Element element, const float *table, const char *from, long k_stride, long column_stride,
                        const PanelShape &p, float *to) {
     const bool rows = p.skip == 0 && column_stride == bytes_of(element);
-    if (rows && element == Element::real32) return pack_rows_of<Element::real32>(from, k_stride, p, to);
-    if (rows && element == Element::half) return pack_rows_of<Element::half>(from, k_stride, p, to);
-    if (rows && element == Element::bfloat) return pack_rows_of<Element::bfloat>(from, k_stride, p, to);
+    if (rows && pack_rows_of_kind(element, from, k_stride, p, to)) return;
     const bool along_k = k_stride == bytes_of(element) && column_stride != bytes_of(element);
     if (along_k) return pack_columns(element, table, from, k_stride, column_stride, p, to);
     for (i64 k = 0; k < p.k; ++k, to += p.width) {

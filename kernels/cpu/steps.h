@@ -38,7 +38,9 @@ template <int rounds, int rows, int vectors>
 struct Draws {
     static constexpr u32 m0 = 0xD2511F53u, m1 = 0xCD9E8D57u, w0 = 0x9E3779B9u, w1 = 0xBB67AE85u;
     u32 head_high, key1, key, column_low[vectors], lane[vectors];
-    u32 c0[rows][vectors], c1[rows][vectors], c2[rows][vectors];
+    // Of 32 bits each, wide to be spread over lanes; rows are made as many as fill vectors.
+    static constexpr int padded = (rows + lanes64 - 1) / lanes64 * lanes64;
+    alignas(64) u64 c0[vectors][padded], c1[vectors][padded], c2[vectors][padded];
     u64 later_key;
 
     explicit Draws(const Place &place) {
@@ -53,12 +55,13 @@ struct Draws {
             const u64 block = u64(m1) * (column >> 4);
             column_low[j] = u32(block);
             lane[j] = (column & 15) >> 1;
-            for (int i = 0; i < rows; ++i) {
-                const u64 second = u64(m0) * (u32(block >> 32) ^ (place.row + u32(i)) ^ k0);
-                const u64 third = u64(m1) * (u32(second >> 32) ^ u32(head) ^ (k1 + w1));
-                c0[i][j] = u32(third >> 32) ^ (k0 + 2 * w0);
-                c1[i][j] = u32(third);
-                c2[i][j] = u32(second) ^ (k1 + 2 * w1);
+            for (int i = 0; i < padded; i += lanes64) {
+                const u64v row = lane_numbers(i) + u64(place.row);
+                const u64v second = multiply_wide(row ^ u64((block >> 32) ^ k0), u64v{} + m0);
+                const u64v third = multiply_wide((second >> 32) ^ u64(u32(head) ^ (k1 + w1)), u64v{} + m1);
+                store(&c0[j][i], (third >> 32) ^ u64(k0 + 2 * w0));
+                store(&c1[j][i], third & 0xffffffffull);
+                store(&c2[j][i], (second & 0xffffffffull) ^ u64(k1 + 2 * w1));
             }
         }
     }
@@ -77,9 +80,9 @@ struct Draws {
             Counters c[chains];
             for (int n = 0; n < chains; ++n) {
                 const int i = (base + n) / vectors, j = (base + n) % vectors;
-                c[n].c0 = low[j] ^ u64(c0[i][j]);
-                c[n].c1 = u64v{} + c1[i][j];
-                c[n].c2 = high[j] ^ u64(c2[i][j]);
+                c[n].c0 = low[j] ^ c0[j][i];
+                c[n].c1 = u64v{} + c1[j][i];
+                c[n].c2 = high[j] ^ c2[j][i];
                 c[n].c3 = last[j];
             }
             philox<rounds - 3>(c, later_key);
