@@ -50,16 +50,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog="ipu-core", description="Training under the arithmetic of the IPU, on a modelled machine."
-    )
+    parser = _Parser(prog="ipu-core", description="Training under the arithmetic of the IPU, on a modelled machine.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="study|train|profile|demo")
-    study = _command(
-        commands, "study", _study, "train in several precisions and seeds; table, picture, resumable"
-    )
-    study.add_argument(
-        "--precisions", nargs="+", default=list(PRECISIONS), metavar="P", help=_help("", PRECISIONS)
-    )
+    study = _command(commands, "study", _study, "train in several precisions and seeds; table, picture, resumable")
+    study.add_argument("--precisions", nargs="+", default=list(PRECISIONS), metavar="P", help=_help("", PRECISIONS))
     study.add_argument("--seeds", type=_count, default=3, help="how many seeds (default 3)")
     study.add_argument("--workers", type=_count, help="processes (default: one per core)")
     _output(study, "results/study")
@@ -67,34 +61,22 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument("--precision", default=PRECISIONS[-1], help=f"default {PRECISIONS[-1]}")
     train.add_argument("--seed", type=int, default=0, help="default 0")
     _output(train, "results/train")
-    profile = _command(
-        commands, "profile", _profile, "plan and account one step: cycles, exchange, tile memory"
-    )
+    profile = _command(commands, "profile", _profile, "plan and account one step: cycles, exchange, tile memory")
     profile.add_argument("--precision", default=PRECISIONS[-1], help=f"default {PRECISIONS[-1]}")
-    profile.add_argument(
-        "--out", type=Path, help="also write profile.json, profile.html and trace.json there"
-    )
+    profile.add_argument("--out", type=Path, help="also write profile.json, profile.html and trace.json there")
     quick = commands.add_parser("demo", help="half a minute: one rounding explained, three precisions trained")
     quick.set_defaults(run=lambda _: demo())
     return parser
 
 
-def _command(
-    commands: Any, name: str, run: Callable[[argparse.Namespace], int], words: str
-) -> argparse.ArgumentParser:
+def _command(commands: Any, name: str, run: Callable[[argparse.Namespace], int], words: str) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = commands.add_parser(name, help=words, description=words)
     parser.set_defaults(run=run)
-    parser.add_argument(
-        "--data", default=DEFAULT.data, help="digits, or an .npz with x_train y_train x_test y_test"
-    )
+    parser.add_argument("--data", default=DEFAULT.data, help="digits, or an .npz with x_train y_train x_test y_test")
     parser.add_argument("--layers", help="widths such as 64-256-256-10 (default: two hidden layers of 256)")
     parser.add_argument("--steps", type=int, default=DEFAULT.steps, help=f"updates (default {DEFAULT.steps})")
-    parser.add_argument(
-        "--batch", type=int, default=DEFAULT.batch, help=f"rows a step (default {DEFAULT.batch})"
-    )
-    parser.add_argument(
-        "--lr", type=float, default=DEFAULT.lr, help=f"learning rate (default {DEFAULT.lr:g})"
-    )
+    parser.add_argument("--batch", type=int, default=DEFAULT.batch, help=f"rows a step (default {DEFAULT.batch})")
+    parser.add_argument("--lr", type=float, default=DEFAULT.lr, help=f"learning rate (default {DEFAULT.lr:g})")
     parser.add_argument(
         "--optimizer", "--optimiser", default=DEFAULT.optimizer, help=_help(DEFAULT.optimizer, OPTIMIZERS)
     )
@@ -110,9 +92,7 @@ def _output(parser: argparse.ArgumentParser, folder: str) -> None:
 
 def _settings(given: argparse.Namespace) -> Settings:
     layers = None if given.layers is None else parse_layers(given.layers)
-    return Settings(
-        given.data, layers, given.steps, given.batch, given.lr, given.optimizer, given.target, given.engine
-    )
+    return Settings(given.data, layers, given.steps, given.batch, given.lr, given.optimizer, given.target, given.engine)
 
 
 def _study(given: argparse.Namespace) -> int:

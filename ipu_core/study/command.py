@@ -104,9 +104,7 @@ def _train(made: Study, store: Store, work: Work, todo: list[Task], workers: int
 def run_task(settings: Settings, task: Task, report: Report) -> dict[str, Any]:
     """Trains one point; what a worker process does."""
     problem = mlp.problem(settings, data.load(settings.data))
-    return run_point(
-        problem, recipe(settings), task.point, report, saved=task.saved, parameters=task.parameters
-    )
+    return run_point(problem, recipe(settings), task.point, report, saved=task.saved, parameters=task.parameters)
 
 
 def profile(settings: Settings, precision: str, folder: Path | None) -> None:

@@ -85,9 +85,7 @@ class Study:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        failures = "".join(
-            f"<p>{html.escape(f'{point} failed: {e}')}</p>" for point, e in self.failures.items()
-        )
+        failures = "".join(f"<p>{html.escape(f'{point} failed: {e}')}</p>" for point, e in self.failures.items())
         return self.table()._repr_html_() + failures
 
 

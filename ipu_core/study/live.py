@@ -69,9 +69,7 @@ class Terminal:
 
     def __init__(self, make_table: MakeTable, points: int, done: int, steps: int) -> None:
         progress = optional("rich.progress", extra="study")
-        self._rich = {
-            name: optional(f"rich.{name}", extra="study") for name in ("console", "live", "table", "box")
-        }
+        self._rich = {name: optional(f"rich.{name}", extra="study") for name in ("console", "live", "table", "box")}
         self._make_table, self._steps = make_table, steps
         console = self._rich["console"].Console(stderr=True)
         self._bars = progress.Progress(
@@ -83,14 +81,10 @@ class Terminal:
             console=console,
             expand=True,
         )
-        self._all = self._bars.add_task(
-            "[bold]all points", total=points * steps, completed=done * steps, loss=""
-        )
+        self._all = self._bars.add_task("[bold]all points", total=points * steps, completed=done * steps, loss="")
         self._tasks: dict[str, Any] = {}
         self._reached: dict[str, int] = {}
-        self._live = self._rich["live"].Live(
-            self._picture(), console=console, refresh_per_second=8, transient=True
-        )
+        self._live = self._rich["live"].Live(self._picture(), console=console, refresh_per_second=8, transient=True)
 
     def __enter__(self) -> Self:
         self._live.start()
@@ -118,9 +112,7 @@ class Terminal:
 
     def _picture(self) -> Any:
         made = self._make_table()
-        table = self._rich["table"].Table(
-            title=made.title, box=self._rich["box"].SIMPLE, title_justify="left"
-        )
+        table = self._rich["table"].Table(title=made.title, box=self._rich["box"].SIMPLE, title_justify="left")
         for index, column in enumerate(made.columns):
             table.add_column(column, justify="left" if index == 0 else "right", no_wrap=True)
         for row in made.rows:
@@ -150,9 +142,7 @@ class Notebook:
     def __call__(self, event: Event) -> None:
         name = str(event.item)
         if event.kind == "progress":
-            self._running[name] = (
-                f"step {event.payload['step']}/{self._steps}, loss {event.payload['loss']:.3f}"
-            )
+            self._running[name] = f"step {event.payload['step']}/{self._steps}, loss {event.payload['loss']:.3f}"
         else:
             self._running.pop(name, None)
             self._done += event.kind == "done"
@@ -165,9 +155,7 @@ class Notebook:
         failed = "".join(f"{line}\n" for line in self._failed)
         head = f"{self._done} of {self._points} points\n" if self._done < self._points else ""
         text = html.escape(head + state + failed)
-        return self._display.HTML(
-            (made._repr_html_() if made.rows else "") + (f"<pre>{text}</pre>" if text else "")
-        )
+        return self._display.HTML((made._repr_html_() if made.rows else "") + (f"<pre>{text}</pre>" if text else ""))
 
 
 def _words(event: Event) -> str:

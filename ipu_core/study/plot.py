@@ -55,9 +55,7 @@ def plot(results: Results, precisions: Sequence[str], title: str) -> Picture:
     groups = {name: [result for result in results if result["precision"] == name] for name in precisions}
     if not any(groups.values()):
         raise ValueError("nothing to draw: the study has no finished point")
-    figure = optional("matplotlib.figure", extra="study").Figure(
-        (10.4, 4.9), layout="constrained", facecolor="white"
-    )
+    figure = optional("matplotlib.figure", extra="study").Figure((10.4, 4.9), layout="constrained", facecolor="white")
     panels = [panel for panel in PANELS if any(_values(group, panel[0]) for group in groups.values())]
     grid = figure.add_gridspec(max(1, len(panels)), 2, width_ratios=(1.75, 1) if panels else (1, 0.01))
     figure.suptitle(title, x=0.008, ha="left", fontsize=12.5, fontweight="bold")
@@ -112,9 +110,7 @@ def _label_ends(axes: "Axes", ends: list[tuple[float, str, str]]) -> None:
     heights = [float((math.log(value) - low) / (high - low)) for value, _, _ in ends]
     edge = 1 / ROOM
     for (_, name, colour), start, place in zip(ends, heights, _apart(heights, 0.052), strict=True):
-        axes.plot(
-            [edge + 0.004, edge + 0.024], [start, place], color=colour, lw=0.8, transform=axes.transAxes
-        )
+        axes.plot([edge + 0.004, edge + 0.024], [start, place], color=colour, lw=0.8, transform=axes.transAxes)
         axes.text(
             edge + 0.03,
             place,
@@ -156,9 +152,7 @@ def _dots(
         mean = float(np.mean(values))
         axes.scatter(values, [row] * len(values), color=colour, s=26, alpha=0.45, linewidth=0)
         axes.plot([mean, mean], [row - 0.32, row + 0.32], color=colour, linewidth=2.4)
-        axes.text(
-            1.03, row, show(mean), color=colour, va="center", fontsize=9, transform=axes.get_yaxis_transform()
-        )
+        axes.text(1.03, row, show(mean), color=colour, va="center", fontsize=9, transform=axes.get_yaxis_transform())
     axes.set_yticks(range(len(names)), names, fontsize=8.5)
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")

@@ -130,9 +130,7 @@ class _Progress:
     def __init__(self, loop: TrainLoop, saved: Path | None) -> None:
         self.losses: list[float] = []
         self._loop, self._saved = loop, saved
-        self._samples: list[
-            list[float]
-        ] = []  # step, wanted, lost, wanted change along itself, change that arrived
+        self._samples: list[list[float]] = []  # step, wanted, lost, wanted change along itself, change that arrived
         self._before = 0.0
         self._start = self._reported = self._kept = time.monotonic()
         if saved is not None and saved.exists():

@@ -42,9 +42,7 @@ def run_here(work: Work, items: Iterable[Any], listen: Listen, threads: int = 1)
             _attempt(work, item, listen)
 
 
-def run_in_processes(
-    work: Work, items: Iterable[Any], listen: Listen, workers: int, threads: int = 1
-) -> None:
+def run_in_processes(work: Work, items: Iterable[Any], listen: Listen, workers: int, threads: int = 1) -> None:
     """Does the items in `workers` fresh processes of `threads` threads each; `listen` is called here.
 
     Args:
@@ -103,9 +101,7 @@ def _receive(worker: _Worker) -> Event:
         kind, payload = worker.connection.recv()
     except (EOFError, ConnectionResetError):
         worker.process.join()
-        return Event(
-            worker.item, "failed", {"error": f"its process ended with code {worker.process.exitcode}"}
-        )
+        return Event(worker.item, "failed", {"error": f"its process ended with code {worker.process.exitcode}"})
     return Event(worker.item, kind, payload)
 
 
@@ -130,10 +126,6 @@ def _attempt(work: Work, item: Any, listen: Listen) -> None:
     try:
         result = work(item, lambda payload: listen(Event(item, "progress", payload)))
     except (ValueError, TypeError, RuntimeError, MemoryError, ImportError) as error:
-        listen(
-            Event(
-                item, "failed", {"error": str(error).splitlines()[0] if str(error) else type(error).__name__}
-            )
-        )
+        listen(Event(item, "failed", {"error": str(error).splitlines()[0] if str(error) else type(error).__name__}))
     else:
         listen(Event(item, "done", result))

@@ -103,12 +103,9 @@ class Store:
             raise ValueError(f"{self.folder} holds a {RESULTS} without a {MANIFEST}: choose another folder")
         if begun and (held := _manifest_settings(path)) != self.settings:
             names = sorted(k for k in {*held, *self.settings} if held.get(k) != self.settings.get(k))
-            changes = ", ".join(
-                f"{k} {_brief(held.get(k))} there, {_brief(self.settings.get(k))} here" for k in names
-            )
+            changes = ", ".join(f"{k} {_brief(held.get(k))} there, {_brief(self.settings.get(k))} here" for k in names)
             raise ValueError(
-                f"{self.folder} holds a study with other settings ({changes}): "
-                "choose another folder or remove that one"
+                f"{self.folder} holds a study with other settings ({changes}): choose another folder or remove that one"
             )
         if begun:
             return
@@ -141,9 +138,7 @@ def read_results(folder: str | Path) -> list[Result]:
             result = json.loads(line)
             result["losses"] = [math.nan if loss is None else loss for loss in result["losses"]]
         except (json.JSONDecodeError, TypeError, KeyError) as error:
-            raise ValueError(
-                f"{path}, line {number}, is not a result: remove the line or the folder"
-            ) from error
+            raise ValueError(f"{path}, line {number}, is not a result: remove the line or the folder") from error
         results.append(result)
     return results
 

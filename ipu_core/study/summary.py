@@ -121,12 +121,8 @@ def table(summaries: Sequence[Summary], title: str) -> Table:
         "updates lost": [_percent(s.lost_updates) for s in summaries],
         "change kept": [_percent(s.update_kept) for s in summaries],
         "cycles/step": ["" if s.cycles_per_step is None else f"{s.cycles_per_step:,}" for s in summaries],
-        "us/step": [
-            "" if s.microseconds_per_step is None else f"{s.microseconds_per_step:.1f}" for s in summaries
-        ],
-        "tile memory": [
-            "" if s.tile_memory is None else f"{s.tile_memory / 1024:.1f} KiB" for s in summaries
-        ],
+        "us/step": ["" if s.microseconds_per_step is None else f"{s.microseconds_per_step:.1f}" for s in summaries],
+        "tile memory": ["" if s.tile_memory is None else f"{s.tile_memory / 1024:.1f} KiB" for s in summaries],
     }
     kept = {name: cells for name, cells in columns.items() if any(cells)}
     return Table(title, tuple(kept), tuple(zip(*kept.values(), strict=True)), NOTE)

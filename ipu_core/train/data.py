@@ -62,9 +62,7 @@ def load(spec: str) -> Dataset:
         return digits()
     path = Path(spec)
     if path.suffix != ".npz":
-        raise ValueError(
-            f"unknown data {spec!r}: give 'digits' or the path of an .npz file with {', '.join(ARRAYS)}"
-        )
+        raise ValueError(f"unknown data {spec!r}: give 'digits' or the path of an .npz file with {', '.join(ARRAYS)}")
     return from_npz(path)
 
 
@@ -97,9 +95,7 @@ def from_npz(path: str | Path) -> Dataset:
     missing = [name for name in ARRAYS if name not in arrays]
     if missing:
         found = ", ".join(sorted(arrays)) or "nothing"
-        raise ValueError(
-            f"{path} lacks {', '.join(missing)}: expected arrays {', '.join(ARRAYS)}, found {found}"
-        )
+        raise ValueError(f"{path} lacks {', '.join(missing)}: expected arrays {', '.join(ARRAYS)}, found {found}")
     x_train, x_test = (_features(path, name, arrays[name]) for name in ("x_train", "x_test"))
     y_train, y_test = (_labels(path, name, arrays[name]) for name in ("y_train", "y_test"))
     if x_train.shape[1] != x_test.shape[1]:
@@ -136,9 +132,7 @@ def _labels(path: Path, name: str, array: npt.NDArray[np.generic]) -> npt.NDArra
     if array.dtype.kind not in "iu" or array.ndim != 1 or not array.size:
         raise ValueError(f"{path}: {name} must be integers of shape (rows,), not {array.dtype} {array.shape}")
     if int(array.min()) < 0 or int(array.max()) > 65535:
-        raise ValueError(
-            f"{path}: {name} must hold class numbers 0..65535, found {array.min()}..{array.max()}"
-        )
+        raise ValueError(f"{path}: {name} must hold class numbers 0..65535, found {array.min()}..{array.max()}")
     return array.astype(np.int32)
 
 

@@ -134,9 +134,7 @@ class TrainLoop:
         leaves, self._tree = flatten(precision.cast_state(self.block, initial_state(params, optimizer)))
         self._executable = Executable(self.block, self.accumulations, control)
         if engine == "tiles":
-            self._runner: Machine | Direct = Machine.build(
-                self.block, self.target, self.accumulations, control
-            )
+            self._runner: Machine | Direct = Machine.build(self.block, self.target, self.accumulations, control)
         else:
             self._runner = Direct(self._executable)
         self._runner.write(leaves)
@@ -206,9 +204,7 @@ class TrainLoop:
                 out = equation.output.type.format
                 assert kind is not None
                 assert not isinstance(out, str)
-                name = " ".join(
-                    filter(None, (str(equation.number), equation.role, equation.op, equation.parameter))
-                )
+                name = " ".join(filter(None, (str(equation.number), equation.role, equation.op, equation.parameter)))
                 found[name] = equation, order.with_types(kind.name, out.name)
         return found
 
@@ -217,10 +213,7 @@ class TrainLoop:
         head = f"  {self.precision.words()}"
         if isinstance(self._runner, Machine):
             return "\n".join([head, *(f"  {line}" for line in self._runner.plan.words().splitlines())])
-        lines = [
-            f"  {name}: {_shapes(equation)}; {order.words()}"
-            for name, (equation, order) in self.sums().items()
-        ]
+        lines = [f"  {name}: {_shapes(equation)}; {order.words()}" for name, (equation, order) in self.sums().items()]
         return "\n".join([head, *lines])
 
     def _batch(self, batch: Any) -> list[Array]:
