@@ -46,7 +46,7 @@ from lowprec.float_format import FloatFormat
 from lowprec.formats import FormatLike, bfloat16
 from lowprec.matmul import DOT4_PRECISION
 from lowprec.random import KeyLike
-from lowprec.sums import Accumulator, Order, operand_format
+from lowprec.sums import Accumulator, Order, first_element, operand_format
 from lowprec.sums import accumulator as make_accumulator
 from lowprec.sums import order as make_order
 from lowprec.windows import Padding, Pair, Windows, contiguous, phases, windows, with_zeros
@@ -121,7 +121,7 @@ def conv2d(
     result, target = _result(out, (images.shape[0], *where.count, groups, kernel.shape[4]), layout, sums, x, weight)
     backends.current().correlate(
         *(with_zeros(images, where.padding), kernel, where.stride, where.dilation, sums, sequence),
-        *(key, (*offset, 0), target, threads.current()),
+        *(key, (*first_element(offset), 0), target, threads.current()),
     )
     return _finish(result, out)
 

@@ -67,6 +67,9 @@ class FloatFormat:
     zero: bool = True
 
     def __post_init__(self) -> None:
+        for field in ("exponent_bits", "mantissa_bits"):
+            if not isinstance(value := getattr(self, field), int):
+                raise TypeError(f"{self.name}: {field} must be an int, not {value!r}")
         if cast("int | None", self.bias) is None:
             object.__setattr__(self, "bias", 2 ** (self.exponent_bits - 1) - 1 if self.exponent_bits > 0 else 0)
         object.__setattr__(self, "_hash", hash(self._numbers))

@@ -35,7 +35,7 @@ from lowprec.float_format import FloatFormat
 from lowprec.formats import FormatLike
 from lowprec.random import KeyLike
 from lowprec.sums import accumulator as make_accumulator
-from lowprec.sums import operand_format
+from lowprec.sums import first_element, operand_format
 from lowprec.sums import order as make_order
 
 Array = npt.NDArray[Any]
@@ -115,7 +115,7 @@ def matmul(
     References:
         Graphcore, "AI-Float: Mixed Precision Arithmetic for AI" (white paper, 2023), for the AMP unit's order.
     """
-    left, right = input_array(a)[0], input_array(b)[0]
+    left, right, offset = input_array(a)[0], input_array(b)[0], first_element(offset)
     call = prepare(
         *(left.dtype, right.dtype, accumulate, group, splits, stages, out_format, rounding),
         *(random_bits, overflow, infinite_input, adder),

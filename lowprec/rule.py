@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
+
 from lowprec.caching import cached
 from lowprec.float_format import FloatFormat
 from lowprec.formats import FormatLike, as_format
@@ -72,9 +74,9 @@ def rounding_rule(
     _one_of("rounding", rounding, MODES)
     bits = 0
     if rounding == "stochastic":
-        if not isinstance(random_bits, int) or not 1 <= random_bits <= 32:
+        if not isinstance(random_bits, (int, np.integer)) or not 1 <= random_bits <= 32:
             raise ValueError(f"random_bits must be 1 to 32 or 'exact', not {random_bits!r}")
-        bits = random_bits
+        bits = int(random_bits)
     overflow, infinite = _policies(fmt, overflow, infinite_input)
     over = _special(fmt, {"infinity": "infinity", "nan": "nan", "saturate": "max"}[overflow], "overflow", overflow)
     inf = _special(fmt, {"keep": "infinity", "nan": "nan", "max": "max"}[infinite], "infinite_input", infinite)

@@ -134,15 +134,33 @@ def order(group: int | None, splits: int, stages: int | None, adder: str) -> Ord
     Raises:
         ValueError: a number out of range or an unknown adder.
     """
-    if group is not None and (not isinstance(group, int) or group < 1):
+    if group is not None and (not isinstance(group, (int, np.integer)) or group < 1):
         raise ValueError(f"group must be an integer of at least 1, not {group!r}")
-    if not isinstance(splits, int) or splits < 1:
+    if not isinstance(splits, (int, np.integer)) or splits < 1:
         raise ValueError(f"splits must be an integer of at least 1, not {splits!r}")
     if stages not in (None, 1, 2, 3):
         raise ValueError(f"stages must be 1, 2 or 3, or None for the number of parts to decide, not {stages!r}")
     if adder not in ADDERS:
         raise ValueError(f"unknown adder {adder!r}; allowed are {', '.join(ADDERS)}")
-    return Order(group or 0, splits, stages or 0, adder)
+    return Order(int(group or 0), int(splits), stages or 0, adder)
+
+
+def first_element(offset: tuple[int, int]) -> tuple[int, int]:
+    """The checked row and column of a result's first element among the random bits.
+
+    Raises:
+        TypeError: no pair of integers.
+        ValueError: a number outside [0, 2^32).
+    """
+    if (
+        not isinstance(offset, (tuple, list))
+        or len(offset) != 2
+        or not all(isinstance(x, (int, np.integer)) for x in offset)
+    ):
+        raise TypeError(f"offset must be two integers, row and column, not {offset!r}")
+    if not all(0 <= x < 1 << 32 for x in offset):
+        raise ValueError(f"offset must lie in [0, 2^32) in both numbers, not {offset!r}")
+    return int(offset[0]), int(offset[1])
 
 
 def part_length(order: Order, size: int) -> int:

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+import numpy as np
+
 
 def _default() -> int:
     """LOWPREC_NUM_THREADS, or 0 for OpenMP's own default."""
@@ -28,11 +30,11 @@ def num_threads(n: int) -> Iterator[None]:
     """Within the context, lowprec's loops use at most n threads.
 
     Raises:
-        ValueError: n is less than 1.
+        ValueError: n is no integer or less than 1.
     """
-    if n < 1:
-        raise ValueError(f"num_threads needs at least 1, not {n}")
-    token = _threads.set(n)
+    if not isinstance(n, (int, np.integer)) or n < 1:
+        raise ValueError(f"num_threads needs an integer of at least 1, not {n!r}")
+    token = _threads.set(int(n))
     try:
         yield
     finally:

@@ -124,7 +124,7 @@ def table(summaries: Sequence[Summary], title: str) -> Table:
         "us/step": ["" if s.microseconds_per_step is None else f"{s.microseconds_per_step:.1f}" for s in summaries],
         "tile memory": ["" if s.tile_memory is None else f"{s.tile_memory / 1024:.1f} KiB" for s in summaries],
     }
-    kept = {name: cells for name, cells in columns.items() if any(cells)}
+    kept = {name: cells for name, cells in columns.items() if any(cells) or name in ("precision", "seeds")}
     return Table(title, tuple(kept), tuple(zip(*kept.values(), strict=True)), NOTE)
 
 

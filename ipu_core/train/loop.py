@@ -11,11 +11,12 @@ import numpy.typing as npt
 
 from ipu_core.control import FloatingPointControl
 from ipu_core.engine.profile import Profile
-from ipu_core.ir.block import Block, Equation
+from ipu_core.ir.block import Block, Equation, Type
 from ipu_core.ir.execute import Executable
 from ipu_core.ir.machine import Machine
 from ipu_core.ir.planning import choose_accumulations
 from ipu_core.ir.precision import Precision
+from ipu_core.ir.retype import cast
 from ipu_core.ir.tree import flatten, paths, unflatten
 from ipu_core.plan.accumulation import Accumulation
 from ipu_core.target import Target
@@ -101,6 +102,7 @@ class TrainLoop:
 
     Raises:
         ValueError: an unknown engine or precision, or what tracing refuses.
+        TypeError: the optimizer is none.
         OutOfTileMemory: the step does not fit the target (engine "tiles").
 
     Attributes:
@@ -124,6 +126,8 @@ class TrainLoop:
         if engine not in ENGINES:
             raise ValueError(f"unknown engine {engine!r}: choose {' or '.join(ENGINES)}")
         precision = Precision.parse(precision)
+        if not callable(getattr(optimizer, "update", None)):
+            raise TypeError(f"optimizer must be one such as Sgd(0.1), Adam(1e-3) or Lamb(1e-3), not {optimizer!r}")
         ideal = step_block(loss, optimizer, params, batch)
         self.block: Block = precision.apply(ideal)
         self.precision, self.target, self.step = precision, target or Target(), 0
@@ -217,7 +221,22 @@ class TrainLoop:
         return "\n".join([head, *lines])
 
     def _batch(self, batch: Any) -> list[Array]:
-        return flatten(batch)[0]
+        """The batch's arrays in the formats and shapes that the step was traced with."""
+        leaves, wanted = flatten(batch)[0], self.block.inputs[self.block.carried : -1]
+        if len(leaves) != len(wanted):
+            raise ValueError(f"the batch holds {len(leaves)} arrays; the step was traced with {len(wanted)}")
+        return [_feed(i, leaf, var.type) for i, (leaf, var) in enumerate(zip(leaves, wanted, strict=True))]
+
+
+def _feed(position: int, leaf: Any, wanted: Type) -> Array:
+    """One array of a batch as the step takes it: float64, NumPy's default, is rounded to the traced format."""
+    given = np.asarray(leaf)
+    if given.shape != wanted.shape:
+        raise ValueError(f"array {position} of the batch has shape {given.shape}; the step was traced with {wanted}")
+    array = cast(given, wanted.format)
+    if array.dtype == np.int32 and not np.array_equal(array, given):
+        raise ValueError(f"array {position} of the batch holds numbers that are no 32-bit integers")
+    return array
 
 
 def _shapes(equation: Equation) -> str:

@@ -99,6 +99,7 @@ nb::object run(const ElementwiseCall &call, nb::tuple operands, nb::handle key, 
         Operand &operand = job.operand[i];
         if (PyFloat_Check(object.ptr()) || PyLong_Check(object.ptr())) {
             scalars[i] = float(PyFloat_AsDouble(object.ptr()));
+            if (PyErr_Occurred()) throw nb::python_error();  // an integer beyond every double
             operand = {reinterpret_cast<const char *>(&scalars[i]), nullptr, Element::real32, {}};
             continue;
         }

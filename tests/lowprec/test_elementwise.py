@@ -141,3 +141,8 @@ def test_bad_calls_say_what_is_allowed(host_backend: str) -> None:
         lp.float32_op("add", x, x, out=np.empty(2, np.float32))
     with pytest.raises(TypeError, match="out's dtype"):
         lp.float32_op("add", x, x, out=np.empty(3, np.float16))
+
+
+def test_a_number_beyond_every_double_is_an_overflow_error() -> None:
+    with pytest.raises(OverflowError, match="too large"):
+        lp.float32_op("add", np.ones(3, np.float32), 10**400)

@@ -260,3 +260,24 @@ def test_bad_calls_say_what_is_allowed(host_backend: str) -> None:
         lp.matmul(a, b, out_format="float4_e2m1fn")
     with pytest.raises(ValueError, match="cannot saturate"):
         lp.matmul(a, b, accumulate="float64", overflow="satfinite")
+
+
+@pytest.mark.parametrize("offset", [(-1, 0), (0, 2**32)])
+def test_offsets_outside_the_counter_are_refused(offset: tuple[int, int]) -> None:
+    with pytest.raises(ValueError, match=r"offset must lie in \[0, 2\^32\)"):
+        lp.matmul(np.ones((2, 2), np.float16), np.ones((2, 2), np.float16), offset=offset)
+
+
+@pytest.mark.parametrize("offset", [3, (0.5, 0), (1, 2, 3)])
+def test_offsets_that_are_no_pair_are_refused(offset: object) -> None:
+    with pytest.raises(TypeError, match="offset must be two integers, row and column"):
+        lp.matmul(np.ones((2, 2), np.float16), np.ones((2, 2), np.float16), offset=offset)
+
+
+def test_numpys_integers_count_as_integers() -> None:
+    a = np.linspace(0, 1, 64, dtype=np.float16).reshape(2, 32)
+    few = lp.matmul(a, a.T, accumulate="float16", group=np.int64(4), splits=np.int32(2), rounding="stochastic",
+                         key=1, random_bits=np.uint8(8), offset=(np.int64(1), 0))  # fmt: skip
+    same = lp.matmul(a, a.T, accumulate="float16", group=4, splits=2, rounding="stochastic",
+                          key=1, random_bits=8, offset=(1, 0))  # fmt: skip
+    np.testing.assert_array_equal(few, same)

@@ -59,3 +59,7 @@ def test_curve_is_the_running_mean(window: int) -> None:
     losses = np.random.default_rng(0).normal(size=20)
     wanted = [losses[i : i + window].mean() for i in range(21 - window)]
     assert np.allclose(curve(losses.tolist(), window), wanted)
+
+
+def test_a_study_without_a_finished_point_has_an_empty_table() -> None:
+    assert str(table([], "title")).splitlines()[:2] == ["title", "precision  seeds"]

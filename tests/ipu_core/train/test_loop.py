@@ -193,5 +193,27 @@ def test_batches_of_another_shape_are_refused() -> None:
     x, y = batches(0)
     with pytest.raises(ValueError, match="shape"):
         made.train((x[:8], y[:8]))
-    with pytest.raises(TypeError, match="must be float32, not float64"):
-        made.train((x.astype(np.float64), y))
+
+
+def test_numpys_default_dtypes_are_rounded_to_what_the_step_takes() -> None:
+    wide = lambda step: tuple(a.astype(w) for a, w in zip(batches(step), (np.float64, np.int64), strict=True))  # noqa: E731
+    made = TrainLoop(loss, params(), wide(0), precision="fp32.32", optimizer=Sgd(0.1), engine="direct", key=7)
+    np.testing.assert_array_equal(made.run(wide, 5), loop().run(batches, 5))
+
+
+@pytest.mark.parametrize(
+    ("batch", "words"),
+    [
+        ((batches(0)[0],), "the batch holds 1 arrays; the step was traced with 2"),
+        ((batches(0)[0][:4], batches(0)[1]), r"array 0 of the batch has shape \(4, 20\).*float32\[16,20\]"),
+        ((batches(0)[0], np.full(16, 2**40)), "array 1 of the batch holds numbers that are no 32-bit integers"),
+    ],
+)
+def test_batches_unlike_the_traced_one_are_refused(batch: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        loop().train(batch)
+
+
+def test_an_optimizer_by_name_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"optimizer must be one such as Sgd\(0.1\)"):
+        loop(optimizer="sgd")
