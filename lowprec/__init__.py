@@ -1,7 +1,7 @@
 """Low-precision number formats, rounding and arithmetic for NumPy arrays, exact in every format and mode."""
 
 try:
-    from lowprec import _kernels as _kernels
+    import lowprec._kernels
 except ImportError as error:
     raise ImportError(
         "lowprec's compiled module is missing: in a checkout run `make setup` (or `pip install -e .`), since a plain "
