@@ -183,6 +183,38 @@ struct GridNearest {
     }
 };
 
+LP_INLINE bool any_below(u32v values, u32 bound) {
+#if defined(__AVX512F__) && LP_VECTOR_BYTES == 64
+    return _mm512_cmplt_epu32_mask((__m512i)values, _mm512_set1_epi32(int(bound))) != 0;
+#else
+    const u32v below = values < bound ? u32v{} + 1 : u32v{};
+#if defined(__AVX2__) && LP_VECTOR_BYTES == 32
+    return !_mm256_testz_si256((__m256i)below, (__m256i)below);
+#else
+    u32 any = 0;
+    for (int i = 0; i < lanes32; ++i) any |= below[i];
+    return any != 0;
+#endif
+#endif
+}
+
+enum class Sizes { normal, tiny, beyond };
+
+// Whether every value of a tile is zero or a normal value of the format, some are smaller, or some are beyond it.
+template <int rows, int vectors>
+LP_INLINE Sizes sizes_of(const f32v (&tile)[rows][vectors], u32 smallest_normal, u32 largest) {
+    u32v low = ~u32v{};
+    i32v high = i32v{} - 1;
+    for (int i = 0; i < rows; ++i)
+        for (int j = 0; j < vectors; ++j) {
+            const u32v below = (bit_cast<u32v>(tile[i][j]) & 0x7fffffffu) - 1;  // zero becomes the largest unsigned, -1
+            low = smaller(low, below);
+            high = (i32v)below > high ? (i32v)below : high;
+        }
+    if (__builtin_expect(any_below(~(u32v)(high & ~(high >> 31)), ~largest + 1), 0)) return Sizes::beyond;
+    return any_below(low, smallest_normal - 1) ? Sizes::tiny : Sizes::normal;
+}
+
 // Stochastic: the fraction of a quantum is cut to 16 bits, the random bits are added, the fraction is dropped.
 struct GridStochastic {
     static constexpr bool active = true, random = true;
@@ -190,7 +222,31 @@ struct GridStochastic {
     explicit GridStochastic(const Rounders &rounders) : g(rounders) {}
     template <int rows, int vectors>
     LP_INLINE void round(f32v (&tile)[rows][vectors], const u32v (*words)[vectors], int shift) const {
+#if defined(__AVX512F__) && LP_VECTOR_BYTES == 64
         if (__builtin_expect(beyond_or_nan(tile, g.largest), 0)) return round_whole(tile, words, true, shift, g.k);
+#else
+        const Sizes sizes = sizes_of(tile, g.smallest_normal, g.largest);
+        if (__builtin_expect(sizes == Sizes::beyond, 0)) return round_whole(tile, words, true, shift, g.k);
+        if (sizes == Sizes::normal && g.zero_sign != 0) return round_normal(tile, words, shift);
+#endif
+        round_any(tile, words, shift);
+    }
+
+    // Zeros and normal values: the grid's fraction bits are the last ones of the float32.
+    template <int rows, int vectors>
+    LP_INLINE void round_normal(f32v (&tile)[rows][vectors], const u32v (*words)[vectors], int shift) const {
+        const int drop = 23 - g.mantissa_bits, turn = shift + 16 - drop;
+        const u32 take = drop >= 16 ? g.random_mask << (drop - 16) : g.random_mask >> (16 - drop);
+        const u32 keep = ~((1u << drop) - 1);
+        for (int i = 0; i < rows; ++i)
+            for (int j = 0; j < vectors; ++j) {
+                const u32v up = (turn >= 0 ? words[i][j] >> turn : words[i][j] << -turn) & take;
+                tile[i][j] = bit_cast<f32v>((bit_cast<u32v>(tile[i][j]) + up) & keep);
+            }
+    }
+
+    template <int rows, int vectors>
+    LP_INLINE void round_any(f32v (&tile)[rows][vectors], const u32v (*words)[vectors], int shift) const {
 #if defined(__AVX512F__) && LP_VECTOR_BYTES == 64
         // x + quantum * (1 + r / 2^16), cut towards zero, then to whole quanta; cuts of nested grids compose. Quanta
         // have the value's sign, so cutting towards zero is the floor of the magnitude.
