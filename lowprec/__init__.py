@@ -1,7 +1,7 @@
 """Low-precision number formats, rounding and arithmetic for NumPy arrays, exact in every format and mode."""
 
 try:
-    import lowprec._kernels
+    import lowprec._kernels  # noqa: F401 - only to see that it is there
 except ImportError as error:
     raise ImportError(
         "lowprec's compiled module is missing: in a checkout run `make setup` (or `pip install -e .`), since a plain "
