@@ -91,7 +91,9 @@ def test_save_writes_what_the_command_line_writes(study: Study, tmp_path: Path) 
 def test_seeds_draw_the_order_of_listed_batches_and_may_draw_parameters() -> None:
     first, second = run(["fp32.32"]).results
     assert first["losses"] != second["losses"]
-    assert np.isclose(sum(first["losses"][:6]), sum(second["losses"][:6]), rtol=0.5)
+    still = [result["losses"][: len(BATCHES)] for result in run(["fp32.32"], optimizer=Sgd(0.0)).results]
+    assert still[0] != still[1]
+    assert sorted(still[0]) == sorted(still[1])  # a pass visits every batch once, whatever the order
     drawn = run(["fp32.32"], params=lambda seed: {**PARAMS, "a": PARAMS["a"] * (1 + seed)}, batches=BATCHES[:1])
     same = run(["fp32.32"], batches=BATCHES[:1])
     assert same.results[0]["losses"] == same.results[1]["losses"] == drawn.results[0]["losses"]
