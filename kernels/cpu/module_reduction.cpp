@@ -54,10 +54,12 @@ nb::object reduce(const ReduceCall &call, nb::handle x, nb::handle key, nb::hand
     job.stages = call.order.stages;
     if (call.accumulator.same && job.k <= job.part && job.stages <= 1) job.final.active = 0;
     job.key = key_bits(key, call.accumulator.random());
-    const i64 rows = vertices.size() * job.m, work = 4 * rows * job.n * (job.k + 1);
+    job.order = job.starts = nullptr;
+    job.random = call.accumulator.random();
+    const i64 units = job.n ? vertices.size() * reduce_units(job) : 0;
+    const i64 work = 4 * vertices.size() * job.m * job.n * (job.k + 1);
     auto loop = table().product->reduce;
-    if (job.n)
-        unlocked(work, [&] { in_pieces(rows, 16, work, threads, [&](i64 begin, i64 end) { loop(job, begin, end); }); });
+    unlocked(work, [&] { in_pieces(units, 1, work, threads, [&](i64 begin, i64 end) { loop(job, begin, end); }); });
     return result;
 }
 
