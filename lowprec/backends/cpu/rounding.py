@@ -115,11 +115,21 @@ def fits_narrow_lanes(rule: RoundingRule) -> bool:
     )
 
 
+def _fits_through_odd(conversion: Conversion) -> bool:
+    """Whether float64 input may enter the 32-bit lanes rounded to odd: codes with bits to spare below them."""
+    rule = conversion.rule
+    if conversion.in_dtype != np.float64 or conversion.source is not float64 or conversion.kind != "code":
+        return False
+    # The random bits must end above the last bit, and values beyond float32's largest be beyond all that they can do.
+    spare = rule.fmt.mantissa_bits + 16 < float32.mantissa_bits and rule.fmt.emax < float32.emax
+    return fits_narrow_lanes(rule) and (rule.mode != "stochastic" or spare)
+
+
 @cache
 def native_conversion(conversion: Conversion) -> _kernels.Conversion:
     source = conversion.source
     out = conversion.out_dtype
-    narrow = (
+    narrow = _fits_through_odd(conversion) or (
         source is not None
         and source.bits <= 32
         and source.emin >= float32.emin
