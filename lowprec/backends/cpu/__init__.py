@@ -1,7 +1,7 @@
 """The compiled backend: thin calls into lowprec._kernels."""
 
 from lowprec.backends.cpu.arithmetic import arithmetic, column_sums
-from lowprec.backends.cpu.convolution import correlate
+from lowprec.backends.cpu.convolution import correlate, correlate_windows
 from lowprec.backends.cpu.elementwise import elementwise
 from lowprec.backends.cpu.products import maximum, product, reduce, sum_parts
 from lowprec.backends.cpu.random import random_words
@@ -12,6 +12,7 @@ __all__ = [
     "column_sums",
     "convert",
     "correlate",
+    "correlate_windows",
     "decode",
     "elementwise",
     "maximum",
