@@ -95,7 +95,7 @@ def _gelu_second(ct: Value, e: Equation, y: Value, x: Value) -> Value:
     return ct * (elementwise("exp", square * -0.5) * HALF_ROOT_TAU * (2.0 - square))
 
 
-def _convolve(op: str, a: Value, b: Value, e: Equation, **extra: tuple[int, ...]) -> Value:
+def _convolve(op: str, a: Value, b: Value, e: Equation, **extra: Any) -> Value:
     """One of the three convolutions with an equation's parameters."""
     return apply(op, a, b, **convolving.options(e.params), **extra)
 
