@@ -235,8 +235,9 @@ def reduce_sum(
 
 
 def matmul_part(
-    a: Array, b: Array, out: Array, order: Order, place: Position, stochastic: bool, control: FloatingPointControl
-) -> Bound:
+    a: Array, b: Array, out: Array, order: Order, place: Position, stochastic: bool, control: FloatingPointControl,
+    initial: Array | None = None,
+) -> Bound:  # fmt: skip
     """Chains of products of many vertices, one part each, bound to their arrays: f(key).
 
     Args:
@@ -245,6 +246,7 @@ def matmul_part(
         place: the blocks' places in the whole results.
         stochastic: round the partial sums stochastically.
         control: overflow and exceptions.
+        initial: partial sums that the chains go on from, shaped as `out` (which they may be); None: +0.
     """
     call = prepare_part(
         *(a.dtype, b.dtype, order.types[0], order.group, rounding_name(stochastic)),
@@ -253,9 +255,9 @@ def matmul_part(
     row, column, first_group, batch = place.row, place.column, place.first_group, place.batch
 
     def part(key: Key | None) -> None:
-        call(a, b, key, row, column, first_group, batch, out)
+        call(a, b, key, row, column, first_group, batch, out, initial)
 
-    return watched("matmul", part, (a, b), out, control)
+    return watched("matmul", part, (a, b) if initial is None else (a, b, initial), out, control)
 
 
 def reduce_part(

@@ -97,7 +97,14 @@ class Order:
 
 class ProductCall:
     def __init__(
-        self, a: OperandType, b: OperandType, accumulator: Accumulator, order: Order, exact: bool, /
+        self,
+        a: OperandType,
+        b: OperandType,
+        sums: OperandType,
+        accumulator: Accumulator,
+        order: Order,
+        exact: bool,
+        /,
     ) -> None: ...
     def __call__(
         self,
@@ -110,6 +117,7 @@ class ProductCall:
         batch: Any,
         out: npt.NDArray[Any] | None,
         threads: int,
+        initial: npt.NDArray[Any] | None = None,
     ) -> npt.NDArray[Any]: ...
 
 class ReduceCall:

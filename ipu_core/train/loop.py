@@ -17,6 +17,7 @@ from ipu_core.ir.machine import Machine
 from ipu_core.ir.planning import choose_accumulations
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.retype import SUMS, cast
+from ipu_core.ir.room import check_room
 from ipu_core.ir.tree import flatten, paths, unflatten
 from ipu_core.plan.accumulation import Accumulation
 from ipu_core.target import Target
@@ -131,6 +132,8 @@ class TrainLoop:
         ideal = step_block(loss, optimizer, params, batch)
         self.block: Block = precision.apply(ideal)
         self.precision, self.target, self.step = precision, target or Target(), 0
+        if engine == "tiles":
+            check_room(self.block, self.target)
         chosen = choose_accumulations(ideal, self.target) if accumulations is None else accumulations
         self.accumulations: Mapping[int, Accumulation] = chosen
         control = FloatingPointControl(esr=precision.stochastic)

@@ -49,7 +49,7 @@ struct Order {
 };
 
 struct ProductCall {
-    OperandType a, b;
+    OperandType a, b, sums;  // sums: partial sums in the result's storage
     Accumulator accumulator;
     Order order;
     bool exact_products;
@@ -170,6 +170,27 @@ void unlocked(i64 work, const F &f) {
     f();
 }
 
+// What chains start from: an array of the result's shape, of its dtype or float32; None: +0.
+void take_initial(const ProductCall &call, nb::handle initial, const Broadcast &vertices, bool has_rows,
+                  bool has_columns, ProductJob &job) {
+    static const OperandType plain(nb::steal(reinterpret_cast<PyObject *>(PyArray_DescrFromType(NPY_FLOAT32))), 0, {});
+    job.initial = {};
+    if (initial.is_none()) return;
+    const bool is_plain = PyArray_TYPE(as_array(initial)) == NPY_FLOAT32;
+    PyArrayObject *array = operand_array(initial, is_plain ? plain : call.sums);
+    const int own = int(has_rows) + int(has_columns), axes = PyArray_NDIM(array);
+    Broadcast check = vertices;
+    bool fits = axes >= own && job.k <= job.part;
+    if (fits) check.take(array, own);
+    fits = fits && check.axes == vertices.axes && check.size() == vertices.size();
+    fits = fits && (!has_rows || PyArray_DIM(array, axes - own) == job.m);
+    if (!fits || (has_columns && PyArray_DIM(array, axes - 1) != job.n))
+        throw std::invalid_argument("initial needs the result's shape, and a product of one part");
+    job.initial = operand(array, is_plain ? plain : call.sums, vertices, own);
+    job.initial_row = has_rows ? PyArray_STRIDE(array, axes - own) : 0;
+    job.initial_column = has_columns ? PyArray_STRIDE(array, axes - 1) : 0;
+}
+
 void multiply(const ProductJob &job, i64 vertices, int threads) {
     const i64 work = vertices * job.m * job.n * std::max<i64>(job.k, 1);
     if (vertices == 0 || job.m == 0 || job.n == 0) return;
@@ -189,7 +210,8 @@ void multiply(const ProductJob &job, i64 vertices, int threads) {
 
 // batch None: the flat number of the vertex.
 nb::object product(const ProductCall &call, nb::handle left, nb::handle right, nb::handle key, nb::handle row,
-                   nb::handle column, nb::handle first_group, nb::handle batch, nb::handle out, int threads) {
+                   nb::handle column, nb::handle first_group, nb::handle batch, nb::handle out, int threads,
+                   nb::handle initial) {
     PyArrayObject *a = operand_array(left, call.a), *b = operand_array(right, call.b);
     const int a_own = std::min(PyArray_NDIM(a), 2), b_own = std::min(PyArray_NDIM(b), 2);
     if (a_own == 0 || b_own == 0) throw std::invalid_argument("a product needs operands of at least one axis");
@@ -225,7 +247,9 @@ nb::object product(const ProductCall &call, nb::handle left, nb::handle right, n
     job.group = call.order.group_of(job.k);
     job.part = call.order.part(job.k);
     job.stages = call.order.stages;
-    if (call.accumulator.same && job.k <= job.part && job.stages <= 1) job.final.active = 0;
+    take_initial(call, initial, vertices, a_own == 2, b_own == 2, job);
+    const bool stepped = job.k > 0 || !job.initial.data;
+    if (call.accumulator.same && stepped && job.k <= job.part && job.stages <= 1) job.final.active = 0;
     job.key = key_bits(key, call.accumulator.random());
     job.half_operands = call.exact_products;
     multiply(job, vertices.size(), threads);
@@ -346,11 +370,12 @@ void bind_product(nb::module_ &m) {
             new (self) Order{group, splits, stages, Adder(adder)};
         });
     nb::class_<ProductCall>(m, "ProductCall", "A prepared matmul or matmul_part.")
-        .def("__init__",
-             [](ProductCall *self, const OperandType &a, const OperandType &b, const Accumulator &accumulator,
-                const Order &order, bool exact) { new (self) ProductCall{a, b, accumulator, order, exact}; })
+        .def("__init__", [](ProductCall *self, const OperandType &a, const OperandType &b, const OperandType &sums,
+                            const Accumulator &accumulator, const Order &order,
+                            bool exact) { new (self) ProductCall{a, b, sums, accumulator, order, exact}; })
         .def("__call__", &product, nb::arg("a"), nb::arg("b"), nb::arg("key").none(), nb::arg("row"), nb::arg("column"),
-             nb::arg("first_group"), nb::arg("batch").none(), nb::arg("out").none(), nb::arg("threads"));
+             nb::arg("first_group"), nb::arg("batch").none(), nb::arg("out").none(), nb::arg("threads"),
+             nb::arg("initial").none() = nb::none());
     nb::class_<ReduceCall>(m, "ReduceCall", "A prepared reduce_sum or reduce_part.")
         .def("__init__", [](ReduceCall *self, const OperandType &x, const Accumulator &accumulator,
                             const Order &order) { new (self) ReduceCall{x, accumulator, order}; })

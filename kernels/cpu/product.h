@@ -43,6 +43,8 @@ struct Target {
 struct ProductJob {
     Operand a, b;  // `stride` over the vertex axes
     long a_row, a_k, b_k, b_column;
+    Operand initial;  // what chains start from, (m, n) per vertex; no data: +0
+    long initial_row, initial_column;
     Coordinate row, column, first_group, batch;
     Target out;
     Step step, final;

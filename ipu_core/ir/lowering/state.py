@@ -1,15 +1,47 @@
 """State on tiles: which new values of a carried state are computed straight into the old one's memory."""
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
-from ipu_core.graph.tensor import Tensor
+from ipu_core.graph.tensor import Tensor, whole
 from ipu_core.ir.block import Block, Equation, Var
 from ipu_core.ir.lowering.families import computes
+from ipu_core.ir.planning import ghosts
 
-__all__ = ["in_place"]
+__all__ = ["Homes", "homes", "in_place", "sees_whole", "state_name"]
 
 
-def in_place(block: Block, roots: Mapping[Var, Var], same: Mapping[Var, bool]) -> dict[Var, int]:
+class Homes(NamedTuple):
+    """In whose memory the values of a Block lie.
+
+    Attributes:
+        roots: for every value, the one in whose memory it lies.
+        same: for every value, whether it is its root seen just as it lies.
+    """
+
+    roots: Mapping[Var, Var]
+    same: Mapping[Var, bool]
+
+
+def homes(block: Block) -> Homes:
+    """Which values of a Block are views of which others."""
+    seen = ghosts(block)
+    first: dict[object, Var] = {}
+    for var, tensor in seen.items():
+        first.setdefault(tensor.variable, var)
+    roots = {var: first[tensor.variable] for var, tensor in seen.items()}
+    return Homes(roots, {var: sees_whole(tensor, whole(tensor.variable)) for var, tensor in seen.items()})
+
+
+def state_name(block: Block, var: Var) -> str:
+    """The name of a carried input in profiles: the parameter's, if it is one."""
+    users = (
+        equation.parameter for equation in block.equations if equation.role == "update" and var in equation.operands
+    )
+    return next((name for name in users if name), f"state.{var.name}")
+
+
+def in_place(block: Block, where: Homes) -> dict[Var, int]:
     """Values that may be written over the carried input they replace: by value, the position of that input.
 
     That is safe where nothing reads the old state after the equation that makes the new one, and where that equation
@@ -17,9 +49,9 @@ def in_place(block: Block, roots: Mapping[Var, Var], same: Mapping[Var, bool]) -
 
     Args:
         block: with its carried state.
-        roots: for every value, the one in whose memory it lies.
-        same: for every value, whether it is its root seen just as it lies.
+        where: its values lie.
     """
+    roots, same = where
     last: dict[Var, int] = {}
     made: dict[Var, tuple[int, Equation]] = {}
     for position, equation in enumerate(block.equations):
