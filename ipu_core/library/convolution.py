@@ -161,10 +161,11 @@ class _Job(NamedTuple):
         if len(self.plan.parts) == 1:
             return self.windows, self.other, (), 0
         if shape.kind == "image":
-            each = shape.terms(order) // max(1, shape.inner[0] * shape.inner[1])
-            (rows, columns), skipped = _covering((part[0] // each, -(-part[1] // each)), shape.inner[:2])
-            span = part[0] - skipped * each, part[1] - skipped * each
-            return self.windows[:, :, :, rows, columns], self.other[rows, columns], span, part[0]
+            group = shape.group(order)
+            (rows, columns, groups), skipped = _covering(part, (*shape.inner[:2], -(-shape.inner[2] // group)))
+            channels = slice(groups.start * group, groups.stop * group)
+            x, weight = self.windows[:, :, :, rows, columns, :, channels], self.other[rows, columns, :, channels]
+            return x, weight, (part[0] - skipped, part[1] - skipped), part[0]
         pieces, skipped = _covering(part, shape.inner)
         span = part[0] - skipped, part[1] - skipped
         return self.windows[pieces], self.other[pieces], span, part[0] // order.group

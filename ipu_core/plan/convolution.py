@@ -3,19 +3,16 @@
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Final
 
 import numpy as np
 
 from ipu_core.plan.accumulation import Accumulation
 from ipu_core.plan.convolution_search import cheapest, costs
-from ipu_core.plan.convolved import AXES, Convolution, ConvPlacement, blocks, part_spans, placed_grid
+from ipu_core.plan.convolved import AXES, Convolution, ConvPlacement, blocks, even_splits, part_spans, placed_grid
 from ipu_core.plan.placement import Blocks
 from ipu_core.target import Target
 
 __all__ = ["ConvPlacement", "ConvPlan", "Convolution", "choose_convolution_accumulation", "plan_convolution"]
-
-MOST_SPLITS: Final = 64
 
 
 @dataclass(frozen=True)
@@ -110,13 +107,15 @@ def _plan(
 
 
 def choose_convolution_accumulation(target: Target, convolution: Convolution, *, group: int = 16) -> Accumulation:
-    """A default order on this target: the splits that make FP16.16 fastest, for all precisions of a study."""
+    """A default order on this target: the splits that make FP16.16 fastest, for all precisions of a study.
+
+    Sums are cut into equal parts of whole kernel rows, kernel positions or channels of one position, those of a weight
+    gradient into whole images or rows of one, so that no part needs more of the operands than its own.
+    """
     kinds = [(a, p) for a, p, _ in target.macs]
     operands, partials = ("float16", "float16") if ("float16", "float16") in kinds else kinds[0]
     half = replace(convolution, operands=operands)
     order = Accumulation(group=group, types=(partials, partials))
-    terms = max(1, half.terms(order))
-    splits = [n for n in (2**i for i in range(MOST_SPLITS.bit_length())) if n <= min(MOST_SPLITS, terms)]
-    plans = [plan_convolution(target, half, replace(order, splits=n)) for n in splits]
+    plans = [plan_convolution(target, half, replace(order, splits=n)) for n in even_splits(half, order)]
     best = min(plans, key=lambda plan: (plan.cycles, plan.accumulation.splits))
     return Accumulation(group=group, splits=best.accumulation.splits)

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from ipu_core.plan.accumulation import Accumulation
 from ipu_core.plan.convolved import Convolution, ConvPlacement, chain_cycles, part_spans
+from ipu_core.plan.layout import linear_layout
 from ipu_core.plan.placement import COLUMN_GRAIN
 from ipu_core.plan.product import item_bytes, stage_cycles
 from ipu_core.target import Target
@@ -58,19 +59,29 @@ def costs(
     share = np.minimum(1.0, each / parts)
     gathered = ((x if convolution.kind == "image" else x * share) + other * share) * size
     results = block.prod(axis=0)
+    leaving = np.maximum(results, _chunk(target, convolution)) * out  # what its blocks send, what its own tiles receive
     sync = np.full(grid.shape[1], target.sync_cycles, np.int64)
     exchange = target.exchange_fixed_cycles + gathered / target.exchange_bytes_per_cycle
     if parts == 1 and order.types[0] == order.types[1]:
-        exchange = exchange + target.exchange_fixed_cycles + results * out / target.exchange_bytes_per_cycle
+        exchange = exchange + target.exchange_fixed_cycles + leaving / target.exchange_bytes_per_cycle
         return compute, exchange.astype(np.int64), 2 * sync, (gathered + results * out).astype(np.int64)
     summed = math.prod(sum_block(target, convolution.result)) * convolution.result[3] * convolution.result[4]
     stages = order.stage_runs(parts)
     for a, b in (run for runs in stages for run in runs):
         compute = compute + stage_cycles(target, b - a, np.asarray(summed), partial)
     exchange = exchange + 2 * target.exchange_fixed_cycles
-    exchange = exchange + (parts * summed * partial + summed * out) / target.exchange_bytes_per_cycle
+    exchange = (
+        exchange
+        + (parts * summed * partial + max(summed, _chunk(target, convolution)) * out) / target.exchange_bytes_per_cycle
+    )
     memory = np.maximum(gathered, parts * summed * partial) + each * results * partial
     return compute, exchange.astype(np.int64), (2 + len(stages)) * sync, memory.astype(np.int64)
+
+
+def _chunk(target: Target, convolution: Convolution) -> int:
+    """Elements of the result on a tile, in the layout that every array of its shape gets."""
+    *outer, groups, outputs = convolution.result
+    return linear_layout(target, (*outer, groups * outputs)).chunk
 
 
 def sum_block(target: Target, result: Five) -> tuple[int, int, int]:

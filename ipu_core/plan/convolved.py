@@ -19,11 +19,12 @@ from ipu_core.plan.accumulation import Accumulation
 from ipu_core.plan.placement import COLUMN_GRAIN, Blocks
 from ipu_core.target import Target
 
-__all__ = ["AXES", "ConvPlacement", "Convolution", "blocks", "chain_cycles", "part_spans", "placed_grid"]
+__all__ = ["AXES", "ConvPlacement", "Convolution", "blocks", "chain_cycles", "even_splits", "part_spans", "placed_grid"]
 
 Ints = npt.NDArray[np.int64]
 Five = tuple[int, int, int, int, int]
 
+MOST_SPLITS: Final = 64
 AXES: Final = {
     "image": ("images", "rows", "columns", "groups", "outputs"),
     "weight": ("kernel rows", "kernel columns", "channels", "groups", "outputs"),
@@ -120,6 +121,20 @@ def part_spans(convolution: Convolution, order: Accumulation) -> tuple[tuple[int
     terms = convolution.terms(order)
     each = max(1, math.ceil(terms / order.splits))
     return tuple((start, min(terms, start + each)) for start in range(0, terms, each)) or ((0, 0),)
+
+
+def even_splits(convolution: Convolution, order: Accumulation) -> list[int]:
+    """Numbers of parts, up to MOST_SPLITS, whose parts are boxes of equal size along the axes that are summed over."""
+    group = convolution.group(order)
+    a, b, c = convolution.inner
+    weight = convolution.kind == "weight"
+    sizes = (a, b, c if weight else math.ceil(c / group))
+    whole, found = math.prod(sizes), {1}
+    for axis, size in enumerate(sizes):
+        inner = math.prod(sizes[axis + 1 :])
+        lengths = [n * inner for n in range(1, size) if size % n == 0]
+        found |= {whole // n for n in lengths if not (weight and n % group)}
+    return sorted(n for n in found if n <= MOST_SPLITS)
 
 
 def chain_cycles(target: Target, convolution: Convolution, order: Accumulation, block: Any, terms: Any) -> Ints:
