@@ -3,6 +3,7 @@
 Vertex axes are the result's five axes (see `ipu_core.plan.convolved`); a field's own axes follow.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
@@ -140,7 +141,7 @@ class SumBlocks(Codelet):
 
     def cycles(self, target: Target) -> int:
         """Cycles of each vertex."""
-        results = int(np.prod(self.out.shape[-5:]))
+        results = math.prod(self.out.shape[-5:])
         return int(stage_cycles(target, self.parts.shape[-6], np.asarray(results), self.parts.itemsize))
 
 
