@@ -20,7 +20,8 @@ INDICES = np.array([[1, 0, 2, 1], [0, 0, 1, 2]])
 LABELS = np.array([1, 0, 3])
 
 UNARY = ["negative", "absolute", "relu", "square", "exp", "tanh", "erf", "sigmoid", "sin", "cos", "gelu"]
-UNARY += ["gelu_gradient"]WHERE = {"stride": (2, 1), "padding": ((1, 0), (0, 1)), "dilation": (1, 1), "groups": 2}
+UNARY += ["gelu_gradient"]
+WHERE = {"stride": (2, 1), "padding": ((1, 0), (0, 1)), "dilation": (1, 1), "groups": 2}
 IMAGES, KERNEL, PLACES = (np.random.default_rng(7).normal(size=n) for n in ((1, 3, 3, 4), (2, 2, 2, 2), (1, 2, 3, 2)))
 CASES = {
     **{op: (lambda x, op=op: apply(op, x), (A,)) for op in UNARY},
