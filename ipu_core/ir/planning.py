@@ -4,12 +4,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-
-from ipu_core.graph.tensor import Tensor, Variable, element_type, whole
+from ipu_core.graph.tensor import Tensor, element_type
 from ipu_core.ir.block import Block, Equation, Var
 from ipu_core.ir.convolving import CONVOLUTIONS, sums_of
-from ipu_core.ir.views import sides, view
+from ipu_core.ir.homes import ghosts
+from ipu_core.ir.room import free_bytes
+from ipu_core.ir.views import sides
 from ipu_core.plan.accumulation import Accumulation
 from ipu_core.plan.convolution import ConvPlan, choose_convolution_accumulation, plan_convolution
 from ipu_core.plan.convolved import ConvPlacement
@@ -22,11 +22,12 @@ from ipu_core.plan.sums import RESERVED, SumPlan
 from ipu_core.target import Target
 from lowprec import FloatFormat
 
-__all__ = ["Plan", "choose_accumulations", "ghosts", "plan"]
+__all__ = ["Plan", "choose_accumulations", "plan"]
 
 SUMS: Final = ("dot", "reduce_sum", "reduce_max")
 PLANNED: Final = (*SUMS, *CONVOLUTIONS)
-LEAST_ROOM: Final = 4  # products may use at least a quarter of a tile, whatever the values of the Block leave
+RESERVED_SHARE: Final = 8  # of a small tile no more than an eighth is kept for code
+LEAST_ROOM: Final = 32  # products may use this share of a tile at least, whatever the values of the Block leave
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ def plan(
         raise ValueError(
             f"no products or sums of the block have the numbers {sorted(unknown)}; there are {sorted(known)}"
         )
-    room = _room(block, target)
+    rooms = _rooms(block, target)
     sums: dict[int, SumPlan | ConvPlan] = {}
     names = {}
     values = ghosts(block)
@@ -117,13 +118,15 @@ def plan(
         place = (placements or {}).get(equation.number)
         names[equation.number] = " ".join(filter(None, (equation.role, equation.op, equation.parameter)))
         if equation.op in CONVOLUTIONS:
-            sums[equation.number] = _plan_convolution(equation, target, order, place, room)
+            sums[equation.number] = _plan_convolution(equation, target, order, place, rooms[equation.number])
             continue
         if isinstance(place, ConvPlacement):
             raise ValueError(f"equation {equation.number} is no convolution: its place is a Placement, not {place}")
         tensors = [values[var] for var in equation.operands]
         given = [side.layout for side in sides(equation, tensors, target)]
-        sums[equation.number] = _plan_one(equation, target, order, place, room, given, _size(equation, tensors, target))
+        sums[equation.number] = _plan_one(
+            equation, target, order, place, rooms[equation.number], given, _size(equation, tensors, target)
+        )
     maxima = frozenset(equation.number for equation in block.equations if equation.op == "reduce_max")
     return Plan(target, sums, names, maxima)
 
@@ -177,22 +180,6 @@ def _name(var: Var) -> str:
     return var.type.format.name if isinstance(var.type.format, FloatFormat) else var.type.format
 
 
-def ghosts(block: Block) -> dict[Var, Tensor]:
-    """Every value as a tensor of a variable that is in no graph: enough to see what is a view of what."""
-    values: dict[Var, Tensor] = {}
-    for number, var in enumerate((*block.inputs, *block.constants)):
-        values[var] = _ghost(number, var)
-    for equation in block.equations:
-        seen = view(equation, values[equation.operands[0]]) if equation.operands else None
-        values[equation.output] = seen if seen is not None else _ghost(equation.number, equation.output)
-    return values
-
-
-def _ghost(number: int, var: Var) -> Tensor:
-    fmt, dtype = element_type(var.type.format)
-    return whole(Variable(number, var.name, fmt, dtype, var.type.shape))
-
-
 def _size(equation: Equation, tensors: list[Tensor], target: Target) -> tuple[int, int, int, int]:
     first, *rest = (side.sizes for side in sides(equation, tensors, target))
     if rest:
@@ -207,11 +194,7 @@ def _sizes(block: Block, target: Target) -> Iterator[tuple[Equation, tuple[int, 
             yield equation, _size(equation, [values[var] for var in equation.operands], target)
 
 
-def _room(block: Block, target: Target) -> int:
-    """Bytes of a tile for what products have under way: what all values of the Block, living at once, would leave."""
-    values = [*block.inputs, *block.constants, *(equation.output for equation in block.equations)]
-    each = [
-        linear_layout(target, var.type.shape).chunk * np.dtype(element_type(var.type.format)[1]).itemsize
-        for var in values
-    ]
-    return max(target.tile_memory - RESERVED - sum(each), target.tile_memory // LEAST_ROOM)
+def _rooms(block: Block, target: Target) -> dict[int, int]:
+    """Bytes of a tile for what each equation has under way: what the values that live then leave, and code."""
+    kept, least = min(RESERVED, target.tile_memory // RESERVED_SHARE), target.tile_memory // LEAST_ROOM
+    return {number: max(free - kept, least) for number, free in free_bytes(block, target).items()}

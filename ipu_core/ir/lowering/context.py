@@ -7,12 +7,13 @@ from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Copy, Program
 from ipu_core.graph.tensor import Tensor
 from ipu_core.ir.block import Atom, Equation, Literal, Var
+from ipu_core.ir.homes import label
 from ipu_core.ir.planning import Plan
 from ipu_core.library.elementwise import add_array
 from ipu_core.plan.sums import SumPlan
 from ipu_core.target import Target
 
-__all__ = ["Lowering"]
+__all__ = ["Lowering", "label"]
 
 
 @dataclass
@@ -63,8 +64,3 @@ class Lowering:
         if source.size:
             self.programs.append(Copy(source, made, name))
         return made
-
-
-def label(equation: Equation) -> str:
-    """An equation's name in profiles: parameter, operation, number."""
-    return ".".join(filter(None, (equation.parameter, equation.op, str(equation.number))))

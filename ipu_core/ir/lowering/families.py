@@ -146,8 +146,3 @@ _RULES: dict[str, Rule] = {
     "scatter_add": _scatter_add,
     "one_hot": _one_hot,
 }
-
-
-def computes(equation: Equation) -> bool:
-    """Whether an equation writes an array of its own, element by element where its operands of that shape lie."""
-    return _RULES.get(equation.op) is _elementwise
