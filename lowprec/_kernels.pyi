@@ -1,5 +1,6 @@
 """Types of the compiled module (kernels/cpu/module*.cpp)."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy.typing as npt
@@ -97,7 +98,14 @@ class Order:
 
 class ProductCall:
     def __init__(
-        self, a: OperandType, b: OperandType, accumulator: Accumulator, order: Order, exact: bool, /
+        self,
+        a: OperandType,
+        b: OperandType,
+        sums: OperandType,
+        accumulator: Accumulator,
+        order: Order,
+        exact: bool,
+        /,
     ) -> None: ...
     def __call__(
         self,
@@ -110,6 +118,7 @@ class ProductCall:
         batch: Any,
         out: npt.NDArray[Any] | None,
         threads: int,
+        initial: npt.NDArray[Any] | None = None,
     ) -> npt.NDArray[Any]: ...
 
 class ReduceCall:
@@ -148,7 +157,7 @@ def exact(
     operation: int,
     mode: int,
     down: bool,
-    operands: tuple[npt.NDArray[Any], ...],
+    operands: Sequence[npt.NDArray[Any]],
     out: npt.NDArray[Any],
     left: npt.NDArray[Any],
     threads: int,

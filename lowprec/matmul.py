@@ -68,6 +68,7 @@ class PreparedPart(Protocol):
         first_group: int | Array = 0,
         batch: int | Array = 0,
         out: Array | None = None,
+        initial: Array | None = None,
     ) -> Array: ...
 
 
@@ -184,8 +185,12 @@ def matmul_part(
     first_group: int | Array = 0,
     batch: int | Array = 0,
     out: Array | None = None,
+    initial: Array | None = None,
 ) -> Array:
     """One chain per vertex: blocks of larger products, computed where they lie, without stage or output rounding.
+
+    Chains may go on from given partial sums. Cut at multiples of `group`, slices of K one after the other, each from
+    the result of the one before and with its own `first_group`, give bit for bit what one call over all of K gives.
 
     Args:
         a, b: (v.., m, k) and (v.., k, n); the leading *vertex* axes broadcast together and may have any strides.
@@ -193,6 +198,8 @@ def matmul_part(
             vertex axes.
         first_group: global number of each chain's first group (its first k // group).
         batch: number of the product each vertex belongs to.
+        initial: (v.., m, n), what each chain starts from (None: +0), in the storage dtype of `accumulate` or in
+            float32; may be `out` itself. K = 0 gives it back, rounded to `accumulate`.
         accumulate, group, rounding, key, random_bits, overflow, infinite_input, adder, out: as `matmul`.
 
     Returns:
@@ -202,7 +209,7 @@ def matmul_part(
         TypeError, ValueError: as `matmul`.
     """
     call = prepare_part(a.dtype, b.dtype, accumulate, group, rounding, random_bits, overflow, infinite_input, adder)
-    return call(a, b, key, row, column, first_group, batch, out)
+    return call(a, b, key, row, column, first_group, batch, out, initial)
 
 
 @cached
@@ -217,7 +224,7 @@ def prepare_part(
     infinite_input: str | None = None,
     adder: str = "sequential",
 ) -> PreparedPart:
-    """The checked form of `matmul_part`: f(a, b, key, row, column, first_group, batch, out), all but a and b optional.
+    """The checked form of `matmul_part`: f(a, b, key, row, column, first_group, batch, out, initial).
 
     Raises:
         TypeError, ValueError: as `matmul`.
@@ -236,10 +243,13 @@ def prepare_part(
         first_group: int | Array = 0,
         batch: int | Array = 0,
         out: Array | None = None,
+        initial: Array | None = None,
     ) -> Array:
+        if initial is not None and initial.dtype == np.float64 == sums.out_dtype:
+            initial = initial.astype(np.float32)  # what a float64 result of float32 sums holds
         backend = current()
         function = native if backend is cpu else backend.product(left, right, sums, sequence)
-        result: Array = function(a, b, key, row, column, first_group, batch, out, thread_count())
+        result: Array = function(a, b, key, row, column, first_group, batch, out, thread_count(), initial)
         return result
 
     return call

@@ -13,6 +13,7 @@ struct Chain {
     i64 group, count;  // products of this chain, from the operands' first on
     u32 first_group;   // global number of the chain's first group
     bool whole_words;  // more than 16 random bits
+    bool continues;    // the sums start from those in `to`, not from +0
     i64 a_row, a_k;    // floats
     i64 b_k;           // floats between rows of the packed panel
     Place place;
@@ -32,7 +33,8 @@ LP_INLINE void run_chain(const Chain &c, const Step &step, const float *a, const
     if (c.count < 1) __builtin_unreachable();  // lets the sums stay in registers throughout
     f32v tile[rows][vectors];
     for (int i = 0; i < rows; ++i)
-        for (int j = 0; j < vectors; ++j) tile[i][j] = f32v{};
+        for (int j = 0; j < vectors; ++j)
+            tile[i][j] = c.continues ? load<f32v>(to + (i * vectors + j) * lanes32) : f32v{};
     u32v words[2][Step::random ? rows : 1][vectors];
     const bool wide = Step::random && c.whole_words;
     const Draws<7, Step::random ? rows : 1, vectors> draws(c.place);

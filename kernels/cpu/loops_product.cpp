@@ -100,10 +100,13 @@ class Product {
         const char *a = job.a.data + region.row_begin * job.a_row;
         const char *b = job.b.data + region.column_begin * job.b_column;
         out = job.out.data + region.row_begin * job.out.row + region.column_begin * job.out.column;
+        initial = job.initial.data;
+        if (initial) initial += region.row_begin * job.initial_row + region.column_begin * job.initial_column;
         for (int axis = 0; axis < job.axes; ++axis) {
             a += index[axis] * job.a.stride[axis];
             b += index[axis] * job.b.stride[axis];
             out += index[axis] * job.out.stride[axis];
+            if (initial) initial += index[axis] * job.initial.stride[axis];
         }
         place.key = job.key;
         place.head = u32(tag_step + (chain.whole_words ? 1 : 0)) << 24;
@@ -204,8 +207,10 @@ class Product {
     void tile(const float *a, const Left &left, const Panel &p, i64 row, int rows, Kernel run_tile) {
         alignas(64) float part[tile_floats + lanes32], sums[3][tile_floats + lanes32];
         float *total = part;
-        if (parts == 0) __builtin_memset(part, 0, sizeof part);
+        if (parts == 0 || initial) __builtin_memset(part, 0, sizeof part);
+        if (initial) start(p, row, rows, part);
         chain.place = place;
+        chain.continues = initial != nullptr;
         for (i64 i = 0; i < parts; ++i) {
             const i64 begin = i * job.part;
             chain.count = job.k - begin < job.part ? job.k - begin : job.part;
@@ -223,6 +228,14 @@ class Product {
         for (i64 i = 0; i < rows; ++i)
             keep.row(total + i * p.vectors * lanes32 + p.skip, out + (row + i) * job.out.row + p.first * job.out.column,
                      p.columns);
+    }
+
+    // The sums a tile's chains start from.
+    void start(const Panel &p, i64 row, int rows, float *to) const {
+        for (i64 i = 0; i < rows; ++i)
+            decode_run(job.initial.element, job.initial.table,
+                       initial + (row + i) * job.initial_row + p.first * job.initial_column, job.initial_column,
+                       to + i * p.vectors * lanes32 + p.skip, p.columns);
     }
 
     void other_adder(const float *a, const float *b, int rows, int vectors, float *to) {
@@ -249,6 +262,7 @@ class Product {
     Place place = {};
     u32 row0 = 0, column0 = 0, group0 = 0;
     char *out = nullptr;
+    const char *initial = nullptr;
     const char *packed_right = nullptr, *packed_left = nullptr;
     i64 packed_skip = 0;
 };

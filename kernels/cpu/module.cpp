@@ -20,6 +20,7 @@ NB_MODULE(_kernels, m) {
     lowprec::bind_random(m);
     lowprec::bind_elementwise(m);
     lowprec::bind_product(m);
+    lowprec::bind_reduction(m);
     lowprec::bind_arithmetic(m);
     lowprec::bind_blocks(m);
     lowprec::bind_packing(m);

@@ -128,6 +128,21 @@ def test_parts_and_their_sum_are_the_whole_product(stochastic: bool) -> None:
     np.testing.assert_array_equal(result.reshape(8, 12), whole)
 
 
+@pytest.mark.parametrize("stochastic", [False, True])
+def test_serial_parts_go_on_from_each_other(stochastic: bool) -> None:
+    rng = np.random.default_rng(2)
+    a, b = rng.normal(size=(8, 96)).astype(HALF), rng.normal(size=(96, 12)).astype(HALF)
+    order = Accumulation(16, types=("float16", "float16"))
+    whole, serial = np.empty((8, 12), HALF), np.empty((8, 12), HALF)
+    tile.matmul(order, stochastic, PLAIN)(a, b, Key(9), whole)
+    for start in range(0, 96, 32):
+        initial = serial if start else None
+        place = Place(first_group=start // 16)
+        left, right = a[:, start : start + 32], b[start : start + 32]
+        tile.matmul_part(left, right, serial, order, place, stochastic, PLAIN, initial)(Key(9))
+    np.testing.assert_array_equal(serial, whole)
+
+
 def test_sums_and_maxima() -> None:
     x = np.arange(24, dtype=np.float16).reshape(2, 3, 4)
     order = Accumulation(types=("float32", "float16"))

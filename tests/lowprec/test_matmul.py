@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import gmpy2
@@ -19,6 +20,7 @@ from tests.lowprec.sums_cases import (
     Array,
     arrays,
     assert_backends_agree,
+    outcome,
     rounding_options,
     strided,
 )
@@ -72,6 +74,67 @@ def test_every_backend_gives_the_same_parts(pair: Any, options: dict[str, Any], 
         first_group=data.draw(st.integers(0, 50)),
         batch=data.draw(st.integers(0, 9)),
     )
+
+
+@settings(max_examples=150, derandomize=True, deadline=None)
+@given(operands(), rounding_options(), st.data())
+def test_serial_slices_of_k_are_the_whole_chain(pair: Any, options: dict[str, Any], data: st.DataObject) -> None:
+    a, b = pair
+    group = data.draw(st.sampled_from([1, 4, 5, 16, 16]))
+    cuts = sorted(group * data.draw(st.integers(0, 60 // group)) for _ in range(data.draw(st.integers(0, 3))))
+    options |= dict(group=group, accumulate=data.draw(st.sampled_from(RESULTS)), row=3, column=7)
+    options["adder"] = data.draw(st.sampled_from(["sequential", "sequential", "dot4", "pairwise"]))
+    plain = data.draw(st.booleans())
+
+    def serial(**given: Any) -> Array | None:
+        partial = None
+        for start, stop in itertools.pairwise([0, *cuts, 60]):
+            initial = partial.astype(np.float32) if plain and partial is not None else partial
+            partial = lp.matmul_part(
+                a[..., start:stop], b[..., start:stop, :], first_group=start // group, initial=initial, **given
+            )
+        return partial
+
+    assert_backends_agree(serial, **options)
+    for name in lp.testing.isa_names():
+        with lp.testing.isa(name):
+            want = outcome(lp.matmul_part, a, b, **options)
+            if not isinstance(want, type):
+                lp.testing.assert_same_bits(serial(**options), want)
+
+
+@pytest.mark.parametrize("rounding", ["nearest_even", "stochastic"])
+def test_a_chain_starts_from_initial(rounding: str, host_backend: str) -> None:
+    a, b = normal(5, 32), normal(32, 19, seed=1)
+    start = normal(5, 19, seed=2, dtype=np.float32)
+    options: dict[str, Any] = dict(accumulate="float16", rounding=rounding, key=4)
+    chain = start.copy()
+    for k in range(16):
+        chain = chain + a[:, k : k + 1].astype(np.float32) * b[k].astype(np.float32)
+    one = lp.matmul_part(a[:, :16], b[:16], initial=start, **options)
+    if rounding == "nearest_even":
+        lp.testing.assert_same_bits(one, chain.astype(np.float16))
+    else:
+        spacing = np.spacing(np.abs(chain).astype(np.float16)).astype(np.float32)
+        assert (np.abs(one - chain) < spacing).all()
+    out = one.copy()
+    assert lp.matmul_part(a[:, 16:], b[16:], first_group=1, initial=out, out=out, **options) is out
+    lp.testing.assert_same_bits(out, lp.matmul_part(a[:, 16:], b[16:], first_group=1, initial=one, **options))
+    nothing = lp.matmul_part(a[:, :0], b[:0], initial=start, **options)
+    assert (nothing == start.astype(np.float16)).mean() > (0.9 if rounding == "nearest_even" else 0.2)
+    assert lp.matmul_part(a[:, :0], b[:0], initial=one, **options).tolist() == one.tolist()
+
+
+def test_initial_is_checked(host_backend: str) -> None:
+    a, b = np.ones((2, 3), np.float16), np.ones((3, 2), np.float16)
+    with pytest.raises(ValueError, match=r"shape|broadcast"):
+        lp.matmul_part(a, b, initial=np.ones((2, 3), np.float32))
+    with pytest.raises(ValueError, match=r"shape|broadcast"):
+        lp.matmul_part(a, b, initial=np.ones((4, 2, 2), np.float32))
+    with pytest.raises(TypeError, match="dtype"):
+        lp.matmul_part(a, b, initial=np.ones((2, 2), np.float64))
+    with pytest.raises(TypeError, match="dtype"):
+        lp.matmul_part(a, b, initial=np.ones((2, 2), np.float16))
 
 
 def mpfr_dot(a: list[float], b: list[float], fmt: lp.FloatFormat) -> float:

@@ -38,10 +38,14 @@ def _native_order(order: Order) -> _kernels.Order:
 
 @cache
 def product(a: np.dtype[Any], b: np.dtype[Any], accumulator: Accumulator, order: Order) -> _kernels.ProductCall:
-    """f(a, b, key, row, column, first_group, batch, out, threads); batch None numbers the products in C order."""
+    """f(a, b, key, row, column, first_group, batch, out, threads, initial=None); batch None numbers the products.
+
+    initial: what every element's chain starts from, of the result's shape and dtype or float32; one part only.
+    """
     exact = exact_products(operand_format(a), operand_format(b))
+    sums = operand_type(accumulator.out_dtype if float32.contains(accumulator.out) else np.dtype(np.float32))
     return _kernels.ProductCall(
-        operand_type(a), operand_type(b), native_accumulator(accumulator), _native_order(order), exact
+        operand_type(a), operand_type(b), sums, native_accumulator(accumulator), _native_order(order), exact
     )
 
 

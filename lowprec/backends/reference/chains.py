@@ -131,10 +131,16 @@ ADD: dict[str, Callable[[float, Sequence[float], Sequence[float]], float]] = {
 
 
 def chain(
-    a: Sequence[float], b: Sequence[float], rule: RoundingRule | None, group: int, adder: str, place: Place, first: int
+    a: Sequence[float],
+    b: Sequence[float],
+    rule: RoundingRule | None,
+    group: int,
+    adder: str,
+    place: Place,
+    first: int,
+    partial: float,
 ) -> float:
-    """One part: from +0, rounded after every group; `first` is the number of its first group."""
-    partial = 0.0
+    """One part: from `partial`, rounded after every group; `first` is the number of its first group."""
     for i, k in enumerate(range(0, len(a), group)):
         partial = ADD[adder](partial, a[k : k + group], b[k : k + group])
         partial = round_sum(partial, rule, "step", place, first + i)
@@ -149,8 +155,13 @@ def add_ascending(parts: Sequence[float]) -> float:
     return total
 
 
-def dot(a: Sequence[float], b: Sequence[float], accumulator: Accumulator, order: Order, place: Place) -> float:
-    """One element of a product: its parts, their stages and the last rounding; a float32 on the result's grid."""
+def dot(
+    a: Sequence[float], b: Sequence[float], accumulator: Accumulator, order: Order, place: Place, start: float = 0.0
+) -> float:
+    """One element of a product: its parts, their stages and the last rounding; a float32 on the result's grid.
+
+    The first part starts from `start`.
+    """
     size = len(a)
     length = part_length(order, size)
     group = order.group or length
@@ -158,8 +169,9 @@ def dot(a: Sequence[float], b: Sequence[float], accumulator: Accumulator, order:
     parts = []
     for k in range(0, size, length):
         first = place.first_group + k // group
-        parts.append(chain(a[k : k + length], b[k : k + length], rule, group, adder, place, first))
-    return sum_stages(parts, accumulator, order, place)
+        partial = 0.0 if k else start
+        parts.append(chain(a[k : k + length], b[k : k + length], rule, group, adder, place, first, partial))
+    return sum_stages(parts or [start], accumulator, order, place)
 
 
 def sum_stages(parts: list[float], accumulator: Accumulator, order: Order, place: Place) -> float:

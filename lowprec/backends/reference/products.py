@@ -16,13 +16,16 @@ from lowprec.backends.reference.rounding import round_number
 from lowprec.formats import float32
 from lowprec.keys import KeyLike, key_value
 from lowprec.rule import rounding_rule
-from lowprec.sums import Accumulator, Order, matrix_axes
+from lowprec.sums import Accumulator, Order, matrix_axes, part_length
 
 Array = npt.NDArray[Any]
 
 
 def product(a: np.dtype[Any], b: np.dtype[Any], accumulator: Accumulator, order: Order) -> Callable[..., Array]:
-    """f(a, b, key, row, column, first_group, batch, out, threads); batch None numbers the products in C order."""
+    """f(a, b, key, row, column, first_group, batch, out, threads, initial=None); batch None numbers the products.
+
+    initial: what every element's chain starts from, of the result's shape and dtype or float32; one part only.
+    """
     del a, b
 
     def call(
@@ -35,6 +38,7 @@ def product(a: np.dtype[Any], b: np.dtype[Any], accumulator: Accumulator, order:
         batch: Any,
         out: Array | None,
         threads: int,
+        initial: Array | None = None,
     ) -> Array:
         del threads
         own_a, own_b = matrix_axes(a), matrix_axes(b)
@@ -46,17 +50,32 @@ def product(a: np.dtype[Any], b: np.dtype[Any], accumulator: Accumulator, order:
         left = np.broadcast_to(left, vertices + left.shape[-2:])
         right = np.broadcast_to(right, vertices + right.shape[-2:])
         result = np.empty((*vertices, left.shape[-2], right.shape[-1]), np.float64)
+        shape = vertices + result.shape[-2:][2 - own_a : 1] + (result.shape[-1:] if own_b == 2 else ())
+        fits = part_length(order, left.shape[-1]) >= left.shape[-1]
+        start = _start(initial, accumulator, shape, len(vertices), fits).reshape(result.shape)
         places = _places(accumulator, key, vertices, row, column, first_group, batch)
         for index, place in places:
             for i in range(result.shape[-2]):
                 terms = left[index][i].tolist()
                 for j in range(result.shape[-1]):
                     here = replace(place, row=place.row + i, column=place.column + j)
-                    result[(*index, i, j)] = dot(terms, right[index][:, j].tolist(), accumulator, order, here)
-        shape = vertices + result.shape[-2:][2 - own_a : 1] + (result.shape[-1:] if own_b == 2 else ())
+                    column_terms, first = right[index][:, j].tolist(), float(start[(*index, i, j)])
+                    result[(*index, i, j)] = dot(terms, column_terms, accumulator, order, here, first)
         return stored_values(result.reshape(shape), accumulator, out)
 
     return call
+
+
+def _start(initial: Array | None, accumulator: Accumulator, shape: tuple[int, ...], axes: int, fits: bool) -> Array:
+    """What the chains start from."""
+    if initial is None:
+        return np.zeros(shape)
+    if initial.dtype not in (np.float32, accumulator.out_dtype):
+        raise TypeError("an operand's dtype is not the one this call was prepared for")
+    own, have = shape[axes:], initial.shape[max(0, initial.ndim - len(shape) + axes) :]
+    if not fits or initial.ndim > len(shape) or own != have or np.broadcast_shapes(initial.shape, shape) != shape:
+        raise ValueError("initial needs the result's shape, and a product of one part")
+    return np.broadcast_to(_values(initial), shape)
 
 
 def reduce(x: np.dtype[Any], accumulator: Accumulator, order: Order) -> Callable[..., Array]:
