@@ -198,7 +198,7 @@ def _gathers(target: Target, product: Product, piece: Piece, cut: dict[str, Any]
 
 def _paired(size: int, cuts: Any, serial: Any) -> Any:
     """The share of an axis's serial steps in which the last block, which may be short, works as its neighbour does."""
-    block = _ceil(size, cuts)
+    block = np.maximum(1, _ceil(size, cuts))
     piece = _ceil(block, serial)
     return _ceil(size - (_ceil(size, block) - 1) * block, piece) / np.maximum(1, _ceil(block, piece))
 
