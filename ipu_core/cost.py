@@ -13,7 +13,10 @@ import numpy.typing as npt
 
 from ipu_core.target import Target
 
-__all__ = ["AmpShape", "amp_shape", "cast", "copy_rows", "elementwise", "local_copy", "matmul", "reduce", "width"]
+__all__ = [
+    "AmpShape", "amp_shape", "cast", "convolution", "copy_rows", "dropout", "elementwise", "local_copy", "matmul",
+    "reduce", "width",
+]  # fmt: skip
 
 Cycles = npt.NDArray[np.int64]
 Ints = Any  # an int or an integer array: one entry per vertex
@@ -22,10 +25,13 @@ VECTOR_BYTES: Final = 8  # [PL] 64-bit vectors: 4 halves or 2 floats a cycle
 OUTPUT_GROUP: Final = 16  # [PL] output channels of one AMP group
 WEIGHT_BYTES_PER_CYCLE: Final = 16  # [PL] 128-bit loads: 32 cycles for 16 units x 16 halves (64 with 64-bit loads)
 AMP_RETENTION: Final = 7  # [PL] cycles a worker saves by state kept from the pass before
+CONVOLUTION_SUPERVISOR: Final = 109  # [PL] cycles per vertex of a convolution with a kernel (n x 1)
 ELEMENTWISE_OVERHEAD: Final = 20  # [PL] cycles per worker
 CAST_OVERHEAD: Final = 26  # [PL] cycles per worker
 REDUCE_OVERHEAD: Final = 20  # [PL] cycles per worker
 REDUCE_SUPERVISOR: Final = 33  # [PL] cycles per vertex
+DROPOUT_OVERHEAD: Final = 24  # [PL] cycles per worker
+DROPOUT_SUPERVISOR: Final = 6  # [PL] cycles per vertex
 REDUCE_COLUMN: Final = 3  # [model] cycles per worker and vector of results: address, load, store
 
 # Cycles per 64-bit vector beyond the memory's: [PL] 1 for what one instruction does; [model] the rest.
@@ -107,6 +113,36 @@ def matmul(target: Target, m: Ints, k: Ints, n: Ints, *, shape: AmpShape, group:
     return cycles
 
 
+def convolution(
+    target: Target, positions: Ints, passes: Ints, outputs: Ints, groups: Ints, *, shape: AmpShape
+) -> Cycles:
+    """Cycles of the supervisor vertex that makes a block of a convolution on one tile.
+
+    [PL] the start of the n x 1 vertex, and for every pass the loops of the 1 x 1 vertex over convolution groups, passes
+    and output channels, whose first pass zeroes the partials; [model] that a pass (one kernel position, at most 16
+    input channels) costs what it does in the 1 x 1 vertex, and that workers share the positions evenly, wherever lines
+    of windows begin.
+
+    Args:
+        target: the chip.
+        positions: output positions of the block.
+        passes: AMP passes for every output: kernel positions times groups of at most 16 input channels.
+        outputs: output channels of a convolution group.
+        groups: convolution groups.
+        shape: the unit's pass, see `amp_shape`.
+    """
+    w = target.workers
+    positions, passes, outputs, groups = (np.asarray(n, np.int64) for n in (positions, passes, outputs, groups))
+    passes = np.maximum(1, passes)
+    passes_out = np.maximum(1, -(-outputs // OUTPUT_GROUP))
+    per_group = np.maximum(1, -(-np.minimum(outputs, OUTPUT_GROUP) // shape.units))
+    worker = w * amp_worker(-(-positions // w), shape.position_cycles)
+    adding = (passes - 1) * (15 + passes_out * (19 + per_group * (6 + shape.load_cycles + worker - w * AMP_RETENTION)))
+    zeroing = 11 + passes_out * (18 + per_group * (7 + shape.load_cycles + worker))
+    cycles: Cycles = CONVOLUTION_SUPERVISOR + w * (7 + 3 * (passes * groups - 1)) + groups * (13 + adding + zeroing)
+    return cycles
+
+
 def elementwise(target: Target, op: str, elements: Ints, size: int) -> Cycles:
     """Cycles of one vertex that applies `op` to so many elements, the widest of `size` bytes: W(20 + vectors/W * c).
 
@@ -123,6 +159,12 @@ def cast(target: Target, elements: Ints, size: int) -> Cycles:
     """Cycles of one vertex that converts so many elements, the wider format of `size` bytes [PL: (n/6/vec + 26)*6]."""
     vectors = -(-np.asarray(elements, np.int64) // width(size))
     return target.workers * (CAST_OVERHEAD + -(-vectors // target.workers))
+
+
+def dropout(target: Target, elements: Ints, size: int) -> Cycles:
+    """Cycles of one vertex that draws a mask of so many elements of `size` bytes [PL: 2n/vec + 24*6 + 6]."""
+    vectors = -(-np.asarray(elements, np.int64) // width(size))
+    return 2 * vectors + DROPOUT_OVERHEAD * target.workers + DROPOUT_SUPERVISOR
 
 
 def reduce(target: Target, terms: Ints, results: Ints, size: int) -> Cycles:

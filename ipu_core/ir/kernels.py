@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ipu_core import tile
+from ipu_core import tile, tile_convolution
 from ipu_core.control import FloatingPointControl
 from ipu_core.ir.block import Array, Equation
+from ipu_core.ir.convolving import CONVOLUTIONS
 from ipu_core.ir.exact import ARITHMETIC, STRUCTURE
 from ipu_core.ir.reducing import folded
 from ipu_core.plan.accumulation import Accumulation
@@ -60,6 +61,16 @@ def _dot(
     return lambda key: kernel(a, b, key, out)
 
 
+def _convolution(
+    equation: Equation, operands: list[Any], out: Array, order: Accumulation | None, control: FloatingPointControl
+) -> Bound:
+    a, b = operands
+    kernel = tile_convolution.convolution(
+        equation.op, equation.params, order_of(equation, order, 0), equation.arithmetic.stochastic, control
+    )
+    return lambda key: kernel(a, b, key, out)
+
+
 def _fold(equation: Equation, x: Array) -> Callable[[], Array]:
     """The operand of a reduction as (outer, terms, inner): one view for all calls, or a copy made in each."""
     axes = equation.params["axis"]
@@ -107,6 +118,11 @@ def _one_hot(equation: Equation, operands: list[Any], out: Array, *_: Any) -> Bo
     return lambda key: np.copyto(out, labels == classes)
 
 
+def _dropout_mask(equation: Equation, operands: list[Any], out: Array, *_: Any) -> Bound:
+    mask = tile.dropout_mask(equation.params["rate"])
+    return lambda key: mask(key, 0, out)
+
+
 def _move(equation: Equation, operands: list[Any], out: Array, *_: Any) -> Bound:
     """What is no view: a reshape that strides cannot express, gather, concatenate, pad."""
     move, params = STRUCTURE[equation.op], equation.params
@@ -115,9 +131,11 @@ def _move(equation: Equation, operands: list[Any], out: Array, *_: Any) -> Bound
 
 BINDINGS: dict[str, Callable[..., Bound]] = {
     "dot": _dot,
+    **dict.fromkeys(CONVOLUTIONS, _convolution),
     "reduce_sum": _reduce_sum,
     "reduce_max": _reduce_max,
     "scatter_add": _scatter_add,
     "one_hot": _one_hot,
+    "dropout_mask": _dropout_mask,
     **dict.fromkeys(STRUCTURE, _move),
 }

@@ -6,10 +6,13 @@ from typing import Final
 
 from ipu_core.graph.tensor import Tensor, element_type
 from ipu_core.ir.block import Block, Equation, Var
+from ipu_core.ir.convolving import CONVOLUTIONS, sums_of
 from ipu_core.ir.homes import ghosts
 from ipu_core.ir.room import free_bytes
 from ipu_core.ir.views import sides
 from ipu_core.plan.accumulation import Accumulation
+from ipu_core.plan.convolution import ConvPlan, choose_convolution_accumulation, plan_convolution
+from ipu_core.plan.convolved import ConvPlacement
 from ipu_core.plan.layout import linear_layout
 from ipu_core.plan.matmul import choose_accumulation, plan_matmul
 from ipu_core.plan.placement import Placement
@@ -22,6 +25,7 @@ from lowprec import FloatFormat
 __all__ = ["Plan", "choose_accumulations", "plan"]
 
 SUMS: Final = ("dot", "reduce_sum", "reduce_max")
+PLANNED: Final = (*SUMS, *CONVOLUTIONS)
 RESERVED_SHARE: Final = 8  # of a small tile no more than an eighth is kept for code
 LEAST_ROOM: Final = 32  # products may use this share of a tile at least, whatever the values of the Block leave
 
@@ -38,7 +42,7 @@ class Plan:
     """
 
     target: Target
-    sums: Mapping[int, SumPlan]
+    sums: Mapping[int, SumPlan | ConvPlan]
     names: Mapping[int, str]
     maxima: frozenset[int] = frozenset()
 
@@ -48,7 +52,7 @@ class Plan:
         return {number: one.accumulation for number, one in self.sums.items() if number not in self.maxima}
 
     @property
-    def placements(self) -> dict[int, Placement]:
+    def placements(self) -> dict[int, Placement | ConvPlacement]:
         """The places: all that matters to cycles, exchange and memory."""
         return {number: one.placement for number, one in self.sums.items()}
 
@@ -72,6 +76,9 @@ def choose_accumulations(block: Block, target: Target) -> dict[int, Accumulation
             chosen[equation.number] = choose_accumulation(target, m, k, n, batch=batch)
         elif equation.op == "reduce_sum":
             chosen[equation.number] = choose_reduction_accumulation(target, m, k, n)
+    for equation in block.equations:
+        if equation.op in CONVOLUTIONS:
+            chosen[equation.number] = choose_convolution_accumulation(target, sums_of(equation, _operands(equation)))
     return chosen
 
 
@@ -79,7 +86,7 @@ def plan(
     block: Block,
     target: Target,
     accumulations: Mapping[int, Accumulation] | None = None,
-    placements: Mapping[int, Placement] | None = None,
+    placements: Mapping[int, Placement | ConvPlacement] | None = None,
 ) -> Plan:
     """Plans every product and sum of a typed Block.
 
@@ -95,25 +102,31 @@ def plan(
         ValueError: a placement that needs more tiles than there are; numbers of no product or sum.
     """
     orders = choose_accumulations(block, target) if accumulations is None else accumulations
-    known = {equation.number for equation in block.equations if equation.op in SUMS}
+    known = {equation.number for equation in block.equations if equation.op in PLANNED}
     if unknown := (orders.keys() | (placements or {}).keys()) - known:
         raise ValueError(
             f"no products or sums of the block have the numbers {sorted(unknown)}; there are {sorted(known)}"
         )
     rooms = _rooms(block, target)
-    sums, names = {}, {}
+    sums: dict[int, SumPlan | ConvPlan] = {}
+    names = {}
     values = ghosts(block)
     for equation in block.equations:
-        if equation.op not in SUMS:
+        if equation.op not in PLANNED:
             continue
         order = orders.get(equation.number, Accumulation()) if equation.op != "reduce_max" else Accumulation()
+        place = (placements or {}).get(equation.number)
+        names[equation.number] = " ".join(filter(None, (equation.role, equation.op, equation.parameter)))
+        if equation.op in CONVOLUTIONS:
+            sums[equation.number] = _plan_convolution(equation, target, order, place, rooms[equation.number])
+            continue
+        if isinstance(place, ConvPlacement):
+            raise ValueError(f"equation {equation.number} is no convolution: its place is a Placement, not {place}")
         tensors = [values[var] for var in equation.operands]
         given = [side.layout for side in sides(equation, tensors, target)]
-        place = (placements or {}).get(equation.number)
         sums[equation.number] = _plan_one(
             equation, target, order, place, rooms[equation.number], given, _size(equation, tensors, target)
         )
-        names[equation.number] = " ".join(filter(None, (equation.role, equation.op, equation.parameter)))
     maxima = frozenset(equation.number for equation in block.equations if equation.op == "reduce_max")
     return Plan(target, sums, names, maxima)
 
@@ -131,13 +144,27 @@ def _plan_one(
     out = equation.output.type
     types = sum_types(equation)
     lies = Operand("bmn", linear_layout(target, out.shape).chunk)
-    name = max((_name(var) for var in equation.operands), key=lambda name: element_type(name)[1].itemsize)
+    name = _operands(equation)
     accumulation = order.with_types(*types)
     if equation.op == "dot":
         return plan_matmul(target, m, k, n, batch=batch, operands=name, accumulation=accumulation, placement=placement,
                            memory=room, a=given[0], b=given[1], out=lies)  # fmt: skip
     return plan_reduction(target, m, k, n, operands=name, accumulation=accumulation, placement=placement, memory=room,
                           x=given[0], out=lies)  # fmt: skip
+
+
+def _plan_convolution(
+    equation: Equation, target: Target, order: Accumulation, place: Placement | ConvPlacement | None, room: int
+) -> ConvPlan:
+    if isinstance(place, Placement):
+        raise ValueError(f"equation {equation.number} is a convolution: its place is a ConvPlacement, not {place}")
+    sizes = sums_of(equation, _operands(equation))
+    return plan_convolution(target, sizes, order.with_types(*sum_types(equation)), place, room)
+
+
+def _operands(equation: Equation) -> str:
+    """Name of the widest operand's format."""
+    return max((_name(var) for var in equation.operands), key=lambda name: element_type(name)[1].itemsize)
 
 
 def sum_types(equation: Equation) -> tuple[str, str]:

@@ -10,6 +10,7 @@ from ipu_core.ir.block import Atom, Equation, Literal, Var
 from ipu_core.ir.homes import label
 from ipu_core.ir.planning import Plan
 from ipu_core.library.elementwise import add_array
+from ipu_core.plan.sums import SumPlan
 from ipu_core.target import Target
 
 __all__ = ["Lowering", "label"]
@@ -41,6 +42,12 @@ class Lowering:
     def operand(self, atom: Atom) -> Tensor | float:
         """The tensor of a value, or a literal's number."""
         return atom.value if isinstance(atom, Literal) else self.tensors[atom]
+
+    def sum_plan(self, equation: Equation) -> SumPlan:
+        """The plan of a product of matrices or a sum."""
+        found = self.plan.sums[equation.number]
+        assert isinstance(found, SumPlan), equation
+        return found
 
     def result(self, equation: Equation) -> Tensor:
         """Where an equation's result goes: a new temporary, unless its place is given."""

@@ -5,12 +5,15 @@ from collections.abc import Callable
 from ipu_core.graph.program import Copy
 from ipu_core.graph.tensor import Tensor
 from ipu_core.ir.block import Equation
+from ipu_core.ir.convolving import CONVOLUTIONS
 from ipu_core.ir.lowering.context import Lowering, label
+from ipu_core.ir.lowering.convolution import lower_convolution
 from ipu_core.ir.ops import OPS
 from ipu_core.ir.views import sides, view
 from ipu_core.library.elementwise import elementwise
 from ipu_core.library.matmul import matmul
 from ipu_core.library.moves import fill, gather, one_hot, scatter_add
+from ipu_core.library.random import dropout_mask
 from ipu_core.library.reduce import reduce
 
 __all__ = ["lower_equation"]
@@ -51,7 +54,7 @@ def _sides(lowering: Lowering, equation: Equation) -> list[Tensor]:
 
 def _dot(lowering: Lowering, equation: Equation) -> None:
     a, b = _sides(lowering, equation)
-    plan = lowering.plan.sums[equation.number]
+    plan = lowering.sum_plan(equation)
     out = lowering.result(equation).reshape(plan.product.batch, plan.product.m, plan.product.n)
     _, programs = matmul(
         lowering.graph, a, b, plan, out=out,
@@ -63,7 +66,7 @@ def _dot(lowering: Lowering, equation: Equation) -> None:
 def _reduce(lowering: Lowering, equation: Equation) -> None:
     (x,) = _sides(lowering, equation)
     lowering.programs += reduce(
-        lowering.graph, x, lowering.result(equation), lowering.plan.sums[equation.number],
+        lowering.graph, x, lowering.result(equation), lowering.sum_plan(equation),
         maximum=equation.op == "reduce_max", stochastic=equation.arithmetic.stochastic,
         operation=equation.number, name=label(equation),
     )  # fmt: skip
@@ -131,10 +134,18 @@ def _one_hot(lowering: Lowering, equation: Equation) -> None:
     lowering.programs += one_hot(lowering.graph, labels, lowering.result(equation), name=label(equation))
 
 
+def _dropout_mask(lowering: Lowering, equation: Equation) -> None:
+    lowering.programs += dropout_mask(
+        lowering.graph, lowering.result(equation), equation.params["rate"],
+        operation=equation.draws, name=label(equation),
+    )  # fmt: skip
+
+
 _RULES: dict[str, Rule] = {
     **{name: _elementwise for name, op in OPS.items() if op.shape is OPS["add"].shape},
     "convert": _elementwise,
     "dot": _dot,
+    **dict.fromkeys(CONVOLUTIONS, lower_convolution),
     **dict.fromkeys(("reduce_sum", "reduce_max"), _reduce),
     **dict.fromkeys(("transpose", "reshape", "broadcast", "slice", "stop_gradient"), _view),
     "concatenate": _concatenate,
@@ -142,4 +153,5 @@ _RULES: dict[str, Rule] = {
     "gather": _gather,
     "scatter_add": _scatter_add,
     "one_hot": _one_hot,
+    "dropout_mask": _dropout_mask,
 }

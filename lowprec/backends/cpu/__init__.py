@@ -7,7 +7,7 @@ from lowprec.backends.cpu.rounding import convert, decode
 from lowprec.later import later
 
 if TYPE_CHECKING:
-    from lowprec.backends.cpu.convolution import correlate
+    from lowprec.backends.cpu.convolution import correlate, correlate_windows
     from lowprec.backends.cpu.exact import arithmetic, column_sums
     from lowprec.backends.cpu.operation import elementwise
     from lowprec.backends.cpu.products import maximum, product, reduce, sum_parts
@@ -17,6 +17,7 @@ __all__ = [
     "column_sums",
     "convert",
     "correlate",
+    "correlate_windows",
     "decode",
     "elementwise",
     "maximum",
@@ -30,7 +31,7 @@ __all__ = [
 __getattr__ = later(
     __name__,
     {
-        "convolution": "correlate",
+        "convolution": "correlate correlate_windows",
         "exact": "arithmetic column_sums",
         "operation": "elementwise",
         "products": "maximum product reduce sum_parts",
