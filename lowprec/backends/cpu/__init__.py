@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from lowprec.backends.cpu.convolution import correlate
     from lowprec.backends.cpu.exact import arithmetic, column_sums
     from lowprec.backends.cpu.operation import elementwise
-    from lowprec.backends.cpu.products import maximum, product, reduce, sum_parts
+    from lowprec.backends.cpu.products import maximum, product, reduce, scatter, sum_parts
 
 __all__ = [
     "arithmetic",
@@ -23,6 +23,7 @@ __all__ = [
     "product",
     "random_words",
     "reduce",
+    "scatter",
     "sum_parts",
 ]
 
