@@ -79,17 +79,19 @@ def amp_worker(positions: Ints, position_cycles: int) -> Cycles:
     return np.where(n >= 3, 22 + 8 * n, np.where(n == 0, 21, np.where(n == 1, 47, 46)))
 
 
-def matmul(target: Target, m: Ints, k: Ints, n: Ints, *, shape: AmpShape, group: int) -> Cycles:
+def matmul(target: Target, m: Ints, k: Ints, n: Ints, *, shape: AmpShape, group: int, goes_on: bool = False) -> Cycles:
     """Cycles of the supervisor vertex that multiplies an m x k by a k x n block on one tile [PL, 1x1 convolution].
 
     The first pass over k zeroes the partials, the others add to them. A `group` below the unit's own number of
-    products takes a pass per group. k = 0 costs the zeroing pass.
+    products takes a pass per group. k = 0 costs the zeroing pass. A vertex that goes on from partial results has no
+    zeroing pass: all its passes add.
 
     Args:
         target: the chip.
         m, k, n: sizes of the block, ints or arrays.
         shape: the unit's pass, see `amp_shape`.
         group: products between two roundings of the partials.
+        goes_on: the chains begin with partial results, not with zero.
     """
     w = target.workers
     m, k, n = (np.asarray(size, np.int64) for size in (m, k, n))
@@ -98,8 +100,9 @@ def matmul(target: Target, m: Ints, k: Ints, n: Ints, *, shape: AmpShape, group:
     per_group = np.maximum(1, -(-np.minimum(n, OUTPUT_GROUP) // shape.units))
     worker = w * amp_worker(-(-m // w), shape.position_cycles)
     inner, first = worker - w * AMP_RETENTION, worker
-    adding = (passes_in - 1) * (15 + passes_out * (19 + per_group * (6 + shape.load_cycles + inner)))
-    zeroing = 11 + passes_out * (18 + per_group * (7 + shape.load_cycles + first))
+    one_more = 15 + passes_out * (19 + per_group * (6 + shape.load_cycles + inner))
+    zeroing = one_more if goes_on else 11 + passes_out * (18 + per_group * (7 + shape.load_cycles + first))
+    adding = (passes_in - 1) * one_more
     cycles: Cycles = 50 + w * (7 + 3 * (passes_in - 1)) + 13 + adding + zeroing
     return cycles
 

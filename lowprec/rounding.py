@@ -148,10 +148,15 @@ def decode(codes: npt.ArrayLike, fmt: FormatLike, out: Array | None = None) -> A
     fmt = as_format(fmt)
     array, scalar = input_array(codes)
     unsigned = _as_codes(array, fmt)
-    result_dtype = np.dtype(np.float32 if float32.contains(fmt) else np.float64)
-    target = output_array(out, array, result_dtype)
+    target = output_array(out, array, _value_dtype(fmt))
     backends.of(array).decode(fmt, unsigned, target)
     return finish(target, out, codes, scalar)
+
+
+@cached
+def _value_dtype(fmt: FloatFormat) -> np.dtype[Any]:
+    """float32 where it holds the format's values, else float64."""
+    return np.dtype(np.float32 if float32.contains(fmt) else np.float64)
 
 
 def _as_codes(array: Array, fmt: FloatFormat) -> Array:

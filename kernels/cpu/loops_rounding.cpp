@@ -6,6 +6,7 @@
 #include "fast_panels.h"
 #include "packs.h"
 #include "table.h"
+#include "top_panels.h"
 
 namespace lowprec {
 inline namespace LP_ISA {
@@ -189,10 +190,12 @@ struct Converter {
     Panel<E> round, recode;  // recode: values into the codes of x's own dtype, exact
     FastRounder fast_rounder;
     FastPanel fast;  // for full panels of float32 in the common cases, else null
+    TopRounder top;  // for some of these
+    NearBlocks near;
     int out_bytes;
     bool direct_in, direct_out, refuses_nan;
 
-    explicit Converter(const ConvertJob &j) : job(j) {
+    Converter(const ConvertJob &j, i64 begin) : job(j) {
         out_bytes = bytes_of(job.out);
         bool coded_out = job.out <= coded64;
         rounder = make_rounder<E>(job.rounding, job.as_value);
@@ -207,18 +210,30 @@ struct Converter {
         direct_out = !job.as_value || (!coded_out && out_bytes == int(sizeof(E)));
         refuses_nan = job.rounding.format.nan_code == ~0ull;
         fast = nullptr;
+        top = {};
+        near = near_blocks(u32((8 * ((job.offset + u64(begin)) >> 6)) >> 32), tag_rounding, job.key);
         if (sizeof(E) == 4 && direct_in && direct_out) {
             fast_rounder = make_fast_rounder(job.rounding, job.as_value);
             fast = fast_panel(fast_rounder, job.rounding.mode, job.as_value, out_bytes);
+            if (!job.as_value) top = make_top_rounder(job.rounding, fast_rounder, fast, out_bytes);
         }
     }
 
-    void convert_fast(i64 begin) const {
+    // False where no NaN can be among the values.
+    bool convert_fast(i64 begin) const {
         PanelWords random;
-        if (job.rounding.mode == stochastic)
-            block_words<4>((job.offset + u64(begin)) >> 6, tag_rounding, job.key, random.words);
-        fast(static_cast<const u32 *>(job.from) + begin, random, static_cast<char *>(job.to) + begin * out_bytes,
-             fast_rounder);
+        const u32 *from = static_cast<const u32 *>(job.from) + begin;
+        char *to = static_cast<char *>(job.to) + begin * out_bytes;
+        const u64 block = (job.offset + u64(begin)) >> 6;
+        if (job.rounding.mode == stochastic) {
+            if (are_near(near, block, 4))
+                block_words<4>(block, near, random.words);
+            else
+                block_words<4>(block, tag_rounding, job.key, random.words);
+        }
+        if (top.run) return !top.run(from, random, to, top);
+        fast(from, random, to, fast_rounder);
+        return true;
     }
 
     // `count` elements from `begin`; `lead` lanes before them belong to indices that are not asked for.
@@ -229,8 +244,7 @@ struct Converter {
         const int lanes = (lead + count + 15) & ~15;
         const E *from = in;
         if (fast && full) {
-            convert_fast(begin);
-            return refuses_nan && any_nan(static_cast<const E *>(job.from) + begin, count);
+            return convert_fast(begin) && refuses_nan && any_nan(static_cast<const E *>(job.from) + begin, count);
         }
         if (direct_in && full)
             from = static_cast<const E *>(job.from) + begin;
@@ -265,7 +279,7 @@ struct Converter {
 
 template <class E>
 bool convert_panels(const ConvertJob &job, i64 begin, i64 end) {
-    const Converter<E> converter(job);
+    const Converter<E> converter(job, begin);
     bool bad = false;
     while (begin < end) {
         int lead = int((job.offset + u64(begin)) & 63);

@@ -65,9 +65,10 @@ def same(got: list[Any], wanted: list[Any]) -> bool:
     return all(a.dtype == b.dtype and a.tobytes() == b.tobytes() for a, b in zip(got, wanted, strict=True))
 
 
-def placements(block: Block, fields: Mapping[str, Any], target: Target) -> dict[int, Placement]:
-    """One placement for every product and sum."""
-    return {number: Placement(**fields) for number in plan(block, target).sums}
+def placements(block: Block, fields: Mapping[str, Any], target: Target, depth: int = 1) -> dict[int, Placement]:
+    """One placement for every product and sum; products have their k's cut in time too."""
+    depths = {number: depth if one.product.b else 1 for number, one in plan(block, target).sums.items()}
+    return {number: Placement(**fields, serial_depth=cuts) for number, cuts in depths.items()}
 
 
 def plans_of(task: Task) -> list[Plan]:
@@ -77,7 +78,7 @@ def plans_of(task: Task) -> list[Plan]:
     return [
         plan(task.block, GC200, orders),
         plan(task.block, few, orders),
-        plan(task.block, GC200, orders, placements(task.block, {"rows": 3, "columns": 2, "serial_rows": 2}, GC200)),
+        plan(task.block, GC200, orders, placements(task.block, {"rows": 3, "columns": 2, "serial_rows": 2}, GC200, 3)),
     ]
 
 
@@ -102,6 +103,22 @@ def test_the_machine_equals_execute_over_200_steps_for_three_placements(precisio
         assert same(machine.read(), state)
     assert losses[-1] < 0.5 * losses[0]
     assert len({machine.profile.cycles for machine in machines}) == 3
+
+
+def test_a_planner_short_of_memory_cuts_k_in_time_and_keeps_the_bits() -> None:
+    task = digits_mlp("fp16.16/stochastic", Sgd(0.1), layers=(64, 500, 10), batch=256)
+    orders = choose_accumulations(task.block, GC200)
+    target = Target("gc200", tiles=60, tile_memory=60_000)
+    machine = Machine(lower(task.block, plan(task.block, target, orders)), allow_out_of_memory=True)
+    assert any(place.serial_depth > 1 for place in machine.plan.placements.values())
+    direct = Executable(task.block, orders)
+    state, lr = task.state, np.float32(0.1)
+    machine.write(state)
+    for step in range(3):
+        batch, key = task.batches[step], Key(1).fold_in(step)
+        *state, loss = direct.run([*state, *batch, lr], key)
+        assert machine.step(batch, lr, key) == float(loss)
+    assert same(machine.read(), state)
 
 
 def test_lamb_equals_execute() -> None:
