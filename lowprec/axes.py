@@ -35,6 +35,21 @@ class Fold(NamedTuple):
             x = x.transpose(*self.before, *self.terms, *self.after)
         return x.reshape(self.shape)
 
+    def is_view(self, x: Array) -> bool:
+        """Whether `view` copies nothing."""
+        return not x.size or all(one_stride(x, group) for group in (self.before, self.terms, self.after))
+
+
+def one_stride(x: Array, axes: tuple[int, ...]) -> bool:
+    """Whether the elements along some axes, in C order, lie at equal distances."""
+    step: int | None = None
+    for axis in reversed(axes):
+        if x.shape[axis] != 1:
+            if step is not None and x.strides[axis] != step:
+                return False
+            step = x.strides[axis] * x.shape[axis]
+    return True
+
 
 def fold(shape: tuple[int, ...], axis: Axis, keepdims: bool = False) -> Fold:
     """The Fold of a reduction over one axis, several, or (None) all.
@@ -87,11 +102,10 @@ class Vertices(NamedTuple):
 
 def vertices(x: Array, how: Fold) -> Vertices | None:
     """x (of the shape that `how` was made for) without a copy; None where its terms do not lie at one stride."""
-    shape = [x.shape[i] for i in how.terms]
-    terms = x.transpose(*how.terms, *how.before, *how.after)
-    joined = terms.reshape(how.shape[1], *terms.shape[len(shape) :])
-    if joined.size and not np.may_share_memory(joined, x):
+    if not one_stride(x, how.terms):
         return None
+    terms = x.transpose(*how.terms, *how.before, *how.after)
+    joined = terms.reshape(how.shape[1], *terms.shape[len(how.terms) :])
     b, a = len(how.before), len(how.after)
     joined = joined.reshape(joined.shape[0], *joined.shape[1 : 1 + b] or (1,), *joined.shape[1 + b :] or (1,))
     b, a = max(b, 1), max(a, 1)

@@ -75,10 +75,9 @@ def reduce_sum(
         *(array.dtype, accumulate, group, splits, stages, out_format, rounding),
         *(random_bits, overflow, infinite_input),
     )
+    if not how.is_view(array) and (result := _uncopied(call, array, how, key, row, column)) is not None:
+        return _shaped(result, how.result, out)
     view = how.view(array)
-    if array.size and not np.may_share_memory(view, array):
-        if (result := _uncopied(call, array, how, key, row, column)) is not None:
-            return _shaped(result, how.result, out)
     if out is None or (into := _folded_out(out, how, array)) is None:
         return _shaped(call(view, key, row, column), how.result, out)
     call(view, key, row, column, 0, 0, into)

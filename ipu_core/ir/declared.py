@@ -19,6 +19,7 @@ from lowprec.elementwise import float32_op
 from lowprec.formats import FormatLike, as_format
 from lowprec.matmul import matmul
 from lowprec.reduction import reduce_max, reduce_sum
+from lowprec.scatter import scatter_add
 
 
 def declared(
@@ -55,8 +56,7 @@ def declared(
     elif op == "one_hot":
         total = (operands[0][..., None] == np.arange(params["classes"])).astype(fmt.dtype)
     elif op == "scatter_add":
-        wide = np.zeros(out.shape, np.float32)
-        np.add.at(wide, operands[0], operands[1].astype(np.float32))
+        wide = scatter_add(*operands, out.shape[0])
         total = _rounded("identity", [wide], fmt, equation.arithmetic.stochastic, key, control)
     else:
         name = "identity" if op == "convert" else op
