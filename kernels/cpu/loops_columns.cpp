@@ -1,5 +1,6 @@
 // Sums of columns, every step exact and rounded once: lanes are neighbouring sums, terms come in windows.
 #include "arithmetic.h"
+#include "lowprec/random.h"
 #include "table.h"
 #include "terms.h"
 
@@ -53,6 +54,74 @@ struct Rounded {
     LP_INLINE f64v multiply_add(f64v a, f64v b, f64v sum, u64v words) const { return add(sum, a * b, words); }
 };
 
+// Nearest-even and stochastic rounding of what formats with subnormals make of ordinary sums; other values (beyond the
+// largest, infinite, NaN, and in stochastic mode below the normal ones) go through the rounding function.
+template <int mode>
+struct Quick {
+    typedef float Term;
+    typedef double Real;
+    typedef f64v Vector;
+    static constexpr bool random = mode == stochastic;
+    const Rounded<float, mode> general;
+    u64 largest, smallest_normal, zero_sign, magic, below, random_keep;
+    int random_shift;
+
+    explicit Quick(const ColumnJob &job) : general(job) {
+        const Rounder<u64> &r = general.rounder;
+        const int drop = 52 - r.mantissa_bits;  // bits of a double behind the format's last
+        largest = decode_finite(r.max_code, r.decoder);
+        smallest_normal = r.base_min + Carrier<u64>::one;
+        zero_sign = r.negative_zero ? u64(1) << 63 : 0;
+        magic = u64(drop) << 52;
+        below = (u64(1) << drop) - 1;
+        random_shift = drop - 32;  // the random bits stand at the top of 32
+        random_keep = r.random_mask;
+    }
+    static bool suits(const Rounding &r) {
+        const Format &f = r.format;
+        const int emax = f.emin - 1 + int(f.max_code >> f.mantissa_bits);
+        return !r.flush && f.subnormals && f.zero && f.sign_bit && f.mantissa_bits <= 23 && f.emin > -900 &&
+               emax < 900 &&
+               (r.mode == nearest_even || (r.mode == stochastic && f.mantissa_bits + r.random_bits <= 51));
+    }
+
+    static LP_INLINE bool any(u64v condition) {
+#if defined(__AVX512F__) && LP_VECTOR_BYTES == 64
+        return _mm512_test_epi64_mask((__m512i)condition, (__m512i)condition) != 0;
+#elif defined(__AVX2__) && LP_VECTOR_BYTES == 32
+        return !_mm256_testz_si256((__m256i)condition, (__m256i)condition);
+#else
+        u64 some = 0;
+        for (int i = 0; i < lanes64; ++i) some |= condition[i];
+        return some != 0;
+#endif
+    }
+    __attribute__((noinline)) f64v rounded(f64v sum, u64v words) const {
+        return bit_cast<f64v>(round_bits<mode, true, u64v>(bit_cast<u64v>(sum), words, general.rounder));
+    }
+    LP_INLINE f64v add(f64v a, f64v b, u64v words) const {
+        const f64v sum = add_to_odd<f64v, u64v>(a, b);
+        const u64v bits = bit_cast<u64v>(sum), size = bits & Carrier<u64>::magnitude, sign = bits ^ size;
+        if constexpr (mode == nearest_even) {
+            if (__builtin_expect(any((u64v)(size > largest)), 0)) return rounded(sum, words);
+            const u64v binade = larger(size & Carrier<u64>::infinity, u64v{} + smallest_normal);
+            const f64v quanta = bit_cast<f64v>((binade + magic) | sign);  // 2^52 of them
+            return bit_cast<f64v>(bit_cast<u64v>((sum + quanta) - quanta) | (sign & zero_sign));
+        } else {
+            const u64v tiny = (u64v)(size - 1 < smallest_normal - 1);  // zero is not
+            if (__builtin_expect(any((u64v)(size > largest) | tiny), 0)) return rounded(sum, words);
+            const u64v up = words & random_keep;
+            u64v code = size + (random_shift >= 0 ? up << random_shift : up >> -random_shift);
+            code &= ~below;
+            const u64v kept = code == 0 ? sign & zero_sign : sign;
+            const f64v result = bit_cast<f64v>(code | kept);
+            if (__builtin_expect(any((u64v)(code > largest)), 0)) return rounded(sum, words);
+            return result;
+        }
+    }
+    LP_INLINE f64v multiply_add(f64v a, f64v b, f64v sum, u64v words) const { return add(sum, a * b, words); }
+};
+
 template <class To, class From>
 LP_INLINE To widen(const From *from) {
     if constexpr (sizeof(To) / sizeof(To{}[0]) * sizeof(From) == sizeof(To)) {
@@ -100,15 +169,19 @@ class Columns {
         fill(job.x, x + k * job.terms.x, job.terms.x, job.lane.x, terms, xs);
         if (job.y.data) fill(job.y, y + k * job.terms.y, job.terms.y, job.lane.y, terms, ys);
         if constexpr (P::random) fill_words(k, terms);
-        for (i64 j = 0; j < count; j += abreast * lanes) {
-            if (job.kind == kahan_sum)
-                kahan(j, terms);
-            else if (job.y.data)
-                add_terms<true>(j, terms, 0);
-            else
-                add_terms<false>(j, terms, k == 0 && job.kind == pair_sum);
-        }
+        i64 j = 0;
+        for (; j + lanes < count; j += abreast * lanes) lanes_of_window<abreast>(j, k, terms);
+        if (j < count) lanes_of_window<1>(j, k, terms);
         if (job.kind == running_sum) store_runs(k, terms);
+    }
+    template <int vectors>
+    void lanes_of_window(i64 j, i64 k, i64 terms) {
+        if (job.kind == kahan_sum)
+            kahan<vectors>(j, terms);
+        else if (job.y.data)
+            add_terms<vectors, true>(j, terms, 0);
+        else
+            add_terms<vectors, false>(j, terms, k == 0 && job.kind == pair_sum);
     }
 
     void fill(const Operand &from, const char *at, long stride, long lane, i64 terms, Window &to_fill) const {
@@ -133,15 +206,16 @@ class Columns {
     template <class Word>
     void fill_from(const Word *from, i64 k, i64 terms) {
         const int lift = 32 - job.rounding.random_bits;
-        for (int s = 0; s < steps; ++s)
-            for (i64 t = 0; t < terms; ++t) {
-                const Word *at = from + (index + (k + t) * job.terms.index) * steps + s;
-                u32 *line = words[s][t];
-                if (job.lane.index == 1 && steps == 1)
-                    for (i64 r = 0; r < count; ++r) line[r] = u32(at[r]) << lift;
-                else
-                    for (i64 r = 0; r < count; ++r) line[r] = u32(at[r * job.lane.index * steps]) << lift;
-            }
+        const i64 lane = job.lane.index * steps, step = job.terms.index * steps;
+        const Word *at = from + (index + k * job.terms.index) * steps;
+        for (int s = 0; s < steps; ++s, ++at) {
+            if (lane <= step)
+                for (i64 t = 0; t < terms; ++t)
+                    for (i64 r = 0; r < count; ++r) words[s][t][r] = u32(at[t * step + r * lane]) << lift;
+            else
+                for (i64 r = 0; r < count; ++r)
+                    for (i64 t = 0; t < terms; ++t) words[s][t][r] = u32(at[t * step + r * lane]) << lift;
+        }
     }
     LP_INLINE u64v words_at(int s, i64 t, i64 j) const {
         if constexpr (!P::random) return u64v{};
@@ -149,15 +223,15 @@ class Columns {
         return __builtin_convertvector(load<half>(&words[s][t][j]), u64v);
     }
 
-    template <bool factors>
+    template <int vectors, bool factors>
     LP_INLINE void add_terms(i64 j, i64 terms, i64 t) {
-        Vector s[abreast];
-        for (int v = 0; v < abreast; ++v) s[v] = load<Vector>(sum + j + v * lanes);
+        Vector s[vectors];
+        for (int v = 0; v < vectors; ++v) s[v] = load<Vector>(sum + j + v * lanes);
         if (t)
-            for (int v = 0; v < abreast; ++v) s[v] = widen<Vector>(xs[0] + j + v * lanes);
+            for (int v = 0; v < vectors; ++v) s[v] = widen<Vector>(xs[0] + j + v * lanes);
         const bool running = job.kind == running_sum;
         for (; t < terms; ++t)
-            for (int v = 0; v < abreast; ++v) {
+            for (int v = 0; v < vectors; ++v) {
                 const i64 lane = j + v * lanes;
                 const Vector term = widen<Vector>(xs[t] + lane);
                 if constexpr (factors)
@@ -166,18 +240,19 @@ class Columns {
                     s[v] = policy.add(s[v], term, words_at(0, t, lane));
                 if (running) store(runs[t] + lane, s[v]);
             }
-        for (int v = 0; v < abreast; ++v) store(sum + j + v * lanes, s[v]);
+        for (int v = 0; v < vectors; ++v) store(sum + j + v * lanes, s[v]);
     }
 
     // Kahan's sum: the correction takes out of the next term what the last addition put in too much.
+    template <int vectors>
     LP_INLINE void kahan(i64 j, i64 terms) {
-        Vector s[abreast], c[abreast];
-        for (int v = 0; v < abreast; ++v) {
+        Vector s[vectors], c[vectors];
+        for (int v = 0; v < vectors; ++v) {
             s[v] = load<Vector>(sum + j + v * lanes);
             c[v] = load<Vector>(correction + j + v * lanes);
         }
         for (i64 t = 0; t < terms; ++t)
-            for (int v = 0; v < abreast; ++v) {
+            for (int v = 0; v < vectors; ++v) {
                 const i64 lane = j + v * lanes;
                 const Vector term = policy.add(widen<Vector>(xs[t] + lane), -c[v], words_at(0, t, lane));
                 const Vector next = policy.add(s[v], term, words_at(1, t, lane));
@@ -185,7 +260,7 @@ class Columns {
                 c[v] = policy.add(gained, -term, words_at(3, t, lane));
                 s[v] = next;
             }
-        for (int v = 0; v < abreast; ++v) {
+        for (int v = 0; v < vectors; ++v) {
             store(sum + j + v * lanes, s[v]);
             store(correction + j + v * lanes, c[v]);
         }
@@ -245,8 +320,13 @@ void in_mode(const ColumnJob &job, i64 begin, i64 end) {
 void columns(const ColumnJob &job, i64 begin, i64 end) {
     if (job.ieee)
         job.wide ? run<IeeeDouble>(job, begin, end) : run<IeeeFloat>(job, begin, end);
+    else if (job.wide)
+        in_mode<double>(job, begin, end);
+    else if (Quick<nearest_even>::suits(job.rounding))
+        job.rounding.mode == stochastic ? run<Quick<stochastic>>(job, begin, end)
+                                        : run<Quick<nearest_even>>(job, begin, end);
     else
-        job.wide ? in_mode<double>(job, begin, end) : in_mode<float>(job, begin, end);
+        in_mode<float>(job, begin, end);
 }
 
 }  // namespace LP_ISA

@@ -97,6 +97,14 @@ inline void turn_terms(const Operand &x, const char *from, long stride, long lan
     for (i64 j = 0; j < count; j += lanes32) {
         const i64 here = count - j < lanes32 ? count - j : lanes32;
         for (i64 r = 0; r < here; ++r) decode_run(x.element, x.table, from + (j + r) * lane, stride, lines[r], terms);
+        if (here <= 2) {
+            for (i64 t = 0; t < terms; ++t) {
+                f32v line = {};
+                for (i64 r = 0; r < here; ++r) line[r] = lines[r][t];
+                store(&turned[t][j], line);
+            }
+            continue;
+        }
         for (i64 t = 0; t < terms; t += lanes32) {
             f32v block[lanes32];
             for (int r = 0; r < lanes32; ++r) block[r] = r < here ? load<f32v>(&lines[r][t]) : f32v{};

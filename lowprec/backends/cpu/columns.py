@@ -61,7 +61,7 @@ def _sum_blocks(
     """Sums over the third axis of (outer, blocks, terms, inner); `to` and `index` are steps along these axes."""
     assert parts[0] is not None
     shape = parts[0].shape
-    lane = 3 if shape[3] >= FULL_LANES else max((3, 1, 0), key=lambda axis: shape[axis])
+    lane = max((3, 1, 0), key=lambda axis: min(shape[axis], FULL_LANES))
     rest = [axis for axis in (0, 1, 3) if axis != lane]
     perm = (*rest, 2, lane)
     x, y = (None if v is None else v.transpose(perm) for v in parts)
