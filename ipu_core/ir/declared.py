@@ -56,7 +56,7 @@ def declared(
     elif op == "one_hot":
         total = (operands[0][..., None] == np.arange(params["classes"])).astype(fmt.dtype)
     elif op == "scatter_add":
-        wide = scatter_add(*operands, out.shape[0])
+        wide = scatter_add(operands[0], operands[1], out.shape[0])
         total = _rounded("identity", [wide], fmt, equation.arithmetic.stochastic, key, control)
     else:
         name = "identity" if op == "convert" else op

@@ -64,9 +64,9 @@ def _sum_blocks(
     lane = max((3, 1, 0), key=lambda axis: min(shape[axis], FULL_LANES))
     rest = [axis for axis in (0, 1, 3) if axis != lane]
     perm = (*rest, 2, lane)
-    x, y = (None if v is None else v.transpose(perm) for v in parts)
+    x, y = parts[0].transpose(perm), None if parts[1] is None else parts[1].transpose(perm)
     steps = [tuple(step[axis] for axis in perm) for step in (to, index)]
-    call(x, y, *steps, random, out, threads.current())
+    call(x, y, steps[0], steps[1], random, out, threads.current())
 
 
 @cache
