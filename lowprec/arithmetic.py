@@ -15,13 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from lowprec import backends
-from lowprec.arrays import finish, input_array
+from lowprec.arrays import as_subclass, finish, input_array
 from lowprec.backends.owner import is_cupy
-from lowprec.caching import cached
+from lowprec.caching import cached, refuse_unhashable
 from lowprec.conversion import Conversion
 from lowprec.float_format import STORAGE
 from lowprec.formats import FormatLike, as_format, float32, float64, format_of_dtype
-from lowprec.keys import KeyLike, key_value, word
+from lowprec.keys import KeyLike, first_index, key_value
 from lowprec.rule import rounding_rule
 
 Array = npt.NDArray[Any]
@@ -160,18 +160,29 @@ def _rounded_once(
             options.get("infinite_input"),
             options.get("flush", False),
         )
-        conversion, offset = prepare(as_format(fmt), rounding, *policies), word("offset", options.get("offset", 0))
+        try:
+            conversion = prepare(as_format(fmt), rounding, *policies)
+        except TypeError:
+            refuse_unhashable(
+                **dict(zip(("random_bits", "overflow", "infinite_input", "flush"), policies, strict=True))
+            )
+            raise
+        offset = options.get("offset", 0)
     key, out = options.get("key"), options.get("out")
     if rounding == "stochastic" and key is None:
         raise ValueError("stochastic rounding needs key=, a lowprec.Key or an integer")
     seed = 0 if key is None else key_value(key)
     arrays, scalar = _operands(operands)
     target = _target(out, arrays, conversion.out_dtype)
+    if options:
+        offset = first_index(offset, target.size)
     bad, undone = backends.current().arithmetic(operation, conversion, arrays, seed, offset, target)
     if undone:
         bad |= backends.load("reference").fill(operation, conversion, arrays, undone, seed, offset, target)
     if bad:
         raise ValueError(f"NaN cannot be represented in {conversion.rule.fmt.name}, which has no NaN")
+    if out is None and not scalar:
+        return as_subclass(target, operands)
     return finish(target, out, operands[0], scalar)
 
 

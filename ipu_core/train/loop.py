@@ -17,7 +17,7 @@ from ipu_core.ir.execute import Executable
 from ipu_core.ir.machine import Machine
 from ipu_core.ir.planning import choose_accumulations
 from ipu_core.ir.precision import Precision
-from ipu_core.ir.retype import cast
+from ipu_core.ir.retype import SUMS, cast
 from ipu_core.ir.room import check_room
 from ipu_core.ir.tree import flatten, paths, unflatten
 from ipu_core.plan.accumulation import Accumulation
@@ -208,7 +208,7 @@ class TrainLoop:
         """Every product and sum of the step by name, with the order and types in which it is made."""
         found = {}
         for equation in self.block.equations:
-            if equation.op in ("dot", "reduce_sum"):
+            if equation.op in SUMS:
                 order = self.accumulations.get(equation.number, Accumulation())
                 kind = equation.arithmetic.accumulate
                 out = equation.output.type.format

@@ -100,43 +100,77 @@ bool any_subnormal(const u32 *from, u32 smallest) {
     return found != 0;
 }
 
+// What a panel needs beside its constants.
+struct Picks {
+    __m512i odd, kept, normal;
+};
+
+LP_INLINE Picks make_picks(const TopRounder &k) {
+    alignas(64) u16 odd[32];
+    for (int i = 0; i < 32; ++i) odd[i] = u16(2 * i + 1);
+    return {_mm512_load_si512(odd), constant(k.random_mask), constant(k.normal)};
+}
+
+enum Found { nothing, subnormals, not_plain };  // for the fallback; not plain may be NaN
+
 template <class Out, class Shape>
-bool run(const u32 *from, const PanelWords &random, void *to, const TopRounder &rounder) {
-    const Constants k = make_constants<Out>(rounder);
-    alignas(64) u16 upper[32];
-    for (int i = 0; i < 32; ++i) upper[i] = u16(2 * i + 1);
-    const __m512i odd = _mm512_load_si512(upper), kept = constant(rounder.random_mask);
-    const __m512i normal = constant(rounder.normal);
+LP_INLINE Found round_panel(const u32 *from, const u32v (&random)[8], char *to, const Constants &k, const Picks &picks,
+                            const TopRounder &rounder) {
     __mmask16 plain = 0xffff;
     __mmask32 large = ~__mmask32(0);
     __m512i before = {};
-    char *out = static_cast<char *>(to);
 #pragma GCC unroll 8
     for (int pair = 0; pair < 8; ++pair) {
         const u32 *at = from + 32 * pair;
-        __builtin_prefetch(at + ahead);
-        __builtin_prefetch(at + ahead + 16);
-        const __m512i x0 = _mm512_loadu_si512(at), x1 = _mm512_loadu_si512(at + 16);
-        const __m512i words = _mm512_and_si512((__m512i)random.words[pair], kept);
+        __m512i x0 = _mm512_loadu_si512(at), x1 = _mm512_loadu_si512(at + 16);
+        // Keeps the values, which gcc would load again for every use, and the prefetches at their places.
+        __asm__ volatile("prefetcht0 %2\n\tprefetcht0 %3" : "+v"(x0), "+v"(x1) : "m"(at[ahead]), "m"(at[ahead + 16]));
+        const __m512i words = _mm512_and_si512((__m512i)random[pair], picks.kept);
         const __m512i first = round_at_top<Out, Shape, 0>(x0, words, k, plain);
         const __m512i second = round_at_top<Out, Shape, 1>(x1, words, k, plain);
-        const __m512i both = upper_halves(first, second, odd);
+        const __m512i both = upper_halves(first, second, picks.odd);
         if (Shape::end == symmetric) plain = _mm512_mask_cmp_ps_mask(plain, (__m512)x0, (__m512)x1, _CMP_ORD_Q);
         if constexpr (sizeof(Out) == 2) {
-            if (Shape::way == scaled) large = _mm512_mask_test_epi16_mask(large, both, normal);
-            _mm512_storeu_si512(out + 64 * pair, both);
+            if (Shape::way == scaled) large = _mm512_mask_test_epi16_mask(large, both, picks.normal);
+            _mm512_storeu_si512(to + 64 * pair, both);
         } else if (pair % 2 == 0) {
             before = both;
         } else {
             const __m512i bytes = _mm512_packus_epi16(_mm512_srli_epi16(before, 8), _mm512_srli_epi16(both, 8));
             const __m512i order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
-            _mm512_storeu_si512(out + 32 * (pair - 1), _mm512_permutexvar_epi64(order, bytes));
+            _mm512_storeu_si512(to + 32 * (pair - 1), _mm512_permutexvar_epi64(order, bytes));
         }
     }
-    const bool small = large != ~__mmask32(0) && rounder.normal && any_subnormal(from, rounder.smallest);
-    if (__builtin_expect(plain == 0xffff && !small, 1)) return true;
-    rounder.fallback(from, random, to, rounder.rounder);
-    return plain == 0xffff;
+    if (__builtin_expect(plain != 0xffff, 0)) return not_plain;
+    if (__builtin_expect(large == ~__mmask32(0), 1) || !rounder.normal) return nothing;
+    return any_subnormal(from, rounder.smallest) ? subnormals : nothing;
+}
+
+// Not inlined, so that the words of the panels that do not need it stay in registers.
+[[gnu::noinline]] void fall_back(const u32 *from, char *to, u64 block, const RandomBlocks &random,
+                                 const TopRounder &rounder) {
+    PanelWords words;
+    random.fill(block, words);
+    rounder.fallback(from, words, to, rounder.rounder);
+}
+
+template <class Out, class Shape>
+bool run(const u32 *from, void *to, i64 panels, u64 block, const RandomBlocks &random, const TopRounder &rounder) {
+    const Constants k = make_constants<Out>(rounder);
+    const Picks picks = make_picks(rounder);
+    char *out = static_cast<char *>(to);
+    bool plain = true;
+    for (; panels > 0; --panels, from += panel, out += panel * sizeof(Out), block += 4) {
+        Found found = not_plain;
+        if (__builtin_expect(are_near(random.near, block, 4), 1)) {
+            u32v words[8];
+            block_words<4>(block, random.near, words);
+            found = round_panel<Out, Shape>(from, words, out, k, picks, rounder);
+        }
+        if (__builtin_expect(found != nothing, 0)) fall_back(from, out, block, random, rounder);
+        plain &= found != not_plain;
+    }
+    return plain;
 }
 
 template <class Out, int way, int end>

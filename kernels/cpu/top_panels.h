@@ -9,8 +9,9 @@ inline namespace LP_ISA {
 
 // The constants of such a rounding, made once per call.
 struct TopRounder {
-    // Null: there is no such way. True where there is surely no NaN among the values.
-    bool (*run)(const u32 *from, const PanelWords &random, void *to, const TopRounder &k);
+    // Rounds whole panels, the first with the random words from `block` on. True where surely none holds a NaN.
+    // Null: there is no such way.
+    bool (*run)(const u32 *from, void *to, i64 panels, u64 block, const RandomBlocks &random, const TopRounder &k);
     FastPanel fallback;     // for panels with values that this way does not cover
     FastRounder rounder;    // of `fallback`
     u32 clamp, limit;       // carrier bits of the value that stands for all beyond, and of the largest one

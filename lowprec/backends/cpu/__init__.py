@@ -8,7 +8,7 @@ from lowprec.later import later
 
 if TYPE_CHECKING:
     from lowprec.backends.cpu.columns import column_sums
-    from lowprec.backends.cpu.convolution import correlate
+    from lowprec.backends.cpu.convolution import correlate, correlate_windows
     from lowprec.backends.cpu.exact import arithmetic
     from lowprec.backends.cpu.operation import elementwise
     from lowprec.backends.cpu.products import maximum, product, reduce, scatter, sum_parts
@@ -18,6 +18,7 @@ __all__ = [
     "column_sums",
     "convert",
     "correlate",
+    "correlate_windows",
     "decode",
     "elementwise",
     "maximum",
@@ -33,7 +34,7 @@ __getattr__ = later(
     __name__,
     {
         "columns": "column_sums",
-        "convolution": "correlate",
+        "convolution": "correlate correlate_windows",
         "exact": "arithmetic",
         "operation": "elementwise",
         "products": "maximum product reduce scatter sum_parts",

@@ -14,7 +14,7 @@ from ipu_core.ir.lowering import lower
 from ipu_core.ir.machine import Machine
 from ipu_core.ir.planning import plan
 from ipu_core.ir.precision import Precision
-from ipu_core.ir.room import check_room
+from ipu_core.ir.room import check_room, free_bytes
 from ipu_core.ir.tracing import trace
 from ipu_core.target import Target
 from ipu_core.train.loop import TrainLoop
@@ -124,3 +124,15 @@ def test_a_training_loop_refuses_before_it_plans_or_allocates() -> None:
     batch = np.zeros((64, 64), np.float32), np.zeros(64, np.int32)
     with pytest.raises(OutOfTileMemory, match="for the values of the step alone"):
         TrainLoop(loss, params, batch, optimizer=Sgd(0.1), precision="fp32.32")  # 6.4 GB, were they made
+
+
+def test_what_the_values_leave_free_is_what_products_may_use() -> None:
+    a, w = np.zeros((16, 32), np.float32), np.zeros((32, 64), np.float32)
+    block = trace(lambda state, x: (state * 2.0, ((x @ state) ** 2).sum()), w, a, carry=True)
+    free = {block.equations[i].op: n for i, n in enumerate(free_bytes(block, Target("gc200", tiles=1)).values())}
+    whole = Target("gc200").tile_memory
+    assert free["dot"] == whole - 4 * (2 * 32 * 64 + 16 * 32 + 16 * 64)  # the old state, the new, x and the product
+    assert free["reduce_sum"] == whole - 4 * (2 * 32 * 64 + 16 * 64) - 8
+    tight = Target("gc200", tiles=1, tile_memory=30_000)
+    (product,) = (one for one in plan(block, tight).sums.values() if one.product.b)
+    assert product.memory <= 30_000 - 22_528 - 30_000 // 8

@@ -1,14 +1,30 @@
-"""State on tiles: which new values of a carried state are computed straight into the old one's memory."""
+"""Where the values of a Block lie: which are views of others, which take an old state's place; and their names."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ipu_core.graph.tensor import Tensor, whole
+from ipu_core.graph.tensor import Tensor, Variable, element_type, whole
 from ipu_core.ir.block import Block, Equation, Var
-from ipu_core.ir.lowering.families import computes
-from ipu_core.ir.planning import ghosts
+from ipu_core.ir.ops import OPS
+from ipu_core.ir.views import view
 
-__all__ = ["Homes", "homes", "in_place", "sees_whole", "state_name"]
+__all__ = ["Homes", "computes", "ghosts", "homes", "in_place", "label", "sees_whole", "state_name"]
+
+
+def ghosts(block: Block) -> dict[Var, Tensor]:
+    """Every value as a tensor of a variable that is in no graph: enough to see what is a view of what."""
+    values: dict[Var, Tensor] = {}
+    for number, var in enumerate((*block.inputs, *block.constants)):
+        values[var] = _ghost(number, var)
+    for equation in block.equations:
+        seen = view(equation, values[equation.operands[0]]) if equation.operands else None
+        values[equation.output] = seen if seen is not None else _ghost(equation.number, equation.output)
+    return values
+
+
+def _ghost(number: int, var: Var) -> Tensor:
+    fmt, dtype = element_type(var.type.format)
+    return whole(Variable(number, var.name, fmt, dtype, var.type.shape))
 
 
 class Homes(NamedTuple):
@@ -74,3 +90,13 @@ def in_place(block: Block, where: Homes) -> dict[Var, int]:
 def sees_whole(tensor: Tensor, own: Tensor) -> bool:
     """Whether a tensor is a variable seen just as it lies."""
     return (tensor.offset, tensor.shape, tensor.strides) == (own.offset, own.shape, own.strides)
+
+
+def computes(equation: Equation) -> bool:
+    """Whether an equation writes an array of its own, element by element where its operands of that shape lie."""
+    return equation.op == "convert" or OPS[equation.op].shape is OPS["add"].shape
+
+
+def label(equation: Equation) -> str:
+    """An equation's name in profiles: parameter, operation, number."""
+    return ".".join(filter(None, (equation.parameter, equation.op, str(equation.number))))
