@@ -186,7 +186,7 @@ class Columns {
 
     void fill(const Operand &from, const char *at, long stride, long lane, i64 terms, Window &to_fill) const {
         if constexpr (sizeof(Term) == 4) {
-            if (terms >= 8 && __builtin_labs(stride) < __builtin_labs(lane))
+            if (terms >= 8 && (count == 1 || __builtin_labs(stride) < __builtin_labs(lane)))
                 return turn_terms(from, at, stride, lane, count, terms, to_fill);
             for (i64 t = 0; t < terms; ++t)
                 decode_run(from.element, from.table, at + t * stride, lane, to_fill[t], count);
