@@ -13,7 +13,7 @@ from ipu_core.ir.exact import STRUCTURE
 from ipu_core.ir.kernels import order_of
 from ipu_core.ir.reducing import folded
 from ipu_core.plan.accumulation import Accumulation
-from ipu_core.tile import SECOND_ROUNDING
+from ipu_core.tile import SECOND_ROUNDING, dropout_mask
 from ipu_core.tile_convolution import whole
 from lowprec import Key
 from lowprec import float16 as FLOAT16
@@ -60,6 +60,8 @@ def declared(
         total = reduce_max(folded(operands[0], params["axis"]), 1)
     elif op == "one_hot":
         total = (operands[0][..., None] == np.arange(params["classes"])).astype(fmt.dtype)
+    elif op == "dropout_mask":
+        total = dropout_mask(params["rate"])(key, 0, np.empty(out.shape, fmt.dtype))
     elif op == "scatter_add":
         wide = scatter_add(operands[0], operands[1], out.shape[0])
         total = _rounded("identity", [wide], fmt, equation.arithmetic.stochastic, key, control)
