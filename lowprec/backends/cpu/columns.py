@@ -12,6 +12,7 @@ from lowprec import _kernels, threads
 from lowprec.backends.cpu.operands import operand_type
 from lowprec.backends.cpu.random import random_words
 from lowprec.backends.cpu.rounding import native_rounding
+from lowprec.backends.owner import load
 from lowprec.exact_sums import ColumnSum
 from lowprec.formats import float32, float64
 from lowprec.rule import RoundingRule, rounding_rule
@@ -24,8 +25,12 @@ FULL_LANES = 32  # an axis of so many sums fills the lanes
 def column_sums(job: ColumnSum, x: Array, y: Array | None, key: int, out: Array) -> None:
     """Sums over the middle axis of x (outer, size, inner), every step exact and rounded once, into `out`.
 
-    `out` is contiguous: float32, or float64 for a format that float32 does not hold.
+    `out` is contiguous: float32, or float64 for a format that float32 does not hold. A format beyond the kernels is
+    summed by the reference.
     """
+    if not job.rule.fmt.within_kernels:
+        load("reference").column_sums(job, x, y, key, out)
+        return
     if out.dtype == np.float64:
         x = x.astype(np.float64)
         y = None if y is None else y.astype(np.float64)
