@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lowprec.block_formats import NEVER, SIGNIFICAND_BITS, BlockFormat, carry_from
+from lowprec.block_format import NEVER, SIGNIFICAND_BITS, BlockFormat, carry_from
 from lowprec.formats import float32
 from lowprec.rounding import decode, encode
 from lowprec.scaled import as_carrier, from_storage, quotient, scale_by_power

@@ -35,7 +35,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from lowprec import backends, block_steps
 from lowprec.backends.cpu import blocks as native
-from lowprec.block_formats import BlockFormat, ScaleRule, as_block_format, block_formats, checked_rule
+from lowprec.block_format import BlockFormat, ScaleRule, as_block_format, block_formats, checked_rule
 from lowprec.formats import float32
 from lowprec.scaled import (
     checked_out,

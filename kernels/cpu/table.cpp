@@ -15,8 +15,8 @@ extern const BlockTable block_table;
 extern const PackTable pack_table;
 extern const Table table;
 
-const Table table = {LP_NAME(LP_ISA), &rounding_table,   &elementwise_table,
-                     &product_table,   &arithmetic_table, &block_table, &pack_table};
+const Table table = {LP_NAME(LP_ISA),   &rounding_table, &elementwise_table, &product_table,
+                     &arithmetic_table, &block_table,    &pack_table};
 
 }  // namespace LP_ISA
 }  // namespace lowprec

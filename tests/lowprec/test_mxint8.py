@@ -10,7 +10,7 @@ import pytest
 
 import lowprec as lp
 from lowprec.backends.reference.random import rounding_bits
-from lowprec.block_formats import int8_grid
+from lowprec.block_format import int8_grid
 from lowprec.blocks import BlockFormat, block_formats, to_blocks
 from lowprec.rule import MODES
 from tests.lowprec.test_blocks import floor_log2

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from lowprec import _kernels, threads
 from lowprec.backends.cpu.rounding import native_conversion, native_format, native_rounding
-from lowprec.block_formats import BlockFormat, carry_from
+from lowprec.block_format import BlockFormat, carry_from
 from lowprec.conversion import Conversion
 from lowprec.float_format import FloatFormat
 from lowprec.formats import float32, float64, format_of_dtype
