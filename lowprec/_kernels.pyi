@@ -134,6 +134,18 @@ class ReduceCall:
         out: npt.NDArray[Any] | None,
         threads: int,
     ) -> npt.NDArray[Any]: ...
+    def scatter(
+        self,
+        x: npt.NDArray[Any],
+        indices: npt.NDArray[Any],
+        rows: int,
+        key: Any,
+        row: Any,
+        column: Any,
+        batch: Any,
+        out: npt.NDArray[Any] | None,
+        threads: int,
+    ) -> npt.NDArray[Any]: ...
 
 class SumCall:
     def __init__(self, x: OperandType, accumulator: Accumulator, tag: int, /) -> None: ...
@@ -162,17 +174,82 @@ def exact(
     left: npt.NDArray[Any],
     threads: int,
 ) -> bool: ...
-def sum_columns(
-    rounding: Rounding,
-    kind: int,
-    ieee_double: bool,
-    outer: int,
-    size: int,
-    inner: int,
-    block: int,
+
+class ColumnCall:
+    def __init__(
+        self, operands: list[OperandType], rounding: Rounding, kind: int, ieee: bool, wide: bool, /
+    ) -> None: ...
+    def __call__(
+        self,
+        x: npt.NDArray[Any],
+        y: npt.NDArray[Any] | None,
+        to: tuple[int, ...],
+        index: tuple[int, ...],
+        random: npt.NDArray[Any] | None,
+        out: npt.NDArray[Any],
+        threads: int,
+    ) -> None: ...
+
+class BlockQuantizer:
+    def __init__(
+        self,
+        elements: Conversion,
+        source: Format,
+        in_storage: int,
+        choice: int,
+        scaling: int,
+        wide_in: bool,
+        wide_values: bool,
+        guard: bool,
+        voids: bool,
+        integers: bool,
+        element_emax: int,
+        least: int,
+        largest: int,
+        code_base: int,
+        carry: int,
+        scale: Rounding,
+        smallest: float,
+        odd_scales: bool,
+        scale_nan: int,
+        /,
+    ) -> None: ...
+
+class BlockSpreader:
+    def __init__(
+        self,
+        element: Format,
+        in_storage: int,
+        scale: Format,
+        scales_in: int,
+        integers: bool,
+        quantum: float,
+        /,
+    ) -> None: ...
+
+def quantize_blocks(
+    quantizer: BlockQuantizer,
     x: npt.NDArray[Any],
-    y: npt.NDArray[Any] | None,
-    random: npt.NDArray[Any] | None,
-    out: npt.NDArray[Any],
+    elements: npt.NDArray[Any],
+    scales: npt.NDArray[Any] | None,
+    shape: tuple[int, int, int, int],
+    tensor: float,
+    wanted_divisor: float,
+    factor: float,
+    key: int,
+    offset: int,
     threads: int,
-) -> None: ...
+) -> bool: ...
+def dequantize_blocks(
+    spreader: BlockSpreader,
+    elements: npt.NDArray[Any],
+    scales: npt.NDArray[Any] | None,
+    out: npt.NDArray[Any],
+    shape: tuple[int, int, int, int],
+    tensor: float,
+    factor: float,
+    threads: int,
+) -> bool: ...
+def largest_magnitude(x: npt.NDArray[Any], in_storage: int, source: Format, threads: int) -> float: ...
+def pack(bits: int, rows: int, codes: int, x: npt.NDArray[Any], out: npt.NDArray[Any], threads: int) -> bool: ...
+def unpack(bits: int, rows: int, codes: int, x: npt.NDArray[Any], out: npt.NDArray[Any], threads: int) -> None: ...
