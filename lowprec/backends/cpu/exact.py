@@ -80,8 +80,9 @@ def _piece(steps: Steps, operands: Sequence[Array], key: int, offset: int, out: 
         if x.dtype == _FLOAT64:
             inputs.append(np.ascontiguousarray(x))
         else:  # not astype, which warns of signalling NaNs
-            inputs.append(np.empty(size))
-            decode_stored(x, inputs[-1], thread_count)
+            wide = np.empty(size)
+            decode_stored(x, wide, thread_count)
+            inputs.append(wide)
     doubles, left = np.empty(size), np.empty(size, np.uint8)
     some_left = _kernels.exact(steps.operation, steps.mode, steps.down, inputs, doubles, left, thread_count)
     bad = _kernels.convert(steps.conversion, doubles, out, key, offset, thread_count)
