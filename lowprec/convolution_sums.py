@@ -26,7 +26,7 @@ Array = npt.NDArray[Any]
 Span = tuple[int, int]
 PANEL_BYTES = 1 << 23
 SHALLOW = 16
-"""With fewer channels in a group panels are copied along lines of windows, not along channels."""
+"""With fewer channels in a group images are laid out, and panels copied, along lines of windows, not channels."""
 
 
 class PreparedPart(Protocol):
@@ -149,7 +149,7 @@ def weight_sums(
     channels = out.shape[3]
     for high, wide in _kernel_blocks(out.shape, count * groups * channels * windows.itemsize, place):
         piece = windows[:, :, :, high, wide]
-        fill = turned_panel if channels < SHALLOW else window_panel
+        fill = turned_panel if piece.strides[6] > piece.strides[2] else window_panel  # along what lies together
         panel = fill(np.empty(piece.size, piece.dtype), piece, channels)[:, positions]
         row = place.row + high.start * place.outer + wide.start * place.inner
         left = panel.swapaxes(1, 2)
