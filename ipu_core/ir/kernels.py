@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -103,11 +104,12 @@ def _scatter_add(
     """Added in float32 in the order of the indices, then rounded once."""
     indices, updates = operands
     wide = np.empty(out.shape, np.float32)
+    width = math.prod(out.shape[1:])
+    total = wide.reshape(out.shape[0], width)
     kernel = tile.elementwise("identity", [wide.dtype], out.dtype, equation.arithmetic.stochastic, control)
 
     def call(key: Key | None) -> None:
-        wide[...] = 0
-        np.add.at(wide, indices, updates.astype(np.float32))
+        tile.scatter_add(indices, updates.reshape(indices.size, width), total)
         kernel((wide,), key, 0, out)
 
     return call
@@ -116,6 +118,11 @@ def _scatter_add(
 def _one_hot(equation: Equation, operands: list[Any], out: Array, *_: Any) -> Bound:
     labels, classes = operands[0][..., None], np.arange(equation.params["classes"])
     return lambda key: np.copyto(out, labels == classes)
+
+
+def _dropout_mask(equation: Equation, operands: list[Any], out: Array, *_: Any) -> Bound:
+    mask = tile.dropout_mask(equation.params["rate"])
+    return lambda key: mask(key, 0, out)
 
 
 def _move(equation: Equation, operands: list[Any], out: Array, *_: Any) -> Bound:
@@ -131,5 +138,6 @@ BINDINGS: dict[str, Callable[..., Bound]] = {
     "reduce_max": _reduce_max,
     "scatter_add": _scatter_add,
     "one_hot": _one_hot,
+    "dropout_mask": _dropout_mask,
     **dict.fromkeys(STRUCTURE, _move),
 }
