@@ -112,7 +112,7 @@ def _thin(
     order, depth = channel_padding(order, accumulator, weight.shape[3], whole=span is None)
     terms = slice(None) if span is None else slice(span[0] * order.group, span[1] * order.group)
     factors = weight_matrix(weight, depth)
-    runs = list(blocks(out.shape[:3], factors.size * 4))
+    runs = list(blocks(out.shape[:3], factors.size))  # of float32: so large that its memory is kept, not faulted anew
     most = max(((i.stop - i.start) * (r.stop - r.start) for i, r in runs), default=0) * out.shape[2]
     buffer = np.empty(most * factors.size, np.float32)
     for images, rows in runs:

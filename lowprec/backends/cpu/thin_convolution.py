@@ -39,10 +39,10 @@ def is_thin(x: np.dtype[Any], weight: Array, accumulator: Accumulator, order: Or
 
 def as_lanes(x: Array) -> Array:
     """Images (n, h, w, groups, C) in float32, with neighbouring windows next to each other in memory."""
-    codes = contiguous(x)
-    wide = np.empty(x.shape, np.float32)
+    codes = contiguous(x.transpose(3, 4, 0, 1, 2))
+    wide = np.empty(codes.shape, np.float32)
     decode(operand_format(x.dtype), codes.view(f"u{x.itemsize}"), wide)
-    return np.ascontiguousarray(wide.transpose(3, 4, 0, 1, 2)).transpose(2, 3, 4, 0, 1)
+    return wide.transpose(2, 3, 4, 0, 1)
 
 
 def thin_sums(
