@@ -63,7 +63,7 @@ float add_four_in_pairs(const Chain &c, const float *a, const float *b, i64 k, i
 }  // namespace
 
 void adder_kernel(Adder adder, const Chain &c, const Rounders &rounders, const float *a, const float *b, float *to) {
-    f32v tile[1] = {c.continues ? load<f32v>(to) : f32v{}};
+    f32v tile[1] = {load<f32v>(c.start)};
     u32v words[2][1][1] = {};
     const bool random = rounders.active && rounders.mode == stochastic, wide = c.whole_words;
     u32 g = c.first_group;
