@@ -1,5 +1,8 @@
 """The machine and the training on it: a precision-first model of the IPU."""
 
+from ipu_core import interruption  # noqa: F401  # first: it answers Ctrl-C while the rest is imported
+
+# isort: split
 from ipu_core import nn
 from ipu_core.control import FloatingPointControl
 from ipu_core.engine import Engine, Profile

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from ipu_core import interruption
 from ipu_core.errors import IpuError
 from ipu_core.study import command
 from ipu_core.study.demo import demo
@@ -20,7 +21,7 @@ from ipu_core.study.settings import (
 )
 from ipu_core.train.loop import ENGINES
 
-INTERRUPTED, PIPE_CLOSED = 130, 141
+PIPE_CLOSED = 141
 DEFAULT = Settings()
 
 
@@ -36,6 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     given = parser.parse_args(arguments)
     try:
+        interruption.restore()
         return int(given.run(given))
     except (ValueError, ImportError, IpuError) as error:
         text = " ".join(str(error).split())
@@ -46,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return PIPE_CLOSED
     except KeyboardInterrupt:
         print("\ninterrupted; finished points are kept, the same command goes on from here", file=sys.stderr)
-        return INTERRUPTED
+        return interruption.INTERRUPTED
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -13,7 +13,10 @@ import numpy.typing as npt
 
 from ipu_core.target import Target
 
-__all__ = ["AmpShape", "amp_shape", "cast", "copy_rows", "elementwise", "local_copy", "matmul", "reduce", "width"]
+__all__ = [
+    "AmpShape", "amp_shape", "cast", "convolution", "copy_rows", "elementwise", "local_copy", "matmul", "reduce",
+    "width",
+]  # fmt: skip
 
 Cycles = npt.NDArray[np.int64]
 Ints = Any  # an int or an integer array: one entry per vertex
@@ -22,6 +25,7 @@ VECTOR_BYTES: Final = 8  # [PL] 64-bit vectors: 4 halves or 2 floats a cycle
 OUTPUT_GROUP: Final = 16  # [PL] output channels of one AMP group
 WEIGHT_BYTES_PER_CYCLE: Final = 16  # [PL] 128-bit loads: 32 cycles for 16 units x 16 halves (64 with 64-bit loads)
 AMP_RETENTION: Final = 7  # [PL] cycles a worker saves by state kept from the pass before
+CONVOLUTION_SUPERVISOR: Final = 109  # [PL] cycles per vertex of a convolution with a kernel (n x 1)
 ELEMENTWISE_OVERHEAD: Final = 20  # [PL] cycles per worker
 CAST_OVERHEAD: Final = 26  # [PL] cycles per worker
 REDUCE_OVERHEAD: Final = 20  # [PL] cycles per worker
@@ -79,17 +83,19 @@ def amp_worker(positions: Ints, position_cycles: int) -> Cycles:
     return np.where(n >= 3, 22 + 8 * n, np.where(n == 0, 21, np.where(n == 1, 47, 46)))
 
 
-def matmul(target: Target, m: Ints, k: Ints, n: Ints, *, shape: AmpShape, group: int) -> Cycles:
+def matmul(target: Target, m: Ints, k: Ints, n: Ints, *, shape: AmpShape, group: int, goes_on: bool = False) -> Cycles:
     """Cycles of the supervisor vertex that multiplies an m x k by a k x n block on one tile [PL, 1x1 convolution].
 
     The first pass over k zeroes the partials, the others add to them. A `group` below the unit's own number of
-    products takes a pass per group. k = 0 costs the zeroing pass.
+    products takes a pass per group. k = 0 costs the zeroing pass. A vertex that goes on from partial results has no
+    zeroing pass: all its passes add.
 
     Args:
         target: the chip.
         m, k, n: sizes of the block, ints or arrays.
         shape: the unit's pass, see `amp_shape`.
         group: products between two roundings of the partials.
+        goes_on: the chains begin with partial results, not with zero.
     """
     w = target.workers
     m, k, n = (np.asarray(size, np.int64) for size in (m, k, n))
@@ -98,9 +104,40 @@ def matmul(target: Target, m: Ints, k: Ints, n: Ints, *, shape: AmpShape, group:
     per_group = np.maximum(1, -(-np.minimum(n, OUTPUT_GROUP) // shape.units))
     worker = w * amp_worker(-(-m // w), shape.position_cycles)
     inner, first = worker - w * AMP_RETENTION, worker
-    adding = (passes_in - 1) * (15 + passes_out * (19 + per_group * (6 + shape.load_cycles + inner)))
-    zeroing = 11 + passes_out * (18 + per_group * (7 + shape.load_cycles + first))
+    one_more = 15 + passes_out * (19 + per_group * (6 + shape.load_cycles + inner))
+    zeroing = one_more if goes_on else 11 + passes_out * (18 + per_group * (7 + shape.load_cycles + first))
+    adding = (passes_in - 1) * one_more
     cycles: Cycles = 50 + w * (7 + 3 * (passes_in - 1)) + 13 + adding + zeroing
+    return cycles
+
+
+def convolution(
+    target: Target, positions: Ints, passes: Ints, outputs: Ints, groups: Ints, *, shape: AmpShape
+) -> Cycles:
+    """Cycles of the supervisor vertex that makes a block of a convolution on one tile.
+
+    [PL] the start of the n x 1 vertex, and for every pass the loops of the 1 x 1 vertex over convolution groups, passes
+    and output channels, whose first pass zeroes the partials; [model] that a pass (one kernel position, at most 16
+    input channels) costs what it does in the 1 x 1 vertex, and that workers share the positions evenly, wherever lines
+    of windows begin.
+
+    Args:
+        target: the chip.
+        positions: output positions of the block.
+        passes: AMP passes for every output: kernel positions times groups of at most 16 input channels.
+        outputs: output channels of a convolution group.
+        groups: convolution groups.
+        shape: the unit's pass, see `amp_shape`.
+    """
+    w = target.workers
+    positions, passes, outputs, groups = (np.asarray(n, np.int64) for n in (positions, passes, outputs, groups))
+    passes = np.maximum(1, passes)
+    passes_out = np.maximum(1, -(-outputs // OUTPUT_GROUP))
+    per_group = np.maximum(1, -(-np.minimum(outputs, OUTPUT_GROUP) // shape.units))
+    worker = w * amp_worker(-(-positions // w), shape.position_cycles)
+    adding = (passes - 1) * (15 + passes_out * (19 + per_group * (6 + shape.load_cycles + worker - w * AMP_RETENTION)))
+    zeroing = 11 + passes_out * (18 + per_group * (7 + shape.load_cycles + worker))
+    cycles: Cycles = CONVOLUTION_SUPERVISOR + w * (7 + 3 * (passes * groups - 1)) + groups * (13 + adding + zeroing)
     return cycles
 
 

@@ -51,6 +51,8 @@ class OutOfTileMemory(IpuError, MemoryError):
         available: bytes it has.
         categories: bytes by category on that tile at its peak.
         variables: the largest variables there, as (name, bytes), largest first.
+        step: the step of the program at that peak.
+        before_planning: whether only the values of the step were counted, before it was planned: it needs yet more.
     """
 
     def __init__(
@@ -61,6 +63,8 @@ class OutOfTileMemory(IpuError, MemoryError):
         categories: Mapping[str, int],
         variables: Sequence[tuple[str, int]],
         step: str = "",
+        *,
+        before_planning: bool = False,
     ) -> None:
         self.tile = tile
         self.needed = needed
@@ -68,10 +72,12 @@ class OutOfTileMemory(IpuError, MemoryError):
         self.categories = dict(categories)
         self.variables = list(variables)
         self.step = step
+        self.before_planning = before_planning
         parts = ", ".join(f"{name} {size:,}" for name, size in self.categories.items() if size)
         largest = ", ".join(f"{name} {size:,}" for name, size in self.variables) or "none"
         where = f" at step {step!r}" if step else ""
+        more = " for the values of the step alone" if before_planning else ""
         super().__init__(
-            f"tile {tile} needs {needed:,} bytes of {available:,}{where}; by category: {parts}; "
+            f"tile {tile} needs {needed:,} bytes of {available:,}{more}{where}; by category: {parts}; "
             f"largest variables there: {largest} (allow_out_of_memory=True goes on regardless)"
         )

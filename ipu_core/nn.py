@@ -15,6 +15,7 @@ import numpy as np
 
 from ipu_core.ir.block import Array
 from ipu_core.ir.eager import format_of
+from ipu_core.ir.images import avg_pool2d, conv2d, flatten, max_pool2d
 from ipu_core.ir.values import (
     Traced,
     Value,
@@ -36,11 +37,11 @@ from lowprec import float32 as FLOAT32
 from lowprec.random import KeyLike, as_key
 
 __all__ = [
-    "concatenate", "convert", "cos", "cross_entropy_rows", "embedding", "erf", "exp", "gelu", "glorot_uniform",
-    "he_normal", "he_uniform", "layer_norm", "lecun_normal", "lecun_uniform", "linear", "log", "log_softmax", "matmul",
-    "maximum", "mean", "minimum", "mlp", "mlp_parameters", "mse", "normal", "one_hot", "reduce_max", "reduce_sum",
-    "relu", "reshape", "rms_norm", "rsqrt", "sigmoid", "sin", "softmax", "softmax_cross_entropy", "sqrt", "square",
-    "stop_gradient", "tanh", "uniform", "where",
+    "avg_pool2d", "concatenate", "conv2d", "convert", "cos", "cross_entropy_rows", "embedding", "erf", "exp", "flatten",
+    "gelu", "glorot_uniform", "he_normal", "he_uniform", "layer_norm", "lecun_normal", "lecun_uniform", "linear", "log",
+    "log_softmax", "matmul", "max_pool2d", "maximum", "mean", "minimum", "mlp", "mlp_parameters", "mse", "normal",
+    "one_hot", "reduce_max", "reduce_sum", "relu", "reshape", "rms_norm", "rsqrt", "sigmoid", "sin", "softmax",
+    "softmax_cross_entropy", "sqrt", "square", "stop_gradient", "tanh", "uniform", "where",
 ]  # fmt: skip
 
 

@@ -11,7 +11,9 @@ from typing import Any, Final
 
 from ipu_core.errors import UnsupportedByTarget
 
-__all__ = ["Target"]
+__all__ = ["ADDERS", "Target"]
+
+ADDERS: Final = ("sequential", "dot4", "pairwise")
 
 _COMMON: Final[dict[str, Any]] = {
     "workers": 6,  # [PL] hardware worker contexts per tile, round robin, one instruction a cycle for the tile
@@ -24,6 +26,7 @@ _COMMON: Final[dict[str, Any]] = {
     "local_copy_bytes_per_cycle": 8,  # [PL] ldst64pace: one 64-bit word in and out per cycle
     "link_bandwidth": 320e9,  # [WP] bytes per second, all IPU-Links, both directions
     "host_bandwidth": 64e9,  # [WP] bytes per second, PCIe Gen4 x16, both directions
+    "adder": "sequential",  # [open] order and width inside the AMP unit's 4-element dot
     "streaming_bandwidth": 20e9,  # [open] bytes per second of streaming memory for one M2000
 }
 
@@ -78,9 +81,11 @@ class Target:
         exchange_fixed_cycles, sync_cycles: cycles per exchange and per barrier.
         link_bandwidth, host_bandwidth, streaming_bandwidth: bytes per second of the chip.
         published_sram_bandwidth: bytes per second as published (0: none), to compare with `sram_bandwidth`.
+        adder: how the AMP unit adds products, which no public source says: "sequential", "dot4" or "pairwise" (see
+            `lowprec.matmul`). The orders that are chosen for this target use it, so it decides bits.
 
     Raises:
-        ValueError: unknown name, or a figure that is not positive.
+        ValueError: unknown name or adder, or a figure that is not positive.
         TypeError: unknown keyword.
     """
 
@@ -101,6 +106,7 @@ class Target:
     host_bandwidth: float
     streaming_bandwidth: float
     published_sram_bandwidth: float
+    adder: str
 
     def __init__(self, name: str = "gc200", **changes: Any) -> None:
         if name not in _CHIPS:
@@ -113,6 +119,8 @@ class Target:
         for field_name in ("tiles", "workers", "tile_memory", "clock"):
             if getattr(self, field_name) <= 0:
                 raise ValueError(f"{field_name} must be positive, not {getattr(self, field_name)}")
+        if self.adder not in ADDERS:
+            raise ValueError(f"unknown adder {self.adder!r}; it is one of {', '.join(ADDERS)}")
 
     def macs_per_cycle(self, operands: str, partials: str) -> int:
         """Multiply-accumulates per cycle and tile, for example ``("float16", "float32")`` for FP16.32.

@@ -42,7 +42,7 @@ __all__ = [
 Array = NDArray[Any]
 _HALF = np.dtype(np.float16)
 _BYTE = 8  # bits
-_BITS = 16  # random bits per rounding
+RANDOM_BITS = 16  # random bits per rounding
 SECOND_ROUNDING = 1  # folded into the key for the second of two roundings
 Elementwise = Callable[[tuple[Any, ...], Key | None, int, Array], Array]
 Bound = Callable[[Key | None], None]
@@ -194,7 +194,7 @@ def matmul(
         if call is None:
             call = prepared[a.dtype, b.dtype] = prepare_matmul(
                 *(a.dtype, b.dtype, accumulate, order.group, order.splits, order.stages, out_format),
-                *(_rounding(stochastic), _BITS, control.overflow(accumulate), None, order.adder),
+                *(rounding_name(stochastic), RANDOM_BITS, control.overflow(accumulate), None, order.adder),
             )
         call(a, b, key, (0, 0), out)
         return out
@@ -203,7 +203,7 @@ def matmul(
         return product
 
     def checked(a: Array, b: Array, key: Key | None, out: Array) -> Array:
-        return _check_sum("matmul", control, (a, b), product(a, b, key, out))
+        return check_sum("matmul", control, (a, b), product(a, b, key, out))
 
     return checked
 
@@ -220,7 +220,7 @@ def reduce_sum(
         if call is None:
             call = prepared[x.dtype] = prepare_reduce(
                 *(x.dtype, accumulate, order.group, order.splits, order.stages, out_format),
-                *(_rounding(stochastic), _BITS, control.overflow(accumulate), None),
+                *(rounding_name(stochastic), RANDOM_BITS, control.overflow(accumulate), None),
             )
         call(x, key, 0, 0, 0, 0, out)
         return out
@@ -229,7 +229,7 @@ def reduce_sum(
         return total
 
     def checked(x: Array, key: Key | None, out: Array) -> Array:
-        return _check_sum("reduce_sum", control, (x,), total(x, key, out))
+        return check_sum("reduce_sum", control, (x,), total(x, key, out))
 
     return checked
 
@@ -249,15 +249,15 @@ def matmul_part(
         initial: partial sums that the chains go on from, shaped as `out` (which they may be); None: +0.
     """
     call = prepare_part(
-        *(a.dtype, b.dtype, order.types[0], order.group, _rounding(stochastic)),
-        *(_BITS, control.overflow(order.types[0]), None, order.adder),
+        *(a.dtype, b.dtype, order.types[0], order.group, rounding_name(stochastic)),
+        *(RANDOM_BITS, control.overflow(order.types[0]), None, order.adder),
     )
     row, column, first_group, batch = place.row, place.column, place.first_group, place.batch
 
     def part(key: Key | None) -> None:
         call(a, b, key, row, column, first_group, batch, out, initial)
 
-    return _watched("matmul", part, (a, b) if initial is None else (a, b, initial), out, control)
+    return watched("matmul", part, (a, b) if initial is None else (a, b, initial), out, control)
 
 
 def reduce_part(
@@ -266,14 +266,14 @@ def reduce_part(
     """Chains of terms of many vertices: x (vertex axes.., m, k, n) to out (.., m, n), as `matmul_part`."""
     call = prepare_reduce(
         *(x.dtype, order.types[0], order.group, 1, 1, None),
-        *(_rounding(stochastic), _BITS, control.overflow(order.types[0]), None),
+        *(rounding_name(stochastic), RANDOM_BITS, control.overflow(order.types[0]), None),
     )
     row, column, first_group, batch = place.row, place.column, place.first_group, place.batch
 
     def part(key: Key | None) -> None:
         call(x, key, row, column, first_group, batch, out)
 
-    return _watched("reduce_sum", part, (x,), out, control)
+    return watched("reduce_sum", part, (x,), out, control)
 
 
 def sum_parts(
@@ -292,13 +292,13 @@ def sum_parts(
         control: overflow and exceptions.
     """
     first = np.moveaxis(parts, -3, 0)
-    call = prepare_sum(parts.dtype, fmt, _rounding(stochastic), _BITS, control.overflow(fmt), None, tag)
+    call = prepare_sum(parts.dtype, fmt, rounding_name(stochastic), RANDOM_BITS, control.overflow(fmt), None, tag)
     row, column, batch = place.row, place.column, place.batch
 
     def total(key: Key | None) -> None:
         call(first, key, index, row, column, batch, out)
 
-    return _watched("sum of parts", total, (parts,), out, control)
+    return watched("sum of parts", total, (parts,), out, control)
 
 
 def reduce_max(x: Array, out: Array) -> Bound:
@@ -310,22 +310,24 @@ def reduce_max(x: Array, out: Array) -> Bound:
     return largest
 
 
-def _rounding(stochastic: bool) -> str:
+def rounding_name(stochastic: bool) -> str:
+    """lowprec's name of the mode."""
     return "stochastic" if stochastic else "nearest_even"
 
 
-def _watched(name: str, call: Bound, operands: Sequence[Array], out: Array, control: FloatingPointControl) -> Bound:
+def watched(name: str, call: Bound, operands: Sequence[Array], out: Array, control: FloatingPointControl) -> Bound:
+    """The call of a sum, and where exceptions are enabled an inspection after it."""
     if not control.traps:
         return call
 
     def checked(key: Key | None) -> None:
         call(key)
-        _check_sum(name, control, operands, out)
+        check_sum(name, control, operands, out)
 
     return checked
 
 
-def _check_sum(name: str, control: FloatingPointControl, operands: Sequence[Array], out: Array) -> Array:
+def check_sum(name: str, control: FloatingPointControl, operands: Sequence[Array], out: Array) -> Array:
     """Inspects a sum after the fact: from finite operands, NaN is invalid and the largest magnitude an overflow."""
     result = np.asarray(out, np.float32)
     if control.inv and bool(np.isnan(result).any()) and not any(_has(np.isnan, x) for x in operands):

@@ -8,13 +8,8 @@ except ImportError as error:
         f"install is shadowed by the source folder ({error})"
     ) from None
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from lowprec.arithmetic import add, divide, fma, multiply, scaled_add, sqrt, subtract
-from lowprec.convolution import conv2d, conv2d_input_gradient, conv2d_weight_gradient
-from lowprec.elementwise import float32_op
-from lowprec.finfo import finfo
 from lowprec.float_format import FloatFormat
 from lowprec.formats import (
     aliases,
@@ -38,21 +33,26 @@ from lowprec.formats import (
     p3109,
     tfloat32,
 )
-from lowprec.functions import cos, erf, exp, gelu, log, rsqrt, sigmoid, sin, tanh
+from lowprec.later import later
 from lowprec.matmul import matmul, matmul_part
 from lowprec.random import Key, as_key, random_bits
-from lowprec.reduction import reduce_max, reduce_part, reduce_sum, sum_parts
 from lowprec.rounding import astype, decode, encode, round
-from lowprec.summation import cumulative_sum, dot, kahan_sum, mean, norm, sum
 from lowprec.threads import num_threads
-from lowprec.xoroshiro import Xoroshiro128aox
 
 if TYPE_CHECKING:
     from lowprec import statistics, testing
+    from lowprec.arithmetic import add, divide, fma, multiply, scaled_add, sqrt, subtract
     from lowprec.blocks import BlockArray, BlockFormat, block_formats, to_blocks
+    from lowprec.convolution import conv2d, conv2d_input_gradient, conv2d_weight_gradient
+    from lowprec.elementwise import float32_op
     from lowprec.explanation import Explanation, explain
+    from lowprec.format_info import finfo
+    from lowprec.functions import cos, erf, exp, gelu, log, rsqrt, sigmoid, sin, tanh
     from lowprec.packing import pack, unpack
+    from lowprec.reduction import reduce_max, reduce_part, reduce_sum, sum_parts
     from lowprec.scaled import ScaledArray, to_scaled
+    from lowprec.summation import cumulative_sum, dot, kahan_sum, mean, norm, sum
+    from lowprec.xoroshiro import Xoroshiro128aox
 
 __all__ = [
     "BlockArray",
@@ -132,22 +132,27 @@ __all__ = [
     "unpack",
 ]
 
-# What few programs need is loaded when it is first asked for, to keep the import short.
-_LATER = {
-    **dict.fromkeys(("BlockArray", "BlockFormat", "block_formats", "to_blocks"), "lowprec.blocks"),
-    **dict.fromkeys(("ScaledArray", "to_scaled"), "lowprec.scaled"),
-    **dict.fromkeys(("Explanation", "explain"), "lowprec.explanation"),
-    **dict.fromkeys(("pack", "unpack"), "lowprec.packing"),
-    "statistics": "lowprec.statistics",
-    "testing": "lowprec.testing",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _LATER:
-        raise AttributeError(f"module 'lowprec' has no attribute {name!r}")
-    module = import_module(_LATER[name])
-    return module if module.__name__ == f"lowprec.{name}" else getattr(module, name)
+# Formats and rounding come with the import. The rest is loaded when it is first asked for, so that the import stays
+# short: this table and the one of backends/cpu are the only places that do so.
+__getattr__ = later(
+    __name__,
+    {
+        "arithmetic": "add divide fma multiply scaled_add sqrt subtract",
+        "blocks": "BlockArray BlockFormat block_formats to_blocks",
+        "convolution": "conv2d conv2d_input_gradient conv2d_weight_gradient",
+        "elementwise": "float32_op",
+        "explanation": "Explanation explain",
+        "format_info": "finfo",
+        "functions": "cos erf exp gelu log rsqrt sigmoid sin tanh",
+        "packing": "pack unpack",
+        "reduction": "reduce_max reduce_part reduce_sum sum_parts",
+        "scaled": "ScaledArray to_scaled",
+        "statistics": "",
+        "summation": "cumulative_sum dot kahan_sum mean norm sum",
+        "testing": "",
+        "xoroshiro": "Xoroshiro128aox",
+    },
+)
 
 
 def __dir__() -> list[str]:

@@ -1,5 +1,6 @@
 """Types of the compiled module (kernels/cpu/module*.cpp)."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy.typing as npt
@@ -156,7 +157,7 @@ def exact(
     operation: int,
     mode: int,
     down: bool,
-    operands: tuple[npt.NDArray[Any], ...],
+    operands: Sequence[npt.NDArray[Any]],
     out: npt.NDArray[Any],
     left: npt.NDArray[Any],
     threads: int,

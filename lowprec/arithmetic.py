@@ -8,22 +8,26 @@ A product through float32 would be another function: 1 + 2^-24 rounded up to flo
 
 from __future__ import annotations
 
+import math
 from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from lowprec import backends
-from lowprec.arrays import finish, input_array
+from lowprec.arrays import as_subclass, finish, input_array
 from lowprec.backends.owner import is_cupy
-from lowprec.caching import cached
+from lowprec.caching import cached, refuse_unhashable
 from lowprec.conversion import Conversion
+from lowprec.float_format import STORAGE
 from lowprec.formats import FormatLike, as_format, float32, float64, format_of_dtype
-from lowprec.keys import KeyLike, key_value, word
+from lowprec.keys import KeyLike, first_index, key_value
 from lowprec.rule import rounding_rule
 
 Array = npt.NDArray[Any]
 _FLOAT64 = np.dtype(np.float64)
+_SMALL = 1 << 12  # up to here a copy costs less than a view with strides of zero
+_STORED = frozenset(STORAGE.values())
 
 
 class Options(TypedDict, total=False):
@@ -144,41 +148,82 @@ def _rounded_once(
     operation: str, operands: tuple[npt.ArrayLike, ...], fmt: FormatLike, rounding: str, options: Options
 ) -> Any:
     """The one body of the functions above."""
-    if not options.keys() <= _ALLOWED:
-        unknown = sorted(options.keys() - _ALLOWED)
-        raise TypeError(f"unknown options {unknown}; allowed are {', '.join(Options.__annotations__)}")
-    policies = (
-        options.get("random_bits", 16),
-        options.get("overflow"),
-        options.get("infinite_input"),
-        options.get("flush", False),
-    )
-    conversion = prepare(as_format(fmt), rounding, *policies)
-    key = options.get("key")
+    if not options:  # most calls, quickly
+        conversion, offset = prepare(as_format(fmt), rounding), 0
+    else:
+        if not options.keys() <= _ALLOWED:
+            unknown = sorted(options.keys() - _ALLOWED)
+            raise TypeError(f"unknown options {unknown}; allowed are {', '.join(Options.__annotations__)}")
+        policies = (
+            options.get("random_bits", 16),
+            options.get("overflow"),
+            options.get("infinite_input"),
+            options.get("flush", False),
+        )
+        try:
+            conversion = prepare(as_format(fmt), rounding, *policies)
+        except TypeError:
+            refuse_unhashable(
+                **dict(zip(("random_bits", "overflow", "infinite_input", "flush"), policies, strict=True))
+            )
+            raise
+        offset = options.get("offset", 0)
+    key, out = options.get("key"), options.get("out")
     if rounding == "stochastic" and key is None:
         raise ValueError("stochastic rounding needs key=, a lowprec.Key or an integer")
-    given = [_operand(x) for x in operands]
-    arrays = tuple(array for array, _ in given)
-    if any(array.shape != arrays[0].shape for array in arrays):
-        arrays = np.broadcast_arrays(*arrays)
-    out = options.get("out")
+    seed = 0 if key is None else key_value(key)
+    arrays, scalar = _operands(operands)
     target = _target(out, arrays, conversion.out_dtype)
-    seed, offset = 0 if key is None else key_value(key), word("offset", options.get("offset", 0))
+    if options:
+        offset = first_index(offset, target.size)
     bad, undone = backends.current().arithmetic(operation, conversion, arrays, seed, offset, target)
     if undone:
         bad |= backends.load("reference").fill(operation, conversion, arrays, undone, seed, offset, target)
     if bad:
         raise ValueError(f"NaN cannot be represented in {conversion.rule.fmt.name}, which has no NaN")
-    return finish(target, out, operands[0], all(scalar for _, scalar in given))
+    if out is None and not scalar:
+        return as_subclass(target, operands)
+    return finish(target, out, operands[0], scalar)
 
 
 _ALLOWED = frozenset(Options.__annotations__)
 
 
+def _operands(given: tuple[npt.ArrayLike, ...]) -> tuple[list[Array], bool]:
+    """The operands as arrays of floats and of one shape, and whether all of them were scalars."""
+    arrays, all_scalars, shape = [], True, None
+    for x in given:
+        array, scalar = (x, False) if type(x) is np.ndarray and x.dtype in _STORED else _operand(x)
+        arrays.append(array)
+        all_scalars = all_scalars and scalar
+        shape = array.shape if shape is None or shape == array.shape else ()
+    if shape == () and any(array.shape for array in arrays):
+        arrays = _broadcast(arrays)
+    return arrays, all_scalars
+
+
+def _broadcast(arrays: list[Array]) -> list[Array]:
+    """The arrays in their common shape."""
+    shapes = {array.shape for array in arrays if array.shape}
+    shape = shapes.pop()
+    if shapes or math.prod(shape) > _SMALL:
+        return list(np.broadcast_arrays(*arrays))
+    same = []
+    for array in arrays:
+        same.append(array if array.shape else np.empty(shape, array.dtype))
+        if not array.shape:
+            same[-1][...] = array
+    return same
+
+
 def _operand(x: object) -> tuple[Array, bool]:
     """An operand as an array of floats, and whether it was a scalar."""
     if is_cupy(x):
-        raise TypeError("arithmetic runs on NumPy arrays; on the GPU there is rounding only")
+        raise TypeError(
+            "arithmetic runs on NumPy arrays, not on CuPy's: on the GPU there is round, astype, encode, decode"
+        )
+    if type(x) is float:
+        return np.array(x), True
     if type(x) is int:
         if abs(x) > 1 << 53 and int(float(x)) != x:
             raise ValueError(f"float64 does not hold {x}")
@@ -189,7 +234,7 @@ def _operand(x: object) -> tuple[Array, bool]:
     return array, scalar
 
 
-def _target(out: Array | None, operands: tuple[Array, ...], dtype: np.dtype[Any]) -> Array:
+def _target(out: Array | None, operands: list[Array], dtype: np.dtype[Any]) -> Array:
     """A C-contiguous array to compute into: `out` itself where nothing is read from it."""
     shape = operands[0].shape
     if out is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -61,6 +62,13 @@ def output_array(out: Array | None, like: Array, dtype: np.dtype[Any]) -> Array:
     return out if out.flags.carray and same else np.empty(like.shape, dtype)
 
 
+def apart(x: Any, out: Array) -> Any:
+    """x, or a copy where writing `out` element by element would change what is still to be read of x."""
+    if not isinstance(x, np.ndarray) or not isinstance(out, np.ndarray) or not np.may_share_memory(x, out):
+        return x
+    return x if x.shape == out.shape and _same_place(x, out) else x.copy()
+
+
 def _same_place(a: Array, b: Array) -> bool:
     """Whether element i of both begins and ends at the same bytes."""
     return a.itemsize == b.itemsize and a.strides == b.strides and a.ctypes.data == b.ctypes.data
@@ -74,8 +82,18 @@ def finish(target: Array, out: Array | None, x: object, scalar: bool) -> Any:
         return out
     if scalar:
         return target[()]
-    if type(x) is not np.ndarray and isinstance(x, np.ndarray):
-        wrapped = np.empty_like(x, dtype=target.dtype)  # a masked array keeps its mask, a matrix stays one
-        np.asarray(wrapped)[...] = target
-        return wrapped
-    return target
+    return as_subclass(target, (x,))
+
+
+def as_subclass(target: Array, operands: Sequence[object]) -> Array:
+    """The result as NumPy's functions would return it: a matrix from a matrix, masked where an operand is masked."""
+    special = [x for x in operands if type(x) is not np.ndarray and isinstance(x, np.ndarray)]
+    if not special:
+        return target
+    leader = max(special, key=lambda x: float(x.__array_priority__))
+    wrapped = np.empty_like(leader, dtype=target.dtype, shape=target.shape)
+    np.asarray(wrapped)[...] = target
+    if isinstance(wrapped, np.ma.MaskedArray):
+        masks = [np.ma.getmask(x) for x in special]
+        wrapped.mask = np.logical_or.reduce([np.broadcast_to(mask, target.shape) for mask in masks])
+    return wrapped

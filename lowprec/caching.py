@@ -12,3 +12,16 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 def cached(function: Function) -> Function:
     """Remembers the last 4096 results; the arguments must be hashable (formats, names, dtypes and numbers are)."""
     return cast(Function, lru_cache(maxsize=4096)(function))
+
+
+def refuse_unhashable(**given: object) -> None:
+    """Says which argument is no name or number, where a cache could only say that something is unhashable.
+
+    Raises:
+        TypeError: one of them cannot be hashed.
+    """
+    for what, value in given.items():
+        try:
+            hash(value)
+        except TypeError:
+            raise TypeError(f"{what} must be a name, a number, a bool or None, not {value!r}") from None

@@ -34,27 +34,29 @@ channel within its group; batch: the convolution group. No output positions (no 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from lowprec import backends, threads
-from lowprec.arrays import input_array
-from lowprec.float_format import FloatFormat
-from lowprec.formats import FormatLike, bfloat16
-from lowprec.matmul import DOT4_PRECISION
+from lowprec.convolution_operands import (
+    WEIGHT_AXES,
+    as_images,
+    as_order,
+    as_pair,
+    as_sums,
+    as_weight,
+    check_gradient,
+    finished,
+    result_array,
+)
+from lowprec.convolution_sums import weight_sums
+from lowprec.formats import FormatLike
 from lowprec.random import KeyLike
-from lowprec.sums import Accumulator, Order, first_element, operand_format
-from lowprec.sums import accumulator as make_accumulator
-from lowprec.sums import order as make_order
-from lowprec.windows import Padding, Pair, Windows, contiguous, phases, windows, with_zeros
+from lowprec.sums import first_element
+from lowprec.windows import Padding, Pair, Place, phase_blocks, window_view, windows, with_zeros
 
 Array = npt.NDArray[Any]
-
-LAYOUTS = ("NHWC", "NCHW")
-WEIGHT_AXES = {"NHWC": "(kh, kw, channels / groups, outputs)", "NCHW": "(outputs, channels / groups, kh, kw)"}
 
 
 def conv2d(
@@ -109,21 +111,23 @@ def conv2d(
     References:
         Graphcore, "AI-Float: Mixed Precision Arithmetic for AI" (white paper, 2023), for the AMP unit's order.
     """
-    images, kernel = _images(x, "x", layout, groups), _weight(weight, layout, groups)
+    images, kernel = as_images(x, "x", layout, groups), as_weight(weight, layout, groups)
     if images.shape[-1] != kernel.shape[3]:
         raise ValueError(
             f"x has {images.shape[-1]} channels in each of {groups} groups, weight has {kernel.shape[3]}; "
             f"weight has axes {WEIGHT_AXES[layout]}"
         )
     where = windows(images.shape[1:3], kernel.shape[:2], stride, padding, dilation)
-    sums = _sums(accumulate, out_format, rounding, random_bits, overflow, infinite_input, key)
-    sequence = _order(group, splits, stages, adder, images.dtype, kernel.dtype)
-    result, target = _result(out, (images.shape[0], *where.count, groups, kernel.shape[4]), layout, sums, x, weight)
+    sums = as_sums(accumulate, out_format, rounding, random_bits, overflow, infinite_input, key)
+    sequence = as_order(group, splits, stages, adder, images.dtype, kernel.dtype)
+    shape = (images.shape[0], *where.count, groups, kernel.shape[4])
+    result, target = result_array(out, shape, layout, sums, x, weight)
+    place = Place(*first_element(offset), 0, where.count[0] * where.count[1], where.count[1])
     backends.current().correlate(
         *(with_zeros(images, where.padding), kernel, where.stride, where.dilation, sums, sequence),
-        *(key, (*first_element(offset), 0), target, threads.current()),
+        *(key, place, target, threads.current()),
     )
-    return _finish(result, out)
+    return finished(result, out)
 
 
 def conv2d_input_gradient(
@@ -166,32 +170,22 @@ def conv2d_input_gradient(
     Raises:
         TypeError, ValueError: as `conv2d`; a gradient whose shape is not that of the result.
     """
-    outer, kernel = _images(gradient, "gradient", layout, groups), _weight(weight, layout, groups)
-    where = windows(_size("size", size), kernel.shape[:2], stride, padding, dilation)
-    _check_gradient(outer, where, kernel.shape[4], groups)
-    sums = _sums(accumulate, out_format, rounding, random_bits, overflow, infinite_input, key)
-    sequence = _order(group, splits, stages, adder, outer.dtype, kernel.dtype)
+    outer, kernel = as_images(gradient, "gradient", layout, groups), as_weight(weight, layout, groups)
+    where = windows(as_pair("size", size), kernel.shape[:2], stride, padding, dilation)
+    check_gradient(outer, where, kernel.shape[4], groups)
+    sums = as_sums(accumulate, out_format, rounding, random_bits, overflow, infinite_input, key)
+    sequence = as_order(group, splits, stages, adder, outer.dtype, kernel.dtype)
     shape = (outer.shape[0], *where.size, groups, kernel.shape[3])
-    result, target = _result(out, shape, layout, sums, gradient, weight)
+    result, target = result_array(out, shape, layout, sums, gradient, weight)
     flipped = kernel.swapaxes(3, 4)
-    high, wide = (
-        phases(where.stride[i], where.kernel[i], where.dilation[i], where.padding[i][0], where.size[i]) for i in (0, 1)
-    )
-    for number, (row, column) in enumerate((row, column) for row in high for column in wide):
-        if row.count == 0 or column.count == 0:
-            continue
-        part = flipped[list(row.positions)][:, list(column.positions)]
-        pads = [
-            (-axis.start, axis.start + axis.count + max(0, len(axis.positions) - 1) * axis.step - length)
-            for axis, length in ((row, outer.shape[1]), (column, outer.shape[2]))
-        ]
+    for block in phase_blocks(where):
+        part = flipped[list(block.row.positions)][:, list(block.column.positions)]
+        place = Place(0, 0, block.number * groups, block.row.count * block.column.count, block.column.count)
         backends.current().correlate(
-            *(with_zeros(outer, (pads[0], pads[1])), part, (1, 1), (row.step, column.step), sums, sequence, key),
-            (0, 0, number * groups),
-            target[:, row.first :: where.stride[0], column.first :: where.stride[1]],
-            threads.current(),
+            *(with_zeros(outer, block.pads(outer.shape[1:3])), part, (1, 1), block.steps, sums, sequence),
+            *(key, place, target[:, block.rows, block.columns], threads.current()),
         )
-    return _finish(result, out)
+    return finished(result, out)
 
 
 def conv2d_weight_gradient(
@@ -234,130 +228,15 @@ def conv2d_weight_gradient(
     Raises:
         TypeError, ValueError: as `conv2d`; a gradient whose shape is not that of the result.
     """
-    images, outer = _images(x, "x", layout, groups), _images(gradient, "gradient", layout, groups)
-    where = windows(images.shape[1:3], _size("kernel", kernel), stride, padding, dilation)
-    _check_gradient(outer, where, outer.shape[4], groups, images.shape[0])
-    sums = _sums(accumulate, out_format, rounding, random_bits, overflow, infinite_input, key)
-    sequence = _order(group, splits, stages, adder, images.dtype, outer.dtype)
+    images, outer = as_images(x, "x", layout, groups), as_images(gradient, "gradient", layout, groups)
+    where = windows(images.shape[1:3], as_pair("kernel", kernel), stride, padding, dilation)
+    check_gradient(outer, where, outer.shape[4], groups, images.shape[0])
+    sums = as_sums(accumulate, out_format, rounding, random_bits, overflow, infinite_input, key)
+    sequence = as_order(group, splits, stages, adder, images.dtype, outer.dtype)
     shape = (*where.kernel, groups, images.shape[4], outer.shape[4])
-    result, target = _result(out, shape, layout, sums, x, gradient, weight=True)
-    call = backends.current().product(images.dtype, outer.dtype, sums, sequence)
-    columns = contiguous(outer.transpose(3, 0, 1, 2, 4))
-    columns = columns.reshape(groups, outer.shape[0] * outer.shape[1] * outer.shape[2], outer.shape[4])
-    rows = contiguous(with_zeros(images, where.padding).transpose(3, 4, 0, 1, 2))
-    for number, position in enumerate(np.ndindex(*where.kernel)):
-        high, wide = (
-            slice(start := k * d, start + (n - 1) * s + 1, s)
-            for k, d, n, s in zip(position, where.dilation, where.count, where.stride, strict=True)
-        )
-        left = contiguous(rows[..., high, wide]).reshape(groups, images.shape[4], columns.shape[1])
-        first = number * images.shape[4]
-        target[position] = call(left, columns, key, first, 0, 0, np.arange(groups), None, threads.current())
-    return _finish(result, out)
-
-
-def _images(x: npt.ArrayLike, name: str, layout: str, groups: int) -> Array:
-    """An operand as (n, h, w, groups, channels of a group)."""
-    if layout not in LAYOUTS:
-        raise ValueError(f"unknown layout {layout!r}; allowed are {', '.join(LAYOUTS)}")
-    if isinstance(groups, bool) or not isinstance(groups, int | np.integer) or groups < 1:
-        raise ValueError(f"groups must be an integer of at least 1, not {groups!r}")
-    array = _operand(x)
-    if array.ndim != 4:
-        raise ValueError(f"{name} has the four axes {layout}; given was the shape {array.shape}")
-    if layout == "NCHW":
-        array = array.transpose(0, 2, 3, 1)
-    if array.shape[3] % groups:
-        raise ValueError(f"groups={groups} does not divide the {array.shape[3]} channels of {name}")
-    return array.reshape(*array.shape[:3], groups, array.shape[3] // groups)
-
-
-def _weight(weight: npt.ArrayLike, layout: str, groups: int) -> Array:
-    """A weight as (kh, kw, groups, C, N)."""
-    array = _operand(weight)
-    if array.ndim != 4:
-        raise ValueError(f"weight has the axes {WEIGHT_AXES[layout]}; given was the shape {array.shape}")
-    if layout == "NCHW":
-        array = array.transpose(2, 3, 1, 0)
-    high, wide, channels, columns = array.shape
-    if columns % groups:
-        raise ValueError(f"groups={groups} does not divide the {columns} outputs of weight {WEIGHT_AXES[layout]}")
-    return array.reshape(high, wide, channels, groups, columns // groups).transpose(0, 1, 3, 2, 4)
-
-
-def _operand(x: npt.ArrayLike) -> Array:
-    """An array of an operand dtype that has a zero and negative numbers, which fill what there are no channels for."""
-    array = input_array(x)[0]
-    fmt: FloatFormat = operand_format(array.dtype)
-    return array if fmt.zero and fmt.signed else array.astype(bfloat16.dtype)
-
-
-def _size(name: str, value: Any) -> Pair:
-    if not isinstance(value, Sequence) or len(value) != 2 or not all(isinstance(v, int | np.integer) for v in value):
-        raise TypeError(f"{name} must be a pair of integers, not {value!r}")
-    return int(value[0]), int(value[1])
-
-
-def _sums(
-    accumulate: FormatLike,
-    out_format: FormatLike | None,
-    rounding: str,
-    random_bits: int,
-    overflow: str | None,
-    infinite_input: str | None,
-    key: KeyLike | None,
-) -> Accumulator:
-    """The checked Accumulator; a key where one is needed."""
-    sums = make_accumulator(accumulate, out_format, rounding, random_bits, overflow, infinite_input)
-    if key is None and sums.stochastic:
-        raise ValueError("stochastic rounding needs key=, a lowprec.Key or an integer")
-    return sums
-
-
-def _order(group: int | None, splits: int, stages: int | None, adder: str, a: np.dtype[Any], b: np.dtype[Any]) -> Order:
-    """The checked Order for operands of these dtypes."""
-    sequence = make_order(group, splits, stages, adder)
-    widest = max((operand_format(dtype) for dtype in (a, b)), key=lambda fmt: fmt.precision)
-    if adder == "dot4" and widest.precision > DOT4_PRECISION:
-        raise ValueError(
-            f"adder='dot4' takes significands of at most {DOT4_PRECISION} bits, not {widest.name}'s {widest.precision}"
-        )
-    return sequence
-
-
-def _check_gradient(gradient: Array, where: Windows, columns: int, groups: int, images: int | None = None) -> None:
-    """Raises ValueError unless the gradient has the shape of the convolution's result."""
-    expected = (gradient.shape[0] if images is None else images, *where.count, groups, columns)
-    if gradient.shape != expected:
-        n, high, wide = expected[:3]
-        raise ValueError(
-            f"the convolution's result has {n} x {high} x {wide} positions of {groups * columns} channels, "
-            f"gradient has {' x '.join(map(str, gradient.shape[:3]))} of {gradient.shape[3] * gradient.shape[4]}"
-        )
-
-
-def _result(
-    out: Array | None, shape: tuple[int, ...], layout: str, sums: Accumulator, *operands: Any, weight: bool = False
-) -> tuple[Array, Array]:
-    """An array for the result in its layout, and the view of it that has the axes `shape` of the sums."""
-    groups, columns = shape[2] if weight else shape[3], shape[4]
-    plain = (*shape[:2], shape[3] if weight else shape[2], groups * columns)
-    axes = (0, 1, 2, 3) if layout == "NHWC" else (3, 2, 0, 1) if weight else (0, 3, 1, 2)
-    outside = tuple(plain[axis] for axis in axes)
-    if out is not None and (out.dtype != sums.out_dtype or out.shape != outside):
-        kind = TypeError if out.dtype != sums.out_dtype else ValueError
-        raise kind(f"out must be an array of {sums.out_dtype} and shape {outside}, not {out.dtype} {out.shape}")
-    if out is not None and not out.flags.writeable:
-        raise ValueError("out is read-only")
-    shared = out is not None and any(np.may_share_memory(out, operand) for operand in operands)
-    result = np.empty(outside, sums.out_dtype) if out is None or shared else out
-    view = result.transpose(tuple(np.argsort(axes)))
-    split = view.reshape(*plain[:3], groups, columns)
-    return result, split.transpose(0, 1, 3, 2, 4) if weight else split
-
-
-def _finish(result: Array, out: Array | None) -> Array:
-    if out is not None and result is not out:
-        out[...] = result
-        return out
-    return result
+    result, target = result_array(out, shape, layout, sums, x, gradient, weight=True)
+    padded = with_zeros(images, where.padding)
+    seen = window_view(padded, where.kernel, where.stride, where.dilation, where.count)
+    place = Place(0, 0, 0, where.kernel[1] * images.shape[4], images.shape[4])
+    weight_sums(seen, outer, sums, sequence, key, place, None, target)
+    return finished(result, out)

@@ -14,11 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from lowprec import backends, threads
+from lowprec.arrays import apart, as_subclass, input_array
 from lowprec.backends import cpu
-from lowprec.caching import cached
+from lowprec.backends.owner import is_cupy
+from lowprec.caching import cached, refuse_unhashable
 from lowprec.elementwise_op import OPERATIONS, ElementwiseOp
 from lowprec.formats import FormatLike
-from lowprec.random import KeyLike
+from lowprec.keys import KeyLike, first_index
 from lowprec.rounding import prepare as prepare_conversion
 from lowprec.sums import operand_format
 
@@ -57,7 +59,7 @@ def float32_op(
         fmt: format of the result; it must have a storage dtype.
         rounding: of the conversion; see `lowprec.round` for it and for key, random_bits, overflow, infinite_input.
         offset: index of the result's first element (C order) among the random bits.
-        out: where to put the result; may be one of the operands.
+        out: where to put the result; may share memory with the operands.
 
     Returns:
         An array of fmt's storage dtype; a scalar where every operand is one.
@@ -67,17 +69,42 @@ def float32_op(
         ValueError: unknown names, wrong number of operands, shapes that do not broadcast, stochastic without a key, or
             a NaN into a format without NaN.
     """
-    arrays = tuple(x if isinstance(x, (float, int)) else np.asarray(x) for x in operands)
+    given = [_operand(x) for x in operands]
+    arrays = tuple(x for x, _ in given)
     dtypes = tuple(x.dtype if isinstance(x, np.ndarray) else None for x in arrays)
-    call = prepare(op, dtypes, fmt, rounding, random_bits, overflow, infinite_input)
+    try:
+        call = prepare(op, dtypes, fmt, rounding, random_bits, overflow, infinite_input)
+    except TypeError:
+        policies = {"overflow": overflow, "infinite_input": infinite_input}
+        refuse_unhashable(op=op, fmt=fmt, rounding=rounding, random_bits=random_bits, **policies)
+        raise
+    if offset:
+        offset = first_index(offset, np.broadcast(*arrays).size)
+    if out is not None:
+        arrays = tuple(apart(x, out) for x in arrays)
     result = call(arrays, key, offset, out)
-    return result[()] if out is None and not any(np.ndim(x) for x in operands) else result
+    if out is not None:
+        return result
+    return result[()] if all(scalar for _, scalar in given) else as_subclass(result, operands)
+
+
+def _operand(x: Any) -> tuple[Any, bool]:
+    """An operand as a native array or a Python number, and whether it was a scalar."""
+    if type(x) is np.ndarray and x.dtype.isnative:
+        return x, False
+    if isinstance(x, (float, int)) and not isinstance(x, bool):
+        return x, True
+    if is_cupy(x):
+        raise TypeError(
+            "arithmetic runs on NumPy arrays, not on CuPy's: on the GPU there is round, astype, encode, decode"
+        )
+    return input_array(x)
 
 
 @cached
 def prepare(
     op: str,
-    in_dtypes: Sequence[npt.DTypeLike],
+    in_dtypes: Sequence[npt.DTypeLike | None],
     fmt: FormatLike = "float32",
     rounding: str = "nearest_even",
     random_bits: int = 16,
@@ -91,6 +118,7 @@ def prepare(
 
     Returns:
         f(operands, key=None, offset=0, out=None); operands is a tuple. An operand may be a Python number in any case.
+        `out` may be an operand itself, but not share memory with one in another way.
 
     Raises:
         TypeError, ValueError: as `float32_op`.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, cast
@@ -53,6 +54,7 @@ class FloatFormat:
         zero: False: there is no zero and code 0 is the smallest power of two (e8m0).
 
     Raises:
+        TypeError: a number that is no integer, a flag that is neither True nor False.
         ValueError: the numbers do not make a format, or one that float64 cannot hold.
     """
 
@@ -67,11 +69,16 @@ class FloatFormat:
     zero: bool = True
 
     def __post_init__(self) -> None:
-        for field in ("exponent_bits", "mantissa_bits"):
-            if not isinstance(value := getattr(self, field), int):
-                raise TypeError(f"{self.name}: {field} must be an int, not {value!r}")
+        if not isinstance(self.name, str):
+            raise TypeError(f"a format's name must be a string, not {self.name!r}")
         if cast("int | None", self.bias) is None:
-            object.__setattr__(self, "bias", 2 ** (self.exponent_bits - 1) - 1 if self.exponent_bits > 0 else 0)
+            width = _integer(self, "exponent_bits")
+            object.__setattr__(self, "bias", 2 ** (width - 1) - 1 if 0 < width < 64 else 0)
+        for field in ("exponent_bits", "mantissa_bits", "bias"):
+            object.__setattr__(self, field, _integer(self, field))
+        for field in ("signed", "infinities", "subnormals", "zero"):
+            if not isinstance(getattr(self, field), bool):
+                raise TypeError(f"format {self.name!r}: {field} must be True or False, not {getattr(self, field)!r}")
         object.__setattr__(self, "_hash", hash(self._numbers))
         _check(self)
 
@@ -251,6 +258,15 @@ def _grid_contains(wide: FloatFormat, narrow: FloatFormat) -> bool:
     # Spacings are straight lines between these exponents, so it is enough to compare there.
     bends = {e for e in (lowest, narrow.emin, wide.emin, narrow.emax) if lowest <= e <= narrow.emax}
     return all(_spacing(wide, e) <= _spacing(narrow, e) for e in bends)
+
+
+def _integer(fmt: FloatFormat, field: str) -> int:
+    """One of a format's numbers as an int."""
+    value = getattr(fmt, field)
+    try:
+        return operator.index(value) + 0  # a bool becomes a number
+    except TypeError:
+        raise TypeError(f"format {fmt.name!r}: {field} must be an integer, not {value!r}") from None
 
 
 def _check(fmt: FloatFormat) -> None:

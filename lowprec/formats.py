@@ -56,7 +56,7 @@ formats: Mapping[str, FloatFormat] = MappingProxyType({fmt.name: fmt for fmt in 
 """Name -> format, of every named format."""
 
 aliases: Mapping[str, FloatFormat] = MappingProxyType({"f143": float8_e4m3fnuz, "f152": float8_e5m2fnuz})
-"""The IPU's names of its 8-bit formats."""
+"""The IPU's names of its 8-bit formats; `as_format` takes them in capitals too."""
 
 _BY_DTYPE: Mapping[np.dtype[Any], FloatFormat] = MappingProxyType({f.dtype: f for f in _NAMED if f.dtype is not None})
 
@@ -71,10 +71,13 @@ def as_format(spec: FormatLike) -> FloatFormat:
     if isinstance(spec, FloatFormat):
         return spec
     if isinstance(spec, str):
-        found = formats.get(spec) or aliases.get(spec)
+        found = formats.get(spec) or aliases.get(spec.lower()) or _p3109_by_name(spec)
         if found is None:
             known = ", ".join((*formats, *aliases))
-            raise ValueError(f"unknown format {spec!r}; known are {known}, or a FloatFormat of your own")
+            raise ValueError(
+                f"unknown format {spec!r}; known are {known}, names of P3109 such as binary8p3se, "
+                "or a FloatFormat of your own"
+            )
         return found
     found = format_of_dtype(spec)
     if found is None:
@@ -92,6 +95,16 @@ def format_of_dtype(dtype: npt.DTypeLike | None) -> FloatFormat | None:
         return None
 
 
+def _p3109_by_name(name: str) -> FloatFormat | None:
+    """The format that p3109 calls by this name, such as binary8p3se; None if there is none."""
+    numbers, kind = name.removeprefix("binary")[:-2].split("p"), name[-2:]
+    if not name.startswith("binary") or len(numbers) != 2 or not all(n.isdecimal() for n in numbers):
+        return None
+    if kind not in ("se", "sf", "ue", "uf"):
+        return None
+    return p3109(int(numbers[0]), int(numbers[1]), signed=kind[0] == "s", extended=kind[1] == "e")
+
+
 @cache
 def p3109(k: int, p: int, *, signed: bool = True, extended: bool = True) -> FloatFormat:
     """A format of the IEEE P3109 family, Binary{k}p{p}.
@@ -103,8 +116,11 @@ def p3109(k: int, p: int, *, signed: bool = True, extended: bool = True) -> Floa
         extended: whether there are infinities (at the top codes).
 
     Raises:
+        TypeError: k or p is no integer.
         ValueError: k or p outside those ranges, or a range beyond float64's.
     """
+    if not isinstance(k, (int, np.integer)) or not isinstance(p, (int, np.integer)):
+        raise TypeError(f"p3109 needs two integers, the bits of a code and of the significand, not {k!r} and {p!r}")
     if not 3 <= k <= 15 or not 1 <= p <= k - int(signed):
         raise ValueError(f"p3109 needs 3 <= k <= 15 and 1 <= p <= {'k - 1' if signed else 'k'}, not k={k}, p={p}")
     name = f"binary{k}p{p}{'s' if signed else 'u'}{'e' if extended else 'f'}"

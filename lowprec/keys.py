@@ -34,6 +34,14 @@ def word(what: str, value: SupportsIndex) -> int:
     return number
 
 
+def first_index(offset: SupportsIndex, size: int) -> int:
+    """The offset as an int, checked so that the indices of `size` elements from it on stay below 2^64."""
+    number = word("offset", offset)
+    if number + size > _LIMIT:
+        raise ValueError(f"offset + size must be at most 2^64, not {number} + {size}")
+    return number
+
+
 class Key:
     """A random key: 64 bits, the two words of a Philox4x32 key (low word first).
 
@@ -65,8 +73,14 @@ class Key:
             return Key(_kernels.fold_in(self.value, word("n", n)))
 
     def split(self, n: int = 2) -> tuple[Key, ...]:
-        """n new keys; the i-th is words 0 and 1 of Philox of the counter (12 << 24, i low, i high, 0)."""
-        return tuple(Key(_kernels.split(self.value, i)) for i in range(word("n", n)))
+        """n new keys; the i-th is words 0 and 1 of Philox of the counter (12 << 24, i low, i high, 0).
+
+        Raises:
+            TypeError, ValueError: n is no integer in [0, 2^24]; for more keys than that there is `fold_in`.
+        """
+        if word("n", n) > 1 << 24:
+            raise ValueError(f"split makes at most 2^24 keys, not {n}; fold_in(i) gives the i-th of any number")
+        return tuple(Key(_kernels.split(self.value, i)) for i in range(operator.index(n)))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Key) and self.value == other.value

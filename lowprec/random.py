@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lowprec import backends
-from lowprec.keys import TAGS, key_value, word
+from lowprec.keys import TAGS, first_index, key_value
 from lowprec.keys import Key as Key
 from lowprec.keys import KeyLike as KeyLike
 from lowprec.keys import as_key as as_key
@@ -25,12 +25,15 @@ def random_bits(
     Element i (C order) takes its bits from index offset + i, so any chunking gives the same bits.
 
     Raises:
+        TypeError: bits is no integer.
         ValueError: bits outside 1..32, or an unknown use (allowed are "user" and "dropout").
     """
+    if not isinstance(bits, (int, np.integer)):
+        raise TypeError(f"bits must be an integer of 1 to 32, not {bits!r}")
     if not 1 <= bits <= 32:
         raise ValueError(f"bits must be 1 to 32, not {bits}")
     if use not in ("user", "dropout"):
         raise ValueError(f"unknown use {use!r}; allowed are user, dropout")
     out = np.empty(shape, np.uint16 if bits <= 16 else np.uint32)
-    backends.current().random_words(TAGS[use], bits, key_value(key), word("offset", offset), out)
+    backends.current().random_words(TAGS[use], int(bits), key_value(key), first_index(offset, out.size), out)
     return out

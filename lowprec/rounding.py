@@ -27,13 +27,13 @@ import numpy.typing as npt
 from lowprec import backends
 from lowprec.arrays import finish, input_array, output_array
 from lowprec.backends.owner import is_cupy
-from lowprec.caching import cached
+from lowprec.caching import cached, refuse_unhashable
 from lowprec.conversion import Conversion, Kind
 from lowprec.exact_bits import exact_random_bits
 from lowprec.float_format import FloatFormat
 from lowprec.formats import FormatLike, as_format, float32, float64, format_of_dtype
-from lowprec.keys import KeyLike, key_value, word
-from lowprec.rule import FEW_BIT_MODES, few_bit_rule, rounding_rule
+from lowprec.keys import KeyLike, first_index, key_value
+from lowprec.rule import FEW_BIT_MODES, STOCHASTIC_MODES, few_bit_rule, rounding_rule
 
 Array = npt.NDArray[Any]
 
@@ -61,20 +61,22 @@ def round(
             stochastic_even, for few random bits (at most 16; NumPy arrays only).
         key: a Key, or an integer that stands for one; needed for the stochastic modes.
         random_bits: bits per element, 1 to 32. With the default 16 the mean error is at most 2^-17 quanta. "exact"
-            draws as many as make the law exact and refuses inputs that need more than 32.
+            draws as many as make the law exact and refuses inputs that need more than 32. Like key and offset it
+            plays no part in the other modes.
         overflow: what a finite value beyond the largest becomes: infinity, nan or saturate; or a preset that sets
             infinite_input too: ieee (infinity, keep), satfinite (saturate, max), ipu (saturate; 8-bit formats turn
             infinities into NaN). Default: infinity where the format has it, else nan where it has it, else saturate.
         infinite_input: keep, nan or max. Default: keep where the format has infinities, else nan, else max.
         flush: subnormal results become zero of the same sign.
-        offset: index of x's first element among the random bits.
+        offset: index of x's first element among the random bits; the last one's must be below 2^64.
         out: where to put the result: x's shape and dtype; may be x itself.
 
     Returns:
         An array like x. NaN stays NaN. Where the format contains x's dtype, x itself.
 
     Raises:
-        TypeError: integers (use `astype` or `encode`), bool, complex, longdouble; or x's dtype cannot hold the grid.
+        TypeError: integers (use `astype` or `encode`), bool, complex, longdouble; or x's dtype cannot hold the grid,
+            or not the format's largest value where infinities are to become that (bfloat16 to float32).
         ValueError: unknown names, stochastic without a key, a policy the format cannot express, or a NaN into a
             format without NaN.
     """
@@ -147,11 +149,18 @@ def decode(codes: npt.ArrayLike, fmt: FormatLike, out: Array | None = None) -> A
     """
     fmt = as_format(fmt)
     array, scalar = input_array(codes)
+    if not array.size and not hasattr(codes, "dtype"):  # an empty list is float64 to numpy
+        array = array.astype(fmt.code_dtype)
     unsigned = _as_codes(array, fmt)
-    result_dtype = np.dtype(np.float32 if float32.contains(fmt) else np.float64)
-    target = output_array(out, array, result_dtype)
+    target = output_array(out, array, _value_dtype(fmt))
     backends.of(array).decode(fmt, unsigned, target)
     return finish(target, out, codes, scalar)
+
+
+@cached
+def _value_dtype(fmt: FloatFormat) -> np.dtype[Any]:
+    """float32 where it holds the format's values, else float64."""
+    return np.dtype(np.float32 if float32.contains(fmt) else np.float64)
 
 
 def _as_codes(array: Array, fmt: FloatFormat) -> Array:
@@ -185,15 +194,22 @@ def _convert(
 ) -> Any:
     """The one body of round, astype and encode."""
     array, scalar = input_array(x)
-    bits = exact_random_bits(array, as_format(fmt)) if random_bits == "exact" else random_bits
-    conversion = prepare(result, array.dtype, as_format(fmt), rounding, bits, overflow, infinite_input, flush)
-    if rounding.startswith("stochastic") and key is None:
+    fmt, bits = as_format(fmt), random_bits
+    if bits == "exact":
+        bits = exact_random_bits(array, fmt) if rounding in STOCHASTIC_MODES else 16
+    try:
+        conversion = prepare(result, array.dtype, fmt, rounding, bits, overflow, infinite_input, flush)
+    except TypeError:
+        policies = {"overflow": overflow, "infinite_input": infinite_input, "flush": flush}
+        refuse_unhashable(rounding=rounding, random_bits=bits, **policies)
+        raise
+    if key is None and rounding in STOCHASTIC_MODES:
         raise ValueError("stochastic rounding needs key=, a lowprec.Key or an integer")
     if rounding in FEW_BIT_MODES and is_cupy(array):
         raise ValueError(f"{rounding} runs on NumPy arrays; on the GPU there is stochastic")
     target = output_array(out, array, conversion.out_dtype)
     seed = 0 if key is None else key_value(key)
-    start = word("offset", offset)
+    start = first_index(offset, array.size)
     if backends.of(array).convert(conversion, array, seed, start, target):
         raise ValueError(f"NaN cannot be represented in {conversion.rule.fmt.name}, which has no NaN")
     return finish(target, out, x, scalar)
@@ -218,7 +234,8 @@ def prepare(
     fmt = as_format(fmt)
     source = format_of_dtype(dtype)
     if source is None and (dtype.kind not in "iu" or dtype.itemsize > 8):
-        raise TypeError(f"cannot round {dtype}; allowed are floating-point (ml_dtypes included) and integer arrays")
+        what = "objects (integers beyond 64 bits, None, or a mixture)" if dtype.kind == "O" else str(dtype)
+        raise TypeError(f"cannot round {what}; allowed are floating-point (ml_dtypes included) and integer arrays")
     make_rule = few_bit_rule if rounding in FEW_BIT_MODES else rounding_rule
     rule = make_rule(fmt, rounding, random_bits, overflow, infinite_input, flush)
     kind: Kind = "code"
@@ -227,6 +244,11 @@ def prepare(
             raise TypeError(f"round keeps x's dtype and {dtype} cannot hold {fmt.name}; use astype or encode")
         if not (source.contains(fmt) or fmt.contains(source)):
             raise TypeError(f"round keeps x's dtype and {dtype} cannot hold {fmt.name}'s values; use astype or encode")
+        if not source.contains(fmt) and rule.inf_pos == fmt.max_code and source.infinities:
+            raise TypeError(
+                f"round keeps x's dtype and {dtype} cannot hold {fmt.name}'s largest value, which infinite inputs "
+                "are to become; use astype or encode"
+            )
         kind, out_dtype = "value", dtype
     elif result == "storage":
         if fmt.dtype is None:

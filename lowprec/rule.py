@@ -18,6 +18,7 @@ InfiniteInput = Literal["keep", "nan", "max"]
 MODES: tuple[str, ...] = ("nearest_even", "nearest_away", "toward_zero", "up", "down", "odd", "stochastic")
 FEW_BIT_MODES: tuple[str, ...] = ("stochastic_half", "stochastic_even")
 """Stochastic modes without the bias of few random bits, for `round`, `astype` and `encode` only."""
+STOCHASTIC_MODES: tuple[str, ...] = ("stochastic", *FEW_BIT_MODES)
 FEW_BITS = 16
 
 OVERFLOWS: tuple[str, ...] = ("infinity", "nan", "saturate")
@@ -68,6 +69,7 @@ def rounding_rule(
     """The rule that `round`'s arguments describe.
 
     Raises:
+        TypeError: flush is neither True nor False.
         ValueError: an unknown mode or policy, or a policy the format cannot express.
     """
     fmt = as_format(fmt)
@@ -77,6 +79,8 @@ def rounding_rule(
         if not isinstance(random_bits, (int, np.integer)) or not 1 <= random_bits <= 32:
             raise ValueError(f"random_bits must be 1 to 32 or 'exact', not {random_bits!r}")
         bits = int(random_bits)
+    if not isinstance(flush, (bool, np.bool_)):
+        raise TypeError(f"flush must be True or False, not {flush!r}")
     overflow, infinite = _policies(fmt, overflow, infinite_input)
     over = _special(fmt, {"infinity": "infinity", "nan": "nan", "saturate": "max"}[overflow], "overflow", overflow)
     inf = _special(fmt, {"keep": "infinity", "nan": "nan", "max": "max"}[infinite], "infinite_input", infinite)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 
 import numpy as np
@@ -25,8 +25,7 @@ current = _threads.get
 """The number of threads in force; 0 means OpenMP's default."""
 
 
-@contextmanager
-def num_threads(n: int) -> Iterator[None]:
+def num_threads(n: int) -> AbstractContextManager[None]:
     """Within the context, lowprec's loops use at most n threads.
 
     Raises:
@@ -34,7 +33,12 @@ def num_threads(n: int) -> Iterator[None]:
     """
     if not isinstance(n, (int, np.integer)) or n < 1:
         raise ValueError(f"num_threads needs an integer of at least 1, not {n!r}")
-    token = _threads.set(int(n))
+    return _in_force(int(n))
+
+
+@contextmanager
+def _in_force(n: int) -> Iterator[None]:
+    token = _threads.set(n)
     try:
         yield
     finally:

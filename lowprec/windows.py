@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +44,30 @@ class Windows:
             )
         )
         return first, second
+
+
+class Place(NamedTuple):
+    """Where a block of a convolution's sums lies in the whole result: random bits are made of it.
+
+    The sum at (i, j, k) along the block's first three axes has the row `row + i * outer + j * inner + k`.
+
+    Attributes:
+        row, column: of the block's first sum.
+        batch: the number of its first convolution group.
+        outer, inner: rows from one index to the next along its first and second axis.
+        group: the global number of the first group of products that is summed here.
+    """
+
+    row: int
+    column: int
+    batch: int
+    outer: int
+    inner: int
+    group: int = 0
+
+    def joined(self, shape: tuple[int, ...]) -> bool:
+        """Whether the rows of a block (first axis, second axis, third axis, ..) follow each other without gaps."""
+        return (shape[1] == 1 or self.inner == shape[2]) and (shape[0] == 1 or self.outer == shape[1] * shape[2])
 
 
 @dataclass(frozen=True)
@@ -98,6 +122,54 @@ def phases(stride: int, kernel: int, dilation: int, front: int, size: int) -> li
         count = max(0, -(-(size - first) // stride))
         result.append(Phase(first, count, positions, start, dilation // math.gcd(stride, dilation)))
     return result
+
+
+@dataclass(frozen=True)
+class PhaseBlock:
+    """The inputs that lie alike in both axes.
+
+    Attributes:
+        number: in the order of row phases, then column phases.
+        row, column: their phases.
+        stride: of the convolution.
+    """
+
+    number: int
+    row: Phase
+    column: Phase
+    stride: Pair
+
+    @property
+    def steps(self) -> Pair:
+        """Distances of the outputs that neighbouring kernel positions reach an input from."""
+        return self.row.step, self.column.step
+
+    @property
+    def rows(self) -> slice:
+        """The rows of inputs."""
+        return slice(self.row.first, None, self.stride[0])
+
+    @property
+    def columns(self) -> slice:
+        """The columns of inputs."""
+        return slice(self.column.first, None, self.stride[1])
+
+    def pads(self, size: Pair) -> tuple[Pair, Pair]:
+        """What must be added around an output gradient of this size, or taken away where a number is negative."""
+        top, left = (
+            (-axis.start, axis.start + axis.count + max(0, len(axis.positions) - 1) * axis.step - length)
+            for axis, length in ((self.row, size[0]), (self.column, size[1]))
+        )
+        return top, left
+
+
+def phase_blocks(where: Windows) -> list[PhaseBlock]:
+    """The blocks of a convolution's inputs that are not empty."""
+    high, wide = (
+        phases(where.stride[i], where.kernel[i], where.dilation[i], where.padding[i][0], where.size[i]) for i in (0, 1)
+    )
+    pairs = enumerate((row, column) for row in high for column in wide)
+    return [PhaseBlock(i, row, column, where.stride) for i, (row, column) in pairs if row.count and column.count]
 
 
 def window_view(x: Array, kernel: Pair, stride: Pair, dilation: Pair, count: Pair) -> Array:

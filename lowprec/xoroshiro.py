@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from lowprec.keys import word
+
 MASK = 0xFFFFFFFFFFFFFFFF
 MASK32 = 0xFFFFFFFF
 
@@ -79,18 +81,16 @@ class Xoroshiro128aox:
         s1: second 64-bit word; both zero is not a state.
 
     Raises:
+        TypeError: a word is no integer.
         ValueError: a word outside [0, 2^64), or both zero.
     """
 
     __slots__ = ("s0", "s1")
 
     def __init__(self, s0: int, s1: int) -> None:
-        for word in (s0, s1):
-            if not 0 <= word <= MASK:
-                raise ValueError(f"a state word must be in [0, 2^64), not {word}")
-        if s0 == s1 == 0:
+        self.s0, self.s1 = word("a state word", s0), word("a state word", s1)
+        if self.s0 == self.s1 == 0:
             raise ValueError("the state (0, 0) never leaves itself; give another")
-        self.s0, self.s1 = int(s0), int(s1)
 
     @classmethod
     def for_tile(

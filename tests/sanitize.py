@@ -1,7 +1,8 @@
 """Runs the kernel tests on a module built with the address and undefined-behaviour sanitizers: `make sanitize`.
 
-Arguments go to pytest; without any, all fast tests of lowprec run. The sanitized module lives in build/sanitize and
-leaves the installed one alone; g++'s sanitizer libraries are preloaded, since Python itself is not instrumented.
+Arguments go to pytest; without any, all fast tests of lowprec run (about ten minutes on one core, after a build of some
+minutes). `--part 2/4` alone runs the second of four parts. The sanitized module lives in build/sanitize and leaves the
+installed one alone; g++'s sanitizer libraries are preloaded, since Python itself is not instrumented.
 """
 
 from __future__ import annotations
@@ -30,17 +31,8 @@ sys.exit(pytest.main(sys.argv[1:]))
 def install(site: Path) -> None:
     """Builds and installs lowprec with the sanitizers into a folder of its own."""
     options = (f"cmake.define.CMAKE_CXX_FLAGS={FLAGS}", f"build-dir={FOLDER / 'cmake'}", "install.strip=false")
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-        "--no-deps",
-        "--upgrade",
-    ]
-    command += ["--target", str(site), *(f"--config-settings={option}" for option in options), str(ROOT)]
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    command += ["--upgrade", "--target", str(site), *(f"--config-settings={option}" for option in options), str(ROOT)]
     subprocess.run(command, check=True)
 
 
@@ -51,8 +43,25 @@ def library(name: str) -> str:
     ).stdout.strip()
 
 
+def part_files(part: str) -> list[str]:
+    """The test files of part "k/n"; those that only run NVRTC are left out: nothing of theirs is instrumented.
+
+    Raises:
+        ValueError: no such part.
+    """
+    number, _, count = part.partition("/")
+    if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
+        raise ValueError(f"a part is given as 2/4, the second of four, not as {part!r}")
+    files = sorted(path for path in (ROOT / "tests" / "lowprec").glob("test_*.py") if path.stem != "test_cuda_compile")
+    return [str(path.relative_to(ROOT)) for path in files[int(number) - 1 :: int(count)]]
+
+
 def main(arguments: list[str]) -> int:
     """Builds, then runs pytest under the sanitizers; its exit status."""
+    if arguments[:1] == ["--part"] and len(arguments) == 2:
+        arguments = ["-q", "-m", "not slow", "-p", "no:cacheprovider", *part_files(arguments[1])]
+    elif not arguments:
+        return main(["--part", "1/1"])
     site = FOLDER / "site"
     install(site)
     environment = os.environ | {
@@ -63,8 +72,8 @@ def main(arguments: list[str]) -> int:
         "LOWPREC_SHIM_FLAGS": FLAGS,
     }
     run = RUN.format(site=str(site), packages=sysconfig.get_paths()["purelib"])
-    tests = arguments or ["-q", "-m", "not slow", "-p", "no:cacheprovider", "tests/lowprec"]
-    return subprocess.run([sys.executable, "-S", "-c", run, *tests], cwd=ROOT, env=environment, check=False).returncode
+    command = [sys.executable, "-S", "-c", run, *arguments]
+    return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ FLOORS = {
     "ipu_core.control": 2,
     "ipu_core.cost": 2,
     "ipu_core.tile": 2,
+    "ipu_core.tile_convolution": 2,
     "ipu_core.hardware_random": 2,
     "ipu_core.graph": 3,
     "ipu_core.plan": 4,

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ipu_core.ir import convolving
 from ipu_core.ir.block import Block, Equation, Literal, Var
 from ipu_core.ir.builder import Builder
 from ipu_core.ir.exact import inner
@@ -94,6 +95,19 @@ def _gelu_second(ct: Value, e: Equation, y: Value, x: Value) -> Value:
     return ct * (elementwise("exp", square * -0.5) * HALF_ROOT_TAU * (2.0 - square))
 
 
+def _convolve(op: str, a: Value, b: Value, e: Equation, **extra: Any) -> Value:
+    """One of the three convolutions with an equation's parameters."""
+    return apply(op, a, b, **convolving.options(e.params), **extra)
+
+
+def _images(gradient: Value, weight: Value, e: Equation, x: Value) -> Value:
+    return _convolve("conv2d_input_gradient", gradient, weight, e, size=shape_of(x)[1:3])
+
+
+def _kernel(x: Value, gradient: Value, e: Equation, weight: Value) -> Value:
+    return _convolve("conv2d_weight_gradient", x, gradient, e, kernel=shape_of(weight)[:2])
+
+
 COTANGENTS: dict[str, tuple[Cotangent, ...]] = {
     "negative": (lambda ct, e, y, x: -ct,),
     "absolute": (lambda ct, e, y, x: where(elementwise("greater", x, 0.0), ct, -ct),),
@@ -137,6 +151,15 @@ COTANGENTS: dict[str, tuple[Cotangent, ...]] = {
     "reduce_sum": (lambda ct, e, y, x: _reduced(ct, e, x),),
     "reduce_max": (_reduce_max,),
     "dot": (lambda ct, e, y, a, b: apply("dot", ct, swap(b)), lambda ct, e, y, a, b: apply("dot", swap(a), ct)),
+    "conv2d": (lambda ct, e, y, x, w: _images(ct, w, e, x), lambda ct, e, y, x, w: _kernel(x, ct, e, w)),
+    "conv2d_input_gradient": (
+        lambda ct, e, y, g, w: _convolve("conv2d", ct, w, e),
+        lambda ct, e, y, g, w: _kernel(ct, g, e, w),
+    ),
+    "conv2d_weight_gradient": (
+        lambda ct, e, y, x, g: _images(g, ct, e, x),
+        lambda ct, e, y, x, g: _convolve("conv2d", x, ct, e),
+    ),
     "transpose": (_unless_number(lambda ct, e, y, x: transpose(ct, tuple(np.argsort(e.params["perm"])))),),
     "reshape": (_unless_number(lambda ct, e, y, x: reshape(ct, shape_of(x))),),
     "broadcast": (_unbroadcast,),
@@ -147,7 +170,7 @@ COTANGENTS: dict[str, tuple[Cotangent, ...]] = {
 }
 """Operations that are missing (step, greater, equal, one_hot, stop_gradient) are constant almost everywhere."""
 
-ON_ARRAYS = {"dot", "slice", "pad", "concatenate", "gather", "scatter_add"}
+ON_ARRAYS = {"dot", "slice", "pad", "concatenate", "gather", "scatter_add", *convolving.CONVOLUTIONS}
 """Operations whose rules need the cotangent as an array even where it is one number for all elements."""
 
 

@@ -8,11 +8,13 @@ import numpy as np
 
 from ipu_core.control import FloatingPointControl
 from ipu_core.ir.block import Array, Equation
+from ipu_core.ir.convolving import CONVOLUTIONS
 from ipu_core.ir.exact import STRUCTURE
 from ipu_core.ir.kernels import order_of
 from ipu_core.ir.reducing import folded
 from ipu_core.plan.accumulation import Accumulation
 from ipu_core.tile import SECOND_ROUNDING
+from ipu_core.tile_convolution import whole
 from lowprec import Key
 from lowprec import float16 as FLOAT16
 from lowprec.elementwise import float32_op
@@ -47,6 +49,9 @@ def declared(
     if op == "dot":
         a, b = operands
         total = _sum(matmul, (a, b), equation, order_of(equation, order, a.shape[-1]), key, control)
+    elif op in CONVOLUTIONS:
+        function = whole(op, params)
+        total = _sum(function, tuple(operands), equation, order_of(equation, order, 0), key, control)
     elif op == "reduce_sum":
         x = folded(operands[0], params["axis"])
         total = _sum(reduce_sum, (x, 1), equation, order_of(equation, order, x.shape[1]), key, control)
@@ -86,7 +91,7 @@ def _sum(
 ) -> Any:
     """A product or sum by lowprec's function for it."""
     accumulate, out = order.types
-    adder = {"adder": order.adder} if equation.op == "dot" else {}
+    adder = {"adder": order.adder} if equation.op != "reduce_sum" else {}
     return function(
         *operands,
         accumulate=accumulate,

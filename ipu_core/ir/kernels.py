@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ipu_core import tile
+from ipu_core import tile, tile_convolution
 from ipu_core.control import FloatingPointControl
 from ipu_core.ir.block import Array, Equation
+from ipu_core.ir.convolving import CONVOLUTIONS
 from ipu_core.ir.exact import ARITHMETIC, STRUCTURE
 from ipu_core.ir.reducing import folded
 from ipu_core.plan.accumulation import Accumulation
@@ -57,6 +58,16 @@ def _dot(
 ) -> Bound:
     a, b = operands
     kernel = tile.matmul(order_of(equation, order, a.shape[-1]), equation.arithmetic.stochastic, control)
+    return lambda key: kernel(a, b, key, out)
+
+
+def _convolution(
+    equation: Equation, operands: list[Any], out: Array, order: Accumulation | None, control: FloatingPointControl
+) -> Bound:
+    a, b = operands
+    kernel = tile_convolution.convolution(
+        equation.op, equation.params, order_of(equation, order, 0), equation.arithmetic.stochastic, control
+    )
     return lambda key: kernel(a, b, key, out)
 
 
@@ -115,6 +126,7 @@ def _move(equation: Equation, operands: list[Any], out: Array, *_: Any) -> Bound
 
 BINDINGS: dict[str, Callable[..., Bound]] = {
     "dot": _dot,
+    **dict.fromkeys(CONVOLUTIONS, _convolution),
     "reduce_sum": _reduce_sum,
     "reduce_max": _reduce_max,
     "scatter_add": _scatter_add,

@@ -12,6 +12,7 @@ from ipu_core.engine.profile import Profile
 from ipu_core.ir.block import Block
 from ipu_core.ir.lowering.lower import Lowered, lower
 from ipu_core.ir.planning import Plan, plan
+from ipu_core.ir.room import check_room
 from ipu_core.plan.accumulation import Accumulation
 from ipu_core.target import Target
 from lowprec import Key
@@ -62,7 +63,9 @@ class Machine:
         *,
         allow_out_of_memory: bool = False,
     ) -> "Machine":
-        """Plans, lowers and compiles a Block in one go."""
+        """Plans, lowers and compiles a Block in one go; see `check_room` for what is refused before that."""
+        if not allow_out_of_memory:
+            check_room(block, target)
         lowered = lower(block, plan(block, target, accumulations))
         return Machine(lowered, control, allow_out_of_memory=allow_out_of_memory)
 

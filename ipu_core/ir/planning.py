@@ -4,12 +4,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-
-from ipu_core.graph.tensor import Tensor, Variable, element_type, whole
+from ipu_core.graph.tensor import Tensor, element_type
 from ipu_core.ir.block import Block, Equation, Var
-from ipu_core.ir.views import sides, view
+from ipu_core.ir.convolving import CONVOLUTIONS, sums_of
+from ipu_core.ir.homes import ghosts
+from ipu_core.ir.room import free_bytes
+from ipu_core.ir.views import sides
 from ipu_core.plan.accumulation import Accumulation
+from ipu_core.plan.convolution import ConvPlan, choose_convolution_accumulation, plan_convolution
+from ipu_core.plan.convolved import ConvPlacement
 from ipu_core.plan.layout import linear_layout
 from ipu_core.plan.matmul import choose_accumulation, plan_matmul
 from ipu_core.plan.placement import Placement
@@ -19,10 +22,12 @@ from ipu_core.plan.sums import RESERVED, SumPlan
 from ipu_core.target import Target
 from lowprec import FloatFormat
 
-__all__ = ["Plan", "choose_accumulations", "ghosts", "plan"]
+__all__ = ["Plan", "choose_accumulations", "plan"]
 
 SUMS: Final = ("dot", "reduce_sum", "reduce_max")
-LEAST_ROOM: Final = 4  # products may use at least a quarter of a tile, whatever the values of the Block leave
+PLANNED: Final = (*SUMS, *CONVOLUTIONS)
+RESERVED_SHARE: Final = 8  # of a small tile no more than an eighth is kept for code
+LEAST_ROOM: Final = 32  # products may use this share of a tile at least, whatever the values of the Block leave
 
 
 @dataclass(frozen=True)
@@ -37,7 +42,7 @@ class Plan:
     """
 
     target: Target
-    sums: Mapping[int, SumPlan]
+    sums: Mapping[int, SumPlan | ConvPlan]
     names: Mapping[int, str]
     maxima: frozenset[int] = frozenset()
 
@@ -47,7 +52,7 @@ class Plan:
         return {number: one.accumulation for number, one in self.sums.items() if number not in self.maxima}
 
     @property
-    def placements(self) -> dict[int, Placement]:
+    def placements(self) -> dict[int, Placement | ConvPlacement]:
         """The places: all that matters to cycles, exchange and memory."""
         return {number: one.placement for number, one in self.sums.items()}
 
@@ -71,6 +76,9 @@ def choose_accumulations(block: Block, target: Target) -> dict[int, Accumulation
             chosen[equation.number] = choose_accumulation(target, m, k, n, batch=batch)
         elif equation.op == "reduce_sum":
             chosen[equation.number] = choose_reduction_accumulation(target, m, k, n)
+    for equation in block.equations:
+        if equation.op in CONVOLUTIONS:
+            chosen[equation.number] = choose_convolution_accumulation(target, sums_of(equation, _operands(equation)))
     return chosen
 
 
@@ -78,7 +86,7 @@ def plan(
     block: Block,
     target: Target,
     accumulations: Mapping[int, Accumulation] | None = None,
-    placements: Mapping[int, Placement] | None = None,
+    placements: Mapping[int, Placement | ConvPlacement] | None = None,
 ) -> Plan:
     """Plans every product and sum of a typed Block.
 
@@ -94,23 +102,31 @@ def plan(
         ValueError: a placement that needs more tiles than there are; numbers of no product or sum.
     """
     orders = choose_accumulations(block, target) if accumulations is None else accumulations
-    known = {equation.number for equation in block.equations if equation.op in SUMS}
+    known = {equation.number for equation in block.equations if equation.op in PLANNED}
     if unknown := (orders.keys() | (placements or {}).keys()) - known:
         raise ValueError(
             f"no products or sums of the block have the numbers {sorted(unknown)}; there are {sorted(known)}"
         )
-    room = _room(block, target)
-    sums, names = {}, {}
+    rooms = _rooms(block, target)
+    sums: dict[int, SumPlan | ConvPlan] = {}
+    names = {}
     values = ghosts(block)
     for equation in block.equations:
-        if equation.op not in SUMS:
+        if equation.op not in PLANNED:
             continue
         order = orders.get(equation.number, Accumulation()) if equation.op != "reduce_max" else Accumulation()
+        place = (placements or {}).get(equation.number)
+        names[equation.number] = " ".join(filter(None, (equation.role, equation.op, equation.parameter)))
+        if equation.op in CONVOLUTIONS:
+            sums[equation.number] = _plan_convolution(equation, target, order, place, rooms[equation.number])
+            continue
+        if isinstance(place, ConvPlacement):
+            raise ValueError(f"equation {equation.number} is no convolution: its place is a Placement, not {place}")
         tensors = [values[var] for var in equation.operands]
         given = [side.layout for side in sides(equation, tensors, target)]
-        place = (placements or {}).get(equation.number)
-        sums[equation.number] = _plan_one(equation, target, order, place, room, given, _size(equation, tensors, target))
-        names[equation.number] = " ".join(filter(None, (equation.role, equation.op, equation.parameter)))
+        sums[equation.number] = _plan_one(
+            equation, target, order, place, rooms[equation.number], given, _size(equation, tensors, target)
+        )
     maxima = frozenset(equation.number for equation in block.equations if equation.op == "reduce_max")
     return Plan(target, sums, names, maxima)
 
@@ -128,13 +144,27 @@ def _plan_one(
     out = equation.output.type
     types = sum_types(equation)
     lies = Operand("bmn", linear_layout(target, out.shape).chunk)
-    name = max((_name(var) for var in equation.operands), key=lambda name: element_type(name)[1].itemsize)
+    name = _operands(equation)
     accumulation = order.with_types(*types)
     if equation.op == "dot":
         return plan_matmul(target, m, k, n, batch=batch, operands=name, accumulation=accumulation, placement=placement,
                            memory=room, a=given[0], b=given[1], out=lies)  # fmt: skip
     return plan_reduction(target, m, k, n, operands=name, accumulation=accumulation, placement=placement, memory=room,
                           x=given[0], out=lies)  # fmt: skip
+
+
+def _plan_convolution(
+    equation: Equation, target: Target, order: Accumulation, place: Placement | ConvPlacement | None, room: int
+) -> ConvPlan:
+    if isinstance(place, Placement):
+        raise ValueError(f"equation {equation.number} is a convolution: its place is a ConvPlacement, not {place}")
+    sizes = sums_of(equation, _operands(equation))
+    return plan_convolution(target, sizes, order.with_types(*sum_types(equation)), place, room)
+
+
+def _operands(equation: Equation) -> str:
+    """Name of the widest operand's format."""
+    return max((_name(var) for var in equation.operands), key=lambda name: element_type(name)[1].itemsize)
 
 
 def sum_types(equation: Equation) -> tuple[str, str]:
@@ -148,22 +178,6 @@ def sum_types(equation: Equation) -> tuple[str, str]:
 
 def _name(var: Var) -> str:
     return var.type.format.name if isinstance(var.type.format, FloatFormat) else var.type.format
-
-
-def ghosts(block: Block) -> dict[Var, Tensor]:
-    """Every value as a tensor of a variable that is in no graph: enough to see what is a view of what."""
-    values: dict[Var, Tensor] = {}
-    for number, var in enumerate((*block.inputs, *block.constants)):
-        values[var] = _ghost(number, var)
-    for equation in block.equations:
-        seen = view(equation, values[equation.operands[0]]) if equation.operands else None
-        values[equation.output] = seen if seen is not None else _ghost(equation.number, equation.output)
-    return values
-
-
-def _ghost(number: int, var: Var) -> Tensor:
-    fmt, dtype = element_type(var.type.format)
-    return whole(Variable(number, var.name, fmt, dtype, var.type.shape))
 
 
 def _size(equation: Equation, tensors: list[Tensor], target: Target) -> tuple[int, int, int, int]:
@@ -180,11 +194,7 @@ def _sizes(block: Block, target: Target) -> Iterator[tuple[Equation, tuple[int, 
             yield equation, _size(equation, [values[var] for var in equation.operands], target)
 
 
-def _room(block: Block, target: Target) -> int:
-    """Bytes of a tile for what products have under way: what all values of the Block, living at once, would leave."""
-    values = [*block.inputs, *block.constants, *(equation.output for equation in block.equations)]
-    each = [
-        linear_layout(target, var.type.shape).chunk * np.dtype(element_type(var.type.format)[1]).itemsize
-        for var in values
-    ]
-    return max(target.tile_memory - RESERVED - sum(each), target.tile_memory // LEAST_ROOM)
+def _rooms(block: Block, target: Target) -> dict[int, int]:
+    """Bytes of a tile for what each equation has under way: what the values that live then leave, and code."""
+    kept, least = min(RESERVED, target.tile_memory // RESERVED_SHARE), target.tile_memory // LEAST_ROOM
+    return {number: max(free - kept, least) for number, free in free_bytes(block, target).items()}

@@ -92,7 +92,7 @@ class Precision:
                 return Rule(FLOAT32, convert=False)
             case _, "loss" | "norm" | "softmax":
                 return Rule(FLOAT32, convert=False)
-            case _, "matmul":
+            case _, "matmul" | "conv":
                 return Rule(self.output, self.partials)
             case _, "reduction":
                 return Rule(results, self.partials)

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ipu_core.ir.block import Arithmetic, Array, Atom, Block, Equation, Format, Params, Type, Var
+from ipu_core.ir.convolving import CONVOLUTIONS
 from ipu_core.ir.ops import OPS
 from ipu_core.ir.schedule import dead_code
 from lowprec import FloatFormat, astype
@@ -17,7 +18,9 @@ from lowprec import float32 as FLOAT32
 VIEWS = frozenset({"transpose", "reshape", "broadcast", "stop_gradient"})
 """Operations that cost nothing in any format: a conversion behind one is made in front of it instead, once."""
 
-SUMS = frozenset({"dot", "reduce_sum"})
+PRODUCTS = frozenset({"dot", *CONVOLUTIONS})
+
+SUMS = PRODUCTS | {"reduce_sum"}
 """Operations that have an accumulator with a format of its own."""
 
 BACKWARD = ("grad_input", "grad_weight")
@@ -137,10 +140,10 @@ class Retype:
     def _operand(self, equation: Equation, rule: Rule, var: Var) -> Var:
         if var.type.format == "int32":
             return self._native(var)
-        if equation.op == "dot" and not rule.convert:
+        if equation.op in PRODUCTS and not rule.convert:
             return self._version(var, rule.output)
         origin = self._origin(var)
-        whole = OPS[equation.op].family in ("matmul", "reduction")
+        whole = OPS[equation.op].family in ("matmul", "conv", "reduction")
         if rule.convert and equation.op != "convert" and (whole or (origin not in self.definitions and var.type.shape)):
             definition = self.definitions.get(origin)
             backward = definition is not None and definition.role in BACKWARD

@@ -38,11 +38,11 @@ class Cuts(NamedTuple):
 
 def group_cuts(grid: Geometry, group: Group) -> Cuts:
     """The cuts of a group of chains: along parts, rows and columns, or along the batch instead of the parts."""
-    parts, rows, columns = group
+    parts, rows, columns, _ = group
     batch = grid.batch.size
     first = ("k", parts.runs, parts.step) if batch == 1 else ("b", batch, 1)
     vertex = (first, ("m", rows.runs, rows.step), ("n", columns.runs, columns.step))
-    own = {axis: (segment.start, segment.length) for axis, segment in zip("kmn", group, strict=True)}
+    own = {axis: (segment.start, segment.length) for axis, segment in zip("kmn", group[:3], strict=True)}
     return Cuts(vertex, own | {"b": (0, 1)})
 
 
@@ -67,7 +67,7 @@ def chain_tiles(grid: Geometry, group: Group) -> Ints:
     """Tiles of a group of chains, shaped like its vertex axes."""
     rows = group.rows.first + np.arange(group.rows.runs)[:, None]
     columns = group.columns.first + np.arange(group.columns.runs)
-    parts = group.parts.first + np.arange(group.parts.runs)[:, None, None]
+    parts = group.parts.first + group.apart * np.arange(group.parts.runs)[:, None, None]
     batch = np.arange(grid.batch.size)[:, None, None]
     tiles = block_tiles(grid, parts // grid.parts.block, rows, columns, batch)
     return np.broadcast_to(tiles, group_cuts(grid, group).shape)

@@ -25,7 +25,7 @@ from ipu_core.library.blocks import (
     place_of,
 )  # fmt: skip
 from ipu_core.library.sums import StochasticSumParts, SumParts
-from ipu_core.plan.geometry import Geometry, Step
+from ipu_core.plan.geometry import Geometry, Group, Step
 from ipu_core.plan.placement import Segment
 from ipu_core.plan.product import result_stays
 from ipu_core.plan.sums import SumPlan
@@ -40,11 +40,13 @@ class Chains(NamedTuple):
         codelet: makes the chains of a block.
         operands: by field name the tensor, the letters of its axes, and those of the field's own axes.
         params: further parameters of the codelet.
+        going_on: the codelet whose chains go on from a `partial`; None: they cannot be cut in time.
     """
 
     codelet: type[Codelet]
     operands: Mapping[str, tuple[Tensor, str, str]]
     params: Mapping[str, Any]
+    going_on: type[Codelet] | None = None
 
 
 def contract(
@@ -71,11 +73,13 @@ def contract(
     builder = _Builder(graph, chains, out, plan, grid, stochastic, operation, name)
     programs: list[Copy | Execute] = []
     held: dict[tuple[str, Segment], Tensor] = {}
+    parts: Tensor | None = None
     for step in grid.steps():
         for side in chains.operands:
             if grid.hold == side and (step.load_a if side == "a" else step.load_b):
                 held = builder.hold(side, step, programs)
-        programs += builder.step(step, held)
+        parts = builder.parts(step) if step.first else parts
+        programs += builder.step(step, held, parts)
     return programs
 
 
@@ -137,16 +141,22 @@ class _Builder(NamedTuple):
             programs.append(copy)
         return found
 
-    def step(self, step: Step, held: Mapping[tuple[str, Segment], Tensor]) -> list[Copy | Execute]:
-        """One serial step: the chains, then the stages."""
+    def parts(self, step: Step) -> Tensor | None:
+        """Room for the parts (parts, batch, rows, columns) of a piece of rows and columns, if any are kept."""
+        order, grid = self.plan.accumulation, self.grid
+        if result_stays(grid, order) and grid.depths == 1:
+            return None
+        borders = np.append(np.arange(0, grid.parts.size, grid.parts.block), grid.parts.size)
+        rows, columns = grid.rows.segments(step.rows), grid.columns.segments(step.columns)
+        return partials(self.graph, grid, order.types[0], borders, rows, columns, 0, f"{self.name}: partials")
+
+    def step(
+        self, step: Step, held: Mapping[tuple[str, Segment], Tensor], parts: Tensor | None
+    ) -> list[Copy | Execute]:
+        """One serial step: the chains, or a piece of them, and after the last piece the stages."""
         order, grid = self.plan.accumulation, self.grid
         rows, columns = grid.rows.segments(step.rows), grid.columns.segments(step.columns)
-        direct = result_stays(grid, order)
-        target, letters = self.out, "bmn"
-        if not direct:
-            borders = np.append(np.arange(0, grid.parts.size, grid.parts.block), grid.parts.size)
-            target = partials(self.graph, grid, order.types[0], borders, rows, columns, 0, f"{self.name}: partials")
-            letters = "pbmn"
+        stays = result_stays(grid, order)
         compute_set = self.graph.add_compute_set(self.name)
         for group in grid.groups(step):
             cuts = group_cuts(grid, group)
@@ -154,15 +164,24 @@ class _Builder(NamedTuple):
             for side, (tensor, axes, own) in self.chains.operands.items():
                 piece = held.get((side, group.rows if side == "a" else group.columns))
                 fields[side] = field(tensor, axes, cuts, own) if piece is None else held_field(piece, side, cuts, group)
-            pushed = _pushed(rows, group.rows), _pushed(columns, group.columns)
-            fields["out"] = field(target, letters, cuts if direct else _in_partials(cuts, group.parts, *pushed), "mn")
+            if parts is not None:
+                inside = _in_partials(cuts, group, _pushed(rows, group.rows), _pushed(columns, group.columns))
+                fields["out"] = field(parts, "pbmn", inside, "mn")
+            codelet = self.chains.codelet
+            if step.depth:
+                assert self.chains.going_on is not None  # the plan of a sum cuts no chain
+                codelet, fields["partial"] = self.chains.going_on, fields["out"]
+            if stays and step.last:
+                fields["out"] = field(self.out, "bmn", cuts, "mn")
             params = dict(self.chains.params) | {
                 "accumulation": order, "axes": cuts_letters(cuts), "place": place_of(cuts, order.group),
             }  # fmt: skip
-            self.graph.add_vertices(
-                compute_set, self.chains.codelet, chain_tiles(grid, group), fields, params, self.operation
-            )
-        return [Execute(compute_set)] + ([] if direct else self.stages(target, rows, columns))
+            self.graph.add_vertices(compute_set, codelet, chain_tiles(grid, group), fields, params, self.operation)
+        programs: list[Copy | Execute] = [Execute(compute_set)]
+        if step.last and not stays:
+            assert parts is not None
+            programs += self.stages(parts, rows, columns)
+        return programs
 
     def stages(self, parts: Tensor, rows: Sequence[Segment], columns: Sequence[Segment]) -> list[Copy | Execute]:
         """Sums the parts (parts, batch, rows, columns) of a step into the result, stage by stage."""
@@ -242,12 +261,12 @@ def _pushed(segments: Sequence[Segment], segment: Segment) -> Segment:
     return compact(segments)[list(segments).index(segment)]
 
 
-def _in_partials(cuts: Cuts, parts: Segment, rows: Segment, columns: Segment) -> Cuts:
+def _in_partials(cuts: Cuts, group: Group, rows: Segment, columns: Segment) -> Cuts:
     """The cuts of a group's chains in the partials: part numbers instead of k's, rows and columns pushed together."""
     steps = {"m": rows.step, "n": columns.step, "b": 1}
-    vertex = tuple(("p", runs, 1) if axis == "k" else (axis, runs, steps[axis]) for axis, runs, _ in cuts.vertex)
-    own = {"p": (parts.first, 1), "b": (0, 1), "m": (rows.start, rows.length), "n": (columns.start, columns.length)}
-    return Cuts(vertex, own)
+    vertex = tuple(("p", n, group.apart) if axis == "k" else (axis, n, steps[axis]) for axis, n, _ in cuts.vertex)
+    own = {"p": (group.parts.first, 1), "b": (0, 1), "m": (rows.start, rows.length)}
+    return Cuts(vertex, own | {"n": (columns.start, columns.length)})
 
 
 def _shares(rows: int, each: int) -> list[_Share]:

@@ -5,7 +5,12 @@ from ipu_core.graph.program import Copy, Execute
 from ipu_core.graph.tensor import Tensor
 from ipu_core.library.contraction import Chains, contract
 from ipu_core.library.elementwise import add_array
-from ipu_core.library.sums import MatmulChains, StochasticMatmulChains
+from ipu_core.library.sums import (
+    GoingOnMatmulChains,
+    MatmulChains,
+    StochasticGoingOnMatmulChains,
+    StochasticMatmulChains,
+)
 from ipu_core.plan.sums import SumPlan
 
 __all__ = ["matmul"]
@@ -49,6 +54,7 @@ def matmul(
         StochasticMatmulChains if stochastic else MatmulChains,
         {"a": (views[0], "bmk", "mk"), "b": (views[1], "bkn", "kn")},
         {"operand_name": p.operands},
+        StochasticGoingOnMatmulChains if stochastic else GoingOnMatmulChains,
     )
     programs = contract(graph, chains, _batched(result), plan, stochastic=stochastic, operation=operation, name=name)
     return result, programs

@@ -14,8 +14,8 @@ from ipu_core.plan.product import stage_cycles
 from ipu_core.target import Target
 
 __all__ = [
-    "MatmulChains", "MaxChains", "Place", "ReduceChains", "StochasticMatmulChains", "StochasticReduceChains",
-    "StochasticSumParts", "SumParts", "fold",
+    "GoingOnMatmulChains", "MatmulChains", "MaxChains", "Place", "ReduceChains", "StochasticGoingOnMatmulChains",
+    "StochasticMatmulChains", "StochasticReduceChains", "StochasticSumParts", "SumParts", "fold",
 ]  # fmt: skip
 
 Array = npt.NDArray[Any]
@@ -87,6 +87,7 @@ class MatmulChains(_Summing):
     b = Input(None, ndim=2)
     out = Output(None, ndim=2)
     operand_name = Param("")
+    goes_on: ClassVar[bool] = False
 
     def prepare(self) -> None:
         """Folds the grid of blocks into as few and large products as the memory allows."""
@@ -99,10 +100,31 @@ class MatmulChains(_Summing):
         order: Accumulation = self.accumulation
         (m, k), n = self.a.shape[-2:], self.b.shape[-1]
         unit = cost.amp_shape(target, self.operand_name, order.types[0])
-        return int(cost.matmul(target, m, k, n, shape=unit, group=order.group))
+        return int(cost.matmul(target, m, k, n, shape=unit, group=order.group, goes_on=self.goes_on))
 
 
 class StochasticMatmulChains(MatmulChains):
+    """The same, rounded stochastically."""
+
+    uses_key = True
+    stochastic = True
+
+
+class GoingOnMatmulChains(MatmulChains):
+    """The same, each chain going on from its partial result (which it may overwrite), at a border of groups."""
+
+    partial = Input(None, ndim=2)
+    goes_on = True
+
+    def prepare(self) -> None:
+        """Folds the grid of blocks into as few and large products as the memory allows."""
+        into = {"m": (-2, None, -2, -2), "n": (None, -1, -1, -1)}
+        views, place = fold([self.a, self.b, self.partial, self.out], self.axes, self.place, into)
+        a, b, partial, out = views
+        self._kernel = tile.matmul_part(a, b, out, self.accumulation, place, self.stochastic, self.control, partial)
+
+
+class StochasticGoingOnMatmulChains(GoingOnMatmulChains):
     """The same, rounded stochastically."""
 
     uses_key = True

@@ -4,9 +4,9 @@ import hashlib
 import math
 from dataclasses import dataclass, replace
 
+from ipu_core.target import ADDERS
 from lowprec import as_format
 
-ADDERS = ("sequential", "dot4", "pairwise")
 ONE_STAGE_PARTS = 15  # most parts summed in one stage, PopLibs' convolution plan
 TWO_STAGE_PARTS = 124  # most parts summed in two stages, PopLibs' convolution plan
 

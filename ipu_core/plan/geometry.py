@@ -17,20 +17,38 @@ Ints = npt.NDArray[np.int64]
 
 
 class Step(NamedTuple):
-    """One serial step: which piece of every block of rows and of columns, and what must be sent for it."""
+    """One serial step.
+
+    Attributes:
+        rows, columns: which piece of every block of rows and of columns.
+        load_a, load_b: whether the held operand must be sent for it.
+        part, depth: which of the parts of every tile, and which piece of their k's.
+        first, last: whether it is the first or last step of its piece of rows and columns.
+    """
 
     rows: int
     columns: int
     load_a: bool
     load_b: bool
+    part: int = 0
+    depth: int = 0
+    first: bool = True
+    last: bool = True
 
 
 class Group(NamedTuple):
-    """Vertices of one shape in a serial step: parts and their k's, rows and columns (for every product of a batch)."""
+    """Vertices of one shape in a serial step (for every product of a batch).
+
+    Attributes:
+        parts: numbers of the parts, and their k's in this step.
+        rows, columns: of the blocks.
+        apart: from the number of one vertex's part to the next one's.
+    """
 
     parts: Segment
     rows: Segment
     columns: Segment
+    apart: int
 
 
 @dataclass(frozen=True)
@@ -39,8 +57,9 @@ class Geometry:
 
     Attributes:
         batch, rows, columns: blocks over tiles, and pieces in time for rows and columns.
-        parts: blocks over tiles of the Accumulation's parts.
+        parts: blocks over tiles of the Accumulation's parts, and pieces in time.
         spans: first and last of the k's of each part.
+        depth: k's of a part that are worked off in a serial step: whole groups, or the whole part.
         rows_fastest: whether tile numbers run fastest along rows.
         hold: operand whose piece stays on the tile: "none", "a" or "b".
     """
@@ -50,6 +69,7 @@ class Geometry:
     columns: Blocks
     parts: Blocks
     spans: tuple[tuple[int, int], ...]
+    depth: int
     rows_fastest: bool
     hold: str
 
@@ -74,38 +94,74 @@ class Geometry:
         inner = column * rows + row if self.rows_fastest else row * columns + column
         return (batch * parts + part) * (rows * columns) + inner
 
+    @property
+    def chunk(self) -> int:
+        """k's of a whole part."""
+        return self.spans[0][1] - self.spans[0][0]
+
+    @property
+    def depths(self) -> int:
+        """Pieces in which the k's of a whole part are worked off."""
+        return max(1, -(-self.chunk // max(1, self.depth)))
+
+    def span(self, length: int, depth: int) -> int:
+        """How many k's of a part of this length the piece `depth` covers."""
+        return max(0, min(self.depth, length - depth * self.depth))
+
     def steps(self) -> Iterator[Step]:
         """The serial steps in order; the held operand is loaded only when its piece changes."""
         rows, columns = self.rows.steps, self.columns.steps
         if self.hold == "b":
-            yield from (Step(i, j, True, i == 0) for j in range(columns) for i in range(rows))
+            order = [(i, j, True, i == 0) for j in range(columns) for i in range(rows)]
         else:
             held = self.hold == "a"
-            yield from (Step(i, j, j == 0 or not held, True) for i in range(rows) for j in range(columns))
+            order = [(i, j, j == 0 or not held, True) for i in range(rows) for j in range(columns)]
+        pieces = [(part, depth) for part in range(self.parts.steps) for depth in range(self.depths)]
+        for i, j, load_a, load_b in order:
+            for number, piece in enumerate(pieces):
+                first, last = number == 0, number == len(pieces) - 1
+                yield Step(i, j, load_a and first, load_b and first, *piece, first, last)
 
     def groups(self, step: Step) -> Iterator[Group]:
         """The vertices of a serial step by shape, at most 8 groups; parts and products of a batch are single vertices.
 
-        With a batch every part is a group of its own (vertices have at most three axes).
+        With a batch, or with several parts of a tile in a step that are not all of them, every part is a group of its
+        own (vertices have at most three axes).
         """
-        for parts in self.part_segments():
+        for parts, apart in self.part_segments(step):
             for rows in self.rows.segments(step.rows):
                 for columns in self.columns.segments(step.columns):
-                    yield Group(parts, rows, columns)
+                    yield Group(parts, rows, columns, apart)
 
-    def part_segments(self) -> Iterator[Segment]:
-        """Parts of equal length: `first` and `runs` number parts, `start`, `step` and `length` their k's."""
-        spans = self.spans
-        chunk, last = spans[0][1] - spans[0][0], spans[-1][1] - spans[-1][0]
-        even = len(spans) if last == chunk else len(spans) - 1
-        found = [Segment(0, even, 0, chunk, chunk), Segment(even, len(spans) - even, even * chunk, chunk, last)]
-        for part in found:
-            if self.batch.size == 1 and part.runs:
-                yield part
-            else:
-                yield from (
-                    part._replace(first=part.first + i, runs=1, start=part.start + i * chunk) for i in range(part.runs)
+    def part_segments(self, step: Step) -> Iterator[tuple[Segment, int]]:
+        """Parts of equal length in a step, and from the number of one to the next: `start`, `length` are their k's."""
+        last = self.spans[-1][1] - self.spans[-1][0]
+        size, whole = self.parts.size, self.parts.size - (last < self.chunk)
+        for first, apart in self._first_parts(step):
+            numbers = range(first, size, apart)
+            even = len(range(first, whole, apart))
+            for found, length in ((numbers[:even], self.chunk), (numbers[even:], last)):
+                covered = self.span(length, step.depth)
+                if not found or (step.depth and not covered):
+                    continue
+                segment = Segment(
+                    found[0], len(found), found[0] * self.chunk + step.depth * self.depth, apart * self.chunk, covered
                 )
+                yield from self._by_batch(segment, apart)
+
+    def _first_parts(self, step: Step) -> list[tuple[int, int]]:
+        """First part of every run of parts that tiles work on together, and from one part of a run to the next."""
+        if self.parts.steps == 1:
+            return [(0, 1)]
+        start = step.part * self.parts.piece
+        return [(part, self.parts.block) for part in range(start, min(start + self.parts.piece, self.parts.block))]
+
+    def _by_batch(self, parts: Segment, apart: int) -> Iterator[tuple[Segment, int]]:
+        if self.batch.size == 1:
+            yield parts, apart
+            return
+        for i in range(parts.runs):
+            yield parts._replace(first=parts.first + i * apart, runs=1, start=parts.start + i * parts.step), apart
 
     def words(self) -> str:
         """The blocks in words."""
@@ -114,9 +170,12 @@ class Geometry:
             if self.rows.steps * self.columns.steps == 1
             else (f" in pieces of {self.rows.piece} x {self.columns.piece}")
         )
+        serial = ""
+        if self.parts.steps > 1 or self.depths > 1:
+            serial = f", {self.depth} k's of {self.parts.piece if self.depths == 1 else 1} at a time"
         return (
             f"{self.tiles} tiles, each {self.rows.block} rows x {self.columns.block} columns{pieces} "
-            f"x {self.parts.block} of {self.parts.size} parts of {self.spans[0][1] - self.spans[0][0]}"
+            f"x {self.parts.block} of {self.parts.size} parts of {self.chunk}{serial}"
         )
 
 
@@ -129,12 +188,15 @@ def geometry(
         ValueError: the Placement needs more tiles than the target has.
     """
     spans = accumulation.parts(k) or ((0, 0),)
+    parts = Blocks.cut(len(spans), placement.parts, placement.serial_depth, 1)
+    whole = spans[0][1] - spans[0][0]
     result = Geometry(
         Blocks.cut(batch, placement.batch, 1, 1),
         Blocks.cut(m, placement.rows, placement.serial_rows, 1),
         Blocks.cut(n, placement.columns, placement.serial_columns, grain),
-        Blocks.cut(len(spans), placement.parts, 1, 1),
+        parts,
         spans,
+        _depth(whole, accumulation.group, -(-placement.serial_depth // parts.block)),
         placement.order == "rows",
         placement.hold,
     )
@@ -144,3 +206,9 @@ def geometry(
             f"{result.tiles} tiles; {target.name} has {target.tiles}"
         )
     return result
+
+
+def _depth(whole: int, group: int, cuts: int) -> int:
+    """k's of a piece when a part of `whole` k's is cut in time: whole groups, or the part if it is not cut."""
+    groups = -(-whole // group)
+    return min(whole, group * -(-groups // cuts)) if cuts > 1 else whole

@@ -49,7 +49,7 @@ def plan_matmul(
 
 
 def choose_accumulation(target: Target, m: int, k: int, n: int, *, batch: int = 1, group: int = 16) -> Accumulation:
-    """A default order for a product on this target: the splits that make FP16.16 fastest.
+    """A default order for a product on this target: the splits that make FP16.16 fastest, and the target's adder.
 
     A study uses one choice for all its precisions, so that only the arithmetic varies; set the types with
     `Accumulation.with_types`.
@@ -57,7 +57,7 @@ def choose_accumulation(target: Target, m: int, k: int, n: int, *, batch: int = 
     kinds = [(a, p) for a, p, _ in target.macs]
     operands, partials = ("float16", "float16") if ("float16", "float16") in kinds else kinds[0]
     product = _product(target, batch, m, k, n, operands, (None, None, None))
-    return choose_splits(target, product, Accumulation(group=group, types=(partials, partials)))
+    return choose_splits(target, product, Accumulation(group=group, types=(partials, partials), adder=target.adder))
 
 
 def _product(

@@ -78,6 +78,9 @@ class Placement:
         hold: the operand whose piece stays on the tile while the other's pieces pass by: "none", "a" or "b".
         order: the axis along which tile numbers run fastest, "columns" (neighbours share rows of a) or "rows"
             (neighbours share columns of b); neighbours of one supertile receive what they share at the double rate.
+        serial_depth: pieces in which a tile works off its k's for every piece of rows and columns: its parts one
+            after another while that is enough, else every part's chain in whole groups, each going on from the
+            partial results of the one before. Only the k's of one piece are on the tile at a time; no bit changes.
 
     Cuts that would be empty vanish.
 
@@ -93,9 +96,10 @@ class Placement:
     serial_columns: int = 1
     hold: str = "none"
     order: str = "columns"
+    serial_depth: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("rows", "columns", "parts", "batch", "serial_rows", "serial_columns"):
+        for name in ("rows", "columns", "parts", "batch", "serial_rows", "serial_columns", "serial_depth"):
             value = getattr(self, name)
             if not isinstance(value, int) or value < 1:
                 raise ValueError(f"Placement: {name} must be an int of at least 1, not {value!r}")
@@ -113,8 +117,11 @@ class Placement:
         """The Placement in one printed line."""
         cuts = f"rows {self.rows} x columns {self.columns} x parts {self.parts}"
         batch = "" if self.batch == 1 else f" x batch {self.batch}"
+        steps = f"{self.serial_rows} x {self.serial_columns}" + (
+            f" x {self.serial_depth}" if self.serial_depth > 1 else ""
+        )
         serial = ""
-        if self.serial_rows * self.serial_columns > 1:
+        if self.serial_rows * self.serial_columns * self.serial_depth > 1:
             held = "" if self.hold == "none" else f", holding {self.hold}"
-            serial = f"; in {self.serial_rows} x {self.serial_columns} serial steps{held}"
+            serial = f"; in {steps} serial steps of rows x columns{' x k' if self.serial_depth > 1 else ''}{held}"
         return f"{cuts}{batch} over {self.tiles} tiles, {self.order} fastest{serial}"

@@ -95,8 +95,10 @@ def account(target: Target, product: Product, accumulation: Accumulation, grid: 
     result = Account(target)
     name = "matmul" if product.b else "reduce"
     reads: dict[Any, Traffic] = {}
+    stays = result_stays(grid, accumulation)
     for step in grid.steps():
         boxes = _boxes(target, grid, step)
+        whole = _boxes(target, grid, step, whole=True) if step.last else boxes
         gather = Traffic.none(target.tiles)
         for side, layout in product.loaded:
             if grid.hold != side:
@@ -105,12 +107,12 @@ def account(target: Target, product: Product, accumulation: Accumulation, grid: 
                 gather += reads[known]
             elif step.load_a if side == "a" else step.load_b:
                 _hold(result, product, grid, step, layout)
-        chains = _chains(target, product, grid, boxes, accumulation)
-        if result_stays(grid, accumulation):
-            result.superstep(name, chains, gather, _write(target, product, grid, step, boxes, accumulation))
-        else:
-            result.superstep(name, chains, gather, Traffic.none(target.tiles))
-            _stages(result, product, accumulation, grid, step, boxes)
+        scatter = Traffic.none(target.tiles)
+        if stays and step.last:
+            scatter = _write(target, product, grid, step, whole, accumulation)
+        result.superstep(name, _chains(target, product, grid, step, boxes, accumulation), gather, scatter)
+        if step.last and not stays:
+            _stages(result, product, accumulation, grid, step, whole)
     return result
 
 
@@ -121,35 +123,44 @@ def _hold(result: Account, product: Product, grid: Geometry, step: Step, layout:
     )
     for segment in segments:
         traffic = _read(result.target, product, grid, step, layout, (axis, segment))
-        volume = _volume(layout.axes, _boxes(result.target, grid, step, (axis, segment)))[: result.target.tiles]
+        boxes = _boxes(result.target, grid, step, (axis, segment), whole=True)
+        volume = _volume(layout.axes, boxes)[: result.target.tiles]
         result.copy(traffic, volume * item_bytes(product.operands) - traffic.received)
 
 
-def _boxes(target: Target, grid: Geometry, step: Step, only: Only = None) -> dict[str, Range]:
+def _boxes(target: Target, grid: Geometry, step: Step, only: Only = None, *, whole: bool = False) -> dict[str, Range]:
     """Per tile, the numbers of every axis its block covers in a serial step ("p": parts); empty on unused tiles.
 
-    Restricted to the blocks of one segment of one axis if `only` names it.
+    Restricted to the blocks of one segment of one axis if `only` names it. With `whole` all parts and k's of a tile,
+    not only those of the step.
     """
     place = [axis.ravel() for axis in np.indices(grid.grid)]
     tiles = grid.tile(*place)
     result = {}
     for name, blocks, at, piece in (
         ("b", grid.batch, place[0], 0),
-        ("p", grid.parts, place[1], 0),
+        ("p", grid.parts, place[1], None if whole else step.part),
         ("m", grid.rows, place[2], step.rows),
         ("n", grid.columns, place[3], step.columns),
     ):
-        start, end = at * blocks.block, np.minimum((at + 1) * blocks.block, blocks.size)
-        lo = np.minimum(start + piece * blocks.piece, end)
-        hi = np.minimum(lo + blocks.piece, end)
+        lo, hi = at * blocks.block, np.minimum((at + 1) * blocks.block, blocks.size)
+        if piece is not None:
+            lo = np.minimum(lo + piece * blocks.piece, hi)
+            hi = np.minimum(lo + blocks.piece, hi)
         if only is not None and name == only[0]:
             hi = np.where((at >= only[1].first) & (at < only[1].first + only[1].runs), hi, lo)
         result[name] = Range(_by_tile(target, tiles, lo), _by_tile(target, tiles, np.maximum(lo, hi)))
     spans = np.array(grid.spans)
     lo, hi = result["p"].lo, result["p"].hi
     first, last = (spans[np.clip(part, 0, len(spans) - 1)] for part in (lo, hi - 1))
-    result["k"] = Range(np.where(hi > lo, first[:, 0], 0), np.where(hi > lo, last[:, 1], 0))
+    start, end = first[:, 0], last[:, 1]
+    if not whole and grid.depths > 1:
+        start = np.minimum(start + step.depth * grid.depth, end)
+        end = np.minimum(start + grid.depth, end)
+    result["k"] = Range(np.where(hi > lo, start, 0), np.where(hi > lo, end, 0))
     works = _volume("bpmn", result) > 0  # a tile without rows or columns in this step needs no operand either
+    if not whole and step.depth:
+        works &= _volume("k", result) > 0  # nor does one whose part is short and done
     return {axis: Range(r.lo, np.where(works, r.hi, r.lo)) for axis, r in result.items()}
 
 
@@ -168,7 +179,7 @@ def _volume(axes: str, boxes: Ranges) -> Ints:
 
 def _read(target: Target, product: Product, grid: Geometry, step: Step, layout: Operand, only: Only = None) -> Traffic:
     """Traffic of bringing an operand's boxes to their tiles, of all vertices or of one segment's."""
-    boxes = _boxes(target, grid, step, only)
+    boxes = _boxes(target, grid, step, only, whole=only is not None)
     sizes = [product.sizes[axis] for axis in layout.axes]
     tiles = boxes["b"].lo.size
     volume, mine = _volume(layout.axes, boxes), _owned(layout, tiles, sizes, boxes)
@@ -203,9 +214,13 @@ def _write(
 def _needs(grid: Geometry, step: Step, layout: Operand) -> tuple[int, ...]:
     """What an operand's traffic depends on in a serial step: its own piece, and the other axis's blocks at work."""
     pieces = (("m", grid.rows, step.rows), ("n", grid.columns, step.columns))
-    return tuple(
-        piece if axis in layout.axes else sum(segment.runs for segment in blocks.segments(piece))
-        for axis, blocks, piece in pieces
+    return (
+        step.part,
+        step.depth,
+        *(
+            piece if axis in layout.axes else sum(segment.runs for segment in blocks.segments(piece))
+            for axis, blocks, piece in pieces
+        ),
     )
 
 
@@ -217,6 +232,11 @@ def _needed(product: Product, grid: Geometry, step: Step, only: Only = None) -> 
         whole[axis] = Range(start, min(start + blocks.piece, blocks.block), blocks.block)
     if only is not None:
         whole[only[0]] = _run(only[1])
+    elif grid.parts.steps * grid.depths > 1:
+        period = grid.parts.block * grid.chunk
+        start = step.part * grid.parts.piece * grid.chunk + step.depth * grid.depth
+        length = grid.span(grid.chunk, step.depth) if grid.depths > 1 else grid.parts.piece * grid.chunk
+        whole["k"] = Range(start, min(start + length, period), period)
     return whole
 
 
@@ -236,24 +256,29 @@ def _traffic(target: Target, size: int, received: Ints, sent: Ints, shared: Ints
     return Traffic(*(each[: target.tiles] * size for each in (received, sent, shared)))
 
 
-def _chains(target: Target, product: Product, grid: Geometry, boxes: Ranges, accumulation: Accumulation) -> Ints:
-    """Cycles per tile of the chains: a vertex for each product and part on the tile."""
+def _chains(
+    target: Target, product: Product, grid: Geometry, step: Step, boxes: Ranges, accumulation: Accumulation
+) -> Ints:
+    """Cycles per tile of the chains of a step: a vertex for each product and part on the tile."""
     rows, columns = (np.maximum(boxes[axis].hi - boxes[axis].lo, 0) for axis in "mn")
     vertices = boxes["b"].hi - boxes["b"].lo
     last = len(grid.spans) - 1
     has_last = (boxes["p"].hi > last).astype(np.int64)
     full = boxes["p"].hi - boxes["p"].lo - has_last
-    lengths = (grid.spans[part][1] - grid.spans[part][0] for part in (0, last))
-    cycles = [chain_cycles(target, product, accumulation, rows, length, columns) for length in lengths]
+    lengths = (grid.span(grid.spans[part][1] - grid.spans[part][0], step.depth) for part in (0, last))
+    goes_on = step.depth > 0
+    cycles = [chain_cycles(target, product, accumulation, rows, length, columns, goes_on) for length in lengths]
     return np.where(rows * columns > 0, vertices * (full * cycles[0] + has_last * cycles[1]), 0)
 
 
-def chain_cycles(target: Target, product: Product, accumulation: Accumulation, m: Any, k: Any, n: Any) -> Ints:
-    """Cycles of one vertex that makes m x n chains of k steps."""
+def chain_cycles(
+    target: Target, product: Product, accumulation: Accumulation, m: Any, k: Any, n: Any, goes_on: bool = False
+) -> Ints:
+    """Cycles of one vertex that makes m x n chains of k steps, or goes on with them from partial results."""
     if product.b is None:
         return cost.reduce(target, k, m * n, item_bytes(product.operands))
     unit = cost.amp_shape(target, product.operands, accumulation.types[0])
-    return cost.matmul(target, m, k, n, shape=unit, group=accumulation.group)
+    return cost.matmul(target, m, k, n, shape=unit, group=accumulation.group, goes_on=goes_on)
 
 
 def _stages(

@@ -8,8 +8,8 @@ import numpy.typing as npt
 from ipu_core import cost
 from ipu_core.plan.accumulation import Accumulation
 from ipu_core.plan.placement import Placement
-from ipu_core.plan.product import Product, chain_cycles, item_bytes
-from ipu_core.plan.under_way import Piece, bytes_under_way, stages_of
+from ipu_core.plan.product import Operand, Product, chain_cycles, item_bytes
+from ipu_core.plan.under_way import Piece, bytes_under_way, chain_bytes, stages_of
 from ipu_core.target import Target
 
 __all__ = ["search"]
@@ -21,6 +21,8 @@ MOST_PARTS: Final = 124  # parts a chosen Accumulation has at most: two summing 
 AXIS_CUTS: Final = 48  # cuts tried along one axis
 SERIAL_CUTS: Final = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32)
 SERIAL_CANDIDATES: Final = 96  # cheapest cuts over tiles for which serial cuts are tried at a time
+SERIAL_ROUNDS: Final = 4  # how often, once something fits
+UNBOUNDED: Final = 1 << 60  # bytes: cut nothing in time
 
 
 def search(
@@ -39,20 +41,23 @@ def search(
         The placement and the splits. Where nothing fits, the placement that needs least memory.
     """
     grid = _grid(target, product, accumulation, choose_splits)
-    plain = _costed(target, product, accumulation, grid | {"sm": 1, "sn": 1, "hold": 0})
+    whole = _costed(target, product, accumulation, grid | {"sm": 1, "sn": 1, "hold": 0, "most": UNBOUNDED})
+    plain = _costed(target, product, accumulation, grid | {"sm": 1, "sn": 1, "hold": 0, "most": memory})
     fits = plain["memory"] <= memory
     best = _cheapest(plain, fits) if fits.any() else None
-    limit = best["cycles"] if best is not None else np.inf
-    order = np.argsort(plain["cycles"], kind="stable")
-    order = order[~fits[order] & (plain["cycles"][order] < limit)]
+    order = np.argsort(whole["cycles"], kind="stable")  # cuts of rows and columns in time only add to these cycles
+    order = order[whole["memory"][order] > memory]
     smallest: dict[str, Any] | None = None
     for start in range(0, order.size, SERIAL_CANDIDATES):
-        some = {name: plain[name][order[start : start + SERIAL_CANDIDATES]][:, None] for name in grid}
-        serial = _costed(target, product, accumulation, some | _serial(product))
+        if best is not None and (start >= SERIAL_CANDIDATES * SERIAL_ROUNDS or
+                                 whole["cycles"][order[start]] >= best["cycles"]):  # fmt: skip
+            break
+        some = {name: whole[name][order[start : start + SERIAL_CANDIDATES]][:, None] for name in grid}
+        serial = _costed(target, product, accumulation, some | _serial(product) | {"most": memory})
         inside = serial["memory"] <= memory
         if inside.any():
             found = _cheapest(serial, inside)
-            return _placement(found if best is None or found["cycles"] < best["cycles"] else best)
+            best = found if best is None or found["cycles"] < best["cycles"] else best
         least = _cheapest(serial, serial["memory"] == serial["memory"].min())
         smallest = least if smallest is None or least["memory"] < smallest["memory"] else smallest
     choice = best if best is not None else smallest
@@ -109,35 +114,50 @@ def _ceil(a: Any, b: Any) -> Any:
 
 def _costed(target: Target, product: Product, accumulation: Accumulation, cut: dict[str, Any]) -> dict[str, Any]:
     """The candidates with their modelled cycles and the bytes they need on a tile."""
-    piece = _piece(product, cut)
+    piece, depths = _piece(product, accumulation, cut)
     steps = cut["sm"] * cut["sn"]
-    chains = chain_cycles(target, product, accumulation, piece.rows, cut["chunk"], piece.columns)
+    pieces: Ints = np.where(piece.goes_on, _ceil(cut["chunk"], piece.depth), 1)  # of a part
+    first = np.where(piece.goes_on, piece.depth, cut["chunk"])
+    chains = chain_cycles(target, product, accumulation, piece.rows, first, piece.columns)
+    if (pieces > 1).any():
+        more = chain_cycles(target, product, accumulation, piece.rows, first, piece.columns, True)
+        chains = chains + (pieces - 1) * more
     direct = piece.direct(accumulation)
     results = (
         piece.batch * np.where(direct, piece.rows, piece.share) * piece.columns * item_bytes(accumulation.types[1])
     )
     summing = np.where(direct, 0, _summing(target, accumulation, piece, cut["p"]))
     cycles = steps * (piece.batch * piece.each * chains + summing + _phase(target, results))
-    cycles = cycles + _gathers(target, product, piece, cut)
+    cycles = cycles + _gathers(target, product, piece, cut, depths)
     memory = bytes_under_way(product, accumulation, piece)
-    wide = {name: np.broadcast_to(value, cycles.shape) for name, value in cut.items()}
+    wide = {name: np.broadcast_to(value, cycles.shape) for name, value in cut.items()} | {
+        "depths": np.broadcast_to(depths, cycles.shape)
+    }
     return wide | {"cycles": cycles, "memory": np.broadcast_to(memory, cycles.shape)}
 
 
-def _piece(product: Product, cut: dict[str, Any]) -> Piece:
+def _piece(product: Product, accumulation: Accumulation, cut: dict[str, Any]) -> tuple[Piece, Any]:
+    """The pieces of work, and in how many steps a tile works off its k's: as few as its memory allows."""
     rows = _ceil(_ceil(product.m, cut["m"]), cut["sm"])
     grains = _ceil(_ceil(_ceil(product.n, product.grain), cut["n"]), cut["sn"])
     each = _ceil(cut["parts"], cut["p"])
-    return Piece(
-        _ceil(product.batch, cut["b"]),
-        rows,
-        np.minimum(product.grain * grains, max(1, product.n)),
-        np.minimum(each * cut["chunk"], max(1, product.k)),
-        each,
-        cut["parts"],
-        _ceil(rows, cut["p"]),
-        cut["hold"],
-    )
+    whole = np.minimum(each * cut["chunk"], max(1, product.k))
+    batch, columns = _ceil(product.batch, cut["b"]), np.minimum(product.grain * grains, max(1, product.n))
+    share, hold = _ceil(rows, cut["p"]), np.asarray(cut["hold"])
+    plain = Piece(batch, rows, columns, whole, whole, each, cut["parts"], share, hold, False)
+    if product.b is None or cut["most"] >= UNBOUNDED:
+        return plain, np.ones_like(each)
+    rest = chain_bytes(product, accumulation, plain._replace(depth=0, whole=0, goes_on=True))  # beside the operands
+    per_k = batch * (rows + columns) * item_bytes(product.operands)
+    room = np.maximum(0, (cut["most"] - rest) // np.maximum(1, per_k))
+    cuts = (room < whole) & (hold == 0)
+    apart = cuts & (room < cut["chunk"]) & (cut["chunk"] > accumulation.group)
+    groups = _ceil(cut["chunk"], accumulation.group)
+    depth = accumulation.group * _ceil(groups, _ceil(groups, np.clip(room // accumulation.group, 1, groups)))
+    together = np.clip(room // np.maximum(1, cut["chunk"]), 1, each)  # whole parts
+    pieces = np.where(apart, each * _ceil(cut["chunk"], depth), _ceil(each, together))
+    deep = np.where(cuts, np.minimum(np.where(apart, depth, together * cut["chunk"]), whole), whole)
+    return plain._replace(depth=deep, goes_on=apart), np.where(cuts, pieces, 1)
 
 
 def _phase(target: Target, size: Any) -> Floats:
@@ -148,26 +168,37 @@ def _phase(target: Target, size: Any) -> Floats:
     return cycles
 
 
-def _gathers(target: Target, product: Product, piece: Piece, cut: dict[str, Any]) -> Floats:
+def _gathers(target: Target, product: Product, piece: Piece, cut: dict[str, Any], depths: Any) -> Floats:
     """Cycles of bringing all pieces of both operands to the tiles, over all serial steps.
 
     What neighbours in a supertile share arrives at the double rate. A short last block takes a copy of its own where
     its operand is held.
     """
     a, b = piece.operands(product)
-    size = item_bytes(product.operands)
-    leaving = product.a.chunk * size / cut["sm"] + (product.b.chunk if product.b else 0) * size / cut["sn"]
+    leaving = _leaving(product.a, "m", product, cut["sm"], depths)
     if product.b is not None:
+        leaving = leaving + _leaving(product.b, "n", product, cut["sn"], depths)
         a = np.where((cut["order"] == 0) & (cut["n"] % 2 == 0), a / 2, a)
         b = np.where((cut["order"] == 1) & (cut["m"] % 2 == 0), b / 2, b)
     short_a = product.m % np.maximum(1, _ceil(product.m, cut["m"])) > 0
     short_b = product.n % np.maximum(1, _ceil(product.n, cut["n"])) > 0
     sm, sn, hold = cut["sm"], cut["sn"], np.asarray(cut["hold"])
-    together = sm * sn * _phase(target, np.maximum(a + b, leaving))
+    together = sm * sn * depths * _phase(target, np.maximum(a + b, leaving))
     hold_a = sm * (1 + short_a) * _phase(target, a) + sm * sn * _phase(target, b)
     hold_b = sn * (1 + short_b) * _phase(target, b) + sm * sn * _phase(target, a)
     cycles: Floats = np.where(hold == 0, together, np.where(hold == 1, hold_a, hold_b))
     return cycles
+
+
+def _leaving(operand: Operand, axis: str, product: Product, cuts: Any, depths: Any) -> Any:
+    """Bytes of an operand that leave the busiest tile in a step.
+
+    A cut in time along the axis stored innermost takes its share of every tile's elements in each step, one along an
+    outer axis all that some of the tiles have.
+    """
+    inner = operand.axes[-1]
+    share = (cuts if inner == axis else 1) * (depths if inner == "k" else 1)
+    return operand.chunk * item_bytes(product.operands) / share
 
 
 def _summing(target: Target, accumulation: Accumulation, piece: Piece, part_tiles: Ints) -> Floats:
@@ -199,6 +230,7 @@ def _cheapest(costed: dict[str, Any], allowed: npt.NDArray[np.bool_]) -> dict[st
 
 def _placement(found: dict[str, Any]) -> tuple[Placement, int]:
     names = {"rows": "m", "columns": "n", "parts": "p", "batch": "b", "serial_rows": "sm", "serial_columns": "sn"}
+    names |= {"serial_depth": "depths"}
     cuts = {name: int(found[key]) for name, key in names.items()}
     hold = ("none", "a", "b")[int(found["hold"])]
     return Placement(**cuts, hold=hold, order=("columns", "rows")[int(found["order"])]), int(found["parts"])

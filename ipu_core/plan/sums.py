@@ -104,6 +104,11 @@ def _plan(
         order = order if accumulation else replace(order, splits=splits)
         placement = placement or found
     grid = geometry(target, product.batch, product.m, product.k, product.n, order, placement, product.grain)
+    if product.b is None and grid.depths > 1:
+        raise ValueError(
+            f"the chain of a sum's part is not cut in time: serial_depth {placement.serial_depth} for "
+            f"{grid.parts.block} parts on a tile"
+        )
     counted = account(target, product, order, grid)
     return SumPlan(
         target, product, order, placement, counted.compute, counted.exchange, counted.sync,
@@ -128,7 +133,10 @@ def _room(target: Target, product: Product, out: str) -> int:
 def _piece(product: Product, grid: Geometry) -> Piece:
     """The largest serial step of a grid."""
     rows, columns = min(grid.rows.piece, product.m), min(grid.columns.piece, product.n)
-    depth = min(grid.parts.block * (grid.spans[0][1] - grid.spans[0][0]), product.k)
+    whole = min(grid.parts.block * grid.chunk, product.k)
+    depth = grid.depth if grid.depths > 1 else min(grid.parts.piece * grid.chunk, product.k)
     held = ("none", "a", "b").index(grid.hold)
     shared = min(rows, grid.share)
-    return Piece(grid.batch.block, rows, columns, depth, grid.parts.block, grid.parts.size, shared, held)
+    return Piece(
+        grid.batch.block, rows, columns, depth, whole, grid.parts.block, grid.parts.size, shared, held, grid.depths > 1
+    )

@@ -7,7 +7,7 @@ import numpy as np
 from ipu_core.plan.accumulation import Accumulation, run_length, stage_count
 from ipu_core.plan.product import Product, item_bytes
 
-__all__ = ["Piece", "bytes_under_way", "stages_of"]
+__all__ = ["Piece", "bytes_under_way", "chain_bytes", "stages_of"]
 
 
 class Piece(NamedTuple):
@@ -15,27 +15,33 @@ class Piece(NamedTuple):
 
     Attributes:
         batch, rows, columns, depth: products, rows, columns and k's on the tile.
+        whole: k's of all parts on the tile, of which `depth` are worked off in this step.
         each: parts on the tile, one vertex for each.
         parts: of the whole sum.
         share: rows whose parts the tile sums.
-        held: which operand's piece stays while the other's pass: 0 none, 1 a, 2 b.
+        held: which operand's piece stays, with all k's, while the other's pass: 0 none, 1 a, 2 b.
+        goes_on: whether the chain of a part is cut in time, its partial results staying on the tile.
     """
 
     batch: Any
     rows: Any
     columns: Any
     depth: Any
+    whole: Any
     each: Any
     parts: Any
     share: Any
     held: Any
+    goes_on: Any
 
     def operands(self, product: Product) -> tuple[Any, Any]:
         """Bytes of both operands; a sum has one, with rows and columns."""
         size = item_bytes(product.operands)
         if product.b is None:
             return self.batch * self.rows * self.depth * self.columns * size, 0
-        return self.batch * self.rows * self.depth * size, self.batch * self.depth * self.columns * size
+        held = np.asarray(self.held)
+        deep_a, deep_b = (np.where(held == side, self.whole, self.depth) for side in (1, 2))
+        return self.batch * self.rows * deep_a * size, self.batch * deep_b * self.columns * size
 
     def direct(self, accumulation: Accumulation) -> Any:
         """Whether the chains write the result themselves."""
@@ -51,6 +57,13 @@ def stages_of(accumulation: Accumulation, parts: Any) -> tuple[Any, Any]:
     return np.array(stages)[which].reshape(array.shape), np.array(runs)[which].reshape(array.shape)
 
 
+def chain_bytes(product: Product, accumulation: Accumulation, piece: Piece) -> Any:
+    """Bytes that a tile needs while it makes chains: gathered operands, partial results, results."""
+    a, b = piece.operands(product)
+    results = piece.batch * piece.rows * piece.columns * item_bytes(accumulation.types[1])
+    return a + b + _partials(accumulation, piece) + np.where(piece.direct(accumulation), results, 0)
+
+
 def bytes_under_way(product: Product, accumulation: Accumulation, piece: Piece) -> Any:
     """Bytes that a tile needs at once for gathered operands, partial sums and results, without the arrays' own."""
     partial, out = (item_bytes(name) for name in accumulation.types)
@@ -61,8 +74,13 @@ def bytes_under_way(product: Product, accumulation: Accumulation, piece: Piece) 
     stages, run = stages_of(accumulation, piece.parts)
     firsts = np.where(stages > 1, -(-piece.parts // run) * mine * partial, 0)
     results = np.where(direct, piece.batch * piece.rows * piece.columns, mine) * out
-    partials = np.where(direct, 0, piece.each * piece.batch * piece.rows * piece.columns * partial)
     gathered = np.where(direct, 0, (piece.parts - piece.each) * mine * partial)
-    chains = a + b + partials + np.where(direct, results, 0)
+    partials = np.where(direct, 0, _partials(accumulation, piece))
     summing = held + partials + gathered + np.where(stages > 1, firsts, results)
-    return np.maximum(chains, np.maximum(summing, held + 2 * firsts + results))
+    return np.maximum(chain_bytes(product, accumulation, piece), np.maximum(summing, held + 2 * firsts + results))
+
+
+def _partials(accumulation: Accumulation, piece: Piece) -> Any:
+    """Bytes of the tile's parts: none where a chain is made in one go and writes the result itself."""
+    none = piece.direct(accumulation) & ~np.asarray(piece.goes_on, bool)
+    return np.where(none, 0, piece.each * piece.batch * piece.rows * piece.columns * item_bytes(accumulation.types[0]))

@@ -13,7 +13,7 @@ from ipu_core.report.html import write_html
 from ipu_core.report.trace import write_chrome
 from ipu_core.study import live, mlp
 from ipu_core.study.compare import Study, plan_in_words
-from ipu_core.study.point import Point, Recipe, make_loop, run_point
+from ipu_core.study.point import Point, Recipe, check_size, make_loop, run_point
 from ipu_core.study.pool import Event, Report, Work, run_here, run_in_processes
 from ipu_core.study.settings import OPTIMIZERS, Settings
 from ipu_core.study.store import Store
@@ -120,7 +120,9 @@ def profile(settings: Settings, precision: str, folder: Path | None) -> None:
     """
     task = data.load(settings.data)
     tiled = replace(settings, engine="tiles")
-    loop = make_loop(mlp.problem(tiled, task), recipe(tiled), Point(precision, 0))
+    problem = mlp.problem(tiled, task)
+    check_size(problem, recipe(tiled), [precision])
+    loop = make_loop(problem, recipe(tiled), Point(precision, 0))
     assert loop.profile is not None
     title = f"{_title(tiled, task)}, {precision}"
     if folder is not None:

@@ -10,7 +10,7 @@ from ipu_core.ir.precision import Precision
 from ipu_core.plan.accumulation import Accumulation
 from ipu_core.study import live
 from ipu_core.study.plot import Picture, plot
-from ipu_core.study.point import Evaluate, Point, Problem, Recipe, make_loop, run_point
+from ipu_core.study.point import Evaluate, Point, Problem, Recipe, check_size, make_loop, run_point
 from ipu_core.study.pool import Event, Report, run_here
 from ipu_core.study.settings import check_count, check_name
 from ipu_core.study.store import Store
@@ -165,6 +165,7 @@ def plan_in_words(
     Raises:
         OutOfTileMemory: a precision does not fit the target.
     """
+    check_size(problem, recipe, precisions)
     loops = {name: make_loop(problem, recipe, Point(name, 0), accumulations) for name in precisions}
     return "\n".join(f"{name}\n{loop.words()}\n" for name, loop in loops.items())
 

@@ -9,13 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ipu_core import nn
+from ipu_core.ir.block import Type
 from ipu_core.ir.execute import execute
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.tracing import trace
 from ipu_core.study.point import Problem
 from ipu_core.study.settings import Settings
 from ipu_core.train import data
-from lowprec import Key
+from lowprec import Key, float32
 
 Params = list[dict[str, Any]]
 EVALUATION = 2**32  # folded into the seed's key for the random bits of the evaluation, beyond every step
@@ -34,6 +35,7 @@ def problem(settings: Settings, task: data.Dataset) -> Problem:
         functools.partial(initial, widths),
         functools.partial(data.batches, task, settings.batch),
         functools.partial(evaluate, task),
+        shapes(widths),
     )
 
 
@@ -48,6 +50,14 @@ def loss(params: Params, batch: tuple[Any, Any]) -> Any:
     """Mean softmax cross-entropy of a batch (x, y)."""
     x, y = batch
     return nn.softmax_cross_entropy(logits(params, x), y)
+
+
+def shapes(widths: tuple[int, ...]) -> Any:
+    """The shapes and formats of the parameters, nested as `initial` gives them."""
+    return [
+        {"weight": Type((rows, columns), float32), "bias": Type((columns,), float32)}
+        for rows, columns in itertools.pairwise(widths)
+    ]
 
 
 def initial(widths: tuple[int, ...], seed: int) -> Params:

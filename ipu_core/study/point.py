@@ -1,7 +1,7 @@
 """One point of a study: one precision and one seed, trained from start to end, resumable from a checkpoint."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 
 from ipu_core.ir.precision import ROUNDINGS, Precision
-from ipu_core.ir.tree import flatten, paths
+from ipu_core.ir.room import check_room
+from ipu_core.ir.tree import flatten, map_leaves, paths
 from ipu_core.plan.accumulation import Accumulation
 from ipu_core.study.pool import Report
 from ipu_core.target import Target
 from ipu_core.train import checkpoint
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import Optimiser
+from ipu_core.train.step import step_block
 from lowprec import Key
 
 SAMPLES = 40  # steps, spread evenly over a run, on which lost updates are counted
@@ -48,12 +50,15 @@ class Problem:
         params: seed -> initial parameters, nested arrays in float32.
         batches: seed -> (step -> batch).
         evaluate: (trained parameters, precision) -> named measures such as "test_accuracy"; None: none.
+        shapes: the parameters' `Type`s nested as they are, so that a model far too large is refused before any
+            parameter is made; None: it is refused when its first step is planned.
     """
 
     loss: Callable[[Any, Any], Any]
     params: Callable[[int], Any]
     batches: Callable[[int], Callable[[int], Any]]
     evaluate: Evaluate | None = None
+    shapes: Any = None
 
 
 @dataclass(frozen=True)
@@ -81,6 +86,20 @@ def make_loop(
         key=Key(point.seed),
         accumulations=accumulations,
     )
+
+
+def check_size(problem: Problem, recipe: Recipe, precisions: Sequence[str]) -> None:
+    """Refuses a model that cannot fit the target in one of the precisions, before any of its parameters is made.
+
+    Raises:
+        OutOfTileMemory: the values of one training step alone need more than a tile has.
+    """
+    if problem.shapes is None or recipe.engine != "tiles":
+        return
+    params = map_leaves(lambda leaf: np.broadcast_to(np.float32(0), leaf.shape), problem.shapes)
+    ideal = step_block(problem.loss, recipe.optimizer, params, problem.batches(0)(0))
+    for name in precisions:
+        check_room(Precision.parse(name).apply(ideal), recipe.target)
 
 
 def run_point(

@@ -73,12 +73,13 @@ def _started(work: Work, workers: int, threads: int) -> Iterator[list[_Worker]]:
     context = multiprocessing.get_context("spawn")
     crew: list[_Worker] = []
     try:
-        for _ in range(workers):
-            here, there = context.Pipe()
-            process = context.Process(target=_serve, args=(there, work, threads), daemon=True)
-            process.start()
-            there.close()
-            crew.append(_Worker(process, here))
+        with _deaf_to_interrupts():
+            for _ in range(workers):
+                here, there = context.Pipe()
+                process = context.Process(target=_serve, args=(there, work, threads), daemon=True)
+                process.start()
+                there.close()
+                crew.append(_Worker(process, here))
         yield crew
     finally:
         for worker in crew:
@@ -86,6 +87,22 @@ def _started(work: Work, workers: int, threads: int) -> Iterator[list[_Worker]]:
         for worker in crew:
             worker.process.join()
             worker.connection.close()
+
+
+@contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    """Ignores Ctrl-C for a moment: processes started in it ignore it from their first instruction on.
+
+    Without it a worker that is still importing when a terminal interrupts the whole group prints a traceback.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may say what signals do
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _assign(worker: _Worker, waiting: Iterator[Any]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +17,8 @@ from ipu_core.ir.execute import Executable
 from ipu_core.ir.machine import Machine
 from ipu_core.ir.planning import choose_accumulations
 from ipu_core.ir.precision import Precision
-from ipu_core.ir.retype import cast
+from ipu_core.ir.retype import SUMS, cast
+from ipu_core.ir.room import check_room
 from ipu_core.ir.tree import flatten, paths, unflatten
 from ipu_core.plan.accumulation import Accumulation
 from ipu_core.target import Target
@@ -98,7 +100,8 @@ class TrainLoop:
         target: The modelled chip.
         key: Of the run; step i rounds with key.fold_in(i).
         accumulations: The order of each sum by equation number; None: `choose_accumulations`, which looks at the sizes
-            and the target but not at the precision.
+            and the target (whose `adder` it takes) but not at the precision.
+        control: Floating-point control of the tiles: exceptions and `nanoo`. Its `esr` is the precision's to say.
 
     Raises:
         ValueError: an unknown engine or precision, or what tracing refuses.
@@ -122,6 +125,7 @@ class TrainLoop:
         target: Target | None = None,
         key: Key | int = 0,
         accumulations: Mapping[int, Accumulation] | None = None,
+        control: FloatingPointControl | None = None,
     ) -> None:
         if engine not in ENGINES:
             raise ValueError(f"unknown engine {engine!r}: choose {' or '.join(ENGINES)}")
@@ -131,9 +135,11 @@ class TrainLoop:
         ideal = step_block(loss, optimizer, params, batch)
         self.block: Block = precision.apply(ideal)
         self.precision, self.target, self.step = precision, target or Target(), 0
+        if engine == "tiles":
+            check_room(self.block, self.target)
         chosen = choose_accumulations(ideal, self.target) if accumulations is None else accumulations
         self.accumulations: Mapping[int, Accumulation] = chosen
-        control = FloatingPointControl(esr=precision.stochastic)
+        control = replace(control or FloatingPointControl(), esr=precision.stochastic)
         self._key, self._lr = as_key(key), np.float32(optimizer.lr)
         leaves, self._tree = flatten(precision.cast_state(self.block, initial_state(params, optimizer)))
         self._executable = Executable(self.block, self.accumulations, control)
@@ -202,7 +208,7 @@ class TrainLoop:
         """Every product and sum of the step by name, with the order and types in which it is made."""
         found = {}
         for equation in self.block.equations:
-            if equation.op in ("dot", "reduce_sum"):
+            if equation.op in SUMS:
                 order = self.accumulations.get(equation.number, Accumulation())
                 kind = equation.arithmetic.accumulate
                 out = equation.output.type.format

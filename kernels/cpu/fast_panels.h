@@ -15,6 +15,23 @@ struct PanelWords {
     u32v words[8 * vectors_per_block];
 };
 
+// Where the words of a rounding come from.
+struct RandomBlocks {
+    u64 key;
+    NearBlocks near;  // of the first elements, and so of nearly all
+
+    LP_INLINE void fill(u64 block, PanelWords &to) const {
+        if (__builtin_expect(are_near(near, block, 4), 1))
+            block_words<4>(block, near, to.words);
+        else
+            block_words<4>(block, tag_rounding, key, to.words);
+    }
+};
+
+LP_INLINE RandomBlocks random_blocks(u64 key, u64 block) {
+    return {key, near_blocks(u32((8 * block) >> 32), tag_rounding, key)};
+}
+
 // Rounds a panel from `from` into `to`, elements of 1, 2 or 4 bytes.
 typedef void (*FastPanel)(const u32 *from, const PanelWords &random, void *to, const FastRounder &k);
 

@@ -115,22 +115,30 @@ LP_INLINE void add_rows(float *sum, const float *part, i64 floats, bool first) {
         store(sum + i, first ? load<f32v>(part + i) : load<f32v>(sum + i) + load<f32v>(part + i));
 }
 
-// Takes part number `p` of a tile (`rows` x `vectors`); the last one leaves the total in sums[count - 1].
-inline void take_part(float *part, float (*sums)[tile_floats + lanes32], i64 p, i64 rows, i64 vectors, const Stages &s,
-                      const Rounders &between, const Place &place) {
-    const i64 floats = rows * vectors * lanes32;
+// Takes part number `p` of sums, `floats` at a time, into one buffer of `room` floats per stage; the last part leaves
+// the total in the last one. round(sums, index) rounds an intermediate result.
+template <class Round>
+inline void take_part(float *part, float *sums, i64 room, i64 p, i64 floats, const Stages &s, const Round &round) {
     i64 members = s.parts, first_index = 0;
-    for (int stage = 0; stage < s.count; ++stage) {
+    for (int stage = 0; stage < s.count; ++stage, sums += room) {
         const bool last_stage = stage == s.count - 1;
         const i64 run = last_stage ? members : s.run;
-        add_rows(sums[stage], part, floats, p % run == 0);
+        add_rows(sums, part, floats, p % run == 0);
         if (last_stage || (p % run != run - 1 && p != members - 1)) return;
         p /= run;
-        if (between.active) round_rows(sums[stage], rows, vectors, between, place, tag_stage, u32(first_index + p));
+        round(sums, u32(first_index + p));
         members = (members + run - 1) / run;
         first_index += members;
-        part = sums[stage];
+        part = sums;
     }
+}
+
+// The same for a tile of `rows` x `vectors`.
+inline void take_part(float *part, float (*sums)[tile_floats + lanes32], i64 p, i64 rows, i64 vectors, const Stages &s,
+                      const Rounders &between, const Place &place) {
+    take_part(part, sums[0], tile_floats + lanes32, p, rows * vectors * lanes32, s, [&](float *at, u32 index) {
+        if (between.active) round_rows(at, rows, vectors, between, place, tag_stage, index);
+    });
 }
 
 }  // namespace LP_ISA

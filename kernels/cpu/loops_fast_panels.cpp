@@ -7,6 +7,7 @@ inline namespace LP_ISA {
 namespace {
 
 constexpr int lanes = Lanes<u32v>::count;
+constexpr int ahead = 1024;  // elements between a load and the prefetch beside it
 
 template <int mode, int way, int end, bool as_value, class Out>
 void run(const u32 *from, const PanelWords &random, void *to, const FastRounder &rounder) {
@@ -16,6 +17,7 @@ void run(const u32 *from, const PanelWords &random, void *to, const FastRounder 
         for (int half = 0; half < 2; ++half)
             for (int v = 0; v < vectors_per_block; ++v) {
                 const int i = ((2 * pair + half) * vectors_per_block + v) * lanes;
+                if (i % 16 == 0) __builtin_prefetch(from + i + ahead);
                 u32v r = {};
                 if constexpr (mode == stochastic) {
                     const u32v words = random.words[pair * vectors_per_block + v];

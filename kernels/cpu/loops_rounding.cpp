@@ -6,6 +6,7 @@
 #include "fast_panels.h"
 #include "packs.h"
 #include "table.h"
+#include "top_panels.h"
 
 namespace lowprec {
 inline namespace LP_ISA {
@@ -173,13 +174,15 @@ int bytes_of(Storage s) {
 }
 
 template <class E>
-bool any_nan(const E *bits, int count) {
+bool any_nan(const E *bits, i64 count) {
     E found = 0;
-    for (int i = 0; i < count; ++i) found |= E((bits[i] & Carrier<E>::magnitude) > Carrier<E>::infinity);
+    for (i64 i = 0; i < count; ++i) found |= E((bits[i] & Carrier<E>::magnitude) > Carrier<E>::infinity);
     return found != 0;
 }
 
 // ---- the loop over panels ----
+
+constexpr i64 stretch = 64;  // panels that are rounded, and then searched for NaN while they are in the cache
 
 template <class E>
 struct Converter {
@@ -189,10 +192,12 @@ struct Converter {
     Panel<E> round, recode;  // recode: values into the codes of x's own dtype, exact
     FastRounder fast_rounder;
     FastPanel fast;  // for full panels of float32 in the common cases, else null
+    TopRounder top;  // for some of these
+    RandomBlocks random;
     int out_bytes;
     bool direct_in, direct_out, refuses_nan;
 
-    explicit Converter(const ConvertJob &j) : job(j) {
+    Converter(const ConvertJob &j, i64 begin) : job(j) {
         out_bytes = bytes_of(job.out);
         bool coded_out = job.out <= coded64;
         rounder = make_rounder<E>(job.rounding, job.as_value);
@@ -207,18 +212,30 @@ struct Converter {
         direct_out = !job.as_value || (!coded_out && out_bytes == int(sizeof(E)));
         refuses_nan = job.rounding.format.nan_code == ~0ull;
         fast = nullptr;
+        top = {};
+        random = random_blocks(job.key, (job.offset + u64(begin)) >> 6);
         if (sizeof(E) == 4 && direct_in && direct_out) {
             fast_rounder = make_fast_rounder(job.rounding, job.as_value);
             fast = fast_panel(fast_rounder, job.rounding.mode, job.as_value, out_bytes);
+            if (!job.as_value) top = make_top_rounder(job.rounding, fast_rounder, fast, out_bytes);
         }
     }
 
-    void convert_fast(i64 begin) const {
-        PanelWords random;
-        if (job.rounding.mode == stochastic)
-            block_words<4>((job.offset + u64(begin)) >> 6, tag_rounding, job.key, random.words);
-        fast(static_cast<const u32 *>(job.from) + begin, random, static_cast<char *>(job.to) + begin * out_bytes,
-             fast_rounder);
+    // True where a NaN met a format that has none.
+    bool convert_fast(i64 begin, i64 panels) const {
+        const u32 *from = static_cast<const u32 *>(job.from) + begin;
+        char *to = static_cast<char *>(job.to) + begin * out_bytes;
+        const u64 block = (job.offset + u64(begin)) >> 6;
+        if (top.run) {
+            const bool plain = top.run(from, to, panels, block, random, top);
+            return !plain && refuses_nan && any_nan(from, panels * panel);
+        }
+        for (i64 i = 0; i < panels; ++i) {
+            PanelWords words;
+            if (job.rounding.mode == stochastic) random.fill(block + 4 * i, words);
+            fast(from + i * panel, words, to + i * panel * out_bytes, fast_rounder);
+        }
+        return refuses_nan && any_nan(from, panels * panel);
     }
 
     // `count` elements from `begin`; `lead` lanes before them belong to indices that are not asked for.
@@ -228,10 +245,6 @@ struct Converter {
         const bool full = count == panel;
         const int lanes = (lead + count + 15) & ~15;
         const E *from = in;
-        if (fast && full) {
-            convert_fast(begin);
-            return refuses_nan && any_nan(static_cast<const E *>(job.from) + begin, count);
-        }
         if (direct_in && full)
             from = static_cast<const E *>(job.from) + begin;
         else
@@ -265,11 +278,17 @@ struct Converter {
 
 template <class E>
 bool convert_panels(const ConvertJob &job, i64 begin, i64 end) {
-    const Converter<E> converter(job);
+    const Converter<E> converter(job, begin);
     bool bad = false;
     while (begin < end) {
-        int lead = int((job.offset + u64(begin)) & 63);
-        int count = int(end - begin < panel - lead ? end - begin : panel - lead);
+        const int lead = int((job.offset + u64(begin)) & 63);
+        if (converter.fast && lead == 0 && end - begin >= panel) {
+            const i64 whole = (end - begin) / panel, panels = whole < stretch ? whole : stretch;
+            bad |= converter.convert_fast(begin, panels);
+            begin += panels * panel;
+            continue;
+        }
+        const int count = int(end - begin < panel - lead ? end - begin : panel - lead);
         bad |= converter.convert(begin, lead, count);
         begin += count;
     }

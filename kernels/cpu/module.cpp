@@ -20,5 +20,6 @@ NB_MODULE(_kernels, m) {
     lowprec::bind_random(m);
     lowprec::bind_elementwise(m);
     lowprec::bind_product(m);
+    lowprec::bind_reduction(m);
     lowprec::bind_arithmetic(m);
 }

@@ -10,6 +10,7 @@ void bind_rounding(nanobind::module_ &m);
 void bind_random(nanobind::module_ &m);
 void bind_elementwise(nanobind::module_ &m);
 void bind_product(nanobind::module_ &m);
+void bind_reduction(nanobind::module_ &m);
 void bind_arithmetic(nanobind::module_ &m);
 
 }  // namespace lowprec

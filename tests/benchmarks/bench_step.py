@@ -1,6 +1,8 @@
-"""One training step, 64-256-256-10 at batch 64 with SGD: tiles and direct engine against numpy float32, one thread.
+"""One training step of the study, 64-256-256-10 at batch 64 with SGD, one thread: before and after, in one run.
 
-Run by `make bench`. The three are timed in turn, round after round, in one process; ratios are medians over rounds.
+Before: the step as users of NumPy write it, float32 products of chunks of K with the partial sums rounded in between
+(`plain_step`). After: the tiles and the direct engine. Beside them the step in NumPy's float32. Run by `make bench`.
+All are timed in turn, round after round, in one process; ratios are medians over rounds.
 """
 
 import os
@@ -15,7 +17,7 @@ import time  # noqa: E402
 from collections.abc import Callable  # noqa: E402
 from typing import Any  # noqa: E402
 
-import numpy as np  # noqa: E402
+from plain_step import PLAIN, Float32Step  # noqa: E402
 
 from ipu_core.ir.precision import Precision  # noqa: E402
 from ipu_core.study import mlp  # noqa: E402
@@ -25,36 +27,7 @@ from ipu_core.train.optim import Sgd  # noqa: E402
 
 WIDTHS, BATCH, LR = (64, 256, 256, 10), 64, 0.002
 LIMITS = {"tiles": 10.0, "direct": 4.0}
-
-
-class NumpyStep:
-    """The same step written directly in numpy float32, updating in place."""
-
-    def __init__(self, params: mlp.Params) -> None:
-        self.layers = [(layer["weight"].copy(), layer["bias"].copy()) for layer in params]
-
-    def train(self, batch: data.Batch) -> float:
-        x, y = batch
-        activations = [x]
-        for weight, bias in self.layers:
-            z = activations[-1] @ weight + bias
-            activations.append(np.maximum(z, 0) if len(activations) < len(self.layers) else z)
-        scores = activations.pop()
-        scores = scores - scores.max(axis=1, keepdims=True)
-        exponentials = np.exp(scores)
-        sums = exponentials.sum(axis=1, keepdims=True)
-        rows = np.arange(len(y))
-        loss = float(np.mean(np.log(sums[:, 0]) - scores[rows, y]))
-        gradient = exponentials / sums
-        gradient[rows, y] -= 1
-        gradient /= len(y)
-        for index in reversed(range(len(self.layers))):
-            weight, bias = self.layers[index]
-            below = gradient @ weight.T * (activations[index] > 0) if index else gradient
-            weight -= np.float32(LR) * (activations[index].T @ gradient)
-            bias -= np.float32(LR) * gradient.sum(axis=0)
-            gradient = below
-        return loss
+STEPS_SHOWN = 20
 
 
 def steps(train: Callable[[Any], float], batch: Any, count: int) -> float:
@@ -74,35 +47,39 @@ def main() -> None:
     given = parser.parse_args()
     task = data.digits()
     params, batch = mlp.initial(WIDTHS, 0), data.batches(task, BATCH, 0)(0)
-    plain = NumpyStep(params)
-    print(f"training step {'-'.join(map(str, WIDTHS))}, batch {BATCH}, SGD, one thread; numpy float32 = 1")
+    print(f"training step {'-'.join(map(str, WIDTHS))}, batch {BATCH}, SGD, one thread")
+    print(f"{'':20s} {'':20s} {'ms':>8s} {'/ numpy float32':>16s} {'before / it':>12s}  loss after {STEPS_SHOWN} steps")
     for precision in given.precisions:
-        loops = {
-            engine: TrainLoop(
-                mlp.loss,
-                params,
-                batch,
-                optimizer=Sgd(LR),
-                precision=Precision.parse(precision),
-                engine=engine,
-            )
-            for engine in LIMITS
-        }
-        times: dict[str, list[float]] = {"numpy": [], **{engine: [] for engine in loops}}
-        for train in (plain.train, *(loop.train for loop in loops.values())):
-            steps(train, batch, 3)
-        for _ in range(given.rounds):
-            times["numpy"].append(steps(plain.train, batch, 5 * given.steps))
-            for engine, loop in loops.items():
-                times[engine].append(steps(loop.train, batch, given.steps))
-        base = statistics.median(times["numpy"])
-        for engine in loops:
-            ratios = [a / b for a, b in zip(times[engine], times["numpy"], strict=True)]
-            limit = f"  (limit {LIMITS[engine]:g})" if precision == "fp16.16/stochastic" else ""
-            print(
-                f"  {precision:20s} {engine:7s} {1e3 * statistics.median(times[engine]):7.2f} ms, "
-                f"numpy {1e3 * base:5.2f} ms, ratio {statistics.median(ratios):5.2f}{limit}"
-            )
+        compare(precision, params, batch, given.rounds, given.steps)
+
+
+def compare(precision: str, params: mlp.Params, batch: data.Batch, rounds: int, count: int) -> None:
+    """Times one precision and prints a line for each way of doing it."""
+    ways: dict[str, Any] = {"numpy float32": Float32Step(params, LR)}
+    if precision in PLAIN and precision != "fp32.32":
+        ways["before: numpy loops"] = PLAIN[precision](params, LR)
+    for engine in LIMITS:
+        ways[engine] = TrainLoop(
+            mlp.loss, params, batch, optimizer=Sgd(LR), precision=Precision.parse(precision), engine=engine
+        )
+    losses = {name: [way.train(batch) for _ in range(STEPS_SHOWN)][-1] for name, way in ways.items()}
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(rounds):
+        for name, way in ways.items():
+            times[name].append(steps(way.train, batch, 5 * count if name == "numpy float32" else count))
+    before = times.get("before: numpy loops")
+    for name, mine in times.items():
+        limit = f"  (limit {LIMITS[name]:g})" if precision == "fp16.16/stochastic" and name in LIMITS else ""
+        faster = f"{ratio(before, mine):12.2f}" if before and name in LIMITS else f"{'':12s}"
+        print(
+            f"{precision:20s} {name:20s} {1e3 * statistics.median(mine):8.3f} "
+            f"{ratio(mine, times['numpy float32']):16.2f} {faster}  {losses[name]:.4f}{limit}"
+        )
+
+
+def ratio(times: list[float], others: list[float]) -> float:
+    """Median over rounds."""
+    return statistics.median(a / b for a, b in zip(times, others, strict=True))
 
 
 if __name__ == "__main__":

@@ -271,6 +271,19 @@ def test_a_model_that_does_not_fit_names_the_tile(
     assert not (tmp_path / "results.jsonl").read_text()
 
 
+@pytest.mark.parametrize("words", [["study"], ["profile"]])
+def test_a_model_far_too_large_is_refused_before_it_is_made(
+    words: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    start = time.monotonic()
+    assert exit_code(*words, "--layers", "64-20000-20000-10", "--target", "gc2", "--out", str(tmp_path / "out")) == 2
+    assert time.monotonic() - start < 5
+    error = capfd.readouterr().err
+    assert error.count("\n") == 1
+    assert "bytes of 262,144 for the values of the step alone" in error
+    assert "1.weight" in error
+
+
 def test_the_demo_runs(capfd: pytest.CaptureFixture[str]) -> None:
     assert demo(steps=20) == 0
     printed = capfd.readouterr().out

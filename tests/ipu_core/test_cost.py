@@ -54,6 +54,17 @@ def test_the_supervisors_formula_by_hand() -> None:
     assert cost.matmul(GC200, 60, 32, 16, shape=shape, group=16) == outer
 
 
+def test_chains_that_go_on_have_no_zeroing_pass() -> None:
+    shape = cost.amp_shape(GC200, "float16", "float16")
+
+    def cycles(k: int, goes_on: bool) -> int:
+        return int(cost.matmul(GC200, 60, k, 16, shape=shape, group=16, goes_on=goes_on))
+
+    one_more = cycles(48, False) - cycles(32, False)
+    assert cycles(48, True) - cycles(32, True) == one_more
+    assert cycles(32, True) - cycles(32, False) == (15 + 19 + 6 + 32 + 6 * 59) - (11 + 18 + 7 + 32 + 6 * 66)
+
+
 def test_smaller_groups_take_more_passes() -> None:
     shape = cost.amp_shape(GC200, "float16", "float16")
     cycles = [int(cost.matmul(GC200, 60, 256, 16, shape=shape, group=group)) for group in (1, 4, 16, 64)]

@@ -64,3 +64,10 @@ def test_exchange_cycles() -> None:
     assert Target().exchange_cycles(1) == 101
     assert Target().exchange_cycles(400) == 200
     assert Target().transfer_cycles(64, 64e9) == 2
+
+
+def test_the_adder_is_a_named_switch() -> None:
+    assert Target("gc200").adder == "sequential"
+    assert Target("gc200", adder="dot4").adder == "dot4"
+    with pytest.raises(ValueError, match="unknown adder 'tree'; it is one of sequential, dot4, pairwise"):
+        Target("gc200", adder="tree")

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 import lowprec as lp
 from lowprec.backends.cpu import convolution as panels
+from lowprec.convolution_sums import prepare_correlation, prepare_weight_sums
+from lowprec.windows import Place, window_view
 from tests.lowprec import convolution_oracle as oracle
 from tests.lowprec.convolution_oracle import Shape, Sum
 from tests.lowprec.sums_cases import ACCUMULATORS, RESULTS, Array, arrays, assert_backends_agree, rounding_options
@@ -335,3 +337,51 @@ def test_gradients_of_another_shape_are_refused() -> None:
         lp.conv2d_weight_gradient(x, g, (3, 3))
     with pytest.raises(TypeError, match="size must be a pair of integers, not 5"):
         lp.conv2d_input_gradient(g, w, 5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("how", [(4, Sum(half=True)), (4, Sum(True, 1, 7)), (16, Sum(half=False))])
+def test_parts_of_sums_are_the_chains_of_the_whole(how: tuple[int, Sum], host_backend: str) -> None:
+    """A part of the groups, of blocks that lie anywhere, added as `sum_parts` adds."""
+    group, sums = how
+    shape, image, kernel, channels, outputs = SHAPES[1]
+    x, w, _, options = case(1)
+    rounding = {k: v for k, v in sum_options(group, sums).items() if k in ("accumulate", "rounding")}
+    whole = lp.conv2d(x, w, **options, **(sum_options(group, sums) | {"splits": 3}))
+    padded = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))[:, :, :, None]
+    seen = window_view(padded, kernel, (1, 1), (1, 1), shape.count(image[1:], kernel))
+    call = prepare_correlation(x.dtype, w.dtype, group=group, **rounding)
+    terms = 9 * -(-channels // group)
+    each = -(-terms // 3)
+    parts = np.empty((3, *whole.shape[:3], 1, outputs), whole.dtype)
+    for number, start in enumerate(range(0, terms, each)):
+        for lines in (slice(0, 1), slice(1, 4)):
+            place = Place(3 * lines.start, 0, 0, 12, 3, start)
+            span = (start, min(terms, start + each))
+            call(seen[:, lines], w[:, :, None], parts[number, :, lines], place, sums.key, span)
+    total = lp.elementwise.float32_op("add", parts[0], parts[1])
+    total = lp.elementwise.float32_op("add", total, parts[2], fmt=whole.dtype)
+    if sums.key is None:
+        np.testing.assert_array_equal(total[:, :, :, 0], whole)
+    else:
+        np.testing.assert_allclose(np.float64(total[:, :, :, 0]), np.float64(whole), atol=0.02)
+
+
+@pytest.mark.parametrize("key", [None, 9])
+def test_parts_of_weight_gradients_are_the_chains_of_the_whole(key: int | None, host_backend: str) -> None:
+    """Blocks of kernel positions and channels, over all positions at once."""
+    x, _, g, options = case(1)
+    rounding = "nearest_even" if key is None else "stochastic"
+    whole = lp.conv2d_weight_gradient(x, g, (3, 3), **options, accumulate="float16", rounding=rounding, key=key)
+    padded = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))[:, :, :, None]
+    seen = window_view(padded, (3, 3), (1, 1), (1, 1), g.shape[1:3])
+    call = prepare_weight_sums(x.dtype, g.dtype, "float16", rounding=rounding)
+    found = np.empty((3, 3, 1, 6, 17), np.float16)
+    for rows, channels in ((slice(0, 1), slice(0, 4)), (slice(0, 1), slice(4, 6)), (slice(1, 3), slice(0, 6))):
+        place = Place(18 * rows.start + channels.start, 0, 0, 18, 6)
+        call(seen[..., rows, :, :, channels], g[:, :, :, None], found[rows, :, :, channels], place, key)
+    np.testing.assert_array_equal(found[:, :, 0], whole)
+
+
+def test_parts_refuse_operands_without_a_zero() -> None:
+    with pytest.raises(TypeError, match="no zero"):
+        prepare_correlation(ml_dtypes.float8_e8m0fnu, np.float16)

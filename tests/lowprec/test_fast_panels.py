@@ -50,3 +50,49 @@ def test_whole_arrays_and_parts_agree(isa: str, fmt: str | lp.FloatFormat) -> No
                     whole = rounded(call, 0, x.size)
                     parts = [rounded(call, i, i + PARTS) for i in range(0, x.size, PARTS)]
                     lp.testing.assert_same_bits(whole, np.concatenate(parts))
+
+
+def near(value: float, count: int, rng: np.random.Generator) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
+    """Numbers of both signs within a few binades of a value, a third of them zero, none infinite or NaN."""
+    numbers = rng.standard_normal(count) * value * 2.0 ** rng.integers(-3, 4, count)
+    numbers[rng.random(count) < 1 / 3] = 0.0
+    limit = float(np.finfo(np.float32).max)
+    return np.clip(numbers, -limit, limit).astype(np.float32)
+
+
+@pytest.mark.parametrize("isa", lp.testing.isa_names())
+@pytest.mark.parametrize("fmt", FORMATS, ids=lambda fmt: str(getattr(fmt, "name", fmt)))
+def test_panels_of_plain_numbers_are_rounded_as_short_arrays_are(isa: str, fmt: str | lp.FloatFormat) -> None:
+    # Without infinities and NaN whole panels stay on the short cut; around the smallest values, one, and the largest.
+    info = lp.finfo(fmt)
+    rng = np.random.default_rng(1)
+    with lp.testing.isa(isa):
+        for value in (float(info.smallest_subnormal), float(info.smallest_normal), 1.0, float(info.max) / 4):
+            x = near(value, 1024, rng)
+            for overflow in (None, "saturate"):
+                for bits in (16, 7):
+                    args = {"key": 9, "random_bits": bits, "overflow": overflow}
+                    whole = lp.encode(x, fmt, "stochastic", offset=320, **args)  # type: ignore[arg-type]
+                    parts = [
+                        lp.encode(x[i : i + PARTS], fmt, "stochastic", offset=320 + i, **args)  # type: ignore[arg-type]
+                        for i in range(0, x.size, PARTS)
+                    ]
+                    lp.testing.assert_same_bits(whole, np.concatenate(parts))
+
+
+@pytest.mark.parametrize("isa", lp.testing.isa_names())
+def test_blocks_on_both_sides_of_a_full_counter_word(isa: str) -> None:
+    # 64 elements use 8 counters: at element 2^35 the counter's low word is full and the high one counts on.
+    x = near(1.0, 1024, np.random.default_rng(2))
+    with lp.testing.isa(isa):
+        for start in (2**35 - 1024, 2**35 - 128, 2**35 - 64, 2**35 - 1, 2**35):
+            whole = lp.encode(x, "float16", "stochastic", key=3, offset=start)
+            parts = [
+                lp.encode(x[i : i + PARTS], "float16", "stochastic", key=3, offset=start + i)
+                for i in range(0, x.size, PARTS)
+            ]
+            lp.testing.assert_same_bits(whole, np.concatenate(parts))
+            with lp.testing.backend("reference"):
+                lp.testing.assert_same_bits(
+                    whole[:200], lp.encode(x[:200], "float16", "stochastic", key=3, offset=start)
+                )

@@ -79,6 +79,45 @@ def test_numbers_that_make_no_format_are_refused(args: dict[str, object], messag
         lp.FloatFormat("bad", **args)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    "args, message",
+    [
+        ({"name": 3}, "name must be a string, not 3"),
+        ({"exponent_bits": 5.0}, "'own': exponent_bits must be an integer, not 5.0"),
+        ({"mantissa_bits": None}, "mantissa_bits must be an integer, not None"),
+        ({"bias": 1.5}, "bias must be an integer, not 1.5"),
+        ({"signed": "yes"}, "signed must be True or False, not 'yes'"),
+        ({"subnormals": 1}, "subnormals must be True or False, not 1"),
+    ],
+)
+def test_what_is_no_number_or_flag_is_refused(args: dict[str, object], message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        lp.FloatFormat(**({"name": "own", "exponent_bits": 5, "mantissa_bits": 2} | args))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"p3109 needs two integers.*not 8.0 and '3'"):
+        lp.p3109(8.0, "3")  # type: ignore[arg-type]
+
+
+def test_numpys_integers_make_the_same_format() -> None:
+    assert lp.FloatFormat("own", np.int64(5), np.uint8(2), np.int32(15)) == lp.FloatFormat("own", 5, 2)  # type: ignore[arg-type]
+
+
+def test_names_of_the_ipu_and_of_p3109() -> None:
+    assert lp.as_format("F143") is lp.as_format("f143") is lp.float8_e4m3fnuz
+    for k, p, signed, extended in (
+        (8, 3, True, True),
+        (6, 2, False, True),
+        (15, 15, False, False),
+        (3, 1, True, False),
+    ):
+        fmt = lp.p3109(k, p, signed=signed, extended=extended)
+        assert lp.as_format(fmt.name) is fmt
+    with pytest.raises(ValueError, match="p3109 needs 3 <= k"):
+        lp.as_format("binary8p8se")
+    for name in ("binary8p3", "binary8p3xe", "binaryp3se", "8p3se", "binary8p3p3se"):
+        with pytest.raises(ValueError, match="names of P3109 such as binary8p3se"):
+            lp.as_format(name)
+
+
 def test_unknown_specs_are_refused_with_the_valid_names() -> None:
     with pytest.raises(ValueError, match=r"unknown format 'fp8'; known are float64, .*float8_e4m3fn"):
         lp.as_format("fp8")

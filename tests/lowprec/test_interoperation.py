@@ -167,8 +167,10 @@ def test_results_are_plain_numpy() -> None:
 def test_public_names_resolve_and_the_rare_ones_load_late() -> None:
     code = (
         "import sys, lowprec as lp\n"
-        "early = [m for m in ('lowprec.testing', 'lowprec.statistics', 'lowprec.blocks') if m in sys.modules]\n"
-        "assert not early, early\n"
+        "rounding = set('_kernels arrays backends caching conversion describe dlpack exact_bits float_format formats'\n"
+        "               ' keys later matmul random rounding rule sums threads'.split())\n"
+        "loaded = {name.split('.')[1] for name in sys.modules if name.startswith('lowprec.')}\n"
+        "assert loaded <= rounding, sorted(loaded - rounding)\n"
         "assert not [name for name in lp.__all__ if not hasattr(lp, name)]\n"
         "assert set(lp.__all__) <= set(dir(lp))\n"
         "assert lp.testing.backend and lp.statistics.shares and lp.to_blocks([1.0], 'nvfp4')"
@@ -176,3 +178,18 @@ def test_public_names_resolve_and_the_rare_ones_load_late() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
     with pytest.raises(AttributeError, match="'lowprec' has no attribute 'to_block'"):
         lp.to_block  # noqa: B018
+
+
+def test_no_module_takes_the_place_of_a_public_name() -> None:
+    """Importing lowprec.x sets the attribute x of lowprec, so that a late x would be lost."""
+    code = (
+        "import pkgutil, importlib, types, lowprec as lp\n"
+        "for package in (lp, lp.backends.cpu):\n"
+        "    for found in pkgutil.iter_modules(package.__path__, package.__name__ + '.'):\n"
+        "        if not found.name.endswith('__main__'):\n"
+        "            importlib.import_module(found.name)\n"
+        "public = [getattr(p, n) for p in (lp, lp.backends.cpu) for n in p.__all__]\n"
+        "modules = [x.__name__[8:] for x in public if isinstance(x, types.ModuleType)]\n"
+        "assert modules == ['statistics', 'testing'], modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -7,11 +7,13 @@ from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Copy, Program
 from ipu_core.graph.tensor import Tensor
 from ipu_core.ir.block import Atom, Equation, Literal, Var
+from ipu_core.ir.homes import label
 from ipu_core.ir.planning import Plan
 from ipu_core.library.elementwise import add_array
+from ipu_core.plan.sums import SumPlan
 from ipu_core.target import Target
 
-__all__ = ["Lowering"]
+__all__ = ["Lowering", "label"]
 
 
 @dataclass
@@ -41,6 +43,12 @@ class Lowering:
         """The tensor of a value, or a literal's number."""
         return atom.value if isinstance(atom, Literal) else self.tensors[atom]
 
+    def sum_plan(self, equation: Equation) -> SumPlan:
+        """The plan of a product of matrices or a sum."""
+        found = self.plan.sums[equation.number]
+        assert isinstance(found, SumPlan), equation
+        return found
+
     def result(self, equation: Equation) -> Tensor:
         """Where an equation's result goes: a new temporary, unless its place is given."""
         var = equation.output
@@ -56,8 +64,3 @@ class Lowering:
         if source.size:
             self.programs.append(Copy(source, made, name))
         return made
-
-
-def label(equation: Equation) -> str:
-    """An equation's name in profiles: parameter, operation, number."""
-    return ".".join(filter(None, (equation.parameter, equation.op, str(equation.number))))

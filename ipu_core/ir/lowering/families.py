@@ -5,7 +5,9 @@ from collections.abc import Callable
 from ipu_core.graph.program import Copy
 from ipu_core.graph.tensor import Tensor
 from ipu_core.ir.block import Equation
+from ipu_core.ir.convolving import CONVOLUTIONS
 from ipu_core.ir.lowering.context import Lowering, label
+from ipu_core.ir.lowering.convolution import lower_convolution
 from ipu_core.ir.ops import OPS
 from ipu_core.ir.views import sides, view
 from ipu_core.library.elementwise import elementwise
@@ -51,7 +53,7 @@ def _sides(lowering: Lowering, equation: Equation) -> list[Tensor]:
 
 def _dot(lowering: Lowering, equation: Equation) -> None:
     a, b = _sides(lowering, equation)
-    plan = lowering.plan.sums[equation.number]
+    plan = lowering.sum_plan(equation)
     out = lowering.result(equation).reshape(plan.product.batch, plan.product.m, plan.product.n)
     _, programs = matmul(
         lowering.graph, a, b, plan, out=out,
@@ -63,7 +65,7 @@ def _dot(lowering: Lowering, equation: Equation) -> None:
 def _reduce(lowering: Lowering, equation: Equation) -> None:
     (x,) = _sides(lowering, equation)
     lowering.programs += reduce(
-        lowering.graph, x, lowering.result(equation), lowering.plan.sums[equation.number],
+        lowering.graph, x, lowering.result(equation), lowering.sum_plan(equation),
         maximum=equation.op == "reduce_max", stochastic=equation.arithmetic.stochastic,
         operation=equation.number, name=label(equation),
     )  # fmt: skip
@@ -135,6 +137,7 @@ _RULES: dict[str, Rule] = {
     **{name: _elementwise for name, op in OPS.items() if op.shape is OPS["add"].shape},
     "convert": _elementwise,
     "dot": _dot,
+    **dict.fromkeys(CONVOLUTIONS, lower_convolution),
     **dict.fromkeys(("reduce_sum", "reduce_max"), _reduce),
     **dict.fromkeys(("transpose", "reshape", "broadcast", "slice", "stop_gradient"), _view),
     "concatenate": _concatenate,
@@ -143,8 +146,3 @@ _RULES: dict[str, Rule] = {
     "scatter_add": _scatter_add,
     "one_hot": _one_hot,
 }
-
-
-def computes(equation: Equation) -> bool:
-    """Whether an equation writes an array of its own, element by element where its operands of that shape lie."""
-    return _RULES.get(equation.op) is _elementwise

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Copy, DataStream, Program, Sequence, StreamCopy
-from ipu_core.graph.tensor import Tensor, whole
+from ipu_core.graph.tensor import Tensor
 from ipu_core.ir.block import Block, Var
+from ipu_core.ir.homes import homes, in_place, sees_whole, state_name
 from ipu_core.ir.lowering.context import Lowering
 from ipu_core.ir.lowering.families import lower_equation
-from ipu_core.ir.lowering.state import in_place, sees_whole
-from ipu_core.ir.planning import Plan, ghosts
+from ipu_core.ir.planning import Plan
 from ipu_core.library.elementwise import add_array, map_array
 
 __all__ = ["Lowered", "lower"]
@@ -53,7 +53,7 @@ def lower(block: Block, plan: Plan) -> Lowered:
     tensors = {var: map_array(graph, graph.add_constant(var.type.format, value, f"constant.{var.name}"))
                for var, value in block.constants.items()}  # fmt: skip
     state = tuple(
-        add_array(graph, var.type.format, var.type.shape, _state_name(block, var), temporary=False)
+        add_array(graph, var.type.format, var.type.shape, state_name(block, var), temporary=False)
         for var in block.inputs[:carried]
     )
     tensors |= dict(zip(block.inputs, state, strict=False))
@@ -75,22 +75,9 @@ def lower(block: Block, plan: Plan) -> Lowered:
     return Lowered(block, plan, graph, Sequence(*programs), state, tuple(feeds), tuple(results))
 
 
-def _state_name(block: Block, var: Var) -> str:
-    users = (
-        equation.parameter for equation in block.equations if equation.role == "update" and var in equation.operands
-    )
-    return next((name for name in users if name), f"state.{var.name}")
-
-
 def _places(block: Block, state: tuple[Tensor, ...]) -> dict[Var, Tensor]:
     """The carried outputs that are computed straight into the state."""
-    seen = ghosts(block)
-    first: dict[object, Var] = {}
-    for var, tensor in seen.items():
-        first.setdefault(tensor.variable, var)
-    roots = {var: first[tensor.variable] for var, tensor in seen.items()}
-    same = {var: sees_whole(tensor, whole(tensor.variable)) for var, tensor in seen.items()}
-    return {var: state[position] for var, position in in_place(block, roots, same).items()}
+    return {var: state[position] for var, position in in_place(block, homes(block)).items()}
 
 
 def _write_back(lowering: Lowering, block: Block, state: tuple[Tensor, ...]) -> None:

@@ -126,7 +126,14 @@ LP_INLINE void philox(Counters (&c)[count], u64 key) {
 
 // The 32 words of one set of 8 counters, as `vectors` = 8 / lanes vectors of each pair of words: pair 0 then
 // pair 1.
-LP_INLINE u32v pair(u64v low, u64v high) { return (u32v)((low & 0xffffffffull) | (high << 32)); }
+LP_INLINE u32v pair(u64v low, u64v high) {
+#if defined(__AVX512F__) && LP_VECTOR_BYTES == 64
+    typedef float floats __attribute__((vector_size(64)));
+    return (u32v)__builtin_ia32_movsldup512_mask((floats)high, (floats)low, (unsigned short)0xaaaa);
+#else
+    return (u32v)((low & 0xffffffffull) | (high << 32));
+#endif
+}
 
 static constexpr int lanes64 = LP_VECTOR_BYTES / 8;
 static constexpr int vectors_per_block = 8 / lanes64;  // vectors that hold counters l = 0..7
@@ -135,6 +142,18 @@ LP_INLINE u64v lane_numbers(int first) {
     u64v numbers;
     for (int i = 0; i < lanes64; ++i) numbers[i] = first + i;
     return numbers;
+}
+
+// Words of `blocks` blocks from their counters' words, in element order.
+template <int blocks>
+LP_INLINE void in_element_order(const Counters (&c)[blocks * vectors_per_block],
+                                u32v (&words)[2 * blocks * vectors_per_block]) {
+    for (int b = 0; b < blocks; ++b)
+        for (int v = 0; v < vectors_per_block; ++v) {
+            const Counters &w = c[b * vectors_per_block + v];
+            words[(2 * b) * vectors_per_block + v] = pair(w.c0, w.c1);
+            words[(2 * b + 1) * vectors_per_block + v] = pair(w.c2, w.c3);
+        }
 }
 
 // `blocks` consecutive blocks (64-bit block numbers from `first`) of the elementwise map: words[] in element
@@ -151,12 +170,84 @@ LP_INLINE void block_words(u64 first, int tag, u64 key, u32v (&words)[2 * blocks
         c[i].c3 = u64v{};
     }
     philox<10>(c, key);
-    for (int b = 0; b < blocks; ++b)
-        for (int v = 0; v < vectors_per_block; ++v) {
-            const Counters &w = c[b * vectors_per_block + v];
-            words[(2 * b) * vectors_per_block + v] = pair(w.c0, w.c1);
-            words[(2 * b + 1) * vectors_per_block + v] = pair(w.c2, w.c3);
+    in_element_order<blocks>(c, words);
+}
+
+// Philox-10 for blocks of the elementwise map whose counters share their high word. Those counters differ in word 1
+// alone, so that of the six products of the first three rounds four are the same for all: they are made here, once.
+struct NearBlocks {
+    u32 high;
+    u64 enter;                   // round 1: word 0 is word 1 exclusive-or this
+    u64 second2;                 // round 2: what word 2 is exclusive-or'ed with
+    u64 third0, third2, third3;  // round 3: likewise words 0 and 2, and the whole of word 3
+    u64 keys[14];                // of rounds 4 to 10
+};
+
+LP_INLINE NearBlocks near_blocks(u32 high, int tag, u64 key) {
+    const u32 m0 = 0xD2511F53u, m1 = 0xCD9E8D57u, c0 = u32(tag) << 24;
+    u32 k0 = u32(key), k1 = u32(key >> 32);
+    NearBlocks n;
+    n.high = high;
+    n.enter = high_product(m1, high) ^ k0;
+    const u32 first1 = m1 * high, first2 = high_product(m0, c0) ^ k1, first3 = m0 * c0;
+    k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
+    const u32 second0 = high_product(m1, first2) ^ first1 ^ k0, second1 = m1 * first2;
+    n.second2 = first3 ^ k1;
+    k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
+    n.third0 = second1 ^ k0;
+    n.third2 = high_product(m0, second0) ^ k1;
+    n.third3 = m0 * second0;
+    for (int round = 0; round < 7; ++round) {
+        k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
+        n.keys[2 * round] = k0;
+        n.keys[2 * round + 1] = k1;
+    }
+    return n;
+}
+
+// Whether all counters of `blocks` blocks from `first` have this high word.
+LP_INLINE bool are_near(const NearBlocks &n, u64 first, int blocks) {
+    return u32((8 * first) >> 32) == n.high && u32((8 * (first + blocks - 1)) >> 32) == n.high;
+}
+
+// Vectors `from`, `from` + 1, ... of counters, of blocks of which the first has this low word.
+template <int count>
+LP_INLINE void philox_near(u32 counter, int from, const NearBlocks &near, Counters *s) {
+    const u64v m0 = u64v{} + 0xD2511F53u, m1 = u64v{} + 0xCD9E8D57u;
+    const NearBlocks *n = &near;
+    __asm__("" : "+r"(n));  // opaque, so that the round keys are read where they are used and not kept and spilled
+    for (int i = 0; i < count; ++i) {
+        const int v = from + i;
+        const u64v lanes = lane_numbers((v % vectors_per_block) * lanes64);
+        const u64v a = multiply_wide(lanes ^ ((counter + 8 * (v / vectors_per_block)) ^ n->enter), m0);
+        const u64v b = multiply_wide((a >> 32) ^ n->second2, m1);
+        s[i].c0 = (b >> 32) ^ n->third0;
+        s[i].c1 = b;
+        s[i].c2 = a ^ n->third2;
+        s[i].c3 = u64v{} + n->third3;
+    }
+#pragma GCC unroll 10
+    for (int round = 0; round < 7; ++round) {
+        const u64v v0 = u64v{} + n->keys[2 * round], v1 = u64v{} + n->keys[2 * round + 1];
+        for (int i = 0; i < count; ++i) {
+            const u64v a = multiply_wide(s[i].c0, m0), b = multiply_wide(s[i].c2, m1);
+            s[i].c0 = exclusive_or(b >> 32, s[i].c1, v0);
+            s[i].c2 = exclusive_or(a >> 32, s[i].c3, v1);
+            s[i].c1 = b;
+            s[i].c3 = a;
         }
+    }
+}
+
+// As above, for blocks that are near.
+template <int blocks>
+LP_INLINE void block_words(u64 first, const NearBlocks &near, u32v (&words)[2 * blocks * vectors_per_block]) {
+    constexpr int count = blocks * vectors_per_block;
+    static_assert(count % chains == 0, "whole sets of chains");
+    Counters c[count];
+#pragma GCC unroll 8
+    for (int i = 0; i < count; i += chains) philox_near<chains>(u32(8 * first), i, near, c + i);
+    in_element_order<blocks>(c, words);
 }
 
 #endif

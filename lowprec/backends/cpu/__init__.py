@@ -1,17 +1,23 @@
 """The compiled backend: thin calls into lowprec._kernels."""
 
-from lowprec.backends.cpu.arithmetic import arithmetic, column_sums
-from lowprec.backends.cpu.convolution import correlate
-from lowprec.backends.cpu.elementwise import elementwise
-from lowprec.backends.cpu.products import maximum, product, reduce, sum_parts
+from typing import TYPE_CHECKING
+
 from lowprec.backends.cpu.random import random_words
 from lowprec.backends.cpu.rounding import convert, decode
+from lowprec.later import later
+
+if TYPE_CHECKING:
+    from lowprec.backends.cpu.convolution import correlate, correlate_windows
+    from lowprec.backends.cpu.exact import arithmetic, column_sums
+    from lowprec.backends.cpu.operation import elementwise
+    from lowprec.backends.cpu.products import maximum, product, reduce, sum_parts
 
 __all__ = [
     "arithmetic",
     "column_sums",
     "convert",
     "correlate",
+    "correlate_windows",
     "decode",
     "elementwise",
     "maximum",
@@ -20,3 +26,14 @@ __all__ = [
     "reduce",
     "sum_parts",
 ]
+
+# Rounding is all that a plain `import lowprec` needs (see lowprec/__init__.py).
+__getattr__ = later(
+    __name__,
+    {
+        "convolution": "correlate correlate_windows",
+        "exact": "arithmetic column_sums",
+        "operation": "elementwise",
+        "products": "maximum product reduce sum_parts",
+    },
+)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +14,10 @@ import numpy.typing as npt
 from lowprec.backends.cpu.products import product
 from lowprec.keys import KeyLike
 from lowprec.sums import Accumulator, Order
-from lowprec.windows import Pair, contiguous, window_view
+from lowprec.windows import Pair, Place, contiguous, window_view
 
 Array = npt.NDArray[Any]
+Span = tuple[int, int]
 PANEL_BYTES = 1 << 20
 NARROW = 8
 """So few outputs of a group leave most lanes of a vector empty: windows take their place as the product's columns."""
@@ -30,7 +31,7 @@ def correlate(
     accumulator: Accumulator,
     order: Order,
     key: KeyLike | None,
-    place: tuple[int, int, int],
+    place: Place,
     out: Array,
     threads: int,
 ) -> None:
@@ -38,43 +39,67 @@ def correlate(
 
     Args:
         weight: (kh, kw, groups, C, N).
-        place: row and column of out's first element and number of its first group (batch), for the random bits.
+        place: of out, for the random bits.
     """
-    turned = weight.shape[4] <= NARROW and not accumulator.stochastic  # random bits tell rows from columns
-    if turned:
+    if _turned(weight, accumulator):
         x = contiguous(x.transpose(3, 4, 0, 1, 2)).transpose(2, 3, 4, 0, 1)
     elif weight.shape[0] * weight.shape[1] > 1 and x.strides[-1] != x.itemsize:
         x = contiguous(x)
-    order, depth = channel_padding(order, accumulator, x.shape[-1])
     windows = window_view(x, weight.shape[:2], stride, dilation, out.shape[1:3])
+    correlate_windows(windows, weight, accumulator, order, key, place, None, out, threads)
+
+
+def correlate_windows(
+    windows: Array,
+    weight: Array,
+    accumulator: Accumulator,
+    order: Order,
+    key: KeyLike | None,
+    place: Place,
+    span: Span | None,
+    out: Array,
+    threads: int,
+) -> None:
+    """Writes into out (n, oh, ow, groups, N) the products of windows (n, oh, ow, kh, kw, groups, C) with weight.
+
+    Args:
+        weight: (kh, kw, groups, C, N).
+        place: of out, for the random bits.
+        span: first and last (exclusive) of the groups of products that are summed, numbered in this weight; None: all.
+    """
+    turned = _turned(weight, accumulator)
+    order, depth = channel_padding(order, accumulator, weight.shape[3], whole=span is None)
+    terms = slice(None) if span is None else slice(span[0] * order.group, span[1] * order.group)
     factors = weight_matrix(weight, depth)
-    dtypes = (weight.dtype, x.dtype) if turned else (x.dtype, weight.dtype)
-    call = product(*dtypes, accumulator, order)
-    row, column, batch = place
-    batches = batch if x.shape[3] == 1 else np.arange(batch, batch + x.shape[3])
-    direct = not turned and depth == x.shape[-1] and weight.shape[0] * weight.shape[1] == 1
-    runs = list(blocks(out.shape[:3], x.shape[3] * factors.shape[1] * x.itemsize))
+    dtypes = (weight.dtype, windows.dtype) if turned else (windows.dtype, weight.dtype)
+    job = _Job(product(*dtypes, accumulator, order), factors[:, terms], key, place, turned, threads)
+    if not accumulator.stochastic:
+        job = job._replace(place=place._replace(outer=out.shape[1] * out.shape[2], inner=out.shape[2]))
+    groups = windows.shape[5]
+    direct = not turned and depth == weight.shape[3] and weight.shape[0] * weight.shape[1] == 1
+    runs = list(blocks(out.shape[:3], groups * factors.shape[1] * windows.itemsize))
     most = max(((i.stop - i.start) * (r.stop - r.start) for i, r in runs), default=0) * out.shape[2]
-    panel = np.zeros(0 if direct else most * x.shape[3] * factors.shape[1], x.dtype)
+    panel = np.zeros(0 if direct else most * groups * factors.shape[1], windows.dtype)
     for images, rows in runs:
-        target = out[images, rows]
         piece = windows[images, rows]
-        lines = piece.shape[0] * piece.shape[1] * piece.shape[2]
         if direct:
-            left = piece.reshape(lines, *x.shape[3:]).swapaxes(0, 1)
+            left = piece.reshape(math.prod(piece.shape[:3]), groups, -1 if piece.size else 0).swapaxes(0, 1)
         else:
-            left = _turned_panel(panel, piece, depth) if turned else _panel(panel, piece, depth)
-        first = row + (images.start * out.shape[1] + rows.start) * out.shape[2]
-        _multiply(call, left, factors, key, (first, column), batches, target, turned, threads)
+            left = turned_panel(panel, piece, depth) if turned else window_panel(panel, piece, depth)
+        job.multiply(left[..., terms], images.start, rows.start, out[images, rows])
 
 
-def channel_padding(order: Order, accumulator: Accumulator, channels: int) -> tuple[Order, int]:
+def _turned(weight: Array, accumulator: Accumulator) -> bool:
+    return weight.shape[4] <= NARROW and not accumulator.stochastic  # random bits tell rows from columns
+
+
+def channel_padding(order: Order, accumulator: Accumulator, channels: int, *, whole: bool = True) -> tuple[Order, int]:
     """The order of a product whose groups end with every kernel position, and the channels that this takes.
 
     Missing channels are made up by products (+0) * (-1) = -0, which leave any sum as it is, -0 and NaN included.
     """
     group = max(1, min(order.group or channels, channels))
-    plain = accumulator.step is None and order.splits == 1 and order.adder == "sequential"
+    plain = whole and accumulator.step is None and order.splits == 1 and order.adder == "sequential"
     return replace(order, group=group), channels if plain else -(-channels // group) * group
 
 
@@ -103,7 +128,7 @@ def blocks(shape: tuple[int, ...], bytes_per_window: int) -> Iterator[tuple[slic
             yield slice(i, i + 1), slice(start, stop)
 
 
-def _panel(buffer: Array, piece: Array, depth: int) -> Array:
+def window_panel(buffer: Array, piece: Array, depth: int) -> Array:
     """The windows piece (n, oh, ow, kh, kw, groups, C) copied into the flat buffer as (groups, n oh ow, kh kw depth).
 
     Depth is the fastest axis, so what lies beyond C is zero in any shape of piece, once the buffer is.
@@ -116,8 +141,8 @@ def _panel(buffer: Array, piece: Array, depth: int) -> Array:
     return panel.reshape(groups, math.prod(shape[1:4]), math.prod(shape[4:]))
 
 
-def _turned_panel(buffer: Array, piece: Array, depth: int) -> Array:
-    """As `_panel`, but windows are the fastest axis."""
+def turned_panel(buffer: Array, piece: Array, depth: int) -> Array:
+    """As `window_panel`, but windows are the fastest axis."""
     groups, channels = piece.shape[5:]
     shape = (groups, *piece.shape[3:5], depth, *piece.shape[:3])
     panel = buffer[: math.prod(shape)].reshape(shape)
@@ -127,30 +152,46 @@ def _turned_panel(buffer: Array, piece: Array, depth: int) -> Array:
     return panel.reshape(groups, math.prod(shape[1:4]), math.prod(shape[4:])).swapaxes(1, 2)
 
 
-def _multiply(
-    call: Any,
-    left: Array,
-    factors: Array,
-    key: KeyLike | None,
-    start: Pair,
-    batches: Any,
-    target: Array,
-    turned: bool,
-    threads: int,
-) -> None:
-    """left (groups, windows, K) times factors (groups, K, N) into target (n, oh, ow, groups, N)."""
-    groups, columns = target.shape[3:]
-    flat = target.reshape(-1, groups, columns) if target.size else target[:0]
-    if groups == 1:
-        left, factors = left[0], factors[0]
-    direct = target.size > 0 and np.may_share_memory(flat, target)
-    into = None if not direct else flat[:, 0] if groups == 1 else flat.swapaxes(0, 1)
-    if turned:
-        into = None if into is None else into.swapaxes(-1, -2)
-        result = call(factors.swapaxes(-1, -2), left.swapaxes(-1, -2), key, 0, 0, 0, batches, into, threads)
-        result = result.swapaxes(-1, -2)
-    else:
-        result = call(left, factors, key, *start, 0, batches, into, threads)
-    if not direct and target.size:
-        result = result[:, None] if groups == 1 else result.swapaxes(0, 1)
-        target[...] = result.reshape(target.shape)
+class _Job(NamedTuple):
+    """What all blocks of windows are multiplied with: factors (groups, K, N), and how."""
+
+    call: Any
+    factors: Array
+    key: KeyLike | None
+    place: Place
+    turned: bool
+    threads: int
+
+    def multiply(self, left: Array, image: int, line: int, target: Array) -> None:
+        """left (groups, windows, K) times the factors into target (n, oh, ow, groups, N), which begins at a row."""
+        place, groups = self.place, left.shape[0]
+        row = place.row + image * place.outer + line * place.inner
+        if not target.size:
+            return
+        if not place.joined(target.shape):
+            self._by_lines(left, row, target)
+            return
+        flat = target.reshape(-1, groups, target.shape[4])
+        into = flat.swapaxes(0, 1) if np.may_share_memory(flat, target) else None
+        batches: Any = np.arange(place.batch, place.batch + groups)
+        factors = self.factors
+        if groups == 1:  # without the axis of groups the product has more ways to be cut over threads
+            left, factors, batches, into = left[0], factors[0], place.batch, None if into is None else into[0]
+        if self.turned:
+            into = None if into is None else into.swapaxes(-1, -2)
+            operands = factors.swapaxes(-1, -2), left.swapaxes(-1, -2)
+            result = self.call(*operands, self.key, 0, 0, 0, batches, into, self.threads).swapaxes(-1, -2)
+        else:
+            result = self.call(left, factors, self.key, row, place.column, place.group, batches, into, self.threads)
+        if into is None:
+            target[...] = (result[:, None] if groups == 1 else result.swapaxes(0, 1)).reshape(target.shape)
+
+    def _by_lines(self, left: Array, row: int, target: Array) -> None:
+        """The same where the rows of a block have gaps: a product for every line of windows."""
+        images, lines, wide, groups = target.shape[:4]
+        place = self.place
+        rows = row + np.arange(images)[:, None] * place.outer + np.arange(lines) * place.inner
+        batches = np.arange(place.batch, place.batch + groups)[:, None, None]
+        windows = left.reshape(groups, images, lines, wide, left.shape[2])
+        factors, into = self.factors[:, None, None], target.transpose(3, 0, 1, 2, 4)
+        self.call(windows, factors, self.key, rows[None], place.column, place.group, batches, into, self.threads)

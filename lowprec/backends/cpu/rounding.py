@@ -12,7 +12,7 @@ import numpy.typing as npt
 from lowprec import _kernels, threads
 from lowprec.conversion import Conversion
 from lowprec.float_format import FloatFormat
-from lowprec.formats import float32, float64
+from lowprec.formats import as_format, float32, float64
 from lowprec.rule import FEW_BIT_MODES, MODES, RoundingRule, rounding_rule
 
 # The numbers of `enum Storage` in kernels/cpu/table.h.
@@ -154,3 +154,14 @@ def decode(fmt: FloatFormat, codes: npt.NDArray[Any], out: npt.NDArray[Any]) -> 
     """Decodes unsigned integer codes into out (contiguous float32 or float64, same size)."""
     itemsize = codes.dtype.itemsize
     _kernels.decode(native_format(fmt), codes, out, _CODED[itemsize], _REAL[out.dtype], threads.current())
+
+
+def decode_stored(x: npt.NDArray[Any], out: npt.NDArray[Any], thread_count: int) -> None:
+    """The values of a float array of at most 32 bits into out (contiguous float64, same size)."""
+    fmt, code = _stored(x.dtype)
+    _kernels.decode(fmt, x, out, code, _REAL_64, thread_count)
+
+
+@cache
+def _stored(dtype: np.dtype[Any]) -> tuple[_kernels.Format, int]:
+    return native_format(as_format(dtype)), _CODED[dtype.itemsize]

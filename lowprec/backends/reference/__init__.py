@@ -1,7 +1,7 @@
 """The reference backend: exact, slow Python, written to be read. It defines the answer."""
 
 from lowprec.backends.reference.arithmetic import arithmetic, column_sums, fill
-from lowprec.backends.reference.convolution import correlate
+from lowprec.backends.reference.convolution import correlate, correlate_windows
 from lowprec.backends.reference.elementwise import elementwise
 from lowprec.backends.reference.products import maximum, product, reduce, sum_parts
 from lowprec.backends.reference.random import random_words
@@ -12,6 +12,7 @@ __all__ = [
     "column_sums",
     "convert",
     "correlate",
+    "correlate_windows",
     "decode",
     "elementwise",
     "fill",

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lowprec.backends.reference.chains import ADD, Place, round_sum, sum_stages
+from lowprec.backends.reference.chains import ADD, round_sum, sum_stages
+from lowprec.backends.reference.chains import Place as Element
 from lowprec.backends.reference.products import stored_values
 from lowprec.keys import KeyLike, key_value
 from lowprec.sums import Accumulator, Order
-from lowprec.windows import Pair, window_view
+from lowprec.windows import Pair, Place, window_view
 
 Array = npt.NDArray[Any]
 Terms = tuple[list[float], list[float]]
@@ -27,7 +28,7 @@ def correlate(
     accumulator: Accumulator,
     order: Order,
     key: KeyLike | None,
-    place: tuple[int, int, int],
+    place: Place,
     out: Array,
     threads: int,
 ) -> None:
@@ -35,21 +36,42 @@ def correlate(
 
     Args:
         weight: (kh, kw, groups, C, N).
-        place: row and column of out's first element and number of its first group (batch), for the random bits.
+        place: of out, for the random bits.
+    """
+    windows = window_view(x, weight.shape[:2], stride, dilation, out.shape[1:3])
+    correlate_windows(windows, weight, accumulator, order, key, place, None, out, threads)
+
+
+def correlate_windows(
+    windows: Array,
+    weight: Array,
+    accumulator: Accumulator,
+    order: Order,
+    key: KeyLike | None,
+    place: Place,
+    span: tuple[int, int] | None,
+    out: Array,
+    threads: int,
+) -> None:
+    """Writes into out (n, oh, ow, groups, N) the products of windows (n, oh, ow, kh, kw, groups, C) with weight.
+
+    Args:
+        weight: (kh, kw, groups, C, N).
+        place: of out, for the random bits.
+        span: first and last (exclusive) of the groups of products that are summed, numbered in this weight; None: all.
     """
     del threads
     with np.errstate(invalid="ignore"):
-        windows = window_view(x.astype(np.float64), weight.shape[:2], stride, dilation, out.shape[1:3])
-        factors = weight.astype(np.float64)
+        values, factors = windows.astype(np.float64), weight.astype(np.float64)
     bits = 0 if key is None else key_value(key)
+    first, last = span or (0, None)
     sums = np.empty(out.shape, np.float64)
-    for row, (image, high, wide) in enumerate(np.ndindex(*out.shape[:3])):
-        for group in range(out.shape[3]):
-            window = windows[image, high, wide, :, :, group]
-            for column in range(out.shape[4]):
-                terms = groups_of(window, factors[:, :, group, :, column], order.group)
-                here = Place(bits, place[2] + group, place[0] + row, place[1] + column)
-                sums[image, high, wide, group, column] = ragged_dot(terms, accumulator, order, here)
+    for image, high, wide, group, column in np.ndindex(*out.shape):
+        window = values[image, high, wide, :, :, group]
+        terms = groups_of(window, factors[:, :, group, :, column], order.group)[first:last]
+        row = place.row + image * place.outer + high * place.inner + wide
+        here = Element(bits, place.batch + group, row, place.column + column, place.group)
+        sums[image, high, wide, group, column] = ragged_dot(terms, accumulator, order, here)
     out[...] = stored_values(sums, accumulator, None)
 
 
@@ -64,13 +86,13 @@ def groups_of(window: Array, factors: Array, size: int) -> list[Terms]:
     ]
 
 
-def ragged_dot(groups: Sequence[Terms], accumulator: Accumulator, order: Order, place: Place) -> float:
+def ragged_dot(groups: Sequence[Terms], accumulator: Accumulator, order: Order, place: Element) -> float:
     """One element: parts of ceil(groups / splits) groups, each rounded after every group, and their sum."""
     length = max(1, math.ceil(len(groups) / order.splits))
     parts = []
     for first in range(0, len(groups), length):
         partial = 0.0
-        for number, (a, b) in enumerate(groups[first : first + length], first):
+        for number, (a, b) in enumerate(groups[first : first + length], place.first_group + first):
             partial = ADD[order.adder](partial, a, b)
             partial = round_sum(partial, accumulator.step, "step", place, number)
         parts.append(partial)

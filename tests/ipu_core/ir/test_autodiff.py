@@ -21,6 +21,8 @@ LABELS = np.array([1, 0, 3])
 
 UNARY = ["negative", "absolute", "relu", "square", "exp", "tanh", "erf", "sigmoid", "sin", "cos", "gelu"]
 UNARY += ["gelu_gradient"]
+WHERE = {"stride": (2, 1), "padding": ((1, 0), (0, 1)), "dilation": (1, 1), "groups": 2}
+IMAGES, KERNEL, PLACES = (np.random.default_rng(7).normal(size=n) for n in ((1, 3, 3, 4), (2, 2, 2, 2), (1, 2, 3, 2)))
 CASES = {
     **{op: (lambda x, op=op: apply(op, x), (A,)) for op in UNARY},
     **{op: (lambda x, op=op: apply(op, x), (POSITIVE,)) for op in ("reciprocal", "sqrt", "rsqrt", "log")},
@@ -36,6 +38,11 @@ CASES = {
     "dot batched": (lambda x, y: x @ y, (RNG.normal(size=(2, 3, 4)), RNG.normal(size=(2, 4, 2)))),
     "dot shared": (lambda x, y: x @ y, (RNG.normal(size=(2, 3, 4)), RNG.normal(size=(4, 2)))),
     "dot vector": (lambda x, y: (x @ y) * np.arange(3.0), (A, RNG.normal(size=4))),
+    "conv2d": (lambda x, w: apply("conv2d", x, w, **WHERE), (IMAGES, KERNEL)),
+    "conv2d_input_gradient": (
+        lambda g, w: apply("conv2d_input_gradient", g, w, **WHERE, size=(3, 3)), (PLACES, KERNEL)),
+    "conv2d_weight_gradient": (
+        lambda x, g: apply("conv2d_weight_gradient", x, g, **WHERE, kernel=(2, 2)), (IMAGES, PLACES)),
     "transpose": (lambda x: x.transpose(2, 0, 1) * np.arange(3.0)[:, None, None], (RNG.normal(size=(2, 2, 3)),)),
     "reshape": (lambda x: x.reshape(2, -1) * np.arange(6.0), (A,)),
     "broadcast": (lambda x, y: x * A + y * B, (RNG.normal(size=4), RNG.normal(size=(3, 1)))),

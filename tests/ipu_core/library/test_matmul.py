@@ -46,7 +46,8 @@ def vertex_cycles(plan: SumPlan) -> Any:
         order = plan.accumulation
         if "a" in shapes:
             unit = cost.amp_shape(plan.target, plan.product.operands, order.types[0])
-            return int(cost.matmul(plan.target, *shapes["a"], shapes["b"][1], shape=unit, group=order.group))
+            sizes, goes_on = (*shapes["a"], shapes["b"][1]), "partial" in shapes
+            return int(cost.matmul(plan.target, *sizes, shape=unit, group=order.group, goes_on=goes_on))
         terms, rows, columns = shapes["parts"]
         size = group.operands["parts"].variable.dtype.itemsize
         if terms == 1:
@@ -93,7 +94,8 @@ def random_case(rng: random.Random) -> tuple[SumPlan, str, bool]:
             rng.choice(choices)
             for choices in ((1, 2, 3, 5, 9), (1, 2, 3), (1, 2, 3, 17), (1, 2, 3), (1, 2, 3), (1, 2, 3))
         ]
-        placement = Placement(*cuts, rng.choice(["none", "a", "b"]), rng.choice(["rows", "columns"]))
+        hold, runs = rng.choice(["none", "a", "b"]), rng.choice(["rows", "columns"])
+        placement = Placement(*cuts, hold, runs, rng.choice([1, 1, 2, 3, 4, 9]))
         transposed = rng.choice(["", "a", "b", "ab"])
         sizes = {"b": batch, "m": m, "k": k, "n": n}
         lies = [operand(target, *given) for given in (("bkm" if "a" in transposed else "bmk", sizes),
@@ -149,12 +151,13 @@ def test_an_accumulation_is_the_bits_and_a_placement_only_the_cost() -> None:
         {"columns": 2},
         {"parts": 2},
         {"serial_rows": 2},
+        {"serial_depth": 3},
         {"rows": 3, "columns": 2, "order": "rows"},
     ):
         plan = plan_matmul(GC200, 40, 400, 48, accumulation=base, placement=Placement(**fields))  # type: ignore[arg-type]
         np.testing.assert_array_equal(build(plan).run(a, b), bits)
         costs.add((plan.cycles, plan.received, plan.memory))
-    assert len(costs) == 6
+    assert len(costs) == 7
 
 
 def test_one_and_four_parts_give_different_bits_each_the_contracts() -> None:

@@ -1,6 +1,7 @@
 """Sums and maxima on tiles: lowprec's bits for any placement, and the plan's account."""
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -35,6 +36,8 @@ def test_any_placement_gives_the_contracts_bits_and_the_plans_account(seed: int)
         hold=rng.choice(["none", "a"]),
         order=rng.choice(["rows", "columns"]),
     )
+    together = -(-len(order.parts(terms)) // cuts[2])  # parts on a tile: in time they are taken one after another
+    placement = replace(placement, serial_depth=rng.randint(1, together))
     graph, size = Graph(target), (outer, terms, inner)
     x = add_array(graph, "float16", size, temporary=False)
     out = add_array(graph, types[1], (outer, inner), temporary=False)

@@ -23,6 +23,17 @@ def test_a_large_fp16_16_product_reaches_the_machines_rate() -> None:
     assert total >= 0.70
 
 
+@pytest.mark.parametrize(
+    ("size", "least"), [(4096, 0.71), (5120, 0.75), (6144, 0.74), (7168, 0.75), (8192, 0.74), (10240, 0.70)]
+)
+def test_the_rate_end_to_end_of_products_worked_off_in_serial_steps(size: int, least: float) -> None:
+    plan = plan_matmul(GC200, size, size, size, types=("float16", "float16"))
+    compute, total = plan.efficiency(compute_only=True), plan.efficiency()
+    print(f"\nFP16.16, n = {size}: {compute:.1%} in compute alone, {total:.1%} end to end; {plan.placement.words()}")
+    assert total >= least
+    assert plan.placement.serial_depth > 1  # without it 68, 70, 71, 71, 65 and 40 %
+
+
 def test_a_large_fp16_32_product_reaches_half_of_it() -> None:
     plan = plan_matmul(GC200, 6144, 6144, 6144, types=("float32", "float16"))
     compute, total = plan.efficiency(compute_only=True), plan.efficiency()
@@ -36,6 +47,41 @@ def test_what_is_under_way_fits_beside_the_operands(size: int) -> None:
     plan = plan_matmul(GC200, size, size, size, types=("float16", "float16"))
     resident = 2 * (plan.product.a.chunk + plan.product.b.chunk + plan.product.out.chunk)  # type: ignore[union-attr]
     assert plan.memory + resident + RESERVED <= GC200.tile_memory
+
+
+def test_a_depth_in_time_bounds_the_memory_and_no_bit() -> None:
+    order = Accumulation(splits=2, types=("float16", "float16"))
+    plans = [
+        plan_matmul(GC200, 256, 2048, 256, accumulation=order, placement=Placement(4, 4, parts, serial_depth=depth))
+        for parts, depth in ((2, 1), (2, 2), (2, 8), (1, 1), (1, 2), (1, 8))
+    ]
+    for one in (plans[:3], plans[3:]):
+        assert one[0].memory > one[1].memory > one[2].memory
+        assert one[0].cycles < one[1].cycles < one[2].cycles
+        assert one[0].received == one[1].received == one[2].received  # every operand still comes once
+    depths = [plan.geometry.depth for plan in plans]
+    assert depths == [1024, 512, 128, 1024, 1024, 256]  # two parts on a tile are first taken one after the other
+    assert {plan.accumulation for plan in plans} == {order}
+    assert "in 1 x 1 x 8 serial steps of rows x columns x k" in plans[5].words()
+    assert "256 k's of 1 at a time" in plans[5].words()
+
+
+def test_pieces_of_a_depth_are_whole_groups() -> None:
+    for group, k, depth in ((16, 1000, 7), (5, 333, 4), (1, 50, 50), (64, 100, 9)):
+        order = Accumulation(group=group, types=("float16", "float16"))
+        grid = plan_matmul(GC200, 8, k, 8, accumulation=order, placement=Placement(serial_depth=depth)).geometry
+        assert grid.depth % group == 0
+        assert grid.depths <= depth
+        covered = [parts for step in grid.steps() for parts, _ in grid.part_segments(step)]
+        assert [segment.start for segment in covered] == list(range(0, k, grid.depth))
+        assert sum(segment.length for segment in covered) == k
+
+
+def test_the_chains_of_a_sum_are_not_cut_in_time() -> None:
+    order = Accumulation(splits=4)
+    plan_reduction(GC200, 4, 256, 4, accumulation=order, placement=Placement(serial_depth=4))  # part after part
+    with pytest.raises(ValueError, match="the chain of a sum's part is not cut in time: serial_depth 5"):
+        plan_reduction(GC200, 4, 256, 4, accumulation=order, placement=Placement(serial_depth=5))
 
 
 def test_less_memory_means_serial_steps_and_more_cycles_but_the_same_order() -> None:
@@ -75,7 +121,7 @@ def test_any_placement_is_valid_or_refused_in_words() -> None:
     assert plan.geometry.tiles == 5  # cuts that would be empty vanish
     with pytest.raises(ValueError, match="needs 2048 tiles; gc200 has 1472"):
         plan_matmul(GC200, 512, 512, 512, accumulation=order, placement=Placement(64, 32))
-    for fields in ({"rows": 0}, {"parts": 1.5}, {"hold": "c"}, {"order": "parts"}):
+    for fields in ({"rows": 0}, {"parts": 1.5}, {"serial_depth": 0}, {"hold": "c"}, {"order": "parts"}):
         with pytest.raises(ValueError, match="Placement"):
             Placement(**fields)  # type: ignore[arg-type]
 

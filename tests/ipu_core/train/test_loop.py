@@ -9,6 +9,8 @@ import pytest
 
 import lowprec
 from ipu_core import nn
+from ipu_core.control import FloatingPointControl
+from ipu_core.errors import FloatingPointException
 from ipu_core.ir.evaluate import evaluate
 from ipu_core.plan.accumulation import Accumulation
 from ipu_core.target import Target
@@ -53,6 +55,49 @@ def test_training_learns(precision: str) -> None:
     losses = loop(precision).run(batches, 300)
     assert losses.shape == (300,)
     assert losses[-20:].mean() < 0.5 * losses[:20].mean()
+
+
+def test_the_targets_adder_reaches_the_products_of_both_engines() -> None:
+    precision = "fp16.32/output=float32"  # adders differ by an ulp of float32, which results in half would hide
+    found = set()
+    for adder in ("sequential", "dot4", "pairwise"):
+        target = Target("gc200", tiles=24, adder=adder)
+        runs = [loop(precision, engine, target=target) for engine in ("tiles", "direct")]
+        for made in runs:
+            made.run(batches, 4)
+        orders = runs[0].sums().values()
+        assert {order.adder for equation, order in orders if equation.op == "dot"} == {adder}
+        assert bits(runs[0]) == bits(runs[1])
+        found.add(bits(runs[0]))
+    assert len(found) == 3
+
+
+def test_an_adder_that_takes_no_float32_says_so() -> None:
+    with pytest.raises(ValueError, match="adder='dot4' takes significands of at most 11 bits"):
+        loop("fp32.32", "tiles", target=Target("gc200", tiles=24, adder="dot4"))
+
+
+@pytest.mark.parametrize("nanoo", [False, True])
+def test_the_floating_point_control_reaches_both_engines(nanoo: bool) -> None:
+    x, y = batches(0)
+    huge = x * np.float32(1e4), y
+    states = []
+    for engine in ("tiles", "direct"):
+        made = loop("fp16.16/stochastic", engine, optimizer=Sgd(1e4), control=FloatingPointControl(nanoo=nanoo))
+        made.run(lambda step: huge, 2)
+        states.append(np.concatenate([array.ravel() for array in made.arrays().values()]))
+    assert states[0].tobytes() == states[1].tobytes()
+    assert np.isnan(states[0]).any() == nanoo
+    assert nanoo or (np.abs(states[0]) == 65504).any()  # saturated
+
+
+def test_an_exception_that_is_enabled_ends_the_step() -> None:
+    x, y = batches(0)
+    for engine in ("tiles", "direct"):
+        made = loop("fp16.16/nearest", engine, control=FloatingPointControl(oflo=True))
+        made.train((x, y))
+        with pytest.raises(FloatingPointException, match="overflow"):
+            made.train((x * np.float32(6e4), y))
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)

@@ -8,6 +8,7 @@ import pytest
 
 from ipu_core import nn
 from ipu_core.control import FloatingPointControl
+from ipu_core.ir.autodiff import value_and_grad
 from ipu_core.ir.execute import Executable
 from ipu_core.ir.machine import Machine
 from ipu_core.ir.ops import OPS
@@ -18,6 +19,8 @@ from ipu_core.target import Target
 X = np.random.default_rng(0).normal(size=(6, 10)).astype(np.float16)
 Y = np.random.default_rng(1).normal(size=(6, 10)).astype(np.float32)
 BIG = np.random.default_rng(2).normal(size=(3, 5, 24)).astype(np.float16)
+IMAGES = np.random.default_rng(3).normal(size=(2, 7, 5, 3)).astype(np.float16)
+KERNEL = np.random.default_rng(4).normal(size=(3, 2, 3, 4)).astype(np.float16)
 ROWS = np.array([[2, 0], [5, 5]], np.int32)
 ONE = np.float32(0.25)
 
@@ -69,6 +72,18 @@ CASES: dict[str, Case] = {
     "dot of one row": (lambda x, y: x[:1] @ y, (X, BIG[0, :, :].T[:10])),
     "dot of no terms": (lambda x, y: x[:, :0] @ y[:0], (X, X)),
     "dot of no rows": (lambda x, y: x[:0] @ y[:, :3], (X, X.T.copy())),
+    "conv2d": (lambda x, w: nn.conv2d(x, w, stride=(2, 1), padding="same"), (IMAGES, KERNEL)),
+    "conv2d of a view": (lambda x, w: nn.conv2d(x.transpose(0, 2, 1, 3)[1:, ::2], w[1:]), (IMAGES, KERNEL)),
+    "conv2d_input_gradient": (
+        lambda x, w: value_and_grad(lambda y, w: (nn.conv2d(y, w, stride=2) ** 2).sum())(x, w)[1],
+        (IMAGES, KERNEL),
+    ),
+    "conv2d_weight_gradient": (
+        lambda x, w: value_and_grad(lambda w, x: (nn.conv2d(x, w, padding=1) ** 2).sum())(w, x)[1],
+        (IMAGES, KERNEL),
+    ),
+    "pooling": (lambda x: nn.max_pool2d(x, 2) + nn.avg_pool2d(x, 2), (IMAGES,)),
+    "overlapping pooling": (lambda x: nn.max_pool2d(x, 3, 1), (IMAGES,)),
     "sum of nothing": (lambda x: x[:0].sum(0) + x[:, :0].sum(), (X,)),
     "nothing": (lambda x: (x[:0] * 2.0).reshape(0), (X,)),
     "input": (lambda x: x, (X,)),

@@ -65,9 +65,10 @@ def same(got: list[Any], wanted: list[Any]) -> bool:
     return all(a.dtype == b.dtype and a.tobytes() == b.tobytes() for a, b in zip(got, wanted, strict=True))
 
 
-def placements(block: Block, fields: Mapping[str, Any], target: Target) -> dict[int, Placement]:
-    """One placement for every product and sum."""
-    return {number: Placement(**fields) for number in plan(block, target).sums}
+def placements(block: Block, fields: Mapping[str, Any], target: Target, depth: int = 1) -> dict[int, Placement]:
+    """One placement for every product and sum; products have their k's cut in time too."""
+    depths = {number: depth if one.product.b else 1 for number, one in plan(block, target).sums.items()}
+    return {number: Placement(**fields, serial_depth=cuts) for number, cuts in depths.items()}
 
 
 def plans_of(task: Task) -> list[Plan]:
@@ -77,7 +78,7 @@ def plans_of(task: Task) -> list[Plan]:
     return [
         plan(task.block, GC200, orders),
         plan(task.block, few, orders),
-        plan(task.block, GC200, orders, placements(task.block, {"rows": 3, "columns": 2, "serial_rows": 2}, GC200)),
+        plan(task.block, GC200, orders, placements(task.block, {"rows": 3, "columns": 2, "serial_rows": 2}, GC200, 3)),
     ]
 
 
@@ -102,6 +103,21 @@ def test_the_machine_equals_execute_over_200_steps_for_three_placements(precisio
         assert same(machine.read(), state)
     assert losses[-1] < 0.5 * losses[0]
     assert len({machine.profile.cycles for machine in machines}) == 3
+
+
+def test_a_planner_short_of_memory_cuts_k_in_time_and_keeps_the_bits() -> None:
+    task = digits_mlp("fp16.16/stochastic", Sgd(0.1), layers=(64, 500, 10), batch=256)
+    orders = choose_accumulations(task.block, GC200)
+    machine = Machine.build(task.block, Target("gc200", tiles=60, tile_memory=40_000), orders)
+    assert any(place.serial_depth > 1 for place in machine.plan.placements.values())
+    direct = Executable(task.block, orders)
+    state, lr = task.state, np.float32(0.1)
+    machine.write(state)
+    for step in range(3):
+        batch, key = task.batches[step], Key(1).fold_in(step)
+        *state, loss = direct.run([*state, *batch, lr], key)
+        assert machine.step(batch, lr, key) == float(loss)
+    assert same(machine.read(), state)
 
 
 def test_lamb_equals_execute() -> None:
@@ -152,23 +168,23 @@ def test_every_element_lies_on_one_tile_and_bytes_add_up() -> None:
 
 
 def wide_mlp(width: int) -> Task:
-    """64-width-10 at batch 4 in fp32.32: width 760 just fits 8 tiles of 80,000 bytes, width 780 does not."""
+    """64-width-10 at batch 4 in fp32.32: width 920 just fits 8 tiles of 80,000 bytes, width 960 does not."""
     return digits_mlp("fp32.32", Sgd(0.1), layers=(64, width, 10), batch=4)
 
 
 def test_a_model_that_just_fits_and_one_that_does_not() -> None:
     target = Target("gc200", tiles=8, tile_memory=80_000)
-    fits = Machine.build(wide_mlp(760).block, target)
+    fits = Machine.build(wide_mlp(920).block, target)
     assert fits.engine.memory.peak.max() <= target.tile_memory
     assert fits.engine.memory.peak.max() > 0.95 * target.tile_memory
     with pytest.raises(OutOfTileMemory) as caught:
-        Machine.build(wide_mlp(780).block, target)
+        Machine.build(wide_mlp(960).block, target)
     error = caught.value
     assert error.needed > error.available == 80_000
     assert error.categories["variables"] > 0
     assert "0.w" in [name for name, _ in error.variables]
     assert f"tile {error.tile} needs" in str(error)
-    anyway = Machine(lower(wide_mlp(780).block, plan(wide_mlp(780).block, target)), allow_out_of_memory=True)
+    anyway = Machine(lower(wide_mlp(960).block, plan(wide_mlp(960).block, target)), allow_out_of_memory=True)
     assert anyway.engine.memory.peak.max() > target.tile_memory
 
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from lowprec import _kernels, threads
 from lowprec.backends.cpu.random import random_words
-from lowprec.backends.cpu.rounding import native_conversion, native_rounding
+from lowprec.backends.cpu.rounding import decode_stored, native_conversion, native_rounding
 from lowprec.conversion import Conversion
 from lowprec.exact_sums import ColumnSum
 from lowprec.formats import float64
-from lowprec.rule import MODES, RoundingRule
+from lowprec.rule import MODES
 
 KINDS = ("sequential", "running", "kahan")
 OPERATIONS = {"add": 0, "subtract": 1, "multiply": 2, "divide": 3, "sqrt": 4, "fma": 5}
@@ -23,13 +23,31 @@ PIECE = 1 << 15
 CARRIED_BITS = 51  # a double rounded to odd keeps the law of formats whose mantissa and random bits are at most these
 
 Array = npt.NDArray[Any]
+_FLOAT64 = np.dtype(np.float64)
+
+
+class Steps(NamedTuple):
+    """How the kernels do an operation: as doubles first, then converted.
+
+    Attributes:
+        operation: its number.
+        mode: number of the mode in which an exact result becomes a double: odd, to be rounded further, where possible.
+        down: whether a difference of equals is -0.
+        conversion: from double to the result.
+    """
+
+    operation: int
+    mode: int
+    down: bool
+    conversion: _kernels.Conversion
 
 
 @cache
-def first_mode(rule: RoundingRule) -> int:
-    """The mode in which an exact result becomes a double: odd, to be rounded further, where that is possible."""
+def _steps(operation: str, conversion: Conversion) -> Steps:
+    rule = conversion.rule
     carried = rule.fmt.mantissa_bits + rule.random_bits <= CARRIED_BITS and rule.fmt != float64
-    return MODES.index("odd" if carried else rule.mode)
+    mode = MODES.index("odd" if carried else rule.mode)
+    return Steps(OPERATIONS[operation], mode, rule.mode == "down", native_conversion(conversion))
 
 
 def arithmetic(
@@ -42,32 +60,33 @@ def arithmetic(
         the ends of their range, and inexact results whose law a double cannot carry (float64 and, beyond 28 random
         bits, float32 in stochastic mode).
     """
-    rule = conversion.rule
-    number, mode = OPERATIONS[operation], first_mode(rule)
-    native, to = native_conversion(conversion), out.reshape(-1)
-    carrier, left = np.empty(min(PIECE, to.size)), np.empty(min(PIECE, to.size), np.uint8)
-    bad, undone, start, thread_count = False, [], 0, threads.current()
-    for piece in _pieces(operands):
-        size = piece[0].size
-        some, marks = carrier[:size], left[:size]
-        if _kernels.exact(number, mode, rule.mode == "down", piece, some, marks, thread_count):
-            undone += (np.flatnonzero(marks) + start).tolist()
-        bad |= _kernels.convert(native, some, to[start : start + size], key, offset + start, thread_count)
-        start += size
+    steps = _steps(operation, conversion)
+    if out.size <= PIECE:
+        return _piece(steps, operands, key, offset, out)
+    flat = [x.reshape(-1) if x.flags.c_contiguous else x.flat for x in operands]
+    to, bad, undone = out.reshape(-1), False, []
+    for start in range(0, to.size, PIECE):
+        some = slice(start, start + PIECE)
+        wrong, left = _piece(steps, [x[some] for x in flat], key, offset + start, to[some])
+        bad |= wrong
+        undone += [start + i for i in left]
     return bad, undone
 
 
-def _pieces(operands: Sequence[Array]) -> Iterable[tuple[Array, ...]]:
-    """Contiguous float64 pieces of the operands, in C order."""
-    if operands[0].size <= PIECE:
-        return [_doubles(operands)]
-    flat = [x.reshape(-1) if x.flags.c_contiguous else x.flat for x in operands]
-    return (_doubles([x[i : i + PIECE] for x in flat]) for i in range(0, operands[0].size, PIECE))
-
-
-def _doubles(operands: Sequence[Array]) -> tuple[Array, ...]:
-    with np.errstate(invalid="ignore"):  # signalling NaN
-        return tuple(np.ascontiguousarray(x, np.float64).reshape(-1) for x in operands)
+def _piece(steps: Steps, operands: Sequence[Array], key: int, offset: int, out: Array) -> tuple[bool, list[int]]:
+    """`arithmetic` of at most PIECE elements."""
+    thread_count, size = threads.current(), out.size
+    inputs = []
+    for x in operands:
+        if x.dtype == _FLOAT64:
+            inputs.append(np.ascontiguousarray(x))
+        else:  # not astype, which warns of signalling NaNs
+            inputs.append(np.empty(size))
+            decode_stored(x, inputs[-1], thread_count)
+    doubles, left = np.empty(size), np.empty(size, np.uint8)
+    some_left = _kernels.exact(steps.operation, steps.mode, steps.down, inputs, doubles, left, thread_count)
+    bad = _kernels.convert(steps.conversion, doubles, out, key, offset, thread_count)
+    return bad, np.flatnonzero(left).tolist() if some_left else []
 
 
 def column_sums(job: ColumnSum, x: Array, y: Array | None, key: int, out: Array) -> None:

@@ -1,0 +1,113 @@
+"""Operations on images (n, h, w, channels): convolution with a bias, pooling, flattening."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ipu_core.ir.values import (
+    Value,
+    apply,
+    concatenate,
+    elementwise,
+    index_basic,
+    reduce_max,
+    reduce_sum,
+    reshape,
+    shape_of,
+)
+from lowprec.windows import Padding, Pair, windows
+
+
+def conv2d(
+    x: Value,
+    weight: Value,
+    bias: Value | None = None,
+    *,
+    stride: int | Pair = 1,
+    padding: Padding = 0,
+    dilation: int | Pair = 1,
+    groups: int = 1,
+) -> Value:
+    """The convolution of images with a kernel (not flipped), plus a bias.
+
+    Its products are added per kernel position and, within one, per 16 input channels: see `lowprec.conv2d`.
+
+    Args:
+        x: (n, h, w, channels).
+        weight: (kh, kw, channels / groups, outputs).
+        bias: (outputs,) or None.
+        stride: distance of windows, one number or (vertical, horizontal).
+        padding: zeros around each image: a number, (vertical, horizontal), ((top, bottom), (left, right)), "valid"
+            (none) or "same" (ceil(size / stride) windows).
+        dilation: distance of kernel positions, one number or (vertical, horizontal).
+        groups: channels and outputs are split into as many contiguous runs.
+
+    Raises:
+        TypeError: numbers that are no integers.
+        ValueError: shapes that do not fit, groups that do not divide, an unknown padding.
+    """
+    where = windows(_size(x), _kernel(weight), stride, padding, dilation)
+    product = apply(
+        *("conv2d", x, weight),
+        stride=where.stride, padding=where.padding, dilation=where.dilation, groups=groups,
+    )  # fmt: skip
+    return product if bias is None else elementwise("add", product, bias)
+
+
+def max_pool2d(x: Value, window: int | Pair = 2, stride: int | Pair | None = None) -> Value:
+    """The largest of every window; NaN if there is one. Windows that would reach beyond the image are left out.
+
+    The gradient goes to the largest element, in equal shares where several are.
+
+    Args:
+        x: (n, h, w, channels).
+        window: its size, one number or (vertical, horizontal).
+        stride: distance of windows; None: their size.
+    """
+    pooled, axes = _pooled(x, window, stride)
+    return reduce_max(pooled, axes)
+
+
+def avg_pool2d(x: Value, window: int | Pair = 2, stride: int | Pair | None = None) -> Value:
+    """The mean of every window: its sum times the reciprocal of its size. Arguments as `max_pool2d`."""
+    pooled, axes = _pooled(x, window, stride)
+    count = math.prod(shape_of(pooled)[axis] for axis in axes)
+    return elementwise("multiply", reduce_sum(pooled, axes), 1.0 / count)
+
+
+def flatten(x: Value) -> Value:
+    """All axes but the first as one: (n, ...) -> (n, features)."""
+    return reshape(x, (shape_of(x)[0], -1 if math.prod(shape_of(x)) else math.prod(shape_of(x)[1:])))
+
+
+def _size(x: Value) -> Pair:
+    shape = shape_of(x)
+    if len(shape) != 4:
+        raise ValueError(f"images have the axes (n, h, w, channels), not the shape {shape}")
+    return shape[1], shape[2]
+
+
+def _kernel(weight: Value) -> Pair:
+    shape = shape_of(weight)
+    if len(shape) != 4:
+        raise ValueError(f"a weight has the axes (kh, kw, channels / groups, outputs), not the shape {shape}")
+    return shape[0], shape[1]
+
+
+def _pooled(x: Value, window: Any, stride: Any) -> tuple[Value, Sequence[int]]:
+    """The elements of every window, and the axes along which they lie: a view where windows do not overlap."""
+    kernel = (window, window) if isinstance(window, int | np.integer) else tuple(window)
+    where = windows(_size(x), kernel, kernel if stride is None else stride, 0, 1)
+    (high, wide), (down, across) = where.count, where.stride
+    n, channels = shape_of(x)[0], shape_of(x)[3]
+    if where.stride == where.kernel:
+        whole = index_basic(x, (slice(None), slice(0, high * down), slice(0, wide * across)))
+        return reshape(whole, (n, high, down, wide, across, channels)), (2, 4)
+    lines = [slice(i, i + (high - 1) * down + 1, down) for i in range(where.kernel[0])]
+    places = [slice(j, j + (wide - 1) * across + 1, across) for j in range(where.kernel[1])]
+    cut = [index_basic(x, (slice(None), line, place)) for line in lines for place in places]
+    return concatenate([reshape(one, (n, high, wide, 1, channels)) for one in cut], 3), (3,)

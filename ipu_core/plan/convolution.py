@@ -1,0 +1,121 @@
+"""Plans of convolutions: the order of their sums, and the cheapest cut of their results and parts over tiles."""
+
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+
+from ipu_core.plan.accumulation import Accumulation
+from ipu_core.plan.convolution_search import cheapest, costs
+from ipu_core.plan.convolved import AXES, Convolution, ConvPlacement, blocks, even_splits, part_spans, placed_grid
+from ipu_core.plan.placement import Blocks
+from ipu_core.target import Target
+
+__all__ = ["ConvPlacement", "ConvPlan", "Convolution", "choose_convolution_accumulation", "plan_convolution"]
+
+
+@dataclass(frozen=True)
+class ConvPlan:
+    """A convolution's Accumulation and ConvPlacement, and what they cost.
+
+    Attributes:
+        target, convolution, accumulation, placement: what was planned.
+        compute_cycles: of all supersteps, exactly as an engine counts them.
+        exchange_cycles, sync_cycles: estimated: what every tile gathers is taken to come from others.
+        memory: estimated bytes on the fullest tile for gathered operands and partials.
+    """
+
+    target: Target
+    convolution: Convolution
+    accumulation: Accumulation
+    placement: ConvPlacement
+    compute_cycles: int
+    exchange_cycles: int
+    sync_cycles: int
+    memory: int
+
+    @property
+    def cycles(self) -> int:
+        """All cycles of the operation, without those of padding."""
+        return self.compute_cycles + self.exchange_cycles + self.sync_cycles
+
+    @property
+    def blocks(self) -> tuple[Blocks, ...]:
+        """The blocks of the result's axes."""
+        return blocks(self.convolution, self.placement.cuts)
+
+    @property
+    def parts(self) -> tuple[tuple[int, int], ...]:
+        """First and last term of every part of the sums."""
+        return part_spans(self.convolution, self.accumulation)
+
+    @property
+    def direct(self) -> bool:
+        """Whether the chains write the result themselves: one part, and nothing to convert."""
+        return len(self.parts) <= 1 and self.accumulation.types[0] == self.accumulation.types[1]
+
+    def words(self) -> str:
+        """The plan in a few printed lines."""
+        names = AXES[self.convolution.kind]
+        cuts = " x ".join(f"{name} {n}" for name, n in zip(names, self.placement.cuts, strict=True))
+        return (
+            f"{self.convolution.words()}\n"
+            f"  accumulation: {self.accumulation.words()} [{self.accumulation.digest()[:12]}]\n"
+            f"  placement: {cuts} x parts {self.placement.parts} over {self.placement.tiles} tiles\n"
+            f"  cost: {self.cycles:,} cycles (compute {self.compute_cycles:,}, exchange about "
+            f"{self.exchange_cycles:,}, sync {self.sync_cycles:,}); {self.memory:,} bytes per tile under way"
+        )
+
+
+def plan_convolution(
+    target: Target,
+    convolution: Convolution,
+    accumulation: Accumulation,
+    placement: ConvPlacement | None = None,
+    memory: int | None = None,
+) -> ConvPlan:
+    """Plans a convolution's sums.
+
+    Args:
+        target: the chip.
+        convolution: sizes.
+        accumulation: the order of the sums, with their types.
+        placement: where; None searches for the fewest cycles. A given one is checked and costed.
+        memory: bytes per tile for gathered operands and partials; default half of a tile.
+
+    Raises:
+        ValueError: a placement that needs more tiles than there are.
+        UnsupportedByTarget: the chip has no AMP mode for these formats.
+    """
+    room = target.tile_memory // 2 if memory is None else memory
+    if placement is not None and math.prod(placed_grid(convolution, accumulation, placement)) > target.tiles:
+        raise ValueError(f"{placement} needs more than the {target.tiles} tiles of {target.name}")
+    return _plan(target, convolution, accumulation, placement, room)
+
+
+@lru_cache(maxsize=512)
+def _plan(
+    target: Target, convolution: Convolution, order: Accumulation, placement: ConvPlacement | None, room: int
+) -> ConvPlan:
+    parts = len(part_spans(convolution, order))
+    if placement is None:
+        placement = cheapest(target, convolution, order, parts, room)
+    grid = np.array([[n] for n in (*placement.cuts, placement.parts)], np.int64)
+    compute, exchange, sync, memory = (int(x[0]) for x in costs(target, convolution, order, grid, parts))
+    return ConvPlan(target, convolution, order, placement, compute, exchange, sync, memory)
+
+
+def choose_convolution_accumulation(target: Target, convolution: Convolution, *, group: int = 16) -> Accumulation:
+    """A default order on this target: the splits that make FP16.16 fastest, for all precisions of a study.
+
+    Sums are cut into equal parts of whole kernel rows, kernel positions or channels of one position, those of a weight
+    gradient into whole images or rows of one, so that no part needs more of the operands than its own.
+    """
+    kinds = [(a, p) for a, p, _ in target.macs]
+    operands, partials = ("float16", "float16") if ("float16", "float16") in kinds else kinds[0]
+    half = replace(convolution, operands=operands)
+    order = Accumulation(group=group, types=(partials, partials))
+    plans = [plan_convolution(target, half, replace(order, splits=n)) for n in even_splits(half, order)]
+    best = min(plans, key=lambda plan: (plan.cycles, plan.accumulation.splits))
+    return Accumulation(group=group, splits=best.accumulation.splits)

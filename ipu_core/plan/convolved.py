@@ -1,0 +1,156 @@
+"""Convolutions as the planner sees them: sizes, cuts over tiles, parts of the sums, cycles of a vertex.
+
+A convolution (the gradient of its input is one too) has the result axes images, rows, columns, groups, outputs; its
+terms are groups of at most 16 input channels of one kernel position. The gradient of its weight has the result axes
+kernel rows, kernel columns, channels, groups, outputs; its terms are output positions. Blocks of the result and parts
+of the sum are spread over tiles, one vertex each; a tile gathers the images' part that its windows reach, halo
+included, and its block of the other operand.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from ipu_core import cost
+from ipu_core.plan.accumulation import Accumulation
+from ipu_core.plan.placement import COLUMN_GRAIN, Blocks
+from ipu_core.target import Target
+
+__all__ = ["AXES", "ConvPlacement", "Convolution", "blocks", "chain_cycles", "even_splits", "part_spans", "placed_grid"]
+
+Ints = npt.NDArray[np.int64]
+Five = tuple[int, int, int, int, int]
+
+MOST_SPLITS: Final = 64
+AXES: Final = {
+    "image": ("images", "rows", "columns", "groups", "outputs"),
+    "weight": ("kernel rows", "kernel columns", "channels", "groups", "outputs"),
+}
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """The sizes of a convolution's sums.
+
+    Attributes:
+        kind: "image" (a convolution) or "weight" (the gradient of its weight).
+        result: lengths of the result axes, see the module.
+        inner: lengths that are summed over: (kernel rows, kernel columns, channels of a group) or (images, rows,
+            columns) of output positions.
+        stride, dilation: distances of windows and of kernel positions.
+        operands: name of the wider operand's format.
+    """
+
+    kind: Literal["image", "weight"]
+    result: Five
+    inner: tuple[int, int, int]
+    stride: tuple[int, int]
+    dilation: tuple[int, int]
+    operands: str
+
+    def group(self, order: Accumulation) -> int:
+        """Products between two roundings: never more than the channels of one kernel position."""
+        return max(1, min(order.group, self.inner[2])) if self.kind == "image" else order.group
+
+    def terms(self, order: Accumulation) -> int:
+        """Groups of products of one element."""
+        if self.kind == "image":
+            return self.inner[0] * self.inner[1] * math.ceil(self.inner[2] / self.group(order))
+        return math.ceil(math.prod(self.inner) / order.group)
+
+    def footprint(self, block: Any) -> tuple[Any, Any]:
+        """Elements of images and of the other operand that a block of the result is made of, all terms together."""
+        a0, a1, a2, groups, outputs = block
+        if self.kind == "image":
+            kernel, channels = self.inner[:2], self.inner[2]
+            high, wide = (self._reach(axis, n, kernel[axis]) for axis, n in enumerate((a1, a2)))
+            return a0 * high * wide * groups * channels, kernel[0] * kernel[1] * groups * channels * outputs
+        images, rows, columns = self.inner
+        high, wide = self._reach(0, rows, a0), self._reach(1, columns, a1)
+        return images * high * wide * groups * a2, images * rows * columns * groups * outputs
+
+    def _reach(self, axis: int, windows: Any, kernel: Any) -> Any:
+        return (windows - 1) * self.stride[axis] + (kernel - 1) * self.dilation[axis] + 1
+
+    def words(self) -> str:
+        """The sizes in words."""
+        axes = " x ".join(f"{n} {name}" for n, name in zip(self.result, AXES[self.kind], strict=True))
+        over = "kernel rows x kernel columns x channels" if self.kind == "image" else "images x rows x columns"
+        return f"{axes}, summed over {' x '.join(map(str, self.inner))} {over}, {self.operands}"
+
+
+@dataclass(frozen=True)
+class ConvPlacement:
+    """Where a convolution's sums lie: cuts of the result's five axes, and of the parts of the sums, over tiles.
+
+    Cuts that would be empty vanish.
+
+    Raises:
+        ValueError: a number below 1.
+    """
+
+    cuts: Five = (1, 1, 1, 1, 1)
+    parts: int = 1
+
+    def __post_init__(self) -> None:
+        for value in (*self.cuts, self.parts):
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"ConvPlacement: cuts must be ints of at least 1, not {value!r}")
+
+    @property
+    def tiles(self) -> int:
+        """Tiles the cuts ask for (fewer where cuts vanish)."""
+        return math.prod(self.cuts) * self.parts
+
+
+def blocks(convolution: Convolution, cuts: Five) -> tuple[Blocks, ...]:
+    """The result's axes cut into blocks, outputs in whole groups of AMP output channels."""
+    grains = (1, 1, 1, 1, COLUMN_GRAIN)
+    sizes = zip(convolution.result, cuts, grains, strict=True)
+    return tuple(Blocks.cut(size, count, 1, grain) for size, count, grain in sizes)
+
+
+def part_spans(convolution: Convolution, order: Accumulation) -> tuple[tuple[int, int], ...]:
+    """First and last (exclusive) term of every part: groups of products, or output positions of a weight gradient."""
+    if convolution.kind == "weight":
+        size = math.prod(convolution.inner)
+        return order.parts(size) or ((0, 0),)
+    terms = convolution.terms(order)
+    each = max(1, math.ceil(terms / order.splits))
+    return tuple((start, min(terms, start + each)) for start in range(0, terms, each)) or ((0, 0),)
+
+
+def even_splits(convolution: Convolution, order: Accumulation) -> list[int]:
+    """Numbers of parts, up to MOST_SPLITS, whose parts are boxes of equal size along the axes that are summed over."""
+    group = convolution.group(order)
+    a, b, c = convolution.inner
+    weight = convolution.kind == "weight"
+    sizes = (a, b, c if weight else math.ceil(c / group))
+    whole, found = math.prod(sizes), {1}
+    for axis, size in enumerate(sizes):
+        inner = math.prod(sizes[axis + 1 :])
+        lengths = [n * inner for n in range(1, size) if size % n == 0]
+        found |= {whole // n for n in lengths if not (weight and n % group)}
+    return sorted(n for n in found if n <= MOST_SPLITS)
+
+
+def chain_cycles(target: Target, convolution: Convolution, order: Accumulation, block: Any, terms: Any) -> Ints:
+    """Cycles of one vertex: so many terms (see `part_spans`) for every element of a block of the result."""
+    a0, a1, a2, groups, outputs = block
+    unit = cost.amp_shape(target, convolution.operands, order.types[0])
+    group = convolution.group(order)
+    if convolution.kind == "image":
+        passes = terms * math.ceil(group / unit.inputs)
+    else:
+        passes = -(-terms // min(group, unit.inputs))
+    return cost.convolution(target, a0 * a1 * a2, passes, outputs, groups, shape=unit)
+
+
+def placed_grid(convolution: Convolution, order: Accumulation, placement: ConvPlacement) -> tuple[int, ...]:
+    """Blocks along (parts, and the result's axes), empty ones left out."""
+    parts = len(part_spans(convolution, order))
+    each = -(-parts // placement.parts)
+    return (-(-parts // each), *(max(1, axis.count) for axis in blocks(convolution, placement.cuts)))

@@ -1,0 +1,135 @@
+"""Convolutions' arguments, checked: operands with an axis for groups, sums, orders and where results go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lowprec.arrays import input_array
+from lowprec.float_format import FloatFormat
+from lowprec.formats import FormatLike, bfloat16
+from lowprec.matmul import DOT4_PRECISION
+from lowprec.random import KeyLike
+from lowprec.sums import Accumulator, Order, operand_format
+from lowprec.sums import accumulator as make_accumulator
+from lowprec.sums import order as make_order
+from lowprec.windows import Pair, Windows
+
+Array = npt.NDArray[Any]
+
+LAYOUTS = ("NHWC", "NCHW")
+WEIGHT_AXES = {"NHWC": "(kh, kw, channels / groups, outputs)", "NCHW": "(outputs, channels / groups, kh, kw)"}
+
+
+def as_images(x: npt.ArrayLike, name: str, layout: str, groups: int) -> Array:
+    """An operand as (n, h, w, groups, channels of a group)."""
+    if layout not in LAYOUTS:
+        raise ValueError(f"unknown layout {layout!r}; allowed are {', '.join(LAYOUTS)}")
+    if isinstance(groups, bool) or not isinstance(groups, int | np.integer) or groups < 1:
+        raise ValueError(f"groups must be an integer of at least 1, not {groups!r}")
+    array = as_operand(x)
+    if array.ndim != 4:
+        raise ValueError(f"{name} has the four axes {layout}; given was the shape {array.shape}")
+    if layout == "NCHW":
+        array = array.transpose(0, 2, 3, 1)
+    if array.shape[3] % groups:
+        raise ValueError(f"groups={groups} does not divide the {array.shape[3]} channels of {name}")
+    return array.reshape(*array.shape[:3], groups, array.shape[3] // groups)
+
+
+def as_weight(weight: npt.ArrayLike, layout: str, groups: int) -> Array:
+    """A weight as (kh, kw, groups, C, N)."""
+    array = as_operand(weight)
+    if array.ndim != 4:
+        raise ValueError(f"weight has the axes {WEIGHT_AXES[layout]}; given was the shape {array.shape}")
+    if layout == "NCHW":
+        array = array.transpose(2, 3, 1, 0)
+    high, wide, channels, columns = array.shape
+    if columns % groups:
+        raise ValueError(f"groups={groups} does not divide the {columns} outputs of weight {WEIGHT_AXES[layout]}")
+    return array.reshape(high, wide, channels, groups, columns // groups).transpose(0, 1, 3, 2, 4)
+
+
+def as_operand(x: npt.ArrayLike) -> Array:
+    """An array of an operand dtype that has a zero and negative numbers, which fill what there are no channels for."""
+    array = input_array(x)[0]
+    fmt: FloatFormat = operand_format(array.dtype)
+    return array if fmt.zero and fmt.signed else array.astype(bfloat16.dtype)
+
+
+def as_pair(name: str, value: Any) -> Pair:
+    """A pair of integers."""
+    if not isinstance(value, Sequence) or len(value) != 2 or not all(isinstance(v, int | np.integer) for v in value):
+        raise TypeError(f"{name} must be a pair of integers, not {value!r}")
+    return int(value[0]), int(value[1])
+
+
+def as_sums(
+    accumulate: FormatLike,
+    out_format: FormatLike | None,
+    rounding: str,
+    random_bits: int,
+    overflow: str | None,
+    infinite_input: str | None,
+    key: KeyLike | None,
+) -> Accumulator:
+    """The checked Accumulator; a key where one is needed."""
+    sums = make_accumulator(accumulate, out_format, rounding, random_bits, overflow, infinite_input)
+    if key is None and sums.stochastic:
+        raise ValueError("stochastic rounding needs key=, a lowprec.Key or an integer")
+    return sums
+
+
+def as_order(
+    group: int | None, splits: int, stages: int | None, adder: str, a: np.dtype[Any], b: np.dtype[Any]
+) -> Order:
+    """The checked Order for operands of these dtypes."""
+    sequence = make_order(group, splits, stages, adder)
+    widest = max((operand_format(dtype) for dtype in (a, b)), key=lambda fmt: fmt.precision)
+    if adder == "dot4" and widest.precision > DOT4_PRECISION:
+        raise ValueError(
+            f"adder='dot4' takes significands of at most {DOT4_PRECISION} bits, not {widest.name}'s {widest.precision}"
+        )
+    return sequence
+
+
+def check_gradient(gradient: Array, where: Windows, columns: int, groups: int, images: int | None = None) -> None:
+    """Raises ValueError unless the gradient has the shape of the convolution's result."""
+    expected = (gradient.shape[0] if images is None else images, *where.count, groups, columns)
+    if gradient.shape != expected:
+        n, high, wide = expected[:3]
+        raise ValueError(
+            f"the convolution's result has {n} x {high} x {wide} positions of {groups * columns} channels, "
+            f"gradient has {' x '.join(map(str, gradient.shape[:3]))} of {gradient.shape[3] * gradient.shape[4]}"
+        )
+
+
+def result_array(
+    out: Array | None, shape: tuple[int, ...], layout: str, sums: Accumulator, *operands: Any, weight: bool = False
+) -> tuple[Array, Array]:
+    """An array for the result in its layout, and the view of it that has the axes `shape` of the sums."""
+    groups, columns = shape[2] if weight else shape[3], shape[4]
+    plain = (*shape[:2], shape[3] if weight else shape[2], groups * columns)
+    axes = (0, 1, 2, 3) if layout == "NHWC" else (3, 2, 0, 1) if weight else (0, 3, 1, 2)
+    outside = tuple(plain[axis] for axis in axes)
+    if out is not None and (out.dtype != sums.out_dtype or out.shape != outside):
+        kind = TypeError if out.dtype != sums.out_dtype else ValueError
+        raise kind(f"out must be an array of {sums.out_dtype} and shape {outside}, not {out.dtype} {out.shape}")
+    if out is not None and not out.flags.writeable:
+        raise ValueError("out is read-only")
+    shared = out is not None and any(np.may_share_memory(out, operand) for operand in operands)
+    result = np.empty(outside, sums.out_dtype) if out is None or shared else out
+    view = result.transpose(tuple(np.argsort(axes)))
+    split = view.reshape(*plain[:3], groups, columns)
+    return result, split.transpose(0, 1, 3, 2, 4) if weight else split
+
+
+def finished(result: Array, out: Array | None) -> Array:
+    """The result in `out`, if there is one and it was computed elsewhere."""
+    if out is not None and result is not out:
+        out[...] = result
+        return out
+    return result

@@ -1,0 +1,130 @@
+"""Sums with a stated accumulator and order: our time over a read of the same array, and over numpy's sum.
+
+The read is numpy's largest element of the array's integers, over the axis itself in C order: one pass at memory speed.
+numpy's sum of float32 is float32 (pairwise along the last axis, plain along others); its sum of float16 is not timed.
+Arrays have 2^24 elements unless `--elements` says otherwise; shapes are square or cubic, nearly.
+"""
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import lowprec as lp
+from lowprec.testing import isa, isa_names
+
+Call = Callable[[], object]
+Array = npt.NDArray[Any]
+# name of the axis, axes of the array (powers of two that are taken off its size), axis
+AXES: list[tuple[str, tuple[int, ...], int | tuple[int, ...] | None]] = [
+    ("last", (11,), 1),
+    ("first", (11,), 0),
+    ("middle", (8, 8), 1),
+    ("all", (11,), None),
+]
+# accumulate, group, rounding
+REDUCTIONS: list[tuple[str, int, str]] = [
+    ("float32", 16, "nearest_even"),
+    ("float16", 16, "nearest_even"),
+    ("float16", 1, "nearest_even"),
+    ("float16", 16, "stochastic"),
+    ("float16", 1, "stochastic"),
+]
+# name, function, format, rounding
+SUMS: list[tuple[str, Callable[..., Any], str, str]] = [
+    ("sum", lp.sum, "float32", "nearest_even"),
+    ("sum", lp.sum, "float16", "nearest_even"),
+    ("sum", lp.sum, "float16", "stochastic"),
+    ("pairwise", lambda x, *a, **k: lp.sum(x, *a, order="pairwise", **k), "float16", "nearest_even"),
+    ("blocked", lambda x, *a, **k: lp.sum(x, *a, order="blocked", **k), "float16", "nearest_even"),
+    ("kahan_sum", lp.kahan_sum, "float16", "nearest_even"),
+    ("cumulative_sum", lp.cumulative_sum, "float16", "nearest_even"),
+    ("mean", lp.mean, "float16", "nearest_even"),
+    ("dot", lambda x, *a, axis, **k: lp.dot(x, x, *a, axis=axis, **k), "float16", "nearest_even"),
+    ("norm", lp.norm, "float16", "nearest_even"),
+]
+
+
+def seconds(call: Call, rounds: int) -> float:
+    """The median time of a call."""
+    call()
+    times = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def shaped(x: Array, cuts: Sequence[int]) -> Array:
+    """x in as many axes as there are cuts and one more."""
+    return x.reshape(*(1 << cut for cut in cuts), -1)
+
+
+def read(x: Array, axis: int | tuple[int, ...] | None) -> Call:
+    """One pass over the array's bytes."""
+    del axis
+    words = x.reshape(-1).view(np.uint64)
+    return lambda: words.max()
+
+
+def reductions(name: str, x: Array, axis: Any, rounds: int) -> None:
+    """One line per accumulator: time over the read's, and over numpy's sum where x is float32."""
+    base = seconds(read(x, axis), rounds)
+    numpy_sum = seconds(lambda: x.sum(axis), rounds) if x.dtype == np.float32 else None
+    beside = "" if numpy_sum is None else f", np.sum {numpy_sum / base:6.2f}"
+    print(f"{x.dtype}, {name} axis of {x.shape}: read {x.nbytes / base * 1e-9:.1f} GB/s{beside}")
+    for accumulate, group, rounding in REDUCTIONS:
+        options: dict[str, Any] = dict(accumulate=accumulate, group=group, rounding=rounding)
+        options["key"] = 1 if rounding == "stochastic" else None
+        took = seconds(lambda o=options: lp.reduce_sum(x, axis, **o), rounds)  # type: ignore[misc]
+        against = "" if numpy_sum is None else f", {took / numpy_sum:7.2f} np.sum"
+        print(
+            f"  reduce_sum into {accumulate} group {group:<2d} {rounding:12s} {took / base:8.2f} reads{against},"
+            f" {took / x.size * 1e9:6.2f} ns per element",
+            flush=True,
+        )
+
+
+def sums(name: str, x: Array, axis: Any, rounds: int) -> None:
+    """One line per function of lowprec.summation."""
+    base = seconds(read(x, axis), rounds)
+    print(f"{x.dtype}, {name} axis of {x.shape}, {x.size} elements")
+    for label, function, fmt, rounding in SUMS:
+        key = 1 if rounding == "stochastic" else None
+        call = lambda f=function, a=(x, fmt, rounding), k=key: f(*a, axis=axis, key=k)  # type: ignore[misc] # noqa: E731
+        took = seconds(call, rounds)
+        each = took / x.size * 1e9
+        print(f"  {label:14s} {fmt:8s} {rounding:12s} {took / base:8.2f} reads, {each:6.2f} ns per element", flush=True)
+
+
+def main() -> None:
+    """Prints the tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--elements", type=int, default=1 << 24)
+    parser.add_argument("--threads", type=int, nargs="+", default=[1])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", choices=["reductions", "sums"], default=None)
+    parser.add_argument("--isa", choices=isa_names(), default=isa_names()[-1])
+    given = parser.parse_args()
+    terms = np.random.default_rng(0).standard_normal(given.elements, np.float32)
+    print(f"instruction set {given.isa}")
+    with isa(given.isa):
+        for threads in given.threads:
+            print(f"{threads} thread(s)")
+            with lp.num_threads(threads):
+                for dtype in (np.float32, np.float16):
+                    for name, cuts, axis in AXES:
+                        x = shaped(terms.astype(dtype), cuts)
+                        if given.only != "sums":
+                            reductions(name, x, axis, given.rounds)
+                        if given.only != "reductions" and dtype is np.float32:
+                            sums(name, x, axis, given.rounds)
+
+
+if __name__ == "__main__":
+    main()

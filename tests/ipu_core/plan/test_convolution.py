@@ -1,0 +1,98 @@
+"""Plans of convolutions: parts, cuts, cycles, memory, words, refusals."""
+
+import dataclasses
+import math
+
+import pytest
+
+from ipu_core import cost
+from ipu_core.errors import UnsupportedByTarget
+from ipu_core.plan.accumulation import Accumulation
+from ipu_core.plan.convolution import choose_convolution_accumulation, plan_convolution
+from ipu_core.plan.convolved import Convolution, ConvPlacement, even_splits, part_spans
+from ipu_core.target import Target
+
+GC200 = Target("gc200")
+IMAGES = Convolution("image", (8, 56, 56, 1, 64), (3, 3, 64), (1, 1), (1, 1), "float16")
+WEIGHT = Convolution("weight", (3, 3, 64, 1, 64), (8, 56, 56), (1, 1), (1, 1), "float16")
+THIN = Convolution("image", (2, 5, 6, 4, 3), (3, 2, 7), (2, 1), (1, 2), "float16")
+HALF = ("float16", "float16")
+
+
+def test_terms_are_groups_of_channels_of_one_position() -> None:
+    assert IMAGES.terms(Accumulation()) == 9 * 4
+    assert THIN.terms(Accumulation()) == 6
+    assert THIN.terms(Accumulation(group=3)) == 6 * 3
+    assert WEIGHT.terms(Accumulation()) == 8 * 56 * 56 / 16
+
+
+@pytest.mark.parametrize("splits, spans", [(1, [(0, 18)]), (4, [(0, 5), (5, 10), (10, 15), (15, 18)]), (99, 18)])
+def test_parts_are_runs_of_whole_groups(splits: int, spans: list[tuple[int, int]] | int) -> None:
+    found = part_spans(THIN, Accumulation(group=3, splits=splits))
+    assert found == tuple(spans) if isinstance(spans, list) else len(found) == spans
+
+
+def test_parts_of_a_weight_gradient_count_positions() -> None:
+    assert part_spans(WEIGHT, Accumulation(splits=2)) == ((0, 12544), (12544, 25088))
+    empty = dataclasses.replace(WEIGHT, inner=(0, 56, 56))
+    assert part_spans(empty, Accumulation(splits=2)) == ((0, 0),)
+
+
+def test_the_footprint_counts_the_halo() -> None:
+    images, weight = THIN.footprint((1, 2, 3, 4, 3))
+    assert images == ((2 - 1) * 2 + 3) * ((3 - 1) + (2 - 1) * 2 + 1) * 4 * 7
+    assert weight == 3 * 2 * 4 * 7 * 3
+    images, gradient = WEIGHT.footprint((1, 1, 16, 1, 16))
+    assert (images, gradient) == (8 * 56 * 56 * 16, 8 * 56 * 56 * 16)
+
+
+def test_even_splits_cut_whole_rows_positions_or_channels() -> None:
+    assert even_splits(IMAGES, Accumulation()) == [1, 3, 9, 18, 36]
+    assert all(8 * 56 * 56 % n == 0 for n in even_splits(WEIGHT, Accumulation()))
+
+
+@pytest.mark.parametrize("convolution", [IMAGES, WEIGHT, THIN])
+def test_the_planners_choice_fits_the_chip_and_its_memory(convolution: Convolution) -> None:
+    order = choose_convolution_accumulation(GC200, convolution)
+    plan = plan_convolution(GC200, convolution, order.with_types(*HALF), memory=60_000)
+    assert plan.placement.tiles <= GC200.tiles
+    assert plan.memory <= 60_000
+    single = plan_convolution(GC200, convolution, order.with_types(*HALF), ConvPlacement())
+    assert plan.cycles < single.cycles / (20 if math.prod(convolution.result) > 1000 else 5)
+
+
+def test_more_parts_need_less_memory_and_fewer_cycles() -> None:
+    sizes = Convolution("weight", (3, 3, 16, 1, 32), (64, 16, 16), (1, 1), (1, 1), "float16")
+    plans = [plan_convolution(GC200, sizes, Accumulation(splits=n, types=HALF)) for n in (1, 16, 64)]
+    assert plans[0].memory > plans[1].memory > plans[2].memory
+    assert plans[0].cycles > plans[1].cycles > plans[2].cycles
+
+
+def test_fp16_32_takes_more_cycles_than_fp16_16() -> None:
+    place = ConvPlacement((8, 14, 7, 1, 1))
+    half = plan_convolution(GC200, IMAGES, Accumulation(types=HALF), place)
+    wide = plan_convolution(GC200, IMAGES, Accumulation(types=("float32", "float16")), place)
+    assert half.direct
+    assert not wide.direct
+    assert half.compute_cycles < wide.compute_cycles
+
+
+def test_a_plan_in_words_names_its_axes() -> None:
+    words = plan_convolution(GC200, WEIGHT, Accumulation(types=HALF), ConvPlacement((3, 3, 4, 1, 4), 8)).words()
+    assert "kernel rows 3 x kernel columns 3 x channels 4 x groups 1 x outputs 4 x parts 8 over 1152 tiles" in words
+    assert "summed over 8 x 56 x 56 images x rows x columns" in words
+
+
+def test_bad_placements_and_formats_are_refused() -> None:
+    with pytest.raises(ValueError, match="1472 tiles"):
+        plan_convolution(GC200, IMAGES, Accumulation(types=HALF), ConvPlacement((8, 56, 56, 1, 4)))
+    with pytest.raises(ValueError, match="at least 1"):
+        ConvPlacement((1, 0, 1, 1, 1))
+    with pytest.raises(UnsupportedByTarget):
+        plan_convolution(Target("c600"), dataclasses.replace(IMAGES, operands="float32"), Accumulation())
+
+
+def test_one_position_costs_what_a_product_does_but_for_the_vertexs_start() -> None:
+    unit = cost.amp_shape(GC200, "float16", "float16")
+    product = int(cost.matmul(GC200, 100, 64, 48, shape=unit, group=16))
+    assert int(cost.convolution(GC200, 100, 4, 48, 1, shape=unit)) == product + 109 - 50
