@@ -75,8 +75,15 @@ struct Store {
         }
     }
 
+    // Every thread that meets one writes the same.
+    void note_nan(const float *from, i64 count) const {
+        for (i64 i = 0; i < count; ++i)
+            if (from[i] != from[i]) __atomic_store_n(out.nan_met, true, __ATOMIC_RELAXED);
+    }
+
     void row(const float *from, char *to, i64 count) const {
         i64 i = 0;
+        if (out.nan_met) note_nan(from, count);
         if (out.storage == real32 && out.column == 4) {
             for (; i + lanes32 <= count; i += lanes32) store(to + 4 * i, load<f32v>(from + i));
             if (i < count) store_some(to + 4 * i, load<f32v>(from + i), count - i);

@@ -46,7 +46,8 @@ nb::object reduce(const ReduceCall &call, nb::handle x, nb::handle key, nb::hand
     job.column = coordinate(column, vertices);
     job.first_group = coordinate(first_group, vertices);
     job.batch = coordinate(batch, vertices);
-    nb::object result = target(call.accumulator, vertices, true, job.m, true, job.n, out, job.out);
+    bool nan_met = false;
+    nb::object result = target(call.accumulator, vertices, true, job.m, true, job.n, out, job.out, nan_met);
     job.step = call.accumulator.step;
     job.final = call.accumulator.final;
     job.group = call.order.group_of(job.k);
@@ -60,6 +61,7 @@ nb::object reduce(const ReduceCall &call, nb::handle x, nb::handle key, nb::hand
     const i64 work = 4 * vertices.size() * job.m * job.n * (job.k + 1);
     auto loop = table().product->reduce;
     unlocked(work, [&] { in_pieces(units, 1, work, threads, [&](i64 begin, i64 end) { loop(job, begin, end); }); });
+    refuse_nan(nan_met);
     return result;
 }
 
@@ -96,7 +98,8 @@ nb::object sum_parts(const SumCall &call, nb::handle parts, nb::handle key, nb::
     job.column = coordinate(column, vertices);
     job.index = coordinate(index, vertices);
     job.batch = coordinate(batch, vertices);
-    nb::object result = target(call.accumulator, vertices, true, job.m, true, job.n, out, job.out);
+    bool nan_met = false;
+    nb::object result = target(call.accumulator, vertices, true, job.m, true, job.n, out, job.out, nan_met);
     job.step = call.accumulator.final;
     job.tag = call.tag;
     job.key = key_bits(key, call.accumulator.random());
@@ -104,6 +107,7 @@ nb::object sum_parts(const SumCall &call, nb::handle parts, nb::handle key, nb::
     const i64 rows = vertices.size() * job.m, work = 4 * rows * job.n * (job.parts_count + 1);
     auto loop = table().product->sum;
     unlocked(work, [&] { in_pieces(rows, 1, work, threads, [&](i64 begin, i64 end) { loop(job, begin, end); }); });
+    refuse_nan(nan_met);
     return result;
 }
 
@@ -120,11 +124,13 @@ nb::object maximum(const MaximumCall &call, nb::handle x, nb::handle out, int th
     job.x_row = PyArray_STRIDE(array, 0);
     job.x_k = PyArray_STRIDE(array, 1);
     job.x_column = PyArray_STRIDE(array, 2);
-    nb::object result = target(call.accumulator, none, true, job.m, true, job.n, out, job.out);
+    bool nan_met = false;
+    nb::object result = target(call.accumulator, none, true, job.m, true, job.n, out, job.out, nan_met);
     const i64 work = job.m * job.n * job.k;
     auto loop = table().product->maximum;
     if (job.n)
         unlocked(work, [&] { in_pieces(job.m, 1, work, threads, [&](i64 begin, i64 end) { loop(job, begin, end); }); });
+    refuse_nan(nan_met);
     return result;
 }
 
