@@ -221,7 +221,7 @@ class Product {
             if (job.adder == Adder::sequential)
                 run_tile(chain, step, from, right, part);
             else
-                other_adder(from, right, rows, p.vectors, part);
+                adder_kernel(job.adder, chain, step, rows, p.vectors, from, right, part);
             if (parts == 1 && stages.count == 1) break;
             take_part(part, sums, i, rows, p.vectors, stages, step, place);
             total = sums[stages.count - 1];
@@ -241,18 +241,6 @@ class Product {
                        initial + (row + i) * job.initial_row + p.first * job.initial_column, job.initial_column,
                        to + i * p.vectors * lanes32 + p.skip, p.columns);
         }
-    }
-
-    void other_adder(const float *a, const float *b, int rows, int vectors, float *to) {
-        Chain one = chain;
-        for (int i = 0; i < rows; ++i)
-            for (int j = 0; j < vectors; ++j) {
-                one.place.row = place.row + u32(i);
-                one.place.column = place.column + u32(j) * lanes32;
-                one.start = chain.start + i * chain.start_row + j * lanes32;
-                const float *from = a + i * (chain.a_k == 1 ? chain.a_row : 1);
-                adder_kernel(job.adder, one, step, from, b + j * lanes32, to + (i * vectors + j) * lanes32);
-            }
     }
 
     const ProductJob &job;
