@@ -14,8 +14,8 @@ import numpy.typing as npt
 from ipu_core.target import Target
 
 __all__ = [
-    "AmpShape", "amp_shape", "cast", "convolution", "copy_rows", "elementwise", "local_copy", "matmul", "reduce",
-    "width",
+    "AmpShape", "amp_shape", "cast", "convolution", "copy_rows", "dropout", "elementwise", "local_copy", "matmul",
+    "reduce", "width",
 ]  # fmt: skip
 
 Cycles = npt.NDArray[np.int64]
@@ -30,6 +30,8 @@ ELEMENTWISE_OVERHEAD: Final = 20  # [PL] cycles per worker
 CAST_OVERHEAD: Final = 26  # [PL] cycles per worker
 REDUCE_OVERHEAD: Final = 20  # [PL] cycles per worker
 REDUCE_SUPERVISOR: Final = 33  # [PL] cycles per vertex
+DROPOUT_OVERHEAD: Final = 24  # [PL] cycles per worker
+DROPOUT_SUPERVISOR: Final = 6  # [PL] cycles per vertex
 REDUCE_COLUMN: Final = 3  # [model] cycles per worker and vector of results: address, load, store
 
 # Cycles per 64-bit vector beyond the memory's: [PL] 1 for what one instruction does; [model] the rest.
@@ -157,6 +159,12 @@ def cast(target: Target, elements: Ints, size: int) -> Cycles:
     """Cycles of one vertex that converts so many elements, the wider format of `size` bytes [PL: (n/6/vec + 26)*6]."""
     vectors = -(-np.asarray(elements, np.int64) // width(size))
     return target.workers * (CAST_OVERHEAD + -(-vectors // target.workers))
+
+
+def dropout(target: Target, elements: Ints, size: int) -> Cycles:
+    """Cycles of one vertex that draws a mask of so many elements of `size` bytes [PL: 2n/vec + 24*6 + 6]."""
+    vectors = -(-np.asarray(elements, np.int64) // width(size))
+    return 2 * vectors + DROPOUT_OVERHEAD * target.workers + DROPOUT_SUPERVISOR
 
 
 def reduce(target: Target, terms: Ints, results: Ints, size: int) -> Cycles:

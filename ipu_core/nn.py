@@ -32,17 +32,21 @@ from ipu_core.ir.values import (
     shape_of,
     where,
 )  # fmt: skip
+from ipu_core.tile import dropout_mask
 from lowprec import FloatFormat, random_bits
 from lowprec import float32 as FLOAT32
 from lowprec.random import KeyLike, as_key
 
 __all__ = [
-    "avg_pool2d", "concatenate", "conv2d", "convert", "cos", "cross_entropy_rows", "embedding", "erf", "exp", "flatten",
-    "gelu", "glorot_uniform", "he_normal", "he_uniform", "layer_norm", "lecun_normal", "lecun_uniform", "linear", "log",
-    "log_softmax", "matmul", "max_pool2d", "maximum", "mean", "minimum", "mlp", "mlp_parameters", "mse", "normal",
-    "one_hot", "reduce_max", "reduce_sum", "relu", "reshape", "rms_norm", "rsqrt", "sigmoid", "sin", "softmax",
-    "softmax_cross_entropy", "sqrt", "square", "stop_gradient", "tanh", "uniform", "where",
+    "avg_pool2d", "concatenate", "conv2d", "convert", "cos", "cross_entropy_rows", "dropout", "embedding", "erf", "exp",
+    "flatten", "gelu", "glorot_uniform", "he_normal", "he_uniform", "layer_norm", "lecun_normal", "lecun_uniform",
+    "linear", "log", "log_softmax", "matmul", "max_pool2d", "maximum", "mean", "minimum", "mlp", "mlp_parameters",
+    "mse", "normal", "one_hot", "reduce_max", "reduce_sum", "relu", "reshape", "rms_norm", "rsqrt", "sigmoid", "sin",
+    "softmax", "softmax_cross_entropy", "sqrt", "square", "stop_gradient", "tanh", "uniform", "where",
 ]  # fmt: skip
+
+
+MASK_STEPS = 2**16  # rates of dropout are multiples of 1 / this
 
 
 def exp(x: Value) -> Value:
@@ -123,6 +127,33 @@ def stop_gradient(x: Value) -> Value:
 def one_hot(labels: Value, classes: int) -> Value:
     """1 where the last, new axis equals the label, else 0 (float32). Labels outside [0, classes) give zeros."""
     return apply("one_hot", labels, classes=int(classes))
+
+
+def dropout(x: Value, rate: float, *, key: KeyLike | None = None) -> Value:
+    """Sets a share of the elements to 0 and scales the others, so that the mean stays.
+
+    Traced, the mask is drawn anew in every step, from the step's key and a number that this call gets when it is
+    traced; the gradient uses the same mask, and both engines draw the same. Leave the call out to evaluate a model.
+
+    Args:
+        x: an array.
+        rate: share set to 0, in [0, 1); rounded to a multiple of 2^-16, and the scale is 1 / (1 - that).
+        key: of the mask, for arrays only.
+
+    Raises:
+        ValueError: a rate outside [0, 1); arrays without a key, or a key for a traced value.
+    """
+    if not 0 <= rate < 1:
+        raise ValueError(f"a dropout rate must be in [0, 1), not {rate}")
+    if isinstance(x, Traced) != (key is None):
+        raise ValueError("dropout takes its bits from the step's key where it is traced, else from key=")
+    share = min(round(rate * MASK_STEPS), MASK_STEPS - 1) / MASK_STEPS
+    if isinstance(x, Traced):
+        mask = apply("dropout_mask", x, rate=share, operation=x.builder.number)
+    else:
+        x = np.asarray(x)
+        mask = dropout_mask(share)(as_key(key or 0), 0, np.empty(x.shape, x.dtype))
+    return where(mask, elementwise("multiply", x, 1 / (1 - share)), 0.0)
 
 
 def linear(x: Value, weight: Value, bias: Value | None = None) -> Value:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ipu_core.control import FloatingPointControl
 from ipu_core.errors import FloatingPointException
-from lowprec import Key, as_format
+from lowprec import Key, as_format, random_bits
 from lowprec.elementwise import prepare as prepare_elementwise
 from lowprec.matmul import prepare as prepare_matmul
 from lowprec.matmul import prepare_part
@@ -30,6 +30,7 @@ __all__ = [
     "FloatingPointControl",
     "Order",
     "Position",
+    "dropout_mask",
     "elementwise",
     "matmul",
     "matmul_part",
@@ -42,7 +43,7 @@ __all__ = [
 Array = NDArray[Any]
 _HALF = np.dtype(np.float16)
 _BYTE = 8  # bits
-RANDOM_BITS = 16  # random bits per rounding
+RANDOM_BITS = 16  # random bits per rounding, and per element of a mask
 SECOND_ROUNDING = 1  # folded into the key for the second of two roundings
 Elementwise = Callable[[tuple[Any, ...], Key | None, int, Array], Array]
 Bound = Callable[[Key | None], None]
@@ -308,6 +309,24 @@ def reduce_max(x: Array, out: Array) -> Bound:
         exact_max(x, axis=-2, out=out)
 
     return largest
+
+
+def dropout_mask(rate: float) -> Callable[[Key | None, int, Array], Array]:
+    """A prepared random mask: f(key, offset, out) writes 1 for what is kept and 0 for what is dropped.
+
+    Args:
+        rate: share that is dropped, in steps of 2^-16. An element is dropped where its 16 random bits, those of its
+            index (from `offset` on, in C order) under the tag "dropout", are below rate * 2^16.
+    """
+    dropped = round(rate * 2**RANDOM_BITS)
+
+    def mask(key: Key | None, offset: int, out: Array) -> Array:
+        if key is None:
+            raise ValueError("a dropout mask needs a key")
+        np.copyto(out, random_bits(key, out.shape, RANDOM_BITS, use="dropout", offset=offset) >= dropped)
+        return out
+
+    return mask
 
 
 def rounding_name(stochastic: bool) -> str:

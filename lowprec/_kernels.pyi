@@ -176,3 +176,67 @@ def sum_columns(
     out: npt.NDArray[Any],
     threads: int,
 ) -> None: ...
+
+class BlockQuantizer:
+    def __init__(
+        self,
+        elements: Conversion,
+        source: Format,
+        in_storage: int,
+        choice: int,
+        scaling: int,
+        wide_in: bool,
+        wide_values: bool,
+        guard: bool,
+        voids: bool,
+        integers: bool,
+        element_emax: int,
+        least: int,
+        largest: int,
+        code_base: int,
+        carry: int,
+        scale: Rounding,
+        smallest: float,
+        odd_scales: bool,
+        scale_nan: int,
+        /,
+    ) -> None: ...
+
+class BlockSpreader:
+    def __init__(
+        self,
+        element: Format,
+        in_storage: int,
+        scale: Format,
+        scales_in: int,
+        integers: bool,
+        quantum: float,
+        /,
+    ) -> None: ...
+
+def quantize_blocks(
+    quantizer: BlockQuantizer,
+    x: npt.NDArray[Any],
+    elements: npt.NDArray[Any],
+    scales: npt.NDArray[Any] | None,
+    shape: tuple[int, int, int, int],
+    tensor: float,
+    wanted_divisor: float,
+    factor: float,
+    key: int,
+    offset: int,
+    threads: int,
+) -> bool: ...
+def dequantize_blocks(
+    spreader: BlockSpreader,
+    elements: npt.NDArray[Any],
+    scales: npt.NDArray[Any] | None,
+    out: npt.NDArray[Any],
+    shape: tuple[int, int, int, int],
+    tensor: float,
+    factor: float,
+    threads: int,
+) -> bool: ...
+def largest_magnitude(x: npt.NDArray[Any], in_storage: int, source: Format, threads: int) -> float: ...
+def pack(bits: int, rows: int, codes: int, x: npt.NDArray[Any], out: npt.NDArray[Any], threads: int) -> bool: ...
+def unpack(bits: int, rows: int, codes: int, x: npt.NDArray[Any], out: npt.NDArray[Any], threads: int) -> None: ...

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from lowprec import backends
 from lowprec.arrays import as_subclass, finish, input_array
-from lowprec.backends.owner import is_cupy
+from lowprec.backends.owner import refuse_cupy
 from lowprec.caching import cached, refuse_unhashable
 from lowprec.conversion import Conversion
 from lowprec.float_format import STORAGE
@@ -218,10 +218,7 @@ def _broadcast(arrays: list[Array]) -> list[Array]:
 
 def _operand(x: object) -> tuple[Array, bool]:
     """An operand as an array of floats, and whether it was a scalar."""
-    if is_cupy(x):
-        raise TypeError(
-            "arithmetic runs on NumPy arrays, not on CuPy's: on the GPU there is round, astype, encode, decode"
-        )
+    refuse_cupy(x)
     if type(x) is float:
         return np.array(x), True
     if type(x) is int:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from lowprec import backends, threads
 from lowprec.arrays import apart, as_subclass, input_array
 from lowprec.backends import cpu
-from lowprec.backends.owner import is_cupy
+from lowprec.backends.owner import refuse_cupy
 from lowprec.caching import cached, refuse_unhashable
 from lowprec.elementwise_op import OPERATIONS, ElementwiseOp
 from lowprec.formats import FormatLike
@@ -94,10 +94,7 @@ def _operand(x: Any) -> tuple[Any, bool]:
         return x, False
     if isinstance(x, (float, int)) and not isinstance(x, bool):
         return x, True
-    if is_cupy(x):
-        raise TypeError(
-            "arithmetic runs on NumPy arrays, not on CuPy's: on the GPU there is round, astype, encode, decode"
-        )
+    refuse_cupy(x)
     return input_array(x)
 
 

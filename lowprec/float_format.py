@@ -222,6 +222,14 @@ class FloatFormat:
         """The unsigned integer dtype that `encode` returns."""
         return np.dtype(f"u{1 if self.bits <= 8 else 2 if self.bits <= 16 else 4 if self.bits <= 32 else 8}")
 
+    @cached_property
+    def within_kernels(self) -> bool:
+        """Whether the compiled loops round to it: their double lanes need normal values that are normal in float64.
+
+        Other formats (exponents below -1022) are rounded by the reference: exactly, but slowly, on NumPy arrays only.
+        """
+        return self.emin > -1022 or (self.emin == -1022 and self.subnormals)
+
     def contains(self, other: FloatFormat) -> bool:
         """Whether every value of `other`, with its infinities, NaN and -0, is a value of this format."""
         return self == other or (

@@ -7,11 +7,14 @@ take three bytes. Every row begins at a byte; what is left of its last byte is z
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from lowprec import _kernels, threads
 from lowprec.arrays import input_array
 from lowprec.float_format import FloatFormat
 from lowprec.formats import FormatLike, as_format
@@ -39,10 +42,16 @@ def pack(codes: npt.ArrayLike, fmt: FormatLike) -> npt.NDArray[np.uint8]:
         raise TypeError(f"pack needs integer codes or an array of {fmt.dtype}, not {array.dtype}")
     if array.ndim == 0:
         raise ValueError("pack needs at least one axis, not a single code")
-    if array.size and (int(array.min()) < 0 or int(array.max()) >= 1 << fmt.bits):
-        raise ValueError(f"codes of {fmt.name} must be in [0, {1 << fmt.bits})")
-    bits = np.unpackbits(array.astype(np.uint8)[..., None], axis=-1, count=fmt.bits, bitorder="little")
-    return np.packbits(bits.reshape(*array.shape[:-1], array.shape[-1] * fmt.bits), axis=-1, bitorder="little")
+    refused = f"codes of {fmt.name} must be in [0, {1 << fmt.bits})"
+    if array.dtype != np.uint8:
+        if array.size and (int(array.min()) < 0 or int(array.max()) >= 1 << fmt.bits):
+            raise ValueError(refused)
+        array = array.astype(np.uint8)
+    *outer, size = array.shape
+    out = np.empty((*outer, -(-size * fmt.bits // 8)), np.uint8)
+    if _kernels.pack(fmt.bits, *_rows(outer, size, fmt.bits), array, out, threads.current()):
+        raise ValueError(refused)
+    return out
 
 
 def unpack(packed: npt.ArrayLike, fmt: FormatLike, size: int) -> npt.NDArray[Any]:
@@ -69,9 +78,16 @@ def unpack(packed: npt.ArrayLike, fmt: FormatLike, size: int) -> npt.NDArray[Any
         raise ValueError(
             f"{size} codes of {fmt.name} take rows of {max(expected, 0)} bytes; the shape given is {array.shape}"
         )
-    bits = np.unpackbits(array, axis=-1, count=size * fmt.bits, bitorder="little")
-    rows = bits.reshape(*array.shape[:-1], size, fmt.bits)
-    return np.packbits(rows, axis=-1, bitorder="little").reshape(*array.shape[:-1], size)
+    outer = array.shape[:-1]
+    out = np.empty((*outer, size), np.uint8)
+    _kernels.unpack(fmt.bits, *_rows(outer, size, fmt.bits), array, out, threads.current())
+    return out
+
+
+def _rows(outer: Sequence[int], size: int, bits: int) -> tuple[int, int]:
+    """Rows and codes of a row; rows of whole groups of eight codes are one row."""
+    rows = math.prod(outer)
+    return (1, rows * size) if size * bits % 8 == 0 and rows else (rows, size)
 
 
 def _narrow(fmt: FormatLike) -> FloatFormat:

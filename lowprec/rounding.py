@@ -5,16 +5,18 @@ spaced as below the smallest normal value. In stochastic mode q = |x| / quantum 
 uniform in [0, 2^n): the probability of rounding up is the discarded fraction, truncated to n bits. The r of an element
 depends on the key and on its index in C order plus `offset`, and on nothing else.
 
-Truncating makes few random bits biased: by 2^-(n+1) quanta toward zero where all fractions are equally likely. Of
-Fitzgibbon and Felix's modes ("On stochastic rounding with few random bits", arXiv 2504.20634) two are less so:
+Truncating makes few random bits biased: by 2^-(n+1) quanta toward zero where all fractions are equally likely. Two more
+modes of Fitzgibbon and Felix ("On stochastic rounding with few random bits", arXiv 2504.20634) are less so. P3109 has
+them too, and gfloat under names of its own (the authors' experiments run SRFF, SRF and SRC by those):
 
-    stochastic        floor(q + r / 2^n)                  the paper's SRFF
-    stochastic_half   floor(q + (r + 1/2) / 2^n)          its SRF: unbiased over a continuum of fractions, but inputs of
-                                                          few bits leave ties, which all go up
-    stochastic_even   q first rounded to n fraction bits, its SRC: ties go to even, up and down alike
-                      nearest even; then as stochastic
+    here             paper  P3109        gfloat             a fraction f of the quantum goes up where
+    stochastic       SRFF   StochasticA  StochasticFastest  floor(f 2^n) + r >= 2^n, which is f + r / 2^n >= 1
+    stochastic_half  SRF    StochasticB  StochasticFast     f + (r + 1/2) / 2^n >= 1
+    stochastic_even  SRC    StochasticC  Stochastic         rne(f 2^n) + r >= 2^n; rne to the nearest integer or even
 
-In all three a representable value never moves, and n that covers the discarded bits makes them the same.
+stochastic_half is unbiased over a continuum of fractions; but inputs of few bits leave ties f 2^n = i + 1/2, which all
+count as i + 1. stochastic_even sends them up and down alike. (gfloat's StochasticOdd, ties to odd, is not offered.) In
+all three a representable value never moves, and n that covers the discarded bits makes them the same.
 """
 
 from __future__ import annotations
@@ -58,7 +60,7 @@ def round(
             rounded once, from its exact value. CuPy arrays are rounded on their GPU (see lowprec.backends.cuda).
         fmt: a FloatFormat, a name, or a dtype.
         rounding: nearest_even, nearest_away, toward_zero, up, down, odd or stochastic; or stochastic_half or
-            stochastic_even, for few random bits (at most 16; NumPy arrays only).
+            stochastic_even (SRF and SRC), for few random bits (at most 16; NumPy arrays only).
         key: a Key, or an integer that stands for one; needed for the stochastic modes.
         random_bits: bits per element, 1 to 32. With the default 16 the mean error is at most 2^-17 quanta. "exact"
             draws as many as make the law exact and refuses inputs that need more than 32. Like key and offset it
@@ -152,9 +154,15 @@ def decode(codes: npt.ArrayLike, fmt: FormatLike, out: Array | None = None) -> A
     if not array.size and not hasattr(codes, "dtype"):  # an empty list is float64 to numpy
         array = array.astype(fmt.code_dtype)
     unsigned = _as_codes(array, fmt)
+    _refuse_on_gpu(array, fmt)
     target = output_array(out, array, _value_dtype(fmt))
     backends.of(array).decode(fmt, unsigned, target)
     return finish(target, out, codes, scalar)
+
+
+def _refuse_on_gpu(array: Array, fmt: FloatFormat) -> None:
+    if not fmt.within_kernels and is_cupy(array):
+        raise ValueError(f"{fmt.name} reaches below float64's normal values and runs on NumPy arrays only")
 
 
 @cached
@@ -205,8 +213,9 @@ def _convert(
         raise
     if key is None and rounding in STOCHASTIC_MODES:
         raise ValueError("stochastic rounding needs key=, a lowprec.Key or an integer")
-    if rounding in FEW_BIT_MODES and is_cupy(array):
+    if is_cupy(array) and rounding in FEW_BIT_MODES:
         raise ValueError(f"{rounding} runs on NumPy arrays; on the GPU there is stochastic")
+    _refuse_on_gpu(array, fmt)
     target = output_array(out, array, conversion.out_dtype)
     seed = 0 if key is None else key_value(key)
     start = first_index(offset, array.size)

@@ -17,7 +17,7 @@ InfiniteInput = Literal["keep", "nan", "max"]
 
 MODES: tuple[str, ...] = ("nearest_even", "nearest_away", "toward_zero", "up", "down", "odd", "stochastic")
 FEW_BIT_MODES: tuple[str, ...] = ("stochastic_half", "stochastic_even")
-"""Stochastic modes without the bias of few random bits, for `round`, `astype` and `encode` only."""
+"""Stochastic modes with less of the bias of few random bits (see lowprec.rounding), for `round`, `astype`, `encode`."""
 STOCHASTIC_MODES: tuple[str, ...] = ("stochastic", *FEW_BIT_MODES)
 FEW_BITS = 16
 

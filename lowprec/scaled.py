@@ -9,10 +9,14 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from lowprec import backends
 from lowprec.arrays import input_array
+from lowprec.backends.cpu import blocks as native
 from lowprec.float_format import FloatFormat
 from lowprec.formats import as_format, format_of_dtype
+from lowprec.keys import KeyLike, key_value, word
 from lowprec.rounding import decode, encode
+from lowprec.rule import FEW_BIT_MODES
 
 IPU_EXPONENTS = (-32, 31)  # the 6-bit signed scale of a quarter tensor
 
@@ -36,16 +40,27 @@ class ScaledArray:
         """Shape of the array."""
         return self.elements.shape
 
-    def dequantize(self, dtype: DTypeLike = np.float32) -> NDArray[Any]:
+    def dequantize(self, dtype: DTypeLike | None = None, out: NDArray[Any] | None = None) -> NDArray[Any]:
         """The values, element * 2^exponent, in float32 or float64: exact while they are within that dtype's range.
 
+        Args:
+            dtype: float32 or float64; None means out's, or float32.
+            out: Where to put them: a C-contiguous array of that dtype and this shape.
+
         Raises:
-            TypeError: another dtype.
+            TypeError: another dtype, or an out of another one.
+            ValueError: an out of another shape, or one that cannot be written in place.
         """
-        dtype = checked_float(dtype)
+        dtype = output_dtype(dtype, out)
+        target = checked_out("out", out, self.shape, dtype)
+        fast = abs(self.exponent) <= native.FLOAT32_POWER and native.spreadable(self.format)
+        if fast and backends.current() is backends.cpu:
+            native.spread_power(self.elements.view(self.format.code_dtype), self.format, self.exponent, target)
+            return target
         values = from_storage(self.elements, self.format).astype(np.float64)
         with np.errstate(over="ignore", under="ignore"):
-            return np.asarray(np.ldexp(values, self.exponent), dtype)
+            target[...] = np.ldexp(values, self.exponent)
+        return target
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         if copy is False:
@@ -70,6 +85,7 @@ def to_scaled(
     overflow: str | None = None,
     infinite_input: str | None = None,
     offset: int = 0,
+    out: NDArray[Any] | None = None,
 ) -> ScaledArray:
     """Quantises x to `fmt` after dividing it by 2^exponent, exactly, with one rounding per element.
 
@@ -81,32 +97,38 @@ def to_scaled(
         limits: Smallest and largest exponent allowed; the default is what an fp8 tensor of the IPU can carry.
         rounding, key, random_bits, overflow, infinite_input, offset: As in `lowprec.round`. overflow="ipu" is the
             machine with `nanoo` off: finite values saturate and infinities become NaN.
+        out: Where to put the elements: a C-contiguous array of x's shape and the dtype that `elements` has.
 
     Raises:
         ValueError: an exponent outside of `limits`; unknown format or mode.
         TypeError: complex, bool or extended-precision x.
     """
     fmt = as_format(fmt)
-    values = as_carrier(x, fmt)
-    power = _fitting_exponent(values, fmt, limits) if exponent == "auto" else int(exponent)
+    values = readable_or_carrier(x, fmt)
+    power = _fitting_exponent(finite_amax(values), fmt, limits) if exponent == "auto" else int(exponent)
     if not limits[0] <= power <= limits[1]:
         raise ValueError(f"the exponent {power} is outside of {limits[0]}..{limits[1]}")
-    codes = encode(
-        scale_by_power(values, -power),
-        fmt,
-        rounding,
-        key=key,
-        random_bits=random_bits,
-        overflow=overflow,
-        infinite_input=infinite_input,
-        offset=offset,
-    )
-    return ScaledArray(fmt, in_storage(codes, fmt), power)
+    elements = checked_out("out", out, values.shape, fmt.dtype or fmt.code_dtype)
+    if compiled_modes(rounding, random_bits) and native.within(fmt, 512) and abs(power) <= native.FLOAT64_POWER:
+        roundings = native.Roundings(rounding, int(random_bits), overflow, infinite_input)
+        start = random_start(rounding, key, offset)
+        native.scale_and_round(values, fmt, power, roundings, *start, elements.view(fmt.code_dtype))
+    else:
+        codes = encode(
+            scale_by_power(as_carrier(values, fmt), -power),
+            fmt,
+            rounding,
+            key=key,
+            random_bits=random_bits,
+            overflow=overflow,
+            infinite_input=infinite_input,
+            offset=offset,
+        )
+        elements[...] = in_storage(np.asarray(codes), fmt)
+    return ScaledArray(fmt, elements, power)
 
 
-def _fitting_exponent(values: NDArray[Any], fmt: FloatFormat, limits: tuple[int, int]) -> int:
-    magnitudes = np.abs(values)
-    amax = float(magnitudes.max(initial=0, where=np.isfinite(magnitudes)))
+def _fitting_exponent(amax: float, fmt: FloatFormat, limits: tuple[int, int]) -> int:
     if amax == 0:
         return min(max(0, limits[0]), limits[1])
     fraction, exponent = math.frexp(amax)
@@ -117,12 +139,64 @@ def _fitting_exponent(values: NDArray[Any], fmt: FloatFormat, limits: tuple[int,
 # ---- what block formats and tensor scales share ----
 
 
-def checked_float(dtype: DTypeLike) -> np.dtype[Any]:
+def compiled_modes(rounding: str, random_bits: int | str) -> bool:
+    """Whether the compiled pass is in force and knows this rounding; else it goes step by step."""
+    known = rounding not in FEW_BIT_MODES and isinstance(random_bits, (int, np.integer))
+    return known and backends.current() is backends.cpu
+
+
+def random_start(rounding: str, key: KeyLike | None, offset: int) -> tuple[int, int]:
+    """Key and first index of the random bits.
+
+    Raises:
+        ValueError: stochastic rounding without a key, or an offset out of range.
+    """
+    if rounding == "stochastic" and key is None:
+        raise ValueError("stochastic rounding needs key=, a lowprec.Key or an integer")
+    return 0 if key is None else key_value(key), word("offset", offset)
+
+
+def readable_or_carrier(x: ArrayLike, fmt: FloatFormat) -> NDArray[Any]:
+    """x as it is where the compiled pass reads its dtype, else as `as_carrier` gives it (which says what is raised)."""
+    array, _ = input_array(x)
+    direct = isinstance(array, np.ndarray) and backends.current() is backends.cpu and native.readable(array.dtype)
+    return array if direct else as_carrier(array, fmt)
+
+
+def finite_amax(values: NDArray[Any]) -> float:
+    """The largest finite magnitude of a whole array; 0 where there is none."""
+    if backends.current() is backends.cpu and native.readable(values.dtype):
+        return native.largest_magnitude(values)
+    magnitudes = np.abs(values)
+    return float(magnitudes.max(initial=0, where=np.isfinite(magnitudes)))
+
+
+def output_dtype(dtype: DTypeLike | None, out: NDArray[Any] | None) -> np.dtype[Any]:
     """float32 or float64, the dtypes in which quantised values come back."""
+    if dtype is None:
+        dtype = np.float32 if out is None else out.dtype
     dtype = np.dtype(dtype)
     if dtype not in (np.float32, np.float64):
         raise TypeError(f"dequantize gives float32 or float64, not {dtype}")
     return dtype
+
+
+def checked_out(what: str, out: NDArray[Any] | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """`out`, or a new array for None.
+
+    Raises:
+        TypeError: out is no array of that dtype.
+        ValueError: it has another shape, or is not C-contiguous and writable.
+    """
+    if out is None:
+        return np.empty(shape, dtype)
+    if not isinstance(out, np.ndarray) or out.dtype != dtype:
+        raise TypeError(f"{what} must be an array of {dtype}, not {getattr(out, 'dtype', type(out).__name__)}")
+    if out.shape != shape:
+        raise ValueError(f"{what} has shape {out.shape}, the result {shape}")
+    if not out.flags.carray:
+        raise ValueError(f"{what} must be C-contiguous and writable")
+    return out
 
 
 def in_storage(codes: NDArray[Any], fmt: FloatFormat) -> NDArray[Any]:

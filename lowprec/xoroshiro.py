@@ -5,6 +5,7 @@ The state is two 64-bit words. Seeding per tile and worker follows PopLibs' setS
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -41,11 +42,14 @@ def tile_state(seed: tuple[int, int], modifier: int, tile: int, worker: int) -> 
         seed: two 32-bit words.
         modifier: 32-bit seed modifier.
         tile: number of the tile.
-        worker: number of the worker, 0 to 5.
+        worker: number of the worker, 0 to 5 on the machine (the field has four bits).
 
     Raises:
+        TypeError: the seed is no pair, or a number no integer.
         ValueError: a number outside its range.
     """
+    if not isinstance(seed, (Sequence, np.ndarray)) or len(seed) != 2:
+        raise TypeError(f"seed must be a pair of 32-bit words, not {seed!r}")
     for what, number, limit in (
         ("seed[0]", seed[0], 1 << 32),
         ("seed[1]", seed[1], 1 << 32),
@@ -53,10 +57,12 @@ def tile_state(seed: tuple[int, int], modifier: int, tile: int, worker: int) -> 
         ("tile", tile, 1 << 28),
         ("worker", worker, 16),
     ):
+        if not isinstance(number, (int, np.integer)):
+            raise TypeError(f"{what} must be an integer, not {number!r}")
         if not 0 <= number < limit:
             raise ValueError(f"{what} must be in [0, {limit}), not {number}")
-    low = (((tile << 4) ^ 0xAAAAAAA0) | worker) & MASK32
-    return seed[0] | seed[1] << 32, low | (modifier ^ 0x55555555) << 32
+    low = (((int(tile) << 4) ^ 0xAAAAAAA0) | int(worker)) & MASK32
+    return int(seed[0]) | int(seed[1]) << 32, low | (int(modifier) ^ 0x55555555) << 32
 
 
 def register_state(value: int) -> tuple[int, int]:
@@ -104,10 +110,10 @@ class Xoroshiro128aox:
                 instruction that consumes random numbers, each advances the state by two steps.
 
         Raises:
-            ValueError: a number outside its range.
+            TypeError, ValueError: as `tile_state`.
         """
         generator = cls(*tile_state(seed, modifier, tile, worker))
-        for _ in range(2 * warm_up):
+        for _ in range(2 * word("warm_up", warm_up)):
             generator.next()
         return generator
 
@@ -118,7 +124,7 @@ class Xoroshiro128aox:
 
     def draw(self, n: int) -> npt.NDArray[np.uint64]:
         """The next n outputs."""
-        return np.array([self.next() for _ in range(n)], np.uint64)
+        return np.array([self.next() for _ in range(word("n", n))], np.uint64)
 
     def jump(self) -> None:
         """Advances by 2^64 steps: 2^64 generators that never overlap start from one seed this way."""

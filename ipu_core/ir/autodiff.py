@@ -168,7 +168,8 @@ COTANGENTS: dict[str, tuple[Cotangent, ...]] = {
     "gather": (lambda ct, e, y, x, i: apply("scatter_add", i, ct, rows=shape_of(x)[0]), lambda *_: None),
     "scatter_add": (lambda *_: None, lambda ct, e, y, i, x: apply("gather", ct, i)),
 }
-"""Operations that are missing (step, greater, equal, one_hot, stop_gradient) are constant almost everywhere."""
+"""Operations that are missing are constant almost everywhere: step, greater, equal, one_hot, dropout_mask,
+stop_gradient."""
 
 ON_ARRAYS = {"dot", "slice", "pad", "concatenate", "gather", "scatter_add", *convolving.CONVOLUTIONS}
 """Operations whose rules need the cotangent as an array even where it is one number for all elements."""

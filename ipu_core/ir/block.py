@@ -121,6 +121,15 @@ class Equation:
         return self.outputs[0]
 
     @property
+    def draws(self) -> int | None:
+        """The number folded into the step's key for its random bits; None: it draws none.
+
+        Its own if it rounds stochastically. A mask has one as a parameter, given when it was traced.
+        """
+        mask: int | None = self.params.get("operation")
+        return mask if mask is not None else self.number if self.arithmetic.stochastic else None
+
+    @property
     def operands(self) -> tuple[Var, ...]:
         """The inputs that are values, without the literals."""
         return tuple(atom for atom in self.inputs if isinstance(atom, Var))

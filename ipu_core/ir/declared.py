@@ -13,7 +13,7 @@ from ipu_core.ir.exact import STRUCTURE
 from ipu_core.ir.kernels import order_of
 from ipu_core.ir.reducing import folded
 from ipu_core.plan.accumulation import Accumulation
-from ipu_core.tile import SECOND_ROUNDING
+from ipu_core.tile import SECOND_ROUNDING, dropout_mask
 from ipu_core.tile_convolution import whole
 from lowprec import Key
 from lowprec import float16 as FLOAT16
@@ -59,6 +59,8 @@ def declared(
         total = reduce_max(folded(operands[0], params["axis"]), 1)
     elif op == "one_hot":
         total = (operands[0][..., None] == np.arange(params["classes"])).astype(fmt.dtype)
+    elif op == "dropout_mask":
+        total = dropout_mask(params["rate"])(key, 0, np.empty(out.shape, fmt.dtype))
     elif op == "scatter_add":
         wide = np.zeros(out.shape, np.float32)
         np.add.at(wide, operands[0], operands[1].astype(np.float32))

@@ -14,6 +14,7 @@ from ipu_core.ir.exact import as_exact, exact
 from ipu_core.ir.retype import cast
 from ipu_core.ir.tree import flatten, unflatten
 from ipu_core.plan.accumulation import Accumulation
+from lowprec import Key
 from lowprec.random import KeyLike, as_key
 
 Rule = Callable[[Equation, list[Any]], Array]
@@ -56,17 +57,26 @@ def evaluate_flat(
     """The outputs of a Block for one array per input; see `evaluate`."""
     if arithmetic not in ARITHMETICS:
         raise ValueError(f"unknown arithmetic {arithmetic!r}; there are {', '.join(ARITHMETICS)}")
-    if arithmetic == "exact":
-        return run(block, inputs, lambda x, _: as_exact(x), lambda e, x: np.asarray(exact(e.op, x, e.params)))
-    if key is None and any(e.arithmetic.stochastic for e in block.equations):
-        raise ValueError("this block rounds stochastically: give a key")
     step, orders = None if key is None else as_key(key), accumulations or {}
+    if step is None and any("operation" in e.params for e in block.equations):
+        raise ValueError("this block draws random masks: give a key")
+    if arithmetic == "exact":
+        return run(block, inputs, lambda x, _: as_exact(x), lambda e, x: _exact(e, x, step))
+    if step is None and any(e.arithmetic.stochastic for e in block.equations):
+        raise ValueError("this block rounds stochastically: give a key")
 
     def rule(equation: Equation, operands: list[Any]) -> Array:
-        own = step.fold_in(equation.number) if step and equation.arithmetic.stochastic else None
+        own = None if step is None or equation.draws is None else step.fold_in(equation.draws)
         return declared(equation, operands, own, orders.get(equation.number), control)
 
     return run(block, inputs, cast, rule)
+
+
+def _exact(equation: Equation, operands: list[Any], step: Key | None) -> Array:
+    """One equation in float64; a mask is drawn as the machine draws it."""
+    if step is None or equation.draws is None or equation.op != "dropout_mask":
+        return np.asarray(exact(equation.op, operands, equation.params))
+    return declared(equation, operands, step.fold_in(equation.draws)).astype(np.float64)
 
 
 def evaluate(
@@ -85,7 +95,7 @@ def evaluate(
         arithmetic: "exact": float64 throughout, whatever the formats (int64 for integers). "declared": every equation
             in its formats and rounding, through lowprec's own functions: slow, and what `execute` must equal bit
             for bit.
-        key: of this step, for stochastic rounding; each equation uses key.fold_in(its number).
+        key: of this step, for stochastic rounding and random masks; each equation uses key.fold_in(its number).
         accumulations: order of products and sums by equation number, for "declared".
         control: the machine's floating-point control, for "declared".
 

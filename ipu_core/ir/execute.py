@@ -56,7 +56,7 @@ class Executable:
         self._outputs = [layout.arrays[var] for var in block.outputs]
         computed = [e for e in block.equations if layout.roots[e.output] is e.output]
         self._calls = [(self._bind(e, orders.get(e.number), control), e) for e in computed]
-        self._plain = [(call, e.number if e.arithmetic.stochastic else None) for call, e in self._calls]
+        self._plain = [(call, e.draws) for call, e in self._calls]
 
     def _operands(self, equation: Equation) -> list[Any]:
         return [self._arrays[x] if isinstance(x, Var) else x.value for x in equation.inputs]
@@ -90,7 +90,7 @@ class Executable:
 
     def _run_observed(self, key: Key, observer: Observer) -> None:
         for call, equation in self._calls:
-            call(key.fold_in(equation.number) if equation.arithmetic.stochastic else None)
+            call(None if equation.draws is None else key.fold_in(equation.draws))
             if equation.role == "update":
                 observer(equation, self._operands(equation), self._arrays[equation.output])
 

@@ -118,6 +118,11 @@ def _one_hot(equation: Equation, operands: list[Any], out: Array, *_: Any) -> Bo
     return lambda key: np.copyto(out, labels == classes)
 
 
+def _dropout_mask(equation: Equation, operands: list[Any], out: Array, *_: Any) -> Bound:
+    mask = tile.dropout_mask(equation.params["rate"])
+    return lambda key: mask(key, 0, out)
+
+
 def _move(equation: Equation, operands: list[Any], out: Array, *_: Any) -> Bound:
     """What is no view: a reshape that strides cannot express, gather, concatenate, pad."""
     move, params = STRUCTURE[equation.op], equation.params
@@ -131,5 +136,6 @@ BINDINGS: dict[str, Callable[..., Bound]] = {
     "reduce_max": _reduce_max,
     "scatter_add": _scatter_add,
     "one_hot": _one_hot,
+    "dropout_mask": _dropout_mask,
     **dict.fromkeys(STRUCTURE, _move),
 }

@@ -194,6 +194,7 @@ def _table() -> dict[str, Op]:
         Op("stop_gradient", "structure", 1, _same, structural=True),
         Op("gather", "structure", 2, _gather, structural=True, integers=(1,)),
         Op("scatter_add", "reduction", 2, _scatter_add, integers=(0,), params=("rows",)),
+        Op("dropout_mask", "elementwise", 1, _same, exact=True, params=("rate", "operation")),
         Op("one_hot", "elementwise", 1, _one_hot, exact=True, integers=(0,), params=("classes",)),
     )}  # fmt: skip
 

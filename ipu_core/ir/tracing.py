@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from ipu_core.ir.block import Block, Literal, Type, Var
+from ipu_core.ir.block import Block, Equation, Literal, Type, Var
 from ipu_core.ir.builder import Builder
 from ipu_core.ir.eager import format_of
 from ipu_core.ir.schedule import dead_code
 from ipu_core.ir.tree import flatten, paths, unflatten
-from ipu_core.ir.values import Traced, Value, apply, lift, scope
+from ipu_core.ir.values import Traced, Value, apply, builder_of, lift, scope
 from lowprec import FloatFormat
 from lowprec import float32 as FLOAT32
 from lowprec import float64 as FLOAT64
@@ -103,5 +103,12 @@ def interpret(block: Block, values: Sequence[Value]) -> list[Value]:
         given = equation.output.type.format
         fmt = given if equation.op == "convert" and isinstance(given, FloatFormat) else None
         with scope(operands, role=equation.role, family=equation.family, parameter=equation.parameter):
-            environment[equation.output] = apply(equation.op, *operands, fmt=fmt, **equation.params)
+            params = _own_bits(equation, operands)
+            environment[equation.output] = apply(equation.op, *operands, fmt=fmt, **params)
     return [environment[var] for var in block.outputs]
+
+
+def _own_bits(equation: Equation, operands: Sequence[Value]) -> dict[str, Any]:
+    """The parameters of an equation; a mask that joins another trace gets random bits of its own there."""
+    params, builder = dict(equation.params), builder_of(operands)
+    return params | {"operation": builder.number} if "operation" in params and builder is not None else params

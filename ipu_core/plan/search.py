@@ -120,8 +120,10 @@ def _costed(target: Target, product: Product, accumulation: Accumulation, cut: d
     first = np.where(piece.goes_on, piece.depth, cut["chunk"])
     chains = chain_cycles(target, product, accumulation, piece.rows, first, piece.columns)
     if (pieces > 1).any():
+        last = np.where(pieces > 1, cut["chunk"] - (pieces - 1) * first, first)
+        shorter = chain_cycles(target, product, accumulation, piece.rows, last, piece.columns, True)
         more = chain_cycles(target, product, accumulation, piece.rows, first, piece.columns, True)
-        chains = chains + (pieces - 1) * more
+        chains = chains + np.where(pieces > 1, (pieces - 2) * more + shorter, 0)
     direct = piece.direct(accumulation)
     results = (
         piece.batch * np.where(direct, piece.rows, piece.share) * piece.columns * item_bytes(accumulation.types[1])
@@ -178,16 +180,27 @@ def _gathers(target: Target, product: Product, piece: Piece, cut: dict[str, Any]
     leaving = _leaving(product.a, "m", product, cut["sm"], depths)
     if product.b is not None:
         leaving = leaving + _leaving(product.b, "n", product, cut["sn"], depths)
-        a = np.where((cut["order"] == 0) & (cut["n"] % 2 == 0), a / 2, a)
-        b = np.where((cut["order"] == 1) & (cut["m"] % 2 == 0), b / 2, b)
+        grains = _ceil(product.n, product.grain)
+        a = np.where((cut["order"] == 0) & (cut["n"] % 2 == 0), a * (1 - _paired(grains, cut["n"], cut["sn"]) / 2), a)
+        b = np.where(
+            (cut["order"] == 1) & (cut["m"] % 2 == 0), b * (1 - _paired(product.m, cut["m"], cut["sm"]) / 2), b
+        )
     short_a = product.m % np.maximum(1, _ceil(product.m, cut["m"])) > 0
     short_b = product.n % np.maximum(1, _ceil(product.n, cut["n"])) > 0
     sm, sn, hold = cut["sm"], cut["sn"], np.asarray(cut["hold"])
-    together = sm * sn * depths * _phase(target, np.maximum(a + b, leaving))
+    arriving = (a + b) * (piece.whole / np.maximum(1, depths * piece.depth))  # the last piece may be short
+    together = sm * sn * depths * _phase(target, np.maximum(arriving, leaving))
     hold_a = sm * (1 + short_a) * _phase(target, a) + sm * sn * _phase(target, b)
     hold_b = sn * (1 + short_b) * _phase(target, b) + sm * sn * _phase(target, a)
     cycles: Floats = np.where(hold == 0, together, np.where(hold == 1, hold_a, hold_b))
     return cycles
+
+
+def _paired(size: int, cuts: Any, serial: Any) -> Any:
+    """The share of an axis's serial steps in which the last block, which may be short, works as its neighbour does."""
+    block = np.maximum(1, _ceil(size, cuts))
+    piece = _ceil(block, serial)
+    return _ceil(size - (_ceil(size, block) - 1) * block, piece) / np.maximum(1, _ceil(block, piece))
 
 
 def _leaving(operand: Operand, axis: str, product: Product, cuts: Any, depths: Any) -> Any:

@@ -46,7 +46,7 @@ FastPanel for_way(const FastRounder &k, bool as_value, int bytes) {
 }  // namespace
 
 FastPanel fast_panel(const FastRounder &k, int mode, bool as_value, int bytes) {
-    if (k.way < 0) return nullptr;
+    if (!k.serves) return nullptr;
     return mode == stochastic ? for_way<stochastic>(k, as_value, bytes) : for_way<nearest_even>(k, as_value, bytes);
 }
 

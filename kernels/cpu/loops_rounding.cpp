@@ -4,7 +4,9 @@
 // four whole blocks of random words wherever a chunk starts. A panel that is not full is copied through
 // scratch.
 #include "fast_panels.h"
+#include "lanes.h"
 #include "packs.h"
+#include "random_panels.h"
 #include "table.h"
 #include "top_panels.h"
 
@@ -68,41 +70,6 @@ Panel<E> panel_for(int mode, bool as_value, int bytes) {
     }
 }
 
-// ---- random bits of a panel, in the carrier's position ----
-
-// Four blocks of 64 half-words. In 64-bit lanes they stand at the top of 32 fraction bits.
-template <class E>
-void random_half_words(u64 first_block, int tag, u64 key, E *random) {
-    constexpr int lift = sizeof(E) == 8 ? 16 : 0;
-    constexpr int lanes = Lanes<u32v>::count, vectors = vectors_per_block;
-    u32v words[8 * vectors];
-    block_words<4>(first_block, tag, key, words);
-    for (int pair = 0; pair < 8; ++pair)
-        for (int half = 0; half < 2; ++half)
-            for (int v = 0; v < vectors; ++v) {
-                u32v w = words[pair * vectors + v];
-                u32v r = half ? w >> 16 : w & 0xffff;
-                store_as(random + ((2 * pair + half) * vectors + v) * lanes, r << lift);
-            }
-}
-
-// Eight wide blocks of 32 words.
-template <class E>
-void random_whole_words(u64 first_block, int tag, u64 key, E *random) {
-    constexpr int lanes = Lanes<u32v>::count, vectors = vectors_per_block;
-    for (int half = 0; half < 2; ++half) {
-        u32v words[8 * vectors];
-        block_words<4>(first_block + 4 * half, tag, key, words);
-        for (int v = 0; v < 8 * vectors; ++v) store_as(random + 128 * half + v * lanes, words[v]);
-    }
-}
-
-template <class E>
-void random_panel(u64 index, int bits, u64 key, E *random) {
-    if (bits <= 16) return random_half_words(index >> 6, tag_rounding, key, random);
-    random_whole_words(index >> 5, tag_rounding_wide, key, random);
-}
-
 // ---- loading any storage into the carrier ----
 
 template <class E, class T>
@@ -122,6 +89,27 @@ void load_numbers(const void *from, i64 begin, int count, E *to) {
     for (int i = 0; i < count; ++i) to[i] = bit_cast<E>(R(numbers[i]));
 }
 
+// Doubles into the narrow carrier, rounded to odd: a rounding of those to at least two bits less, in any mode that
+// looks at no bit below them, is the rounding of the doubles themselves.
+void load_doubles(const void *from, i64 begin, int count, u32 *to) {
+    const double *numbers = static_cast<const double *>(from) + begin;
+    int i = 0;
+#if defined(__AVX512F__) && LP_VECTOR_BYTES == 64
+    for (; i + 8 <= count; i += 8) {
+        const __m512d x = _mm512_loadu_pd(numbers + i);
+        const __m256i inward = (__m256i)_mm512_cvt_roundpd_ps(x, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
+        const __mmask8 inexact = _mm512_cmp_pd_mask(_mm512_cvtps_pd((__m256)inward), x, _CMP_NEQ_OQ);
+        _mm256_storeu_si256((__m256i *)(to + i), _mm256_mask_or_epi32(inward, inexact, inward, _mm256_set1_epi32(1)));
+    }
+#endif
+    for (; i < count; ++i) {
+        const float near = float(numbers[i]);
+        const double back = near, x = numbers[i];
+        const bool outward = (back < 0 ? -back : back) > (x < 0 ? -x : x);
+        to[i] = (bit_cast<u32>(near) - u32(outward)) | u32(back < x || back > x);
+    }
+}
+
 // 64-bit integers are not here: they have more bits than the carrier (see round_integers).
 template <class E>
 void load_panel(const ConvertJob &job, const Decoder<E> &d, i64 begin, int count, E *to) {
@@ -135,6 +123,7 @@ void load_panel(const ConvertJob &job, const Decoder<E> &d, i64 begin, int count
         case real32:
             return load_numbers<E, float>(job.from, begin, count, to);
         case real64:
+            if constexpr (sizeof(E) == 4) return load_doubles(job.from, begin, count, to);
             return load_numbers<E, double>(job.from, begin, count, to);
         case int8s:
             return load_numbers<E, i8>(job.from, begin, count, to);
@@ -182,7 +171,7 @@ bool any_nan(const E *bits, i64 count) {
 
 // ---- the loop over panels ----
 
-constexpr i64 stretch = 64;  // panels that are rounded, and then searched for NaN while they are in the cache
+constexpr i64 in_cache = 16;  // panels that are loaded, rounded and searched for NaN together
 
 template <class E>
 struct Converter {
@@ -214,16 +203,25 @@ struct Converter {
         fast = nullptr;
         top = {};
         random = random_blocks(job.key, (job.offset + u64(begin)) >> 6);
-        if (sizeof(E) == 4 && direct_in && direct_out) {
+        if constexpr (sizeof(E) == 4) {
+            if (!direct_out) return;
             fast_rounder = make_fast_rounder(job.rounding, job.as_value);
             fast = fast_panel(fast_rounder, job.rounding.mode, job.as_value, out_bytes);
-            if (!job.as_value) top = make_top_rounder(job.rounding, fast_rounder, fast, out_bytes);
+            if (!job.as_value) top = make_top_rounder(job.rounding, fast_rounder, fast, round, rounder, out_bytes);
         }
     }
 
-    // True where a NaN met a format that has none.
+    bool has_short_cut() const { return fast || top.run; }
+
+    // Whole panels by a short cut, which takes float32 values. True where a NaN met a format that has none.
     bool convert_fast(i64 begin, i64 panels) const {
-        const u32 *from = static_cast<const u32 *>(job.from) + begin;
+        if (direct_in) return round_fast(reinterpret_cast<const u32 *>(job.from) + begin, begin, panels);
+        alignas(64) E in[in_cache * panel];
+        load_panel<E>(job, source, begin, int(panels * panel), in);
+        return round_fast(reinterpret_cast<const u32 *>(in), begin, panels);
+    }
+
+    bool round_fast(const u32 *from, i64 begin, i64 panels) const {
         char *to = static_cast<char *>(job.to) + begin * out_bytes;
         const u64 block = (job.offset + u64(begin)) >> 6;
         if (top.run) {
@@ -282,8 +280,8 @@ bool convert_panels(const ConvertJob &job, i64 begin, i64 end) {
     bool bad = false;
     while (begin < end) {
         const int lead = int((job.offset + u64(begin)) & 63);
-        if (converter.fast && lead == 0 && end - begin >= panel) {
-            const i64 whole = (end - begin) / panel, panels = whole < stretch ? whole : stretch;
+        if (converter.has_short_cut() && lead == 0 && end - begin >= panel) {
+            const i64 whole = (end - begin) / panel, panels = whole < in_cache ? whole : in_cache;
             bad |= converter.convert_fast(begin, panels);
             begin += panels * panel;
             continue;

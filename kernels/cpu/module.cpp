@@ -22,4 +22,6 @@ NB_MODULE(_kernels, m) {
     lowprec::bind_product(m);
     lowprec::bind_reduction(m);
     lowprec::bind_arithmetic(m);
+    lowprec::bind_blocks(m);
+    lowprec::bind_packing(m);
 }

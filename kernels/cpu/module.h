@@ -12,6 +12,8 @@ void bind_elementwise(nanobind::module_ &m);
 void bind_product(nanobind::module_ &m);
 void bind_reduction(nanobind::module_ &m);
 void bind_arithmetic(nanobind::module_ &m);
+void bind_blocks(nanobind::module_ &m);
+void bind_packing(nanobind::module_ &m);
 
 }  // namespace lowprec
 #endif

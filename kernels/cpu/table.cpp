@@ -11,9 +11,12 @@ extern const RoundingTable rounding_table;
 extern const ElementwiseTable elementwise_table;
 extern const ProductTable product_table;
 extern const ArithmeticTable arithmetic_table;
+extern const BlockTable block_table;
+extern const PackTable pack_table;
 extern const Table table;
 
-const Table table = {LP_NAME(LP_ISA), &rounding_table, &elementwise_table, &product_table, &arithmetic_table};
+const Table table = {LP_NAME(LP_ISA),   &rounding_table, &elementwise_table, &product_table,
+                     &arithmetic_table, &block_table,    &pack_table};
 
 }  // namespace LP_ISA
 }  // namespace lowprec

@@ -78,6 +78,8 @@ struct ProductTable {
 };
 
 struct ArithmeticTable;  // arithmetic.h
+struct BlockTable;       // blocks.h
+struct PackTable;        // packing.h
 
 struct Table {
     const char *isa;
@@ -85,6 +87,8 @@ struct Table {
     const ElementwiseTable *elementwise;
     const ProductTable *product;
     const ArithmeticTable *arithmetic;
+    const BlockTable *blocks;
+    const PackTable *packing;
 };
 
 }  // namespace lowprec

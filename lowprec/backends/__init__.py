@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from importlib import import_module
 from types import ModuleType
 
 from lowprec.backends import cpu
 from lowprec.backends.owner import is_cupy
+from lowprec.backends.owner import load as load
 
 NAMES = ("reference", "cpu", "cuda")
 
@@ -17,11 +17,6 @@ _current: ContextVar[ModuleType] = ContextVar("lowprec_backend", default=cpu)
 
 current = _current.get
 """The backend in force: cpu unless `backend` says otherwise."""
-
-
-def load(name: str) -> ModuleType:
-    """The module of a backend. The reference and cuda are imported when they are first asked for."""
-    return import_module(f"lowprec.backends.{name}")
 
 
 def of(array: object) -> ModuleType:

@@ -1,11 +1,26 @@
-"""Whose an array is."""
+"""Whose an array is, and the backends by name."""
 
 from __future__ import annotations
 
 import sys
+from importlib import import_module
+from types import ModuleType
 
 
 def is_cupy(x: object) -> bool:
     """Whether x is a CuPy array. Costs nothing where CuPy was never imported."""
     cupy = sys.modules.get("cupy")
     return cupy is not None and isinstance(x, cupy.ndarray)
+
+
+def refuse_cupy(x: object) -> None:
+    """Raises a TypeError for a CuPy array, on which this cannot be computed."""
+    if is_cupy(x):
+        raise TypeError(
+            "this runs on NumPy arrays only; on a GPU (CuPy arrays) there is round, astype, encode and decode"
+        )
+
+
+def load(name: str) -> ModuleType:
+    """The module of a backend. The reference and cuda are imported when they are first asked for."""
+    return import_module(f"lowprec.backends.{name}")

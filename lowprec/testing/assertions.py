@@ -114,7 +114,10 @@ def assert_binomial(count: int, trials: int, probability: float, *, points: int 
 
     Raises:
         AssertionError: gives the observed and expected shares, and the counts that would have passed.
+        ValueError: a probability outside [0, 1], or no trials.
     """
+    if not 0 <= probability <= 1 or trials < 1:
+        raise ValueError(f"a probability in [0, 1] and at least one trial are needed, not {probability} and {trials}")
     binomial = optional("scipy.stats", extra="test").binom
     tail = false_alarm / points / 2
     least, most = int(binomial.ppf(tail, trials, probability)), int(binomial.isf(tail, trials, probability))
@@ -156,11 +159,13 @@ def assert_unbiased(
 
     Raises:
         AssertionError: names the point, the observed and expected shares, and the counts that would have passed.
-        ValueError: a point is not finite.
+        ValueError: a point is not finite, or no samples.
     """
     fmt, key, x = as_format(fmt), as_key(key), np.atleast_1d(np.asarray(points)).ravel()
     if not np.isfinite(as_float64(x)).all():
         raise ValueError("points must be finite")
+    if samples < 1:
+        raise ValueError(f"samples must be at least 1, not {samples}")
     for i, point in enumerate(x):
         below, quantum = _neighbours(float(point), fmt)
         drawn = np.abs(as_float64(rounding(np.full(samples, point), key.fold_in(i))))

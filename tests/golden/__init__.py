@@ -1,6 +1,8 @@
 """Golden files: bits that no change may alter. `python -m tests.golden` writes them anew.
 
-Each module here has `build() -> dict[file name, JSON data]`; bits are lower-case hexadecimal strings.
+Each module here has `build() -> dict[file name, JSON data]`; bits are lower-case hexadecimal strings. Not written by it
+is p3109_tables.json: SHA-256 of the values (as float.hex(), one per line in the order of the codes) in the value tables
+that the IEEE P3109 working group publishes (github.com/P3109/Public, Value Tables/Hexadecimal, June 2026).
 """
 
 from __future__ import annotations

@@ -168,6 +168,17 @@ def test_wrong_arguments_say_what_is_right() -> None:
         lp.Key(1).split(10**12)
     with pytest.raises(ValueError, match="num_threads needs an integer of at least 1, not 0"):
         lp.num_threads(0)  # at once, not when the context is entered
+    for seed in (5, (1,), (1, 2, 3)):
+        with pytest.raises(TypeError, match="seed must be a pair of 32-bit words"):
+            lp.Xoroshiro128aox.for_tile(seed)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"tile must be in \[0, 268435456\), not 268435456"):
+        lp.Xoroshiro128aox.for_tile((1, 2), tile=1 << 28)
+    with pytest.raises(ValueError, match=r"warm_up must be an integer in .* not -1"):
+        lp.Xoroshiro128aox.for_tile((1, 2), warm_up=-1)
+    with pytest.raises(TypeError, match=r"n must be an integer in .* not float"):
+        lp.Xoroshiro128aox(1, 0).draw(2.5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"a probability in .* are needed, not 2.0 and 10"):
+        lpt.assert_binomial(5, 10, 2.0)
     with pytest.raises(TypeError, match="a state word must be an integer"):
         lp.Xoroshiro128aox(1.5, 0)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"operands must be float32.*not bool"):

@@ -96,3 +96,28 @@ def test_blocks_on_both_sides_of_a_full_counter_word(isa: str) -> None:
                 lp.testing.assert_same_bits(
                     whole[:200], lp.encode(x[:200], "float16", "stochastic", key=3, offset=start)
                 )
+
+
+@pytest.mark.parametrize("isa", lp.testing.isa_names())
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+@pytest.mark.parametrize("mode", ["nearest_even", "nearest_away", "toward_zero", "up", "down", "odd", "stochastic"])
+def test_panels_of_every_input_and_mode_are_rounded_as_short_arrays_are(isa: str, dtype: str, mode: str) -> None:
+    # Ties, their neighbours in float64, and numbers around the smallest and largest values; short arrays go element by
+    # element through the general rounding, and the values of float64 input also through 64-bit lanes.
+    rng = np.random.default_rng(3)
+    for name in ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2fnuz", "float6_e3m2fn", lp.FloatFormat("x", 8, 3)):
+        fmt = lp.as_format(name)
+        codes = rng.integers(0, fmt.max_code, 2048)
+        low, high = (lp.decode(c.astype(fmt.code_dtype), fmt).astype(np.float64) for c in (codes, codes + 1))
+        x = (low + high) / 2 * rng.choice([-1, 1], codes.size)
+        x = np.where(rng.random(x.size) < 0.5, x, x * (1 + 2.0**-52 * rng.integers(-2, 3, x.size)))
+        x[::7] *= 1.7  # off the ties, and beyond the largest value
+        x = lp.astype(x, dtype)
+        key = 4 if mode == "stochastic" else None
+        with lp.testing.isa(isa):
+            whole = lp.encode(x, fmt, mode, key=key)
+            parts = [lp.encode(x[i : i + PARTS], fmt, mode, key=key, offset=i) for i in range(0, x.size, PARTS)]
+            lp.testing.assert_same_bits(whole, np.concatenate(parts))
+            if dtype == "float64":
+                values = lp.round(x, fmt, mode, key=key)
+                lp.testing.assert_same_bits(lp.decode(whole, fmt).astype(np.float64), values)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import builtins
+import math
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -17,6 +20,7 @@ from lowprec.backends.reference.random import rounding_bits
 from lowprec.backends.reference.rounding import round_number
 from lowprec.rule import FEW_BIT_MODES, few_bit_rule, rounding_rule
 
+# The authors' experiments (graphcore-research/arith25-stochastic-rounding) call these gfloat's SRC, SRF and SRFF.
 GFLOAT = {"stochastic_even": "Stochastic", "stochastic_half": "StochasticFast", "stochastic": "StochasticFastest"}
 Floats = npt.NDArray[np.float64]
 
@@ -50,7 +54,30 @@ def test_the_bias_of_each_mode_is_what_the_docstring_says(bits: int) -> None:
     assert max(map(abs, biases("stochastic_even", bits, 3))) <= Fraction(1, 2 ** (bits + 1))
 
 
-@pytest.mark.parametrize("mode", FEW_BIT_MODES)
+# The thresholds of P3109 (StochasticA, B and C), in integers: a fraction f goes up where they hold.
+THRESHOLDS: dict[str, Callable[[Fraction, int, int], bool]] = {
+    "stochastic": lambda f, n, r: math.floor(f * 2**n) + r >= 2**n,
+    "stochastic_half": lambda f, n, r: math.floor(f * 2 ** (n + 1)) + 2 * r + 1 >= 2 ** (n + 1),
+    "stochastic_even": lambda f, n, r: builtins.round(f * 2**n) + r >= 2**n,  # Fractions round to even
+}
+
+
+@pytest.mark.parametrize("mode", THRESHOLDS)
+@pytest.mark.parametrize("fmt", ["float8_e4m3fn", "float8_e5m2", "float16", "binary8p3se"])
+def test_every_fraction_and_random_number_follows_the_published_threshold(mode: str, fmt: str) -> None:
+    """With the random bits that the elements have: 256 fractions of a normal, a subnormal and a negative code."""
+    target = lp.as_format(fmt)
+    for code in (target.min_normal_code + 1, 1, target.min_normal_code | target.sign_bit):
+        low, high = (Fraction(target.value_of(c)) for c in (code, code + 1))
+        fractions = [Fraction(i, 256) for i in range(256)]
+        x = np.array([float(low + f * (high - low)) for f in fractions])
+        for n in (1, 3, 6):
+            got = lp.encode(x, target, mode, key=4, random_bits=n)
+            up = [THRESHOLDS[mode](f, n, rounding_bits(n, 4, i)) for i, f in enumerate(fractions)]
+            np.testing.assert_array_equal(got, code + np.array(up))
+
+
+@pytest.mark.parametrize("mode", GFLOAT)
 @pytest.mark.parametrize("bits", [1, 2, 5])
 @pytest.mark.parametrize("fmt", ["float8_e4m3fn", "float8_e5m2", "float16"])
 def test_the_same_random_bits_give_gfloats_results(mode: str, bits: int, fmt: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import pickle
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 import lowprec as lp
+from tests.golden import load
 
 WITH_DTYPE = [fmt for fmt in lp.formats.values() if fmt.dtype is not None]
 
@@ -160,6 +162,25 @@ def test_p3109_against_gfloat(k: int, p: int) -> None:
         ours = lp.p3109(k, p, signed=signed, extended=extended)
         for code in range(1 << k):
             np.testing.assert_equal(ours.value_of(code), gfloat.decode_float(theirs, code).fval)
+
+
+@pytest.mark.parametrize("k", range(3, 12))
+def test_p3109_against_the_working_groups_tables(k: int) -> None:
+    """Every value of every table for up to 11 bits that the group publishes: signed, unsigned, extended, finite."""
+    tables = load("p3109_tables.json")
+    family = [
+        lp.p3109(k, p, signed=signed, extended=extended)
+        for p in range(1, k + 1)
+        for signed, extended in itertools.product((True, False), repeat=2)
+        if p < k or not signed
+    ]
+    assert [name for name in tables if name.startswith(f"binary{k}p")] == sorted(
+        (fmt.name for fmt in family), key=list(tables).index
+    )
+    for fmt in family:
+        values = lp.decode(np.arange(1 << k, dtype=fmt.code_dtype), fmt).astype(np.float64).tolist()
+        digest = hashlib.sha256("\n".join(value.hex() for value in values).encode()).hexdigest()
+        assert digest == tables[fmt.name], fmt.name
 
 
 def test_p3109_families() -> None:

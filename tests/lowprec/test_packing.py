@@ -61,3 +61,23 @@ def test_refuses_other_dtypes():
         lowprec.pack([0.5], "float4_e2m1fn")
     with pytest.raises(TypeError, match="uint8"):
         lowprec.unpack(np.zeros(2, np.int32), "float4_e2m1fn", 4)
+
+
+@pytest.mark.parametrize("isa", lowprec.testing.isa_names())
+@pytest.mark.parametrize("bits", range(2, 9))
+def test_long_rows_and_threads(isa, bits):
+    """Whole vectors, their tails, and pieces of several threads, against the stream written bit by bit."""
+    fmt = lowprec.FloatFormat(f"of {bits} bits", 1, bits - 2, infinities=False, nan="none")
+    rng = np.random.default_rng(bits)
+    for shape in [(3, 517), (1, 128), (2, 640), (600_001,)]:
+        codes = rng.integers(0, 1 << bits, shape).astype(np.uint8)
+        stream = np.unpackbits(codes[..., None], axis=-1, count=bits, bitorder="little")
+        expected = np.packbits(stream.reshape(*shape[:-1], shape[-1] * bits), axis=-1, bitorder="little")
+        with lowprec.testing.isa(isa), lowprec.num_threads(2):
+            packed = lowprec.pack(codes, fmt)
+            np.testing.assert_array_equal(packed, expected)
+            np.testing.assert_array_equal(lowprec.unpack(packed, fmt, shape[-1]), codes)
+            if bits < 8:
+                codes.flat[-3] = 1 << bits
+                with pytest.raises(ValueError, match="must be in"):
+                    lowprec.pack(codes, fmt)

@@ -303,3 +303,33 @@ def test_decode_of_floats_that_are_no_codes() -> None:
         lp.decode(np.array([1.0]), "tfloat32")
     with pytest.raises(TypeError, match="needs integer codes or an array of float16, not float64"):
         lp.decode(np.array([1.0]), "float16")
+
+
+EXTREME = [
+    *(lp.FloatFormat(f"e11m{m}", 11, m) for m in (1, 5, 7)),  # emin -1022, subnormals below float64's
+    lp.FloatFormat("e10m8b1000", 10, 8, 1000),
+    lp.FloatFormat("e11m3b1024", 11, 3, 1024, nan="top"),  # from here on for the reference
+    lp.FloatFormat("e11m5b1062", 11, 5, 1062),
+    lp.FloatFormat("e11m2 normal", 11, 2, subnormals=False),
+    lp.p3109(11, 1, signed=False),
+]
+
+
+@pytest.mark.parametrize("fmt", EXTREME, ids=lambda fmt: fmt.name)
+def test_formats_as_wide_as_float64_are_exact_to_the_ends(fmt: lp.FloatFormat) -> None:
+    codes = np.concatenate([np.arange(300), np.arange(fmt.max_code - 300, fmt.max_code + 1)]).astype(fmt.code_dtype)
+    if not fmt.subnormals:
+        codes = codes[(codes == 0) | (codes >= fmt.min_normal_code)]
+    values = np.array([fmt.value_of(int(code)) for code in codes])
+    np.testing.assert_array_equal(lp.decode(codes, fmt), values)
+    between = values[:-1] + np.diff(values) * 0.75  # exact wherever the distance is at least 2^-1072
+    some = (np.diff(codes) == 1) & (np.diff(values) >= 2.0**-1072)
+    for mode in lp.rule.MODES:
+        np.testing.assert_array_equal(lp.encode(values, fmt, mode, key=1), codes)
+        np.testing.assert_array_equal(lp.round(values, fmt, mode, key=1), values)
+    for mode, step in (("nearest_even", 1), ("toward_zero", 0), ("up", 1), ("down", 0)):
+        np.testing.assert_array_equal(lp.encode(between[some], fmt, mode), codes[:-1][some] + step)
+    assert lp.add(values[1], values[1], fmt) == 2 * values[1]
+    if not fmt.within_kernels and fmt.signed:
+        with pytest.raises(ValueError, match="reaches below float64's normal values"):
+            lp.matmul(np.ones((2, 2), np.float32), np.ones((2, 2), np.float32), accumulate=fmt, out_format="float32")

@@ -24,7 +24,7 @@ def exact_rule(rule: str, amax: Fraction, name: str) -> int:
     if rule == "ceil":
         return -floor_log2(1 / amax) - emax
     if rule == "even":
-        step = Fraction(2) ** (floor_log2(amax) - lp.as_format(TABLES[name]).mantissa_bits)
+        step = Fraction(2) ** (floor_log2(amax) - block_formats[name].element.mantissa_bits)
         below = amax // step
         up = amax - below * step > step / 2 or (amax - below * step == step / 2 and below % 2 == 1)
         return floor_log2((below + up) * step) - emax
@@ -35,7 +35,7 @@ def exact_rule(rule: str, amax: Fraction, name: str) -> int:
 @pytest.mark.parametrize("name", MX)
 @pytest.mark.parametrize("rule", ["floor", "ceil", "even", "rceil"])
 def test_scale_rules_against_their_words(name: str, rule: str) -> None:
-    mantissa = lp.as_format(TABLES[name]).mantissa_bits
+    mantissa = block_formats[name].element.mantissa_bits
     edges = np.array([1.0, 2 - 2.0**-mantissa, 2 - 2.0 ** -(mantissa + 1), 2 - 2.0 ** -(mantissa + 2), 1.5], np.float32)
     edges = np.concatenate([edges, np.nextafter(edges, np.float32(0)), np.nextafter(edges, np.float32(9))])
     edges = np.concatenate([edges, edges * 2.0**-40, edges * 2.0**30]).astype(np.float32)

@@ -13,6 +13,7 @@ from ipu_core.ir.views import sides, view
 from ipu_core.library.elementwise import elementwise
 from ipu_core.library.matmul import matmul
 from ipu_core.library.moves import fill, gather, one_hot, scatter_add
+from ipu_core.library.random import dropout_mask
 from ipu_core.library.reduce import reduce
 
 __all__ = ["lower_equation"]
@@ -133,6 +134,13 @@ def _one_hot(lowering: Lowering, equation: Equation) -> None:
     lowering.programs += one_hot(lowering.graph, labels, lowering.result(equation), name=label(equation))
 
 
+def _dropout_mask(lowering: Lowering, equation: Equation) -> None:
+    lowering.programs += dropout_mask(
+        lowering.graph, lowering.result(equation), equation.params["rate"],
+        operation=equation.draws, name=label(equation),
+    )  # fmt: skip
+
+
 _RULES: dict[str, Rule] = {
     **{name: _elementwise for name, op in OPS.items() if op.shape is OPS["add"].shape},
     "convert": _elementwise,
@@ -145,4 +153,5 @@ _RULES: dict[str, Rule] = {
     "gather": _gather,
     "scatter_add": _scatter_add,
     "one_hot": _one_hot,
+    "dropout_mask": _dropout_mask,
 }

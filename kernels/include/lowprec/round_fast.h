@@ -20,7 +20,8 @@ enum End { symmetric, to_nan };
 
 // The constants of a short cut, made once per call.
 struct FastRounder {
-    int way, end;  // -1: no short cut
+    int way, end;  // -1: the format is too wide, or too odd; the results beyond the largest are
+    bool serves;   // whether fast_round below does this rounding
     int drop, code_shift, sign_shift;
     u32 clamp, floor;        // carrier bits of 2^(emax+1) and of 2^emin
     u32 scale, magic, ulp;   // exponents, in place: see the header's comment
@@ -51,7 +52,8 @@ LP_INLINE FastRounder make_fast_rounder(const Rounding &r, bool as_value) {
     // In scaled form every power of two used must be a normal float32.
     const bool fits = f.mantissa_bits >= 1 && f.mantissa_bits <= 13 &&
                       (q.way == aligned ? f.exponent_bits == 8 : f.emin >= -97 && (k.clamp >> 23) + 23 <= 254);
-    if (!plain || !common || !fits || q.end < 0) q.way = -1;
+    if (!plain || !fits) q.way = -1;
+    q.serves = q.way >= 0 && q.end >= 0 && common;
     q.code_shift = k.code_shift;
     q.drop = q.way == aligned ? k.code_shift : k.drop;
     q.sign_shift = 31 - k.sign_position;

@@ -57,9 +57,11 @@ def arithmetic(
 
     Returns:
         Whether a NaN met a format without NaN; and the elements that are left to the reference: float64 operands near
-        the ends of their range, and inexact results whose law a double cannot carry (float64 and, beyond 28 random
-        bits, float32 in stochastic mode).
+        the ends of their range, formats that are not `within_kernels`, and inexact results whose law a double cannot
+        carry (float64 and, beyond 28 random bits, float32 in stochastic mode).
     """
+    if not conversion.rule.fmt.within_kernels:
+        return False, list(range(out.size))
     steps = _steps(operation, conversion)
     if out.size <= PIECE:
         return _piece(steps, operands, key, offset, out)

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lowprec import _kernels, threads
+from lowprec.backends.owner import load
 from lowprec.conversion import Conversion
 from lowprec.float_format import FloatFormat
 from lowprec.formats import as_format, float32, float64
@@ -24,7 +25,16 @@ _INTEGER = {np.dtype(name): 6 + i for i, name in enumerate(("i1", "i2", "i4", "i
 
 @cache
 def native_format(fmt: FloatFormat) -> _kernels.Format:
-    """The format's numbers as the kernels take them."""
+    """The format's numbers as the kernels take them.
+
+    Raises:
+        ValueError: the format is one for the reference (see FloatFormat.within_kernels).
+    """
+    if not fmt.within_kernels:
+        raise ValueError(
+            f"{fmt.name} reaches below float64's normal values: round, astype, encode, decode and exact arithmetic "
+            "take it, and nothing else does"
+        )
     return _kernels.Format(
         fmt.exponent_bits,
         fmt.mantissa_bits,
@@ -115,11 +125,21 @@ def fits_narrow_lanes(rule: RoundingRule) -> bool:
     )
 
 
+def _fits_through_odd(conversion: Conversion) -> bool:
+    """Whether float64 input may enter the 32-bit lanes rounded to odd: codes with bits to spare below them."""
+    rule = conversion.rule
+    if conversion.in_dtype != np.float64 or conversion.source is not float64 or conversion.kind != "code":
+        return False
+    # The random bits must end above the last bit, and values beyond float32's largest be beyond all that they can do.
+    spare = rule.fmt.mantissa_bits + 16 < float32.mantissa_bits and rule.fmt.emax < float32.emax
+    return fits_narrow_lanes(rule) and (rule.mode != "stochastic" or spare)
+
+
 @cache
 def native_conversion(conversion: Conversion) -> _kernels.Conversion:
     source = conversion.source
     out = conversion.out_dtype
-    narrow = (
+    narrow = _fits_through_odd(conversion) or (
         source is not None
         and source.bits <= 32
         and source.emin >= float32.emin
@@ -145,6 +165,8 @@ def _storage(dtype: np.dtype[Any], fmt: FloatFormat | None) -> int:
 
 def convert(conversion: Conversion, x: npt.NDArray[Any], key: int, offset: int, out: npt.NDArray[Any]) -> bool:
     """Rounds x into out (contiguous, same size); True where a NaN met a format that has none."""
+    if not conversion.rule.fmt.within_kernels:
+        return bool(load("reference").convert(conversion, x, key, offset, out))
     if conversion.rule.mode in FEW_BIT_MODES:
         x, conversion = few_bits(conversion, x)
     return _kernels.convert(native_conversion(conversion), x, out, key, offset, threads.current())
@@ -152,6 +174,9 @@ def convert(conversion: Conversion, x: npt.NDArray[Any], key: int, offset: int, 
 
 def decode(fmt: FloatFormat, codes: npt.NDArray[Any], out: npt.NDArray[Any]) -> None:
     """Decodes unsigned integer codes into out (contiguous float32 or float64, same size)."""
+    if not fmt.within_kernels:
+        load("reference").decode(fmt, codes, out)
+        return
     itemsize = codes.dtype.itemsize
     _kernels.decode(native_format(fmt), codes, out, _CODED[itemsize], _REAL[out.dtype], threads.current())
 

@@ -24,7 +24,7 @@ def test_a_large_fp16_16_product_reaches_the_machines_rate() -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "least"), [(4096, 0.71), (5120, 0.75), (6144, 0.74), (7168, 0.75), (8192, 0.74), (10240, 0.70)]
+    ("size", "least"), [(4096, 0.72), (5120, 0.75), (6144, 0.75), (7168, 0.75), (8192, 0.74), (10240, 0.70)]
 )
 def test_the_rate_end_to_end_of_products_worked_off_in_serial_steps(size: int, least: float) -> None:
     plan = plan_matmul(GC200, size, size, size, types=("float16", "float16"))

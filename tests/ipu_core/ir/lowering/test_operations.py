@@ -84,6 +84,7 @@ CASES: dict[str, Case] = {
     ),
     "pooling": (lambda x: nn.max_pool2d(x, 2) + nn.avg_pool2d(x, 2), (IMAGES,)),
     "overlapping pooling": (lambda x: nn.max_pool2d(x, 3, 1), (IMAGES,)),
+    "dropout_mask": (lambda x: nn.dropout(x, 0.3), (X,)),
     "sum of nothing": (lambda x: x[:0].sum(0) + x[:, :0].sum(), (X,)),
     "nothing": (lambda x: (x[:0] * 2.0).reshape(0), (X,)),
     "input": (lambda x: x, (X,)),

@@ -1,0 +1,63 @@
+"""Random masks on tiles."""
+
+import math
+from typing import Any
+
+from ipu_core import cost, tile
+from ipu_core.graph.codelet import Codelet, Output, Param
+from ipu_core.graph.graph import Graph
+from ipu_core.graph.program import Execute
+from ipu_core.graph.tensor import Tensor
+from ipu_core.library.elementwise import pieces, vertex_tiles
+from ipu_core.library.views import join_axes
+from ipu_core.plan.layout import linear_layout
+from ipu_core.target import Target
+
+__all__ = ["dropout_mask"]
+
+
+class DropoutMask(Codelet):
+    """1 for what is kept and 0 for what is dropped; bits depend on an element's index, not on the layout."""
+
+    supervisor = True
+    uses_key = True
+    out = Output(None, ndim=None)
+    rate = Param(0.0)
+    offset = Param(0)
+    own_axes = Param(1)
+
+    def prepare(self) -> None:
+        """Joins axes and makes the draw ready."""
+        (self._result,) = join_axes([self.out])
+        self._mask = tile.dropout_mask(self.rate)
+
+    def compute(self) -> None:
+        """Draws."""
+        self._mask(self.key, self.offset, self._result)
+
+    def cycles(self, target: Target) -> Any:
+        """Cycles of each vertex."""
+        return cost.dropout(target, math.prod(self.out.shape[-self.own_axes :]), self.out.itemsize)
+
+
+def dropout_mask(
+    graph: Graph, out: Tensor, rate: float, *, operation: int | None = None, name: str = "dropout"
+) -> list[Execute]:
+    """Adds a compute set that draws a mask.
+
+    Args:
+        graph: where.
+        out: a whole variable in the layout of its shape.
+        rate: share that is dropped, in steps of 2^-16.
+        operation: number folded into the key of the random bits.
+        name: of the compute set.
+    """
+    if not out.size:
+        return []
+    compute_set = graph.add_compute_set(name)
+    layout = linear_layout(graph.target, out.shape)
+    own = 1 if layout.columns < layout.shape[1] else 2
+    for (tiles, offset), source in zip(vertex_tiles(layout), pieces(layout, out, out.shape), strict=True):
+        params = {"rate": rate, "offset": offset, "own_axes": own}
+        graph.add_vertices(compute_set, DropoutMask, tiles, {"out": source}, params, operation)
+    return [Execute(compute_set)]

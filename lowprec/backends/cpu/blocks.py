@@ -1,0 +1,231 @@
+"""Block formats and tensor scales by the compiled loops: one pass over memory, nothing in between."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lowprec import _kernels, threads
+from lowprec.backends.cpu.rounding import native_conversion, native_format, native_rounding
+from lowprec.block_format import BlockFormat, carry_from
+from lowprec.conversion import Conversion
+from lowprec.float_format import FloatFormat
+from lowprec.formats import float32, float64, format_of_dtype
+from lowprec.rounding import prepare
+from lowprec.rule import rounding_rule
+
+Array = npt.NDArray[Any]
+
+# The numbers of the enumerations in kernels/cpu/blocks.h.
+POWERS, REALS, GIVEN = range(3)
+BY_FACTOR, BY_DIVISOR, BY_WIDE_DIVISOR, BY_ODD_DIVISOR = range(4)
+
+RUN = 2048  # values the loops handle together
+OUTWARD = ("up", "down", "odd")  # modes in which the least value beside zero does not round to zero
+FLOAT32_POWER, FLOAT64_POWER = 126, 1000  # the largest exponents of one factor
+
+_REAL = {np.dtype(np.float32): 4, np.dtype(np.float64): 5}
+_CODED = {1: 0, 2: 1, 4: 2}
+
+
+@dataclass(frozen=True)
+class Roundings:
+    """How elements are rounded: arguments of `lowprec.encode`, checked or not."""
+
+    mode: str
+    random_bits: int
+    overflow: str | None
+    infinite_input: str | None
+
+    def conversion(self, fmt: FloatFormat, wide: bool) -> Conversion:
+        """From float32 or, wide, float64 to codes."""
+        dtype = np.dtype(np.float64 if wide else np.float32)
+        return prepare("code", dtype, fmt, self.mode, self.random_bits, self.overflow, self.infinite_input)
+
+    @property
+    def deciding_bits(self) -> int:
+        """Bits below the last of a code that decide a rounding."""
+        return self.random_bits if self.mode == "stochastic" else 1
+
+
+def readable(dtype: np.dtype[Any]) -> bool:
+    """Whether the loops read arrays of this dtype: what float32 holds, and float64."""
+    source = format_of_dtype(dtype)
+    return source is not None and (source == float64 or float32.contains(source))
+
+
+def within(fmt: FloatFormat, exponent: int) -> bool:
+    """Whether a format's finite values lie between 2^-exponent and 2^exponent."""
+    return fmt.emax < exponent and fmt.smallest_subnormal > 2.0**-exponent
+
+
+def can_quantize(fmt: BlockFormat, dtype: np.dtype[Any]) -> bool:
+    """Whether the loops know this block format and this input."""
+    return readable(dtype) and within(fmt.element, 512) and within(fmt.scale, 512)
+
+
+def spreadable(*formats: FloatFormat) -> bool:
+    """Whether the loops know these formats on the way back."""
+    return all(float32.contains(fmt) for fmt in formats)
+
+
+def quantize(
+    fmt: BlockFormat,
+    x: Array,
+    axis: int,
+    rule: str,
+    tensor: float,
+    roundings: Roundings,
+    key: int,
+    offset: int,
+    elements: Array,
+    scales: Array,
+) -> None:
+    """Codes of the elements and of the scales of x, which `can_quantize` says the loops know, into two arrays."""
+    _kernels.quantize_blocks(
+        _quantizer(fmt, x.dtype, rule, tensor != 1.0, roundings),
+        x,
+        elements,
+        scales,
+        _blocks_of(x.shape, axis, fmt.block),
+        tensor,
+        fmt.element.max * tensor,
+        1.0,
+        key,
+        offset,
+        threads.current(),
+    )
+
+
+def dequantize(fmt: BlockFormat, elements: Array, scales: Array, axis: int, tensor: float, out: Array) -> None:
+    """The values, element * scale * tensor scale, into out (float32 or float64).
+
+    Raises:
+        ValueError: a code wider than the element format.
+    """
+    shape = _blocks_of(elements.shape, axis, fmt.block)
+    spreader = _spreader(fmt.element, fmt.scale, fmt.integers)
+    if _kernels.dequantize_blocks(spreader, elements, scales, out, shape, tensor, 1.0, threads.current()):
+        raise ValueError(f"codes of {fmt.element.name} must be in [0, {1 << fmt.element.bits})")
+
+
+def largest_magnitude(x: Array) -> float:
+    """The largest finite magnitude of an array that the loops read; 0 where there is none."""
+    source = format_of_dtype(x.dtype)
+    assert source is not None
+    return _kernels.largest_magnitude(x, _storage(x.dtype), native_format(source), threads.current())
+
+
+def scale_and_round(
+    x: Array, fmt: FloatFormat, power: int, roundings: Roundings, key: int, offset: int, codes: Array
+) -> None:
+    """Codes of x / 2^power into an array.
+
+    Raises:
+        ValueError: a NaN in a format without NaN.
+    """
+    wide = x.dtype == np.float64 or not within(fmt, 64) or abs(power) > FLOAT32_POWER
+    guard = power < 0 or roundings.mode in OUTWARD
+    quantizer = _tensor_quantizer(fmt, x.dtype, wide, guard, roundings)
+    shape, factor = (1, x.size, 1, RUN), math.ldexp(1.0, -power)
+    if _kernels.quantize_blocks(quantizer, x, codes, None, shape, 1.0, 1.0, factor, key, offset, threads.current()):
+        raise ValueError(f"NaN cannot be represented in {fmt.name}, which has no NaN")
+
+
+def spread_power(elements: Array, fmt: FloatFormat, power: int, out: Array) -> None:
+    """Element * 2^power, rounded once, into out (float32 or float64).
+
+    Raises:
+        ValueError: a code wider than the format.
+    """
+    shape, factor = (1, elements.size, 1, RUN), math.ldexp(1.0, power)
+    spreader = _spreader(fmt, float32, False)
+    if _kernels.dequantize_blocks(spreader, elements, None, out, shape, 1.0, factor, threads.current()):
+        raise ValueError(f"codes of {fmt.name} must be in [0, {1 << fmt.bits})")
+
+
+def _blocks_of(shape: tuple[int, ...], axis: int, block: int) -> tuple[int, int, int, int]:
+    """Lines, length and columns of an array whose blocks lie along an axis, and the block."""
+    return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]), block
+
+
+def _storage(dtype: np.dtype[Any]) -> int:
+    """The number of `enum Storage` in kernels/cpu/table.h."""
+    return _REAL[dtype] if dtype in _REAL else _CODED[dtype.itemsize]
+
+
+@cache
+def _quantizer(
+    fmt: BlockFormat, dtype: np.dtype[Any], rule: str, tensor: bool, roundings: Roundings
+) -> _kernels.BlockQuantizer:
+    element, scale = fmt.element, fmt.scale
+    wide_in = dtype == np.float64 or not within(element, 64) or not within(scale, 128 if fmt.power_of_two else 64)
+    scaling, wide = _scaling(fmt, wide_in, tensor, roundings)
+    scale_rule = rounding_rule(scale, "up" if rule == "up" else "nearest_even", overflow="saturate")
+    guard = roundings.mode in OUTWARD or tensor or scale.emax < 1
+    return _native(
+        roundings.conversion(element, wide),
+        dtype,
+        *(POWERS if fmt.power_of_two else REALS, scaling, wide_in, wide),
+        *(guard, element.nan_code is None, fmt.integers),
+        *(element.emax, scale.emin, scale.emax, int(scale.zero) - scale.emin),
+        carry_from(rule, element),
+        native_rounding(scale_rule),
+        scale.smallest_subnormal,
+        wide_in or element.precision + float32.precision + scale.precision > 51,
+        scale.nan_code or 0,
+    )
+
+
+def _scaling(fmt: BlockFormat, wide_in: bool, tensor: bool, roundings: Roundings) -> tuple[int, bool]:
+    """How values are scaled, and whether the results are doubles.
+
+    The nearest quotient in float32 or float64 tells on which side of a boundary m of the rounding the exact one lies,
+    if m * divisor has at most as many bits as the type: both it and x are then multiples of a unit so large that they
+    cannot differ by less than the quotient's rounding error. See `lowprec.scaled.quotient`.
+    """
+    if fmt.power_of_two:
+        return BY_FACTOR, wide_in
+    if wide_in:
+        return BY_ODD_DIVISOR, True
+    boundary = fmt.element.precision + roundings.deciding_bits
+    if not tensor and boundary + fmt.scale.precision <= float32.precision:
+        return BY_DIVISOR, False
+    if boundary + fmt.scale.precision + float32.precision > 52:
+        return BY_ODD_DIVISOR, True
+    narrow = boundary + 2 <= float32.precision
+    return (BY_WIDE_DIVISOR, False) if narrow else (BY_DIVISOR, True)
+
+
+@cache
+def _tensor_quantizer(
+    fmt: FloatFormat, dtype: np.dtype[Any], wide: bool, guard: bool, roundings: Roundings
+) -> _kernels.BlockQuantizer:
+    conversion = roundings.conversion(fmt, wide)
+    unused = native_rounding(rounding_rule(float32))
+    return _native(
+        conversion, dtype, *(GIVEN, BY_FACTOR, wide, wide), *(guard, False, False), 0, 0, 0, 0, 0, unused, 0.0, False, 0
+    )
+
+
+def _native(conversion: Conversion, dtype: np.dtype[Any], *numbers: Any) -> _kernels.BlockQuantizer:
+    source = format_of_dtype(dtype)
+    assert source is not None
+    return _kernels.BlockQuantizer(native_conversion(conversion), native_format(source), _storage(dtype), *numbers)
+
+
+@cache
+def _spreader(element: FloatFormat, scale: FloatFormat, integers: bool) -> _kernels.BlockSpreader:
+    return _kernels.BlockSpreader(
+        native_format(element),
+        _storage(element.code_dtype),
+        native_format(scale),
+        _storage(scale.code_dtype),
+        integers,
+        element.smallest_subnormal,
+    )
