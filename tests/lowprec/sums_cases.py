@@ -25,8 +25,8 @@ OPERANDS = [
 RESULTS = [
     *("float16", "float32", "bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"),
     *("float8_e3m4", "float64"),
-    *("float4_e2m1fn", "float6_e3m2fn"),
 ]
+NO_NAN = ["float4_e2m1fn", "float6_e3m2fn"]
 ACCUMULATORS = [
     *RESULTS,
     "tfloat32",
