@@ -24,6 +24,7 @@ from lowprec.matmul import prepare as prepare_matmul
 from lowprec.matmul import prepare_part
 from lowprec.reduction import prepare_reduce, prepare_sum
 from lowprec.reduction import reduce_max as exact_max
+from lowprec.scatter import prepare_scatter, row_numbers
 
 __all__ = [
     "Elementwise",
@@ -37,6 +38,7 @@ __all__ = [
     "reduce_max",
     "reduce_part",
     "reduce_sum",
+    "scatter_add",
     "sum_parts",
 ]
 
@@ -309,6 +311,19 @@ def reduce_max(x: Array, out: Array) -> Bound:
         exact_max(x, axis=-2, out=out)
 
     return largest
+
+
+def scatter_add(indices: Array, updates: Array, out: Array) -> None:
+    """Adds rows at indices in float32, in the order in which they stand, from +0.
+
+    Args:
+        indices: integers of any shape; negative ones count from the last row.
+        updates, out: (vertex axes.., indices, n) and (.., rows, n); `out` is float32.
+
+    Raises:
+        IndexError: an index outside the rows.
+    """
+    prepare_scatter(updates.dtype)(updates, row_numbers(indices), out.shape[-2], None, 0, 0, 0, out)
 
 
 def dropout_mask(rate: float) -> Callable[[Key | None, int, Array], Array]:

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from lowprec.packing import pack, unpack
     from lowprec.reduction import reduce_max, reduce_part, reduce_sum, sum_parts
     from lowprec.scaled import ScaledArray, to_scaled
+    from lowprec.scatter import scatter_add
     from lowprec.summation import cumulative_sum, dot, kahan_sum, mean, norm, sum
     from lowprec.xoroshiro import Xoroshiro128aox
 
@@ -117,6 +118,7 @@ __all__ = [
     "round",
     "rsqrt",
     "scaled_add",
+    "scatter_add",
     "sigmoid",
     "sin",
     "sqrt",
@@ -147,6 +149,7 @@ __getattr__ = later(
         "packing": "pack unpack",
         "reduction": "reduce_max reduce_part reduce_sum sum_parts",
         "scaled": "ScaledArray to_scaled",
+        "scatter": "scatter_add",
         "statistics": "",
         "summation": "cumulative_sum dot kahan_sum mean norm sum",
         "testing": "",

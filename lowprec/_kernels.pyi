@@ -134,6 +134,18 @@ class ReduceCall:
         out: npt.NDArray[Any] | None,
         threads: int,
     ) -> npt.NDArray[Any]: ...
+    def scatter(
+        self,
+        x: npt.NDArray[Any],
+        indices: npt.NDArray[Any],
+        rows: int,
+        key: Any,
+        row: Any,
+        column: Any,
+        batch: Any,
+        out: npt.NDArray[Any] | None,
+        threads: int,
+    ) -> npt.NDArray[Any]: ...
 
 class SumCall:
     def __init__(self, x: OperandType, accumulator: Accumulator, tag: int, /) -> None: ...
@@ -162,20 +174,21 @@ def exact(
     left: npt.NDArray[Any],
     threads: int,
 ) -> bool: ...
-def sum_columns(
-    rounding: Rounding,
-    kind: int,
-    ieee_double: bool,
-    outer: int,
-    size: int,
-    inner: int,
-    block: int,
-    x: npt.NDArray[Any],
-    y: npt.NDArray[Any] | None,
-    random: npt.NDArray[Any] | None,
-    out: npt.NDArray[Any],
-    threads: int,
-) -> None: ...
+
+class ColumnCall:
+    def __init__(
+        self, operands: list[OperandType], rounding: Rounding, kind: int, ieee: bool, wide: bool, /
+    ) -> None: ...
+    def __call__(
+        self,
+        x: npt.NDArray[Any],
+        y: npt.NDArray[Any] | None,
+        to: tuple[int, ...],
+        index: tuple[int, ...],
+        random: npt.NDArray[Any] | None,
+        out: npt.NDArray[Any],
+        threads: int,
+    ) -> None: ...
 
 class BlockQuantizer:
     def __init__(

@@ -172,7 +172,7 @@ def _rounded_once(
     if rounding == "stochastic" and key is None:
         raise ValueError("stochastic rounding needs key=, a lowprec.Key or an integer")
     seed = 0 if key is None else key_value(key)
-    arrays, scalar = _operands(operands)
+    arrays, plain, scalar = _operands(operands)
     target = _target(out, arrays, conversion.out_dtype)
     if options:
         offset = first_index(offset, target.size)
@@ -182,24 +182,30 @@ def _rounded_once(
     if bad:
         raise ValueError(f"NaN cannot be represented in {conversion.rule.fmt.name}, which has no NaN")
     if out is None and not scalar:
-        return as_subclass(target, operands)
+        return target if plain else as_subclass(target, operands)
     return finish(target, out, operands[0], scalar)
 
 
 _ALLOWED = frozenset(Options.__annotations__)
 
 
-def _operands(given: tuple[npt.ArrayLike, ...]) -> tuple[list[Array], bool]:
-    """The operands as arrays of floats and of one shape, and whether all of them were scalars."""
-    arrays, all_scalars, shape = [], True, None
+def _operands(given: tuple[npt.ArrayLike, ...]) -> tuple[list[Array], bool, bool]:
+    """The operands as float arrays of one shape; whether all were plain arrays, and whether all were scalars."""
+    arrays: list[Array] = []
+    plain = scalars = True
     for x in given:
-        array, scalar = (x, False) if type(x) is np.ndarray and x.dtype in _STORED else _operand(x)
-        arrays.append(array)
-        all_scalars = all_scalars and scalar
-        shape = array.shape if shape is None or shape == array.shape else ()
-    if shape == () and any(array.shape for array in arrays):
-        arrays = _broadcast(arrays)
-    return arrays, all_scalars
+        if type(x) is np.ndarray and x.dtype in _STORED:
+            arrays.append(x)
+            scalars = False
+        else:
+            array, scalar = _operand(x)
+            arrays.append(array)
+            plain, scalars = False, scalars and scalar
+    shape = arrays[0].shape
+    for array in arrays:
+        if array.shape != shape:
+            return _broadcast(arrays), plain, scalars
+    return arrays, plain, scalars
 
 
 def _broadcast(arrays: list[Array]) -> list[Array]:

@@ -50,11 +50,11 @@ from lowprec.convolution_operands import (
     finished,
     result_array,
 )
-from lowprec.convolution_sums import weight_sums
+from lowprec.convolution_sums import SHALLOW, weight_sums
 from lowprec.formats import FormatLike
 from lowprec.random import KeyLike
 from lowprec.sums import first_element
-from lowprec.windows import Padding, Pair, Place, phase_blocks, window_view, windows, with_zeros
+from lowprec.windows import Padding, Pair, Place, contiguous, phase_blocks, window_view, windows, with_zeros
 
 Array = npt.NDArray[Any]
 
@@ -236,6 +236,8 @@ def conv2d_weight_gradient(
     shape = (*where.kernel, groups, images.shape[4], outer.shape[4])
     result, target = result_array(out, shape, layout, sums, x, gradient, weight=True)
     padded = with_zeros(images, where.padding)
+    if images.shape[4] < SHALLOW:
+        padded = contiguous(padded.transpose(3, 4, 0, 1, 2)).transpose(2, 3, 4, 0, 1)
     seen = window_view(padded, where.kernel, where.stride, where.dilation, where.count)
     place = Place(0, 0, 0, where.kernel[1] * images.shape[4], images.shape[4])
     weight_sums(seen, outer, sums, sequence, key, place, None, target)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lowprec import backends, threads
-from lowprec.backends.cpu.convolution import window_panel
+from lowprec.backends.cpu.convolution import turned_panel, window_panel
 from lowprec.caching import cached
 from lowprec.convolution_operands import as_order
 from lowprec.formats import FormatLike
@@ -25,6 +25,8 @@ from lowprec.windows import Place
 Array = npt.NDArray[Any]
 Span = tuple[int, int]
 PANEL_BYTES = 1 << 23
+SHALLOW = 16
+"""With fewer channels in a group panels are copied along lines of windows, not along channels."""
 NARROW = 8
 """With so few outputs of a group and no random bits, weights take their place as the columns of the product."""
 
@@ -151,7 +153,8 @@ def weight_sums(
     channels = out.shape[3]
     for high, wide in _kernel_blocks(out.shape, count * groups * channels * windows.itemsize, place):
         piece = windows[:, :, :, high, wide]
-        panel = window_panel(np.empty(piece.size, piece.dtype), piece, channels)[:, positions]
+        fill = turned_panel if channels < SHALLOW else window_panel
+        panel = fill(np.empty(piece.size, piece.dtype), piece, channels)[:, positions]
         row = place.row + high.start * place.outer + wide.start * place.inner
         if turned:
             result = call(right.swapaxes(1, 2), panel, key, 0, 0, 0, batches, None, threads.current()).swapaxes(1, 2)

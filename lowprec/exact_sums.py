@@ -7,20 +7,24 @@ from typing import Literal
 
 from lowprec.rule import RoundingRule
 
+Kind = Literal["sequential", "running", "kahan", "pair"]
+
 
 @dataclass(frozen=True)
 class ColumnSum:
     """A sum over the middle axis of (outer, size, inner), every addition exact and then rounded once.
 
-    The step of element i of x (C order) takes the random bits of index i; Kahan's four take 4 i to 4 i + 3.
+    The step of element i of x (C order) takes the random bits of index i; Kahan's four take 4 i to 4 i + 3, the sum of
+    a pair those of its own index among the results.
 
     Attributes:
         rule: the rounding of every step; its format holds the sum.
         kind: "sequential": from +0 over `block` terms, then again from +0, results (outer, blocks, inner). "running":
-            every step is a result, (outer, size, inner). "kahan": one compensated sum, (outer, 1, inner).
-        block: terms of one sequential sum.
+            every step is a result, (outer, size, inner). "kahan": one compensated sum, (outer, 1, inner). "pair": terms
+            0 and 1, 2 and 3, ... are added, (outer, size / 2, inner).
+        block: terms of one sequential sum; 2 for pairs.
     """
 
     rule: RoundingRule
-    kind: Literal["sequential", "running", "kahan"]
+    kind: Kind
     block: int

@@ -20,25 +20,26 @@ key.fold_in(2^32).
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import Any, Literal, TypedDict, Unpack, cast
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from lowprec import arithmetic, backends
 from lowprec.arrays import input_array
-from lowprec.exact_sums import ColumnSum
-from lowprec.formats import FormatLike, as_format, float32, float64
+from lowprec.axes import Axis, fold
+from lowprec.exact_sums import ColumnSum, Kind
+from lowprec.formats import FormatLike, as_format, float32, float64, format_of_dtype
 from lowprec.random import Key, KeyLike, as_key
-from lowprec.rounding import astype
+from lowprec.rounding import astype, round
 from lowprec.rule import RoundingRule, rounding_rule
 from lowprec.sums import operand_format
 
 Array = npt.NDArray[Any]
 ORDERS = ("sequential", "blocked", "pairwise", "kahan")
 LAST = 1 << 32  # folded into the key of a mean's division and a norm's root
+POLICIES = {"overflow", "infinite_input", "flush"}  # options that may change values of the format itself
 MOST_BITS = 28  # random bits that a double carries beside a float32
 
 
@@ -76,24 +77,27 @@ def sum(
     fmt: FormatLike = "float32",
     rounding: str = "nearest_even",
     *,
-    axis: int | None = None,
+    axis: Axis = None,
     order: str = "sequential",
     block: int = 128,
     key: KeyLike | None = None,
     keepdims: bool = False,
+    out: Array | None = None,
     **options: Unpack[Options],
 ) -> Any:
-    """The sum over an axis, or over all elements in C order, in a format and an order of additions.
+    """The sum over axes, or over all elements, in a format and an order of additions.
 
     Args:
         x: float32 or a narrower float array.
         fmt: the format of every partial sum and of the result.
         rounding: nearest_even, nearest_away, toward_zero, up, down, odd or stochastic (then `key` is needed). float64
             sums round to nearest even only.
-        axis: the axis; None: all elements.
+        axis: the axis or a tuple of axes, negative ones from the end; None: all. Over several axes the terms are taken
+            in C order, the last of these axes fastest. (): every element is a sum of one term.
         order: sequential, blocked, pairwise or kahan, as this module's docstring defines them.
         block: terms of a run of the blocked order.
-        keepdims: keep the axis with length 1.
+        keepdims: keep the axes with length 1.
+        out: where to put the result, of its dtype and shape.
         options: random_bits (up to 28 in float32), overflow, infinite_input and flush, as of `lowprec.round`.
 
     Returns:
@@ -102,12 +106,12 @@ def sum(
 
     Raises:
         TypeError: other dtypes.
-        ValueError: unknown names, an axis that x does not have, stochastic without a key, a format without sign or
-            zero, or a NaN into a format without NaN.
+        ValueError: unknown names, an axis that x does not have or one named twice, stochastic without a key, a format
+            without sign or zero, or a NaN into a format without NaN.
     """
     task = _task(fmt, rounding, order, block, key, options)
     view, shape = _around(_terms(x), axis, keepdims)
-    return _shaped(_total(task, view, None), task.rule, shape)
+    return _shaped(_total(task, view, None), task.rule, shape, out)
 
 
 def kahan_sum(x: npt.ArrayLike, fmt: FormatLike = "float32", rounding: str = "nearest_even", **options: Any) -> Any:
@@ -120,11 +124,12 @@ def mean(
     fmt: FormatLike = "float32",
     rounding: str = "nearest_even",
     *,
-    axis: int | None = None,
+    axis: Axis = None,
     order: str = "sequential",
     block: int = 128,
     key: KeyLike | None = None,
     keepdims: bool = False,
+    out: Array | None = None,
     **options: Unpack[Options],
 ) -> Any:
     """`sum`, then one division by the number of terms, exact and rounded once (arguments as of `sum`).
@@ -134,7 +139,7 @@ def mean(
     task = _task(fmt, rounding, order, block, key, options)
     view, shape = _around(_terms(x), axis, keepdims)
     total = _total(task, view, None)
-    return _shaped(arithmetic.divide(total, float(view.shape[1]), **task.step(LAST)), task.rule, shape)
+    return _shaped(arithmetic.divide(total, float(view.shape[1]), **task.step(LAST)), task.rule, shape, out)
 
 
 def dot(
@@ -143,11 +148,12 @@ def dot(
     fmt: FormatLike = "float32",
     rounding: str = "nearest_even",
     *,
-    axis: int = -1,
+    axis: Axis = -1,
     order: str = "sequential",
     block: int = 128,
     key: KeyLike | None = None,
     keepdims: bool = False,
+    out: Array | None = None,
     **options: Unpack[Options],
 ) -> Any:
     """The sum of products over an axis of both operands, which are broadcast together first (arguments as of `sum`).
@@ -155,7 +161,7 @@ def dot(
     Products are exact; a sequential or blocked step rounds once, fl(s + a[k] * b[k]). There is no Kahan order.
     """
     task = _task(fmt, rounding, order, block, key, options)
-    return _shaped(*_dot(task, _terms(a), _terms(b), axis, keepdims))
+    return _shaped(*_dot(task, _terms(a), _terms(b), axis, keepdims), out)
 
 
 def norm(
@@ -163,11 +169,12 @@ def norm(
     fmt: FormatLike = "float32",
     rounding: str = "nearest_even",
     *,
-    axis: int | None = None,
+    axis: Axis = None,
     order: str = "sequential",
     block: int = 128,
     key: KeyLike | None = None,
     keepdims: bool = False,
+    out: Array | None = None,
     **options: Unpack[Options],
 ) -> Any:
     """The Euclidean norm: `dot(x, x)`, then one square root, exact and rounded once (arguments as of `sum`).
@@ -176,10 +183,8 @@ def norm(
     """
     task = _task(fmt, rounding, order, block, key, options)
     terms = _terms(x)
-    if axis is None and not keepdims:
-        terms, axis = terms.reshape(-1), 0
     squares, rule, shape = _dot(task, terms, terms, axis, keepdims)
-    return _shaped(arithmetic.sqrt(squares, **task.step(LAST)), rule, shape)
+    return _shaped(arithmetic.sqrt(squares, **task.step(LAST)), rule, shape, out)
 
 
 def cumulative_sum(
@@ -187,8 +192,9 @@ def cumulative_sum(
     fmt: FormatLike = "float32",
     rounding: str = "nearest_even",
     *,
-    axis: int | None = None,
+    axis: Axis = None,
     key: KeyLike | None = None,
+    out: Array | None = None,
     **options: Unpack[Options],
 ) -> Any:
     """Every partial sum of the sequential order (arguments as of `sum`).
@@ -197,10 +203,12 @@ def cumulative_sum(
         An array of x's shape; of one axis where `axis` is None.
     """
     task = _task(fmt, rounding, "sequential", 1, key, options)
+    if isinstance(axis, tuple):
+        raise TypeError(f"a cumulative sum runs along one axis or all, not {axis!r}")
     terms = _terms(x)
     view, _ = _around(terms, axis, False)
     values = _columns(task, "running", view, None, task.key, max(view.shape[1], 1))
-    return _shaped(values, task.rule, terms.shape if axis is not None else (terms.size,))
+    return _shaped(values, task.rule, terms.shape if axis is not None else (terms.size,), out)
 
 
 def _task(fmt: FormatLike, rounding: str, order: str, block: int, key: KeyLike | None, options: Options) -> Sum:
@@ -225,28 +233,19 @@ def _task(fmt: FormatLike, rounding: str, order: str, block: int, key: KeyLike |
 
 
 def _terms(x: npt.ArrayLike) -> Array:
-    """x as float32, exact."""
+    """x as an array that float32 holds."""
     array = input_array(x)[0]
     operand_format(array.dtype)
-    with np.errstate(invalid="ignore"):  # signalling NaN
-        return array.astype(np.float32, copy=False)
+    return array
 
 
-def _around(x: Array, axis: int | None, keepdims: bool) -> tuple[Array, tuple[int, ...]]:
-    """x as contiguous (before, axis, after), and the shape of a result."""
-    if axis is None:
-        return np.ascontiguousarray(x).reshape(1, x.size, 1), (1,) * x.ndim if keepdims else ()
-    if not -x.ndim <= axis < x.ndim:
-        raise ValueError(f"axis {axis} is out of bounds for an array of {x.ndim} axes")
-    axis %= x.ndim
-    before, after = x.shape[:axis], x.shape[axis + 1 :]
-    shape = (*before, 1, *after) if keepdims else (*before, *after)
-    return np.ascontiguousarray(x).reshape(math.prod(before), x.shape[axis], math.prod(after)), shape
+def _around(x: Array, axis: Axis, keepdims: bool) -> tuple[Array, tuple[int, ...]]:
+    """x as (before, axes, after), a view where its strides allow one, and the shape of a result."""
+    how = fold(x.shape, axis, keepdims)
+    return how.view(x), how.result
 
 
-def _dot(
-    task: Sum, a: Array, b: Array, axis: int | None, keepdims: bool
-) -> tuple[Array, RoundingRule, tuple[int, ...]]:
+def _dot(task: Sum, a: Array, b: Array, axis: Axis, keepdims: bool) -> tuple[Array, RoundingRule, tuple[int, ...]]:
     if task.order == "kahan":
         raise ValueError(f"products are summed in the orders {', '.join(ORDERS[:-1])}")
     left, right = np.broadcast_arrays(a, b)
@@ -270,32 +269,44 @@ def _total(task: Sum, x: Array, y: Array | None) -> Array:
     return sums.reshape(outer, inner)
 
 
-def _columns(task: Sum, kind: str, x: Array, y: Array | None, key: Key | None, block: int) -> Array:
-    """Compiled (or reference) sums: (outer, results, inner) in float64."""
+def _columns(task: Sum, kind: Kind, x: Array, y: Array | None, key: Key | None, block: int) -> Array:
+    """Compiled (or reference) sums: (outer, results, inner), float32 or, where the format needs it, float64."""
     outer, size, inner = x.shape
-    results = {"running": size, "kahan": 1, "sequential": -(-size // block)}[kind]
-    out = np.empty((outer, results, inner))
-    job = ColumnSum(task.rule, cast(Literal["sequential", "running", "kahan"], kind), block)
-    backends.current().column_sums(job, x, y, 0 if key is None else key.value, out)
+    results = {"running": size, "kahan": 1, "sequential": -(-size // block), "pair": size // 2}[kind]
+    out = np.empty((outer, results, inner), np.float32 if float32.contains(task.rule.fmt) else np.float64)
+    backends.current().column_sums(ColumnSum(task.rule, kind, block), x, y, 0 if key is None else key.value, out)
     return out
 
 
 def _pairwise(task: Sum, x: Array, y: Array | None) -> Array:
-    values: Array = arithmetic.multiply(x, 1.0 if y is None else y, **task.step(0))
+    values = _rounded(task, x) if y is None else arithmetic.multiply(x, y, **task.step(0))
     level = 0
-    while values.shape[1] > 1:
+    while (size := values.shape[1]) > 1:
         level += 1
-        pairs = values.shape[1] // 2
-        rest = values[:, 2 * pairs :]
-        sums = arithmetic.add(values[:, : 2 * pairs : 2], values[:, 1 : 2 * pairs : 2], **task.step(level))
-        values = np.concatenate([sums, rest], axis=1) if rest.size else sums
+        sums = _columns(task, "pair", values[:, : size // 2 * 2], None, task.step_key(level), 2)
+        rest = values[:, size // 2 * 2 :]
+        values = np.concatenate([sums, rest.astype(sums.dtype)], axis=1) if rest.size else sums
     return values[:, 0]
 
 
-def _shaped(values: Array, rule: RoundingRule, shape: tuple[int, ...]) -> Any:
+def _rounded(task: Sum, x: Array) -> Array:
+    """fl(x), element by element."""
+    fmt, step = task.rule.fmt, task.step(0)
+    if fmt.contains(format_of_dtype(x.dtype) or float64) and not POLICIES & task.options.keys():
+        return x
+    rounded: Array = astype(x, **step) if fmt.dtype is not None else round(x.astype(np.float32), **step)
+    return rounded
+
+
+def _shaped(values: Array, rule: RoundingRule, shape: tuple[int, ...], out: Array | None) -> Any:
     """Values of the format in its storage dtype, or in a float dtype that holds them."""
     fmt = rule.fmt if rule.fmt.dtype is not None else float32 if float32.contains(rule.fmt) else float64
     if values.dtype != fmt.dtype:
         values = astype(values, fmt)
     result = values.reshape(shape)
-    return result if shape else result[()]
+    if out is None:
+        return result if shape else result[()]
+    if out.dtype != result.dtype or out.shape != shape:
+        raise ValueError(f"out must be an array of {result.dtype} and shape {shape}, not {out.dtype} {out.shape}")
+    out[...] = result
+    return out

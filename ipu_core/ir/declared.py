@@ -21,6 +21,7 @@ from lowprec.elementwise import float32_op
 from lowprec.formats import FormatLike, as_format
 from lowprec.matmul import matmul
 from lowprec.reduction import reduce_max, reduce_sum
+from lowprec.scatter import scatter_add
 
 
 def declared(
@@ -62,8 +63,7 @@ def declared(
     elif op == "dropout_mask":
         total = dropout_mask(params["rate"])(key, 0, np.empty(out.shape, fmt.dtype))
     elif op == "scatter_add":
-        wide = np.zeros(out.shape, np.float32)
-        np.add.at(wide, operands[0], operands[1].astype(np.float32))
+        wide = scatter_add(operands[0], operands[1], out.shape[0])
         total = _rounded("identity", [wide], fmt, equation.arithmetic.stochastic, key, control)
     else:
         name = "identity" if op == "convert" else op

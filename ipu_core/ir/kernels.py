@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -103,11 +104,12 @@ def _scatter_add(
     """Added in float32 in the order of the indices, then rounded once."""
     indices, updates = operands
     wide = np.empty(out.shape, np.float32)
+    width = math.prod(out.shape[1:])
+    total = wide.reshape(out.shape[0], width)
     kernel = tile.elementwise("identity", [wide.dtype], out.dtype, equation.arithmetic.stochastic, control)
 
     def call(key: Key | None) -> None:
-        wide[...] = 0
-        np.add.at(wide, indices, updates.astype(np.float32))
+        tile.scatter_add(indices, updates.reshape(indices.size, width), total)
         kernel((wide,), key, 0, out)
 
     return call

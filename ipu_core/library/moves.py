@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ipu_core import cost
+from ipu_core import cost, tile
 from ipu_core.graph.codelet import Codelet, Input, Output, Param
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Execute
@@ -82,8 +82,7 @@ class ScatterAdd(Codelet):
 
     def compute(self) -> None:
         """Adds; an index outside the rows is an error."""
-        self.out[...] = 0
-        np.add.at(self.out.swapaxes(0, 1), self.indices[0], self.updates.swapaxes(0, 1).astype(np.float32))
+        tile.scatter_add(self.indices[0], self.updates, self.out)
 
     def cycles(self, target: Target) -> Any:
         """Cycles of each vertex: every row of the result is cleared, every update is read and added."""

@@ -3,6 +3,7 @@
 #define LOWPREC_ARITHMETIC_H
 
 #include "lowprec/exact.h"
+#include "operand.h"
 
 namespace lowprec {
 
@@ -15,21 +16,35 @@ struct ExactJob {
     u8 *left;  // 1 where the element is left to the reference
 };
 
-enum SumKind { plain_sum, running_sum, kahan_sum };
+enum SumKind { plain_sum, running_sum, kahan_sum, pair_sum };
 
-// Sums over k of x (outer, size, inner), or of x * y; every step exact, then rounded once. A sum of `block` terms
-// starts at +0; its value goes to (outer, blocks, inner). A running sum stores every step, (outer, size, inner).
+// An axis of a job of sums: its length and what a step along it is, in bytes of x and y, in elements of the result and
+// in indices of random bits.
+struct SumAxis {
+    i64 size;
+    long x, y;
+    i64 to, index;
+};
+
+// Sums over the terms of x, or of x * y; every step exact, then rounded once, from +0 (a pair's: from its first term).
+// A running sum stores every step; the others one result.
 struct ColumnJob {
     Rounding rounding;
-    int kind, ieee_double;  // ieee_double: the format is float64, rounded to nearest even
-    i64 size, inner, block;
-    const void *x;   // double where wide_terms, else float
-    const float *y;  // may be null
-    int wide_terms;
-    int wide_random;     // u32, else u16
-    const void *random;  // of x's shape; Kahan's four of an element lie together
-    double *to;
+    int kind;
+    int ieee;      // the format is float32 or (wide) float64 with IEEE's own rounding to nearest even
+    int wide;      // terms and results of this format are doubles; else results are floats, terms decoded to floats
+    Operand x, y;  // without strides; no data: no factor
+    SumAxis terms, lane, outer[2];
+    void *to;
+    const void *random;  // u32 where wide_random, else u16; Kahan's four of an element lie together
+    int wide_random;
 };
+
+constexpr i64 column_lanes = 64;  // sums side by side in a unit of work
+
+inline i64 column_units(const ColumnJob &job) {
+    return job.outer[0].size * job.outer[1].size * ((job.lane.size + column_lanes - 1) / column_lanes);
+}
 
 struct ArithmeticTable {
     bool (*exact)(const ExactJob &, i64 begin, i64 end);  // true where an element is left

@@ -24,6 +24,23 @@ struct MaximumCall {
     Accumulator accumulator;
 };
 
+// What is left to fill in of a job, and its run; `work` counts the additions of a vertex.
+void run_reduction(const ReduceCall &call, ReduceJob &job, nb::handle key, i64 vertices, i64 work, int threads) {
+    job.step = call.accumulator.step;
+    job.final = call.accumulator.final;
+    job.group = call.order.group_of(job.k);
+    job.part = call.order.part(job.k);
+    job.stages = call.order.stages;
+    if (call.accumulator.same && job.k <= job.part && job.stages <= 1) job.final.active = 0;
+    job.random = call.accumulator.random();
+    job.key = key_bits(key, job.random);
+    const i64 units = job.n ? vertices * reduce_units(job) : 0;
+    auto loop = table().product->reduce;
+    unlocked(4 * vertices * work, [&] {
+        in_pieces(units, 1, 4 * vertices * work, threads, [&](i64 begin, i64 end) { loop(job, begin, end); });
+    });
+}
+
 // x (v.., m, k, n) -> (v.., m, n).
 nb::object reduce(const ReduceCall &call, nb::handle x, nb::handle key, nb::handle row, nb::handle column,
                   nb::handle first_group, nb::handle batch, nb::handle out, int threads) {
@@ -48,19 +65,63 @@ nb::object reduce(const ReduceCall &call, nb::handle x, nb::handle key, nb::hand
     job.batch = coordinate(batch, vertices);
     bool nan_met = false;
     nb::object result = target(call.accumulator, vertices, true, job.m, true, job.n, out, job.out, nan_met);
-    job.step = call.accumulator.step;
-    job.final = call.accumulator.final;
-    job.group = call.order.group_of(job.k);
-    job.part = call.order.part(job.k);
-    job.stages = call.order.stages;
-    if (call.accumulator.same && job.k <= job.part && job.stages <= 1) job.final.active = 0;
-    job.key = key_bits(key, call.accumulator.random());
     job.order = job.starts = nullptr;
-    job.random = call.accumulator.random();
-    const i64 units = job.n ? vertices.size() * reduce_units(job) : 0;
-    const i64 work = 4 * vertices.size() * job.m * job.n * (job.k + 1);
-    auto loop = table().product->reduce;
-    unlocked(work, [&] { in_pieces(units, 1, work, threads, [&](i64 begin, i64 end) { loop(job, begin, end); }); });
+    run_reduction(call, job, key, vertices.size(), job.m * job.n * (job.k + 1), threads);
+    refuse_nan(nan_met);
+    return result;
+}
+
+// The lines that are added to each row, in ascending order: those of row r are order[starts[r]], ...
+struct Lines {
+    std::vector<i64> starts, order;
+
+    Lines(PyArrayObject *indices, i64 rows) : starts(rows + 1), order(PyArray_SIZE(indices)) {
+        const i64 *given = static_cast<const i64 *>(PyArray_DATA(indices)), count = order.size();
+        for (i64 i = 0; i < count; ++i) {
+            if (given[i] < -rows || given[i] >= rows)
+                throw nb::index_error(
+                    ("index " + std::to_string(given[i]) + " is out of bounds for " + std::to_string(rows) + " rows")
+                        .c_str());
+            ++starts[row_of(given[i], rows) + 1];
+        }
+        for (i64 r = 0; r < rows; ++r) starts[r + 1] += starts[r];
+        std::vector<i64> next(starts.begin(), starts.end() - 1);
+        for (i64 i = 0; i < count; ++i) order[next[row_of(given[i], rows)]++] = i;
+    }
+    static i64 row_of(i64 index, i64 rows) { return index < 0 ? index + rows : index; }
+};
+
+// x (v.., k, n): line i is added to row indices[i] of (v.., rows, n), ascending.
+nb::object scatter(const ReduceCall &call, nb::handle x, nb::handle indices, i64 rows, nb::handle key, nb::handle row,
+                   nb::handle column, nb::handle batch, nb::handle out, int threads) {
+    PyArrayObject *array = operand_array(x, call.x), *numbers = as_array(indices);
+    const int last = PyArray_NDIM(array) - 1;
+    if (last < 1 || rows < 0) throw std::invalid_argument("scatter needs axes (.., k, n) and rows");
+    if (PyArray_TYPE(numbers) != NPY_INT64 || !PyArray_ISCARRAY_RO(numbers) || PyArray_NDIM(numbers) != 1 ||
+        PyArray_SIZE(numbers) != PyArray_DIM(array, last - 1))
+        throw std::invalid_argument("indices are contiguous int64, one per line");
+    const Lines lines(numbers, rows);
+    ReduceJob job;
+    Broadcast vertices;
+    vertices.take(array, 2);
+    job.axes = vertices.axes;
+    for (int i = 0; i < vertices.axes; ++i) job.shape[i] = vertices.shape[i];
+    job.x = operand(array, call.x, vertices, 2);
+    job.m = rows;
+    job.k = PyArray_DIM(array, last - 1);
+    job.n = PyArray_DIM(array, last);
+    job.x_row = 0;
+    job.x_k = PyArray_STRIDE(array, last - 1);
+    job.x_column = PyArray_STRIDE(array, last);
+    job.row = coordinate(row, vertices);
+    job.column = coordinate(column, vertices);
+    job.first_group = {};
+    job.batch = coordinate(batch, vertices);
+    job.order = lines.order.data();
+    job.starts = lines.starts.data();
+    bool nan_met = false;
+    nb::object result = target(call.accumulator, vertices, true, job.m, true, job.n, out, job.out, nan_met);
+    run_reduction(call, job, key, vertices.size(), (job.k + rows) * job.n, threads);
     refuse_nan(nan_met);
     return result;
 }
@@ -141,7 +202,9 @@ void bind_reduction(nb::module_ &m) {
         .def("__init__", [](ReduceCall *self, const OperandType &x, const Accumulator &accumulator,
                             const Order &order) { new (self) ReduceCall{x, accumulator, order}; })
         .def("__call__", &reduce, nb::arg("x"), nb::arg("key").none(), nb::arg("row"), nb::arg("column"),
-             nb::arg("first_group"), nb::arg("batch"), nb::arg("out").none(), nb::arg("threads"));
+             nb::arg("first_group"), nb::arg("batch"), nb::arg("out").none(), nb::arg("threads"))
+        .def("scatter", &scatter, nb::arg("x"), nb::arg("indices"), nb::arg("rows"), nb::arg("key").none(),
+             nb::arg("row"), nb::arg("column"), nb::arg("batch"), nb::arg("out").none(), nb::arg("threads"));
     nb::class_<SumCall>(m, "SumCall", "A prepared sum_parts.")
         .def("__init__", [](SumCall *self, const OperandType &x, const Accumulator &accumulator,
                             int tag) { new (self) SumCall{x, accumulator, tag}; })

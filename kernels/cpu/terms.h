@@ -88,7 +88,33 @@ LP_INLINE void turn(f32v (&rows)[lanes32]) {
     if constexpr (2 * step < lanes32) turn<2 * step>(rows);
 }
 
-// Terms that lie one after the other, lanes far apart: windows of terms are decoded and turned.
+// `terms` elements of each of `count` lanes, decoded and turned: turned[term][lane]. Whole vectors of lanes are
+// written.
+inline void turn_terms(const Operand &x, const char *from, long stride, long lane, i64 count, i64 terms,
+                       float (*turned)[term_lanes]) {
+    alignas(64) float lines[lanes32][term_window];
+    if (terms < term_window) __builtin_memset(lines, 0, sizeof lines);
+    for (i64 j = 0; j < count; j += lanes32) {
+        const i64 here = count - j < lanes32 ? count - j : lanes32;
+        for (i64 r = 0; r < here; ++r) decode_run(x.element, x.table, from + (j + r) * lane, stride, lines[r], terms);
+        if (here <= 2) {
+            for (i64 t = 0; t < terms; ++t) {
+                f32v line = {};
+                for (i64 r = 0; r < here; ++r) line[r] = lines[r][t];
+                store(&turned[t][j], line);
+            }
+            continue;
+        }
+        for (i64 t = 0; t < terms; t += lanes32) {
+            f32v block[lanes32];
+            for (int r = 0; r < lanes32; ++r) block[r] = r < here ? load<f32v>(&lines[r][t]) : f32v{};
+            turn<1>(block);
+            for (int i = 0; i < lanes32; ++i) store(&turned[t + i][j], block[i]);
+        }
+    }
+}
+
+// Terms that lie one after the other, lanes far apart: windows of terms are turned.
 struct TurnedLines {
     const Operand &x;
     const char *from;
@@ -100,19 +126,7 @@ struct TurnedLines {
     void fill(i64 k) const {
         first = k;
         last = end - k < term_window ? end : k + term_window;
-        alignas(64) float lines[lanes32][term_window];
-        if (last - k < term_window) __builtin_memset(lines, 0, sizeof lines);
-        for (i64 j = 0; j < count; j += lanes32) {
-            const i64 here = count - j < lanes32 ? count - j : lanes32;
-            for (i64 r = 0; r < here; ++r)
-                decode_run(x.element, x.table, from + (j + r) * lane + k * stride, stride, lines[r], last - k);
-            for (i64 t = 0; t < last - k; t += lanes32) {
-                f32v block[lanes32];
-                for (int r = 0; r < lanes32; ++r) block[r] = r < here ? load<f32v>(&lines[r][t]) : f32v{};
-                turn<1>(block);
-                for (int i = 0; i < lanes32; ++i) store(&turned[t + i][j], block[i]);
-            }
-        }
+        turn_terms(x, from + k * stride, stride, lane, count, last - k, turned);
     }
     template <int vectors>
     LP_INLINE void add_window(float *sums, i64 j, i64 k, i64 stop) const {

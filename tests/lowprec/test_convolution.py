@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import lowprec as lp
 from lowprec.backends.cpu import convolution as panels
+from lowprec.backends.cpu import thin_convolution
 from lowprec.convolution_sums import prepare_correlation, prepare_weight_sums
 from lowprec.windows import Place, window_view
 from tests.lowprec import convolution_oracle as oracle
@@ -199,6 +200,26 @@ def test_panels_threads_and_instruction_sets_do_not_matter(dtype: Any, monkeypat
         for isa in lp.testing.isa_names():
             with lp.testing.isa(isa), lp.num_threads(2):
                 lp.testing.assert_same_bits(lp.conv2d(x, w, **options), want)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.float8_e4m3fn])
+@pytest.mark.parametrize("options", [{}, {"splits": 3}, {"splits": 7, "stages": 2}, {"random_bits": 32, "group": 2}])
+@pytest.mark.parametrize("index", [0, 3, 5, 6])
+def test_sums_rounded_after_few_products_have_the_bits_of_products(
+    index: int, options: dict[str, Any], dtype: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, w, g, where = case(index)
+    how = {"accumulate": "float16", "rounding": "stochastic", "key": 3, **options}
+    calls = [
+        lambda: lp.conv2d(x.astype(dtype), w.astype(dtype), **where, **how, offset=(2**32 - 5, 13)),
+        lambda: lp.conv2d_input_gradient(g.astype(dtype), w.astype(dtype), x.shape[1:3], **where, **how),
+    ]
+    monkeypatch.setattr(thin_convolution, "MOST_PRODUCTS", 0)
+    expected = [call() for call in calls]
+    monkeypatch.setattr(thin_convolution, "MOST_PRODUCTS", 1 << 20)
+    monkeypatch.setattr(panels, "PANEL_BYTES", 1 << 9)
+    for call, result in zip(calls, expected, strict=True):
+        np.testing.assert_array_equal(call(), result)
 
 
 @pytest.mark.parametrize("outputs", [1, 7, 8, 9])

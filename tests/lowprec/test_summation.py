@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import lowprec as lp
 from lowprec.rule import MODES
+from tests.lowprec.sums_cases import arrays, assert_backends_agree, strided
 
 Array = npt.NDArray[Any]
 FORMATS = ["float16", "bfloat16", "float32", "float8_e4m3fn", "tfloat32"]
@@ -120,6 +121,46 @@ def test_backends_agree_on_anything(x: list[float], fmt: str, order: str, mode: 
     got = lp.sum(values, fmt, mode, order=order, block=3, key=1)
     with lp.testing.backend("reference"):
         same(got, lp.sum(values, fmt, mode, order=order, block=3, key=1))
+
+
+@settings(max_examples=60, derandomize=True, deadline=None)
+@given(
+    shape=st.sampled_from([(1, 150), (3, 70), (70, 3), (40, 9), (2, 7, 40), (3, 66, 2), (34, 9, 1)]),
+    mode=st.sampled_from(MODES),
+    fmt=st.sampled_from([*FORMATS, "bfloat16", "float8_e5m2fnuz"]),
+    name=st.sampled_from(["sum", "blocked", "pairwise", "kahan", "dot", "cumulative_sum"]),
+    bits=st.sampled_from([3, 16, 25]),
+    data=st.data(),
+)
+def test_backends_agree_beyond_a_window_of_terms_and_lanes(
+    shape: tuple[int, ...], mode: str, fmt: str, name: str, bits: int, data: st.DataObject
+) -> None:
+    x = data.draw(arrays(shape).flatmap(strided))
+    axis, key = data.draw(st.sampled_from([None, 0, 1])), data.draw(st.integers(0, 2**64 - 1))
+    policy: dict[str, Any] = data.draw(st.sampled_from([{}, {"overflow": "saturate"}, {"flush": True}]))
+    if name == "dot":
+        axis = 1 if axis is None else axis
+    options: dict[str, Any] = dict(axis=axis, key=key, random_bits=bits, **policy)
+    assert_backends_agree(CALLS[name], x, fmt, mode, **options)
+
+
+@pytest.mark.parametrize("fmt", ["float16", "float32", "float8_e4m3fn"])
+def test_axes_strides_and_out(fmt: str, host_backend: str) -> None:
+    x = terms(4, 3, 5, seed=6).transpose(2, 0, 1)[::-1]
+    for axis in ((0, 2), (1,), (), None, (0, 1, 2)):
+        for order in ("sequential", "pairwise", "kahan", "blocked"):
+            options: dict[str, Any] = dict(axis=axis, order=order, block=4)
+            want = lp.sum(x.copy(), fmt, **options)
+            same(lp.sum(x, fmt, **options), want)
+            out = np.empty_like(np.asarray(want))
+            assert lp.sum(x, fmt, out=out, **options) is out
+            same(out, want)
+    kept = x.transpose(1, 0, 2).reshape(4, 15)
+    same(lp.mean(x, fmt, axis=(0, 2)), lp.mean(kept, fmt, axis=1))
+    same(lp.norm(x, fmt, axis=(0, -1)), lp.norm(kept, fmt, axis=1))
+    same(lp.dot(x, x, fmt, axis=(0, 2)), lp.dot(kept, kept, fmt, axis=1))
+    with pytest.raises(ValueError, match="out must be an array of"):
+        lp.sum(x, fmt, out=np.empty(3, np.float32))
 
 
 def test_directed_sums_are_bounds() -> None:

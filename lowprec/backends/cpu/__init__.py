@@ -7,10 +7,11 @@ from lowprec.backends.cpu.rounding import convert, decode
 from lowprec.later import later
 
 if TYPE_CHECKING:
+    from lowprec.backends.cpu.columns import column_sums
     from lowprec.backends.cpu.convolution import correlate, correlate_windows
-    from lowprec.backends.cpu.exact import arithmetic, column_sums
+    from lowprec.backends.cpu.exact import arithmetic
     from lowprec.backends.cpu.operation import elementwise
-    from lowprec.backends.cpu.products import maximum, product, reduce, sum_parts
+    from lowprec.backends.cpu.products import maximum, product, reduce, scatter, sum_parts
 
 __all__ = [
     "arithmetic",
@@ -24,6 +25,7 @@ __all__ = [
     "product",
     "random_words",
     "reduce",
+    "scatter",
     "sum_parts",
 ]
 
@@ -31,9 +33,10 @@ __all__ = [
 __getattr__ = later(
     __name__,
     {
+        "columns": "column_sums",
         "convolution": "correlate correlate_windows",
-        "exact": "arithmetic column_sums",
+        "exact": "arithmetic",
         "operation": "elementwise",
-        "products": "maximum product reduce sum_parts",
+        "products": "maximum product reduce scatter sum_parts",
     },
 )

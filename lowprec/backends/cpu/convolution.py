@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lowprec.backends.cpu.products import product
+from lowprec.backends.cpu.thin_convolution import as_lanes, is_thin, thin_sums
 from lowprec.keys import KeyLike
 from lowprec.sums import Accumulator, Order
 from lowprec.windows import Pair, Place, contiguous, window_view
@@ -41,6 +42,10 @@ def correlate(
         weight: (kh, kw, groups, C, N).
         place: of out, for the random bits.
     """
+    if is_thin(x.dtype, weight, accumulator, order):
+        windows = window_view(as_lanes(x), weight.shape[:2], stride, dilation, out.shape[1:3])
+        _thin(windows, weight, accumulator, order, key, place, None, out, threads)
+        return
     if _turned(weight, accumulator):
         x = contiguous(x.transpose(3, 4, 0, 1, 2)).transpose(2, 3, 4, 0, 1)
     elif weight.shape[0] * weight.shape[1] > 1 and x.strides[-1] != x.itemsize:
@@ -67,6 +72,9 @@ def correlate_windows(
         place: of out, for the random bits.
         span: first and last (exclusive) of the groups of products that are summed, numbered in this weight; None: all.
     """
+    if is_thin(windows.dtype, weight, accumulator, order):
+        _thin(windows, weight, accumulator, order, key, place, span, out, threads)
+        return
     turned = _turned(weight, accumulator)
     order, depth = channel_padding(order, accumulator, weight.shape[3], whole=span is None)
     terms = slice(None) if span is None else slice(span[0] * order.group, span[1] * order.group)
@@ -87,6 +95,30 @@ def correlate_windows(
         else:
             left = turned_panel(panel, piece, depth) if turned else window_panel(panel, piece, depth)
         job.multiply(left[..., terms], images.start, rows.start, out[images, rows])
+
+
+def _thin(
+    windows: Array,
+    weight: Array,
+    accumulator: Accumulator,
+    order: Order,
+    key: KeyLike | None,
+    place: Place,
+    span: Span | None,
+    out: Array,
+    threads: int,
+) -> None:
+    """The same by `thin_sums`, block by block."""
+    order, depth = channel_padding(order, accumulator, weight.shape[3], whole=span is None)
+    terms = slice(None) if span is None else slice(span[0] * order.group, span[1] * order.group)
+    factors = weight_matrix(weight, depth)
+    runs = list(blocks(out.shape[:3], factors.size * 4))
+    most = max(((i.stop - i.start) * (r.stop - r.start) for i, r in runs), default=0) * out.shape[2]
+    buffer = np.empty(most * factors.size, np.float32)
+    for images, rows in runs:
+        here = place._replace(row=place.row + images.start * place.outer + rows.start * place.inner)
+        piece, target = windows[images, rows], out[images, rows]
+        thin_sums(buffer, piece, factors, terms, accumulator, order, key, here, target, threads)
 
 
 def _turned(weight: Array, accumulator: Accumulator) -> bool:

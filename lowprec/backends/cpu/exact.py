@@ -10,14 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from lowprec import _kernels, threads
-from lowprec.backends.cpu.random import random_words
-from lowprec.backends.cpu.rounding import decode_stored, native_conversion, native_rounding
+from lowprec.backends.cpu.rounding import decode_stored, native_conversion
 from lowprec.conversion import Conversion
-from lowprec.exact_sums import ColumnSum
 from lowprec.formats import float64
 from lowprec.rule import MODES
 
-KINDS = ("sequential", "running", "kahan")
 OPERATIONS = {"add": 0, "subtract": 1, "multiply": 2, "divide": 3, "sqrt": 4, "fma": 5}
 PIECE = 1 << 15
 CARRIED_BITS = 51  # a double rounded to odd keeps the law of formats whose mantissa and random bits are at most these
@@ -83,23 +80,10 @@ def _piece(steps: Steps, operands: Sequence[Array], key: int, offset: int, out: 
         if x.dtype == _FLOAT64:
             inputs.append(np.ascontiguousarray(x))
         else:  # not astype, which warns of signalling NaNs
-            inputs.append(np.empty(size))
-            decode_stored(x, inputs[-1], thread_count)
+            wide = np.empty(size)
+            decode_stored(x, wide, thread_count)
+            inputs.append(wide)
     doubles, left = np.empty(size), np.empty(size, np.uint8)
     some_left = _kernels.exact(steps.operation, steps.mode, steps.down, inputs, doubles, left, thread_count)
     bad = _kernels.convert(steps.conversion, doubles, out, key, offset, thread_count)
     return bad, np.flatnonzero(left).tolist() if some_left else []
-
-
-def column_sums(job: ColumnSum, x: Array, y: Array | None, key: int, out: Array) -> None:
-    """Sums over the middle axis of x (outer, size, inner), every step exact and rounded once, as doubles into `out`."""
-    rule = job.rule
-    random = None
-    if rule.mode == "stochastic":
-        bits, each = rule.random_bits, 4 if job.kind == "kahan" else 1
-        random = np.empty(each * x.size, np.uint16 if bits <= 16 else np.uint32)
-        random_words(1 if bits <= 16 else 2, bits, key, 0, random)
-    outer, size, inner = x.shape
-    kind, block = KINDS.index(job.kind), min(job.block, max(size, 1))
-    native, ieee_double, thread_count = native_rounding(rule), rule.fmt == float64, threads.current()
-    _kernels.sum_columns(native, kind, ieee_double, outer, size, inner, block, x, y, random, out, thread_count)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from lowprec import _kernels
 from lowprec.backends.cpu.operands import native_step, operand_type
@@ -53,6 +55,12 @@ def product(a: np.dtype[Any], b: np.dtype[Any], accumulator: Accumulator, order:
 def reduce(x: np.dtype[Any], accumulator: Accumulator, order: Order) -> _kernels.ReduceCall:
     """f(x, key, row, column, first_group, batch, out, threads) for x (.., m, k, n)."""
     return _kernels.ReduceCall(operand_type(x), native_accumulator(accumulator), _native_order(order))
+
+
+@cache
+def scatter(x: np.dtype[Any], accumulator: Accumulator, order: Order) -> Callable[..., npt.NDArray[Any]]:
+    """f(x, indices, rows, key, row, column, batch, out, threads) for x (.., k, n) into (.., rows, n)."""
+    return reduce(x, accumulator, order).scatter
 
 
 @cache

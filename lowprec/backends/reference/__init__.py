@@ -3,7 +3,7 @@
 from lowprec.backends.reference.arithmetic import arithmetic, column_sums, fill
 from lowprec.backends.reference.convolution import correlate, correlate_windows
 from lowprec.backends.reference.elementwise import elementwise
-from lowprec.backends.reference.products import maximum, product, reduce, sum_parts
+from lowprec.backends.reference.products import maximum, product, reduce, scatter, sum_parts
 from lowprec.backends.reference.random import random_words
 from lowprec.backends.reference.rounding import convert, decode
 
@@ -20,5 +20,6 @@ __all__ = [
     "product",
     "random_words",
     "reduce",
+    "scatter",
     "sum_parts",
 ]

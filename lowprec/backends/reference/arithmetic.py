@@ -139,9 +139,11 @@ def fill(
 def column_sums(
     job: ColumnSum, x: npt.NDArray[Any], y: npt.NDArray[Any] | None, key: int, out: npt.NDArray[Any]
 ) -> None:
-    """Sums over the middle axis of x (outer, size, inner), as doubles into `out`; y is multiplied to x exactly."""
+    """Sums over the middle axis of x (outer, size, inner), as floats into `out`; y is multiplied to x exactly."""
     outer, size, inner = x.shape
-    rule, target = job.rule, out.reshape(outer, -1, inner)
+    rule, target = job.rule, out
+    with np.errstate(invalid="ignore"):  # signalling NaN
+        x, y = x.astype(np.float64), None if y is None else y.astype(np.float64)
     for o, i in np.ndindex(outer, inner):
         column = x[o, :, i].tolist()
         terms: list[Exact] = (
@@ -150,6 +152,11 @@ def column_sums(
         index = [(o * size + k) * inner + i for k in range(size)]
         if job.kind == "kahan":
             target[o, 0, i] = kahan(column, rule, key, index)
+            continue
+        if job.kind == "pair":
+            for k in range(size // 2):
+                number = (o * (size // 2) + k) * inner + i
+                target[o, k, i] = plus(column[2 * k], column[2 * k + 1], rule, key, number)
             continue
         steps = running(terms, rule, key, index, job.block)
         ends = range(size) if job.kind == "running" else [*range(job.block - 1, size - 1, job.block), size - 1]

@@ -108,6 +108,40 @@ def reduce(x: np.dtype[Any], accumulator: Accumulator, order: Order) -> Callable
     return call
 
 
+def scatter(x: np.dtype[Any], accumulator: Accumulator, order: Order) -> Callable[..., Array]:
+    """f(x, indices, rows, key, row, column, batch, out, threads) for x (.., k, n) into (.., rows, n)."""
+    del x
+
+    def call(
+        x: Array,
+        indices: Array,
+        rows: int,
+        key: KeyLike | None,
+        row: Any,
+        column: Any,
+        batch: Any,
+        out: Array | None,
+        threads: int,
+    ) -> Array:
+        del threads
+        values = _values(x)
+        vertices, n = values.shape[:-2], values.shape[-1]
+        result = np.empty((*vertices, rows, n), np.float64)
+        lines: list[list[int]] = [[] for _ in range(rows)]
+        for line, number in enumerate(indices.tolist()):
+            if not -rows <= number < rows:
+                raise IndexError(f"index {number} is out of bounds for {rows} rows")
+            lines[number].append(line)
+        for index, place in _places(accumulator, key, vertices, row, column, 0, batch):
+            for i, j in np.ndindex(rows, n):
+                here = replace(place, row=place.row + i, column=place.column + j)
+                terms = values[index][lines[i], j].tolist()
+                result[(*index, i, j)] = dot(terms, [1.0] * len(terms), accumulator, order, here)
+        return stored_values(result, accumulator, out)
+
+    return call
+
+
 def sum_parts(x: np.dtype[Any], accumulator: Accumulator, tag: str) -> Callable[..., Array]:
     """f(parts, key, index, row, column, batch, out, threads) for parts (P, .., m, n)."""
     del x

@@ -127,6 +127,26 @@ def test_any_placement_gives_the_contracts_bits_and_the_plans_account(seed: int)
             assert count(built.programs, plan.target, vertex_cycles(plan)) == told(plan), plan.words()
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_a_plan_made_for_little_memory_keeps_within_it_and_keeps_the_bits(seed: int) -> None:
+    rng = random.Random(seed)
+    target = Target("gc200", tiles=rng.choice([4, 8, 33]))
+    m, k, n = (rng.randint(20, 200) for _ in range(3))
+    order = Accumulation(16, rng.choice([1, 2, 5]), types=rng.choice([HALVES, ("float32", "float16")]))
+    room = 3 * min(plan_matmul(target, m, k, n, accumulation=order, memory=0).memory, 4000)
+    plan = plan_matmul(target, m, k, n, accumulation=order, memory=room)
+    assert plan.memory <= room
+    stochastic = seed % 2 == 1
+    a, b = operands(m, k, n, 1, seed)
+    built = build(plan, stochastic=stochastic, key=3)
+    key = Key(3).fold_in(0).fold_in(7) if stochastic else None
+    np.testing.assert_array_equal(built.run(a, b), expected(plan, a, b, key), err_msg=plan.words())
+    assert told(plan) == accounted(built.engine.profile()), plan.words()
+    at_peak = built.engine.memory.categories
+    passing = sum(at_peak.get(name, 0) for name in ("temporaries", "gathered operands", "exchange buffers"))
+    assert passing <= room + 64, plan.words()
+
+
 def test_an_accumulation_is_the_bits_and_a_placement_only_the_cost() -> None:
     base = Accumulation(splits=4, types=HALVES)
     a, b = operands(40, 400, 48)
