@@ -12,6 +12,7 @@ from ipu_core.errors import IpuError
 from ipu_core.study import command
 from ipu_core.study.demo import demo
 from ipu_core.study.settings import (
+    MODELS,
     OPTIMIZERS,
     PRECISIONS,
     Settings,
@@ -75,7 +76,8 @@ def _command(commands: Any, name: str, run: Callable[[argparse.Namespace], int],
     parser: argparse.ArgumentParser = commands.add_parser(name, help=words, description=words)
     parser.set_defaults(run=run)
     parser.add_argument("--data", default=DEFAULT.data, help="digits, or an .npz with x_train y_train x_test y_test")
-    parser.add_argument("--layers", help="widths such as 64-256-256-10 (default: two hidden layers of 256)")
+    parser.add_argument("--model", default=DEFAULT.model, help=_help(DEFAULT.model, MODELS))
+    parser.add_argument("--layers", help="widths such as 64-256-256-10 (cnn: channels between pixels and classes)")
     parser.add_argument("--steps", type=int, default=DEFAULT.steps, help=f"updates (default {DEFAULT.steps})")
     parser.add_argument("--batch", type=int, default=DEFAULT.batch, help=f"rows a step (default {DEFAULT.batch})")
     parser.add_argument("--lr", type=float, default=DEFAULT.lr, help=f"learning rate (default {DEFAULT.lr:g})")
@@ -94,7 +96,9 @@ def _output(parser: argparse.ArgumentParser, folder: str) -> None:
 
 def _settings(given: argparse.Namespace) -> Settings:
     layers = None if given.layers is None else parse_layers(given.layers)
-    return Settings(given.data, layers, given.steps, given.batch, given.lr, given.optimizer, given.target, given.engine)
+    return Settings(
+        given.data, layers, given.steps, given.batch, given.lr, given.optimizer, given.target, given.engine, given.model
+    )
 
 
 def _study(given: argparse.Namespace) -> int:

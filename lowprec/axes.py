@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from lowprec.caching import cached
+
 Array = npt.NDArray[Any]
 Axis = int | tuple[int, ...] | None
 
@@ -58,6 +60,13 @@ def fold(shape: tuple[int, ...], axis: Axis, keepdims: bool = False) -> Fold:
         TypeError: an axis that is no integer.
         ValueError: an axis that the shape does not have, or one given twice.
     """
+    if not isinstance(axis, (int, tuple, np.integer)) and axis is not None:
+        raise _no_axis(axis)
+    return _fold(shape, axis, keepdims)
+
+
+@cached
+def _fold(shape: tuple[int, ...], axis: Axis, keepdims: bool) -> Fold:
     axes = _axes(len(shape), axis)
     last = max(axes, default=-1)
     before = tuple(i for i in range(last) if i not in axes)
@@ -67,6 +76,10 @@ def fold(shape: tuple[int, ...], axis: Axis, keepdims: bool = False) -> Fold:
     return Fold(before, axes, after, (lengths[0], lengths[1], lengths[2]), tuple(result))
 
 
+def _no_axis(axis: object) -> TypeError:
+    return TypeError(f"axis must be an integer, a tuple of integers or None, not {axis!r}")
+
+
 def _axes(count: int, axis: Axis) -> tuple[int, ...]:
     """The axes, from 0 and ascending."""
     if axis is None:
@@ -74,7 +87,7 @@ def _axes(count: int, axis: Axis) -> tuple[int, ...]:
     given = axis if isinstance(axis, tuple) else (axis,)
     for one in given:
         if not isinstance(one, (int, np.integer)):
-            raise TypeError(f"axis must be an integer, a tuple of integers or None, not {axis!r}")
+            raise _no_axis(axis)
         if not -count <= one < count:
             raise ValueError(f"axis {one} is out of bounds for an array of {count} axes")
     axes = sorted({int(one) % count for one in given})

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
+
+from lowprec.caching import cached
+from lowprec.float_format import FloatFormat
+from lowprec.formats import float32
 from lowprec.rule import RoundingRule
 
 Kind = Literal["sequential", "running", "kahan", "pair"]
+
+
+@cached
+def carrier(fmt: FloatFormat) -> np.dtype[Any]:
+    """The dtype that sums in a format are computed into: float32, or float64 where that does not hold them."""
+    return np.dtype(np.float32 if float32.contains(fmt) else np.float64)
 
 
 @dataclass(frozen=True)

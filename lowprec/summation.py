@@ -29,7 +29,8 @@ import numpy.typing as npt
 from lowprec import arithmetic, backends
 from lowprec.arrays import input_array
 from lowprec.axes import Axis, fold
-from lowprec.exact_sums import ColumnSum, Kind
+from lowprec.caching import cached
+from lowprec.exact_sums import ColumnSum, Kind, carrier
 from lowprec.formats import FormatLike, as_format, float32, float64, format_of_dtype
 from lowprec.random import Key, KeyLike, as_key
 from lowprec.rounding import astype, round
@@ -213,23 +214,30 @@ def cumulative_sum(
 
 def _task(fmt: FormatLike, rounding: str, order: str, block: int, key: KeyLike | None, options: Options) -> Sum:
     """The checked arguments."""
-    fmt = as_format(fmt)
     if order not in ORDERS:
         raise ValueError(f"unknown order {order!r}; allowed are {', '.join(ORDERS)}")
     if not isinstance(block, int) or block < 1:
         raise ValueError(f"block must be an integer of at least 1, not {block!r}")
     if unknown := options.keys() - Options.__annotations__.keys():
         raise TypeError(f"unknown options {sorted(unknown)}; allowed are {', '.join(Options.__annotations__)}")
-    if not (fmt.signed and fmt.zero):
-        raise ValueError(f"{fmt.name} cannot hold sums: it has no negative numbers or no zero")
     if rounding == "stochastic" and key is None:
         raise ValueError("stochastic rounding needs key=, a lowprec.Key or an integer")
+    rule = _rule(fmt, rounding, **options)
+    return Sum(order, block, rule, None if key is None else as_key(key), options)
+
+
+@cached
+def _rule(fmt: FormatLike, rounding: str, **options: Any) -> RoundingRule:
+    """The checked rounding of every step."""
+    fmt = as_format(fmt)
+    if not (fmt.signed and fmt.zero):
+        raise ValueError(f"{fmt.name} cannot hold sums: it has no negative numbers or no zero")
     rule = rounding_rule(fmt, rounding, **options)
     if fmt == float64 and (rounding != "nearest_even" or any(options.values())):
         raise ValueError("sums in float64 are IEEE's: rounding='nearest_even' and no other policy")
     if fmt == float32 and rule.random_bits > MOST_BITS:
         raise ValueError(f"sums in float32 take at most {MOST_BITS} random bits, not {rule.random_bits}")
-    return Sum(order, block, rule, None if key is None else as_key(key), options)
+    return rule
 
 
 def _terms(x: npt.ArrayLike) -> Array:
@@ -273,7 +281,7 @@ def _columns(task: Sum, kind: Kind, x: Array, y: Array | None, key: Key | None, 
     """Compiled (or reference) sums: (outer, results, inner), float32 or, where the format needs it, float64."""
     outer, size, inner = x.shape
     results = {"running": size, "kahan": 1, "sequential": -(-size // block), "pair": size // 2}[kind]
-    out = np.empty((outer, results, inner), np.float32 if float32.contains(task.rule.fmt) else np.float64)
+    out = np.empty((outer, results, inner), carrier(task.rule.fmt))
     backends.current().column_sums(ColumnSum(task.rule, kind, block), x, y, 0 if key is None else key.value, out)
     return out
 
@@ -294,15 +302,15 @@ def _rounded(task: Sum, x: Array) -> Array:
     fmt, step = task.rule.fmt, task.step(0)
     if fmt.contains(format_of_dtype(x.dtype) or float64) and not POLICIES & task.options.keys():
         return x
-    rounded: Array = astype(x, **step) if fmt.dtype is not None else round(x.astype(np.float32), **step)
+    rounded: Array = astype(x, **step) if fmt.dtype is not None else round(x.astype(carrier(fmt)), **step)
     return rounded
 
 
 def _shaped(values: Array, rule: RoundingRule, shape: tuple[int, ...], out: Array | None) -> Any:
     """Values of the format in its storage dtype, or in a float dtype that holds them."""
-    fmt = rule.fmt if rule.fmt.dtype is not None else float32 if float32.contains(rule.fmt) else float64
-    if values.dtype != fmt.dtype:
-        values = astype(values, fmt)
+    dtype = rule.fmt.dtype if rule.fmt.dtype is not None else carrier(rule.fmt)
+    if values.dtype != dtype:
+        values = astype(values, dtype)
     result = values.reshape(shape)
     if out is None:
         return result if shape else result[()]

@@ -1,4 +1,4 @@
-"""The convergence study of a multi-layer perceptron, as run from the command line: planned, resumable, in processes."""
+"""The convergence study of a model, as run from the command line: planned, resumable, in processes."""
 
 import functools
 import json
@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ipu_core.ir.retype import PRODUCTS
 from ipu_core.report.html import write_html
 from ipu_core.report.trace import write_chrome
-from ipu_core.study import live, mlp
+from ipu_core.study import live, models
 from ipu_core.study.compare import Study, plan_in_words
 from ipu_core.study.point import Point, Recipe, check_size, make_loop, run_point
 from ipu_core.study.pool import Event, Report, Work, run_here, run_in_processes
-from ipu_core.study.settings import OPTIMIZERS, Settings
+from ipu_core.study.settings import MODELS, OPTIMIZERS, Settings
 from ipu_core.study.store import Store
 from ipu_core.target import Target
 from ipu_core.train import data
@@ -64,7 +65,7 @@ def study(
     """
     task = data.load(settings.data)
     record = settings.record(task)
-    problem = mlp.problem(settings, task)
+    problem = models.problem(settings, task)
     points = [Point(name, seed) for seed in seeds for name in precisions]
     with Store(folder, record) as store:
         words = plan_in_words(problem, recipe(settings), precisions)
@@ -103,7 +104,7 @@ def _train(made: Study, store: Store, work: Work, todo: list[Task], workers: int
 
 def run_task(settings: Settings, task: Task, report: Report) -> dict[str, Any]:
     """Trains one point; what a worker process does."""
-    problem = mlp.problem(settings, data.load(settings.data))
+    problem = models.problem(settings, data.load(settings.data))
     return run_point(problem, recipe(settings), task.point, report, saved=task.saved, parameters=task.parameters)
 
 
@@ -120,7 +121,7 @@ def profile(settings: Settings, precision: str, folder: Path | None) -> None:
     """
     task = data.load(settings.data)
     tiled = replace(settings, engine="tiles")
-    problem = mlp.problem(tiled, task)
+    problem = models.problem(tiled, task)
     check_size(problem, recipe(tiled), [precision])
     loop = make_loop(problem, recipe(tiled), Point(precision, 0))
     assert loop.profile is not None
@@ -155,15 +156,15 @@ def _announce(made: Study, store: Store, total: int) -> None:
 
 
 def _products(words: str) -> str:
-    """The plans of matrix products among a step's plans: paragraphs that begin with an equation's number."""
+    """The plans of products and convolutions among a step's plans: paragraphs that begin with an equation's number."""
     paragraphs = re.split(r"\n(?=  %?\d)", words)
-    return "\n".join(paragraph for paragraph in paragraphs if " dot " in paragraph.split("\n")[0])
+    return "\n".join(each for each in paragraphs if not PRODUCTS.isdisjoint(each.split("\n")[0].split()))
 
 
 def _title(settings: Settings, task: data.Dataset) -> str:
     widths = "-".join(map(str, settings.widths(task)))
     training = f"{settings.optimizer} lr {settings.lr:g}, batch {settings.batch}, {settings.steps} steps"
-    return f"{task.name}, perceptron {widths}, {training}, {settings.target} ({settings.engine})"
+    return f"{task.name}, {MODELS[settings.model]} {widths}, {training}, {settings.target} ({settings.engine})"
 
 
 def _cores() -> int:

@@ -12,22 +12,25 @@ from ipu_core.train.optim import Adam, Lamb, Sgd
 
 OPTIMIZERS = {"sgd": Sgd, "adam": Adam, "lamb": Lamb}
 PRECISIONS = ("fp32.32", "fp16.32", "fp16.16/nearest", "fp16.16/stochastic")
-HIDDEN = (256, 256)
+MODELS = {"mlp": "perceptron", "cnn": "convolutional net"}
+HIDDEN = {"mlp": (256, 256), "cnn": (16, 32)}
 
 
 @dataclass(frozen=True)
 class Settings:
-    """A study of a multi-layer perceptron on a classification task.
+    """A study of a multi-layer perceptron or a convolutional net on a classification task.
 
     The defaults are a small learning rate on purpose: it makes updates that are small beside the weights, where FP16
     weights rounded to nearest stop learning.
 
     Attributes:
         data: "digits" or the path of an .npz file.
-        layers: Widths from the features to the classes; None: the data's own with two hidden layers of 256.
+        layers: Widths from the features to the classes, those between them of hidden layers or channels of
+            convolutions; None: the data's own with two hidden layers of 256, or convolutions of 16 and 32 channels.
         steps, batch, lr, optimizer: Of the training.
         target: Name of the modelled chip.
         engine: "tiles" (the modelled machine) or "direct" (the same bits without tiles).
+        model: "mlp" (a perceptron) or "cnn" (a convolutional net; rows are square grey images).
 
     Raises:
         ValueError: a field out of range or an unknown name.
@@ -41,6 +44,7 @@ class Settings:
     optimizer: str = "sgd"
     target: str = "gc200"
     engine: str = "tiles"
+    model: str = "mlp"
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch"):
@@ -49,6 +53,7 @@ class Settings:
             raise ValueError(f"lr must be a positive number, not {self.lr}")
         check_name("optimizer", self.optimizer, tuple(OPTIMIZERS))
         check_name("engine", self.engine, ENGINES)
+        check_name("model", self.model, tuple(MODELS))
         Target(self.target)
 
     def widths(self, data: Dataset) -> tuple[int, ...]:
@@ -58,7 +63,7 @@ class Settings:
             ValueError: the widths given do not lead from the data's features to its classes.
         """
         if self.layers is None:
-            return (data.features, *HIDDEN, data.classes)
+            return (data.features, *HIDDEN[self.model], data.classes)
         if (self.layers[0], self.layers[-1]) != (data.features, data.classes) or len(self.layers) < 2:
             given = "-".join(map(str, self.layers))
             raise ValueError(
@@ -70,6 +75,8 @@ class Settings:
     def record(self, data: Dataset) -> dict[str, Any]:
         """Everything that decides a point's results, as JSON values: what must agree for a study to be resumed."""
         plain = {field.name: getattr(self, field.name) for field in fields(self)}
+        if self.model == "mlp":
+            del plain["model"]  # studies of the time when there was no other can be resumed
         return {**plain, "layers": list(self.widths(data)), "data_digest": data.digest()}
 
 

@@ -70,16 +70,17 @@ struct Largest {
 };
 
 void largest_of_columns(const MaximumJob &job, const Store &keep, i64 row) {
-    for (i64 column = 0; column < job.n; column += lanes32) {
-        const i64 count = job.n - column < lanes32 ? job.n - column : lanes32;
+    constexpr i64 wide = 512;  // columns at a time: lines of the array are read in long runs
+    for (i64 column = 0; column < job.n; column += wide) {
+        const i64 count = job.n - column < wide ? job.n - column : wide;
         const char *from = job.x.data + row * job.x_row + column * job.x_column;
-        alignas(64) float line[lanes32] = {};
-        Largest largest;
+        alignas(64) float line[wide + lanes32] = {};
+        Largest largest[wide / lanes32];
         for (i64 k = 0; k < job.k; ++k) {
             decode_run(job.x.element, job.x.table, from + k * job.x_k, job.x_column, line, count);
-            largest.take(load<f32v>(line));
+            for (i64 j = 0; j < count; j += lanes32) largest[j / lanes32].take(load<f32v>(line + j));
         }
-        store(line, largest.value());
+        for (i64 j = 0; j < count; j += lanes32) store(line + j, largest[j / lanes32].value());
         keep.row(line, job.out.data + row * job.out.row + column * job.out.column, count);
     }
 }

@@ -1,8 +1,9 @@
 """Sums with a stated accumulator and order: our time over a read of the same array, and over numpy's sum.
 
-The read is numpy's largest element of the array's integers, over the axis itself in C order: one pass at memory speed.
-numpy's sum of float32 is float32 (pairwise along the last axis, plain along others); its sum of float16 is not timed.
-Arrays have 2^24 elements unless `--elements` says otherwise; shapes are square or cubic, nearly.
+The read is numpy's largest of the array's bytes taken as 64-bit integers: one pass, about at memory speed. numpy's sum
+of float32 is float32 (pairwise along the last axis, plain along others); its sum of float16 is not timed. Over all
+elements a sum in sequence is one chain, and the latency of an addition (or of an addition and a rounding) bounds it.
+Results are allocated. Arrays have 2^24 elements unless `--elements` says otherwise.
 """
 
 import argparse
@@ -65,16 +66,15 @@ def shaped(x: Array, cuts: Sequence[int]) -> Array:
     return x.reshape(*(1 << cut for cut in cuts), -1)
 
 
-def read(x: Array, axis: int | tuple[int, ...] | None) -> Call:
+def read(x: Array) -> Call:
     """One pass over the array's bytes."""
-    del axis
     words = x.reshape(-1).view(np.uint64)
     return lambda: words.max()
 
 
 def reductions(name: str, x: Array, axis: Any, rounds: int) -> None:
     """One line per accumulator: time over the read's, and over numpy's sum where x is float32."""
-    base = seconds(read(x, axis), rounds)
+    base = seconds(read(x), rounds)
     numpy_sum = seconds(lambda: x.sum(axis), rounds) if x.dtype == np.float32 else None
     beside = "" if numpy_sum is None else f", np.sum {numpy_sum / base:6.2f}"
     print(f"{x.dtype}, {name} axis of {x.shape}: read {x.nbytes / base * 1e-9:.1f} GB/s{beside}")
@@ -90,9 +90,34 @@ def reductions(name: str, x: Array, axis: Any, rounds: int) -> None:
         )
 
 
+def largest(x: Array, axis: Any, rounds: int) -> None:
+    """reduce_max beside numpy's."""
+    ours, theirs = (seconds(call, rounds) for call in (lambda: lp.reduce_max(x, axis), lambda: x.max(axis)))
+    print(f"  reduce_max {'':35s} {ours / seconds(read(x), rounds):8.2f} reads, {ours / theirs:7.2f} np.max")
+
+
+def scatter(terms: Array, rounds: int) -> None:
+    """scatter_add beside np.add.at: 64 columns, every row named about 64 times."""
+    updates = terms.reshape(-1, 64)
+    indices = np.random.default_rng(1).integers(0, max(1, len(updates) // 64), len(updates))
+    rows = int(indices.max()) + 1
+    total = np.zeros((rows, 64), np.float32)
+    theirs = seconds(lambda: np.add.at(total, indices, updates), 1)
+    base = seconds(read(updates), rounds)
+    for accumulate, group in (("float32", None), ("float16", 16), ("float16", 1)):
+        ours = seconds(
+            lambda a=accumulate, g=group: lp.scatter_add(indices, updates, rows, accumulate=a, group=g),  # type: ignore[misc]
+            rounds,
+        )
+        print(
+            f"scatter_add of {updates.shape} into {accumulate} group {group}: {ours / base:.2f} reads,"
+            f" {ours / theirs:.4f} np.add.at"
+        )
+
+
 def sums(name: str, x: Array, axis: Any, rounds: int) -> None:
     """One line per function of lowprec.summation."""
-    base = seconds(read(x, axis), rounds)
+    base = seconds(read(x), rounds)
     print(f"{x.dtype}, {name} axis of {x.shape}, {x.size} elements")
     for label, function, fmt, rounding in SUMS:
         key = 1 if rounding == "stochastic" else None
@@ -122,8 +147,10 @@ def main() -> None:
                         x = shaped(terms.astype(dtype), cuts)
                         if given.only != "sums":
                             reductions(name, x, axis, given.rounds)
+                            largest(x, axis, given.rounds)
                         if given.only != "reductions" and dtype is np.float32:
                             sums(name, x, axis, given.rounds)
+                scatter(terms, given.rounds)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,93 @@
+"""A convolutional net on a classification task of square grey images, as a study's problem.
+
+Every layer but the last is a 3 x 3 convolution with padding, relu and the largest of 2 x 2; the last one is linear.
+"""
+
+import functools
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ipu_core import nn
+from ipu_core.ir.block import Type
+from ipu_core.ir.execute import execute
+from ipu_core.ir.precision import Precision
+from ipu_core.ir.tracing import trace
+from ipu_core.study.mlp import EVALUATION
+from ipu_core.study.point import Problem
+from ipu_core.study.settings import Settings
+from ipu_core.train import data
+from lowprec import Key, float32
+
+Params = list[dict[str, Any]]
+KERNEL = 3
+
+
+def problem(settings: Settings, task: data.Dataset) -> Problem:
+    """The net of these settings on this data: widths are pixels, channels of the convolutions, classes.
+
+    Raises:
+        ValueError: the layers or the batch do not fit the data, or its rows are no square images.
+    """
+    widths = settings.widths(task)
+    weights = kernels(widths)
+    data.batches(task, settings.batch, 0)
+    return Problem(
+        loss,
+        functools.partial(initial, weights),
+        functools.partial(data.batches, task, settings.batch),
+        functools.partial(evaluate, task),
+        [{"weight": Type(shape, float32), "bias": Type(shape[-1:], float32)} for shape in weights],
+    )
+
+
+def kernels(widths: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """The shapes of the weights.
+
+    Raises:
+        ValueError: the pixels are no square, or an image is halved more often than it can be.
+    """
+    side, layers = math.isqrt(widths[0]), len(widths) - 2
+    if side * side != widths[0]:
+        raise ValueError(f"a convolutional net needs square grey images; rows of {widths[0]} features are none")
+    left = side >> layers
+    if left == 0:
+        raise ValueError(f"images of {side} x {side} pixels cannot be halved {layers} times; give fewer layers")
+    channels = (1, *widths[1:-1])
+    shapes: list[tuple[int, ...]] = [(KERNEL, KERNEL, *pair) for pair in itertools.pairwise(channels)]
+    return [*shapes, (left * left * channels[-1], widths[-1])]
+
+
+def logits(params: Params, x: Any) -> Any:
+    """(rows, pixels) -> (rows, classes)."""
+    rows, pixels = x.shape
+    side = math.isqrt(pixels)
+    x = nn.reshape(x, (rows, side, side, 1))
+    for layer in params[:-1]:
+        x = nn.max_pool2d(nn.relu(nn.conv2d(x, layer["weight"], layer["bias"], padding="same")))
+    return nn.linear(nn.flatten(x), params[-1]["weight"], params[-1]["bias"])
+
+
+def loss(params: Params, batch: tuple[Any, Any]) -> Any:
+    """Mean softmax cross-entropy of a batch (x, y)."""
+    x, y = batch
+    return nn.softmax_cross_entropy(logits(params, x), y)
+
+
+def initial(weights: list[tuple[int, ...]], seed: int) -> Params:
+    """He's uniform weights (the last layer's with half the variance), biases 0; a seed gives the same bits anywhere."""
+    keys = Key(seed).split(len(weights))
+    makers = [nn.he_uniform] * (len(weights) - 1) + [nn.lecun_uniform]
+    made = [maker(key, shape) for maker, key, shape in zip(makers, keys, weights, strict=True)]
+    return [{"weight": weight, "bias": np.zeros(weight.shape[-1], np.float32)} for weight in made]
+
+
+def evaluate(task: data.Dataset, params: Params, precision: Precision) -> dict[str, float]:
+    """The share of the test rows classified correctly, computed forward in the precision itself."""
+    block = precision.apply(trace(logits, params, task.x_test))
+    scores: npt.NDArray[Any] = execute(block, params, task.x_test, key=Key(EVALUATION))
+    right = np.argmax(scores.astype(np.float32), axis=1) == task.y_test
+    return {"test_accuracy": float(right.mean())}
