@@ -10,15 +10,12 @@ TEXT = (ROOT / "README.md").read_text()
 SNIPPETS = re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
 
 
-def test_there_is_one_for_rounding_graph_and_compare() -> None:
-    assert [("lowprec.astype" in s, "Graph(" in s, "compare(" in s) for s in SNIPPETS] == [
-        (True, False, False),
-        (False, True, False),
-        (False, False, True),
-    ]
+def test_there_is_one_for_each_depth() -> None:
+    marks = ["lowprec.astype", "Graph(", "compare(", "TrainLoop("]
+    assert [[mark in snippet for mark in marks].index(True) for snippet in SNIPPETS] == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("snippet", SNIPPETS, ids=["rounding", "graph", "compare"])
+@pytest.mark.parametrize("snippet", SNIPPETS, ids=["rounding", "graph", "compare", "convolutions"])
 def test_snippet_runs(snippet: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     exec(compile(snippet, "README.md", "exec"), {})
