@@ -9,7 +9,7 @@ gives them (ScaleCalculationMode), all computed exactly here:
     ceil    ceil(log2(amax)) - emax
     even    amax is first rounded to the element's precision, ties to even, then as floor
     rceil   the smallest power of two for which nothing saturates: NVIDIA's recipe for MXFP8 rounds amax / element.max
-            up to a power of two
+            up to a power of two (torchao multiplies by a rounded 1 / element.max, which can be one power off)
 
 Formats with other scales (NVFP4) use amax / (element.max * tensor scale), rounded "nearest" (default) or "up" to the
 scale format, saturating; tensor_scale="auto" is amax of the tensor / (element.max * scale.max), NVIDIA's two-level
@@ -18,7 +18,8 @@ recipe. A block without finite non-zero values has the smallest positive scale, 
 Elements. x / (scale * tensor scale), exact, rounded once. Beyond the largest element they saturate, as section 6.3
 demands. An infinity stays one where the element format has it, else it is NaN. NaN stays where it is if the element
 format has one; if not (6- and 4-bit elements and int8) the scale of the block is NaN (E8M0's 0xFF, section 5.4.1), and
-so are all its values, while its elements are those of the finite values, 0 in the place of the others.
+so are all its values, while its elements are those of the finite values, 0 in the place of the others. (torchao makes
+the scale NaN in every format as soon as a block holds an infinity or NaN.)
 
 MXINT8 (section 5.3.4). Elements are multiples of 2^-6 in two's complement, so emax is 0. The code of -2 is never made,
 as the specification allows, so that the range is symmetric: +-127/64. There is no -0.

@@ -26,9 +26,7 @@ Array = npt.NDArray[Any]
 Span = tuple[int, int]
 PANEL_BYTES = 1 << 23
 SHALLOW = 16
-"""With fewer channels in a group panels are copied along lines of windows, not along channels."""
-NARROW = 8
-"""With so few outputs of a group and no random bits, weights take their place as the columns of the product."""
+"""With fewer channels in a group images are laid out, and panels copied, along lines of windows, not channels."""
 
 
 class PreparedPart(Protocol):
@@ -146,21 +144,16 @@ def weight_sums(
     right = bits.transpose(3, 0, 1, 2, 4).reshape(groups, count, columns).view(gradient.dtype)[:, positions]
     if not sums.stochastic:
         place = place._replace(outer=out.shape[1] * out.shape[3], inner=out.shape[3])
-    turned = columns <= NARROW and not sums.stochastic
-    dtypes = (gradient.dtype, windows.dtype) if turned else (windows.dtype, gradient.dtype)
-    call = backends.current().product(*dtypes, sums, order)
+    call = backends.current().product(windows.dtype, gradient.dtype, sums, order)
     batches = np.arange(place.batch, place.batch + groups)
     channels = out.shape[3]
     for high, wide in _kernel_blocks(out.shape, count * groups * channels * windows.itemsize, place):
         piece = windows[:, :, :, high, wide]
-        fill = turned_panel if channels < SHALLOW else window_panel
+        fill = turned_panel if piece.strides[6] > piece.strides[2] else window_panel  # along what lies together
         panel = fill(np.empty(piece.size, piece.dtype), piece, channels)[:, positions]
         row = place.row + high.start * place.outer + wide.start * place.inner
-        if turned:
-            result = call(right.swapaxes(1, 2), panel, key, 0, 0, 0, batches, None, threads.current()).swapaxes(1, 2)
-        else:
-            left = panel.swapaxes(1, 2)
-            result = call(left, right, key, row, place.column, place.group, batches, None, threads.current())
+        left = panel.swapaxes(1, 2)
+        result = call(left, right, key, row, place.column, place.group, batches, None, threads.current())
         target = out[high, wide]
         target[...] = result.reshape(groups, *target.shape[:2], channels, columns).transpose(1, 2, 0, 3, 4)
 

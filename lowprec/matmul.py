@@ -111,7 +111,8 @@ def matmul(
 
     Raises:
         TypeError: float64 or integer operands (convert with `astype`); a result format without storage dtype.
-        ValueError: shapes that do not match, unknown names, numbers out of range, stochastic without a key.
+        ValueError: shapes that do not match, unknown names, numbers out of range, stochastic without a key, or a NaN
+            that arose where the result's format has none (`out` is then undefined).
 
     References:
         Graphcore, "AI-Float: Mixed Precision Arithmetic for AI" (white paper, 2023), for the AMP unit's order.

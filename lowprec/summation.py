@@ -302,7 +302,7 @@ def _rounded(task: Sum, x: Array) -> Array:
     fmt, step = task.rule.fmt, task.step(0)
     if fmt.contains(format_of_dtype(x.dtype) or float64) and not POLICIES & task.options.keys():
         return x
-    rounded: Array = astype(x, **step) if fmt.dtype is not None else round(x.astype(np.float32), **step)
+    rounded: Array = astype(x, **step) if fmt.dtype is not None else round(x.astype(carrier(fmt)), **step)
     return rounded
 
 

@@ -107,8 +107,7 @@ def accumulator(
 
     Raises:
         TypeError: the result's format has no storage dtype.
-        ValueError: unknown names, a policy that a format cannot express, an accumulator without sign or zero,
-            or a result without NaN.
+        ValueError: unknown names, a policy that a format cannot express, an accumulator without sign or zero.
     """
     accumulate = as_format(accumulate)
     out = accumulate if out_format is None else as_format(out_format)
@@ -116,8 +115,6 @@ def accumulator(
         raise ValueError(f"{accumulate.name} cannot accumulate: it has no negative numbers or no zero")
     if out.dtype is None:
         raise TypeError(f"{out.name} has no storage dtype; give out_format, such as 'float32'")
-    if out.nan_code is None:
-        raise ValueError(f"{out.name} has no NaN to store; give out_format='float32' and convert with lowprec.astype")
     return Accumulator(
         step=float32_step(accumulate, rounding, random_bits, overflow, infinite_input),
         final=float32_step(out, rounding, random_bits, overflow, infinite_input),

@@ -107,7 +107,7 @@ def _plan(
 
 
 def choose_convolution_accumulation(target: Target, convolution: Convolution, *, group: int = 16) -> Accumulation:
-    """A default order on this target: the splits that make FP16.16 fastest, for all precisions of a study.
+    """A default order on this target, for all precisions of a study: the splits that make FP16.16 fastest, its adder.
 
     Sums are cut into equal parts of whole kernel rows, kernel positions or channels of one position, those of a weight
     gradient into whole images or rows of one, so that no part needs more of the operands than its own.
@@ -115,7 +115,7 @@ def choose_convolution_accumulation(target: Target, convolution: Convolution, *,
     kinds = [(a, p) for a, p, _ in target.macs]
     operands, partials = ("float16", "float16") if ("float16", "float16") in kinds else kinds[0]
     half = replace(convolution, operands=operands)
-    order = Accumulation(group=group, types=(partials, partials))
+    order = Accumulation(group=group, types=(partials, partials), adder=target.adder)
     plans = [plan_convolution(target, half, replace(order, splits=n)) for n in even_splits(half, order)]
     best = min(plans, key=lambda plan: (plan.cycles, plan.accumulation.splits))
-    return Accumulation(group=group, splits=best.accumulation.splits)
+    return Accumulation(group=group, splits=best.accumulation.splits, adder=target.adder)

@@ -28,6 +28,7 @@ struct Accumulator {
           dtype(out_dtype),
           same(one_format) {}
     PyArray_Descr *descr() const { return reinterpret_cast<PyArray_Descr *>(dtype.ptr()); }
+    bool has_nan() const { return store.format.nan_code != ~u64(0); }
     bool random() const {
         return (step.active && step.rounding.mode == stochastic) || (final.active && final.rounding.mode == stochastic);
     }
@@ -70,7 +71,7 @@ inline Coordinate coordinate(nanobind::handle object, const Broadcast &vertices)
 
 // The result array: axes of the vertices, then rows and columns where `own` has them.
 inline nanobind::object target(const Accumulator &accumulator, const Broadcast &vertices, bool has_rows, i64 m,
-                               bool has_columns, i64 n, nanobind::handle out, Target &to) {
+                               bool has_columns, i64 n, nanobind::handle out, Target &to, bool &nan_met) {
     npy_intp shape[max_axes + 2];
     int axes = vertices.axes;
     for (int i = 0; i < axes; ++i) shape[i] = vertices.shape[i];
@@ -91,6 +92,7 @@ inline nanobind::object target(const Accumulator &accumulator, const Broadcast &
     }
     PyArrayObject *array = reinterpret_cast<PyArrayObject *>(holder.ptr());
     to.store = accumulator.store;
+    to.nan_met = accumulator.has_nan() ? nullptr : &nan_met;
     to.storage = accumulator.storage;
     to.item_bytes = int(PyArray_ITEMSIZE(array));
     to.data = static_cast<char *>(PyArray_DATA(array));
@@ -98,6 +100,11 @@ inline nanobind::object target(const Accumulator &accumulator, const Broadcast &
     to.row = has_rows ? PyArray_STRIDE(array, vertices.axes) : 0;
     to.column = has_columns ? PyArray_STRIDE(array, axes - 1) : to.item_bytes;
     return holder;
+}
+
+inline void refuse_nan(bool nan_met) {
+    if (nan_met)
+        throw std::invalid_argument("a NaN arose, and the result's format has none; give out_format='float32'");
 }
 
 inline Operand operand(PyArrayObject *array, const OperandType &type, const Broadcast &vertices, int own) {

@@ -10,12 +10,13 @@ inline namespace LP_ISA {
 
 // What every tile of one product shares, and (the last lines) what is its own.
 struct Chain {
-    i64 group, count;  // products of this chain, from the operands' first on
-    u32 first_group;   // global number of the chain's first group
-    bool whole_words;  // more than 16 random bits
-    bool continues;    // the sums start from those in `to`, not from +0
-    i64 a_row, a_k;    // floats
-    i64 b_k;           // floats between rows of the packed panel
+    i64 group, count;    // products of this chain, from the operands' first on
+    u32 first_group;     // global number of the chain's first group
+    bool whole_words;    // more than 16 random bits
+    const float *start;  // what sums start from, as a tile
+    i64 start_row;       // floats between its rows
+    i64 a_row, a_k;      // floats
+    i64 b_k;             // floats between rows of the packed panel
     Place place;
 };
 
@@ -33,11 +34,11 @@ LP_INLINE void run_chain(const Chain &c, const Step &step, const float *a, const
     if (c.count < 1) __builtin_unreachable();  // lets the sums stay in registers throughout
     f32v tile[rows][vectors];
     for (int i = 0; i < rows; ++i)
-        for (int j = 0; j < vectors; ++j)
-            tile[i][j] = c.continues ? load<f32v>(to + (i * vectors + j) * lanes32) : f32v{};
+        for (int j = 0; j < vectors; ++j) tile[i][j] = load<f32v>(c.start + i * c.start_row + j * lanes32);
     u32v words[2][Step::random ? rows : 1][vectors];
     const bool wide = Step::random && c.whole_words;
     const Draws<7, Step::random ? rows : 1, vectors> draws(c.place);
+    const u32 last = c.first_group + u32((c.count - 1) / (Step::random ? c.group : c.count));
     i64 k = 0;
     bool fresh = true;
     for (u32 g = c.first_group; k < c.count; ++g) {
@@ -53,7 +54,13 @@ LP_INLINE void run_chain(const Chain &c, const Step &step, const float *a, const
         if constexpr (Step::active) {
             int pair_number = 0, shift = 0;
             if constexpr (Step::random) {
-                if (fresh || (g & (wide ? 1 : 3)) == 0) draws.words(wide ? (g >> 1) << 3 : (g >> 2) << 3, words);
+                if (fresh || (g & (wide ? 1 : 3)) == 0) {
+                    const u32 c3 = wide ? (g >> 1) << 3 : (g >> 2) << 3;
+                    if (wide ? last >> 1 == g >> 1 && !(last & 1) : last >> 2 == g >> 2 && !(last & 2))
+                        draws.first_words(c3, words);
+                    else
+                        draws.words(c3, words);
+                }
                 fresh = false;
                 pair_number = wide ? g & 1 : (g >> 1) & 1;
                 shift = wide ? 0 : int(g & 1) * 16;

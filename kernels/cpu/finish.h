@@ -75,11 +75,18 @@ struct Store {
         }
     }
 
+    // Every thread that meets one writes the same.
+    void note_nan(const float *from, i64 count) const {
+        for (i64 i = 0; i < count; ++i)
+            if (from[i] != from[i]) __atomic_store_n(out.nan_met, true, __ATOMIC_RELAXED);
+    }
+
     void row(const float *from, char *to, i64 count) const {
         i64 i = 0;
+        if (out.nan_met) note_nan(from, count);
         if (out.storage == real32 && out.column == 4) {
             for (; i + lanes32 <= count; i += lanes32) store(to + 4 * i, load<f32v>(from + i));
-            if (i < count) __builtin_memcpy(to + 4 * i, from + i, (count - i) * 4);
+            if (i < count) store_some(to + 4 * i, load<f32v>(from + i), count - i);
         } else if (out.storage == real32) {
             for (; i < count; ++i) __builtin_memcpy(to + i * out.column, from + i, 4);
         } else if (out.storage == real64) {
@@ -89,11 +96,7 @@ struct Store {
             }
         } else if ((half || bfloat) && out.column == 2) {
             for (; i + lanes32 <= count; i += lanes32) store(to + 2 * i, code16(load<f32v>(from + i)));
-            if (i < count) {
-                alignas(64) u16 code[lanes32];
-                store(code, code16(load<f32v>(from + i)));
-                __builtin_memcpy(to + 2 * i, code, (count - i) * 2);
-            }
+            if (i < count) store_some(to + 2 * i, code16(load<f32v>(from + i)), count - i);
         } else if (out.item_bytes == 1) {
             codes<u8>(from, to, count);
         } else {

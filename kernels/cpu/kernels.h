@@ -44,8 +44,9 @@ Kernel nearest_kernel(Path path, int rows, int vectors, bool along_k, bool exact
 Kernel stochastic_kernel(Path path, int rows, int vectors, bool along_k, bool exact);
 Kernel general_kernel(Path path, int rows, int vectors, bool along_k, bool exact);
 
-// The same contract with another order inside a group (`dot4`, `pairwise`): one row, one vector.
-void adder_kernel(Adder adder, const Chain &chain, const Rounders &rounders, const float *a, const float *b, float *to);
+// The same contract with another order inside a group (`dot4`, `pairwise`).
+void adder_kernel(Adder adder, const Chain &chain, const Rounders &rounders, int rows, int vectors, const float *a,
+                  const float *b, float *to);
 
 }  // namespace LP_ISA
 }  // namespace lowprec

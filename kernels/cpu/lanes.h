@@ -51,6 +51,24 @@ LP_INLINE V load_some(const void *from, long count) {
 #endif
 }
 
+// The first `count` < lanes32 elements of 4 or 2 bytes; nothing beyond them is written.
+template <class V>
+LP_INLINE void store_some(void *to, V v, long count) {
+#if defined(__AVX512BW__) && LP_VECTOR_BYTES == 64
+    const __mmask16 mask = __mmask16((1u << count) - 1);
+    if constexpr (sizeof(V) == 64) {
+        _mm512_mask_storeu_epi32(to, mask, (__m512i)v);
+    } else {
+        _mm256_mask_storeu_epi16(to, mask, (__m256i)v);
+    }
+#else
+    constexpr int bytes = sizeof(V) / lanes32;
+    char elements[sizeof(V)];
+    __builtin_memcpy(elements, &v, sizeof v);
+    for (long i = 0; i < count; ++i) __builtin_memcpy((char *)to + i * bytes, elements + i * bytes, bytes);
+#endif
+}
+
 // Rounds the exact sum a + b of doubles to odd: rounding that to float32 is then one correct rounding of a + b.
 template <class D, class U>
 LP_INLINE D add_to_odd(D a, D b) {

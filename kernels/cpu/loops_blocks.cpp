@@ -69,12 +69,7 @@ struct Quantizer {
         const E largest = Magnitudes<R>::template of_run<false>(reinterpret_cast<const R *>(most), count);
         if (largest >= Carrier<E>::infinity) measure(k, end);
         choose_scales(k, end);
-        for (i64 i = 0; i < count; ++i) {
-            Scaling::run(held + i * size, factors[i], scaled + i * size, size);
-            // The next group's values come while this one is in hand.
-            for (int line = 0; line < size; line += 64 / int(sizeof(R)))
-                __builtin_prefetch(held + (count + i) * size + line);
-        }
+        for (i64 i = 0; i < count; ++i) Scaling::run(held + i * size, factors[i], scaled + i * size, size);
         filled = count * size;
         if (voids) clear(held, scaled, filled);
         flush(held_from);

@@ -6,8 +6,6 @@ namespace lowprec {
 inline namespace LP_ISA {
 namespace {
 
-constexpr int lanes = LP_VECTOR_BYTES / 8;
-
 // Fields of a lane: in step s, pairs of fields of bits * 2^s lie in every 8 * 2^(s + 1) bits, apart or together.
 struct Fields {
     int gap;              // unused bits of a byte
@@ -46,46 +44,39 @@ LP_INLINE L pull_apart(L x, const Fields &f) {
     return x;
 }
 
+// Sixteen codes lie in two lanes; a shuffle of bytes closes the gap between them, or opens it.
+typedef u64 Lanes2 __attribute__((vector_size(16)));
+typedef u8 Bytes16 __attribute__((vector_size(16)));
+
 template <int bits>
-void store_lanes(const u64v &v, u8 *to) {
-    u64 lane[lanes];
-    __builtin_memcpy(lane, &v, sizeof lane);
-    // Each store's upper bytes are overwritten by the next; the last keeps to its own.
-    for (int i = 0; i + 1 < lanes; ++i) __builtin_memcpy(to + bits * i, lane + i, 8);
-    __builtin_memcpy(to + bits * (lanes - 1), lane + lanes - 1, bits);
+LP_INLINE Bytes16 closed(Bytes16 x) {
+    Bytes16 order;
+    for (int i = 0; i < 16; ++i) order[i] = u8(i < bits ? i : i < 2 * bits ? 8 + i - bits : 7);
+    return __builtin_shuffle(x, order);  // byte 7 is empty
 }
 
 template <int bits>
-u64v load_lanes(const u8 *from) {
-    u64 lane[lanes] = {};
-    for (int i = 0; i + 1 < lanes; ++i) __builtin_memcpy(lane + i, from + bits * i, 8);
-    __builtin_memcpy(lane + lanes - 1, from + bits * (lanes - 1), bits);
-    u64v v;
-    __builtin_memcpy(&v, lane, sizeof v);
-    return v;
+LP_INLINE Bytes16 opened(Bytes16 x) {
+    Bytes16 order;
+    for (int i = 0; i < 16; ++i) order[i] = u8(i % 8 < bits ? i / 8 * bits + i % 8 : 0);
+    return __builtin_shuffle(x, order);
 }
-
-// Reading or writing 8 bytes at the last lane but one may reach `8 - bits` bytes beyond a lane, so beyond the vector's
-// bytes where bits < 4.
-template <int bits>
-constexpr bool overlaps_safely = 2 * bits >= 8;
 
 template <int bits>
 bool pack_row(const u8 *from, u8 *to, i64 count) {
     const Fields fields(bits);
-    const u64 refused = ~fields.apart;
-    u64v wrong = {};
-    u64 any = 0;
+    Lanes2 wrong = {};
     i64 i = 0;
-    if constexpr (overlaps_safely<bits>) {
-        for (; i + 8 * lanes <= count; i += 8 * lanes) {
-            u64v x;
-            __builtin_memcpy(&x, from + i, sizeof x);
-            wrong |= x;
-            store_lanes<bits>(push_together(x, fields), to + i / 8 * bits);
-        }
+    // Sixteen bytes are written, of which the upper ones are written again by the next: not at the end, where one bit
+    // a code would reach 128 codes further.
+    for (; i + 144 <= count; i += 16) {
+        Lanes2 x;
+        __builtin_memcpy(&x, from + i, sizeof x);
+        wrong |= x;
+        const Bytes16 bytes = closed<bits>((Bytes16)push_together(x, fields));
+        __builtin_memcpy(to + i / 8 * bits, &bytes, sizeof bytes);
     }
-    for (int lane = 0; lane < lanes; ++lane) any |= wrong[lane];
+    u64 any = wrong[0] | wrong[1];
     for (; i < count; i += 8) {
         const int some = int(count - i < 8 ? count - i : 8);
         u64 x = 0;
@@ -94,18 +85,18 @@ bool pack_row(const u8 *from, u8 *to, i64 count) {
         x = push_together(x, fields);
         __builtin_memcpy(to + i / 8 * bits, &x, (some * bits + 7) / 8);
     }
-    return (any & refused) != 0;
+    return (any & ~fields.apart) != 0;
 }
 
 template <int bits>
 void unpack_row(const u8 *from, u8 *to, i64 count) {
     const Fields fields(bits);
     i64 i = 0;
-    if constexpr (overlaps_safely<bits>) {
-        for (; i + 8 * lanes <= count; i += 8 * lanes) {
-            const u64v x = pull_apart(load_lanes<bits>(from + i / 8 * bits), fields);
-            __builtin_memcpy(to + i, &x, sizeof x);
-        }
+    for (; i + 144 <= count; i += 16) {  // sixteen bytes are read, for one bit a code those of 128 codes
+        Bytes16 bytes;
+        __builtin_memcpy(&bytes, from + i / 8 * bits, sizeof bytes);
+        const Lanes2 x = pull_apart((Lanes2)opened<bits>(bytes), fields);
+        __builtin_memcpy(to + i, &x, sizeof x);
     }
     for (; i < count; i += 8) {
         const int some = int(count - i < 8 ? count - i : 8);

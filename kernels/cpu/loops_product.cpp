@@ -53,6 +53,7 @@ struct Panel {
     i64 first, columns, skip;  // first column of the operand, how many, empty lanes before them
     int vectors;
     float *data;
+    alignas(64) float start[tile_columns];  // what sums start from: 0, and 1 in empty lanes, where 0 would slow steps
 };
 
 struct Left {
@@ -136,6 +137,7 @@ class Product {
         const i64 room = lanes - p.skip;
         p.columns = columns - p.first < room ? columns - p.first : room;
         p.data = nullptr;
+        for (i64 i = 0; i < lanes; ++i) p.start[i] = i < p.skip || i >= p.skip + p.columns ? 1.0f : 0.0f;
         return p;
     }
 
@@ -207,10 +209,10 @@ class Product {
     void tile(const float *a, const Left &left, const Panel &p, i64 row, int rows, Kernel run_tile) {
         alignas(64) float part[tile_floats + lanes32], sums[3][tile_floats + lanes32];
         float *total = part;
-        if (parts == 0 || initial) __builtin_memset(part, 0, sizeof part);
-        if (initial) start(p, row, rows, part);
         chain.place = place;
-        chain.continues = initial != nullptr;
+        chain.start = initial ? part : p.start;
+        chain.start_row = initial ? p.vectors * lanes32 : 0;
+        if (initial || parts == 0) start(p, row, rows, part);
         for (i64 i = 0; i < parts; ++i) {
             const i64 begin = i * job.part;
             chain.count = job.k - begin < job.part ? job.k - begin : job.part;
@@ -219,7 +221,7 @@ class Product {
             if (job.adder == Adder::sequential)
                 run_tile(chain, step, from, right, part);
             else
-                other_adder(from, right, rows, p.vectors, part);
+                adder_kernel(job.adder, chain, step, rows, p.vectors, from, right, part);
             if (parts == 1 && stages.count == 1) break;
             take_part(part, sums, i, rows, p.vectors, stages, step, place);
             total = sums[stages.count - 1];
@@ -232,21 +234,13 @@ class Product {
 
     // The sums a tile's chains start from.
     void start(const Panel &p, i64 row, int rows, float *to) const {
-        for (i64 i = 0; i < rows; ++i)
+        for (i64 i = 0; i < rows; ++i) {
+            __builtin_memcpy(to + i * p.vectors * lanes32, p.start, p.vectors * lanes32 * sizeof(float));
+            if (!initial) continue;
             decode_run(job.initial.element, job.initial.table,
                        initial + (row + i) * job.initial_row + p.first * job.initial_column, job.initial_column,
                        to + i * p.vectors * lanes32 + p.skip, p.columns);
-    }
-
-    void other_adder(const float *a, const float *b, int rows, int vectors, float *to) {
-        Chain one = chain;
-        for (int i = 0; i < rows; ++i)
-            for (int j = 0; j < vectors; ++j) {
-                one.place.row = place.row + u32(i);
-                one.place.column = place.column + u32(j) * lanes32;
-                const float *from = a + i * (chain.a_k == 1 ? chain.a_row : 1);
-                adder_kernel(job.adder, one, step, from, b + j * lanes32, to + (i * vectors + j) * lanes32);
-            }
+        }
     }
 
     const ProductJob &job;

@@ -32,15 +32,17 @@ namespace {
 template <class R>
 struct Spreader {
     typedef typename Pack<R, LP_VECTOR_BYTES / int(sizeof(R))>::type V;
+    typedef u64 Words __attribute__((vector_size(LP_VECTOR_BYTES)));
     static constexpr int lanes = LP_VECTOR_BYTES / int(sizeof(R));
 
     const SpreadJob &job;
     const Rows rows;
     R tensor;
+    bool has_tensor;
     u8 above = 0, found = 0;  // bits above the format's width, in codes of one byte
     alignas(64) R scales[run];
 
-    explicit Spreader(const SpreadJob &j) : job(j), rows{j.shape}, tensor(R(j.tensor)) {
+    explicit Spreader(const SpreadJob &j) : job(j), rows{j.shape}, tensor(R(j.tensor)), has_tensor(j.tensor != 1.0) {
         const Format &f = job.element;
         if (job.in == coded8) above = u8(~(f.sign_bit | ((1ull << (f.exponent_bits + f.mantissa_bits)) - 1)));
     }
@@ -63,17 +65,13 @@ struct Spreader {
                 for (i64 i = 0; i < count; i += run) {
                     const i64 some = count - i < run ? count - i : run;
                     if (!together) decode(start + i, some);
-                    multiply(start + i, some, [&](i64) { return *scale - V{}; });
+                    multiply(start + i, some, *scale);
                 }
                 continue;
             }
             for (i64 row = start; row < start + count; ++row) {
                 if (!together) decode(row * inner + left, width);
-                multiply(row * inner + left, width, [&](i64 i) {
-                    V v = {};
-                    __builtin_memcpy(&v, scale + i, (width - i < lanes ? width - i : lanes) * sizeof(R));
-                    return v;
-                });
+                multiply_columns(row * inner + left, width, scale);
             }
         }
     }
@@ -81,33 +79,69 @@ struct Spreader {
     void decode(i64 at, i64 count) {
         R *to = static_cast<R *>(job.to) + at;
         if (job.integers) {
-            const i8 *from = static_cast<const i8 *>(job.from) + at;
-            for (i64 i = 0; i < count; ++i) to[i] = R(from[i]) * R(job.quantum);
-            return;
+            return decode_integers(static_cast<const i8 *>(job.from) + at, to, count);
         }
         const char *from = static_cast<const char *>(job.from) + at * bytes_of(job.in);
-        if (above)
-            for (i64 i = 0; i < count; ++i) found |= u8(from[i]);
+        if (above) found |= all_bits(from, count);
         rounding_table.decode({job.element, job.in, Carried<R>::storage, from, to}, 0, count);
     }
 
-    template <class F>
-    void multiply(i64 at, i64 count, const F &factor) const {
-        R *to = static_cast<R *>(job.to) + at;
-        for (i64 i = 0; i < count; i += lanes) {
-            const i64 bytes = (count - i < lanes ? count - i : lanes) * i64(sizeof(R));
-            V v = {};
-            if (bytes == sizeof v)
-                __builtin_memcpy(&v, to + i, sizeof v);
-            else
-                __builtin_memcpy(&v, to + i, bytes);
-            v *= factor(i);
-            if (job.tensor != 1.0) v *= tensor;
-            if (bytes == sizeof v)
+    void decode_integers(const i8 *from, R *to, i64 count) const {
+        i64 i = 0;
+        if constexpr (sizeof(R) == 4) {
+            const f32v quantum = float(job.quantum) - f32v{};
+            for (; i + lanes <= count; i += lanes) {
+                const u32v codes = load_as<u32v>(reinterpret_cast<const u8 *>(from) + i);
+                const i32v numbers = (i32v)((codes ^ 0x80u) - 0x80u);
+                const f32v v = __builtin_convertvector(numbers, f32v) * quantum;
                 __builtin_memcpy(to + i, &v, sizeof v);
-            else
-                __builtin_memcpy(to + i, &v, bytes);
+            }
         }
+        for (; i < count; ++i) to[i] = R(from[i]) * R(job.quantum);
+    }
+
+    static u8 all_bits(const char *codes, i64 count) {
+        V all = {}, v;
+        i64 i = 0;
+        for (; i + i64(sizeof v) <= count; i += sizeof v) {
+            __builtin_memcpy(&v, codes + i, sizeof v);
+            all = (V)((Words)all | (Words)v);
+        }
+        u8 bytes[sizeof v], bits = 0;
+        __builtin_memcpy(bytes, &all, sizeof v);
+        for (u8 byte : bytes) bits |= byte;
+        for (; i < count; ++i) bits |= u8(codes[i]);
+        return bits;
+    }
+
+    LP_INLINE V product(V v, V scale) const { return has_tensor ? v * scale * tensor : v * scale; }
+
+    // Values [at, at + count) times one scale.
+    void multiply(i64 at, i64 count, R scale) const {
+        R *to = static_cast<R *>(job.to) + at;
+        const V s = scale - V{};
+        V v = {};
+        i64 i = 0;
+        for (; i + lanes <= count; i += lanes) {
+            __builtin_memcpy(&v, to + i, sizeof v);
+            v = product(v, s);
+            __builtin_memcpy(to + i, &v, sizeof v);
+        }
+        for (; i < count; ++i) to[i] = product(to[i] - V{}, s)[0];
+    }
+
+    // Values [at, at + count) times a scale each.
+    void multiply_columns(i64 at, i64 count, const R *scale) const {
+        R *to = static_cast<R *>(job.to) + at;
+        V v = {}, s = {};
+        i64 i = 0;
+        for (; i + lanes <= count; i += lanes) {
+            __builtin_memcpy(&v, to + i, sizeof v);
+            __builtin_memcpy(&s, scale + i, sizeof s);
+            v = product(v, s);
+            __builtin_memcpy(to + i, &v, sizeof v);
+        }
+        for (; i < count; ++i) to[i] = product(to[i] - V{}, scale[i] - V{})[0];
     }
 };
 

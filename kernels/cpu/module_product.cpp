@@ -95,7 +95,8 @@ nb::object product(const ProductCall &call, nb::handle left, nb::handle right, n
     job.batch = batch.is_none() ? flat_index(vertices) : coordinate(batch, vertices);
     if (call.accumulator.random() && batch.is_none() && vertices.size() > (1 << 24))
         throw std::invalid_argument("stochastic rounding tells at most 2^24 products of one call apart");
-    nb::object result = target(call.accumulator, vertices, a_own == 2, job.m, b_own == 2, job.n, out, job.out);
+    bool nan_met = false;
+    nb::object result = target(call.accumulator, vertices, a_own == 2, job.m, b_own == 2, job.n, out, job.out, nan_met);
     job.step = call.accumulator.step;
     job.final = call.accumulator.final;
     job.adder = call.order.adder;
@@ -108,6 +109,7 @@ nb::object product(const ProductCall &call, nb::handle left, nb::handle right, n
     job.key = key_bits(key, call.accumulator.random());
     job.half_operands = call.exact_products;
     multiply(job, vertices.size(), threads);
+    refuse_nan(nan_met);
     return result;
 }
 

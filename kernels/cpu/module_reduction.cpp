@@ -63,9 +63,11 @@ nb::object reduce(const ReduceCall &call, nb::handle x, nb::handle key, nb::hand
     job.column = coordinate(column, vertices);
     job.first_group = coordinate(first_group, vertices);
     job.batch = coordinate(batch, vertices);
-    nb::object result = target(call.accumulator, vertices, true, job.m, true, job.n, out, job.out);
+    bool nan_met = false;
+    nb::object result = target(call.accumulator, vertices, true, job.m, true, job.n, out, job.out, nan_met);
     job.order = job.starts = nullptr;
     run_reduction(call, job, key, vertices.size(), job.m * job.n * (job.k + 1), threads);
+    refuse_nan(nan_met);
     return result;
 }
 
@@ -117,8 +119,10 @@ nb::object scatter(const ReduceCall &call, nb::handle x, nb::handle indices, i64
     job.batch = coordinate(batch, vertices);
     job.order = lines.order.data();
     job.starts = lines.starts.data();
-    nb::object result = target(call.accumulator, vertices, true, job.m, true, job.n, out, job.out);
+    bool nan_met = false;
+    nb::object result = target(call.accumulator, vertices, true, job.m, true, job.n, out, job.out, nan_met);
     run_reduction(call, job, key, vertices.size(), (job.k + rows) * job.n, threads);
+    refuse_nan(nan_met);
     return result;
 }
 
@@ -155,7 +159,8 @@ nb::object sum_parts(const SumCall &call, nb::handle parts, nb::handle key, nb::
     job.column = coordinate(column, vertices);
     job.index = coordinate(index, vertices);
     job.batch = coordinate(batch, vertices);
-    nb::object result = target(call.accumulator, vertices, true, job.m, true, job.n, out, job.out);
+    bool nan_met = false;
+    nb::object result = target(call.accumulator, vertices, true, job.m, true, job.n, out, job.out, nan_met);
     job.step = call.accumulator.final;
     job.tag = call.tag;
     job.key = key_bits(key, call.accumulator.random());
@@ -163,6 +168,7 @@ nb::object sum_parts(const SumCall &call, nb::handle parts, nb::handle key, nb::
     const i64 rows = vertices.size() * job.m, work = 4 * rows * job.n * (job.parts_count + 1);
     auto loop = table().product->sum;
     unlocked(work, [&] { in_pieces(rows, 1, work, threads, [&](i64 begin, i64 end) { loop(job, begin, end); }); });
+    refuse_nan(nan_met);
     return result;
 }
 
@@ -179,11 +185,13 @@ nb::object maximum(const MaximumCall &call, nb::handle x, nb::handle out, int th
     job.x_row = PyArray_STRIDE(array, 0);
     job.x_k = PyArray_STRIDE(array, 1);
     job.x_column = PyArray_STRIDE(array, 2);
-    nb::object result = target(call.accumulator, none, true, job.m, true, job.n, out, job.out);
+    bool nan_met = false;
+    nb::object result = target(call.accumulator, none, true, job.m, true, job.n, out, job.out, nan_met);
     const i64 work = job.m * job.n * job.k;
     auto loop = table().product->maximum;
     if (job.n)
         unlocked(work, [&] { in_pieces(job.m, 1, work, threads, [&](i64 begin, i64 end) { loop(job, begin, end); }); });
+    refuse_nan(nan_met);
     return result;
 }
 

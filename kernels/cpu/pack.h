@@ -56,26 +56,56 @@ inline bool pack_rows_of_kind(Element element, const char *from, long stride, co
     }
 }
 
-// Columns that lie along k: a square of lanes32 columns x lanes32 steps at a time, turned in scratch.
-inline void pack_columns(Element element, const float *table, const char *from, long k_stride, long column_stride,
-                         const PanelShape &p, float *to) {
-    constexpr i64 run = 64;
-    alignas(64) float scratch[run][lanes32 + 1];
-    alignas(64) float line[run];
+// A square of vectors turned about its diagonal: ever smaller blocks beside it change places.
+LP_INLINE void turn(f32v (&m)[lanes32]) {
+#pragma GCC unroll 4
+    for (int h = lanes32 / 2; h > 0; h /= 2) {
+        i32v first, second;
+        for (int l = 0; l < lanes32; ++l) {
+            first[l] = l & h ? lanes32 + l - h : l;
+            second[l] = l & h ? lanes32 + l : l + h;
+        }
+#pragma GCC unroll 16
+        for (int i = 0; i < lanes32; ++i)
+            if (!(i & h)) {
+                const f32v a = m[i], b = m[i + h];
+                m[i] = __builtin_shuffle(a, b, first);
+                m[i + h] = __builtin_shuffle(a, b, second);
+            }
+    }
+}
+
+// The first `count` <= lanes32 of contiguous elements.
+template <Element element>
+LP_INLINE f32v read_some(const float *table, const char *from, i64 count) {
+    if constexpr (element == Element::table8) {
+        f32v v = {};
+        for (i64 i = 0; i < count; ++i) v[i] = table[u8(from[i])];
+        return v;
+    } else if constexpr (element == Element::real32) {
+        return count == lanes32 ? load<f32v>(from) : load_some<f32v>(from, count);
+    } else {
+        const u16v bits = count == lanes32 ? load<u16v>(from) : load_some<u16v>(from, count);
+        return element == Element::half ? half_to_real(bits) : bfloat_to_real(bits);
+    }
+}
+
+// Columns that lie along k: a square of lanes32 columns x lanes32 steps at a time, turned in registers.
+template <Element element>
+void pack_columns(const float *table, const char *from, long column_stride, const PanelShape &p, float *to) {
+    constexpr int bytes = element == Element::real32 ? 4 : element == Element::table8 ? 1 : 2;
     for (i64 j = 0; j < p.width; j += lanes32)
-        for (i64 k = 0; k < p.k; k += run) {
-            const i64 length = p.k - k < run ? p.k - k : run;
+        for (i64 k = 0; k < p.k; k += lanes32) {
+            const i64 length = p.k - k < lanes32 ? p.k - k : lanes32;
+            f32v square[lanes32];
             for (i64 lane = 0; lane < lanes32; ++lane) {
                 const i64 column = j + lane - p.skip;
-                if (column < 0 || column >= p.columns) {
-                    for (i64 i = 0; i < length; ++i) scratch[i][lane] = 0;
-                    continue;
-                }
-                decode_run(element, table, from + column * column_stride + k * k_stride, k_stride, line, length);
-                for (i64 i = 0; i < length; ++i) scratch[i][lane] = line[i];
+                const bool empty = column < 0 || column >= p.columns;
+                square[lane] =
+                    empty ? f32v{} : read_some<element>(table, from + column * column_stride + k * bytes, length);
             }
-            for (i64 i = 0; i < length; ++i)
-                __builtin_memcpy(to + (k + i) * p.width + j, scratch[i], sizeof(float) * lanes32);
+            turn(square);
+            for (i64 i = 0; i < length; ++i) store(to + (k + i) * p.width + j, square[i]);
         }
 }
 
@@ -85,7 +115,18 @@ inline void pack_panel(Element element, const float *table, const char *from, lo
     const bool rows = p.skip == 0 && column_stride == bytes_of(element);
     if (rows && pack_rows_of_kind(element, from, k_stride, p, to)) return;
     const bool along_k = k_stride == bytes_of(element) && column_stride != bytes_of(element);
-    if (along_k) return pack_columns(element, table, from, k_stride, column_stride, p, to);
+    if (along_k) {
+        switch (element) {
+            case Element::real32:
+                return pack_columns<Element::real32>(table, from, column_stride, p, to);
+            case Element::half:
+                return pack_columns<Element::half>(table, from, column_stride, p, to);
+            case Element::bfloat:
+                return pack_columns<Element::bfloat>(table, from, column_stride, p, to);
+            default:
+                return pack_columns<Element::table8>(table, from, column_stride, p, to);
+        }
+    }
     for (i64 k = 0; k < p.k; ++k, to += p.width) {
         for (i64 j = 0; j < p.skip; ++j) to[j] = 0;
         decode_run(element, table, from + k * k_stride, column_stride, to + p.skip, p.columns);

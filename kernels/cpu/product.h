@@ -37,6 +37,7 @@ struct Target {
     char *data;
     long stride[max_axes];  // bytes, over the vertex axes
     long row, column;       // bytes
+    bool *nan_met;          // where the format has no NaN: set when one should be stored
 };
 
 // One product (or one chain of it) per vertex: a (m, k) times b (k, n).

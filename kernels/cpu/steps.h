@@ -6,9 +6,8 @@
 #ifndef LOWPREC_STEPS_H
 #define LOWPREC_STEPS_H
 
-#include "lanes.h"
-#include "lowprec/random.h"
 #include "product.h"
+#include "step_words.h"
 
 namespace lowprec {
 inline namespace LP_ISA {
@@ -21,79 +20,6 @@ constexpr int tile_rows = 6;
 constexpr int tile_rows = 4;
 #endif
 constexpr int tile_vectors = 2, tile_columns = tile_vectors * lanes32, tile_floats = tile_rows * tile_columns;
-
-// Where a tile lies, for its random words: the map of matmul (see lowprec.matmul).
-struct Place {
-    u64 key;
-    u32 head;         // tag << 24 | batch
-    u32 row, column;  // of the tile's first element; the column a multiple of lanes32
-};
-
-LP_INLINE u32v words_of_half(u32v words, int half) { return half ? words >> 16 : words & 0xffff; }
-
-// Random words of a tile. The counter is (head, row, column block, group block | lane): all but the last are known
-// before the chain starts, so what the first three rounds make of them is computed once, and a block of words costs
-// `rounds` - 3 rounds.
-template <int rounds, int rows, int vectors>
-struct Draws {
-    static constexpr u32 m0 = 0xD2511F53u, m1 = 0xCD9E8D57u, w0 = 0x9E3779B9u, w1 = 0xBB67AE85u;
-    u32 head_high, key1, key, column_low[vectors], lane[vectors];
-    // Of 32 bits each, wide to be spread over lanes; rows are made as many as fill vectors.
-    static constexpr int padded = (rows + lanes64 - 1) / lanes64 * lanes64;
-    alignas(64) u64 c0[vectors][padded], c1[vectors][padded], c2[vectors][padded];
-    u64 later_key;
-
-    explicit Draws(const Place &place) {
-        const u32 k0 = u32(place.key), k1 = u32(place.key >> 32);
-        const u64 head = u64(m0) * place.head;
-        head_high = u32(head >> 32);
-        key1 = k1;
-        key = k0 + w0;
-        later_key = u64(k0 + 3 * w0) | u64(k1 + 3 * w1) << 32;
-        for (int j = 0; j < vectors; ++j) {
-            const u32 column = place.column + u32(j) * lanes32;
-            const u64 block = u64(m1) * (column >> 4);
-            column_low[j] = u32(block);
-            lane[j] = (column & 15) >> 1;
-            for (int i = 0; i < padded; i += lanes64) {
-                const u64v row = lane_numbers(i) + u64(place.row);
-                const u64v second = multiply_wide(row ^ u64((block >> 32) ^ k0), u64v{} + m0);
-                const u64v third = multiply_wide((second >> 32) ^ u64(u32(head) ^ (k1 + w1)), u64v{} + m1);
-                store(&c0[j][i], (third >> 32) ^ u64(k0 + 2 * w0));
-                store(&c1[j][i], third & 0xffffffffull);
-                store(&c2[j][i], (second & 0xffffffffull) ^ u64(k1 + 2 * w1));
-            }
-        }
-    }
-
-    // Words for the groups whose counters end in c3: words[pair][row][vector].
-    LP_INLINE void words(u32 c3, u32v (&to)[2][rows][vectors]) const {
-        u64v low[vectors], high[vectors], last[vectors];
-        for (int j = 0; j < vectors; ++j) {
-            const u64v first = (lane_numbers(0) + (c3 + lane[j])) ^ u64(head_high ^ key1);
-            low[j] = multiply_wide(first, u64v{} + m1);
-            last[j] = multiply_wide((low[j] >> 32) ^ u64(column_low[j] ^ key), u64v{} + m0);
-            high[j] = last[j] >> 32;
-        }
-        constexpr int all = rows * vectors, chains = all % 4 == 0 ? 4 : all % 2 == 0 ? 2 : 1;
-        for (int base = 0; base < all; base += chains) {
-            Counters c[chains];
-            for (int n = 0; n < chains; ++n) {
-                const int i = (base + n) / vectors, j = (base + n) % vectors;
-                c[n].c0 = low[j] ^ c0[j][i];
-                c[n].c1 = u64v{} + c1[j][i];
-                c[n].c2 = high[j] ^ c2[j][i];
-                c[n].c3 = last[j];
-            }
-            philox<rounds - 3>(c, later_key);
-            for (int n = 0; n < chains; ++n) {
-                const int i = (base + n) / vectors, j = (base + n) % vectors;
-                to[0][i][j] = pair(c[n].c0, c[n].c1);
-                to[1][i][j] = pair(c[n].c2, c[n].c3);
-            }
-        }
-    }
-};
 
 // Any format of at most 13 mantissa bits and any mode, through round.h in 32-bit lanes.
 template <int mode>

@@ -203,16 +203,20 @@ enum class Sizes { normal, tiny, beyond };
 // Whether every value of a tile is zero or a normal value of the format, some are smaller, or some are beyond it.
 template <int rows, int vectors>
 LP_INLINE Sizes sizes_of(const f32v (&tile)[rows][vectors], u32 smallest_normal, u32 largest) {
-    u32v low = ~u32v{};
-    i32v high = i32v{} - 1;
+    u32v low = ~u32v{}, high = {};
     for (int i = 0; i < rows; ++i)
         for (int j = 0; j < vectors; ++j) {
-            const u32v below = (bit_cast<u32v>(tile[i][j]) & 0x7fffffffu) - 1;  // zero becomes the largest unsigned, -1
-            low = smaller(low, below);
-            high = (i32v)below > high ? (i32v)below : high;
+            const u32v twice = bit_cast<u32v>(tile[i][j]) + bit_cast<u32v>(tile[i][j]);  // without its sign
+            low = smaller(low, twice);
+            high = larger(high, twice);
         }
-    if (__builtin_expect(any_below(~(u32v)(high & ~(high >> 31)), ~largest + 1), 0)) return Sizes::beyond;
-    return any_below(low, smallest_normal - 1) ? Sizes::tiny : Sizes::normal;
+    if (__builtin_expect(any_below(~high, ~(2 * largest)), 0)) return Sizes::beyond;
+    if (!any_below(low, 2 * smallest_normal)) return Sizes::normal;
+    low = ~u32v{};
+    for (int i = 0; i < rows; ++i)
+        for (int j = 0; j < vectors; ++j)  // zeros become the largest number
+            low = smaller(low, bit_cast<u32v>(tile[i][j]) + bit_cast<u32v>(tile[i][j]) - 1);
+    return any_below(low, 2 * smallest_normal - 1) ? Sizes::tiny : Sizes::normal;
 }
 
 // Stochastic: the fraction of a quantum is cut to 16 bits, the random bits are added, the fraction is dropped.
@@ -222,13 +226,9 @@ struct GridStochastic {
     explicit GridStochastic(const Rounders &rounders) : g(rounders) {}
     template <int rows, int vectors>
     LP_INLINE void round(f32v (&tile)[rows][vectors], const u32v (*words)[vectors], int shift) const {
-#if defined(__AVX512F__) && LP_VECTOR_BYTES == 64
-        if (__builtin_expect(beyond_or_nan(tile, g.largest), 0)) return round_whole(tile, words, true, shift, g.k);
-#else
         const Sizes sizes = sizes_of(tile, g.smallest_normal, g.largest);
         if (__builtin_expect(sizes == Sizes::beyond, 0)) return round_whole(tile, words, true, shift, g.k);
         if (sizes == Sizes::normal && g.zero_sign != 0) return round_normal(tile, words, shift);
-#endif
         round_any(tile, words, shift);
     }
 

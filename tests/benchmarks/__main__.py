@@ -17,7 +17,7 @@ def main(names: list[str]) -> int:
     codes = []
     for path in chosen:
         print(f"== {path.stem}", flush=True)
-        codes.append(subprocess.run([sys.executable, str(path)], check=False).returncode)
+        codes.append(subprocess.run([sys.executable, "-m", f"tests.benchmarks.{path.stem}"], check=False).returncode)
     return int(any(codes))
 
 

@@ -1,4 +1,4 @@
-"""A 3 x 3 convolution of a 56 x 56 image with 64 channels, 64 outputs, and its gradients, against float32.
+"""A 3 x 3 convolution of a 56 x 56 image, 64 channels to 64, and its gradients, against float32; depthwise ones alone.
 
 The peer is torch where it is installed, else im2col and sgemm in NumPy. Both are timed in turn, round after round, in
 one process, on 1 and 2 threads; ratios are medians over rounds. Run by `make bench`, or `make bench ARGS=convolution`.
@@ -114,6 +114,25 @@ def compare(images: int, threads: int, rounds: int) -> None:
             )
 
 
+def depthwise(threads: int, rounds: int) -> None:
+    """Prints a line per pass and setting of the same image with one channel in each group."""
+    x, _, g = operands(1)
+    w = np.random.default_rng(1).normal(size=(KERNEL, KERNEL, 1, CHANNELS)).astype(np.float16)
+    for setting, options in SETTINGS.items():
+        given = dict(padding=1, groups=CHANNELS, **options)
+        passes: dict[str, Callable[[], Any]] = {
+            "forward": lambda given=given: lp.conv2d(x, w, **given),
+            "input gradient": lambda given=given: lp.conv2d_input_gradient(g, w, (SIZE, SIZE), **given),
+            "weight gradient": lambda given=given: lp.conv2d_weight_gradient(x, g, (KERNEL, KERNEL), **given),
+        }
+        with lp.num_threads(threads):
+            times = {
+                name: 1e3 * statistics.median(seconds(call, 1) for _ in range(rounds)) for name, call in passes.items()
+            }
+        words = ", ".join(f"{name} {time:6.2f} ms" for name, time in times.items())
+        print(f"  depthwise, {threads} threads, {setting:30s} {words}", flush=True)
+
+
 def main() -> None:
     """Each number of threads in a process of its own."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -124,6 +143,7 @@ def main() -> None:
     if given.threads:
         for images in given.images:
             compare(images, given.threads, given.rounds)
+        depthwise(given.threads, given.rounds)
         return
     for threads in (1, 2):
         environment = os.environ | {"OMP_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": str(threads)}

@@ -3,6 +3,7 @@
 Square products: operands and results in storage of the kind named, results into memory that exists. Training shapes:
 numpy's float32 matmul on the same shape (and strides) against ours with float16 operands. `--isa v3` forces an older
 instruction set and compares with OpenBLAS's AVX2 kernel. Bind the threads (OMP_PROC_BIND=true) for two-thread figures.
+Other libraries (the `bench` extra) join the table of the smallest size on one thread; those not installed are named.
 """
 
 import os
@@ -26,9 +27,11 @@ from threadpoolctl import threadpool_info, threadpool_limits  # noqa: E402
 import lowprec as lp  # noqa: E402
 from lowprec.matmul import prepare  # noqa: E402
 from lowprec.testing import isa, isa_names  # noqa: E402
+from tests.benchmarks.product_peers import peers  # noqa: E402
 
 Call = Callable[[], object]
 Array = npt.NDArray[Any]
+LARGE = 2048  # fewer rounds from this size on
 # operands, accumulate, group, rounding, limit
 SQUARE: list[tuple[str, str, int, str, float]] = [
     ("float32", "float32", 16, "nearest_even", 1.1),
@@ -97,8 +100,8 @@ def narrow(x: Array, fmt: str) -> Array:
     return result if x.flags.c_contiguous else result.swapaxes(-1, -2)
 
 
-def square(n: int, threads: int, rounds: int) -> None:
-    """The table of square products."""
+def square(n: int, threads: int, rounds: int, beside: bool) -> None:
+    """The table of square products; peers stand in it where `beside` says so."""
     rng = np.random.default_rng(0)
     a, b, c = operand(rng, (n, n), False), operand(rng, (n, n), False), np.empty((n, n), np.float32)
     calls: list[Call] = [lambda: np.matmul(a, b, out=c)]
@@ -107,11 +110,17 @@ def square(n: int, threads: int, rounds: int) -> None:
         call = prepare(left.dtype, right.dtype, accumulate, group, rounding=rounding)
         out = call(left, right, 1)
         calls.append(lambda f=call, x=left, y=right, o=out: f(x, y, 1, (0, 0), o))  # type: ignore[misc]
+    others, missing = peers(narrow(a, "float16"), narrow(b, "float16")) if beside else ({}, [])
+    calls += others.values()
     with threadpool_limits(threads), lp.num_threads(threads):
         least, ratios = compare(calls, rounds)
     print(f"{n} x {n} x {n}, {threads} thread(s): sgemm {2e-9 * n**3 / least:.0f} GFLOP/s")
-    for (fmt, accumulate, group, rounding, limit), ratio in zip(SQUARE, ratios, strict=True):
+    for (fmt, accumulate, group, rounding, limit), ratio in zip(SQUARE, ratios, strict=False):
         print(f"  {fmt + ' into ' + accumulate:32s} {rounding:12s} group {group:<3d} {ratio:6.2f} (limit {limit})")
+    for name, ratio in zip(others, ratios[len(SQUARE) :], strict=True):
+        print(f"  {'float16 into float16, ' + name:45s} group 16  {ratio:6.2f}")
+    if missing:
+        print(f"  not installed: {', '.join(missing)}")
 
 
 def training(rounds: int) -> None:
@@ -137,7 +146,7 @@ def training(rounds: int) -> None:
 def main() -> None:
     """Prints the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sizes", type=int, nargs="*", default=[512, 1024])
+    parser.add_argument("--sizes", type=int, nargs="*", default=[512, 1024, 2048])
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--isa", choices=isa_names(), default=isa_names()[-1])
@@ -148,7 +157,8 @@ def main() -> None:
     with isa(given.isa):
         for n in given.sizes:
             for threads in given.threads:
-                square(n, threads, given.rounds)
+                rounds = given.rounds if n < LARGE else max(3, given.rounds // 3)
+                square(n, threads, rounds, beside=n == min(given.sizes) and threads == 1)
         training(given.rounds)
 
 

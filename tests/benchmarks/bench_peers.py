@@ -21,6 +21,7 @@ import ml_dtypes  # noqa: E402
 import numpy as np  # noqa: E402
 
 import lowprec  # noqa: E402
+from tests.benchmarks.product_peers import chunk_loop  # noqa: E402
 
 Call = Callable[[], object]
 KEY = lowprec.Key(1)
@@ -43,15 +44,6 @@ def bit_trick(x: np.ndarray, generator: np.random.Generator) -> np.ndarray:
     """Stochastic rounding to float16's 10 bits as usually written in NumPy; wrong for subnormals and overflow."""
     noise = generator.integers(0, 1 << 13, x.shape, np.uint32)
     return ((x.view(np.uint32) + noise) & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float16)
-
-
-def chunk_loop(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """A product with a float16 accumulator rounded every 16 products, as a NumPy user writes it."""
-    a32, b32 = a.astype(np.float32), b.astype(np.float32)
-    total = np.zeros((len(a), b.shape[1]), np.float16)
-    for k in range(0, a.shape[1], 16):
-        total = (total.astype(np.float32) + a32[:, k : k + 16] @ b32[k : k + 16]).astype(np.float16)
-    return total
 
 
 def rounding(size: int, rounds: int) -> list[tuple[str, dict[str, float]]]:

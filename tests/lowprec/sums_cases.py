@@ -26,6 +26,7 @@ RESULTS = [
     *("float16", "float32", "bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"),
     *("float8_e3m4", "float64"),
 ]
+NO_NAN = ["float4_e2m1fn", "float6_e3m2fn"]
 ACCUMULATORS = [
     *RESULTS,
     "tfloat32",

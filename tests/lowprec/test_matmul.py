@@ -16,6 +16,7 @@ import lowprec as lp
 from lowprec.matmul import prepare, prepare_part
 from tests.lowprec.sums_cases import (
     ACCUMULATORS,
+    NO_NAN,
     RESULTS,
     Array,
     arrays,
@@ -52,7 +53,7 @@ def test_every_backend_gives_the_same_bits(pair: Any, options: dict[str, Any], d
         group=data.draw(st.sampled_from([1, 2, 4, 7, 16, 16, None])),
         splits=data.draw(st.sampled_from([1, 1, 2, 5, 17])),
         stages=data.draw(st.sampled_from([None, None, 1, 2, 3])),
-        out_format=data.draw(st.sampled_from(RESULTS)),
+        out_format=data.draw(st.sampled_from([*RESULTS, *NO_NAN])),
         adder=data.draw(st.sampled_from(["sequential", "sequential", "sequential", "dot4", "pairwise"])),
         offset=(data.draw(st.integers(0, 99)), data.draw(st.integers(0, 99))),
     )
@@ -67,7 +68,7 @@ def test_every_backend_gives_the_same_parts(pair: Any, options: dict[str, Any], 
     assert_backends_agree(
         *(lp.matmul_part, a, b),
         **options,
-        accumulate=data.draw(st.sampled_from(RESULTS)),
+        accumulate=data.draw(st.sampled_from([*RESULTS, *NO_NAN])),
         group=data.draw(st.sampled_from([1, 4, 16])),
         row=rng.integers(0, 99, vertices) if vertices else 3,
         column=rng.integers(0, 99, vertices[-1:]) if vertices else 21,
@@ -278,6 +279,39 @@ def test_infinities_nan_and_overflow(host_backend: str) -> None:
     assert np.isnan(lp.matmul(infinite, half([[0], [1], [1]]), accumulate="float16")[0, 0])
 
 
+@pytest.mark.parametrize("fmt", ["float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn"])
+def test_results_without_nan_saturate_and_refuse_nan(fmt: str, host_backend: str) -> None:
+    a, b = normal(5, 20), normal(20, 18, seed=1)
+    wide = lp.matmul(a, b, accumulate=fmt, group=4, out_format="float32")
+    got = lp.matmul(a, b, accumulate=fmt, group=4)
+    assert got.dtype == lp.as_format(fmt).dtype
+    np.testing.assert_array_equal(got.astype(np.float32), wide)
+    assert np.abs(lp.matmul(a * 8, b * 8, out_format=fmt)).max() == lp.as_format(fmt).max
+    infinite = a.copy()
+    infinite[3, 2] = np.inf
+    assert (np.abs(lp.matmul(infinite, np.abs(b), out_format=fmt)[3]) == lp.as_format(fmt).max).all()
+    b[2, 1] = 0
+    with pytest.raises(ValueError, match="a NaN arose, and the result's format has none"):
+        lp.matmul(infinite, b, accumulate=fmt, group=4)
+    assert np.isnan(lp.matmul(infinite, b, accumulate=fmt, group=4, out_format="float32")[3, 1])
+    with pytest.raises(ValueError, match="NaN"):
+        lp.matmul(a, b, accumulate=fmt, overflow="nan")
+
+
+@pytest.mark.parametrize("adder", ["dot4", "pairwise"])
+def test_other_adders_on_sums_that_are_not_exact_in_double(adder: str, host_backend: str) -> None:
+    # Terms of sizes so different that additions of doubles lose bits, beside columns in which they do not.
+    rng = np.random.default_rng(3)
+    a = (rng.normal(size=(6, 40)) * 2.0 ** rng.integers(-60, 60, (6, 40))).astype(ml_dtypes.bfloat16)
+    b = rng.normal(size=(40, 35)).astype(np.float32)
+    b[:, ::2] *= np.float32(2.0) ** rng.integers(-60, 60, (40, 18)).astype(np.float32)
+    a[2, 5], b[7, 3] = np.inf, np.nan
+    got = lp.matmul(a, b.astype(ml_dtypes.bfloat16), adder=adder)
+    with lp.testing.backend("reference"):
+        want = lp.matmul(a, b.astype(ml_dtypes.bfloat16), adder=adder)
+    lp.testing.assert_same_bits(got, want)
+
+
 def test_out_and_prepared_forms() -> None:
     a, b = normal(4, 20), normal(20, 4, seed=1)
     want = lp.matmul(a, b, accumulate="float16")
@@ -319,8 +353,6 @@ def test_bad_calls_say_what_is_allowed(host_backend: str) -> None:
         lp.matmul(a.astype(np.float32), b, adder="dot4")
     with pytest.raises(ValueError, match="cannot accumulate"):
         lp.matmul(a, b, accumulate="float8_e8m0fnu", out_format="float32")
-    with pytest.raises(ValueError, match="has no NaN to store"):
-        lp.matmul(a, b, out_format="float4_e2m1fn")
     with pytest.raises(ValueError, match="cannot saturate"):
         lp.matmul(a, b, accumulate="float64", overflow="satfinite")
 

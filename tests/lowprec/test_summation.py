@@ -238,3 +238,11 @@ def test_refusals() -> None:
         lp.sum(x, offset=3)  # type: ignore[call-arg]
     with pytest.raises(ValueError, match="no NaN"):
         lp.sum(np.float32([np.nan]), "float4_e2m1fn")
+
+
+@pytest.mark.parametrize("order", ["sequential", "pairwise", "blocked", "kahan"])
+def test_formats_beyond_float32_sum_in_every_order(order: str, host_backend: str) -> None:
+    for fmt in (lp.FloatFormat("e9m9", 9, 9), lp.FloatFormat("e11m5b1062", 11, 5, 1062)):
+        got = lp.sum(np.float32([1.0, 0.5, 2.0, 3.0]), fmt, order=order, block=2)
+        assert got.dtype == np.float64
+        assert got == 6.5

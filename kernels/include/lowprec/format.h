@@ -55,7 +55,8 @@ struct Decoder {
 template <class E>
 LP_INLINE Decoder<E> make_decoder(const Format &f) {
     typedef Carrier<E> C;
-    Decoder<E> d;
+    Decoder<E> d = {};
+    if (f.mantissa_bits > C::mantissa) return d;  // wider than the lane, as float64 input is: nothing decodes it there
     d.shift = C::mantissa - f.mantissa_bits;
     d.min_normal = f.zero ? E(1) << f.mantissa_bits : 0;
     // The field may be 0 or below (float32's subnormals seen from e8m0): the arithmetic is modulo 2^width.

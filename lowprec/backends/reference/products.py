@@ -227,5 +227,7 @@ def stored_values(values: Array, accumulator: Accumulator, out: Array | None) ->
     else:
         rule = rounding_rule(fmt)
         codes = [round_number(float(value), rule) for value in values.ravel()]
+        if any(code is None for code in codes):
+            raise ValueError("a NaN arose, and the result's format has none; give out_format='float32'")
         result = np.array(codes, fmt.code_dtype).view(accumulator.out_dtype).reshape(values.shape)
     return stored(result, out)

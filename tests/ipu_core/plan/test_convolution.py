@@ -77,6 +77,11 @@ def test_fp16_32_takes_more_cycles_than_fp16_16() -> None:
     assert half.compute_cycles < wide.compute_cycles
 
 
+def test_the_default_order_has_the_targets_adder() -> None:
+    target = Target("gc200", adder="pairwise")
+    assert choose_convolution_accumulation(target, THIN).adder == "pairwise"
+
+
 def test_a_plan_in_words_names_its_axes() -> None:
     words = plan_convolution(GC200, WEIGHT, Accumulation(types=HALF), ConvPlacement((3, 3, 4, 1, 4), 8)).words()
     assert "kernel rows 3 x kernel columns 3 x channels 4 x groups 1 x outputs 4 x parts 8 over 1152 tiles" in words
