@@ -158,7 +158,7 @@ struct SingleLine {
     mutable i64 first = 0, last = 0;
 
     void add(float *sums, i64 k, i64 stop) const {
-        float sum = sums[0];
+        float sum = load<f32v>(sums)[0];
         while (k < stop) {
             if (k < first || k >= last) {
                 first = k;
@@ -168,7 +168,9 @@ struct SingleLine {
             const i64 here = stop < last ? stop : last;
             for (; k < here; ++k) sum += window[k - first];
         }
-        sums[0] = sum;
+        f32v line = {};
+        line[0] = sum;
+        store(sums, line);  // a whole vector, as roundings load it: narrower stores are not forwarded
     }
 };
 
