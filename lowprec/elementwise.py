@@ -82,6 +82,9 @@ def float32_op(
         offset = first_index(offset, np.broadcast(*arrays).size)
     if out is not None:
         arrays = tuple(apart(x, out) for x in arrays)
+    if isinstance(out, np.ndarray) and out.flags.writeable and not out.flags.aligned:
+        out[...] = call(arrays, key, offset, out.copy())
+        return out
     result = call(arrays, key, offset, out)
     if out is not None:
         return result
@@ -91,7 +94,7 @@ def float32_op(
 def _operand(x: Any) -> tuple[Any, bool]:
     """An operand as a native array or a Python number, and whether it was a scalar."""
     if type(x) is np.ndarray and x.dtype.isnative:
-        return x, False
+        return x if x.flags.aligned else x.copy(), False
     if isinstance(x, (float, int)) and not isinstance(x, bool):
         return x, True
     refuse_cupy(x)
