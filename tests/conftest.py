@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Iterator
 from types import ModuleType
@@ -12,6 +13,13 @@ from lowprec import backends
 from lowprec.backends.cuda import device
 from tests.cuda_shim import cupy_double
 from tests.cuda_shim.tree import tree_source
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interruptible() -> None:
+    """Shells start background jobs with Ctrl-C ignored, and programs that the tests interrupt would inherit that."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _missing(name: str) -> str | None:
