@@ -75,13 +75,22 @@ def seconds(call: Call, count: int) -> float:
     return (time.perf_counter() - start) / count
 
 
-def compare(calls: Sequence[Call], rounds: int, span: float = 0.02) -> tuple[float, list[float]]:
+def rested(call: Call, count: int) -> float:
+    """As `seconds`, after a rest: the threads of the library called before it spin for a while, and are in the way."""
+    time.sleep(0.2)
+    call()
+    return seconds(call, count)
+
+
+def compare(
+    calls: Sequence[Call], rounds: int, span: float = 0.02, measure: Callable[[Call, int], float] = seconds
+) -> tuple[float, list[float]]:
     """Least seconds of the first call, and for the others the median over rounds of their time over the first's."""
     counts = []
     for call in calls:
         call()
         counts.append(max(1, int(span / max(seconds(call, 1), 1e-7))))
-    times = [[seconds(call, count) for call, count in zip(calls, counts, strict=True)] for _ in range(rounds)]
+    times = [[measure(call, count) for call, count in zip(calls, counts, strict=True)] for _ in range(rounds)]
     ratios = [statistics.median(row[i] / row[0] for row in times) for i in range(1, len(calls))]
     return min(row[0] for row in times), ratios
 
@@ -113,7 +122,7 @@ def square(n: int, threads: int, rounds: int, beside: bool) -> None:
     others, missing = peers(narrow(a, "float16"), narrow(b, "float16")) if beside else ({}, [])
     calls += others.values()
     with threadpool_limits(threads), lp.num_threads(threads):
-        least, ratios = compare(calls, rounds)
+        least, ratios = compare(calls, rounds, 0.02, rested if threads > 1 else seconds)
     print(f"{n} x {n} x {n}, {threads} thread(s): sgemm {2e-9 * n**3 / least:.0f} GFLOP/s")
     for (fmt, accumulate, group, rounding, limit), ratio in zip(SQUARE, ratios, strict=False):
         print(f"  {fmt + ' into ' + accumulate:32s} {rounding:12s} group {group:<3d} {ratio:6.2f} (limit {limit})")
