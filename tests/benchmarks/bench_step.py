@@ -17,13 +17,12 @@ import time  # noqa: E402
 from collections.abc import Callable  # noqa: E402
 from typing import Any  # noqa: E402
 
-from plain_step import PLAIN, Float32Step  # noqa: E402
-
 from ipu_core.ir.precision import Precision  # noqa: E402
 from ipu_core.study import mlp  # noqa: E402
 from ipu_core.train import data  # noqa: E402
 from ipu_core.train.loop import TrainLoop  # noqa: E402
 from ipu_core.train.optim import Sgd  # noqa: E402
+from tests.benchmarks.plain_step import PLAIN, Float32Step  # noqa: E402
 
 WIDTHS, BATCH, LR = (64, 256, 256, 10), 64, 0.002
 LIMITS = {"tiles": 10.0, "direct": 4.0}
