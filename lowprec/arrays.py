@@ -40,6 +40,17 @@ def input_array(x: object) -> tuple[Array, bool]:
     return array, scalar
 
 
+def whole_array(x: object) -> Array:
+    """`input_array` for sums, in which a masked element has no place.
+
+    Raises:
+        TypeError: nothing that makes a numeric array; masked elements.
+    """
+    if isinstance(x, np.ma.MaskedArray) and (masked := np.count_nonzero(np.ma.getmaskarray(x))):
+        raise TypeError(f"sums take no masked elements ({masked} here): fill them first, as x.filled(0)")
+    return input_array(x)[0]
+
+
 def output_array(out: Array | None, like: Array, dtype: np.dtype[Any]) -> Array:
     """A C-contiguous array to compute into: `out` itself where that is possible, else a new one.
 

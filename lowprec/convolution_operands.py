@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lowprec.arrays import input_array
+from lowprec.arrays import whole_array
 from lowprec.float_format import FloatFormat
 from lowprec.formats import FormatLike, bfloat16
 from lowprec.matmul import DOT4_PRECISION
@@ -55,7 +55,7 @@ def as_weight(weight: npt.ArrayLike, layout: str, groups: int) -> Array:
 
 def as_operand(x: npt.ArrayLike) -> Array:
     """An array of an operand dtype that has a zero and negative numbers, which fill what there are no channels for."""
-    array = input_array(x)[0]
+    array = whole_array(x)
     fmt: FloatFormat = operand_format(array.dtype)
     return array if fmt.zero and fmt.signed else array.astype(bfloat16.dtype)
 

@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lowprec import backends, threads
-from lowprec.arrays import input_array
+from lowprec.arrays import whole_array
 from lowprec.backends import cpu
 from lowprec.caching import cached
 from lowprec.float_format import FloatFormat
@@ -117,7 +117,7 @@ def matmul(
     References:
         Graphcore, "AI-Float: Mixed Precision Arithmetic for AI" (white paper, 2023), for the AMP unit's order.
     """
-    left, right, offset = input_array(a)[0], input_array(b)[0], first_element(offset)
+    left, right, offset = whole_array(a), whole_array(b), first_element(offset)
     call = prepare(
         *(left.dtype, right.dtype, accumulate, group, splits, stages, out_format, rounding),
         *(random_bits, overflow, infinite_input, adder),

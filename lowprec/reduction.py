@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lowprec import backends, threads
-from lowprec.arrays import input_array
+from lowprec.arrays import whole_array
 from lowprec.axes import Axis, Fold, fold, vertices
 from lowprec.backends import cpu
 from lowprec.caching import cached
@@ -69,7 +69,7 @@ def reduce_sum(
     Raises:
         TypeError, ValueError: as `matmul`; an axis that x does not have, or one named twice.
     """
-    array, (row, column) = input_array(x)[0], first_element(offset)
+    array, (row, column) = whole_array(x), first_element(offset)
     how = fold(array.shape, axis, keepdims)
     call = prepare_reduce(
         *(array.dtype, accumulate, group, splits, stages, out_format, rounding),
@@ -251,7 +251,7 @@ def reduce_max(x: npt.ArrayLike, axis: Axis = -1, *, keepdims: bool = False, out
         TypeError: other dtypes.
         ValueError: no elements, an axis that x does not have, or one named twice.
     """
-    array = input_array(x)[0]
+    array = whole_array(x)
     fmt = operand_format(array.dtype)
     how = fold(array.shape, axis, keepdims)
     if how.shape[1] == 0:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lowprec.arrays import input_array
+from lowprec.arrays import whole_array
 from lowprec.backends import cpu
 from lowprec.caching import cached
 from lowprec.formats import FormatLike
@@ -57,7 +57,7 @@ def scatter_add(
         TypeError: indices that are no integers; updates or a result format as `matmul` refuses them.
         ValueError: shapes that do not match; other arguments as `matmul`.
     """
-    numbers, terms, (row, column) = input_array(indices)[0], input_array(updates)[0], first_element(offset)
+    numbers, terms, (row, column) = whole_array(indices), whole_array(updates), first_element(offset)
     if numbers.dtype.kind not in "iu":
         raise TypeError(f"indices must be integers, not {numbers.dtype}")
     own = terms.shape[numbers.ndim :]

@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lowprec import arithmetic, backends
-from lowprec.arrays import input_array
+from lowprec.arrays import whole_array
 from lowprec.axes import Axis, fold
 from lowprec.caching import cached
 from lowprec.exact_sums import ColumnSum, Kind, carrier
@@ -242,7 +242,7 @@ def _rule(fmt: FormatLike, rounding: str, **options: Any) -> RoundingRule:
 
 def _terms(x: npt.ArrayLike) -> Array:
     """x as an array that float32 holds."""
-    array = input_array(x)[0]
+    array = whole_array(x)
     operand_format(array.dtype)
     return array
 

@@ -197,3 +197,25 @@ def test_round_does_not_promise_a_largest_value_that_the_dtype_cannot_hold(dtype
         assert lp.astype(x, fmt, **policy).tolist() == [1.0, top, -top]
     np.testing.assert_array_equal(lp.round(x, fmt), x)
     assert np.isnan(lp.round(x, fmt, infinite_input="nan")[1:].astype(float)).all()
+
+
+SUMS: dict[str, Callable[[Any], Any]] = {
+    "sum": lp.sum,
+    "mean": lp.mean,
+    "dot": lambda x: lp.dot(X[:3], x),
+    "norm": lp.norm,
+    "cumulative_sum": lp.cumulative_sum,
+    "kahan_sum": lp.kahan_sum,
+    "reduce_sum": lp.reduce_sum,
+    "reduce_max": lp.reduce_max,
+    "matmul": lambda x: lp.matmul(X[:3], x),
+    "scatter_add": lambda x: lp.scatter_add(np.zeros(3, np.int32), x[:, None], 1),
+}
+
+
+@pytest.mark.parametrize("call", SUMS.values(), ids=SUMS)
+def test_sums_refuse_masked_elements_and_take_masks_of_none(call: Callable[[Any], Any]) -> None:
+    masked = np.ma.array(X[:3], mask=[False, True, False])
+    with pytest.raises(TypeError, match=r"no masked elements \(1 here\).*filled"):
+        call(masked)
+    lpt.assert_same_bits(np.asarray(call(np.ma.array(X[:3]))), np.asarray(call(X[:3])))
