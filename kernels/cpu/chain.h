@@ -29,6 +29,17 @@ LP_INLINE f32v multiply_add(f32v a, f32v b, f32v c) {
     return fused(a, b, c);
 }
 
+// One product more for every sum of a tile, and, where rounding looks at each sum alone, its rounding.
+template <class Step, int rows, int vectors, bool along_k, bool exact>
+LP_INLINE void add_products(const Chain &c, const float *a, const float *b, i64 k, f32v (&tile)[rows][vectors]) {
+    f32v bk[vectors];
+    for (int j = 0; j < vectors; ++j) bk[j] = load<f32v>(b + k * c.b_k + j * lanes32);
+    for (int i = 0; i < rows; ++i) {
+        const f32v ak = splat_real(along_k ? a[i * c.a_row + k] : a[k * c.a_k + i]);
+        for (int j = 0; j < vectors; ++j) tile[i][j] = Step::each(multiply_add<exact>(ak, bk[j], tile[i][j]));
+    }
+}
+
 template <class Step, int rows, int vectors, bool along_k, bool exact>
 LP_INLINE void run_chain(const Chain &c, const Step &step, const float *a, const float *b, float *to) {
     if (c.count < 1) __builtin_unreachable();  // lets the sums stay in registers throughout
@@ -41,16 +52,13 @@ LP_INLINE void run_chain(const Chain &c, const Step &step, const float *a, const
     const u32 last = c.first_group + u32((c.count - 1) / (Step::random ? c.group : c.count));
     i64 k = 0;
     bool fresh = true;
+    if constexpr (Step::alone) {
+        if (c.group == 1)
+            for (; k < c.count; ++k) add_products<Step, rows, vectors, along_k, exact>(c, a, b, k, tile);
+    }
     for (u32 g = c.first_group; k < c.count; ++g) {
         const i64 stop = Step::active && c.group < c.count - k ? k + c.group : c.count;
-        for (; k < stop; ++k) {
-            f32v bk[vectors];
-            for (int j = 0; j < vectors; ++j) bk[j] = load<f32v>(b + k * c.b_k + j * lanes32);
-            for (int i = 0; i < rows; ++i) {
-                const f32v ak = splat_real(along_k ? a[i * c.a_row + k] : a[k * c.a_k + i]);
-                for (int j = 0; j < vectors; ++j) tile[i][j] = multiply_add<exact>(ak, bk[j], tile[i][j]);
-            }
-        }
+        for (; k < stop; ++k) add_products<NoStep, rows, vectors, along_k, exact>(c, a, b, k, tile);
         if constexpr (Step::active) {
             int pair_number = 0, shift = 0;
             if constexpr (Step::random) {

@@ -88,16 +88,18 @@ LP_INLINE void round_whole(f32v (&tile)[rows][vectors], const u32v (*words)[vect
     for (int i = 0; i < rows * vectors; ++i) tile[i / vectors][i % vectors] = copy[i];
 }
 
+// A step rounds a whole tile. Where it can round each value alone, without looking at others, `each` does so.
 struct NoStep {
-    static constexpr bool active = false, random = false;
+    static constexpr bool active = false, random = false, alone = false;
     explicit NoStep(const Rounders &) {}
+    LP_INLINE static f32v each(f32v x) { return x; }
     template <int rows, int vectors>
     LP_INLINE void round(f32v (&)[rows][vectors], const u32v (*)[vectors], int) const {}
 };
 
 template <bool with_random>
 struct AnyStep {
-    static constexpr bool active = true, random = with_random;
+    static constexpr bool active = true, random = with_random, alone = false;
     const Rounders &k;
     explicit AnyStep(const Rounders &rounders) : k(rounders) {}
     template <int rows, int vectors>
@@ -120,9 +122,10 @@ LP_INLINE f32v through_half(f32v x) {
 // IEEE float16 by the conversion instruction there and back; `checked`: with another policy than infinities.
 template <bool checked>
 struct HalfNearest {
-    static constexpr bool active = true, random = false;
+    static constexpr bool active = true, random = false, alone = !checked;
     const Rounders &k;
     explicit HalfNearest(const Rounders &rounders) : k(rounders) {}
+    LP_INLINE static f32v each(f32v x) { return through_half(x); }
     template <int rows, int vectors>
     LP_INLINE void round(f32v (&tile)[rows][vectors], const u32v (*words)[vectors], int) const {
         if (checked && __builtin_expect(beyond_or_nan(tile, 0x477fe000u), 0))  // 65504
@@ -169,7 +172,7 @@ LP_INLINE f32v with_zero_sign(f32v rounded, f32v x, u32 zero_sign) {
 
 // Nearest-even: adding and subtracting 2^23 quanta of the value's binade leaves a whole number of quanta.
 struct GridNearest {
-    static constexpr bool active = true, random = false;
+    static constexpr bool active = true, random = false, alone = false;
     const Grid g;
     explicit GridNearest(const Rounders &rounders) : g(rounders) {}
     template <int rows, int vectors>
@@ -221,7 +224,7 @@ LP_INLINE Sizes sizes_of(const f32v (&tile)[rows][vectors], u32 smallest_normal,
 
 // Stochastic: the fraction of a quantum is cut to 16 bits, the random bits are added, the fraction is dropped.
 struct GridStochastic {
-    static constexpr bool active = true, random = true;
+    static constexpr bool active = true, random = true, alone = false;
     const Grid g;
     explicit GridStochastic(const Rounders &rounders) : g(rounders) {}
     template <int rows, int vectors>
@@ -290,7 +293,7 @@ struct GridStochastic {
 // bfloat16 and its like: the code is the top of the float32's bits, subnormals included.
 template <bool with_random>
 struct AlignedStep {
-    static constexpr bool active = true, random = with_random;
+    static constexpr bool active = true, random = with_random, alone = false;
     const Grid g;
     explicit AlignedStep(const Rounders &rounders) : g(rounders) {}
     template <int rows, int vectors>
