@@ -41,13 +41,13 @@ def input_array(x: object) -> tuple[Array, bool]:
 
 
 def whole_array(x: object) -> Array:
-    """`input_array` for sums, in which a masked element has no place.
+    """`input_array` for results that are made of several elements: a masked one has no place in them.
 
     Raises:
         TypeError: nothing that makes a numeric array; masked elements.
     """
     if isinstance(x, np.ma.MaskedArray) and (masked := np.count_nonzero(np.ma.getmaskarray(x))):
-        raise TypeError(f"sums take no masked elements ({masked} here): fill them first, as x.filled(0)")
+        raise TypeError(f"no masked elements ({masked} here) can be part of this: fill them first, as x.filled(0)")
     return input_array(x)[0]
 
 

@@ -99,7 +99,10 @@ class BlockArray:
         target = checked_out("out", out, self.shape, dtype)
         fmt = self.format
         if backends.current() is backends.cpu and native.spreadable(fmt.element, fmt.scale):
-            elements, scales = self.elements.view(fmt.element.code_dtype), self.scales.view(fmt.scale.code_dtype)
+            elements, scales = (
+                array.copy() if np.may_share_memory(array, target) else array
+                for array in (self.elements.view(fmt.element.code_dtype), self.scales.view(fmt.scale.code_dtype))
+            )
             native.dequantize(fmt, elements, scales, self.axis, self.tensor_scale, target)
         else:
             target[...] = block_steps.dequantize(fmt, self.elements, self.scales, self.axis, self.tensor_scale, dtype)

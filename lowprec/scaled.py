@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from lowprec import backends
-from lowprec.arrays import input_array
+from lowprec.arrays import whole_array
 from lowprec.backends.cpu import blocks as native
 from lowprec.float_format import FloatFormat
 from lowprec.formats import as_format, format_of_dtype
@@ -55,7 +55,9 @@ class ScaledArray:
         target = checked_out("out", out, self.shape, dtype)
         fast = abs(self.exponent) <= native.FLOAT32_POWER and native.spreadable(self.format)
         if fast and backends.current() is backends.cpu:
-            native.spread_power(self.elements.view(self.format.code_dtype), self.format, self.exponent, target)
+            codes = self.elements.view(self.format.code_dtype)
+            codes = codes.copy() if np.may_share_memory(codes, target) else codes
+            native.spread_power(codes, self.format, self.exponent, target)
             return target
         values = from_storage(self.elements, self.format).astype(np.float64)
         with np.errstate(over="ignore", under="ignore"):
@@ -158,7 +160,7 @@ def random_start(rounding: str, key: KeyLike | None, offset: int) -> tuple[int, 
 
 def readable_or_carrier(x: ArrayLike, fmt: FloatFormat) -> NDArray[Any]:
     """x as it is where the compiled pass reads its dtype, else as `as_carrier` gives it (which says what is raised)."""
-    array, _ = input_array(x)
+    array = whole_array(x)
     direct = isinstance(array, np.ndarray) and backends.current() is backends.cpu and native.readable(array.dtype)
     return array if direct else as_carrier(array, fmt)
 
@@ -216,7 +218,7 @@ def as_carrier(x: ArrayLike, fmt: FloatFormat) -> NDArray[Any]:
         TypeError: x is complex, bool or of extended precision.
         ValueError: an integer beyond 2^53.
     """
-    array, _ = input_array(x)
+    array = whole_array(x)
     if not isinstance(array, np.ndarray):
         raise TypeError(
             f"scaling works on NumPy arrays; {type(array).__module__} arrays must be copied to the host first"

@@ -60,6 +60,8 @@ def scatter_add(
     numbers, terms, (row, column) = whole_array(indices), whole_array(updates), first_element(offset)
     if numbers.dtype.kind not in "iu":
         raise TypeError(f"indices must be integers, not {numbers.dtype}")
+    if numbers.dtype == np.uint64 and numbers.size and int(numbers.max()) >= rows:  # before int64 turns it negative
+        raise IndexError(f"index {int(numbers.max())} is out of bounds for {rows} rows")
     own = terms.shape[numbers.ndim :]
     if terms.shape[: numbers.ndim] != numbers.shape:
         raise ValueError(f"updates of shape {terms.shape} do not begin with the indices' shape {numbers.shape}")

@@ -47,7 +47,7 @@ class Accumulator:
         final: the rounding of the result; None where its format holds every float32.
         out: the result's format.
         out_dtype: its storage dtype.
-        one_format: `step` and `final` are the same.
+        one_format: `final` changes nothing that `step` made.
     """
 
     step: RoundingRule | None
@@ -94,6 +94,12 @@ def float32_step(
     return rule
 
 
+def _makes_and_replaces_infinities(rule: RoundingRule) -> bool:
+    """Whether overflow gives an infinity that the same rule, met again, makes something else."""
+    infinity = rule.fmt.inf_code
+    return infinity is not None and rule.over_pos == infinity and rule.inf_pos != infinity
+
+
 @cached
 def accumulator(
     accumulate: FormatLike,
@@ -115,13 +121,17 @@ def accumulator(
         raise ValueError(f"{accumulate.name} cannot accumulate: it has no negative numbers or no zero")
     if out.dtype is None:
         raise TypeError(f"{out.name} has no storage dtype; give out_format, such as 'float32'")
+    step = float32_step(accumulate, rounding, random_bits, overflow, infinite_input)
     return Accumulator(
-        step=float32_step(accumulate, rounding, random_bits, overflow, infinite_input),
+        step=step,
         final=float32_step(out, rounding, random_bits, overflow, infinite_input),
         out=out,
         out_dtype=out.dtype,
-        one_format=out == accumulate,
+        one_format=out == accumulate and (step is None or not _makes_and_replaces_infinities(step)),
     )
+
+
+LONGEST = 1 << 62
 
 
 @cached
@@ -139,7 +149,8 @@ def order(group: int | None, splits: int, stages: int | None, adder: str) -> Ord
         raise ValueError(f"stages must be 1, 2 or 3, or None for the number of parts to decide, not {stages!r}")
     if adder not in ADDERS:
         raise ValueError(f"unknown adder {adder!r}; allowed are {', '.join(ADDERS)}")
-    return Order(int(group or 0), int(splits), stages or 0, adder)
+    # Beyond any array's length more is the same; the kernels add lengths to these in 64 bits.
+    return Order(int(min(group or 0, LONGEST)), int(min(splits, LONGEST)), stages or 0, adder)
 
 
 def first_element(offset: tuple[int, int]) -> tuple[int, int]:

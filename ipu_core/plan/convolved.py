@@ -134,7 +134,7 @@ def even_splits(convolution: Convolution, order: Accumulation) -> list[int]:
         inner = math.prod(sizes[axis + 1 :])
         lengths = [n * inner for n in range(1, size) if size % n == 0]
         found |= {whole // n for n in lengths if not (weight and n % group)}
-    return sorted(n for n in found if n <= MOST_SPLITS)
+    return sorted(n for n in found if 1 <= n <= MOST_SPLITS)  # 0 where nothing is added up
 
 
 def chain_cycles(target: Target, convolution: Convolution, order: Accumulation, block: Any, terms: Any) -> Ints:
