@@ -18,6 +18,7 @@ from ipu_core.study.settings import (
     Settings,
     check_count,
     parse_layers,
+    parse_one_precision,
     parse_precisions,
 )
 from ipu_core.train.loop import ENGINES
@@ -110,7 +111,7 @@ def _study(given: argparse.Namespace) -> int:
 
 
 def _train(given: argparse.Namespace) -> int:
-    (precision,) = parse_precisions([given.precision])
+    precision = parse_one_precision(given.precision)
     made = command.study(
         _settings(given), (precision,), (given.seed,), given.out, 1, given.threads, keep_parameters=True
     )
@@ -118,7 +119,7 @@ def _train(given: argparse.Namespace) -> int:
 
 
 def _profile(given: argparse.Namespace) -> int:
-    (precision,) = parse_precisions([given.precision])
+    precision = parse_one_precision(given.precision)
     command.profile(_settings(given), precision, given.out)
     return 0
 

@@ -79,5 +79,5 @@ class OutOfTileMemory(IpuError, MemoryError):
         more = " for the values of the step alone" if before_planning else ""
         super().__init__(
             f"tile {tile} needs {needed:,} bytes of {available:,}{more}{where}; by category: {parts}; "
-            f"largest variables there: {largest} (allow_out_of_memory=True goes on regardless)"
+            f"largest variables there: {largest} (an Engine with allow_out_of_memory=True goes on regardless)"
         )

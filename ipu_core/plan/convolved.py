@@ -130,11 +130,13 @@ def even_splits(convolution: Convolution, order: Accumulation) -> list[int]:
     weight = convolution.kind == "weight"
     sizes = (a, b, c if weight else math.ceil(c / group))
     whole, found = math.prod(sizes), {1}
+    if whole == 0:  # no window reaches the input, or there are no channels: nothing is added up
+        return [1]
     for axis, size in enumerate(sizes):
         inner = math.prod(sizes[axis + 1 :])
         lengths = [n * inner for n in range(1, size) if size % n == 0]
         found |= {whole // n for n in lengths if not (weight and n % group)}
-    return sorted(n for n in found if 1 <= n <= MOST_SPLITS)  # 0 where nothing is added up
+    return sorted(n for n in found if n <= MOST_SPLITS)
 
 
 def chain_cycles(target: Target, convolution: Convolution, order: Accumulation, block: Any, terms: Any) -> Ints:

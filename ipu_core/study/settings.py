@@ -106,6 +106,18 @@ def parse_precisions(texts: list[str]) -> tuple[str, ...]:
     return names
 
 
+def parse_one_precision(text: str) -> str:
+    """Reads one precision.
+
+    Raises:
+        ValueError: none, several, or one that `Precision.parse` refuses.
+    """
+    names = parse_precisions([text])
+    if len(names) > 1:
+        raise ValueError(f"one precision is wanted here, not {len(names)}: {', '.join(names)}")
+    return names[0]
+
+
 def check_count(name: str, value: int) -> None:
     """Refuses what is not a positive integer.
 

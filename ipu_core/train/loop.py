@@ -97,7 +97,7 @@ class TrainLoop:
         optimizer: Such as `Sgd(0.1)`.
         precision: A `Precision` or its name.
         engine: "tiles" or "direct".
-        target: The modelled chip.
+        target: The modelled chip, or its name.
         key: Of the run; step i rounds with key.fold_in(i).
         accumulations: The order of each sum by equation number; None: `choose_accumulations`, which looks at the sizes
             and the target (whose `adder` it takes) but not at the precision.
@@ -122,7 +122,7 @@ class TrainLoop:
         optimizer: Optimiser,
         precision: Precision | str,
         engine: str = "tiles",
-        target: Target | None = None,
+        target: Target | str | None = None,
         key: Key | int = 0,
         accumulations: Mapping[int, Accumulation] | None = None,
         control: FloatingPointControl | None = None,
@@ -134,7 +134,8 @@ class TrainLoop:
             raise TypeError(f"optimizer must be one such as Sgd(0.1), Adam(1e-3) or Lamb(1e-3), not {optimizer!r}")
         ideal = step_block(loss, optimizer, params, batch)
         self.block: Block = precision.apply(ideal)
-        self.precision, self.target, self.step = precision, target or Target(), 0
+        self.precision, self.step = precision, 0
+        self.target = target if isinstance(target, Target) else Target(target or "gc200")
         if engine == "tiles":
             check_room(self.block, self.target)
         chosen = choose_accumulations(ideal, self.target) if accumulations is None else accumulations

@@ -308,3 +308,10 @@ def test_a_closed_pipe_is_no_error(finished: tuple[Path, str]) -> None:
     done = subprocess.run(["bash", "-o", "pipefail", "-c", line], capture_output=True, text=True, check=False)
     assert len(done.stdout) == 20
     assert done.stderr == ""
+
+
+def test_train_and_profile_take_one_precision(tmp_path: Path) -> None:
+    for order in ("train", "profile"):
+        process = run(order, "--precision", "fp16.32,fp32.32", "--out", str(tmp_path / "x"))
+        assert process.returncode == 2
+        assert "one precision is wanted here, not 2: fp16.32, fp32.32" in process.stderr

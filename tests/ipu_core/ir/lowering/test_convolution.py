@@ -107,6 +107,26 @@ def test_nothing_to_add_gives_zeros(shape: Any, kernel: Any, options: Any) -> No
     assert_same(block, [w, x], {})
 
 
+@pytest.mark.parametrize(
+    "shape, kernel, options",
+    [
+        ((1, 1, 1, 1), (1, 2, 1, 1), {"stride": (3, 1), "padding": 1}),
+        ((1, 4, 1, 1), (3, 2, 1, 1), {"dilation": 2, "stride": 2, "padding": "same"}),
+        ((2, 5, 5, 0), (3, 3, 0, 2), {}),
+    ],
+)
+def test_a_loop_whose_windows_reach_nothing_is_planned_and_runs(shape: Any, kernel: Any, options: Any) -> None:
+    def loss(p: Any, x: Any) -> Any:
+        return nn.mean(nn.conv2d(x * p["a"], p["w"], **options))
+
+    params = {"a": np.ones(shape, np.float32), "w": np.ones(kernel, np.float32)}
+    images, losses = np.ones(shape, np.float32), []
+    for engine in ("tiles", "direct"):
+        loop = TrainLoop(loss, params, images, optimizer=Sgd(0.1), precision="fp32.32", key=0, engine=engine)
+        losses.append(loop.run(lambda step: images, 3))
+    np.testing.assert_array_equal(*losses)
+
+
 def test_padding_takes_part_as_zeros() -> None:
     x, w = np.ones((1, 3, 3, 1), np.float32), np.full((2, 2, 1, 1), np.inf, np.float32)
     block = trace(lambda x, w: nn.conv2d(x, w, padding=1), x, w)
