@@ -60,6 +60,8 @@ def few_bits(conversion: Conversion, x: npt.NDArray[Any]) -> tuple[npt.NDArray[A
         raise ValueError(f"{rule.mode} takes integers of at most 53 bits")
     with np.errstate(invalid="ignore"):  # signalling NaN
         wide = x.astype(np.float64)
+    if not fmt.zero:  # the finer grid has one: what would fall to it is all the smallest value
+        wide = np.where(wide > 0, np.maximum(wide, 2.0**fmt.emin), wide)
     mantissa_bits = fmt.mantissa_bits + rule.random_bits
     kept = np.empty(wide.shape)
     _kernels.convert(_finer_grid(fmt.emin if fmt.zero else -1022, mantissa_bits, rule.mode), wide, kept, 0, 0, 1)

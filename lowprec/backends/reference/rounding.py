@@ -96,12 +96,12 @@ def round_finite(x: Fraction, rule: RoundingRule, random: Fraction = Fraction(0)
     """The code of a number that is not zero."""
     fmt, negative = rule.fmt, x < 0
     code = round_magnitude(abs(x), negative, rule, random)
+    if rule.flush and code < fmt.min_normal_code:
+        code = 0  # zero of the same sign, which an unsigned format has too
     if negative and not fmt.signed and (code != 0 or not fmt.zero):
         return rule.negative
     if code > fmt.max_code:
         return rule.over_neg if negative else rule.over_pos
-    if rule.flush and code < fmt.min_normal_code:
-        code = 0
     if code == 0 and not fmt.negative_zero:
         return 0
     return code | fmt.sign_bit if negative else code
