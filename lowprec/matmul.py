@@ -11,13 +11,25 @@ does: FP16.16 is accumulate="float16", group=16, FP16.32 and FP32.32 are accumul
     pairwise     (p0 + p1) + (p2 + p3) in float32, each pair one product rounded and one fused, then added to the
                  partial sum
 
-Parts: with c = group * ceil(ceil(K / group) / splits), part p is a chain of its own over k in [p c, min(K, (p + 1) c));
-empty parts vanish, a short last group is rounded once. Parts are summed in float32, ascending from the first: in one
-stage up to 15 parts, two up to 124 (contiguous runs of ceil(sqrt(parts))), else three (of the cube root); results
-between stages are rounded to `accumulate`, the last one to `out_format`.
+Fours are counted from the first product of a group, whose last four may have fewer (a pair of one is that product,
+rounded). Roundings to float32 are to nearest, ties to even, whatever `rounding` says; that one is for the roundings to
+`accumulate` and to `out_format`.
 
-Random bits of stochastic rounding depend on the key and on batch, row, column and global group number (k // group) of
-the element, so a row or column computed alone, with `offset`, equals the same row or column of the whole.
+Parts: with c = group * ceil(ceil(K / group) / splits), part p is a chain of its own over k in [p c, min(K, (p + 1) c)),
+from +0; empty parts vanish, a short last group is rounded once. group=None stands for max(1, ceil(K / splits)): one
+rounding per part.
+
+Stages: P parts are summed in S = 1 stage up to 15, 2 up to 124, else 3, or as `stages` says. Every stage but the last
+cuts what there is into contiguous runs of r, the smallest integer with r^S >= P (the last run may be shorter), and
+rounds the sum of each to `accumulate`; the last stage rounds the sum of what is left to `out_format`. The sums are made
+in float32, ascending, from the first of a run. A single part takes the last rounding too.
+
+Random bits: a stochastic rounding of an element has those of the key, the element's batch, row and column, and the
+number of what is rounded: a group's is k // group, counted over all of K whatever the parts; results between stages
+count from 0 on, through stage after stage; the last rounding has bits of its own. The batch is the matrix's number, in
+C order over the broadcast leading axes; row and column count from `offset`, and an operand of one axis has row or
+column 0. So a row or column computed alone, with `offset`, equals the same row or column of the whole, and so does one
+matrix of a batch with `matmul_part`'s `batch`. `lowprec.backends.reference.chains.sum_bits` is the map to Philox.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ A sum of K terms is the product of `lowprec.matmul` with every factor 1: a float
 order, the last of these axes fastest.
 
 Row and column of its random bits are the positions among the kept axes before the last reduced axis, and among those
-after it, each in C order: x is seen as (row, term, column).
+after it, each in C order: x is seen as (row, term, column). The batch is 0.
 """
 
 from __future__ import annotations

@@ -12,10 +12,13 @@ The order of additions is part of the answer. Over the K terms of an axis it is 
 fl rounds to the format, in the given mode. `lowprec.reduce_sum` is the machine's sum: a float32 chain that is rounded
 to its accumulator after every group.
 
-In stochastic mode the step of element i (C order of the array that is summed) takes the random bits of index i, and
-Kahan's four steps those of 4 i to 4 i + 3. The sums of runs take key.fold_in(1) and their own index among the runs;
-level l = 1, 2, ... of the pairs key.fold_in(l) and their index in it; the last operation of `mean` and `norm`
-key.fold_in(2^32).
+Over several axes the terms are taken in C order, the last of these axes fastest: x is seen as (row, term, column), the
+kept axes before the last summed one, the summed axes and the kept axes after it.
+
+In stochastic mode the step of element i (C order of that view; of x itself where one axis or all are summed) takes the
+random bits that `lowprec.round` gives index i, and Kahan's four steps those of 4 i to 4 i + 3. The sums of runs take
+key.fold_in(1) and their own index, as (row, run, column); level l = 1, 2, ... of the pairs key.fold_in(l) and the index
+of the pair, as (row, pair, column); the last operation of `mean` and `norm` key.fold_in(2^32) and the result's index.
 """
 
 from __future__ import annotations

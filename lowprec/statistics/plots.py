@@ -130,8 +130,9 @@ def plot_lost_updates(
 ) -> Axes:
     """Share (in %) of the wanted updates that changed nothing, against their size relative to the weight.
 
-    Updates are grouped by floor(log2(|update| / |weight|)), in binades; those of zero weights are left out, as are
-    zeros and values that are not finite.
+    Updates are grouped by floor(log2 |update|) - floor(log2 |weight|), the distance in binades: half a step of a format
+    with m mantissa bits is m + 1 binades below the weight, wherever in its binade that is. Updates of zero weights are
+    left out, as are zeros and values that are not finite.
     """
     ax = _axes(ax)
     w, wanted, now = np.broadcast_arrays(*(as_float64(a) for a in (before, update, after)))
@@ -141,7 +142,7 @@ def plot_lost_updates(
     lost = np.bincount(which, (now == w)[asked], minlength=places.size)
     ax.plot(places, 100 * lost / counts, marker="o", markersize=3.5, label=label)
     ax.set_ylim(-3, 103)
-    ax.set_xlabel("log2(|update| / |weight|), rounded down to binades")
+    ax.set_xlabel("binades from weight to update: floor(log2 |update|) - floor(log2 |weight|)")
     ax.set_ylabel("updates that changed nothing (%)")
     return _finished(ax, "lost updates")
 

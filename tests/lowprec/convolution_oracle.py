@@ -1,4 +1,4 @@
-"""Convolutions of halves written as loops over every product, with Philox and the rounding to half spelt out again.
+"""Convolutions of halves written as loops over every product, with the rounding to half spelt out again.
 
 Nothing here comes from lowprec: products of halves are exact in float32, so NumPy's float32 scalars are the arithmetic.
 """
@@ -14,27 +14,9 @@ from typing import Any
 
 import numpy as np
 
-STEP, OUTPUT = 3, 7
+from tests.lowprec.sum_oracle import OUTPUT, STEP, random16
+
 Term = tuple[Any, Any]
-
-
-def philox(counter: Sequence[int], key: int, rounds: int) -> list[int]:
-    """Philox4x32 (Salmon, Moraes, Dror, Shaw 2011)."""
-    c0, c1, c2, c3 = counter
-    k0, k1 = key & 0xFFFFFFFF, key >> 32
-    for _ in range(rounds):
-        p0, p1 = 0xD2511F53 * c0, 0xCD9E8D57 * c2
-        c0, c1, c2, c3 = p1 >> 32 ^ c1 ^ k0, p1 & 0xFFFFFFFF, p0 >> 32 ^ c3 ^ k1, p0 & 0xFFFFFFFF
-        k0, k1 = k0 + 0x9E3779B9 & 0xFFFFFFFF, k1 + 0xBB67AE85 & 0xFFFFFFFF
-    return [c0, c1, c2, c3]
-
-
-def random16(key: int, tag: int, batch: int, row: int, column: int, number: int) -> int:
-    """The 16 random bits of one rounding."""
-    position = 16 * (number % 4) + column % 16
-    lane, word, half = position // 2 % 8, 2 * (position // 32) + position % 2, position // 16 % 2
-    words = philox((tag << 24 | batch, row, column // 16, 8 * (number // 4) + lane), key, 7 if tag == STEP else 10)
-    return words[word] >> 16 * half & 0xFFFF
 
 
 def to_half(x: np.float32, random: int | None) -> np.float32:

@@ -379,8 +379,8 @@ def test_parts_of_sums_are_the_chains_of_the_whole(how: tuple[int, Sum], host_ba
             place = Place(3 * lines.start, 0, 0, 12, 3, start)
             span = (start, min(terms, start + each))
             call(seen[:, lines], w[:, :, None], parts[number, :, lines], place, sums.key, span)
-    total = lp.elementwise.float32_op("add", parts[0], parts[1])
-    total = lp.elementwise.float32_op("add", total, parts[2], fmt=whole.dtype)
+    total = lp.float32_op("add", parts[0], parts[1])
+    total = lp.float32_op("add", total, parts[2], fmt=whole.dtype)
     if sums.key is None:
         np.testing.assert_array_equal(total[:, :, :, 0], whole)
     else:

@@ -32,7 +32,11 @@ class Place:
 def sum_bits(tag: int, bits: int, place: Place, number: int) -> int:
     """The random bits of rounding number `number` (group, or index of an intermediate result) of one element.
 
-    Sixteen columns and four numbers share the eight counters of a block; beyond 16 bits two numbers do.
+    Philox's counter is (tag << 24 | batch, row, column // 16, 8 * (number // 4) + lane), of seven rounds for groups and
+    ten for stages and results: sixteen columns and four numbers share the eight lanes of a block, and the position
+    16 * (number % 4) + column % 16 picks lane, word and half (`half_word`); the bits are the highest of the half-word.
+    More than 16 bits are the highest of a whole word (`whole_word`): then two numbers share a block, the counter ends
+    in 8 * (number // 2) + lane, and the tag is the next one. Batches count modulo 2^24, rows and columns modulo 2^32.
     """
     rounds = 7 if tag == TAGS["step"] else 10
     if bits <= 16:
