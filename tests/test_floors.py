@@ -16,7 +16,7 @@ PACKAGES = ("lowprec", "ipu_core")
 FLOORS = {
     "lowprec": 1,
     "ipu_core.errors": 2,
-    "ipu_core.extras": 2,
+    "ipu_core.interruption": 2,
     "ipu_core.target": 2,
     "ipu_core.control": 2,
     "ipu_core.cost": 2,

@@ -1,4 +1,4 @@
-"""Where the values of a Block lie: views cost nothing, and results share buffers when their lifetimes do not meet."""
+"""Arrays of a Block that `execute` runs: views cost nothing, results share buffers when their lifetimes do not meet."""
 
 from __future__ import annotations
 

@@ -11,12 +11,12 @@ from ipu_core.ir.block import Array, Equation
 from ipu_core.ir.convolving import CONVOLUTIONS
 from ipu_core.ir.exact import STRUCTURE
 from ipu_core.ir.kernels import order_of
-from ipu_core.ir.reducing import folded
 from ipu_core.plan.accumulation import Accumulation
 from ipu_core.tile import SECOND_ROUNDING, dropout_mask
 from ipu_core.tile_convolution import whole
 from lowprec import Key
 from lowprec import float16 as FLOAT16
+from lowprec.axes import fold
 from lowprec.elementwise import float32_op
 from lowprec.formats import FormatLike, as_format
 from lowprec.matmul import matmul
@@ -54,10 +54,10 @@ def declared(
         function = whole(op, params)
         total = _sum(function, tuple(operands), equation, order_of(equation, order, 0), key, control)
     elif op == "reduce_sum":
-        x = folded(operands[0], params["axis"])
+        x = fold(operands[0].shape, params["axis"]).view(operands[0])
         total = _sum(reduce_sum, (x, 1), equation, order_of(equation, order, x.shape[1]), key, control)
     elif op == "reduce_max":
-        total = reduce_max(folded(operands[0], params["axis"]), 1)
+        total = reduce_max(operands[0], params["axis"])
     elif op == "one_hot":
         total = (operands[0][..., None] == np.arange(params["classes"])).astype(fmt.dtype)
     elif op == "dropout_mask":

@@ -1,4 +1,4 @@
-"""Where the values of a Block lie: which are views of others, which take an old state's place; and their names."""
+"""Variables of a Block on tiles: which values are views of others, which take an old state's place; and their names."""
 
 from collections.abc import Mapping
 from typing import NamedTuple

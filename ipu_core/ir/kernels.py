@@ -13,9 +13,9 @@ from ipu_core.control import FloatingPointControl
 from ipu_core.ir.block import Array, Equation
 from ipu_core.ir.convolving import CONVOLUTIONS
 from ipu_core.ir.exact import ARITHMETIC, STRUCTURE
-from ipu_core.ir.reducing import folded
 from ipu_core.plan.accumulation import Accumulation
 from lowprec import Key
+from lowprec.axes import fold
 
 Bound = Callable[[Key | None], Any]
 """A call that computes an equation's result into its array, from the key of this equation in this step."""
@@ -74,11 +74,11 @@ def _convolution(
 
 def _fold(equation: Equation, x: Array) -> Callable[[], Array]:
     """The operand of a reduction as (outer, terms, inner): one view for all calls, or a copy made in each."""
-    axes = equation.params["axis"]
-    view = folded(x, axes)
+    how = fold(x.shape, equation.params["axis"])
+    view = how.view(x)
     if np.may_share_memory(view, x):
         return lambda: view
-    return lambda: folded(x, axes)
+    return lambda: how.view(x)
 
 
 def _reduce_sum(

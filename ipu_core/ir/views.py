@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 from ipu_core.graph.tensor import Tensor
 from ipu_core.ir.block import Equation
-from ipu_core.ir.reducing import reduction
 from ipu_core.plan.layout import linear_layout
 from ipu_core.plan.product import Operand
 from ipu_core.target import Target
+from lowprec.axes import fold
 
 __all__ = ["Side", "sides", "view"]
 
@@ -66,8 +66,8 @@ def sides(equation: Equation, tensors: list[Tensor], target: Target) -> list[Sid
             _side(b, (batch, k, n), "bkn", target, stay=other),
         ]
     x = tensors[0]
-    perm, sizes = reduction(x.shape, tuple(equation.params["axis"]))
-    return [_side(x.transpose(*perm), sizes, "mkn", target, stay=True)]
+    how = fold(x.shape, tuple(equation.params["axis"]))
+    return [_side(x.transpose(*how.before, *how.terms, *how.after), how.shape, "mkn", target, stay=True)]
 
 
 def _side(source: Tensor, sizes: tuple[int, int, int], letters: str, target: Target, *, stay: bool) -> Side:
