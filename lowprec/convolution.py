@@ -84,7 +84,7 @@ def conv2d(
 ) -> Array:
     """The convolution of images with a kernel (a correlation: the kernel is not flipped), as machine learning has it.
 
-    Every addition and rounding is made in the order that this module's docstring gives.
+    Every addition and rounding is made in the order that `help("lowprec.convolution")` gives.
 
     Args:
         x: images (n, h, w, channels), or (n, channels, h, w) in the layout NCHW; dtypes and strides as `matmul`.

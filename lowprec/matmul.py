@@ -1,35 +1,6 @@
-"""Matrix products with a chosen accumulator: the order and the rounding of every addition are part of the contract.
+"""Matrix products with a chosen accumulator: `matmul`, and `matmul_part`, chains on their own for a tile's vertices.
 
-An element's K products a[k] * b[k] are added to a float32 partial sum that starts at +0. Inside a group the order is
-the `adder`'s; after every `group` products the partial sum is rounded to `accumulate`. This is what the IPU's AMP unit
-does: FP16.16 is accumulate="float16", group=16, FP16.32 and FP32.32 are accumulate="float32".
-
-    sequential   k ascending, one fused rounding to float32 per product (a product of halves is exact in float32, so
-                 fused and unfused agree there)
-    dot4         four products and the partial sum added exactly, then one rounding to float32; significands of at most
-                 11 bits
-    pairwise     (p0 + p1) + (p2 + p3) in float32, each pair one product rounded and one fused, then added to the
-                 partial sum
-
-Fours are counted from the first product of a group, whose last four may have fewer (a pair of one is that product,
-rounded). Roundings to float32 are to nearest, ties to even, whatever `rounding` says; that one is for the roundings to
-`accumulate` and to `out_format`.
-
-Parts: with c = group * ceil(ceil(K / group) / splits), part p is a chain of its own over k in [p c, min(K, (p + 1) c)),
-from +0; empty parts vanish, a short last group is rounded once. group=None stands for max(1, ceil(K / splits)): one
-rounding per part.
-
-Stages: P parts are summed in S = 1 stage up to 15, 2 up to 124, else 3, or as `stages` says. Every stage but the last
-cuts what there is into contiguous runs of r, the smallest integer with r^S >= P (the last run may be shorter), and
-rounds the sum of each to `accumulate`; the last stage rounds the sum of what is left to `out_format`. The sums are made
-in float32, ascending, from the first of a run. A single part takes the last rounding too.
-
-Random bits: a stochastic rounding of an element has those of the key, the element's batch, row and column, and the
-number of what is rounded: a group's is k // group, counted over all of K whatever the parts; results between stages
-count from 0 on, through stage after stage; the last rounding has bits of its own. The batch is the matrix's number, in
-C order over the broadcast leading axes; row and column count from `offset`, and an operand of one axis has row or
-column 0. So a row or column computed alone, with `offset`, equals the same row or column of the whole, and so does one
-matrix of a batch with `matmul_part`'s `batch`. `lowprec.backends.reference.chains.sum_bits` is the map to Philox.
+The docstring of `matmul` gives the order and the rounding of every addition.
 """
 
 from __future__ import annotations
@@ -102,7 +73,37 @@ def matmul(
     offset: tuple[int, int] = (0, 0),
     out: Array | None = None,
 ) -> Any:
-    """The product of a (.., m, k) and b (.., k, n), every addition in the order that this module's docstring gives.
+    """The product of a (.., m, k) and b (.., k, n); the order and rounding of every addition are part of the contract.
+
+    An element's K products a[k] * b[k] are added to a float32 partial sum that starts at +0. Inside a group the order
+    is the `adder`'s; after every `group` products the partial sum is rounded to `accumulate`. This is what the IPU's
+    AMP unit does: FP16.16 is accumulate="float16", group=16, FP16.32 and FP32.32 are accumulate="float32".
+
+        sequential   k ascending, one fused rounding to float32 per product (a product of halves is exact in float32,
+                     so fused and unfused agree there)
+        dot4         four products and the partial sum added exactly, then one rounding to float32; significands of at
+                     most 11 bits
+        pairwise     (p0 + p1) + (p2 + p3) in float32, each pair one product rounded and one fused, then added to the
+                     partial sum
+
+    Fours are counted from a group's first product; its last four may have fewer (a pair of one is that product,
+    rounded). Roundings to float32 are to nearest, ties to even; `rounding` is for those to the two other formats.
+
+    Parts: with c = group * ceil(ceil(K / group) / splits), part p is a chain of its own, from +0, over k in
+    [p c, min(K, (p + 1) c)); empty parts vanish, a short last group is rounded once. group=None stands for
+    max(1, ceil(K / splits)): one rounding per part.
+
+    Stages: P parts are summed in S = 1 stage up to 15, 2 up to 124, else 3, or as `stages` says. Every stage but the
+    last cuts what there is into contiguous runs of r, the smallest integer with r^S >= P (the last run may be shorter),
+    and rounds the sum of each to `accumulate`; the last one rounds the sum of what is left, if only of one part, to
+    `out_format`. Sums are made in float32, ascending, from the first of a run.
+
+    Random bits: each stochastic rounding takes its own, made of the key, the element's batch, row and column, and the
+    number of what is rounded: of a group k // group, counted over all of K whatever the parts; of results between
+    stages 0, 1, .. on through all stages; the last rounding has bits apart. Batches are numbered in C order over the
+    broadcast leading axes; rows and columns from `offset` on, and an operand of one axis has row or column 0. So a row
+    or column computed alone, with `offset`, equals that of the whole, and so does one matrix of a batch with the
+    `batch` of `matmul_part`. The map to Philox is `lowprec.backends.reference.chains.sum_bits`.
 
     Args:
         a, b: float32, float16, bfloat16 or 8-, 6- or 4-bit float arrays of one or more axes, any strides; leading axes

@@ -58,7 +58,7 @@ def reduce_sum(
             element is a sum of one term.
         group: terms between two roundings to `accumulate`; None: all of a part.
         keepdims: keep the axes with length 1.
-        offset: row and column of the result's first element among the random bits, as this module's docstring
+        offset: row and column of the result's first element among the random bits, as `help("lowprec.reduction")`
             defines them: a part of x along kept axes that is summed alone gives the same bits.
         out: where to put the result (of the result's shape, keepdims considered).
         accumulate, splits, stages, out_format, rounding, key, random_bits, overflow, infinite_input: as `matmul`.

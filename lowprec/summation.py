@@ -98,7 +98,7 @@ def sum(
             sums round to nearest even only.
         axis: the axis or a tuple of axes, negative ones from the end; None: all. Over several axes the terms are taken
             in C order, the last of these axes fastest. (): every element is a sum of one term.
-        order: sequential, blocked, pairwise or kahan, as this module's docstring defines them.
+        order: sequential, blocked, pairwise or kahan, as `help("lowprec.summation")` defines them.
         block: terms of a run of the blocked order.
         keepdims: keep the axes with length 1.
         out: where to put the result, of its dtype and shape.

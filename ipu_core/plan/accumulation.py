@@ -18,7 +18,7 @@ class Accumulation:
     The K terms are cut into parts of whole groups. A part is one chain that starts at +0 and is rounded to the
     accumulator's format after every group; the parts are then summed in float32, ascending, in stages, and rounded to
     the accumulator's format between them and to the result's at the end. `lowprec.matmul` takes the same names, and its
-    module's docstring tells every addition.
+    docstring tells every addition.
 
     Args:
         group: terms between two roundings of the accumulator (16: one pass of the AMP unit on halves).

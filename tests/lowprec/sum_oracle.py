@@ -1,4 +1,4 @@
-"""Sums and products as the docstrings of lowprec.matmul and lowprec.summation tell them, written as loops again.
+"""Sums and products as the docstrings of lowprec.matmul and lowprec.summation tell them, written as loops.
 
 Nothing here comes from lowprec: numbers are fractions, Philox and both maps from an element to its bits are spelt out.
 """

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pydoc
+import re
 from fractions import Fraction
+from types import ModuleType
 from typing import Any
 
 import ml_dtypes
@@ -176,3 +179,12 @@ def test_sum(axis: Any, order: str, host_backend: str) -> None:
     means = [float(Steps(HALF, KEY)(s, i, 1 << 32)) for i, s in enumerate(total)]
     got = lp.mean(x, "float16", "stochastic", axis=axis, order=order, block=7, key=KEY)
     lp.testing.assert_same_bits(np.ravel(got), np.array(means, np.float16))
+
+
+@pytest.mark.parametrize("function", [lp.conv2d, lp.reduce_sum, lp.sum])
+def test_the_order_is_where_the_docstring_says(function: Any) -> None:
+    """`help` finds the module, and no function of the same name in its place."""
+    (name,) = re.findall(r'help\("(.+?)"\)', function.__doc__)
+    page = pydoc.locate(name)
+    assert isinstance(page, ModuleType)
+    assert "Random bits" in page.__doc__ or "random bits" in page.__doc__
