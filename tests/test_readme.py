@@ -1,4 +1,4 @@
-"""Every Python snippet of the README runs, the commands it names exist, and its links lead somewhere."""
+"""Every Python snippet of the README runs, the commands it names exist, its links and CONTRIBUTING's files too."""
 
 import re
 from pathlib import Path
@@ -6,23 +6,24 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
+FOLDERS = ("kernels", "lowprec", "ipu_core", "tests")
 TEXT = (ROOT / "README.md").read_text()
 SNIPPETS = re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
 
 
 def test_there_is_one_for_each_depth() -> None:
-    marks = ["lowprec.astype", "Graph(", "compare(", "TrainLoop("]
-    assert [[mark in snippet for mark in marks].index(True) for snippet in SNIPPETS] == [0, 1, 2, 3]
+    marks = ["lowprec.astype", "lowprec.matmul", "Graph(", "compare(", "TrainLoop("]
+    assert [[mark in snippet for mark in marks].index(True) for snippet in SNIPPETS] == [0, 1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("snippet", SNIPPETS, ids=["rounding", "graph", "compare", "convolutions"])
+@pytest.mark.parametrize("snippet", SNIPPETS, ids=["rounding", "products", "graph", "compare", "convolutions"])
 def test_snippet_runs(snippet: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     exec(compile(snippet, "README.md", "exec"), {})
 
 
 def test_graph_snippet_prints_what_its_comment_says(capsys: pytest.CaptureFixture[str]) -> None:
-    snippet = SNIPPETS[1]
+    snippet = SNIPPETS[2]
     exec(compile(snippet, "README.md", "exec"), {})
     promised = re.findall(r"# (\[.*)$", snippet, re.MULTILINE)[0]
     assert capsys.readouterr().out.split() == promised.split()
@@ -37,9 +38,17 @@ def test_make_targets_exist() -> None:
 
 
 def test_links_and_pictures_exist() -> None:
-    paths = [path for path in re.findall(r"\]\(([^)]+)\)", TEXT) if "://" not in path]
+    paths = [path for path in re.findall(r"\]\(([^)]+)\)", TEXT) if "://" not in path and path[0] != "#"]
     assert paths
-    assert all((ROOT / path).is_file() for path in paths)
+    assert all((ROOT / path).exists() for path in paths)
+
+
+def test_files_that_contributing_names_exist() -> None:
+    named = re.findall(r"`([\w/]+\.(?:py|h|cpp))`", (ROOT / "CONTRIBUTING.md").read_text())
+    assert "lowprec/matmul.py" in named
+    paths = [f"/{path.relative_to(ROOT)}" for folder in FOLDERS for path in (ROOT / folder).rglob("*.*")]
+    missing = [name for name in named if not any(path.endswith(f"/{name}") for path in paths)]
+    assert not missing
 
 
 def test_nothing_is_left_to_fill_in() -> None:
