@@ -1,0 +1,136 @@
+"""The search for a placement: nothing in its space is missed, more memory never costs cycles, what can fit is found."""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from ipu_core.plan.accumulation import Accumulation
+from ipu_core.plan.estimate import Task, costed
+from ipu_core.plan.matmul import plan_matmul
+from ipu_core.plan.product import Product, operand
+from ipu_core.plan.reduction import plan_reduction
+from ipu_core.plan.search import SERIAL_CUTS, search
+from ipu_core.target import Target
+
+GC200 = Target("gc200")
+HALF = ("float16", "float16")
+
+
+def product(target: Target, m: int, k: int, n: int, batch: int = 1) -> Product:
+    """A product of halves, its operands in the layouts every array gets."""
+    sizes = {"b": batch, "m": m, "k": k, "n": n}
+    a, b, out = (operand(target, axes, sizes) for axes in ("bmk", "bkn", "bmn"))
+    return Product(batch, m, k, n, "float16", a, b, out)
+
+
+def modelled(task: Task, memory: int, *, choose_splits: bool = False) -> tuple[float, int]:
+    """The modelled cycles of what the search finds, and the bytes it needs."""
+    at, splits = search(*task, memory, choose_splits=choose_splits)
+    order = replace(task.accumulation, splits=splits) if choose_splits else task.accumulation
+    k = task.product.k
+    numbers = {
+        "m": at.rows, "n": at.columns, "p": at.parts, "b": at.batch, "order": at.order == "rows",
+        "sm": at.serial_rows, "sn": at.serial_columns, "hold": ("none", "a", "b").index(at.hold),
+        "chunk": min(max(1, k), order.chunk(k)), "parts": max(1, len(order.parts(k))),
+    }  # fmt: skip
+    found = costed(task, {name: np.array([value], np.int64) for name, value in numbers.items()}, memory)
+    assert int(found["depths"][0]) == at.serial_depth
+    return float(found["cycles"][0]), int(found["memory"][0])
+
+
+sizes = st.tuples(st.integers(1, 300), st.integers(1, 400), st.integers(1, 300), st.integers(1, 3))
+orders = st.builds(
+    Accumulation, st.sampled_from([4, 16]), st.integers(1, 6), types=st.sampled_from([HALF, ("float32", "float16")])
+)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(sizes, orders, st.sampled_from([4, 33, 1472]), st.integers(1, 60_000), st.floats(0.5, 0.99), st.booleans())
+@example((121, 12, 212, 1), Accumulation(types=("float32", "float16")), 4, 683, 0.7, False)
+def test_more_memory_never_costs_modelled_cycles(
+    size: tuple[int, int, int, int], order: Accumulation, tiles: int, memory: int, share: float, choose: bool
+) -> None:
+    target = Target("gc200", tiles=tiles)
+    task, smaller = Task(target, product(target, *size), order), int(memory * share)
+    (_, least), (slow, less), (fast, more) = (
+        modelled(task, room, choose_splits=choose) for room in (0, smaller, memory)
+    )
+    assert (more <= memory) == (least <= memory)  # found whenever there is one
+    assert (less <= smaller) == (least <= smaller)
+    if less <= smaller:
+        assert fast <= slow
+
+
+@settings(max_examples=8, deadline=None, derandomize=True)
+@given(sizes, st.integers(60_000, 638_976), st.floats(0.5, 0.99), st.sampled_from([HALF, ("float32", "float32")]))
+@example((200, 200, 200, 1), 70_000, 0.6, HALF)
+def test_a_tile_with_more_memory_is_not_planned_slower(
+    size: tuple[int, int, int, int], tile_memory: int, share: float, types: tuple[str, str]
+) -> None:
+    m, k, n, batch = size
+    small, large = (
+        plan_matmul(Target("gc200", tile_memory=memory), 8 * m, 8 * k, 8 * n, batch=batch, types=types)
+        for memory in (int(tile_memory * share), tile_memory)
+    )
+    assert large.cycles <= 1.05 * small.cycles  # the search's model is that near the exact account
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(
+    st.integers(1, 40), st.integers(1, 90), st.integers(1, 50), st.integers(1, 2), orders, st.integers(1, 6),
+    st.integers(100, 9000),
+)  # fmt: skip
+def test_no_candidate_at_all_is_cheaper(
+    m: int, k: int, n: int, batch: int, order: Accumulation, tiles: int, memory: int
+) -> None:
+    target = Target("gc200", tiles=tiles)
+    task = Task(target, product(target, m, k, n, batch), order)
+    cycles, needed = modelled(task, memory)
+    parts = len(order.parts(k))
+    grid = [
+        cuts
+        for cuts in itertools.product(range(1, tiles + 1), range(1, tiles + 1), range(1, parts + 1), (1, 2), (0, 1))
+        if np.prod(cuts[:4]) <= tiles and -(-m // -(-m // cuts[0])) == cuts[0]
+    ]
+    every = np.array([
+        (*cuts, *serial) for cuts in grid for serial in itertools.product(SERIAL_CUTS, SERIAL_CUTS, (0, 1, 2))
+    ]).T  # fmt: skip
+    names = ("m", "n", "p", "b", "order", "sm", "sn", "hold")
+    fixed = {"chunk": np.array(min(k, order.chunk(k))), "parts": np.array(parts)}
+    found = costed(task, dict(zip(names, every, strict=True)) | fixed, memory)
+    fits = found["memory"] <= memory
+    assert (needed <= memory) == fits.any()
+    if fits.any():
+        assert cycles <= found["cycles"][fits].min() * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("size", [(64, 256, 256), (511, 1023, 257), (100, 2000, 700), (2048, 1000, 3000)])
+@pytest.mark.parametrize("memory", [600_000, 60_000, 12_000])
+def test_the_model_of_the_search_is_near_the_exact_account(size: tuple[int, int, int], memory: int) -> None:
+    order = Accumulation(splits=3, types=HALF)
+    plan = plan_matmul(GC200, *size, accumulation=order, memory=memory)
+    assert plan.memory <= memory
+    cycles, _ = modelled(Task(GC200, plan.product, order), memory)
+    assert cycles == pytest.approx(plan.cycles, rel=0.1)
+
+
+def test_pieces_in_time_are_used_wherever_a_little_memory_is_missing() -> None:
+    order = Accumulation(types=HALF)
+    ample = plan_matmul(GC200, 1024, 1024, 1024, accumulation=order)
+    short = plan_matmul(GC200, 1024, 1024, 1024, accumulation=order, memory=ample.memory - 1)
+    assert short.memory < ample.memory
+    assert ample.cycles < short.cycles < 1.1 * ample.cycles
+
+
+def test_the_parts_of_a_sum_are_taken_one_after_the_other_where_memory_is_short() -> None:
+    order = Accumulation(splits=8)
+    target = Target("gc200", tiles=2)
+    ample = plan_reduction(target, 1, 4096, 8, operands="float32", accumulation=order, memory=300_000)
+    short = plan_reduction(target, 1, 4096, 8, operands="float32", accumulation=order, memory=20_000)
+    assert short.memory <= 20_000 < ample.memory
+    assert short.placement.serial_depth > 1
+    assert ample.cycles < short.cycles
