@@ -61,8 +61,12 @@ class Plan:
         return {number: order.digest() for number, order in self.accumulations.items()}
 
     def words(self) -> str:
-        """Every product and sum in words."""
-        return "\n".join(f"%{number} {self.names[number]}: {one.words()}" for number, one in self.sums.items())
+        """Every product, sum and maximum in words."""
+        return "\n".join(f"%{number} {self.names[number]}: {self._words(number)}" for number in self.sums)
+
+    def _words(self, number: int) -> str:
+        one = self.sums[number]
+        return one.words(maximum=number in self.maxima) if isinstance(one, SumPlan) else one.words()
 
 
 def choose_accumulations(block: Block, target: Target) -> dict[int, Accumulation]:

@@ -61,14 +61,20 @@ class SumPlan:
         cycles = self.compute_cycles if compute_only else self.cycles
         return p.batch * p.m * p.k * p.n / (cycles * peak * self.target.tiles) if cycles else 0.0
 
-    def words(self) -> str:
-        """The plan in a few printed lines."""
+    def words(self, *, maximum: bool = False) -> str:
+        """The plan in a few printed lines.
+
+        Args:
+            maximum: the terms are compared, not added: their order has no meaning.
+        """
         p = self.product
-        size = f"{p.m} x {p.k} by {p.k} x {p.n}" if p.b else f"sum over {p.k} of {p.m} x {p.n}"
+        name = "maximum" if maximum else "sum"
+        size = f"{p.m} x {p.k} by {p.k} x {p.n}" if p.b else f"{name} over {p.k} of {p.m} x {p.n}"
         size = size if p.batch == 1 else f"{p.batch} x ({size})"
+        order = f"  accumulation: {self.accumulation.words()} [{self.accumulation.digest()[:12]}]\n"
         return (
             f"{size}, {p.operands}\n"
-            f"  accumulation: {self.accumulation.words()} [{self.accumulation.digest()[:12]}]\n"
+            f"{'' if maximum else order}"
             f"  placement: {self.placement.words()}\n"
             f"  grid: {self.geometry.words()}\n"
             f"  cost: {self.cycles:,} cycles (compute {self.compute_cycles:,}, exchange {self.exchange_cycles:,}, "
