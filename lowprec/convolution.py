@@ -50,13 +50,14 @@ from lowprec.convolution_operands import (
     finished,
     result_array,
 )
-from lowprec.convolution_sums import SHALLOW, weight_sums
 from lowprec.formats import FormatLike
 from lowprec.random import KeyLike
 from lowprec.sums import first_element
 from lowprec.windows import Padding, Pair, Place, contiguous, phase_blocks, window_view, windows, with_zeros
 
 Array = npt.NDArray[Any]
+SHALLOW = 16
+"""With fewer channels in a group a weight gradient's images are laid out along lines of windows, not channels."""
 
 
 def conv2d(
@@ -240,5 +241,5 @@ def conv2d_weight_gradient(
         padded = contiguous(padded.transpose(3, 4, 0, 1, 2)).transpose(2, 3, 4, 0, 1)
     seen = window_view(padded, where.kernel, where.stride, where.dilation, where.count)
     place = Place(0, 0, 0, where.kernel[1] * images.shape[4], images.shape[4])
-    weight_sums(seen, outer, sums, sequence, key, place, None, target)
+    backends.current().weight_sums(seen, outer, sums, sequence, key, place, None, target, threads.current())
     return finished(result, out)

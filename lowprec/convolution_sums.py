@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from lowprec import backends, threads
-from lowprec.backends.cpu.convolution import turned_panel, window_panel
 from lowprec.caching import cached
 from lowprec.convolution_operands import as_order
 from lowprec.formats import FormatLike
@@ -24,9 +23,6 @@ from lowprec.windows import Place
 
 Array = npt.NDArray[Any]
 Span = tuple[int, int]
-PANEL_BYTES = 1 << 23
-SHALLOW = 16
-"""With fewer channels in a group images are laid out, and panels copied, along lines of windows, not channels."""
 
 
 class PreparedPart(Protocol):
@@ -101,7 +97,7 @@ def prepare_weight_sums(
     def call(
         windows: Array, other: Array, out: Array, place: Place, key: KeyLike | None = None, span: Span | None = None
     ) -> None:
-        weight_sums(windows, other, sums, order, key, place, span, out)
+        backends.current().weight_sums(windows, other, sums, order, key, place, span, out, threads.current())
 
     return call
 
@@ -124,45 +120,3 @@ def _prepared(
             raise TypeError(f"{fmt.name} has no zero or no negative numbers; convert it, for example to bfloat16")
     sums = make_accumulator(accumulate, None, rounding, random_bits, overflow, infinite_input)
     return sums, as_order(group, 1, 1, adder, *dtypes)
-
-
-def weight_sums(
-    windows: Array,
-    gradient: Array,
-    sums: Accumulator,
-    order: Order,
-    key: KeyLike | None,
-    place: Place,
-    span: Span | None,
-    out: Array,
-) -> None:
-    """Writes into out (kh, kw, groups, C, N) the products of windows and gradient over all positions, or a span."""
-    groups, columns = gradient.shape[3:]
-    count = gradient.shape[0] * gradient.shape[1] * gradient.shape[2]
-    positions = slice(None) if span is None else slice(*span)
-    bits = gradient.view(f"u{gradient.itemsize}")  # integers are copied as they are; some float types one by one
-    right = bits.transpose(3, 0, 1, 2, 4).reshape(groups, count, columns).view(gradient.dtype)[:, positions]
-    if not sums.stochastic:
-        place = place._replace(outer=out.shape[1] * out.shape[3], inner=out.shape[3])
-    call = backends.current().product(windows.dtype, gradient.dtype, sums, order)
-    batches = np.arange(place.batch, place.batch + groups)
-    channels = out.shape[3]
-    for high, wide in _kernel_blocks(out.shape, count * groups * channels * windows.itemsize, place):
-        piece = windows[:, :, :, high, wide]
-        fill = turned_panel if piece.strides[6] > piece.strides[2] else window_panel  # along what lies together
-        panel = fill(np.empty(piece.size, piece.dtype), piece, channels)[:, positions]
-        row = place.row + high.start * place.outer + wide.start * place.inner
-        left = panel.swapaxes(1, 2)
-        result = call(left, right, key, row, place.column, place.group, batches, None, threads.current())
-        target = out[high, wide]
-        target[...] = result.reshape(groups, *target.shape[:2], channels, columns).transpose(1, 2, 0, 3, 4)
-
-
-def _kernel_blocks(shape: tuple[int, ...], position_bytes: int, place: Place) -> list[tuple[slice, slice]]:
-    """Runs of kernel positions whose panels are not too large and whose rows follow each other."""
-    high, wide, _groups, channels = shape[:4]
-    if place.joined((high, wide, channels)) and high * wide * position_bytes <= PANEL_BYTES:
-        return [(slice(0, high), slice(0, wide))]
-    if place.joined((1, wide, channels)) and wide * position_bytes <= PANEL_BYTES:
-        return [(slice(i, i + 1), slice(0, wide)) for i in range(high)]
-    return [(slice(i, i + 1), slice(j, j + 1)) for i in range(high) for j in range(wide)]

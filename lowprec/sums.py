@@ -62,6 +62,7 @@ class Accumulator:
         return any(rule is not None and rule.mode == "stochastic" for rule in (self.step, self.final))
 
 
+@cached
 def operand_format(dtype: np.dtype[Any]) -> FloatFormat:
     """The format of an operand's dtype.
 
@@ -186,6 +187,7 @@ def stage_runs(order: Order, parts: int) -> tuple[int, int]:
     return stages, run
 
 
+@cached
 def exact_products(a: FloatFormat, b: FloatFormat) -> bool:
     """Whether every product of two such values is a float32."""
     return (

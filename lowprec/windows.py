@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,7 +35,7 @@ class Windows:
     dilation: Pair = (1, 1)
     padding: tuple[Pair, Pair] = ((0, 0), (0, 0))
 
-    @property
+    @cached_property
     def count(self) -> Pair:
         """Windows along each axis: the size of the convolution's result."""
         first, second = (

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from lowprec.backends.cpu.exact import arithmetic
     from lowprec.backends.cpu.operation import elementwise
     from lowprec.backends.cpu.products import maximum, product, reduce, scatter, sum_parts
+    from lowprec.backends.cpu.weight_gradient import weight_sums
 
 __all__ = [
     "arithmetic",
@@ -27,6 +28,7 @@ __all__ = [
     "reduce",
     "scatter",
     "sum_parts",
+    "weight_sums",
 ]
 
 # Rounding is all that a plain `import lowprec` needs (see lowprec/__init__.py).
@@ -38,5 +40,6 @@ __getattr__ = later(
         "exact": "arithmetic",
         "operation": "elementwise",
         "products": "maximum product reduce scatter sum_parts",
+        "weight_gradient": "weight_sums",
     },
 )

@@ -165,23 +165,28 @@ def window_panel(buffer: Array, piece: Array, depth: int) -> Array:
 
     Depth is the fastest axis, so what lies beyond C is zero in any shape of piece, once the buffer is.
     """
-    groups, channels = piece.shape[5:]
-    shape = (groups, *piece.shape[:5], depth)
+    shape = piece.shape[5], math.prod(piece.shape[:3]), math.prod(piece.shape[3:5]) * depth
     panel = buffer[: math.prod(shape)].reshape(shape)
-    bits = f"u{piece.itemsize}"  # integers are copied as they are; some float types of ml_dtypes one by one
-    panel.view(bits)[..., :channels] = piece.view(bits).transpose(5, 0, 1, 2, 3, 4, 6)
-    return panel.reshape(groups, math.prod(shape[1:4]), math.prod(shape[4:]))
+    put_windows(panel, piece, depth)
+    return panel
 
 
 def turned_panel(buffer: Array, piece: Array, depth: int) -> Array:
     """As `window_panel`, but windows are the fastest axis."""
-    groups, channels = piece.shape[5:]
-    shape = (groups, *piece.shape[3:5], depth, *piece.shape[:3])
+    positions, channels = math.prod(piece.shape[3:5]), piece.shape[6]
+    shape = piece.shape[5], positions * depth, math.prod(piece.shape[:3])
     panel = buffer[: math.prod(shape)].reshape(shape)
-    bits = f"u{piece.itemsize}"
-    panel.view(bits)[:, :, :, :channels] = piece.view(bits).transpose(5, 3, 4, 6, 0, 1, 2)
-    panel.view(bits)[:, :, :, channels:] = 0
-    return panel.reshape(groups, math.prod(shape[1:4]), math.prod(shape[4:])).swapaxes(1, 2)
+    rest = panel.reshape(shape[0], positions, depth, shape[2])[:, :, channels:]
+    rest.view(f"u{piece.itemsize}")[...] = 0
+    put_windows(panel.swapaxes(1, 2), piece, depth)
+    return panel.swapaxes(1, 2)
+
+
+def put_windows(panel: Array, piece: Array, depth: int) -> None:
+    """Copies the windows piece (n, oh, ow, kh, kw, groups, C) into panel (groups, n oh ow, kh kw depth)."""
+    bits = f"u{piece.itemsize}"  # integers are copied as they are; some float types of ml_dtypes one by one
+    target = panel.view(bits).reshape(piece.shape[5], *piece.shape[:5], depth)[..., : piece.shape[6]]
+    target[...] = piece.view(bits).transpose(5, 0, 1, 2, 3, 4, 6)
 
 
 class _Job(NamedTuple):

@@ -1,7 +1,7 @@
 """The reference backend: exact, slow Python, written to be read. It defines the answer."""
 
 from lowprec.backends.reference.arithmetic import arithmetic, column_sums, fill
-from lowprec.backends.reference.convolution import correlate, correlate_windows
+from lowprec.backends.reference.convolution import correlate, correlate_windows, weight_sums
 from lowprec.backends.reference.elementwise import elementwise
 from lowprec.backends.reference.products import maximum, product, reduce, scatter, sum_parts
 from lowprec.backends.reference.random import random_words
@@ -22,4 +22,5 @@ __all__ = [
     "reduce",
     "scatter",
     "sum_parts",
+    "weight_sums",
 ]

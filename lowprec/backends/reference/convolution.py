@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lowprec.backends.reference.chains import ADD, round_sum, sum_stages
+from lowprec.backends.reference.chains import ADD, dot, round_sum, sum_stages
 from lowprec.backends.reference.chains import Place as Element
 from lowprec.backends.reference.products import stored_values
 from lowprec.keys import KeyLike, key_value
@@ -72,6 +72,40 @@ def correlate_windows(
         row = place.row + image * place.outer + high * place.inner + wide
         here = Element(bits, place.batch + group, row, place.column + column, place.group)
         sums[image, high, wide, group, column] = ragged_dot(terms, accumulator, order, here)
+    out[...] = stored_values(sums, accumulator, None)
+
+
+def weight_sums(
+    windows: Array,
+    gradient: Array,
+    accumulator: Accumulator,
+    order: Order,
+    key: KeyLike | None,
+    place: Place,
+    span: tuple[int, int] | None,
+    out: Array,
+    threads: int,
+) -> None:
+    """Writes into out (kh, kw, groups, C, N) the products of windows and gradient over all positions, or a span.
+
+    Args:
+        windows: (n, oh, ow, kh, kw, groups, C).
+        gradient: (n, oh, ow, groups, N).
+        place: of out, for the random bits.
+        span: first and last (exclusive) of the output positions that are summed; None: all.
+    """
+    del threads
+    with np.errstate(invalid="ignore"):
+        values, factors = windows.astype(np.float64), gradient.astype(np.float64)
+    bits = 0 if key is None else key_value(key)
+    first, last = span or (0, None)
+    sums = np.empty(out.shape, np.float64)
+    for high, wide, group, channel, column in np.ndindex(*out.shape):
+        left = values[:, :, :, high, wide, group, channel].ravel()[first:last].tolist()
+        right = factors[:, :, :, group, column].ravel()[first:last].tolist()
+        row = place.row + high * place.outer + wide * place.inner + channel
+        here = Element(bits, place.batch + group, row, place.column + column, place.group)
+        sums[high, wide, group, channel, column] = dot(left, right, accumulator, order, here, 0.0)
     out[...] = stored_values(sums, accumulator, None)
 
 

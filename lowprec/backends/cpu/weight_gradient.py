@@ -1,0 +1,145 @@
+"""Weight gradients of convolutions by the compiled products: chains over all output positions, block by block.
+
+A block of positions is copied out of the windows and multiplied while it lies in cache. Between blocks the sums stand
+in float32, which holds every accumulator's values, and the chains of the next block start from them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lowprec.backends.cpu.convolution import put_windows
+from lowprec.backends.cpu.products import product
+from lowprec.caching import cached
+from lowprec.formats import float32
+from lowprec.keys import KeyLike
+from lowprec.sums import Accumulator, Order
+from lowprec.windows import Place
+
+Array = npt.NDArray[Any]
+Span = tuple[int, int]
+WHOLE_BYTES = 1 << 23
+"""Of positions that cannot be cut into blocks; if they need more, kernel positions are taken in turn."""
+BLOCK_BYTES, LEAST_POSITIONS = 1 << 20, 256
+"""A block has about so many bytes; but so many positions that sums are not read and written all the time."""
+
+
+def weight_sums(
+    windows: Array,
+    gradient: Array,
+    sums: Accumulator,
+    order: Order,
+    key: KeyLike | None,
+    place: Place,
+    span: Span | None,
+    out: Array,
+    threads: int,
+) -> None:
+    """Writes into out (kh, kw, groups, C, N) the products of windows and gradient over all positions, or a span.
+
+    Args:
+        windows: (n, oh, ow, kh, kw, groups, C).
+        gradient: (n, oh, ow, groups, N).
+        place: of out, for the random bits.
+        span: first and last (exclusive) of the output positions that are summed; None: all.
+    """
+    groups, columns = gradient.shape[3:]
+    count = gradient.shape[0] * gradient.shape[1] * gradient.shape[2]
+    first, last = span or (0, count)
+    bits = gradient.view(f"u{gradient.itemsize}")  # integers are copied as they are; some float types one by one
+    right = bits.transpose(3, 0, 1, 2, 4).reshape(groups, count, columns).view(gradient.dtype)
+    if not sums.stochastic:
+        place = place._replace(outer=out.shape[1] * out.shape[3], inner=out.shape[3])
+    calls = _calls(windows.dtype, gradient.dtype, sums, order)
+    batches = np.arange(place.batch, place.batch + groups)
+    least = _least(sums, order, last - first)
+    for high, wide in _kernel_blocks(out.shape, least * groups * out.shape[3] * windows.itemsize, place):
+        row = place.row + high.start * place.outer + wide.start * place.inner
+        target = out[high, wide].transpose(2, 0, 1, 3, 4)
+        chains = np.empty((groups, math.prod(target.shape[1:4]), columns), np.float32)
+        start, initial = first, None
+        for panel in _panels(windows[:, :, :, high, wide], first, last, least):
+            stop = start + panel.shape[1]
+            into = chains if stop < last else None
+            coordinates = row, place.column, place.group + (start - first) // least, batches
+            left = panel.swapaxes(1, 2), right[:, start:stop]
+            result = calls[stop == last](*left, key, *coordinates, into, threads, initial)
+            start, initial = stop, chains
+        target[...] = result.reshape(target.shape)
+
+
+@cached
+def _calls(x: np.dtype[Any], gradient: np.dtype[Any], sums: Accumulator, order: Order) -> tuple[Any, Any]:
+    """The products of a block: one whose sums go on, and the last one."""
+    going_on = replace(sums, final=None, out=float32, out_dtype=np.dtype(np.float32), one_format=False)
+    return product(x, gradient, going_on, replace(order, stages=1)), product(x, gradient, sums, order)
+
+
+def _least(sums: Accumulator, order: Order, count: int) -> int:
+    """Every so many of `count` positions chains may be cut: where they round, or anywhere."""
+    if order.splits == 1 and order.adder == "sequential" and sums.step is None:
+        return 1
+    return max(1, min(order.group, count) if order.splits == 1 and order.group else count)
+
+
+def _panels(windows: Array, first: int, last: int, least: int) -> Iterator[Array]:
+    """The windows (n, oh, ow, kh, kw, groups, C) of positions [first, last) as (groups, positions, kh kw C), in blocks.
+
+    All blocks but the last one have a multiple of `least` positions. They share memory: each is valid until the next.
+    """
+    _images, high, wide, *kernel, groups, channels = windows.shape
+    terms = math.prod(kernel) * channels
+    bits = windows.view(f"u{windows.itemsize}")
+    positions = max(LEAST_POSITIONS, BLOCK_BYTES // max(1, groups * terms * windows.itemsize))
+    lines = max(1, positions // max(1, wide))
+    from_line, to_line = (first // wide, -(-last // wide)) if first < last else (0, 0)
+    most = min(lines, to_line - from_line) * wide + least - 1
+    if windows.strides[6] > windows.strides[2]:  # along what lies together
+        buffer = np.empty((groups, terms, most), bits.dtype).swapaxes(1, 2)
+    else:
+        buffer = np.empty((groups, most, terms), bits.dtype)
+    if first >= last:
+        yield buffer[:, :0].view(windows.dtype)
+    skip, held = first - from_line * wide, 0
+    for line in range(from_line, to_line, lines):
+        end = min(line + lines, to_line)
+        for images, rows in _boxes(line, end, high):
+            piece = bits[images, rows]
+            count = math.prod(piece.shape[:3])
+            put_windows(buffer[:, held : held + count], piece, channels)
+            held += count
+        if end == to_line:
+            held -= end * wide - last
+        take = held - skip if end == to_line else (held - skip) // least * least
+        if take:
+            yield buffer[:, skip : skip + take].view(windows.dtype)
+        rest = held - skip - take
+        if skip + take:
+            buffer[:, :rest] = buffer[:, skip + take : held]
+        skip, held = 0, rest
+
+
+def _boxes(line: int, end: int, high: int) -> Iterator[tuple[slice, slice]]:
+    """The lines [line, end) of images of `high` lines each: runs of whole images, or of lines of one image."""
+    while line < end:
+        image, row = divmod(line, high)
+        many = 1 if row else max(1, (end - line) // high)
+        stop = min(many * high, row + end - line)
+        yield slice(image, image + many), slice(row, min(stop, high))
+        line += stop - row
+
+
+def _kernel_blocks(shape: tuple[int, ...], position_bytes: int, place: Place) -> list[tuple[slice, slice]]:
+    """Runs of kernel positions whose panels are not too large and whose rows follow each other."""
+    high, wide, _groups, channels = shape[:4]
+    if place.joined((high, wide, channels)) and high * wide * position_bytes <= WHOLE_BYTES:
+        return [(slice(0, high), slice(0, wide))]
+    if place.joined((1, wide, channels)) and wide * position_bytes <= WHOLE_BYTES:
+        return [(slice(i, i + 1), slice(0, wide)) for i in range(high)]
+    return [(slice(i, i + 1), slice(j, j + 1)) for i in range(high) for j in range(wide)]
