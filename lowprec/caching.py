@@ -10,8 +10,11 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def cached(function: Function) -> Function:
-    """Remembers the last 4096 results; the arguments must be hashable (formats, names, dtypes and numbers are)."""
-    return cast(Function, lru_cache(maxsize=4096)(function))
+    """Remembers the last 4096 results; the arguments must be hashable (formats, names, dtypes and numbers are).
+
+    16.0 is not 16: what is refused at first stays refused.
+    """
+    return cast(Function, lru_cache(maxsize=4096, typed=True)(function))
 
 
 def refuse_unhashable(**given: object) -> None:

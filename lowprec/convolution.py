@@ -43,7 +43,6 @@ from lowprec.convolution_operands import (
     WEIGHT_AXES,
     as_images,
     as_order,
-    as_pair,
     as_sums,
     as_weight,
     check_gradient,
@@ -53,9 +52,20 @@ from lowprec.convolution_operands import (
 from lowprec.formats import FormatLike
 from lowprec.random import KeyLike
 from lowprec.sums import first_element
-from lowprec.windows import Padding, Pair, Place, contiguous, phase_blocks, window_view, windows, with_zeros
+from lowprec.windows import (
+    Padding,
+    Pair,
+    Place,
+    checked_pair,
+    contiguous,
+    phase_blocks,
+    window_view,
+    windows,
+    with_zeros,
+)
 
 Array = npt.NDArray[Any]
+MOST_BATCHES = 1 << 24
 SHALLOW = 16
 """With fewer channels in a group a weight gradient's images are laid out along lines of windows, not channels."""
 
@@ -172,14 +182,16 @@ def conv2d_input_gradient(
         TypeError, ValueError: as `conv2d`; a gradient whose shape is not that of the result.
     """
     outer, kernel = as_images(gradient, "gradient", layout, groups), as_weight(weight, layout, groups)
-    where = windows(as_pair("size", size), kernel.shape[:2], stride, padding, dilation)
+    where = windows(checked_pair("size", size, 0), kernel.shape[:2], stride, padding, dilation)
     check_gradient(outer, where, kernel.shape[4], groups)
     sums = as_sums(accumulate, out_format, rounding, random_bits, overflow, infinite_input, key)
     sequence = as_order(group, splits, stages, adder, outer.dtype, kernel.dtype)
     shape = (outer.shape[0], *where.size, groups, kernel.shape[3])
     result, target = result_array(out, shape, layout, sums, gradient, weight)
-    flipped = kernel.swapaxes(3, 4)
-    for block in phase_blocks(where):
+    flipped, blocks = kernel.swapaxes(3, 4), phase_blocks(where)
+    if sums.stochastic and blocks and (blocks[-1].number + 1) * groups > MOST_BATCHES:
+        raise ValueError(f"stochastic rounding tells at most 2^24 phases of groups apart; stride={stride!r} makes more")
+    for block in blocks:
         part = flipped[list(block.row.positions)][:, list(block.column.positions)]
         place = Place(0, 0, block.number * groups, block.row.count * block.column.count, block.column.count)
         backends.current().correlate(
@@ -230,7 +242,7 @@ def conv2d_weight_gradient(
         TypeError, ValueError: as `conv2d`; a gradient whose shape is not that of the result.
     """
     images, outer = as_images(x, "x", layout, groups), as_images(gradient, "gradient", layout, groups)
-    where = windows(images.shape[1:3], as_pair("kernel", kernel), stride, padding, dilation)
+    where = windows(images.shape[1:3], checked_pair("kernel", kernel, 0), stride, padding, dilation)
     check_gradient(outer, where, outer.shape[4], groups, images.shape[0])
     sums = as_sums(accumulate, out_format, rounding, random_bits, overflow, infinite_input, key)
     sequence = as_order(group, splits, stages, adder, images.dtype, outer.dtype)

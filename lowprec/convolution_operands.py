@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from lowprec.arrays import whole_array
+from lowprec.caching import refuse_unhashable
 from lowprec.float_format import FloatFormat
 from lowprec.formats import FormatLike, bfloat16
+from lowprec.keys import KeyLike, key_value
 from lowprec.matmul import DOT4_PRECISION
-from lowprec.random import KeyLike
 from lowprec.sums import Accumulator, Order, operand_format
 from lowprec.sums import accumulator as make_accumulator
 from lowprec.sums import order as make_order
-from lowprec.windows import Pair, Windows
+from lowprec.windows import Windows
 
 Array = npt.NDArray[Any]
 
@@ -28,7 +28,9 @@ def as_images(x: npt.ArrayLike, name: str, layout: str, groups: int) -> Array:
     """An operand as (n, h, w, groups, channels of a group)."""
     if layout not in LAYOUTS:
         raise ValueError(f"unknown layout {layout!r}; allowed are {', '.join(LAYOUTS)}")
-    if isinstance(groups, bool) or not isinstance(groups, int | np.integer) or groups < 1:
+    if isinstance(groups, bool) or not isinstance(groups, int | np.integer):
+        raise TypeError(f"groups must be an integer of at least 1, not {groups!r}")
+    if groups < 1:
         raise ValueError(f"groups must be an integer of at least 1, not {groups!r}")
     array = as_operand(x)
     if array.ndim != 4:
@@ -60,13 +62,6 @@ def as_operand(x: npt.ArrayLike) -> Array:
     return array if fmt.zero and fmt.signed else array.astype(bfloat16.dtype)
 
 
-def as_pair(name: str, value: Any) -> Pair:
-    """A pair of integers."""
-    if not isinstance(value, Sequence) or len(value) != 2 or not all(isinstance(v, int | np.integer) for v in value):
-        raise TypeError(f"{name} must be a pair of integers, not {value!r}")
-    return int(value[0]), int(value[1])
-
-
 def as_sums(
     accumulate: FormatLike,
     out_format: FormatLike | None,
@@ -77,8 +72,16 @@ def as_sums(
     key: KeyLike | None,
 ) -> Accumulator:
     """The checked Accumulator; a key where one is needed."""
-    sums = make_accumulator(accumulate, out_format, rounding, random_bits, overflow, infinite_input)
-    if key is None and sums.stochastic:
+    policies = {"overflow": overflow, "infinite_input": infinite_input}
+    try:
+        sums = make_accumulator(accumulate, out_format, rounding, random_bits, overflow, infinite_input)
+    except TypeError:
+        refuse_unhashable(accumulate=accumulate, out_format=out_format, rounding=rounding, random_bits=random_bits)
+        refuse_unhashable(**policies)
+        raise
+    if key is not None:
+        key_value(key)
+    elif sums.stochastic:
         raise ValueError("stochastic rounding needs key=, a lowprec.Key or an integer")
     return sums
 
@@ -87,7 +90,11 @@ def as_order(
     group: int | None, splits: int, stages: int | None, adder: str, a: np.dtype[Any], b: np.dtype[Any]
 ) -> Order:
     """The checked Order for operands of these dtypes."""
-    sequence = make_order(group, splits, stages, adder)
+    try:
+        sequence = make_order(group, splits, stages, adder)
+    except TypeError:
+        refuse_unhashable(group=group, splits=splits, stages=stages, adder=adder)
+        raise
     widest = max((operand_format(dtype) for dtype in (a, b)), key=lambda fmt: fmt.precision)
     if adder == "dot4" and widest.precision > DOT4_PRECISION:
         raise ValueError(
@@ -115,6 +122,8 @@ def result_array(
     plain = (*shape[:2], shape[3] if weight else shape[2], groups * columns)
     axes = (0, 1, 2, 3) if layout == "NHWC" else (3, 2, 0, 1) if weight else (0, 3, 1, 2)
     outside = tuple(plain[axis] for axis in axes)
+    if out is not None and not isinstance(out, np.ndarray):
+        raise TypeError(f"out must be an array of {sums.out_dtype} and shape {outside}, not {type(out).__name__}")
     if out is not None and (out.dtype != sums.out_dtype or out.shape != outside):
         kind = TypeError if out.dtype != sums.out_dtype else ValueError
         raise kind(f"out must be an array of {sums.out_dtype} and shape {outside}, not {out.dtype} {out.shape}")

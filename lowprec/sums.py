@@ -106,7 +106,7 @@ def accumulator(
     accumulate: FormatLike,
     out_format: FormatLike | None,
     rounding: str,
-    random_bits: int,
+    random_bits: int | str,
     overflow: str | None,
     infinite_input: str | None,
 ) -> Accumulator:
@@ -120,6 +120,8 @@ def accumulator(
     out = accumulate if out_format is None else as_format(out_format)
     if not (accumulate.signed and accumulate.zero):
         raise ValueError(f"{accumulate.name} cannot accumulate: it has no negative numbers or no zero")
+    if isinstance(random_bits, str):  # "exact" looks at the values of one rounding
+        raise ValueError(f"random_bits of sums must be 1 to 32, not {random_bits!r}")
     if out.dtype is None:
         raise TypeError(f"{out.name} has no storage dtype; give out_format, such as 'float32'")
     step = float32_step(accumulate, rounding, random_bits, overflow, infinite_input)
@@ -146,12 +148,12 @@ def order(group: int | None, splits: int, stages: int | None, adder: str) -> Ord
         raise ValueError(f"group must be an integer of at least 1, not {group!r}")
     if not isinstance(splits, (int, np.integer)) or splits < 1:
         raise ValueError(f"splits must be an integer of at least 1, not {splits!r}")
-    if stages not in (None, 1, 2, 3):
+    if stages is not None and (not isinstance(stages, (int, np.integer)) or stages not in (1, 2, 3)):
         raise ValueError(f"stages must be 1, 2 or 3, or None for the number of parts to decide, not {stages!r}")
     if adder not in ADDERS:
         raise ValueError(f"unknown adder {adder!r}; allowed are {', '.join(ADDERS)}")
     # Beyond any array's length more is the same; the kernels add lengths to these in 64 bits.
-    return Order(int(min(group or 0, LONGEST)), int(min(splits, LONGEST)), stages or 0, adder)
+    return Order(int(min(group or 0, LONGEST)), int(min(splits, LONGEST)), int(stages or 0), adder)
 
 
 def first_element(offset: tuple[int, int]) -> tuple[int, int]:

@@ -15,6 +15,8 @@ from numpy.lib.stride_tricks import as_strided
 Array = npt.NDArray[Any]
 Pair = tuple[int, int]
 Padding = int | str | Sequence[int] | Sequence[Sequence[int]]
+LARGEST_NUMBER, LARGEST_IMAGE = 1 << 31, 1 << 40
+"""What strides, dilations and pads stay below; the most positions of a padded image. Products of them fit 64 bits."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,7 @@ class Phase:
     """The inputs along one axis whose windows lie alike: every `stride`-th, from `first`.
 
     Attributes:
+        residue: (index + front) mod stride of each.
         first: index of the first one.
         count: how many.
         positions: the kernel positions that reach them, descending.
@@ -83,6 +86,7 @@ class Phase:
         step: distance of the outputs that neighbouring `positions` reach it from.
     """
 
+    residue: int
     first: int
     count: int
     positions: range
@@ -99,12 +103,14 @@ def windows(size: Pair, kernel: Pair, stride: int | Pair, padding: Padding, dila
     """
     if min(kernel) < 1:
         raise ValueError(f"a kernel has at least one position along each axis, not {kernel[0]} x {kernel[1]}")
-    strides, dilations = _pair("stride", stride, 1), _pair("dilation", dilation, 1)
+    strides, dilations = checked_pair("stride", stride, 1, one=True), checked_pair("dilation", dilation, 1, one=True)
     pads = _padding(padding, size, kernel, strides, dilations)
     result = Windows(size, kernel, strides, dilations, pads)
+    padded = [n + sum(pad) for n, pad in zip(size, pads, strict=True)]
+    if math.prod(padded) > LARGEST_IMAGE:
+        raise ValueError(f"padding={padding!r} makes an image of {padded[0]} x {padded[1]}, more than 2^40 positions")
     if min(result.count) < 1:
         extent = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
-        padded = [n + sum(pad) for n, pad in zip(size, pads, strict=True)]
         raise ValueError(
             f"windows of {extent[0]} x {extent[1]} do not fit into the padded image of {padded[0]} x {padded[1]}"
         )
@@ -112,16 +118,16 @@ def windows(size: Pair, kernel: Pair, stride: int | Pair, padding: Padding, dila
 
 
 def phases(stride: int, kernel: int, dilation: int, front: int, size: int) -> list[Phase]:
-    """The phases of an axis of `size` inputs in the order of (index + front) mod stride; empty ones too."""
+    """The phases of an axis of `size` inputs that are not empty, in the order of (index + front) mod stride."""
     result = []
-    for residue in range(stride):
+    for residue in sorted((index + front) % stride for index in range(min(stride, size))):
         first = (residue - front) % stride
         reached = [k for k in range(kernel) if (k * dilation - residue) % stride == 0]
         apart = stride // math.gcd(stride, dilation)
         positions = range(reached[-1], reached[0] - 1, -apart) if reached else range(0)
         start = (first + front - positions[0] * dilation) // stride if reached else 0
-        count = max(0, -(-(size - first) // stride))
-        result.append(Phase(first, count, positions, start, dilation // math.gcd(stride, dilation)))
+        count = -(-(size - first) // stride)
+        result.append(Phase(residue, first, count, positions, start, dilation // math.gcd(stride, dilation)))
     return result
 
 
@@ -169,8 +175,11 @@ def phase_blocks(where: Windows) -> list[PhaseBlock]:
     high, wide = (
         phases(where.stride[i], where.kernel[i], where.dilation[i], where.padding[i][0], where.size[i]) for i in (0, 1)
     )
-    pairs = enumerate((row, column) for row in high for column in wide)
-    return [PhaseBlock(i, row, column, where.stride) for i, (row, column) in pairs if row.count and column.count]
+    return [
+        PhaseBlock(row.residue * where.stride[1] + column.residue, row, column, where.stride)
+        for row in high
+        for column in wide
+    ]
 
 
 def window_view(x: Array, kernel: Pair, stride: Pair, dilation: Pair, count: Pair) -> Array:
@@ -200,13 +209,22 @@ def contiguous(x: Array) -> Array:
     return np.ascontiguousarray(x.view(f"u{x.itemsize}")).view(x.dtype)
 
 
-def _pair(name: str, value: Any, least: int) -> Pair:
-    """One integer for both axes, or two."""
-    pair = (value, value) if isinstance(value, int | np.integer) else value
-    if not isinstance(pair, Sequence) or len(pair) != 2 or not all(isinstance(v, int | np.integer) for v in pair):
-        raise TypeError(f"{name} must be an integer or a pair of integers, not {value!r}")
+def checked_pair(name: str, value: Any, least: int, *, one: bool = False) -> Pair:
+    """Two integers in [least, LARGEST_NUMBER); where `one` allows it, a single one stands for both.
+
+    Raises:
+        TypeError: something else.
+        ValueError: a number out of range.
+    """
+    pair = (value, value) if one and isinstance(value, int | np.integer) else value
+    plain = isinstance(pair, Sequence) and not isinstance(pair, str | bytes)
+    if not plain or len(pair) != 2 or not all(isinstance(v, int | np.integer) for v in pair):
+        allowed = "an integer or a pair of integers" if one else "a pair of integers"
+        raise TypeError(f"{name} must be {allowed}, not {value!r}")
     if min(pair) < least:
         raise ValueError(f"{name} must be at least {least}, not {value!r}")
+    if max(pair) >= LARGEST_NUMBER:
+        raise ValueError(f"{name} must be less than 2^31, not {value!r}")
     return int(pair[0]), int(pair[1])
 
 
@@ -223,6 +241,6 @@ def _padding(padding: Any, size: Pair, kernel: Pair, stride: Pair, dilation: Pai
         ]
         return (both[0] // 2, both[0] - both[0] // 2), (both[1] // 2, both[1] - both[1] // 2)
     if isinstance(padding, Sequence) and len(padding) == 2 and all(isinstance(pad, Sequence) for pad in padding):
-        return _pair("padding", padding[0], 0), _pair("padding", padding[1], 0)
-    high, wide = _pair("padding", padding, 0)
+        return checked_pair("padding", padding[0], 0), checked_pair("padding", padding[1], 0)
+    high, wide = checked_pair("padding", padding, 0, one=True)
     return (high, high), (wide, wide)
