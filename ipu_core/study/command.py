@@ -16,7 +16,7 @@ from ipu_core.study import live, models
 from ipu_core.study.compare import Study, plan_in_words
 from ipu_core.study.point import Point, Recipe, check_size, make_loop, run_point
 from ipu_core.study.pool import Event, Report, Work, run_here, run_in_processes
-from ipu_core.study.settings import MODELS, OPTIMIZERS, Settings
+from ipu_core.study.settings import MODELS, OPTIMIZERS, UNSAID, Settings
 from ipu_core.study.store import Store
 from ipu_core.target import Target
 from ipu_core.train import data
@@ -24,11 +24,19 @@ from ipu_core.train import data
 
 @dataclass(frozen=True)
 class Task:
-    """A point of the study and where its unfinished state is kept: what a worker process is sent."""
+    """What a worker process is sent.
+
+    Attributes:
+        point: What to train.
+        saved: Where its unfinished state is kept.
+        parameters: Where to write what was trained; None: nowhere.
+        again: The point's result is there from before; only its parameters are wanted.
+    """
 
     point: Point
     saved: Path
     parameters: Path | None = None
+    again: bool = False
 
     def __str__(self) -> str:
         return str(self.point)
@@ -57,7 +65,8 @@ def study(
         folder: Results are kept here, each as soon as its point is finished.
         workers: Processes (1: this one); None: one per available core.
         threads: Threads of lowprec's loops in each.
-        keep_parameters: Whether each point's trained parameters are written, as an .npz named after it.
+        keep_parameters: Whether each point's trained parameters are written, as an .npz named after it; a point that
+            is finished but lacks the file is trained again, to the same bits, and its result stays as it is.
 
     Raises:
         ValueError: bad data, layers or folder; nothing has been trained then.
@@ -67,18 +76,13 @@ def study(
     record = settings.record(task)
     problem = models.problem(settings, task)
     points = [Point(name, seed) for seed in seeds for name in precisions]
-    with Store(folder, record) as store:
+    with Store(folder, record, UNSAID) as store:
         words = plan_in_words(problem, recipe(settings), precisions)
         made = Study(_title(settings, task), precisions, record, words)
         made.results += [result for result in store.results() if _wanted(result, precisions, seeds)]
         store.write_text("plan.txt", words)
-        finished = {(result["precision"], result["seed"]) for result in made.results}
-        todo = [
-            Task(p, store.checkpoint(str(p)), _parameters(folder, p) if keep_parameters else None)
-            for p in points
-            if (p.precision, p.seed) not in finished
-        ]
-        _announce(made, store, len(points))
+        todo = _missing(made, store, points, keep_parameters)
+        _announce(made, store, len(points), todo)
         _train(made, store, functools.partial(run_task, settings), todo, workers or _cores(), threads)
         if made.results:
             made.write(store)
@@ -86,14 +90,30 @@ def study(
     return made
 
 
+def _missing(made: Study, store: Store, points: list[Point], keep_parameters: bool) -> list[Task]:
+    """What is left to do: the points without a result, and those without their parameters if these are wanted."""
+    finished = {(result["precision"], result["seed"]) for result in made.results}
+    tasks = []
+    for point in points:
+        again = (point.precision, point.seed) in finished
+        parameters = _parameters(store.folder, point) if keep_parameters else None
+        if not again or (parameters is not None and not parameters.exists()):
+            tasks.append(Task(point, store.checkpoint(str(point)), parameters, again))
+    return tasks
+
+
 def _train(made: Study, store: Store, work: Work, todo: list[Task], workers: int, threads: int) -> None:
-    steps, done = made.settings["steps"], len(made.results)
+    steps, done = made.settings["steps"], len(made.results) - sum(task.again for task in todo)
     with live.choose(made.table, done + len(todo), done, steps) as view:
 
         def listen(event: Event) -> None:
-            if event.kind == "done":
-                store.append(event.payload)
-            made.listen(event)
+            done = event.kind == "done"
+            if not (done and event.item.again):
+                if done:
+                    store.append(event.payload)
+                made.listen(event)
+            if done:
+                event.item.saved.unlink(missing_ok=True)  # not before: what a kill loses until here goes on from it
             view(event)
 
         if min(workers, len(todo)) > 1:
@@ -145,13 +165,16 @@ def _parameters(folder: Path, point: Point) -> Path:
     return folder / f"parameters {point}.npz".replace("/", "-").replace(" ", "-")
 
 
-def _announce(made: Study, store: Store, total: int) -> None:
+def _announce(made: Study, store: Store, total: int, todo: list[Task]) -> None:
     done, name = len(made.results), made.precisions[0]
     print(f"{made.title}\n\nThe products of one step, {name}:")
     print(_products(made.plan.split("\n\n")[0]))
     print(f"(all sums, every precision: {store.folder / 'plan.txt'})\n")
     if done:
         print(f"{done} of {total} points were finished before; {total - done} to go")
+    for task in todo:
+        if task.again:
+            print(f"{task} is trained again: its result is here, its parameters are not")
     sys.stdout.flush()
 
 

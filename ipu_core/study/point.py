@@ -118,7 +118,8 @@ def run_point(
         problem, recipe, point: What, how, and in which precision and with which seed.
         report: Called a few times a second with {"step", "loss"}.
         accumulations: The order of every sum, by equation; None: the same choice for all precisions.
-        saved: Where to keep a checkpoint while it runs; one found there is continued, bit for bit.
+        saved: Where to keep a checkpoint while it runs; one found there is continued, bit for bit. The caller removes
+            it once the result is kept.
         parameters: Where to write the trained parameters, as `checkpoint.save` does.
 
     Returns:
@@ -138,8 +139,6 @@ def run_point(
     if parameters is not None:
         leaves, tree = flatten(params)
         checkpoint.save(parameters, dict(zip(paths(tree), leaves, strict=True)), {"step": loop.step})
-    if saved is not None:
-        saved.unlink(missing_ok=True)
     return {**_describe(point, loop), **measures, **progress.measures()}
 
 

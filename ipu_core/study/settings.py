@@ -13,6 +13,7 @@ from ipu_core.train.optim import Adam, Lamb, Sgd
 OPTIMIZERS = {"sgd": Sgd, "adam": Adam, "lamb": Lamb}
 PRECISIONS = ("fp32.32", "fp16.32", "fp16.16/nearest", "fp16.16/stochastic")
 MODELS = {"mlp": "perceptron", "cnn": "convolutional net"}
+UNSAID = {"model": "mlp"}  # left out of a record: studies of the time when there was no other can be resumed
 HIDDEN = {"mlp": (256, 256), "cnn": (16, 32)}
 
 
@@ -75,9 +76,8 @@ class Settings:
     def record(self, data: Dataset) -> dict[str, Any]:
         """Everything that decides a point's results, as JSON values: what must agree for a study to be resumed."""
         plain = {field.name: getattr(self, field.name) for field in fields(self)}
-        if self.model == "mlp":
-            del plain["model"]  # studies of the time when there was no other can be resumed
-        return {**plain, "layers": list(self.widths(data)), "data_digest": data.digest()}
+        said = {name: value for name, value in plain.items() if UNSAID.get(name) != value}
+        return {**said, "layers": list(self.widths(data)), "data_digest": data.digest()}
 
 
 def parse_layers(text: str) -> tuple[int, ...]:

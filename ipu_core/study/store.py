@@ -30,13 +30,17 @@ class Store:
     Args:
         folder: Created if it is not there.
         settings: What must be equal for results to belong together; JSON values.
+        unsaid: What settings mean where a manifest leaves them out, for the message that names a difference.
 
     Raises:
         ValueError: the folder cannot be written, holds a study with other settings, or is in use.
     """
 
-    def __init__(self, folder: str | Path, settings: Mapping[str, Any]) -> None:
+    def __init__(
+        self, folder: str | Path, settings: Mapping[str, Any], unsaid: Mapping[str, Any] | None = None
+    ) -> None:
         self.folder = Path(folder)
+        self._unsaid = unsaid or {}
         self.settings = json.loads(json.dumps(settings))
         self.digest = digest(self.settings)
         try:
@@ -102,8 +106,9 @@ class Store:
         if begun and not path.exists():
             raise ValueError(f"{self.folder} holds a {RESULTS} without a {MANIFEST}: choose another folder")
         if begun and (held := _manifest_settings(path)) != self.settings:
-            names = sorted(k for k in {*held, *self.settings} if held.get(k) != self.settings.get(k))
-            changes = ", ".join(f"{k} {_brief(held.get(k))} there, {_brief(self.settings.get(k))} here" for k in names)
+            there, here = ({**self._unsaid, **settings} for settings in (held, self.settings))
+            names = sorted(k for k in {*there, *here} if there.get(k) != here.get(k))
+            changes = ", ".join(f"{k} {_brief(there.get(k))} there, {_brief(here.get(k))} here" for k in names)
             raise ValueError(
                 f"{self.folder} holds a study with other settings ({changes}): choose another folder or remove that one"
             )
@@ -158,7 +163,7 @@ def _replace(path: Path, text: str) -> None:
 
 
 def _brief(value: object) -> str:
-    text = json.dumps(value)
+    text = "not said" if value is None else json.dumps(value)
     return text if len(text) <= 24 else text[:21] + "..."
 
 

@@ -219,6 +219,12 @@ def test_other_arguments_in_the_same_folder_are_refused(
     assert (folder / "results.jsonl").read_bytes() == before
 
 
+def test_a_folder_with_another_model_names_both(finished: tuple[Path, str], capfd: pytest.CaptureFixture[str]) -> None:
+    arguments = [*SMALL, *TWO, "--model", "cnn", "--layers", "64-4-10"]
+    assert exit_code("study", *arguments, "--out", str(finished[0])) == 2
+    assert '[64, 4, 10] here, model "mlp" there, "cnn" here)' in capfd.readouterr().err
+
+
 def test_an_npz_without_the_arrays_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     np.savez(tmp_path / "d.npz", images=np.ones(3))
     assert exit_code("study", "--data", str(tmp_path / "d.npz"), "--out", str(tmp_path / "out")) == 2
@@ -232,6 +238,28 @@ def test_train_keeps_the_parameters(tmp_path: Path, capfd: pytest.CaptureFixture
     with np.load(tmp_path / "parameters-fp16.16-nearest-seed-5.npz") as kept:
         assert kept["a/0.weight"].shape == (64, 16)
         assert kept["a/0.weight"].dtype == np.float16
+
+
+def test_train_keeps_the_parameters_of_a_point_that_a_study_finished(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    order = ["--precision", "fp16.16/stochastic", "--seed", "1", "--out"]
+    assert exit_code("train", *SMALL, *order, str(tmp_path / "alone")) == 0
+    wanted = (tmp_path / "alone" / "parameters-fp16.16-stochastic-seed-1.npz").read_bytes()
+    assert exit_code("study", *SMALL, *TWO, "--workers", "1", "--out", str(tmp_path / "out")) == 0
+    before = (tmp_path / "out" / "results.jsonl").read_bytes()
+    kept = tmp_path / "out" / "parameters-fp16.16-stochastic-seed-1.npz"
+    capfd.readouterr()
+    for _ in range(2):  # after a study, and after the file was deleted
+        assert exit_code("train", *SMALL, *order, str(tmp_path / "out")) == 0
+        assert "fp16.16/stochastic seed 1 is trained again: its result is here" in capfd.readouterr().out
+        assert kept.read_bytes() == wanted
+        kept.unlink()
+    kept.write_bytes(wanted)
+    assert exit_code("train", *SMALL, *order, str(tmp_path / "out")) == 0
+    assert "trained again" not in capfd.readouterr().out
+    assert (tmp_path / "out" / "results.jsonl").read_bytes() == before
+    assert not (tmp_path / "out" / "checkpoints").exists()
 
 
 def test_an_npz_of_ones_own_can_be_trained_on(tmp_path: Path) -> None:
