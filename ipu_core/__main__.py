@@ -21,6 +21,7 @@ from ipu_core.study.settings import (
     parse_one_precision,
     parse_precisions,
 )
+from ipu_core.target import CHIPS
 from ipu_core.train.loop import ENGINES
 
 PIPE_CLOSED = 141
@@ -62,11 +63,11 @@ def _parser() -> argparse.ArgumentParser:
     study.add_argument("--workers", type=_count, help="processes (default: one per core)")
     _output(study, "results/study")
     train = _command(commands, "train", _train, "train in one precision and keep the parameters")
-    train.add_argument("--precision", default=PRECISIONS[-1], help=f"default {PRECISIONS[-1]}")
+    train.add_argument("--precision", default=PRECISIONS[-1], help=_help(PRECISIONS[-1], PRECISIONS))
     train.add_argument("--seed", type=int, default=0, help="default 0")
     _output(train, "results/train")
     profile = _command(commands, "profile", _profile, "plan and account one step: cycles, exchange, tile memory")
-    profile.add_argument("--precision", default=PRECISIONS[-1], help=f"default {PRECISIONS[-1]}")
+    profile.add_argument("--precision", default=PRECISIONS[-1], help=_help(PRECISIONS[-1], PRECISIONS))
     profile.add_argument("--out", type=Path, help="also write profile.json, profile.html and trace.json there")
     quick = commands.add_parser("demo", help="half a minute: one rounding explained, three precisions trained")
     quick.set_defaults(run=lambda _: demo())
@@ -85,7 +86,7 @@ def _command(commands: Any, name: str, run: Callable[[argparse.Namespace], int],
     parser.add_argument(
         "--optimizer", "--optimiser", default=DEFAULT.optimizer, help=_help(DEFAULT.optimizer, OPTIMIZERS)
     )
-    parser.add_argument("--target", default=DEFAULT.target, help=f"modelled chip (default {DEFAULT.target})")
+    parser.add_argument("--target", default=DEFAULT.target, help=_help(DEFAULT.target, CHIPS))
     parser.add_argument("--engine", default=DEFAULT.engine, help=_help(DEFAULT.engine, ENGINES))
     return parser
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from ipu_core.ir.block import Array
-from ipu_core.ir.eager import format_of
-from ipu_core.ir.images import avg_pool2d, conv2d, flatten, max_pool2d
+from ipu_core.ir.eager import as_array, format_of
+from ipu_core.ir.images import avg_pool2d, conv2d, flatten, max_pool2d, vector
 from ipu_core.ir.values import (
     Traced,
     Value,
@@ -125,7 +125,13 @@ def stop_gradient(x: Value) -> Value:
 
 
 def one_hot(labels: Value, classes: int) -> Value:
-    """1 where the last, new axis equals the label, else 0 (float32). Labels outside [0, classes) give zeros."""
+    """1 where the last, new axis equals the label, else 0 (float32). Labels outside [0, classes) give zeros.
+
+    Raises:
+        ValueError: classes that are no integer of at least 0.
+    """
+    if not isinstance(classes, int | np.integer) or classes < 0:
+        raise ValueError(f"classes must be an integer of at least 0, not {classes!r}")
     return apply("one_hot", labels, classes=int(classes))
 
 
@@ -141,8 +147,11 @@ def dropout(x: Value, rate: float, *, key: KeyLike | None = None) -> Value:
         key: of the mask, for arrays only.
 
     Raises:
+        TypeError: a rate that is no number; masked elements.
         ValueError: a rate outside [0, 1); arrays without a key, or a key for a traced value.
     """
+    if not isinstance(rate, int | float | np.floating | np.integer):
+        raise TypeError(f"a dropout rate must be a number in [0, 1), not {rate!r}")
     if not 0 <= rate < 1:
         raise ValueError(f"a dropout rate must be in [0, 1), not {rate}")
     if isinstance(x, Traced) != (key is None):
@@ -151,7 +160,7 @@ def dropout(x: Value, rate: float, *, key: KeyLike | None = None) -> Value:
     if isinstance(x, Traced):
         mask = apply("dropout_mask", x, rate=share, operation=x.builder.number)
     else:
-        x = np.asarray(x)
+        x = as_array(x)
         mask = dropout_mask(share)(as_key(key or 0), 0, np.empty(x.shape, x.dtype))
     return where(mask, elementwise("multiply", x, 1 / (1 - share)), 0.0)
 
@@ -163,9 +172,12 @@ def linear(x: Value, weight: Value, bias: Value | None = None) -> Value:
         x: (..., inputs).
         weight: (inputs, outputs).
         bias: (outputs,) or None.
+
+    Raises:
+        ValueError: shapes that do not fit.
     """
     product = matmul(x, weight)
-    return product if bias is None else elementwise("add", product, bias)
+    return product if bias is None else elementwise("add", product, vector("bias", bias, shape_of(weight)[-1]))
 
 
 def mlp(layers: Sequence[dict[str, Value]], x: Value, activation: Callable[[Value], Value] = relu) -> Value:
@@ -175,7 +187,12 @@ def mlp(layers: Sequence[dict[str, Value]], x: Value, activation: Callable[[Valu
         layers: {"weight": (n, m), "bias": (m,)} per layer, see `mlp_parameters`.
         x: (rows, n of the first layer).
         activation: a function of one value.
+
+    Raises:
+        ValueError: no layers.
     """
+    if not layers:
+        raise ValueError("a perceptron needs at least one layer")
     for layer in layers[:-1]:
         x = activation(linear(x, layer["weight"], layer["bias"]))
     return linear(x, layers[-1]["weight"], layers[-1]["bias"])
@@ -234,7 +251,12 @@ def cross_entropy_rows(logits: Value, labels: Value) -> Value:
     Args:
         logits: (..., classes).
         labels: int32 (...), in [0, classes).
+
+    Raises:
+        ValueError: labels of another shape than the rows of logits.
     """
+    if shape_of(labels) != shape_of(logits)[:-1]:
+        raise ValueError(f"labels must have the shape {shape_of(logits)[:-1]} of the rows, not {shape_of(labels)}")
     with scope(logits, family="loss"):
         shifted, total = _log_sum_exp(_wide(logits), -1)
         picked = reduce_sum(elementwise("multiply", one_hot(labels, shape_of(logits)[-1]), shifted), -1, keepdims=True)
@@ -313,7 +335,11 @@ def normal(key: KeyLike, shape: Sequence[int], deviation: float = 1.0) -> Array:
 
 
 def _fan_in(shape: Sequence[int]) -> int:
-    return math.prod(shape[:-1])
+    """The inputs of a weight (..., outputs); at least 1, so that an empty weight has a variance too."""
+    sizes = tuple(shape) if isinstance(shape, Sequence) else ()
+    if not sizes or not all(isinstance(size, int | np.integer) and size >= 0 for size in sizes):
+        raise ValueError(f"a weight's shape is integers (..., inputs, outputs) of at least 0, not {shape!r}")
+    return max(1, math.prod(sizes[:-1]))
 
 
 def he_uniform(key: KeyLike, shape: Sequence[int]) -> Array:
@@ -349,10 +375,10 @@ def mlp_parameters(key: KeyLike, widths: Sequence[int]) -> list[dict[str, Array]
         widths: inputs, hidden sizes, outputs: at least two.
 
     Raises:
-        ValueError: fewer than two widths.
+        ValueError: fewer than two widths, or widths that are no integers of at least 0.
     """
-    if len(widths) < 2:
-        raise ValueError(f"a perceptron needs at least two widths, not {list(widths)}")
+    if not isinstance(widths, Sequence) or len(widths) < 2:
+        raise ValueError(f"a perceptron needs at least two widths, not {widths!r}")
     keys = as_key(key).split(len(widths) - 1)
     initials = [he_uniform] * (len(widths) - 2) + [lecun_uniform]
     shapes = itertools.pairwise(widths)

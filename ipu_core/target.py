@@ -9,9 +9,11 @@ import math
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
+import numpy as np
+
 from ipu_core.errors import UnsupportedByTarget
 
-__all__ = ["ADDERS", "Target"]
+__all__ = ["ADDERS", "CHIPS", "Target"]
 
 ADDERS: Final = ("sequential", "dot4", "pairwise")
 
@@ -63,6 +65,8 @@ _CHIPS: Final[dict[str, dict[str, Any]]] = {
     },
 }
 
+CHIPS: Final = tuple(_CHIPS)
+
 
 @dataclass(frozen=True, init=False)
 class Target:
@@ -85,8 +89,8 @@ class Target:
             `lowprec.matmul`). The orders that are chosen for this target use it, so it decides bits.
 
     Raises:
-        ValueError: unknown name or adder, or a figure that is not positive.
-        TypeError: unknown keyword.
+        ValueError: unknown name or adder, or a figure out of range.
+        TypeError: unknown keyword, or a figure that is no number of its kind.
     """
 
     name: str
@@ -109,16 +113,14 @@ class Target:
     adder: str
 
     def __init__(self, name: str = "gc200", **changes: Any) -> None:
-        if name not in _CHIPS:
-            raise ValueError(f"unknown target {name!r}; valid targets are {', '.join(_CHIPS)}")
+        if not isinstance(name, str) or name not in _CHIPS:
+            raise ValueError(f"unknown target {name!r}; valid targets are {', '.join(CHIPS)}")
         names = [field.name for field in fields(self)]
         if unknown := [key for key in changes if key not in names]:
             raise TypeError(f"Target has no figure {unknown[0]!r}; it has {', '.join(names[1:])}")
         for field_name, value in {"name": name, **_COMMON, **_CHIPS[name], **changes}.items():
-            object.__setattr__(self, field_name, value)
-        for field_name in ("tiles", "workers", "tile_memory", "clock"):
-            if getattr(self, field_name) <= 0:
-                raise ValueError(f"{field_name} must be positive, not {getattr(self, field_name)}")
+            checked = value if field_name in ("name", "adder") else _checked(field_name, value)
+            object.__setattr__(self, field_name, checked)
         if self.adder not in ADDERS:
             raise ValueError(f"unknown adder {self.adder!r}; it is one of {', '.join(ADDERS)}")
 
@@ -174,3 +176,36 @@ class Target:
     def transfer_cycles(self, size: int, bandwidth: float) -> int:
         """Cycles in which `size` bytes pass an interface of `bandwidth` bytes per second."""
         return math.ceil(size * self.clock / bandwidth) if size else 0
+
+
+_RATES: Final = ("clock", "link_bandwidth", "host_bandwidth", "streaming_bandwidth", "published_sram_bandwidth")
+_INTEGERS: Final = (int, np.integer)
+_NUMBERS: Final = (int, float, np.integer, np.floating)
+_MAY_BE_ZERO: Final = ("exchange_fixed_cycles", "sync_cycles", "link_bandwidth", "published_sram_bandwidth")
+
+
+def _checked(name: str, value: Any) -> Any:
+    """A figure as a plain int, float or tuple.
+
+    Raises:
+        TypeError: another kind.
+        ValueError: out of range.
+    """
+    if name == "macs":
+        return _checked_macs(value)
+    rate = name in _RATES
+    if isinstance(value, bool) or not isinstance(value, _NUMBERS if rate else _INTEGERS):
+        raise TypeError(f"{name} must be {'a number' if rate else 'an integer'}, not {value!r}")
+    if not math.isfinite(value) or value < 0 or (value == 0 and name not in _MAY_BE_ZERO):
+        raise ValueError(f"{name} must be {'0 or ' if name in _MAY_BE_ZERO else ''}positive, not {value!r}")
+    return float(value) if rate else int(value)
+
+
+def _checked_macs(value: Any) -> tuple[tuple[str, str, int], ...]:
+    try:
+        rows = tuple((operands, partials, _checked("macs per cycle", number)) for operands, partials, number in value)
+    except (TypeError, ValueError):
+        rows = ()
+    if not rows or not all(isinstance(name, str) for row in rows for name in row[:2]):
+        raise TypeError(f"macs must be (operand format, partials format, macs per cycle) for each mode, not {value!r}")
+    return rows

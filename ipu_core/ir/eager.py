@@ -13,6 +13,7 @@ from ipu_core.ir.exact import STRUCTURE, as_exact, exact
 from ipu_core.ir.ops import OPS, infer
 from lowprec import FloatFormat, as_format
 from lowprec import float64 as FLOAT64
+from lowprec.arrays import whole_array
 
 
 def format_of(array: Array) -> Format:
@@ -34,8 +35,12 @@ def is_number(value: Any) -> bool:
 
 
 def as_array(value: Any) -> Array:
-    """The value as an array; truth values become float32 0 and 1."""
-    array = np.asarray(value)
+    """The value as an array; truth values become float32 0 and 1.
+
+    Raises:
+        TypeError: masked elements, which would count as if they were there.
+    """
+    array = np.asarray(whole_array(value))
     return array.astype(np.float32) if array.dtype.kind == "b" else array
 
 

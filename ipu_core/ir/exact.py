@@ -10,6 +10,7 @@ import numpy as np
 
 from ipu_core.ir import convolving
 from ipu_core.ir.block import Array, Params
+from lowprec.arrays import whole_array
 
 Exact = Callable[..., Any]
 ROOT_HALF = math.sqrt(0.5)
@@ -109,5 +110,5 @@ def exact(op: str, operands: Sequence[Any], params: Params) -> Any:
 
 def as_exact(value: Any) -> Array:
     """An array as ideal arithmetic takes it: float64, or int64 for integers."""
-    array = np.asarray(value)
+    array = np.asarray(whole_array(value))
     return array.astype(np.int64 if array.dtype.kind in "iu" else np.float64)

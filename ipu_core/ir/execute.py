@@ -15,6 +15,7 @@ from ipu_core.ir.tree import flatten, unflatten
 from ipu_core.ir.verify import verify
 from ipu_core.plan.accumulation import Accumulation
 from lowprec import Key
+from lowprec.arrays import whole_array
 from lowprec.random import KeyLike, as_key
 
 Observer = Callable[[Equation, Sequence[Any], Array], None]
@@ -100,9 +101,9 @@ def checked(var: Var, dtype: np.dtype[Any], value: Any) -> Any:
 
     Raises:
         ValueError: another shape.
-        TypeError: another dtype.
+        TypeError: another dtype, or masked elements.
     """
-    array = np.asarray(value)
+    array = np.asarray(whole_array(value))
     if array.shape != var.type.shape:
         raise ValueError(f"input {var} must have shape {var.type.shape}, not {array.shape}")
     number = isinstance(value, (int, float)) or (dtype == np.int32 and array.dtype.kind in "iu")

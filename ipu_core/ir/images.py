@@ -19,7 +19,7 @@ from ipu_core.ir.values import (
     reshape,
     shape_of,
 )
-from lowprec.windows import Padding, Pair, windows
+from lowprec.windows import Padding, Pair, checked_pair, windows
 
 
 def conv2d(
@@ -47,15 +47,28 @@ def conv2d(
         groups: channels and outputs are split into as many contiguous runs.
 
     Raises:
-        TypeError: numbers that are no integers.
+        TypeError: numbers that are no integers; masked elements.
         ValueError: shapes that do not fit, groups that do not divide, an unknown padding.
     """
+    if isinstance(groups, bool) or not isinstance(groups, int | np.integer):
+        raise TypeError(f"groups must be an integer of at least 1, not {groups!r}")
     where = windows(_size(x), _kernel(weight), stride, padding, dilation)
     product = apply(
         *("conv2d", x, weight),
-        stride=where.stride, padding=where.padding, dilation=where.dilation, groups=groups,
+        stride=where.stride, padding=where.padding, dilation=where.dilation, groups=int(groups),
     )  # fmt: skip
-    return product if bias is None else elementwise("add", product, bias)
+    return product if bias is None else elementwise("add", product, vector("bias", bias, shape_of(product)[-1]))
+
+
+def vector(name: str, value: Value, size: int) -> Value:
+    """The value itself, which must have one number per output: any other shape might fit by broadcasting alone.
+
+    Raises:
+        ValueError: another shape.
+    """
+    if shape_of(value) != (size,):
+        raise ValueError(f"{name} must have the shape ({size},), one number per output, not {shape_of(value)}")
+    return value
 
 
 def max_pool2d(x: Value, window: int | Pair = 2, stride: int | Pair | None = None) -> Value:
@@ -67,20 +80,30 @@ def max_pool2d(x: Value, window: int | Pair = 2, stride: int | Pair | None = Non
         x: (n, h, w, channels).
         window: its size, one number or (vertical, horizontal).
         stride: distance of windows; None: their size.
+
+    Raises:
+        TypeError: numbers that are no integers; masked elements.
+        ValueError: images without four axes, numbers below 1, windows larger than the image.
     """
     pooled, axes = _pooled(x, window, stride)
     return reduce_max(pooled, axes)
 
 
 def avg_pool2d(x: Value, window: int | Pair = 2, stride: int | Pair | None = None) -> Value:
-    """The mean of every window: its sum times the reciprocal of its size. Arguments as `max_pool2d`."""
+    """The mean of every window: its sum times the reciprocal of its size. Arguments and errors as `max_pool2d`."""
     pooled, axes = _pooled(x, window, stride)
     count = math.prod(shape_of(pooled)[axis] for axis in axes)
     return elementwise("multiply", reduce_sum(pooled, axes), 1.0 / count)
 
 
 def flatten(x: Value) -> Value:
-    """All axes but the first as one: (n, ...) -> (n, features)."""
+    """All axes but the first as one: (n, ...) -> (n, features).
+
+    Raises:
+        ValueError: a number, which has no first axis.
+    """
+    if not shape_of(x):
+        raise ValueError("flatten keeps the first axis, rows; a number without axes has none")
     return reshape(x, (shape_of(x)[0], -1 if math.prod(shape_of(x)) else math.prod(shape_of(x)[1:])))
 
 
@@ -100,7 +123,7 @@ def _kernel(weight: Value) -> Pair:
 
 def _pooled(x: Value, window: Any, stride: Any) -> tuple[Value, Sequence[int]]:
     """The elements of every window, and the axes along which they lie: a view where windows do not overlap."""
-    kernel = (window, window) if isinstance(window, int | np.integer) else tuple(window)
+    kernel = checked_pair("window", window, 1, one=True)
     where = windows(_size(x), kernel, kernel if stride is None else stride, 0, 1)
     (high, wide), (down, across) = where.count, where.stride
     n, channels = shape_of(x)[0], shape_of(x)[3]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ipu_core.ir import convolving
-from ipu_core.ir.block import Format, Literal, Params, Type
+from ipu_core.ir.block import Format, Literal, Params, Type, format_name
 from lowprec import FloatFormat
 from lowprec import float32 as FLOAT32
 from lowprec import float64 as FLOAT64
@@ -230,7 +230,7 @@ def check(name: str, operands: tuple[Operand, ...], params: Params) -> tuple[Op,
         integer = isinstance(operand, Type) and operand.format == "int32"
         if integer != (position in op.integers) and not (op.structural and not op.integers):
             wanted = "int32 numbers" if position in op.integers else "floats (int32 numbers only index and label)"
-            given = f"{operand.format}" if isinstance(operand, Type) else f"the number {operand}"
+            given = format_name(operand.format) if isinstance(operand, Type) else f"the number {operand}"
             raise TypeError(f"{name}: operand {position} must be {wanted}, not {given}")
     try:
         return op, op.shape(operands, params)

@@ -60,10 +60,13 @@ class Precision:
         """A preset by name, with overrides: "fp32.32", "fp16.16/stochastic", "fp16.32/weights=float16".
 
         Raises:
+            TypeError: neither a name nor a Precision.
             ValueError: an unknown preset, rounding, field or format; the message lists the valid ones.
         """
         if isinstance(spec, Precision):
             return spec
+        if not isinstance(spec, str):
+            raise TypeError(f"a precision is a name such as 'fp16.16/stochastic', or a Precision, not {spec!r}")
         name, *rest = spec.split("/")
         if name not in PRESETS:
             raise ValueError(f"unknown precision {spec!r}; there are {', '.join(PRESETS)} {OVERRIDES}")

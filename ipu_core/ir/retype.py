@@ -14,6 +14,7 @@ from ipu_core.ir.ops import OPS
 from ipu_core.ir.schedule import dead_code
 from lowprec import FloatFormat, astype
 from lowprec import float32 as FLOAT32
+from lowprec.arrays import whole_array
 
 VIEWS = frozenset({"transpose", "reshape", "broadcast", "stop_gradient"})
 """Operations that cost nothing in any format: a conversion behind one is made in front of it instead, once."""
@@ -64,16 +65,29 @@ def cast(value: Any, fmt: Format) -> Array:
     """An array in an element format, rounded to nearest even; halves and fp8 saturate, as on the machine.
 
     Raises:
-        ValueError: the format has no storage dtype.
+        TypeError: masked elements.
+        ValueError: the format has no storage dtype, or is float32 and a finite number too large for it.
     """
-    array = np.asarray(value)
+    array = np.asarray(whole_array(value))
     if isinstance(fmt, str):
-        return array.astype(np.int32)
+        with np.errstate(invalid="ignore"):
+            return array.astype(np.int32)
     if fmt.dtype is None:
         raise ValueError(f"{fmt.name} has no storage dtype, so no value of a program can have it")
-    if fmt == FLOAT32 or array.dtype == fmt.dtype:
+    if fmt == FLOAT32:
+        return _narrowed(array)
+    if array.dtype == fmt.dtype:
         return array.astype(fmt.dtype)
     return np.asarray(astype(array, fmt, overflow="ipu"))
+
+
+def _narrowed(array: Array) -> Array:
+    """An array in float32, which refuses what would become infinite: a half saturates, float32 would not."""
+    with np.errstate(over="ignore"):
+        result = array.astype(np.float32)
+    if array.dtype.itemsize > result.itemsize and bool((lost := np.isinf(result) & np.isfinite(array)).any()):
+        raise ValueError(f"{array[lost][0]:g} is beyond float32's largest number, {np.finfo(np.float32).max:g}")
+    return result
 
 
 class Retype:

@@ -2,15 +2,18 @@
 
 import html
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ipu_core.ir.precision import Precision
+from ipu_core.ir.tree import flatten
 from ipu_core.plan.accumulation import Accumulation
 from ipu_core.study import live
 from ipu_core.study.plot import Picture, plot
-from ipu_core.study.point import Evaluate, Point, Problem, Recipe, check_size, make_loop, run_point
+from ipu_core.study.point import Evaluate, Point, Problem, Recipe, check_size, make_loop, measured, run_point
 from ipu_core.study.pool import Event, Report, run_here
 from ipu_core.study.settings import check_count, check_name
 from ipu_core.study.store import Store
@@ -116,7 +119,8 @@ def compare(
         optimizer: Such as Sgd(0.1).
         steps: Updates per point.
         seeds: How many: 0, 1, 2, ...
-        evaluate: (trained parameters, precision) -> named measures; "test_accuracy" is shown in the table.
+        evaluate: (trained parameters, precision) -> named measures; "test_accuracy" is shown in the table. Called once
+            with the initial parameters, before anything is trained, so that a mistake in it costs nothing.
         engine: "tiles" (cycles and memory of the modelled machine) or "direct" (the same bits without tiles).
         target: The modelled chip, by name or as a Target.
         accumulations: The order of each sum by equation number; None: as `choose_accumulations` says,
@@ -127,19 +131,17 @@ def compare(
     Raises:
         ValueError: an unknown precision, engine or target, an empty list, a count below 1, or what tracing refuses.
     """
-    names = tuple(dict.fromkeys(precisions))
-    if isinstance(precisions, str) or not names:
-        raise ValueError(f"precisions must be a list of names such as ['fp32.32'], not {precisions!r}")
-    for name in names:
-        Precision.parse(name)
-    for what, count in (("steps", steps), ("seeds", seeds), ("threads", threads)):
-        check_count(what, count)
+    names = _names(precisions)
+    steps, seeds, threads = check_count("steps", steps), check_count("seeds", seeds), check_count("threads", threads)
     check_name("engine", engine, ENGINES)
     chip = target if isinstance(target, Target) else Target(target)
     make = params if callable(params) else lambda seed: params
     problem = Problem(loss, make, _by_seed(batches), evaluate)
     recipe = Recipe(optimizer, steps, engine, chip)
     words = plan_in_words(problem, recipe, names, accumulations)
+    if evaluate is not None:
+        first = make_loop(problem, replace(recipe, engine="direct"), Point(names[0], 0), accumulations)
+        measured(evaluate, first.params, names[0])
     settings = {"optimizer": repr(optimizer), "steps": steps, "engine": engine, "target": chip.name}
     study = Study(title or getattr(loss, "__name__", "comparison"), names, settings, words)
     points = [Point(name, seed) for seed in range(seeds) for name in names]
@@ -170,13 +172,30 @@ def plan_in_words(
     return "\n".join(f"{name}\n{loop.words()}\n" for name, loop in loops.items())
 
 
+def _names(precisions: Sequence[str]) -> tuple[str, ...]:
+    """The precisions' names, each once and checked."""
+    listed = isinstance(precisions, Iterable) and not isinstance(precisions, str)
+    names = tuple(precisions) if listed else ()
+    if not names or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"precisions must be a list of names such as ['fp32.32'], not {precisions!r}")
+    for name in names:
+        Precision.parse(name)
+    return tuple(dict.fromkeys(names))
+
+
 def _by_seed(batches: Iterable[Any] | Callable[[int, int], Any]) -> Callable[[int], Callable[[int], Any]]:
     if callable(batches):
         function = batches
         return lambda seed: lambda step: function(seed, step)
-    rows = list(batches)
+    rows = list(batches) if isinstance(batches, Iterable) else []
+    if not isinstance(batches, Iterable):
+        raise ValueError(f"batches must be a list of batches, or a function (seed, step) -> batch, not {batches!r}")
     if not rows:
         raise ValueError("batches must hold at least one batch")
+    shapes = [[np.shape(leaf) for leaf in flatten(row)[0]] for row in rows]
+    if different := [i for i, row in enumerate(shapes) if row != shapes[0]]:
+        i = different[0]
+        raise ValueError(f"batches must have equal shapes; batch 0 has {shapes[0]}, batch {i} {shapes[i]}")
 
     def of_seed(seed: int) -> Callable[[int], Any]:
         order = shuffled(len(rows), 1, seed)

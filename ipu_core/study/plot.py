@@ -79,6 +79,8 @@ def _values(group: Results, field: str) -> list[float]:
 
 def _losses(axes: "Axes", groups: Groups) -> None:
     ends: list[tuple[float, str, str]] = []
+    losses = np.concatenate([result["losses"] for group in groups.values() for result in group])
+    finite = losses[np.isfinite(losses)]
     for index, (name, group) in enumerate(groups.items()):
         if not group:
             continue
@@ -90,9 +92,10 @@ def _losses(axes: "Axes", groups: Groups) -> None:
         axes.fill_between(x, curves.min(axis=0), curves.max(axis=0), color=colour, alpha=0.15, linewidth=0)
         mean = curves.mean(axis=0)
         axes.plot(x, mean, color=colour, linestyle=dash, linewidth=2)
-        if math.isfinite(mean[-1]) and mean[-1] > 0:
+        if math.isfinite(mean[-1]):
             ends.append((float(mean[-1]), name, colour))
-    axes.set_yscale("log", subs=(2, 5))
+    if finite.size and finite.min() > 0:
+        axes.set_yscale("log", subs=(2, 5))
     for axis in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
         axis(lambda value, _: f"{value:g}")
     axes.set_xlim(0, ROOM * (last := max(len(group[0]["losses"]) for group in groups.values() if group)))
@@ -105,9 +108,10 @@ def _losses(axes: "Axes", groups: Groups) -> None:
 
 def _label_ends(axes: "Axes", ends: list[tuple[float, str, str]]) -> None:
     """Writes each curve's name at its right end, moved apart where they would overlap."""
-    low, high = np.log(axes.get_ylim())
+    scale = math.log if axes.get_yscale() == "log" else float
+    low, high = map(scale, axes.get_ylim())
     ends = sorted(ends)
-    heights = [float((math.log(value) - low) / (high - low)) for value, _, _ in ends]
+    heights = [(scale(value) - low) / (high - low) for value, _, _ in ends]
     edge = 1 / ROOM
     for (_, name, colour), start, place in zip(ends, heights, _apart(heights, 0.052), strict=True):
         axes.plot([edge + 0.004, edge + 0.024], [start, place], color=colour, lw=0.8, transform=axes.transAxes)

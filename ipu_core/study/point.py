@@ -135,11 +135,24 @@ def run_point(
         progress.losses.append(loop.train(batch))
         progress.tick(report)
     params = loop.params
-    measures = problem.evaluate(params, Precision.parse(point.precision)) if problem.evaluate else {}
+    measures = measured(problem.evaluate, params, point.precision)
     if parameters is not None:
         leaves, tree = flatten(params)
         checkpoint.save(parameters, dict(zip(paths(tree), leaves, strict=True)), {"step": loop.step})
     return {**_describe(point, loop), **measures, **progress.measures()}
+
+
+def measured(evaluate: Evaluate | None, params: Any, precision: str) -> dict[str, float]:
+    """What `evaluate` measures, as Python floats by name.
+
+    Raises:
+        TypeError: it gives something else than named numbers.
+    """
+    given = {} if evaluate is None else evaluate(params, Precision.parse(precision))
+    try:
+        return {str(name): float(value) for name, value in given.items()}
+    except (AttributeError, TypeError, ValueError):
+        raise TypeError(f"evaluate must give named numbers such as {{'test_accuracy': 0.9}}, not {given!r}") from None
 
 
 class _Progress:

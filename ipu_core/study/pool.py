@@ -36,7 +36,7 @@ class _Worker:
 
 
 def run_here(work: Work, items: Iterable[Any], listen: Listen, threads: int = 1) -> None:
-    """Does all items in this process; a ValueError or RuntimeError fails its item only."""
+    """Does all items in this process; an exception fails its item only."""
     with lowprec.num_threads(threads):
         for item in items:
             _attempt(work, item, listen)
@@ -142,7 +142,19 @@ def _end_with_parent() -> None:
 def _attempt(work: Work, item: Any, listen: Listen) -> None:
     try:
         result = work(item, lambda payload: listen(Event(item, "progress", payload)))
-    except (ValueError, TypeError, RuntimeError, MemoryError, ImportError) as error:
-        listen(Event(item, "failed", {"error": str(error).splitlines()[0] if str(error) else type(error).__name__}))
+    except Exception as error:  # whatever a user's function raises, the other items go on
+        listen(Event(item, "failed", {"error": _in_words(error)}))
     else:
         listen(Event(item, "done", result))
+
+
+def _in_words(error: Exception) -> str:
+    """One line; errors that are not ours to word are called by their kind as well."""
+    text, kind = (str(error).splitlines() or [""])[0], type(error).__name__
+    if not text:
+        return kind
+    return (
+        text
+        if isinstance(error, ValueError | TypeError | RuntimeError | MemoryError | ImportError)
+        else f"{kind}: {text}"
+    )

@@ -4,6 +4,8 @@ import math
 from dataclasses import dataclass, fields
 from typing import Any
 
+import numpy as np
+
 from ipu_core.ir.precision import Precision
 from ipu_core.target import Target
 from ipu_core.train.data import Dataset
@@ -118,14 +120,15 @@ def parse_one_precision(text: str) -> str:
     return names[0]
 
 
-def check_count(name: str, value: int) -> None:
-    """Refuses what is not a positive integer.
+def check_count(name: str, value: int) -> int:
+    """The value as an int; refuses what is not a positive integer.
 
     Raises:
         ValueError: in words.
     """
-    if not isinstance(value, int) or value < 1:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
         raise ValueError(f"{name} must be an integer of at least 1, not {value!r}")
+    return int(value)
 
 
 def check_name(kind: str, name: str, valid: tuple[str, ...]) -> None:

@@ -149,6 +149,14 @@ def _percent(value: Spread) -> str:
 
 
 def curve(losses: Sequence[float], window: int) -> npt.NDArray[np.float64]:
-    """Running mean over `window` steps, the first window - 1 steps left out."""
-    sums = np.cumsum(np.concatenate([[0.0], np.asarray(losses, np.float64)]))
-    return np.asarray((sums[window:] - sums[:-window]) / window)
+    """Running mean over `window` steps, the first window - 1 steps left out.
+
+    Each sum is the end of one block of `window` losses and the beginning of the next: nothing is subtracted, so small
+    losses survive large ones before them, and so do those after an infinite one.
+    """
+    values = np.asarray(losses, np.float64)
+    blocks = np.append(values, np.zeros(-len(values) % window)).reshape(-1, window)
+    beginnings, ends = blocks.cumsum(axis=1).ravel(), blocks[:, ::-1].cumsum(axis=1)[:, ::-1].ravel()
+    starts = np.arange(len(values) - window + 1)
+    sums = ends[starts] + np.where(starts % window, beginnings[starts + window - 1], 0.0)
+    return np.asarray(sums / window)

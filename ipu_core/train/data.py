@@ -85,7 +85,7 @@ def from_npz(path: str | Path) -> Dataset:
     """Reads arrays x_train, y_train, x_test, y_test from an .npz file.
 
     x may have any real dtype and any number of axes after the first (they are flattened, and not rescaled); y
-    holds class numbers from 0.
+    holds class numbers from 0, of at least two classes.
 
     Raises:
         ValueError: one sentence saying what is missing or wrong.
@@ -103,6 +103,8 @@ def from_npz(path: str | Path) -> Dataset:
     for part, x, y in (("train", x_train, y_train), ("test", x_test, y_test)):
         if len(x) != len(y):
             raise ValueError(f"{path}: x_{part} has {len(x)} rows, y_{part} {len(y)}")
+    if len(classes := np.union1d(y_train, y_test)) < 2:
+        raise ValueError(f"{path}: y_train and y_test hold one class, {classes[0]}: at least two are needed")
     return Dataset(path.stem, x_train, y_train, x_test, y_test)
 
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from ipu_core.control import FloatingPointControl
 from ipu_core.engine.profile import Profile
 from ipu_core.ir.block import Block, Equation, Type
+from ipu_core.ir.eager import as_array, format_of
 from ipu_core.ir.execute import Executable
 from ipu_core.ir.machine import Machine
 from ipu_core.ir.planning import choose_accumulations
@@ -105,7 +106,7 @@ class TrainLoop:
 
     Raises:
         ValueError: an unknown engine or precision, or what tracing refuses.
-        TypeError: the optimizer is none.
+        TypeError: an argument of another kind.
         OutOfTileMemory: the step does not fit the target (engine "tiles").
 
     Attributes:
@@ -130,8 +131,7 @@ class TrainLoop:
         if engine not in ENGINES:
             raise ValueError(f"unknown engine {engine!r}: choose {' or '.join(ENGINES)}")
         precision = Precision.parse(precision)
-        if not callable(getattr(optimizer, "update", None)):
-            raise TypeError(f"optimizer must be one such as Sgd(0.1), Adam(1e-3) or Lamb(1e-3), not {optimizer!r}")
+        _check_kinds(loss, optimizer, accumulations, control)
         ideal = step_block(loss, optimizer, params, batch)
         self.block: Block = precision.apply(ideal)
         self.precision, self.step = precision, 0
@@ -161,8 +161,16 @@ class TrainLoop:
 
         Args:
             batches: A function from the step's number to its batch, or the batches in order.
-            steps: How many.
+            steps: How many; fewer are done where the batches in order end before.
+
+        Raises:
+            ValueError: a number of steps below 0; a batch that `train` refuses.
+            TypeError: batches that are neither.
         """
+        if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 0:
+            raise ValueError(f"steps must be an integer of at least 0, not {steps!r}")
+        if not callable(batches) and not isinstance(batches, Iterable):
+            raise TypeError(f"batches must be a function of the step's number, or batches in order, not {batches!r}")
         following = map(batches, itertools.count(self.step)) if callable(batches) else iter(batches)
         return np.array([self.train(batch) for batch in itertools.islice(following, steps)], np.float32)
 
@@ -235,12 +243,34 @@ class TrainLoop:
         return [_feed(i, leaf, var.type) for i, (leaf, var) in enumerate(zip(leaves, wanted, strict=True))]
 
 
+def _check_kinds(loss: Any, optimizer: Any, accumulations: Any, control: Any) -> None:
+    """Raises TypeError for arguments that are not what they are called."""
+    if not callable(loss):
+        raise TypeError(f"loss must be a function (params, batch) -> one number, not {loss!r}")
+    if isinstance(optimizer, type) or not callable(getattr(optimizer, "update", None)):
+        raise TypeError(f"optimizer must be one such as Sgd(0.1), Adam(1e-3) or Lamb(1e-3), not {optimizer!r}")
+    if control is not None and not isinstance(control, FloatingPointControl):
+        raise TypeError(f"control must be one such as FloatingPointControl(nanoo=True), not {control!r}")
+    if accumulations is None:
+        return
+    if not isinstance(accumulations, Mapping):
+        raise TypeError(f"accumulations must be a dict from equation numbers to Accumulations, not {accumulations!r}")
+    for number, order in accumulations.items():
+        if not isinstance(order, Accumulation):
+            raise TypeError(f"accumulations[{number!r}] must be one such as Accumulation(group=16), not {order!r}")
+
+
 def _feed(position: int, leaf: Any, wanted: Type) -> Array:
     """One array of a batch as the step takes it: float64, NumPy's default, is rounded to the traced format."""
-    given = np.asarray(leaf)
-    if given.shape != wanted.shape:
-        raise ValueError(f"array {position} of the batch has shape {given.shape}; the step was traced with {wanted}")
-    array = cast(given, wanted.format)
+    try:
+        given = as_array(leaf)
+        if given.shape != wanted.shape:
+            raise ValueError(f"it has shape {given.shape}; the step was traced with {wanted}")
+        format_of(given)  # refuses what is no number
+        array = cast(given, wanted.format)
+    except (ValueError, TypeError) as error:
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"array {position} of the batch: {error}") from None
     if array.dtype == np.int32 and not np.array_equal(array, given):
         raise ValueError(f"array {position} of the batch holds numbers that are no 32-bit integers")
     return array

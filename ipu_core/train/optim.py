@@ -49,6 +49,11 @@ def _check(name: str, value: float, low: float, high: float) -> None:
         raise ValueError(f"{name} must lie in [{low:g}, {high:g}), not {value!r}")
 
 
+def _check_exclude(name: str, exclude: Exclude) -> None:
+    if not callable(exclude):
+        raise TypeError(f"{name}: exclude must be a function (name, shape) -> bool, not {exclude!r}")
+
+
 def _zeros(params: Any) -> Any:
     return map_leaves(lambda p: np.zeros(shape_of(p), np.float32), params)
 
@@ -109,6 +114,7 @@ class Sgd:
         _check("Sgd: lr", self.lr, 0, float("inf"))
         _check("Sgd: momentum", self.momentum, 0, 1)
         _check("Sgd: weight_decay", self.weight_decay, 0, float("inf"))
+        _check_exclude("Sgd", self.exclude)
         if self.nesterov and not self.momentum:
             raise ValueError("Sgd: nesterov needs a momentum")
 
@@ -175,11 +181,13 @@ class Adam:
     def __post_init__(self) -> None:
         for field in ("b1", "b2"):
             _check(f"{type(self).__name__}: {field}", getattr(self, field), 0, 1)
-        for field in ("lr", "eps", "weight_decay"):
+        positive = ("loss_scale", "scaled_state", "packing")
+        for field in ("lr", "eps", "weight_decay", *positive):
             _check(f"{type(self).__name__}: {field}", getattr(self, field), 0, float("inf"))
-        for field in ("loss_scale", "scaled_state", "packing"):
-            if not 0 < getattr(self, field) < float("inf"):
+        for field in positive:
+            if not getattr(self, field):
                 raise ValueError(f"{type(self).__name__}: {field} must be positive, not {getattr(self, field)!r}")
+        _check_exclude(type(self).__name__, self.exclude)
 
     def init(self, params: Any) -> Any:
         """The state before the first step; the corrections hold 1 - b1^t and 1 - b2^t."""

@@ -231,6 +231,13 @@ def test_an_npz_without_the_arrays_is_refused(tmp_path: Path, capfd: pytest.Capt
     assert "lacks x_train, y_train, x_test, y_test" in capfd.readouterr().err
 
 
+def test_data_of_one_class_are_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    x, y = np.ones((9, 5)), np.full(9, 2)
+    np.savez(tmp_path / "d.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    assert exit_code("study", "--data", str(tmp_path / "d.npz"), "--out", str(tmp_path / "out")) == 2
+    assert "y_train and y_test hold one class, 2: at least two are needed\n" in capfd.readouterr().err
+
+
 def test_train_keeps_the_parameters(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert exit_code("train", *SMALL, "--precision", "fp16.16/nearest", "--seed", "5", "--out", str(tmp_path)) == 0
     printed = capfd.readouterr().out

@@ -84,6 +84,43 @@ def test_families_mark_what_is_float32_inside():
     assert softmax[-1] == "nonlinearity"
 
 
+MASKED = np.ma.masked_greater(RNG.normal(size=(2, 4, 4, 3)), 1)
+
+
+@pytest.mark.parametrize("f", [
+    lambda x: nn.conv2d(x, np.ones((1, 1, 3, 1))), lambda x: nn.conv2d(np.ones((1, 4, 4, 2)), x[:, :2, :2, :]),
+    nn.max_pool2d, nn.avg_pool2d, lambda x: nn.dropout(x, 0.5, key=1), nn.relu, nn.softmax, nn.flatten,
+    lambda x: nn.matmul(x, np.ones((3, 2))), lambda x: trace(lambda y: y + x, np.ones(3)),
+    lambda x: evaluate(trace(nn.relu, np.ones(x.shape, np.float32)), [x]),
+])  # fmt: skip
+def test_masked_elements_are_refused_as_in_sums(f):
+    with pytest.raises(TypeError, match=r"no masked elements \(\d+ here\).*fill them first"):
+        f(MASKED)
+    f(MASKED.filled(0))
+    f(np.ma.masked_array(MASKED.filled(0)))  # none of them masked
+
+
+def test_shapes_that_would_fit_by_broadcasting_alone_are_refused():
+    with pytest.raises(ValueError, match=r"bias must have the shape \(10,\), one number per output, not \(6, 1\)"):
+        nn.linear(X, np.eye(10), X[:, :1])
+    with pytest.raises(ValueError, match=r"labels must have the shape \(6,\) of the rows, not \(1,\)"):
+        nn.softmax_cross_entropy(X, LABELS[:1])
+
+
+def test_bad_arguments_say_what_is_allowed():
+    for classes in ("3", 2.5, -1):
+        with pytest.raises(ValueError, match="classes must be an integer of at least 0, not"):
+            nn.one_hot(LABELS, classes)
+    for shape in (5, (), (2.5, 3), (-1, 3)):
+        with pytest.raises(ValueError, match="a weight's shape is integers"):
+            nn.glorot_uniform(1, shape)
+    with pytest.raises(ValueError, match="at least one layer"):
+        nn.mlp([], X)
+    with pytest.raises(TypeError, match=r"operand 0 must be int32 numbers, not float64$"):
+        nn.one_hot(X, 3)
+    assert nn.he_normal(1, (0, 5)).shape == (0, 5)
+
+
 INITIALS = {
     nn.he_uniform: 2 / 200, nn.he_normal: 2 / 200, nn.lecun_uniform: 1 / 200, nn.lecun_normal: 1 / 200,
     nn.glorot_uniform: 2 / 500, nn.normal: 1.0, nn.uniform: 1 / 3,
@@ -107,3 +144,5 @@ def test_a_perceptron_has_a_layer_between_every_two_widths():
     assert [(layer["weight"].shape, layer["bias"].shape) for layer in layers] == [((5, 4), (4,)), ((4, 2), (2,))]
     with pytest.raises(ValueError, match=r"at least two widths, not \[5\]"):
         nn.mlp_parameters(3, [5])
+    with pytest.raises(ValueError, match="at least two widths, not 5"):
+        nn.mlp_parameters(3, 5)

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 
 from ipu_core.errors import UnsupportedByTarget
@@ -48,8 +49,35 @@ def test_bad_targets_name_the_valid_ones() -> None:
         Target("gc300")
     with pytest.raises(TypeError, match="no figure 'tile'"):
         Target("gc200", tile=4)
-    with pytest.raises(ValueError, match="tiles must be positive"):
+    with pytest.raises(ValueError, match="tiles must be positive, not 0"):
         Target("gc200", tiles=0)
+
+
+@pytest.mark.parametrize(
+    ("figures", "kind", "words"),
+    [
+        ({"tiles": 1.5}, TypeError, "tiles must be an integer, not 1.5"),
+        ({"tiles": True}, TypeError, "tiles must be an integer, not True"),
+        ({"tiles": "4"}, TypeError, "tiles must be an integer, not '4'"),
+        ({"clock": "fast"}, TypeError, "clock must be a number, not 'fast'"),
+        ({"clock": float("nan")}, ValueError, "clock must be positive, not nan"),
+        ({"exchange_bytes_per_cycle": 0}, ValueError, "exchange_bytes_per_cycle must be positive, not 0"),
+        ({"sync_cycles": -1}, ValueError, "sync_cycles must be 0 or positive, not -1"),
+        ({"macs": 3}, TypeError, "macs must be"),
+        ({"macs": (("float16", "float16", 0),)}, TypeError, "macs must be"),
+    ],
+)
+def test_figures_of_another_kind_are_refused(figures: dict[str, object], kind: type[Exception], words: str) -> None:
+    with pytest.raises(kind, match=words):
+        Target("gc200", **figures)
+
+
+def test_figures_become_plain_numbers() -> None:
+    target = Target("gc200", tiles=np.int64(4), clock=10**9, sync_cycles=0, macs=[["float16", "float16", 64]])
+    assert type(target.tiles) is int
+    assert type(target.clock) is float
+    assert target == Target("gc200", tiles=4, clock=1e9, sync_cycles=0, macs=(("float16", "float16", 64),))
+    assert len({target}) == 1
 
 
 def test_figures_can_be_replaced_and_targets_compare() -> None:

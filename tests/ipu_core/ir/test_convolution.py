@@ -145,10 +145,37 @@ def test_equal_maxima_share_the_gradient() -> None:
         (lambda x, w: nn.conv2d(x[:, :2], w), "do not fit"),
         (lambda x, w: nn.max_pool2d(x, 9), "do not fit"),
         (lambda x, w: nn.avg_pool2d(x[0]), "axes"),
+        (lambda x, w: nn.conv2d(x, w, padding=10**9), "padding=1000000000 makes an image of 20000000"),
+        (
+            lambda x, w: nn.conv2d(x, w, w[0, 0]),
+            r"bias must have the shape \(4,\), one number per output, not \(3, 4\)",
+        ),
+        (lambda x, w: nn.conv2d(x, w, w[0, 0, 0, :1]), r"not \(1,\)"),
+        (lambda x, w: nn.max_pool2d(x, 0), "window must be at least 1, not 0"),
+        (lambda x, w: nn.flatten(nn.reduce_sum(x)), "flatten keeps the first axis"),
     ],
 )
 @pytest.mark.parametrize("traced", [False, True])
 def test_bad_calls_say_what_does_not_fit(call: Any, message: str, traced: bool) -> None:
     x, w, _ = operands("plain", np.float32)
     with pytest.raises(ValueError, match=message):
+        trace(call, x, w) if traced else call(x, w)
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda x, w: nn.conv2d(x, w, groups=1.0), "groups must be an integer of at least 1, not 1.0"),
+        (lambda x, w: nn.conv2d(x, w, groups="1"), "groups must be an integer of at least 1, not '1'"),
+        (lambda x, w: nn.max_pool2d(x, 2.0), "window must be an integer or a pair of integers, not 2.0"),
+        (lambda x, w: nn.avg_pool2d(x, None), "window must be an integer or a pair of integers, not None"),
+        (lambda x, w: nn.max_pool2d(x, (2, 2, 2)), r"window must be .* not \(2, 2, 2\)"),
+        (lambda x, w: nn.max_pool2d(x, (2, "2")), "window must be"),
+        (lambda x, w: nn.avg_pool2d(x, 2, 2.0), "stride must be an integer or a pair of integers, not 2.0"),
+    ],
+)
+@pytest.mark.parametrize("traced", [False, True])
+def test_numbers_of_another_kind_are_named(call: Any, message: str, traced: bool) -> None:
+    x, w, _ = operands("plain", np.float32)
+    with pytest.raises(TypeError, match=message):
         trace(call, x, w) if traced else call(x, w)

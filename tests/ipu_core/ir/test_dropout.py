@@ -133,6 +133,9 @@ def test_arrays_need_a_key_and_traced_values_take_the_steps() -> None:
     for rate in (-0.1, 1.0, float("nan")):
         with pytest.raises(ValueError, match=r"must be in \[0, 1\)"):
             nn.dropout(X, rate, key=1)
+    for unfit in ("0.5", None, X):
+        with pytest.raises(TypeError, match=r"must be a number in \[0, 1\), not"):
+            nn.dropout(X, unfit, key=1)
 
 
 def test_a_mask_without_a_key_is_refused() -> None:

@@ -129,12 +129,41 @@ def test_evaluate_adds_measures() -> None:
         ({"engine": "steam"}, "unknown engine 'steam': choose tiles or direct"),
         ({"target": "gc3"}, "unknown target 'gc3'"),
         ({"batches": []}, "at least one batch"),
+        ({"batches": 3}, "batches must be a list of batches, or a function"),
+        ({"batches": [BATCHES[0], (X[0][:5], X[0][:5, :1])]}, r"equal shapes; batch 0 has .*, batch 1 "),
+        ({"precisions": None}, "must be a list of names"),
+        ({"precisions": [16]}, "must be a list of names"),
+        ({"steps": True}, "steps must be an integer of at least 1, not True"),
         ({"batches": [(X[0][:, :5], X[0][:, :1])]}, "inner sizes 5 and 8 differ"),
     ],
 )
 def test_bad_input_is_refused_before_training(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         run(**change)
+
+
+def test_a_mistake_in_evaluate_shows_before_training() -> None:
+    asked: list[int] = []
+
+    def batches(seed: int, step: int) -> Any:
+        asked.append(step)
+        return BATCHES[0]
+
+    with pytest.raises(TypeError, match=r"evaluate must give named numbers .*, not 3"):
+        run(batches=batches, evaluate=lambda params, precision: 3)
+    assert set(asked) == {0}  # the example that is traced
+
+
+def test_numpys_numbers_are_taken_and_can_be_saved(tmp_path: Path) -> None:
+    made = run(steps=np.int64(2), evaluate=lambda params, precision: {"test_accuracy": np.float32(0.5)})
+    made.save(tmp_path)
+    assert made.results[0]["test_accuracy"] == 0.5
+
+
+def test_an_error_of_the_users_own_functions_fails_its_point_only() -> None:
+    made = run(["fp32.32"], batches=lambda seed, step: {0: BATCHES}[seed][step % 6])
+    assert len(made.results) == 1
+    assert made.failures == {"fp32.32 seed 1": "KeyError: 1"}
 
 
 def test_a_model_that_does_not_fit_is_refused_before_training() -> None:

@@ -54,6 +54,14 @@ def test_a_curve_that_diverges_is_still_drawn(tmp_path: Path) -> None:
     plot(broken, PRECISIONS, "title").save(tmp_path / "c.png")
 
 
+@pytest.mark.parametrize(
+    "losses", [[0.0] * 9, [1.0, -1.0, 0.5], [float("nan")] * 9, [1.0, float("inf"), 1.0], [1e-300] * 9, [1.0]]
+)
+def test_losses_that_no_logarithm_has_are_drawn_without_a_warning(losses: list[float], tmp_path: Path) -> None:
+    points = [{"precision": name, "seed": 0, "losses": losses} for name in PRECISIONS]
+    plot(points, PRECISIONS, "title").save(tmp_path / "c.png")
+
+
 def test_nothing_to_draw_is_refused() -> None:
     with pytest.raises(ValueError, match="no finished point"):
         plot([], PRECISIONS, "title")

@@ -54,11 +54,17 @@ def test_a_diverged_run_shows_as_nan() -> None:
     assert table(summarise([result("a", 0, math.nan)], ["a"]), "").rows[0][2] == "nan"
 
 
-@pytest.mark.parametrize("window", [1, 4])
+@pytest.mark.parametrize("window", [1, 4, 7, 20])
 def test_curve_is_the_running_mean(window: int) -> None:
     losses = np.random.default_rng(0).normal(size=20)
     wanted = [losses[i : i + window].mean() for i in range(21 - window)]
     assert np.allclose(curve(losses.tolist(), window), wanted)
+
+
+def test_a_large_loss_spoils_the_running_mean_only_where_it_is_in_it() -> None:
+    assert np.allclose(curve([1e30, *[1e-9] * 9], 3)[1:], 1e-9, rtol=1e-12, atol=0)
+    assert curve([1.0, math.inf, 1.0, 1.0, 1.0], 2).tolist() == [math.inf, math.inf, 1.0, 1.0]
+    assert np.isnan(curve([1.0, math.nan, 1.0, 1.0, 1.0], 2)).tolist() == [True, True, False, False]
 
 
 def test_a_study_without_a_finished_point_has_an_empty_table() -> None:

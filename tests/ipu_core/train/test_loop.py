@@ -250,8 +250,13 @@ def test_numpys_default_dtypes_are_rounded_to_what_the_step_takes() -> None:
     ("batch", "words"),
     [
         ((batches(0)[0],), "the batch holds 1 arrays; the step was traced with 2"),
-        ((batches(0)[0][:4], batches(0)[1]), r"array 0 of the batch has shape \(4, 20\).*float32\[16,20\]"),
+        ((batches(0)[0][:4], batches(0)[1]), r"array 0 of the batch: it has shape \(4, 20\).*float32\[16,20\]"),
+        (
+            (np.full((16, 20), 1e300), batches(0)[1]),
+            r"array 0 of the batch: 1e\+300 is beyond float32's largest number",
+        ),
         ((batches(0)[0], np.full(16, 2**40)), "array 1 of the batch holds numbers that are no 32-bit integers"),
+        ((batches(0)[0], np.full(16, np.nan)), "array 1 of the batch holds numbers that are no 32-bit integers"),
     ],
 )
 def test_batches_unlike_the_traced_one_are_refused(batch: Any, words: str) -> None:
@@ -259,6 +264,43 @@ def test_batches_unlike_the_traced_one_are_refused(batch: Any, words: str) -> No
         loop().train(batch)
 
 
-def test_an_optimizer_by_name_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"optimizer must be one such as Sgd\(0.1\)"):
-        loop(optimizer="sgd")
+def test_masked_parameters_and_batches_are_refused() -> None:
+    x, y = batches(0)
+    with pytest.raises(TypeError, match=r"array 0 of the batch: no masked elements"):
+        loop().train((np.ma.masked_greater(x, 1), y))
+    masked = [{name: np.ma.masked_less(array, 0) for name, array in layer.items()} for layer in params()]
+    with pytest.raises(TypeError, match="no masked elements"):
+        TrainLoop(loss, masked, batches(0), precision="fp32.32", optimizer=Sgd(0.1))
+
+
+def test_infinities_in_a_batch_and_numbers_that_saturate_are_taken() -> None:
+    x, y = batches(0)
+    assert np.isnan(loop().train((np.full(x.shape, np.inf), y)))
+    assert np.isfinite(loop("fp16.16/nearest").train((np.full(x.shape, 1e30), y)))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"optimizer": "sgd"}, r"optimizer must be one such as Sgd\(0.1\)"),
+        ({"optimizer": Sgd}, r"optimizer must be one such as Sgd\(0.1\).*, not <class"),
+        ({"control": "nanoo"}, r"control must be one such as FloatingPointControl\(nanoo=True\), not 'nanoo'"),
+        ({"precision": 16}, "a precision is a name such as 'fp16.16/stochastic', or a Precision, not 16"),
+        ({"accumulations": {0: 3}}, r"accumulations\[0\] must be one such as Accumulation\(group=16\), not 3"),
+        ({"accumulations": 3}, "accumulations must be a dict from equation numbers to Accumulations, not 3"),
+    ],
+)
+def test_arguments_of_another_kind_are_refused(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(TypeError, match=words):
+        loop(**change)
+    with pytest.raises(TypeError, match="loss must be a function"):
+        TrainLoop("loss", params(), batches(0), precision="fp32.32", optimizer=Sgd(0.1))  # type: ignore[arg-type]
+
+
+def test_a_run_needs_batches_and_a_number_of_steps() -> None:
+    for steps in (-1, 1.5, True):
+        with pytest.raises(ValueError, match="steps must be an integer of at least 0, not"):
+            loop().run(batches, steps)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="batches must be a function of the step's number, or batches in order"):
+        loop().run(3, 3)  # type: ignore[arg-type]
+    assert loop().run([batches(0)], 3).shape == (1,)

@@ -130,6 +130,11 @@ def test_values_out_of_range_are_refused(make, message):
 
 
 def test_a_rate_must_be_a_number():
+    for make in (Sgd, Adam, Lamb):
+        with pytest.raises(TypeError, match=r"exclude must be a function \(name, shape\) -> bool, not 'bias'"):
+            make(exclude="bias")
+    with pytest.raises(TypeError, match="Adam: loss_scale must be a number, not '2'"):
+        Adam(loss_scale="2")
     with pytest.raises(TypeError, match="Sgd: lr must be a number"):
         Sgd("0.1")
 
