@@ -1,6 +1,8 @@
 """The command line: python -m ipu_core study | train | profile | demo, also installed as ipu-core."""
 
 import argparse
+import codecs
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -16,7 +18,6 @@ from ipu_core.study.settings import (
     OPTIMIZERS,
     PRECISIONS,
     Settings,
-    check_count,
     parse_layers,
     parse_one_precision,
     parse_precisions,
@@ -25,6 +26,8 @@ from ipu_core.target import CHIPS
 from ipu_core.train.loop import ENGINES
 
 PIPE_CLOSED = 141
+PLAIN = {"±": "+-"}
+MOST = 10_000  # seeds, workers or threads
 DEFAULT = Settings()
 
 
@@ -37,21 +40,44 @@ class _Parser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns the exit code: 0, 2 for bad input or a failed point, 130 when interrupted."""
+    _print_anywhere()
     parser = _parser()
     given = parser.parse_args(arguments)
     try:
         interruption.restore()
         return int(given.run(given))
-    except (ValueError, ImportError, IpuError) as error:
-        text = " ".join(str(error).split())
-        print(f"{parser.prog} {given.command}: {text}", file=sys.stderr)
-        return 2
     except BrokenPipeError:  # the reader of the printed text is gone, as in `... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
+    except (ValueError, ImportError, IpuError, OSError, MemoryError) as error:
+        print(f"{parser.prog} {given.command}: {_in_words(error)}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("\ninterrupted; finished points are kept, the same command goes on from here", file=sys.stderr)
         return interruption.INTERRUPTED
+
+
+def _in_words(error: Exception) -> str:
+    """An error in one line."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, MemoryError) and not isinstance(error, IpuError):
+        return f"not enough memory: {text}"
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}: {error.filename2 or error.filename or 'a file could not be written'}"
+    return text
+
+
+def _print_anywhere() -> None:
+    """Where a terminal's encoding lacks a character, something like it is printed instead of raising an error."""
+    codecs.register_error("plain", _plainly)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="plain")
+
+
+def _plainly(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeEncodeError)
+    return "".join(PLAIN.get(c, "?") for c in error.object[error.start : error.end]), error.end
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -68,7 +94,7 @@ def _parser() -> argparse.ArgumentParser:
     _output(train, "results/train")
     profile = _command(commands, "profile", _profile, "plan and account one step: cycles, exchange, tile memory")
     profile.add_argument("--precision", default=PRECISIONS[-1], help=_help(PRECISIONS[-1], PRECISIONS))
-    profile.add_argument("--out", type=Path, help="also write profile.json, profile.html and trace.json there")
+    profile.add_argument("--out", type=_folder, help="also write profile.json, profile.html and trace.json there")
     quick = commands.add_parser("demo", help="half a minute: one rounding explained, three precisions trained")
     quick.set_defaults(run=lambda _: demo())
     return parser
@@ -92,7 +118,7 @@ def _command(commands: Any, name: str, run: Callable[[argparse.Namespace], int],
 
 
 def _output(parser: argparse.ArgumentParser, folder: str) -> None:
-    parser.add_argument("--out", type=Path, default=Path(folder), help=f"output folder (default {folder})")
+    parser.add_argument("--out", type=_folder, default=Path(folder), help=f"output folder (default {folder})")
     parser.add_argument("--threads", type=_count, default=1, help="threads in each process (default 1)")
 
 
@@ -135,10 +161,17 @@ def _finish(failures: dict[str, str], folder: Path) -> int:
 def _count(text: str) -> int:
     try:
         value = int(text)
-        check_count("it", value)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"must be an integer of at least 1, not {text!r}") from None
+        value = 0
+    if not 1 <= value <= MOST:
+        raise argparse.ArgumentTypeError(f"must be an integer from 1 to {MOST:,}, not {text!r}")
     return value
+
+
+def _folder(text: str) -> Path:
+    if not text:
+        raise argparse.ArgumentTypeError("must name a folder ('.' is this one)")
+    return Path(text)
 
 
 def _help(default: str, names: Any) -> str:

@@ -17,7 +17,7 @@ from ipu_core.study.compare import Study, plan_in_words
 from ipu_core.study.point import Point, Recipe, check_size, make_loop, run_point
 from ipu_core.study.pool import Event, Report, Work, run_here, run_in_processes
 from ipu_core.study.settings import MODELS, OPTIMIZERS, UNSAID, Settings
-from ipu_core.study.store import Store
+from ipu_core.study.store import Store, file_name
 from ipu_core.target import Target
 from ipu_core.train import data
 
@@ -149,7 +149,7 @@ def profile(settings: Settings, precision: str, folder: Path | None) -> None:
     if folder is not None:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            (folder / "profile.json").write_text(json.dumps(loop.profile.to_json()))
+            (folder / "profile.json").write_text(json.dumps(loop.profile.to_json()), encoding="utf-8")
             write_html(loop.profile, folder / "profile.html", title)
             write_chrome(loop.profile, folder / "trace.json")
         except OSError as error:
@@ -162,7 +162,7 @@ def _wanted(result: dict[str, Any], precisions: tuple[str, ...], seeds: tuple[in
 
 
 def _parameters(folder: Path, point: Point) -> Path:
-    return folder / f"parameters {point}.npz".replace("/", "-").replace(" ", "-")
+    return folder / file_name(f"parameters {point}")
 
 
 def _announce(made: Study, store: Store, total: int, todo: list[Task]) -> None:

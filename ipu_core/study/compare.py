@@ -15,12 +15,11 @@ from ipu_core.study import live
 from ipu_core.study.plot import Picture, plot
 from ipu_core.study.point import Evaluate, Point, Problem, Recipe, check_size, make_loop, measured, run_point
 from ipu_core.study.pool import Event, Report, run_here
-from ipu_core.study.settings import check_count, check_name
+from ipu_core.study.settings import check_count
 from ipu_core.study.store import Store
 from ipu_core.study.summary import Table, summarise, table
 from ipu_core.target import Target
 from ipu_core.train.data import shuffled
-from ipu_core.train.loop import ENGINES
 from ipu_core.train.optim import Optimiser
 
 Accumulations = Mapping[int, Accumulation]
@@ -133,30 +132,34 @@ def compare(
     """
     names = _names(precisions)
     steps, seeds, threads = check_count("steps", steps), check_count("seeds", seeds), check_count("threads", threads)
-    check_name("engine", engine, ENGINES)
     chip = target if isinstance(target, Target) else Target(target)
     make = params if callable(params) else lambda seed: params
     problem = Problem(loss, make, _by_seed(batches), evaluate)
     recipe = Recipe(optimizer, steps, engine, chip)
-    words = plan_in_words(problem, recipe, names, accumulations)
-    if evaluate is not None:
-        first = make_loop(problem, replace(recipe, engine="direct"), Point(names[0], 0), accumulations)
-        measured(evaluate, first.params, names[0])
+    words = _rehearse(problem, recipe, names, accumulations)
     settings = {"optimizer": repr(optimizer), "steps": steps, "engine": engine, "target": chip.name}
     study = Study(title or getattr(loss, "__name__", "comparison"), names, settings, words)
-    points = [Point(name, seed) for seed in range(seeds) for name in names]
 
     def work(point: Point, report: Report) -> dict[str, Any]:
         return run_point(problem, recipe, point, report, accumulations=accumulations)
 
-    with live.choose(study.table, len(points), 0, steps) as view:
+    with live.choose(study.table, len(names) * seeds, 0, steps) as view:
 
         def listen(event: Event) -> None:
             study.listen(event)
             view(event)
 
-        run_here(work, points, listen, threads)
+        run_here(work, [Point(name, seed) for seed in range(seeds) for name in names], listen, threads)
     return study
+
+
+def _rehearse(problem: Problem, recipe: Recipe, precisions: Sequence[str], accumulations: Accumulations | None) -> str:
+    """Everything that can go wrong at the first step, before there is anything to lose; gives `plan_in_words`."""
+    words = plan_in_words(problem, recipe, precisions, accumulations)
+    if problem.evaluate is not None:
+        first = make_loop(problem, replace(recipe, engine="direct"), Point(precisions[0], 0), accumulations)
+        measured(problem.evaluate, first.params, precisions[0])
+    return words
 
 
 def plan_in_words(

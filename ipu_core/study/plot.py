@@ -2,6 +2,7 @@
 
 import io
 import math
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 DASHES = ("-", (0, (6, 2)), "-", (0, (2, 1.2)), (0, (4, 1, 1, 1)), "-", (0, (6, 2)))
 GREY = "#5a5a5a"
+TITLE = 100  # characters of a line of the title
 ROOM = 1.36  # the loss panel is this much wider than the curves, for their names
 Results = Sequence[dict[str, Any]]
 Groups = Mapping[str, Results]
@@ -58,7 +60,8 @@ def plot(results: Results, precisions: Sequence[str], title: str) -> Picture:
     figure = optional("matplotlib.figure", extra="study").Figure((10.4, 4.9), layout="constrained", facecolor="white")
     panels = [panel for panel in PANELS if any(_values(group, panel[0]) for group in groups.values())]
     grid = figure.add_gridspec(max(1, len(panels)), 2, width_ratios=(1.75, 1) if panels else (1, 0.01))
-    figure.suptitle(title, x=0.008, ha="left", fontsize=12.5, fontweight="bold")
+    words = textwrap.shorten(title, 2 * TITLE, placeholder=" …")
+    figure.suptitle(textwrap.fill(words, TITLE), x=0.008, ha="left", fontsize=12.5, fontweight="bold")
     _losses(figure.add_subplot(grid[:, 0]), groups)
     for row, (field, heading, scale) in enumerate(panels):
         _dots(figure.add_subplot(grid[row, 1]), groups, field, heading, scale)
@@ -113,7 +116,12 @@ def _label_ends(axes: "Axes", ends: list[tuple[float, str, str]]) -> None:
     ends = sorted(ends)
     heights = [(scale(value) - low) / (high - low) for value, _, _ in ends]
     edge = 1 / ROOM
-    for (_, name, colour), start, place in zip(ends, heights, _apart(heights, 0.052), strict=True):
+    names = [in_lines(name, 22, 3) for _, name, _ in ends]
+    lines = max((name.count("\n") + 1 for name in names), default=1)
+    gap = 0.052 if lines == 1 else 0.034 * lines
+    apart = enumerate(_apart(heights, gap))
+    places = [min(max(place, i * gap), 1 - (len(ends) - 1 - i) * gap) for i, place in apart]  # within the panel
+    for name, (_, _, colour), start, place in zip(names, ends, heights, places, strict=True):
         axes.plot([edge + 0.004, edge + 0.024], [start, place], color=colour, lw=0.8, transform=axes.transAxes)
         axes.text(
             edge + 0.03,
@@ -121,10 +129,24 @@ def _label_ends(axes: "Axes", ends: list[tuple[float, str, str]]) -> None:
             name,
             color=colour,
             va="center",
-            fontsize=9.5,
+            fontsize=9.5 if lines == 1 else 7.5,
             fontweight="bold",
             transform=axes.transAxes,
         )
+
+
+def in_lines(name: str, width: int, most: int) -> str:
+    """A precision's name, broken where a setting ends into at most so many lines; what has no place becomes an …"""
+    lines: list[str] = []
+    for part in name.split("/"):
+        short = part if len(part) <= width else part[: width - 1] + "…"
+        if lines and len(lines[-1]) + 1 + len(short) <= width:
+            lines[-1] += "/" + short
+        else:
+            lines.append(short)
+    if len(lines) > most:
+        lines[most - 1 :] = [lines[most - 1][: width - 2] + " …"]
+    return "\n".join(lines)
 
 
 def _apart(heights: Sequence[float], gap: float) -> list[float]:
@@ -157,7 +179,7 @@ def _dots(
         axes.scatter(values, [row] * len(values), color=colour, s=26, alpha=0.45, linewidth=0)
         axes.plot([mean, mean], [row - 0.32, row + 0.32], color=colour, linewidth=2.4)
         axes.text(1.03, row, show(mean), color=colour, va="center", fontsize=9, transform=axes.get_yaxis_transform())
-    axes.set_yticks(range(len(names)), names, fontsize=8.5)
+    axes.set_yticks(range(len(names)), [in_lines(name, 34, 2) for name in names])
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
     if field == "test_accuracy":
@@ -169,6 +191,7 @@ def _dots(
         )
     axes.set_title(heading, loc="left", fontsize=10, color=GREY)
     _plain(axes)
+    axes.tick_params(axis="y", labelsize=8.5 if max(map(len, names)) < 28 else 6.5)
     axes.grid(axis="x", color="#e4e4e4", linewidth=0.8)
 
 

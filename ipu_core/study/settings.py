@@ -1,6 +1,5 @@
 """What a study is asked to do, as data: every field checked with a message that says what is allowed."""
 
-import math
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -11,11 +10,13 @@ from ipu_core.target import Target
 from ipu_core.train.data import Dataset
 from ipu_core.train.loop import ENGINES
 from ipu_core.train.optim import Adam, Lamb, Sgd
+from lowprec import float32 as FLOAT32
 
 OPTIMIZERS = {"sgd": Sgd, "adam": Adam, "lamb": Lamb}
 PRECISIONS = ("fp32.32", "fp16.32", "fp16.16/nearest", "fp16.16/stochastic")
 MODELS = {"mlp": "perceptron", "cnn": "convolutional net"}
 UNSAID = {"model": "mlp"}  # left out of a record: studies of the time when there was no other can be resumed
+WIDEST = 10**9
 HIDDEN = {"mlp": (256, 256), "cnn": (16, 32)}
 
 
@@ -52,8 +53,8 @@ class Settings:
     def __post_init__(self) -> None:
         for name in ("steps", "batch"):
             check_count(name, getattr(self, name))
-        if not (math.isfinite(self.lr) and self.lr > 0):
-            raise ValueError(f"lr must be a positive number, not {self.lr}")
+        if not FLOAT32.smallest_subnormal <= self.lr <= FLOAT32.max:
+            raise ValueError(f"lr must be a positive number that float32 holds, not {self.lr}")
         check_name("optimizer", self.optimizer, tuple(OPTIMIZERS))
         check_name("engine", self.engine, ENGINES)
         check_name("model", self.model, tuple(MODELS))
@@ -86,11 +87,12 @@ def parse_layers(text: str) -> tuple[int, ...]:
     """Reads widths such as "64-256-256-10" (commas are allowed too).
 
     Raises:
-        ValueError: the text is not two or more positive integers.
+        ValueError: the text is not two or more integers from 1 to WIDEST.
     """
-    parts = text.replace(",", "-").split("-")
-    if len(parts) < 2 or not all(part.strip().isdecimal() and int(part) > 0 for part in parts):
-        raise ValueError(f"layers must be two or more positive widths such as 64-256-256-10, not {text!r}")
+    parts = [part.strip() for part in text.replace(",", "-").split("-")]
+    if len(parts) < 2 or not all(part.isdecimal() and 0 < int(part[:20]) <= WIDEST for part in parts):
+        allowed = f"two or more positive widths such as 64-256-256-10, none beyond {WIDEST:,}"
+        raise ValueError(f"layers must be {allowed}, not {text!r}")
     return tuple(int(part) for part in parts)
 
 

@@ -14,6 +14,7 @@ from typing import Any, Self
 RESULTS = "results.jsonl"
 MANIFEST = "manifest.json"
 CHECKPOINTS = "checkpoints"
+LONGEST = 160  # characters of a file's name; most file systems take 255 bytes, and a draft's name is longer
 Result = dict[str, Any]
 
 
@@ -88,8 +89,7 @@ class Store:
 
     def checkpoint(self, point: str) -> Path:
         """Where the unfinished state of a point is kept."""
-        name = f"{point} {self.digest[:12]}.npz".replace("/", "-").replace(" ", "-")
-        return self.folder / CHECKPOINTS / name
+        return self.folder / CHECKPOINTS / file_name(f"{point} {self.digest[:12]}")
 
     def _lock(self) -> None:
         try:
@@ -128,37 +128,46 @@ class Store:
             os.truncate(self._file, whole)
 
 
+def file_name(words: str) -> str:
+    """The name of an .npz after some words; many words are cut, and told apart by their hash."""
+    name = words.replace("/", "-").replace(" ", "-")
+    if len(name) > LONGEST:
+        name = f"{name[:LONGEST]}-{hashlib.sha256(words.encode()).hexdigest()[:12]}"
+    return f"{name}.npz"
+
+
 def read_results(folder: str | Path) -> list[Result]:
-    """Reads the finished points of a study's folder; null losses come back as NaN.
+    """Reads the finished points of a study's folder, each once; null losses come back as NaN.
 
     Raises:
-        ValueError: there is no such file, or one of its whole lines is not a JSON object.
+        ValueError: there is no such file, it is no text, or one of its whole lines is not a point's result.
     """
     path = Path(folder) / RESULTS
     if not path.is_file():
         raise ValueError(f"no results: {path} does not exist")
-    results = []
-    for number, line in enumerate(path.read_text().splitlines(), 1):
+    results: dict[tuple[str, int], Result] = {}
+    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
         try:
             result = json.loads(line)
-            result["losses"] = [math.nan if loss is None else loss for loss in result["losses"]]
-        except (json.JSONDecodeError, TypeError, KeyError) as error:
+            result["losses"] = [math.nan if loss is None else float(loss) for loss in result["losses"]]
+            results.setdefault((str(result["precision"]), int(result["seed"])), result)
+            result["losses"][0]
+        except (ValueError, TypeError, LookupError) as error:
             raise ValueError(f"{path}, line {number}, is not a result: remove the line or the folder") from error
-        results.append(result)
-    return results
+    return list(results.values())
 
 
 def _manifest_settings(path: Path) -> dict[str, Any]:
     try:
-        settings: dict[str, Any] = json.loads(path.read_text())["settings"]
-    except (json.JSONDecodeError, KeyError, TypeError, OSError) as error:
+        settings: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["settings"]
+    except (ValueError, KeyError, TypeError, OSError) as error:
         raise ValueError(f"{path} is not a study's manifest: choose another folder or remove it") from error
     return settings
 
 
 def _replace(path: Path, text: str) -> None:
     draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_text(text)
+    draft.write_text(text, encoding="utf-8")
     os.replace(draft, path)
 
 

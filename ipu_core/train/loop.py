@@ -49,8 +49,9 @@ class UpdateCount(NamedTuple):
     @staticmethod
     def of(weight: Array, direction: Array, scale: float, updated: Array) -> UpdateCount:
         """Counts one update, updated = round(weight + scale * direction), in float64."""
-        wanted = np.float64(scale) * direction.astype(np.float64)
-        change = updated.astype(np.float64) - weight.astype(np.float64)
+        with np.errstate(invalid="ignore"):  # a run that diverged has infinities
+            wanted = np.float64(scale) * direction.astype(np.float64)
+            change = updated.astype(np.float64) - weight.astype(np.float64)
         asked = wanted != 0
         lost = int(np.count_nonzero(asked & (change == 0)))
         return UpdateCount(

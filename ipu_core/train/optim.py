@@ -49,6 +49,10 @@ def _check(name: str, value: float, low: float, high: float) -> None:
         raise ValueError(f"{name} must lie in [{low:g}, {high:g}), not {value!r}")
 
 
+def _check_lr(name: str, lr: float) -> None:
+    _check(f"{name}: lr", lr, 0, float(np.finfo(np.float32).max))
+
+
 def _check_exclude(name: str, exclude: Exclude) -> None:
     if not callable(exclude):
         raise TypeError(f"{name}: exclude must be a function (name, shape) -> bool, not {exclude!r}")
@@ -111,7 +115,7 @@ class Sgd:
     exclude: Exclude = vectors
 
     def __post_init__(self) -> None:
-        _check("Sgd: lr", self.lr, 0, float("inf"))
+        _check_lr("Sgd", self.lr)
         _check("Sgd: momentum", self.momentum, 0, 1)
         _check("Sgd: weight_decay", self.weight_decay, 0, float("inf"))
         _check_exclude("Sgd", self.exclude)
@@ -182,7 +186,8 @@ class Adam:
         for field in ("b1", "b2"):
             _check(f"{type(self).__name__}: {field}", getattr(self, field), 0, 1)
         positive = ("loss_scale", "scaled_state", "packing")
-        for field in ("lr", "eps", "weight_decay", *positive):
+        _check_lr(type(self).__name__, self.lr)
+        for field in ("eps", "weight_decay", *positive):
             _check(f"{type(self).__name__}: {field}", getattr(self, field), 0, float("inf"))
         for field in positive:
             if not getattr(self, field):

@@ -155,22 +155,27 @@ BAD = [
     (["--steps", "many"], "invalid int value: 'many'"),
     (["--batch", "-1"], "batch must be an integer of at least 1, not -1"),
     (["--batch", "5000"], "a batch of 5000 cannot be drawn from 1438 rows"),
-    (["--lr", "-0.1"], "lr must be a positive number, not -0.1"),
-    (["--lr", "nan"], "lr must be a positive number, not nan"),
-    (["--seeds", "0"], "must be an integer of at least 1, not '0'"),
+    (["--lr", "-0.1"], "lr must be a positive number that float32 holds, not -0.1"),
+    (["--lr", "nan"], "lr must be a positive number that float32 holds, not nan"),
+    (["--lr", "1e300"], "lr must be a positive number that float32 holds, not 1e+300"),
+    (["--lr", "1e-300"], "lr must be a positive number that float32 holds, not 1e-300"),
+    (["--seeds", "0"], "must be an integer from 1 to 10,000, not '0'"),
+    (["--seeds", "100000000000"], "must be an integer from 1 to 10,000, not '100000000000'"),
+    (["--out", ""], "must name a folder"),
     (["--optimizer", "adagrad"], "unknown optimizer 'adagrad': choose sgd, adam or lamb"),
     (["--engine", "steam"], "unknown engine 'steam': choose tiles or direct"),
     (["--target", "gc3"], "unknown target 'gc3'; valid targets are gc2, gc200, bow, c600"),
     (
         ["--layers", "64-a-10"],
-        "layers must be two or more positive widths such as 64-256-256-10, not '64-a-10'",
+        "layers must be two or more positive widths such as 64-256-256-10, none beyond 1,000,000,000, not '64-a-10'",
     ),
     (["--layers", "64"], "layers must be two or more positive widths"),
+    (["--layers", "64-9999999999999999999999-10"], "layers must be two or more positive widths"),
     (["--layers", "64-0-10"], "layers must be two or more positive widths"),
     (["--layers", "32-10"], "layers 32-10 do not fit digits: they lead from 64 features to 10 classes"),
     (["--data", "mnist"], "unknown data 'mnist': give 'digits' or the path of an .npz file"),
     (["--data", "nowhere.npz"], "no such data file: nowhere.npz"),
-    (["--threads", "0"], "must be an integer of at least 1"),
+    (["--threads", "99999999999999999999"], "must be an integer from 1 to 10,000"),
     (["--colour", "red"], "unrecognized arguments: --colour red"),
 ]
 
@@ -207,6 +212,44 @@ def test_a_folder_that_cannot_be_written_is_refused_before_any_work(
     (tmp_path / "file").write_text("")
     assert exit_code("study", *SMALL, "--out", str(tmp_path / "file" / "out")) == 2
     assert capfd.readouterr().err.startswith("ipu-core study: cannot write to the output folder")
+
+
+@pytest.mark.parametrize("name", ["plan.txt", "table.txt", "convergence.png"])
+def test_a_file_that_cannot_be_written_loses_no_point(
+    name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / name).mkdir()
+    arguments = ["study", *SMALL, "--precisions", "fp32.32", "--seeds", "1", "--out", str(tmp_path)]
+    assert exit_code(*arguments) == 2
+    error = capfd.readouterr().err.splitlines()[-1]
+    assert error == f"ipu-core study: Is a directory: {tmp_path / name}"
+    (tmp_path / name).rmdir()
+    assert exit_code(*arguments) == 0
+    assert "1 of 1 points were finished before" in capfd.readouterr().out or name == "plan.txt"
+
+
+def test_too_little_memory_is_one_line(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    def study(*_: object, **__: object) -> None:
+        raise MemoryError("Unable to allocate 4.66 TiB")
+
+    monkeypatch.setattr(command, "study", study)
+    assert exit_code("study", *SMALL) == 2
+    assert capfd.readouterr().err == "ipu-core study: not enough memory: Unable to allocate 4.66 TiB\n"
+
+
+def test_a_terminal_without_the_characters_gets_plain_ones(finished: tuple[Path, str]) -> None:
+    line = [sys.executable, "-m", "ipu_core", "study", *SMALL, *TWO, "--out", str(finished[0])]
+    plain = {**os.environ, "PYTHONIOENCODING": "ascii", "LC_ALL": "C", "PYTHONUTF8": "0"}
+    done = subprocess.run(line, capture_output=True, env=plain, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"mean +- standard deviation over seeds" in done.stdout
+    assert "mean ± standard deviation over seeds" in (finished[0] / "table.txt").read_text("utf-8")
+
+
+def test_a_precision_with_a_long_name_has_files(tmp_path: Path) -> None:
+    name = "fp16.32/weights=float16" + "/nearest" * 40
+    assert exit_code("train", *SMALL, "--precision", name, "--out", str(tmp_path)) == 0
+    assert len(list(tmp_path.glob("parameters-fp16.32-weights=float16-nearest-*.npz"))) == 1
 
 
 def test_other_arguments_in_the_same_folder_are_refused(

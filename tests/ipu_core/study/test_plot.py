@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ipu_core.study.plot import COLOURS, _apart, plot
+from ipu_core.study.plot import COLOURS, _apart, in_lines, plot
 
 PRECISIONS = ["fp32.32", "fp16.16/nearest"]
 
@@ -60,6 +60,19 @@ def test_a_curve_that_diverges_is_still_drawn(tmp_path: Path) -> None:
 def test_losses_that_no_logarithm_has_are_drawn_without_a_warning(losses: list[float], tmp_path: Path) -> None:
     points = [{"precision": name, "seed": 0, "losses": losses} for name in PRECISIONS]
     plot(points, PRECISIONS, "title").save(tmp_path / "c.png")
+
+
+def test_long_names_are_broken_where_a_setting_ends(tmp_path: Path) -> None:
+    assert in_lines("fp16.16/stochastic", 22, 3) == "fp16.16/stochastic"
+    assert in_lines("fp16.16/stochastic/weights=float32", 22, 3) == "fp16.16/stochastic\nweights=float32"
+    assert in_lines("a/bb/ccc/dddd", 4, 2) == "a/bb\ncc …"
+    assert in_lines("mlperf-bert", 8, 2) == "mlperf-…"
+    names = ["fp16.16/stochastic" + "/weights=float32/moments=float16" * count for count in (1, 2, 9)]
+    points = [{"precision": name, "seed": 0, "losses": [2.0, 1.0], "test_accuracy": 0.5} for name in names]
+    picture = plot(points, names, "title " * 60)
+    picture.save(tmp_path / "c.png")  # a warning here would mean that the names leave no room
+    heights = [text.get_position()[1] for text in picture.figure.axes[0].texts]
+    assert 0 <= min(heights) <= max(heights) <= 1
 
 
 def test_nothing_to_draw_is_refused() -> None:

@@ -33,6 +33,13 @@ def test_values_that_json_lacks_become_null_and_nan_again(tmp_path: Path) -> Non
     assert math.isnan(read_results(tmp_path)[0]["losses"][1])
 
 
+def test_a_point_counts_once_however_often_its_line_is_there(tmp_path: Path) -> None:
+    with Store(tmp_path, SETTINGS) as store:
+        for losses in ((2.0, 1.0), (3.0,)):
+            store.append(point(0, losses))
+        assert [result["losses"] for result in store.results()] == [[2.0, 1.0]]
+
+
 def test_a_torn_last_line_is_cut_off(tmp_path: Path) -> None:
     with Store(tmp_path, SETTINGS) as store:
         store.append(point(0))
@@ -81,6 +88,10 @@ def test_foreign_folders_are_refused(tmp_path: Path) -> None:
         Store(tmp_path, SETTINGS)
     with pytest.raises(ValueError, match="line 1, is not a result"):
         read_results(tmp_path)
+    for line in (b'{"losses": [1], "seed": 0}', b'{"losses": [], "precision": "a", "seed": 0}', b"\xff"):
+        (tmp_path / RESULTS).write_bytes(line + b"\n")
+        with pytest.raises(ValueError, match="line 1, is not a result"):
+            read_results(tmp_path)
     with pytest.raises(ValueError, match="no results"):
         read_results(tmp_path / "nowhere")
 

@@ -186,6 +186,12 @@ def test_update_counts_by_hand() -> None:
     assert count.plus(count).wanted == 6
 
 
+def test_updates_of_a_run_that_diverged_are_counted_without_a_warning() -> None:
+    infinite = np.array([np.inf, 1.0], np.float32)
+    count = UpdateCount.of(infinite, np.zeros(2, np.float32), float("inf"), infinite)
+    assert np.isnan(count.squared)
+
+
 def test_counting_updates_changes_nothing_and_agrees_with_the_step() -> None:
     made = loop("fp16.16/stochastic", "tiles", optimizer=Sgd(0.001))
     made.run(batches, 3)
