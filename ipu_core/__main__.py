@@ -154,7 +154,8 @@ def _profile(given: argparse.Namespace) -> int:
 def _finish(failures: dict[str, str], folder: Path) -> int:
     for point, error in failures.items():
         print(f"{point} failed: {error}", file=sys.stderr)
-    print(f"written to {folder}: {', '.join(sorted(path.name for path in folder.iterdir()))}")
+    names = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+    print(f"written to {folder}: {', '.join(names)}")
     return 2 if failures else 0
 
 

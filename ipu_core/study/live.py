@@ -1,6 +1,8 @@
 """Shows a study while it runs: bars and a growing table in a terminal, one cell in a notebook, lines in a log."""
 
 import html
+import itertools
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -11,6 +13,7 @@ from ipu_core.study.pool import Event
 from ipu_core.study.summary import Table, final_loss
 from lowprec.extras import optional
 
+DUMB = ("dumb", "unknown")  # terminals in which nothing can be redrawn
 MakeTable = Callable[[], Table]
 
 
@@ -35,7 +38,7 @@ def choose(make_table: MakeTable, points: int, done: int, steps: int) -> View:
     """
     if _in_notebook():
         return Notebook(make_table, points, done, steps)
-    if sys.stderr.isatty():
+    if sys.stderr.isatty() and os.environ.get("TERM") not in DUMB:
         try:
             return Terminal(make_table, points, done, steps)
         except ImportError:
@@ -72,6 +75,7 @@ class Terminal:
         self._rich = {name: optional(f"rich.{name}", extra="study") for name in ("console", "live", "table", "box")}
         self._make_table, self._steps = make_table, steps
         console = self._rich["console"].Console(stderr=True)
+        self._console = console
         self._bars = progress.Progress(
             progress.TextColumn("{task.description}", table_column=self._rich["table"].Column(no_wrap=True)),
             progress.BarColumn(bar_width=None),
@@ -113,10 +117,11 @@ class Terminal:
     def _picture(self) -> Any:
         made = self._make_table()
         table = self._rich["table"].Table(title=made.title, box=self._rich["box"].SIMPLE, title_justify="left")
-        for index, column in enumerate(made.columns):
+        shown = _fitting(made, self._console.width - 1)
+        for index, column in enumerate(made.columns[:shown]):
             table.add_column(column, justify="left" if index == 0 else "right", no_wrap=True)
         for row in made.rows:
-            table.add_row(*row)
+            table.add_row(*row[:shown])
         parts = [table, self._bars] if made.rows else [self._bars]
         return self._rich["console"].Group(*parts)
 
@@ -156,6 +161,12 @@ class Notebook:
         head = f"{self._done} of {self._points} points\n" if self._done < self._points else ""
         text = html.escape(head + state + failed)
         return self._display.HTML((made._repr_html_() if made.rows else "") + (f"<pre>{text}</pre>" if text else ""))
+
+
+def _fitting(made: Table, width: int) -> int:
+    """How many columns of a table, from the left, can be read whole in so many characters; at least one."""
+    widths = [max(map(len, column)) + 3 for column in zip(made.columns, *made.rows, strict=True)]
+    return max(1, sum(total <= width for total in itertools.accumulate(widths)))
 
 
 def _words(event: Event) -> str:

@@ -95,8 +95,9 @@ def _losses(axes: "Axes", groups: Groups) -> None:
         axes.fill_between(x, curves.min(axis=0), curves.max(axis=0), color=colour, alpha=0.15, linewidth=0)
         mean = curves.mean(axis=0)
         axes.plot(x, mean, color=colour, linestyle=dash, linewidth=2)
-        if math.isfinite(mean[-1]):
-            ends.append((float(mean[-1]), name, colour))
+        seen = mean[np.isfinite(mean)]
+        if seen.size:
+            ends.append((float(seen[-1]), name if math.isfinite(mean[-1]) else f"{name}/diverged", colour))
     if finite.size and finite.min() > 0:
         axes.set_yscale("log", subs=(2, 5))
     for axis in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):

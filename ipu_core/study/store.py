@@ -1,6 +1,7 @@
 """A study's folder: append-only results.jsonl, manifest of the arguments, checkpoints of unfinished points."""
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
@@ -10,6 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+
+from ipu_core.train.checkpoint import replacing
 
 RESULTS = "results.jsonl"
 MANIFEST = "manifest.json"
@@ -66,7 +69,9 @@ class Store:
         self.close()
 
     def close(self) -> None:
-        """Gives the folder free; removes the checkpoint folder if nothing is left in it."""
+        """Gives the folder free; removes the checkpoint folder if nothing is left in it but drafts of a kill."""
+        for draft in (self.folder / CHECKPOINTS).glob(".*"):
+            draft.unlink(missing_ok=True)
         os.close(self._file)
         with contextlib.suppress(OSError):
             (self.folder / CHECKPOINTS).rmdir()
@@ -76,15 +81,26 @@ class Store:
         return read_results(self.folder)
 
     def append(self, result: Mapping[str, Any]) -> None:
-        """Adds one finished point: one write, then fsync, so a kill leaves whole lines or a torn last one."""
-        line = json.dumps({**_finite(dict(result)), "study": self.digest}, allow_nan=False)
-        os.write(self._file, line.encode() + b"\n")
-        os.fsync(self._file)
+        """Adds one finished point: one write, then fsync, so a kill leaves whole lines or a torn last one.
+
+        Raises:
+            OSError: it cannot be written, as on a full disk; nothing of it stays.
+        """
+        line = json.dumps({**_finite(dict(result)), "study": self.digest}, allow_nan=False).encode() + b"\n"
+        before = os.fstat(self._file).st_size
+        try:
+            if os.write(self._file, line) != len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.folder / RESULTS))
+            os.fsync(self._file)
+        except OSError:
+            os.ftruncate(self._file, before)
+            raise
 
     def write_text(self, name: str, text: str) -> Path:
         """Writes a small text file beside the results, replacing it whole."""
         path = self.folder / name
-        _replace(path, text)
+        with replacing(path) as draft:
+            draft.write_text(text, encoding="utf-8")
         return path
 
     def checkpoint(self, point: str) -> Path:
@@ -116,7 +132,7 @@ class Store:
             return
         text = json.dumps({"study": self.digest, "settings": self.settings}, indent=2) + "\n"
         try:
-            _replace(path, text)
+            self.write_text(MANIFEST, text)
         except OSError as error:
             raise ValueError(f"cannot write to the output folder {self.folder}: {error.strerror}") from error
 
@@ -163,12 +179,6 @@ def _manifest_settings(path: Path) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError, OSError) as error:
         raise ValueError(f"{path} is not a study's manifest: choose another folder or remove it") from error
     return settings
-
-
-def _replace(path: Path, text: str) -> None:
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_text(text, encoding="utf-8")
-    os.replace(draft, path)
 
 
 def _brief(value: object) -> str:

@@ -1,9 +1,10 @@
 """Saves and loads training state: named arrays of any dtype and a few JSON values in one .npz file."""
 
+import contextlib
 import json
 import os
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ _META = "__meta__"
 
 
 def save(path: str | Path, arrays: Mapping[str, npt.NDArray[Any]], meta: Mapping[str, Any]) -> None:
-    """Writes the arrays bit for bit, then renames: a kill leaves either the old file or the new one.
+    """Writes the arrays bit for bit, then renames: a kill or a full disk leaves either the old file or the new one.
 
     ml_dtypes arrays are stored as unsigned integers beside the name of their dtype, because .npz forgets it.
 
@@ -24,17 +25,30 @@ def save(path: str | Path, arrays: Mapping[str, npt.NDArray[Any]], meta: Mapping
         path: The file, by custom .npz.
         arrays: NumPy arrays by name.
         meta: JSON values, such as the step.
+
+    Raises:
+        OSError: the file cannot be written.
     """
     path = Path(path)
     kinds = {name: array.dtype.name for name, array in arrays.items()}
     plain = {f"a/{name}": _codes(array) for name, array in arrays.items()}
     text = json.dumps({"dtypes": kinds, "meta": dict(meta)})
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    with draft.open("wb") as file:
+    with replacing(path) as draft, draft.open("wb") as file:
         np.savez(file, **plain, **{_META: np.frombuffer(text.encode(), np.uint8)})  # type: ignore[arg-type]
         file.flush()
         os.fsync(file.fileno())
-    os.replace(draft, path)
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A draft beside a file, which takes its place where the context ends well and goes where it does not."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        yield draft
+        os.replace(draft, path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
 
 
 def load(path: str | Path) -> tuple[Arrays, dict[str, Any]]:
@@ -49,7 +63,7 @@ def load(path: str | Path) -> tuple[Arrays, dict[str, Any]]:
             arrays = {name: archive[f"a/{name}"].view(_dtype(kind)) for name, kind in head["dtypes"].items()}
             return arrays, head["meta"]
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, AttributeError, TypeError) as error:
-        raise ValueError(f"{path} is not a checkpoint that this version can read") from error
+        raise ValueError(f"{path} is not a checkpoint that this version can read: remove it to start anew") from error
 
 
 def _codes(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

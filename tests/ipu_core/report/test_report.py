@@ -96,5 +96,8 @@ def test_page_is_well_formed_and_self_contained(tmp_path: Path) -> None:
     assert not open_tags
     assert "a &lt;title&gt;" in page
     assert "move &amp; go" in page
+    assert "prefers-color-scheme:dark" in page
+    peak = profile().memory.peak_bytes
+    assert f"tile 0 to 5; the highest bar is {peak:,} bytes; a tile has 638,976 bytes, far above the picture" in page
     data = page.split('id="profile">')[1].split("</script>")[0]
     assert json.loads(data)["memory"]["fullest_tile"] == profile().memory.tile

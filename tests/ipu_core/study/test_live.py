@@ -52,6 +52,26 @@ def test_terminal_shows_table_and_failure(monkeypatch: pytest.MonkeyPatch, capsy
     assert "a seed 1: tile 3 is [full]" in printed.err
 
 
+def test_a_narrow_terminal_shows_whole_columns_only(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    for columns, shown in ((36, False), (60, True)):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        board = Board()
+        board.feed(live.Terminal(board.table, 3, 1, 10))
+        printed = capsys.readouterr().err
+        assert "final loss" in printed
+        assert ("test accuracy" in printed) == ("75.0 %" in printed) == shown
+
+
+def test_a_dumb_terminal_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    for term, kind in (("dumb", live.Lines), ("xterm-256color", live.Terminal)):
+        monkeypatch.setenv("TERM", term)
+        assert isinstance(live.choose(Board().table, 1, 0, 1), kind)
+
+
 def test_notebook_rewrites_one_cell(monkeypatch: pytest.MonkeyPatch) -> None:
     pages: list[str] = []
 

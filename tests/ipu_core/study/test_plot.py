@@ -51,7 +51,9 @@ def test_png_has_its_size(tmp_path: Path) -> None:
 def test_a_curve_that_diverges_is_still_drawn(tmp_path: Path) -> None:
     broken = results()
     broken[3]["losses"] = [1.0] * 40 + [float("nan")] * 40
-    plot(broken, PRECISIONS, "title").save(tmp_path / "c.png")
+    picture = plot(broken, PRECISIONS, "title")
+    picture.save(tmp_path / "c.png")
+    assert {text.get_text() for text in picture.figure.axes[0].texts} == {PRECISIONS[0], f"{PRECISIONS[1]}/diverged"}
 
 
 @pytest.mark.parametrize(

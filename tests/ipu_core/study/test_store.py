@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,20 @@ def test_a_torn_last_line_is_cut_off(tmp_path: Path) -> None:
         assert [result["seed"] for result in store.results()] == [0, 1]
 
 
+def test_a_line_that_a_full_disk_cuts_off_does_not_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = os.write
+    with Store(tmp_path, SETTINGS) as store:
+        store.append(point(0))
+        before = (tmp_path / RESULTS).read_bytes()
+        with monkeypatch.context() as full:
+            full.setattr(os, "write", lambda file, line: write(file, line[:20]))
+            with pytest.raises(OSError, match="No space left on device"):
+                store.append(point(1))
+        assert (tmp_path / RESULTS).read_bytes() == before
+        store.append(point(2))
+        assert [result["seed"] for result in store.results()] == [0, 2]
+
+
 def test_other_settings_are_refused_and_named(tmp_path: Path) -> None:
     with Store(tmp_path, SETTINGS) as store:
         store.append(point(0))
@@ -94,6 +109,12 @@ def test_foreign_folders_are_refused(tmp_path: Path) -> None:
             read_results(tmp_path)
     with pytest.raises(ValueError, match="no results"):
         read_results(tmp_path / "nowhere")
+
+
+def test_drafts_that_a_kill_left_do_not_stay(tmp_path: Path) -> None:
+    with Store(tmp_path, SETTINGS) as store:
+        (store.checkpoint("a").parent / ".a.npz.123").write_text("half a checkpoint")
+    assert not (tmp_path / "checkpoints").exists()
 
 
 def test_checkpoints_are_named_after_their_point(tmp_path: Path) -> None:

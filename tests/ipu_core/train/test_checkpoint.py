@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from ipu_core.train.checkpoint import load, save
+from ipu_core.train.checkpoint import load, replacing, save
 
 DTYPES = ["float16", "float32", "float64", "int32", "uint8", "bfloat16", "float8_e4m3fnuz", "float8_e5m2"]
 
@@ -33,6 +33,17 @@ def test_dotted_and_odd_names_survive(tmp_path: Path) -> None:
 def test_saving_replaces_and_leaves_no_draft(tmp_path: Path) -> None:
     for step in range(2):
         save(tmp_path / "s.npz", {"w": np.full(4, step)}, {"step": step})
+    assert load(tmp_path / "s.npz")[1] == {"step": 1}
+    assert [path.name for path in tmp_path.iterdir()] == ["s.npz"]
+
+
+def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
+    save(tmp_path / "s.npz", {"w": np.ones(4)}, {"step": 1})
+    with pytest.raises(TypeError, match="JSON"):
+        save(tmp_path / "s.npz", {"w": np.ones(4)}, {"step": object()})
+    draft = replacing(tmp_path / "s.npz")
+    draft.__enter__().write_text("half")
+    assert not draft.__exit__(OSError, OSError("full"), None)
     assert load(tmp_path / "s.npz")[1] == {"step": 1}
     assert [path.name for path in tmp_path.iterdir()] == ["s.npz"]
 
