@@ -53,7 +53,7 @@ def test_a_curve_that_diverges_is_still_drawn(tmp_path: Path) -> None:
     broken[3]["losses"] = [1.0] * 40 + [float("nan")] * 40
     picture = plot(broken, PRECISIONS, "title")
     picture.save(tmp_path / "c.png")
-    assert {text.get_text() for text in picture.figure.axes[0].texts} == {PRECISIONS[0], f"{PRECISIONS[1]}/diverged"}
+    assert {text.get_text() for text in picture.figure.axes[0].texts} == {PRECISIONS[0], f"{PRECISIONS[1]}\ndiverged"}
 
 
 @pytest.mark.parametrize(
