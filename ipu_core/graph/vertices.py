@@ -1,6 +1,5 @@
 """Vertex groups: one codelet, an array of tiles and one operand view per field, checked, to be run as one call."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -197,8 +196,3 @@ def _stack(tensors: Sequence[Tensor]) -> FieldSource:
         return Tensor(first.variable, first.offset, (len(tensors), *first.shape), (step, *first.strides))
     inner: NDArray[np.int64] = first.indices() - first.offset
     return first.variable, offsets.reshape((-1,) + (1,) * inner.ndim) + inner
-
-
-def vertex_count(compute_set: ComputeSet) -> int:
-    """How many vertices a compute set has."""
-    return sum(math.prod(group.tiles.shape) for group in compute_set.groups) + len(compute_set.singles)

@@ -6,8 +6,6 @@ from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from ipu_core.ir.block import NEAREST, Arithmetic, Array, Atom, Block, Equation, Format, Literal, Params, Type, Var
 from ipu_core.ir.exact import exact
 from ipu_core.ir.ops import OPS, infer
@@ -89,8 +87,3 @@ class Builder:
         self.equations.append(equation)
         self.number += 1
         return var
-
-
-def constant_array(value: float, shape: tuple[int, ...]) -> Array:
-    """An array full of one number, as a constant of a program."""
-    return np.full(shape, value, np.float32)
