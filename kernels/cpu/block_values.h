@@ -3,7 +3,7 @@
 #define LOWPREC_BLOCK_VALUES_H
 
 #include "blocks.h"
-#include "packs.h"
+#include "widths.h"
 
 namespace lowprec {
 inline namespace LP_ISA {

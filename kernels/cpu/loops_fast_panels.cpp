@@ -1,6 +1,6 @@
 // The panels of fast_panels.h, one for each way, end, mode and size of output.
 #include "fast_panels.h"
-#include "packs.h"
+#include "widths.h"
 
 namespace lowprec {
 inline namespace LP_ISA {

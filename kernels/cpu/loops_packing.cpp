@@ -1,6 +1,6 @@
 // Packing of narrow codes: eight codes lie in a 64-bit lane and are pushed together in three steps.
 #include "packing.h"
-#include "packs.h"
+#include "widths.h"
 
 namespace lowprec {
 inline namespace LP_ISA {

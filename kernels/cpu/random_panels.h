@@ -3,7 +3,7 @@
 #define LOWPREC_RANDOM_PANELS_H
 
 #include "lowprec/random.h"
-#include "packs.h"
+#include "widths.h"
 
 namespace lowprec {
 inline namespace LP_ISA {

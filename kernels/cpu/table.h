@@ -24,16 +24,16 @@ enum Storage {
     uint64s
 };
 
-// Element i of `in` (contiguous) is rounded with the random bits of element first + i and stored at i of
-// `out`.
+// Element i of `from` is rounded with the random bits of index offset + i and stored as element i of `to`; both are
+// contiguous.
 struct ConvertJob {
     Rounding rounding;
     Format source;     // of coded input
     Rounding carrier;  // of coded output that holds values of another format (round keeps x's dtype)
     Storage in, out;
-    int as_value;     // out holds values on the grid, not codes
-    int wide;         // rounds in 64-bit lanes
-    u64 key, offset;  // random bits of element i are those of index offset + i
+    int as_value;  // out holds values on the grid, not codes
+    int wide;      // rounds in 64-bit lanes
+    u64 key, offset;
     const void *from;
     void *to;
 };
@@ -45,7 +45,7 @@ struct DecodeJob {
     void *to;
 };
 
-// Random words as arrays: `bits` <= 16 gives u16, else u32; words are those of indices first, first + 1, ...
+// Random words as arrays: `bits` <= 16 gives u16, else u32; words are those of indices offset, offset + 1, ...
 struct RandomJob {
     int tag, bits;
     u64 key, offset;

@@ -1,7 +1,7 @@
 // Loads and stores that change the width of elements. gcc 12 takes a conversion by more than a factor of two apart into
 // scalars, except where one instruction narrows; so the others go step by step.
-#ifndef LOWPREC_PACKS_H
-#define LOWPREC_PACKS_H
+#ifndef LOWPREC_WIDTHS_H
+#define LOWPREC_WIDTHS_H
 
 #include "lowprec/bits.h"
 
