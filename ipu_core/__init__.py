@@ -1,4 +1,11 @@
-"""The machine and the training on it: a precision-first model of the IPU."""
+"""The machine and the training on it: a precision-first model of the IPU, usable at three depths.
+
+machine    Target, Graph, Codelet (Input, Output, InOut, Param), programs (Sequence, Execute, Copy, Repeat, ...),
+           Engine, Profile, FloatingPointControl: Poplar's programming model, with cycles, exchange and memory
+programs   trace a function to a Block; value_and_grad, Precision, plan (an Accumulation and a place for every sum),
+           lower; evaluate, execute and Machine run it; nn has operations and layers
+training   TrainLoop with Sgd, Adam or Lamb trains in one precision, compare sets several side by side
+"""
 
 from ipu_core import interruption  # noqa: F401  # first: it answers Ctrl-C while the rest is imported
 

@@ -1,4 +1,16 @@
-"""Low-precision number formats, rounding and arithmetic for NumPy arrays, exact in every format and mode."""
+"""Low-precision number formats, rounding and arithmetic for NumPy arrays, exact in every format and mode.
+
+formats        FloatFormat, float16, bfloat16, float8_e4m3fn, ..., as_format, finfo, p3109, explain
+rounding       round (values, in x's dtype), astype (the format's dtype), encode and decode (codes), pack, unpack
+random bits    Key (fold_in, split), random_bits: every stochastic call takes a key
+one operation  add, subtract, multiply, divide, sqrt, fma, scaled_add: the exact result, rounded once; exp, log,
+               tanh, ... and float32_op: in float32, then rounded to the format
+sums           sum, mean, dot, norm, cumulative_sum, kahan_sum: every addition is rounded to the format
+accumulators   matmul, conv2d and its gradients, reduce_sum, scatter_add: as a matrix unit adds, in float32, rounded
+               to the accumulator once per group; matmul_part, reduce_part and sum_parts are the pieces
+scales         to_scaled (one per tensor), to_blocks (one per block: MX, NVFP4)
+tools          statistics (what rounding did to an array), testing (backends, assertions, strategies), num_threads
+"""
 
 try:
     import lowprec._kernels  # noqa: F401 - only to see that it is there
