@@ -12,10 +12,9 @@ from typing import Any, Final
 import numpy as np
 
 from ipu_core.errors import UnsupportedByTarget
+from lowprec.sums import ADDERS
 
-__all__ = ["ADDERS", "CHIPS", "Target"]
-
-ADDERS: Final = ("sequential", "dot4", "pairwise")
+__all__ = ["CHIPS", "Target"]
 
 _COMMON: Final[dict[str, Any]] = {
     "workers": 6,  # [PL] hardware worker contexts per tile, round robin, one instruction a cycle for the tile

@@ -182,11 +182,21 @@ def part_length(order: Order, size: int) -> int:
 
 def stage_runs(order: Order, parts: int) -> tuple[int, int]:
     """(stages, length of the contiguous runs that all stages but the last sum)."""
-    stages = order.stages or (1 if parts <= ONE_STAGE_PARTS else 2 if parts <= TWO_STAGE_PARTS else 3)
+    stages = order.stages or stage_count(parts)
+    return stages, run_length(parts, stages)
+
+
+def stage_count(parts: int) -> int:
+    """Stages in which parts are summed unless an order says otherwise (PopLibs' convolution plan)."""
+    return 1 if parts <= ONE_STAGE_PARTS else 2 if parts <= TWO_STAGE_PARTS else 3
+
+
+def run_length(parts: int, stages: int) -> int:
+    """The smallest whole run with run**stages >= parts: ceil of the stages-th root, found without floats."""
     run = 1
     while run**stages < parts:
         run += 1
-    return stages, run
+    return run
 
 
 @cached

@@ -4,11 +4,8 @@ import hashlib
 import math
 from dataclasses import dataclass, replace
 
-from ipu_core.target import ADDERS
 from lowprec import as_format
-
-ONE_STAGE_PARTS = 15  # most parts summed in one stage, PopLibs' convolution plan
-TWO_STAGE_PARTS = 124  # most parts summed in two stages, PopLibs' convolution plan
+from lowprec.sums import ADDERS, run_length, stage_count
 
 
 @dataclass(frozen=True)
@@ -101,16 +98,3 @@ class Accumulation:
     def digest(self) -> str:
         """SHA-256 of the printed form, in hexadecimal: the same in every process and on every machine."""
         return hashlib.sha256(self.words().encode()).hexdigest()
-
-
-def stage_count(parts: int) -> int:
-    """Stages in which parts are summed: one up to 15, two up to 124, else three (PopLibs' convolution plan)."""
-    return 1 if parts <= ONE_STAGE_PARTS else 2 if parts <= TWO_STAGE_PARTS else 3
-
-
-def run_length(parts: int, stages: int) -> int:
-    """The smallest whole run with run**stages >= parts: ceil of the stages-th root, found without floats."""
-    run = 1
-    while run**stages < parts:
-        run += 1
-    return run

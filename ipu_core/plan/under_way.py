@@ -4,8 +4,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ipu_core.plan.accumulation import Accumulation, run_length, stage_count
+from ipu_core.plan.accumulation import Accumulation
 from ipu_core.plan.product import Product, item_bytes
+from lowprec.sums import run_length, stage_count
 
 __all__ = ["Piece", "bytes_under_way", "chain_bytes", "stages_of"]
 

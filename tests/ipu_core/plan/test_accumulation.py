@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipu_core.plan.accumulation import Accumulation, run_length, stage_count
+from ipu_core.plan.accumulation import Accumulation
+from lowprec.sums import run_length, stage_count
 
 
 @given(st.integers(0, 5000), st.integers(1, 70), st.integers(1, 300))
