@@ -1,6 +1,6 @@
 """Convolutions on tiles: chains on blocks of the result as a plan cuts it, then their parts summed in stages.
 
-for every part of the sums, and every block of the result
+for every piece of the blocks in time, every turn of a tile's parts, every part, and every block of the result
     gather the images that the block's windows reach (halo included) and the block of the other operand
     ImageChains / WeightChains      per kernel position and 16 input channels / per 16 output positions
 in stages, if there are parts or a conversion
@@ -19,6 +19,7 @@ import numpy.typing as npt
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Copy, Execute
 from ipu_core.graph.tensor import Tensor
+from ipu_core.graph.vertices import ComputeSet
 from ipu_core.library.convolution_vertices import (
     ImageChains,
     StochasticImageChains,
@@ -123,30 +124,38 @@ class _Job(NamedTuple):
         return np.asarray(at, np.int64)
 
     def chains(self, partials: Tensor | None = None) -> list[Copy | Execute]:
-        """The chains of all parts, straight into the result or into partials (parts, result axes)."""
-        compute_set = self.graph.add_compute_set(self.name)
+        """The chains of all parts, straight into the result or into partials (parts, result axes), step by step."""
+        each, programs = self.parts_each, list[Copy | Execute]()
+        at_once = -(-each // self.plan.placement.serial_parts)
+        for pieces in itertools.product(*(range(axis.steps) for axis in self.plan.blocks)):
+            for turn in range(-(-each // at_once)):
+                compute_set = self.graph.add_compute_set(self.name)
+                for number in range(len(self.plan.parts)):
+                    if number % each // at_once == turn:
+                        self._part(compute_set, number, pieces, self.out if partials is None else partials[number])
+                programs.append(Execute(compute_set))
+        return programs
+
+    def _part(self, compute_set: ComputeSet, number: int, pieces: tuple[int, ...], target: Tensor) -> None:
+        """Adds the vertices of one part, for a piece of every block of the result."""
+        part = self.plan.parts[number]
+        x, other, span, first = self._operands(part)
         codelet = CHAINS[self.plan.convolution.kind, self.stochastic]
-        for number, part in enumerate(self.plan.parts):
-            x, other, span, first = self._operands(part)
-            target = self.out if partials is None else partials[number]
-            for block in _blocks(self.plan.blocks):
-                places = np.ix_(*(np.arange(segment.first, segment.first + segment.runs) for segment in block))
-                fields = {
-                    "x": _field(x, block, codelet.into[0]),
-                    "other": _field(other, block, codelet.into[1]),
-                    "out": _field(target, block, (-5, -4, -3, -2, -1)),
-                }
-                params = {
-                    "accumulation": self.plan.accumulation,
-                    "convolution": self.plan.convolution,
-                    "place": self._place(block, first),
-                    "span": span,
-                    "terms": part[1] - part[0],
-                }
-                self.graph.add_vertices(
-                    compute_set, codelet, self.tiles(number, *places), fields, params, self.operation
-                )
-        return [Execute(compute_set)]
+        for block in _blocks(self.plan.blocks, pieces):
+            places = np.ix_(*(np.arange(segment.first, segment.first + segment.runs) for segment in block))
+            fields = {
+                "x": _field(x, block, codelet.into[0]),
+                "other": _field(other, block, codelet.into[1]),
+                "out": _field(target, block, (-5, -4, -3, -2, -1)),
+            }
+            params = {
+                "accumulation": self.plan.accumulation,
+                "convolution": self.plan.convolution,
+                "place": self._place(block, first),
+                "span": span,
+                "terms": part[1] - part[0],
+            }
+            self.graph.add_vertices(compute_set, codelet, self.tiles(number, *places), fields, params, self.operation)
 
     def _place(self, block: tuple[Segment, ...], first: int) -> Place:
         """Where a block lies in the whole result, for random bits."""
@@ -224,9 +233,23 @@ class _Job(NamedTuple):
         return to
 
 
-def _blocks(axes: tuple[Blocks, ...]) -> Iterator[tuple[Segment, ...]]:
-    """Blocks of one shape: whole ones and short last ones of every axis."""
-    return itertools.product(*(axis.segments() for axis in axes))
+def _blocks(axes: tuple[Blocks, ...], pieces: tuple[int, ...] | None = None) -> Iterator[tuple[Segment, ...]]:
+    """Blocks of one shape: whole ones and short last ones of every axis, or the same of one piece in time of each.
+
+    Pieces do not follow each other as whole blocks do, so each stands alone where an axis has several.
+    """
+    return itertools.product(
+        *(_runs(axis, piece) for axis, piece in zip(axes, pieces or (0,) * len(axes), strict=True))
+    )
+
+
+def _runs(axis: Blocks, piece: int) -> Iterator[Segment]:
+    for segment in axis.segments(piece):
+        if axis.steps == 1:
+            yield segment
+            continue
+        for i in range(segment.runs):
+            yield segment._replace(first=segment.first + i, runs=1, start=segment.start + i * segment.step)
 
 
 def _field(tensor: Tensor, block: tuple[Segment, ...], axes: Sequence[int | None], vertex_axes: int = 5) -> Tensor:

@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 
 from ipu_core.plan.accumulation import Accumulation
-from ipu_core.plan.convolution_search import cheapest, costs
+from ipu_core.plan.convolution_search import cheapest, compute_cycles, costs
 from ipu_core.plan.convolved import AXES, Convolution, ConvPlacement, blocks, even_splits, part_spans, placed_grid
 from ipu_core.plan.placement import Blocks
 from ipu_core.target import Target
@@ -22,8 +22,13 @@ class ConvPlan:
     Attributes:
         target, convolution, accumulation, placement: what was planned.
         compute_cycles: of all supersteps, exactly as an engine counts them.
-        exchange_cycles, sync_cycles: estimated: what every tile gathers is taken to come from others.
-        memory: estimated bytes on the fullest tile for gathered operands and partials.
+        exchange_cycles: estimated: what every tile gathers is taken to come from others, and what a tile has of the
+            operands to be wanted in every step. Over 1,300 random small convolutions on 16 to 1472 tiles an engine
+            counted 0.18 to 1.44 of it (median 0.9, the middle nine tenths 0.46 to 1.00), and 0.52 to 1.18 of all
+            cycles (0.97, 0.78 to 1.00).
+        sync_cycles: at most; an engine leaves out phases in which nothing moves.
+        memory: bytes on the fullest tile for gathered operands, partials and results, at most but for the padding of
+            arrays to whole words.
     """
 
     target: Target
@@ -42,8 +47,8 @@ class ConvPlan:
 
     @property
     def blocks(self) -> tuple[Blocks, ...]:
-        """The blocks of the result's axes."""
-        return blocks(self.convolution, self.placement.cuts)
+        """The blocks of the result's axes, and their pieces in time."""
+        return blocks(self.convolution, self.placement)
 
     @property
     def parts(self) -> tuple[tuple[int, int], ...]:
@@ -59,10 +64,13 @@ class ConvPlan:
         """The plan in a few printed lines."""
         names = AXES[self.convolution.kind]
         cuts = " x ".join(f"{name} {n}" for name, n in zip(names, self.placement.cuts, strict=True))
+        turns = zip((*names, "parts"), (*self.placement.serial, self.placement.serial_parts), strict=True)
+        serial = " x ".join(f"{name} {n}" for name, n in turns if n > 1)
         return (
             f"{self.convolution.words()}\n"
             f"  accumulation: {self.accumulation.words()} [{self.accumulation.digest()[:12]}]\n"
-            f"  placement: {cuts} x parts {self.placement.parts} over {self.placement.tiles} tiles\n"
+            f"  placement: {cuts} x parts {self.placement.parts} over {self.placement.tiles} tiles"
+            f"{f'; one after the other {serial}' if serial else ''}\n"
             f"  cost: {self.cycles:,} cycles (compute {self.compute_cycles:,}, exchange about "
             f"{self.exchange_cycles:,}, sync {self.sync_cycles:,}); {self.memory:,} bytes per tile under way"
         )
@@ -98,11 +106,14 @@ def plan_convolution(
 def _plan(
     target: Target, convolution: Convolution, order: Accumulation, placement: ConvPlacement | None, room: int
 ) -> ConvPlan:
-    parts = len(part_spans(convolution, order))
     if placement is None:
-        placement = cheapest(target, convolution, order, parts, room)
-    grid = np.array([[n] for n in (*placement.cuts, placement.parts)], np.int64)
-    compute, exchange, sync, memory = (int(x[0]) for x in costs(target, convolution, order, grid, parts))
+        placement = cheapest(target, convolution, order, len(part_spans(convolution, order)), room)
+    grid, turns = (
+        np.array(numbers, np.int64)[:, None]
+        for numbers in ((*placement.cuts, placement.parts), (*placement.serial, placement.serial_parts))
+    )
+    _, exchange, sync, memory = (int(x[0]) for x in costs(target, convolution, order, grid, turns))
+    compute = compute_cycles(target, convolution, order, placement)
     return ConvPlan(target, convolution, order, placement, compute, exchange, sync, memory)
 
 
@@ -117,5 +128,6 @@ def choose_convolution_accumulation(target: Target, convolution: Convolution, *,
     half = replace(convolution, operands=operands)
     order = Accumulation(group=group, types=(partials, partials), adder=target.adder)
     plans = [plan_convolution(target, half, replace(order, splits=n)) for n in even_splits(half, order)]
-    best = min(plans, key=lambda plan: (plan.cycles, plan.accumulation.splits))
+    room = target.tile_memory // 2
+    best = min(plans, key=lambda plan: (max(0, plan.memory - room), plan.cycles, plan.accumulation.splits))
     return Accumulation(group=group, splits=best.accumulation.splits, adder=target.adder)

@@ -19,12 +19,16 @@ from ipu_core.plan.accumulation import Accumulation
 from ipu_core.plan.placement import COLUMN_GRAIN, Blocks
 from ipu_core.target import Target
 
-__all__ = ["AXES", "ConvPlacement", "Convolution", "blocks", "chain_cycles", "even_splits", "part_spans", "placed_grid"]
+__all__ = [
+    "AXES", "GRAINS", "ConvPlacement", "Convolution", "blocks", "chain_cycles", "even_splits", "part_spans",
+    "placed_grid",
+]  # fmt: skip
 
 Ints = npt.NDArray[np.int64]
 Five = tuple[int, int, int, int, int]
 
 MOST_SPLITS: Final = 64
+GRAINS: Final = (1, 1, 1, 1, COLUMN_GRAIN)  # blocks of the result's axes are multiples of these
 AXES: Final = {
     "image": ("images", "rows", "columns", "groups", "outputs"),
     "weight": ("kernel rows", "kernel columns", "channels", "groups", "outputs"),
@@ -61,16 +65,40 @@ class Convolution:
             return self.inner[0] * self.inner[1] * math.ceil(self.inner[2] / self.group(order))
         return math.ceil(math.prod(self.inner) / order.group)
 
-    def footprint(self, block: Any) -> tuple[Any, Any]:
-        """Elements of images and of the other operand that a block of the result is made of, all terms together."""
+    def footprint(self, block: Any, inner: Any = None) -> tuple[Any, Any]:
+        """Elements of images and of the other operand that a block of the result is made of.
+
+        Args:
+            block: lengths along the result's axes.
+            inner: lengths of what is summed over; default all of it.
+        """
         a0, a1, a2, groups, outputs = block
+        first, second, third = self.inner if inner is None else inner
         if self.kind == "image":
-            kernel, channels = self.inner[:2], self.inner[2]
-            high, wide = (self._reach(axis, n, kernel[axis]) for axis, n in enumerate((a1, a2)))
-            return a0 * high * wide * groups * channels, kernel[0] * kernel[1] * groups * channels * outputs
-        images, rows, columns = self.inner
-        high, wide = self._reach(0, rows, a0), self._reach(1, columns, a1)
-        return images * high * wide * groups * a2, images * rows * columns * groups * outputs
+            high, wide = self._reach(0, a1, first), self._reach(1, a2, second)
+            return a0 * high * wide * groups * third, first * second * groups * third * outputs
+        high, wide = self._reach(0, second, a0), self._reach(1, third, a1)
+        return first * high * wide * groups * a2, first * second * third * groups * outputs
+
+    def box(self, order: Accumulation, terms: Any) -> tuple[Any, Any, Any]:
+        """Lengths along what is summed over of the smallest box that holds so many terms, one after the other.
+
+        The terms, see `part_spans`, begin at a multiple of their number.
+        """
+        group = self.group(order) if self.kind == "image" else 1
+        a, b, c = self.inner[0], self.inner[1], math.ceil(self.inner[2] / group)
+        terms = np.maximum(1, np.asarray(terms))
+        rows, fills = _covered(terms, max(1, b * c), a)
+        columns, across = _covered(terms, max(1, c), b)
+        deep = np.minimum(self.inner[2], group * terms)
+        return rows, np.where(fills, b, columns), np.where(fills | across, self.inner[2], deep)
+
+    def seen(self) -> tuple[int, ...]:
+        """Shape of the padded images (n, h, w, channels) that all windows reach."""
+        images, rows, columns = self.result[:3] if self.kind == "image" else self.inner
+        kernel = self.inner if self.kind == "image" else self.result
+        channels = self.result[3] * (self.inner[2] if self.kind == "image" else self.result[2])
+        return images, self._reach(0, rows, kernel[0]), self._reach(1, columns, kernel[1]), channels
 
     def _reach(self, axis: int, windows: Any, kernel: Any) -> Any:
         return (windows - 1) * self.stride[axis] + (kernel - 1) * self.dilation[axis] + 1
@@ -84,9 +112,16 @@ class Convolution:
 
 @dataclass(frozen=True)
 class ConvPlacement:
-    """Where a convolution's sums lie: cuts of the result's five axes, and of the parts of the sums, over tiles.
+    """Where a convolution's sums lie: cuts of the result's five axes, and of the parts of the sums.
 
     Cuts that would be empty vanish.
+
+    Args:
+        cuts: of the result's axes, over tiles.
+        parts: of the parts of the sums, over tiles.
+        serial: pieces in which a tile works off its block of the result, one after another, to save memory.
+        serial_parts: pieces in which it works off its parts, each with its own channels or kernel positions (output
+            positions of a weight gradient), for every piece of the block.
 
     Raises:
         ValueError: a number below 1.
@@ -94,9 +129,11 @@ class ConvPlacement:
 
     cuts: Five = (1, 1, 1, 1, 1)
     parts: int = 1
+    serial: Five = (1, 1, 1, 1, 1)
+    serial_parts: int = 1
 
     def __post_init__(self) -> None:
-        for value in (*self.cuts, self.parts):
+        for value in (*self.cuts, self.parts, *self.serial, self.serial_parts):
             if not isinstance(value, int) or value < 1:
                 raise ValueError(f"ConvPlacement: cuts must be ints of at least 1, not {value!r}")
 
@@ -106,11 +143,17 @@ class ConvPlacement:
         return math.prod(self.cuts) * self.parts
 
 
-def blocks(convolution: Convolution, cuts: Five) -> tuple[Blocks, ...]:
-    """The result's axes cut into blocks, outputs in whole groups of AMP output channels."""
-    grains = (1, 1, 1, 1, COLUMN_GRAIN)
-    sizes = zip(convolution.result, cuts, grains, strict=True)
-    return tuple(Blocks.cut(size, count, 1, grain) for size, count, grain in sizes)
+def _covered(terms: Any, each: int, most: int) -> tuple[Any, Any]:
+    """Over how many runs of `each` terms so many lie, and whether that is more than a piece of one run."""
+    more = (terms >= each) | (each % terms > 0)
+    runs = np.where(terms % each == 0, terms // each, -(-terms // each) + 1)
+    return np.where(more, np.minimum(runs, most), 1), more
+
+
+def blocks(convolution: Convolution, placement: ConvPlacement) -> tuple[Blocks, ...]:
+    """The result's axes cut into blocks and their pieces in time, outputs in whole groups of AMP output channels."""
+    sizes = zip(convolution.result, placement.cuts, placement.serial, GRAINS, strict=True)
+    return tuple(Blocks.cut(size, count, serial, grain) for size, count, serial, grain in sizes)
 
 
 def part_spans(convolution: Convolution, order: Accumulation) -> tuple[tuple[int, int], ...]:
@@ -155,4 +198,4 @@ def placed_grid(convolution: Convolution, order: Accumulation, placement: ConvPl
     """Blocks along (parts, and the result's axes), empty ones left out."""
     parts = len(part_spans(convolution, order))
     each = -(-parts // placement.parts)
-    return (-(-parts // each), *(max(1, axis.count) for axis in blocks(convolution, placement.cuts)))
+    return (-(-parts // each), *(max(1, axis.count) for axis in blocks(convolution, placement)))

@@ -1,5 +1,7 @@
 """Convolutions built by hand on a graph: parts that lie anywhere, several groups, refusals."""
 
+import random
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,7 @@ from ipu_core.graph.program import Sequence
 from ipu_core.library.convolution import convolve, windows_of
 from ipu_core.library.elementwise import add_array
 from ipu_core.plan.accumulation import Accumulation
-from ipu_core.plan.convolution import plan_convolution
+from ipu_core.plan.convolution import ConvPlan, choose_convolution_accumulation, plan_convolution
 from ipu_core.plan.convolved import Convolution, ConvPlacement
 from ipu_core.target import Target
 
@@ -55,6 +57,84 @@ def test_parts_that_begin_anywhere(
         rounding="stochastic" if stochastic else "nearest_even", key=key,
     )  # fmt: skip
     np.testing.assert_array_equal(found, expected)
+
+
+def random_case(rng: random.Random) -> tuple[Convolution, ConvPlan]:
+    """Any small convolution or weight gradient, planned for ample memory or for some of it."""
+    target = Target("gc200", tiles=rng.choice([16, 64, 300]))
+    n, high, wide, groups = rng.choice([1, 2, 4]), rng.randint(1, 9), rng.randint(1, 9), rng.choice([1, 1, 2, 5])
+    channels, outputs = rng.choice([1, 3, 16, 19]), rng.choice([1, 3, 16, 34])
+    kernel, options = (rng.randint(1, 3), rng.randint(1, 3)), ((1, 1), (1, 1), (2, 1))
+    images = (n, high, wide, groups, outputs), (*kernel, channels)
+    weight = (*kernel, channels, groups, outputs), (n, high, wide)
+    kind: Any = rng.choice(["image", "weight"])
+    sizes = Convolution(
+        kind, *(images if kind == "image" else weight), rng.choice([*options, (2, 2)]), rng.choice(options), "float16"
+    )
+    order = choose_convolution_accumulation(target, sizes).with_types(rng.choice(["float16", "float32"]), "float16")
+    order = rng.choice([order, replace(order, splits=rng.choice([1, 2, 3, 7]))])
+    ample = plan_convolution(target, sizes, order)
+    room = int(ample.memory * rng.uniform(0.1, 1)) if rng.random() < 0.6 else None
+    return sizes, plan_convolution(target, sizes, order, memory=room)
+
+
+def run_case(sizes: Convolution, plan: ConvPlan) -> tuple[Any, Any, Engine]:
+    """The result on tiles, lowprec's, and the engine."""
+    image, order = sizes.kind == "image", plan.accumulation
+    kernel, channels = (sizes.inner[:2], sizes.inner[2]) if image else (sizes.result[:2], sizes.result[2])
+    n, high, wide = sizes.result[:3] if image else sizes.inner
+    groups, outputs = sizes.result[3:]
+    graph, rng = Graph(plan.target), np.random.default_rng(0)
+    weight, result = (*kernel, channels, groups * outputs), (n, high, wide, groups * outputs)
+    arrays = [rng.normal(size=shape).astype(np.float16) for shape in (sizes.seen(), weight if image else result)]
+    x, other = (add_array(graph, "float16", array.shape, str(array.shape), temporary=False) for array in arrays)
+    out = add_array(graph, "float16", result if image else weight, "out", temporary=False)
+    windows = windows_of(x.reshape(*x.shape[:3], groups, channels), kernel, sizes.stride, sizes.dilation, (high, wide))
+    split, whole = (tensor.reshape(*tensor.shape[:3], groups, outputs) for tensor in (other, out))
+    split = split.transpose(0, 1, 3, 2, 4) if image else split
+    programs = convolve(graph, windows, split, whole, plan, operation=3)
+    engine = Engine(graph, Sequence(*programs), allow_out_of_memory=True)
+    engine.write(x, arrays[0])
+    engine.write(other, arrays[1])
+    engine.run()
+    options: dict[str, Any] = {
+        "groups": groups, "stride": sizes.stride, "dilation": sizes.dilation, "accumulate": order.types[0],
+        "out_format": "float16", "splits": order.splits,
+    }  # fmt: skip
+    if image:
+        return engine.read(out), lowprec.conv2d(*arrays, **options), engine
+    return engine.read(out), lowprec.conv2d_weight_gradient(*arrays, kernel=kernel, **options), engine
+
+
+def test_plans_of_random_convolutions_give_the_contracts_bits_and_say_what_they_cost() -> None:
+    rng, exchange, cycles, turns = random.Random(4), [], [], 0
+    for _ in range(60):
+        sizes, plan = random_case(rng)
+        found, expected, engine = run_case(sizes, plan)
+        np.testing.assert_array_equal(found, expected, err_msg=plan.words())
+        profile, at_peak = engine.profile(), engine.memory.categories
+        assert profile.compute_cycles == plan.compute_cycles, plan.words()
+        assert profile.sync_cycles <= plan.sync_cycles, plan.words()
+        passing = sum(at_peak.get(name, 0) for name in ("temporaries", "gathered operands", "exchange buffers"))
+        assert passing <= plan.memory + 64, plan.words()  # each array on a tile is padded to a whole word
+        exchange.append(profile.exchange_cycles / plan.exchange_cycles)
+        cycles.append(profile.cycles / plan.cycles)
+        turns += max(*plan.placement.serial, plan.placement.serial_parts) > 1
+    print(f"\nengine / plan: exchange {np.percentile(exchange, [0, 5, 50, 95, 100])}, all {np.median(cycles)}")
+    assert turns > 10
+    assert 0.2 < min(exchange) < 0.8 < np.median(exchange) < np.percentile(exchange, 95) < 1.05
+    assert max(exchange) < 1.5
+    assert 0.95 < np.median(cycles) < 1.01
+
+
+@pytest.mark.parametrize("stochastic", [False, True])
+@pytest.mark.parametrize("serial", [(2, 1, 1, 1, 1), (1, 2, 3, 1, 1), (1, 1, 1, 2, 2)])
+def test_pieces_and_parts_in_turns_keep_the_bits(serial: Any, stochastic: bool) -> None:
+    order = Accumulation(16, 5, 2, ("float16", "float16"))
+    plain = built(order, ConvPlacement((1, 2, 2, 1, 1), 2), stochastic=stochastic)
+    for turns in (1, 2, 3):
+        place = ConvPlacement((1, 2, 2, 1, 1), 2, serial, turns)
+        np.testing.assert_array_equal(built(order, place, stochastic=stochastic), plain)
 
 
 def test_other_sizes_and_targets_are_refused() -> None:

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 
+import numpy as np
 import pytest
 
 from ipu_core import cost
@@ -15,6 +16,7 @@ from ipu_core.target import Target
 GC200 = Target("gc200")
 IMAGES = Convolution("image", (8, 56, 56, 1, 64), (3, 3, 64), (1, 1), (1, 1), "float16")
 WEIGHT = Convolution("weight", (3, 3, 64, 1, 64), (8, 56, 56), (1, 1), (1, 1), "float16")
+WIDE = Convolution("image", (8, 14, 14, 1, 512), (3, 3, 512), (1, 1), (1, 1), "float16")
 THIN = Convolution("image", (2, 5, 6, 4, 3), (3, 2, 7), (2, 1), (1, 2), "float16")
 HALF = ("float16", "float16")
 
@@ -68,6 +70,53 @@ def test_more_parts_need_less_memory_and_fewer_cycles() -> None:
     assert plans[0].cycles > plans[1].cycles > plans[2].cycles
 
 
+@pytest.mark.parametrize("convolution", [IMAGES, WEIGHT, WIDE])
+@pytest.mark.parametrize("splits", [1, 8])
+def test_more_memory_never_makes_a_plan_slower(convolution: Convolution, splits: int) -> None:
+    order = Accumulation(splits=splits, types=HALF)
+    rooms = [int(600_000 * 0.7**i) for i in range(14)]
+    plans = [plan_convolution(GC200, convolution, order, memory=room) for room in rooms]
+    least = plan_convolution(GC200, convolution, order, memory=0).memory
+    found = [plan for plan, room in zip(plans, rooms, strict=True) if plan.memory <= room]
+    assert len(found) == sum(room >= least for room in rooms)  # whatever can fit is found
+    assert [plan.cycles for plan in found] == sorted(plan.cycles for plan in found)
+    assert all(plan.placement.tiles <= GC200.tiles for plan in plans)
+
+
+def test_channels_and_positions_take_turns_where_memory_is_short() -> None:
+    order = Accumulation(splits=18, types=HALF)
+    place = ConvPlacement((8, 2, 2, 1, 8), 3)
+    plans = [
+        plan_convolution(GC200, WIDE, order, dataclasses.replace(place, serial_parts=turns)) for turns in (1, 2, 6, 99)
+    ]
+    assert plans[0].memory > plans[1].memory > plans[2].memory == plans[3].memory
+    assert plans[0].cycles < plans[1].cycles < plans[2].cycles == plans[3].cycles
+    assert plans[0].compute_cycles == plans[2].compute_cycles
+    assert "over 768 tiles; one after the other parts 6" in plans[2].words()
+
+
+def test_a_block_of_the_result_in_pieces_needs_less_memory() -> None:
+    order = Accumulation(types=HALF)
+    whole = plan_convolution(GC200, IMAGES, order, ConvPlacement((4, 8, 8, 1, 2)))
+    pieces = plan_convolution(GC200, IMAGES, order, ConvPlacement((4, 8, 8, 1, 2), serial=(2, 1, 1, 1, 2)))
+    assert pieces.memory < whole.memory / 1.5
+    assert whole.cycles < pieces.cycles
+    assert "one after the other images 2 x outputs 2" in pieces.words()
+
+
+@pytest.mark.parametrize(
+    "terms, box",
+    [(36, (3, 3, 64)), (12, (1, 3, 64)), (24, (2, 3, 64)), (4, (1, 1, 64)), (2, (1, 1, 32)), (8, (2, 3, 64)),
+     (6, (1, 3, 64)), (3, (1, 2, 64)), (5, (2, 3, 64))],
+)  # fmt: skip
+def test_the_box_of_a_part(terms: int, box: tuple[int, int, int]) -> None:
+    found = tuple(int(n) for n in IMAGES.box(Accumulation(), terms))
+    assert found == box
+    positions = [np.unravel_index(np.arange(start, min(36, start + terms)), (3, 3, 4)) for start in range(0, 36, terms)]
+    for rows, columns, groups in positions:
+        assert (len(set(rows)), len(set(columns)), 16 * len(set(groups))) <= found
+
+
 def test_fp16_32_takes_more_cycles_than_fp16_16() -> None:
     place = ConvPlacement((8, 14, 7, 1, 1))
     half = plan_convolution(GC200, IMAGES, Accumulation(types=HALF), place)
@@ -93,6 +142,8 @@ def test_bad_placements_and_formats_are_refused() -> None:
         plan_convolution(GC200, IMAGES, Accumulation(types=HALF), ConvPlacement((8, 56, 56, 1, 4)))
     with pytest.raises(ValueError, match="at least 1"):
         ConvPlacement((1, 0, 1, 1, 1))
+    with pytest.raises(ValueError, match="at least 1"):
+        ConvPlacement(serial_parts=0)
     with pytest.raises(UnsupportedByTarget):
         plan_convolution(Target("c600"), dataclasses.replace(IMAGES, operands="float32"), Accumulation())
 

@@ -42,7 +42,10 @@ orders = st.builds(
     st.sampled_from([None, 1, 2, 3]),
     adder=st.sampled_from(["sequential", "pairwise"]),
 )
-places = st.builds(ConvPlacement, st.tuples(*[st.integers(1, 4)] * 5), st.integers(1, 4))
+places = st.builds(
+    ConvPlacement, st.tuples(*[st.integers(1, 4)] * 5), st.integers(1, 4), st.tuples(*[st.integers(1, 2)] * 5),
+    st.integers(1, 3),
+)  # fmt: skip
 
 
 def step(index: int) -> tuple[Block, list[Any]]:
