@@ -1,7 +1,8 @@
 """Precision: a table from (role, family) to formats, partials and rounding, and the pass that applies it to a step.
 
 Preset names are operands.partials, as in FLOP/s figures: "fp16.32" multiplies float16 operands into float32 partials.
-(The published performance tables of the machine mean compute type . master-weight type by the same shape of name.)
+It keeps the weights in float32, "fp16.16" in float16: "fp16.16/nearest/weights=float32" varies the partials alone. (The
+published performance tables of the machine mean compute type . master-weight type by the same shape of name.)
 """
 
 from __future__ import annotations
