@@ -8,11 +8,16 @@ from collections.abc import Iterator
 from types import ModuleType
 
 import pytest
+from hypothesis import settings
 
 from lowprec import backends
 from lowprec.backends.cuda import device
 from tests.cuda_shim import cupy_double
 from tests.cuda_shim.tree import tree_source
+
+# The same examples in every run, however long one takes on a busy machine.
+settings.register_profile("lowprec", derandomize=True, deadline=None)
+settings.load_profile("lowprec")
 
 
 @pytest.fixture(scope="session", autouse=True)
