@@ -41,6 +41,10 @@ class Precision:
         stochastic: stochastic rounding where the machine has it (see `PLAIN`), else nearest even everywhere.
         running_mean: micro-batch gradients are kept as a running mean, not as a sum.
         streamed: the moments live in streaming memory.
+
+    Raises:
+        TypeError: a format that is no FloatFormat.
+        ValueError: a format with values that float32, the machine's widest, lacks.
     """
 
     name: str
@@ -55,6 +59,14 @@ class Precision:
     stochastic: bool = False
     running_mean: bool = False
     streamed: bool = False
+
+    def __post_init__(self) -> None:
+        for field in FORMATS:
+            fmt = getattr(self, field)
+            if not isinstance(fmt, FloatFormat):
+                raise TypeError(f"{field} must be a FloatFormat such as lowprec.float16, not {fmt!r}")
+            if not FLOAT32.contains(fmt):
+                raise ValueError(f"{field} cannot be {fmt.name}: it has values that float32, the widest here, lacks")
 
     @staticmethod
     def parse(spec: str | Precision) -> Precision:

@@ -111,6 +111,8 @@ def from_npz(path: str | Path) -> Dataset:
 def _read(path: Path) -> Mapping[str, npt.NDArray[np.generic]]:
     if not path.is_file():
         raise ValueError(f"no such data file: {path}")
+    if not zipfile.is_zipfile(path):
+        raise ValueError(f"{path} is not an .npz file, or not a whole one: numpy.savez writes them")
     try:
         with np.load(path, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
@@ -124,7 +126,8 @@ def _features(path: Path, name: str, array: npt.NDArray[np.generic]) -> npt.NDAr
         raise ValueError(
             f"{path}: {name} must be real numbers of shape (rows, features), not {array.dtype} {array.shape}"
         )
-    rows = array.reshape(len(array), -1).astype(np.float32)
+    with np.errstate(over="ignore"):  # refused below
+        rows = array.reshape(len(array), -1).astype(np.float32)
     if not np.isfinite(rows).all():
         raise ValueError(f"{path}: {name} holds values that are not finite in float32")
     return rows

@@ -10,7 +10,7 @@ from ipu_core.ir.tracing import trace
 from ipu_core.ir.verify import verify
 from ipu_core.train.optim import Lamb, Sgd
 from ipu_core.train.step import initial_state, step_block
-from lowprec import float8_e4m3fn, float8_e5m2, float16, float32
+from lowprec import float8_e4m3fn, float8_e5m2, float16, float32, formats
 
 PARAMS = [{"weight": np.zeros((6, 5)), "bias": np.zeros(5)}, {"weight": np.zeros((5, 3)), "bias": np.zeros(3)}]
 BATCH = (np.zeros((4, 6)), np.zeros(4, np.int32))
@@ -134,3 +134,13 @@ def test_overrides():
 def test_unknown_names_are_refused_with_the_valid_ones(spec, message):
     with pytest.raises(ValueError, match=message):
         Precision.parse(spec)
+
+
+def test_formats_the_machine_lacks_are_refused():
+    with pytest.raises(ValueError, match="weights cannot be float64: it has values that float32, the widest here, lac"):
+        Precision.parse("fp32.32/weights=float64")
+    with pytest.raises(TypeError, match=r"partials must be a FloatFormat such as lowprec.float16, not 'float16'"):
+        Precision("mine", partials="float16")
+    for fmt in formats.values():
+        if fmt.name != "float64":
+            assert Precision("mine", gradients=fmt).gradients == fmt

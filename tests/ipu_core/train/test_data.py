@@ -65,6 +65,7 @@ def test_missing_arrays_are_named(tmp_path: Path, arrays: dict[str, np.ndarray])
         ("x_train", lambda a: a[:29], "x_train has 29 rows, y_train 30"),
         ("x_test", lambda a: a[:, :1], "x_train has 6 features a row, x_test 3"),
         ("x_test", lambda a: a * np.nan, "not finite"),
+        ("x_test", lambda a: np.full(a.shape, 1e300), "not finite in float32"),
         ("y_train", lambda a: a.astype(float), "y_train must be integers"),
         ("y_train", lambda a: a[:, None], "y_train must be integers of shape"),
         ("y_test", lambda a: a - 9, "class numbers"),
@@ -78,8 +79,11 @@ def test_wrong_arrays_are_refused(tmp_path: Path, arrays: dict[str, np.ndarray],
 
 def test_files_that_are_no_npz_are_refused(tmp_path: Path) -> None:
     (tmp_path / "text.npz").write_text("hello")
-    with pytest.raises(ValueError, match=r"cannot be read as an .npz file"):
-        load(str(tmp_path / "text.npz"))
+    np.save(tmp_path / "array.npy", np.ones(3))
+    (tmp_path / "array.npy").rename(tmp_path / "array.npz")
+    for name in ("text.npz", "array.npz"):
+        with pytest.raises(ValueError, match=f"{name} is not an .npz file, or not a whole one"):
+            load(str(tmp_path / name))
     with pytest.raises(ValueError, match="no such data file"):
         load(str(tmp_path / "none.npz"))
     with pytest.raises(ValueError, match="unknown data 'mnist': give 'digits' or the path"):
