@@ -25,9 +25,18 @@ LEAF = Tree(None)
 
 
 def flatten(value: Any) -> tuple[list[Any], Tree]:
-    """The leaves of a nested value in order (dict keys sorted) and the tree that rebuilds it. None has no leaves."""
+    """The leaves of a nested value in order (dict keys sorted) and the tree that rebuilds it. None has no leaves.
+
+    Raises:
+        TypeError: a dict whose keys have no order.
+    """
     if isinstance(value, dict):
-        keys: tuple[Any, ...] = tuple(sorted(value))
+        try:
+            keys: tuple[Any, ...] = tuple(sorted(value))
+        except TypeError:
+            raise TypeError(
+                f"the keys of a dict must have an order, such as strings; given were {list(value)}"
+            ) from None
         nested = [value[key] for key in keys]
     elif isinstance(value, (list, tuple)):
         keys, nested = tuple(range(len(value))), list(value)

@@ -26,6 +26,7 @@ from ipu_core.target import Target
 from ipu_core.train.optim import Optimiser
 from ipu_core.train.step import Loss, initial_state, step_block
 from lowprec import Key, as_key
+from lowprec.arrays import whole_array
 
 Array = npt.NDArray[Any]
 ENGINES = ("tiles", "direct")
@@ -81,12 +82,12 @@ class Direct:
         return float(loss)
 
     def read(self) -> list[Array]:
-        """The state's arrays."""
-        return list(self._state)
+        """Copies of the state's arrays."""
+        return [array.copy() for array in self._state]
 
     def write(self, state: Sequence[Array]) -> None:
-        """Replaces the state's arrays."""
-        self._state = list(state)
+        """Replaces the state's arrays by copies of these."""
+        self._state = [array.copy() for array in state]
 
 
 class TrainLoop:
@@ -168,8 +169,7 @@ class TrainLoop:
             ValueError: a number of steps below 0; a batch that `train` refuses.
             TypeError: batches that are neither.
         """
-        if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 0:
-            raise ValueError(f"steps must be an integer of at least 0, not {steps!r}")
+        _check_steps("steps", steps)
         if not callable(batches) and not isinstance(batches, Iterable):
             raise TypeError(f"batches must be a function of the step's number, or batches in order, not {batches!r}")
         following = map(batches, itertools.count(self.step)) if callable(batches) else iter(batches)
@@ -193,13 +193,16 @@ class TrainLoop:
         """Takes up a state that `arrays` gave after `step` steps.
 
         Raises:
-            ValueError: the arrays are not those of this loop's state.
+            TypeError: masked elements.
+            ValueError: the arrays are not those of this loop's state, or there is no such step.
         """
+        _check_steps("step", step)
+        arrays = {name: whole_array(array) for name, array in arrays.items()}
         present = {name: (array.shape, array.dtype) for name, array in arrays.items()}
         if present != {name: (array.shape, array.dtype) for name, array in self.arrays().items()}:
             raise ValueError("the checkpoint's arrays are not those of this training step")
         self._runner.write([arrays[name] for name in paths(self._tree)])
-        self.step = step
+        self.step = int(step)
 
     def count_updates(self, batch: Any) -> UpdateCount:
         """What would become of the weight updates in the next step, without doing it (computed directly)."""
@@ -259,6 +262,11 @@ def _check_kinds(loss: Any, optimizer: Any, accumulations: Any, control: Any) ->
     for number, order in accumulations.items():
         if not isinstance(order, Accumulation):
             raise TypeError(f"accumulations[{number!r}] must be one such as Accumulation(group=16), not {order!r}")
+
+
+def _check_steps(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
+        raise ValueError(f"{name} must be an integer of at least 0, not {value!r}")
 
 
 def _feed(position: int, leaf: Any, wanted: Type) -> Array:

@@ -10,7 +10,8 @@ from ipu_core.ir.tracing import trace
 from ipu_core.ir.verify import verify
 from ipu_core.train.optim import Lamb, Sgd
 from ipu_core.train.step import initial_state, step_block
-from lowprec import float8_e4m3fn, float8_e5m2, float16, float32, formats
+from lowprec import float8_e4m3fn, float8_e5m2, float16, float32
+from lowprec import formats as named_formats
 
 PARAMS = [{"weight": np.zeros((6, 5)), "bias": np.zeros(5)}, {"weight": np.zeros((5, 3)), "bias": np.zeros(3)}]
 BATCH = (np.zeros((4, 6)), np.zeros(4, np.int32))
@@ -141,6 +142,6 @@ def test_formats_the_machine_lacks_are_refused():
         Precision.parse("fp32.32/weights=float64")
     with pytest.raises(TypeError, match=r"partials must be a FloatFormat such as lowprec.float16, not 'float16'"):
         Precision("mine", partials="float16")
-    for fmt in formats.values():
+    for fmt in named_formats.values():
         if fmt.name != "float64":
             assert Precision("mine", gradients=fmt).gradients == fmt

@@ -149,8 +149,34 @@ def test_a_restored_run_continues_bit_for_bit(engine: str) -> None:
 
 
 def test_a_foreign_state_is_refused() -> None:
+    made = loop("fp16.16/nearest")
     with pytest.raises(ValueError, match="not those of this training step"):
-        loop("fp16.16/nearest").restore(loop("fp32.32").arrays(), 3)
+        made.restore(loop("fp32.32").arrays(), 3)
+    for step in (-1, 1.5, "3"):
+        with pytest.raises(ValueError, match="step must be an integer of at least 0, not"):
+            made.restore(made.arrays(), step)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="no masked elements"):
+        made.restore({name: np.ma.masked_less(array, 0) for name, array in made.arrays().items()}, 0)
+    assert made.step == 0
+
+
+@pytest.mark.parametrize("engine", ["tiles", "direct"])
+def test_the_state_is_the_loops_own(engine: str) -> None:
+    made = loop(engine=engine)
+    before = bits(made)
+    for array in (*made.arrays().values(), made.params[0]["weight"]):
+        array.fill(9)
+    assert bits(made) == before
+    mine = made.arrays()
+    made.restore(mine, 0)
+    for array in mine.values():
+        array.fill(9)
+    assert bits(made) == before
+
+
+def test_parameters_without_an_order_are_refused() -> None:
+    with pytest.raises(TypeError, match=r"the keys of a dict must have an order.*\[0, 'a'\]"):
+        TrainLoop(loss, {0: params(), "a": params()}, batches(0), precision="fp32.32", optimizer=Sgd(0.1))
 
 
 def test_keys_matter_only_to_stochastic_rounding() -> None:
