@@ -29,6 +29,7 @@ FLOORS = {
     "ipu_core.report": 5,
     "ipu_core.library": 5,
     "ipu_core.ir": 6,
+    "ipu_core.initial": 6,
     "ipu_core.nn": 6,
     "ipu_core.train": 7,
     "ipu_core.study": 8,
