@@ -53,7 +53,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{parser.prog} {given.command}: {_in_words(error)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("\ninterrupted; finished points are kept, the same command goes on from here", file=sys.stderr)
+        kept = (
+            "; finished points are kept, the same command goes on from here"
+            if given.command in ("study", "train")
+            else ""
+        )
+        print(f"\ninterrupted{kept}", file=sys.stderr)
         return interruption.INTERRUPTED
 
 

@@ -176,7 +176,9 @@ def read_results(folder: str | Path) -> list[Result]:
 def _manifest_settings(path: Path) -> dict[str, Any]:
     try:
         settings: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["settings"]
-    except (ValueError, KeyError, TypeError, OSError) as error:
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is not a study's manifest: choose another folder or remove it") from error
     return settings
 

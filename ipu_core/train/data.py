@@ -111,7 +111,12 @@ def from_npz(path: str | Path) -> Dataset:
 def _read(path: Path) -> Mapping[str, npt.NDArray[np.generic]]:
     if not path.is_file():
         raise ValueError(f"no such data file: {path}")
-    if not zipfile.is_zipfile(path):
+    try:
+        with path.open("rb") as file:
+            whole = zipfile.is_zipfile(file)
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}") from error
+    if not whole:
         raise ValueError(f"{path} is not an .npz file, or not a whole one: numpy.savez writes them")
     try:
         with np.load(path, allow_pickle=False) as archive:

@@ -237,6 +237,18 @@ def test_too_little_memory_is_one_line(monkeypatch: pytest.MonkeyPatch, capfd: p
     assert capfd.readouterr().err == "ipu-core study: not enough memory: Unable to allocate 4.66 TiB\n"
 
 
+@pytest.mark.parametrize(("order", "kept"), [("study", "; finished points are kept"), ("profile", "\n")])
+def test_an_interrupt_says_what_is_kept(
+    order: str, kept: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, order, interrupted)
+    assert exit_code(order, *SMALL) == 130
+    assert capfd.readouterr().err.startswith(f"\ninterrupted{kept}")
+
+
 def test_a_terminal_without_the_characters_gets_plain_ones(finished: tuple[Path, str]) -> None:
     line = [sys.executable, "-m", "ipu_core", "study", *SMALL, *TWO, "--out", str(finished[0])]
     plain = {**os.environ, "PYTHONIOENCODING": "ascii", "LC_ALL": "C", "PYTHONUTF8": "0"}

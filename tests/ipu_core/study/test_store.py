@@ -101,6 +101,10 @@ def test_foreign_folders_are_refused(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text("[]")
     with pytest.raises(ValueError, match="not a study's manifest"):
         Store(tmp_path, SETTINGS)
+    (tmp_path / "manifest.json").unlink()
+    (tmp_path / "manifest.json").mkdir()
+    with pytest.raises(ValueError, match=r"manifest.json cannot be read: Is a directory"):
+        Store(tmp_path, SETTINGS)
     with pytest.raises(ValueError, match="line 1, is not a result"):
         read_results(tmp_path)
     for line in (b'{"losses": [1], "seed": 0}', b'{"losses": [], "precision": "a", "seed": 0}', b"\xff"):

@@ -1,5 +1,6 @@
 """The data sets, the .npz reader's refusals and the order of batches."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -77,13 +78,17 @@ def test_wrong_arrays_are_refused(tmp_path: Path, arrays: dict[str, np.ndarray],
         from_npz(write(tmp_path, **arrays))
 
 
-def test_files_that_are_no_npz_are_refused(tmp_path: Path) -> None:
+def test_files_that_are_no_npz_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "text.npz").write_text("hello")
     np.save(tmp_path / "array.npy", np.ones(3))
     (tmp_path / "array.npy").rename(tmp_path / "array.npz")
     for name in ("text.npz", "array.npz"):
         with pytest.raises(ValueError, match=f"{name} is not an .npz file, or not a whole one"):
             load(str(tmp_path / name))
+    with monkeypatch.context() as locked:
+        locked.setattr(Path, "open", lambda path, mode: os.open(tmp_path / "nowhere" / "x", os.O_RDONLY))
+        with pytest.raises(ValueError, match=r"text.npz cannot be read: No such file"):
+            load(str(tmp_path / "text.npz"))
     with pytest.raises(ValueError, match="no such data file"):
         load(str(tmp_path / "none.npz"))
     with pytest.raises(ValueError, match="unknown data 'mnist': give 'digits' or the path"):
