@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ipu_core.plan.accumulation import Accumulation
-from ipu_core.plan.convolved import GRAINS, Convolution, ConvPlacement, blocks, chain_cycles, part_spans
+from ipu_core.plan.convolved import GRAINS, Convolution, ConvPlacement, blocks, chain_cycles, combined, part_spans
 from ipu_core.plan.layout import linear_layout
 from ipu_core.plan.placement import COLUMN_GRAIN
 from ipu_core.plan.product import item_bytes, stage_cycles
@@ -212,6 +212,7 @@ def costs(target: Target, convolution: Convolution, order: Accumulation, grid: I
     x, other = _gathered(convolution, order, piece, at_once)
     size, partial, out = item_bytes(convolution.operands), *(item_bytes(name) for name in order.types)
     gathered = (x + other) * size
+    zeros = (combined(target, convolution, order, piece) - 1) * other * size  # between groups that share passes
     results = block.prod(axis=0)
     leaving = np.maximum(results, _chunk(target, convolution)) * out  # what its blocks send, what its own tiles receive
     loads = steps.prod(axis=0) * _ceil(each, at_once)
@@ -219,7 +220,7 @@ def costs(target: Target, convolution: Convolution, order: Accumulation, grid: I
     exchange = loads * (target.exchange_fixed_cycles + busiest / target.exchange_bytes_per_cycle)
     if parts == 1 and order.types[0] == order.types[1]:
         exchange = exchange + loads * target.exchange_fixed_cycles + leaving / target.exchange_bytes_per_cycle
-        memory = gathered + piece.prod(axis=0) * out
+        memory = gathered + zeros + piece.prod(axis=0) * out
         return Costs(compute, exchange.astype(np.int64), 2 * loads * target.sync_cycles, memory.astype(np.int64))
     summed = math.prod(sum_block(target, convolution.result)) * convolution.result[3] * convolution.result[4]
     stages = order.stage_runs(parts)
@@ -227,7 +228,7 @@ def costs(target: Target, convolution: Convolution, order: Accumulation, grid: I
     received = parts * summed * partial + max(summed, _chunk(target, convolution)) * out
     exchange = exchange + 2 * target.exchange_fixed_cycles + received / target.exchange_bytes_per_cycle
     between = len(stages[0]) * partial if len(stages) > 1 else out
-    memory = np.maximum(gathered, summed * (parts * partial + between)) + each * results * partial
+    memory = np.maximum(gathered + zeros, summed * (parts * partial + between)) + each * results * partial
     sync = (loads + 1 + len(stages)) * target.sync_cycles
     return Costs(compute, exchange.astype(np.int64), sync, memory.astype(np.int64))
 

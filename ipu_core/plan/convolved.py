@@ -20,7 +20,7 @@ from ipu_core.plan.placement import COLUMN_GRAIN, Blocks
 from ipu_core.target import Target
 
 __all__ = [
-    "AXES", "GRAINS", "ConvPlacement", "Convolution", "blocks", "chain_cycles", "even_splits", "part_spans",
+    "AXES", "GRAINS", "ConvPlacement", "Convolution", "blocks", "chain_cycles", "combined", "even_splits", "part_spans",
     "placed_grid",
 ]  # fmt: skip
 
@@ -182,6 +182,22 @@ def even_splits(convolution: Convolution, order: Accumulation) -> list[int]:
     return sorted(n for n in found if n <= MOST_SPLITS)
 
 
+def combined(target: Target, convolution: Convolution, order: Accumulation, block: Any) -> Any:
+    """How many convolution groups of a block share the AMP unit's passes.
+
+    Groups with few channels lie side by side in the unit's inputs and outputs, with zero weights between one group's
+    inputs and another's outputs (PopLibs' combineConvGroupsFactor): the zeros' products leave every finite sum as it
+    is, and each is still rounded once per kernel position. Kernel positions are not folded into the inputs: that would
+    round sums less often than the contract says. A weight gradient would gain nothing, since its inputs are positions.
+    """
+    _, _, _, groups, outputs = block
+    if convolution.kind == "weight":
+        return np.ones_like(groups)
+    unit = cost.amp_shape(target, convolution.operands, order.types[0])
+    most = max(1, unit.inputs // convolution.group(order))
+    return np.maximum(1, np.minimum(np.minimum(groups, COLUMN_GRAIN // np.maximum(1, outputs)), most))
+
+
 def chain_cycles(target: Target, convolution: Convolution, order: Accumulation, block: Any, terms: Any) -> Ints:
     """Cycles of one vertex: so many terms (see `part_spans`) for every element of a block of the result."""
     a0, a1, a2, groups, outputs = block
@@ -191,7 +207,8 @@ def chain_cycles(target: Target, convolution: Convolution, order: Accumulation, 
         passes = terms * math.ceil(group / unit.inputs)
     else:
         passes = -(-terms // min(group, unit.inputs))
-    return cost.convolution(target, a0 * a1 * a2, passes, outputs, groups, shape=unit)
+    together = combined(target, convolution, order, block)
+    return cost.convolution(target, a0 * a1 * a2, passes, together * outputs, -(-groups // together), shape=unit)
 
 
 def placed_grid(convolution: Convolution, order: Accumulation, placement: ConvPlacement) -> tuple[int, ...]:

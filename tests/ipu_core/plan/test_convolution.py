@@ -10,7 +10,14 @@ from ipu_core import cost
 from ipu_core.errors import UnsupportedByTarget
 from ipu_core.plan.accumulation import Accumulation
 from ipu_core.plan.convolution import choose_convolution_accumulation, plan_convolution
-from ipu_core.plan.convolved import Convolution, ConvPlacement, even_splits, part_spans
+from ipu_core.plan.convolved import (
+    Convolution,
+    ConvPlacement,
+    chain_cycles,
+    combined,
+    even_splits,
+    part_spans,
+)
 from ipu_core.target import Target
 
 GC200 = Target("gc200")
@@ -93,6 +100,30 @@ def test_channels_and_positions_take_turns_where_memory_is_short() -> None:
     assert plans[0].cycles < plans[1].cycles < plans[2].cycles == plans[3].cycles
     assert plans[0].compute_cycles == plans[2].compute_cycles
     assert "over 768 tiles; one after the other parts 6" in plans[2].words()
+
+
+def test_groups_of_few_channels_share_passes() -> None:
+    depthwise = Convolution("image", (8, 56, 56, 64, 1), (3, 3, 1), (1, 1), (1, 1), "float16")
+    dense = dataclasses.replace(depthwise, result=(8, 56, 56, 1, 16), inner=(3, 3, 16))
+    order = Accumulation(types=HALF)
+    thin, full = (
+        chain_cycles(GC200, sizes, order, (1, 4, 6, *ends), 9)
+        for sizes, ends in ((depthwise, (16, 1)), (dense, (1, 16)))
+    )
+    assert thin == full
+    block = np.array([[1], [4], [6], [64], [1]])
+    for channels, outputs, operands, together in (
+        (1, 1, "float16", 16), (1, 1, "float32", 8), (3, 1, "float16", 5), (4, 2, "float16", 4), (1, 6, "float16", 2),
+        (9, 1, "float16", 1), (1, 9, "float16", 1), (16, 16, "float16", 1),
+    ):  # fmt: skip
+        sizes = dataclasses.replace(depthwise, inner=(3, 3, channels), operands=operands)
+        block[4] = outputs
+        wide = Accumulation(types=("float32", "float32"))
+        assert combined(GC200, sizes, wide, block) == together
+    assert combined(GC200, dataclasses.replace(depthwise, kind="weight"), order, block) == 1
+    assert combined(GC200, depthwise, order, (1, 4, 6, 3, 1)) == 3
+    plan = plan_convolution(GC200, depthwise, order)
+    assert plan.cycles < 8000  # a pass per group takes 48 thousand
 
 
 def test_a_block_of_the_result_in_pieces_needs_less_memory() -> None:
