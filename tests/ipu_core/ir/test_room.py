@@ -1,7 +1,6 @@
-"""The refusal before planning: exact for the values, never above what the engine accounts, quick for huge models."""
+"""The refusal before planning: exact for the values, never above what the engine accounts, before any work is done."""
 
 import itertools
-import time
 from typing import Any
 
 import numpy as np
@@ -103,12 +102,13 @@ def test_views_and_new_state_over_old_take_no_memory() -> None:
 
 @pytest.mark.parametrize("precision", ["fp32.32", "fp16.16/stochastic"])
 @pytest.mark.parametrize("target", ["gc2", "gc200"])
-def test_a_model_far_too_large_is_refused_at_once(target: str, precision: str) -> None:
+def test_a_model_far_too_large_is_refused_before_planning(
+    target: str, precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     block = perceptron(precision, Sgd(0.1), (64, 20000, 20000, 10), 64)
-    start = time.perf_counter()
+    monkeypatch.delattr("ipu_core.ir.machine.plan")
     with pytest.raises(OutOfTileMemory) as caught:
         Machine.build(block, Target(target))
-    assert time.perf_counter() - start < 5
     error = caught.value
     size = 4 if precision == "fp32.32" else 2
     tiles = Target(target).tiles

@@ -1,7 +1,5 @@
 """Plans of products and sums: the machine's published rates, the memory bound, determinism, refusals."""
 
-import time
-
 import pytest
 
 from ipu_core.errors import UnsupportedByTarget
@@ -96,16 +94,10 @@ def test_less_memory_means_serial_steps_and_more_cycles_but_the_same_order() -> 
     assert {plan.accumulation for plan in plans} == {order}
 
 
-def test_planning_is_deterministic_and_fast() -> None:
+def test_planning_is_deterministic() -> None:
     sizes = [(64, 256, 256), (511, 1023, 257), (2048, 1000, 3000)]
     first = [plan_matmul(GC200, *size).placement for size in sizes]
-    taken = []
-    for m, k, n in sizes:
-        start = time.perf_counter()
-        plan_matmul(GC200, m, k + 16, n)
-        taken.append(time.perf_counter() - start)
     assert [plan_matmul(Target("gc200"), *size).placement for size in sizes] == first
-    assert min(taken) < 0.05
 
 
 def test_the_search_beats_obvious_placements() -> None:
