@@ -57,8 +57,8 @@ from lowprec.windows import (
     Pair,
     Place,
     checked_pair,
-    contiguous,
     phase_blocks,
+    window_lines,
     window_view,
     windows,
     with_zeros,
@@ -248,10 +248,8 @@ def conv2d_weight_gradient(
     sequence = as_order(group, splits, stages, adder, images.dtype, outer.dtype)
     shape = (*where.kernel, groups, images.shape[4], outer.shape[4])
     result, target = result_array(out, shape, layout, sums, x, gradient, weight=True)
-    padded = with_zeros(images, where.padding)
-    if images.shape[4] < SHALLOW:
-        padded = contiguous(padded.transpose(3, 4, 0, 1, 2)).transpose(2, 3, 4, 0, 1)
-    seen = window_view(padded, where.kernel, where.stride, where.dilation, where.count)
+    view = window_lines if images.shape[4] < SHALLOW else window_view
+    seen = view(with_zeros(images, where.padding), where.kernel, where.stride, where.dilation, where.count)
     place = Place(0, 0, 0, where.kernel[1] * images.shape[4], images.shape[4])
     backends.current().weight_sums(seen, outer, sums, sequence, key, place, None, target, threads.current())
     return finished(result, out)

@@ -191,6 +191,14 @@ def window_view(x: Array, kernel: Pair, stride: Pair, dilation: Pair, count: Pai
     return as_strided(bits, shape, strides, writeable=False).view(x.dtype)
 
 
+def window_lines(x: Array, kernel: Pair, stride: Pair, dilation: Pair, count: Pair) -> Array:
+    """`window_view` of a copy in which the windows of a line, and at stride 1 the lines of an image, lie together."""
+    lines = contiguous(x.transpose(3, 4, 0, 1, 2)).transpose(2, 3, 4, 0, 1)
+    apart = window_view(lines, (1, kernel[1]), (1, stride[1]), (1, dilation[1]), (x.shape[1], count[1]))[:, :, :, 0]
+    shifted = contiguous(apart.transpose(4, 5, 3, 0, 1, 2)).transpose(3, 4, 5, 2, 0, 1)
+    return window_view(shifted, (kernel[0], 1), (stride[0], 1), (dilation[0], 1), count)[:, :, :, :, 0]
+
+
 def with_zeros(x: Array, padding: tuple[Pair, Pair]) -> Array:
     """x (n, h, w, ..) with zeros around it, or with less of it where a number is negative; x itself if all are 0."""
     (top, bottom), (left, right) = padding

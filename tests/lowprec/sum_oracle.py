@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,8 @@ Term = tuple[Any, Any]
 Place = tuple[int, int, int]
 
 
-def philox(counter: Sequence[int], key: int, rounds: int) -> list[int]:
+@cache
+def philox(counter: tuple[int, int, int, int], key: int, rounds: int) -> list[int]:
     """Philox4x32 (Salmon, Moraes, Dror, Shaw 2011)."""
     c0, c1, c2, c3 = counter
     k0, k1 = key & 0xFFFFFFFF, key >> 32
@@ -126,18 +128,23 @@ class Sum:
 
     def chain(self, terms: Sequence[Term], group: int, place: Place, first: int, partial: Fraction) -> Fraction:
         """One part; `first` is the number of its first group."""
-        for number, k in enumerate(range(0, len(terms), group), first):
-            partial = added(partial, terms[k : k + group], self.adder)
+        return self.chain_of(groups_of(terms, group), place, first, partial)
+
+    def chain_of(self, groups: Sequence[Sequence[Term]], place: Place, first: int, partial: Fraction) -> Fraction:
+        """One part whose groups may have any lengths."""
+        for number, terms in enumerate(groups, first):
+            partial = added(partial, terms, self.adder)
             partial = self.rounded(partial, self.accumulate, STEP, place, number)
         return partial
 
     def of(self, terms: Sequence[Term], batch: int, row: int, column: int) -> float:
-        place, size = (batch, row, column), len(terms)
-        group = self.group or max(1, math.ceil(size / self.splits))
-        length = group * math.ceil(math.ceil(size / group) / self.splits)
-        parts = [
-            self.chain(terms[k : k + length], group, place, k // group, Fraction(0)) for k in range(0, size, length)
-        ]
+        group = self.group or max(1, math.ceil(len(terms) / self.splits))
+        return self.of_groups(groups_of(terms, group), batch, row, column)
+
+    def of_groups(self, groups: Sequence[Sequence[Term]], batch: int, row: int, column: int) -> float:
+        place, length = (batch, row, column), max(1, math.ceil(len(groups) / self.splits))
+        starts = range(0, max(1, len(groups)), length)
+        parts = [self.chain_of(groups[i : i + length], place, i, Fraction(0)) for i in starts]
         stages = self.stages or (1 if len(parts) <= 15 else 2 if len(parts) <= 124 else 3)
         run = next(r for r in range(1, len(parts) + 1) if r**stages >= len(parts))
         number = 0
@@ -148,6 +155,10 @@ class Sum:
                 number += 1
             parts = sums
         return float(self.rounded(ascending(parts), self.out, OUTPUT, place, 0))
+
+
+def groups_of(terms: Sequence[Term], group: int) -> list[Sequence[Term]]:
+    return [terms[k : k + group] for k in range(0, len(terms), group)]
 
 
 def ascending(parts: Sequence[Fraction]) -> Fraction:

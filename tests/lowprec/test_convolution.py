@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import ml_dtypes
@@ -16,25 +17,34 @@ from lowprec.backends.cpu import thin_convolution
 from lowprec.convolution_sums import prepare_correlation, prepare_weight_sums
 from lowprec.windows import Place, window_view
 from tests.lowprec import convolution_oracle as oracle
-from tests.lowprec.convolution_oracle import Shape, Sum
+from tests.lowprec.convolution_oracle import Shape
+from tests.lowprec.sum_oracle import BRAIN, HALF, SINGLE, Sum
 from tests.lowprec.sums_cases import ACCUMULATORS, RESULTS, Array, arrays, assert_backends_agree, rounding_options
 
 SHAPES = [
     (Shape(), (2, 4, 5), (3, 2), 5, 3),
-    (Shape(padding=((1, 1), (1, 1))), (2, 4, 3), (3, 3), 6, 17),
+    (Shape(padding=((1, 1), (1, 1))), (1, 4, 3), (3, 3), 6, 17),
     (Shape(stride=(2, 3), padding=((0, 1), (2, 1))), (1, 6, 7), (3, 4), 4, 2),
     (Shape(stride=(2, 2), dilation=(2, 3), padding=((2, 2), (3, 2))), (2, 5, 6), (2, 3), 3, 3),
     (Shape(stride=(3, 2), dilation=(2, 2), padding=((1, 2), (1, 0))), (1, 8, 6), (3, 2), 2, 2),
     (Shape(groups=3, padding=((1, 0), (0, 1))), (2, 3, 4), (2, 2), 5, 2),
     (Shape(stride=(3, 2)), (1, 7, 5), (1, 1), 3, 4),
 ]
-SUMS = [
-    (4, Sum(half=False)),
-    (4, Sum(half=True)),
-    (2, Sum(True, 3)),
-    (16, Sum(True, 1, 7)),
-    (2, Sum(True, 4, 2**40 + 5)),
-]
+NAMES = {SINGLE: "float32", HALF: "float16", BRAIN: "bfloat16"}
+SUMS = {
+    "float32": Sum(group=4),
+    "to nearest": Sum(HALF, HALF, 4),
+    "parts": Sum(HALF, HALF, 2, 3),
+    "stochastic": Sum(HALF, HALF, 16, key=7),
+    "stochastic parts": Sum(HALF, HALF, 2, 4, key=2**40 + 5),
+    "all of a position": Sum(HALF, BRAIN, None, key=3),
+    "two stages": Sum(HALF, BRAIN, 1, 17, key=5),
+    "three stages": Sum(BRAIN, SINGLE, 3, 4, 3, key=6),
+    "many random bits": Sum(HALF, SINGLE, 2, 2, key=8, bits=27),
+    "few random bits": Sum(HALF, HALF, 3, key=9, bits=3),
+    "dot4": Sum(HALF, HALF, 7, 2, adder="dot4"),
+    "pairwise": Sum(HALF, BRAIN, 7, adder="pairwise", key=2),
+}
 
 
 def normal(*shape: int, seed: int = 0, dtype: Any = np.float16) -> Array:
@@ -51,28 +61,52 @@ def case(index: int) -> tuple[Array, Array, Array, dict[str, Any]]:
     return x, w, g, options
 
 
-def sum_options(group: int, how: Sum) -> dict[str, Any]:
-    rounding = "nearest_even" if how.key is None else "stochastic"
-    accumulate = "float16" if how.half else "float32"
+def sum_options(how: Sum) -> dict[str, Any]:
     return dict(
-        accumulate=accumulate,
-        **dict(group=group, splits=how.splits, rounding=rounding, key=how.key, out_format=accumulate),
+        accumulate=NAMES[how.accumulate],
+        out_format=NAMES[how.out],
+        **{name: getattr(how, name) for name in ("group", "splits", "stages", "adder", "key")},
+        rounding="nearest_even" if how.key is None else "stochastic",
+        random_bits=how.bits,
     )
 
 
+@cache
+def by_loops(index: int, name: str) -> list[Array]:
+    """What the convolution and its gradients should give."""
+    x, w, g, _ = case(index)
+    shape, how = SHAPES[index][0], SUMS[name]
+    return [
+        oracle.forward(x, w, shape, how, (5, 14)),
+        oracle.input_gradient(g, w, (x.shape[1], x.shape[2]), shape, how),
+        oracle.weight_gradient(x, g, (w.shape[0], w.shape[1]), shape, how),
+    ]
+
+
 @pytest.mark.parametrize("index", range(len(SHAPES)))
-def test_every_addition_is_the_oracles(index: int, host_backend: str) -> None:
+@pytest.mark.parametrize("name", SUMS)
+def test_every_addition_is_the_oracles(name: str, index: int, host_backend: str) -> None:
     x, w, g, options = case(index)
-    shape, size, kernel = SHAPES[index][0], (x.shape[1], x.shape[2]), (w.shape[0], w.shape[1])
-    for group, how in SUMS:
-        options |= sum_options(group, how)
-        dtype = np.float16 if how.half else np.float32
-        got = lp.conv2d(x, w, **options)
-        lp.testing.assert_same_bits(got, oracle.forward(x, w, shape, group, how).astype(dtype))
-        got = lp.conv2d_input_gradient(g, w, size, **options)
-        lp.testing.assert_same_bits(got, oracle.input_gradient(g, w, size, shape, group, how).astype(dtype))
-        got = lp.conv2d_weight_gradient(x, g, kernel, **options)
-        lp.testing.assert_same_bits(got, oracle.weight_gradient(x, g, kernel, shape, group, how).astype(dtype))
+    options |= sum_options(SUMS[name])
+    got = [
+        lp.conv2d(x, w, **options, offset=(5, 14)),
+        lp.conv2d_input_gradient(g, w, x.shape[1:3], **options),
+        lp.conv2d_weight_gradient(x, g, w.shape[:2], **options),
+    ]
+    for found, expected in zip(got, by_loops(index, name), strict=True):
+        lp.testing.assert_same_bits(found, expected.astype(found.dtype))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16, ml_dtypes.float8_e5m2])
+def test_products_and_sums_are_rounded_at_once(dtype: Any, host_backend: str) -> None:
+    x, w, g, options = case(2)
+    x, w, g, shape, how = x.astype(dtype), w.astype(dtype), g.astype(dtype), SHAPES[2][0], SUMS["float32"]
+    options |= sum_options(how)
+    lp.testing.assert_same_bits(lp.conv2d(x, w, **options), np.float32(oracle.forward(x, w, shape, how)))
+    got = lp.conv2d_input_gradient(g, w, x.shape[1:3], **options)
+    lp.testing.assert_same_bits(got, np.float32(oracle.input_gradient(g, w, x.shape[1:3], shape, how)))
+    got = lp.conv2d_weight_gradient(x, g, w.shape[:2], **options)
+    lp.testing.assert_same_bits(got, np.float32(oracle.weight_gradient(x, g, w.shape[:2], shape, how)))
 
 
 def numpy_conv2d(x: Any, w: Any, shape: Shape) -> Any:
@@ -316,28 +350,27 @@ def test_out() -> None:
         lp.conv2d(x, w, accumulate="float16", out=x)
 
 
-@pytest.mark.parametrize("how", [(4, Sum(half=True)), (4, Sum(True, 1, 7)), (16, Sum(half=False))])
-def test_parts_of_sums_are_the_chains_of_the_whole(how: tuple[int, Sum], host_backend: str) -> None:
+@pytest.mark.parametrize("how", [Sum(HALF, HALF, 4), Sum(HALF, HALF, 4, key=7), Sum()])
+def test_parts_of_sums_are_the_chains_of_the_whole(how: Sum, host_backend: str) -> None:
     """A part of the groups, of blocks that lie anywhere, added as `sum_parts` adds."""
-    group, sums = how
     shape, image, kernel, channels, outputs = SHAPES[1]
     x, w, _, options = case(1)
-    rounding = {k: v for k, v in sum_options(group, sums).items() if k in ("accumulate", "rounding")}
-    whole = lp.conv2d(x, w, **options, **(sum_options(group, sums) | {"splits": 3}))
+    rounding = {k: v for k, v in sum_options(how).items() if k in ("accumulate", "group", "rounding")}
+    whole = lp.conv2d(x, w, **options, **(sum_options(how) | {"splits": 3}))
     padded = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))[:, :, :, None]
     seen = window_view(padded, kernel, (1, 1), (1, 1), shape.count(image[1:], kernel))
-    call = prepare_correlation(x.dtype, w.dtype, group=group, **rounding)
-    terms = 9 * -(-channels // group)
+    call = prepare_correlation(x.dtype, w.dtype, **rounding)
+    terms = 9 * -(-channels // rounding["group"])
     each = -(-terms // 3)
     parts = np.empty((3, *whole.shape[:3], 1, outputs), whole.dtype)
     for number, start in enumerate(range(0, terms, each)):
         for lines in (slice(0, 1), slice(1, 4)):
             place = Place(3 * lines.start, 0, 0, 12, 3, start)
             span = (start, min(terms, start + each))
-            call(seen[:, lines], w[:, :, None], parts[number, :, lines], place, sums.key, span)
+            call(seen[:, lines], w[:, :, None], parts[number, :, lines], place, how.key, span)
     total = lp.float32_op("add", parts[0], parts[1])
     total = lp.float32_op("add", total, parts[2], fmt=whole.dtype)
-    if sums.key is None:
+    if how.key is None:
         np.testing.assert_array_equal(total[:, :, :, 0], whole)
     else:
         np.testing.assert_allclose(np.float64(total[:, :, :, 0]), np.float64(whole), atol=0.02)
