@@ -102,8 +102,8 @@ def matmul(
     number of what is rounded: of a group k // group, counted over all of K whatever the parts; of results between
     stages 0, 1, .. on through all stages; the last rounding has bits apart. Batches are numbered in C order over the
     broadcast leading axes; rows and columns from `offset` on, and an operand of one axis has row or column 0. So a row
-    or column computed alone, with `offset`, equals that of the whole, and so does one matrix of a batch with the
-    `batch` of `matmul_part`. The map to Philox is `lowprec.backends.reference.chains.sum_bits`.
+    or column computed alone, with `offset`, equals that of the whole (for one matrix of a batch `matmul_part` takes its
+    number). The map to Philox is `lowprec.backends.reference.chains.sum_bits`.
 
     Args:
         a, b: float32, float16, bfloat16 or 8-, 6- or 4-bit float arrays of one or more axes, any strides; leading axes
