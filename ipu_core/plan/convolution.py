@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Final
 
 import numpy as np
 
@@ -13,6 +14,8 @@ from ipu_core.plan.placement import Blocks
 from ipu_core.target import Target
 
 __all__ = ["ConvPlacement", "ConvPlan", "Convolution", "choose_convolution_accumulation", "plan_convolution"]
+
+MOST_SPLITS: Final = 64
 
 
 @dataclass(frozen=True)
@@ -121,13 +124,17 @@ def choose_convolution_accumulation(target: Target, convolution: Convolution, *,
     """A default order on this target, for all precisions of a study: the splits that make FP16.16 fastest, its adder.
 
     Sums are cut into equal parts of whole kernel rows, kernel positions or channels of one position, those of a weight
-    gradient into whole images or rows of one, so that no part needs more of the operands than its own.
+    gradient into whole images or rows of one, so that no part needs more of the operands than its own: MOST_SPLITS
+    parts at most, but for sums of which so few do not fit a tile.
     """
     kinds = [(a, p) for a, p, _ in target.macs]
     operands, partials = ("float16", "float16") if ("float16", "float16") in kinds else kinds[0]
     half = replace(convolution, operands=operands)
     order = Accumulation(group=group, types=(partials, partials), adder=target.adder)
-    plans = [plan_convolution(target, half, replace(order, splits=n)) for n in even_splits(half, order)]
-    room = target.tile_memory // 2
+    room, plans = target.tile_memory // 2, list[ConvPlan]()
+    for splits in even_splits(half, order):
+        if splits > MOST_SPLITS and any(plan.memory <= room for plan in plans):
+            break
+        plans.append(plan_convolution(target, half, replace(order, splits=splits)))
     best = min(plans, key=lambda plan: (max(0, plan.memory - room), plan.cycles, plan.accumulation.splits))
     return Accumulation(group=group, splits=best.accumulation.splits, adder=target.adder)

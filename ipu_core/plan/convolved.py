@@ -27,7 +27,6 @@ __all__ = [
 Ints = npt.NDArray[np.int64]
 Five = tuple[int, int, int, int, int]
 
-MOST_SPLITS: Final = 64
 GRAINS: Final = (1, 1, 1, 1, COLUMN_GRAIN)  # blocks of the result's axes are multiples of these
 AXES: Final = {
     "image": ("images", "rows", "columns", "groups", "outputs"),
@@ -167,7 +166,7 @@ def part_spans(convolution: Convolution, order: Accumulation) -> tuple[tuple[int
 
 
 def even_splits(convolution: Convolution, order: Accumulation) -> list[int]:
-    """Numbers of parts, up to MOST_SPLITS, whose parts are boxes of equal size along the axes that are summed over."""
+    """Numbers of parts, ascending, whose parts are boxes of equal size along the axes that are summed over."""
     group = convolution.group(order)
     a, b, c = convolution.inner
     weight = convolution.kind == "weight"
@@ -179,7 +178,7 @@ def even_splits(convolution: Convolution, order: Accumulation) -> list[int]:
         inner = math.prod(sizes[axis + 1 :])
         lengths = [n * inner for n in range(1, size) if size % n == 0]
         found |= {whole // n for n in lengths if not (weight and n % group)}
-    return sorted(n for n in found if n <= MOST_SPLITS)
+    return sorted(found)
 
 
 def combined(target: Target, convolution: Convolution, order: Accumulation, block: Any) -> Any:

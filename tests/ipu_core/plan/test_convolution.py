@@ -55,6 +55,15 @@ def test_the_footprint_counts_the_halo() -> None:
     assert (images, gradient) == (8 * 56 * 56 * 16, 8 * 56 * 56 * 16)
 
 
+def test_long_sums_are_split_until_a_part_fits() -> None:
+    long = Convolution("weight", (3, 3, 64, 1, 64), (256, 112, 112), (1, 1), (1, 1), "float16")
+    order = choose_convolution_accumulation(GC200, long)
+    plan = plan_convolution(GC200, long, order.with_types(*HALF))
+    assert order.splits > 64
+    assert plan.memory <= GC200.tile_memory // 2
+    assert choose_convolution_accumulation(GC200, WEIGHT).splits <= 64
+
+
 def test_even_splits_cut_whole_rows_positions_or_channels() -> None:
     assert even_splits(IMAGES, Accumulation()) == [1, 3, 9, 18, 36]
     assert all(8 * 56 * 56 % n == 0 for n in even_splits(WEIGHT, Accumulation()))
