@@ -103,7 +103,7 @@ def account(target: Target, product: Product, accumulation: Accumulation, grid: 
         for side, layout in product.loaded:
             if grid.hold != side:
                 known = side, *_needs(grid, step, layout)
-                reads[known] = reads[known] if known in reads else _read(target, product, grid, step, layout)
+                reads[known] = reads[known] if known in reads else _read(target, product, grid, step, layout, boxes)
                 gather += reads[known]
             elif step.load_a if side == "a" else step.load_b:
                 _hold(result, product, grid, step, layout)
@@ -122,8 +122,8 @@ def _hold(result: Account, product: Product, grid: Geometry, step: Step, layout:
         ("m", grid.rows.segments(step.rows)) if "m" in layout.axes else ("n", grid.columns.segments(step.columns))
     )
     for segment in segments:
-        traffic = _read(result.target, product, grid, step, layout, (axis, segment))
         boxes = _boxes(result.target, grid, step, (axis, segment), whole=True)
+        traffic = _read(result.target, product, grid, step, layout, boxes, (axis, segment))
         volume = _volume(layout.axes, boxes)[: result.target.tiles]
         result.copy(traffic, volume * item_bytes(product.operands) - traffic.received)
 
@@ -177,9 +177,10 @@ def _volume(axes: str, boxes: Ranges) -> Ints:
     return result
 
 
-def _read(target: Target, product: Product, grid: Geometry, step: Step, layout: Operand, only: Only = None) -> Traffic:
+def _read(
+    target: Target, product: Product, grid: Geometry, step: Step, layout: Operand, boxes: Ranges, only: Only = None
+) -> Traffic:
     """Traffic of bringing an operand's boxes to their tiles, of all vertices or of one segment's."""
-    boxes = _boxes(target, grid, step, only, whole=only is not None)
     sizes = [product.sizes[axis] for axis in layout.axes]
     tiles = boxes["b"].lo.size
     volume, mine = _volume(layout.axes, boxes), _owned(layout, tiles, sizes, boxes)
