@@ -216,7 +216,7 @@ def embedding(table: Value, indices: Value) -> Value:
 
 
 def _format(x: Value) -> Any:
-    return x.format if isinstance(x, Traced) else format_of(np.asarray(x))
+    return x.format if isinstance(x, Traced) else format_of(as_array(x))
 
 
 def _wide(x: Value) -> Value:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ipu_core.ir.block import Block, Equation, Literal, Type, Var
 from ipu_core.ir.builder import Builder
-from ipu_core.ir.eager import format_of
+from ipu_core.ir.eager import as_array, format_of
 from ipu_core.ir.schedule import dead_code
 from ipu_core.ir.tree import flatten, paths, unflatten
 from ipu_core.ir.values import Traced, Value, apply, builder_of, lift, scope
@@ -20,14 +20,14 @@ from lowprec import float64 as FLOAT64
 
 
 def example_type(example: Any) -> Type:
-    """The type an example stands for: its shape and format (float64 and Python numbers count as float32).
+    """The type an example stands for: its shape and format (float64, Python numbers and truth values: float32).
 
     Raises:
-        TypeError: the example is no array of floats or integers.
+        TypeError: the example is no array of floats or integers, or has masked elements.
     """
     if isinstance(example, Type):
         return example
-    fmt = format_of(np.asarray(example))
+    fmt = format_of(as_array(example))
     return Type(np.shape(example), FLOAT32 if fmt == FLOAT64 else fmt)
 
 

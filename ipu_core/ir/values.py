@@ -369,7 +369,7 @@ def concatenate(values: Sequence[Value], axis: int = 0) -> Value:
 def convert(x: Value, fmt: Any) -> Value:
     """The value rounded to a format; nothing happens if it has it already."""
     wanted = as_format(fmt)
-    given = x.format if isinstance(x, Traced) else format_of(np.asarray(x))
+    given = x.format if isinstance(x, Traced) else format_of(as_array(x))
     return x if given == wanted else apply("convert", x, fmt=wanted)
 
 

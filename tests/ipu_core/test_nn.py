@@ -100,6 +100,13 @@ def test_masked_elements_are_refused_as_in_sums(f):
     f(np.ma.masked_array(MASKED.filled(0)))  # none of them masked
 
 
+def test_truth_values_are_zeros_and_ones_everywhere():
+    true = X > 0
+    for f in (nn.relu, nn.softmax, lambda x: nn.layer_norm(x, SCALE, BIAS)):
+        np.testing.assert_array_equal(f(true), f(true.astype(np.float32)))
+        assert str(trace(f, true).inputs[0].type) == "float32[6,10]"
+
+
 def test_shapes_that_would_fit_by_broadcasting_alone_are_refused():
     with pytest.raises(ValueError, match=r"bias must have the shape \(10,\), one number per output, not \(6, 1\)"):
         nn.linear(X, np.eye(10), X[:, :1])
