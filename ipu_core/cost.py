@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from ipu_core.errors import UnsupportedByTarget
 from ipu_core.target import Target
 
 __all__ = [
@@ -64,11 +65,16 @@ def amp_shape(target: Target, operands: str, partials: str) -> AmpShape:
     """The AMP unit's pass for operands and partials of these formats, from the target's MACs per cycle.
 
     Raises:
-        UnsupportedByTarget: the chip has no such mode.
+        UnsupportedByTarget: the chip has no such mode, or too few MACs per cycle for a pass.
     """
     macs = target.macs_per_cycle(operands, partials)
     size, inputs, cycles = (4, 8, 8) if operands == "float32" else (2, 16, 4) if operands == "float16" else (1, 32, 4)
     units = macs * cycles // inputs
+    if not units:
+        raise UnsupportedByTarget(
+            f"{target.name} with {macs} multiply-accumulates per cycle for {operands} x {operands} into {partials}: "
+            f"a pass of {inputs} products in {cycles} cycles takes at least {-(-inputs // cycles)}"
+        )
     return AmpShape(inputs, units, cycles, units * inputs * size // WEIGHT_BYTES_PER_CYCLE)
 
 

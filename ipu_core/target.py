@@ -178,6 +178,7 @@ class Target:
 
 
 _RATES: Final = ("clock", "link_bandwidth", "host_bandwidth", "streaming_bandwidth", "published_sram_bandwidth")
+_MOST_TILES: Final = 2**20
 _INTEGERS: Final = (int, np.integer)
 _NUMBERS: Final = (int, float, np.integer, np.floating)
 _MAY_BE_ZERO: Final = ("exchange_fixed_cycles", "sync_cycles", "link_bandwidth", "published_sram_bandwidth")
@@ -197,6 +198,8 @@ def _checked(name: str, value: Any) -> Any:
         raise TypeError(f"{name} must be {'a number' if rate else 'an integer'}, not {value!r}")
     if not math.isfinite(value) or value < 0 or (value == 0 and name not in _MAY_BE_ZERO):
         raise ValueError(f"{name} must be {'0 or ' if name in _MAY_BE_ZERO else ''}positive, not {value!r}")
+    if name == "tiles" and value > _MOST_TILES:
+        raise ValueError(f"tiles must be at most {_MOST_TILES:,}, not {value!r}: figures of every tile are kept")
     return float(value) if rate else int(value)
 
 

@@ -33,6 +33,10 @@ def test_one_pass_of_the_unit(target: str, operands: str, partials: str, units: 
 def test_a_mode_the_chip_lacks_is_refused() -> None:
     with pytest.raises(UnsupportedByTarget):
         cost.amp_shape(Target("c600"), "float32", "float32")
+    slow = Target("gc200", macs=(("float16", "float16", 3),))
+    with pytest.raises(UnsupportedByTarget, match=r"gc200 with 3 multiply-accumulates .* takes at least 4"):
+        cost.amp_shape(slow, "float16", "float16")
+    assert cost.amp_shape(Target("gc200", macs=(("float16", "float16", 4),)), "float16", "float16").units == 1
 
 
 @pytest.mark.parametrize("operands, partials", [("float16", "float16"), ("float16", "float32"), ("float32", "float32")])

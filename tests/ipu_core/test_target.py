@@ -63,6 +63,7 @@ def test_bad_targets_name_the_valid_ones() -> None:
         ({"clock": float("nan")}, ValueError, "clock must be positive, not nan"),
         ({"exchange_bytes_per_cycle": 0}, ValueError, "exchange_bytes_per_cycle must be positive, not 0"),
         ({"sync_cycles": -1}, ValueError, "sync_cycles must be 0 or positive, not -1"),
+        ({"tiles": 10**9}, ValueError, "tiles must be at most 1,048,576, not 1000000000"),
         ({"macs": 3}, TypeError, "macs must be"),
         ({"macs": (("float16", "float16", 0),)}, TypeError, "macs must be"),
     ],
