@@ -16,7 +16,7 @@ from ipu_core.study.plot import Picture, plot
 from ipu_core.study.point import Evaluate, Point, Problem, Recipe, check_size, make_loop, measured, run_point
 from ipu_core.study.pool import Event, Report, run_here
 from ipu_core.study.settings import check_count
-from ipu_core.study.store import Store
+from ipu_core.study.store import Store, agree
 from ipu_core.study.summary import Table, summarise, table
 from ipu_core.target import Target
 from ipu_core.train.data import shuffled
@@ -57,12 +57,19 @@ class Study:
         """Writes results.jsonl, manifest.json, table.txt, plan.txt and convergence.png.
 
         Raises:
-            ValueError: the folder cannot be written or holds another study.
+            ValueError: the folder cannot be written or holds another study, with other settings or other results.
         """
         with Store(folder, self.settings) as store:
-            held = {(result["precision"], result["seed"]) for result in store.results()}
-            for result in self.results:
-                if (result["precision"], result["seed"]) not in held:
+            held = {(result["precision"], result["seed"]): result for result in store.results()}
+            made = {(result["precision"], result["seed"]): result for result in self.results}
+            for point in sorted(made.keys() & held.keys()):
+                if not agree(made[point], held[point]):
+                    raise ValueError(
+                        f"{store.folder} holds another result of {Point(*point)} (another loss, data or target): "
+                        "choose another folder or remove that one"
+                    )
+            for point, result in made.items():
+                if point not in held:
                     store.append(result)
             self.write(store)
             return store.folder

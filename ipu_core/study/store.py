@@ -173,6 +173,13 @@ def read_results(folder: str | Path) -> list[Result]:
     return list(results.values())
 
 
+def agree(one: Result, other: Result) -> bool:
+    """Whether two results of a point say the same in all that both of them say, but for the time they took."""
+    names = (one.keys() & other.keys()) - {"seconds", "study"}
+    first, second = ({name: _finite(result[name]) for name in names} for result in (one, other))
+    return json.dumps(first, sort_keys=True) == json.dumps(second, sort_keys=True)
+
+
 def _manifest_settings(path: Path) -> dict[str, Any]:
     try:
         settings: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["settings"]

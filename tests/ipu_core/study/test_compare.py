@@ -88,6 +88,16 @@ def test_save_writes_what_the_command_line_writes(study: Study, tmp_path: Path) 
         run(steps=3).save(folder)
 
 
+def test_a_study_of_another_loss_or_target_is_not_mixed_with_a_saved_one(tmp_path: Path) -> None:
+    run(["fp32.32"]).save(tmp_path)
+    before = (tmp_path / "results.jsonl").read_bytes()
+    run(["fp32.32"]).save(tmp_path)  # the same again
+    other = run(["fp32.32"], batches=[(x, 2 * y) for x, y in BATCHES])
+    with pytest.raises(ValueError, match=r"holds another result of fp32.32 seed 0 \(another loss, data or target\)"):
+        other.save(tmp_path)
+    assert (tmp_path / "results.jsonl").read_bytes() == before
+
+
 def test_seeds_draw_the_order_of_listed_batches_and_may_draw_parameters() -> None:
     first, second = run(["fp32.32"]).results
     assert first["losses"] != second["losses"]
