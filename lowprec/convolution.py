@@ -192,7 +192,7 @@ def conv2d_input_gradient(
     if sums.stochastic and blocks and (blocks[-1].number + 1) * groups > MOST_BATCHES:
         raise ValueError(f"stochastic rounding tells at most 2^24 phases of groups apart; stride={stride!r} makes more")
     for block in blocks:
-        part = flipped[list(block.row.positions)][:, list(block.column.positions)]
+        part = flipped[block.kernel]
         place = Place(0, 0, block.number * groups, block.row.count * block.column.count, block.column.count)
         backends.current().correlate(
             *(with_zeros(outer, block.pads(outer.shape[1:3])), part, (1, 1), block.steps, sums, sequence),

@@ -161,6 +161,13 @@ class PhaseBlock:
         """The columns of inputs."""
         return slice(self.column.first, None, self.stride[1])
 
+    @property
+    def kernel(self) -> tuple[slice, slice]:
+        """The kernel positions that reach an input, descending."""
+        reached = self.row.positions, self.column.positions
+        high, wide = (slice(p.start, p.stop if p.stop >= 0 else None, p.step) for p in reached)
+        return high, wide
+
     def pads(self, size: Pair) -> tuple[Pair, Pair]:
         """What must be added around an output gradient of this size, or taken away where a number is negative."""
         top, left = (

@@ -45,7 +45,7 @@ def _input_gradient(lowering: Lowering, equation: Equation) -> None:
     for block in phases:
         pads = block.pads(size)
         seen = padded[:, top - pads[0][0] :, left - pads[1][0] :]
-        kernel = flipped[_positions(block.row.positions), _positions(block.column.positions)]
+        kernel = flipped[block.kernel]
         windows = windows_of(
             seen, (kernel.shape[0], kernel.shape[1]), (1, 1), block.steps, (block.row.count, block.column.count)
         )
@@ -83,14 +83,6 @@ def _split(tensor: Tensor, groups: int) -> Tensor:
 def _by_group(weight: Tensor) -> Tensor:
     """A weight (kh, kw, C, groups, N) as (kh, kw, groups, C, N)."""
     return weight.transpose(0, 1, 3, 2, 4)
-
-
-def _positions(positions: range) -> slice:
-    """The kernel positions that `positions`, which descend, name."""
-    if not positions:
-        return slice(0, 0)
-    last = positions[-1] - 1
-    return slice(positions[0], None if last < 0 else last, positions.step)
 
 
 def _padded(lowering: Lowering, equation: Equation, tensor: Tensor, padding: tuple[Pair, Pair]) -> Tensor:

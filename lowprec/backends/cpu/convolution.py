@@ -136,8 +136,11 @@ def channel_padding(order: Order, accumulator: Accumulator, channels: int, *, wh
 
 
 def weight_matrix(weight: Array, depth: int) -> Array:
-    """Weights (kh, kw, groups, C, N) as (groups, kh kw depth, N), -1 where there is no channel."""
+    """Weights (kh, kw, groups, C, N) as (groups, kh kw depth, N), -1 where there is no channel; a view if it can be."""
     high, wide, groups, channels, columns = weight.shape
+    rows, row, _, channel, _ = weight.strides
+    if depth == channels and row == channels * channel and rows == wide * row:
+        return weight.transpose(2, 0, 1, 3, 4).reshape(groups, high * wide * depth, columns)
     result = np.empty((groups, high, wide, depth, columns), weight.dtype)
     result[..., :channels, :] = weight.transpose(2, 0, 1, 3, 4)
     result[..., channels:, :] = -1.0
