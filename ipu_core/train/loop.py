@@ -136,6 +136,14 @@ class TrainLoop:
         _check_kinds(loss, optimizer, accumulations, control)
         ideal = step_block(loss, optimizer, params, batch)
         self.block: Block = precision.apply(ideal)
+        for var, value in self.block.constants.items():
+            cast(value, var.type.format)  # refuses what float32 lacks
+        self._names = paths(flatten(batch)[1])
+        self._classes = {
+            equation.inputs[0]: int(equation.params["classes"])
+            for equation in self.block.equations
+            if equation.op == "one_hot" and equation.family == "loss"
+        }
         self.precision, self.step = precision, 0
         self.target = target if isinstance(target, Target) else Target(target or "gc200")
         if engine == "tiles":
@@ -241,10 +249,17 @@ class TrainLoop:
 
     def _batch(self, batch: Any) -> list[Array]:
         """The batch's arrays in the formats and shapes that the step was traced with."""
-        leaves, wanted = flatten(batch)[0], self.block.inputs[self.block.carried : -1]
+        (leaves, tree), wanted = flatten(batch), self.block.inputs[self.block.carried : -1]
         if len(leaves) != len(wanted):
             raise ValueError(f"the batch holds {len(leaves)} arrays; the step was traced with {len(wanted)}")
-        return [_feed(i, leaf, var.type) for i, (leaf, var) in enumerate(zip(leaves, wanted, strict=True))]
+        if (names := paths(tree)) != self._names:
+            raise ValueError(f"the batch holds {', '.join(names)}; the step was traced with {', '.join(self._names)}")
+        arrays = [_feed(i, leaf, var.type) for i, (leaf, var) in enumerate(zip(leaves, wanted, strict=True))]
+        for i, (array, var) in enumerate(zip(arrays, wanted, strict=True)):
+            if (classes := self._classes.get(var)) and array.size and not 0 <= array.min() <= array.max() < classes:
+                held = f"labels from {array.min()} to {array.max()}"
+                raise ValueError(f"array {i} of the batch holds {held}; the loss has the classes 0 to {classes - 1}")
+        return arrays
 
 
 def _check_kinds(loss: Any, optimizer: Any, accumulations: Any, control: Any) -> None:

@@ -288,6 +288,12 @@ def test_numpys_default_dtypes_are_rounded_to_what_the_step_takes() -> None:
             r"array 0 of the batch: 1e\+300 is beyond float32's largest number",
         ),
         ((batches(0)[0], np.full(16, 2**40)), "array 1 of the batch holds numbers that are no 32-bit integers"),
+        ({"x": batches(0)[0], "y": batches(0)[1]}, "the batch holds x, y; the step was traced with 0, 1"),
+        (
+            (batches(0)[0], batches(0)[1] + 1),
+            "array 1 of the batch holds labels from 1 to 5; the loss has the classes 0 to 4",
+        ),
+        ((batches(0)[0], batches(0)[1] - 1), "array 1 of the batch holds labels from -1 to 3"),
         ((batches(0)[0], np.full(16, np.nan)), "array 1 of the batch holds numbers that are no 32-bit integers"),
     ],
 )
@@ -303,6 +309,20 @@ def test_masked_parameters_and_batches_are_refused() -> None:
     masked = [{name: np.ma.masked_less(array, 0) for name, array in layer.items()} for layer in params()]
     with pytest.raises(TypeError, match="no masked elements"):
         TrainLoop(loss, masked, batches(0), precision="fp32.32", optimizer=Sgd(0.1))
+
+
+def test_constants_beyond_float32_are_refused_and_labels_of_ones_own_are_not() -> None:
+    def huge(params: Any, batch: Any) -> Any:
+        return nn.mean(params["w"] * np.full(3, 1e300)) + nn.mean(batch)
+
+    def hot(params: Any, batch: Any) -> Any:
+        return nn.mean(params["w"] * nn.one_hot(batch, 3))
+
+    weights = {"w": np.ones(3, np.float32)}
+    with pytest.raises(ValueError, match=r"1e\+300 is beyond float32's largest number"):
+        TrainLoop(huge, weights, np.ones(3), precision="fp32.32", optimizer=Sgd(0.1))
+    made = TrainLoop(hot, weights, np.arange(3), precision="fp32.32", optimizer=Sgd(0.1), engine="direct")
+    assert made.train(np.array([-1, 3, 9])) == 0  # one_hot gives zeros there
 
 
 def test_infinities_in_a_batch_and_numbers_that_saturate_are_taken() -> None:
