@@ -53,10 +53,13 @@ def costed(task: Task, cut: Cut, memory: int) -> dict[str, Any]:
     piece, depths = _piece(task, cut, memory)
     steps = cut["sm"] * cut["sn"]
     direct = piece.direct(accumulation)
-    written = np.where(direct, piece.rows, piece.share)
-    results = piece.batch * written * piece.columns * item_bytes(accumulation.types[1])
+    results = (
+        piece.batch * np.where(direct, piece.rows, piece.share) * piece.columns * item_bytes(accumulation.types[1])
+    )
     summing = np.where(direct, 0, _summing(task, piece, cut["p"]))
-    cycles = steps * (piece.batch * piece.each * _chains(task, piece, cut) + summing + _phase(target, results))
+    taken = product.out.chunk * item_bytes(accumulation.types[1]) / cut["sn"]  # in a step, by a tile of the result
+    written = _phase(target, np.maximum(results, taken))
+    cycles = steps * (piece.batch * piece.each * _chains(task, piece, cut) + summing + written)
     cycles = cycles + _gathers(task, piece, cut, depths)
     found = dict(cut) | {"depths": depths, "memory": bytes_under_way(product, accumulation, piece)}
     return {name: np.broadcast_to(value, cycles.shape) for name, value in found.items()} | {"cycles": cycles}
