@@ -10,13 +10,14 @@ inline namespace LP_ISA {
 
 // What every tile of one product shares, and (the last lines) what is its own.
 struct Chain {
-    i64 group, count;    // products of this chain, from the operands' first on
-    u32 first_group;     // global number of the chain's first group
-    bool whole_words;    // more than 16 random bits
-    const float *start;  // what sums start from, as a tile
-    i64 start_row;       // floats between its rows
-    i64 a_row, a_k;      // floats
-    i64 b_k;             // floats between rows of the packed panel
+    i64 group, count;       // products of this chain, from the operands' first on
+    u32 first_group;        // global number of the chain's first group
+    bool whole_words;       // more than 16 random bits
+    const float *start;     // what sums start from, as a tile
+    i64 start_row;          // floats between its rows
+    i64 a_row, a_k;         // floats
+    i64 b_k;                // floats between rows of the packed panel
+    float largest_product;  // no product of two operands is larger; set where steps ask for it
     Place place;
 };
 
@@ -40,6 +41,21 @@ LP_INLINE void add_products(const Chain &c, const float *a, const float *b, i64 
     }
 }
 
+// Products rounded one by one while no sum can overflow, for as long as most sums are in the format's normal range.
+// Returns how many were added.
+template <class Step, int rows, int vectors, bool along_k, bool exact>
+LP_INLINE i64 run_bounded(const Chain &c, const Step &step, const float *a, const float *b,
+                          f32v (&tile)[rows][vectors]) {
+    const Bound bound(65504.0f, 11, 1, c.largest_product, 64);
+    i64 k = 0, long_way = 0;
+    while (k + bound.steps <= c.count && 8 * long_way <= k + 64 && bound.holds(tile))
+        for (const i64 stop = k + bound.steps; k < stop; ++k) {
+            add_products<NoStep, rows, vectors, along_k, exact>(c, a, b, k, tile);
+            long_way += step.round_bounded(tile);
+        }
+    return k;
+}
+
 template <class Step, int rows, int vectors, bool along_k, bool exact>
 LP_INLINE void run_chain(const Chain &c, const Step &step, const float *a, const float *b, float *to) {
     if (c.count < 1) __builtin_unreachable();  // lets the sums stay in registers throughout
@@ -53,10 +69,22 @@ LP_INLINE void run_chain(const Chain &c, const Step &step, const float *a, const
     i64 k = 0;
     bool fresh = true;
     if constexpr (Step::alone) {
-        if (c.group == 1)
+        if (c.group == 1) {
+            if constexpr (bounds_pay) k = run_bounded<Step, rows, vectors, along_k, exact>(c, step, a, b, tile);
             for (; k < c.count; ++k) add_products<Step, rows, vectors, along_k, exact>(c, a, b, k, tile);
+        }
     }
+    i64 look = 0;  // groups until sums are looked at again
+    bool calm = false;
     for (u32 g = c.first_group; k < c.count; ++g) {
+        if constexpr (Step::bounded) {
+            if (look == 0) {
+                const Bound bound = step.bound(c.group, c.largest_product);
+                calm = bound.holds(tile);
+                look = bound.steps;
+            }
+            --look;
+        }
         const i64 stop = Step::active && c.group < c.count - k ? k + c.group : c.count;
         for (; k < stop; ++k) add_products<NoStep, rows, vectors, along_k, exact>(c, a, b, k, tile);
         if constexpr (Step::active) {
@@ -72,6 +100,12 @@ LP_INLINE void run_chain(const Chain &c, const Step &step, const float *a, const
                 fresh = false;
                 pair_number = wide ? g & 1 : (g >> 1) & 1;
                 shift = wide ? 0 : int(g & 1) * 16;
+            }
+            if constexpr (Step::bounded) {
+                if (calm) {
+                    step.round_bounded(tile, words[pair_number], shift);
+                    continue;
+                }
             }
             step.round(tile, words[pair_number], shift);
         }

@@ -48,6 +48,20 @@ Kernel choose(Path path, int rows, int vectors, bool along_k, bool exact) {
     }
 }
 
+// The largest magnitude of `rows` rows of `count` floats, as bits; NaN is larger than infinity.
+u32 largest_of(const float *from, i64 rows, i64 line, i64 count) {
+    u32v top = {};
+    for (i64 i = 0; i < rows; ++i)
+        for (i64 j = 0; j < count; j += lanes32) {
+            const float *at = from + i * line + j;
+            const u32v bits = count - j < lanes32 ? load_some<u32v>(at, count - j) : load<u32v>(at);
+            top = larger(top, bits & 0x7fffffffu);
+        }
+    u32 most = 0;
+    for (int lane = 0; lane < lanes32; ++lane) most = most < top[lane] ? top[lane] : most;
+    return most;
+}
+
 // A panel of the right operand and where its columns go.
 struct Panel {
     i64 first, columns, skip;  // first column of the operand, how many, empty lanes before them
@@ -60,6 +74,10 @@ struct Left {
     const float *data;
     i64 row, k;
     bool along_k;
+
+    u32 largest(i64 rows, i64 count) const {
+        return along_k ? largest_of(data, rows, row, count) : largest_of(data, count, k, rows);
+    }
 };
 
 class Product {
@@ -76,6 +94,8 @@ class Product {
         random = (step.active && step.mode == stochastic) || (final.active && final.mode == stochastic);
         chain.group = job.group;
         chain.whole_words = step.whole_words();
+        sized = bounds_pay && job.adder == Adder::sequential &&
+                (path == Path::grid_stochastic || (path == Path::half_nearest && job.group == 1));
         for (int v = 0; v < 2; ++v)
             for (int layout = 0; layout < 2; ++layout) {
                 const int sizes[4] = {tile_rows, 4, 2, 1};
@@ -147,12 +167,15 @@ class Product {
         packed_skip = skip;
         const i64 count = (end - begin + tile_columns - 1) / tile_columns;
         float *to = right_scratch.of(count * tile_columns * job.k);
+        largest_right = 0;
         for (i64 at = begin; at < end; at += tile_columns) {
             const Panel p = panel(at, end, skip, columns);
             const i64 width = p.vectors * lanes32;
             const PanelShape shape = {job.k, p.skip, p.columns, width, width};
             pack_panel(job.b.element, job.b.table, b + p.first * job.b_column, job.b_k, job.b_column, shape,
                        to + (at - begin) * job.k);
+            if (sized)
+                largest_right = larger(largest_right, largest_of(to + (at - begin) * job.k, 1, 0, width * job.k));
         }
     }
 
@@ -163,6 +186,8 @@ class Product {
         for (i64 row = 0; row < rows; row += block) {
             const i64 count = rows - row < block ? rows - row : block;
             const Left left = left_block(a + row * job.a_row, count, rows <= block);
+            if (sized)
+                chain.largest_product = bit_cast<float>(left.largest(count, job.k)) * bit_cast<float>(largest_right);
             for (i64 at = begin; at < end; at += tile_columns) {
                 Panel p = panel(at, end, skip, columns);
                 p.data = right_scratch.data + (at - begin) * job.k;
@@ -251,6 +276,8 @@ class Product {
     const i64 parts;
     const Stages stages;
     bool random;
+    bool sized;  // steps ask how large products may be
+    u32 largest_right = 0;
     Kernel kernel[2][2][4];
     Chain chain = {};
     Place place = {};

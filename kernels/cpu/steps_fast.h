@@ -3,7 +3,7 @@
 #ifndef LOWPREC_STEPS_FAST_H
 #define LOWPREC_STEPS_FAST_H
 
-#include "steps.h"
+#include "steps_half.h"
 
 namespace lowprec {
 inline namespace LP_ISA {
@@ -42,55 +42,10 @@ inline Path path_of(const Step &step) {
     return random ? Path::grid_stochastic : Path::grid_nearest;
 }
 
-template <int rows, int vectors>
-LP_INLINE bool beyond(const f32v (&tile)[rows][vectors], u32 largest) {
-    u32v top = {};
-    for (int i = 0; i < rows; ++i)
-        for (int j = 0; j < vectors; ++j) top = larger(top, bit_cast<u32v>(tile[i][j]) & 0x7fffffffu);
-    const u32v out = top > largest ? u32v{} + 1 : u32v{};
-#if defined(__AVX512F__) && LP_VECTOR_BYTES == 64
-    return _mm512_test_epi32_mask((__m512i)out, (__m512i)out) != 0;
-#elif defined(__AVX2__) && LP_VECTOR_BYTES == 32
-    return !_mm256_testz_si256((__m256i)out, (__m256i)out);
-#else
-    u32 any = 0;
-    for (int i = 0; i < lanes32; ++i) any |= out[i];
-    return any != 0;
-#endif
-}
-
-// The same for steps that keep NaN as it is.
-template <int rows, int vectors>
-LP_INLINE bool beyond_or_nan(const f32v (&tile)[rows][vectors], u32 largest) {
-#if defined(__AVX512DQ__) && LP_VECTOR_BYTES == 64
-    __m512 top = _mm512_setzero_ps();
-    for (int i = 0; i < rows; ++i)
-        for (int j = 0; j < vectors; ++j)
-            top = _mm512_range_ps(top, (__m512)tile[i][j], 11);  // the larger magnitude, unsigned; NaN never wins
-    return _mm512_cmp_ps_mask(top, _mm512_set1_ps(bit_cast<float>(largest)), _CMP_GT_OQ) != 0;
-#else
-    return beyond(tile, largest);
-#endif
-}
-
-template <int rows, int vectors>
-LP_INLINE void round_whole(f32v (&tile)[rows][vectors], const u32v (*words)[vectors], bool drawn, int shift,
-                           const Rounders &k) {
-    f32v copy[rows * vectors];
-    u32v random[rows * vectors];
-    for (int i = 0; i < rows * vectors; ++i) {
-        copy[i] = tile[i / vectors][i % vectors];
-        if (drawn)
-            random[i] =
-                k.whole_words() ? words[i / vectors][i % vectors] : (words[i / vectors][i % vectors] >> shift) & 0xffff;
-    }
-    round_tile(copy, drawn ? random : nullptr, rows * vectors, k);
-    for (int i = 0; i < rows * vectors; ++i) tile[i / vectors][i % vectors] = copy[i];
-}
-
-// A step rounds a whole tile. Where it can round each value alone, without looking at others, `each` does so.
+// A step rounds a whole tile. Where it can round each value alone, without looking at others, `each` does so. Where it
+// is faster knowing that no sum overflows, `round_bounded` does that.
 struct NoStep {
-    static constexpr bool active = false, random = false, alone = false;
+    static constexpr bool active = false, random = false, alone = false, bounded = false;
     explicit NoStep(const Rounders &) {}
     LP_INLINE static f32v each(f32v x) { return x; }
     template <int rows, int vectors>
@@ -99,7 +54,7 @@ struct NoStep {
 
 template <bool with_random>
 struct AnyStep {
-    static constexpr bool active = true, random = with_random, alone = false;
+    static constexpr bool active = true, random = with_random, alone = false, bounded = false;
     const Rounders &k;
     explicit AnyStep(const Rounders &rounders) : k(rounders) {}
     template <int rows, int vectors>
@@ -107,34 +62,6 @@ struct AnyStep {
         round_whole(tile, words, with_random, shift, k);
     }
 };
-
-#if defined(__F16C__)
-LP_INLINE f32v through_half(f32v x) {
-#if LP_VECTOR_BYTES == 64
-    const __m256i half = _mm512_maskz_cvtps_ph((__mmask16)-1, (__m512)x, _MM_FROUND_TO_NEAREST_INT);
-    return (f32v)_mm512_maskz_cvtph_ps((__mmask16)-1, half);
-#else
-    const __m128i half = _mm256_cvtps_ph((__m256)x, _MM_FROUND_TO_NEAREST_INT);
-    return (f32v)_mm256_cvtph_ps(half);
-#endif
-}
-
-// IEEE float16 by the conversion instruction there and back; `checked`: with another policy than infinities.
-template <bool checked>
-struct HalfNearest {
-    static constexpr bool active = true, random = false, alone = !checked;
-    const Rounders &k;
-    explicit HalfNearest(const Rounders &rounders) : k(rounders) {}
-    LP_INLINE static f32v each(f32v x) { return through_half(x); }
-    template <int rows, int vectors>
-    LP_INLINE void round(f32v (&tile)[rows][vectors], const u32v (*words)[vectors], int) const {
-        if (checked && __builtin_expect(beyond_or_nan(tile, 0x477fe000u), 0))  // 65504
-            return round_whole(tile, words, false, 0, k);
-        for (int i = 0; i < rows; ++i)
-            for (int j = 0; j < vectors; ++j) tile[i][j] = through_half(tile[i][j]);
-    }
-};
-#endif
 
 // What the grid steps need of a format, as float32 bits.
 struct Grid {
@@ -172,7 +99,7 @@ LP_INLINE f32v with_zero_sign(f32v rounded, f32v x, u32 zero_sign) {
 
 // Nearest-even: adding and subtracting 2^23 quanta of the value's binade leaves a whole number of quanta.
 struct GridNearest {
-    static constexpr bool active = true, random = false, alone = false;
+    static constexpr bool active = true, random = false, alone = false, bounded = false;
     const Grid g;
     explicit GridNearest(const Rounders &rounders) : g(rounders) {}
     template <int rows, int vectors>
@@ -186,45 +113,9 @@ struct GridNearest {
     }
 };
 
-LP_INLINE bool any_below(u32v values, u32 bound) {
-#if defined(__AVX512F__) && LP_VECTOR_BYTES == 64
-    return _mm512_cmplt_epu32_mask((__m512i)values, _mm512_set1_epi32(int(bound))) != 0;
-#else
-    const u32v below = values < bound ? u32v{} + 1 : u32v{};
-#if defined(__AVX2__) && LP_VECTOR_BYTES == 32
-    return !_mm256_testz_si256((__m256i)below, (__m256i)below);
-#else
-    u32 any = 0;
-    for (int i = 0; i < lanes32; ++i) any |= below[i];
-    return any != 0;
-#endif
-#endif
-}
-
-enum class Sizes { normal, tiny, beyond };
-
-// Whether every value of a tile is zero or a normal value of the format, some are smaller, or some are beyond it.
-template <int rows, int vectors>
-LP_INLINE Sizes sizes_of(const f32v (&tile)[rows][vectors], u32 smallest_normal, u32 largest) {
-    u32v low = ~u32v{}, high = {};
-    for (int i = 0; i < rows; ++i)
-        for (int j = 0; j < vectors; ++j) {
-            const u32v twice = bit_cast<u32v>(tile[i][j]) + bit_cast<u32v>(tile[i][j]);  // without its sign
-            low = smaller(low, twice);
-            high = larger(high, twice);
-        }
-    if (__builtin_expect(any_below(~high, ~(2 * largest)), 0)) return Sizes::beyond;
-    if (!any_below(low, 2 * smallest_normal)) return Sizes::normal;
-    low = ~u32v{};
-    for (int i = 0; i < rows; ++i)
-        for (int j = 0; j < vectors; ++j)  // zeros become the largest number
-            low = smaller(low, bit_cast<u32v>(tile[i][j]) + bit_cast<u32v>(tile[i][j]) - 1);
-    return any_below(low, 2 * smallest_normal - 1) ? Sizes::tiny : Sizes::normal;
-}
-
 // Stochastic: the fraction of a quantum is cut to 16 bits, the random bits are added, the fraction is dropped.
 struct GridStochastic {
-    static constexpr bool active = true, random = true, alone = false;
+    static constexpr bool active = true, random = true, alone = false, bounded = bounds_pay;
     const Grid g;
     explicit GridStochastic(const Rounders &rounders) : g(rounders) {}
     template <int rows, int vectors>
@@ -232,6 +123,18 @@ struct GridStochastic {
         const Sizes sizes = sizes_of(tile, g.smallest_normal, g.largest);
         if (__builtin_expect(sizes == Sizes::beyond, 0)) return round_whole(tile, words, true, shift, g.k);
         if (sizes == Sizes::normal && g.zero_sign != 0) return round_normal(tile, words, shift);
+        round_any(tile, words, shift);
+    }
+
+    Bound bound(i64 group, float largest_product) const {  // the sums of a group lose far less than half a digit
+        return Bound(bit_cast<float>(g.largest), g.mantissa_bits - 1, group, largest_product, 8);
+    }
+
+    // Where no sum can overflow.
+    template <int rows, int vectors>
+    LP_INLINE void round_bounded(f32v (&tile)[rows][vectors], const u32v (*words)[vectors], int shift) const {
+        const bool small = any_smaller(tile, bit_cast<float>(g.smallest_normal)) && any_tiny(tile, g.smallest_normal);
+        if (!small && g.zero_sign != 0) return round_normal(tile, words, shift);
         round_any(tile, words, shift);
     }
 
@@ -293,7 +196,7 @@ struct GridStochastic {
 // bfloat16 and its like: the code is the top of the float32's bits, subnormals included.
 template <bool with_random>
 struct AlignedStep {
-    static constexpr bool active = true, random = with_random, alone = false;
+    static constexpr bool active = true, random = with_random, alone = false, bounded = false;
     const Grid g;
     explicit AlignedStep(const Rounders &rounders) : g(rounders) {}
     template <int rows, int vectors>
