@@ -108,7 +108,7 @@ inline void refuse_nan(bool nan_met) {
 }
 
 inline Operand operand(PyArrayObject *array, const OperandType &type, const Broadcast &vertices, int own) {
-    Operand o = {static_cast<const char *>(PyArray_DATA(array)), type.table.data(), type.element, {}};
+    Operand o = {static_cast<const char *>(PyArray_DATA(array)), &type.table, type.element, {}};
     vertices.strides(array, o.stride, own);
     return o;
 }

@@ -59,7 +59,7 @@ Operand operand_of(const ColumnCall &call, size_t number, PyArrayObject *array) 
     }
     const OperandType &type = call.operands[number];
     operand_array(reinterpret_cast<PyObject *>(array), type);
-    return {static_cast<const char *>(PyArray_DATA(array)), type.table.data(), type.element, {}};
+    return {static_cast<const char *>(PyArray_DATA(array)), &type.table, type.element, {}};
 }
 
 // x, y (outer, outer, terms, lanes); steps of the result and of the random bits along these axes; `out` flat.

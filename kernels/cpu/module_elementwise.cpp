@@ -104,8 +104,7 @@ nb::object run(const ElementwiseCall &call, nb::tuple operands, nb::handle key, 
             continue;
         }
         arrays[i] = operand_array(object, call.types[i]);
-        operand = {
-            static_cast<const char *>(PyArray_DATA(arrays[i])), call.types[i].table.data(), call.types[i].element, {}};
+        operand = {static_cast<const char *>(PyArray_DATA(arrays[i])), &call.types[i].table, call.types[i].element, {}};
         shape.take(arrays[i]);
     }
     job.axes = shape.axes;

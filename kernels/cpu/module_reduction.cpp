@@ -143,7 +143,7 @@ nb::object sum_parts(const SumCall &call, nb::handle parts, nb::handle key, nb::
     Broadcast vertices;
     vertices.axes = last - 2;
     if (vertices.axes > max_axes) throw std::invalid_argument("at most 8 axes are supported");
-    job.parts = {static_cast<const char *>(PyArray_DATA(array)), call.x.table.data(), call.x.element, {}};
+    job.parts = {static_cast<const char *>(PyArray_DATA(array)), &call.x.table, call.x.element, {}};
     job.axes = vertices.axes;
     for (int i = 0; i < vertices.axes; ++i) {
         job.shape[i] = vertices.shape[i] = PyArray_DIM(array, i + 1);

@@ -15,13 +15,11 @@ namespace lowprec {
 struct OperandType {
     int type_number;
     Element element;
-    std::vector<float> table;
+    CodeTable table;
 
     OperandType(nanobind::handle dtype, int kind, nanobind::handle values)
         : type_number(reinterpret_cast<PyArray_Descr *>(dtype.ptr())->type_num), element(Element(kind)) {
-        if (element != Element::table8) return;
-        const float *from = static_cast<const float *>(data_of(values));
-        table.assign(from, from + 256);
+        if (element == Element::table8) table.fill(static_cast<const float *>(data_of(values)));
     }
 };
 

@@ -77,11 +77,11 @@ LP_INLINE void turn(f32v (&m)[lanes32]) {
 
 // The first `count` <= lanes32 of contiguous elements.
 template <Element element>
-LP_INLINE f32v read_some(const float *table, const char *from, i64 count) {
+LP_INLINE f32v read_some(const CodeTable *table, const char *from, i64 count) {
     if constexpr (element == Element::table8) {
-        f32v v = {};
-        for (i64 i = 0; i < count; ++i) v[i] = table[u8(from[i])];
-        return v;
+        alignas(64) float v[lanes32] = {};
+        decode_run(element, table, from, 1, v, count);
+        return load<f32v>(v);
     } else if constexpr (element == Element::real32) {
         return count == lanes32 ? load<f32v>(from) : load_some<f32v>(from, count);
     } else {
@@ -92,7 +92,7 @@ LP_INLINE f32v read_some(const float *table, const char *from, i64 count) {
 
 // Columns that lie along k: a square of lanes32 columns x lanes32 steps at a time, turned in registers.
 template <Element element>
-void pack_columns(const float *table, const char *from, long column_stride, const PanelShape &p, float *to) {
+void pack_columns(const CodeTable *table, const char *from, long column_stride, const PanelShape &p, float *to) {
     constexpr int bytes = element == Element::real32 ? 4 : element == Element::table8 ? 1 : 2;
     for (i64 j = 0; j < p.width; j += lanes32)
         for (i64 k = 0; k < p.k; k += lanes32) {
@@ -110,7 +110,7 @@ void pack_columns(const float *table, const char *from, long column_stride, cons
 }
 
 // One panel of the right operand; `from` is its first column.
-inline void pack_panel(Element element, const float *table, const char *from, long k_stride, long column_stride,
+inline void pack_panel(Element element, const CodeTable *table, const char *from, long k_stride, long column_stride,
                        const PanelShape &p, float *to) {
     const bool rows = p.skip == 0 && column_stride == bytes_of(element);
     if (rows && pack_rows_of_kind(element, from, k_stride, p, to)) return;
