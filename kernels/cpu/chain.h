@@ -41,27 +41,51 @@ LP_INLINE void add_products(const Chain &c, const float *a, const float *b, i64 
     }
 }
 
-// Products rounded one by one while no sum can overflow, for as long as most sums are in the format's normal range.
-// Returns how many were added.
+template <int rows, int vectors>
+LP_INLINE void load_tile(const Chain &c, f32v (&tile)[rows][vectors]) {
+    for (int i = 0; i < rows; ++i)
+        for (int j = 0; j < vectors; ++j) tile[i][j] = load<f32v>(c.start + i * c.start_row + j * lanes32);
+}
+
+// Products rounded one by one: the short way while no sum can overflow, then the long way to the end. The short way
+// gives zeros +: that shows only in sums that are zero when it is looked at, and then all is done again the long way.
 template <class Step, int rows, int vectors, bool along_k, bool exact>
-LP_INLINE i64 run_bounded(const Chain &c, const Step &step, const float *a, const float *b,
-                          f32v (&tile)[rows][vectors]) {
-    const Bound bound(65504.0f, 11, 1, c.largest_product, 64);
-    i64 k = 0, long_way = 0;
-    while (k + bound.steps <= c.count && 8 * long_way <= k + 64 && bound.holds(tile))
-        for (const i64 stop = k + bound.steps; k < stop; ++k) {
-            add_products<NoStep, rows, vectors, along_k, exact>(c, a, b, k, tile);
-            long_way += step.round_bounded(tile);
+LP_INLINE void add_one_by_one(const Chain &c, const Step &step, const float *a, const float *b,
+                              f32v (&tile)[rows][vectors]) {
+    constexpr int some = rows % 2 ? rows : rows / 2;  // half a tile is rounded while the other is added to
+    const Bound bound = step.bound(1, c.largest_product);
+    i64 k = 0;
+    while (k < c.count && bound.holds(tile)) {
+        for (const i64 stop = bound.steps < c.count - k ? k + bound.steps : c.count; k < stop; ++k)
+            for (int i = 0; i < rows; i += some) {
+                auto &part = *reinterpret_cast<f32v(*)[some][vectors]>(&tile[i]);
+                add_products<NoStep, some, vectors, along_k, exact>(c, a + i * (along_k ? c.a_row : 1), b, k, part);
+                step.round_bounded(part);
+            }
+        if (__builtin_expect(any_smaller(tile, 0x1p-149f), 0)) {
+            load_tile(c, tile);
+            k = 0;
+            break;
         }
-    return k;
+    }
+    for (; k < c.count; ++k) add_products<Step, rows, vectors, along_k, exact>(c, a, b, k, tile);
+}
+
+template <int rows, int vectors>
+LP_INLINE void store_tile(const f32v (&tile)[rows][vectors], float *to) {
+    for (int i = 0; i < rows; ++i)
+        for (int j = 0; j < vectors; ++j) store(to + (i * vectors + j) * lanes32, tile[i][j]);
 }
 
 template <class Step, int rows, int vectors, bool along_k, bool exact>
 LP_INLINE void run_chain(const Chain &c, const Step &step, const float *a, const float *b, float *to) {
     if (c.count < 1) __builtin_unreachable();  // lets the sums stay in registers throughout
     f32v tile[rows][vectors];
-    for (int i = 0; i < rows; ++i)
-        for (int j = 0; j < vectors; ++j) tile[i][j] = load<f32v>(c.start + i * c.start_row + j * lanes32);
+    load_tile(c, tile);
+    if constexpr (Step::alone && Step::bounded) {
+        add_one_by_one<Step, rows, vectors, along_k, exact>(c, step, a, b, tile);
+        return store_tile(tile, to);
+    }
     u32v words[2][Step::random ? rows : 1][vectors];
     const bool wide = Step::random && c.whole_words;
     const Draws<7, Step::random ? rows : 1, vectors> draws(c.place);
@@ -69,15 +93,13 @@ LP_INLINE void run_chain(const Chain &c, const Step &step, const float *a, const
     i64 k = 0;
     bool fresh = true;
     if constexpr (Step::alone) {
-        if (c.group == 1) {
-            if constexpr (bounds_pay) k = run_bounded<Step, rows, vectors, along_k, exact>(c, step, a, b, tile);
+        if (c.group == 1)
             for (; k < c.count; ++k) add_products<Step, rows, vectors, along_k, exact>(c, a, b, k, tile);
-        }
     }
     i64 look = 0;  // groups until sums are looked at again
     bool calm = false;
     for (u32 g = c.first_group; k < c.count; ++g) {
-        if constexpr (Step::bounded) {
+        if constexpr (Step::bounded && !Step::alone) {
             if (look == 0) {
                 const Bound bound = step.bound(c.group, c.largest_product);
                 calm = bound.holds(tile);
@@ -101,7 +123,7 @@ LP_INLINE void run_chain(const Chain &c, const Step &step, const float *a, const
                 pair_number = wide ? g & 1 : (g >> 1) & 1;
                 shift = wide ? 0 : int(g & 1) * 16;
             }
-            if constexpr (Step::bounded) {
+            if constexpr (Step::bounded && !Step::alone) {
                 if (calm) {
                     step.round_bounded(tile, words[pair_number], shift);
                     continue;
@@ -110,8 +132,7 @@ LP_INLINE void run_chain(const Chain &c, const Step &step, const float *a, const
             step.round(tile, words[pair_number], shift);
         }
     }
-    for (int i = 0; i < rows; ++i)
-        for (int j = 0; j < vectors; ++j) store(to + (i * vectors + j) * lanes32, tile[i][j]);
+    store_tile(tile, to);
 }
 
 }  // namespace LP_ISA

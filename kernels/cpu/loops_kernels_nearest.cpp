@@ -11,6 +11,10 @@ Kernel nearest_kernel(Path path, int rows, int vectors, bool along_k, bool exact
 #if defined(__F16C__)
         case Path::half_nearest:
             return kernel_of<HalfNearest<false>>(rows, vectors, along_k, exact);
+#if defined(__AVX512DQ__) && LP_VECTOR_BYTES == 64
+        case Path::half_bounded:
+            return kernel_of<HalfBounded>(rows, vectors, along_k, exact);
+#endif
         case Path::half_checked:
             return kernel_of<HalfNearest<true>>(rows, vectors, along_k, exact);
 #endif

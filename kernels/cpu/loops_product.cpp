@@ -36,6 +36,7 @@ Kernel choose(Path path, int rows, int vectors, bool along_k, bool exact) {
     switch (path) {
         case Path::none:
         case Path::half_nearest:
+        case Path::half_bounded:
         case Path::half_checked:
         case Path::grid_nearest:
         case Path::aligned_nearest:
@@ -94,8 +95,12 @@ class Product {
         random = (step.active && step.mode == stochastic) || (final.active && final.mode == stochastic);
         chain.group = job.group;
         chain.whole_words = step.whole_words();
-        sized = bounds_pay && job.adder == Adder::sequential &&
-                (path == Path::grid_stochastic || (path == Path::half_nearest && job.group == 1));
+        const i64 rows = region.row_end - region.row_begin, columns = region.column_end - region.column_begin;
+        // Looking for the largest product pays where every number is used often, and rounded sums are not the first.
+        const bool often = bounds_pay && rows >= 48 && columns >= 48 && job.part > 2 * job.group;
+        if (often && path == Path::half_nearest && job.group == 1) path = Path::half_bounded;
+        sized = often && (path == Path::half_bounded || path == Path::grid_stochastic);
+        chain.largest_product = __builtin_inff();
         for (int v = 0; v < 2; ++v)
             for (int layout = 0; layout < 2; ++layout) {
                 const int sizes[4] = {tile_rows, 4, 2, 1};
@@ -272,7 +277,7 @@ class Product {
     const Region &region;
     const Rounders step, final;
     const Store keep;
-    const Path path;
+    Path path;
     const i64 parts;
     const Stages stages;
     bool random;

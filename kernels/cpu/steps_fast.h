@@ -11,6 +11,7 @@ inline namespace LP_ISA {
 enum class Path {
     none,
     half_nearest,
+    half_bounded,
     half_checked,
     grid_nearest,
     grid_stochastic,
@@ -80,18 +81,6 @@ struct Grid {
         zero_sign = r.negative_zero ? 0x80000000u : 0u;
     }
 };
-
-// 2^e of the value's binade, but at least the smallest normal's, with the value's sign.
-LP_INLINE u32v signed_binade(f32v x, u32 smallest_normal) {
-    const u32v field = bit_cast<u32v>(x) & 0xff800000u;
-#if defined(__AVX512DQ__) && LP_VECTOR_BYTES == 64
-    return (u32v)_mm512_range_ps((__m512)field, (__m512)(u32v{} + smallest_normal),
-                                 3);  // larger magnitude, first's sign
-#else
-    const u32v size = field & 0x7fffffffu;
-    return larger(size, u32v{} + smallest_normal) | (field & 0x80000000u);
-#endif
-}
 
 LP_INLINE f32v with_zero_sign(f32v rounded, f32v x, u32 zero_sign) {
     return bit_cast<f32v>(bit_cast<u32v>(rounded) | (bit_cast<u32v>(x) & zero_sign));

@@ -50,32 +50,29 @@ struct HalfNearest {
         for (int i = 0; i < rows; ++i)
             for (int j = 0; j < vectors; ++j) tile[i][j] = through_half(tile[i][j]);
     }
+};
 
-    static Bound bound(float largest_product) { return Bound(65504.0f, 11, 1, largest_product, 64); }
+#if defined(__AVX512DQ__) && LP_VECTOR_BYTES == 64
+// Products rounded one by one to float16, where products cannot be large.
+struct HalfBounded : HalfNearest<false> {
+    static constexpr bool bounded = true;
+    explicit HalfBounded(const Rounders &rounders) : HalfNearest<false>(rounders) {}
 
-    // Where no sum can overflow: sums in the normal range become whole quanta by adding and subtracting 2^13 times
-    // their binade, which takes fewer cycles than the conversion; most of all if some are added by the units that only
-    // add. Answers whether it had to go the long way.
+    static Bound bound(i64 group, float largest_product) { return Bound(65504.0f, 11, group, largest_product, 128); }
+
+    // Where no sum can overflow: adding and subtracting 2^13 times the sum's binade, which is 2^23 quanta, leaves whole
+    // quanta in fewer cycles than the conversion takes. Zeros become +0.
     template <int rows, int vectors>
-    LP_INLINE bool round_bounded(f32v (&tile)[rows][vectors]) const {
-        if (__builtin_expect(any_smaller(tile, 0x1p-14f), 0)) {
-            round(tile, static_cast<const u32v(*)[vectors]>(nullptr), 0);
-            return true;
-        }
+    LP_INLINE void round_bounded(f32v (&tile)[rows][vectors]) const {
         for (int i = 0; i < rows; ++i)
             for (int j = 0; j < vectors; ++j) {
-                const f32v x = tile[i][j], binade = bit_cast<f32v>(bit_cast<u32v>(x) & 0xff800000u);
-                if ((i * vectors + j) % 4 == 3) {
-                    const f32v magic = bit_cast<f32v>(bit_cast<u32v>(binade) + (13u << 23));
-                    tile[i][j] = (x + magic) - magic;
-                } else {
-                    const f32v raised = fused(binade, splat_real(8192.0f), x);
-                    tile[i][j] = fused(binade, splat_real(-8192.0f), raised);
-                }
+                const f32v binade = bit_cast<f32v>(signed_binade(tile[i][j], bit_cast<u32>(0x1p-14f)));
+                const f32v raised = fused(binade, splat_real(8192.0f), tile[i][j]);
+                tile[i][j] = fused(binade, splat_real(-8192.0f), raised);
             }
-        return false;
     }
 };
+#endif
 #endif
 
 }  // namespace LP_ISA

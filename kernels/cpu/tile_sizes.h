@@ -1,4 +1,4 @@
-// How large the values of a register tile are: the questions by which steps choose their way.
+// How large the values of a register tile are, by which steps choose their way.
 #ifndef LOWPREC_TILE_SIZES_H
 #define LOWPREC_TILE_SIZES_H
 
@@ -66,6 +66,18 @@ LP_INLINE bool any_smaller(const f32v (&tile)[rows][vectors], float bound) {
     for (int i = 0; i < rows; ++i)
         for (int j = 0; j < vectors; ++j) low = smaller(low, bit_cast<u32v>(tile[i][j]) & 0x7fffffffu);
     return any_below(low, bit_cast<u32>(bound));
+#endif
+}
+
+// 2^e of the value's binade, but at least the smallest normal's, with the value's sign.
+LP_INLINE u32v signed_binade(f32v x, u32 smallest_normal) {
+    const u32v field = bit_cast<u32v>(x) & 0xff800000u;
+#if defined(__AVX512DQ__) && LP_VECTOR_BYTES == 64
+    return (u32v)_mm512_range_ps((__m512)field, (__m512)(u32v{} + smallest_normal),
+                                 3);  // larger magnitude, first's sign
+#else
+    const u32v size = field & 0x7fffffffu;
+    return larger(size, u32v{} + smallest_normal) | (field & 0x80000000u);
 #endif
 }
 
