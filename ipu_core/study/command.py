@@ -16,7 +16,7 @@ from ipu_core.study import live, models
 from ipu_core.study.compare import Study, plan_in_words
 from ipu_core.study.point import Point, Recipe, check_size, make_loop, run_point
 from ipu_core.study.pool import Event, Report, Work, run_here, run_in_processes
-from ipu_core.study.settings import MODELS, OPTIMIZERS, UNSAID, Settings
+from ipu_core.study.settings import MODELS, OPTIMIZERS, PRECISIONS, UNSAID, Settings
 from ipu_core.study.store import Store, file_name
 from ipu_core.target import Target
 from ipu_core.train import data
@@ -59,6 +59,8 @@ def study(
 ) -> Study:
     """Runs what is missing of a study in `folder`, prints its plan and table there and here, and draws its picture.
 
+    The files there show all points that the folder holds, what is printed here those asked for.
+
     Args:
         settings: What all points share.
         precisions, seeds: The points: every precision with every seed.
@@ -77,17 +79,28 @@ def study(
     problem = models.problem(settings, task)
     points = [Point(name, seed) for seed in seeds for name in precisions]
     with Store(folder, record, UNSAID) as store:
-        words = plan_in_words(problem, recipe(settings), precisions)
+        held = store.results()
+        everything = _with_held(precisions, held)
+        words = plan_in_words(problem, recipe(settings), everything)
         made = Study(_title(settings, task), precisions, record, words)
-        made.results += [result for result in store.results() if _wanted(result, precisions, seeds)]
+        made.results += [result for result in held if _wanted(result, precisions, seeds)]
         store.write_text("plan.txt", words)
         todo = _missing(made, store, points, keep_parameters)
         _announce(made, store, len(points), todo)
         _train(made, store, functools.partial(run_task, settings), todo, workers or _cores(), threads)
         if made.results:
-            made.write(store)
+            replace(made, precisions=everything, results=store.results()).write(store)
             print(made.table())
     return made
+
+
+def _with_held(precisions: tuple[str, ...], held: list[dict[str, Any]]) -> tuple[str, ...]:
+    """The precisions asked for, and where a folder holds others all of them, the usual ones first."""
+    others = [result["precision"] for result in held]
+    if set(others) <= set(precisions):
+        return precisions
+    names = dict.fromkeys([*others, *precisions])
+    return tuple(sorted(names, key=lambda name: PRECISIONS.index(name) if name in PRECISIONS else len(PRECISIONS)))
 
 
 def _missing(made: Study, store: Store, points: list[Point], keep_parameters: bool) -> list[Task]:
@@ -168,7 +181,7 @@ def _parameters(folder: Path, point: Point) -> Path:
 def _announce(made: Study, store: Store, total: int, todo: list[Task]) -> None:
     done, name = len(made.results), made.precisions[0]
     print(f"{made.title}\n\nThe products of one step, {name}:")
-    print(_products(made.plan.split("\n\n")[0]))
+    print(_products(next(words for words in made.plan.split("\n\n") if words.split("\n")[0] == name)))
     print(f"(all sums, every precision: {store.folder / 'plan.txt'})\n")
     if done:
         print(f"{done} of {total} points were finished before; {total - done} to go")

@@ -310,17 +310,22 @@ def test_train_keeps_the_parameters_of_a_point_that_a_study_finished(
     wanted = (tmp_path / "alone" / "parameters-fp16.16-stochastic-seed-1.npz").read_bytes()
     assert exit_code("study", *SMALL, *TWO, "--workers", "1", "--out", str(tmp_path / "out")) == 0
     before = (tmp_path / "out" / "results.jsonl").read_bytes()
+    shown = {name: (tmp_path / "out" / name).read_bytes() for name in ("table.txt", "plan.txt", "convergence.png")}
     kept = tmp_path / "out" / "parameters-fp16.16-stochastic-seed-1.npz"
     capfd.readouterr()
     for _ in range(2):  # after a study, and after the file was deleted
         assert exit_code("train", *SMALL, *order, str(tmp_path / "out")) == 0
-        assert "fp16.16/stochastic seed 1 is trained again: its result is here" in capfd.readouterr().out
+        printed = capfd.readouterr().out
+        assert "fp16.16/stochastic seed 1 is trained again: its result is here" in printed
+        assert "The products of one step, fp16.16/stochastic:\n  0 forward dot 0.weight: float16" in printed
+        assert "\nfp32.32" not in printed
         assert kept.read_bytes() == wanted
         kept.unlink()
     kept.write_bytes(wanted)
     assert exit_code("train", *SMALL, *order, str(tmp_path / "out")) == 0
     assert "trained again" not in capfd.readouterr().out
     assert (tmp_path / "out" / "results.jsonl").read_bytes() == before
+    assert {name: (tmp_path / "out" / name).read_bytes() for name in shown} == shown  # of all that the folder holds
     assert not (tmp_path / "out" / "checkpoints").exists()
 
 
