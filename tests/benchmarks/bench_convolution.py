@@ -105,7 +105,7 @@ def compare(images: int, threads: int, rounds: int) -> None:
                 times = [(seconds(plain, 3), seconds(ours, 3)) for _ in range(rounds)][2:]
             theirs = statistics.median(a for a, _ in times)
             ratio = statistics.median(b / a for a, b in times)
-            limit = f"  (limit {LIMIT:g})" if name == "forward" and not setting.endswith("group 1") else ""
+            limit = "" if setting.endswith("group 1") else f"  (limit {LIMIT:g})"
             print(
                 f"  {images:2d} images, {threads} threads, {name:15s} {setting:30s} "
                 f"{1e3 * ratio * theirs:7.2f} ms, {library} {1e3 * theirs:6.2f} ms "
