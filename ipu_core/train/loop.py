@@ -105,9 +105,12 @@ class TrainLoop:
         accumulations: The order of each sum by equation number; None: `choose_accumulations`, which looks at the sizes
             and the target (whose `adder` it takes) but not at the precision.
         control: Floating-point control of the tiles: exceptions and `nanoo`. Its `esr` is the precision's to say.
+        micro_batches: Parts of each batch, equal runs of its first axis. Their gradients are averaged before the
+            update, in the precision's `gradient_sum`: as a sum, or where it says `running_mean` as a running mean.
 
     Raises:
-        ValueError: an unknown engine or precision, or what tracing refuses.
+        ValueError: an unknown engine or precision, a batch that cannot be cut into so many parts, or what tracing
+            refuses.
         TypeError: an argument of another kind.
         OutOfTileMemory: the step does not fit the target (engine "tiles").
 
@@ -129,12 +132,15 @@ class TrainLoop:
         key: Key | int = 0,
         accumulations: Mapping[int, Accumulation] | None = None,
         control: FloatingPointControl | None = None,
+        micro_batches: int = 1,
     ) -> None:
         if engine not in ENGINES:
             raise ValueError(f"unknown engine {engine!r}: choose {' or '.join(ENGINES)}")
         precision = Precision.parse(precision)
         _check_kinds(loss, optimizer, accumulations, control)
-        ideal = step_block(loss, optimizer, params, batch)
+        _check_integer("micro_batches", micro_batches, least=1)
+        mean = precision.running_mean
+        ideal = step_block(loss, optimizer, params, batch, micro_batches=int(micro_batches), running_mean=mean)
         self.block: Block = precision.apply(ideal)
         for var, value in self.block.constants.items():
             cast(value, var.type.format)  # refuses what float32 lacks
@@ -177,7 +183,7 @@ class TrainLoop:
             ValueError: a number of steps below 0; a batch that `train` refuses.
             TypeError: batches that are neither.
         """
-        _check_steps("steps", steps)
+        _check_integer("steps", steps)
         if not callable(batches) and not isinstance(batches, Iterable):
             raise TypeError(f"batches must be a function of the step's number, or batches in order, not {batches!r}")
         following = map(batches, itertools.count(self.step)) if callable(batches) else iter(batches)
@@ -204,7 +210,7 @@ class TrainLoop:
             TypeError: masked elements.
             ValueError: the arrays are not those of this loop's state, or there is no such step.
         """
-        _check_steps("step", step)
+        _check_integer("step", step)
         arrays = {name: whole_array(array) for name, array in arrays.items()}
         present = {name: (array.shape, array.dtype) for name, array in arrays.items()}
         if present != {name: (array.shape, array.dtype) for name, array in self.arrays().items()}:
@@ -279,9 +285,9 @@ def _check_kinds(loss: Any, optimizer: Any, accumulations: Any, control: Any) ->
             raise TypeError(f"accumulations[{number!r}] must be one such as Accumulation(group=16), not {order!r}")
 
 
-def _check_steps(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
-        raise ValueError(f"{name} must be an integer of at least 0, not {value!r}")
+def _check_integer(name: str, value: Any, least: int = 0) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise ValueError(f"{name} must be an integer of at least {least}, not {value!r}")
 
 
 def _feed(position: int, leaf: Any, wanted: Type) -> Array:
