@@ -277,7 +277,16 @@ def softmax_cross_entropy(logits: Value, labels: Value) -> Value:
 
 
 def mse(prediction: Value, target: Value) -> Value:
-    """The mean squared difference: one float32 number."""
+    """The mean squared difference of arrays of one shape: one float32 number.
+
+    Raises:
+        ValueError: two shapes, which broadcast would compare every row with every other: (n, 1) with (n,).
+    """
+    if shape_of(prediction) != shape_of(target):
+        raise ValueError(
+            f"mse: a prediction of shape {shape_of(prediction)} needs a target of the same shape, "
+            f"not {shape_of(target)}"
+        )
     with scope((prediction, target), family="loss"):
         return mean(square(elementwise("subtract", _wide(prediction), _wide(target))))
 

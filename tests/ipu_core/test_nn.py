@@ -153,3 +153,8 @@ def test_a_perceptron_has_a_layer_between_every_two_widths():
         nn.mlp_parameters(3, [5])
     with pytest.raises(ValueError, match="at least two widths, not 5"):
         nn.mlp_parameters(3, 5)
+
+
+def test_mse_does_not_compare_every_row_with_every_other() -> None:
+    with pytest.raises(ValueError, match=r"shape \(4, 1\) needs a target of the same shape, not \(4,\)"):
+        nn.mse(np.ones((4, 1), np.float32), np.ones(4, np.float32))
