@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from lowprec.scaled import ScaledArray, to_scaled
     from lowprec.scatter import scatter_add
     from lowprec.summation import cumulative_sum, dot, kahan_sum, mean, norm, sum
+    from lowprec.version import __version__
     from lowprec.xoroshiro import Xoroshiro128aox
 
 __all__ = [
@@ -75,6 +76,7 @@ __all__ = [
     "Key",
     "ScaledArray",
     "Xoroshiro128aox",
+    "__version__",
     "add",
     "aliases",
     "as_format",
@@ -165,6 +167,7 @@ __getattr__ = later(
         "statistics": "",
         "summation": "cumulative_sum dot kahan_sum mean norm sum",
         "testing": "",
+        "version": "__version__",
         "xoroshiro": "Xoroshiro128aox",
     },
 )
