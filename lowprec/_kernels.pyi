@@ -165,15 +165,24 @@ class MaximumCall:
     def __init__(self, x: OperandType, accumulator: Accumulator, /) -> None: ...
     def __call__(self, x: npt.NDArray[Any], out: npt.NDArray[Any] | None, threads: int) -> npt.NDArray[Any]: ...
 
-def exact(
-    operation: int,
-    mode: int,
-    down: bool,
-    operands: Sequence[npt.NDArray[Any]],
-    out: npt.NDArray[Any],
-    left: npt.NDArray[Any],
-    threads: int,
-) -> bool: ...
+class ExactCall:
+    def __init__(
+        self,
+        operation: int,
+        mode: int,
+        down: bool,
+        operands: Sequence[OperandType | None],
+        conversion: Conversion,
+        dtype: Any,
+    ) -> None: ...
+    def __call__(
+        self,
+        operands: tuple[npt.NDArray[Any] | float, ...],
+        key: int,
+        offset: int,
+        out: npt.NDArray[Any] | None,
+        threads: int,
+    ) -> tuple[npt.NDArray[Any], int, npt.NDArray[Any] | None]: ...
 
 class ColumnCall:
     def __init__(
@@ -183,9 +192,9 @@ class ColumnCall:
         self,
         x: npt.NDArray[Any],
         y: npt.NDArray[Any] | None,
-        to: tuple[int, ...],
-        index: tuple[int, ...],
-        random: npt.NDArray[Any] | None,
+        block: int,
+        key: int,
+        index: int,
         out: npt.NDArray[Any],
         threads: int,
     ) -> None: ...

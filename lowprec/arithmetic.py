@@ -8,14 +8,13 @@ A product through float32 would be another function: 1 + 2^-24 rounded up to flo
 
 from __future__ import annotations
 
-import math
 from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from lowprec import backends
-from lowprec.arrays import as_subclass, finish, input_array
+from lowprec.arrays import as_subclass, input_array
 from lowprec.backends.owner import refuse_cupy
 from lowprec.caching import cached, refuse_unhashable
 from lowprec.conversion import Conversion
@@ -25,9 +24,10 @@ from lowprec.keys import KeyLike, first_index, key_value
 from lowprec.rule import rounding_rule
 
 Array = npt.NDArray[Any]
+Operand = Array | float
 _FLOAT64 = np.dtype(np.float64)
-_SMALL = 1 << 12  # up to here a copy costs less than a view with strides of zero
 _STORED = frozenset(STORAGE.values())
+_NUMBERS = frozenset({float, int, np.float64, np.float32, np.float16})
 
 
 class Options(TypedDict, total=False):
@@ -135,8 +135,6 @@ def prepare(
         ValueError: as `add`.
     """
     fmt = as_format(fmt)
-    if rounding == "stochastic" and random_bits == "exact":
-        raise ValueError("an exact result may have any number of bits: random_bits must be 1 to 32")
     rule = rounding_rule(fmt, rounding, random_bits, overflow, infinite_input, flush)
     if fmt.dtype is not None:
         return Conversion(rule, float64, _FLOAT64, fmt.dtype, "code")
@@ -172,82 +170,66 @@ def _rounded_once(
     if rounding == "stochastic" and key is None:
         raise ValueError("stochastic rounding needs key=, a lowprec.Key or an integer")
     seed = 0 if key is None else key_value(key)
-    arrays, plain, scalar = _operands(operands)
-    target = _target(out, arrays, conversion.out_dtype)
-    if options:
-        offset = first_index(offset, target.size)
-    bad, undone = backends.current().arithmetic(operation, conversion, arrays, seed, offset, target)
-    if undone:
-        bad |= backends.load("reference").fill(operation, conversion, arrays, undone, seed, offset, target)
+    values, plain, scalar = _operands(operands)
+    if offset != 0:
+        offset = first_index(offset, np.broadcast(*values).size)
+    into = None if out is None else _into(out, values, conversion.out_dtype)
+    result, bad, marks = backends.current().arithmetic(operation, conversion, values, seed, offset, into)
+    if marks is not None:
+        left = np.flatnonzero(marks).tolist()
+        bad |= backends.load("reference").fill(operation, conversion, values, left, seed, offset, result)
     if bad:
         raise ValueError(f"NaN cannot be represented in {conversion.rule.fmt.name}, which has no NaN")
-    if out is None and not scalar:
-        return target if plain else as_subclass(target, operands)
-    return finish(target, out, operands[0], scalar)
+    if out is not None:
+        if result is not out:
+            out[...] = result
+        return out
+    return result[()] if scalar else result if plain else as_subclass(result, operands)
 
 
 _ALLOWED = frozenset(Options.__annotations__)
 
 
-def _operands(given: tuple[npt.ArrayLike, ...]) -> tuple[list[Array], bool, bool]:
-    """The operands as float arrays of one shape; whether all were plain arrays, and whether all were scalars."""
-    arrays: list[Array] = []
+def _operands(given: tuple[npt.ArrayLike, ...]) -> tuple[tuple[Operand, ...], bool, bool]:
+    """The operands as float arrays or floats; whether none was of another kind of array, and whether all were scalars.
+
+    A plain array without axes is no scalar, as it is none to `round`.
+    """
+    operands: list[Operand] = []
     plain = scalars = True
     for x in given:
         if type(x) is np.ndarray and x.dtype in _STORED:
-            arrays.append(x)
+            operands.append(x)
             scalars = False
+        elif type(x) in _NUMBERS:
+            operands.append(_number(x))
         else:
-            array, scalar = _operand(x)
-            arrays.append(array)
+            refuse_cupy(x)
+            array, scalar = input_array(x)
+            if format_of_dtype(array.dtype) is None:
+                what = f"operands must be floating-point arrays (ml_dtypes included) or numbers, not {array.dtype}"
+                raise TypeError(what)
+            operands.append(array)
             plain, scalars = False, scalars and scalar
-    shape = arrays[0].shape
-    for array in arrays:
-        if array.shape != shape:
-            return _broadcast(arrays), plain, scalars
-    return arrays, plain, scalars
+    return tuple(operands), plain, scalars
 
 
-def _broadcast(arrays: list[Array]) -> list[Array]:
-    """The arrays in their common shape."""
-    shapes = {array.shape for array in arrays if array.shape}
-    shape = shapes.pop()
-    if shapes or math.prod(shape) > _SMALL:
-        return list(np.broadcast_arrays(*arrays))
-    same = []
-    for array in arrays:
-        same.append(array if array.shape else np.empty(shape, array.dtype))
-        if not array.shape:
-            same[-1][...] = array
-    return same
+def _number(x: Any) -> float:
+    """A Python number or one of NumPy's floats as the float that it equals."""
+    if type(x) is int and abs(x) > 1 << 53 and (abs(x) >= 1 << 1024 or int(float(x)) != x):
+        raise ValueError(f"float64 does not hold {x}")
+    return float(x)
 
 
-def _operand(x: object) -> tuple[Array, bool]:
-    """An operand as an array of floats, and whether it was a scalar."""
-    refuse_cupy(x)
-    if type(x) is float:
-        return np.array(x), True
-    if type(x) is int:
-        if abs(x) > 1 << 53 and int(float(x)) != x:
-            raise ValueError(f"float64 does not hold {x}")
-        return np.array(float(x)), True
-    array, scalar = input_array(x)
-    if format_of_dtype(array.dtype) is None:
-        raise TypeError(f"operands must be floating-point arrays (ml_dtypes included) or numbers, not {array.dtype}")
-    return array, scalar
-
-
-def _target(out: Array | None, operands: list[Array], dtype: np.dtype[Any]) -> Array:
-    """A C-contiguous array to compute into: `out` itself where nothing is read from it."""
-    shape = operands[0].shape
-    if out is None:
-        return np.empty(shape, dtype)
-    given = getattr(out, "dtype", type(out).__name__)
-    if given != dtype:
-        raise TypeError(f"out must be an array of {dtype}, not {given}")
+def _into(out: Array, operands: tuple[Operand, ...], dtype: np.dtype[Any]) -> Array | None:
+    """`out`, checked, where it can be computed into; None where something is still read from it, or it has gaps."""
+    if not isinstance(out, np.ndarray) or out.dtype != dtype:
+        raise TypeError(f"out must be an array of {dtype}, not {getattr(out, 'dtype', type(out).__name__)}")
+    shape = np.broadcast_shapes(*(x.shape for x in operands if not isinstance(x, float)))
     if out.shape != shape:
         raise ValueError(f"out has shape {out.shape}, the result {shape}")
     if not out.flags.writeable:
         raise ValueError("out is read-only")
-    free = not any(np.may_share_memory(out, operand) for operand in operands)
-    return out if out.flags.carray and free else np.empty(shape, dtype)
+    if not out.flags.carray or type(out) is not np.ndarray:
+        return None
+    return None if any(not isinstance(x, float) and np.may_share_memory(out, x) for x in operands) else out

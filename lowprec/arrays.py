@@ -46,6 +46,8 @@ def whole_array(x: object) -> Array:
     Raises:
         TypeError: nothing that makes a numeric array; masked elements.
     """
+    if type(x) is np.ndarray and x.dtype.isnative:  # most calls, quickly
+        return x
     if isinstance(x, np.ma.MaskedArray) and (masked := np.count_nonzero(np.ma.getmaskarray(x))):
         raise TypeError(f"no masked elements ({masked} here) can be part of this: fill them first, as x.filled(0)")
     return input_array(x)[0]
@@ -71,6 +73,23 @@ def output_array(out: Array | None, like: Array, dtype: np.dtype[Any]) -> Array:
         raise ValueError("out is read-only")
     same = out is like or not np.may_share_memory(out, like) or _same_place(out, like)
     return out if out.flags.carray and same else np.empty(like.shape, dtype)
+
+
+def into(out: Array, result: Array) -> Array:
+    """`out` with a result copied into it.
+
+    Raises:
+        TypeError: out is no array of the result's dtype.
+        ValueError: out has another shape or is read-only.
+    """
+    if not isinstance(out, np.ndarray) or out.dtype != result.dtype:
+        raise TypeError(f"out must be an array of {result.dtype}, not {getattr(out, 'dtype', type(out).__name__)}")
+    if out.shape != result.shape:
+        raise ValueError(f"out has shape {out.shape}, the result {result.shape}")
+    if not out.flags.writeable:
+        raise ValueError("out is read-only")
+    out[...] = result
+    return out
 
 
 def apart(x: Any, out: Array) -> Any:

@@ -39,7 +39,11 @@ class Fold(NamedTuple):
 
     def is_view(self, x: Array) -> bool:
         """Whether `view` copies nothing."""
-        return not x.size or all(one_stride(x, group) for group in (self.before, self.terms, self.after))
+        return (
+            x.flags.c_contiguous
+            or not x.size
+            or all(one_stride(x, group) for group in (self.before, self.terms, self.after))
+        )
 
 
 def one_stride(x: Array, axes: tuple[int, ...]) -> bool:

@@ -19,61 +19,30 @@ In stochastic mode the step of element i (C order of that view; of x itself wher
 random bits that `lowprec.round` gives index i, and Kahan's four steps those of 4 i to 4 i + 3. The sums of runs take
 key.fold_in(1) and their own index, as (row, run, column); level l = 1, 2, ... of the pairs key.fold_in(l) and the index
 of the pair, as (row, pair, column); the last operation of `mean` and `norm` key.fold_in(2^32) and the result's index.
+
+`offset` is added to the index of every element, as in `lowprec.round`: x[i : i + n] summed over later axes, with the
+offset i * x[0].size, gives the same bits as that slice of the whole. The indices of runs, pairs and results are then
+those of the whole too, which exist where the offset is a number of whole rows.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from lowprec import arithmetic, backends
-from lowprec.arrays import whole_array
+from lowprec.arrays import into, whole_array
 from lowprec.axes import Axis, fold
-from lowprec.caching import cached
-from lowprec.exact_sums import ColumnSum, Kind, carrier
-from lowprec.formats import FormatLike, as_format, float32, float64, format_of_dtype
-from lowprec.random import Key, KeyLike, as_key
+from lowprec.formats import FormatLike, float64, format_of_dtype
+from lowprec.random import Key, KeyLike
 from lowprec.rounding import astype, round
-from lowprec.rule import RoundingRule, rounding_rule
+from lowprec.sum_plan import ORDERS, Options, Plan, Sum, checked_sum
 from lowprec.sums import operand_format
 
 Array = npt.NDArray[Any]
-ORDERS = ("sequential", "blocked", "pairwise", "kahan")
 LAST = 1 << 32  # folded into the key of a mean's division and a norm's root
-POLICIES = {"overflow", "infinite_input", "flush"}  # options that may change values of the format itself
-MOST_BITS = 28  # random bits that a double carries beside a float32
-
-
-class Options(TypedDict, total=False):
-    """Keyword arguments of every rounding, with the meanings and defaults of `lowprec.round`."""
-
-    random_bits: int
-    overflow: str | None
-    infinite_input: str | None
-    flush: bool
-
-
-@dataclass(frozen=True)
-class Sum:
-    """A checked sum: order, rounding of every step, key and what `lowprec.add` needs for a step of its own."""
-
-    order: str
-    block: int
-    rule: RoundingRule
-    key: Key | None
-    options: Options
-
-    def step_key(self, n: int) -> Key | None:
-        """The key of a later stage."""
-        return None if self.key is None else self.key.fold_in(n)
-
-    def step(self, n: int) -> dict[str, Any]:
-        """Arguments after the operands of an operation of `lowprec.arithmetic` at a later stage."""
-        key = self.key if n == 0 else self.step_key(n)
-        return {"fmt": self.rule.fmt, "rounding": self.rule.mode, "key": key, **self.options}
 
 
 def sum(
@@ -86,6 +55,7 @@ def sum(
     block: int = 128,
     key: KeyLike | None = None,
     keepdims: bool = False,
+    offset: int = 0,
     out: Array | None = None,
     **options: Unpack[Options],
 ) -> Any:
@@ -101,6 +71,8 @@ def sum(
         order: sequential, blocked, pairwise or kahan, as `help("lowprec.summation")` defines them.
         block: terms of a run of the blocked order.
         keepdims: keep the axes with length 1.
+        offset: index of x's first element among the random bits (see the module); for the blocked and pairwise orders,
+            means and norms a multiple of a row's elements, which is what one index before the summed axes holds.
         out: where to put the result, of its dtype and shape.
         options: random_bits (up to 28 in float32), overflow, infinite_input and flush, as of `lowprec.round`.
 
@@ -113,9 +85,9 @@ def sum(
         ValueError: unknown names, an axis that x does not have or one named twice, stochastic without a key, a format
             without sign or zero, or a NaN into a format without NaN.
     """
-    task = _task(fmt, rounding, order, block, key, options)
     view, shape = _around(_terms(x), axis, keepdims)
-    return _shaped(_total(task, view, None), task.rule, shape, out)
+    task = checked_sum(fmt, rounding, order, block, key, offset, view.size, options)
+    return _shaped(task.plan, _total(task, view, None), shape, out)
 
 
 def kahan_sum(x: npt.ArrayLike, fmt: FormatLike = "float32", rounding: str = "nearest_even", **options: Any) -> Any:
@@ -133,6 +105,7 @@ def mean(
     block: int = 128,
     key: KeyLike | None = None,
     keepdims: bool = False,
+    offset: int = 0,
     out: Array | None = None,
     **options: Unpack[Options],
 ) -> Any:
@@ -140,10 +113,11 @@ def mean(
 
     No terms give NaN.
     """
-    task = _task(fmt, rounding, order, block, key, options)
     view, shape = _around(_terms(x), axis, keepdims)
-    total = _total(task, view, None)
-    return _shaped(arithmetic.divide(total, float(view.shape[1]), **task.step(LAST)), task.rule, shape, out)
+    task = checked_sum(fmt, rounding, order, block, key, offset, view.size, options)
+    _, size, inner = view.shape
+    last = task.step(LAST, task.first(size, inner, 1))
+    return _shaped(task.plan, arithmetic.divide(_total(task, view, None), float(size), **last), shape, out)
 
 
 def dot(
@@ -157,6 +131,7 @@ def dot(
     block: int = 128,
     key: KeyLike | None = None,
     keepdims: bool = False,
+    offset: int = 0,
     out: Array | None = None,
     **options: Unpack[Options],
 ) -> Any:
@@ -164,8 +139,9 @@ def dot(
 
     Products are exact; a sequential or blocked step rounds once, fl(s + a[k] * b[k]). There is no Kahan order.
     """
-    task = _task(fmt, rounding, order, block, key, options)
-    return _shaped(*_dot(task, _terms(a), _terms(b), axis, keepdims), out)
+    left, right, shape = _factors(_terms(a), _terms(b), axis, keepdims)
+    task = checked_sum(fmt, rounding, order, block, key, offset, left.size, options)
+    return _shaped(task.plan, _products(task, left, right), shape, out)
 
 
 def norm(
@@ -178,6 +154,7 @@ def norm(
     block: int = 128,
     key: KeyLike | None = None,
     keepdims: bool = False,
+    offset: int = 0,
     out: Array | None = None,
     **options: Unpack[Options],
 ) -> Any:
@@ -185,10 +162,10 @@ def norm(
 
     The sum of squares may overflow or underflow in the format; nothing is scaled.
     """
-    task = _task(fmt, rounding, order, block, key, options)
-    terms = _terms(x)
-    squares, rule, shape = _dot(task, terms, terms, axis, keepdims)
-    return _shaped(arithmetic.sqrt(squares, **task.step(LAST)), rule, shape, out)
+    view, shape = _around(_terms(x), axis, keepdims)
+    task = checked_sum(fmt, rounding, order, block, key, offset, view.size, options)
+    last = task.step(LAST, task.first(view.shape[1], view.shape[2], 1))
+    return _shaped(task.plan, arithmetic.sqrt(_products(task, view, view), **last), shape, out)
 
 
 def cumulative_sum(
@@ -198,6 +175,7 @@ def cumulative_sum(
     *,
     axis: Axis = None,
     key: KeyLike | None = None,
+    offset: int = 0,
     out: Array | None = None,
     **options: Unpack[Options],
 ) -> Any:
@@ -206,41 +184,13 @@ def cumulative_sum(
     Returns:
         An array of x's shape; of one axis where `axis` is None.
     """
-    task = _task(fmt, rounding, "sequential", 1, key, options)
     if isinstance(axis, tuple):
         raise TypeError(f"a cumulative sum runs along one axis or all, not {axis!r}")
     terms = _terms(x)
     view, _ = _around(terms, axis, False)
-    values = _columns(task, "running", view, None, task.key, max(view.shape[1], 1))
-    return _shaped(values, task.rule, terms.shape if axis is not None else (terms.size,), out)
-
-
-def _task(fmt: FormatLike, rounding: str, order: str, block: int, key: KeyLike | None, options: Options) -> Sum:
-    """The checked arguments."""
-    if order not in ORDERS:
-        raise ValueError(f"unknown order {order!r}; allowed are {', '.join(ORDERS)}")
-    if not isinstance(block, int) or block < 1:
-        raise ValueError(f"block must be an integer of at least 1, not {block!r}")
-    if unknown := options.keys() - Options.__annotations__.keys():
-        raise TypeError(f"unknown options {sorted(unknown)}; allowed are {', '.join(Options.__annotations__)}")
-    if rounding == "stochastic" and key is None:
-        raise ValueError("stochastic rounding needs key=, a lowprec.Key or an integer")
-    rule = _rule(fmt, rounding, **options)
-    return Sum(order, block, rule, None if key is None else as_key(key), options)
-
-
-@cached
-def _rule(fmt: FormatLike, rounding: str, **options: Any) -> RoundingRule:
-    """The checked rounding of every step."""
-    fmt = as_format(fmt)
-    if not (fmt.signed and fmt.zero):
-        raise ValueError(f"{fmt.name} cannot hold sums: it has no negative numbers or no zero")
-    rule = rounding_rule(fmt, rounding, **options)
-    if fmt == float64 and (rounding != "nearest_even" or any(options.values())):
-        raise ValueError("sums in float64 are IEEE's: rounding='nearest_even' and no other policy")
-    if fmt == float32 and rule.random_bits > MOST_BITS:
-        raise ValueError(f"sums in float32 take at most {MOST_BITS} random bits, not {rule.random_bits}")
-    return rule
+    task = checked_sum(fmt, rounding, "sequential", 1, key, offset, view.size, options)
+    values = _columns(task.plan, "running", view, None, task.key, task.offset)
+    return _shaped(task.plan, values, terms.shape if axis is not None else (terms.size,), out)
 
 
 def _terms(x: npt.ArrayLike) -> Array:
@@ -256,45 +206,52 @@ def _around(x: Array, axis: Axis, keepdims: bool) -> tuple[Array, tuple[int, ...
     return how.view(x), how.result
 
 
-def _dot(task: Sum, a: Array, b: Array, axis: Axis, keepdims: bool) -> tuple[Array, RoundingRule, tuple[int, ...]]:
-    if task.order == "kahan":
+def _factors(a: Array, b: Array, axis: Axis, keepdims: bool) -> tuple[Array, Array, tuple[int, ...]]:
+    """Two factors as (before, axes, after), and the shape of a result."""
+    if a.shape != b.shape:
+        a, b = np.broadcast_arrays(a, b)
+    left, shape = _around(a, axis, keepdims)
+    return left, _around(b, axis, keepdims)[0], shape
+
+
+def _products(task: Sum, x: Array, y: Array) -> Array:
+    if task.plan.order == "kahan":
         raise ValueError(f"products are summed in the orders {', '.join(ORDERS[:-1])}")
-    left, right = np.broadcast_arrays(a, b)
-    view, shape = _around(left, axis, keepdims)
-    return _total(task, view, _around(right, axis, keepdims)[0]), task.rule, shape
+    return _total(task, x, y)
 
 
 def _total(task: Sum, x: Array, y: Array | None) -> Array:
     """The sums of x, or of x * y, over the middle axis: values as an array (outer, inner)."""
+    plan, key = task.plan, task.key
     outer, size, inner = x.shape
     if size == 0:
-        return np.zeros((outer, inner))
-    if task.order == "pairwise":
+        return np.zeros((outer, inner), plan.values)
+    if plan.order == "pairwise":
         return _pairwise(task, x, y)
-    if task.order == "kahan":
-        return _columns(task, "kahan", x, None, task.key, size).reshape(outer, inner)
-    block = min(task.block, size) if task.order == "blocked" else size
-    sums = _columns(task, "sequential", x, y, task.key, block)
-    if task.order == "blocked":
-        sums = _columns(task, "sequential", sums, None, task.step_key(1), sums.shape[1])
+    sums = _columns(plan, plan.order, x, y, key, task.offset)
+    if plan.order == "blocked":
+        results = sums.shape[1]
+        sums = _columns(plan, "sequential", sums, None, task.step_key(1), task.first(size, inner, results))
     return sums.reshape(outer, inner)
 
 
-def _columns(task: Sum, kind: Kind, x: Array, y: Array | None, key: Key | None, block: int) -> Array:
+def _columns(plan: Plan, name: str, x: Array, y: Array | None, key: Key | None, offset: int) -> Array:
     """Compiled (or reference) sums: (outer, results, inner), float32 or, where the format needs it, float64."""
+    job = plan.jobs[name]
     outer, size, inner = x.shape
-    results = {"running": size, "kahan": 1, "sequential": -(-size // block), "pair": size // 2}[kind]
-    out = np.empty((outer, results, inner), carrier(task.rule.fmt))
-    backends.current().column_sums(ColumnSum(task.rule, kind, block), x, y, 0 if key is None else key.value, out)
+    out = np.empty((outer, job.results(size), inner), plan.values)
+    backends.current().column_sums(job, x, y, 0 if key is None else key.value, offset, out)
     return out
 
 
 def _pairwise(task: Sum, x: Array, y: Array | None) -> Array:
-    values = _rounded(task, x) if y is None else arithmetic.multiply(x, y, **task.step(0))
+    plan, (_, terms, inner) = task.plan, x.shape
+    values = _rounded(task, x) if y is None else arithmetic.multiply(x, y, **task.step(0, task.offset))
     level = 0
     while (size := values.shape[1]) > 1:
         level += 1
-        sums = _columns(task, "pair", values[:, : size // 2 * 2], None, task.step_key(level), 2)
+        key, offset = task.step_key(level), task.first(terms, inner, size // 2)
+        sums = _columns(plan, "pair", values[:, : size // 2 * 2], None, key, offset)
         rest = values[:, size // 2 * 2 :]
         values = np.concatenate([sums, rest.astype(sums.dtype)], axis=1) if rest.size else sums
     return values[:, 0]
@@ -302,22 +259,23 @@ def _pairwise(task: Sum, x: Array, y: Array | None) -> Array:
 
 def _rounded(task: Sum, x: Array) -> Array:
     """fl(x), element by element."""
-    fmt, step = task.rule.fmt, task.step(0)
-    if fmt.contains(format_of_dtype(x.dtype) or float64) and not POLICIES & task.options.keys():
+    plan, fmt, step = task.plan, task.plan.rule.fmt, task.step(0, task.offset)
+    if fmt.contains(format_of_dtype(x.dtype) or float64) and not plan.policies:
         return x
-    rounded: Array = astype(x, **step) if fmt.dtype is not None else round(x.astype(carrier(fmt)), **step)
+    rounded: Array = astype(x, **step) if fmt.dtype is not None else round(x.astype(plan.values), **step)
     return rounded
 
 
-def _shaped(values: Array, rule: RoundingRule, shape: tuple[int, ...], out: Array | None) -> Any:
+def _shaped(plan: Plan, values: Array, shape: tuple[int, ...], out: Array | None) -> Any:
     """Values of the format in its storage dtype, or in a float dtype that holds them."""
-    dtype = rule.fmt.dtype if rule.fmt.dtype is not None else carrier(rule.fmt)
-    if values.dtype != dtype:
-        values = astype(values, dtype)
-    result = values.reshape(shape)
-    if out is None:
-        return result if shape else result[()]
-    if out.dtype != result.dtype or out.shape != shape:
-        raise ValueError(f"out must be an array of {result.dtype} and shape {shape}, not {out.dtype} {out.shape}")
-    out[...] = result
-    return out
+    if values.dtype == plan.dtype:
+        result = values.reshape(shape)
+    elif plan.store is not None and values.dtype == plan.values:
+        result = np.empty(shape, plan.dtype)
+        if backends.current().convert(plan.store, values, 0, 0, result):
+            raise ValueError(f"NaN cannot be represented in {plan.rule.fmt.name}, which has no NaN")
+    else:
+        result = np.asarray(astype(values, plan.dtype)).reshape(shape)
+    if out is not None:
+        return into(out, result)
+    return result if shape else result[()]

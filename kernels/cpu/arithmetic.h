@@ -3,18 +3,21 @@
 #define LOWPREC_ARITHMETIC_H
 
 #include "lowprec/exact.h"
-#include "operand.h"
+#include "operand_runs.h"
+#include "table.h"
 
 namespace lowprec {
 
-// One operation on doubles, rounded to a double by a mode (odd: to be rounded further).
-struct ExactJob {
-    int operation, mode;
-    int down;  // the sign of zero sums
-    const double *operands[3];
-    double *to;
-    u8 *left;  // 1 where the element is left to the reference
+// One operation on doubles, rounded to a double by a mode (odd: to be rounded further) and then converted.
+struct ExactJob : Operands {
+    int operation, mode, down;
+    int wide[3];     // operands that are doubles, not what `Element` says
+    ConvertJob out;  // result element i is rounded with the random bits of index out.offset + i
+    int item_bytes;  // of the result
+    u8 *left;        // zeros; becomes 1 where the element is left to the reference
 };
+
+enum ExactOutcome { nan_refused = 1, some_left = 2 };  // bits
 
 enum SumKind { plain_sum, running_sum, kahan_sum, pair_sum };
 
@@ -36,8 +39,7 @@ struct ColumnJob {
     Operand x, y;  // without strides; no data: no factor
     SumAxis terms, lane, outer[2];
     void *to;
-    const void *random;  // u32 where wide_random, else u16; Kahan's four of an element lie together
-    int wide_random;
+    u64 key, index;  // random bits of the first element are those of this index (Kahan's: of four times this, ...)
 };
 
 constexpr i64 column_lanes = 64;  // sums side by side in a unit of work
@@ -47,7 +49,7 @@ inline i64 column_units(const ColumnJob &job) {
 }
 
 struct ArithmeticTable {
-    bool (*exact)(const ExactJob &, i64 begin, i64 end);  // true where an element is left
+    int (*exact)(const ExactJob &, i64 begin, i64 end);  // elements of the result; ExactOutcome's bits
     void (*columns)(const ColumnJob &, i64 begin, i64 end);
 };
 

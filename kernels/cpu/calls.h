@@ -51,13 +51,15 @@ struct Order {
 // An int, or an int64 array that broadcasts over the vertex axes.
 inline Coordinate coordinate(nanobind::handle object, const Broadcast &vertices) {
     Coordinate c = {};
-    if (PyLong_Check(object.ptr())) {
-        c.base = PyLong_AsLongLong(object.ptr());
+    if (!PyArray_Check(object.ptr()) && PyIndex_Check(object.ptr())) {
+        nanobind::object number = nanobind::steal(PyNumber_Index(object.ptr()));
+        c.base = number.is_valid() ? PyLong_AsLongLong(number.ptr()) : -1;
         if (c.base == -1 && PyErr_Occurred()) throw nanobind::python_error();
         return c;
     }
+    if (!PyArray_Check(object.ptr()) || PyArray_TYPE(as_array(object)) != NPY_INT64)
+        throw nanobind::type_error(("coordinates must be ints or int64 arrays, not " + kind_name(object)).c_str());
     PyArrayObject *array = as_array(object);
-    if (PyArray_TYPE(array) != NPY_INT64) throw nanobind::type_error("coordinates must be ints or int64 arrays");
     Broadcast check = vertices;
     check.take(array);
     if (check.axes != vertices.axes || check.size() != vertices.size())
@@ -81,13 +83,7 @@ inline nanobind::object target(const Accumulator &accumulator, const Broadcast &
     if (out.is_none()) {
         holder = nanobind::steal(reinterpret_cast<PyObject *>(new_array(accumulator.descr(), axes, shape)));
     } else {
-        PyArrayObject *given = as_array(out);
-        if (PyArray_DESCR(given)->type_num != accumulator.descr()->type_num)
-            throw nanobind::type_error("out's dtype is not the one this call was prepared for");
-        bool same = PyArray_NDIM(given) == axes;
-        for (int i = 0; same && i < axes; ++i) same = PyArray_DIM(given, i) == shape[i];
-        if (!same) throw std::invalid_argument("out's shape is not the result's");
-        if (!PyArray_ISWRITEABLE(given)) throw std::invalid_argument("out is read-only");
+        given_output(out, accumulator.descr(), axes, shape);
         holder = nanobind::borrow(out);
     }
     PyArrayObject *array = reinterpret_cast<PyArrayObject *>(holder.ptr());

@@ -2,15 +2,13 @@
 #ifndef LOWPREC_CPU_ELEMENTWISE_H
 #define LOWPREC_CPU_ELEMENTWISE_H
 
-#include "operand.h"
+#include "operand_runs.h"
 #include "table.h"
 
 namespace lowprec {
 
-struct ElementwiseJob {
-    int operation, operands, axes;
-    i64 shape[max_axes];  // of the result; the operands' strides follow it, 0 where they are broadcast
-    Operand operand[3];
+struct ElementwiseJob : Operands {
+    int operation;
     ConvertJob out;  // result element i is rounded with the random bits of index out.offset + i
     int item_bytes;  // of the result
     int plain;       // the result is the float32 itself

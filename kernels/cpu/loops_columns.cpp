@@ -1,8 +1,7 @@
 // Sums of columns, every step exact and rounded once: lanes are neighbouring sums, terms come in windows.
 #include "arithmetic.h"
-#include "lowprec/random.h"
+#include "column_words.h"
 #include "table.h"
-#include "terms.h"
 
 namespace lowprec {
 inline namespace LP_ISA {
@@ -13,12 +12,17 @@ namespace {
 
 static_assert(column_lanes == term_lanes, "a unit of work fills a window");
 
+struct NoWords {
+    NoWords(int, u64) {}
+};
+
 // One addition of a sum, in lanes of a vector: what the format makes of it. `random` has its bits at the top of 32.
 struct IeeeFloat {
     typedef float Term;
     typedef float Real;
     typedef f32v Vector;
     static constexpr bool random = false;
+    typedef NoWords Words;
     explicit IeeeFloat(const ColumnJob &) {}
     LP_INLINE f32v add(f32v a, f32v b, u64v) const { return a + b; }
     LP_INLINE f32v multiply_add(f32v a, f32v b, f32v sum, u64v) const { return fused(a, b, sum); }
@@ -29,6 +33,7 @@ struct IeeeDouble {
     typedef double Real;
     typedef f64v Vector;
     static constexpr bool random = false;
+    typedef NoWords Words;
     explicit IeeeDouble(const ColumnJob &) {}
     LP_INLINE f64v add(f64v a, f64v b, u64v) const { return a + b; }
     LP_INLINE f64v multiply_add(f64v a, f64v b, f64v sum, u64v) const { return sum + a * b; }
@@ -41,6 +46,7 @@ struct Rounded {
     typedef double Real;
     typedef f64v Vector;
     static constexpr bool random = mode == stochastic;
+    typedef std::conditional_t<random, ColumnWords, NoWords> Words;
     Rounder<u64> rounder;
     explicit Rounded(const ColumnJob &job) : rounder(make_rounder<u64>(job.rounding, true)) {}
     LP_INLINE f64v add(f64v a, f64v b, u64v words) const {
@@ -62,6 +68,7 @@ struct Quick {
     typedef double Real;
     typedef f64v Vector;
     static constexpr bool random = mode == stochastic;
+    typedef std::conditional_t<random, ColumnWords, NoWords> Words;
     const Rounded<float, mode> general;
     u64 largest, smallest_normal, zero_sign, magic, below, random_keep;
     int random_shift;
@@ -134,7 +141,8 @@ LP_INLINE To widen(const From *from) {
 template <class P>
 class Columns {
   public:
-    explicit Columns(const ColumnJob &j) : job(j), policy(j), steps(j.kind == kahan_sum ? 4 : 1) {}
+    explicit Columns(const ColumnJob &j)
+        : job(j), policy(j), steps(j.kind == kahan_sum ? 4 : 1), drawn(j.rounding.random_bits, j.key) {}
 
     void unit(i64 number) {
         const i64 blocks = (job.lane.size + column_lanes - 1) / column_lanes;
@@ -144,7 +152,7 @@ class Columns {
         x = job.x.data + a * job.outer[0].x + b * job.outer[1].x + first * job.lane.x;
         y = job.y.data + a * job.outer[0].y + b * job.outer[1].y + first * job.lane.y;
         to = static_cast<Term *>(job.to) + a * job.outer[0].to + b * job.outer[1].to + first * job.lane.to;
-        index = a * job.outer[0].index + b * job.outer[1].index + first * job.lane.index;
+        index = job.index + u64(a * job.outer[0].index + b * job.outer[1].index + first * job.lane.index);
         for (Real &value : sum) value = 0;
         for (Real &value : correction) value = 0;
         if (count < column_lanes) {  // what unused lanes add is not to be garbage
@@ -197,25 +205,17 @@ class Columns {
         }
     }
 
+    // Rows of bits lie along the axis on which neighbours' indices are closer; this is the terms' only where fewer
+    // than 8 sums lie between them (see `sum_runs`), so that a row needs few blocks. Pairs have one index for both.
     void fill_words(i64 k, i64 terms) {
-        if (job.wide_random)
-            fill_from(static_cast<const u32 *>(job.random), k, terms);
-        else
-            fill_from(static_cast<const u16 *>(job.random), k, terms);
-    }
-    template <class Word>
-    void fill_from(const Word *from, i64 k, i64 terms) {
-        const int lift = 32 - job.rounding.random_bits;
         const i64 lane = job.lane.index * steps, step = job.terms.index * steps;
-        const Word *at = from + (index + k * job.terms.index) * steps;
-        for (int s = 0; s < steps; ++s, ++at) {
-            if (lane <= step)
-                for (i64 t = 0; t < terms; ++t)
-                    for (i64 r = 0; r < count; ++r) words[s][t][r] = u32(at[t * step + r * lane]) << lift;
-            else
-                for (i64 r = 0; r < count; ++r)
-                    for (i64 t = 0; t < terms; ++t) words[s][t][r] = u32(at[t * step + r * lane]) << lift;
-        }
+        const u64 first = (index + u64(k * job.terms.index)) * u64(steps);
+        if (step == 0)
+            drawn.draw({first, 1, count, 0, lane}, steps, words[0] + 1, false);
+        else if (lane <= step)
+            drawn.draw({first, terms, count, step, lane}, steps, words[0], false);
+        else
+            drawn.draw({first, count, terms, lane, step}, steps, words[0], true);
     }
     LP_INLINE u64v words_at(int s, i64 t, i64 j) const {
         if constexpr (!P::random) return u64v{};
@@ -280,13 +280,15 @@ class Columns {
     const ColumnJob &job;
     const P policy;
     const int steps;  // random words of an element
-    i64 count = 0, index = 0;
+    i64 count = 0;
+    u64 index = 0;
     const char *x = nullptr, *y = nullptr;
     Term *to = nullptr;
     alignas(64) Real sum[term_lanes], correction[term_lanes];
     alignas(64) Window xs, ys;
     alignas(64) Real runs[term_window][term_lanes];
     alignas(64) u32 words[P::random ? 4 : 1][term_window][term_lanes];
+    typename P::Words drawn;
 };
 
 template <class P>

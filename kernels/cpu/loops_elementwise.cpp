@@ -28,37 +28,11 @@ const Run runs[] = {LP_OPERATIONS(LP_RUN)};
 
 // Elements [begin, begin + count) of an operand in the result's order: in place if they lie so, else in `buffer`.
 const float *read(const ElementwiseJob &job, const Operand &from, i64 begin, i64 count, float *buffer) {
-    const int inner = job.axes - 1;
-    if (inner < 0) {
-        decode_run(from.element, from.table, from.data, 0, buffer, count);
-        return buffer;
-    }
-    if (inner == 0) {
-        const char *at = from.data + begin * from.stride[0];
-        if (from.element == Element::real32 && from.stride[0] == 4) return reinterpret_cast<const float *>(at);
-        decode_run(from.element, from.table, at, from.stride[0], buffer, count);
-        return buffer;
-    }
-    i64 index[max_axes], rest = begin;
-    const char *row = from.data;
-    for (int axis = inner; axis >= 0; --axis) {
-        index[axis] = rest % job.shape[axis];
-        rest /= job.shape[axis];
-        if (axis != inner) row += index[axis] * from.stride[axis];
-    }
-    for (i64 done = 0; done < count;) {
-        const i64 left = job.shape[inner] - index[inner], length = left < count - done ? left : count - done;
-        decode_run(from.element, from.table, row + index[inner] * from.stride[inner], from.stride[inner], buffer + done,
-                   length);
-        done += length;
-        index[inner] = 0;
-        for (int axis = inner - 1; axis >= 0; --axis) {
-            row += from.stride[axis];
-            if (++index[axis] < job.shape[axis]) break;
-            row -= job.shape[axis] * from.stride[axis];
-            index[axis] = 0;
-        }
-    }
+    if (job.axes == 1 && from.element == Element::real32 && from.stride[0] == 4)
+        return reinterpret_cast<const float *>(from.data + begin * 4);
+    for_runs(job, from, begin, count, [&](const char *at, long stride, i64 done, i64 length) {
+        decode_run(from.element, from.table, at, stride, buffer + done, length);
+    });
     return buffer;
 }
 

@@ -6,7 +6,7 @@
 #include "dispatch.h"
 #include "elementwise.h"
 #include "module.h"
-#include "operands.h"
+#include "operand_calls.h"
 
 namespace nb = nanobind;
 
@@ -40,48 +40,6 @@ struct ElementwiseCall {
     }
 };
 
-void drop_axis(ElementwiseJob &job, int axis) {
-    for (; axis + 1 < job.axes; ++axis) {
-        job.shape[axis] = job.shape[axis + 1];
-        for (int i = 0; i < job.operands; ++i) job.operand[i].stride[axis] = job.operand[i].stride[axis + 1];
-    }
-    --job.axes;
-}
-
-// Axes that lie one after the other in every operand become one.
-void merge_axes(ElementwiseJob &job) {
-    for (int axis = job.axes - 1; axis >= 0; --axis)
-        if (job.shape[axis] == 1) drop_axis(job, axis);
-    for (int axis = job.axes - 2; axis >= 0; --axis) {
-        bool joined = true;
-        for (int i = 0; i < job.operands; ++i)
-            joined &= job.operand[i].stride[axis] == job.shape[axis + 1] * job.operand[i].stride[axis + 1];
-        if (!joined) continue;
-        job.shape[axis + 1] *= job.shape[axis];
-        drop_axis(job, axis);
-    }
-}
-
-PyArrayObject *output(const ElementwiseCall &call, const Broadcast &shape, nb::handle out, nb::object &holder) {
-    if (out.is_none()) {
-        PyArrayObject *fresh = new_array(call.descr(), shape.axes, shape.shape);
-        holder = nb::steal(reinterpret_cast<PyObject *>(fresh));
-        return fresh;
-    }
-    PyArrayObject *given = as_array(out);
-    if (PyArray_DESCR(given)->type_num != call.descr()->type_num)
-        throw nb::type_error("out's dtype is not the one this call was prepared for");
-    bool same = PyArray_NDIM(given) == shape.axes;
-    for (int i = 0; same && i < shape.axes; ++i) same = PyArray_DIM(given, i) == shape.shape[i];
-    if (!same) throw std::invalid_argument("out's shape is not the result's");
-    if (!PyArray_ISWRITEABLE(given)) throw std::invalid_argument("out is read-only");
-    holder = nb::borrow(out);
-    if (PyArray_ISCARRAY(given)) return given;
-    PyArrayObject *fresh = new_array(call.descr(), shape.axes, shape.shape);
-    holder = nb::steal(reinterpret_cast<PyObject *>(fresh));
-    return fresh;
-}
-
 nb::object run(const ElementwiseCall &call, nb::tuple operands, nb::handle key, u64 offset, nb::handle out,
                int threads) {
     ElementwiseJob job;
@@ -112,7 +70,7 @@ nb::object run(const ElementwiseCall &call, nb::tuple operands, nb::handle key, 
     for (int i = 0; i < job.operands; ++i)
         if (arrays[i]) shape.strides(arrays[i], job.operand[i].stride);
     nb::object holder;
-    PyArrayObject *target = output(call, shape, out, holder);
+    PyArrayObject *target = result_array(call.descr(), shape, out, holder);
     merge_axes(job);
     job.out = call.conversion;
     job.out.key = key_bits(key, !call.plain && call.conversion.rounding.mode == stochastic);
@@ -130,11 +88,7 @@ nb::object run(const ElementwiseCall &call, nb::tuple operands, nb::handle key, 
         });
     }
     if (refused) throw std::invalid_argument("a NaN was met and the format has none");
-    if (!out.is_none() && reinterpret_cast<PyObject *>(target) != out.ptr()) {
-        if (PyArray_CopyInto(as_array(out), target) < 0) throw nb::python_error();
-        return nb::borrow(out);
-    }
-    return holder;
+    return handed_back(target, out, holder);
 }
 
 }  // namespace

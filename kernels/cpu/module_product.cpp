@@ -31,8 +31,8 @@ void take_initial(const ProductCall &call, nb::handle initial, const Broadcast &
     static const OperandType plain(nb::steal(reinterpret_cast<PyObject *>(PyArray_DescrFromType(NPY_FLOAT32))), 0, {});
     job.initial = {};
     if (initial.is_none()) return;
-    const bool is_plain = PyArray_TYPE(as_array(initial)) == NPY_FLOAT32;
-    PyArrayObject *array = operand_array(initial, is_plain ? plain : call.sums);
+    const bool is_plain = PyArray_Check(initial.ptr()) && PyArray_TYPE(as_array(initial)) == NPY_FLOAT32;
+    PyArrayObject *array = operand_array(initial, is_plain ? plain : call.sums, "initial", " (or of float32)");
     const int own = int(has_rows) + int(has_columns), axes = PyArray_NDIM(array);
     Broadcast check = vertices;
     bool fits = axes >= own && job.k <= job.part;

@@ -23,24 +23,69 @@ struct OperandType {
     }
 };
 
-// The array behind a handle, checked against what was prepared.
-inline PyArrayObject *operand_array(nanobind::handle object, const OperandType &type) {
-    PyArrayObject *array = as_array(object);
-    if (PyArray_DESCR(array)->type_num != type.type_number || !PyArray_ISNOTSWAPPED(array))
-        throw nanobind::type_error("an operand's dtype is not the one this call was prepared for");
-    return array;
+inline std::string text_of(nanobind::handle object) { return nanobind::str(object).c_str(); }
+
+inline std::string text_of(PyArray_Descr *descr) { return text_of(nanobind::handle((PyObject *)descr)); }
+
+inline std::string dtype_name(PyArrayObject *array) { return text_of(PyArray_DESCR(array)); }
+
+inline std::string shape_name(int axes, const npy_intp *shape) {
+    nanobind::list lengths;
+    for (int i = 0; i < axes; ++i) lengths.append(shape[i]);
+    return text_of(nanobind::tuple(lengths));
 }
 
-// The 64 bits of a key: an int, an object with an int `value` (lowprec.Key), or None where none is needed.
+// What messages call an object: an array's dtype, else its type.
+inline std::string kind_name(nanobind::handle object) {
+    if (PyArray_Check(object.ptr())) return dtype_name(as_array(object));
+    return Py_TYPE(object.ptr())->tp_name;
+}
+
+// The array behind a handle, checked against what was prepared; `what` names it, `also` says what else there could be.
+inline PyArrayObject *operand_array(nanobind::handle object, const OperandType &type, const char *what = "an operand",
+                                    const char *also = "") {
+    const bool is_array = PyArray_Check(object.ptr());
+    PyArrayObject *array = reinterpret_cast<PyArrayObject *>(object.ptr());
+    if (is_array && PyArray_DESCR(array)->type_num == type.type_number && PyArray_ISNOTSWAPPED(array)) return array;
+    nanobind::object descr = nanobind::steal((PyObject *)PyArray_DescrFromType(type.type_number));
+    const std::string wanted = std::string(what) + " must be an array of " + text_of(descr) + also;
+    throw nanobind::type_error((wanted + ", not " + kind_name(object)).c_str());
+}
+
+// `out`, checked: an array of a dtype and shape that can be written to.
+inline PyArrayObject *given_output(nanobind::handle out, PyArray_Descr *descr, int axes, const npy_intp *shape) {
+    if (!PyArray_Check(out.ptr()) || PyArray_DESCR(as_array(out))->type_num != descr->type_num)
+        throw nanobind::type_error(("out must be an array of " + text_of(descr) + ", not " + kind_name(out)).c_str());
+    PyArrayObject *given = as_array(out);
+    bool same = PyArray_NDIM(given) == axes;
+    for (int i = 0; same && i < axes; ++i) same = PyArray_DIM(given, i) == shape[i];
+    if (!same)
+        throw std::invalid_argument("out has shape " + shape_name(PyArray_NDIM(given), PyArray_DIMS(given)) +
+                                    ", the result " + shape_name(axes, shape));
+    if (!PyArray_ISWRITEABLE(given)) throw std::invalid_argument("out is read-only");
+    return given;
+}
+
+// The 64 bits of a key: an integer, an object with an int `value` (lowprec.Key), or None where none is needed.
 inline u64 key_bits(nanobind::handle key, bool needed) {
     if (key.is_none()) {
         if (needed) throw std::invalid_argument("stochastic rounding needs key=, a lowprec.Key or an integer");
         return 0;
     }
-    nanobind::object number = PyLong_Check(key.ptr()) ? nanobind::borrow(key) : nanobind::getattr(key, "value");
-    const u64 bits = PyLong_AsUnsignedLongLong(number.ptr());
-    if (PyErr_Occurred()) throw nanobind::python_error();
-    return bits;
+    nanobind::object number;
+    if (PyLong_Check(key.ptr()))
+        number = nanobind::borrow(key);
+    else if (PyIndex_Check(key.ptr()))  // a numpy integer
+        number = nanobind::steal(PyNumber_Index(key.ptr()));
+    else
+        number = nanobind::getattr(key, "value", nanobind::none());
+    const bool integer = number.is_valid() && PyLong_Check(number.ptr());
+    const u64 bits = integer ? PyLong_AsUnsignedLongLong(number.ptr()) : 0;
+    if (integer && !PyErr_Occurred()) return bits;
+    PyErr_Clear();
+    const std::string message = "a key must be a lowprec.Key or an integer in [0, 2^64), not ";
+    if (integer) throw std::invalid_argument(message + text_of(number));
+    throw nanobind::type_error((message + kind_name(key)).c_str());
 }
 
 inline PyArrayObject *new_array(PyArray_Descr *descr, int axes, const npy_intp *shape) {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from fractions import Fraction
 from typing import Any
 
@@ -271,7 +272,7 @@ def test_refusals() -> None:
         lp.add(2**60 + 1, x, "float16")
     with pytest.raises(ValueError, match="needs key="):
         lp.add(x, x, "float16", "stochastic")
-    with pytest.raises(ValueError, match="random_bits must be 1 to 32"):
+    with pytest.raises(ValueError, match="random_bits must be an integer of 1 to 32"):
         lp.add(x, x, "float16", "stochastic", key=1, random_bits="exact")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="no NaN"):
         lp.divide(0.0, 0.0, "float4_e2m1fn")
@@ -285,3 +286,38 @@ def test_refusals() -> None:
         lp.add(x, x, "float16", "nearest")
     with pytest.raises(ValueError, match="broadcast"):
         lp.add(x, np.ones(2, np.float32), "float16")
+
+
+def test_operands_of_any_layout(host_backend: str) -> None:
+    x = np.arange(1, 13, dtype=np.float32).reshape(3, 4)
+    want = np.array([[float(v) + 0.1 for v in row] for row in x]).astype(np.float16)
+    crooked = np.frombuffer(b"\0" + x.tobytes(), np.float32, offset=1).reshape(3, 4) if sys.byteorder == "little" else x
+    for operand in (x, x.astype(">f4"), x.astype(np.float64), np.asfortranarray(x), x[::-1][::-1], crooked):
+        lp.testing.assert_same_bits(lp.add(operand, 0.1, "float16"), want)
+        lp.testing.assert_same_bits(lp.add(0.1, operand, "float16"), want)
+    row, column = x[0], x[:, :1].astype(ml_dtypes.bfloat16)
+    lp.testing.assert_same_bits(lp.add(row, column, "float32"), row + column.astype(np.float32))
+    many = x.reshape(1, 3, 1, 1, 1, 1, 1, 1, 1, 4)
+    lp.testing.assert_same_bits(lp.multiply(many, 2, "float32"), many * 2)
+    assert lp.add(x[:0], 1, "float16").shape == (0, 4)
+
+
+def test_out_may_be_an_operand_or_have_gaps(host_backend: str) -> None:
+    far = np.array([5e-324, 3.0, -(2.0**1023), 7.0])  # products that are left to the reference among others
+    want = lp.multiply(far, far[::-1].copy(), "float64")
+    for out in (far.copy(), np.zeros(8)[::2]):
+        left = out if out.flags.c_contiguous else far
+        right = left[::-1]
+        assert lp.multiply(left, right, "float64", out=out) is out
+        lp.testing.assert_same_bits(out, want)
+
+
+def test_a_million_elements_in_threads_are_those_of_one() -> None:
+    x = np.linspace(-1, 1, 1 << 20, dtype=np.float32)
+    x[::1000] = np.nan
+    options: dict[str, Any] = {"fmt": "float8_e5m2", "rounding": "stochastic", "key": 3, "offset": 17}
+    with lp.num_threads(2):
+        got = lp.multiply(x, 0.3, **options)
+    with lp.num_threads(1):
+        lp.testing.assert_same_bits(got, lp.multiply(x, 0.3, **options))
+    lp.testing.assert_same_bits(got[70_001:70_100], lp.multiply(x[70_001:70_100], 0.3, **{**options, "offset": 70_018}))

@@ -159,8 +159,10 @@ def test_axes_strides_and_out(fmt: str, host_backend: str) -> None:
     same(lp.mean(x, fmt, axis=(0, 2)), lp.mean(kept, fmt, axis=1))
     same(lp.norm(x, fmt, axis=(0, -1)), lp.norm(kept, fmt, axis=1))
     same(lp.dot(x, x, fmt, axis=(0, 2)), lp.dot(kept, kept, fmt, axis=1))
-    with pytest.raises(ValueError, match="out must be an array of"):
-        lp.sum(x, fmt, out=np.empty(3, np.float32))
+    with pytest.raises(TypeError, match="out must be an array of"):
+        lp.sum(x, fmt, out=np.empty(3, np.float64))
+    with pytest.raises(ValueError, match="out has shape"):
+        lp.sum(x, fmt, out=np.empty(3, lp.as_format(fmt).dtype))
 
 
 def test_directed_sums_are_bounds() -> None:
@@ -235,7 +237,7 @@ def test_refusals() -> None:
     with pytest.raises(ValueError, match="products are summed"):
         lp.dot(x, x, order="kahan")
     with pytest.raises(TypeError, match="unknown options"):
-        lp.sum(x, offset=3)  # type: ignore[call-arg]
+        lp.sum(x, group=3)  # type: ignore[call-arg]
     with pytest.raises(ValueError, match="no NaN"):
         lp.sum(np.float32([np.nan]), "float4_e2m1fn")
 
@@ -246,3 +248,51 @@ def test_formats_beyond_float32_sum_in_every_order(order: str, host_backend: str
         got = lp.sum(np.float32([1.0, 0.5, 2.0, 3.0]), fmt, order=order, block=2)
         assert got.dtype == np.float64
         assert got == 6.5
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis"),
+    [((5, 70), 1), ((70, 5), 0), ((66, 20), 1), ((3, 5, 70), 1), ((70, 9, 3), 1), ((9, 2, 5), 1), ((200,), 0)],
+)
+@pytest.mark.parametrize("bits", [5, 16, 20])
+def test_bits_drawn_in_the_kernel_are_those_of_the_index(shape: tuple[int, ...], axis: int, bits: int) -> None:
+    x = terms(*shape, seed=3)
+    options: dict[str, Any] = {"axis": axis, "key": 11, "random_bits": bits, "offset": 6 * x.size}
+    for order in ("sequential", "blocked", "pairwise", "kahan"):
+        if order == "kahan" and bits == 16 and x.size > 700:
+            continue  # what the reference takes seconds for
+        assert_backends_agree(lp.sum, x, "float16", "stochastic", order=order, block=7, **options)
+    total, want = np.float32(0), []
+    row = np.moveaxis(x, axis, -1).reshape(-1, shape[axis])[0]
+    step = int(np.prod(shape[axis + 1 :]))
+    for k, value in enumerate(row):
+        total = lp.add(total, value, "float16", "stochastic", key=11, random_bits=bits, offset=6 * x.size + k * step)
+        want.append(total)
+    got = lp.cumulative_sum(x, "float16", "stochastic", **options)
+    same(np.moveaxis(got, axis, -1).reshape(-1, shape[axis])[0], np.array(want))
+
+
+@pytest.mark.parametrize("shape", [(6, 40), (6, 23, 3), (6, 9, 17)])
+def test_a_slice_summed_alone_with_its_offset_is_that_of_the_whole(shape: tuple[int, ...], host_backend: str) -> None:
+    x = terms(*shape, seed=4)
+    options: dict[str, Any] = {"fmt": "float8_e4m3", "rounding": "stochastic", "axis": 1, "key": 5}
+    functions: list[Callable[..., Any]] = [lp.cumulative_sum, lp.norm, lambda a, **o: lp.dot(a, a, **o)]
+    for order in ("sequential", "blocked", "pairwise", "kahan"):
+        functions += [lambda a, o=order, f=f, **k: f(a, order=o, block=8, **k) for f in (lp.sum, lp.mean)]
+    for function in functions:
+        whole, part = function(x, **options), function(x[2:5], offset=2 * x[0].size, **options)
+        same(part, whole[2:5])
+        assert not np.array_equal(function(x[2:5], **options), part)
+
+
+def test_offsets_that_no_result_has_are_refused() -> None:
+    x = terms(4, 10)
+    options: dict[str, Any] = {"rounding": "stochastic", "axis": 1, "key": 5}
+    for function in (lp.mean, lambda a, *o, **k: lp.sum(a, *o, order="blocked", block=3, **k)):
+        with pytest.raises(ValueError, match=r"offset must be a multiple of 10, .* 15 is none"):
+            function(x, "float16", offset=15, **options)
+    lp.sum(x, "float16", offset=15, **options)  # every element has an index of its own
+    with pytest.raises(ValueError, match=r"offset \+ size must be at most 2\^64"):
+        lp.sum(x, "float16", offset=2**64 - 39, **options)
+    with pytest.raises(ValueError, match=r"at most 2\^62 in Kahan's order"):
+        lp.sum(x, "float16", order="kahan", offset=2**62 - 39, **options)

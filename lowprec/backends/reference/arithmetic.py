@@ -100,35 +100,37 @@ def random_fraction(rule: RoundingRule, key: int, index: int) -> Fraction:
 def arithmetic(
     operation: str,
     conversion: Conversion,
-    operands: Sequence[npt.NDArray[Any]],
+    operands: tuple[npt.NDArray[Any] | float, ...],
     key: int,
     offset: int,
-    out: npt.NDArray[Any],
-) -> tuple[bool, list[int]]:
-    """One operation on arrays of out's shape, into `out` (contiguous).
+    out: npt.NDArray[Any] | None,
+) -> tuple[npt.NDArray[Any], bool, None]:
+    """One operation on floats and arrays, broadcast together, into `out` (contiguous) or a new array.
 
     Returns:
-        Whether a NaN met a format without NaN; and no element left undone.
+        The result; whether a NaN met a format without NaN; and no marks of elements left undone.
     """
-    return fill(operation, conversion, operands, range(out.size), key, offset, out), []
+    result = np.empty(np.broadcast(*operands).shape, conversion.out_dtype) if out is None else out
+    return result, fill(operation, conversion, operands, range(result.size), key, offset, result), None
 
 
 def fill(
     operation: str,
     conversion: Conversion,
-    operands: Sequence[npt.NDArray[Any]],
+    operands: tuple[npt.NDArray[Any] | float, ...],
     indices: Sequence[int],
     key: int,
     offset: int,
     out: npt.NDArray[Any],
 ) -> bool:
     """The elements of some indices; True where a NaN met a format without NaN."""
+    given = [np.broadcast_to(x, out.shape) for x in operands]
     rule, fmt = conversion.rule, conversion.rule.fmt
     target = out.reshape(-1)
     codes = target if conversion.kind == "value" else target.view(fmt.code_dtype)
     bad = False
     for i in indices:
-        code = rounded_code(operation, [float(x.flat[i]) for x in operands], rule, key, offset + i)
+        code = rounded_code(operation, [float(x.flat[i]) for x in given], rule, key, offset + i)
         if code is None:
             bad = True
         else:
@@ -137,9 +139,12 @@ def fill(
 
 
 def column_sums(
-    job: ColumnSum, x: npt.NDArray[Any], y: npt.NDArray[Any] | None, key: int, out: npt.NDArray[Any]
+    job: ColumnSum, x: npt.NDArray[Any], y: npt.NDArray[Any] | None, key: int, offset: int, out: npt.NDArray[Any]
 ) -> None:
-    """Sums over the middle axis of x (outer, size, inner), as floats into `out`; y is multiplied to x exactly."""
+    """Sums over the middle axis of x (outer, size, inner), as floats into `out`; y is multiplied to x exactly.
+
+    offset: index of the first element among the random bits (of the first result, for pairs).
+    """
     outer, size, inner = x.shape
     rule, target = job.rule, out
     with np.errstate(invalid="ignore"):  # signalling NaN
@@ -149,13 +154,13 @@ def column_sums(
         terms: list[Exact] = (
             column if y is None else [multiply(*pair) for pair in zip(column, y[o, :, i].tolist(), strict=True)]
         )
-        index = [(o * size + k) * inner + i for k in range(size)]
+        index = [offset + (o * size + k) * inner + i for k in range(size)]
         if job.kind == "kahan":
             target[o, 0, i] = kahan(column, rule, key, index)
             continue
         if job.kind == "pair":
             for k in range(size // 2):
-                number = (o * (size // 2) + k) * inner + i
+                number = offset + (o * (size // 2) + k) * inner + i
                 target[o, k, i] = plus(column[2 * k], column[2 * k + 1], rule, key, number)
             continue
         steps = running(terms, rule, key, index, job.block)
