@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lowprec.arithmetic import multiply
 from lowprec.block_format import NEVER, SIGNIFICAND_BITS, BlockFormat, carry_from
 from lowprec.formats import float32
 from lowprec.rounding import decode, encode
@@ -46,14 +47,12 @@ def quantize(
 def dequantize(
     fmt: BlockFormat, elements: NDArray[Any], scales: NDArray[Any], axis: int, tensor: float, dtype: np.dtype[Any]
 ) -> NDArray[Any]:
-    """The values, element * scale * tensor scale, in float32 or float64."""
-    values = _element_values(fmt, elements).astype(dtype, copy=False)
-    factors = from_storage(scales, fmt.scale).astype(dtype, copy=False)
-    with np.errstate(over="ignore", invalid="ignore"):
-        values *= _spread(factors, axis, fmt.block, elements.shape[axis])
-        if tensor != 1.0:
-            values *= dtype.type(tensor)
-    return values
+    """The values, element * scale * tensor scale, exact and rounded once to float32 or float64."""
+    spread = _spread(from_storage(scales, fmt.scale).astype(np.float64), axis, fmt.block, elements.shape[axis])
+    if tensor != 1.0:
+        with np.errstate(over="ignore", under="ignore"):
+            spread = spread * tensor  # exact: at most 19 and 24 bits
+    return np.asarray(multiply(np.asarray(_element_values(fmt, elements)), spread, dtype))
 
 
 def to_integers(codes: NDArray[np.uint8]) -> NDArray[np.int8]:

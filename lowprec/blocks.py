@@ -13,7 +13,8 @@ gives them (ScaleCalculationMode), all computed exactly here:
 
 Formats with other scales (NVFP4) use amax / (element.max * tensor scale), rounded "nearest" (default) or "up" to the
 scale format, saturating; tensor_scale="auto" is amax of the tensor / (element.max * scale.max), NVIDIA's two-level
-recipe. A block without finite non-zero values has the smallest positive scale, and no scale rounds to zero.
+recipe, at least float32's smallest normal and at most its largest value, and 1 for a tensor of nothing but zeros,
+infinities and NaN. A block without finite non-zero values has the smallest positive scale, and no scale rounds to zero.
 
 Elements. x / (scale * tensor scale), exact, rounded once. Beyond the largest element they saturate, as section 6.3
 demands. An infinity stays one where the element format has it, else it is NaN. NaN stays where it is if the element
@@ -83,9 +84,10 @@ class BlockArray:
     def dequantize(self, dtype: DTypeLike | None = None, out: NDArray[Any] | None = None) -> NDArray[Any]:
         """The values, element * scale * tensor scale, in float32 or float64.
 
-        The product of element and scale is exact, and so is the whole in float64. In float32 a tensor scale costs one
-        rounding to nearest, and values beyond float32's range are infinite (the "ceil" rule can reach 2^128).
-        A NaN scale makes its whole block NaN.
+        A value is the exact product, rounded once to nearest where the dtype does not hold it, whatever lies between:
+        float64 holds every product of element and scale, float32 those of the formats that have names here, a tensor
+        scale may cost the rounding. Values beyond the dtype's range are infinite (the "ceil" rule can reach 2^128 in
+        float32), and those below it subnormal or zero. A NaN scale makes its whole block NaN.
 
         Args:
             dtype: float32 or float64; None means out's, or float32.
@@ -98,7 +100,7 @@ class BlockArray:
         dtype = output_dtype(dtype, out)
         target = checked_out("out", out, self.shape, dtype)
         fmt = self.format
-        if backends.current() is backends.cpu and native.spreadable(fmt.element, fmt.scale):
+        if backends.current() is backends.cpu and native.can_dequantize(fmt, self.tensor_scale != 1.0, dtype):
             elements, scales = (
                 array.copy() if np.may_share_memory(array, target) else array
                 for array in (self.elements.view(fmt.element.code_dtype), self.scales.view(fmt.scale.code_dtype))
@@ -142,7 +144,8 @@ def to_blocks(
         axis: The axis blocks lie along; the last block may be short.
         scale_rule: One of `fmt.scale_rules`; None means the first.
         tensor_scale: Only for formats whose scales are not powers of two: a positive float32 for the whole tensor, or
-            "auto" for amax / (element.max * scale.max) as float32, which gives the largest block the largest scale.
+            "auto" for amax / (element.max * scale.max) as a normal float32, which gives the largest block the largest
+            scale; 1.0 where amax is 0.
         rounding: Mode for the elements, as in `lowprec.round`.
         key: Key for rounding="stochastic". The random index of an element is its C-order index in x, whatever `axis`.
         random_bits: Bits per element for rounding="stochastic".
@@ -153,7 +156,7 @@ def to_blocks(
 
     Raises:
         ValueError: unknown format, rule or mode; 0-d x; a bad tensor scale; an out that does not fit.
-        TypeError: complex, bool or extended-precision x.
+        TypeError: complex, bool or extended-precision x; a tensor scale or an out of another type.
     """
     fmt = as_block_format(fmt)
     values = readable_or_carrier(x, fmt.element)
@@ -186,6 +189,8 @@ def _outputs(
     scales_shape = (*shape[:axis], -(-shape[axis] // fmt.block), *shape[axis + 1 :])
     if out is None:
         return np.empty(shape, element_dtype), np.empty(scales_shape, scale_dtype)
+    if not isinstance(out, BlockArray):
+        raise TypeError(f"out must be a BlockArray, an earlier result, not {type(out).__name__}")
     if out.format != fmt or out.axis != axis:
         raise ValueError(f"out is {out.format.name} along axis {out.axis}, the result {fmt.name} along axis {axis}")
     return (
@@ -200,9 +205,15 @@ def _tensor_scale(fmt: BlockFormat, scale: float | Literal["auto"] | None, value
     if fmt.power_of_two:
         raise ValueError(f"{fmt.name} has no tensor scale: its block scales cover float32's range")
     tiny, largest = float32.smallest_normal, float32.max
-    if scale == "auto":
-        wanted = finite_amax(values) / (fmt.element.max * fmt.scale.max)
-        return float(np.float32(min(max(wanted, tiny), largest))) if wanted else 1.0
-    if not tiny <= scale <= largest or float(np.float32(scale)) != scale:
-        raise ValueError(f"tensor_scale must be 'auto' or a positive normal float32 value, got {scale!r}")
-    return float(scale)
+    if isinstance(scale, str) and scale == "auto":
+        amax = finite_amax(values)
+        wanted = amax / (fmt.element.max * fmt.scale.max)
+        return float(np.float32(min(max(wanted, tiny), largest))) if amax else 1.0
+    given = repr(scale) if np.ndim(scale) == 0 else f"an array of shape {np.shape(scale)}"
+    allowed = f"tensor_scale must be 'auto' or a positive normal float32 value, not {given}"
+    number: Any = scale.item() if isinstance(scale, (np.ndarray, np.generic)) and scale.size == 1 else scale
+    if not isinstance(number, (float, int)) or isinstance(number, bool):
+        raise TypeError(allowed)
+    if not tiny <= number <= largest or float(np.float32(number)) != number:
+        raise ValueError(allowed)
+    return float(number)

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import lowprec as lp
-from lowprec.blocks import BlockFormat, to_blocks
+from lowprec import FloatFormat, decode, encode
+from lowprec.blocks import BlockArray, BlockFormat, to_blocks
 from lowprec.scaled import quotient
 from tests.lowprec.test_blocks import magnitudes, nearest_even
 
@@ -135,3 +136,43 @@ def test_wide_scales_divide_exactly_too() -> None:
     for i, j in np.ndindex(200, 4):
         exact = Fraction(float(x[i, j])) / (Fraction(float(blocks.scales[i, 0])) * Fraction(tensor))
         assert Fraction(float(blocks.elements[i, j])) == nearest_even(exact, table)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_wide_scales_and_a_tensor_scale_are_one_product(dtype: Any, host_backend: str) -> None:
+    """Element times scale alone would overflow float32, underflow it, or not be a float32."""
+    scale = FloatFormat("wide", 8, 9, infinities=False, nan="top")
+    fmt = BlockFormat("wide", FloatFormat("fine", 4, 14), scale, 4)
+    for tensor in (2.0**-100, 1.0, float(np.float32(1.1))):
+        elements = encode(np.array([[1.0001, -3.3, 15.1, 240.0]] * 4), fmt.element)
+        scales = encode(np.array([[2.0**127], [2.0**-120], [1.2345], [255.5 * 2.0**119]]), scale)
+        array = BlockArray(fmt, elements, scales, 1, tensor)
+        exact = [
+            [
+                Fraction(float(decode(code, fmt.element))) * Fraction(float(decode(row[0], scale))) * Fraction(tensor)
+                for code in line
+            ]
+            for line, row in zip(elements, scales, strict=True)
+        ]
+        got = array.dequantize(dtype)
+        want = [[rounded(value, dtype) for value in line] for line in exact]
+        assert got.tolist() == want
+
+
+def rounded(value: Fraction, dtype: Any) -> float:
+    """The nearest float64 or float32, ties to even, from the definition."""
+    precision, least, limit = (24, -149, 2**128) if dtype == np.float32 else (53, -1074, 2**1024)
+    size = abs(value)
+    exponent = size.numerator.bit_length() - size.denominator.bit_length()
+    exponent -= Fraction(2) ** exponent > size
+    quantum = Fraction(2) ** max(exponent - precision + 1, least)
+    nearest = round(size / quantum) * quantum
+    return math.copysign(math.inf if nearest >= limit else float(nearest), value)
+
+
+def test_an_automatic_tensor_scale_that_underflows_is_the_smallest() -> None:
+    for amax in (5e-324, 1e-320, 1e-300, 1e-36):
+        array = to_blocks(np.array([amax, 0.0, -amax]), "nvfp4", tensor_scale="auto")
+        wanted = Fraction(amax) / (6 * 448)
+        assert array.tensor_scale == max(float(np.float32(float(wanted))), 2.0**-126)
+    assert to_blocks(np.array([0.0, np.inf, np.nan]), "nvfp4", tensor_scale="auto").tensor_scale == 1.0

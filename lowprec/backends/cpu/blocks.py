@@ -74,6 +74,23 @@ def spreadable(*formats: FloatFormat) -> bool:
     return all(float32.contains(fmt) for fmt in formats)
 
 
+@cache
+def can_dequantize(fmt: BlockFormat, tensor: bool, dtype: np.dtype[Any]) -> bool:
+    """Whether the loops give every value with one rounding, (element * scale) * tensor scale: the first is exact."""
+    element, scale = fmt.element, fmt.scale
+    if not spreadable(element, scale):
+        return False
+    return (
+        not tensor
+        or dtype == np.float64
+        or (
+            element.precision + scale.precision <= float32.precision
+            and element.max * scale.max <= float32.max
+            and element.smallest_subnormal * scale.smallest_subnormal >= float32.smallest_subnormal
+        )
+    )
+
+
 def quantize(
     fmt: BlockFormat,
     x: Array,
