@@ -259,7 +259,7 @@ def prepare_part(
         out: Array | None = None,
         initial: Array | None = None,
     ) -> Array:
-        if initial is not None and initial.dtype == np.float64 == sums.out_dtype:
+        if isinstance(initial, np.ndarray) and initial.dtype == np.float64 == sums.out_dtype:
             initial = initial.astype(np.float32)  # what a float64 result of float32 sums holds
         backend = current()
         function = native if backend is cpu else backend.product(left, right, sums, sequence)

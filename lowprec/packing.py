@@ -66,18 +66,21 @@ def unpack(packed: npt.ArrayLike, fmt: FormatLike, size: int) -> npt.NDArray[Any
         (..., size) codes, uint8; `decode` gives their values, `.view(fmt.dtype)` the storage array.
 
     Raises:
-        TypeError: packed is not uint8.
-        ValueError: a format wider than 8 bits, or rows of another length than size needs.
+        TypeError: packed is not uint8, or size no integer.
+        ValueError: a format wider than 8 bits, a negative size, or rows of another length than size needs.
     """
     fmt = _narrow(fmt)
     array, _ = input_array(packed)
     if array.dtype != np.uint8:
         raise TypeError(f"unpack needs uint8 bytes, not {array.dtype}")
+    if not isinstance(size, (int, np.integer)) or isinstance(size, bool):
+        raise TypeError(f"size must be an integer, the number of codes in a row, not {size!r}")
+    if size < 0:
+        raise ValueError(f"size must be at least 0, not {size}")
+    size = int(size)
     expected = -(-size * fmt.bits // 8)
-    if size < 0 or array.ndim == 0 or array.shape[-1] != expected:
-        raise ValueError(
-            f"{size} codes of {fmt.name} take rows of {max(expected, 0)} bytes; the shape given is {array.shape}"
-        )
+    if array.ndim == 0 or array.shape[-1] != expected:
+        raise ValueError(f"{size} codes of {fmt.name} take rows of {expected} bytes; the shape given is {array.shape}")
     outer = array.shape[:-1]
     out = np.empty((*outer, size), np.uint8)
     _kernels.unpack(fmt.bits, *_rows(outer, size, fmt.bits), array, out, threads.current())

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lowprec import backends, threads
+from lowprec.arrays import into as copied
 from lowprec.arrays import whole_array
 from lowprec.axes import Axis, Fold, fold, vertices
 from lowprec.backends import cpu
@@ -282,7 +283,4 @@ def _shaped(result: Array, shape: tuple[int, ...], out: Array | None) -> Any:
     result = result.reshape(shape)
     if out is None:
         return result if shape else result[()]
-    if out.dtype != result.dtype or out.shape != shape:
-        raise ValueError(f"out must be an array of {result.dtype} and shape {shape}, not {out.dtype} {out.shape}")
-    out[...] = result
-    return out
+    return copied(out, result)

@@ -77,7 +77,8 @@ def rounding_rule(
     bits = 0
     if rounding == "stochastic":
         if not isinstance(random_bits, (int, np.integer)) or not 1 <= random_bits <= 32:
-            raise ValueError(f"random_bits must be 1 to 32 or 'exact', not {random_bits!r}")
+            allowed = "an integer of 1 to 32 (round, astype and encode also take 'exact')"
+            raise ValueError(f"random_bits must be {allowed}, not {random_bits!r}")
         bits = int(random_bits)
     if not isinstance(flush, (bool, np.bool_)):
         raise TypeError(f"flush must be True or False, not {flush!r}")

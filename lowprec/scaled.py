@@ -103,11 +103,17 @@ def to_scaled(
 
     Raises:
         ValueError: an exponent outside of `limits`; unknown format or mode.
-        TypeError: complex, bool or extended-precision x.
+        TypeError: an exponent or limits that are no integers; complex, bool or extended-precision x.
     """
     fmt = as_format(fmt)
     values = readable_or_carrier(x, fmt)
-    power = _fitting_exponent(finite_amax(values), fmt, limits) if exponent == "auto" else int(exponent)
+    limits = _checked_limits(limits)
+    if isinstance(exponent, str) and exponent == "auto":
+        power = _fitting_exponent(finite_amax(values), fmt, limits)
+    elif isinstance(exponent, (int, np.integer)) and not isinstance(exponent, bool):
+        power = int(exponent)
+    else:
+        raise TypeError(f"exponent must be 'auto' or an integer, not {exponent!r}")
     if not limits[0] <= power <= limits[1]:
         raise ValueError(f"the exponent {power} is outside of {limits[0]}..{limits[1]}")
     elements = checked_out("out", out, values.shape, fmt.dtype or fmt.code_dtype)
@@ -128,6 +134,14 @@ def to_scaled(
         )
         elements[...] = in_storage(np.asarray(codes), fmt)
     return ScaledArray(fmt, elements, power)
+
+
+def _checked_limits(limits: object) -> tuple[int, int]:
+    """Smallest and largest exponent as integers, in order."""
+    pair = limits if isinstance(limits, (tuple, list)) else ()
+    if len(pair) != 2 or not all(isinstance(x, (int, np.integer)) for x in pair) or pair[0] > pair[1]:
+        raise TypeError(f"limits must be two integers, the smallest and the largest exponent, not {limits!r}")
+    return int(pair[0]), int(pair[1])
 
 
 def _fitting_exponent(amax: float, fmt: FloatFormat, limits: tuple[int, int]) -> int:
@@ -176,7 +190,7 @@ def finite_amax(values: NDArray[Any]) -> float:
 def output_dtype(dtype: DTypeLike | None, out: NDArray[Any] | None) -> np.dtype[Any]:
     """float32 or float64, the dtypes in which quantised values come back."""
     if dtype is None:
-        dtype = np.float32 if out is None else out.dtype
+        dtype = np.float32 if out is None else getattr(out, "dtype", np.float32)
     dtype = np.dtype(dtype)
     if dtype not in (np.float32, np.float64):
         raise TypeError(f"dequantize gives float32 or float64, not {dtype}")

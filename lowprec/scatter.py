@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lowprec.arrays import whole_array
+from lowprec.arrays import into, whole_array
 from lowprec.backends import cpu
 from lowprec.caching import cached
 from lowprec.formats import FormatLike
@@ -16,6 +16,7 @@ from lowprec.reduction import Prepared, operand_dtype, prepared
 from lowprec.sums import accumulator, first_element, order
 
 Array = npt.NDArray[Any]
+MOST_ROWS = 1 << 48  # more than any memory holds, and few enough to be counted in bytes
 
 
 def scatter_add(
@@ -54,10 +55,11 @@ def scatter_add(
 
     Raises:
         IndexError: an index outside the rows.
-        TypeError: indices that are no integers; updates or a result format as `matmul` refuses them.
-        ValueError: shapes that do not match; other arguments as `matmul`.
+        TypeError: indices or rows that are no integers; updates or a result format as `matmul` refuses them.
+        ValueError: shapes that do not match; rows outside [0, 2^48); other arguments as `matmul`.
     """
     numbers, terms, (row, column) = whole_array(indices), whole_array(updates), first_element(offset)
+    rows = _row_count(rows)
     if numbers.dtype.kind not in "iu":
         raise TypeError(f"indices must be integers, not {numbers.dtype}")
     if numbers.dtype == np.uint64 and numbers.size and int(numbers.max()) >= rows:  # before int64 turns it negative
@@ -70,12 +72,7 @@ def scatter_add(
     )
     width = int(np.prod(own, dtype=np.int64))
     result = call(terms.reshape(numbers.size, width), row_numbers(numbers), rows, key, row, column).reshape(rows, *own)
-    if out is None:
-        return result
-    if out.dtype != result.dtype or out.shape != result.shape:
-        raise ValueError(f"out must be {result.dtype} of shape {result.shape}, not {out.dtype} {out.shape}")
-    out[...] = result
-    return out
+    return result if out is None else into(out, result)
 
 
 @cached
@@ -102,6 +99,15 @@ def prepare_scatter(
     sums = accumulator(accumulate, out_format, rounding, random_bits, overflow, infinite_input)
     specification = operand_dtype(dtype), sums, order(group, 1, 1, "sequential")
     return prepared("scatter", cpu.scatter, specification, (None, 0, 0, 0, None), required=3)
+
+
+def _row_count(rows: object) -> int:
+    """The checked number of rows."""
+    if not isinstance(rows, (int, np.integer)) or isinstance(rows, bool):
+        raise TypeError(f"rows must be an integer in [0, 2^48), not {rows!r}")
+    if not 0 <= rows < MOST_ROWS:
+        raise ValueError(f"rows must be an integer in [0, 2^48), not {rows}")
+    return int(rows)
 
 
 def row_numbers(indices: Array) -> npt.NDArray[np.int64]:

@@ -117,7 +117,7 @@ def test_prepared_form_and_scalars() -> None:
     lp.testing.assert_same_bits(call((a, b)), np.full((2, 3), 3, np.float32))
     assert lp.float32_op("add", 1.0, 2, fmt="float16") == np.float16(3)
     assert isinstance(lp.exp(1.0), np.float32)
-    with pytest.raises(TypeError, match="prepared"):
+    with pytest.raises(TypeError, match="an operand must be an array of float16, not bfloat16"):
         call((b, b))
 
 
@@ -137,9 +137,9 @@ def test_bad_calls_say_what_is_allowed(host_backend: str) -> None:
         lp.float32_op("identity", np.float32([np.nan]), fmt="float4_e2m1fn")
     with pytest.raises(TypeError, match="storage dtype"):
         lp.float32_op("exp", x, fmt="tfloat32")
-    with pytest.raises(ValueError, match="out's shape"):
+    with pytest.raises(ValueError, match="out has shape"):
         lp.float32_op("add", x, x, out=np.empty(2, np.float32))
-    with pytest.raises(TypeError, match="out's dtype"):
+    with pytest.raises(TypeError, match="out must be an array of"):
         lp.float32_op("add", x, x, out=np.empty(3, np.float16))
 
 

@@ -98,7 +98,7 @@ def test_bad_calls_say_what_is_allowed(host_backend: str) -> None:
         lp.scatter_add([0.0, 1.0], updates, 4)
     with pytest.raises(TypeError, match="not float64"):
         lp.scatter_add([0, 1], updates.astype(np.float64), 4)
-    with pytest.raises(ValueError, match="out must be float32"):
+    with pytest.raises(TypeError, match="out must be an array of float32"):
         lp.scatter_add([0, 1], updates, 4, out=np.empty((4, 3), np.float16))
     with pytest.raises(ValueError, match="needs key="):
         lp.scatter_add([0, 1], updates, 4, accumulate="float16", rounding="stochastic")

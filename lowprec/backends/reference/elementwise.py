@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from lowprec.arrays import into
 from lowprec.backends.reference.functions import FUNCTIONS
 from lowprec.backends.reference.random import rounding_bits
 from lowprec.backends.reference.rounding import round_number
@@ -94,14 +95,7 @@ def elementwise(op: ElementwiseOp) -> Callable[..., npt.NDArray[Any]]:
 
 def stored(result: npt.NDArray[Any], out: npt.NDArray[Any] | None) -> npt.NDArray[Any]:
     """The result, in `out` where that is given."""
-    if out is None:
-        return result
-    if out.dtype != result.dtype:
-        raise TypeError("out's dtype is not the one this call was prepared for")
-    if out.shape != result.shape:
-        raise ValueError("out's shape is not the result's")
-    out[...] = result
-    return out
+    return result if out is None else into(out, result)
 
 
 def _fill(
