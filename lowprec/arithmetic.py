@@ -174,17 +174,34 @@ def _rounded_once(
     if offset != 0:
         offset = first_index(offset, np.broadcast(*values).size)
     into = None if out is None else _into(out, values, conversion.out_dtype)
-    result, bad, marks = backends.current().arithmetic(operation, conversion, values, seed, offset, into)
-    if marks is not None:
-        left = np.flatnonzero(marks).tolist()
-        bad |= backends.load("reference").fill(operation, conversion, values, left, seed, offset, result)
-    if bad:
-        raise ValueError(f"NaN cannot be represented in {conversion.rule.fmt.name}, which has no NaN")
+    result = apply(operation, conversion, values, seed, offset, into)
     if out is not None:
         if result is not out:
             out[...] = result
         return out
     return result[()] if scalar else result if plain else as_subclass(result, operands)
+
+
+def apply(
+    operation: str,
+    conversion: Conversion,
+    operands: tuple[Operand, ...],
+    seed: int = 0,
+    offset: int = 0,
+    out: Array | None = None,
+) -> Array:
+    """One prepared operation on plain arrays and floats, into `out` (C-contiguous, apart from them) or a new array.
+
+    Raises:
+        ValueError: shapes that do not broadcast, or a NaN into a format without NaN.
+    """
+    result, bad, marks = backends.current().arithmetic(operation, conversion, operands, seed, offset, out)
+    if marks is not None:
+        left = np.flatnonzero(marks).tolist()
+        bad |= backends.load("reference").fill(operation, conversion, operands, left, seed, offset, result)
+    if bad:
+        raise ValueError(f"NaN cannot be represented in {conversion.rule.fmt.name}, which has no NaN")
+    return result  # type: ignore[no-any-return]
 
 
 _ALLOWED = frozenset(Options.__annotations__)
@@ -225,7 +242,7 @@ def _into(out: Array, operands: tuple[Operand, ...], dtype: np.dtype[Any]) -> Ar
     """`out`, checked, where it can be computed into; None where something is still read from it, or it has gaps."""
     if not isinstance(out, np.ndarray) or out.dtype != dtype:
         raise TypeError(f"out must be an array of {dtype}, not {getattr(out, 'dtype', type(out).__name__)}")
-    shape = np.broadcast_shapes(*(x.shape for x in operands if not isinstance(x, float)))
+    shape = np.broadcast(*operands).shape
     if out.shape != shape:
         raise ValueError(f"out has shape {out.shape}, the result {shape}")
     if not out.flags.writeable:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -70,7 +71,7 @@ def scatter_add(
     call = prepare_scatter(
         *(terms.dtype, accumulate, group, out_format, rounding, random_bits, overflow, infinite_input)
     )
-    width = int(np.prod(own, dtype=np.int64))
+    width = math.prod(own)
     result = call(terms.reshape(numbers.size, width), row_numbers(numbers), rows, key, row, column).reshape(rows, *own)
     return result if out is None else into(out, result)
 

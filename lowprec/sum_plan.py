@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 
+from lowprec import arithmetic
 from lowprec.caching import cached, refuse_unhashable
 from lowprec.conversion import Conversion
 from lowprec.exact_sums import ColumnSum, carrier
@@ -40,7 +41,8 @@ class Plan:
         order: one of ORDERS.
         rule: the rounding of every step.
         jobs: the sums of columns by name: a `Kind` over all terms, or "blocked".
-        options: of a step as an operation of `lowprec.arithmetic`.
+        step: a step as an operation of `lowprec.arithmetic`, from exact result to `dtype`.
+        options: a step as arguments of `lowprec.round`.
         policies: whether values of the format itself may change when they are rounded.
         values: the dtype that sums are computed into.
         dtype: the result's dtype.
@@ -50,6 +52,7 @@ class Plan:
     order: str
     rule: RoundingRule
     jobs: Mapping[str, ColumnSum]
+    step: Conversion
     options: Mapping[str, Any]
     policies: bool
     values: np.dtype[Any]
@@ -68,10 +71,9 @@ class Sum(NamedTuple):
         """The key of a later stage."""
         return None if self.key is None else self.key.fold_in(n)
 
-    def step(self, n: int, offset: int) -> dict[str, Any]:
-        """Arguments after the operands of an operation of `lowprec.arithmetic` at a later stage."""
-        key = self.key if n == 0 else self.step_key(n)
-        return {**self.plan.options, "key": key, "offset": offset}
+    def step_seed(self, n: int) -> int:
+        """The same as a number."""
+        return 0 if self.key is None else self.key.fold_in(n).value
 
     def first(self, size: int, inner: int, results: int) -> int:
         """The index of the first result where a row of `size` terms in `inner` columns has so many in each.
@@ -168,6 +170,7 @@ def _plan(
         order=order,
         rule=rule,
         jobs=MappingProxyType(jobs),
+        step=arithmetic.prepare(fmt, rounding, random_bits, overflow, infinite_input, flush),
         options=MappingProxyType({"fmt": fmt, "rounding": rounding, "random_bits": random_bits, **policies}),
         policies=any(policies.values()),
         values=values,

@@ -116,8 +116,8 @@ def mean(
     view, shape = _around(_terms(x), axis, keepdims)
     task = checked_sum(fmt, rounding, order, block, key, offset, view.size, options)
     _, size, inner = view.shape
-    last = task.step(LAST, task.first(size, inner, 1))
-    return _shaped(task.plan, arithmetic.divide(_total(task, view, None), float(size), **last), shape, out)
+    first = task.first(size, inner, 1)
+    return _shaped(task.plan, _last(task, "divide", (_total(task, view, None), float(size)), first), shape, out)
 
 
 def dot(
@@ -164,8 +164,8 @@ def norm(
     """
     view, shape = _around(_terms(x), axis, keepdims)
     task = checked_sum(fmt, rounding, order, block, key, offset, view.size, options)
-    last = task.step(LAST, task.first(view.shape[1], view.shape[2], 1))
-    return _shaped(task.plan, arithmetic.sqrt(_products(task, view, view), **last), shape, out)
+    first = task.first(view.shape[1], view.shape[2], 1)
+    return _shaped(task.plan, _last(task, "sqrt", (_products(task, view, view),), first), shape, out)
 
 
 def cumulative_sum(
@@ -202,6 +202,8 @@ def _terms(x: npt.ArrayLike) -> Array:
 
 def _around(x: Array, axis: Axis, keepdims: bool) -> tuple[Array, tuple[int, ...]]:
     """x as (before, axes, after), a view where its strides allow one, and the shape of a result."""
+    if axis is None and not keepdims:  # most calls, quickly
+        return x.reshape(1, x.size, 1), ()
     how = fold(x.shape, axis, keepdims)
     return how.view(x), how.result
 
@@ -235,6 +237,11 @@ def _total(task: Sum, x: Array, y: Array | None) -> Array:
     return sums.reshape(outer, inner)
 
 
+def _last(task: Sum, operation: str, operands: tuple[Array | float, ...], offset: int) -> Array:
+    """The last operation of a mean or a norm, on sums."""
+    return arithmetic.apply(operation, task.plan.step, operands, task.step_seed(LAST), offset)
+
+
 def _columns(plan: Plan, name: str, x: Array, y: Array | None, key: Key | None, offset: int) -> Array:
     """Compiled (or reference) sums: (outer, results, inner), float32 or, where the format needs it, float64."""
     job = plan.jobs[name]
@@ -246,7 +253,11 @@ def _columns(plan: Plan, name: str, x: Array, y: Array | None, key: Key | None, 
 
 def _pairwise(task: Sum, x: Array, y: Array | None) -> Array:
     plan, (_, terms, inner) = task.plan, x.shape
-    values = _rounded(task, x) if y is None else arithmetic.multiply(x, y, **task.step(0, task.offset))
+    if y is None:
+        values = _rounded(task, x)
+    else:
+        seed = 0 if task.key is None else task.key.value
+        values = arithmetic.apply("multiply", plan.step, (x, y), seed, task.offset)
     level = 0
     while (size := values.shape[1]) > 1:
         level += 1
@@ -259,7 +270,8 @@ def _pairwise(task: Sum, x: Array, y: Array | None) -> Array:
 
 def _rounded(task: Sum, x: Array) -> Array:
     """fl(x), element by element."""
-    plan, fmt, step = task.plan, task.plan.rule.fmt, task.step(0, task.offset)
+    plan, fmt = task.plan, task.plan.rule.fmt
+    step = {**plan.options, "key": task.key, "offset": task.offset}
     if fmt.contains(format_of_dtype(x.dtype) or float64) and not plan.policies:
         return x
     rounded: Array = astype(x, **step) if fmt.dtype is not None else round(x.astype(plan.values), **step)

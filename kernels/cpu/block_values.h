@@ -3,6 +3,7 @@
 #define LOWPREC_BLOCK_VALUES_H
 
 #include "blocks.h"
+#include "lanes.h"
 #include "widths.h"
 
 namespace lowprec {
@@ -38,10 +39,34 @@ inline int bytes_of_codes(Storage s) { return 1 << int(s); }
 
 inline int bytes_of(Storage s) { return s == real32 ? 4 : s == real64 ? 8 : bytes_of_codes(s); }
 
+// What float16 and bfloat16 are to the machine; other formats go through their numbers.
+enum class Sixteen { neither, half, bfloat };
+inline Sixteen sixteen(Storage in, const Format &f) {
+    if (in != coded16 || !f.subnormals || !f.inf_code) return Sixteen::neither;
+    if (f.mantissa_bits == 10 && f.emin == -14) return Sixteen::half;
+    return f.mantissa_bits == 7 && f.emin == -126 ? Sixteen::bfloat : Sixteen::neither;
+}
+
+template <Sixteen kind>
+inline void decode_sixteen(const char *from, i64 count, float *to) {
+    const auto value = [](u16v code) { return kind == Sixteen::half ? half_to_real(code) : bfloat_to_real(code); };
+    i64 i = 0;
+    for (; i + lanes32 <= count; i += lanes32) store(to + i, value(load<u16v>(from + 2 * i)));
+    if (i == count) return;
+    const f32v rest = value(load_some<u16v>(from + 2 * i, count - i));
+    __builtin_memcpy(to + i, &rest, (count - i) * 4);
+}
+
 // `count` values from element `begin`: where they are, or decoded into `to`.
 template <class R>
 const R *values_of(Storage in, const Format &source, const void *from, i64 begin, i64 count, R *to) {
     if (in == Carried<R>::storage) return static_cast<const R *>(from) + begin;
+    if constexpr (sizeof(R) == 4) {
+        const Sixteen kind = sixteen(in, source);
+        const char *codes = static_cast<const char *>(from) + 2 * begin;
+        if (kind == Sixteen::half) return decode_sixteen<Sixteen::half>(codes, count, to), to;
+        if (kind == Sixteen::bfloat) return decode_sixteen<Sixteen::bfloat>(codes, count, to), to;
+    }
     if (in == real32) {
         for (i64 i = 0; i < count; ++i) to[i] = R(static_cast<const float *>(from)[begin + i]);
         return to;

@@ -129,6 +129,59 @@ struct Quick {
     LP_INLINE f64v multiply_add(f64v a, f64v b, f64v sum, u64v words) const { return add(sum, a * b, words); }
 };
 
+// The same in lanes of floats, to nearest even, for narrow formats: a sum rounded to odd in 24 bits decides as the
+// exact one does, and no sum of a float32 and a value of the format overflows. There are no products here.
+struct QuickFloat {
+    typedef float Term;
+    typedef float Real;
+    typedef f32v Vector;
+    typedef NoWords Words;
+    static constexpr bool random = false;
+    const Rounder<u32> general;
+    u32 largest, smallest_normal, zero_sign, magic;
+
+    explicit QuickFloat(const ColumnJob &job) : general(make_rounder<u32>(job.rounding, true)) {
+        largest = decode_finite(general.max_code, general.decoder);
+        smallest_normal = general.base_min + Carrier<u32>::one;
+        zero_sign = general.negative_zero ? u32(1) << 31 : 0;
+        magic = u32(23 - general.mantissa_bits) << 23;
+    }
+    static bool suits(const ColumnJob &job) {
+        const Format &f = job.rounding.format;
+        const int emax = f.emin - 1 + int(f.max_code >> f.mantissa_bits);
+        return Quick<nearest_even>::suits(job.rounding) && job.rounding.mode == nearest_even && !job.y.data &&
+               f.mantissa_bits >= 1 && f.mantissa_bits <= 13 && f.emin - f.mantissa_bits > -100 && emax < 100;
+    }
+    // The exact sum rounded to odd (as add_to_odd does for doubles).
+    static LP_INLINE f32v to_odd(f32v a, f32v b) {
+        const f32v sum = a + b, b_part = sum - a;
+        const f32v error = (a - (sum - b_part)) + (b - b_part);
+        const u32v bits = bit_cast<u32v>(sum);
+        const u32v away = ((bits ^ bit_cast<u32v>(error)) >> 31) == 0 ? u32v{} + 1 : u32v{} - 1;
+        const u32v odd = (bits & 1) == 0 ? bits + away : bits;
+        return error < 0.0f || error > 0.0f ? bit_cast<f32v>(odd) : sum;
+    }
+    __attribute__((noinline)) f32v rounded(f32v sum) const {
+        return bit_cast<f32v>(round_bits<nearest_even, true, u32v>(bit_cast<u32v>(sum), u32v{}, general));
+    }
+    static LP_INLINE bool any(u32v condition) {
+#if defined(__AVX512F__) && LP_VECTOR_BYTES == 64
+        return _mm512_test_epi32_mask((__m512i)condition, (__m512i)condition) != 0;
+#else
+        return Quick<nearest_even>::any((u64v)condition);
+#endif
+    }
+    LP_INLINE f32v add(f32v a, f32v b, u64v) const {
+        const f32v sum = to_odd(a, b);
+        const u32v bits = bit_cast<u32v>(sum), size = bits & Carrier<u32>::magnitude, sign = bits ^ size;
+        if (__builtin_expect(any((u32v)(size > largest)), 0)) return rounded(sum);
+        const u32v binade = larger(size & Carrier<u32>::infinity, u32v{} + smallest_normal);
+        const f32v quanta = bit_cast<f32v>((binade + magic) | sign);  // 2^23 of them
+        return bit_cast<f32v>(bit_cast<u32v>((sum + quanta) - quanta) | (sign & zero_sign));
+    }
+    LP_INLINE f32v multiply_add(f32v, f32v, f32v sum, u64v) const { return sum; }
+};
+
 template <class To, class From>
 LP_INLINE To widen(const From *from) {
     if constexpr (sizeof(To) / sizeof(To{}[0]) * sizeof(From) == sizeof(To)) {
@@ -196,8 +249,13 @@ class Columns {
         if constexpr (sizeof(Term) == 4) {
             if (terms >= 8 && (count == 1 || __builtin_labs(stride) < __builtin_labs(lane)))
                 return turn_terms(from, at, stride, lane, count, terms, to_fill);
-            for (i64 t = 0; t < terms; ++t)
+            for (i64 t = 0; t < terms; ++t) {
+                // Lines far apart: what no hardware foresees is fetched one window ahead.
+                if (stride >= 1024 && lane <= 4)
+                    for (i64 byte = 0; byte < count * lane; byte += 64)
+                        __builtin_prefetch(at + (t + term_window) * stride + byte, 0, 2);
                 decode_run(from.element, from.table, at + t * stride, lane, to_fill[t], count);
+            }
         } else {
             for (i64 t = 0; t < terms; ++t)
                 for (i64 r = 0; r < count; ++r)
@@ -324,6 +382,8 @@ void columns(const ColumnJob &job, i64 begin, i64 end) {
         job.wide ? run<IeeeDouble>(job, begin, end) : run<IeeeFloat>(job, begin, end);
     else if (job.wide)
         in_mode<double>(job, begin, end);
+    else if (QuickFloat::suits(job))
+        run<QuickFloat>(job, begin, end);
     else if (Quick<nearest_even>::suits(job.rounding))
         job.rounding.mode == stochastic ? run<Quick<stochastic>>(job, begin, end)
                                         : run<Quick<nearest_even>>(job, begin, end);

@@ -1,6 +1,7 @@
 // Sums of parts, and maxima over an axis.
 #include "decode_run.h"
 #include "finish.h"
+#include "terms.h"
 #include "vertices.h"
 
 namespace lowprec {
@@ -49,38 +50,63 @@ void sum(const SumJob &job, i64 begin, i64 end) {
     }
 }
 
-// Floats in an order that integers share: -0 below +0.
-LP_INLINE i32v ordered(f32v x) {
+// Floats in an order that integers share: -0 below +0, NaN on top.
+constexpr i32 nothing = i32(0x80000000u);
+LP_INLINE i32v ranked(f32v x) {
     const i32v bits = bit_cast<i32v>(x);
-    return bits ^ ((bits >> 31) & 0x7fffffff);
+    return x == x ? bits ^ ((bits >> 31) & 0x7fffffff) : i32v{} + 0x7fffffff;
+}
+LP_INLINE f32v of_rank(i32v top) {
+    const i32v bits = top ^ ((top >> 31) & 0x7fffffff);
+    return bit_cast<f32v>(top > 0x7f800000 ? i32v{} + 0x7fc00000 : bits);
+}
+LP_INLINE void take(i32v &top, f32v x) {
+    const i32v rank = ranked(x);
+    top = rank > top ? rank : top;
 }
 
-struct Largest {
-    i32v top = i32v{} + i32(0x80000000u);
-    u32v nan = {};
-    void take(f32v x) {
-        const i32v value = ordered(x);
-        top = value > top ? value : top;
-        nan |= x == x ? u32v{} : u32v{} + 1;
-    }
-    f32v value() const {
-        const i32v bits = top ^ ((top >> 31) & 0x7fffffff);
-        return bit_cast<f32v>(nan != 0 ? u32v{} + 0x7fc00000u : (u32v)bits);
-    }
-};
+// Lines [k, k + lines) of neighbouring elements into the largest of each column.
+template <int lines, class Lines>
+LP_INLINE void take_lines(const Lines &from, i64 k, i32v *top) {
+    const char *at[lines];
+    for (int l = 0; l < lines; ++l) at[l] = from.line(k + l);
+    i64 i = 0;
+    for (; i + lanes32 <= from.count; i += lanes32)
+        for (int l = 0; l < lines; ++l) take(top[i / lanes32], Lines::values(at[l] + i * Lines::item));
+    if (i == from.count) return;
+    for (int l = 0; l < lines; ++l) take(top[i / lanes32], Lines::some_values(at[l] + i * Lines::item, from.count - i));
+}
+
+template <class Lines>
+void take_all(const Lines &from, i64 terms, i32v *top) {
+    i64 k = 0;
+    for (; k + 4 <= terms; k += 4) take_lines<4>(from, k, top);
+    for (; k < terms; ++k) take_lines<1>(from, k, top);
+}
 
 void largest_of_columns(const MaximumJob &job, const Store &keep, i64 row) {
     constexpr i64 wide = 512;  // columns at a time: lines of the array are read in long runs
+    const bool real = job.x.element == Element::real32, half = job.x.element == Element::half;
+    const bool direct = job.x.element != Element::table8 && job.x_column == (real ? 4 : 2);
     for (i64 column = 0; column < job.n; column += wide) {
         const i64 count = job.n - column < wide ? job.n - column : wide;
         const char *from = job.x.data + row * job.x_row + column * job.x_column;
         alignas(64) float line[wide + lanes32] = {};
-        Largest largest[wide / lanes32];
-        for (i64 k = 0; k < job.k; ++k) {
-            decode_run(job.x.element, job.x.table, from + k * job.x_k, job.x_column, line, count);
-            for (i64 j = 0; j < count; j += lanes32) largest[j / lanes32].take(load<f32v>(line + j));
+        i32v top[wide / lanes32];
+        for (i32v &t : top) t = i32v{} + nothing;
+        if (direct && real) {
+            take_all(DirectLines<Element::real32>{from, job.x_k, nullptr, count}, job.k, top);
+        } else if (direct && half) {
+            take_all(DirectLines<Element::half>{from, job.x_k, nullptr, count}, job.k, top);
+        } else if (direct) {
+            take_all(DirectLines<Element::bfloat>{from, job.x_k, nullptr, count}, job.k, top);
+        } else {
+            for (i64 k = 0; k < job.k; ++k) {
+                decode_run(job.x.element, job.x.table, from + k * job.x_k, job.x_column, line, count);
+                for (i64 j = 0; j < count; j += lanes32) take(top[j / lanes32], load<f32v>(line + j));
+            }
         }
-        for (i64 j = 0; j < count; j += lanes32) store(line + j, largest[j / lanes32].value());
+        for (i64 j = 0; j < count; j += lanes32) store(line + j, of_rank(top[j / lanes32]));
         keep.row(line, job.out.data + row * job.out.row + column * job.out.column, count);
     }
 }
@@ -88,23 +114,45 @@ void largest_of_columns(const MaximumJob &job, const Store &keep, i64 row) {
 void largest_of_row(const MaximumJob &job, const Store &keep, i64 row) {
     constexpr i64 window = 256;
     alignas(64) float line[window];
-    Largest largest;
+    i32v top = i32v{} + nothing, one = top;
     for (i64 k = 0; k < job.k; k += window) {
         const i64 count = job.k - k < window ? job.k - k : window;
         decode_run(job.x.element, job.x.table, job.x.data + row * job.x_row + k * job.x_k, job.x_k, line, count);
         for (i64 i = count; i % lanes32; ++i) line[i] = line[0];
-        for (i64 i = 0; i < count; i += lanes32) largest.take(load<f32v>(line + i));
+        for (i64 i = 0; i < count; i += lanes32) take(top, load<f32v>(line + i));
     }
-    alignas(64) float lanes[lanes32] = {};
-    store(lanes, largest.value());
-    Largest one;
-    for (int lane = 0; lane < lanes32; ++lane) one.take(splat_real(lanes[lane]));
-    store(lanes, one.value());
+    for (int lane = 0; lane < lanes32; ++lane) one = i32v{} + top[lane] > one ? i32v{} + top[lane] : one;
+    alignas(64) float lanes[lanes32];
+    store(lanes, of_rank(one));
     keep.row(lanes, job.out.data + row * job.out.row, 1);
 }
 
+// Short rows of a single column: lanes are rows.
+void largest_of_rows(const MaximumJob &job, const Store &keep, i64 row, i64 count) {
+    alignas(64) float turned[term_window][term_lanes];
+    const char *from = job.x.data + row * job.x_row;
+    i32v top[term_lanes / lanes32];
+    for (i32v &t : top) t = i32v{} + nothing;
+    for (i64 k = 0; k < job.k; k += term_window) {
+        const i64 terms = job.k - k < term_window ? job.k - k : term_window;
+        turn_terms(job.x, from + k * job.x_k, job.x_k, job.x_row, count, terms, turned);
+        for (i64 t = 0; t < terms; ++t)
+            for (i64 j = 0; j < count; j += lanes32) take(top[j / lanes32], load<f32v>(&turned[t][j]));
+    }
+    for (i64 j = 0; j < count; j += lanes32) store(&turned[0][j], of_rank(top[j / lanes32]));
+    keep.row(turned[0], job.out.data + row * job.out.row, count);
+}
+
 void maximum(const MaximumJob &job, i64 begin, i64 end) {
-    const Store keep(job.out);
+    constexpr i64 short_row = 256;
+    Target down = job.out;
+    down.column = down.row;  // where lanes are rows
+    const Store keep(job.out), keep_down(down);
+    if (job.n == 1 && job.k < short_row) {
+        for (i64 row = begin; row < end; row += term_lanes)
+            largest_of_rows(job, keep_down, row, end - row < term_lanes ? end - row : term_lanes);
+        return;
+    }
     for (i64 row = begin; row < end; ++row)
         job.n == 1 ? largest_of_row(job, keep, row) : largest_of_columns(job, keep, row);
 }

@@ -22,7 +22,8 @@ struct Reduction {
           keep(j.out),
           keep_down(down),
           stages(parts_of(j.k), j.stages),
-          by_rows(j.n == 1 && !j.order) {}
+          by_rows(j.n == 1 && !j.order),
+          each_half(j.group == 1 && path_of(j.step) == Path::half_nearest) {}
 
     // Units [begin, end) of all vertices' units.
     void run(i64 begin, i64 end) {
@@ -133,6 +134,9 @@ struct Reduction {
     void chain(i64 k, i64 end, i64 vectors, i64 lead, const Lines &lines) {
         for (i64 j = 0; j < vectors; ++j) store(part + j * lanes32, f32v{});
         if (!step.active) return lines.add(part + lead, k, end);
+#if defined(__F16C__)
+        if (each_half) return lines.template add<HalfNearest<false>>(part + lead, k, end);
+#endif
         const bool random = step.mode == stochastic;
         const u32 shared = step.whole_words() ? 1 : 3;  // numbers of groups that differ here share counters
         bool fresh = true;
@@ -168,7 +172,7 @@ struct Reduction {
     const Target down;  // where lanes are rows
     const Store keep, keep_down;
     const Stages stages;
-    const bool by_rows;
+    const bool by_rows, each_half;  // lanes are rows; every sum is rounded to float16, in registers
     Place place = {};
     u32 row0 = 0, column0 = 0, group0 = 0;
     const char *x = nullptr;

@@ -16,8 +16,10 @@ struct ReduceWords {
     template <int rounds>
     void draw(const Place &place, u32 c3, i64 vectors, bool lanes_are_rows) {
         i64 j = 0;
-        if (lanes_are_rows)
-            for (; j < vectors; ++j) rows<rounds>(place, c3, j);
+        if (lanes_are_rows) {
+            for (; j + 2 <= vectors; j += 2) rows<rounds, 2>(place, c3, j);
+            for (; j < vectors; ++j) rows<rounds, 1>(place, c3, j);
+        }
         for (; j + 4 <= vectors; j += 4) columns<rounds, 4>(place, c3, j);
         for (; j < vectors; ++j) columns<rounds, 1>(place, c3, j);
     }
@@ -39,27 +41,28 @@ struct ReduceWords {
             word[1][j + v] = pair(c[v].c2, c[v].c3);
         }
     }
-    template <int rounds>
+    template <int rounds, int count>
     LP_INLINE void rows(const Place &place, u32 c3, i64 j) {
-        Counters c[2];
-        for (int half = 0; half < 2; ++half) {
-            c[half].c0 = u64v{} + place.head;
-            c[half].c1 = (lane_numbers(half * lanes64) + (place.row + u32(j) * lanes32)) & 0xffffffffull;
-            c[half].c2 = u64v{} + (place.column >> 4);
-            c[half].c3 = u64v{} + (c3 | ((place.column & 15) >> 1));
+        Counters c[2 * count];
+        for (int part = 0; part < 2 * count; ++part) {
+            const u32 row = place.row + u32(j) * lanes32;
+            c[part].c0 = u64v{} + place.head;
+            c[part].c1 = (lane_numbers(part * lanes64) + row) & 0xffffffffull;
+            c[part].c2 = u64v{} + (place.column >> 4);
+            c[part].c3 = u64v{} + (c3 | ((place.column & 15) >> 1));
         }
         philox<rounds>(c, place.key);
         const bool odd = place.column & 1;
-        word[0][j] = odd ? joined(c[0].c1, c[1].c1) : joined(c[0].c0, c[1].c0);
-        word[1][j] = odd ? joined(c[0].c3, c[1].c3) : joined(c[0].c2, c[1].c2);
+        for (int v = 0; v < count; ++v) {
+            const Counters &low = c[2 * v], &high = c[2 * v + 1];
+            word[0][j + v] = odd ? joined(low.c1, high.c1) : joined(low.c0, high.c0);
+            word[1][j + v] = odd ? joined(low.c3, high.c3) : joined(low.c2, high.c2);
+        }
     }
     static LP_INLINE u32v joined(u64v low, u64v high) {
-        u32 lanes[lanes32];
-        for (int i = 0; i < lanes64; ++i) {
-            lanes[i] = u32(low[i]);
-            lanes[lanes64 + i] = u32(high[i]);
-        }
-        return load<u32v>(lanes);
+        typedef u32 half __attribute__((vector_size(LP_VECTOR_BYTES / 2)));
+        const half halves[] = {__builtin_convertvector(low, half), __builtin_convertvector(high, half)};
+        return load<u32v>(halves);
     }
 };
 

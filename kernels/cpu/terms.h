@@ -1,6 +1,7 @@
 // Terms of sums, added line by line: line k holds term k of neighbouring sums, one per lane.
 //
-// Every source here has `add(sums, k, stop)`: the terms of lines k, k + 1, ... stop - 1 are added in that order. What
+// Every source here has `add(sums, k, stop)`: the terms of lines k, k + 1, ... stop - 1 are added in that order, and
+// `Each` rounds every sum (by default it does not). What
 // the lanes are (columns or rows), and how their elements lie in memory, decides which source reads them fastest.
 #ifndef LOWPREC_TERMS_H
 #define LOWPREC_TERMS_H
@@ -13,6 +14,10 @@ namespace lowprec {
 inline namespace LP_ISA {
 
 constexpr i64 term_lanes = 64, term_window = 64;  // sums side by side and terms at a time where lines are turned
+
+struct AsItIs {
+    static LP_INLINE f32v each(f32v x) { return x; }
+};
 
 // Elements that lie one after the other along a line, read where they are.
 template <Element element>
@@ -36,24 +41,25 @@ struct DirectLines {
         if constexpr (element == Element::half) return half_to_real(load_some<Codes>(at, n));
         return bfloat_to_real(load_some<Codes>(at, n));
     }
-    template <int lines>
+    template <class Each, int lines>
     LP_INLINE void add_lines(float *sums, i64 k) const {
         const char *at[lines];
         for (int l = 0; l < lines; ++l) at[l] = line(k + l);
         i64 i = 0;
         for (; i + lanes32 <= count; i += lanes32) {
             f32v sum = load<f32v>(sums + i);
-            for (int l = 0; l < lines; ++l) sum += values(at[l] + i * item);
+            for (int l = 0; l < lines; ++l) sum = Each::each(sum + values(at[l] + i * item));
             store(sums + i, sum);
         }
         if (i == count) return;
         f32v sum = load<f32v>(sums + i);
-        for (int l = 0; l < lines; ++l) sum += some_values(at[l] + i * item, count - i);
+        for (int l = 0; l < lines; ++l) sum = Each::each(sum + some_values(at[l] + i * item, count - i));
         store(sums + i, sum);
     }
+    template <class Each = AsItIs>
     void add(float *sums, i64 k, i64 stop) const {
-        for (; k + 4 <= stop; k += 4) add_lines<4>(sums, k);
-        for (; k < stop; ++k) add_lines<1>(sums, k);
+        for (; k + 4 <= stop; k += 4) add_lines<Each, 4>(sums, k);
+        for (; k < stop; ++k) add_lines<Each, 1>(sums, k);
     }
 };
 
@@ -66,10 +72,12 @@ struct DecodedLines {
     i64 count;
     float *line;  // room for a line, in whole vectors
 
+    template <class Each = AsItIs>
     void add(float *sums, i64 k, i64 stop) const {
         for (; k < stop; ++k) {
             decode_run(x.element, x.table, from + (order ? order[k] : k) * stride, lane, line, count);
-            for (i64 i = 0; i < count; i += lanes32) store(sums + i, load<f32v>(sums + i) + load<f32v>(line + i));
+            for (i64 i = 0; i < count; i += lanes32)
+                store(sums + i, Each::each(load<f32v>(sums + i) + load<f32v>(line + i)));
         }
     }
 };
@@ -128,21 +136,23 @@ struct TurnedLines {
         last = end - k < term_window ? end : k + term_window;
         turn_terms(x, from + k * stride, stride, lane, count, last - k, turned);
     }
-    template <int vectors>
+    template <class Each, int vectors>
     LP_INLINE void add_window(float *sums, i64 j, i64 k, i64 stop) const {
         f32v sum[vectors];
         for (int v = 0; v < vectors; ++v) sum[v] = load<f32v>(sums + j + v * lanes32);
         for (; k < stop; ++k)
-            for (int v = 0; v < vectors; ++v) sum[v] += load<f32v>(&turned[k - first][j + v * lanes32]);
+            for (int v = 0; v < vectors; ++v)
+                sum[v] = Each::each(sum[v] + load<f32v>(&turned[k - first][j + v * lanes32]));
         for (int v = 0; v < vectors; ++v) store(sums + j + v * lanes32, sum[v]);
     }
+    template <class Each = AsItIs>
     void add(float *sums, i64 k, i64 stop) const {
         while (k < stop) {
             if (k < first || k >= last) fill(k);
             const i64 here = stop < last ? stop : last;
             i64 j = 0;
-            for (; j + 4 * lanes32 <= count; j += 4 * lanes32) add_window<4>(sums, j, k, here);
-            for (; j < count; j += lanes32) add_window<1>(sums, j, k, here);
+            for (; j + 4 * lanes32 <= count; j += 4 * lanes32) add_window<Each, 4>(sums, j, k, here);
+            for (; j < count; j += lanes32) add_window<Each, 1>(sums, j, k, here);
             k = here;
         }
     }
@@ -157,6 +167,7 @@ struct SingleLine {
     float *window;  // term_window floats
     mutable i64 first = 0, last = 0;
 
+    template <class Each = AsItIs>
     void add(float *sums, i64 k, i64 stop) const {
         float sum = load<f32v>(sums)[0];
         while (k < stop) {
@@ -166,7 +177,7 @@ struct SingleLine {
                 decode_run(x.element, x.table, from + k * stride, stride, window, last - k);
             }
             const i64 here = stop < last ? stop : last;
-            for (; k < here; ++k) sum += window[k - first];
+            for (; k < here; ++k) sum = Each::each(f32v{sum + window[k - first]})[0];
         }
         f32v line = {};
         line[0] = sum;

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -135,3 +137,40 @@ def test_bad_calls_say_what_is_allowed(host_backend: str) -> None:
         lp.reduce_part(np.ones(3, np.float16))
     with pytest.raises(ValueError, match="parts has axes"):
         lp.sum_parts(x, fmt="float16")
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn])
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((130, 5), 1), ((3, 300), 1), ((70, 700), 0), ((4, 9, 37), 1), ((130, 5), 0)]
+)
+def test_the_largest_wherever_it_lies(dtype: Any, shape: tuple[int, ...], axis: int, host_backend: str) -> None:
+    x = np.random.default_rng(2).integers(-3, 0, shape).astype(np.float32)
+    x.reshape(-1)[::11] = -0.0
+    x.reshape(-1)[::17] = 0.0
+    x.reshape(-1)[7] = np.float32(np.nan) * np.float32(-1)
+    values = x.astype(dtype)
+    for view in (values, np.asfortranarray(values), values[::-1]):
+        columns = np.moveaxis(view.astype(np.float32), axis, -1)
+        want = [largest(column.tolist()) for column in columns.reshape(-1, columns.shape[-1])]
+        lp.testing.assert_same_bits(lp.reduce_max(view, axis).reshape(-1), np.array(want, np.float32).astype(dtype))
+
+
+def largest(values: list[float]) -> float:
+    """NaN wins, and +0 is larger than -0."""
+    if any(math.isnan(value) for value in values):
+        return math.nan
+    return max(values, key=lambda value: (value, math.copysign(1, value)))
+
+
+def test_rounding_after_every_term_in_registers_is_that_of_the_definition() -> None:
+    """Sums into float16, one term to a group, of every layout, at the ends of the range too."""
+    rng = np.random.default_rng(3)
+    x = (rng.normal(size=(70, 90)) * 2.0 ** rng.integers(-26, 13, (70, 90))).astype(np.float32)
+    x[5, 5], x[6, 6], x[7, 7], x[8, 8] = np.inf, np.nan, 65519.996, 3e38
+    for dtype in (np.float32, np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e5m2):
+        with np.errstate(over="ignore"):
+            values = x.astype(dtype)
+        for view in (values, np.asfortranarray(values), values[:1], values[:, :1]):
+            for axis in (0, 1, None):
+                options: dict[str, Any] = {"accumulate": "float16", "group": 1, "out_format": "float32"}
+                assert_backends_agree(lp.reduce_sum, view, axis, **options)

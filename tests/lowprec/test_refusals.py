@@ -44,7 +44,7 @@ CASES: list[tuple[str, type[Exception], str, Callable[[], Any]]] = [
     (
         "exact",
         ValueError,
-        "an integer of 1 to 32 .* not 'exact'",
+        r"random_bits .* 1 to 32.*, not 'exact'",
         lambda: lp.matmul(X, X.T, key=1, random_bits="exact", **SOME),
     ),  # type: ignore[arg-type]
     ("block", ValueError, "block must be an integer of at least 1, not True", lambda: lp.sum(X, block=True)),

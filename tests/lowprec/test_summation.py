@@ -296,3 +296,31 @@ def test_offsets_that_no_result_has_are_refused() -> None:
         lp.sum(x, "float16", offset=2**64 - 39, **options)
     with pytest.raises(ValueError, match=r"at most 2\^62 in Kahan's order"):
         lp.sum(x, "float16", order="kahan", offset=2**62 - 39, **options)
+
+
+@pytest.mark.parametrize("fmt", ["float16", "float8_e4m3fn", "float8_e5m2", "float6_e3m2fn", "f143"])
+@pytest.mark.parametrize("overflow", [None, "saturate"])
+def test_sums_to_nearest_agree_at_the_ends_of_both_ranges(fmt: str, overflow: str | None) -> None:
+    rng = np.random.default_rng(8)
+    last, half = lp.finfo(fmt).max, 2.0 ** (1 - lp.as_format(fmt).precision)
+    corners = [
+        0.0,
+        -0.0,
+        1.0,
+        half,
+        half / 2,
+        half * 0.75,
+        last,
+        last / 2,
+        last * (1 + half / 4),
+        3.4e38,
+        1e-45,
+        2.0**-126,
+    ]
+    values = np.float32([sign * value * scale for value in corners for sign in (1, -1) for scale in (1, 1 + 2**-20)])
+    x = rng.choice(values[np.isfinite(values)], (70, 80))
+    for order in ("sequential", "pairwise", "kahan"):
+        assert_backends_agree(lp.sum, x, fmt, axis=0, order=order, overflow=overflow)
+    if lp.as_format(fmt).nan_code is not None:
+        x[::9, ::7], x[3::20, 1::5] = np.inf, np.nan
+        assert_backends_agree(lp.cumulative_sum, x, fmt, axis=1, overflow=overflow)
