@@ -32,7 +32,8 @@ void take_initial(const ProductCall &call, nb::handle initial, const Broadcast &
     job.initial = {};
     if (initial.is_none()) return;
     const bool is_plain = PyArray_Check(initial.ptr()) && PyArray_TYPE(as_array(initial)) == NPY_FLOAT32;
-    PyArrayObject *array = operand_array(initial, is_plain ? plain : call.sums, "initial", " (or of float32)");
+    const char *also = call.sums.type_number == NPY_FLOAT32 ? "" : " (or of float32)";
+    PyArrayObject *array = operand_array(initial, is_plain ? plain : call.sums, "initial", also);
     const int own = int(has_rows) + int(has_columns), axes = PyArray_NDIM(array);
     Broadcast check = vertices;
     bool fits = axes >= own && job.k <= job.part;

@@ -66,7 +66,7 @@ CASES: list[tuple[str, type[Exception], str, Callable[[], Any]]] = [
     (
         "initial list",
         TypeError,
-        r"initial must be .* float32 \(or of float32\), not list",
+        r"initial must be .* float32, not list",
         lambda: lp.matmul_part(X, X.T, initial=[0]),  # type: ignore[arg-type]
     ),
     ("row", TypeError, "coordinates must be ints or int64 arrays, not float", lambda: lp.matmul_part(X, X.T, row=1.5)),  # type: ignore[arg-type]

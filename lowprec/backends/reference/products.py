@@ -72,7 +72,8 @@ def _start(initial: Array | None, accumulator: Accumulator, shape: tuple[int, ..
         return np.zeros(shape)
     if not isinstance(initial, np.ndarray) or initial.dtype not in (np.float32, accumulator.out_dtype):
         given = getattr(initial, "dtype", type(initial).__name__)
-        raise TypeError(f"initial must be an array of {accumulator.out_dtype} (or of float32), not {given}")
+        also = "" if accumulator.out_dtype == np.float32 else " (or of float32)"
+        raise TypeError(f"initial must be an array of {accumulator.out_dtype}{also}, not {given}")
     own, have = shape[axes:], initial.shape[max(0, initial.ndim - len(shape) + axes) :]
     if not fits or initial.ndim > len(shape) or own != have or np.broadcast_shapes(initial.shape, shape) != shape:
         raise ValueError("initial needs the result's shape, and a product of one part")
