@@ -60,10 +60,8 @@ void take_operand(const ExactCall &call, nb::handle object, int number, ExactJob
     } else {
         holder = nb::borrow(object);
     }
-    operand = {static_cast<const char *>(PyArray_DATA(array)),
-               call.types[number].table.data(),
-               call.types[number].element,
-               {}};
+    operand = {
+        static_cast<const char *>(PyArray_DATA(array)), &call.types[number].table, call.types[number].element, {}};
     shape.take(array);
 }
 
