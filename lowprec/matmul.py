@@ -13,9 +13,10 @@ import numpy.typing as npt
 from lowprec import backends, threads
 from lowprec.arrays import whole_array
 from lowprec.backends import cpu
-from lowprec.caching import cached
+from lowprec.caching import cached, refuse_unhashable
 from lowprec.float_format import FloatFormat
 from lowprec.formats import FormatLike
+from lowprec.keys import key_value
 from lowprec.random import KeyLike
 from lowprec.sums import accumulator as make_accumulator
 from lowprec.sums import first_element, operand_format
@@ -131,10 +132,12 @@ def matmul(
         Graphcore, "AI-Float: Mixed Precision Arithmetic for AI" (white paper, 2023), for the AMP unit's order.
     """
     left, right, offset = whole_array(a), whole_array(b), first_element(offset)
+    _check_kinds(out, accumulate=accumulate, group=group, splits=splits, stages=stages, out_format=out_format)
     call = prepare(
         *(left.dtype, right.dtype, accumulate, group, splits, stages, out_format, rounding),
         *(random_bits, overflow, infinite_input, adder),
     )
+    key = None if key is None else key_value(key)
     if out is not None and (np.may_share_memory(out, left) or np.may_share_memory(out, right)):
         out[...] = call(left, right, key, offset)
         return out
@@ -222,7 +225,9 @@ def matmul_part(
     Raises:
         TypeError, ValueError: as `matmul`.
     """
+    _check_kinds(out, accumulate=accumulate, group=group)
     call = prepare_part(a.dtype, b.dtype, accumulate, group, rounding, random_bits, overflow, infinite_input, adder)
+    key = None if key is None else key_value(key)
     return call(a, b, key, row, column, first_group, batch, out, initial)
 
 
@@ -267,6 +272,13 @@ def prepare_part(
         return result
 
     return call
+
+
+def _check_kinds(out: object, **settings: object) -> None:
+    """Raises TypeError for a result that is no array, and for settings that are neither names nor numbers."""
+    if out is not None and not isinstance(out, np.ndarray):
+        raise TypeError(f"out must be an array, not {type(out).__name__}")
+    refuse_unhashable(**settings)
 
 
 def _operands(a_dtype: npt.DTypeLike, b_dtype: npt.DTypeLike, adder: str) -> tuple[np.dtype[Any], np.dtype[Any]]:

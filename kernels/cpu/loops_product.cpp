@@ -187,7 +187,9 @@ class Product {
     void row_blocks(const char *a, i64 skip, i64 columns, i64 begin, i64 end) {
         const i64 rows = region.row_end - region.row_begin;
         i64 block = block_floats_limit / (job.k + 1) / tile_rows * tile_rows;
-        if (block < tile_rows) block = tile_rows;
+        // Where rows lie side by side in memory, few of them would use little of every line that is read.
+        const i64 fewest = left_along_k() ? tile_rows : 4 * tile_rows;
+        if (block < fewest) block = fewest;
         for (i64 row = 0; row < rows; row += block) {
             const i64 count = rows - row < block ? rows - row : block;
             const Left left = left_block(a + row * job.a_row, count, rows <= block);
@@ -201,11 +203,16 @@ class Product {
         }
     }
 
+    bool left_along_k() const {
+        const int bytes = bytes_of(job.a.element);
+        return job.a_row != bytes || job.a_k == bytes;
+    }
+
     Left left_block(const char *a, i64 rows, bool whole) {
         const int bytes = bytes_of(job.a.element);
         if (job.a.element == Element::real32 && job.a_k == 4 && job.a_row % 4 == 0)
             return {reinterpret_cast<const float *>(a), job.a_row / 4, 1, true};
-        const bool along_k = job.a_row != bytes || job.a_k == bytes;
+        const bool along_k = left_along_k();
         const i64 line = along_k ? ((job.k + 15) & ~i64(15)) + 16 : ((rows + 15) & ~i64(15)) + 16;
         float *to = left_scratch.of(line * (along_k ? rows : job.k));
         const Left left = {to, along_k ? line : 1, along_k ? 1 : line, along_k};
