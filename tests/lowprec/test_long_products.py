@@ -79,3 +79,11 @@ def test_the_cases_visit_what_they_name() -> None:
     back = sums("there and back")
     assert back[:, 63].min() > HALF_LARGEST > np.abs(back[:, 128]).max()
     assert np.mean(sums("zeros") == 0) > 0.3
+
+
+def test_a_long_left_operand_of_side_by_side_rows_is_read_whole() -> None:
+    """Of so many products only the fewest rows are packed at a time."""
+    rng = np.random.default_rng(1)
+    a, b = rng.normal(size=(9000, 45)).astype(np.float16), rng.normal(size=(9000, 3)).astype(np.float16)
+    got = lp.matmul(a.T, b, accumulate="float16")
+    np.testing.assert_array_equal(got, lp.matmul(a.T.copy(), b, accumulate="float16"))

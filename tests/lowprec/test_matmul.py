@@ -376,26 +376,3 @@ def test_numpys_integers_count_as_integers() -> None:
     same = lp.matmul(a, a.T, accumulate="float16", group=4, splits=2, rounding="stochastic",
                           key=1, random_bits=8, offset=(1, 0))  # fmt: skip
     np.testing.assert_array_equal(few, same)
-
-
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ({"key": "a"}, "a key must be an integer"),
-        ({"key": -1}, "a key must be"),
-        ({"out": [1]}, "out must be an array, not list"),
-        ({"accumulate": [1]}, r"accumulate must be a name, a number, a bool or None, not \[1\]"),
-    ],
-)
-def test_arguments_of_another_kind_are_named(given: dict[str, Any], words: str) -> None:
-    x = normal(3, 3)
-    for call in (lp.matmul, lp.matmul_part):
-        with pytest.raises((TypeError, ValueError), match=words):
-            call(x, x, **{"rounding": "stochastic", "key": 1, **given})
-
-
-def test_a_long_left_operand_of_side_by_side_rows_is_read_whole() -> None:
-    """Of so many products only the fewest rows are packed at a time."""
-    a, b = normal(9000, 45, seed=1), normal(9000, 3, seed=2)
-    got = lp.matmul(a.T, b, accumulate="float16")
-    np.testing.assert_array_equal(got, lp.matmul(a.T.copy(), b, accumulate="float16"))

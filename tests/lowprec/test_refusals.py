@@ -93,3 +93,19 @@ def test_the_version_is_the_distributions() -> None:
     from importlib.metadata import version
 
     assert lp.__version__ == version("lowprec")
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"key": "a"}, "a key must be an integer"),
+        ({"key": -1}, "a key must be"),
+        ({"out": [1]}, "out must be an array, not list"),
+        ({"accumulate": [1]}, r"accumulate must be a name, a number, a bool or None, not \[1\]"),
+    ],
+)
+def test_products_name_arguments_of_another_kind(given: dict[str, Any], words: str) -> None:
+    x = np.ones((3, 3), np.float16)
+    for call in (lp.matmul, lp.matmul_part):
+        with pytest.raises((TypeError, ValueError), match=words):
+            call(x, x, **{"rounding": "stochastic", "key": 1, **given})
