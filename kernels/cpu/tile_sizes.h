@@ -89,15 +89,15 @@ constexpr bool bounds_pay = false;
 #endif
 
 // How large sums may be so that `steps` roundings later none can have overflowed. A step adds `group` products and
-// rounds, by which a sum grows by at most 2^-digits of itself; the float32 roundings inside a group are covered up to
-// some 2^13 products.
+// rounds, by which a sum grows by at most 2^-digits of itself; what the float32 roundings of a long group add is left
+// out, so such groups have no bound.
 struct Bound {
     i64 steps;
     float start;  // negative or NaN: not even zeros
 
     Bound(float largest, int digits, i64 group, float largest_product, i64 count)
         : steps(count),
-          start(group > 4096 ? -1 : largest * (1 - count * power_of_two(-digits)) - count * group * largest_product) {}
+          start(group > 1024 ? -1 : largest * (1 - count * power_of_two(-digits)) - count * group * largest_product) {}
 
     template <int rows, int vectors>
     LP_INLINE bool holds(const f32v (&tile)[rows][vectors]) const {
