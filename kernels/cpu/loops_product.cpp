@@ -13,8 +13,10 @@ inline namespace LP_ISA {
 
 namespace {
 
-constexpr i64 panel_floats_limit = i64(1) << 22;  // packed right operand at a time, 16 MiB
-constexpr i64 block_floats_limit = i64(1) << 16;  // decoded left operand at a time, 256 KiB
+// Packed right operand at a time: 4 MiB, which last-level caches keep while it is read for every block of rows; but the
+// left operand is decoded anew each time, so a few panels even if they are long, up to 16 MiB.
+constexpr i64 panel_floats = i64(1) << 20, panel_floats_limit = i64(1) << 22, few_panels = 4;
+constexpr i64 block_floats_limit = i64(1) << 17;  // decoded left operand at a time, 512 KiB
 
 // Memory that grows and is kept by its thread: pure scratch, so that repeated calls meet no page faults.
 struct Scratch {
@@ -144,7 +146,8 @@ class Product {
         }
         const i64 skip = random ? column0 % lanes32 : 0, columns = region.column_end - region.column_begin;
         const i64 all = skip + columns;
-        i64 panels = panel_floats_limit / ((job.k + 1) * tile_columns);
+        i64 panels = panel_floats / ((job.k + 1) * tile_columns);
+        if (panels < few_panels) panels = smaller(few_panels, panel_floats_limit / ((job.k + 1) * tile_columns));
         if (panels < 1) panels = 1;
         for (i64 at = 0; at < all; at += panels * tile_columns) {
             const i64 end = at + panels * tile_columns < all ? at + panels * tile_columns : all;
