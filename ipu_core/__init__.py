@@ -44,11 +44,11 @@ from ipu_core.ir.machine import Machine
 from ipu_core.ir.planning import plan
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.tracing import trace
-from ipu_core.plan.accumulation import Accumulation
 from ipu_core.study.compare import compare
 from ipu_core.target import Target
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import Adam, Lamb, Sgd
+from lowprec import Accumulation
 
 __all__ = [
     "Accumulation",

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from ipu_core.errors import UnsupportedByTarget
-from lowprec.sums import ADDERS
+from lowprec.spec.accumulation import ADDERS, Adder
 
 __all__ = ["CHIPS", "Target"]
 
@@ -109,7 +109,7 @@ class Target:
     host_bandwidth: float
     streaming_bandwidth: float
     published_sram_bandwidth: float
-    adder: str
+    adder: Adder
 
     def __init__(self, name: str = "gc200", **changes: Any) -> None:
         if not isinstance(name, str) or name not in _CHIPS:

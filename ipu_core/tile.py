@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ipu_core.control import FloatingPointControl
 from ipu_core.errors import FloatingPointException
-from lowprec import Key, as_format, random_bits
+from lowprec import Accumulation, Key, as_format, random_bits
 from lowprec.elementwise import prepare as prepare_elementwise
 from lowprec.matmul import prepare as prepare_matmul
 from lowprec.matmul import prepare_part
@@ -29,7 +29,6 @@ from lowprec.scatter import prepare_scatter, row_numbers
 __all__ = [
     "Elementwise",
     "FloatingPointControl",
-    "Order",
     "Position",
     "dropout_mask",
     "elementwise",
@@ -49,30 +48,6 @@ RANDOM_BITS = 16  # random bits per rounding, and per element of a mask
 SECOND_ROUNDING = 1  # folded into the key for the second of two roundings
 Elementwise = Callable[[tuple[Any, ...], Key | None, int, Array], Array]
 Bound = Callable[[Key | None], None]
-
-
-class Order(Protocol):
-    """What arithmetic needs to know of a plan's Accumulation."""
-
-    @property
-    def group(self) -> int:
-        """Products between two roundings."""
-
-    @property
-    def splits(self) -> int:
-        """Parts of the sum."""
-
-    @property
-    def stages(self) -> int | None:
-        """Stages in which parts are summed; None: by their number."""
-
-    @property
-    def types(self) -> tuple[str, str]:
-        """Names of the accumulator's and the result's format."""
-
-    @property
-    def adder(self) -> str:
-        """sequential, dot4 or pairwise."""
 
 
 class Position(Protocol):
@@ -180,7 +155,7 @@ def _dtype(spec: Any) -> np.dtype[Any]:
 
 
 def matmul(
-    order: Order, stochastic: bool, control: FloatingPointControl
+    order: Accumulation, stochastic: bool, control: FloatingPointControl
 ) -> Callable[[Array, Array, Key | None, Array], Array]:
     """A prepared product of whole matrices, batched over leading axes: f(a, b, key, out).
 
@@ -189,7 +164,7 @@ def matmul(
         stochastic: round partial sums, stages and result stochastically (to nearest otherwise).
         control: overflow and exceptions.
     """
-    accumulate, out_format = order.types
+    accumulate, out_format = order.accumulate, order.out
     prepared: dict[tuple[Any, Any], Callable[..., Array]] = {}
 
     def product(a: Array, b: Array, key: Key | None, out: Array) -> Array:
@@ -212,10 +187,10 @@ def matmul(
 
 
 def reduce_sum(
-    order: Order, stochastic: bool, control: FloatingPointControl
+    order: Accumulation, stochastic: bool, control: FloatingPointControl
 ) -> Callable[[Array, Key | None, Array], Array]:
     """A prepared sum over the k of (.., m, k, n): f(x, key, out) with out (.., m, n). Arguments as `matmul`."""
-    accumulate, out_format = order.types
+    accumulate, out_format = order.accumulate, order.out
     prepared: dict[Any, Callable[..., Array]] = {}
 
     def total(x: Array, key: Key | None, out: Array) -> Array:
@@ -238,8 +213,8 @@ def reduce_sum(
 
 
 def matmul_part(
-    a: Array, b: Array, out: Array, order: Order, place: Position, stochastic: bool, control: FloatingPointControl,
-    initial: Array | None = None,
+    a: Array, b: Array, out: Array, order: Accumulation, place: Position, stochastic: bool,
+    control: FloatingPointControl, initial: Array | None = None,
 ) -> Bound:  # fmt: skip
     """Chains of products of many vertices, one part each, bound to their arrays: f(key).
 
@@ -252,8 +227,8 @@ def matmul_part(
         initial: partial sums that the chains go on from, shaped as `out` (which they may be); None: +0.
     """
     call = prepare_part(
-        *(a.dtype, b.dtype, order.types[0], order.group, rounding_name(stochastic)),
-        *(RANDOM_BITS, control.overflow(order.types[0]), None, order.adder),
+        *(a.dtype, b.dtype, order.accumulate, order.group, rounding_name(stochastic)),
+        *(RANDOM_BITS, control.overflow(order.accumulate), None, order.adder),
     )
     row, column, first_group, batch = place.row, place.column, place.first_group, place.batch
 
@@ -264,12 +239,12 @@ def matmul_part(
 
 
 def reduce_part(
-    x: Array, out: Array, order: Order, place: Position, stochastic: bool, control: FloatingPointControl
+    x: Array, out: Array, order: Accumulation, place: Position, stochastic: bool, control: FloatingPointControl
 ) -> Bound:
     """Chains of terms of many vertices: x (vertex axes.., m, k, n) to out (.., m, n), as `matmul_part`."""
     call = prepare_reduce(
-        *(x.dtype, order.types[0], order.group, 1, 1, None),
-        *(rounding_name(stochastic), RANDOM_BITS, control.overflow(order.types[0]), None),
+        *(x.dtype, order.accumulate, order.group, 1, 1, None),
+        *(rounding_name(stochastic), RANDOM_BITS, control.overflow(order.accumulate), None),
     )
     row, column, first_group, batch = place.row, place.column, place.first_group, place.batch
 

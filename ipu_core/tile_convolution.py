@@ -7,8 +7,8 @@ from typing import Any
 from numpy.typing import NDArray
 
 from ipu_core.control import FloatingPointControl
-from ipu_core.tile import RANDOM_BITS, Bound, Order, check_sum, rounding_name, watched
-from lowprec import Key
+from ipu_core.tile import RANDOM_BITS, Bound, check_sum, rounding_name, watched
+from lowprec import Accumulation, Key
 from lowprec.convolution import conv2d, conv2d_input_gradient, conv2d_weight_gradient
 from lowprec.convolution_sums import prepare_correlation, prepare_weight_sums
 from lowprec.windows import Place
@@ -30,7 +30,7 @@ def whole(op: str, params: Mapping[str, Any]) -> Callable[..., Array]:
 
 
 def convolution(
-    op: str, params: Mapping[str, Any], order: Order, stochastic: bool, control: FloatingPointControl
+    op: str, params: Mapping[str, Any], order: Accumulation, stochastic: bool, control: FloatingPointControl
 ) -> Callable[[Array, Array, Key | None, Array], Array]:
     """A convolution or one of its gradients on whole arrays: f(a, b, key, out).
 
@@ -41,7 +41,7 @@ def convolution(
         stochastic: round partial sums, stages and result stochastically (to nearest otherwise).
         control: overflow and exceptions.
     """
-    accumulate, out_format = order.types
+    accumulate, out_format = order.accumulate, order.out
     call = partial(
         whole(op, params),
         accumulate=accumulate,
@@ -68,7 +68,7 @@ def convolution(
 
 
 def convolution_part(
-    op: str, windows: Array, other: Array, out: Array, order: Order, place: Place, span: tuple[int, int] | None,
+    op: str, windows: Array, other: Array, out: Array, order: Accumulation, place: Place, span: tuple[int, int] | None,
     stochastic: bool, control: FloatingPointControl,
 ) -> Bound:  # fmt: skip
     """Chains of a block of a convolution ("conv2d") or of a weight gradient, bound to their arrays: f(key).
@@ -83,8 +83,8 @@ def convolution_part(
         control: overflow and exceptions.
     """
     call = _PREPARE[op](
-        *(windows.dtype, other.dtype, order.types[0], order.group, rounding_name(stochastic)),
-        *(RANDOM_BITS, control.overflow(order.types[0]), None, order.adder),
+        *(windows.dtype, other.dtype, order.accumulate, order.group, rounding_name(stochastic)),
+        *(RANDOM_BITS, control.overflow(order.accumulate), None, order.adder),
     )
 
     def part(key: Key | None) -> None:

@@ -7,7 +7,8 @@ one operation  add, subtract, multiply, divide, sqrt, fma, scaled_add: the exact
                tanh, ... and float32_op: in float32, then rounded to the format
 sums           sum, mean, dot, norm, cumulative_sum, kahan_sum: every addition is rounded to the format
 accumulators   matmul, conv2d and its gradients, reduce_sum, scatter_add: as a matrix unit adds, in float32, rounded
-               to the accumulator once per group; matmul_part, reduce_part and sum_parts are the pieces
+               to the accumulator once per group; matmul_part, reduce_part and sum_parts are the pieces;
+               Accumulation and Rounding say how as values
 scales         to_scaled (one per tensor), to_blocks (one per block: MX, NVFP4)
 tools          statistics (what rounding did to an array), testing (backends, assertions, strategies), num_threads
 """
@@ -49,6 +50,8 @@ from lowprec.later import later
 from lowprec.matmul import matmul, matmul_part
 from lowprec.random import Key, as_key, random_bits
 from lowprec.rounding import astype, decode, encode, round
+from lowprec.spec.accumulation import Accumulation
+from lowprec.spec.rounding import Rounding
 from lowprec.threads import num_threads
 
 if TYPE_CHECKING:
@@ -69,11 +72,13 @@ if TYPE_CHECKING:
     from lowprec.xoroshiro import Xoroshiro128aox
 
 __all__ = [
+    "Accumulation",
     "BlockArray",
     "BlockFormat",
     "Explanation",
     "FloatFormat",
     "Key",
+    "Rounding",
     "ScaledArray",
     "Xoroshiro128aox",
     "__version__",

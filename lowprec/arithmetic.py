@@ -21,7 +21,7 @@ from lowprec.conversion import Conversion
 from lowprec.float_format import STORAGE
 from lowprec.formats import FormatLike, as_format, float32, float64, format_of_dtype
 from lowprec.keys import KeyLike, first_index, key_value
-from lowprec.rule import rounding_rule
+from lowprec.spec.rounding import rounding_rule
 
 Array = npt.NDArray[Any]
 Operand = Array | float

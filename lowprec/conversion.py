@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from lowprec.float_format import FloatFormat
-from lowprec.rule import RoundingRule
+from lowprec.spec.rounding import RoundingRule
 
 Kind = Literal["value", "code"]
 

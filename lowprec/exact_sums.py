@@ -10,7 +10,7 @@ import numpy as np
 from lowprec.caching import cached
 from lowprec.float_format import FloatFormat
 from lowprec.formats import float32
-from lowprec.rule import RoundingRule
+from lowprec.spec.rounding import RoundingRule
 
 Kind = Literal["sequential", "running", "kahan", "pair"]
 

@@ -11,7 +11,7 @@ from lowprec.backends.reference.rounding import round_magnitude, round_number
 from lowprec.describe import escape
 from lowprec.float_format import FloatFormat
 from lowprec.formats import FormatLike, as_format
-from lowprec.rule import MODES, rounding_rule
+from lowprec.spec.rounding import MODES, rounding_rule
 
 
 @dataclass(frozen=True)

@@ -91,7 +91,7 @@ def format_of_dtype(dtype: npt.DTypeLike | None) -> FloatFormat | None:
         return None
     try:
         return _BY_DTYPE.get(np.dtype(dtype).newbyteorder("="))
-    except TypeError:
+    except (TypeError, ValueError):  # numpy says either of what is no dtype
         return None
 
 

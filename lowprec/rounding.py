@@ -35,7 +35,7 @@ from lowprec.exact_bits import exact_random_bits
 from lowprec.float_format import FloatFormat
 from lowprec.formats import FormatLike, as_format, float32, float64, format_of_dtype
 from lowprec.keys import KeyLike, first_index, key_value
-from lowprec.rule import FEW_BIT_MODES, STOCHASTIC_MODES, few_bit_rule, rounding_rule
+from lowprec.spec.rounding import FEW_BIT_MODES, STOCHASTIC_MODES, few_bit_rule, rounding_rule
 
 Array = npt.NDArray[Any]
 

@@ -16,7 +16,7 @@ from lowprec.float_format import FloatFormat
 from lowprec.formats import as_format, format_of_dtype
 from lowprec.keys import KeyLike, key_value, word
 from lowprec.rounding import decode, encode
-from lowprec.rule import FEW_BIT_MODES
+from lowprec.spec.rounding import FEW_BIT_MODES
 
 IPU_EXPONENTS = (-32, 31)  # the 6-bit signed scale of a quarter tensor
 

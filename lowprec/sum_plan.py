@@ -17,7 +17,7 @@ from lowprec.formats import FormatLike, as_format, float32, float64
 from lowprec.keys import first_index
 from lowprec.random import Key, KeyLike, as_key
 from lowprec.rounding import prepare
-from lowprec.rule import RoundingRule, rounding_rule
+from lowprec.spec.rounding import RoundingRule, rounding_rule
 from lowprec.sums import LONGEST
 
 ORDERS = ("sequential", "blocked", "pairwise", "kahan")

@@ -12,13 +12,8 @@ import numpy.typing as npt
 from lowprec.caching import cached
 from lowprec.float_format import FloatFormat
 from lowprec.formats import FormatLike, as_format, float32, format_of_dtype
-from lowprec.rule import RoundingRule, rounding_rule
-
-ADDERS = ("sequential", "dot4", "pairwise")
-"""Orders of addition inside a group; the position is the number the kernels know it by."""
-
-ONE_STAGE_PARTS = 15
-TWO_STAGE_PARTS = 124
+from lowprec.spec.accumulation import ADDERS, run_length, stage_count
+from lowprec.spec.rounding import RoundingRule, rounding_rule
 
 
 @dataclass(frozen=True)
@@ -184,19 +179,6 @@ def stage_runs(order: Order, parts: int) -> tuple[int, int]:
     """(stages, length of the contiguous runs that all stages but the last sum)."""
     stages = order.stages or stage_count(parts)
     return stages, run_length(parts, stages)
-
-
-def stage_count(parts: int) -> int:
-    """Stages in which parts are summed unless an order says otherwise (PopLibs' convolution plan)."""
-    return 1 if parts <= ONE_STAGE_PARTS else 2 if parts <= TWO_STAGE_PARTS else 3
-
-
-def run_length(parts: int, stages: int) -> int:
-    """The smallest whole run with run**stages >= parts: ceil of the stages-th root, found without floats."""
-    run = 1
-    while run**stages < parts:
-        run += 1
-    return run
 
 
 @cached

@@ -11,10 +11,9 @@ from ipu_core.ir.block import Array, Equation
 from ipu_core.ir.convolving import CONVOLUTIONS
 from ipu_core.ir.exact import STRUCTURE
 from ipu_core.ir.kernels import order_of
-from ipu_core.plan.accumulation import Accumulation
 from ipu_core.tile import SECOND_ROUNDING, dropout_mask
 from ipu_core.tile_convolution import whole
-from lowprec import Key
+from lowprec import Accumulation, Key
 from lowprec import float16 as FLOAT16
 from lowprec.axes import fold
 from lowprec.elementwise import float32_op
@@ -48,14 +47,13 @@ def declared(
         return np.asarray(STRUCTURE[op](*operands, params))
     fmt = as_format(out.format)
     if op == "dot":
-        a, b = operands
-        total = _sum(matmul, (a, b), equation, order_of(equation, order, a.shape[-1]), key, control)
+        total = _sum(matmul, tuple(operands), equation, order_of(equation, order), key, control)
     elif op in CONVOLUTIONS:
         function = whole(op, params)
-        total = _sum(function, tuple(operands), equation, order_of(equation, order, 0), key, control)
+        total = _sum(function, tuple(operands), equation, order_of(equation, order), key, control)
     elif op == "reduce_sum":
         x = fold(operands[0].shape, params["axis"]).view(operands[0])
-        total = _sum(reduce_sum, (x, 1), equation, order_of(equation, order, x.shape[1]), key, control)
+        total = _sum(reduce_sum, (x, 1), equation, order_of(equation, order), key, control)
     elif op == "reduce_max":
         total = reduce_max(operands[0], params["axis"])
     elif op == "one_hot":
@@ -92,7 +90,7 @@ def _sum(
     control: FloatingPointControl,
 ) -> Any:
     """A product or sum by lowprec's function for it."""
-    accumulate, out = order.types
+    accumulate, out = order.accumulate, order.out
     adder = {"adder": order.adder} if equation.op != "reduce_sum" else {}
     return function(
         *operands,

@@ -13,8 +13,7 @@ from ipu_core.ir.declared import declared
 from ipu_core.ir.exact import as_exact, exact
 from ipu_core.ir.retype import cast
 from ipu_core.ir.tree import flatten, unflatten
-from ipu_core.plan.accumulation import Accumulation
-from lowprec import Key
+from lowprec import Accumulation, Key
 from lowprec.random import KeyLike, as_key
 
 Rule = Callable[[Equation, list[Any]], Array]

@@ -13,8 +13,7 @@ from ipu_core.ir.buffers import allocate
 from ipu_core.ir.kernels import Bound, bind
 from ipu_core.ir.tree import flatten, unflatten
 from ipu_core.ir.verify import verify
-from ipu_core.plan.accumulation import Accumulation
-from lowprec import Key
+from lowprec import Accumulation, Key
 from lowprec.arrays import whole_array
 from lowprec.random import KeyLike, as_key
 
@@ -32,7 +31,7 @@ class Executable:
     Args:
         block: a Block whose formats all have a storage dtype.
         accumulations: for products and sums by equation number: the order of the additions. The types are the
-            equation's own. Missing ones take `Accumulation.default`.
+            equation's own. Missing ones take `Accumulation()`.
         control: the machine's floating-point control.
 
     Raises:

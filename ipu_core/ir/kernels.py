@@ -13,20 +13,18 @@ from ipu_core.control import FloatingPointControl
 from ipu_core.ir.block import Array, Equation
 from ipu_core.ir.convolving import CONVOLUTIONS
 from ipu_core.ir.exact import ARITHMETIC, STRUCTURE
-from ipu_core.plan.accumulation import Accumulation
-from lowprec import Key
+from lowprec import Accumulation, Key
 from lowprec.axes import fold
 
 Bound = Callable[[Key | None], Any]
 """A call that computes an equation's result into its array, from the key of this equation in this step."""
 
 
-def order_of(equation: Equation, order: Accumulation | None, terms: int) -> Accumulation:
+def order_of(equation: Equation, order: Accumulation | None) -> Accumulation:
     """The Accumulation of a product or sum, with the types of its equation."""
     accumulate, out = equation.arithmetic.accumulate, equation.output.type.format
     assert not isinstance(out, str)
-    chosen = Accumulation.default(terms) if order is None else order
-    return chosen.with_types((out if accumulate is None else accumulate).name, out.name)
+    return (order or Accumulation()).with_types(out if accumulate is None else accumulate, out)
 
 
 def bind(
@@ -58,7 +56,7 @@ def _dot(
     equation: Equation, operands: list[Any], out: Array, order: Accumulation | None, control: FloatingPointControl
 ) -> Bound:
     a, b = operands
-    kernel = tile.matmul(order_of(equation, order, a.shape[-1]), equation.arithmetic.stochastic, control)
+    kernel = tile.matmul(order_of(equation, order), equation.arithmetic.stochastic, control)
     return lambda key: kernel(a, b, key, out)
 
 
@@ -67,7 +65,7 @@ def _convolution(
 ) -> Bound:
     a, b = operands
     kernel = tile_convolution.convolution(
-        equation.op, equation.params, order_of(equation, order, 0), equation.arithmetic.stochastic, control
+        equation.op, equation.params, order_of(equation, order), equation.arithmetic.stochastic, control
     )
     return lambda key: kernel(a, b, key, out)
 
@@ -85,8 +83,8 @@ def _reduce_sum(
     equation: Equation, operands: list[Any], out: Array, order: Accumulation | None, control: FloatingPointControl
 ) -> Bound:
     fold = _fold(equation, operands[0])
-    outer, terms, inside = fold().shape
-    kernel = tile.reduce_sum(order_of(equation, order, terms), equation.arithmetic.stochastic, control)
+    outer, _terms, inside = fold().shape
+    kernel = tile.reduce_sum(order_of(equation, order), equation.arithmetic.stochastic, control)
     result = out.reshape(outer, inside)
     return lambda key: kernel(fold(), key, result)
 

@@ -13,9 +13,8 @@ from ipu_core.ir.block import Block
 from ipu_core.ir.lowering.lower import Lowered, lower
 from ipu_core.ir.planning import Plan, plan
 from ipu_core.ir.room import check_room
-from ipu_core.plan.accumulation import Accumulation
 from ipu_core.target import Target
-from lowprec import Key
+from lowprec import Accumulation, Key
 
 __all__ = ["Machine"]
 

@@ -10,7 +10,6 @@ from ipu_core.ir.convolving import CONVOLUTIONS, sums_of
 from ipu_core.ir.homes import ghosts
 from ipu_core.ir.room import free_bytes
 from ipu_core.ir.views import sides
-from ipu_core.plan.accumulation import Accumulation
 from ipu_core.plan.convolution import ConvPlan, choose_convolution_accumulation, plan_convolution
 from ipu_core.plan.convolved import ConvPlacement
 from ipu_core.plan.layout import linear_layout
@@ -20,7 +19,7 @@ from ipu_core.plan.product import Operand
 from ipu_core.plan.reduction import choose_reduction_accumulation, plan_reduction
 from ipu_core.plan.sums import RESERVED, SumPlan
 from ipu_core.target import Target
-from lowprec import FloatFormat
+from lowprec import Accumulation, FloatFormat
 
 __all__ = ["Plan", "choose_accumulations", "plan"]
 

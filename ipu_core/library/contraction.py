@@ -148,7 +148,7 @@ class _Builder(NamedTuple):
             return None
         borders = np.append(np.arange(0, grid.parts.size, grid.parts.block), grid.parts.size)
         rows, columns = grid.rows.segments(step.rows), grid.columns.segments(step.columns)
-        return partials(self.graph, grid, order.types[0], borders, rows, columns, 0, f"{self.name}: partials")
+        return partials(self.graph, grid, order.accumulate.name, borders, rows, columns, 0, f"{self.name}: partials")
 
     def step(
         self, step: Step, held: Mapping[tuple[str, Segment], Tensor], parts: Tensor | None
@@ -173,8 +173,9 @@ class _Builder(NamedTuple):
                 codelet, fields["partial"] = self.chains.going_on, fields["out"]
             if stays and step.last:
                 fields["out"] = field(self.out, "bmn", cuts, "mn")
+            terms = grid.spans[-1][1]
             params = dict(self.chains.params) | {
-                "accumulation": order, "axes": cuts_letters(cuts), "place": place_of(cuts, order.group),
+                "accumulation": order, "axes": cuts_letters(cuts), "place": place_of(cuts, order.group_of(terms)),
             }  # fmt: skip
             self.graph.add_vertices(compute_set, codelet, chain_tiles(grid, group), fields, params, self.operation)
         programs: list[Copy | Execute] = [Execute(compute_set)]
@@ -194,7 +195,11 @@ class _Builder(NamedTuple):
             final = number == len(stages) - 1
             counts = np.array([0, len(runs)])
             name = f"{self.name}: {'sum parts' if grid.parts.size > 1 else 'convert'}"
-            to = self.out if final else partials(self.graph, grid, order.types[0], counts, rows, columns, each, name)
+            to = (
+                self.out
+                if final
+                else partials(self.graph, grid, order.accumulate.name, counts, rows, columns, each, name)
+            )
             compute_set = self.graph.add_compute_set(name)
             for slot, run in enumerate(runs):
                 index, target = (0, to) if final else (counted + slot, to[slot])

@@ -177,14 +177,14 @@ class _Job(NamedTuple):
             return x, weight, (part[0] - skipped, part[1] - skipped), part[0]
         pieces, skipped = _covering(part, shape.inner)
         span = part[0] - skipped, part[1] - skipped
-        return self.windows[pieces], self.other[pieces], span, part[0] // order.group
+        return self.windows[pieces], self.other[pieces], span, part[0] // shape.group(order)
 
     def in_parts(self) -> list[Copy | Execute]:
         """Chains into partials, which are summed stage by stage."""
         plan, order = self.plan, self.plan.accumulation
         count = len(plan.parts)
         partials = self.graph.add_variable(
-            order.types[0], (count, *plan.convolution.result), f"{self.name}: partials", temporary=True
+            order.accumulate, (count, *plan.convolution.result), f"{self.name}: partials", temporary=True
         )
         cuts = [np.arange(0, axis.size + axis.block, axis.block).clip(max=axis.size) for axis in plan.blocks]
         borders = [np.append(np.arange(0, count, self.parts_each), count), *cuts]
@@ -209,7 +209,7 @@ class _Job(NamedTuple):
         axes = tuple(Blocks(size, length, length) for size, length in zip(result[:3], lengths, strict=True))
         to = self.out[None]
         if not final:
-            to = self.graph.add_variable(order.types[0], (len(runs), *result), name, temporary=True)
+            to = self.graph.add_variable(order.accumulate, (len(runs), *result), name, temporary=True)
             cuts = [np.arange(0, axis.size + axis.block, axis.block).clip(max=axis.size) for axis in axes]
             whole = [np.array([0, size]) for size in result[3:]]
             tiles = np.arange(math.prod(axis.count for axis in axes)).reshape(1, *(axis.count for axis in axes), 1, 1)

@@ -14,10 +14,10 @@ from ipu_core import tile, tile_convolution
 from ipu_core.graph.codelet import Codelet, Input, Output, Param
 from ipu_core.library.sums import Place as SumPlace
 from ipu_core.library.views import fold_axis
-from ipu_core.plan.accumulation import Accumulation
 from ipu_core.plan.convolved import Convolution, chain_cycles
 from ipu_core.plan.product import stage_cycles
 from ipu_core.target import Target
+from lowprec import Accumulation
 from lowprec.windows import Place
 
 __all__ = [
@@ -130,7 +130,7 @@ class SumBlocks(Codelet):
         lies: Place = self.place
         rows = lies.row + np.arange(high)[:, None] * lies.outer + np.arange(wide) * lies.inner
         place = SumPlace(rows[None], 0, 0, lies.batch + np.arange(groups)[:, None, None])
-        fmt = self.accumulation.types[1 if self.final else 0]
+        fmt = self.accumulation.out if self.final else self.accumulation.accumulate
         tag: Literal["stage", "output"] = "output" if self.final else "stage"
         batched = parts.transpose(4, 1, 2, 0, 3, 5), out.transpose(3, 0, 1, 2, 4)
         self._kernel = tile.sum_parts(*batched, fmt, tag, self.index, place, self.stochastic, self.control)

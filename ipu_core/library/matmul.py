@@ -49,7 +49,7 @@ def matmul(
     views = [_batched(tensor) for tensor in (a, b)]
     if [view.shape for view in views] != [(p.batch, p.m, p.k), (p.batch, p.k, p.n)]:
         raise ValueError(f"{a.shape} @ {b.shape} is not the plan's product:\n{plan.words()}")
-    result = add_array(graph, plan.accumulation.types[1], shape, name) if out is None else out
+    result = add_array(graph, plan.accumulation.out, shape, name) if out is None else out
     chains = Chains(
         StochasticMatmulChains if stochastic else MatmulChains,
         {"a": (views[0], "bmk", "mk"), "b": (views[1], "bkn", "kn")},

@@ -9,9 +9,9 @@ import numpy.typing as npt
 from ipu_core import cost, tile
 from ipu_core.graph.codelet import Codelet, Input, Output, Param
 from ipu_core.library.views import continues, first_along, fold_all
-from ipu_core.plan.accumulation import Accumulation
 from ipu_core.plan.product import stage_cycles
 from ipu_core.target import Target
+from lowprec import Accumulation
 
 __all__ = [
     "GoingOnMatmulChains", "MatmulChains", "MaxChains", "Place", "ReduceChains", "StochasticGoingOnMatmulChains",
@@ -99,8 +99,8 @@ class MatmulChains(_Summing):
         """Cycles of each vertex."""
         order: Accumulation = self.accumulation
         (m, k), n = self.a.shape[-2:], self.b.shape[-1]
-        unit = cost.amp_shape(target, self.operand_name, order.types[0])
-        return int(cost.matmul(target, m, k, n, shape=unit, group=order.group, goes_on=self.goes_on))
+        unit = cost.amp_shape(target, self.operand_name, order.accumulate.name)
+        return int(cost.matmul(target, m, k, n, shape=unit, group=order.group_of(k), goes_on=self.goes_on))
 
 
 class StochasticMatmulChains(MatmulChains):
@@ -175,7 +175,7 @@ class SumParts(_Summing):
     def prepare(self) -> None:
         """Folds the grid of blocks."""
         (parts, out), place = fold([self.parts, self.out], self.axes, self.place, {"m": (-2, -2), "n": (-1, -1)})
-        fmt = self.accumulation.types[1 if self.final else 0]
+        fmt = self.accumulation.out if self.final else self.accumulation.accumulate
         tag: Literal["stage", "output"] = "output" if self.final else "stage"
         self._kernel = tile.sum_parts(parts, out, fmt, tag, self.index, place, self.stochastic, self.control)
 

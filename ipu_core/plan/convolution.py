@@ -7,11 +7,11 @@ from typing import Final
 
 import numpy as np
 
-from ipu_core.plan.accumulation import Accumulation
 from ipu_core.plan.convolution_search import cheapest, compute_cycles, costs
 from ipu_core.plan.convolved import AXES, Convolution, ConvPlacement, blocks, even_splits, part_spans, placed_grid
 from ipu_core.plan.placement import Blocks
 from ipu_core.target import Target
+from lowprec import Accumulation
 
 __all__ = ["ConvPlacement", "ConvPlan", "Convolution", "choose_convolution_accumulation", "plan_convolution"]
 
@@ -61,7 +61,7 @@ class ConvPlan:
     @property
     def direct(self) -> bool:
         """Whether the chains write the result themselves: one part, and nothing to convert."""
-        return len(self.parts) <= 1 and self.accumulation.types[0] == self.accumulation.types[1]
+        return len(self.parts) <= 1 and self.accumulation.accumulate == self.accumulation.out
 
     def words(self) -> str:
         """The plan in a few printed lines."""
@@ -130,7 +130,7 @@ def choose_convolution_accumulation(target: Target, convolution: Convolution, *,
     kinds = [(a, p) for a, p, _ in target.macs]
     operands, partials = ("float16", "float16") if ("float16", "float16") in kinds else kinds[0]
     half = replace(convolution, operands=operands)
-    order = Accumulation(group=group, types=(partials, partials), adder=target.adder)
+    order = Accumulation(group=group, accumulate=partials, adder=target.adder)
     room, plans = target.tile_memory // 2, list[ConvPlan]()
     for splits in even_splits(half, order):
         if splits > MOST_SPLITS and any(plan.memory <= room for plan in plans):

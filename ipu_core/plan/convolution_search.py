@@ -11,12 +11,12 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ipu_core.plan.accumulation import Accumulation
 from ipu_core.plan.convolved import GRAINS, Convolution, ConvPlacement, blocks, chain_cycles, combined, part_spans
 from ipu_core.plan.layout import linear_layout
 from ipu_core.plan.placement import COLUMN_GRAIN
 from ipu_core.plan.product import item_bytes, stage_cycles
 from ipu_core.target import Target
+from lowprec import Accumulation
 
 __all__ = ["Costs", "cheapest", "compute_cycles", "costs", "sum_block"]
 
@@ -210,7 +210,7 @@ def costs(target: Target, convolution: Convolution, order: Accumulation, grid: I
     compute = steps.prod(axis=0) * each * chain_cycles(target, convolution, order, piece, terms)
     piece = np.minimum(piece, block)
     x, other = _gathered(convolution, order, piece, at_once)
-    size, partial, out = item_bytes(convolution.operands), *(item_bytes(name) for name in order.types)
+    size, partial, out = item_bytes(convolution.operands), *(item_bytes(fmt) for fmt in (order.accumulate, order.out))
     gathered = (x + other) * size
     zeros = (combined(target, convolution, order, piece) - 1) * other * size  # between groups that share passes
     results = block.prod(axis=0)
@@ -218,7 +218,7 @@ def costs(target: Target, convolution: Convolution, order: Accumulation, grid: I
     loads = steps.prod(axis=0) * _ceil(each, at_once)
     busiest = np.maximum(gathered, _sent(target, convolution, turns) * size)
     exchange = loads * (target.exchange_fixed_cycles + busiest / target.exchange_bytes_per_cycle)
-    if parts == 1 and order.types[0] == order.types[1]:
+    if parts == 1 and order.accumulate == order.out:
         exchange = exchange + loads * target.exchange_fixed_cycles + leaving / target.exchange_bytes_per_cycle
         memory = gathered + zeros + piece.prod(axis=0) * out
         return Costs(compute, exchange.astype(np.int64), 2 * loads * target.sync_cycles, memory.astype(np.int64))
@@ -251,7 +251,7 @@ def compute_cycles(target: Target, convolution: Convolution, order: Accumulation
         full, short = (chain_cycles(target, convolution, order, every, terms) for terms in (first, last))
         one = each * full if each < len(spans) else (each - 1) * full + short
         total += math.prod(times for _, times in pieces) * int(one.max(initial=0))
-    if len(spans) == 1 and order.types[0] == order.types[1]:
+    if len(spans) == 1 and order.accumulate == order.out:
         return total
     return total + int(_summing(target, convolution, order, len(spans)))
 
@@ -259,7 +259,7 @@ def compute_cycles(target: Target, convolution: Convolution, order: Accumulation
 def _summing(target: Target, convolution: Convolution, order: Accumulation, parts: int) -> Any:
     """Cycles of the stages on the tile with the largest block of results."""
     summed = np.asarray(math.prod(sum_block(target, convolution.result)) * math.prod(convolution.result[3:]))
-    size = item_bytes(order.types[0])
+    size = item_bytes(order.accumulate)
     return sum(stage_cycles(target, b - a, summed, size) for runs in order.stage_runs(parts) for a, b in runs)
 
 

@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ipu_core import cost
-from ipu_core.plan.accumulation import Accumulation
 from ipu_core.plan.placement import COLUMN_GRAIN, Blocks
 from ipu_core.target import Target
+from lowprec import Accumulation
 
 __all__ = [
     "AXES", "GRAINS", "ConvPlacement", "Convolution", "blocks", "chain_cycles", "combined", "even_splits", "part_spans",
@@ -56,13 +56,14 @@ class Convolution:
 
     def group(self, order: Accumulation) -> int:
         """Products between two roundings: never more than the channels of one kernel position."""
-        return max(1, min(order.group, self.inner[2])) if self.kind == "image" else order.group
+        group = order.group_of(math.prod(self.inner))
+        return max(1, min(group, self.inner[2])) if self.kind == "image" else group
 
     def terms(self, order: Accumulation) -> int:
         """Groups of products of one element."""
         if self.kind == "image":
             return self.inner[0] * self.inner[1] * math.ceil(self.inner[2] / self.group(order))
-        return math.ceil(math.prod(self.inner) / order.group)
+        return math.ceil(math.prod(self.inner) / self.group(order))
 
     def footprint(self, block: Any, inner: Any = None) -> tuple[Any, Any]:
         """Elements of images and of the other operand that a block of the result is made of.
@@ -192,7 +193,7 @@ def combined(target: Target, convolution: Convolution, order: Accumulation, bloc
     _, _, _, groups, outputs = block
     if convolution.kind == "weight":
         return np.ones_like(groups)
-    unit = cost.amp_shape(target, convolution.operands, order.types[0])
+    unit = cost.amp_shape(target, convolution.operands, order.accumulate.name)
     most = max(1, unit.inputs // convolution.group(order))
     return np.maximum(1, np.minimum(np.minimum(groups, COLUMN_GRAIN // np.maximum(1, outputs)), most))
 
@@ -200,7 +201,7 @@ def combined(target: Target, convolution: Convolution, order: Accumulation, bloc
 def chain_cycles(target: Target, convolution: Convolution, order: Accumulation, block: Any, terms: Any) -> Ints:
     """Cycles of one vertex: so many terms (see `part_spans`) for every element of a block of the result."""
     a0, a1, a2, groups, outputs = block
-    unit = cost.amp_shape(target, convolution.operands, order.types[0])
+    unit = cost.amp_shape(target, convolution.operands, order.accumulate.name)
     group = convolution.group(order)
     if convolution.kind == "image":
         passes = terms * math.ceil(group / unit.inputs)

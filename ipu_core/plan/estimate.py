@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ipu_core import cost
-from ipu_core.plan.accumulation import Accumulation
 from ipu_core.plan.product import Operand, Product, chain_cycles, item_bytes
 from ipu_core.plan.under_way import Piece, bytes_under_way, chain_bytes, stages_of
 from ipu_core.target import Target
+from lowprec import Accumulation
 
 __all__ = ["UNBOUNDED", "Cut", "Task", "ceil", "costed", "lower_bound"]
 
@@ -53,11 +53,9 @@ def costed(task: Task, cut: Cut, memory: int) -> dict[str, Any]:
     piece, depths = _piece(task, cut, memory)
     steps = cut["sm"] * cut["sn"]
     direct = piece.direct(accumulation)
-    results = (
-        piece.batch * np.where(direct, piece.rows, piece.share) * piece.columns * item_bytes(accumulation.types[1])
-    )
+    results = piece.batch * np.where(direct, piece.rows, piece.share) * piece.columns * item_bytes(accumulation.out)
     summing = np.where(direct, 0, _summing(task, piece, cut["p"]))
-    taken = product.out.chunk * item_bytes(accumulation.types[1]) / cut["sn"]  # in a step, by a tile of the result
+    taken = product.out.chunk * item_bytes(accumulation.out) / cut["sn"]  # in a step, by a tile of the result
     written = _phase(target, np.maximum(results, taken))
     cycles = steps * (piece.batch * piece.each * _chains(task, piece, cut) + summing + written)
     cycles = cycles + _gathers(task, piece, cut, depths)
@@ -74,8 +72,8 @@ def lower_bound(task: Task, whole: Cut, memory: int) -> Floats:
     target, product, accumulation = task
     piece, _ = _piece(task, whole, UNBOUNDED)
     a, b = _received(product, piece, whole, least=True)
-    stays = piece.batch * item_bytes(accumulation.types[1])
-    stays = np.where(piece.direct(accumulation), stays, piece.batch * piece.each * item_bytes(accumulation.types[0]))
+    stays = piece.batch * item_bytes(accumulation.out)
+    stays = np.where(piece.direct(accumulation), stays, piece.batch * piece.each * item_bytes(accumulation.accumulate))
     room = max(1, memory)
     steps = np.maximum(2, piece.rows * piece.columns * stays / room)
     columns = np.clip(np.sqrt(steps * b / np.maximum(1, a)), 1, steps)
@@ -117,9 +115,10 @@ def _piece(task: Task, cut: Cut, memory: int) -> tuple[Piece, Any]:
     rest = chain_bytes(product, accumulation, plain._replace(depth=0, whole=0, goes_on=True))  # beside the operands
     a, b = plain._replace(depth=1).operands(product)
     room = np.maximum(0, (memory - rest) // np.maximum(1, a + b))
-    apart = cuts & (room < cut["chunk"]) & (cut["chunk"] > accumulation.group) & (product.b is not None)
-    groups = ceil(cut["chunk"], accumulation.group)
-    depth = accumulation.group * ceil(groups, ceil(groups, np.clip(room // accumulation.group, 1, groups)))
+    group = accumulation.group_of(product.k)
+    apart = cuts & (room < cut["chunk"]) & (cut["chunk"] > group) & (product.b is not None)
+    groups = ceil(cut["chunk"], group)
+    depth = group * ceil(groups, ceil(groups, np.clip(room // group, 1, groups)))
     pieces = ceil(each, np.clip(room // np.maximum(1, cut["chunk"]), 1, each))  # of whole parts
     together = ceil(each, pieces) * cut["chunk"]
     deep = np.where(cuts, np.minimum(np.where(apart, depth, together), whole), whole)
@@ -219,7 +218,7 @@ def _sent(product: Product, operand: Operand, axis: str, cuts: Any, depths: Any)
 def _summing(task: Task, piece: Piece, part_tiles: Ints) -> Floats:
     """Cycles of summing the parts on one tile's share of the results, with the exchange before the first stage."""
     target, _, accumulation = task
-    size = item_bytes(accumulation.types[0])
+    size = item_bytes(accumulation.accumulate)
     results = piece.batch * piece.share * piece.columns
     exchanged = np.where(part_tiles > 1, (piece.parts - piece.each) * results * size, 0)
     cycles = np.where(part_tiles > 1, _phase(target, exchanged), target.sync_cycles)

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ipu_core.plan.accumulation import Accumulation
 from ipu_core.plan.placement import Blocks, Placement, Segment
 from ipu_core.target import Target
+from lowprec import Accumulation
 
 __all__ = ["Geometry", "Group", "Step", "geometry"]
 
@@ -196,7 +196,7 @@ def geometry(
         Blocks.cut(n, placement.columns, placement.serial_columns, grain),
         parts,
         spans,
-        _depth(whole, accumulation.group, -(-placement.serial_depth // parts.block)),
+        _depth(whole, accumulation.group_of(k), -(-placement.serial_depth // parts.block)),
         placement.order == "rows",
         placement.hold,
     )

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable
 
-from ipu_core.plan.accumulation import Accumulation
 from ipu_core.plan.placement import Placement
 from ipu_core.plan.product import Operand, Product, operand
 from ipu_core.plan.sums import SumPlan, choose_splits, plan_product
 from ipu_core.target import Target
+from lowprec import Accumulation
+from lowprec.formats import FormatLike
 
 __all__ = ["choose_accumulation", "plan_matmul"]
 
@@ -20,7 +21,7 @@ def plan_matmul(
     batch: int = 1,
     operands: str = "float16",
     accumulation: Accumulation | None = None,
-    types: tuple[str, str] | None = None,
+    types: tuple[FormatLike, FormatLike] | None = None,
     placement: Placement | None = None,
     memory: int | None = None,
     a: Operand | None = None,
@@ -43,7 +44,7 @@ def plan_matmul(
         ValueError: unknown format, negative size, or a placement that needs more tiles than there are.
         UnsupportedByTarget: the chip has no AMP mode for these formats.
     """
-    wanted = types or (accumulation.types if accumulation else (operands, operands))
+    wanted = types or ((accumulation.accumulate, accumulation.out) if accumulation else (operands, operands))
     product = _product(target, batch, m, k, n, operands, (a, b, out))
     return plan_product(target, product, accumulation, wanted, placement, memory)
 
@@ -57,7 +58,7 @@ def choose_accumulation(target: Target, m: int, k: int, n: int, *, batch: int = 
     kinds = [(a, p) for a, p, _ in target.macs]
     operands, partials = ("float16", "float16") if ("float16", "float16") in kinds else kinds[0]
     product = _product(target, batch, m, k, n, operands, (None, None, None))
-    return choose_splits(target, product, Accumulation(group=group, types=(partials, partials), adder=target.adder))
+    return choose_splits(target, product, Accumulation(group=group, accumulate=partials, adder=target.adder))
 
 
 def _product(

@@ -9,12 +9,12 @@ import numpy.typing as npt
 
 from ipu_core import cost
 from ipu_core.plan.account import Account, Traffic
-from ipu_core.plan.accumulation import Accumulation
 from ipu_core.plan.geometry import Geometry, Step
 from ipu_core.plan.layout import Range, linear_layout, owned
 from ipu_core.plan.placement import COLUMN_GRAIN, Segment
 from ipu_core.target import Target
-from lowprec import as_format
+from lowprec import Accumulation, as_format
+from lowprec.formats import FormatLike
 
 __all__ = ["Operand", "Product", "account", "chain_cycles", "item_bytes", "operand", "result_stays", "stage_cycles"]
 
@@ -73,21 +73,21 @@ def operand(target: Target, axes: str, sizes: Mapping[str, int]) -> Operand:
     return Operand(axes, linear_layout(target, [sizes[axis] for axis in axes]).chunk)
 
 
-def item_bytes(name: str) -> int:
+def item_bytes(fmt: FormatLike) -> int:
     """Bytes of an element of a format.
 
     Raises:
         ValueError: unknown format, or one without a storage dtype.
     """
-    fmt = as_format(name)
-    if fmt.dtype is None:
-        raise ValueError(f"format {fmt.name} has no storage dtype: no tile can hold it")
-    return int(np.dtype(fmt.dtype).itemsize)
+    known = as_format(fmt)
+    if known.dtype is None:
+        raise ValueError(f"format {known.name} has no storage dtype: no tile can hold it")
+    return int(np.dtype(known.dtype).itemsize)
 
 
 def result_stays(grid: Geometry, accumulation: Accumulation) -> bool:
     """Whether the chains write the result themselves: one part, and nothing to convert."""
-    return grid.parts.size == 1 and accumulation.types[0] == accumulation.types[1]
+    return grid.parts.size == 1 and accumulation.accumulate == accumulation.out
 
 
 def account(target: Target, product: Product, accumulation: Accumulation, grid: Geometry) -> Account:
@@ -209,7 +209,7 @@ def _write(
     tiles = boxes["b"].lo.size
     volume, mine = _volume(layout.axes, boxes), _owned(layout, tiles, sizes, boxes)
     received = _owned(layout, tiles, sizes, _needed(product, grid, step)) - mine
-    return _traffic(target, item_bytes(accumulation.types[1]), received, volume - mine, 0 * mine)
+    return _traffic(target, item_bytes(accumulation.out), received, volume - mine, 0 * mine)
 
 
 def _needs(grid: Geometry, step: Step, layout: Operand) -> tuple[int, ...]:
@@ -278,15 +278,15 @@ def chain_cycles(
     """Cycles of one vertex that makes m x n chains of k steps, or goes on with them from partial results."""
     if product.b is None:
         return cost.reduce(target, k, m * n, item_bytes(product.operands))
-    unit = cost.amp_shape(target, product.operands, accumulation.types[0])
-    return cost.matmul(target, m, k, n, shape=unit, group=accumulation.group, goes_on=goes_on)
+    unit = cost.amp_shape(target, product.operands, accumulation.accumulate.name)
+    return cost.matmul(target, m, k, n, shape=unit, group=accumulation.group_of(product.k), goes_on=goes_on)
 
 
 def _stages(
     result: Account, product: Product, accumulation: Accumulation, grid: Geometry, step: Step, boxes: Ranges
 ) -> None:
     """Supersteps that sum the parts: the tiles of a block share its rows, and exchange only before the first stage."""
-    target, size = result.target, item_bytes(accumulation.types[0])
+    target, size = result.target, item_bytes(accumulation.accumulate)
     whole = np.maximum(boxes["m"].hi - boxes["m"].lo, 0)
     each = grid.share
     first = (boxes["p"].lo // grid.parts.block) * each

@@ -1,10 +1,11 @@
 """Plans of reductions: sums (and maxima) over one axis of an array seen as outer x terms x inner."""
 
-from ipu_core.plan.accumulation import Accumulation
 from ipu_core.plan.placement import Placement
 from ipu_core.plan.product import Operand, Product, operand
 from ipu_core.plan.sums import SumPlan, choose_splits, plan_product
 from ipu_core.target import Target
+from lowprec import Accumulation
+from lowprec.formats import FormatLike
 
 __all__ = ["choose_reduction_accumulation", "plan_reduction"]
 
@@ -17,7 +18,7 @@ def plan_reduction(
     *,
     operands: str = "float16",
     accumulation: Accumulation | None = None,
-    types: tuple[str, str] | None = None,
+    types: tuple[FormatLike, FormatLike] | None = None,
     placement: Placement | None = None,
     memory: int | None = None,
     x: Operand | None = None,
@@ -38,7 +39,7 @@ def plan_reduction(
     Raises:
         ValueError: unknown format, negative size, or a placement that needs more tiles than there are.
     """
-    wanted = types or (accumulation.types if accumulation else (operands, operands))
+    wanted = types or ((accumulation.accumulate, accumulation.out) if accumulation else (operands, operands))
     product = _product(target, outer, terms, inner, operands, x, out)
     return plan_product(target, product, accumulation, wanted, placement, memory)
 
@@ -48,7 +49,7 @@ def choose_reduction_accumulation(
 ) -> Accumulation:
     """A default order for a sum on this target: the splits that make a sum of halves fastest."""
     product = _product(target, outer, terms, inner, "float16", None, None)
-    return choose_splits(target, product, Accumulation(group=group, types=("float16", "float16")))
+    return choose_splits(target, product, Accumulation(group=group, accumulate="float16"))
 
 
 def _product(

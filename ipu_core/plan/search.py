@@ -11,11 +11,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ipu_core.plan.accumulation import Accumulation
 from ipu_core.plan.estimate import UNBOUNDED, Task, ceil, costed, lower_bound
 from ipu_core.plan.placement import Placement
 from ipu_core.plan.product import Product
 from ipu_core.target import Target
+from lowprec import Accumulation
 
 __all__ = ["search"]
 
@@ -97,7 +97,8 @@ def _cuts(size: int, most: int) -> Ints:
 def _grid(task: Task, choose_splits: bool) -> Found:
     """All cuts over tiles."""
     target, product, accumulation = task
-    groups = max(1, -(-product.k // accumulation.group))
+    group = accumulation.group_of(product.k)
+    groups = max(1, -(-product.k // group))
     parts = max(1, len(accumulation.parts(product.k)))
     part_cuts = _cuts(groups, min(target.tiles, MOST_PARTS)) if choose_splits else _cuts(parts, target.tiles)
     axes = np.meshgrid(
@@ -112,10 +113,10 @@ def _grid(task: Task, choose_splits: bool) -> Found:
     keep = (m * n * p * b <= target.tiles) & ((rows_first == 0) | (n * m > 1))
     chosen = {"m": m[keep], "n": n[keep], "p": p[keep], "b": b[keep], "order": rows_first[keep]}
     if choose_splits:
-        chosen["chunk"] = accumulation.group * ceil(groups, chosen["p"])
+        chosen["chunk"] = group * ceil(groups, chosen["p"])
         chosen["parts"] = chosen["p"]
     else:
-        chosen["chunk"] = np.full_like(chosen["p"], min(max(1, product.k), accumulation.chunk(product.k)))
+        chosen["chunk"] = np.full_like(chosen["p"], min(max(1, product.k), accumulation.part_length(product.k)))
         chosen["parts"] = np.full_like(chosen["p"], parts)
     return chosen
 

@@ -4,13 +4,14 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
-from ipu_core.plan.accumulation import Accumulation
 from ipu_core.plan.geometry import Geometry, geometry
 from ipu_core.plan.placement import Placement
 from ipu_core.plan.product import Product, account, item_bytes
 from ipu_core.plan.search import search
 from ipu_core.plan.under_way import Piece, bytes_under_way
 from ipu_core.target import Target
+from lowprec import Accumulation
+from lowprec.formats import FormatLike
 
 __all__ = ["SumPlan", "choose_splits", "plan_product"]
 
@@ -86,7 +87,7 @@ def plan_product(
     target: Target,
     product: Product,
     accumulation: Accumulation | None,
-    types: tuple[str, str],
+    types: tuple[FormatLike, FormatLike],
     placement: Placement | None,
     memory: int | None,
 ) -> SumPlan:
@@ -100,11 +101,11 @@ def _plan(
     target: Target,
     product: Product,
     accumulation: Accumulation | None,
-    types: tuple[str, str],
+    types: tuple[FormatLike, FormatLike],
     placement: Placement | None,
     memory: int,
 ) -> SumPlan:
-    order = accumulation or Accumulation(types=types)
+    order = accumulation or Accumulation().with_types(*types)
     if placement is None or accumulation is None:
         found, splits = search(target, product, order, memory, choose_splits=accumulation is None)
         order = order if accumulation else replace(order, splits=splits)
@@ -125,11 +126,11 @@ def _plan(
 
 def choose_splits(target: Target, product: Product, order: Accumulation) -> Accumulation:
     """The order with the number of parts that is cheapest on this target."""
-    _, splits = search(target, product, order, _room(target, product, order.types[1]), choose_splits=True)
+    _, splits = search(target, product, order, _room(target, product, order.out), choose_splits=True)
     return Accumulation(group=order.group, splits=splits, adder=order.adder)
 
 
-def _room(target: Target, product: Product, out: str) -> int:
+def _room(target: Target, product: Product, out: FormatLike) -> int:
     """Bytes of a tile that the operands and the result leave."""
     size = item_bytes(product.operands)
     resident = (product.a.chunk + (product.b.chunk if product.b else 0)) * size + product.out.chunk * item_bytes(out)

@@ -4,9 +4,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ipu_core.plan.accumulation import Accumulation
 from ipu_core.plan.product import Product, item_bytes
-from lowprec.sums import run_length, stage_count
+from lowprec import Accumulation
 
 __all__ = ["Piece", "bytes_under_way", "chain_bytes", "stages_of"]
 
@@ -46,28 +45,27 @@ class Piece(NamedTuple):
 
     def direct(self, accumulation: Accumulation) -> Any:
         """Whether the chains write the result themselves."""
-        return (np.asarray(self.parts) == 1) & (accumulation.types[0] == accumulation.types[1])
+        return (np.asarray(self.parts) == 1) & (accumulation.accumulate == accumulation.out)
 
 
 def stages_of(accumulation: Accumulation, parts: Any) -> tuple[Any, Any]:
     """(summing stages, parts in a run of all stages but the last) for numbers of parts."""
     array = np.asarray(parts)
     kinds, which = np.unique(array, return_inverse=True)
-    stages = [stage_count(int(n)) if accumulation.stages is None else accumulation.stages for n in kinds]
-    runs = [run_length(int(n), count) for n, count in zip(kinds, stages, strict=True)]
-    return np.array(stages)[which].reshape(array.shape), np.array(runs)[which].reshape(array.shape)
+    stages, runs = np.array([accumulation.stage_shape(int(n)) for n in kinds]).reshape(-1, 2).T
+    return stages[which].reshape(array.shape), runs[which].reshape(array.shape)
 
 
 def chain_bytes(product: Product, accumulation: Accumulation, piece: Piece) -> Any:
     """Bytes that a tile needs while it makes chains: gathered operands, partial results, results."""
     a, b = piece.operands(product)
-    results = piece.batch * piece.rows * piece.columns * item_bytes(accumulation.types[1])
+    results = piece.batch * piece.rows * piece.columns * item_bytes(accumulation.out)
     return a + b + _partials(accumulation, piece) + np.where(piece.direct(accumulation), results, 0)
 
 
 def bytes_under_way(product: Product, accumulation: Accumulation, piece: Piece) -> Any:
     """Bytes that a tile needs at once for gathered operands, partial sums and results, without the arrays' own."""
-    partial, out = (item_bytes(name) for name in accumulation.types)
+    partial, out = (item_bytes(fmt) for fmt in (accumulation.accumulate, accumulation.out))
     a, b = piece.operands(product)
     held = np.where(np.asarray(piece.held) == 1, a, np.where(np.asarray(piece.held) == 2, b, 0))
     direct = piece.direct(accumulation)
@@ -84,4 +82,6 @@ def bytes_under_way(product: Product, accumulation: Accumulation, piece: Piece) 
 def _partials(accumulation: Accumulation, piece: Piece) -> Any:
     """Bytes of the tile's parts: none where a chain is made in one go and writes the result itself."""
     none = piece.direct(accumulation) & ~np.asarray(piece.goes_on, bool)
-    return np.where(none, 0, piece.each * piece.batch * piece.rows * piece.columns * item_bytes(accumulation.types[0]))
+    return np.where(
+        none, 0, piece.each * piece.batch * piece.rows * piece.columns * item_bytes(accumulation.accumulate)
+    )

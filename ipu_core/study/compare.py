@@ -10,7 +10,6 @@ import numpy as np
 
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.tree import flatten
-from ipu_core.plan.accumulation import Accumulation
 from ipu_core.study import live
 from ipu_core.study.plot import Picture, plot
 from ipu_core.study.point import Evaluate, Point, Problem, Recipe, check_size, make_loop, measured, run_point
@@ -21,6 +20,7 @@ from ipu_core.study.summary import Table, summarise, table
 from ipu_core.target import Target
 from ipu_core.train.data import shuffled
 from ipu_core.train.optim import Optimiser
+from lowprec import Accumulation
 
 Accumulations = Mapping[int, Accumulation]
 

@@ -11,14 +11,13 @@ import numpy as np
 from ipu_core.ir.precision import ROUNDINGS, Precision
 from ipu_core.ir.room import check_room
 from ipu_core.ir.tree import flatten, map_leaves, paths
-from ipu_core.plan.accumulation import Accumulation
 from ipu_core.study.pool import Report
 from ipu_core.target import Target
 from ipu_core.train import checkpoint
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import Optimiser
 from ipu_core.train.step import step_block
-from lowprec import Key
+from lowprec import Accumulation, Key
 
 SAMPLES = 40  # steps, spread evenly over a run, on which lost updates are counted
 REPORT_SECONDS = 0.25

@@ -21,11 +21,10 @@ from ipu_core.ir.precision import Precision
 from ipu_core.ir.retype import SUMS, cast
 from ipu_core.ir.room import check_room
 from ipu_core.ir.tree import flatten, paths, unflatten
-from ipu_core.plan.accumulation import Accumulation
 from ipu_core.target import Target
 from ipu_core.train.optim import Optimiser
 from ipu_core.train.step import Loss, initial_state, step_block
-from lowprec import Key, as_key
+from lowprec import Accumulation, Key, as_key
 from lowprec.arrays import whole_array
 
 Array = npt.NDArray[Any]

@@ -14,7 +14,7 @@ from lowprec.float_format import MAX_BITS, FloatFormat, NanStyle
 from lowprec.formats import FormatLike, as_format
 from lowprec.formats import formats as named
 from lowprec.random import Key
-from lowprec.rule import MODES
+from lowprec.spec.rounding import MODES
 
 
 def formats(*, custom: bool = True, max_bits: int = 64) -> st.SearchStrategy[FloatFormat]:

@@ -11,9 +11,9 @@ import lowprec as lp
 from ipu_core import Lamb, Precision, Sgd, nn
 from ipu_core.ir.execute import Executable
 from ipu_core.ir.tree import flatten
-from ipu_core.plan.accumulation import Accumulation
 from ipu_core.train.optim import Optimiser
 from ipu_core.train.step import initial_state, step_block
+from lowprec import Accumulation
 
 STEPS = 20
 ORDERS = {"dot": Accumulation(group=16, splits=2), "reduce_sum": Accumulation(group=8)}

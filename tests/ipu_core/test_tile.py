@@ -11,8 +11,7 @@ import lowprec
 from ipu_core import tile
 from ipu_core.control import FloatingPointControl
 from ipu_core.errors import FloatingPointException
-from ipu_core.plan.accumulation import Accumulation
-from lowprec import Key
+from lowprec import Accumulation, Key
 
 PLAIN = FloatingPointControl()
 FP8 = np.dtype(ml_dtypes.float8_e4m3fnuz)
@@ -99,12 +98,12 @@ def test_ordinary_results_raise_nothing(values: tuple[float, float]) -> None:
 def test_products_follow_the_accumulation() -> None:
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=(3, 5, 70)).astype(HALF), rng.normal(size=(3, 70, 6)).astype(HALF)
-    for order in (Accumulation(types=("float16", "float16")), Accumulation(8, 3, types=("float16", "float32"))):
+    for order in (Accumulation(accumulate="float16"), Accumulation(8, 3, accumulate="float16", out="float32")):
         for stochastic in (False, True):
-            out = np.empty((3, 5, 6), lowprec.as_format(order.types[1]).dtype)
+            out = np.empty((3, 5, 6), lowprec.as_format(order.out).dtype)
             tile.matmul(order, stochastic, PLAIN)(a, b, Key(1), out)
             expected = lowprec.matmul(
-                a, b, accumulate=order.types[0], out_format=order.types[1], group=order.group, splits=order.splits,
+                a, b, accumulate=order.accumulate, out_format=order.out, group=order.group, splits=order.splits,
                 rounding="stochastic" if stochastic else "nearest_even", key=Key(1), overflow="ipu",
             )  # fmt: skip
             np.testing.assert_array_equal(out, expected)
@@ -114,7 +113,7 @@ def test_products_follow_the_accumulation() -> None:
 def test_parts_and_their_sum_are_the_whole_product(stochastic: bool) -> None:
     rng = np.random.default_rng(1)
     a, b = rng.normal(size=(8, 96)).astype(HALF), rng.normal(size=(96, 12)).astype(HALF)
-    order = Accumulation(16, 3, types=("float16", "float16"))
+    order = Accumulation(16, 3, accumulate="float16")
     whole = np.empty((8, 12), HALF)
     tile.matmul(order, stochastic, PLAIN)(a, b, Key(9), whole)
 
@@ -132,7 +131,7 @@ def test_parts_and_their_sum_are_the_whole_product(stochastic: bool) -> None:
 def test_serial_parts_go_on_from_each_other(stochastic: bool) -> None:
     rng = np.random.default_rng(2)
     a, b = rng.normal(size=(8, 96)).astype(HALF), rng.normal(size=(96, 12)).astype(HALF)
-    order = Accumulation(16, types=("float16", "float16"))
+    order = Accumulation(16, accumulate="float16")
     whole, serial = np.empty((8, 12), HALF), np.empty((8, 12), HALF)
     tile.matmul(order, stochastic, PLAIN)(a, b, Key(9), whole)
     for start in range(0, 96, 32):
@@ -145,7 +144,7 @@ def test_serial_parts_go_on_from_each_other(stochastic: bool) -> None:
 
 def test_sums_and_maxima() -> None:
     x = np.arange(24, dtype=np.float16).reshape(2, 3, 4)
-    order = Accumulation(types=("float32", "float16"))
+    order = Accumulation(accumulate="float32", out="float16")
     out = np.empty((2, 4), HALF)
     tile.reduce_sum(order, False, PLAIN)(x, None, out)
     assert out.tolist() == x.sum(axis=1).tolist()
@@ -157,7 +156,7 @@ def test_sums_and_maxima() -> None:
 
 
 def test_sums_raise_enabled_exceptions() -> None:
-    order = Accumulation(types=("float16", "float16"))
+    order = Accumulation(accumulate="float16")
     big, out = np.full((4, 4), 200, HALF), np.empty((4, 4), HALF)
     tile.matmul(order, False, PLAIN)(big, big, None, out)
     assert (out == 65504).all()

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from lowprec.backends.reference.random import element_bits
 from lowprec.float_format import FloatFormat
-from lowprec.rule import RoundingRule
+from lowprec.spec.rounding import RoundingRule
 
 Floats = npt.NDArray[np.float64]
 

@@ -13,7 +13,7 @@ import lowprec as lp
 import lowprec.testing as lpt
 from lowprec import block_steps, blocks, scaled
 from lowprec.blocks import BlockArray, BlockFormat, block_formats, to_blocks
-from lowprec.rule import MODES
+from lowprec.spec.rounding import MODES
 
 FORMATS = [
     *block_formats.values(),

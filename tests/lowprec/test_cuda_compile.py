@@ -14,7 +14,7 @@ from lowprec.backends.cuda.compiler import machine_code
 from lowprec.backends.cuda.rounding import _convert_defines, _decode_defines
 from lowprec.backends.cuda.sources import OPTIONS, expand, source
 from lowprec.rounding import prepare
-from lowprec.rule import MODES
+from lowprec.spec.rounding import MODES
 from tests.cuda_shim.nvrtc import compile_cuda, library
 from tests.cuda_shim.tree import HEADERS, KERNELS, tree_source
 

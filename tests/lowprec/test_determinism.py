@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lowprec as lp
-from lowprec.rule import MODES
+from lowprec.spec.rounding import MODES
 from lowprec.testing.strategies import arrays, formats, keys, rounding_modes
 
 FORMATS = ["float16", "bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "tfloat32", "float8_e8m0fnu", "float4_e2m1fn"]

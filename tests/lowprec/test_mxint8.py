@@ -12,7 +12,7 @@ import lowprec as lp
 from lowprec.backends.reference.random import rounding_bits
 from lowprec.block_format import int8_grid
 from lowprec.blocks import BlockFormat, block_formats, to_blocks
-from lowprec.rule import MODES
+from lowprec.spec.rounding import MODES
 from tests.lowprec.test_blocks import floor_log2
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import lowprec as lp
+from lowprec.spec.rounding import MODES
 
 X = np.array([0.1, -3.0, 65520.0, 65519.996, 1e-8, -0.0, np.inf, np.nan], np.float32)
 
@@ -100,7 +101,7 @@ def test_every_dtype_into_every_format(dtype: str, fmt: lp.FloatFormat, mode: st
 
 
 @pytest.mark.parametrize("dtype", ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"])
-@pytest.mark.parametrize("mode", lp.rule.MODES)
+@pytest.mark.parametrize("mode", MODES)
 def test_integers_are_exact_then_rounded_once(dtype: str, mode: str) -> None:
     info = np.iinfo(dtype)
     near = [v for p in (1 << 11, 1 << 24, 1 << 53, 1 << 60, 1 << 63) for v in (p - 1, p, p + 1, p + p // 2 + 1, -p - 1)]
@@ -324,7 +325,7 @@ def test_formats_as_wide_as_float64_are_exact_to_the_ends(fmt: lp.FloatFormat) -
     np.testing.assert_array_equal(lp.decode(codes, fmt), values)
     between = values[:-1] + np.diff(values) * 0.75  # exact wherever the distance is at least 2^-1072
     some = (np.diff(codes) == 1) & (np.diff(values) >= 2.0**-1072)
-    for mode in lp.rule.MODES:
+    for mode in MODES:
         np.testing.assert_array_equal(lp.encode(values, fmt, mode, key=1), codes)
         np.testing.assert_array_equal(lp.round(values, fmt, mode, key=1), values)
     for mode, step in (("nearest_even", 1), ("toward_zero", 0), ("up", 1), ("down", 0)):

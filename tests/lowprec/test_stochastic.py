@@ -10,7 +10,7 @@ from scipy.stats import binomtest
 
 import lowprec as lp
 from lowprec.backends.reference.random import rounding_bits
-from lowprec.rule import rounding_rule
+from lowprec.spec.rounding import rounding_rule
 from tests.lowprec.oracle import grid, magnitude_codes
 
 TRIALS = 1 << 16

@@ -17,7 +17,7 @@ from lowprec.conversion import Conversion
 from lowprec.float_format import FloatFormat
 from lowprec.formats import float32, float64, format_of_dtype
 from lowprec.rounding import prepare
-from lowprec.rule import rounding_rule
+from lowprec.spec.rounding import rounding_rule
 
 Array = npt.NDArray[Any]
 

@@ -14,7 +14,7 @@ from lowprec.backends.cpu.rounding import native_rounding
 from lowprec.backends.owner import load
 from lowprec.exact_sums import ColumnSum
 from lowprec.formats import float32, float64
-from lowprec.rule import rounding_rule
+from lowprec.spec.rounding import rounding_rule
 
 Array = npt.NDArray[Any]
 KINDS = ("sequential", "running", "kahan", "pair")

@@ -13,7 +13,7 @@ from lowprec.backends.cpu.operands import operand_type
 from lowprec.backends.cpu.rounding import native_conversion
 from lowprec.conversion import Conversion
 from lowprec.formats import float64
-from lowprec.rule import MODES
+from lowprec.spec.rounding import MODES
 
 OPERATIONS = {"add": 0, "subtract": 1, "multiply": 2, "divide": 3, "sqrt": 4, "fma": 5}
 CARRIED_BITS = 51  # a double rounded to odd keeps the law of formats whose mantissa and random bits are at most these

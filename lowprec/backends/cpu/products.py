@@ -14,8 +14,9 @@ from lowprec.backends.cpu.operands import native_step, operand_type
 from lowprec.backends.cpu.rounding import native_rounding
 from lowprec.formats import float32, float64
 from lowprec.keys import TAGS
-from lowprec.rule import rounding_rule
-from lowprec.sums import ADDERS, Accumulator, Order, exact_products, operand_format
+from lowprec.spec.accumulation import ADDERS
+from lowprec.spec.rounding import rounding_rule
+from lowprec.sums import Accumulator, Order, exact_products, operand_format
 
 
 @cache

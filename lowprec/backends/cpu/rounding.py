@@ -14,7 +14,7 @@ from lowprec.backends.owner import load
 from lowprec.conversion import Conversion
 from lowprec.float_format import FloatFormat
 from lowprec.formats import as_format, float32, float64
-from lowprec.rule import FEW_BIT_MODES, MODES, RoundingRule, rounding_rule
+from lowprec.spec.rounding import FEW_BIT_MODES, MODES, RoundingRule, rounding_rule
 
 # The numbers of `enum Storage` in kernels/cpu/table.h.
 _CODED = {1: 0, 2: 1, 4: 2, 8: 3}

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from lowprec.conversion import Conversion
 from lowprec.float_format import FloatFormat
 from lowprec.formats import float32
-from lowprec.rule import MODES, RoundingRule, rounding_rule
+from lowprec.spec.rounding import MODES, RoundingRule, rounding_rule
 
 Record = npt.NDArray[np.void]
 

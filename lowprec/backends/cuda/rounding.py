@@ -15,7 +15,7 @@ from lowprec.backends.owner import is_cupy
 from lowprec.conversion import Conversion
 from lowprec.float_format import FloatFormat
 from lowprec.formats import float32
-from lowprec.rule import MODES
+from lowprec.spec.rounding import MODES
 
 Defines = tuple[tuple[str, str], ...]
 

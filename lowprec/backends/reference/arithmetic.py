@@ -16,7 +16,7 @@ from lowprec.backends.reference.random import rounding_bits
 from lowprec.backends.reference.rounding import round_finite, round_number
 from lowprec.conversion import Conversion
 from lowprec.exact_sums import ColumnSum
-from lowprec.rule import RoundingRule
+from lowprec.spec.rounding import RoundingRule
 
 Exact = Fraction | float
 """An exact result: a Fraction where it is finite and not zero, else a float (a signed zero, an infinity, NaN)."""

@@ -12,7 +12,7 @@ from lowprec.backends.reference.random import MASK, half_word, philox, whole_wor
 from lowprec.backends.reference.rounding import round_number
 from lowprec.formats import float32 as FLOAT32
 from lowprec.keys import TAGS
-from lowprec.rule import RoundingRule, rounding_rule
+from lowprec.spec.rounding import RoundingRule, rounding_rule
 from lowprec.sums import Accumulator, Order, part_length, stage_runs
 
 _NEAREST_FLOAT32 = rounding_rule(FLOAT32)

@@ -15,7 +15,7 @@ from lowprec.backends.reference.elementwise import stored
 from lowprec.backends.reference.rounding import round_number
 from lowprec.formats import float32
 from lowprec.keys import KeyLike, key_value
-from lowprec.rule import rounding_rule
+from lowprec.spec.rounding import rounding_rule
 from lowprec.sums import Accumulator, Order, matrix_axes, part_length
 
 Array = npt.NDArray[Any]

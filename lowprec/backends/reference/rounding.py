@@ -12,7 +12,7 @@ import numpy.typing as npt
 from lowprec.backends.reference.random import rounding_bits
 from lowprec.conversion import Conversion
 from lowprec.float_format import FloatFormat
-from lowprec.rule import FEW_BIT_MODES, RoundingRule
+from lowprec.spec.rounding import FEW_BIT_MODES, RoundingRule
 
 
 def rounds_up(mode: str, fraction: Fraction, odd: bool, negative: bool, random: Fraction) -> bool:

@@ -12,7 +12,7 @@ from ipu_core.ir.evaluate import evaluate
 from ipu_core.ir.execute import execute
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.tracing import trace
-from ipu_core.plan.accumulation import Accumulation
+from lowprec import Accumulation
 from lowprec.testing import backend
 
 CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {

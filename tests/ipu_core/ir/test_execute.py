@@ -14,10 +14,9 @@ from ipu_core.ir.precision import PRESETS, Precision
 from ipu_core.ir.tracing import trace
 from ipu_core.ir.tree import flatten, map_leaves, unflatten
 from ipu_core.ir.values import apply, concatenate, convert
-from ipu_core.plan.accumulation import Accumulation
 from ipu_core.train.optim import Adam, Lamb, Sgd
 from ipu_core.train.step import initial_state, step_block
-from lowprec import Key, float16, matmul
+from lowprec import Accumulation, Key, float16, matmul
 from lowprec.testing import backend
 
 RNG = np.random.default_rng(11)

@@ -9,11 +9,11 @@ from ipu_core import nn
 from ipu_core.ir.block import Block
 from ipu_core.ir.planning import choose_accumulations, plan
 from ipu_core.ir.precision import Precision
-from ipu_core.plan.accumulation import Accumulation
 from ipu_core.plan.placement import Placement
 from ipu_core.target import Target
 from ipu_core.train.optim import Sgd
 from ipu_core.train.step import step_block
+from lowprec import Accumulation
 
 GC200 = Target("gc200")
 
@@ -34,8 +34,8 @@ def test_one_choice_of_orders_serves_every_precision() -> None:
     assert any(order.splits > 1 for order in orders.values())
     plans = [plan(Precision.parse(name).apply(ideal()), GC200, orders) for name in ("fp32.32", "fp16.16/stochastic")]
     for number, order in orders.items():
-        types = [one.accumulations[number].types for one in plans]
-        assert [one.accumulations[number].with_types(*order.types) for one in plans] == [order, order]
+        types = [(one.accumulations[number].accumulate.name, one.accumulations[number].out.name) for one in plans]
+        assert [one.accumulations[number].with_types(order.accumulate, order.out) for one in plans] == [order, order]
         assert types[0] == ("float32", "float32")
     assert plans[0].digests() != plans[1].digests()
     assert plans[0].digests().keys() == orders.keys()

@@ -43,7 +43,7 @@ def build(plan: SumPlan, *, stochastic: bool = False, key: int | None = None, tr
         stored = (shape[0], shape[2], shape[1]) if name in transposed else shape
         tensor = add_array(graph, p.operands, stored, name, temporary=False)
         tensors[name] = tensor.transpose(0, 2, 1) if name in transposed else tensor
-    out = add_array(graph, plan.accumulation.types[1], (p.batch, p.m, p.n), "out", temporary=False)
+    out = add_array(graph, plan.accumulation.out, (p.batch, p.m, p.n), "out", temporary=False)
     _, programs = matmul(graph, tensors["a"], tensors["b"], plan, out=out, stochastic=stochastic, operation=7)
     engine = Engine(graph, Sequence(*programs), key=key, allow_out_of_memory=True)
     return Built(graph, programs, engine, tensors["a"], tensors["b"], out)

@@ -13,10 +13,10 @@ from ipu_core.graph import Graph
 from ipu_core.graph.program import Sequence
 from ipu_core.library.convolution import convolve, windows_of
 from ipu_core.library.elementwise import add_array
-from ipu_core.plan.accumulation import Accumulation
 from ipu_core.plan.convolution import ConvPlan, choose_convolution_accumulation, plan_convolution
 from ipu_core.plan.convolved import Convolution, ConvPlacement
 from ipu_core.target import Target
+from lowprec import Accumulation
 
 GC200 = Target("gc200")
 X = np.random.default_rng(0).normal(size=(2, 6, 7, 2 * 19)).astype(np.float16)
@@ -28,7 +28,7 @@ def built(order: Accumulation, place: ConvPlacement, *, stochastic: bool = False
     """The result of a convolution on tiles."""
     graph = Graph(GC200)
     x, w = (add_array(graph, "float16", array.shape, name, temporary=False) for array, name in ((X, "x"), (W, "w")))
-    out = add_array(graph, order.types[1], (2, 4, 6, 36), "out", temporary=False)
+    out = add_array(graph, order.out, (2, 4, 6, 36), "out", temporary=False)
     windows = windows_of(x.reshape(2, 6, 7, 2, 19), (3, 2), (1, 1), (1, 1), (4, 6))
     weight = w.reshape(3, 2, 19, 2, 18).transpose(0, 1, 3, 2, 4)
     plan = plan_convolution(GC200, SIZES, order, place)
@@ -49,7 +49,7 @@ def built(order: Accumulation, place: ConvPlacement, *, stochastic: bool = False
 def test_parts_that_begin_anywhere(
     types: tuple[str, str], group: int, splits: int, stages: int | None, stochastic: bool
 ) -> None:
-    order = Accumulation(group, splits, stages, types)
+    order = Accumulation(group, splits, stages, *types)
     found = built(order, ConvPlacement((2, 3, 2, 2, 2), 3), stochastic=stochastic)
     key = lowprec.Key(5).fold_in(3) if stochastic else None
     expected = lowprec.conv2d(
@@ -98,7 +98,7 @@ def run_case(sizes: Convolution, plan: ConvPlan) -> tuple[Any, Any, Engine]:
     engine.write(other, arrays[1])
     engine.run()
     options: dict[str, Any] = {
-        "groups": groups, "stride": sizes.stride, "dilation": sizes.dilation, "accumulate": order.types[0],
+        "groups": groups, "stride": sizes.stride, "dilation": sizes.dilation, "accumulate": order.accumulate,
         "out_format": "float16", "splits": order.splits,
     }  # fmt: skip
     if image:
@@ -138,7 +138,7 @@ def test_pieces_and_parts_in_turns_keep_the_bits(serial: Any, stochastic: bool) 
 
 
 def test_other_sizes_and_targets_are_refused() -> None:
-    order = Accumulation(types=("float16", "float16"))
+    order = Accumulation(accumulate="float16")
     graph = Graph(GC200)
     x = add_array(graph, "float16", (2, 6, 7, 2, 19))
     w = add_array(graph, "float16", (3, 2, 2, 19, 18))

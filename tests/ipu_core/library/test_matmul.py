@@ -8,14 +8,13 @@ import pytest
 
 from ipu_core import cost
 from ipu_core.graph.vertices import VertexGroup
-from ipu_core.plan.accumulation import Accumulation
 from ipu_core.plan.matmul import plan_matmul
 from ipu_core.plan.placement import Placement
 from ipu_core.plan.product import Operand, operand
 from ipu_core.plan.sums import SumPlan
 from ipu_core.target import Target
 from library.conftest import Count, build, count
-from lowprec import Key
+from lowprec import Accumulation, Key
 from lowprec.matmul import matmul as reference
 
 GC200 = Target("gc200")
@@ -32,8 +31,9 @@ def expected(plan: SumPlan, a: Any, b: Any, key: Key | None = None) -> Any:
     """lowprec's own product in the plan's order."""
     order = plan.accumulation
     return reference(
-        a, b, accumulate=order.types[0], group=order.group, splits=order.splits, stages=order.stages, adder=order.adder,
-        out_format=order.types[1], rounding="nearest_even" if key is None else "stochastic", key=key,
+        a, b, accumulate=order.accumulate, group=order.group, splits=order.splits, stages=order.stages,
+        adder=order.adder,
+        out_format=order.out, rounding="nearest_even" if key is None else "stochastic", key=key,
         overflow="saturate",
     )  # fmt: skip
 
@@ -45,7 +45,7 @@ def vertex_cycles(plan: SumPlan) -> Any:
         shapes = {name: op.shape[group.tiles.ndim :] for name, op in group.operands.items()}
         order = plan.accumulation
         if "a" in shapes:
-            unit = cost.amp_shape(plan.target, plan.product.operands, order.types[0])
+            unit = cost.amp_shape(plan.target, plan.product.operands, order.accumulate.name)
             sizes, goes_on = (*shapes["a"], shapes["b"][1]), "partial" in shapes
             return int(cost.matmul(plan.target, *sizes, shape=unit, group=order.group, goes_on=goes_on))
         terms, rows, columns = shapes["parts"]
@@ -69,7 +69,7 @@ def accounted(profile: Any) -> Count:
 
 
 def test_a_product_over_more_than_a_thousand_tiles_costs_what_is_counted_one_by_one() -> None:
-    order = Accumulation(splits=8, types=HALVES)
+    order = Accumulation(splits=8, accumulate="float16")
     plan = plan_matmul(GC200, 64, 256, 256, accumulation=order, placement=Placement(11, 16, 8))
     assert plan.geometry.tiles > 1000
     built = build(plan)
@@ -88,7 +88,7 @@ def random_case(rng: random.Random) -> tuple[SumPlan, str, bool]:
         batch = rng.choice([1, 1, 1, 2, 5])
         order = Accumulation(
             rng.choice([4, 16]), rng.choice([1, 2, 3, 5, 17]), rng.choice([None, None, 1, 2]),
-            rng.choice([HALVES, ("float32", "float16"), ("float32", "float32")]),
+            *rng.choice([HALVES, ("float32", "float16"), ("float32", "float32")]),
         )  # fmt: skip
         cuts = [
             rng.choice(choices)
@@ -132,7 +132,7 @@ def test_a_plan_made_for_little_memory_keeps_within_it_and_keeps_the_bits(seed: 
     rng = random.Random(seed)
     target = Target("gc200", tiles=rng.choice([4, 8, 33]))
     m, k, n = (rng.randint(20, 200) for _ in range(3))
-    order = Accumulation(16, rng.choice([1, 2, 5]), types=rng.choice([HALVES, ("float32", "float16")]))
+    order = Accumulation(16, rng.choice([1, 2, 5])).with_types(*rng.choice([HALVES, ("float32", "float16")]))
     room = 3 * min(plan_matmul(target, m, k, n, accumulation=order, memory=0).memory, 4000)
     plan = plan_matmul(target, m, k, n, accumulation=order, memory=room)
     assert plan.memory <= room
@@ -148,14 +148,14 @@ def test_a_plan_made_for_little_memory_keeps_within_it_and_keeps_the_bits(seed: 
 
 
 def test_an_accumulation_is_the_bits_and_a_placement_only_the_cost() -> None:
-    base = Accumulation(splits=4, types=HALVES)
+    base = Accumulation(splits=4, accumulate="float16")
     a, b = operands(40, 400, 48)
     changed = [
-        Accumulation(group=8, splits=4, types=HALVES),
-        Accumulation(splits=2, types=HALVES),
-        Accumulation(splits=4, stages=2, types=HALVES),
-        Accumulation(splits=4, types=("float32", "float16")),
-        Accumulation(splits=4, types=HALVES, adder="pairwise"),
+        Accumulation(group=8, splits=4, accumulate="float16"),
+        Accumulation(splits=2, accumulate="float16"),
+        Accumulation(splits=4, stages=2, accumulate="float16"),
+        Accumulation(splits=4, accumulate="float32", out="float16"),
+        Accumulation(splits=4, accumulate="float16", adder="pairwise"),
     ]
     first = plan_matmul(GC200, 40, 400, 48, accumulation=base)
     bits = build(first).run(a, b)
@@ -184,7 +184,7 @@ def test_one_and_four_parts_give_different_bits_each_the_contracts() -> None:
     a, b = operands(32, 512, 32)
     results = []
     for splits in (1, 4):
-        plan = plan_matmul(GC200, 32, 512, 32, accumulation=Accumulation(splits=splits, types=HALVES))
+        plan = plan_matmul(GC200, 32, 512, 32, accumulation=Accumulation(splits=splits, accumulate="float16"))
         results.append(build(plan).run(a, b))
         direct = reference(a, b, accumulate="float16", splits=splits, overflow="saturate")
         np.testing.assert_array_equal(results[-1], direct)
@@ -192,14 +192,14 @@ def test_one_and_four_parts_give_different_bits_each_the_contracts() -> None:
 
 
 def test_operands_must_be_the_plans() -> None:
-    plan = plan_matmul(GC200, 8, 16, 8, accumulation=Accumulation(types=HALVES))
-    wrong = plan_matmul(GC200, 8, 16, 9, accumulation=Accumulation(types=HALVES))
+    plan = plan_matmul(GC200, 8, 16, 8, accumulation=Accumulation(accumulate="float16"))
+    wrong = plan_matmul(GC200, 8, 16, 9, accumulation=Accumulation(accumulate="float16"))
     built = build(plan)
     from ipu_core.library.matmul import matmul
 
     with pytest.raises(ValueError, match="is not the plan's product"):
         matmul(built.graph, built.a, built.b, wrong)
-    elsewhere = plan_matmul(Target("gc200", tiles=4), 8, 16, 8, accumulation=Accumulation(types=HALVES))
+    elsewhere = plan_matmul(Target("gc200", tiles=4), 8, 16, 8, accumulation=Accumulation(accumulate="float16"))
     with pytest.raises(ValueError, match="the plan is for"):
         matmul(built.graph, built.a, built.b, elsewhere)
 

@@ -11,12 +11,11 @@ from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Sequence
 from ipu_core.library.elementwise import add_array
 from ipu_core.library.reduce import reduce
-from ipu_core.plan.accumulation import Accumulation
 from ipu_core.plan.placement import Placement
 from ipu_core.plan.product import Operand
 from ipu_core.plan.reduction import choose_reduction_accumulation, plan_reduction
 from ipu_core.target import Target
-from lowprec import Key
+from lowprec import Accumulation, Key
 from lowprec.reduction import reduce_sum
 
 
@@ -26,7 +25,7 @@ def test_any_placement_gives_the_contracts_bits_and_the_plans_account(seed: int)
     target = Target("gc200", tiles=rng.choice([27, 33, 200]))
     outer, terms, inner = rng.randint(1, 20), rng.randint(1, 300), rng.randint(1, 20)
     types = rng.choice([("float16", "float16"), ("float32", "float16"), ("float32", "float32")])
-    order = Accumulation(rng.choice([4, 16]), rng.choice([1, 2, 5, 17]), rng.choice([None, 1, 2]), types)
+    order = Accumulation(rng.choice([4, 16]), rng.choice([1, 2, 5, 17]), rng.choice([None, 1, 2]), *types)
     cuts = [rng.choice([1, 2, 3]) for _ in range(4)]
     placement = Placement(
         cuts[0],
@@ -64,9 +63,7 @@ def test_maximum_is_exact_and_nan_wins() -> None:
     target, graph = Target("gc200", tiles=6), Graph(Target("gc200", tiles=6))
     x = add_array(graph, "float16", (3, 50), temporary=False)
     out = add_array(graph, "float16", (3,), temporary=False)
-    plan = plan_reduction(
-        target, 3, 50, 1, accumulation=Accumulation(types=("float16", "float16")), x=Operand("mkn", 24)
-    )
+    plan = plan_reduction(target, 3, 50, 1, accumulation=Accumulation(accumulate="float16"), x=Operand("mkn", 24))
     engine = Engine(graph, Sequence(*reduce(graph, x.reshape(3, 50, 1), out, plan, maximum=True)))
     values = np.random.default_rng(0).normal(size=(3, 50)).astype(np.float16)
     values[2, 7] = np.nan

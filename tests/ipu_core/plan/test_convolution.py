@@ -8,7 +8,6 @@ import pytest
 
 from ipu_core import cost
 from ipu_core.errors import UnsupportedByTarget
-from ipu_core.plan.accumulation import Accumulation
 from ipu_core.plan.convolution import choose_convolution_accumulation, plan_convolution
 from ipu_core.plan.convolved import (
     Convolution,
@@ -19,6 +18,7 @@ from ipu_core.plan.convolved import (
     part_spans,
 )
 from ipu_core.target import Target
+from lowprec import Accumulation
 
 GC200 = Target("gc200")
 IMAGES = Convolution("image", (8, 56, 56, 1, 64), (3, 3, 64), (1, 1), (1, 1), "float16")
@@ -81,7 +81,7 @@ def test_the_planners_choice_fits_the_chip_and_its_memory(convolution: Convoluti
 
 def test_more_parts_need_less_memory_and_fewer_cycles() -> None:
     sizes = Convolution("weight", (3, 3, 16, 1, 32), (64, 16, 16), (1, 1), (1, 1), "float16")
-    plans = [plan_convolution(GC200, sizes, Accumulation(splits=n, types=HALF)) for n in (1, 16, 64)]
+    plans = [plan_convolution(GC200, sizes, Accumulation(splits=n, accumulate="float16")) for n in (1, 16, 64)]
     assert plans[0].memory > plans[1].memory > plans[2].memory
     assert plans[0].cycles > plans[1].cycles > plans[2].cycles
 
@@ -89,7 +89,7 @@ def test_more_parts_need_less_memory_and_fewer_cycles() -> None:
 @pytest.mark.parametrize("convolution", [IMAGES, WEIGHT, WIDE])
 @pytest.mark.parametrize("splits", [1, 8])
 def test_more_memory_never_makes_a_plan_slower(convolution: Convolution, splits: int) -> None:
-    order = Accumulation(splits=splits, types=HALF)
+    order = Accumulation(splits=splits, accumulate="float16")
     rooms = [int(600_000 * 0.7**i) for i in range(14)]
     plans = [plan_convolution(GC200, convolution, order, memory=room) for room in rooms]
     least = plan_convolution(GC200, convolution, order, memory=0).memory
@@ -100,7 +100,7 @@ def test_more_memory_never_makes_a_plan_slower(convolution: Convolution, splits:
 
 
 def test_channels_and_positions_take_turns_where_memory_is_short() -> None:
-    order = Accumulation(splits=18, types=HALF)
+    order = Accumulation(splits=18, accumulate="float16")
     place = ConvPlacement((8, 2, 2, 1, 8), 3)
     plans = [
         plan_convolution(GC200, WIDE, order, dataclasses.replace(place, serial_parts=turns)) for turns in (1, 2, 6, 99)
@@ -114,7 +114,7 @@ def test_channels_and_positions_take_turns_where_memory_is_short() -> None:
 def test_groups_of_few_channels_share_passes() -> None:
     depthwise = Convolution("image", (8, 56, 56, 64, 1), (3, 3, 1), (1, 1), (1, 1), "float16")
     dense = dataclasses.replace(depthwise, result=(8, 56, 56, 1, 16), inner=(3, 3, 16))
-    order = Accumulation(types=HALF)
+    order = Accumulation(accumulate="float16")
     thin, full = (
         chain_cycles(GC200, sizes, order, (1, 4, 6, *ends), 9)
         for sizes, ends in ((depthwise, (16, 1)), (dense, (1, 16)))
@@ -127,7 +127,7 @@ def test_groups_of_few_channels_share_passes() -> None:
     ):  # fmt: skip
         sizes = dataclasses.replace(depthwise, inner=(3, 3, channels), operands=operands)
         block[4] = outputs
-        wide = Accumulation(types=("float32", "float32"))
+        wide = Accumulation(accumulate="float32")
         assert combined(GC200, sizes, wide, block) == together
     assert combined(GC200, dataclasses.replace(depthwise, kind="weight"), order, block) == 1
     assert combined(GC200, depthwise, order, (1, 4, 6, 3, 1)) == 3
@@ -136,7 +136,7 @@ def test_groups_of_few_channels_share_passes() -> None:
 
 
 def test_a_block_of_the_result_in_pieces_needs_less_memory() -> None:
-    order = Accumulation(types=HALF)
+    order = Accumulation(accumulate="float16")
     whole = plan_convolution(GC200, IMAGES, order, ConvPlacement((4, 8, 8, 1, 2)))
     pieces = plan_convolution(GC200, IMAGES, order, ConvPlacement((4, 8, 8, 1, 2), serial=(2, 1, 1, 1, 2)))
     assert pieces.memory < whole.memory / 1.5
@@ -159,8 +159,8 @@ def test_the_box_of_a_part(terms: int, box: tuple[int, int, int]) -> None:
 
 def test_fp16_32_takes_more_cycles_than_fp16_16() -> None:
     place = ConvPlacement((8, 14, 7, 1, 1))
-    half = plan_convolution(GC200, IMAGES, Accumulation(types=HALF), place)
-    wide = plan_convolution(GC200, IMAGES, Accumulation(types=("float32", "float16")), place)
+    half = plan_convolution(GC200, IMAGES, Accumulation(accumulate="float16"), place)
+    wide = plan_convolution(GC200, IMAGES, Accumulation(accumulate="float32", out="float16"), place)
     assert half.direct
     assert not wide.direct
     assert half.compute_cycles < wide.compute_cycles
@@ -172,14 +172,16 @@ def test_the_default_order_has_the_targets_adder() -> None:
 
 
 def test_a_plan_in_words_names_its_axes() -> None:
-    words = plan_convolution(GC200, WEIGHT, Accumulation(types=HALF), ConvPlacement((3, 3, 4, 1, 4), 8)).words()
+    words = plan_convolution(
+        GC200, WEIGHT, Accumulation(accumulate="float16"), ConvPlacement((3, 3, 4, 1, 4), 8)
+    ).words()
     assert "kernel rows 3 x kernel columns 3 x channels 4 x groups 1 x outputs 4 x parts 8 over 1152 tiles" in words
     assert "summed over 8 x 56 x 56 images x rows x columns" in words
 
 
 def test_bad_placements_and_formats_are_refused() -> None:
     with pytest.raises(ValueError, match="1472 tiles"):
-        plan_convolution(GC200, IMAGES, Accumulation(types=HALF), ConvPlacement((8, 56, 56, 1, 4)))
+        plan_convolution(GC200, IMAGES, Accumulation(accumulate="float16"), ConvPlacement((8, 56, 56, 1, 4)))
     with pytest.raises(ValueError, match="at least 1"):
         ConvPlacement((1, 0, 1, 1, 1))
     with pytest.raises(ValueError, match="at least 1"):

@@ -3,12 +3,12 @@
 import pytest
 
 from ipu_core.errors import UnsupportedByTarget
-from ipu_core.plan.accumulation import Accumulation
 from ipu_core.plan.matmul import choose_accumulation, plan_matmul
 from ipu_core.plan.placement import Placement
 from ipu_core.plan.reduction import plan_reduction
 from ipu_core.plan.sums import RESERVED
 from ipu_core.target import Target
+from lowprec import Accumulation
 
 GC200 = Target("gc200")
 
@@ -48,7 +48,7 @@ def test_what_is_under_way_fits_beside_the_operands(size: int) -> None:
 
 
 def test_a_depth_in_time_bounds_the_memory_and_no_bit() -> None:
-    order = Accumulation(splits=2, types=("float16", "float16"))
+    order = Accumulation(splits=2, accumulate="float16")
     plans = [
         plan_matmul(GC200, 256, 2048, 256, accumulation=order, placement=Placement(4, 4, parts, serial_depth=depth))
         for parts, depth in ((2, 1), (2, 2), (2, 8), (1, 1), (1, 2), (1, 8))
@@ -66,7 +66,7 @@ def test_a_depth_in_time_bounds_the_memory_and_no_bit() -> None:
 
 def test_pieces_of_a_depth_are_whole_groups() -> None:
     for group, k, depth in ((16, 1000, 7), (5, 333, 4), (1, 50, 50), (64, 100, 9)):
-        order = Accumulation(group=group, types=("float16", "float16"))
+        order = Accumulation(group=group, accumulate="float16")
         grid = plan_matmul(GC200, 8, k, 8, accumulation=order, placement=Placement(serial_depth=depth)).geometry
         assert grid.depth % group == 0
         assert grid.depths <= depth
@@ -101,14 +101,14 @@ def test_planning_is_deterministic() -> None:
 
 
 def test_the_search_beats_obvious_placements() -> None:
-    order = Accumulation(splits=4, types=("float16", "float16"))
+    order = Accumulation(splits=4, accumulate="float16")
     best = plan_matmul(GC200, 512, 512, 512, accumulation=order)
     for placement in (Placement(), Placement(32, 32), Placement(16, 16, 4), Placement(8, 32, 4), Placement(64, 4, 4)):
         assert best.cycles <= plan_matmul(GC200, 512, 512, 512, accumulation=order, placement=placement).cycles
 
 
 def test_any_placement_is_valid_or_refused_in_words() -> None:
-    order = Accumulation(splits=2, types=("float16", "float16"))
+    order = Accumulation(splits=2, accumulate="float16")
     plan = plan_matmul(GC200, 5, 7, 3, accumulation=order, placement=Placement(9, 9, 9, 2, 4, 4, "a", "rows"))
     assert plan.geometry.tiles == 5  # cuts that would be empty vanish
     with pytest.raises(ValueError, match="needs 2048 tiles; gc200 has 1472"):

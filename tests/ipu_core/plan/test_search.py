@@ -8,13 +8,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ipu_core.plan.accumulation import Accumulation
 from ipu_core.plan.estimate import Task, costed
 from ipu_core.plan.matmul import plan_matmul
 from ipu_core.plan.product import Product, operand
 from ipu_core.plan.reduction import plan_reduction
 from ipu_core.plan.search import SERIAL_CUTS, search
 from ipu_core.target import Target
+from lowprec import Accumulation
 
 GC200 = Target("gc200")
 HALF = ("float16", "float16")
@@ -35,7 +35,7 @@ def modelled(task: Task, memory: int, *, choose_splits: bool = False) -> tuple[f
     numbers = {
         "m": at.rows, "n": at.columns, "p": at.parts, "b": at.batch, "order": at.order == "rows",
         "sm": at.serial_rows, "sn": at.serial_columns, "hold": ("none", "a", "b").index(at.hold),
-        "chunk": min(max(1, k), order.chunk(k)), "parts": max(1, len(order.parts(k))),
+        "chunk": min(max(1, k), order.part_length(k)), "parts": max(1, len(order.parts(k))),
     }  # fmt: skip
     found = costed(task, {name: np.array([value], np.int64) for name, value in numbers.items()}, memory)
     assert int(found["depths"][0]) == at.serial_depth
@@ -44,13 +44,17 @@ def modelled(task: Task, memory: int, *, choose_splits: bool = False) -> tuple[f
 
 sizes = st.tuples(st.integers(1, 300), st.integers(1, 400), st.integers(1, 300), st.integers(1, 3))
 orders = st.builds(
-    Accumulation, st.sampled_from([4, 16]), st.integers(1, 6), types=st.sampled_from([HALF, ("float32", "float16")])
+    Accumulation,
+    st.sampled_from([4, 16]),
+    st.integers(1, 6),
+    accumulate=st.sampled_from(["float16", "float32"]),
+    out=st.just("float16"),
 )
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(sizes, orders, st.sampled_from([4, 33, 1472]), st.integers(1, 60_000), st.floats(0.5, 0.99), st.booleans())
-@example((121, 12, 212, 1), Accumulation(types=("float32", "float16")), 4, 683, 0.7, False)
+@example((121, 12, 212, 1), Accumulation(accumulate="float32", out="float16"), 4, 683, 0.7, False)
 def test_more_memory_never_costs_modelled_cycles(
     size: tuple[int, int, int, int], order: Accumulation, tiles: int, memory: int, share: float, choose: bool
 ) -> None:
@@ -100,7 +104,7 @@ def test_no_candidate_at_all_is_cheaper(
         (*cuts, *serial) for cuts in grid for serial in itertools.product(SERIAL_CUTS, SERIAL_CUTS, (0, 1, 2))
     ]).T  # fmt: skip
     names = ("m", "n", "p", "b", "order", "sm", "sn", "hold")
-    fixed = {"chunk": np.array(min(k, order.chunk(k))), "parts": np.array(parts)}
+    fixed = {"chunk": np.array(min(k, order.part_length(k))), "parts": np.array(parts)}
     found = costed(task, dict(zip(names, every, strict=True)) | fixed, memory)
     fits = found["memory"] <= memory
     assert (needed <= memory) == fits.any()
@@ -111,7 +115,7 @@ def test_no_candidate_at_all_is_cheaper(
 @pytest.mark.parametrize("size", [(64, 256, 256), (511, 1023, 257), (100, 2000, 700), (2048, 1000, 3000)])
 @pytest.mark.parametrize("memory", [600_000, 60_000, 12_000])
 def test_the_model_of_the_search_is_near_the_exact_account(size: tuple[int, int, int], memory: int) -> None:
-    order = Accumulation(splits=3, types=HALF)
+    order = Accumulation(splits=3, accumulate="float16")
     plan = plan_matmul(GC200, *size, accumulation=order, memory=memory)
     assert plan.memory <= memory
     cycles, _ = modelled(Task(GC200, plan.product, order), memory)
@@ -119,7 +123,7 @@ def test_the_model_of_the_search_is_near_the_exact_account(size: tuple[int, int,
 
 
 def test_pieces_in_time_are_used_wherever_a_little_memory_is_missing() -> None:
-    order = Accumulation(types=HALF)
+    order = Accumulation(accumulate="float16")
     ample = plan_matmul(GC200, 1024, 1024, 1024, accumulation=order)
     short = plan_matmul(GC200, 1024, 1024, 1024, accumulation=order, memory=ample.memory - 1)
     assert short.memory < ample.memory

@@ -9,9 +9,9 @@ import pytest
 
 from ipu_core import Sgd, compare, nn
 from ipu_core.errors import OutOfTileMemory
-from ipu_core.plan.accumulation import Accumulation
 from ipu_core.study.compare import Study
 from ipu_core.target import Target
+from lowprec import Accumulation
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(6, 16, 8)).astype(np.float32)

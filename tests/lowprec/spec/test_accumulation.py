@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipu_core.plan.accumulation import Accumulation
-from lowprec.sums import run_length, stage_count
+from lowprec import Accumulation
+from lowprec.spec.accumulation import run_length, stage_count
 
 
 @given(st.integers(0, 5000), st.integers(1, 70), st.integers(1, 300))
@@ -41,13 +41,20 @@ def test_stage_borders_and_run_lengths() -> None:
 
 
 def test_digest_is_pinned_and_every_field_changes_it() -> None:
-    order = Accumulation(group=16, splits=4, types=("float16", "float16"))
+    order = Accumulation(group=16, splits=4, accumulate="float16")
     assert order.words() == (
         "group 16, splits 4, stages by number of parts, accumulate float16, out float16, adder sequential"
     )
     assert order.digest() == ("878da02ff7e5e07aabe1a6f38993738203e20185ef2c575614eda1195dbb3506")
-    changes = ({"group": 8}, {"splits": 2}, {"stages": 2}, {"types": ("float32", "float16")}, {"adder": "dot4"})
-    assert len({order.digest(), *(replace(order, **change).digest() for change in changes)}) == 6
+    changes: tuple[dict[str, object], ...] = (
+        {"group": 8},
+        {"splits": 2},
+        {"stages": 2},
+        {"accumulate": "float32"},
+        {"out": "float32"},
+        {"adder": "dot4"},
+    )
+    assert len({order.digest(), *(replace(order, **change).digest() for change in changes)}) == 7
     assert order.with_types("float32", "float16").with_types("float16", "float16") == order
     assert hash(order) == hash(replace(order))
 
@@ -55,12 +62,13 @@ def test_digest_is_pinned_and_every_field_changes_it() -> None:
 @pytest.mark.parametrize(
     "fields, message",
     [
-        ({"group": 0}, "group must be an int of at least 1"),
-        ({"splits": 2.0}, "splits must be an int"),
-        ({"stages": 4}, "stages must be None, 1, 2 or 3"),
+        ({"group": 0}, "group must be an integer of at least 1"),
+        ({"splits": 2.0}, "splits must be an integer"),
+        ({"stages": 4}, "stages must be 1, 2 or 3"),
         ({"adder": "tree"}, "sequential, dot4, pairwise"),
-        ({"types": ("float16",)}, "two format names"),
-        ({"types": ("float16", "half")}, "half"),
+        ({"group": True}, "group must be an integer"),
+        ({"accumulate": "halve"}, "halve"),
+        ({"accumulate": "float8_e8m0fnu"}, "cannot accumulate"),
     ],
 )
 def test_bad_fields_are_named(fields: dict[str, object], message: str) -> None:

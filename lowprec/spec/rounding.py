@@ -1,9 +1,11 @@
-"""Rounding as data: format, mode, random bits, and the codes of overflow, infinities, NaN and refused values."""
+"""Rounding as data: a `Rounding` for any format, and the `RoundingRule` that it is in one, with the codes of overflow,
+infinities, NaN and refused values."""
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -15,19 +17,84 @@ Mode = Literal["nearest_even", "nearest_away", "toward_zero", "up", "down", "odd
 Overflow = Literal["infinity", "nan", "saturate", "ieee", "satfinite", "ipu", "ipu_nanoo"]
 InfiniteInput = Literal["keep", "nan", "max"]
 
-MODES: tuple[str, ...] = ("nearest_even", "nearest_away", "toward_zero", "up", "down", "odd", "stochastic")
-FEW_BIT_MODES: tuple[str, ...] = ("stochastic_half", "stochastic_even")
+FewBitMode = Literal["stochastic_half", "stochastic_even"]
+Preset = Literal["ieee", "satfinite", "ipu", "ipu_nanoo"]
+
+MODES: tuple[str, ...] = get_args(Mode)
+FEW_BIT_MODES: tuple[str, ...] = get_args(FewBitMode)
 """Stochastic modes with less of the bias of few random bits (see lowprec.rounding), for `round`, `astype`, `encode`."""
 STOCHASTIC_MODES: tuple[str, ...] = ("stochastic", *FEW_BIT_MODES)
 FEW_BITS = 16
 
 OVERFLOWS: tuple[str, ...] = ("infinity", "nan", "saturate")
-INFINITE_INPUTS: tuple[str, ...] = ("keep", "nan", "max")
-PRESETS: tuple[str, ...] = ("ieee", "satfinite", "ipu", "ipu_nanoo")
+INFINITE_INPUTS: tuple[str, ...] = get_args(InfiniteInput)
+PRESETS: tuple[str, ...] = get_args(Preset)
 
 # Modes that never overflow from a finite x: of positive x, of negative x.
 _INWARD_POSITIVE = ("toward_zero", "odd", "down")
 _INWARD_NEGATIVE = ("toward_zero", "odd", "up")
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """How values are rounded, whatever the format: the arguments of `lowprec.round` as one value.
+
+    Attributes:
+        mode: nearest_even, nearest_away, toward_zero, up, down, odd or stochastic; `round`, `astype` and `encode` also
+            take stochastic_half and stochastic_even.
+        random_bits: bits per rounding in the stochastic modes, 1 to 32 ("exact": as many as the values need, in
+            `round`, `astype` and `encode`); plays no part in the others.
+        overflow: what a finite value beyond the largest becomes: infinity, nan or saturate, or a preset (ieee,
+            satfinite, ipu, ipu_nanoo); None: the format's own rule.
+        infinite_input: keep, nan or max; None: as the preset or the format says.
+        flush: subnormal results become zero of the same sign.
+
+    Raises:
+        TypeError: flush is neither True nor False.
+        ValueError: an unknown name, or random bits out of range in a stochastic mode.
+    """
+
+    mode: Mode | FewBitMode = "nearest_even"
+    random_bits: int | Literal["exact"] = 16
+    overflow: Overflow | None = None
+    infinite_input: InfiniteInput | None = None
+    flush: bool = False
+
+    def __post_init__(self) -> None:
+        _one_of("rounding", self.mode, (*MODES, *FEW_BIT_MODES))
+        if self.stochastic and self.random_bits != "exact":
+            _check_bits(self.random_bits)
+        if self.overflow is not None:
+            _one_of("overflow", self.overflow, (*OVERFLOWS, *PRESETS))
+        if self.infinite_input is not None:
+            _one_of("infinite_input", self.infinite_input, INFINITE_INPUTS)
+        if not isinstance(self.flush, (bool, np.bool_)):
+            raise TypeError(f"flush must be True or False, not {self.flush!r}")
+
+    @property
+    def stochastic(self) -> bool:
+        """Whether the mode takes random bits."""
+        return self.mode in STOCHASTIC_MODES
+
+    def rule(self, fmt: FormatLike) -> RoundingRule:
+        """The codes that values become in a format.
+
+        Raises:
+            ValueError: a policy the format cannot express; in a few-bit mode as `few_bit_rule`.
+        """
+        make = few_bit_rule if self.mode in FEW_BIT_MODES else rounding_rule
+        return make(fmt, self.mode, self.random_bits, self.overflow, self.infinite_input, self.flush)
+
+    def words(self) -> str:
+        """The Rounding in one printed line: what differs from nearest_even and the formats' own rules."""
+        bits = [f"random bits {self.random_bits}"] if self.stochastic else []
+        policies = {"overflow": self.overflow, "infinite input": self.infinite_input}
+        said = [f"{name} {value}" for name, value in policies.items() if value is not None]
+        return ", ".join([self.mode, *bits, *said, *["flush"] * bool(self.flush)])
+
+    def digest(self) -> str:
+        """SHA-256 of the printed form, in hexadecimal: the same in every process and on every machine."""
+        return hashlib.sha256(self.words().encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -76,10 +143,7 @@ def rounding_rule(
     _one_of("rounding", rounding, MODES)
     bits = 0
     if rounding == "stochastic":
-        if not isinstance(random_bits, (int, np.integer)) or not 1 <= random_bits <= 32:
-            allowed = "an integer of 1 to 32 (round, astype and encode also take 'exact')"
-            raise ValueError(f"random_bits must be {allowed}, not {random_bits!r}")
-        bits = int(random_bits)
+        bits = _check_bits(random_bits)
     if not isinstance(flush, (bool, np.bool_)):
         raise TypeError(f"flush must be True or False, not {flush!r}")
     overflow, infinite = _policies(fmt, overflow, infinite_input)
@@ -148,6 +212,13 @@ def _policies(fmt: FloatFormat, overflow: str | None, infinite_input: str | None
     elif infinite is None:
         infinite = "keep" if fmt.infinities else "nan" if has_nan else "max"
     return overflow, infinite
+
+
+def _check_bits(random_bits: object) -> int:
+    if not isinstance(random_bits, (int, np.integer)) or isinstance(random_bits, bool) or not 1 <= random_bits <= 32:
+        allowed = "an integer of 1 to 32 (round, astype and encode also take 'exact')"
+        raise ValueError(f"random_bits must be {allowed}, not {random_bits!r}")
+    return int(random_bits)
 
 
 def _one_of(what: str, given: str, allowed: tuple[str, ...]) -> str:
