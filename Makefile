@@ -5,7 +5,7 @@
 VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.lowprec-stamp
-KERNELS := $(wildcard kernels/CMakeLists.txt kernels/cpu/*.cpp kernels/cpu/*.h kernels/include/lowprec/*.h kernels/cuda/*.cu*)
+KERNELS := $(wildcard kernels/CMakeLists.txt kernels/cpu/*/*.cpp kernels/cpu/*/*.h kernels/include/lowprec/*.h kernels/cuda/*.cu*)
 CXX ?= g++
 
 help:

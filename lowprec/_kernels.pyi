@@ -1,4 +1,4 @@
-"""Types of the compiled module (kernels/cpu/module*.cpp)."""
+"""Types of the compiled module (kernels/cpu/python/module*.cpp)."""
 
 from collections.abc import Sequence
 from typing import Any
