@@ -7,6 +7,7 @@
 
 #include "isa/dispatch.h"
 #include "python/arrays.h"
+#include "threads/threads.h"
 
 namespace nb = nanobind;
 
@@ -16,6 +17,9 @@ NB_MODULE(_kernels, m) {
     m.def("isa", [] { return std::string(lowprec::table().isa); }, "Name of the instruction set in use.");
     m.def("isa_names", &lowprec::isa_names, "Names this machine can run, worst first.");
     m.def("set_isa", &lowprec::set_isa, nb::arg("name"), "Forces an instruction set (tests and benchmarks).");
+    m.def("default_threads", &lowprec::default_threads, "Threads of calls that ask for 0.");
+    m.def("set_default_threads", &lowprec::set_default_threads, nb::arg("threads"),
+          "Makes calls that ask for 0 threads use so many; 0: as many as the process may run on.");
     lowprec::bind_rounding(m);
     lowprec::bind_random(m);
     lowprec::bind_elementwise(m);

@@ -6,6 +6,7 @@
 #include "isa/dispatch.h"
 #include "python/arrays.h"
 #include "python/module.h"
+#include "threads/threads.h"
 
 namespace nb = nanobind;
 
@@ -26,15 +27,8 @@ void over_blocks(const BlockShape &s, int threads, const F &f) {
             f(k, k + 1, left, std::min(s.inner, left + columns));
         }
     };
-    if (units == 0) return;
-    if (threads <= 0) threads = omp_get_max_threads();
-    threads = int(std::min<i64>(std::min<i64>(threads, units), s.lines * s.length * s.inner / grain));
-    if (threads <= 1) return some(0, units);
-#pragma omp parallel for num_threads(threads) schedule(static, 1)
-    for (int t = 0; t < threads; ++t) {
-        const i64 begin = units * t / threads, end = units * (t + 1) / threads;
-        if (begin < end) some(begin, end);
-    }
+    const i64 elements = s.lines * s.length * s.inner;
+    in_pieces(units, 1, threads_for(std::min(units, elements / grain), threads), some);
 }
 
 BlockShape shape_of(i64 lines, i64 length, i64 inner, i64 block) {

@@ -54,8 +54,9 @@ void sum_runs(const ColumnCall &call, PyArrayObject *x, PyArrayObject *y, const 
     job.index += u64(pairs ? 0 : start * inner);
     const i64 units = column_units(job), work = outer * blocks * length * inner;
     auto loop = table().sums->columns;
-    unlocked(work,
-             [&] { in_pieces(units, 1, 16 * work, threads, [&](i64 begin, i64 end) { loop(job, begin, end); }); });
+    unlocked(work, [&] {
+        in_pieces(units, 1, thread_count(16 * work, threads), [&](i64 begin, i64 end) { loop(job, begin, end); });
+    });
 }
 
 // Sums over the middle axis of x or x * y (outer, size, inner), over runs of `block` terms where the kind has blocks,

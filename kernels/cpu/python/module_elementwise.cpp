@@ -7,6 +7,7 @@
 #include "isa/dispatch.h"
 #include "python/elementwise_calls.h"
 #include "python/module.h"
+#include "threads/threads.h"
 
 namespace nb = nanobind;
 

@@ -3,6 +3,7 @@
 #include "isa/dispatch.h"
 #include "python/elementwise_calls.h"
 #include "python/module.h"
+#include "threads/threads.h"
 
 namespace nb = nanobind;
 

@@ -5,6 +5,7 @@
 #include "isa/dispatch.h"
 #include "python/arrays.h"
 #include "python/module.h"
+#include "threads/threads.h"
 
 namespace nb = nanobind;
 
@@ -17,7 +18,7 @@ constexpr i64 grain = 1 << 18;  // codes that are worth a thread
 template <class F>
 void over_rows(i64 rows, i64 codes, int threads, const F &f) {
     if (rows == 1) return parallel_for(codes, grain, threads, [&](i64 begin, i64 end) { f(i64(0), begin, end); });
-    parallel_for(rows, std::max<i64>(1, grain / std::max<i64>(codes, 1)), threads, [&](i64 begin, i64 end) {
+    in_pieces(rows, 1, threads_for(std::min(rows, rows * codes / grain), threads), [&](i64 begin, i64 end) {
         for (i64 row = begin; row < end; ++row) f(row, i64(0), codes);
     });
 }

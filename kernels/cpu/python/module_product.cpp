@@ -53,13 +53,13 @@ void multiply(const ProductJob &job, i64 vertices, int threads) {
     auto loop = table().sums->product;
     unlocked(work, [&] {
         if (vertices >= 2 * thread_count(work, threads))
-            in_pieces(vertices, 1, work, threads,
+            in_pieces(vertices, 1, thread_count(work, threads),
                       [&](i64 begin, i64 end) { loop(job, {begin, end, 0, job.m, 0, job.n}); });
         else if (job.n >= job.m)
-            in_pieces(job.n, 64, work, threads,
+            in_pieces(job.n, 64, thread_count(work, threads),
                       [&](i64 begin, i64 end) { loop(job, {0, vertices, 0, job.m, begin, end}); });
         else
-            in_pieces(job.m, 24, work, threads,
+            in_pieces(job.m, 24, thread_count(work, threads),
                       [&](i64 begin, i64 end) { loop(job, {0, vertices, begin, end, 0, job.n}); });
     });
 }

@@ -6,6 +6,7 @@
 #include "python/arrays.h"
 #include "python/module.h"
 #include "rounding/rounding_jobs.h"
+#include "threads/threads.h"
 
 namespace nb = nanobind;
 

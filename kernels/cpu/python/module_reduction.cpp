@@ -38,7 +38,8 @@ void run_reduction(const ReduceCall &call, ReduceJob &job, nb::handle key, i64 v
     const i64 units = job.n ? vertices * reduce_units(job) : 0;
     auto loop = table().sums->reduce;
     unlocked(4 * vertices * work, [&] {
-        in_pieces(units, 1, 4 * vertices * work, threads, [&](i64 begin, i64 end) { loop(job, begin, end); });
+        in_pieces(units, 1, thread_count(4 * vertices * work, threads),
+                  [&](i64 begin, i64 end) { loop(job, begin, end); });
     });
 }
 
@@ -168,7 +169,9 @@ nb::object sum_parts(const SumCall &call, nb::handle parts, nb::handle key, nb::
     if (!call.accumulator.random()) join_rows(job);
     const i64 rows = vertices.size() * job.m, work = 4 * rows * job.n * (job.parts_count + 1);
     auto loop = table().sums->parts;
-    unlocked(work, [&] { in_pieces(rows, 1, work, threads, [&](i64 begin, i64 end) { loop(job, begin, end); }); });
+    unlocked(work, [&] {
+        in_pieces(rows, 1, thread_count(work, threads), [&](i64 begin, i64 end) { loop(job, begin, end); });
+    });
     refuse_nan(nan_met);
     return result;
 }
@@ -191,7 +194,9 @@ nb::object maximum(const MaximumCall &call, nb::handle x, nb::handle out, int th
     const i64 work = job.m * job.n * job.k;
     auto loop = table().sums->maximum;
     if (job.n)
-        unlocked(work, [&] { in_pieces(job.m, 1, work, threads, [&](i64 begin, i64 end) { loop(job, begin, end); }); });
+        unlocked(work, [&] {
+            in_pieces(job.m, 1, thread_count(work, threads), [&](i64 begin, i64 end) { loop(job, begin, end); });
+        });
     refuse_nan(nan_met);
     return result;
 }

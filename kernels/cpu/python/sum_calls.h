@@ -5,6 +5,7 @@
 #include "isa/dispatch.h"
 #include "product/product_job.h"
 #include "python/array_operands.h"
+#include "threads/threads.h"
 
 namespace lowprec {
 
@@ -109,26 +110,7 @@ inline Operand operand(PyArrayObject *array, const OperandType &type, const Broa
     return o;
 }
 
-inline int thread_count(i64 work, int threads) {
-    if (threads <= 0) threads = omp_get_max_threads();
-    return int(std::max<i64>(1, std::min<i64>(threads, work / thread_work)));
-}
-
-// f(begin, end) over [0, n) cut at multiples of `step`, one piece per thread.
-template <class F>
-void in_pieces(i64 n, i64 step, i64 work, int threads, const F &f) {
-    threads = thread_count(work, threads);
-    if (threads == 1) {
-        if (n) f(i64(0), n);
-        return;
-    }
-    const i64 piece = ((n + threads - 1) / threads + step - 1) / step * step;
-#pragma omp parallel for num_threads(threads) schedule(static, 1)
-    for (int t = 0; t < threads; ++t) {
-        const i64 begin = std::min<i64>(n, t * piece), end = std::min<i64>(n, begin + piece);
-        if (begin < end) f(begin, end);
-    }
-}
+inline int thread_count(i64 work, int threads) { return threads_for(work / thread_work, threads); }
 
 template <class F>
 void unlocked(i64 work, const F &f) {
