@@ -5,7 +5,7 @@
 VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.lowprec-stamp
-KERNELS := $(wildcard kernels/CMakeLists.txt kernels/cpu/*.cpp kernels/cpu/*.h kernels/include/lowprec/*.h kernels/cuda/*.cu*)
+KERNELS := $(wildcard kernels/CMakeLists.txt kernels/cpu/*/*.cpp kernels/cpu/*/*.h kernels/include/lowprec/*.h kernels/cuda/*.cu*)
 CXX ?= g++
 
 help:
@@ -57,9 +57,9 @@ lint: setup
 	$(VENV)/bin/mypy
 	$(VENV)/bin/clang-format --dry-run -Werror $$(find kernels -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh')
 
-# OPENBLAS_* would choose a slower sgemm on some machines; bound threads keep two-thread timings stable.
+# OPENBLAS_* would choose a slower sgemm on some machines.
 bench: setup
-	env -u OPENBLAS_CORETYPE OMP_PROC_BIND=true $(PY) -m tests.benchmarks $(ARGS)
+	env -u OPENBLAS_CORETYPE $(PY) -m tests.benchmarks $(ARGS)
 
 notebooks: setup
 	$(PY) -m pytest -q tests/notebooks -m "slow or not slow"
