@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from ipu_core.ir.tree import Tree
+from ipu_core.ir.pytree import Tree
 from lowprec import FloatFormat
 
 Array = npt.NDArray[Any]

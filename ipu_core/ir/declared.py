@@ -8,7 +8,7 @@ import numpy as np
 
 from ipu_core.control import FloatingPointControl
 from ipu_core.ir.block import Array, Equation
-from ipu_core.ir.convolving import CONVOLUTIONS
+from ipu_core.ir.convolution import CONVOLUTIONS
 from ipu_core.ir.exact import STRUCTURE
 from ipu_core.ir.kernels import order_of
 from ipu_core.tile import SECOND_ROUNDING, dropout_mask

@@ -11,8 +11,8 @@ from ipu_core.control import FloatingPointControl
 from ipu_core.ir.block import Array, Block, Equation, Format, Literal, Var
 from ipu_core.ir.declared import declared
 from ipu_core.ir.exact import as_exact, exact
+from ipu_core.ir.pytree import flatten, unflatten
 from ipu_core.ir.retype import cast
-from ipu_core.ir.tree import flatten, unflatten
 from lowprec import Accumulation, Key
 from lowprec.random import KeyLike, as_key
 

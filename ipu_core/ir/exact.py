@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ipu_core.ir import convolving
+from ipu_core.ir import convolution
 from ipu_core.ir.block import Array, Params
 from lowprec.arrays import whole_array
 
@@ -94,7 +94,7 @@ OTHERS: dict[str, Callable[..., Array]] = {
     "reduce_sum": lambda x, p: np.sum(x, p["axis"], keepdims=p["keepdims"]),
     "reduce_max": lambda x, p: np.max(x, p["axis"], keepdims=p["keepdims"]),
     "dot": lambda a, b, p: a @ b,
-    **convolving.EXACT,
+    **convolution.EXACT,
     "scatter_add": _scatter_add,
     "one_hot": lambda i, p: (i[..., None] == np.arange(p["classes"])).astype(np.float64),
 }

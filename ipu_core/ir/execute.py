@@ -11,7 +11,7 @@ from ipu_core.control import FloatingPointControl
 from ipu_core.ir.block import Array, Block, Equation, Var
 from ipu_core.ir.buffers import allocate
 from ipu_core.ir.kernels import Bound, bind
-from ipu_core.ir.tree import flatten, unflatten
+from ipu_core.ir.pytree import flatten, unflatten
 from ipu_core.ir.verify import verify
 from lowprec import Accumulation, Key
 from lowprec.arrays import whole_array

@@ -11,7 +11,7 @@ import numpy as np
 from ipu_core import tile, tile_convolution
 from ipu_core.control import FloatingPointControl
 from ipu_core.ir.block import Array, Equation
-from ipu_core.ir.convolving import CONVOLUTIONS
+from ipu_core.ir.convolution import CONVOLUTIONS
 from ipu_core.ir.exact import ARITHMETIC, STRUCTURE
 from lowprec import Accumulation, Key
 from lowprec.axes import fold

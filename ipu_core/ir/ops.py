@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ipu_core.ir import convolving
+from ipu_core.ir import convolution
 from ipu_core.ir.block import Format, Literal, Params, Type, format_name
 from lowprec import FloatFormat
 from lowprec import float32 as FLOAT32
@@ -74,7 +74,7 @@ def _dot(operands: tuple[Operand, ...], params: Params) -> Shape:
 def _convolution(op: str) -> Rule:
     def rule(operands: tuple[Operand, ...], params: Params) -> Shape:
         first, second = (_array(x).shape for x in operands)
-        return convolving.result_shape(op, first, second, params)
+        return convolution.result_shape(op, first, second, params)
 
     return rule
 
@@ -183,8 +183,8 @@ def _table() -> dict[str, Op]:
         Op("reduce_sum", "reduction", 1, _reduce, params=("axis", "keepdims")),
         Op("reduce_max", "reduction", 1, _reduce_max, exact=True, params=("axis", "keepdims")),
         Op("dot", "matmul", 2, _dot),
-        *(Op(name, "conv", 2, _convolution(name), params=(*convolving.PARAMS, *extra)) for name, extra in zip(
-            convolving.CONVOLUTIONS, ((), ("size",), ("kernel",)), strict=True)),
+        *(Op(name, "conv", 2, _convolution(name), params=(*convolution.PARAMS, *extra)) for name, extra in zip(
+            convolution.CONVOLUTIONS, ((), ("size",), ("kernel",)), strict=True)),
         Op("transpose", "structure", 1, _transpose, structural=True, params=("perm",)),
         Op("reshape", "structure", 1, _reshape, structural=True, params=("shape",)),
         Op("broadcast", "structure", 1, _broadcast, structural=True, params=("shape",)),

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ipu_core.ir.block import Arithmetic, Array, Atom, Block, Equation, Format, Params, Type, Var
-from ipu_core.ir.convolving import CONVOLUTIONS
+from ipu_core.ir.convolution import CONVOLUTIONS
 from ipu_core.ir.ops import OPS
 from ipu_core.ir.schedule import dead_code
 from lowprec import FloatFormat, astype

@@ -13,7 +13,7 @@ from ipu_core.ir.block import Atom, Format, Literal, Params, Var
 from ipu_core.ir.builder import Builder
 from ipu_core.ir.eager import as_array, compute, format_of, is_number
 from ipu_core.ir.indexing import select
-from ipu_core.ir.tree import flatten
+from ipu_core.ir.pytree import flatten
 from lowprec import FloatFormat, as_format
 from lowprec import float32 as FLOAT32
 from lowprec import float64 as FLOAT64

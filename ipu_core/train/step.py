@@ -9,8 +9,8 @@ import numpy as np
 
 from ipu_core.ir.autodiff import value_and_grad
 from ipu_core.ir.block import Block
+from ipu_core.ir.pytree import flatten, map_leaves, paths, unflatten
 from ipu_core.ir.tracing import trace
-from ipu_core.ir.tree import flatten, map_leaves, paths, unflatten
 from ipu_core.ir.values import Value, apply, elementwise, scope
 from ipu_core.train.optim import Optimiser
 

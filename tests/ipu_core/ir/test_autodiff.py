@@ -8,8 +8,8 @@ import pytest
 from ipu_core.ir.autodiff import COTANGENTS, differentiate, value_and_grad
 from ipu_core.ir.evaluate import evaluate_flat as evaluate
 from ipu_core.ir.ops import OPS
+from ipu_core.ir.pytree import flatten
 from ipu_core.ir.tracing import trace
-from ipu_core.ir.tree import flatten
 from ipu_core.ir.values import apply, concatenate, convert, where
 from ipu_core.ir.verify import verify
 

@@ -4,12 +4,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from ipu_core.compile.aliasing import ghosts
+from ipu_core.compile.operands import sides, sums_of
+from ipu_core.compile.residency import free_bytes
 from ipu_core.graph.tensor import Tensor, element_type
 from ipu_core.ir.block import Block, Equation, Var
-from ipu_core.ir.convolving import CONVOLUTIONS, sums_of
-from ipu_core.ir.homes import ghosts
-from ipu_core.ir.room import free_bytes
-from ipu_core.ir.views import sides
+from ipu_core.ir.convolution import CONVOLUTIONS
 from ipu_core.plan.convolution import ConvPlan, choose_convolution_accumulation, plan_convolution
 from ipu_core.plan.convolved import ConvPlacement
 from ipu_core.plan.layout import linear_layout

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ipu_core.compile.aliasing import label
+from ipu_core.compile.planning import Plan
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Copy, Program
 from ipu_core.graph.tensor import Tensor
 from ipu_core.ir.block import Atom, Equation, Literal, Var
-from ipu_core.ir.homes import label
-from ipu_core.ir.planning import Plan
 from ipu_core.library.elementwise import add_array
 from ipu_core.plan.sums import SumPlan
 from ipu_core.target import Target

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ipu_core.compile.aliasing import homes, in_place, label, state_name
 from ipu_core.errors import OutOfTileMemory
 from ipu_core.graph.tensor import element_type
 from ipu_core.ir.block import Block, Equation, Var
-from ipu_core.ir.homes import homes, in_place, label, state_name
 from ipu_core.plan.layout import linear_layout
 from ipu_core.target import Target
 

@@ -1,16 +1,19 @@
-"""Values of a Block as views of variables: moves that cost nothing, and operands in the form a plan takes them."""
+"""Equations as a plan takes them: operands and how they lie, sizes of sums; and moves that cost nothing."""
 
 import math
 from typing import NamedTuple
 
 from ipu_core.graph.tensor import Tensor
 from ipu_core.ir.block import Equation
+from ipu_core.ir.convolution import place_of
+from ipu_core.plan.convolved import Convolution
 from ipu_core.plan.layout import linear_layout
 from ipu_core.plan.product import Operand
 from ipu_core.target import Target
 from lowprec.axes import fold
+from lowprec.windows import PhaseBlock, phase_blocks
 
-__all__ = ["Side", "sides", "view"]
+__all__ = ["Side", "phase_sums", "sides", "sums_of", "view"]
 
 
 def view(equation: Equation, tensor: Tensor) -> Tensor | None:
@@ -92,3 +95,35 @@ def _stored_order(tensor: Tensor, letters: str) -> str | None:
             return None
         size *= length
     return "".join(letter for _, _, letter in axes)
+
+
+def sums_of(equation: Equation, operands: str) -> Convolution:
+    """The sums of a convolution's equation; of an input gradient those of the phase with most products.
+
+    Args:
+        equation: of one of the three operations.
+        operands: name of the operands' format.
+    """
+    where, groups = place_of(equation), equation.params["groups"]
+    first, second = (var.type.shape for var in equation.operands)
+    outputs = (second[3] if equation.op != "conv2d_input_gradient" else second[2] * groups) // groups
+    if equation.op == "conv2d":
+        return Convolution("image", (first[0], *where.count, groups, outputs), (*where.kernel, second[2]), where.stride,
+                           where.dilation, operands)  # fmt: skip
+    if equation.op == "conv2d_weight_gradient":
+        result = (*where.kernel, first[3] // groups, groups, outputs)
+        return Convolution("weight", result, (first[0], *where.count), where.stride, where.dilation, operands)
+    phases = [phase_sums(equation, block, operands) for block in phase_blocks(where)]
+    none = Convolution("image", (first[0], 0, 0, groups, outputs), (0, 0, 0), (1, 1), (1, 1), operands)
+    return max(
+        phases, key=lambda phase: phase.result[1] * phase.result[2] * phase.inner[0] * phase.inner[1], default=none
+    )
+
+
+def phase_sums(equation: Equation, block: PhaseBlock, operands: str) -> Convolution:
+    """The sums of one phase of an input gradient."""
+    (images, *_), (_, _, channels, outputs) = (var.type.shape for var in equation.operands)
+    groups = equation.params["groups"]
+    kernel = len(block.row.positions), len(block.column.positions)
+    result = (images, block.row.count, block.column.count, groups, channels)
+    return Convolution("image", result, (*kernel, outputs // groups), (1, 1), block.steps, operands)

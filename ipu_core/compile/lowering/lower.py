@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass
 
+from ipu_core.compile.aliasing import homes, in_place, sees_whole, state_name
+from ipu_core.compile.lowering.context import Lowering
+from ipu_core.compile.lowering.families import lower_equation
+from ipu_core.compile.planning import Plan
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Copy, DataStream, Program, Sequence, StreamCopy
 from ipu_core.graph.tensor import Tensor
 from ipu_core.ir.block import Block, Var
-from ipu_core.ir.homes import homes, in_place, sees_whole, state_name
-from ipu_core.ir.lowering.context import Lowering
-from ipu_core.ir.lowering.families import lower_equation
-from ipu_core.ir.planning import Plan
 from ipu_core.library.elementwise import add_array, map_array
 
 __all__ = ["Lowered", "lower"]

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable
 
+from ipu_core.compile.lowering.context import Lowering, label
+from ipu_core.compile.lowering.convolution import lower_convolution
+from ipu_core.compile.operands import sides, view
 from ipu_core.graph.program import Copy
 from ipu_core.graph.tensor import Tensor
 from ipu_core.ir.block import Equation
-from ipu_core.ir.convolving import CONVOLUTIONS
-from ipu_core.ir.lowering.context import Lowering, label
-from ipu_core.ir.lowering.convolution import lower_convolution
+from ipu_core.ir.convolution import CONVOLUTIONS
 from ipu_core.ir.ops import OPS
-from ipu_core.ir.views import sides, view
 from ipu_core.library.elementwise import elementwise
 from ipu_core.library.matmul import matmul
 from ipu_core.library.moves import fill, gather, one_hot, scatter_add

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from ipu_core.compile.operands import view
 from ipu_core.graph.tensor import Tensor, Variable, element_type, whole
 from ipu_core.ir.block import Block, Equation, Var
 from ipu_core.ir.ops import OPS
-from ipu_core.ir.views import view
 
 __all__ = ["Homes", "computes", "ghosts", "homes", "in_place", "label", "sees_whole", "state_name"]
 
