@@ -6,9 +6,9 @@ from typing import NamedTuple
 from ipu_core.compile.operands import view
 from ipu_core.graph.tensor import Tensor, Variable, element_type, whole
 from ipu_core.ir.block import Block, Equation, Var
-from ipu_core.ir.ops import OPS
+from ipu_core.ir.ops import ELEMENTWISE
 
-__all__ = ["Homes", "computes", "ghosts", "homes", "in_place", "label", "sees_whole", "state_name"]
+__all__ = ["Homes", "ghosts", "homes", "in_place", "label", "sees_whole", "state_name"]
 
 
 def ghosts(block: Block) -> dict[Var, Tensor]:
@@ -81,7 +81,7 @@ def in_place(block: Block, where: Homes) -> dict[Var, int]:
             continue
         position, equation = made[new]
         here = [var for var in equation.operands if roots[var] is old]
-        still = all(same[var] for var in here) and computes(equation) if here else True
+        still = all(same[var] for var in here) and equation.op in ELEMENTWISE if here else True
         if last.get(old, -1) <= position and still:
             found[new] = index
     return found
@@ -90,11 +90,6 @@ def in_place(block: Block, where: Homes) -> dict[Var, int]:
 def sees_whole(tensor: Tensor, own: Tensor) -> bool:
     """Whether a tensor is a variable seen just as it lies."""
     return (tensor.offset, tensor.shape, tensor.strides) == (own.offset, own.shape, own.strides)
-
-
-def computes(equation: Equation) -> bool:
-    """Whether an equation writes an array of its own, element by element where its operands of that shape lie."""
-    return equation.op == "convert" or OPS[equation.op].shape is OPS["add"].shape
 
 
 def label(equation: Equation) -> str:

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ipu_core.compile.lowering.lower import Lowered, lower
 from ipu_core.compile.planning import Plan, plan
@@ -12,13 +11,11 @@ from ipu_core.compile.residency import check_room
 from ipu_core.control import FloatingPointControl
 from ipu_core.engine.engine import Engine
 from ipu_core.engine.profile import Profile
-from ipu_core.ir.block import Block
+from ipu_core.ir.block import Array, Block
 from ipu_core.target import Target
 from lowprec import Accumulation, Key
 
 __all__ = ["Machine"]
-
-Array = npt.NDArray[Any]
 
 
 class Machine:

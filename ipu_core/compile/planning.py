@@ -9,7 +9,7 @@ from ipu_core.compile.operands import sides, sums_of
 from ipu_core.compile.residency import free_bytes
 from ipu_core.graph.tensor import Tensor, element_type
 from ipu_core.ir.block import Block, Equation, Var
-from ipu_core.ir.convolution import CONVOLUTIONS
+from ipu_core.ir.ops import CONVOLUTIONS, PLANNED
 from ipu_core.plan.convolution import ConvPlan, choose_convolution_accumulation, plan_convolution
 from ipu_core.plan.convolved import ConvPlacement
 from ipu_core.plan.layout import linear_layout
@@ -23,8 +23,6 @@ from lowprec import Accumulation, FloatFormat
 
 __all__ = ["Plan", "choose_accumulations", "plan"]
 
-SUMS: Final = ("dot", "reduce_sum", "reduce_max")
-PLANNED: Final = (*SUMS, *CONVOLUTIONS)
 RESERVED_SHARE: Final = 8  # of a small tile no more than an eighth is kept for code
 LEAST_ROOM: Final = 32  # products may use this share of a tile at least, whatever the values of the Block leave
 
@@ -193,7 +191,7 @@ def _size(equation: Equation, tensors: list[Tensor], target: Target) -> tuple[in
 def _sizes(block: Block, target: Target) -> Iterator[tuple[Equation, tuple[int, int, int, int]]]:
     values = ghosts(block)
     for equation in block.equations:
-        if equation.op in SUMS:
+        if equation.op in PLANNED - CONVOLUTIONS:
             yield equation, _size(equation, [values[var] for var in equation.operands], target)
 
 

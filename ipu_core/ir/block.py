@@ -103,22 +103,25 @@ NEAREST = Arithmetic()
 
 @dataclass(frozen=True, slots=True)
 class Equation:
-    """One operation. Its number is given when it is traced and never changes: random bits and plans are keyed by it."""
+    """One operation. Its number is given when it is traced and never changes: random bits and plans are keyed by it.
+
+    Attributes:
+        operands: the inputs that are values, without the literals.
+    """
 
     number: int
     op: str
     inputs: tuple[Atom, ...]
-    outputs: tuple[Var, ...]
+    output: Var
     params: Params
     role: str = "forward"
     family: str = "elementwise"
     parameter: str | None = None
     arithmetic: Arithmetic = NEAREST
+    operands: tuple[Var, ...] = field(init=False, compare=False)
 
-    @property
-    def output(self) -> Var:
-        """The only output (every operation of today has one)."""
-        return self.outputs[0]
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "operands", tuple(atom for atom in self.inputs if isinstance(atom, Var)))
 
     @property
     def draws(self) -> int | None:
@@ -128,11 +131,6 @@ class Equation:
         """
         mask: int | None = self.params.get("operation")
         return mask if mask is not None else self.number if self.arithmetic.stochastic else None
-
-    @property
-    def operands(self) -> tuple[Var, ...]:
-        """The inputs that are values, without the literals."""
-        return tuple(atom for atom in self.inputs if isinstance(atom, Var))
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,7 +173,7 @@ def line(equation: Equation) -> str:
     how = [f"accumulate {arithmetic.accumulate.name}"] if arithmetic.accumulate else []
     how += ["stochastic"] if arithmetic.stochastic else []
     note = " ".join(filter(None, (equation.role, equation.family, equation.parameter, *how)))
-    return f"{', '.join(map(typed, equation.outputs))} = {equation.op}({', '.join(arguments)})  # {note}"
+    return f"{typed(equation.output)} = {equation.op}({', '.join(arguments)})  # {note}"
 
 
 def lines(block: Block) -> Iterator[str]:

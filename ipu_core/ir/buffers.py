@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from ipu_core.ir.block import Array, Block, Equation, Format, Var
-from ipu_core.ir.exact import STRUCTURE
+from ipu_core.ir.exact import exact
+from ipu_core.ir.ops import VIEWS
 from ipu_core.ir.schedule import last_uses
-
-VIEWS = frozenset({"transpose", "reshape", "broadcast", "slice", "stop_gradient"})
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,8 @@ def dtype_of(fmt: Format) -> np.dtype[Any]:
 
 def look(equation: Equation, operand: Array) -> Array:
     """The result of a move as NumPy makes it: a view, or a copy where strides cannot express it."""
-    return STRUCTURE[equation.op](operand, equation.params)
+    result: Array = exact(equation.op, [operand], equation.params)
+    return result
 
 
 class Pool:

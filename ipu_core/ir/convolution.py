@@ -16,7 +16,6 @@ from lowprec.windows import Windows, window_view, windows, with_zeros
 
 Shape = tuple[int, ...]
 
-CONVOLUTIONS = ("conv2d", "conv2d_input_gradient", "conv2d_weight_gradient")
 PARAMS = ("stride", "padding", "dilation", "groups")
 
 
@@ -97,9 +96,6 @@ def exact_weight_gradient(x: Array, gradient: Array, params: Params) -> Array:
     outer = gradient.reshape(*gradient.shape[:3], groups, gradient.shape[3] // groups)
     result: Array = np.einsum("nyxijgc,nyxgo->ijcgo", _windows(x, where, groups), outer, optimize=True)
     return result.reshape(*result.shape[:3], gradient.shape[3])
-
-
-EXACT = dict(zip(CONVOLUTIONS, (exact_conv2d, exact_input_gradient, exact_weight_gradient), strict=True))
 
 
 def _windows(x: Array, where: Windows, groups: int) -> Array:

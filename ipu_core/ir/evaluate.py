@@ -16,11 +16,15 @@ from ipu_core.ir.retype import cast
 from lowprec import Accumulation, Key
 from lowprec.random import KeyLike, as_key
 
-Rule = Callable[[Equation, list[Any]], Array]
 ARITHMETICS = ("exact", "declared")
 
 
-def run(block: Block, inputs: Sequence[Any], lift: Callable[[Any, Format], Array], rule: Rule) -> list[Array]:
+def run(
+    block: Block,
+    inputs: Sequence[Any],
+    lift: Callable[[Any, Format], Array],
+    rule: Callable[[Equation, list[Any]], Array],
+) -> list[Array]:
     """One loop over a Block: values lifted into an arithmetic, and a rule for every equation."""
     check_inputs(block, inputs)
     known = [*zip(block.inputs, inputs, strict=True), *block.constants.items()]

@@ -10,7 +10,7 @@ import numpy as np
 from ipu_core.control import FloatingPointControl
 from ipu_core.ir.block import Array, Block, Equation, Var
 from ipu_core.ir.buffers import allocate
-from ipu_core.ir.kernels import Bound, bind
+from ipu_core.ir.kernels import Call, bind
 from ipu_core.ir.pytree import flatten, unflatten
 from ipu_core.ir.verify import verify
 from lowprec import Accumulation, Key
@@ -61,7 +61,7 @@ class Executable:
     def _operands(self, equation: Equation) -> list[Any]:
         return [self._arrays[x] if isinstance(x, Var) else x.value for x in equation.inputs]
 
-    def _bind(self, equation: Equation, order: Accumulation | None, control: FloatingPointControl) -> Bound:
+    def _bind(self, equation: Equation, order: Accumulation | None, control: FloatingPointControl) -> Call:
         return bind(equation, self._operands(equation), self._arrays[equation.output], order, control)
 
     def run(self, inputs: Sequence[Any], key: KeyLike, observer: Observer | None = None) -> list[Array]:

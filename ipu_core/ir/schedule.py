@@ -12,7 +12,7 @@ def dead_code(block: Block) -> Block:
     needed: set[Var] = set(block.outputs)
     kept = []
     for equation in reversed(block.equations):
-        if any(var in needed for var in equation.outputs):
+        if equation.output in needed:
             kept.append(equation)
             needed.update(equation.operands)
     constants = {var: array for var, array in block.constants.items() if var in needed}

@@ -8,8 +8,7 @@ from ipu_core.compile.operands import sides, view
 from ipu_core.graph.program import Copy
 from ipu_core.graph.tensor import Tensor
 from ipu_core.ir.block import Equation
-from ipu_core.ir.convolution import CONVOLUTIONS
-from ipu_core.ir.ops import OPS
+from ipu_core.ir.ops import CONVOLUTIONS, ELEMENTWISE, VIEWS
 from ipu_core.library.elementwise import elementwise
 from ipu_core.library.matmul import matmul
 from ipu_core.library.moves import fill, gather, one_hot, scatter_add
@@ -17,8 +16,6 @@ from ipu_core.library.random import dropout_mask
 from ipu_core.library.reduce import reduce
 
 __all__ = ["lower_equation"]
-
-Rule = Callable[[Lowering, Equation], None]
 
 
 def lower_equation(lowering: Lowering, equation: Equation) -> None:
@@ -141,13 +138,12 @@ def _dropout_mask(lowering: Lowering, equation: Equation) -> None:
     )  # fmt: skip
 
 
-_RULES: dict[str, Rule] = {
-    **{name: _elementwise for name, op in OPS.items() if op.shape is OPS["add"].shape},
-    "convert": _elementwise,
+_RULES: dict[str, Callable[[Lowering, Equation], None]] = {
+    **dict.fromkeys(ELEMENTWISE, _elementwise),
     "dot": _dot,
     **dict.fromkeys(CONVOLUTIONS, lower_convolution),
     **dict.fromkeys(("reduce_sum", "reduce_max"), _reduce),
-    **dict.fromkeys(("transpose", "reshape", "broadcast", "slice", "stop_gradient"), _view),
+    **dict.fromkeys(VIEWS, _view),
     "concatenate": _concatenate,
     "pad": _pad,
     "gather": _gather,

@@ -124,7 +124,7 @@ def test_roles_and_parameter_names_of_a_layered_network():
 
 def test_no_gradient_is_computed_for_data():
     block = differentiate(trace(mlp, PARAMS, X, T))
-    assert not any(v.type.shape == X.shape for e in block.equations for v in e.outputs)
+    assert not any(e.output.type.shape == X.shape for e in block.equations)
 
 
 def test_on_functions_eager_traced_and_on_blocks_alike():
