@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ipu_core.compile.lowering.lower import Lowered, lower
-from ipu_core.compile.planning import Plan, plan
+from ipu_core.compile.planning import BlockPlan, plan
 from ipu_core.compile.residency import check_room
 from ipu_core.control import FloatingPointControl
 from ipu_core.engine.engine import Engine
@@ -66,7 +66,7 @@ class Machine:
         return Machine(lowered, control, allow_out_of_memory=allow_out_of_memory)
 
     @property
-    def plan(self) -> Plan:
+    def plan(self) -> BlockPlan:
         """The plan of the Block's products and sums."""
         return self.lowered.plan
 

@@ -1,10 +1,11 @@
-"""Equations as a plan takes them: operands and how they lie, sizes of sums; and moves that cost nothing."""
+"""Equations as a plan takes them: operands and how they lie, sizes of sums."""
 
 import math
 from typing import NamedTuple
 
+from ipu_core.compile.aliasing import operand_tensors
 from ipu_core.graph.tensor import Tensor
-from ipu_core.ir.block import Equation
+from ipu_core.ir.block import Block, Equation
 from ipu_core.ir.convolution import place_of
 from ipu_core.plan.convolved import Convolution
 from ipu_core.plan.layout import linear_layout
@@ -13,75 +14,80 @@ from ipu_core.target import Target
 from lowprec.axes import fold
 from lowprec.windows import PhaseBlock, phase_blocks
 
-__all__ = ["Side", "phase_sums", "sides", "sums_of", "view"]
+__all__ = ["Side", "Sizes", "phase_sums", "sides", "sizes", "sums_of"]
 
 
-def view(equation: Equation, tensor: Tensor) -> Tensor | None:
-    """The result of a structural equation as a view of its operand; None if it has no affine form, or is no view."""
-    params = equation.params
-    match equation.op:
-        case "transpose":
-            return tensor.transpose(*params["perm"])
-        case "broadcast":
-            return tensor.broadcast_to(tuple(params["shape"]))
-        case "stop_gradient":
-            return tensor
-        case "slice":
-            return tensor[tuple(map(slice, params["start"], params["stop"], params["step"]))]
-        case "reshape":
-            try:
-                return tensor.reshape(tuple(params["shape"]))
-            except ValueError:
-                return None
-    return None
+class Sizes(NamedTuple):
+    """Of a product m x k by k x n, as often as `batch` says; of a reduction over k of m x k x n."""
+
+    m: int
+    k: int
+    n: int
+    batch: int = 1
+
+
+def sizes(equation: Equation) -> Sizes:
+    """Of a dot, a reduce_sum or a reduce_max."""
+    first = equation.operands[0].type.shape
+    if equation.op != "dot":
+        return Sizes(*fold(first, equation.params["axis"]).shape)
+    *batch, m, k = first
+    return Sizes(m, k, equation.operands[1].type.shape[-1], math.prod(batch))
 
 
 class Side(NamedTuple):
-    """An operand of a product or a sum.
+    """How a plan takes an operand of a product or a sum.
 
     Attributes:
-        source: the operand with its axes in order.
+        perm: order in which its axes are taken; None: as they are.
         sizes: of the three axes the plan sees.
-        letters: their names.
         layout: how it lies.
-        stays: False: it must first be copied into a new array of the source's shape, which then lies so.
+        stays: False: it must first be copied into a new array with its axes in that order, which then lies so.
     """
 
-    source: Tensor
+    perm: tuple[int, ...] | None
     sizes: tuple[int, int, int]
-    letters: str
     layout: Operand
     stays: bool
 
-    def planned(self, tensor: Tensor) -> Tensor:
-        """The source, or its copy, with the plan's three axes."""
-        return tensor.reshape(self.sizes)
+    def source(self, tensor: Tensor) -> Tensor:
+        """The operand with its axes in order."""
+        return tensor if self.perm is None else tensor.transpose(*self.perm)
 
 
-def sides(equation: Equation, tensors: list[Tensor], target: Target) -> list[Side]:
+def sides(block: Block, equation: Equation, target: Target) -> list[Side]:
     """The operands of a dot, a reduce_sum or a reduce_max."""
+    size, tensors = sizes(equation), operand_tensors(block, equation)
     if equation.op == "dot":
         a, b = tensors
-        batch, (m, k), n = math.prod(a.shape[:-2]), a.shape[-2:], b.shape[-1]
         other = a.variable is not b.variable  # tiles count what they receive of a variable, whichever operand asks
         return [
-            _side(a, (batch, m, k), "bmk", target, stay=True),
-            _side(b, (batch, k, n), "bkn", target, stay=other),
+            _side(a, None, (size.batch, size.m, size.k), "bmk", target, stay=True),
+            _side(b, None, (size.batch, size.k, size.n), "bkn", target, stay=other),
         ]
-    x = tensors[0]
-    how = fold(x.shape, tuple(equation.params["axis"]))
-    return [_side(x.transpose(*how.before, *how.terms, *how.after), how.shape, "mkn", target, stay=True)]
+    how = fold(tensors[0].shape, equation.params["axis"])
+    perm = (*how.before, *how.terms, *how.after)
+    return [_side(tensors[0], perm, how.shape, "mkn", target, stay=True)]
 
 
-def _side(source: Tensor, sizes: tuple[int, int, int], letters: str, target: Target, *, stay: bool) -> Side:
+def _side(
+    tensor: Tensor,
+    perm: tuple[int, ...] | None,
+    sizes: tuple[int, int, int],
+    letters: str,
+    target: Target,
+    *,
+    stay: bool,
+) -> Side:
+    source = tensor if perm is None else tensor.transpose(*perm)
     try:
         planned = source.reshape(sizes) if stay else None
     except ValueError:
         planned = None
     axes = None if planned is None else _stored_order(planned, letters)
     if axes is not None:
-        return Side(source, sizes, letters, Operand(axes, linear_layout(target, source.variable.shape).chunk), True)
-    return Side(source, sizes, letters, Operand(letters, linear_layout(target, source.shape).chunk), False)
+        return Side(perm, sizes, Operand(axes, linear_layout(target, source.variable.shape).chunk), True)
+    return Side(perm, sizes, Operand(letters, linear_layout(target, source.shape).chunk), False)
 
 
 def _stored_order(tensor: Tensor, letters: str) -> str | None:

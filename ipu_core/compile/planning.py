@@ -1,15 +1,15 @@
 """The plan of a Block: for every product and sum its order (Accumulation) and its place (Placement) on a target."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
-from ipu_core.compile.aliasing import ghosts
-from ipu_core.compile.operands import sides, sums_of
-from ipu_core.compile.residency import free_bytes
-from ipu_core.graph.tensor import Tensor, element_type
-from ipu_core.ir.block import Block, Equation, Var
-from ipu_core.ir.ops import CONVOLUTIONS, PLANNED
+from ipu_core.compile.operands import Side, Sizes, sides, sizes, sums_of
+from ipu_core.compile.residency import residency
+from ipu_core.graph.tensor import element_type
+from ipu_core.ir.block import Block, Equation, format_name
+from ipu_core.ir.ops import CONVOLUTIONS, PLANNED, SUMS
 from ipu_core.plan.convolution import ConvPlan, choose_convolution_accumulation, plan_convolution
 from ipu_core.plan.convolved import ConvPlacement
 from ipu_core.plan.layout import linear_layout
@@ -19,27 +19,29 @@ from ipu_core.plan.product import Operand
 from ipu_core.plan.reduction import choose_reduction_accumulation, plan_reduction
 from ipu_core.plan.sums import RESERVED, SumPlan
 from ipu_core.target import Target
-from lowprec import Accumulation, FloatFormat
+from lowprec import Accumulation
 
-__all__ = ["Plan", "choose_accumulations", "plan"]
+__all__ = ["BlockPlan", "choose_accumulations", "plan"]
 
 RESERVED_SHARE: Final = 8  # of a small tile no more than an eighth is kept for code
 LEAST_ROOM: Final = 32  # products may use this share of a tile at least, whatever the values of the Block leave
 
 
 @dataclass(frozen=True)
-class Plan:
+class BlockPlan:
     """The plans of a Block's products, sums and maxima, by equation number.
 
     Attributes:
         target: the chip.
         sums: by equation number.
+        sides: the operands as the plans take them, by equation number; convolutions gather theirs by windows.
         names: by equation number, what it is, for print.
         maxima: numbers of those that are maxima: their order has no meaning.
     """
 
     target: Target
     sums: Mapping[int, SumPlan | ConvPlan]
+    sides: Mapping[int, tuple[Side, ...]]
     names: Mapping[int, str]
     maxima: frozenset[int] = frozenset()
 
@@ -72,15 +74,20 @@ def choose_accumulations(block: Block, target: Target) -> dict[int, Accumulation
     A study chooses once, for the Block before a precision is applied, and uses the choice for all its precisions.
     """
     chosen = {}
-    for equation, (m, k, n, batch) in _sizes(block, target):
-        if equation.op == "dot":
-            chosen[equation.number] = choose_accumulation(target, m, k, n, batch=batch)
-        elif equation.op == "reduce_sum":
-            chosen[equation.number] = choose_reduction_accumulation(target, m, k, n)
     for equation in block.equations:
         if equation.op in CONVOLUTIONS:
-            chosen[equation.number] = choose_convolution_accumulation(target, sums_of(equation, _operands(equation)))
+            sums = sums_of(equation, _widest(equation))
+            chosen[equation.number] = choose_convolution_accumulation(target, sums)
+        elif equation.op in SUMS:
+            chosen[equation.number] = _choose(target, equation.op, sizes(equation))
     return chosen
+
+
+@lru_cache(maxsize=512)
+def _choose(target: Target, op: str, size: Sizes) -> Accumulation:
+    if op == "dot":
+        return choose_accumulation(target, size.m, size.k, size.n, batch=size.batch)
+    return choose_reduction_accumulation(target, size.m, size.k, size.n)
 
 
 def plan(
@@ -88,7 +95,7 @@ def plan(
     target: Target,
     accumulations: Mapping[int, Accumulation] | None = None,
     placements: Mapping[int, Placement | ConvPlacement] | None = None,
-) -> Plan:
+) -> BlockPlan:
     """Plans every product and sum of a typed Block.
 
     Args:
@@ -103,55 +110,45 @@ def plan(
         ValueError: a placement that needs more tiles than there are; numbers of no product or sum.
     """
     orders = choose_accumulations(block, target) if accumulations is None else accumulations
-    known = {equation.number for equation in block.equations if equation.op in PLANNED}
-    if unknown := (orders.keys() | (placements or {}).keys()) - known:
+    planned = {equation.number: equation for equation in block.equations if equation.op in PLANNED}
+    if unknown := (orders.keys() | (placements or {}).keys()) - planned.keys():
         raise ValueError(
-            f"no products or sums of the block have the numbers {sorted(unknown)}; there are {sorted(known)}"
+            f"no products or sums of the block have the numbers {sorted(unknown)}; there are {sorted(planned)}"
         )
-    rooms = _rooms(block, target)
+    maxima = frozenset(number for number, equation in planned.items() if equation.op not in SUMS)
+    free = residency(block, target).free
     sums: dict[int, SumPlan | ConvPlan] = {}
-    names = {}
-    values = ghosts(block)
-    for equation in block.equations:
-        if equation.op not in PLANNED:
-            continue
-        order = orders.get(equation.number, Accumulation()) if equation.op != "reduce_max" else Accumulation()
-        place = (placements or {}).get(equation.number)
-        names[equation.number] = " ".join(filter(None, (equation.role, equation.op, equation.parameter)))
+    lie: dict[int, tuple[Side, ...]] = {}
+    for number, equation in planned.items():
+        order = orders.get(number, Accumulation()) if number not in maxima else Accumulation()
+        order = order.with_types(*sum_types(equation))
+        place, room = (placements or {}).get(number), _room(target, free[number])
         if equation.op in CONVOLUTIONS:
-            sums[equation.number] = _plan_convolution(equation, target, order, place, rooms[equation.number])
-            continue
-        if isinstance(place, ConvPlacement):
-            raise ValueError(f"equation {equation.number} is no convolution: its place is a Placement, not {place}")
-        tensors = [values[var] for var in equation.operands]
-        given = [side.layout for side in sides(equation, tensors, target)]
-        sums[equation.number] = _plan_one(
-            equation, target, order, place, rooms[equation.number], given, _size(equation, tensors, target)
-        )
-    maxima = frozenset(equation.number for equation in block.equations if equation.op == "reduce_max")
-    return Plan(target, sums, names, maxima)
+            sums[number] = _plan_convolution(equation, target, order, place, room)
+        else:
+            lie[number] = tuple(sides(block, equation, target))
+            sums[number] = _plan_sum(equation, lie[number], target, order, place, room)
+    names = {n: " ".join(filter(None, (e.role, e.op, e.parameter))) for n, e in planned.items()}
+    return BlockPlan(target, sums, lie, names, maxima)
 
 
-def _plan_one(
+def _plan_sum(
     equation: Equation,
+    lie: tuple[Side, ...],
     target: Target,
     order: Accumulation,
-    placement: Placement | None,
+    place: Placement | ConvPlacement | None,
     room: int,
-    given: list[Operand],
-    size: tuple[int, int, int, int],
 ) -> SumPlan:
-    m, k, n, batch = size
-    out = equation.output.type
-    types = sum_types(equation)
-    lies = Operand("bmn", linear_layout(target, out.shape).chunk)
-    name = _operands(equation)
-    accumulation = order.with_types(*types)
+    if isinstance(place, ConvPlacement):
+        raise ValueError(f"equation {equation.number} is no convolution: its place is a Placement, not {place}")
+    (m, k, n, batch), name = sizes(equation), _widest(equation)
+    out = Operand("bmn", linear_layout(target, equation.output.type.shape).chunk)
     if equation.op == "dot":
-        return plan_matmul(target, m, k, n, batch=batch, operands=name, accumulation=accumulation, placement=placement,
-                           memory=room, a=given[0], b=given[1], out=lies)  # fmt: skip
-    return plan_reduction(target, m, k, n, operands=name, accumulation=accumulation, placement=placement, memory=room,
-                          x=given[0], out=lies)  # fmt: skip
+        return plan_matmul(target, m, k, n, batch=batch, operands=name, accumulation=order, placement=place,
+                           memory=room, a=lie[0].layout, b=lie[1].layout, out=out)  # fmt: skip
+    return plan_reduction(target, m, k, n, operands=name, accumulation=order, placement=place, memory=room,
+                          x=lie[0].layout, out=out)  # fmt: skip
 
 
 def _plan_convolution(
@@ -159,43 +156,23 @@ def _plan_convolution(
 ) -> ConvPlan:
     if isinstance(place, Placement):
         raise ValueError(f"equation {equation.number} is a convolution: its place is a ConvPlacement, not {place}")
-    sizes = sums_of(equation, _operands(equation))
-    return plan_convolution(target, sizes, order.with_types(*sum_types(equation)), place, room)
+    return plan_convolution(target, sums_of(equation, _widest(equation)), order, place, room)
 
 
-def _operands(equation: Equation) -> str:
+def _widest(equation: Equation) -> str:
     """Name of the widest operand's format."""
-    return max((_name(var) for var in equation.operands), key=lambda name: element_type(name)[1].itemsize)
+    names = (format_name(var.type.format) for var in equation.operands)
+    return max(names, key=lambda name: element_type(name)[1].itemsize)
 
 
 def sum_types(equation: Equation) -> tuple[str, str]:
     """Names of the formats in which an equation accumulates and gives its result."""
-    out = _name(equation.output)
-    if equation.op == "reduce_max":
-        return out, out
-    accumulate = equation.arithmetic.accumulate
+    out = format_name(equation.output.type.format)
+    accumulate = equation.arithmetic.accumulate if equation.op in SUMS else None
     return (accumulate.name if accumulate is not None else out), out
 
 
-def _name(var: Var) -> str:
-    return var.type.format.name if isinstance(var.type.format, FloatFormat) else var.type.format
-
-
-def _size(equation: Equation, tensors: list[Tensor], target: Target) -> tuple[int, int, int, int]:
-    first, *rest = (side.sizes for side in sides(equation, tensors, target))
-    if rest:
-        return first[1], first[2], rest[0][2], first[0]
-    return first[0], first[1], first[2], 1
-
-
-def _sizes(block: Block, target: Target) -> Iterator[tuple[Equation, tuple[int, int, int, int]]]:
-    values = ghosts(block)
-    for equation in block.equations:
-        if equation.op in PLANNED - CONVOLUTIONS:
-            yield equation, _size(equation, [values[var] for var in equation.operands], target)
-
-
-def _rooms(block: Block, target: Target) -> dict[int, int]:
-    """Bytes of a tile for what each equation has under way: what the values that live then leave, and code."""
+def _room(target: Target, free: int) -> int:
+    """Bytes of a tile for what an equation has under way: what the values that live then leave, less code."""
     kept, least = min(RESERVED, target.tile_memory // RESERVED_SHARE), target.tile_memory // LEAST_ROOM
-    return {number: max(free - kept, least) for number, free in free_bytes(block, target).items()}
+    return max(free - kept, least)

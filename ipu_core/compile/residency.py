@@ -1,51 +1,113 @@
-"""Whether the values of a Block can fit the tiles at all: counted from their shapes, before anything is planned."""
+"""Residency: which values of a Block are on the tiles at each equation, counted from their shapes before planning."""
 
-from __future__ import annotations
-
-from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from ipu_core.compile.aliasing import homes, in_place, label, state_name
+from ipu_core.compile.aliasing import in_place
+from ipu_core.compile.labels import label, value_names
 from ipu_core.errors import OutOfTileMemory
 from ipu_core.graph.tensor import element_type
-from ipu_core.ir.block import Block, Equation, Var
+from ipu_core.ir.block import Block, Equation, Type, Var, per_block
+from ipu_core.ir.lifetimes import lifetimes
 from ipu_core.plan.layout import linear_layout
 from ipu_core.target import Target
 
-__all__ = ["check_room", "free_bytes"]
+__all__ = ["Residency", "check_room", "residency"]
 
 Ints = npt.NDArray[np.int64]
-Sizes = Mapping[Var, Ints]
 LARGEST = 5  # values named in a refusal
 
 
-class _Live(NamedTuple):
-    """Values that live at one place, and their bytes on each tile."""
+class Peak(NamedTuple):
+    """Where the fullest tile is fullest.
 
-    values: frozenset[Var]
-    total: Ints
-
-    def born(self, new: Iterable[Var], sizes: Sizes) -> _Live:
-        """With further values; those without memory of their own do not count."""
-        mine = {var for var in new if var in sizes} - self.values
-        return _Live(self.values | mine, sum((sizes[var] for var in mine), self.total))
-
-    def gone(self, dead: Iterable[Var], sizes: Sizes) -> _Live:
-        """Without some of them."""
-        mine = self.values & set(dead)
-        return _Live(self.values - mine, self.total - sum((sizes[var] for var in mine), np.zeros_like(self.total)))
-
-
-class _Peak(NamedTuple):
-    """The place of a program at which the fullest tile is fullest."""
+    Attributes:
+        needed: bytes on it.
+        tile: its number.
+        equation: after which that is; None: before the first.
+        values: that live there.
+    """
 
     needed: int
     tile: int
-    step: str
-    live: frozenset[Var]
+    equation: Equation | None
+    values: tuple[Var, ...]
+
+
+class Residency(NamedTuple):
+    """What the values of a Block need of a target, in the layout every array gets.
+
+    Attributes:
+        peak: the most that a tile needs.
+        free: by equation number, the bytes left on the fullest tile while its operands and its result live both;
+            negative where they do not fit.
+    """
+
+    peak: Peak
+    free: dict[int, int]
+
+
+class _Live:
+    """Values that live at one place, and their bytes on each tile."""
+
+    def __init__(self, target: Target, own: set[Var]) -> None:
+        self.target, self.own = target, own
+        self.values: dict[Var, None] = {}
+        self.total = np.zeros(target.tiles, np.int64)
+
+    def born(self, *new: Var) -> None:
+        """Further values; those without memory of their own do not count."""
+        for var in new:
+            if var in self.own and var not in self.values:
+                self.values[var] = None
+                self.total = self.total + array_bytes(self.target, var.type)
+
+    def gone(self, *dead: Var) -> None:
+        """Values that are read no more."""
+        for var in dead:
+            if var in self.values:
+                del self.values[var]
+                self.total = self.total - array_bytes(self.target, var.type)
+
+    def peak(self, equation: Equation | None) -> Peak:
+        """The fullest tile now."""
+        tile = int(self.total.argmax())
+        return Peak(int(self.total[tile]), tile, equation, tuple(self.values))
+
+
+@per_block
+def residency(block: Block, target: Target) -> Residency:
+    """The residency of a Block on a target; made once for all who ask.
+
+    At the peak the operands of an equation count before it and its result after it; not always both at once, since a
+    product may be made in several steps. The carried state and constants live all the time.
+    """
+    views, last = lifetimes(block)
+    always = {*block.inputs[: block.carried], *block.constants}
+    live = _Live(target, {var for var, view in views.items() if view.root is var} - in_place(block).keys())
+    live.born(*block.inputs, *block.constants)
+    peak, free = live.peak(None), dict[int, int]()
+    live.gone(*(var for var in block.inputs if var not in always and var not in last))
+    for position, equation in enumerate(block.equations):
+        live.born(equation.output)
+        free[equation.number] = target.tile_memory - int(live.total.max())
+        read = {views[var].root for var in equation.operands}
+        live.gone(*(root for root in read - always if last[root] == position))
+        peak = max(peak, live.peak(equation), key=lambda one: one.needed)
+    return Residency(peak, free)
+
+
+@lru_cache(maxsize=256)
+def array_bytes(target: Target, kind: Type) -> Ints:
+    """Bytes of an array on each tile in the layout of its shape, padded to whole words as an engine pads them."""
+    layout = linear_layout(target, kind.shape)
+    starts = np.arange(target.tiles, dtype=np.int64) * layout.chunk
+    held = np.clip(layout.size - starts, 0, layout.chunk) * element_type(kind.format)[1].itemsize
+    padded: Ints = -(-held // 8) * 8
+    return padded
 
 
 def check_room(block: Block, target: Target) -> None:
@@ -61,89 +123,14 @@ def check_room(block: Block, target: Target) -> None:
     Raises:
         OutOfTileMemory: naming the fullest tile, its bytes and the largest values.
     """
-    always = frozenset([*block.inputs[: block.carried], *block.constants])
-    sizes = {var: _bytes(var, target) for var in _stored(block)}
-    peak = max(_places(block, sizes, target), key=lambda place: place.needed)
+    peak = residency(block, target).peak
     if peak.needed <= target.tile_memory:
         return
-    there = {var: int(sizes[var][peak.tile]) for var in peak.live}
+    there = {var: int(array_bytes(target, var.type)[peak.tile]) for var in peak.values}
     constants = sum(there[var] for var in block.constants)
-    kept = sum(there[var] for var in always) - constants
+    kept = sum(there[var] for var in block.inputs[: block.carried])
     shown = {"variables": kept, "constants": constants, "temporaries": peak.needed - kept - constants}
-    names = _names(block)
+    names = value_names(block)
     largest = sorted(((names[var], size) for var, size in there.items()), key=lambda item: -item[1])[:LARGEST]
-    raise OutOfTileMemory(
-        peak.tile, peak.needed, target.tile_memory, shown, largest, peak.step, before_planning=True
-    )  # fmt: skip
-
-
-def _stored(block: Block) -> Iterator[Var]:
-    """The values that have memory of their own: no views, and no new state computed over the old one."""
-    where = homes(block)
-    over = in_place(block, where)
-    for var in [*block.inputs, *block.constants, *(equation.output for equation in block.equations)]:
-        if where.roots[var] is var and var not in over:
-            yield var
-
-
-def _bytes(var: Var, target: Target) -> Ints:
-    """Bytes of a value on each tile in the layout of its shape, padded to whole words as an engine pads them."""
-    layout = linear_layout(target, var.type.shape)
-    starts = np.arange(target.tiles, dtype=np.int64) * layout.chunk
-    held = np.clip(layout.size - starts, 0, layout.chunk) * np.dtype(element_type(var.type.format)[1]).itemsize
-    padded: Ints = -(-held // 8) * 8
-    return padded
-
-
-def free_bytes(block: Block, target: Target) -> dict[int, int]:
-    """Bytes that the values of a Block leave free on the fullest tile while each equation runs, by its number.
-
-    Operands and result of the equation count as living both. Negative where the values do not fit.
-    """
-    sizes = {var: _bytes(var, target) for var in _stored(block)}
-    none = np.zeros(target.tiles, np.int64)
-    return {
-        equation.number: target.tile_memory - int((before.total + sizes.get(equation.output, none)).max())
-        for equation, before, _ in _lives(block, sizes, target)
-    }
-
-
-def _places(block: Block, sizes: Sizes, target: Target) -> Iterator[_Peak]:
-    """The fullest tile before the step, and before and after every equation.
-
-    Before an equation its operands live, after it its result; not always both at once, since a product may be made in
-    several steps.
-    """
-    start = _Live(frozenset(), np.zeros(target.tiles, np.int64)).born([*block.inputs, *block.constants], sizes)
-    yield _peak("", start)
-    for equation, before, after in _lives(block, sizes, target):
-        yield _peak(label(equation), before)
-        yield _peak(label(equation), after)
-
-
-def _lives(block: Block, sizes: Sizes, target: Target) -> Iterator[tuple[Equation, _Live, _Live]]:
-    """Every equation with the values that live before and after it."""
-    roots, end = homes(block).roots, len(block.equations)
-    last = dict.fromkeys([*block.inputs[: block.carried], *block.constants, *(roots[v] for v in block.outputs)], end)
-    for position, equation in enumerate(block.equations):
-        for var in equation.operands:
-            last[roots[var]] = max(last.get(roots[var], -1), position)
-    used = [var for var in [*block.inputs, *block.constants] if var in last]
-    live = _Live(frozenset(), np.zeros(target.tiles, np.int64)).born(used, sizes)
-    for position, equation in enumerate(block.equations):
-        before = live
-        live = live.gone([roots[var] for var in equation.operands if last[roots[var]] == position], sizes)
-        live = live.born([equation.output], sizes)
-        yield equation, before, live
-
-
-def _peak(step: str, live: _Live) -> _Peak:
-    tile = int(live.total.argmax())
-    return _Peak(int(live.total[tile]), tile, step, live.values)
-
-
-def _names(block: Block) -> dict[Var, str]:
-    names = {var: state_name(block, var) for var in block.inputs[: block.carried]}
-    names |= {var: f"input.{var.name}" for var in block.inputs[block.carried :]}
-    names |= {var: f"constant.{var.name}" for var in block.constants}
-    return names | {equation.output: label(equation) for equation in block.equations}
+    step = "" if peak.equation is None else label(peak.equation)
+    raise OutOfTileMemory(peak.tile, peak.needed, target.tile_memory, shown, largest, step, before_planning=True)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy.typing as npt
 
 from ipu_core.ir.pytree import Tree
 from lowprec import FloatFormat
 
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 Array = npt.NDArray[Any]
 Format = FloatFormat | str
 """What an element is: a float format, or the string "int32" (labels, indices)."""
@@ -154,6 +158,22 @@ class Block:
 
     def __str__(self) -> str:
         return "\n".join(lines(self))
+
+
+def per_block(
+    analysis: Callable[Concatenate[Block, Arguments], Result],
+) -> Callable[Concatenate[Block, Arguments], Result]:
+    """A pure analysis of a Block (and plain values), made once for as long as the Block lives."""
+    known: WeakKeyDictionary[Block, dict[Any, Result]] = WeakKeyDictionary()
+
+    @wraps(analysis)
+    def found(block: Block, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        results, given = known.setdefault(block, {}), (args, *kwargs.items())
+        if given not in results:
+            results[given] = analysis(block, *args, **kwargs)
+        return results[given]
+
+    return found
 
 
 def format_name(fmt: Format) -> str:

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
+from ipu_core.compile.aliasing import seen
 from ipu_core.compile.lowering.context import Lowering, label
 from ipu_core.compile.lowering.convolution import lower_convolution
-from ipu_core.compile.operands import sides, view
 from ipu_core.graph.program import Copy
 from ipu_core.graph.tensor import Tensor
 from ipu_core.ir.block import Equation
@@ -41,11 +41,12 @@ def _elementwise(lowering: Lowering, equation: Equation) -> None:
 
 def _sides(lowering: Lowering, equation: Equation) -> list[Tensor]:
     """The operands of a product or sum as its plan states them, copied where they do not lie so."""
-    tensors = [lowering.tensors[var] for var in equation.operands]
     found = []
-    for side in sides(equation, tensors, lowering.target):
-        source = side.source if side.stays else lowering.copy(side.source, f"{label(equation)}: operand")
-        found.append(side.planned(source))
+    for var, side in zip(equation.operands, lowering.plan.sides[equation.number], strict=True):
+        source = side.source(lowering.tensors[var])
+        if not side.stays:
+            source = lowering.copy(source, f"{label(equation)}: operand")
+        found.append(source.reshape(side.sizes))
     return found
 
 
@@ -70,12 +71,12 @@ def _reduce(lowering: Lowering, equation: Equation) -> None:
 
 
 def _view(lowering: Lowering, equation: Equation) -> None:
-    source = lowering.tensors[equation.operands[0]]
-    seen = view(equation, source)
-    if seen is None:
-        seen = view(equation, lowering.copy(source, f"{label(equation)}: operand"))
-    assert seen is not None, equation  # a contiguous array can be viewed in any shape
-    lowering.tensors[equation.output] = seen
+    var, source = equation.output, lowering.tensors[equation.operands[0]]
+    view = lowering.views[var]
+    if view.root is not var:
+        lowering.tensors[var] = seen(var, view, lowering.tensors[view.root])
+    else:  # a reshape that strides cannot express: a contiguous array can be viewed in any shape
+        lowering.tensors[var] = lowering.copy(source, f"{label(equation)}: operand").reshape(var.type.shape)
 
 
 def _concatenate(lowering: Lowering, equation: Equation) -> None:

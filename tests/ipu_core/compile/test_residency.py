@@ -12,7 +12,7 @@ from ipu_core import nn
 from ipu_core.compile.lowering import lower
 from ipu_core.compile.machine import Machine
 from ipu_core.compile.planning import plan
-from ipu_core.compile.residency import check_room, free_bytes
+from ipu_core.compile.residency import check_room, residency
 from ipu_core.errors import OutOfTileMemory
 from ipu_core.ir.block import Block
 from ipu_core.ir.precision import Precision
@@ -129,7 +129,7 @@ def test_a_training_loop_refuses_before_it_plans_or_allocates() -> None:
 def test_what_the_values_leave_free_is_what_products_may_use() -> None:
     a, w = np.zeros((16, 32), np.float32), np.zeros((32, 64), np.float32)
     block = trace(lambda state, x: (state * 2.0, ((x @ state) ** 2).sum()), w, a, carry=True)
-    free = {block.equations[i].op: n for i, n in enumerate(free_bytes(block, Target("gc200", tiles=1)).values())}
+    free = {block.equations[i].op: n for i, n in enumerate(residency(block, Target("gc200", tiles=1)).free.values())}
     whole = Target("gc200").tile_memory
     assert free["dot"] == whole - 4 * (2 * 32 * 64 + 16 * 32 + 16 * 64)  # the old state, the new, x and the product
     assert free["reduce_sum"] == whole - 4 * (2 * 32 * 64 + 16 * 64) - 8
