@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ipu_core.ir.retype import PRODUCTS
+from ipu_core.ir.ops import PRODUCTS
 from ipu_core.report.html import write_html
 from ipu_core.report.trace import write_chrome
 from ipu_core.study import live, models

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ipu_core.ir.precision import Precision
-from ipu_core.ir.tree import flatten
+from ipu_core.ir.pytree import flatten
 from ipu_core.study import live
 from ipu_core.study.plot import Picture, plot
 from ipu_core.study.point import Evaluate, Point, Problem, Recipe, check_size, make_loop, measured, run_point

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from ipu_core.compile.residency import check_room
 from ipu_core.ir.precision import ROUNDINGS, Precision
-from ipu_core.ir.room import check_room
-from ipu_core.ir.tree import flatten, map_leaves, paths
+from ipu_core.ir.pytree import flatten, map_leaves, paths
 from ipu_core.study.pool import Report
 from ipu_core.target import Target
 from ipu_core.train import checkpoint

@@ -10,24 +10,24 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ipu_core.compile.machine import Machine
+from ipu_core.compile.planning import choose_accumulations
+from ipu_core.compile.residency import check_room
 from ipu_core.control import FloatingPointControl
 from ipu_core.engine.profile import Profile
-from ipu_core.ir.block import Block, Equation, Type
+from ipu_core.ir.block import Array, Block, Equation, Type
 from ipu_core.ir.eager import as_array, format_of
 from ipu_core.ir.execute import Executable
-from ipu_core.ir.machine import Machine
-from ipu_core.ir.planning import choose_accumulations
+from ipu_core.ir.ops import SUMS
 from ipu_core.ir.precision import Precision
-from ipu_core.ir.retype import SUMS, cast
-from ipu_core.ir.room import check_room
-from ipu_core.ir.tree import flatten, paths, unflatten
+from ipu_core.ir.pytree import flatten, paths, unflatten
+from ipu_core.ir.retype import cast
 from ipu_core.target import Target
 from ipu_core.train.optim import Optimiser
 from ipu_core.train.step import Loss, initial_state, step_block
 from lowprec import Accumulation, Key, as_key
 from lowprec.arrays import whole_array
 
-Array = npt.NDArray[Any]
 ENGINES = ("tiles", "direct")
 
 

@@ -5,22 +5,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ir.test_transformer import BATCH, LENGTH, WORDS, parameters
+from ir.test_transformer import loss as transformer_loss
 
 from ipu_core import nn
+from ipu_core.compile.lowering import lower
+from ipu_core.compile.machine import Machine
+from ipu_core.compile.planning import plan
+from ipu_core.compile.residency import check_room, residency
 from ipu_core.errors import OutOfTileMemory
 from ipu_core.ir.block import Block
-from ipu_core.ir.lowering import lower
-from ipu_core.ir.machine import Machine
-from ipu_core.ir.planning import plan
 from ipu_core.ir.precision import Precision
-from ipu_core.ir.room import check_room, free_bytes
 from ipu_core.ir.tracing import trace
 from ipu_core.target import Target
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import Adam, Lamb, Optimiser, Sgd
 from ipu_core.train.step import step_block
-from ir.test_transformer import BATCH, LENGTH, WORDS, parameters
-from ir.test_transformer import loss as transformer_loss
 
 TOKENS = np.arange(BATCH * (LENGTH + 1)).reshape(BATCH, -1) * 3 % WORDS
 FEW = Target("gc200", tiles=7)
@@ -106,7 +106,7 @@ def test_a_model_far_too_large_is_refused_before_planning(
     target: str, precision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     block = perceptron(precision, Sgd(0.1), (64, 20000, 20000, 10), 64)
-    monkeypatch.delattr("ipu_core.ir.machine.plan")
+    monkeypatch.delattr("ipu_core.compile.machine.plan")
     with pytest.raises(OutOfTileMemory) as caught:
         Machine.build(block, Target(target))
     error = caught.value
@@ -129,7 +129,7 @@ def test_a_training_loop_refuses_before_it_plans_or_allocates() -> None:
 def test_what_the_values_leave_free_is_what_products_may_use() -> None:
     a, w = np.zeros((16, 32), np.float32), np.zeros((32, 64), np.float32)
     block = trace(lambda state, x: (state * 2.0, ((x @ state) ** 2).sum()), w, a, carry=True)
-    free = {block.equations[i].op: n for i, n in enumerate(free_bytes(block, Target("gc200", tiles=1)).values())}
+    free = {block.equations[i].op: n for i, n in enumerate(residency(block, Target("gc200", tiles=1)).free.values())}
     whole = Target("gc200").tile_memory
     assert free["dot"] == whole - 4 * (2 * 32 * 64 + 16 * 32 + 16 * 64)  # the old state, the new, x and the product
     assert free["reduce_sum"] == whole - 4 * (2 * 32 * 64 + 16 * 64) - 8

@@ -12,12 +12,10 @@ from typing import Any
 import numpy as np
 
 from ipu_core.ir.block import Array, Equation, Params
-from ipu_core.plan.convolved import Convolution
-from lowprec.windows import PhaseBlock, Windows, phase_blocks, window_view, windows, with_zeros
+from lowprec.windows import Windows, window_view, windows, with_zeros
 
 Shape = tuple[int, ...]
 
-CONVOLUTIONS = ("conv2d", "conv2d_input_gradient", "conv2d_weight_gradient")
 PARAMS = ("stride", "padding", "dilation", "groups")
 
 
@@ -70,38 +68,6 @@ def place_of(equation: Equation) -> Windows:
     return place(equation.op, first, second, equation.params)
 
 
-def sums_of(equation: Equation, operands: str) -> Convolution:
-    """The sums of a convolution's equation; of an input gradient those of the phase with most products.
-
-    Args:
-        equation: of one of the three operations.
-        operands: name of the operands' format.
-    """
-    where, groups = place_of(equation), equation.params["groups"]
-    first, second = (var.type.shape for var in equation.operands)
-    outputs = (second[3] if equation.op != "conv2d_input_gradient" else second[2] * groups) // groups
-    if equation.op == "conv2d":
-        return Convolution("image", (first[0], *where.count, groups, outputs), (*where.kernel, second[2]), where.stride,
-                           where.dilation, operands)  # fmt: skip
-    if equation.op == "conv2d_weight_gradient":
-        result = (*where.kernel, first[3] // groups, groups, outputs)
-        return Convolution("weight", result, (first[0], *where.count), where.stride, where.dilation, operands)
-    phases = [phase_sums(equation, block, operands) for block in phase_blocks(where)]
-    none = Convolution("image", (first[0], 0, 0, groups, outputs), (0, 0, 0), (1, 1), (1, 1), operands)
-    return max(
-        phases, key=lambda phase: phase.result[1] * phase.result[2] * phase.inner[0] * phase.inner[1], default=none
-    )
-
-
-def phase_sums(equation: Equation, block: PhaseBlock, operands: str) -> Convolution:
-    """The sums of one phase of an input gradient."""
-    (images, *_), (_, _, channels, outputs) = (var.type.shape for var in equation.operands)
-    groups = equation.params["groups"]
-    kernel = len(block.row.positions), len(block.column.positions)
-    result = (images, block.row.count, block.column.count, groups, channels)
-    return Convolution("image", result, (*kernel, outputs // groups), (1, 1), block.steps, operands)
-
-
 def exact_conv2d(x: Array, w: Array, params: Params) -> Array:
     """The convolution in float64."""
     seen = _windows(x, place("conv2d", x.shape, w.shape, params), params["groups"])
@@ -130,9 +96,6 @@ def exact_weight_gradient(x: Array, gradient: Array, params: Params) -> Array:
     outer = gradient.reshape(*gradient.shape[:3], groups, gradient.shape[3] // groups)
     result: Array = np.einsum("nyxijgc,nyxgo->ijcgo", _windows(x, where, groups), outer, optimize=True)
     return result.reshape(*result.shape[:3], gradient.shape[3])
-
-
-EXACT = dict(zip(CONVOLUTIONS, (exact_conv2d, exact_input_gradient, exact_weight_gradient), strict=True))
 
 
 def _windows(x: Array, where: Windows, groups: int) -> Array:

@@ -3,12 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ipu_core.compile.labels import label
+from ipu_core.compile.planning import BlockPlan
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Copy, Program
 from ipu_core.graph.tensor import Tensor
 from ipu_core.ir.block import Atom, Equation, Literal, Var
-from ipu_core.ir.homes import label
-from ipu_core.ir.planning import Plan
+from ipu_core.ir.lifetimes import View
 from ipu_core.library.elementwise import add_array
 from ipu_core.plan.sums import SumPlan
 from ipu_core.target import Target
@@ -23,13 +24,15 @@ class Lowering:
     Attributes:
         graph: the tiled graph.
         plan: of the Block's products and sums.
+        views: in whose memory every value lies.
         places: values that an equation computes straight into a tensor that exists already (a state's).
         tensors: where every value lies.
         programs: in order.
     """
 
     graph: Graph
-    plan: Plan
+    plan: BlockPlan
+    views: Mapping[Var, View]
     places: Mapping[Var, Tensor]
     tensors: dict[Var, Tensor] = field(default_factory=dict)
     programs: list[Program] = field(default_factory=list)

@@ -4,21 +4,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from ipu_core.compile.lowering.lower import Lowered, lower
+from ipu_core.compile.planning import BlockPlan, plan
+from ipu_core.compile.residency import check_room
 from ipu_core.control import FloatingPointControl
 from ipu_core.engine.engine import Engine
 from ipu_core.engine.profile import Profile
-from ipu_core.ir.block import Block
-from ipu_core.ir.lowering.lower import Lowered, lower
-from ipu_core.ir.planning import Plan, plan
-from ipu_core.ir.room import check_room
+from ipu_core.ir.block import Array, Block
 from ipu_core.target import Target
 from lowprec import Accumulation, Key
 
 __all__ = ["Machine"]
-
-Array = npt.NDArray[Any]
 
 
 class Machine:
@@ -69,7 +66,7 @@ class Machine:
         return Machine(lowered, control, allow_out_of_memory=allow_out_of_memory)
 
     @property
-    def plan(self) -> Plan:
+    def plan(self) -> BlockPlan:
         """The plan of the Block's products and sums."""
         return self.lowered.plan
 

@@ -2,14 +2,16 @@
 
 from dataclasses import dataclass
 
+from ipu_core.compile.aliasing import in_place
+from ipu_core.compile.labels import state_names
+from ipu_core.compile.lowering.context import Lowering
+from ipu_core.compile.lowering.families import lower_equation
+from ipu_core.compile.planning import BlockPlan
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Copy, DataStream, Program, Sequence, StreamCopy
 from ipu_core.graph.tensor import Tensor
-from ipu_core.ir.block import Block, Var
-from ipu_core.ir.homes import homes, in_place, sees_whole, state_name
-from ipu_core.ir.lowering.context import Lowering
-from ipu_core.ir.lowering.families import lower_equation
-from ipu_core.ir.planning import Plan
+from ipu_core.ir.block import Block
+from ipu_core.ir.lifetimes import lifetimes
 from ipu_core.library.elementwise import add_array, map_array
 
 __all__ = ["Lowered", "lower"]
@@ -29,7 +31,7 @@ class Lowered:
     """
 
     block: Block
-    plan: Plan
+    plan: BlockPlan
     graph: Graph
     program: Program
     state: tuple[Tensor, ...]
@@ -37,7 +39,7 @@ class Lowered:
     results: tuple[DataStream, ...]
 
 
-def lower(block: Block, plan: Plan) -> Lowered:
+def lower(block: Block, plan: BlockPlan) -> Lowered:
     """Lowers a Block.
 
     Args:
@@ -52,9 +54,9 @@ def lower(block: Block, plan: Plan) -> Lowered:
     carried = block.carried
     tensors = {var: map_array(graph, graph.add_constant(var.type.format, value, f"constant.{var.name}"))
                for var, value in block.constants.items()}  # fmt: skip
+    names = state_names(block)
     state = tuple(
-        add_array(graph, var.type.format, var.type.shape, state_name(block, var), temporary=False)
-        for var in block.inputs[:carried]
+        add_array(graph, var.type.format, var.type.shape, names[var], temporary=False) for var in block.inputs[:carried]
     )
     tensors |= dict(zip(block.inputs, state, strict=False))
     programs: list[Program] = []
@@ -64,7 +66,8 @@ def lower(block: Block, plan: Plan) -> Lowered:
         feeds.append(DataStream(f"feed {number}", var.type.format, var.type.shape))
         programs.append(StreamCopy(feeds[-1], tensor))
         tensors[var] = tensor
-    lowering = Lowering(graph, plan, _places(block, state), tensors, programs)
+    places = {var: state[position] for var, position in in_place(block).items()}
+    lowering = Lowering(graph, plan, lifetimes(block).views, places, tensors, programs)
     for equation in block.equations:
         lower_equation(lowering, equation)
     _write_back(lowering, block, state)
@@ -75,17 +78,12 @@ def lower(block: Block, plan: Plan) -> Lowered:
     return Lowered(block, plan, graph, Sequence(*programs), state, tuple(feeds), tuple(results))
 
 
-def _places(block: Block, state: tuple[Tensor, ...]) -> dict[Var, Tensor]:
-    """The carried outputs that are computed straight into the state."""
-    return {var: state[position] for var, position in in_place(block, homes(block)).items()}
-
-
 def _write_back(lowering: Lowering, block: Block, state: tuple[Tensor, ...]) -> None:
     """Copies new values over the old state: all sources are first copied that another copy would overwrite."""
     pending = []
     for old, var in zip(state, block.outputs, strict=False):
-        new = lowering.tensors[var]
-        if new.variable is old.variable and sees_whole(new, old):
+        new, view = lowering.tensors[var], lowering.views[var]
+        if view.whole and lowering.tensors[view.root] is old:
             continue
         overwritten = any(new.variable is other.variable for other in state)
         pending.append((lowering.copy(new, f"new {old.variable.name}") if overwritten else new, old))

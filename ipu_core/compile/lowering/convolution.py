@@ -1,10 +1,11 @@
 """Convolutions to tiles: padding made real, windows as views, one convolution per phase of an input gradient."""
 
+from ipu_core.compile.lowering.context import Lowering, label
+from ipu_core.compile.operands import phase_sums
 from ipu_core.graph.program import Copy
 from ipu_core.graph.tensor import Tensor
 from ipu_core.ir.block import Equation
-from ipu_core.ir.convolving import phase_sums, place_of
-from ipu_core.ir.lowering.context import Lowering, label
+from ipu_core.ir.convolution import place_of
 from ipu_core.library.convolution import convolve, windows_of
 from ipu_core.library.elementwise import add_array
 from ipu_core.library.moves import fill

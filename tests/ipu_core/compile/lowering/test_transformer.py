@@ -2,16 +2,16 @@
 
 import numpy as np
 import pytest
+from ir.test_transformer import BATCH, LENGTH, WORDS, loss, parameters
 
+from ipu_core.compile.machine import Machine
 from ipu_core.errors import UnsupportedByTarget
 from ipu_core.ir.execute import Executable
-from ipu_core.ir.machine import Machine
 from ipu_core.ir.precision import Precision
-from ipu_core.ir.tree import flatten
+from ipu_core.ir.pytree import flatten
 from ipu_core.target import Target
 from ipu_core.train.optim import Adam
 from ipu_core.train.step import initial_state, step_block
-from ir.test_transformer import BATCH, LENGTH, WORDS, loss, parameters
 
 TOKENS = np.arange(BATCH * (LENGTH + 1)).reshape(BATCH, -1) * 3 % WORDS
 WORDS_IN, WORDS_OUT = TOKENS[:, :-1].astype(np.int32), TOKENS[:, 1:].astype(np.int32)

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_digits
 
 from ipu_core import nn
+from ipu_core.compile.lowering.lower import lower
+from ipu_core.compile.machine import Machine
+from ipu_core.compile.planning import choose_accumulations, plan
 from ipu_core.ir.autodiff import value_and_grad
 from ipu_core.ir.block import Block
 from ipu_core.ir.execute import Executable
-from ipu_core.ir.lowering.lower import lower
-from ipu_core.ir.machine import Machine
-from ipu_core.ir.planning import choose_accumulations, plan
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.tracing import trace
 from ipu_core.plan.convolution import ConvPlan

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from ipu_core import nn
+from ipu_core.compile.planning import choose_accumulations, plan
 from ipu_core.ir.block import Block
-from ipu_core.ir.planning import choose_accumulations, plan
 from ipu_core.ir.precision import Precision
 from ipu_core.plan.placement import Placement
 from ipu_core.target import Target

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from ipu_core import nn
+from ipu_core.compile.machine import Machine
 from ipu_core.control import FloatingPointControl
 from ipu_core.ir.autodiff import value_and_grad
 from ipu_core.ir.execute import Executable
-from ipu_core.ir.machine import Machine
 from ipu_core.ir.ops import OPS
 from ipu_core.ir.tracing import trace
 from ipu_core.ir.values import apply, broadcast, elementwise

@@ -2,14 +2,13 @@
 
 from collections.abc import Callable
 
+from ipu_core.compile.aliasing import seen
+from ipu_core.compile.lowering.context import Lowering, label
+from ipu_core.compile.lowering.convolution import lower_convolution
 from ipu_core.graph.program import Copy
 from ipu_core.graph.tensor import Tensor
 from ipu_core.ir.block import Equation
-from ipu_core.ir.convolving import CONVOLUTIONS
-from ipu_core.ir.lowering.context import Lowering, label
-from ipu_core.ir.lowering.convolution import lower_convolution
-from ipu_core.ir.ops import OPS
-from ipu_core.ir.views import sides, view
+from ipu_core.ir.ops import CONVOLUTIONS, ELEMENTWISE, VIEWS
 from ipu_core.library.elementwise import elementwise
 from ipu_core.library.matmul import matmul
 from ipu_core.library.moves import fill, gather, one_hot, scatter_add
@@ -17,8 +16,6 @@ from ipu_core.library.random import dropout_mask
 from ipu_core.library.reduce import reduce
 
 __all__ = ["lower_equation"]
-
-Rule = Callable[[Lowering, Equation], None]
 
 
 def lower_equation(lowering: Lowering, equation: Equation) -> None:
@@ -44,11 +41,12 @@ def _elementwise(lowering: Lowering, equation: Equation) -> None:
 
 def _sides(lowering: Lowering, equation: Equation) -> list[Tensor]:
     """The operands of a product or sum as its plan states them, copied where they do not lie so."""
-    tensors = [lowering.tensors[var] for var in equation.operands]
     found = []
-    for side in sides(equation, tensors, lowering.target):
-        source = side.source if side.stays else lowering.copy(side.source, f"{label(equation)}: operand")
-        found.append(side.planned(source))
+    for var, side in zip(equation.operands, lowering.plan.sides[equation.number], strict=True):
+        source = side.source(lowering.tensors[var])
+        if not side.stays:
+            source = lowering.copy(source, f"{label(equation)}: operand")
+        found.append(source.reshape(side.sizes))
     return found
 
 
@@ -73,12 +71,12 @@ def _reduce(lowering: Lowering, equation: Equation) -> None:
 
 
 def _view(lowering: Lowering, equation: Equation) -> None:
-    source = lowering.tensors[equation.operands[0]]
-    seen = view(equation, source)
-    if seen is None:
-        seen = view(equation, lowering.copy(source, f"{label(equation)}: operand"))
-    assert seen is not None, equation  # a contiguous array can be viewed in any shape
-    lowering.tensors[equation.output] = seen
+    var, source = equation.output, lowering.tensors[equation.operands[0]]
+    view = lowering.views[var]
+    if view.root is not var:
+        lowering.tensors[var] = seen(var, view, lowering.tensors[view.root])
+    else:  # a reshape that strides cannot express: a contiguous array can be viewed in any shape
+        lowering.tensors[var] = lowering.copy(source, f"{label(equation)}: operand").reshape(var.type.shape)
 
 
 def _concatenate(lowering: Lowering, equation: Equation) -> None:
@@ -141,13 +139,12 @@ def _dropout_mask(lowering: Lowering, equation: Equation) -> None:
     )  # fmt: skip
 
 
-_RULES: dict[str, Rule] = {
-    **{name: _elementwise for name, op in OPS.items() if op.shape is OPS["add"].shape},
-    "convert": _elementwise,
+_RULES: dict[str, Callable[[Lowering, Equation], None]] = {
+    **dict.fromkeys(ELEMENTWISE, _elementwise),
     "dot": _dot,
     **dict.fromkeys(CONVOLUTIONS, lower_convolution),
     **dict.fromkeys(("reduce_sum", "reduce_max"), _reduce),
-    **dict.fromkeys(("transpose", "reshape", "broadcast", "slice", "stop_gradient"), _view),
+    **dict.fromkeys(VIEWS, _view),
     "concatenate": _concatenate,
     "pad": _pad,
     "gather": _gather,

@@ -9,16 +9,16 @@ import pytest
 from sklearn.datasets import load_digits
 
 from ipu_core import nn
+from ipu_core.compile.lowering import lower
+from ipu_core.compile.machine import Machine
+from ipu_core.compile.planning import BlockPlan, choose_accumulations, plan
 from ipu_core.control import FloatingPointControl
 from ipu_core.errors import OutOfTileMemory
 from ipu_core.graph.program import Copy
 from ipu_core.ir.block import Block
 from ipu_core.ir.execute import Executable
-from ipu_core.ir.lowering import lower
-from ipu_core.ir.machine import Machine
-from ipu_core.ir.planning import Plan, choose_accumulations, plan
 from ipu_core.ir.precision import Precision
-from ipu_core.ir.tree import flatten
+from ipu_core.ir.pytree import flatten
 from ipu_core.plan.placement import Placement
 from ipu_core.target import Target
 from ipu_core.train.optim import Lamb, Optimiser, Sgd
@@ -71,7 +71,7 @@ def placements(block: Block, fields: Mapping[str, Any], target: Target, depth: i
     return {number: Placement(**fields, serial_depth=cuts) for number, cuts in depths.items()}
 
 
-def plans_of(task: Task) -> list[Plan]:
+def plans_of(task: Task) -> list[BlockPlan]:
     """Three plans with the same Accumulations."""
     orders = choose_accumulations(task.block, GC200)
     few = Target("gc200", tiles=50)
