@@ -65,7 +65,7 @@ def _described(value: Any, above: tuple[int, ...]) -> Any:
 
 
 def _function(function: FunctionType, inner: Any) -> Any:
-    if function.__module__.split(".")[0] in OURS and "<locals>" not in function.__qualname__:
+    if (function.__module__ or "").split(".")[0] in OURS and "<locals>" not in function.__qualname__:
         return function.__qualname__  # a study's version says what it does
     enclosed = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
     parts = {

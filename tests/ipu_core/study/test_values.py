@@ -85,6 +85,13 @@ def test_a_function_that_is_ours_counts_by_its_name() -> None:
     assert described(Sgd(0.1))["exclude"] == "vectors"
 
 
+def test_a_function_of_no_module_is_described() -> None:
+    names: dict[str, Any] = {}
+    exec("def loss(x):\n    return x + 1", names)
+    names["loss"].__module__ = None
+    assert described(names["loss"])["function"] == "loss"
+
+
 def test_a_name_that_is_not_bound_yet_is_left_out() -> None:
     def outer() -> Any:
         def inner() -> Any:
