@@ -1,7 +1,7 @@
 """The floating-point control register of a tile, as data ($FP_CTL)."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from lowprec import as_format
 
@@ -26,7 +26,7 @@ class FloatingPointControl:
     esr: bool = False
     nanoo: bool = False
 
-    def overflow(self, fmt: Any) -> str:
+    def overflow(self, fmt: Any) -> Literal["ipu", "ipu_nanoo"]:
         """lowprec's `overflow` argument for results in `fmt`: the preset "ipu", or "ipu_nanoo" with `nanoo`.
 
         Half and fp8 saturate ("ipu"; infinite inputs give the largest half, NaN in fp8) or give NaN ("ipu_nanoo");

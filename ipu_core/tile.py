@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from ipu_core.control import FloatingPointControl
 from ipu_core.errors import FloatingPointException
-from lowprec import Accumulation, Key, as_format, random_bits
+from lowprec import Accumulation, Key, Rounding, as_format, random_bits
 from lowprec.elementwise import prepare as prepare_elementwise
+from lowprec.keys import Coordinates
 from lowprec.matmul import prepare as prepare_matmul
 from lowprec.matmul import prepare_part
 from lowprec.reduction import prepare_reduce, prepare_sum
@@ -44,6 +45,7 @@ __all__ = [
 Array = NDArray[Any]
 _HALF = np.dtype(np.float16)
 _BYTE = 8  # bits
+_ASCENDING = Accumulation(group=None)
 RANDOM_BITS = 16  # random bits per rounding, and per element of a mask
 SECOND_ROUNDING = 1  # folded into the key for the second of two roundings
 Elementwise = Callable[[tuple[Any, ...], Key | None, int, Array], Array]
@@ -96,10 +98,8 @@ def elementwise(
 def _converting(
     op: str, dtypes: tuple[Any, ...], out_format: Any, stochastic: bool, control: FloatingPointControl
 ) -> Elementwise:
-    rounding = "stochastic" if stochastic else "nearest_even"
-
     def prepare(name: str, sources: tuple[Any, ...], fmt: Any) -> Elementwise:
-        prepared: Elementwise = prepare_elementwise(name, sources, fmt, rounding, overflow=control.overflow(fmt))
+        prepared: Elementwise = prepare_elementwise(name, sources, fmt, rounding(stochastic, fmt, control))
         return prepared
 
     narrow = as_format(out_format)
@@ -164,16 +164,13 @@ def matmul(
         stochastic: round partial sums, stages and result stochastically (to nearest otherwise).
         control: overflow and exceptions.
     """
-    accumulate, out_format = order.accumulate, order.out
+    rounded = rounding(stochastic, order.accumulate, control)
     prepared: dict[tuple[Any, Any], Callable[..., Array]] = {}
 
     def product(a: Array, b: Array, key: Key | None, out: Array) -> Array:
         call = prepared.get((a.dtype, b.dtype))
         if call is None:
-            call = prepared[a.dtype, b.dtype] = prepare_matmul(
-                *(a.dtype, b.dtype, accumulate, order.group, order.splits, order.stages, out_format),
-                *(rounding_name(stochastic), RANDOM_BITS, control.overflow(accumulate), None, order.adder),
-            )
+            call = prepared[a.dtype, b.dtype] = prepare_matmul(a.dtype, b.dtype, order, rounded)
         call(a, b, key, (0, 0), out)
         return out
 
@@ -190,17 +187,14 @@ def reduce_sum(
     order: Accumulation, stochastic: bool, control: FloatingPointControl
 ) -> Callable[[Array, Key | None, Array], Array]:
     """A prepared sum over the k of (.., m, k, n): f(x, key, out) with out (.., m, n). Arguments as `matmul`."""
-    accumulate, out_format = order.accumulate, order.out
+    rounded = rounding(stochastic, order.accumulate, control)
     prepared: dict[Any, Callable[..., Array]] = {}
 
     def total(x: Array, key: Key | None, out: Array) -> Array:
         call = prepared.get(x.dtype)
         if call is None:
-            call = prepared[x.dtype] = prepare_reduce(
-                *(x.dtype, accumulate, order.group, order.splits, order.stages, out_format),
-                *(rounding_name(stochastic), RANDOM_BITS, control.overflow(accumulate), None),
-            )
-        call(x, key, 0, 0, 0, 0, out)
+            call = prepared[x.dtype] = prepare_reduce(x.dtype, order, rounded)
+        call(x, key, out=out)
         return out
 
     if not control.traps:
@@ -226,14 +220,11 @@ def matmul_part(
         control: overflow and exceptions.
         initial: partial sums that the chains go on from, shaped as `out` (which they may be); None: +0.
     """
-    call = prepare_part(
-        *(a.dtype, b.dtype, order.accumulate, order.group, rounding_name(stochastic)),
-        *(RANDOM_BITS, control.overflow(order.accumulate), None, order.adder),
-    )
-    row, column, first_group, batch = place.row, place.column, place.first_group, place.batch
+    call = prepare_part(a.dtype, b.dtype, order, rounding(stochastic, order.accumulate, control))
+    where = _coordinates(place)
 
     def part(key: Key | None) -> None:
-        call(a, b, key, row, column, first_group, batch, out, initial)
+        call(a, b, key, where, out, initial)
 
     return watched("matmul", part, (a, b) if initial is None else (a, b, initial), out, control)
 
@@ -242,14 +233,11 @@ def reduce_part(
     x: Array, out: Array, order: Accumulation, place: Position, stochastic: bool, control: FloatingPointControl
 ) -> Bound:
     """Chains of terms of many vertices: x (vertex axes.., m, k, n) to out (.., m, n), as `matmul_part`."""
-    call = prepare_reduce(
-        *(x.dtype, order.accumulate, order.group, 1, 1, None),
-        *(rounding_name(stochastic), RANDOM_BITS, control.overflow(order.accumulate), None),
-    )
-    row, column, first_group, batch = place.row, place.column, place.first_group, place.batch
+    call = prepare_reduce(x.dtype, order.one_part(), rounding(stochastic, order.accumulate, control))
+    where = _coordinates(place)
 
     def part(key: Key | None) -> None:
-        call(x, key, row, column, first_group, batch, out)
+        call(x, key, where, out)
 
     return watched("reduce_sum", part, (x,), out, control)
 
@@ -270,11 +258,11 @@ def sum_parts(
         control: overflow and exceptions.
     """
     first = np.moveaxis(parts, -3, 0)
-    call = prepare_sum(parts.dtype, fmt, rounding_name(stochastic), RANDOM_BITS, control.overflow(fmt), None, tag)
-    row, column, batch = place.row, place.column, place.batch
+    call = prepare_sum(parts.dtype, fmt, rounding(stochastic, fmt, control), tag)
+    where = _coordinates(place)
 
     def total(key: Key | None) -> None:
-        call(first, key, index, row, column, batch, out)
+        call(first, key, index, where, out)
 
     return watched("sum of parts", total, (parts,), out, control)
 
@@ -298,7 +286,8 @@ def scatter_add(indices: Array, updates: Array, out: Array) -> None:
     Raises:
         IndexError: an index outside the rows.
     """
-    prepare_scatter(updates.dtype)(updates, row_numbers(indices), out.shape[-2], None, 0, 0, 0, out)
+    call = prepare_scatter(updates.dtype, _ASCENDING, Rounding())
+    call(updates, row_numbers(indices), out.shape[-2], out=out)
 
 
 def dropout_mask(rate: float) -> Callable[[Key | None, int, Array], Array]:
@@ -319,9 +308,13 @@ def dropout_mask(rate: float) -> Callable[[Key | None, int, Array], Array]:
     return mask
 
 
-def rounding_name(stochastic: bool) -> str:
-    """lowprec's name of the mode."""
-    return "stochastic" if stochastic else "nearest_even"
+def rounding(stochastic: bool, fmt: Any, control: FloatingPointControl) -> Rounding:
+    """The machine's rounding of a format (or, with overflow as of that format, of the types of a sum)."""
+    return Rounding("stochastic" if stochastic else "nearest_even", RANDOM_BITS, control.overflow(fmt))
+
+
+def _coordinates(place: Position) -> Coordinates:
+    return Coordinates(place.row, place.column, place.first_group, place.batch)
 
 
 def watched(name: str, call: Bound, operands: Sequence[Array], out: Array, control: FloatingPointControl) -> Bound:

@@ -7,11 +7,11 @@ from typing import Any
 from numpy.typing import NDArray
 
 from ipu_core.control import FloatingPointControl
-from ipu_core.tile import RANDOM_BITS, Bound, check_sum, rounding_name, watched
+from ipu_core.tile import Bound, check_sum, rounding, watched
 from lowprec import Accumulation, Key
 from lowprec.convolution import conv2d, conv2d_input_gradient, conv2d_weight_gradient
 from lowprec.convolution_sums import prepare_correlation, prepare_weight_sums
-from lowprec.windows import Place
+from lowprec.windows import BlockPlace
 
 __all__ = ["convolution", "convolution_part", "whole"]
 
@@ -41,19 +41,8 @@ def convolution(
         stochastic: round partial sums, stages and result stochastically (to nearest otherwise).
         control: overflow and exceptions.
     """
-    accumulate, out_format = order.accumulate, order.out
-    call = partial(
-        whole(op, params),
-        accumulate=accumulate,
-        group=order.group,
-        splits=order.splits,
-        stages=order.stages,
-        out_format=out_format,
-        rounding=rounding_name(stochastic),
-        random_bits=RANDOM_BITS,
-        overflow=control.overflow(accumulate),
-        adder=order.adder,
-    )
+    rounded = rounding(stochastic, order.accumulate, control)
+    call = partial(whole(op, params), accumulation=order, rounding=rounded)
 
     def convolved(a: Array, b: Array, key: Key | None, out: Array) -> Array:
         return call(a, b, key=key, out=out)
@@ -68,8 +57,8 @@ def convolution(
 
 
 def convolution_part(
-    op: str, windows: Array, other: Array, out: Array, order: Accumulation, place: Place, span: tuple[int, int] | None,
-    stochastic: bool, control: FloatingPointControl,
+    op: str, windows: Array, other: Array, out: Array, order: Accumulation, place: BlockPlace,
+    span: tuple[int, int] | None, stochastic: bool, control: FloatingPointControl,
 ) -> Bound:  # fmt: skip
     """Chains of a block of a convolution ("conv2d") or of a weight gradient, bound to their arrays: f(key).
 
@@ -82,10 +71,7 @@ def convolution_part(
         stochastic: round the partial sums stochastically.
         control: overflow and exceptions.
     """
-    call = _PREPARE[op](
-        *(windows.dtype, other.dtype, order.accumulate, order.group, rounding_name(stochastic)),
-        *(RANDOM_BITS, control.overflow(order.accumulate), None, order.adder),
-    )
+    call = _PREPARE[op](windows.dtype, other.dtype, order, rounding(stochastic, order.accumulate, control))
 
     def part(key: Key | None) -> None:
         call(windows, other, out, place, key, span)

@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 from lowprec.arithmetic import multiply
 from lowprec.block_format import NEVER, SIGNIFICAND_BITS, BlockFormat, carry_from
 from lowprec.formats import float32
+from lowprec.keys import KeyLike
 from lowprec.rounding import decode, encode
 from lowprec.scaled import as_carrier, from_storage, quotient, scale_by_power
+from lowprec.spec.rounding import Rounding
 
 
 def quantize(
@@ -21,11 +23,11 @@ def quantize(
     axis: int,
     rule: str,
     tensor: float,
-    rounding: str,
-    random_bits: int | str,
-    **options: Any,
+    rounding: Rounding,
+    key: KeyLike | None,
+    offset: int,
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Codes of the elements and of the scales (arguments as of `lowprec.blocks.to_blocks`, options as of `encode`)."""
+    """Codes of the elements and of the scales (arguments as of `lowprec.blocks.to_blocks`)."""
     values = as_carrier(x, fmt.element)
     amax = _block_amax(values, axis, fmt.block)
     if fmt.power_of_two:
@@ -35,12 +37,12 @@ def quantize(
     else:
         scales = _real_scales(fmt, rule, amax, tensor)
         divisors = decode(scales, fmt.scale).astype(np.float64) * tensor
-        deciding = fmt.element.precision + (random_bits if isinstance(random_bits, int) else 32)
+        deciding = fmt.element.precision + (32 if rounding.random_bits == "exact" else rounding.random_bits)
         bits = deciding + fmt.scale.precision + float32.precision
         scaled = quotient(values, _spread(divisors, axis, fmt.block, values.shape[axis]), bits)
     if fmt.element.nan_code is None:
         scales, scaled = _void_blocks(fmt, axis, scales, scaled)
-    codes = encode(scaled, fmt.element, rounding, random_bits=random_bits, **options)
+    codes = encode(scaled, fmt.element, rounding, key=key, offset=offset)
     return (to_integers(codes).view(np.uint8) if fmt.integers else codes), scales
 
 
@@ -106,8 +108,9 @@ def _shared_exponents(fmt: BlockFormat, rule: str, amax: NDArray[np.float64]) ->
 def _real_scales(fmt: BlockFormat, rule: str, amax: NDArray[np.float64], tensor: float) -> NDArray[Any]:
     wanted = quotient(amax, np.asarray(fmt.element.max * tensor))
     wanted = np.maximum(wanted, fmt.scale.smallest_subnormal)
-    mode = "up" if rule == "up" else "nearest_even"
-    return np.asarray(encode(wanted, fmt.scale, mode, overflow="saturate"))
+    return np.asarray(
+        encode(wanted, fmt.scale, Rounding("up" if rule == "up" else "nearest_even", overflow="saturate"))
+    )
 
 
 def _void_blocks(

@@ -28,8 +28,8 @@ as the specification allows, so that the range is symmetric: +-127/64. There is 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypedDict, Unpack
 
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
@@ -39,16 +39,27 @@ from lowprec import backends, block_steps
 from lowprec.backends.cpu import blocks as native
 from lowprec.block_format import BlockFormat, ScaleRule, as_block_format, block_formats, checked_rule
 from lowprec.formats import float32
+from lowprec.keys import KeyLike
 from lowprec.scaled import (
     checked_out,
     compiled_modes,
+    element_rounding,
     finite_amax,
     output_dtype,
     random_start,
     readable_or_carrier,
 )
+from lowprec.spec.keywords import FewBitRoundingLike
+from lowprec.spec.rounding import InfiniteInput, Overflow, Rounding
 
 __all__ = ["BlockArray", "BlockFormat", "ScaleRule", "as_block_format", "block_formats", "to_blocks"]
+
+
+class BlockKeywords(TypedDict, total=False):
+    """Of a block format's roundings: 16 random bits, and elements that saturate."""
+
+    random_bits: int | Literal["exact"]
+    overflow: Overflow | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,12 +140,11 @@ def to_blocks(
     *,
     scale_rule: ScaleRule | None = None,
     tensor_scale: float | Literal["auto"] | None = None,
-    rounding: str = "nearest_even",
-    key: Any = None,
-    random_bits: int | str = 16,
-    overflow: str = "saturate",
+    rounding: FewBitRoundingLike = "nearest_even",
+    key: KeyLike | None = None,
     offset: int = 0,
     out: BlockArray | None = None,
+    **policies: Unpack[BlockKeywords],
 ) -> BlockArray:
     """Quantises x to a block format: one scale per block, one rounding per element (rules: see the module).
 
@@ -146,10 +156,9 @@ def to_blocks(
         tensor_scale: Only for formats whose scales are not powers of two: a positive float32 for the whole tensor, or
             "auto" for amax / (element.max * scale.max) as a normal float32, which gives the largest block the largest
             scale; 1.0 where amax is 0.
-        rounding: Mode for the elements, as in `lowprec.round`.
+        rounding: Of the elements, as in `lowprec.round`, with the keywords random_bits and overflow, which is
+            "saturate" unless it is said.
         key: Key for rounding="stochastic". The random index of an element is its C-order index in x, whatever `axis`.
-        random_bits: Bits per element for rounding="stochastic".
-        overflow: Policy for elements, as in `lowprec.round`.
         offset: Added to the random index, for chunks of a longer array.
         out: An earlier result of the same format, shape and axis, whose arrays are written anew and belong to the
             result too.
@@ -159,6 +168,7 @@ def to_blocks(
         TypeError: complex, bool or extended-precision x; a tensor scale or an out of another type.
     """
     fmt = as_block_format(fmt)
+    how = _element_rounding(fmt, rounding, policies)
     values = readable_or_carrier(x, fmt.element)
     if values.ndim == 0:
         raise ValueError("a block format needs an axis, and x is 0-d")
@@ -166,18 +176,29 @@ def to_blocks(
     rule = checked_rule(fmt, scale_rule)
     tensor = _tensor_scale(fmt, tensor_scale, values)
     element = fmt.element
-    infinite = "keep" if element.infinities else "nan" if element.nan_code is not None else "max"
     elements, scales = _outputs(fmt, values.shape, axis, out)
     codes, scale_codes = elements.view(element.code_dtype), scales.view(fmt.scale.code_dtype)
-    if compiled_modes(rounding, random_bits) and native.can_quantize(fmt, values.dtype):
-        roundings = native.Roundings(rounding, int(random_bits), overflow, infinite)
-        start = random_start(rounding, key, offset)
-        native.quantize(fmt, values, axis, rule, tensor, roundings, *start, codes, scale_codes)
+    if compiled_modes(how) and native.can_quantize(fmt, values.dtype):
+        start = random_start(how, key, offset)
+        native.quantize(fmt, values, axis, rule, tensor, how, *start, codes, scale_codes)
     else:
-        options: dict[str, Any] = {"key": key, "overflow": overflow, "infinite_input": infinite, "offset": offset}
-        made = block_steps.quantize(fmt, values, axis, rule, tensor, rounding, random_bits, **options)
+        made = block_steps.quantize(fmt, values, axis, rule, tensor, how, key, offset)
         codes[...], scale_codes[...] = made
     return BlockArray(fmt, elements, scales, axis, tensor)
+
+
+def _element_rounding(fmt: BlockFormat, rounding: FewBitRoundingLike, policies: BlockKeywords) -> Rounding:
+    """The Rounding of elements: beyond the largest they saturate unless told otherwise; infinities as the module says.
+
+    Raises:
+        ValueError: a Rounding that says what becomes of infinities, or flushes.
+    """
+    how = element_rounding("to_blocks", rounding, policies, BlockKeywords)
+    if how.infinite_input is not None:
+        raise ValueError(f"infinite_input={how.infinite_input!r}: the block format says what becomes of infinities")
+    element = fmt.element
+    infinite: InfiniteInput = "keep" if element.infinities else "nan" if element.nan_code is not None else "max"
+    return replace(how, overflow=how.overflow or "saturate", infinite_input=infinite)
 
 
 def _outputs(

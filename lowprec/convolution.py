@@ -34,7 +34,7 @@ channel within its group; batch: the convolution group. No output positions (no 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 import numpy.typing as npt
 
@@ -42,20 +42,22 @@ from lowprec import backends, threads
 from lowprec.convolution_operands import (
     WEIGHT_AXES,
     as_images,
-    as_order,
-    as_sums,
     as_weight,
     check_gradient,
+    checked_sums,
     finished,
     result_array,
 )
-from lowprec.formats import FormatLike
+from lowprec.convolution_task import ConvolutionTask
+from lowprec.keys import first_element
 from lowprec.random import KeyLike
-from lowprec.sums import first_element
+from lowprec.spec.accumulation import Accumulation
+from lowprec.spec.keywords import ProductKeywords, RoundingLike
+from lowprec.spec.sum_rules import sum_rules
 from lowprec.windows import (
+    BlockPlace,
     Padding,
     Pair,
-    Place,
     checked_pair,
     phase_blocks,
     window_lines,
@@ -79,19 +81,12 @@ def conv2d(
     dilation: int | Pair = 1,
     groups: int = 1,
     layout: str = "NHWC",
-    accumulate: FormatLike = "float32",
-    group: int | None = 16,
-    splits: int = 1,
-    stages: int | None = None,
-    out_format: FormatLike | None = None,
-    rounding: str = "nearest_even",
+    accumulation: Accumulation | None = None,
+    rounding: RoundingLike = "nearest_even",
     key: KeyLike | None = None,
-    random_bits: int = 16,
-    overflow: str | None = None,
-    infinite_input: str | None = None,
-    adder: str = "sequential",
     offset: Pair = (0, 0),
     out: Array | None = None,
+    **keywords: Unpack[ProductKeywords],
 ) -> Array:
     """The convolution of images with a kernel (a correlation: the kernel is not flipped), as machine learning has it.
 
@@ -106,9 +101,9 @@ def conv2d(
         dilation: distance of kernel positions, one number or (vertical, horizontal).
         groups: convolution groups; channels and outputs are split into as many contiguous runs.
         layout: NHWC or NCHW, of x, weight and result.
-        group: channels between two roundings; None: all of a kernel position.
-        accumulate, splits, stages, out_format, rounding, key, random_bits, overflow, infinite_input, adder: as
-            `matmul`.
+        accumulation: as of `matmul`, or its keywords, of which group means: channels between two roundings (16; None:
+            all of a kernel position).
+        rounding, key: as of `matmul`, with the keywords random_bits, overflow and infinite_input.
         offset: row and column of the result's first element among the random bits.
         out: where to put the result.
 
@@ -129,15 +124,13 @@ def conv2d(
             f"weight has axes {WEIGHT_AXES[layout]}"
         )
     where = windows(images.shape[1:3], kernel.shape[:2], stride, padding, dilation)
-    sums = as_sums(accumulate, out_format, rounding, random_bits, overflow, infinite_input, key)
-    sequence = as_order(group, splits, stages, adder, images.dtype, kernel.dtype)
+    how = checked_sums(images.dtype, kernel.dtype, accumulation, rounding, key, keywords)
     shape = (images.shape[0], *where.count, groups, kernel.shape[4])
-    result, target = result_array(out, shape, layout, sums, x, weight)
-    place = Place(*first_element(offset), 0, where.count[0] * where.count[1], where.count[1])
-    backends.current().correlate(
-        *(with_zeros(images, where.padding), kernel, where.stride, where.dilation, sums, sequence),
-        *(key, place, target, threads.current()),
-    )
+    result, target = result_array(out, shape, layout, how[0].out, x, weight)
+    place = BlockPlace(*first_element(offset), 0, where.count[0] * where.count[1], where.count[1])
+    task = ConvolutionTask(*how, key, place, None, threads.current())
+    padded = with_zeros(images, where.padding)
+    backends.current().correlate(padded, kernel, where.stride, where.dilation, task, target)
     return finished(result, out)
 
 
@@ -151,18 +144,11 @@ def conv2d_input_gradient(
     dilation: int | Pair = 1,
     groups: int = 1,
     layout: str = "NHWC",
-    accumulate: FormatLike = "float32",
-    group: int | None = 16,
-    splits: int = 1,
-    stages: int | None = None,
-    out_format: FormatLike | None = None,
-    rounding: str = "nearest_even",
+    accumulation: Accumulation | None = None,
+    rounding: RoundingLike = "nearest_even",
     key: KeyLike | None = None,
-    random_bits: int = 16,
-    overflow: str | None = None,
-    infinite_input: str | None = None,
-    adder: str = "sequential",
     out: Array | None = None,
+    **keywords: Unpack[ProductKeywords],
 ) -> Array:
     """The gradient of a convolution's input: the output gradient convolved with the flipped, transposed kernel.
 
@@ -170,10 +156,9 @@ def conv2d_input_gradient(
         gradient: of the convolution's result, in its shape.
         weight: as `conv2d` had it.
         size: (h, w) of the convolution's input.
-        group: output channels between two roundings; None: all of a kernel position.
         stride, padding, dilation, groups, layout: as `conv2d` had them.
-        accumulate, splits, stages, out_format, rounding, key, random_bits, overflow, infinite_input, adder, out: as
-            `conv2d`, for this sum.
+        accumulation, rounding, key, out, keywords: as of `conv2d`, for this sum; group: output channels between two
+            roundings (16; None: all of a kernel position).
 
     Returns:
         (n, h, w, channels) or (n, channels, h, w) in out_format's (or accumulate's) storage dtype.
@@ -184,20 +169,18 @@ def conv2d_input_gradient(
     outer, kernel = as_images(gradient, "gradient", layout, groups), as_weight(weight, layout, groups)
     where = windows(checked_pair("size", size, 0), kernel.shape[:2], stride, padding, dilation)
     check_gradient(outer, where, kernel.shape[4], groups)
-    sums = as_sums(accumulate, out_format, rounding, random_bits, overflow, infinite_input, key)
-    sequence = as_order(group, splits, stages, adder, outer.dtype, kernel.dtype)
+    how = checked_sums(outer.dtype, kernel.dtype, accumulation, rounding, key, keywords)
     shape = (outer.shape[0], *where.size, groups, kernel.shape[3])
-    result, target = result_array(out, shape, layout, sums, gradient, weight)
+    result, target = result_array(out, shape, layout, how[0].out, gradient, weight)
     flipped, blocks = kernel.swapaxes(3, 4), phase_blocks(where)
-    if sums.stochastic and blocks and (blocks[-1].number + 1) * groups > MOST_BATCHES:
+    if sum_rules(*how).stochastic and blocks and (blocks[-1].number + 1) * groups > MOST_BATCHES:
         raise ValueError(f"stochastic rounding tells at most 2^24 phases of groups apart; stride={stride!r} makes more")
     for block in blocks:
         part = flipped[block.kernel]
-        place = Place(0, 0, block.number * groups, block.row.count * block.column.count, block.column.count)
-        backends.current().correlate(
-            *(with_zeros(outer, block.pads(outer.shape[1:3])), part, (1, 1), block.steps, sums, sequence),
-            *(key, place, target[:, block.rows, block.columns], threads.current()),
-        )
+        place = BlockPlace(0, 0, block.number * groups, block.row.count * block.column.count, block.column.count)
+        task = ConvolutionTask(*how, key, place, None, threads.current())
+        padded = with_zeros(outer, block.pads(outer.shape[1:3]))
+        backends.current().correlate(padded, part, (1, 1), block.steps, task, target[:, block.rows, block.columns])
     return finished(result, out)
 
 
@@ -211,18 +194,11 @@ def conv2d_weight_gradient(
     dilation: int | Pair = 1,
     groups: int = 1,
     layout: str = "NHWC",
-    accumulate: FormatLike = "float32",
-    group: int | None = 16,
-    splits: int = 1,
-    stages: int | None = None,
-    out_format: FormatLike | None = None,
-    rounding: str = "nearest_even",
+    accumulation: Accumulation | None = None,
+    rounding: RoundingLike = "nearest_even",
     key: KeyLike | None = None,
-    random_bits: int = 16,
-    overflow: str | None = None,
-    infinite_input: str | None = None,
-    adder: str = "sequential",
     out: Array | None = None,
+    **keywords: Unpack[ProductKeywords],
 ) -> Array:
     """The gradient of a convolution's weight: for every kernel position a product over all output positions.
 
@@ -230,10 +206,9 @@ def conv2d_weight_gradient(
         x: as `conv2d` had it.
         gradient: of the convolution's result, in its shape.
         kernel: (kh, kw) of the weight.
-        group: output positions between two roundings; None: all of a part.
         stride, padding, dilation, groups, layout: as `conv2d` had them.
-        accumulate, splits, stages, out_format, rounding, key, random_bits, overflow, infinite_input, adder, out: as
-            `conv2d`, for this sum.
+        accumulation, rounding, key, out, keywords: as of `conv2d`, for this sum; group: output positions between two
+            roundings (16; None: all of a part).
 
     Returns:
         The weight's shape in out_format's (or accumulate's) storage dtype.
@@ -244,12 +219,12 @@ def conv2d_weight_gradient(
     images, outer = as_images(x, "x", layout, groups), as_images(gradient, "gradient", layout, groups)
     where = windows(images.shape[1:3], checked_pair("kernel", kernel, 0), stride, padding, dilation)
     check_gradient(outer, where, outer.shape[4], groups, images.shape[0])
-    sums = as_sums(accumulate, out_format, rounding, random_bits, overflow, infinite_input, key)
-    sequence = as_order(group, splits, stages, adder, images.dtype, outer.dtype)
+    how = checked_sums(images.dtype, outer.dtype, accumulation, rounding, key, keywords)
     shape = (*where.kernel, groups, images.shape[4], outer.shape[4])
-    result, target = result_array(out, shape, layout, sums, x, gradient, weight=True)
+    result, target = result_array(out, shape, layout, how[0].out, x, gradient, weight=True)
     view = window_lines if images.shape[4] < SHALLOW else window_view
     seen = view(with_zeros(images, where.padding), where.kernel, where.stride, where.dilation, where.count)
-    place = Place(0, 0, 0, where.kernel[1] * images.shape[4], images.shape[4])
-    backends.current().weight_sums(seen, outer, sums, sequence, key, place, None, target, threads.current())
+    place = BlockPlace(0, 0, 0, where.kernel[1] * images.shape[4], images.shape[4])
+    task = ConvolutionTask(*how, key, place, None, threads.current())
+    backends.current().weight_sums(seen, outer, task, target)
     return finished(result, out)

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from lowprec.arrays import whole_array
-from lowprec.caching import refuse_unhashable
 from lowprec.float_format import FloatFormat
-from lowprec.formats import FormatLike, bfloat16
+from lowprec.formats import bfloat16
 from lowprec.keys import KeyLike, key_value
-from lowprec.matmul import DOT4_PRECISION
-from lowprec.sums import Accumulator, Order, operand_format
-from lowprec.sums import accumulator as make_accumulator
-from lowprec.sums import order as make_order
+from lowprec.spec.accumulation import Accumulation
+from lowprec.spec.keywords import ProductKeywords, RoundingLike, as_sum, refuse_unhashable
+from lowprec.spec.operands import factor_dtypes, operand_format
+from lowprec.spec.rounding import Rounding
+from lowprec.spec.sum_rules import sum_rules
 from lowprec.windows import Windows
 
 Array = npt.NDArray[Any]
@@ -62,45 +63,23 @@ def as_operand(x: npt.ArrayLike) -> Array:
     return array if fmt.zero and fmt.signed else array.astype(bfloat16.dtype)
 
 
-def as_sums(
-    accumulate: FormatLike,
-    out_format: FormatLike | None,
-    rounding: str,
-    random_bits: int,
-    overflow: str | None,
-    infinite_input: str | None,
+def checked_sums(
+    a: np.dtype[Any],
+    b: np.dtype[Any],
+    accumulation: Accumulation | None,
+    rounding: RoundingLike,
     key: KeyLike | None,
-) -> Accumulator:
-    """The checked Accumulator; a key where one is needed."""
-    policies = {"overflow": overflow, "infinite_input": infinite_input}
-    try:
-        sums = make_accumulator(accumulate, out_format, rounding, random_bits, overflow, infinite_input)
-    except TypeError:
-        refuse_unhashable(accumulate=accumulate, out_format=out_format, rounding=rounding, random_bits=random_bits)
-        refuse_unhashable(**policies)
-        raise
+    keywords: Mapping[str, Any],
+) -> tuple[Accumulation, Rounding]:
+    """How the sums of products of two dtypes are made; a key where one is needed."""
+    refuse_unhashable(rounding=rounding, **keywords)
+    accumulation, rounding = as_sum(ProductKeywords, 16, accumulation, rounding, **keywords)
+    factor_dtypes(a, b, accumulation.adder)
+    if sum_rules(accumulation, rounding).stochastic and key is None:
+        raise ValueError("stochastic rounding needs key=, a lowprec.Key or an integer")
     if key is not None:
         key_value(key)
-    elif sums.stochastic:
-        raise ValueError("stochastic rounding needs key=, a lowprec.Key or an integer")
-    return sums
-
-
-def as_order(
-    group: int | None, splits: int, stages: int | None, adder: str, a: np.dtype[Any], b: np.dtype[Any]
-) -> Order:
-    """The checked Order for operands of these dtypes."""
-    try:
-        sequence = make_order(group, splits, stages, adder)
-    except TypeError:
-        refuse_unhashable(group=group, splits=splits, stages=stages, adder=adder)
-        raise
-    widest = max((operand_format(dtype) for dtype in (a, b)), key=lambda fmt: fmt.precision)
-    if adder == "dot4" and widest.precision > DOT4_PRECISION:
-        raise ValueError(
-            f"adder='dot4' takes significands of at most {DOT4_PRECISION} bits, not {widest.name}'s {widest.precision}"
-        )
-    return sequence
+    return accumulation, rounding
 
 
 def check_gradient(gradient: Array, where: Windows, columns: int, groups: int, images: int | None = None) -> None:
@@ -115,22 +94,23 @@ def check_gradient(gradient: Array, where: Windows, columns: int, groups: int, i
 
 
 def result_array(
-    out: Array | None, shape: tuple[int, ...], layout: str, sums: Accumulator, *operands: Any, weight: bool = False
+    out: Array | None, shape: tuple[int, ...], layout: str, fmt: FloatFormat, *operands: Any, weight: bool = False
 ) -> tuple[Array, Array]:
     """An array for the result in its layout, and the view of it that has the axes `shape` of the sums."""
+    dtype = fmt.dtype
     groups, columns = shape[2] if weight else shape[3], shape[4]
     plain = (*shape[:2], shape[3] if weight else shape[2], groups * columns)
     axes = (0, 1, 2, 3) if layout == "NHWC" else (3, 2, 0, 1) if weight else (0, 3, 1, 2)
     outside = tuple(plain[axis] for axis in axes)
     if out is not None and not isinstance(out, np.ndarray):
-        raise TypeError(f"out must be an array of {sums.out_dtype} and shape {outside}, not {type(out).__name__}")
-    if out is not None and (out.dtype != sums.out_dtype or out.shape != outside):
-        kind = TypeError if out.dtype != sums.out_dtype else ValueError
-        raise kind(f"out must be an array of {sums.out_dtype} and shape {outside}, not {out.dtype} {out.shape}")
+        raise TypeError(f"out must be an array of {dtype} and shape {outside}, not {type(out).__name__}")
+    if out is not None and (out.dtype != dtype or out.shape != outside):
+        kind = TypeError if out.dtype != dtype else ValueError
+        raise kind(f"out must be an array of {dtype} and shape {outside}, not {out.dtype} {out.shape}")
     if out is not None and not out.flags.writeable:
         raise ValueError("out is read-only")
     shared = out is not None and any(np.may_share_memory(out, operand) for operand in operands)
-    result = np.empty(outside, sums.out_dtype) if out is None or shared else out
+    result = np.empty(outside, dtype) if out is None or shared else out
     view = result.transpose(tuple(np.argsort(axes)))
     split = view.reshape(*plain[:3], groups, columns)
     return result, split.transpose(0, 1, 3, 2, 4) if weight else split

@@ -9,23 +9,22 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-import numpy as np
 import numpy.typing as npt
 
 from lowprec import backends, threads
 from lowprec.caching import cached
-from lowprec.convolution_operands import as_order
-from lowprec.formats import FormatLike
+from lowprec.convolution_task import ConvolutionTask, Span
 from lowprec.keys import KeyLike
-from lowprec.sums import Accumulator, Order, operand_format
-from lowprec.sums import accumulator as make_accumulator
-from lowprec.windows import Place
+from lowprec.spec.accumulation import Accumulation
+from lowprec.spec.operands import factor_dtypes, operand_format
+from lowprec.spec.rounding import Rounding
+from lowprec.spec.sum_rules import sum_rules
+from lowprec.windows import BlockPlace
 
 Array = npt.NDArray[Any]
-Span = tuple[int, int]
 
 
-class PreparedPart(Protocol):
+class PreparedBlock(Protocol):
     """Checked sums for operands of two dtypes."""
 
     def __call__(
@@ -33,90 +32,60 @@ class PreparedPart(Protocol):
         windows: Array,
         other: Array,
         out: Array,
-        place: Place,
+        place: BlockPlace,
         key: KeyLike | None = None,
         span: Span | None = None,
     ) -> None: ...
 
 
-@cached
 def prepare_correlation(
-    x_dtype: npt.DTypeLike,
-    weight_dtype: npt.DTypeLike,
-    accumulate: FormatLike = "float32",
-    group: int | None = 16,
-    rounding: str = "nearest_even",
-    random_bits: int = 16,
-    overflow: str | None = None,
-    infinite_input: str | None = None,
-    adder: str = "sequential",
-) -> PreparedPart:
+    x_dtype: npt.DTypeLike, weight_dtype: npt.DTypeLike, accumulation: Accumulation, rounding: Rounding
+) -> PreparedBlock:
     """One chain per element of a convolution: f(windows, weight, out, place, key=None, span=None).
 
-    `weight` is (kh, kw, groups, C, N), `out` (images, rows, columns, groups, N) in the storage dtype of `accumulate`.
+    `weight` is (kh, kw, groups, C, N), `out` (images, rows, columns, groups, N) in the storage dtype of the
+    accumulator. Of the Accumulation its group, accumulator and adder count.
 
     Raises:
         TypeError, ValueError: as `lowprec.conv2d`.
     """
-    sums, order = _prepared(
-        x_dtype, weight_dtype, accumulate, group, rounding, random_bits, overflow, infinite_input, adder
-    )
+    return _prepared("correlate_windows", x_dtype, weight_dtype, accumulation, rounding)
 
-    def call(
-        windows: Array, other: Array, out: Array, place: Place, key: KeyLike | None = None, span: Span | None = None
-    ) -> None:
-        backends.current().correlate_windows(windows, other, sums, order, key, place, span, out, threads.current())
 
-    return call
+def prepare_weight_sums(
+    x_dtype: npt.DTypeLike, gradient_dtype: npt.DTypeLike, accumulation: Accumulation, rounding: Rounding
+) -> PreparedBlock:
+    """One chain per element of a weight gradient: f(windows, gradient, out, place, key=None, span=None).
+
+    `gradient` is (images, rows, columns, groups, N), `out` (kh, kw, groups, C, N) in the storage dtype of the
+    accumulator; `span` counts output positions, not groups. Of the Accumulation its group, accumulator and adder count.
+
+    Raises:
+        TypeError, ValueError: as `lowprec.conv2d`.
+    """
+    return _prepared("weight_sums", x_dtype, gradient_dtype, accumulation, rounding)
 
 
 @cached
-def prepare_weight_sums(
-    x_dtype: npt.DTypeLike,
-    gradient_dtype: npt.DTypeLike,
-    accumulate: FormatLike = "float32",
-    group: int | None = 16,
-    rounding: str = "nearest_even",
-    random_bits: int = 16,
-    overflow: str | None = None,
-    infinite_input: str | None = None,
-    adder: str = "sequential",
-) -> PreparedPart:
-    """One chain per element of a weight gradient: f(windows, gradient, out, place, key=None, span=None).
-
-    `gradient` is (images, rows, columns, groups, N), `out` (kh, kw, groups, C, N) in the storage dtype of
-    `accumulate`; `span` counts output positions, not groups.
-
-    Raises:
-        TypeError, ValueError: as `lowprec.conv2d`.
-    """
-    sums, order = _prepared(
-        x_dtype, gradient_dtype, accumulate, group, rounding, random_bits, overflow, infinite_input, adder
-    )
-
-    def call(
-        windows: Array, other: Array, out: Array, place: Place, key: KeyLike | None = None, span: Span | None = None
-    ) -> None:
-        backends.current().weight_sums(windows, other, sums, order, key, place, span, out, threads.current())
-
-    return call
-
-
 def _prepared(
-    x_dtype: npt.DTypeLike,
-    other_dtype: npt.DTypeLike,
-    accumulate: FormatLike,
-    group: int | None,
-    rounding: str,
-    random_bits: int,
-    overflow: str | None,
-    infinite_input: str | None,
-    adder: str,
-) -> tuple[Accumulator, Order]:
-    """The checked Accumulator and Order of chains."""
-    dtypes = np.dtype(x_dtype), np.dtype(other_dtype)
-    for fmt in map(operand_format, dtypes):
+    name: str, x: npt.DTypeLike, other: npt.DTypeLike, accumulation: Accumulation, rounding: Rounding
+) -> PreparedBlock:
+    """The sums that the backends know by a name."""
+    part = accumulation.one_part()
+    for fmt in map(operand_format, factor_dtypes(x, other, part.adder)):
         if not (fmt.zero and fmt.signed):
             raise TypeError(f"{fmt.name} has no zero or no negative numbers; convert it, for example to bfloat16")
-    sums = make_accumulator(accumulate, None, rounding, random_bits, overflow, infinite_input)
-    return sums, as_order(group, 1, 1, adder, *dtypes)
+    sum_rules(part, rounding)
+
+    def call(
+        windows: Array,
+        other: Array,
+        out: Array,
+        place: BlockPlace,
+        key: KeyLike | None = None,
+        span: Span | None = None,
+    ) -> None:
+        task = ConvolutionTask(part, rounding, key, place, span, threads.current())
+        getattr(backends.current(), name)(windows, other, task, out)
+
+    return call

@@ -6,7 +6,10 @@ Nothing here computes with arrays: `lowprec.random` draws bits and every backend
 from __future__ import annotations
 
 import operator
-from typing import SupportsIndex, TypeAlias
+from typing import Any, NamedTuple, SupportsIndex, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 from lowprec import _kernels
 
@@ -40,6 +43,42 @@ def first_index(offset: SupportsIndex, size: int) -> int:
     if number + size > _LIMIT:
         raise ValueError(f"offset + size must be at most 2^64, not {number} + {size}")
     return number
+
+
+def first_element(offset: tuple[int, int]) -> tuple[int, int]:
+    """The checked row and column of a result's first element among the random bits.
+
+    Raises:
+        TypeError: no pair of integers.
+        ValueError: a number outside [0, 2^32).
+    """
+    if (
+        not isinstance(offset, (tuple, list))
+        or len(offset) != 2
+        or not all(isinstance(x, (int, np.integer)) for x in offset)
+    ):
+        raise TypeError(f"offset must be two integers, row and column, not {offset!r}")
+    if not all(0 <= x < 1 << 32 for x in offset):
+        raise ValueError(f"offset must lie in [0, 2^32) in both numbers, not {offset!r}")
+    return int(offset[0]), int(offset[1])
+
+
+class Coordinates(NamedTuple):
+    """Where vertices' blocks lie in a whole result: ints, or int64 arrays that broadcast over the vertex axes.
+
+    Attributes:
+        row, column: of each block's first element.
+        first_group: number of its first group of terms in the whole sum.
+        batch: number of the product it belongs to.
+    """
+
+    row: int | npt.NDArray[Any] = 0
+    column: int | npt.NDArray[Any] = 0
+    first_group: int | npt.NDArray[Any] = 0
+    batch: int | npt.NDArray[Any] | None = 0
+
+
+ORIGIN = Coordinates()
 
 
 class Key:

@@ -5,25 +5,22 @@ The docstring of `matmul` gives the order and the rounding of every addition.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Protocol, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from lowprec import backends, threads
 from lowprec.arrays import whole_array
-from lowprec.backends import cpu
-from lowprec.caching import cached, refuse_unhashable
-from lowprec.float_format import FloatFormat
-from lowprec.formats import FormatLike
-from lowprec.keys import key_value
+from lowprec.caching import cached
+from lowprec.keys import ORIGIN, Coordinates, first_element, key_value
 from lowprec.random import KeyLike
-from lowprec.sums import accumulator as make_accumulator
-from lowprec.sums import first_element, operand_format
-from lowprec.sums import order as make_order
+from lowprec.spec.accumulation import Accumulation
+from lowprec.spec.keywords import ProductChainKeywords, ProductKeywords, RoundingLike, as_sum, refuse_unhashable
+from lowprec.spec.operands import factor_dtypes
+from lowprec.spec.rounding import Rounding
 
 Array = npt.NDArray[Any]
-DOT4_PRECISION = 11
 
 
 class PreparedMatmul(Protocol):
@@ -39,7 +36,7 @@ class PreparedMatmul(Protocol):
     ) -> Array: ...
 
 
-class PreparedPart(Protocol):
+class PreparedChain(Protocol):
     """A checked `matmul_part` for operands of two dtypes."""
 
     def __call__(
@@ -47,10 +44,7 @@ class PreparedPart(Protocol):
         a: Array,
         b: Array,
         key: KeyLike | None = None,
-        row: int | Array = 0,
-        column: int | Array = 0,
-        first_group: int | Array = 0,
-        batch: int | Array = 0,
+        place: Coordinates = ORIGIN,
         out: Array | None = None,
         initial: Array | None = None,
     ) -> Array: ...
@@ -60,19 +54,12 @@ def matmul(
     a: npt.ArrayLike,
     b: npt.ArrayLike,
     *,
-    accumulate: FormatLike = "float32",
-    group: int | None = 16,
-    splits: int = 1,
-    stages: int | None = None,
-    out_format: FormatLike | None = None,
-    rounding: str = "nearest_even",
+    accumulation: Accumulation | None = None,
+    rounding: RoundingLike = "nearest_even",
     key: KeyLike | None = None,
-    random_bits: int = 16,
-    overflow: str | None = None,
-    infinite_input: str | None = None,
-    adder: str = "sequential",
     offset: tuple[int, int] = (0, 0),
     out: Array | None = None,
+    **keywords: Unpack[ProductKeywords],
 ) -> Any:
     """The product of a (.., m, k) and b (.., k, n); the order and rounding of every addition are part of the contract.
 
@@ -109,14 +96,17 @@ def matmul(
     Args:
         a, b: float32, float16, bfloat16 or 8-, 6- or 4-bit float arrays of one or more axes, any strides; leading axes
             broadcast as in `numpy.matmul`, a missing axis is treated as there.
-        accumulate: the format partial sums are rounded to; float32 means no rounding beside the chain's own.
-        group: products between two roundings; None: all of a part.
-        splits: parts into which K is cut.
-        stages: stages in which parts are summed, 1 to 3; None: by their number.
-        out_format: the result's format; None: `accumulate`.
-        rounding: of groups, stages and result alike; see `lowprec.round` for it and for key, random_bits, overflow and
-            infinite_input. Infinities and NaN in the operands give what float32 arithmetic gives.
-        adder: sequential (the fast one), dot4 or pairwise.
+        accumulation: order and types of the sum as one value, a `lowprec.Accumulation`; or by keywords:
+            accumulate: the format partial sums are rounded to ("float32": no rounding beside the chain's own).
+            group: products between two roundings (16); None: all of a part.
+            splits: parts into which K is cut (1).
+            stages: stages in which parts are summed, 1 to 3; None: by their number.
+            out_format: the result's format; None: `accumulate`.
+            adder: "sequential" (the fast one), "dot4" or "pairwise".
+        rounding: of groups, stages and result alike: a `lowprec.Rounding`; or a mode, and by keywords random_bits (16),
+            overflow and infinite_input, as of `lowprec.round`. Sums take no few-bit modes, no "exact" bits and do not
+            flush. Infinities and NaN in the operands give what float32 arithmetic gives.
+        key: as of `lowprec.round`.
         offset: row and column of the result's first element among the random bits.
         out: where to put the result.
 
@@ -124,7 +114,8 @@ def matmul(
         An array of out_format's storage dtype; a scalar for two vectors. K = 0 gives +0.
 
     Raises:
-        TypeError: float64 or integer operands (convert with `astype`); a result format without storage dtype.
+        TypeError: float64 or integer operands (convert with `astype`); a result format without storage dtype; a value
+            together with a keyword that it stands for.
         ValueError: shapes that do not match, unknown names, numbers out of range, stochastic without a key, or a NaN
             that arose where the result's format has none (`out` is then undefined).
 
@@ -132,11 +123,13 @@ def matmul(
         Graphcore, "AI-Float: Mixed Precision Arithmetic for AI" (white paper, 2023), for the AMP unit's order.
     """
     left, right, offset = whole_array(a), whole_array(b), first_element(offset)
-    _check_kinds(out, accumulate=accumulate, group=group, splits=splits, stages=stages, out_format=out_format)
-    call = prepare(
-        *(left.dtype, right.dtype, accumulate, group, splits, stages, out_format, rounding),
-        *(random_bits, overflow, infinite_input, adder),
-    )
+    if out is not None and not isinstance(out, np.ndarray):
+        raise TypeError(f"out must be an array, not {type(out).__name__}")
+    try:
+        call = _from_keywords(left.dtype, right.dtype, accumulation, rounding, **keywords)
+    except TypeError:
+        refuse_unhashable(rounding=rounding, **keywords)
+        raise
     key = None if key is None else key_value(key)
     if out is not None and (np.may_share_memory(out, left) or np.may_share_memory(out, right)):
         out[...] = call(left, right, key, offset)
@@ -146,29 +139,23 @@ def matmul(
 
 
 @cached
+def _from_keywords(
+    a: np.dtype[Any], b: np.dtype[Any], accumulation: Accumulation | None, rounding: RoundingLike, **keywords: Any
+) -> PreparedMatmul:
+    return prepare(a, b, *as_sum(ProductKeywords, 16, accumulation, rounding, **keywords))
+
+
+@cached
 def prepare(
-    a_dtype: npt.DTypeLike,
-    b_dtype: npt.DTypeLike,
-    accumulate: FormatLike = "float32",
-    group: int | None = 16,
-    splits: int = 1,
-    stages: int | None = None,
-    out_format: FormatLike | None = None,
-    rounding: str = "nearest_even",
-    random_bits: int = 16,
-    overflow: str | None = None,
-    infinite_input: str | None = None,
-    adder: str = "sequential",
+    a_dtype: npt.DTypeLike, b_dtype: npt.DTypeLike, accumulation: Accumulation, rounding: Rounding
 ) -> PreparedMatmul:
     """The checked form of `matmul` for hot loops: f(a, b, key=None, offset=(0, 0), out=None).
 
     Raises:
         TypeError, ValueError: as `matmul`.
     """
-    sums = make_accumulator(accumulate, out_format, rounding, random_bits, overflow, infinite_input)
-    sequence = make_order(group, splits, stages, adder)
-    left, right = _operands(a_dtype, b_dtype, adder)
-    native, current, thread_count = cpu.product(left, right, sums, sequence), backends.current, threads.current
+    left, right = factor_dtypes(a_dtype, b_dtype, accumulation.adder)
+    chosen, thread_count = backends.prepared("product", left, right, accumulation, rounding), threads.current
 
     def call(
         a: Array,
@@ -177,9 +164,7 @@ def prepare(
         offset: tuple[int, int] = (0, 0),
         out: Array | None = None,
     ) -> Array:
-        backend = current()
-        function = native if backend is cpu else backend.product(left, right, sums, sequence)
-        result: Array = function(a, b, key, offset[0], offset[1], 0, None, out, thread_count())
+        result: Array = chosen()(a, b, key, offset[0], offset[1], 0, None, out, thread_count())
         return result
 
     return call
@@ -189,20 +174,16 @@ def matmul_part(
     a: Array,
     b: Array,
     *,
-    accumulate: FormatLike = "float32",
-    group: int | None = 16,
-    rounding: str = "nearest_even",
+    accumulation: Accumulation | None = None,
+    rounding: RoundingLike = "nearest_even",
     key: KeyLike | None = None,
-    random_bits: int = 16,
-    overflow: str | None = None,
-    infinite_input: str | None = None,
-    adder: str = "sequential",
     row: int | Array = 0,
     column: int | Array = 0,
     first_group: int | Array = 0,
     batch: int | Array = 0,
     out: Array | None = None,
     initial: Array | None = None,
+    **keywords: Unpack[ProductChainKeywords],
 ) -> Array:
     """One chain per vertex: blocks of larger products, computed where they lie, without stage or output rounding.
 
@@ -211,13 +192,15 @@ def matmul_part(
 
     Args:
         a, b: (v.., m, k) and (v.., k, n); the leading *vertex* axes broadcast together and may have any strides.
+        accumulation: how the whole sum is made; its group, accumulator and adder count here. Or the keywords
+            accumulate, group and adder of `matmul`.
         row, column: global coordinates of each vertex's first element: ints or int64 arrays that broadcast over the
             vertex axes.
         first_group: global number of each chain's first group (its first k // group).
         batch: number of the product each vertex belongs to.
         initial: (v.., m, n), what each chain starts from (None: +0), in the storage dtype of `accumulate` or in
             float32; may be `out` itself. K = 0 gives it back, rounded to `accumulate`.
-        accumulate, group, rounding, key, random_bits, overflow, infinite_input, adder, out: as `matmul`.
+        rounding, key, out: as `matmul`, with the keywords random_bits, overflow and infinite_input.
 
     Returns:
         (v.., m, n) in the storage dtype of `accumulate`.
@@ -225,68 +208,49 @@ def matmul_part(
     Raises:
         TypeError, ValueError: as `matmul`.
     """
-    _check_kinds(out, accumulate=accumulate, group=group)
-    call = prepare_part(a.dtype, b.dtype, accumulate, group, rounding, random_bits, overflow, infinite_input, adder)
+    if out is not None and not isinstance(out, np.ndarray):
+        raise TypeError(f"out must be an array, not {type(out).__name__}")
+    try:
+        call = _part_from_keywords(a.dtype, b.dtype, accumulation, rounding, **keywords)
+    except TypeError:
+        refuse_unhashable(rounding=rounding, **keywords)
+        raise
     key = None if key is None else key_value(key)
-    return call(a, b, key, row, column, first_group, batch, out, initial)
+    return call(a, b, key, Coordinates(row, column, first_group, batch), out, initial)
+
+
+@cached
+def _part_from_keywords(
+    a: np.dtype[Any], b: np.dtype[Any], accumulation: Accumulation | None, rounding: RoundingLike, **keywords: Any
+) -> PreparedChain:
+    return prepare_part(a, b, *as_sum(ProductChainKeywords, 16, accumulation, rounding, **keywords))
 
 
 @cached
 def prepare_part(
-    a_dtype: npt.DTypeLike,
-    b_dtype: npt.DTypeLike,
-    accumulate: FormatLike = "float32",
-    group: int | None = 16,
-    rounding: str = "nearest_even",
-    random_bits: int = 16,
-    overflow: str | None = None,
-    infinite_input: str | None = None,
-    adder: str = "sequential",
-) -> PreparedPart:
-    """The checked form of `matmul_part`: f(a, b, key, row, column, first_group, batch, out, initial).
+    a_dtype: npt.DTypeLike, b_dtype: npt.DTypeLike, accumulation: Accumulation, rounding: Rounding
+) -> PreparedChain:
+    """The checked form of `matmul_part`: f(a, b, key=None, place=ORIGIN, out=None, initial=None).
 
     Raises:
         TypeError, ValueError: as `matmul`.
     """
-    sums = make_accumulator(accumulate, None, rounding, random_bits, overflow, infinite_input)
-    sequence = make_order(group, 1, 1, adder)
-    left, right = _operands(a_dtype, b_dtype, adder)
-    native, current, thread_count = cpu.product(left, right, sums, sequence), backends.current, threads.current
+    part = accumulation.one_part()
+    left, right = factor_dtypes(a_dtype, b_dtype, part.adder)
+    chosen, thread_count = backends.prepared("product", left, right, part, rounding), threads.current
+    widened = part.out.dtype == np.float64
 
     def call(
         a: Array,
         b: Array,
         key: KeyLike | None = None,
-        row: int | Array = 0,
-        column: int | Array = 0,
-        first_group: int | Array = 0,
-        batch: int | Array = 0,
+        place: Coordinates = ORIGIN,
         out: Array | None = None,
         initial: Array | None = None,
     ) -> Array:
-        if isinstance(initial, np.ndarray) and initial.dtype == np.float64 == sums.out_dtype:
+        if widened and isinstance(initial, np.ndarray) and initial.dtype == np.float64:
             initial = initial.astype(np.float32)  # what a float64 result of float32 sums holds
-        backend = current()
-        function = native if backend is cpu else backend.product(left, right, sums, sequence)
-        result: Array = function(a, b, key, row, column, first_group, batch, out, thread_count(), initial)
+        result: Array = chosen()(a, b, key, *place, out, thread_count(), initial)
         return result
 
     return call
-
-
-def _check_kinds(out: object, **settings: object) -> None:
-    """Raises TypeError for a result that is no array, and for settings that are neither names nor numbers."""
-    if out is not None and not isinstance(out, np.ndarray):
-        raise TypeError(f"out must be an array, not {type(out).__name__}")
-    refuse_unhashable(**settings)
-
-
-def _operands(a_dtype: npt.DTypeLike, b_dtype: npt.DTypeLike, adder: str) -> tuple[np.dtype[Any], np.dtype[Any]]:
-    """The operands' dtypes, checked."""
-    dtypes = np.dtype(a_dtype), np.dtype(b_dtype)
-    widest: FloatFormat = max((operand_format(dtype) for dtype in dtypes), key=lambda fmt: fmt.precision)
-    if adder == "dot4" and widest.precision > DOT4_PRECISION:
-        raise ValueError(
-            f"adder='dot4' takes significands of at most {DOT4_PRECISION} bits, not {widest.name}'s {widest.precision}"
-        )
-    return dtypes

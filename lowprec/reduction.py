@@ -10,8 +10,7 @@ after it, each in C order: x is seen as (row, term, column). The batch is 0.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, Protocol, Unpack, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -20,35 +19,60 @@ from lowprec import backends, threads
 from lowprec.arrays import into as copied
 from lowprec.arrays import whole_array
 from lowprec.axes import Axis, Fold, fold, vertices
-from lowprec.backends import cpu
 from lowprec.caching import cached
 from lowprec.formats import FormatLike
+from lowprec.keys import ORIGIN, Coordinates, first_element
 from lowprec.random import KeyLike
-from lowprec.sums import accumulator, first_element, operand_format, order
+from lowprec.spec.accumulation import Accumulation
+from lowprec.spec.keywords import (
+    ChainKeywords,
+    PolicyKeywords,
+    RoundingLike,
+    SumKeywords,
+    as_rounding,
+    as_sum,
+    refuse_unhashable,
+)
+from lowprec.spec.operands import operand_dtype
+from lowprec.spec.rounding import Rounding
 
 Array = npt.NDArray[Any]
-Prepared = Callable[..., Array]
-"""A checked call for hot loops; its optional arguments are positional."""
+Tag = Literal["stage", "output"]
 MOST_VERTEX_AXES = 8
+
+
+class PreparedReduction(Protocol):
+    """Checked sums of x (v.., m, k, n) over k."""
+
+    def __call__(
+        self, x: Array, key: KeyLike | None = None, place: Coordinates = ORIGIN, out: Array | None = None
+    ) -> Array: ...
+
+
+class PreparedSum(Protocol):
+    """Checked sums of parts (P, v.., m, n), results of a number."""
+
+    def __call__(
+        self,
+        parts: Array,
+        key: KeyLike | None = None,
+        index: int | Array = 0,
+        place: Coordinates = ORIGIN,
+        out: Array | None = None,
+    ) -> Array: ...
 
 
 def reduce_sum(
     x: npt.ArrayLike,
     axis: Axis = -1,
     *,
-    accumulate: FormatLike = "float32",
-    group: int | None = None,
-    splits: int = 1,
-    stages: int | None = None,
-    out_format: FormatLike | None = None,
-    rounding: str = "nearest_even",
+    accumulation: Accumulation | None = None,
+    rounding: RoundingLike = "nearest_even",
     key: KeyLike | None = None,
-    random_bits: int = 16,
-    overflow: str | None = None,
-    infinite_input: str | None = None,
     keepdims: bool = False,
     offset: tuple[int, int] = (0, 0),
     out: Array | None = None,
+    **keywords: Unpack[SumKeywords],
 ) -> Any:
     """The sum over one axis or more, in order, with the accumulator, parts and stages of `lowprec.matmul`.
 
@@ -57,12 +81,13 @@ def reduce_sum(
             and do not lie at one stride.
         axis: the axis or a tuple of axes to sum over, negative ones from the end; None: all; (): none, so that every
             element is a sum of one term.
-        group: terms between two roundings to `accumulate`; None: all of a part.
+        accumulation: as of `matmul`; or the keywords accumulate, splits, stages, out_format and group: terms between
+            two roundings (None: all of a part).
         keepdims: keep the axes with length 1.
         offset: row and column of the result's first element among the random bits, as `help("lowprec.reduction")`
             defines them: a part of x along kept axes that is summed alone gives the same bits.
         out: where to put the result (of the result's shape, keepdims considered).
-        accumulate, splits, stages, out_format, rounding, key, random_bits, overflow, infinite_input: as `matmul`.
+        rounding, key: as `matmul`, with the keywords random_bits, overflow and infinite_input.
 
     Returns:
         An array of out_format's (or accumulate's) storage dtype; a scalar for one sum. No terms give +0.
@@ -72,95 +97,61 @@ def reduce_sum(
     """
     array, (row, column) = whole_array(x), first_element(offset)
     how = fold(array.shape, axis, keepdims)
-    call = prepare_reduce(
-        *(array.dtype, accumulate, group, splits, stages, out_format, rounding),
-        *(random_bits, overflow, infinite_input),
-    )
-    if not how.is_view(array) and (result := _uncopied(call, array, how, key, row, column)) is not None:
+    try:
+        call = _from_keywords(array.dtype, accumulation, rounding, **keywords)
+    except TypeError:
+        refuse_unhashable(rounding=rounding, **keywords)
+        raise
+    first = Coordinates(row, column)
+    if not how.is_view(array) and (result := _uncopied(call, array, how, key, first)) is not None:
         return _shaped(result, how.result, out)
     view = how.view(array)
     if out is None or (into := _folded_out(out, how, array)) is None:
-        return _shaped(call(view, key, row, column), how.result, out)
-    call(view, key, row, column, 0, 0, into)
+        return _shaped(call(view, key, first), how.result, out)
+    call(view, key, first, into)
     return out
 
 
 @cached
-def prepare_reduce(
-    dtype: npt.DTypeLike,
-    accumulate: FormatLike = "float32",
-    group: int | None = None,
-    splits: int = 1,
-    stages: int | None = None,
-    out_format: FormatLike | None = None,
-    rounding: str = "nearest_even",
-    random_bits: int = 16,
-    overflow: str | None = None,
-    infinite_input: str | None = None,
-) -> Prepared:
-    """The checked form of `reduce_sum` and `reduce_part`, for x of a dtype.
+def _from_keywords(
+    dtype: np.dtype[Any], accumulation: Accumulation | None, rounding: RoundingLike, **keywords: Any
+) -> PreparedReduction:
+    return prepare_reduce(dtype, *as_sum(SumKeywords, None, accumulation, rounding, **keywords))
+
+
+@cached
+def prepare_reduce(dtype: npt.DTypeLike, accumulation: Accumulation, rounding: Rounding) -> PreparedReduction:
+    """The checked form of `reduce_sum` and, of an Accumulation's `one_part`, of `reduce_part`, for x of a dtype.
 
     Returns:
-        f(x, key=None, row=0, column=0, first_group=0, batch=0, out=None); x is (v.., m, k, n), summed over k.
+        f(x, key=None, place=ORIGIN, out=None); x is (v.., m, k, n), summed over k.
 
     Raises:
         TypeError, ValueError: as `reduce_sum`.
     """
-    sums = accumulator(accumulate, out_format, rounding, random_bits, overflow, infinite_input)
-    sequence = order(group, splits, stages, "sequential")
-    return prepared("reduce", cpu.reduce, (operand_dtype(dtype), sums, sequence), (None, 0, 0, 0, 0, None))
+    chosen, thread_count = backends.prepared("reduce", operand_dtype(dtype), accumulation, rounding), threads.current
 
-
-def prepared(
-    name: str,
-    make: Callable[..., Prepared],
-    specification: tuple[Any, ...],
-    defaults: tuple[Any, ...],
-    required: int = 1,
-) -> Prepared:
-    """A call that runs on the backend in force.
-
-    Args:
-        name: of the function that makes the call, in every backend.
-        make: the compiled backend's.
-        specification: its arguments.
-        defaults: of the call's optional arguments, which stand between `required` others and the number of threads.
-    """
-    native, current, thread_count = make(*specification), backends.current, threads.current
-
-    def call(*given: Any) -> Array:
-        backend = current()
-        function = native if backend is cpu else getattr(backend, name)(*specification)
-        result: Array = function(*given, *defaults[len(given) - required :], thread_count())
+    def call(x: Array, key: KeyLike | None = None, place: Coordinates = ORIGIN, out: Array | None = None) -> Array:
+        result: Array = chosen()(x, key, *place, out, thread_count())
         return result
 
     return call
 
 
-def operand_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
-    """The dtype of an operand, checked (as `lowprec.sums.operand_format`)."""
-    kind = np.dtype(dtype)
-    operand_format(kind)
-    return kind
-
-
 def reduce_part(
     x: Array,
     *,
-    accumulate: FormatLike = "float32",
-    group: int | None = None,
-    rounding: str = "nearest_even",
+    accumulation: Accumulation | None = None,
+    rounding: RoundingLike = "nearest_even",
     key: KeyLike | None = None,
-    random_bits: int = 16,
-    overflow: str | None = None,
-    infinite_input: str | None = None,
     row: int | Array = 0,
     column: int | Array = 0,
     first_group: int | Array = 0,
     batch: int | Array = 0,
     out: Array | None = None,
+    **keywords: Unpack[ChainKeywords],
 ) -> Array:
-    """One chain per vertex over x (v.., m, k, n), without stage or output rounding (as `matmul_part`).
+    """One chain per vertex over x (v.., m, k, n), without stage or output rounding (arguments as of `matmul_part`).
 
     Returns:
         (v.., m, n) in the storage dtype of `accumulate`.
@@ -170,25 +161,25 @@ def reduce_part(
     """
     if x.ndim < 3:
         raise ValueError(f"x has axes (.., m, k, n), at least three; given was the shape {x.shape}")
-    call = prepare_reduce(x.dtype, accumulate, group, 1, 1, None, rounding, random_bits, overflow, infinite_input)
-    return call(x, key, row, column, first_group, batch, out)
+    refuse_unhashable(rounding=rounding, **keywords)
+    how, rounded = as_sum(ChainKeywords, None, accumulation, rounding, **keywords)
+    call = prepare_reduce(x.dtype, how.one_part(), rounded)
+    return call(x, key, Coordinates(row, column, first_group, batch), out)
 
 
 def sum_parts(
     parts: Array,
     *,
     fmt: FormatLike,
-    rounding: str = "nearest_even",
+    rounding: RoundingLike = "nearest_even",
     key: KeyLike | None = None,
-    random_bits: int = 16,
-    overflow: str | None = None,
-    infinite_input: str | None = None,
-    tag: str = "stage",
+    tag: Tag = "stage",
     index: int | Array = 0,
     row: int | Array = 0,
     column: int | Array = 0,
     batch: int | Array = 0,
     out: Array | None = None,
+    **policies: Unpack[PolicyKeywords],
 ) -> Array:
     """Parts added in float32, ascending from the first one, and rounded once.
 
@@ -198,7 +189,7 @@ def sum_parts(
         tag: "stage" for an intermediate result, "output" for the last one: which random bits round it.
         index: number of the intermediate result (stage 0's from 0, the next stage's after them); 0 for "output".
         row, column, batch: coordinates of each vertex's first element, as in `matmul_part`.
-        rounding, key, random_bits, overflow, infinite_input, out: as `matmul`.
+        rounding, key, out: as `matmul`, with the keywords random_bits, overflow and infinite_input.
 
     Returns:
         (v.., m, n) in fmt's storage dtype; +0 for no parts.
@@ -208,32 +199,38 @@ def sum_parts(
     """
     if parts.ndim < 3:
         raise ValueError(f"parts has axes (parts, .., m, n), at least three; given was the shape {parts.shape}")
-    call = prepare_sum(parts.dtype, fmt, rounding, random_bits, overflow, infinite_input, tag)
-    return call(parts, key, index, row, column, batch, out)
+    refuse_unhashable(rounding=rounding, **policies)
+    call = prepare_sum(parts.dtype, fmt, as_rounding(rounding, **policies), tag)
+    return call(parts, key, index, Coordinates(row, column, batch=batch), out)
 
 
 @cached
-def prepare_sum(
-    dtype: npt.DTypeLike,
-    fmt: FormatLike,
-    rounding: str = "nearest_even",
-    random_bits: int = 16,
-    overflow: str | None = None,
-    infinite_input: str | None = None,
-    tag: str = "stage",
-) -> Prepared:
+def prepare_sum(dtype: npt.DTypeLike, fmt: FormatLike, rounding: Rounding, tag: Tag = "stage") -> PreparedSum:
     """The checked form of `sum_parts`, for parts of a dtype.
 
     Returns:
-        f(parts, key=None, index=0, row=0, column=0, batch=0, out=None).
+        f(parts, key=None, index=0, place=ORIGIN, out=None); the place's first group plays no part.
 
     Raises:
         TypeError, ValueError: as `sum_parts`.
     """
-    if tag not in ("stage", "output"):
-        raise ValueError(f"unknown tag {tag!r}; allowed are stage, output")
-    sums = accumulator("float32", fmt, rounding, random_bits, overflow, infinite_input)
-    return prepared("sum_parts", cpu.sum_parts, (operand_dtype(dtype), sums, tag), (None, 0, 0, 0, 0, None))
+    if tag not in get_args(Tag):
+        raise ValueError(f"unknown tag {tag!r}; allowed are {', '.join(get_args(Tag))}")
+    total = Accumulation(out=fmt)
+    chosen = backends.prepared("sum_parts", operand_dtype(dtype), total, rounding, tag)
+    thread_count = threads.current
+
+    def call(
+        parts: Array,
+        key: KeyLike | None = None,
+        index: int | Array = 0,
+        place: Coordinates = ORIGIN,
+        out: Array | None = None,
+    ) -> Array:
+        result: Array = chosen()(parts, key, index, place.row, place.column, place.batch, out, thread_count())
+        return result
+
+    return call
 
 
 def reduce_max(x: npt.ArrayLike, axis: Axis = -1, *, keepdims: bool = False, out: Array | None = None) -> Any:
@@ -253,21 +250,20 @@ def reduce_max(x: npt.ArrayLike, axis: Axis = -1, *, keepdims: bool = False, out
         ValueError: no elements, an axis that x does not have, or one named twice.
     """
     array = whole_array(x)
-    fmt = operand_format(array.dtype)
+    dtype = operand_dtype(array.dtype)
     how = fold(array.shape, axis, keepdims)
     if how.shape[1] == 0:
         raise ValueError("the largest of no elements is not defined")
-    sums = accumulator("float32", fmt, "nearest_even", 16, None, None)
-    result = backends.current().maximum(array.dtype, sums)(how.view(array), None, threads.current())
+    result = backends.current().maximum(dtype)(how.view(array), None, threads.current())
     return _shaped(result, how.result, out)
 
 
-def _uncopied(call: Prepared, x: Array, how: Fold, key: KeyLike | None, row: int, column: int) -> Array | None:
+def _uncopied(call: PreparedReduction, x: Array, how: Fold, key: KeyLike | None, first: Coordinates) -> Array | None:
     """The sums where kept axes cannot be joined: these become vertex axes; None where that does not help."""
     blocks = vertices(x, how)
     if blocks is None or blocks.x.ndim - 3 > MOST_VERTEX_AXES:
         return None
-    result = call(blocks.x, key, blocks.row + row, blocks.column + column)
+    result = call(blocks.x, key, Coordinates(blocks.row + first.row, blocks.column + first.column))
     return result.transpose(*np.argsort(blocks.perm).tolist())
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -16,7 +17,14 @@ from lowprec.float_format import FloatFormat
 from lowprec.formats import as_format, format_of_dtype
 from lowprec.keys import KeyLike, key_value, word
 from lowprec.rounding import decode, encode
-from lowprec.spec.rounding import FEW_BIT_MODES
+from lowprec.spec.keywords import (
+    FewBitRoundingLike,
+    PolicyKeywords,
+    as_rounding,
+    refuse_unhashable,
+    refuse_unknown,
+)
+from lowprec.spec.rounding import FEW_BIT_MODES, Rounding
 
 IPU_EXPONENTS = (-32, 31)  # the 6-bit signed scale of a quarter tensor
 
@@ -81,13 +89,11 @@ def to_scaled(
     exponent: int | Literal["auto"] = "auto",
     *,
     limits: tuple[int, int] = IPU_EXPONENTS,
-    rounding: str = "nearest_even",
-    key: Any = None,
-    random_bits: int | str = 16,
-    overflow: str | None = None,
-    infinite_input: str | None = None,
+    rounding: FewBitRoundingLike = "nearest_even",
+    key: KeyLike | None = None,
     offset: int = 0,
     out: NDArray[Any] | None = None,
+    **policies: Unpack[PolicyKeywords],
 ) -> ScaledArray:
     """Quantises x to `fmt` after dividing it by 2^exponent, exactly, with one rounding per element.
 
@@ -97,8 +103,8 @@ def to_scaled(
         exponent: "auto" takes the smallest exponent within `limits` for which no finite value of x exceeds the largest
             element before rounding; 0 if x has no finite value but zero.
         limits: Smallest and largest exponent allowed; the default is what an fp8 tensor of the IPU can carry.
-        rounding, key, random_bits, overflow, infinite_input, offset: As in `lowprec.round`. overflow="ipu" is the
-            machine with `nanoo` off: finite values saturate and infinities become NaN.
+        rounding, key, offset: As in `lowprec.round`, with the keywords random_bits, overflow and infinite_input.
+            overflow="ipu" is the machine with `nanoo` off: finite values saturate and infinities become NaN.
         out: Where to put the elements: a C-contiguous array of x's shape and the dtype that `elements` has.
 
     Raises:
@@ -106,6 +112,7 @@ def to_scaled(
         TypeError: an exponent or limits that are no integers; complex, bool or extended-precision x.
     """
     fmt = as_format(fmt)
+    how = element_rounding("to_scaled", rounding, policies, PolicyKeywords)
     values = readable_or_carrier(x, fmt)
     limits = _checked_limits(limits)
     if isinstance(exponent, str) and exponent == "auto":
@@ -117,21 +124,11 @@ def to_scaled(
     if not limits[0] <= power <= limits[1]:
         raise ValueError(f"the exponent {power} is outside of {limits[0]}..{limits[1]}")
     elements = checked_out("out", out, values.shape, fmt.dtype or fmt.code_dtype)
-    if compiled_modes(rounding, random_bits) and native.within(fmt, 512) and abs(power) <= native.FLOAT64_POWER:
-        roundings = native.Roundings(rounding, int(random_bits), overflow, infinite_input)
-        start = random_start(rounding, key, offset)
-        native.scale_and_round(values, fmt, power, roundings, *start, elements.view(fmt.code_dtype))
+    if compiled_modes(how) and native.within(fmt, 512) and abs(power) <= native.FLOAT64_POWER:
+        start = random_start(how, key, offset)
+        native.scale_and_round(values, fmt, power, how, *start, elements.view(fmt.code_dtype))
     else:
-        codes = encode(
-            scale_by_power(as_carrier(values, fmt), -power),
-            fmt,
-            rounding,
-            key=key,
-            random_bits=random_bits,
-            overflow=overflow,
-            infinite_input=infinite_input,
-            offset=offset,
-        )
+        codes = encode(scale_by_power(as_carrier(values, fmt), -power), fmt, how, key=key, offset=offset)
         elements[...] = in_storage(np.asarray(codes), fmt)
     return ScaledArray(fmt, elements, power)
 
@@ -155,19 +152,33 @@ def _fitting_exponent(amax: float, fmt: FloatFormat, limits: tuple[int, int]) ->
 # ---- what block formats and tensor scales share ----
 
 
-def compiled_modes(rounding: str, random_bits: int | str) -> bool:
+def element_rounding(what: str, rounding: FewBitRoundingLike, policies: Mapping[str, Any], allowed: type) -> Rounding:
+    """The Rounding of quantised elements.
+
+    Raises:
+        TypeError, ValueError: as `lowprec.round`; a Rounding that flushes.
+    """
+    refuse_unhashable(rounding=rounding, **policies)
+    refuse_unknown(policies, allowed)
+    how = as_rounding(rounding, **policies)
+    if how.flush:
+        raise ValueError(f"flush=True is for single roundings; {what} does not flush subnormal elements")
+    return how
+
+
+def compiled_modes(rounding: Rounding) -> bool:
     """Whether the compiled pass is in force and knows this rounding; else it goes step by step."""
-    known = rounding not in FEW_BIT_MODES and isinstance(random_bits, (int, np.integer))
+    known = rounding.mode not in FEW_BIT_MODES and rounding.random_bits != "exact"
     return known and backends.current() is backends.cpu
 
 
-def random_start(rounding: str, key: KeyLike | None, offset: int) -> tuple[int, int]:
+def random_start(rounding: Rounding, key: KeyLike | None, offset: int) -> tuple[int, int]:
     """Key and first index of the random bits.
 
     Raises:
         ValueError: stochastic rounding without a key, or an offset out of range.
     """
-    if rounding == "stochastic" and key is None:
+    if rounding.mode == "stochastic" and key is None:
         raise ValueError("stochastic rounding needs key=, a lowprec.Key or an integer")
     return 0 if key is None else key_value(key), word("offset", offset)
 

@@ -3,21 +3,37 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Protocol, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
+from lowprec import backends, threads
 from lowprec.arrays import into, whole_array
-from lowprec.backends import cpu
 from lowprec.caching import cached
-from lowprec.formats import FormatLike
+from lowprec.keys import ORIGIN, Coordinates, first_element
 from lowprec.random import KeyLike
-from lowprec.reduction import Prepared, operand_dtype, prepared
-from lowprec.sums import accumulator, first_element, order
+from lowprec.spec.accumulation import Accumulation
+from lowprec.spec.keywords import RoundingLike, RowKeywords, as_sum, refuse_unhashable
+from lowprec.spec.operands import operand_dtype
+from lowprec.spec.rounding import Rounding
 
 Array = npt.NDArray[Any]
 MOST_ROWS = 1 << 48  # more than any memory holds, and few enough to be counted in bytes
+
+
+class PreparedScatter(Protocol):
+    """Checked sums of updates (v.., k, n) into rows."""
+
+    def __call__(
+        self,
+        updates: Array,
+        indices: npt.NDArray[np.int64],
+        rows: int,
+        key: KeyLike | None = None,
+        place: Coordinates = ORIGIN,
+        out: Array | None = None,
+    ) -> Array: ...
 
 
 def scatter_add(
@@ -25,16 +41,12 @@ def scatter_add(
     updates: npt.ArrayLike,
     rows: int,
     *,
-    accumulate: FormatLike = "float32",
-    group: int | None = None,
-    out_format: FormatLike | None = None,
-    rounding: str = "nearest_even",
+    accumulation: Accumulation | None = None,
+    rounding: RoundingLike = "nearest_even",
     key: KeyLike | None = None,
-    random_bits: int = 16,
-    overflow: str | None = None,
-    infinite_input: str | None = None,
     offset: tuple[int, int] = (0, 0),
     out: Array | None = None,
+    **keywords: Unpack[RowKeywords],
 ) -> Array:
     """Row r of the result is the sum of the updates whose index is r, in the order in which they stand.
 
@@ -45,11 +57,11 @@ def scatter_add(
         indices: integers of any shape; negative ones count from the last row.
         updates: float32 or a narrower float array, the shape of the indices and then the rows' own axes.
         rows: rows of the result.
-        accumulate: the format that a row's partial sums are rounded to.
-        group: additions to a row between two roundings; None: one rounding at the end.
-        out_format: the result's format; None: `accumulate`.
+        accumulation: of one part, ascending, as a value; or the keywords accumulate, the format that a row's partial
+            sums are rounded to ("float32"), group, additions to a row between two roundings (None: one rounding at the
+            end), and out_format (None: `accumulate`).
         offset: row and column of the result's first element among the random bits.
-        rounding, key, random_bits, overflow, infinite_input, out: as `lowprec.matmul`.
+        rounding, key, out: as `lowprec.matmul`, with the keywords random_bits, overflow and infinite_input.
 
     Returns:
         (rows, ..) in out_format's storage dtype; +0 where nothing is added.
@@ -68,38 +80,52 @@ def scatter_add(
     own = terms.shape[numbers.ndim :]
     if terms.shape[: numbers.ndim] != numbers.shape:
         raise ValueError(f"updates of shape {terms.shape} do not begin with the indices' shape {numbers.shape}")
-    call = prepare_scatter(
-        *(terms.dtype, accumulate, group, out_format, rounding, random_bits, overflow, infinite_input)
-    )
+    try:
+        call = _from_keywords(terms.dtype, accumulation, rounding, **keywords)
+    except TypeError:
+        refuse_unhashable(rounding=rounding, **keywords)
+        raise
     width = math.prod(own)
-    result = call(terms.reshape(numbers.size, width), row_numbers(numbers), rows, key, row, column).reshape(rows, *own)
+    lines, place = terms.reshape(numbers.size, width), Coordinates(row, column)
+    result = call(lines, row_numbers(numbers), rows, key, place).reshape(rows, *own)
     return result if out is None else into(out, result)
 
 
 @cached
-def prepare_scatter(
-    dtype: npt.DTypeLike,
-    accumulate: FormatLike = "float32",
-    group: int | None = None,
-    out_format: FormatLike | None = None,
-    rounding: str = "nearest_even",
-    random_bits: int = 16,
-    overflow: str | None = None,
-    infinite_input: str | None = None,
-) -> Prepared:
+def _from_keywords(
+    dtype: np.dtype[Any], accumulation: Accumulation | None, rounding: RoundingLike, **keywords: Any
+) -> PreparedScatter:
+    return prepare_scatter(dtype, *as_sum(RowKeywords, None, accumulation, rounding, **keywords))
+
+
+@cached
+def prepare_scatter(dtype: npt.DTypeLike, accumulation: Accumulation, rounding: Rounding) -> PreparedScatter:
     """The checked form of `scatter_add` for updates of a dtype.
 
     Returns:
-        f(updates, indices, rows, key=None, row=0, column=0, batch=0, out=None): updates (v.., k, n), indices as
-        `row_numbers` gives them, result (v.., rows, n). row, column and batch are the vertices' places, as of
-        `lowprec.matmul_part`.
+        f(updates, indices, rows, key=None, place=ORIGIN, out=None): updates (v.., k, n), indices as `row_numbers` gives
+        them, result (v.., rows, n).
 
     Raises:
         TypeError, ValueError: as `scatter_add`.
     """
-    sums = accumulator(accumulate, out_format, rounding, random_bits, overflow, infinite_input)
-    specification = operand_dtype(dtype), sums, order(group, 1, 1, "sequential")
-    return prepared("scatter", cpu.scatter, specification, (None, 0, 0, 0, None), required=3)
+    if accumulation.splits != 1 or accumulation.adder != "sequential":
+        raise ValueError(f"scatter_add makes sums of one part, ascending, not by {accumulation.words()}")
+    chosen, thread_count = backends.prepared("scatter", operand_dtype(dtype), accumulation, rounding), threads.current
+
+    def call(
+        updates: Array,
+        indices: npt.NDArray[np.int64],
+        rows: int,
+        key: KeyLike | None = None,
+        place: Coordinates = ORIGIN,
+        out: Array | None = None,
+    ) -> Array:
+        given = updates, indices, rows, key, place.row, place.column, place.batch
+        result: Array = chosen()(*given, out, thread_count())
+        return result
+
+    return call
 
 
 def _row_count(rows: object) -> int:

@@ -5,32 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from lowprec import arithmetic
-from lowprec.caching import cached, refuse_unhashable
+from lowprec.caching import cached
 from lowprec.conversion import Conversion
 from lowprec.exact_sums import ColumnSum, carrier
 from lowprec.formats import FormatLike, as_format, float32, float64
 from lowprec.keys import first_index
 from lowprec.random import Key, KeyLike, as_key
 from lowprec.rounding import prepare
-from lowprec.spec.rounding import RoundingRule, rounding_rule
-from lowprec.sums import LONGEST
+from lowprec.spec.keywords import RoundingKeywords, RoundingLike, as_rounding, refuse_unhashable
+from lowprec.spec.rounding import NEAREST_EVEN, Rounding, RoundingRule
 
 ORDERS = ("sequential", "blocked", "pairwise", "kahan")
+LONGEST = 1 << 62  # terms of a run that never ends
 MOST_BITS = 28  # random bits that a double carries beside a float32
-
-
-class Options(TypedDict, total=False):
-    """Keyword arguments of every rounding, with the meanings and defaults of `lowprec.round`."""
-
-    random_bits: int
-    overflow: str | None
-    infinite_input: str | None
-    flush: bool
 
 
 @dataclass(frozen=True, eq=False)  # made once per set of arguments, by a cache
@@ -42,7 +34,7 @@ class Plan:
         rule: the rounding of every step.
         jobs: the sums of columns by name: a `Kind` over all terms, or "blocked".
         step: a step as an operation of `lowprec.arithmetic`, from exact result to `dtype`.
-        options: a step as arguments of `lowprec.round`.
+        rounding: a step as an argument of `lowprec.round`.
         policies: whether values of the format itself may change when they are rounded.
         values: the dtype that sums are computed into.
         dtype: the result's dtype.
@@ -53,7 +45,7 @@ class Plan:
     rule: RoundingRule
     jobs: Mapping[str, ColumnSum]
     step: Conversion
-    options: Mapping[str, Any]
+    rounding: Rounding
     policies: bool
     values: np.dtype[Any]
     dtype: np.dtype[Any]
@@ -94,30 +86,23 @@ class Sum(NamedTuple):
 
 def checked_sum(
     fmt: FormatLike,
-    rounding: str,
+    rounding: RoundingLike,
     order: str,
     block: int,
     key: KeyLike | None,
     offset: int,
     size: int,
-    options: Options,
+    policies: RoundingKeywords,
 ) -> Sum:
     """The checked arguments of a sum of `size` elements."""
-    if not options:  # most calls, quickly
-        policies: tuple[Any, ...] = ()
-    else:
-        if unknown := options.keys() - Options.__annotations__.keys():
-            raise TypeError(f"unknown options {sorted(unknown)}; allowed are {', '.join(Options.__annotations__)}")
-        policies = tuple(options.get(name, default) for name, default in _DEFAULTS)
     try:
-        plan = _plan(fmt, rounding, order, block, *policies)
+        plan = _from_keywords(fmt, order, block, rounding, **policies)
     except TypeError:
-        names = dict(zip(Options.__annotations__, policies, strict=False))
-        refuse_unhashable(fmt=fmt, rounding=rounding, order=order, block=block, **names)
+        refuse_unhashable(fmt=fmt, rounding=rounding, order=order, block=block, **policies)
         raise
     if key is not None:
         key = as_key(key)
-    elif rounding == "stochastic":
+    elif plan.rounding.stochastic:
         raise ValueError("stochastic rounding needs key=, a lowprec.Key or an integer")
     if offset != 0:
         offset = first_index(offset, size)
@@ -126,20 +111,13 @@ def checked_sum(
     return Sum(plan, key, offset)
 
 
-_DEFAULTS = (("random_bits", 16), ("overflow", None), ("infinite_input", None), ("flush", False))
+@cached
+def _from_keywords(fmt: FormatLike, order: str, block: int, rounding: RoundingLike, **policies: Any) -> Plan:
+    return _plan(fmt, order, block, as_rounding(rounding, **policies))
 
 
 @cached
-def _plan(
-    fmt: FormatLike,
-    rounding: str,
-    order: str,
-    block: int,
-    random_bits: int = 16,
-    overflow: str | None = None,
-    infinite_input: str | None = None,
-    flush: bool = False,
-) -> Plan:
+def _plan(fmt: FormatLike, order: str, block: int, rounding: Rounding) -> Plan:
     """The checked plan.
 
     Raises:
@@ -152,9 +130,10 @@ def _plan(
     fmt = as_format(fmt)
     if not (fmt.signed and fmt.zero):
         raise ValueError(f"{fmt.name} cannot hold sums: it has no negative numbers or no zero")
-    policies = {"overflow": overflow, "infinite_input": infinite_input, "flush": flush}
-    rule = rounding_rule(fmt, rounding, random_bits, overflow, infinite_input, flush)
-    if fmt == float64 and (rounding != "nearest_even" or any(policies.values())):
+    rounding.refuse("sums", exact=True)
+    policies = bool(rounding.overflow or rounding.infinite_input or rounding.flush)
+    rule = rounding.rule(fmt)
+    if fmt == float64 and (rounding.mode != "nearest_even" or policies):
         raise ValueError("sums in float64 are IEEE's: rounding='nearest_even' and no other policy")
     if fmt == float32 and rule.random_bits > MOST_BITS:
         raise ValueError(f"sums in float32 take at most {MOST_BITS} random bits, not {rule.random_bits}")
@@ -170,10 +149,10 @@ def _plan(
         order=order,
         rule=rule,
         jobs=MappingProxyType(jobs),
-        step=arithmetic.prepare(fmt, rounding, random_bits, overflow, infinite_input, flush),
-        options=MappingProxyType({"fmt": fmt, "rounding": rounding, "random_bits": random_bits, **policies}),
-        policies=any(policies.values()),
+        step=arithmetic.prepare(fmt, rounding),
+        rounding=rounding,
+        policies=policies,
         values=values,
         dtype=dtype,
-        store=None if dtype == values else prepare("storage", values, fmt),
+        store=None if dtype == values else prepare("storage", values, fmt, NEAREST_EVEN),
     )

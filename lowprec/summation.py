@@ -38,8 +38,9 @@ from lowprec.axes import Axis, fold
 from lowprec.formats import FormatLike, float64, format_of_dtype
 from lowprec.random import Key, KeyLike
 from lowprec.rounding import astype, round
-from lowprec.sum_plan import ORDERS, Options, Plan, Sum, checked_sum
-from lowprec.sums import operand_format
+from lowprec.spec.keywords import RoundingKeywords, RoundingLike
+from lowprec.spec.operands import operand_format
+from lowprec.sum_plan import ORDERS, Plan, Sum, checked_sum
 
 Array = npt.NDArray[Any]
 LAST = 1 << 32  # folded into the key of a mean's division and a norm's root
@@ -48,7 +49,7 @@ LAST = 1 << 32  # folded into the key of a mean's division and a norm's root
 def sum(
     x: npt.ArrayLike,
     fmt: FormatLike = "float32",
-    rounding: str = "nearest_even",
+    rounding: RoundingLike = "nearest_even",
     *,
     axis: Axis = None,
     order: str = "sequential",
@@ -57,15 +58,15 @@ def sum(
     keepdims: bool = False,
     offset: int = 0,
     out: Array | None = None,
-    **options: Unpack[Options],
+    **options: Unpack[RoundingKeywords],
 ) -> Any:
     """The sum over axes, or over all elements, in a format and an order of additions.
 
     Args:
         x: float32 or a narrower float array.
         fmt: the format of every partial sum and of the result.
-        rounding: nearest_even, nearest_away, toward_zero, up, down, odd or stochastic (then `key` is needed). float64
-            sums round to nearest even only.
+        rounding: a `lowprec.Rounding`, or nearest_even, nearest_away, toward_zero, up, down, odd or stochastic (then
+            `key` is needed). float64 sums round to nearest even only.
         axis: the axis or a tuple of axes, negative ones from the end; None: all. Over several axes the terms are taken
             in C order, the last of these axes fastest. (): every element is a sum of one term.
         order: sequential, blocked, pairwise or kahan, as `help("lowprec.summation")` defines them.
@@ -90,7 +91,9 @@ def sum(
     return _shaped(task.plan, _total(task, view, None), shape, out)
 
 
-def kahan_sum(x: npt.ArrayLike, fmt: FormatLike = "float32", rounding: str = "nearest_even", **options: Any) -> Any:
+def kahan_sum(
+    x: npt.ArrayLike, fmt: FormatLike = "float32", rounding: RoundingLike = "nearest_even", **options: Any
+) -> Any:
     """Kahan's compensated sum: `sum` with order="kahan" (arguments as there)."""
     return sum(x, fmt, rounding, **{**options, "order": "kahan"})
 
@@ -98,7 +101,7 @@ def kahan_sum(x: npt.ArrayLike, fmt: FormatLike = "float32", rounding: str = "ne
 def mean(
     x: npt.ArrayLike,
     fmt: FormatLike = "float32",
-    rounding: str = "nearest_even",
+    rounding: RoundingLike = "nearest_even",
     *,
     axis: Axis = None,
     order: str = "sequential",
@@ -107,7 +110,7 @@ def mean(
     keepdims: bool = False,
     offset: int = 0,
     out: Array | None = None,
-    **options: Unpack[Options],
+    **options: Unpack[RoundingKeywords],
 ) -> Any:
     """`sum`, then one division by the number of terms, exact and rounded once (arguments as of `sum`).
 
@@ -124,7 +127,7 @@ def dot(
     a: npt.ArrayLike,
     b: npt.ArrayLike,
     fmt: FormatLike = "float32",
-    rounding: str = "nearest_even",
+    rounding: RoundingLike = "nearest_even",
     *,
     axis: Axis = -1,
     order: str = "sequential",
@@ -133,7 +136,7 @@ def dot(
     keepdims: bool = False,
     offset: int = 0,
     out: Array | None = None,
-    **options: Unpack[Options],
+    **options: Unpack[RoundingKeywords],
 ) -> Any:
     """The sum of products over an axis of both operands, which are broadcast together first (arguments as of `sum`).
 
@@ -147,7 +150,7 @@ def dot(
 def norm(
     x: npt.ArrayLike,
     fmt: FormatLike = "float32",
-    rounding: str = "nearest_even",
+    rounding: RoundingLike = "nearest_even",
     *,
     axis: Axis = None,
     order: str = "sequential",
@@ -156,7 +159,7 @@ def norm(
     keepdims: bool = False,
     offset: int = 0,
     out: Array | None = None,
-    **options: Unpack[Options],
+    **options: Unpack[RoundingKeywords],
 ) -> Any:
     """The Euclidean norm: `dot(x, x)`, then one square root, exact and rounded once (arguments as of `sum`).
 
@@ -171,13 +174,13 @@ def norm(
 def cumulative_sum(
     x: npt.ArrayLike,
     fmt: FormatLike = "float32",
-    rounding: str = "nearest_even",
+    rounding: RoundingLike = "nearest_even",
     *,
     axis: Axis = None,
     key: KeyLike | None = None,
     offset: int = 0,
     out: Array | None = None,
-    **options: Unpack[Options],
+    **options: Unpack[RoundingKeywords],
 ) -> Any:
     """Every partial sum of the sequential order (arguments as of `sum`).
 
@@ -271,10 +274,10 @@ def _pairwise(task: Sum, x: Array, y: Array | None) -> Array:
 def _rounded(task: Sum, x: Array) -> Array:
     """fl(x), element by element."""
     plan, fmt = task.plan, task.plan.rule.fmt
-    step = {**plan.options, "key": task.key, "offset": task.offset}
     if fmt.contains(format_of_dtype(x.dtype) or float64) and not plan.policies:
         return x
-    rounded: Array = astype(x, **step) if fmt.dtype is not None else round(x.astype(plan.values), **step)
+    call, values = (astype, x) if fmt.dtype is not None else (round, x.astype(plan.values))
+    rounded: Array = call(values, fmt, plan.rounding, key=task.key, offset=task.offset)
     return rounded
 
 

@@ -49,7 +49,7 @@ class Windows:
         return first, second
 
 
-class Place(NamedTuple):
+class BlockPlace(NamedTuple):
     """Where a block of a convolution's sums lies in the whole result: random bits are made of it.
 
     The sum at (i, j, k) along the block's first three axes has the row `row + i * outer + j * inner + k`.

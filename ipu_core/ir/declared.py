@@ -11,7 +11,7 @@ from ipu_core.ir.block import Array, Equation
 from ipu_core.ir.exact import exact
 from ipu_core.ir.kernels import order_of
 from ipu_core.ir.ops import CONVOLUTIONS, STRUCTURE
-from ipu_core.tile import SECOND_ROUNDING, dropout_mask
+from ipu_core.tile import SECOND_ROUNDING, dropout_mask, rounding
 from ipu_core.tile_convolution import whole
 from lowprec import Accumulation, Key
 from lowprec import float16 as FLOAT16
@@ -73,12 +73,13 @@ def _rounded(
     op: str, operands: list[Any], fmt: FormatLike, stochastic: bool, key: Key | None, control: FloatingPointControl
 ) -> Any:
     """An elementwise operation rounded once, or twice by way of half into 8 bits, as the machine does."""
-    rounding, fmt = "stochastic" if stochastic else "nearest_even", as_format(fmt)
+    fmt = as_format(fmt)
+    how = rounding(stochastic, fmt, control)
     from_half = op == "identity" and operands[0].dtype == FLOAT16.dtype
     if fmt.bits <= 8 and not from_half:
         half = _rounded(op, operands, FLOAT16, stochastic, key, control)
         return _rounded("identity", [half], fmt, stochastic, key and key.fold_in(SECOND_ROUNDING), control)
-    return float32_op(op, *operands, fmt=fmt, rounding=rounding, key=key, overflow=control.overflow(fmt))
+    return float32_op(op, *operands, fmt=fmt, rounding=how, key=key)
 
 
 def _sum(

@@ -31,7 +31,7 @@ from ipu_core.library.convolution_vertices import (
 from ipu_core.plan.convolution import ConvPlan
 from ipu_core.plan.convolution_search import sum_block
 from ipu_core.plan.placement import Blocks, Segment
-from lowprec.windows import Place
+from lowprec.windows import BlockPlace
 
 __all__ = ["convolve", "windows_of"]
 
@@ -157,12 +157,12 @@ class _Job(NamedTuple):
             }
             self.graph.add_vertices(compute_set, codelet, self.tiles(number, *places), fields, params, self.operation)
 
-    def _place(self, block: tuple[Segment, ...], first: int) -> Place:
+    def _place(self, block: tuple[Segment, ...], first: int) -> BlockPlace:
         """Where a block lies in the whole result, for random bits."""
         _, wide, deep = self.plan.convolution.result[:3]
         starts = [segment.start for segment in block]
         row = (starts[0] * wide + starts[1]) * deep + starts[2]
-        return Place(row, starts[4], self.first_batch + starts[3], wide * deep, deep, first)
+        return BlockPlace(row, starts[4], self.first_batch + starts[3], wide * deep, deep, first)
 
     def _operands(self, part: tuple[int, int]) -> tuple[Tensor, Tensor, tuple[int, ...], int]:
         """The pieces of both operands that a part needs, its terms in them, and the number of its first group."""

@@ -18,7 +18,7 @@ from ipu_core.plan.convolved import Convolution, chain_cycles
 from ipu_core.plan.product import stage_cycles
 from ipu_core.target import Target
 from lowprec import Accumulation
-from lowprec.windows import Place
+from lowprec.windows import BlockPlace
 
 __all__ = [
     "ImageChains", "StochasticImageChains", "StochasticSumBlocks", "StochasticWeightChains", "SumBlocks",
@@ -59,7 +59,7 @@ class _Chains(Codelet):
         x, other = fold(self.x, self.into[0]), fold(self.other, self.into[1])
         out = self._in_order(fold(self.out, (-5, -4, -3, -2, -1)))
         order: Accumulation = self.accumulation
-        place: Place = self.place
+        place: BlockPlace = self.place
         self._kernel = tile_convolution.convolution_part(
             self.operation_name, x, other, out, order, place, self.span or None, self.stochastic, self.control
         )
@@ -127,7 +127,7 @@ class SumBlocks(Codelet):
         """Folds the blocks; sums along the first two axes and the groups of the result are batched."""
         parts, out = fold(self.parts, (-5, -4, -3)), fold(self.out, (-5, -4, -3))
         high, wide, groups = out.shape[0], out.shape[1], out.shape[3]
-        lies: Place = self.place
+        lies: BlockPlace = self.place
         rows = lies.row + np.arange(high)[:, None] * lies.outer + np.arange(wide) * lies.inner
         place = SumPlace(rows[None], 0, 0, lies.batch + np.arange(groups)[:, None, None])
         fmt = self.accumulation.out if self.final else self.accumulation.accumulate

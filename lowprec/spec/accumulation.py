@@ -114,6 +114,10 @@ class Accumulation:
         """The same order in other types (a study keeps the order and varies the types)."""
         return Accumulation(self.group, self.splits, self.stages, accumulate, out, self.adder)
 
+    def one_part(self) -> Accumulation:
+        """How one part is made: the group, the accumulator and the adder, which also is all of the result."""
+        return Accumulation(self.group, 1, 1, self.accumulate, None, self.adder)
+
     def group_of(self, size: int) -> int:
         """Terms between two roundings in a sum of `size`: `group`, or all of a part."""
         return self.group or max(1, math.ceil(size / self.splits))

@@ -15,11 +15,19 @@ import lowprec as lp
 from lowprec.backends.cpu import convolution as panels
 from lowprec.backends.cpu import thin_convolution
 from lowprec.convolution_sums import prepare_correlation, prepare_weight_sums
-from lowprec.windows import Place, window_view
+from lowprec.windows import BlockPlace, window_view
 from tests.lowprec import convolution_oracle as oracle
 from tests.lowprec.convolution_oracle import Shape
 from tests.lowprec.sum_oracle import BRAIN, HALF, SINGLE, Sum
-from tests.lowprec.sums_cases import ACCUMULATORS, RESULTS, Array, arrays, assert_backends_agree, rounding_options
+from tests.lowprec.sums_cases import (
+    ACCUMULATORS,
+    RESULTS,
+    Array,
+    arrays,
+    assert_backends_agree,
+    rounding_options,
+    values,
+)
 
 SHAPES = [
     (Shape(), (2, 4, 5), (3, 2), 5, 3),
@@ -359,13 +367,13 @@ def test_parts_of_sums_are_the_chains_of_the_whole(how: Sum, host_backend: str) 
     whole = lp.conv2d(x, w, **options, **(sum_options(how) | {"splits": 3}))
     padded = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))[:, :, :, None]
     seen = window_view(padded, kernel, (1, 1), (1, 1), shape.count(image[1:], kernel))
-    call = prepare_correlation(x.dtype, w.dtype, **rounding)
+    call = prepare_correlation(x.dtype, w.dtype, *values(**rounding))
     terms = 9 * -(-channels // rounding["group"])
     each = -(-terms // 3)
     parts = np.empty((3, *whole.shape[:3], 1, outputs), whole.dtype)
     for number, start in enumerate(range(0, terms, each)):
         for lines in (slice(0, 1), slice(1, 4)):
-            place = Place(3 * lines.start, 0, 0, 12, 3, start)
+            place = BlockPlace(3 * lines.start, 0, 0, 12, 3, start)
             span = (start, min(terms, start + each))
             call(seen[:, lines], w[:, :, None], parts[number, :, lines], place, how.key, span)
     total = lp.float32_op("add", parts[0], parts[1])
@@ -384,9 +392,9 @@ def test_parts_of_weight_gradients_are_the_chains_of_the_whole(key: int | None, 
     whole = lp.conv2d_weight_gradient(x, g, (3, 3), **options, accumulate="float16", rounding=rounding, key=key)
     padded = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))[:, :, :, None]
     seen = window_view(padded, (3, 3), (1, 1), (1, 1), g.shape[1:3])
-    call = prepare_weight_sums(x.dtype, g.dtype, "float16", rounding=rounding)
+    call = prepare_weight_sums(x.dtype, g.dtype, *values(accumulate="float16", rounding=rounding))
     found = np.empty((3, 3, 1, 6, 17), np.float16)
     for rows, channels in ((slice(0, 1), slice(0, 4)), (slice(0, 1), slice(4, 6)), (slice(1, 3), slice(0, 6))):
-        place = Place(18 * rows.start + channels.start, 0, 0, 18, 6)
+        place = BlockPlace(18 * rows.start + channels.start, 0, 0, 18, 6)
         call(seen[..., rows, :, :, channels], g[:, :, :, None], found[rows, :, :, channels], place, key)
     np.testing.assert_array_equal(found[:, :, 0], whole)

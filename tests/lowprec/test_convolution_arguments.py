@@ -67,7 +67,7 @@ def test_gradients_of_another_shape_are_refused() -> None:
 
 def test_parts_refuse_operands_without_a_zero() -> None:
     with pytest.raises(TypeError, match="no zero"):
-        prepare_correlation(ml_dtypes.float8_e8m0fnu, np.float16)
+        prepare_correlation(ml_dtypes.float8_e8m0fnu, np.float16, lp.Accumulation(), lp.Rounding())
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -97,7 +97,7 @@ def test_parts_refuse_operands_without_a_zero() -> None:
         (dict(overflow=["ieee"]), TypeError, r"overflow must be .*, not \['ieee'\]"),
         (dict(key="7"), TypeError, "a key must be an integer in .*, not str"),
         (dict(key=-7), ValueError, "a key must be an integer in .*, not -7"),
-        (dict(random_bits="exact"), ValueError, "random_bits of sums must be 1 to 32"),
+        (dict(random_bits="exact"), ValueError, "random_bits must be an integer of 1 to 32 in sums"),
     ],
 )
 def test_every_pass_says_what_is_wrong(

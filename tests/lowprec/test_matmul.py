@@ -318,12 +318,12 @@ def test_out_and_prepared_forms() -> None:
     out = np.zeros((4, 8), np.float16)[:, ::2]
     assert lp.matmul(a, b, accumulate="float16", out=out) is out
     lp.testing.assert_same_bits(out.copy(), want)
-    call = prepare(np.float16, np.float16, "float16")
+    call = prepare(np.float16, np.float16, lp.Accumulation(accumulate="float16"), lp.Rounding())
     lp.testing.assert_same_bits(call(a, b), want)
     square = a[:, :4].copy()
     want = lp.matmul(square, square, accumulate="float16")
     lp.testing.assert_same_bits(lp.matmul(square, square, accumulate="float16", out=square), want)
-    part = prepare_part(np.float16, np.float16, "float16")
+    part = prepare_part(np.float16, np.float16, lp.Accumulation(accumulate="float16"), lp.Rounding())
     strips = part(a.reshape(2, 1, 2, 20), b.reshape(20, 2, 2).transpose(1, 0, 2), 7)
     assert strips.shape == (2, 2, 2, 2)
 

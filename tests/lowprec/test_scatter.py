@@ -10,8 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lowprec as lp
+from lowprec.keys import Coordinates
 from lowprec.scatter import prepare_scatter, row_numbers
-from tests.lowprec.sums_cases import ACCUMULATORS, RESULTS, arrays, assert_backends_agree, rounding_options, strided
+from tests.lowprec.sums_cases import (
+    ACCUMULATORS,
+    RESULTS,
+    arrays,
+    assert_backends_agree,
+    rounding_options,
+    strided,
+    values,
+)
 
 
 @settings(max_examples=150, derandomize=True, deadline=None)
@@ -71,9 +80,9 @@ def test_part_of_the_result_and_vertices(host_backend: str) -> None:
     lp.testing.assert_same_bits(
         lp.scatter_add(indices, updates[:, 9:], 6, key=3, offset=(0, 9), **options), whole[:, 9:]
     )
-    call = prepare_scatter(updates.dtype, "float16", 2, None, "stochastic")
+    call = prepare_scatter(updates.dtype, *values(**options))
     cut = updates.reshape(50, 4, 10).swapaxes(0, 1)
-    got = call(cut, indices, 6, 3, 0, 10 * np.arange(4))
+    got = call(cut, indices, 6, 3, Coordinates(0, 10 * np.arange(4)))
     lp.testing.assert_same_bits(got.swapaxes(0, 1).reshape(6, 40), whole)
 
 

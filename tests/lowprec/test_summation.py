@@ -236,7 +236,7 @@ def test_refusals() -> None:
         lp.sum(x, axis=1)
     with pytest.raises(ValueError, match="products are summed"):
         lp.dot(x, x, order="kahan")
-    with pytest.raises(TypeError, match="unknown options"):
+    with pytest.raises(TypeError, match="unknown keywords"):
         lp.sum(x, group=3)  # type: ignore[call-arg]
     with pytest.raises(ValueError, match="no NaN"):
         lp.sum(np.float32([np.nan]), "float4_e2m1fn")

@@ -10,8 +10,8 @@ import pytest
 import lowprec as lp
 from lowprec.backends.cpu import weight_gradient
 from lowprec.convolution_sums import prepare_weight_sums
-from lowprec.windows import Place, window_view
-from tests.lowprec.sums_cases import Array
+from lowprec.windows import BlockPlace, window_view
+from tests.lowprec.sums_cases import Array, values
 
 ROUNDINGS = [
     dict(),
@@ -79,7 +79,8 @@ def test_spans_begin_and_end_anywhere(
     monkeypatch.setattr(weight_gradient, "BLOCK_BYTES", 1)
     monkeypatch.setattr(weight_gradient, "LEAST_POSITIONS", 20)
     out = np.empty((2, 2, 1, 3, 4), row.dtype)
-    prepare_weight_sums(x.dtype, g.dtype, **how)(seen, g, out, Place(100, 1, 0, 6, 3), key, span)
+    call = prepare_weight_sums(x.dtype, g.dtype, *values(**how))
+    call(seen, g, out, BlockPlace(100, 1, 0, 6, 3), key, span)
     lp.testing.assert_same_bits(out.reshape(12, 4), row)
 
 
@@ -91,6 +92,6 @@ def test_rows_with_gaps_keep_their_random_bits(host_backend: str) -> None:
     whole = lp.conv2d_weight_gradient(x[:, :, :, 0], g[:, :, :, 0], (3, 3), key=1, **how)
     seen = window_view(x, (3, 3), (1, 1), (1, 1), (4, 4))
     out = np.empty((2, 2, 1, 2, 3), np.float16)
-    place = Place(1 * 15 + 1 * 5 + 3, 0, 0, 15, 5)
-    prepare_weight_sums(x.dtype, g.dtype, **how)(seen[..., 1:, 1:, :, 3:], g, out, place, 1)
+    place = BlockPlace(1 * 15 + 1 * 5 + 3, 0, 0, 15, 5)
+    prepare_weight_sums(x.dtype, g.dtype, *values(**how))(seen[..., 1:, 1:, :, 3:], g, out, place, 1)
     lp.testing.assert_same_bits(out[:, :, 0], whole[1:, 1:, 3:])
