@@ -17,6 +17,8 @@ FLOORS = {
     "lowprec": 1,
     "ipu_core.errors": 2,
     "ipu_core.interruption": 2,
+    "ipu_core.integers": 2,
+    "ipu_core.traffic": 2,
     "ipu_core.target": 2,
     "ipu_core.control": 2,
     "ipu_core.cost": 2,

@@ -12,8 +12,8 @@ from ipu_core.engine.tree import Place, Tree, live_places
 from ipu_core.errors import OutOfTileMemory
 from ipu_core.graph.codelet import Codelet
 from ipu_core.graph.graph import Graph
-from ipu_core.graph.mapping import Ints
 from ipu_core.graph.tensor import Variable
+from ipu_core.integers import Ints
 
 __all__ = ["Lifetime", "MemoryAccount", "account_memory", "bytes_on_tiles"]
 

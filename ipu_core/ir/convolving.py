@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ipu_core.ir.block import Array, Equation, Params
-from ipu_core.plan.convolved import Convolution
+from ipu_core.plan.convolution import Convolution
 from lowprec.windows import PhaseBlock, Windows, phase_blocks, window_view, windows, with_zeros
 
 Shape = tuple[int, ...]

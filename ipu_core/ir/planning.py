@@ -10,14 +10,23 @@ from ipu_core.ir.convolving import CONVOLUTIONS, sums_of
 from ipu_core.ir.homes import ghosts
 from ipu_core.ir.room import free_bytes
 from ipu_core.ir.views import sides
-from ipu_core.plan.convolution import ConvPlan, choose_convolution_accumulation, plan_convolution
-from ipu_core.plan.convolved import ConvPlacement
-from ipu_core.plan.layout import linear_layout
-from ipu_core.plan.matmul import choose_accumulation, plan_matmul
-from ipu_core.plan.placement import Placement
-from ipu_core.plan.product import Operand
-from ipu_core.plan.reduction import choose_reduction_accumulation, plan_reduction
-from ipu_core.plan.sums import RESERVED, SumPlan
+from ipu_core.plan.convolution import (
+    ConvPlacement,
+    ConvPlan,
+    choose_convolution_accumulation,
+    plan_convolution,
+)
+from ipu_core.plan.layout import Stored, linear_layout
+from ipu_core.plan.matmul import (
+    RESERVED,
+    Placement,
+    SumPlan,
+    choose_accumulation,
+    choose_reduction_accumulation,
+    plan_sum,
+    product_of,
+    sum_of,
+)
 from ipu_core.target import Target
 from lowprec import Accumulation, FloatFormat
 
@@ -140,20 +149,19 @@ def _plan_one(
     order: Accumulation,
     placement: Placement | None,
     room: int,
-    given: list[Operand],
+    given: list[Stored],
     size: tuple[int, int, int, int],
 ) -> SumPlan:
     m, k, n, batch = size
     out = equation.output.type
     types = sum_types(equation)
-    lies = Operand("bmn", linear_layout(target, out.shape).chunk)
+    lies = (*given, Stored("bmn", linear_layout(target, out.shape).chunk))
     name = _operands(equation)
-    accumulation = order.with_types(*types)
     if equation.op == "dot":
-        return plan_matmul(target, m, k, n, batch=batch, operands=name, accumulation=accumulation, placement=placement,
-                           memory=room, a=given[0], b=given[1], out=lies)  # fmt: skip
-    return plan_reduction(target, m, k, n, operands=name, accumulation=accumulation, placement=placement, memory=room,
-                          x=given[0], out=lies)  # fmt: skip
+        product = product_of(target, m, k, n, batch=batch, operands=name, lies=lies)
+    else:
+        product = sum_of(target, m, k, n, operands=name, lies=lies)
+    return plan_sum(target, product, order.with_types(*types), placement=placement, memory=room)
 
 
 def _plan_convolution(

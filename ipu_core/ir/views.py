@@ -5,8 +5,7 @@ from typing import NamedTuple
 
 from ipu_core.graph.tensor import Tensor
 from ipu_core.ir.block import Equation
-from ipu_core.plan.layout import linear_layout
-from ipu_core.plan.product import Operand
+from ipu_core.plan.layout import Stored, linear_layout
 from ipu_core.target import Target
 from lowprec.axes import fold
 
@@ -47,7 +46,7 @@ class Side(NamedTuple):
     source: Tensor
     sizes: tuple[int, int, int]
     letters: str
-    layout: Operand
+    layout: Stored
     stays: bool
 
     def planned(self, tensor: Tensor) -> Tensor:
@@ -77,8 +76,8 @@ def _side(source: Tensor, sizes: tuple[int, int, int], letters: str, target: Tar
         planned = None
     axes = None if planned is None else _stored_order(planned, letters)
     if axes is not None:
-        return Side(source, sizes, letters, Operand(axes, linear_layout(target, source.variable.shape).chunk), True)
-    return Side(source, sizes, letters, Operand(letters, linear_layout(target, source.shape).chunk), False)
+        return Side(source, sizes, letters, Stored(axes, linear_layout(target, source.variable.shape).chunk), True)
+    return Side(source, sizes, letters, Stored(letters, linear_layout(target, source.shape).chunk), False)
 
 
 def _stored_order(tensor: Tensor, letters: str) -> str | None:

@@ -11,10 +11,9 @@ from ipu_core.ir.lowering.convolution import lower_convolution
 from ipu_core.ir.ops import OPS
 from ipu_core.ir.views import sides, view
 from ipu_core.library.elementwise import elementwise
-from ipu_core.library.matmul import matmul
+from ipu_core.library.matmul import matmul, reduce
 from ipu_core.library.moves import fill, gather, one_hot, scatter_add
 from ipu_core.library.random import dropout_mask
-from ipu_core.library.reduce import reduce
 
 __all__ = ["lower_equation"]
 

@@ -13,8 +13,13 @@ from ipu_core.graph import Graph
 from ipu_core.graph.program import Sequence
 from ipu_core.library.convolution import convolve, windows_of
 from ipu_core.library.elementwise import add_array
-from ipu_core.plan.convolution import ConvPlan, choose_convolution_accumulation, plan_convolution
-from ipu_core.plan.convolved import Convolution, ConvPlacement
+from ipu_core.plan.convolution import (
+    Convolution,
+    ConvPlacement,
+    ConvPlan,
+    choose_convolution_accumulation,
+    plan_convolution,
+)
 from ipu_core.target import Target
 from lowprec import Accumulation
 

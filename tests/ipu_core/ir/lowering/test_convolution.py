@@ -17,9 +17,8 @@ from ipu_core.ir.machine import Machine
 from ipu_core.ir.planning import choose_accumulations, plan
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.tracing import trace
-from ipu_core.plan.convolution import ConvPlan
-from ipu_core.plan.convolved import ConvPlacement
-from ipu_core.plan.placement import Placement
+from ipu_core.plan.convolution import ConvPlacement, ConvPlan
+from ipu_core.plan.matmul import Placement
 from ipu_core.target import Target
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import Sgd

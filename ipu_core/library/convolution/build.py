@@ -14,13 +14,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Copy, Execute
 from ipu_core.graph.tensor import Tensor
 from ipu_core.graph.vertices import ComputeSet
-from ipu_core.library.convolution_vertices import (
+from ipu_core.integers import Ints
+from ipu_core.library.convolution.chains import (
     ImageChains,
     StochasticImageChains,
     StochasticSumBlocks,
@@ -28,14 +28,13 @@ from ipu_core.library.convolution_vertices import (
     SumBlocks,
     WeightChains,
 )
+from ipu_core.plan.blocks import Blocks, Segment
 from ipu_core.plan.convolution import ConvPlan
-from ipu_core.plan.convolution_search import sum_block
-from ipu_core.plan.placement import Blocks, Segment
+from ipu_core.plan.convolution.estimate import sum_block
 from lowprec.windows import Place
 
 __all__ = ["convolve", "windows_of"]
 
-Ints = npt.NDArray[np.int64]
 CHAINS = {
     ("image", False): ImageChains,
     ("image", True): StochasticImageChains,
@@ -127,7 +126,7 @@ class _Job(NamedTuple):
         """The chains of all parts, straight into the result or into partials (parts, result axes), step by step."""
         each, programs = self.parts_each, list[Copy | Execute]()
         at_once = -(-each // self.plan.placement.serial_parts)
-        for pieces in itertools.product(*(range(axis.steps) for axis in self.plan.blocks)):
+        for pieces in itertools.product(*(range(axis.turns) for axis in self.plan.blocks)):
             for turn in range(-(-each // at_once)):
                 compute_set = self.graph.add_compute_set(self.name)
                 for number in range(len(self.plan.parts)):
@@ -245,7 +244,7 @@ def _blocks(axes: tuple[Blocks, ...], pieces: tuple[int, ...] | None = None) -> 
 
 def _runs(axis: Blocks, piece: int) -> Iterator[Segment]:
     for segment in axis.segments(piece):
-        if axis.steps == 1:
+        if axis.turns == 1:
             yield segment
             continue
         for i in range(segment.runs):

@@ -5,18 +5,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Copy
 from ipu_core.graph.tensor import Tensor
-from ipu_core.library.sums import Place
-from ipu_core.plan.geometry import Geometry, Group
-from ipu_core.plan.placement import Segment
+from ipu_core.integers import Ints
+from ipu_core.library.matmul.chains import Origin
+from ipu_core.plan.blocks import Segment
+from ipu_core.plan.matmul.geometry import Geometry, Group
 
-__all__ = ["Cuts", "block_tiles", "compact", "field", "group_cuts", "held_field", "hold_piece", "partials", "place_of"]
-
-Ints = npt.NDArray[np.int64]
+__all__ = ["Cuts", "block_tiles", "compact", "field", "group_cuts", "held_field", "hold_piece", "origin_of", "partials"]
 
 
 class Cuts(NamedTuple):
@@ -73,7 +71,7 @@ def chain_tiles(grid: Geometry, group: Group) -> Ints:
     return np.broadcast_to(tiles, group_cuts(grid, group).shape)
 
 
-def place_of(cuts: Cuts, group_size: int) -> Place:
+def origin_of(cuts: Cuts, group_size: int) -> Origin:
     """Where the vertices' blocks lie in the whole product: arrays over the vertex axes, length 1 where all agree."""
     axes = len(cuts.vertex)
     found: dict[str, Any] = {}
@@ -83,11 +81,11 @@ def place_of(cuts: Cuts, group_size: int) -> Place:
             if axis == letter:
                 total = total + (np.arange(runs) * step).reshape((-1,) + (1,) * (axes - 1 - position))
         found[letter] = total
-    return Place(found["m"], found["n"], found["k"] // group_size, found["b"])
+    return Origin(found["m"], found["n"], found["k"] // group_size, found["b"])
 
 
 def compact(segments: Sequence[Segment]) -> list[Segment]:
-    """The segments pushed together without gaps, as they lie in an array that holds one serial step only."""
+    """The segments pushed together without gaps, as they lie in an array that holds one turn only."""
     result, at = [], 0
     for segment in segments:
         result.append(Segment(segment.first, segment.runs, at, segment.length, segment.length))
@@ -105,7 +103,7 @@ def partials(
     each: int,
     name: str,
 ) -> Tensor:
-    """Adds a temporary (parts, batch, rows, columns) for one serial step, mapped block by block.
+    """Adds a temporary (parts, batch, rows, columns) for one turn, mapped block by block.
 
     Args:
         counts: borders of the parts that lie together on a tile; a single run of parts if the tiles share rows instead.
