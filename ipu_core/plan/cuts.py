@@ -10,12 +10,12 @@ from ipu_core.target import Target
 from lowprec import Accumulation, as_format
 from lowprec.formats import FormatLike
 
-__all__ = ["UNCUT", "Cuts", "Problem", "item_bytes", "picked", "stage_cycles"]
+__all__ = ["UNCUT", "Cuts", "PlacementProblem", "item_bytes", "picked", "stage_cycles"]
 
 Sums = TypeVar("Sums")
 
 
-class Problem(NamedTuple, Generic[Sums]):
+class PlacementProblem(NamedTuple, Generic[Sums]):
     """What is to be placed: sums of given sizes, formats and layouts on a chip, in an order and its types."""
 
     target: Target

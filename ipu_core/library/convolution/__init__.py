@@ -1,5 +1,5 @@
 """Convolutions and their weight gradients on tiles."""
 
-from ipu_core.library.convolution.build import convolve, windows_of
+from ipu_core.library.convolution.build import ConvolutionTensors, convolve, windows_of
 
-__all__ = ["convolve", "windows_of"]
+__all__ = ["ConvolutionTensors", "convolve", "windows_of"]

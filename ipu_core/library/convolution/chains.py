@@ -15,7 +15,7 @@ from ipu_core.graph.codelet import Codelet, Input, Output, Param
 from ipu_core.library.folding import fold_axis
 from ipu_core.library.matmul.chains import Origin
 from ipu_core.plan.convolution.sizes import Convolution, along, chain_cycles
-from ipu_core.plan.cuts import Problem, stage_cycles
+from ipu_core.plan.cuts import PlacementProblem, stage_cycles
 from ipu_core.target import Target
 from lowprec import Accumulation
 from lowprec.windows import Place
@@ -74,7 +74,9 @@ class _Chains(Codelet):
     def cycles(self, target: Target) -> int:
         """Cycles of each vertex."""
         shape: Convolution = self.convolution
-        return int(chain_cycles(Problem(target, shape, self.accumulation), along(self.out.shape[-5:]), self.terms))
+        return int(
+            chain_cycles(PlacementProblem(target, shape, self.accumulation), along(self.out.shape[-5:]), self.terms)
+        )
 
 
 class ImageChains(_Chains):

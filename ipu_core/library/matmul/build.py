@@ -14,7 +14,7 @@ from ipu_core.graph.tensor import Tensor
 from ipu_core.graph.vertices import ComputeSet
 from ipu_core.library.matmul.chains import StochasticSumParts, SumParts
 from ipu_core.library.matmul.fields import (
-    Cuts,
+    GroupCuts,
     block_tiles,
     chain_tiles,
     compact,
@@ -235,7 +235,7 @@ class _Builder(NamedTuple):
                 codelet = StochasticSumParts if self.stochastic else SumParts
                 self.graph.add_vertices(compute_set, codelet, tiles, fields, params, self.operation)
 
-    def _share_cuts(self, row: Segment, column: Segment, share: _Share, each: int, batch: int) -> Cuts:
+    def _share_cuts(self, row: Segment, column: Segment, share: _Share, each: int, batch: int) -> GroupCuts:
         """The cuts of vertices that each have a share of the rows of a block."""
         rows, columns = ("m", row.runs, row.step), ("n", column.runs, column.step)
         if self.grid.parts.count == 1:
@@ -243,7 +243,7 @@ class _Builder(NamedTuple):
         else:
             vertex = (rows, ("m", share.count, each), columns)
         start = row.start + share.first * each
-        return Cuts(
+        return GroupCuts(
             vertex, {"b": (batch, 1), "m": (start, share.rows), "n": (column.start, column.length), "k": (0, 0)}
         )
 
@@ -257,7 +257,7 @@ class _Builder(NamedTuple):
         return block_tiles(self.grid, shares, blocks[:, None, None], across, batch)
 
 
-def cuts_letters(cuts: Cuts) -> str:
+def cuts_letters(cuts: GroupCuts) -> str:
     """The letters of the vertex axes."""
     return "".join(axis for axis, _, _ in cuts.vertex)
 
@@ -266,12 +266,12 @@ def _pushed(segments: Sequence[Segment], segment: Segment) -> Segment:
     return compact(segments)[list(segments).index(segment)]
 
 
-def _in_partials(cuts: Cuts, group: Group, rows: Segment, columns: Segment) -> Cuts:
+def _in_partials(cuts: GroupCuts, group: Group, rows: Segment, columns: Segment) -> GroupCuts:
     """The cuts of a group's chains in the partials: part numbers instead of k's, rows and columns pushed together."""
     steps = {"m": rows.step, "n": columns.step, "b": 1}
     vertex = tuple(("p", n, group.apart) if axis == "k" else (axis, n, steps[axis]) for axis, n, _ in cuts.vertex)
     own = {"p": (group.parts.first, 1), "b": (0, 1), "m": (rows.start, rows.length)}
-    return Cuts(vertex, own | {"n": (columns.start, columns.length)})
+    return GroupCuts(vertex, own | {"n": (columns.start, columns.length)})
 
 
 def _shares(rows: int, each: int) -> list[_Share]:

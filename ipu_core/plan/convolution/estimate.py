@@ -19,7 +19,7 @@ from ipu_core.plan.convolution.sizes import (
     combined,
     part_spans,
 )
-from ipu_core.plan.cuts import Cuts, Problem, item_bytes, stage_cycles
+from ipu_core.plan.cuts import Cuts, PlacementProblem, item_bytes, stage_cycles
 from ipu_core.plan.layout import linear_layout
 from ipu_core.target import Target
 from lowprec import Accumulation
@@ -41,7 +41,7 @@ class Costs(NamedTuple):
         return self.compute + self.exchange + self.sync
 
 
-def costs(problem: Problem[Convolution], over: Cuts, turns: Cuts) -> Costs:
+def costs(problem: PlacementProblem[Convolution], over: Cuts, turns: Cuts) -> Costs:
     """What candidates cost; all pieces in time are taken to be as long as the first.
 
     Args:
@@ -83,7 +83,7 @@ def costs(problem: Problem[Convolution], over: Cuts, turns: Cuts) -> Costs:
     return Costs(compute, exchange.astype(np.int64), sync, memory.astype(np.int64))
 
 
-def compute_cycles(problem: Problem[Convolution], placement: ConvPlacement) -> int:
+def compute_cycles(problem: PlacementProblem[Convolution], placement: ConvPlacement) -> int:
     """Compute cycles of all supersteps, exactly as an engine counts them: the slowest tile of each.
 
     A short last block may take longer than a whole one: the unit's cycles do not always rise with the positions.
@@ -140,7 +140,7 @@ def gathered(convolution: Convolution, order: Accumulation, block: Cuts, parts: 
     return x, other
 
 
-def _summing(problem: Problem[Convolution], parts: int) -> Any:
+def _summing(problem: PlacementProblem[Convolution], parts: int) -> Any:
     """Cycles of the stages on the tile with the largest block of results."""
     target, convolution, order = problem
     summed = np.asarray(math.prod(sum_block(target, convolution.result)) * math.prod(convolution.result[3:]))

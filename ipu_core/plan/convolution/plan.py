@@ -20,7 +20,7 @@ from ipu_core.plan.convolution.sizes import (
     part_spans,
     placed_grid,
 )
-from ipu_core.plan.cuts import Problem
+from ipu_core.plan.cuts import PlacementProblem
 from ipu_core.target import Target
 from lowprec import Accumulation
 
@@ -113,11 +113,11 @@ def plan_convolution(
     room = target.tile_memory // 2 if memory is None else memory
     if placement is not None and math.prod(placed_grid(convolution, accumulation, placement)) > target.tiles:
         raise ValueError(f"{placement} needs more than the {target.tiles} tiles of {target.name}")
-    return _plan(Problem(target, convolution, accumulation), placement, room)
+    return _plan(PlacementProblem(target, convolution, accumulation), placement, room)
 
 
 @lru_cache(maxsize=512)
-def _plan(problem: Problem[Convolution], placement: ConvPlacement | None, memory: int) -> ConvPlan:
+def _plan(problem: PlacementProblem[Convolution], placement: ConvPlacement | None, memory: int) -> ConvPlan:
     at = search(problem, memory) if placement is None else placement
     over, turns = (
         along(np.array(axes, np.int64)[:, None], np.array([parts], np.int64))

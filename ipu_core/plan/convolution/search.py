@@ -10,7 +10,7 @@ from ipu_core.integers import Ints, ceil_div
 from ipu_core.plan.blocks import COLUMN_GRAIN
 from ipu_core.plan.convolution.estimate import Costs, block_lengths, costs, gathered
 from ipu_core.plan.convolution.sizes import Convolution, ConvPlacement, Five, along, part_spans
-from ipu_core.plan.cuts import Cuts, Problem, item_bytes
+from ipu_core.plan.cuts import Cuts, PlacementProblem, item_bytes
 from ipu_core.target import Target
 
 __all__ = ["search"]
@@ -20,7 +20,7 @@ MOST_TURNS: Final = (256, 64, 64)  # pieces in time: of the images that are seen
 TOGETHER: Final = 32  # cuts over tiles for which cuts in time are costed at a time
 
 
-def search(problem: Problem[Convolution], memory: int) -> ConvPlacement:
+def search(problem: PlacementProblem[Convolution], memory: int) -> ConvPlacement:
     """The cuts with the fewest cycles among those that fit, then with the fewest tiles; else with the least memory.
 
     Cuts in time only add to the cycles: the parts' little, the others' at least what it takes to bring one operand
@@ -102,7 +102,7 @@ def _numbers(cuts: Cuts) -> tuple[Five, int]:
 
 
 def _with_pieces(
-    problem: Problem[Convolution], over: Cuts, bound: npt.NDArray[np.float64], best: _Best | None, memory: int
+    problem: PlacementProblem[Convolution], over: Cuts, bound: npt.NDArray[np.float64], best: _Best | None, memory: int
 ) -> _Best | None:
     """The best candidate with blocks cut in time, if it is better than the `best` so far, else that."""
     order = np.argsort(bound, kind="stable")
@@ -116,7 +116,7 @@ def _with_pieces(
     return best
 
 
-def _with_turns(problem: Problem[Convolution], over: Cuts) -> tuple[Cuts, Cuts]:
+def _with_turns(problem: PlacementProblem[Convolution], over: Cuts) -> tuple[Cuts, Cuts]:
     """Every candidate with every number of cuts in time, powers of two."""
     convolution = problem.sums
     every = np.meshgrid(*([1 << i for i in range(most.bit_length())] for most in MOST_TURNS))

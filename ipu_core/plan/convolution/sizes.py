@@ -16,7 +16,7 @@ import numpy as np
 from ipu_core import cost
 from ipu_core.integers import Ints, ceil_div
 from ipu_core.plan.blocks import COLUMN_GRAIN, Blocks
-from ipu_core.plan.cuts import Cuts, Problem
+from ipu_core.plan.cuts import Cuts, PlacementProblem
 from lowprec import Accumulation
 
 __all__ = [
@@ -187,7 +187,7 @@ def even_splits(convolution: Convolution, order: Accumulation) -> list[int]:
     return sorted(found)
 
 
-def combined(problem: Problem[Convolution], block: Cuts) -> Any:
+def combined(problem: PlacementProblem[Convolution], block: Cuts) -> Any:
     """How many convolution groups of a block share the AMP unit's passes.
 
     Groups with few channels lie side by side in the unit's inputs and outputs, with zero weights between one group's
@@ -203,7 +203,7 @@ def combined(problem: Problem[Convolution], block: Cuts) -> Any:
     return np.maximum(1, np.minimum(np.minimum(block.batch, COLUMN_GRAIN // np.maximum(1, block.columns)), most))
 
 
-def chain_cycles(problem: Problem[Convolution], block: Cuts, terms: Any) -> Ints:
+def chain_cycles(problem: PlacementProblem[Convolution], block: Cuts, terms: Any) -> Ints:
     """Cycles of one vertex: so many terms (see `part_spans`) for every element of a block of the result."""
     target, convolution, order = problem
     unit = cost.amp_shape(target, convolution.operands, order.accumulate.name)

@@ -8,7 +8,7 @@ import numpy as np
 from ipu_core.integers import Ints
 from ipu_core.plan.account import Account
 from ipu_core.plan.blocks import Segment
-from ipu_core.plan.cuts import Problem, item_bytes, stage_cycles
+from ipu_core.plan.cuts import PlacementProblem, item_bytes, stage_cycles
 from ipu_core.plan.layout import Range, Stored, owned
 from ipu_core.plan.matmul.geometry import Geometry, Turn
 from ipu_core.plan.matmul.product import Product, chain_cycles
@@ -25,7 +25,7 @@ Only = tuple[str, Segment] | None
 class _Placed(NamedTuple):
     """A product on its grid."""
 
-    problem: Problem[Product]
+    problem: PlacementProblem[Product]
     grid: Geometry
 
     @property
@@ -44,7 +44,7 @@ def result_stays(grid: Geometry, accumulation: Accumulation) -> bool:
     return grid.parts.size == 1 and accumulation.accumulate == accumulation.out
 
 
-def account(problem: Problem[Product], grid: Geometry) -> Account:
+def account(problem: PlacementProblem[Product], grid: Geometry) -> Account:
     """Cycles and bytes of every superstep of a product placed so, exactly as an engine counts them."""
     placed = _Placed(problem, grid)
     target, product, accumulation = problem

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ipu_core import cost
 from ipu_core.integers import Ints, ceil_div
-from ipu_core.plan.cuts import Cuts, Problem, item_bytes
+from ipu_core.plan.cuts import Cuts, PlacementProblem, item_bytes
 from ipu_core.plan.layout import Stored
 from ipu_core.plan.matmul.product import Product, chain_cycles
 from ipu_core.plan.matmul.working_set import Piece, chain_bytes, stages_of, working_set
@@ -53,7 +53,7 @@ class Costed(NamedTuple):
     memory: Ints
 
 
-def costed(problem: Problem[Product], candidates: Candidates, memory: int) -> Costed:
+def costed(problem: PlacementProblem[Product], candidates: Candidates, memory: int) -> Costed:
     """What candidates cost.
 
     Args:
@@ -76,7 +76,7 @@ def costed(problem: Problem[Product], candidates: Candidates, memory: int) -> Co
     return Costed(found._replace(turns=found.turns._replace(parts=depths)), cycles, needed)
 
 
-def lower_bound(problem: Problem[Product], whole: Costed, memory: int) -> Floats:
+def lower_bound(problem: PlacementProblem[Product], whole: Costed, memory: int) -> Floats:
     """Cycles that no cut of rows or columns in time stays below, for candidates costed with unbounded memory.
 
     Pieces of rows and columns are so many that the partial results of one fit. Either operand comes again for every
@@ -111,7 +111,7 @@ def _without_empty_pieces(product: Product, candidates: Candidates) -> Cuts:
     )
 
 
-def _piece(problem: Problem[Product], candidates: Candidates, memory: int) -> tuple[Piece, Any]:
+def _piece(problem: PlacementProblem[Product], candidates: Candidates, memory: int) -> tuple[Piece, Any]:
     """The pieces of work, and in how many turns a tile works off its k's: as few as its memory allows."""
     _, product, accumulation = problem
     over, turns, part = candidates.over, candidates.turns, candidates.part
@@ -141,7 +141,7 @@ def _piece(problem: Problem[Product], candidates: Candidates, memory: int) -> tu
     return plain._replace(depth=deep, goes_on=apart), depths
 
 
-def _chains(problem: Problem[Product], piece: Piece, candidates: Candidates) -> Any:
+def _chains(problem: PlacementProblem[Product], piece: Piece, candidates: Candidates) -> Any:
     """Cycles of the chains of one part, for a piece of rows and columns."""
     part = candidates.part
     first = np.where(piece.goes_on, piece.depth, part)
@@ -162,7 +162,7 @@ def _phase(target: Target, size: Any) -> Floats:
     return cycles
 
 
-def _gathers(problem: Problem[Product], piece: Piece, candidates: Candidates, depths: Any) -> Floats:
+def _gathers(problem: PlacementProblem[Product], piece: Piece, candidates: Candidates, depths: Any) -> Floats:
     """Cycles of bringing all pieces of both operands to the tiles, over all turns.
 
     A short last block takes a copy of its own where its operand is held.
@@ -186,7 +186,9 @@ def _gathers(problem: Problem[Product], piece: Piece, candidates: Candidates, de
     return np.where(hold == 0, cycles, held)
 
 
-def _received(problem: Problem[Product], piece: Piece, at: Candidates, *, least: bool = False) -> tuple[Any, Any]:
+def _received(
+    problem: PlacementProblem[Product], piece: Piece, at: Candidates, *, least: bool = False
+) -> tuple[Any, Any]:
     """Bytes of both operands that a turn brings to a tile, those that neighbours in a supertile share at their weight.
 
     Args:
@@ -232,7 +234,7 @@ def _sent(product: Product, operand: Stored, axis: str, turns: Any, depths: Any)
     return operand.chunk * item_bytes(product.operands) / share
 
 
-def _summing(problem: Problem[Product], piece: Piece, part_tiles: Ints) -> Floats:
+def _summing(problem: PlacementProblem[Product], piece: Piece, part_tiles: Ints) -> Floats:
     """Cycles of summing the parts on one tile's share of the results, with the exchange before the first stage."""
     target, _, accumulation = problem
     size = item_bytes(accumulation.accumulate)

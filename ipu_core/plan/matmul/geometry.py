@@ -8,7 +8,7 @@ import numpy as np
 
 from ipu_core.integers import Ints, ceil_div
 from ipu_core.plan.blocks import Blocks, Segment
-from ipu_core.plan.cuts import Problem
+from ipu_core.plan.cuts import PlacementProblem
 from ipu_core.plan.matmul.placement import Placement
 from ipu_core.plan.matmul.product import Product
 
@@ -178,7 +178,7 @@ class Geometry:
         )
 
 
-def geometry(problem: Problem[Product], placement: Placement) -> Geometry:
+def geometry(problem: PlacementProblem[Product], placement: Placement) -> Geometry:
     """The grid of a Placement of a product.
 
     Raises:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Final
 
-from ipu_core.plan.cuts import Problem, item_bytes
+from ipu_core.plan.cuts import PlacementProblem, item_bytes
 from ipu_core.plan.matmul.account import account
 from ipu_core.plan.matmul.geometry import Geometry, geometry
 from ipu_core.plan.matmul.placement import HOLDS, Placement
@@ -50,7 +50,7 @@ class SumPlan:
     @cached_property
     def geometry(self) -> Geometry:
         """The grid of blocks on tiles."""
-        return geometry(Problem(self.target, self.product, self.accumulation), self.placement)
+        return geometry(PlacementProblem(self.target, self.product, self.accumulation), self.placement)
 
     def efficiency(self, *, compute_only: bool = False) -> float:
         """Multiply-accumulates per cycle over the chip's FP16.16 (or the operands' own best) peak.
@@ -112,11 +112,11 @@ def plan_sum(
     accumulate, out = types or given
     room = _room(target, product, out) if memory is None else memory
     order = (accumulation or Accumulation()).with_types(accumulate, out)
-    return _plan(Problem(target, product, order), accumulation is None, placement, room)
+    return _plan(PlacementProblem(target, product, order), accumulation is None, placement, room)
 
 
 @lru_cache(maxsize=512)
-def _plan(problem: Problem[Product], choose_splits: bool, placement: Placement | None, memory: int) -> SumPlan:
+def _plan(problem: PlacementProblem[Product], choose_splits: bool, placement: Placement | None, memory: int) -> SumPlan:
     if placement is None or choose_splits:
         found = search(problem, memory, choose_splits=choose_splits)
         if choose_splits:
@@ -158,7 +158,7 @@ def choose_reduction_accumulation(
 
 def _with_splits(target: Target, product: Product, order: Accumulation) -> Accumulation:
     """The order, in float32, with the number of parts that is cheapest on this target."""
-    found = search(Problem(target, product, order), _room(target, product, order.out), choose_splits=True)
+    found = search(PlacementProblem(target, product, order), _room(target, product, order.out), choose_splits=True)
     return Accumulation(group=order.group, splits=found.splits, adder=order.adder)
 
 

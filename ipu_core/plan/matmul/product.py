@@ -7,7 +7,7 @@ from typing import Any
 from ipu_core import cost
 from ipu_core.integers import Ints
 from ipu_core.plan.blocks import COLUMN_GRAIN
-from ipu_core.plan.cuts import Problem, item_bytes
+from ipu_core.plan.cuts import PlacementProblem, item_bytes
 from ipu_core.plan.layout import Stored, stored
 from ipu_core.target import Target
 
@@ -104,7 +104,7 @@ def sum_of(
     return Product(1, outer, terms, inner, operands, x, None, out)
 
 
-def chain_cycles(problem: Problem[Product], m: Any, k: Any, n: Any, goes_on: bool = False) -> Ints:
+def chain_cycles(problem: PlacementProblem[Product], m: Any, k: Any, n: Any, goes_on: bool = False) -> Ints:
     """Cycles of one vertex that makes m x n chains of k steps, or goes on with them from partial results."""
     target, product, accumulation = problem
     if product.b is None:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ipu_core.integers import Ints, ceil_div
-from ipu_core.plan.cuts import UNCUT, Cuts, Problem, picked
+from ipu_core.plan.cuts import UNCUT, Cuts, PlacementProblem, picked
 from ipu_core.plan.matmul.estimate import UNBOUNDED, Candidates, Costed, costed, lower_bound
 from ipu_core.plan.matmul.placement import HOLDS, ORDERS, Placement
 from ipu_core.plan.matmul.product import Product
@@ -33,7 +33,7 @@ class Found(NamedTuple):
     cycles: float
 
 
-def search(problem: Problem[Product], memory: int, *, choose_splits: bool = False) -> Found:
+def search(problem: PlacementProblem[Product], memory: int, *, choose_splits: bool = False) -> Found:
     """The Placement with the fewest modelled cycles; where nothing fits, the one that needs least memory.
 
     Args:
@@ -52,7 +52,7 @@ def search(problem: Problem[Product], memory: int, *, choose_splits: bool = Fals
     return best or _smallest(problem, every)
 
 
-def _with_turns(problem: Problem[Product], whole: Costed, best: Found | None, memory: int) -> Found | None:
+def _with_turns(problem: PlacementProblem[Product], whole: Costed, best: Found | None, memory: int) -> Found | None:
     """The best candidate with rows or columns cut in time, if it is better than the `best` without, else that.
 
     Args:
@@ -88,7 +88,7 @@ def _axis_cuts(size: int, most: int) -> Ints:
     return chosen
 
 
-def _cuts_over_tiles(problem: Problem[Product], choose_splits: bool) -> Candidates:
+def _cuts_over_tiles(problem: PlacementProblem[Product], choose_splits: bool) -> Candidates:
     """All cuts over tiles, with nothing cut in time."""
     target, product, accumulation = problem
     group = accumulation.group_of(product.k)
@@ -123,7 +123,7 @@ def _every_turn(product: Product, whole: Costed, which: Ints) -> Candidates:
     return some._replace(turns=Cuts(1, rows[:, keep], columns[:, keep], 1), hold=hold[:, keep])
 
 
-def _smallest(problem: Problem[Product], every: Candidates) -> Found:
+def _smallest(problem: PlacementProblem[Product], every: Candidates) -> Found:
     """The candidate that needs least memory: everything cut in time as often as can be."""
     turned = costed(problem, every._replace(turns=Cuts(1, TURNS[-1], TURNS[-1], 1)), 0)
     found = _cheapest(turned, turned.memory == turned.memory.min())

@@ -10,7 +10,7 @@ from ipu_core import cost
 from ipu_core.errors import UnsupportedByTarget
 from ipu_core.plan.convolution import Convolution, ConvPlacement, choose_convolution_accumulation, plan_convolution
 from ipu_core.plan.convolution.sizes import along, chain_cycles, combined, even_splits, part_spans
-from ipu_core.plan.cuts import Problem
+from ipu_core.plan.cuts import PlacementProblem
 from ipu_core.target import Target
 from lowprec import Accumulation
 
@@ -110,7 +110,7 @@ def test_groups_of_few_channels_share_passes() -> None:
     dense = dataclasses.replace(depthwise, result=(8, 56, 56, 1, 16), inner=(3, 3, 16))
     order = Accumulation(accumulate="float16")
     thin, full = (
-        chain_cycles(Problem(GC200, sizes, order), along((1, 4, 6, *ends)), 9)
+        chain_cycles(PlacementProblem(GC200, sizes, order), along((1, 4, 6, *ends)), 9)
         for sizes, ends in ((depthwise, (16, 1)), (dense, (1, 16)))
     )
     assert thin == full
@@ -122,9 +122,9 @@ def test_groups_of_few_channels_share_passes() -> None:
         sizes = dataclasses.replace(depthwise, inner=(3, 3, channels), operands=operands)
         block[4] = outputs
         wide = Accumulation(accumulate="float32")
-        assert combined(Problem(GC200, sizes, wide), along(block)) == together
-    assert combined(Problem(GC200, dataclasses.replace(depthwise, kind="weight"), order), along(block)) == 1
-    assert combined(Problem(GC200, depthwise, order), along((1, 4, 6, 3, 1))) == 3
+        assert combined(PlacementProblem(GC200, sizes, wide), along(block)) == together
+    assert combined(PlacementProblem(GC200, dataclasses.replace(depthwise, kind="weight"), order), along(block)) == 1
+    assert combined(PlacementProblem(GC200, depthwise, order), along((1, 4, 6, 3, 1))) == 3
     plan = plan_convolution(GC200, depthwise, order)
     assert plan.cycles < 8000  # a pass per group takes 48 thousand
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ipu_core.plan.cuts import Cuts, Problem
+from ipu_core.plan.cuts import Cuts, PlacementProblem
 from ipu_core.plan.matmul import Product, product_of
 from ipu_core.plan.matmul.estimate import Candidates, costed
 from ipu_core.plan.matmul.search import TURNS, search
@@ -24,7 +24,7 @@ def _product(target: Target, m: int, k: int, n: int, batch: int = 1) -> Product:
     return product_of(target, m, k, n, batch=batch)
 
 
-def modelled(problem: Problem[Product], memory: int, *, choose_splits: bool = False) -> tuple[float, int]:
+def modelled(problem: PlacementProblem[Product], memory: int, *, choose_splits: bool = False) -> tuple[float, int]:
     """The modelled cycles of what the search finds, and the bytes it needs."""
     found = search(problem, memory, choose_splits=choose_splits)
     at, order, k = found.placement, problem.accumulation, problem.sums.k
@@ -60,7 +60,7 @@ def test_more_memory_never_costs_modelled_cycles(
     size: tuple[int, int, int, int], order: Accumulation, tiles: int, memory: int, share: float, choose: bool
 ) -> None:
     target = Target("gc200", tiles=tiles)
-    problem, smaller = Problem(target, _product(target, *size), order), int(memory * share)
+    problem, smaller = PlacementProblem(target, _product(target, *size), order), int(memory * share)
     (_, least), (slow, less), (fast, more) = (
         modelled(problem, room, choose_splits=choose) for room in (0, smaller, memory)
     )
@@ -93,7 +93,7 @@ def test_no_candidate_at_all_is_cheaper(
     m: int, k: int, n: int, batch: int, order: Accumulation, tiles: int, memory: int
 ) -> None:
     target = Target("gc200", tiles=tiles)
-    problem = Problem(target, _product(target, m, k, n, batch), order)
+    problem = PlacementProblem(target, _product(target, m, k, n, batch), order)
     cycles, needed = modelled(problem, memory)
     parts = len(order.parts(k))
     grid = [
@@ -123,7 +123,7 @@ def test_the_model_of_the_search_is_near_the_exact_account(size: tuple[int, int,
     order = Accumulation(splits=3, accumulate="float16")
     plan = plan_matmul(GC200, *size, accumulation=order, memory=memory)
     assert plan.memory <= memory
-    cycles, _ = modelled(Problem(GC200, plan.product, order), memory)
+    cycles, _ = modelled(PlacementProblem(GC200, plan.product, order), memory)
     assert cycles == pytest.approx(plan.cycles, rel=0.1)
 
 
