@@ -10,7 +10,8 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from ipu_core.graph.mapping import Ints, TileMapping, build_mapping
+from ipu_core.graph.mapping import TileMapping, build_mapping
+from ipu_core.integers import Ints
 from lowprec import FloatFormat, as_format
 
 __all__ = ["INTEGERS", "Tensor", "Variable", "element_type", "whole"]

@@ -1,6 +1,6 @@
 """Codelets of convolutions: chains on blocks of the result, and sums of their parts; how their groups fold to one call.
 
-Vertex axes are the result's five axes (see `ipu_core.plan.convolved`); a field's own axes follow.
+Vertex axes are the result's five axes (see `ipu_core.plan.convolution.sizes`); a field's own axes follow.
 """
 
 import math
@@ -12,10 +12,10 @@ import numpy.typing as npt
 
 from ipu_core import tile, tile_convolution
 from ipu_core.graph.codelet import Codelet, Input, Output, Param
-from ipu_core.library.sums import Place as SumPlace
-from ipu_core.library.views import fold_axis
-from ipu_core.plan.convolved import Convolution, chain_cycles
-from ipu_core.plan.product import stage_cycles
+from ipu_core.library.folding import fold_axis
+from ipu_core.library.matmul.chains import Origin
+from ipu_core.plan.convolution.sizes import Convolution, along, chain_cycles
+from ipu_core.plan.cuts import PlacementProblem, stage_cycles
 from ipu_core.target import Target
 from lowprec import Accumulation
 from lowprec.windows import BlockPlace
@@ -74,7 +74,9 @@ class _Chains(Codelet):
     def cycles(self, target: Target) -> int:
         """Cycles of each vertex."""
         shape: Convolution = self.convolution
-        return int(chain_cycles(target, shape, self.accumulation, self.out.shape[-5:], self.terms))
+        return int(
+            chain_cycles(PlacementProblem(target, shape, self.accumulation), along(self.out.shape[-5:]), self.terms)
+        )
 
 
 class ImageChains(_Chains):
@@ -129,7 +131,7 @@ class SumBlocks(Codelet):
         high, wide, groups = out.shape[0], out.shape[1], out.shape[3]
         lies: BlockPlace = self.place
         rows = lies.row + np.arange(high)[:, None] * lies.outer + np.arange(wide) * lies.inner
-        place = SumPlace(rows[None], 0, 0, lies.batch + np.arange(groups)[:, None, None])
+        place = Origin(rows[None], 0, 0, lies.batch + np.arange(groups)[:, None, None])
         fmt = self.accumulation.out if self.final else self.accumulation.accumulate
         tag: Literal["stage", "output"] = "output" if self.final else "stage"
         batched = parts.transpose(4, 1, 2, 0, 3, 5), out.transpose(3, 0, 1, 2, 4)

@@ -12,19 +12,18 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from ipu_core import cost
-from ipu_core.plan.placement import COLUMN_GRAIN, Blocks
-from ipu_core.target import Target
+from ipu_core.integers import Ints, ceil_div
+from ipu_core.plan.blocks import COLUMN_GRAIN, Blocks
+from ipu_core.plan.cuts import Cuts, PlacementProblem
 from lowprec import Accumulation
 
 __all__ = [
-    "AXES", "GRAINS", "ConvPlacement", "Convolution", "blocks", "chain_cycles", "combined", "even_splits", "part_spans",
-    "placed_grid",
+    "AXES", "ConvPlacement", "Convolution", "Five", "along", "blocks", "chain_cycles", "combined", "even_splits",
+    "part_spans", "placed_grid",
 ]  # fmt: skip
 
-Ints = npt.NDArray[np.int64]
 Five = tuple[int, int, int, int, int]
 
 GRAINS: Final = (1, 1, 1, 1, COLUMN_GRAIN)  # blocks of the result's axes are multiples of these
@@ -65,14 +64,14 @@ class Convolution:
             return self.inner[0] * self.inner[1] * math.ceil(self.inner[2] / self.group(order))
         return math.ceil(math.prod(self.inner) / self.group(order))
 
-    def footprint(self, block: Any, inner: Any = None) -> tuple[Any, Any]:
+    def footprint(self, block: Cuts, inner: Any = None) -> tuple[Any, Any]:
         """Elements of images and of the other operand that a block of the result is made of.
 
         Args:
-            block: lengths along the result's axes.
+            block: its lengths, see `along`.
             inner: lengths of what is summed over; default all of it.
         """
-        a0, a1, a2, groups, outputs = block
+        (a0, a1, a2), groups, outputs = block.rows, block.batch, block.columns
         first, second, third = self.inner if inner is None else inner
         if self.kind == "image":
             high, wide = self._reach(0, a1, first), self._reach(1, a2, second)
@@ -143,10 +142,16 @@ class ConvPlacement:
         return math.prod(self.cuts) * self.parts
 
 
+def along(numbers: Any, parts: Any = 1) -> Cuts:
+    """Numbers by the result's five axes in the words of products: three axes of rows, a batch of groups, columns."""
+    *rows, groups, outputs = numbers
+    return Cuts(groups, np.asarray(rows), outputs, parts)
+
+
 def _covered(terms: Any, each: int, most: int) -> tuple[Any, Any]:
     """Over how many runs of `each` terms so many lie, and whether that is more than a piece of one run."""
     more = (terms >= each) | (each % terms > 0)
-    runs = np.where(terms % each == 0, terms // each, -(-terms // each) + 1)
+    runs = np.where(terms % each == 0, terms // each, ceil_div(terms, each) + 1)
     return np.where(more, np.minimum(runs, most), 1), more
 
 
@@ -182,7 +187,7 @@ def even_splits(convolution: Convolution, order: Accumulation) -> list[int]:
     return sorted(found)
 
 
-def combined(target: Target, convolution: Convolution, order: Accumulation, block: Any) -> Any:
+def combined(problem: PlacementProblem[Convolution], block: Cuts) -> Any:
     """How many convolution groups of a block share the AMP unit's passes.
 
     Groups with few channels lie side by side in the unit's inputs and outputs, with zero weights between one group's
@@ -190,29 +195,32 @@ def combined(target: Target, convolution: Convolution, order: Accumulation, bloc
     is, and each is still rounded once per kernel position. Kernel positions are not folded into the inputs: that would
     round sums less often than the contract says. A weight gradient would gain nothing, since its inputs are positions.
     """
-    _, _, _, groups, outputs = block
+    target, convolution, order = problem
     if convolution.kind == "weight":
-        return np.ones_like(groups)
+        return np.ones_like(block.batch)
     unit = cost.amp_shape(target, convolution.operands, order.accumulate.name)
     most = max(1, unit.inputs // convolution.group(order))
-    return np.maximum(1, np.minimum(np.minimum(groups, COLUMN_GRAIN // np.maximum(1, outputs)), most))
+    return np.maximum(1, np.minimum(np.minimum(block.batch, COLUMN_GRAIN // np.maximum(1, block.columns)), most))
 
 
-def chain_cycles(target: Target, convolution: Convolution, order: Accumulation, block: Any, terms: Any) -> Ints:
+def chain_cycles(problem: PlacementProblem[Convolution], block: Cuts, terms: Any) -> Ints:
     """Cycles of one vertex: so many terms (see `part_spans`) for every element of a block of the result."""
-    a0, a1, a2, groups, outputs = block
+    target, convolution, order = problem
     unit = cost.amp_shape(target, convolution.operands, order.accumulate.name)
     group = convolution.group(order)
     if convolution.kind == "image":
         passes = terms * math.ceil(group / unit.inputs)
     else:
-        passes = -(-terms // min(group, unit.inputs))
-    together = combined(target, convolution, order, block)
-    return cost.convolution(target, a0 * a1 * a2, passes, together * outputs, -(-groups // together), shape=unit)
+        passes = ceil_div(terms, min(group, unit.inputs))
+    together = combined(problem, block)
+    positions = math.prod(block.rows)
+    return cost.convolution(
+        target, positions, passes, together * block.columns, ceil_div(block.batch, together), shape=unit
+    )
 
 
 def placed_grid(convolution: Convolution, order: Accumulation, placement: ConvPlacement) -> tuple[int, ...]:
     """Blocks along (parts, and the result's axes), empty ones left out."""
     parts = len(part_spans(convolution, order))
-    each = -(-parts // placement.parts)
-    return (-(-parts // each), *(max(1, axis.count) for axis in blocks(convolution, placement)))
+    each = ceil_div(parts, placement.parts)
+    return (ceil_div(parts, each), *(max(1, axis.count) for axis in blocks(convolution, placement)))

@@ -1,68 +1,12 @@
 """Placement: the half of a plan that says where; it decides cycles, exchange and memory and never a bit."""
 
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
-__all__ = ["COLUMN_GRAIN", "Blocks", "Placement", "Segment"]
+__all__ = ["HOLDS", "ORDERS", "Placement"]
 
-COLUMN_GRAIN: Final = 16  # columns are cut in whole groups of AMP output channels
 ORDERS: Final = ("columns", "rows")
 HOLDS: Final = ("none", "a", "b")
-
-
-class Segment(NamedTuple):
-    """Equally long runs of an axis: run i is [start + i*step, start + i*step + length), of block first + i."""
-
-    first: int
-    runs: int
-    start: int
-    step: int
-    length: int
-
-
-@dataclass(frozen=True)
-class Blocks:
-    """One axis of `size` numbers cut into blocks of `block` (the last may be short), each in `serial` pieces.
-
-    Attributes:
-        size: numbers along the axis.
-        block: numbers per tile.
-        piece: numbers per serial step.
-    """
-
-    size: int
-    block: int
-    piece: int
-
-    @property
-    def count(self) -> int:
-        """Blocks that are not empty."""
-        return -(-self.size // self.block) if self.size else 0
-
-    @property
-    def steps(self) -> int:
-        """Serial pieces of a whole block."""
-        return -(-self.block // self.piece)
-
-    def segments(self, piece: int = 0) -> tuple[Segment, ...]:
-        """What a serial step covers: the whole blocks, then the short last one; at most two, none of them empty."""
-        skip = piece * self.piece
-        whole, rest = divmod(self.size, self.block)
-        length, last = min(self.piece, self.block - skip), max(0, min(self.piece, rest - skip))
-        if last == length:
-            return (Segment(0, whole + 1, skip, self.block, length),)
-        found = (
-            Segment(0, whole, skip, self.block, length),
-            Segment(whole, 1, whole * self.block + skip, self.block, last),
-        )
-        return tuple(segment for segment in found if segment.runs and segment.length > 0)
-
-    @staticmethod
-    def cut(size: int, cuts: int, serial: int, grain: int) -> "Blocks":
-        """Cuts into at most `cuts` blocks of at most `serial` pieces, all of whole grains but the last."""
-        grains = max(1, -(-size // grain))
-        block = -(-grains // cuts)
-        return Blocks(size, block * grain, -(-block // serial) * grain)
 
 
 @dataclass(frozen=True)

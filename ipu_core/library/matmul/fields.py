@@ -5,21 +5,29 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Copy
 from ipu_core.graph.tensor import Tensor
-from ipu_core.library.sums import Place
-from ipu_core.plan.geometry import Geometry, Group
-from ipu_core.plan.placement import Segment
+from ipu_core.integers import Ints
+from ipu_core.library.matmul.chains import Origin
+from ipu_core.plan.blocks import Segment
+from ipu_core.plan.matmul.geometry import Geometry, Group
 
-__all__ = ["Cuts", "block_tiles", "compact", "field", "group_cuts", "held_field", "hold_piece", "partials", "place_of"]
+__all__ = [
+    "GroupCuts",
+    "block_tiles",
+    "compact",
+    "field",
+    "group_cuts",
+    "held_field",
+    "hold_piece",
+    "origin_of",
+    "partials",
+]
 
-Ints = npt.NDArray[np.int64]
 
-
-class Cuts(NamedTuple):
+class GroupCuts(NamedTuple):
     """How a group cuts the axes: its vertex axes, outermost first, as (letter, runs, step), and each axis's first run.
 
     Attributes:
@@ -36,17 +44,17 @@ class Cuts(NamedTuple):
         return tuple(runs for _, runs, _ in self.vertex)
 
 
-def group_cuts(grid: Geometry, group: Group) -> Cuts:
+def group_cuts(grid: Geometry, group: Group) -> GroupCuts:
     """The cuts of a group of chains: along parts, rows and columns, or along the batch instead of the parts."""
     parts, rows, columns, _ = group
     batch = grid.batch.size
     first = ("k", parts.runs, parts.step) if batch == 1 else ("b", batch, 1)
     vertex = (first, ("m", rows.runs, rows.step), ("n", columns.runs, columns.step))
     own = {axis: (segment.start, segment.length) for axis, segment in zip("kmn", group[:3], strict=True)}
-    return Cuts(vertex, own | {"b": (0, 1)})
+    return GroupCuts(vertex, own | {"b": (0, 1)})
 
 
-def field(tensor: Tensor, letters: str, cuts: Cuts, own: str) -> Tensor:
+def field(tensor: Tensor, letters: str, cuts: GroupCuts, own: str) -> Tensor:
     """The field of a group: vertex axes, then the axes `own` of a tensor whose axes are `letters`.
 
     Vertices share elements along axes the tensor lacks.
@@ -73,7 +81,7 @@ def chain_tiles(grid: Geometry, group: Group) -> Ints:
     return np.broadcast_to(tiles, group_cuts(grid, group).shape)
 
 
-def place_of(cuts: Cuts, group_size: int) -> Place:
+def origin_of(cuts: GroupCuts, group_size: int) -> Origin:
     """Where the vertices' blocks lie in the whole product: arrays over the vertex axes, length 1 where all agree."""
     axes = len(cuts.vertex)
     found: dict[str, Any] = {}
@@ -83,11 +91,11 @@ def place_of(cuts: Cuts, group_size: int) -> Place:
             if axis == letter:
                 total = total + (np.arange(runs) * step).reshape((-1,) + (1,) * (axes - 1 - position))
         found[letter] = total
-    return Place(found["m"], found["n"], found["k"] // group_size, found["b"])
+    return Origin(found["m"], found["n"], found["k"] // group_size, found["b"])
 
 
 def compact(segments: Sequence[Segment]) -> list[Segment]:
-    """The segments pushed together without gaps, as they lie in an array that holds one serial step only."""
+    """The segments pushed together without gaps, as they lie in an array that holds one turn only."""
     result, at = [], 0
     for segment in segments:
         result.append(Segment(segment.first, segment.runs, at, segment.length, segment.length))
@@ -105,7 +113,7 @@ def partials(
     each: int,
     name: str,
 ) -> Tensor:
-    """Adds a temporary (parts, batch, rows, columns) for one serial step, mapped block by block.
+    """Adds a temporary (parts, batch, rows, columns) for one turn, mapped block by block.
 
     Args:
         counts: borders of the parts that lie together on a tile; a single run of parts if the tiles share rows instead.
@@ -186,7 +194,7 @@ def hold_piece(
     return held, Copy(source, held, name)
 
 
-def held_field(held: Tensor, side: str, cuts: Cuts, group: Group) -> Tensor:
+def held_field(held: Tensor, side: str, cuts: GroupCuts, group: Group) -> Tensor:
     """The field of a group in a held piece."""
     _, across, block, inner, depth = held.strides
     other = group.columns if side == "a" else group.rows

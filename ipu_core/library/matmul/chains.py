@@ -8,20 +8,20 @@ import numpy.typing as npt
 
 from ipu_core import cost, tile
 from ipu_core.graph.codelet import Codelet, Input, Output, Param
-from ipu_core.library.views import continues, first_along, fold_all
-from ipu_core.plan.product import stage_cycles
+from ipu_core.library.folding import continues, first_along, fold_all
+from ipu_core.plan.cuts import stage_cycles
 from ipu_core.target import Target
 from lowprec import Accumulation
 
 __all__ = [
-    "GoingOnMatmulChains", "MatmulChains", "MaxChains", "Place", "ReduceChains", "StochasticGoingOnMatmulChains",
+    "GoingOnMatmulChains", "MatmulChains", "MaxChains", "Origin", "ReduceChains", "StochasticGoingOnMatmulChains",
     "StochasticMatmulChains", "StochasticReduceChains", "StochasticSumParts", "SumParts", "fold",
 ]  # fmt: skip
 
 Array = npt.NDArray[Any]
 
 
-class Place(NamedTuple):
+class Origin(NamedTuple):
     """Where vertices' blocks lie in the whole result, as numbers or arrays that broadcast to the vertex axes.
 
     Random bits are made of these, so they do not depend on the placement.
@@ -32,36 +32,36 @@ class Place(NamedTuple):
     first_group: Any = 0
     batch: Any = 0
 
-    def at_first(self, axis: int, axes: int) -> "Place":
+    def at_first(self, axis: int, axes: int) -> "Origin":
         """The places of the vertices at index 0 of a vertex axis."""
-        return Place(*(first_along(value, axis, axes) for value in self))
+        return Origin(*(first_along(value, axis, axes) for value in self))
 
 
 def fold(
-    views: list[Array], axes: str, place: Place, into: Mapping[str, tuple[int | None, ...]]
-) -> tuple[list[Array], Place]:
+    views: list[Array], axes: str, origin: Origin, into: Mapping[str, tuple[int | None, ...]]
+) -> tuple[list[Array], Origin]:
     """Joins vertex axes named in `into` to the fields' own axes where the memory allows it, innermost first.
 
     Args:
         views: the fields of a group.
         axes: a letter for each vertex axis.
-        place: of the vertices.
+        origin: of the vertices.
         into: for a letter, the axis of each field (negative) that it continues, None where the field does not vary.
     """
     for position in reversed(range(len(axes))):
         letter = axes[position]
         one = views[0].shape[position] == 1
-        if one or (letter in into and _in_a_row(views[-1], letter, position, len(axes), place)):
+        if one or (letter in into and _in_a_row(views[-1], letter, position, len(axes), origin)):
             joined = fold_all(views, position, into.get(letter, (None,) * len(views)))
             if joined is not None:
-                place = place.at_first(position, len(axes))
+                origin = origin.at_first(position, len(axes))
                 views, axes = joined, axes[:position] + axes[position + 1 :]
-    return views, place
+    return views, origin
 
 
-def _in_a_row(out: Array, letter: str, position: int, axes: int, place: Place) -> bool:
+def _in_a_row(out: Array, letter: str, position: int, axes: int, origin: Origin) -> bool:
     """Whether the vertices along an axis lie one after the other in the whole result, not only in memory."""
-    values, length = (place.row, out.shape[-2]) if letter == "m" else (place.column, out.shape[-1])
+    values, length = (origin.row, out.shape[-2]) if letter == "m" else (origin.column, out.shape[-1])
     return continues(values, position, axes, length)
 
 
@@ -71,7 +71,7 @@ class _Summing(Codelet):
     supervisor = True
     accumulation: Any = Param()
     axes = Param("")
-    place: Any = Param(Place())
+    origin: Any = Param(Origin())
     stochastic: ClassVar[bool] = False
     _kernel: Callable[[Any], None]
 
@@ -92,8 +92,8 @@ class MatmulChains(_Summing):
     def prepare(self) -> None:
         """Folds the grid of blocks into as few and large products as the memory allows."""
         into = {"m": (-2, None, -2), "n": (None, -1, -1)}
-        (a, b, out), place = fold([self.a, self.b, self.out], self.axes, self.place, into)
-        self._kernel = tile.matmul_part(a, b, out, self.accumulation, place, self.stochastic, self.control)
+        (a, b, out), origin = fold([self.a, self.b, self.out], self.axes, self.origin, into)
+        self._kernel = tile.matmul_part(a, b, out, self.accumulation, origin, self.stochastic, self.control)
 
     def cycles(self, target: Target) -> int:
         """Cycles of each vertex."""
@@ -119,9 +119,9 @@ class GoingOnMatmulChains(MatmulChains):
     def prepare(self) -> None:
         """Folds the grid of blocks into as few and large products as the memory allows."""
         into = {"m": (-2, None, -2, -2), "n": (None, -1, -1, -1)}
-        views, place = fold([self.a, self.b, self.partial, self.out], self.axes, self.place, into)
+        views, origin = fold([self.a, self.b, self.partial, self.out], self.axes, self.origin, into)
         a, b, partial, out = views
-        self._kernel = tile.matmul_part(a, b, out, self.accumulation, place, self.stochastic, self.control, partial)
+        self._kernel = tile.matmul_part(a, b, out, self.accumulation, origin, self.stochastic, self.control, partial)
 
 
 class StochasticGoingOnMatmulChains(GoingOnMatmulChains):
@@ -139,8 +139,8 @@ class ReduceChains(_Summing):
 
     def prepare(self) -> None:
         """Folds the grid of blocks into as few and large sums as the memory allows."""
-        (x, out), place = fold([self.x, self.out], self.axes, self.place, {"m": (-3, -2), "n": (-1, -1)})
-        self._kernel = tile.reduce_part(x, out, self.accumulation, place, self.stochastic, self.control)
+        (x, out), origin = fold([self.x, self.out], self.axes, self.origin, {"m": (-3, -2), "n": (-1, -1)})
+        self._kernel = tile.reduce_part(x, out, self.accumulation, origin, self.stochastic, self.control)
 
     def cycles(self, target: Target) -> int:
         """Cycles of each vertex."""
@@ -160,7 +160,7 @@ class MaxChains(ReduceChains):
 
     def prepare(self) -> None:
         """Folds the grid of blocks as a sum does."""
-        (x, out), _ = fold([self.x, self.out], self.axes, self.place, {"m": (-3, -2), "n": (-1, -1)})
+        (x, out), _ = fold([self.x, self.out], self.axes, self.origin, {"m": (-3, -2), "n": (-1, -1)})
         self._kernel = tile.reduce_max(x, out)
 
 
@@ -174,10 +174,10 @@ class SumParts(_Summing):
 
     def prepare(self) -> None:
         """Folds the grid of blocks."""
-        (parts, out), place = fold([self.parts, self.out], self.axes, self.place, {"m": (-2, -2), "n": (-1, -1)})
+        (parts, out), origin = fold([self.parts, self.out], self.axes, self.origin, {"m": (-2, -2), "n": (-1, -1)})
         fmt = self.accumulation.out if self.final else self.accumulation.accumulate
         tag: Literal["stage", "output"] = "output" if self.final else "stage"
-        self._kernel = tile.sum_parts(parts, out, fmt, tag, self.index, place, self.stochastic, self.control)
+        self._kernel = tile.sum_parts(parts, out, fmt, tag, self.index, origin, self.stochastic, self.control)
 
     def cycles(self, target: Target) -> int:
         """Cycles of each vertex."""

@@ -1,21 +1,23 @@
-"""What a tile works on in one serial step of a product or sum, and the bytes it needs for it, as numbers or arrays."""
+"""The working set of a tile: what it works on in one turn of a product or sum, and the bytes it needs for that."""
 
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ipu_core.plan.product import Product, item_bytes
+from ipu_core.integers import ceil_div
+from ipu_core.plan.cuts import item_bytes
+from ipu_core.plan.matmul.product import Product
 from lowprec import Accumulation
 
-__all__ = ["Piece", "bytes_under_way", "chain_bytes", "stages_of"]
+__all__ = ["Piece", "chain_bytes", "stages_of", "working_set"]
 
 
 class Piece(NamedTuple):
-    """A serial step on the fullest tile: ints, or arrays with an entry per candidate.
+    """What the fullest tile works off in a turn: ints, or arrays with an entry per candidate.
 
     Attributes:
         batch, rows, columns, depth: products, rows, columns and k's on the tile.
-        whole: k's of all parts on the tile, of which `depth` are worked off in this step.
+        whole: k's of all parts on the tile, of which `depth` are worked off in this turn.
         each: parts on the tile, one vertex for each.
         parts: of the whole sum.
         share: rows whose parts the tile sums.
@@ -63,7 +65,7 @@ def chain_bytes(product: Product, accumulation: Accumulation, piece: Piece) -> A
     return a + b + _partials(accumulation, piece) + np.where(piece.direct(accumulation), results, 0)
 
 
-def bytes_under_way(product: Product, accumulation: Accumulation, piece: Piece) -> Any:
+def working_set(product: Product, accumulation: Accumulation, piece: Piece) -> Any:
     """Bytes that a tile needs at once for gathered operands, partial sums and results, without the arrays' own."""
     partial, out = (item_bytes(fmt) for fmt in (accumulation.accumulate, accumulation.out))
     a, b = piece.operands(product)
@@ -71,7 +73,7 @@ def bytes_under_way(product: Product, accumulation: Accumulation, piece: Piece) 
     direct = piece.direct(accumulation)
     mine = piece.batch * piece.share * piece.columns
     stages, run = stages_of(accumulation, piece.parts)
-    firsts = np.where(stages > 1, -(-piece.parts // run) * mine * partial, 0)
+    firsts = np.where(stages > 1, ceil_div(piece.parts, run) * mine * partial, 0)
     results = np.where(direct, piece.batch * piece.rows * piece.columns, mine) * out
     gathered = np.where(direct, 0, (piece.parts - piece.each) * mine * partial)
     partials = np.where(direct, 0, _partials(accumulation, piece))

@@ -3,15 +3,15 @@
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Copy, Execute
 from ipu_core.graph.tensor import Tensor
-from ipu_core.library.contraction import Chains, contract
 from ipu_core.library.elementwise import add_array
-from ipu_core.library.sums import (
+from ipu_core.library.matmul.build import Chains, contract
+from ipu_core.library.matmul.chains import (
     GoingOnMatmulChains,
     MatmulChains,
     StochasticGoingOnMatmulChains,
     StochasticMatmulChains,
 )
-from ipu_core.plan.sums import SumPlan
+from ipu_core.plan.matmul import SumPlan
 
 __all__ = ["matmul"]
 
@@ -32,7 +32,7 @@ def matmul(
     Args:
         graph: where.
         a, b: operands, any affine views of different variables; leading axes (at most one after joining) are a batch.
-        plan: from `plan_matmul`, for these sizes. Its cycles hold if the operands lie as it states.
+        plan: from `plan_sum`, for these sizes. Its cycles hold if the operands lie as it states.
         out: a mapped (.., m, n) tensor of the plan's result format; default a new variable in its shape's layout.
         stochastic: round stochastically after every group, stage and at the end.
         operation: number folded into the key of the random bits.

@@ -14,13 +14,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Copy, Execute
 from ipu_core.graph.tensor import Tensor
 from ipu_core.graph.vertices import ComputeSet
-from ipu_core.library.convolution_vertices import (
+from ipu_core.integers import Ints
+from ipu_core.library.convolution.chains import (
     ImageChains,
     StochasticImageChains,
     StochasticSumBlocks,
@@ -28,14 +28,13 @@ from ipu_core.library.convolution_vertices import (
     SumBlocks,
     WeightChains,
 )
+from ipu_core.plan.blocks import Blocks, Segment
 from ipu_core.plan.convolution import ConvPlan
-from ipu_core.plan.convolution_search import sum_block
-from ipu_core.plan.placement import Blocks, Segment
+from ipu_core.plan.convolution.estimate import sum_block
 from lowprec.windows import BlockPlace
 
-__all__ = ["convolve", "windows_of"]
+__all__ = ["ConvolutionTensors", "convolve", "windows_of"]
 
-Ints = npt.NDArray[np.int64]
 CHAINS = {
     ("image", False): ImageChains,
     ("image", True): StochasticImageChains,
@@ -52,14 +51,27 @@ def windows_of(x: Tensor, kernel: tuple[int, int], stride: tuple[int, int], dila
     return Tensor(x.variable, x.offset, (x.shape[0], *count, *kernel, *x.shape[3:]), strides)
 
 
+class ConvolutionTensors(NamedTuple):
+    """What a convolution, or the gradient of its weight, reads and writes.
+
+    Attributes:
+        windows: (n, rows, columns, kernel rows, kernel columns, groups, C), see `windows_of`.
+        other: a weight (kernel rows, kernel columns, groups, C, N), or a gradient (n, rows, columns, groups, N).
+        out: the result with the axes of the plan's kind, mapped.
+        first_batch: the number of the first convolution group among the random bits.
+    """
+
+    windows: Tensor
+    other: Tensor
+    out: Tensor
+    first_batch: int = 0
+
+
 def convolve(
     graph: Graph,
-    windows: Tensor,
-    other: Tensor,
-    out: Tensor,
+    tensors: ConvolutionTensors,
     plan: ConvPlan,
     *,
-    first_batch: int = 0,
     stochastic: bool = False,
     operation: int | None = None,
     name: str = "convolution",
@@ -68,11 +80,8 @@ def convolve(
 
     Args:
         graph: where; its target must be the plan's.
-        windows: (n, rows, columns, kernel rows, kernel columns, groups, C), see `windows_of`.
-        other: a weight (kernel rows, kernel columns, groups, C, N), or a gradient (n, rows, columns, groups, N).
-        out: the result with the axes of the plan's kind, mapped.
+        tensors: operands and result.
         plan: from `plan_convolution`, for these sizes.
-        first_batch: the number of the first convolution group among the random bits.
         stochastic: round stochastically after every group, stage and at the end.
         operation: number folded into the key of the random bits.
         name: of the compute sets.
@@ -85,23 +94,20 @@ def convolve(
     """
     if graph.target != plan.target:
         raise ValueError(f"the plan is for {plan.target.name}, the graph for {graph.target.name}")
-    if out.shape != plan.convolution.result:
-        raise ValueError(f"a result of shape {out.shape} is not the plan's:\n{plan.words()}")
-    if not out.size:
+    if tensors.out.shape != plan.convolution.result:
+        raise ValueError(f"a result of shape {tensors.out.shape} is not the plan's:\n{plan.words()}")
+    if not tensors.out.size:
         return []
-    job = _Job(graph, windows, other, out, plan, first_batch, stochastic, operation, name)
-    return job.chains() if plan.direct else job.in_parts()
+    builder = _ConvolutionBuilder(graph, tensors, plan, stochastic, operation, name)
+    return builder.chains() if plan.direct else builder.in_parts()
 
 
-class _Job(NamedTuple):
+class _ConvolutionBuilder(NamedTuple):
     """The arguments of `convolve`."""
 
     graph: Graph
-    windows: Tensor
-    other: Tensor
-    out: Tensor
+    tensors: ConvolutionTensors
     plan: ConvPlan
-    first_batch: int
     stochastic: bool
     operation: int | None
     name: str
@@ -127,12 +133,14 @@ class _Job(NamedTuple):
         """The chains of all parts, straight into the result or into partials (parts, result axes), step by step."""
         each, programs = self.parts_each, list[Copy | Execute]()
         at_once = -(-each // self.plan.placement.serial_parts)
-        for pieces in itertools.product(*(range(axis.steps) for axis in self.plan.blocks)):
+        for pieces in itertools.product(*(range(axis.turns) for axis in self.plan.blocks)):
             for turn in range(-(-each // at_once)):
                 compute_set = self.graph.add_compute_set(self.name)
                 for number in range(len(self.plan.parts)):
                     if number % each // at_once == turn:
-                        self._part(compute_set, number, pieces, self.out if partials is None else partials[number])
+                        self._part(
+                            compute_set, number, pieces, self.tensors.out if partials is None else partials[number]
+                        )
                 programs.append(Execute(compute_set))
         return programs
 
@@ -162,22 +170,25 @@ class _Job(NamedTuple):
         _, wide, deep = self.plan.convolution.result[:3]
         starts = [segment.start for segment in block]
         row = (starts[0] * wide + starts[1]) * deep + starts[2]
-        return BlockPlace(row, starts[4], self.first_batch + starts[3], wide * deep, deep, first)
+        return BlockPlace(row, starts[4], self.tensors.first_batch + starts[3], wide * deep, deep, first)
 
     def _operands(self, part: tuple[int, int]) -> tuple[Tensor, Tensor, tuple[int, ...], int]:
         """The pieces of both operands that a part needs, its terms in them, and the number of its first group."""
         shape, order = self.plan.convolution, self.plan.accumulation
         if len(self.plan.parts) == 1:
-            return self.windows, self.other, (), 0
+            return self.tensors.windows, self.tensors.other, (), 0
         if shape.kind == "image":
             group = shape.group(order)
             (rows, columns, groups), skipped = _covering(part, (*shape.inner[:2], -(-shape.inner[2] // group)))
             channels = slice(groups.start * group, groups.stop * group)
-            x, weight = self.windows[:, :, :, rows, columns, :, channels], self.other[rows, columns, :, channels]
+            x, weight = (
+                self.tensors.windows[:, :, :, rows, columns, :, channels],
+                self.tensors.other[rows, columns, :, channels],
+            )
             return x, weight, (part[0] - skipped, part[1] - skipped), part[0]
         pieces, skipped = _covering(part, shape.inner)
         span = part[0] - skipped, part[1] - skipped
-        return self.windows[pieces], self.other[pieces], span, part[0] // shape.group(order)
+        return self.tensors.windows[pieces], self.tensors.other[pieces], span, part[0] // shape.group(order)
 
     def in_parts(self) -> list[Copy | Execute]:
         """Chains into partials, which are summed stage by stage."""
@@ -207,7 +218,7 @@ class _Job(NamedTuple):
         name = f"{self.name}: {'sum parts' if len(self.plan.parts) > 1 else 'convert'}"
         lengths = sum_block(self.graph.target, result)
         axes = tuple(Blocks(size, length, length) for size, length in zip(result[:3], lengths, strict=True))
-        to = self.out[None]
+        to = self.tensors.out[None]
         if not final:
             to = self.graph.add_variable(order.accumulate, (len(runs), *result), name, temporary=True)
             cuts = [np.arange(0, axis.size + axis.block, axis.block).clip(max=axis.size) for axis in axes]
@@ -245,7 +256,7 @@ def _blocks(axes: tuple[Blocks, ...], pieces: tuple[int, ...] | None = None) -> 
 
 def _runs(axis: Blocks, piece: int) -> Iterator[Segment]:
     for segment in axis.segments(piece):
-        if axis.steps == 1:
+        if axis.turns == 1:
             yield segment
             continue
         for i in range(segment.runs):

@@ -7,13 +7,24 @@ from typing import Final
 
 import numpy as np
 
-from ipu_core.plan.convolution_search import cheapest, compute_cycles, costs
-from ipu_core.plan.convolved import AXES, Convolution, ConvPlacement, blocks, even_splits, part_spans, placed_grid
-from ipu_core.plan.placement import Blocks
+from ipu_core.plan.blocks import Blocks
+from ipu_core.plan.convolution.estimate import compute_cycles, costs
+from ipu_core.plan.convolution.search import search
+from ipu_core.plan.convolution.sizes import (
+    AXES,
+    Convolution,
+    ConvPlacement,
+    along,
+    blocks,
+    even_splits,
+    part_spans,
+    placed_grid,
+)
+from ipu_core.plan.cuts import PlacementProblem
 from ipu_core.target import Target
 from lowprec import Accumulation
 
-__all__ = ["ConvPlacement", "ConvPlan", "Convolution", "choose_convolution_accumulation", "plan_convolution"]
+__all__ = ["ConvPlan", "choose_convolution_accumulation", "plan_convolution"]
 
 MOST_SPLITS: Final = 64
 
@@ -102,22 +113,18 @@ def plan_convolution(
     room = target.tile_memory // 2 if memory is None else memory
     if placement is not None and math.prod(placed_grid(convolution, accumulation, placement)) > target.tiles:
         raise ValueError(f"{placement} needs more than the {target.tiles} tiles of {target.name}")
-    return _plan(target, convolution, accumulation, placement, room)
+    return _plan(PlacementProblem(target, convolution, accumulation), placement, room)
 
 
 @lru_cache(maxsize=512)
-def _plan(
-    target: Target, convolution: Convolution, order: Accumulation, placement: ConvPlacement | None, room: int
-) -> ConvPlan:
-    if placement is None:
-        placement = cheapest(target, convolution, order, len(part_spans(convolution, order)), room)
-    grid, turns = (
-        np.array(numbers, np.int64)[:, None]
-        for numbers in ((*placement.cuts, placement.parts), (*placement.serial, placement.serial_parts))
+def _plan(problem: PlacementProblem[Convolution], placement: ConvPlacement | None, memory: int) -> ConvPlan:
+    at = search(problem, memory) if placement is None else placement
+    over, turns = (
+        along(np.array(axes, np.int64)[:, None], np.array([parts], np.int64))
+        for axes, parts in ((at.cuts, at.parts), (at.serial, at.serial_parts))
     )
-    _, exchange, sync, memory = (int(x[0]) for x in costs(target, convolution, order, grid, turns))
-    compute = compute_cycles(target, convolution, order, placement)
-    return ConvPlan(target, convolution, order, placement, compute, exchange, sync, memory)
+    _, exchange, sync, needed = (int(x[0]) for x in costs(problem, over, turns))
+    return ConvPlan(*problem, at, compute_cycles(problem, at), exchange, sync, needed)
 
 
 def choose_convolution_accumulation(target: Target, convolution: Convolution, *, group: int = 16) -> Accumulation:
@@ -127,8 +134,7 @@ def choose_convolution_accumulation(target: Target, convolution: Convolution, *,
     gradient into whole images or rows of one, so that no part needs more of the operands than its own: MOST_SPLITS
     parts at most, but for sums of which so few do not fit a tile.
     """
-    kinds = [(a, p) for a, p, _ in target.macs]
-    operands, partials = ("float16", "float16") if ("float16", "float16") in kinds else kinds[0]
+    operands, partials = target.fastest_halves
     half = replace(convolution, operands=operands)
     order = Accumulation(group=group, accumulate=partials, adder=target.adder)
     room, plans = target.tile_memory // 2, list[ConvPlan]()

@@ -1,32 +1,13 @@
 """Sums and maxima over axes of an array, on tiles."""
 
-import math
-from collections.abc import Sequence
-
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Copy, Execute
 from ipu_core.graph.tensor import Tensor
-from ipu_core.library.contraction import Chains, contract
-from ipu_core.library.sums import MaxChains, ReduceChains, StochasticReduceChains
-from ipu_core.plan.sums import SumPlan
+from ipu_core.library.matmul.build import Chains, contract
+from ipu_core.library.matmul.chains import MaxChains, ReduceChains, StochasticReduceChains
+from ipu_core.plan.matmul import SumPlan
 
-__all__ = ["as_terms", "reduce"]
-
-
-def as_terms(x: Tensor, axes: Sequence[int]) -> Tensor | None:
-    """The array as (outer, terms, inner) with the axes to reduce joined in the middle; None if that is no view.
-
-    Axes to reduce that are not neighbours are brought together in front of the inner axes.
-    """
-    kept = [axis for axis in range(x.ndim) if axis not in axes]
-    last = max(axes, default=-1)
-    outer = [axis for axis in kept if axis < last]
-    inner = [axis for axis in kept if axis > last]
-    sizes = [math.prod(x.shape[axis] for axis in group) for group in (outer, axes, inner)]
-    try:
-        return x.transpose(*outer, *axes, *inner).reshape(*sizes)
-    except ValueError:
-        return None
+__all__ = ["reduce"]
 
 
 def reduce(
@@ -44,9 +25,9 @@ def reduce(
 
     Args:
         graph: where.
-        x: three axes, see `as_terms`.
+        x: three axes.
         out: mapped, outer * inner elements in C order.
-        plan: from `plan_reduction`, for these sizes.
+        plan: from `plan_sum`, for these sizes.
         maximum: the largest instead of the sum; the plan must have one part.
         stochastic: round stochastically after every group, stage and at the end.
         operation: number folded into the key of the random bits.

@@ -12,8 +12,9 @@ from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Copy, Execute
 from ipu_core.graph.tensor import Tensor
 from ipu_core.graph.vertices import ComputeSet
-from ipu_core.library.blocks import (
-    Cuts,
+from ipu_core.library.matmul.chains import StochasticSumParts, SumParts
+from ipu_core.library.matmul.fields import (
+    GroupCuts,
     block_tiles,
     chain_tiles,
     compact,
@@ -21,14 +22,13 @@ from ipu_core.library.blocks import (
     group_cuts,
     held_field,
     hold_piece,
+    origin_of,
     partials,
-    place_of,
 )  # fmt: skip
-from ipu_core.library.sums import StochasticSumParts, SumParts
-from ipu_core.plan.geometry import Geometry, Group, Step
-from ipu_core.plan.placement import Segment
-from ipu_core.plan.product import result_stays
-from ipu_core.plan.sums import SumPlan
+from ipu_core.plan.blocks import Segment
+from ipu_core.plan.matmul import SumPlan
+from ipu_core.plan.matmul.account import result_stays
+from ipu_core.plan.matmul.geometry import Geometry, Group, Turn
 
 __all__ = ["Chains", "contract"]
 
@@ -74,12 +74,12 @@ def contract(
     programs: list[Copy | Execute] = []
     held: dict[tuple[str, Segment], Tensor] = {}
     parts: Tensor | None = None
-    for step in grid.steps():
+    for turn in grid.turns():
         for side in chains.operands:
-            if grid.hold == side and (step.load_a if side == "a" else step.load_b):
-                held = builder.hold(side, step, programs)
-        parts = builder.parts(step) if step.first else parts
-        programs += builder.step(step, held, parts)
+            if grid.hold == side and (turn.load_a if side == "a" else turn.load_b):
+                held = builder.hold(side, turn, programs)
+        parts = builder.parts(turn) if turn.first else parts
+        programs += builder.turn(turn, held, parts)
     return programs
 
 
@@ -97,12 +97,12 @@ class _Stage:
     """One run of parts of one summing stage.
 
     Attributes:
-        parts: (parts, batch, rows, columns) of a serial step, pushed together.
+        parts: (parts, batch, rows, columns) of a turn, pushed together.
         run: first and last of the parts to sum.
         to: (batch, m, n), the result itself if `final`, else an intermediate result like a part.
         index: running number of an intermediate result.
         final: whether this is the last stage.
-        rows, columns: what the serial step covers.
+        rows, columns: what the turn covers.
         each: rows of a tile's share of a block.
     """
 
@@ -117,7 +117,7 @@ class _Stage:
 
 
 class _Builder(NamedTuple):
-    """The arguments of `contract`, shared by the functions that build one serial step."""
+    """The arguments of `contract`, shared by the functions that build one turn."""
 
     graph: Graph
     chains: Chains
@@ -128,10 +128,10 @@ class _Builder(NamedTuple):
     operation: int | None
     name: str
 
-    def hold(self, side: str, step: Step, programs: list[Copy | Execute]) -> dict[tuple[str, Segment], Tensor]:
+    def hold(self, side: str, turn: Turn, programs: list[Copy | Execute]) -> dict[tuple[str, Segment], Tensor]:
         """Copies a piece of the held operand to the tiles."""
         mine, others = (self.grid.rows, self.grid.columns) if side == "a" else (self.grid.columns, self.grid.rows)
-        piece = step.rows if side == "a" else step.columns
+        piece = turn.rows if side == "a" else turn.columns
         across = sum(segment.runs for segment in others.segments(0))
         found = {}
         for segment in mine.segments(piece):
@@ -141,24 +141,24 @@ class _Builder(NamedTuple):
             programs.append(copy)
         return found
 
-    def parts(self, step: Step) -> Tensor | None:
+    def parts(self, turn: Turn) -> Tensor | None:
         """Room for the parts (parts, batch, rows, columns) of a piece of rows and columns, if any are kept."""
         order, grid = self.plan.accumulation, self.grid
         if result_stays(grid, order) and grid.depths == 1:
             return None
         borders = np.append(np.arange(0, grid.parts.size, grid.parts.block), grid.parts.size)
-        rows, columns = grid.rows.segments(step.rows), grid.columns.segments(step.columns)
+        rows, columns = grid.rows.segments(turn.rows), grid.columns.segments(turn.columns)
         return partials(self.graph, grid, order.accumulate.name, borders, rows, columns, 0, f"{self.name}: partials")
 
-    def step(
-        self, step: Step, held: Mapping[tuple[str, Segment], Tensor], parts: Tensor | None
+    def turn(
+        self, turn: Turn, held: Mapping[tuple[str, Segment], Tensor], parts: Tensor | None
     ) -> list[Copy | Execute]:
-        """One serial step: the chains, or a piece of them, and after the last piece the stages."""
+        """One turn: the chains, or a piece of them, and after the last piece the stages."""
         order, grid = self.plan.accumulation, self.grid
-        rows, columns = grid.rows.segments(step.rows), grid.columns.segments(step.columns)
+        rows, columns = grid.rows.segments(turn.rows), grid.columns.segments(turn.columns)
         stays = result_stays(grid, order)
         compute_set = self.graph.add_compute_set(self.name)
-        for group in grid.groups(step):
+        for group in grid.groups(turn):
             cuts = group_cuts(grid, group)
             fields: dict[str, Any] = {}
             for side, (tensor, axes, own) in self.chains.operands.items():
@@ -168,24 +168,24 @@ class _Builder(NamedTuple):
                 inside = _in_partials(cuts, group, _pushed(rows, group.rows), _pushed(columns, group.columns))
                 fields["out"] = field(parts, "pbmn", inside, "mn")
             codelet = self.chains.codelet
-            if step.depth:
+            if turn.depth:
                 assert self.chains.going_on is not None  # the plan of a sum cuts no chain
                 codelet, fields["partial"] = self.chains.going_on, fields["out"]
-            if stays and step.last:
+            if stays and turn.last:
                 fields["out"] = field(self.out, "bmn", cuts, "mn")
             terms = grid.spans[-1][1]
             params = dict(self.chains.params) | {
-                "accumulation": order, "axes": cuts_letters(cuts), "place": place_of(cuts, order.group_of(terms)),
+                "accumulation": order, "axes": cuts_letters(cuts), "origin": origin_of(cuts, order.group_of(terms)),
             }  # fmt: skip
             self.graph.add_vertices(compute_set, codelet, chain_tiles(grid, group), fields, params, self.operation)
         programs: list[Copy | Execute] = [Execute(compute_set)]
-        if step.last and not stays:
+        if turn.last and not stays:
             assert parts is not None
             programs += self.stages(parts, rows, columns)
         return programs
 
     def stages(self, parts: Tensor, rows: Sequence[Segment], columns: Sequence[Segment]) -> list[Copy | Execute]:
-        """Sums the parts (parts, batch, rows, columns) of a step into the result, stage by stage."""
+        """Sums the parts (parts, batch, rows, columns) of a turn into the result, stage by stage."""
         order, grid = self.plan.accumulation, self.grid
         each = grid.share
         stages = order.stage_runs(grid.parts.size)
@@ -228,14 +228,14 @@ class _Builder(NamedTuple):
                     "accumulation": self.plan.accumulation,
                     "axes": cuts_letters(outside),
                     "final": stage.final,
-                    "place": place_of(outside, 1),
+                    "origin": origin_of(outside, 1),
                     "index": stage.index,
                 }
                 tiles = self._share_tiles(row, column, share, batch)
                 codelet = StochasticSumParts if self.stochastic else SumParts
                 self.graph.add_vertices(compute_set, codelet, tiles, fields, params, self.operation)
 
-    def _share_cuts(self, row: Segment, column: Segment, share: _Share, each: int, batch: int) -> Cuts:
+    def _share_cuts(self, row: Segment, column: Segment, share: _Share, each: int, batch: int) -> GroupCuts:
         """The cuts of vertices that each have a share of the rows of a block."""
         rows, columns = ("m", row.runs, row.step), ("n", column.runs, column.step)
         if self.grid.parts.count == 1:
@@ -243,7 +243,7 @@ class _Builder(NamedTuple):
         else:
             vertex = (rows, ("m", share.count, each), columns)
         start = row.start + share.first * each
-        return Cuts(
+        return GroupCuts(
             vertex, {"b": (batch, 1), "m": (start, share.rows), "n": (column.start, column.length), "k": (0, 0)}
         )
 
@@ -257,7 +257,7 @@ class _Builder(NamedTuple):
         return block_tiles(self.grid, shares, blocks[:, None, None], across, batch)
 
 
-def cuts_letters(cuts: Cuts) -> str:
+def cuts_letters(cuts: GroupCuts) -> str:
     """The letters of the vertex axes."""
     return "".join(axis for axis, _, _ in cuts.vertex)
 
@@ -266,12 +266,12 @@ def _pushed(segments: Sequence[Segment], segment: Segment) -> Segment:
     return compact(segments)[list(segments).index(segment)]
 
 
-def _in_partials(cuts: Cuts, group: Group, rows: Segment, columns: Segment) -> Cuts:
+def _in_partials(cuts: GroupCuts, group: Group, rows: Segment, columns: Segment) -> GroupCuts:
     """The cuts of a group's chains in the partials: part numbers instead of k's, rows and columns pushed together."""
     steps = {"m": rows.step, "n": columns.step, "b": 1}
     vertex = tuple(("p", n, group.apart) if axis == "k" else (axis, n, steps[axis]) for axis, n, _ in cuts.vertex)
     own = {"p": (group.parts.first, 1), "b": (0, 1), "m": (rows.start, rows.length)}
-    return Cuts(vertex, own | {"n": (columns.start, columns.length)})
+    return GroupCuts(vertex, own | {"n": (columns.start, columns.length)})
 
 
 def _shares(rows: int, each: int) -> list[_Share]:
