@@ -9,14 +9,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from ipu_core.ir.block import Arithmetic, Array, Atom, Block, Equation, Format, Params, Type, Var
-from ipu_core.ir.ops import OPS, PRODUCTS, STRUCTURE, SUMS, VIEWS
+from ipu_core.ir.ops import OPS, PRODUCTS, STRUCTURE, SUMS, WHOLE_VIEWS
 from ipu_core.ir.schedule import dead_code
 from lowprec import FloatFormat, astype
 from lowprec import float32 as FLOAT32
 from lowprec.arrays import whole_array
-
-WHOLE_VIEWS = frozenset(name for name in VIEWS if not OPS[name].part)
-"""They show every element, in any format: a conversion behind one is made in front of it instead, once."""
 
 BACKWARD = ("grad_input", "grad_weight")
 
@@ -173,7 +170,7 @@ class Retype:
         return self.natives[var]
 
     def _version(self, var: Var, fmt: Format) -> Var:
-        """The new value in a given format."""
+        """The new value in a given format; a conversion behind a view is made in front of it instead, once."""
         if (var, fmt) not in self.versions:
             self.versions[var, fmt] = self._make_version(var, fmt)
         return self.versions[var, fmt]

@@ -150,3 +150,12 @@ def test_refusals():
         value_and_grad(lambda x: x * 2)(A)
     with pytest.raises(TypeError, match="integers"):
         value_and_grad(lambda p: p["x"][p["i"]].sum())({"x": A, "i": LABELS})
+
+
+def test_a_gradient_that_is_one_number_is_an_array_only_where_it_must_be() -> None:
+    def numbers(f):
+        return list(differentiate(trace(f, X)).constants.values())
+
+    assert [c.shape for c in numbers(lambda x: (2.0 * x.T.reshape(2, -1)).mean())] == [X.shape]  # the gradient itself
+    assert [c.shape for c in numbers(lambda x: (x.T @ x).sum())] == [(X.shape[1], X.shape[1])]
+    assert numbers(lambda x: (x * x).sum()) == []
