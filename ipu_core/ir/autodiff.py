@@ -54,6 +54,11 @@ def _reduced(ct: Value, equation: Equation, x: Value) -> Value:
     return broadcast(reshape(ct, kept), shape_of(x))
 
 
+def _chosen(ct: Value, chosen: Value, a: Value, b: Value) -> Value:
+    """The cotangent of an operand where it was chosen of two, and half of it where both are equal."""
+    return where(chosen, ct, where(elementwise("equal", a, b), 0.5 * ct, 0.0))
+
+
 def _reduce_max(ct: Value, equation: Equation, y: Value, x: Value) -> Value:
     """Shared equally between the elements that are the maximum."""
     mask = elementwise("equal", x, _reduced(y, equation, x))
@@ -101,7 +106,7 @@ def _kernel(x: Value, gradient: Value, e: Equation, weight: Value) -> Value:
 
 COTANGENTS: dict[str, tuple[Cotangent, ...]] = {
     "negative": (lambda ct, e, y, x: -ct,),
-    "absolute": (lambda ct, e, y, x: where(elementwise("greater", x, 0.0), ct, -ct),),
+    "absolute": (lambda ct, e, y, x: where(x > 0.0, ct, where(x < 0.0, -ct, 0.0)),),
     "relu": (lambda ct, e, y, x: where(y, ct, 0.0),),
     "square": (lambda ct, e, y, x: (2.0 * ct) * x,),
     "reciprocal": (lambda ct, e, y, x: -ct * elementwise("square", y),),
@@ -121,12 +126,12 @@ COTANGENTS: dict[str, tuple[Cotangent, ...]] = {
     "multiply": (lambda ct, e, y, a, b: ct * b, lambda ct, e, y, a, b: ct * a),
     "divide": (lambda ct, e, y, a, b: ct / b, lambda ct, e, y, a, b: -(ct / b) * y),
     "maximum": (
-        lambda ct, e, y, a, b: where(elementwise("greater", a, b), ct, 0.0),
-        lambda ct, e, y, a, b: where(elementwise("greater", a, b), 0.0, ct),
+        lambda ct, e, y, a, b: _chosen(ct, elementwise("greater", a, b), a, b),
+        lambda ct, e, y, a, b: _chosen(ct, elementwise("greater", b, a), a, b),
     ),
     "minimum": (
-        lambda ct, e, y, a, b: where(elementwise("greater", b, a), ct, 0.0),
-        lambda ct, e, y, a, b: where(elementwise("greater", b, a), 0.0, ct),
+        lambda ct, e, y, a, b: _chosen(ct, elementwise("greater", b, a), a, b),
+        lambda ct, e, y, a, b: _chosen(ct, elementwise("greater", a, b), a, b),
     ),
     "select": (
         lambda ct, e, y, c, a, b: None,
@@ -160,7 +165,8 @@ COTANGENTS: dict[str, tuple[Cotangent, ...]] = {
     "scatter_add": (lambda *_: None, lambda ct, e, y, i, x: apply("gather", ct, i)),
 }
 """Operations that are missing are constant almost everywhere: step, greater, equal, one_hot, dropout_mask,
-stop_gradient."""
+stop_gradient. Where there is no derivative: equal elements of a maximum or minimum share its gradient equally, that of
+absolute and relu at 0 is 0."""
 
 
 def _rules(equation: Equation) -> tuple[Cotangent, ...]:

@@ -273,7 +273,7 @@ def reduce_sum(x: Value, axis: int | Sequence[int] | None = None, keepdims: bool
 
 
 def reduce_max(x: Value, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Value:
-    """The maximum over axes (all by default); NaN if there is one."""
+    """The maximum over axes (all by default); NaN if there is one. Equal maxima share its gradient equally."""
     axes = _axes(x, axis)
     return apply("reduce_max", x, axis=axes, keepdims=bool(keepdims)) if axes else x
 

@@ -145,3 +145,13 @@ def test_formats_the_machine_lacks_are_refused():
     for fmt in named_formats.values():
         if fmt.name != "float64":
             assert Precision("mine", gradients=fmt).gradients == fmt
+
+
+def test_the_gradient_of_a_bias_is_a_gradient_summed_in_partials():
+    block = typed("fp16.16/nearest/gradients=float8_e5m2/partials=float32")
+    sums = {e.parameter: e for e in of(block, op="reduce_sum", role="grad_weight") if e.family == "reduction"}
+    assert sorted(sums) == ["0.bias", "1.bias"]
+    for equation in sums.values():
+        assert equation.output.type.format == float8_e5m2
+        assert equation.arithmetic.accumulate == float32
+        assert {v.type.format for v in equation.operands} == {float8_e5m2}
