@@ -13,7 +13,7 @@ from ipu_core.ir.kernels import order_of
 from ipu_core.ir.ops import CONVOLUTIONS, STRUCTURE
 from ipu_core.tile import SECOND_ROUNDING, dropout_mask
 from ipu_core.tile_convolution import whole
-from lowprec import Accumulation, Key
+from lowprec import Accumulation, Key, Rounding
 from lowprec import float16 as FLOAT16
 from lowprec.axes import fold
 from lowprec.elementwise import float32_op
@@ -62,23 +62,23 @@ def declared(
         total = dropout_mask(params["rate"])(key, 0, np.empty(out.shape, fmt.dtype))
     elif op == "scatter_add":
         wide = scatter_add(operands[0], operands[1], out.shape[0])
-        total = _rounded("identity", [wide], fmt, equation.arithmetic.stochastic, key, control)
+        total = _rounded("identity", [wide], fmt, equation.arithmetic.rounding, key, control)
     else:
         name = "identity" if op == "convert" else op
-        total = _rounded(name, operands, fmt, equation.arithmetic.stochastic, key, control)
+        total = _rounded(name, operands, fmt, equation.arithmetic.rounding, key, control)
     return np.asarray(total).reshape(out.shape)
 
 
 def _rounded(
-    op: str, operands: list[Any], fmt: FormatLike, stochastic: bool, key: Key | None, control: FloatingPointControl
+    op: str, operands: list[Any], fmt: FormatLike, rounding: Rounding, key: Key | None, control: FloatingPointControl
 ) -> Any:
     """An elementwise operation rounded once, or twice by way of half into 8 bits, as the machine does."""
-    rounding, fmt = "stochastic" if stochastic else "nearest_even", as_format(fmt)
+    fmt = as_format(fmt)
     from_half = op == "identity" and operands[0].dtype == FLOAT16.dtype
     if fmt.bits <= 8 and not from_half:
-        half = _rounded(op, operands, FLOAT16, stochastic, key, control)
-        return _rounded("identity", [half], fmt, stochastic, key and key.fold_in(SECOND_ROUNDING), control)
-    return float32_op(op, *operands, fmt=fmt, rounding=rounding, key=key, overflow=control.overflow(fmt))
+        half = _rounded(op, operands, FLOAT16, rounding, key, control)
+        return _rounded("identity", [half], fmt, rounding, key and key.fold_in(SECOND_ROUNDING), control)
+    return float32_op(op, *operands, fmt=fmt, rounding=rounding.mode, key=key, overflow=control.overflow(fmt))
 
 
 def _sum(
@@ -99,7 +99,7 @@ def _sum(
         splits=order.splits,
         stages=order.stages,
         out_format=out,
-        rounding="stochastic" if equation.arithmetic.stochastic else "nearest_even",
+        rounding=equation.arithmetic.rounding.mode,
         key=key,
         overflow=control.overflow(accumulate),
         **adder,
