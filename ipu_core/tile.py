@@ -2,8 +2,8 @@
 
 The machine computes only here. Elementwise operations are evaluated in float32 (one IEEE operation, or a fixed double
 sequence rounded once) and then converted once; products and sums follow an accumulation (group, splits, stages, types,
-adder). `stochastic` says whether an operation rounds stochastically; the caller decides (on the machine the ESR bit
-does, which can be cleared around single vertices).
+adder). The caller says how an operation rounds, to nearest or stochastically (on the machine the ESR bit does, which
+can be cleared around single vertices); what becomes of an overflow is the control's to say.
 
 Exceptions: with `inv`, `div0` or `oflo` enabled the operands and results are inspected after each call, at the cost of
 reading them again. An elementwise overflow is found from its float32 value before conversion; in a product or sum a
@@ -73,7 +73,7 @@ class Position(Protocol):
 
 
 def elementwise(
-    op: str, formats_in: Sequence[Any], out_format: Any, stochastic: bool, control: FloatingPointControl
+    op: str, formats_in: Sequence[Any], out_format: Any, rounding: Rounding, control: FloatingPointControl
 ) -> Elementwise:
     """A prepared elementwise operation.
 
@@ -84,22 +84,22 @@ def elementwise(
         op: see `lowprec.elementwise.float32_op`.
         formats_in: format or dtype of each operand, None for a Python number.
         out_format: format of the result.
-        stochastic: round stochastically (to nearest otherwise).
+        rounding: of the result; its overflow is the control's.
         control: overflow and exceptions.
 
     Returns:
         f(operands, key, offset, out): `offset` is the index of the first element among the random bits.
     """
     dtypes = tuple(None if spec is None else _dtype(spec) for spec in formats_in)
-    call = _converting(op, dtypes, out_format, stochastic, control)
+    call = _converting(op, dtypes, out_format, rounding, control)
     return _trapping(op, dtypes, call, out_format, control) if control.traps else call
 
 
 def _converting(
-    op: str, dtypes: tuple[Any, ...], out_format: Any, stochastic: bool, control: FloatingPointControl
+    op: str, dtypes: tuple[Any, ...], out_format: Any, rounding: Rounding, control: FloatingPointControl
 ) -> Elementwise:
     def prepare(name: str, sources: tuple[Any, ...], fmt: Any) -> Elementwise:
-        prepared: Elementwise = prepare_elementwise(name, sources, fmt, rounding(stochastic, fmt, control))
+        prepared: Elementwise = prepare_elementwise(name, sources, fmt, control.rounding(rounding, fmt))
         return prepared
 
     narrow = as_format(out_format)
@@ -155,16 +155,16 @@ def _dtype(spec: Any) -> np.dtype[Any]:
 
 
 def matmul(
-    order: Accumulation, stochastic: bool, control: FloatingPointControl
+    order: Accumulation, rounding: Rounding, control: FloatingPointControl
 ) -> Callable[[Array, Array, Key | None, Array], Array]:
     """A prepared product of whole matrices, batched over leading axes: f(a, b, key, out).
 
     Args:
         order: the Accumulation; its second type is the result's format.
-        stochastic: round partial sums, stages and result stochastically (to nearest otherwise).
+        rounding: of partial sums, stages and result; its overflow is the control's.
         control: overflow and exceptions.
     """
-    rounded = rounding(stochastic, order.accumulate, control)
+    rounded = control.rounding(rounding, order.accumulate)
     prepared: dict[tuple[Any, Any], Callable[..., Array]] = {}
 
     def product(a: Array, b: Array, key: Key | None, out: Array) -> Array:
@@ -184,10 +184,10 @@ def matmul(
 
 
 def reduce_sum(
-    order: Accumulation, stochastic: bool, control: FloatingPointControl
+    order: Accumulation, rounding: Rounding, control: FloatingPointControl
 ) -> Callable[[Array, Key | None, Array], Array]:
     """A prepared sum over the k of (.., m, k, n): f(x, key, out) with out (.., m, n). Arguments as `matmul`."""
-    rounded = rounding(stochastic, order.accumulate, control)
+    rounded = control.rounding(rounding, order.accumulate)
     prepared: dict[Any, Callable[..., Array]] = {}
 
     def total(x: Array, key: Key | None, out: Array) -> Array:
@@ -207,7 +207,7 @@ def reduce_sum(
 
 
 def matmul_part(
-    a: Array, b: Array, out: Array, order: Accumulation, place: Position, stochastic: bool,
+    a: Array, b: Array, out: Array, order: Accumulation, place: Position, rounding: Rounding,
     control: FloatingPointControl, initial: Array | None = None,
 ) -> Bound:  # fmt: skip
     """Chains of products of many vertices, one part each, bound to their arrays: f(key).
@@ -216,11 +216,11 @@ def matmul_part(
         a, b, out: (vertex axes.., m, k), (.., k, n) and (.., m, n); `out` has the accumulator's storage dtype.
         order: group, accumulator and adder count here; `sum_parts` adds the parts.
         place: the blocks' places in the whole results.
-        stochastic: round the partial sums stochastically.
+        rounding: of the partial sums; its overflow is the control's.
         control: overflow and exceptions.
         initial: partial sums that the chains go on from, shaped as `out` (which they may be); None: +0.
     """
-    call = prepare_part(a.dtype, b.dtype, order, rounding(stochastic, order.accumulate, control))
+    call = prepare_part(a.dtype, b.dtype, order, control.rounding(rounding, order.accumulate))
     where = _coordinates(place)
 
     def part(key: Key | None) -> None:
@@ -230,10 +230,10 @@ def matmul_part(
 
 
 def reduce_part(
-    x: Array, out: Array, order: Accumulation, place: Position, stochastic: bool, control: FloatingPointControl
+    x: Array, out: Array, order: Accumulation, place: Position, rounding: Rounding, control: FloatingPointControl
 ) -> Bound:
     """Chains of terms of many vertices: x (vertex axes.., m, k, n) to out (.., m, n), as `matmul_part`."""
-    call = prepare_reduce(x.dtype, order.one_part(), rounding(stochastic, order.accumulate, control))
+    call = prepare_reduce(x.dtype, order.one_part(), control.rounding(rounding, order.accumulate))
     where = _coordinates(place)
 
     def part(key: Key | None) -> None:
@@ -244,7 +244,7 @@ def reduce_part(
 
 def sum_parts(
     parts: Array, out: Array, fmt: Any, tag: Literal["stage", "output"], index: Any, place: Position,
-    stochastic: bool, control: FloatingPointControl,
+    rounding: Rounding, control: FloatingPointControl,
 ) -> Bound:  # fmt: skip
     """Sums of parts of many vertices in float32, ascending, rounded once: f(key).
 
@@ -254,11 +254,11 @@ def sum_parts(
         tag: whether this is an intermediate stage or gives the result.
         index: running number of the intermediate result.
         place: the blocks' places in the whole results.
-        stochastic: round stochastically.
+        rounding: of the sums; its overflow is the control's.
         control: overflow and exceptions.
     """
     first = np.moveaxis(parts, -3, 0)
-    call = prepare_sum(parts.dtype, fmt, rounding(stochastic, fmt, control), tag)
+    call = prepare_sum(parts.dtype, fmt, control.rounding(rounding, fmt), tag)
     where = _coordinates(place)
 
     def total(key: Key | None) -> None:
@@ -306,11 +306,6 @@ def dropout_mask(rate: float) -> Callable[[Key | None, int, Array], Array]:
         return out
 
     return mask
-
-
-def rounding(stochastic: bool, fmt: Any, control: FloatingPointControl) -> Rounding:
-    """The machine's rounding of a format (or, with overflow as of that format, of the types of a sum)."""
-    return Rounding("stochastic" if stochastic else "nearest_even", RANDOM_BITS, control.overflow(fmt))
 
 
 def _coordinates(place: Position) -> Coordinates:

@@ -7,8 +7,8 @@ from typing import Any
 from numpy.typing import NDArray
 
 from ipu_core.control import FloatingPointControl
-from ipu_core.tile import Bound, check_sum, rounding, watched
-from lowprec import Accumulation, Key
+from ipu_core.tile import Bound, check_sum, watched
+from lowprec import Accumulation, Key, Rounding
 from lowprec.convolution import conv2d, conv2d_input_gradient, conv2d_weight_gradient
 from lowprec.convolution_sums import prepare_correlation, prepare_weight_sums
 from lowprec.windows import BlockPlace
@@ -30,7 +30,7 @@ def whole(op: str, params: Mapping[str, Any]) -> Callable[..., Array]:
 
 
 def convolution(
-    op: str, params: Mapping[str, Any], order: Accumulation, stochastic: bool, control: FloatingPointControl
+    op: str, params: Mapping[str, Any], order: Accumulation, rounding: Rounding, control: FloatingPointControl
 ) -> Callable[[Array, Array, Key | None, Array], Array]:
     """A convolution or one of its gradients on whole arrays: f(a, b, key, out).
 
@@ -38,10 +38,10 @@ def convolution(
         op: conv2d, conv2d_input_gradient or conv2d_weight_gradient.
         params: stride, padding, dilation, groups; size for the input gradient, kernel for the weight gradient.
         order: the Accumulation; its second type is the result's format.
-        stochastic: round partial sums, stages and result stochastically (to nearest otherwise).
+        rounding: of partial sums, stages and result; its overflow is the control's.
         control: overflow and exceptions.
     """
-    rounded = rounding(stochastic, order.accumulate, control)
+    rounded = control.rounding(rounding, order.accumulate)
     call = partial(whole(op, params), accumulation=order, rounding=rounded)
 
     def convolved(a: Array, b: Array, key: Key | None, out: Array) -> Array:
@@ -58,7 +58,7 @@ def convolution(
 
 def convolution_part(
     op: str, windows: Array, other: Array, out: Array, order: Accumulation, place: BlockPlace,
-    span: tuple[int, int] | None, stochastic: bool, control: FloatingPointControl,
+    span: tuple[int, int] | None, rounding: Rounding, control: FloatingPointControl,
 ) -> Bound:  # fmt: skip
     """Chains of a block of a convolution ("conv2d") or of a weight gradient, bound to their arrays: f(key).
 
@@ -68,10 +68,10 @@ def convolution_part(
         order: group, accumulator and adder count here.
         place: of the block in the whole result.
         span: the groups (positions for a weight gradient) of one part of the sum; None: all.
-        stochastic: round the partial sums stochastically.
+        rounding: of the partial sums; its overflow is the control's.
         control: overflow and exceptions.
     """
-    call = _PREPARE[op](windows.dtype, other.dtype, order, rounding(stochastic, order.accumulate, control))
+    call = _PREPARE[op](windows.dtype, other.dtype, order, control.rounding(rounding, order.accumulate))
 
     def part(key: Key | None) -> None:
         call(windows, other, out, place, key, span)

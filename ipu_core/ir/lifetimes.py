@@ -78,10 +78,12 @@ def _seen(equation: Equation, ghost: Array) -> Array | None:
     if equation.op != "reshape":
         result: Array = exact(equation.op, [ghost], equation.params)
         return result
+    seen = ghost.view()
     try:
-        return np.reshape(ghost, equation.params["shape"], copy=False)
-    except ValueError:
+        seen.shape = equation.params["shape"]  # unlike reshape, never a copy
+    except AttributeError:
         return None
+    return seen
 
 
 def _view(root: Var, ghosts: Mapping[Var, Array], seen: Array) -> View:

@@ -262,6 +262,9 @@ ELEMENTWISE = _names(lambda op: op.kind == "elementwise")
 VIEWS = _names(lambda op: op.kind == "view")
 """Cost nothing where strides can express them: the operand's memory seen otherwise."""
 
+WHOLE_VIEWS = _names(lambda op: op.kind == "view" and not op.part)
+"""Views of every element."""
+
 STRUCTURE = _names(lambda op: op.structural)
 CONVOLUTIONS = _names(lambda op: op.kind == "convolution")
 PRODUCTS = _names(lambda op: op.kind in ("product", "convolution"))

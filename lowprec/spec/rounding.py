@@ -110,6 +110,10 @@ class Rounding:
         return hashlib.sha256(self.words().encode()).hexdigest()
 
 
+NEAREST_EVEN = Rounding()
+STOCHASTIC = Rounding("stochastic")
+
+
 @dataclass(frozen=True)
 class RoundingRule:
     """How a value becomes a code of `fmt`. The six results are whole codes, sign included.

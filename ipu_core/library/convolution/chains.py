@@ -17,7 +17,8 @@ from ipu_core.library.matmul.chains import Origin
 from ipu_core.plan.convolution.sizes import Convolution, along, chain_cycles
 from ipu_core.plan.cuts import PlacementProblem, stage_cycles
 from ipu_core.target import Target
-from lowprec import Accumulation
+from lowprec import Accumulation, Rounding
+from lowprec.spec.rounding import NEAREST_EVEN, STOCHASTIC
 from lowprec.windows import BlockPlace
 
 __all__ = [
@@ -50,7 +51,7 @@ class _Chains(Codelet):
     place: Any = Param()
     span: Any = Param(())
     terms: Any = Param(0)
-    stochastic: ClassVar[bool] = False
+    rounding: ClassVar[Rounding] = NEAREST_EVEN
     operation_name: ClassVar[str]
     into: ClassVar[tuple[Axes, Axes]]
 
@@ -61,7 +62,7 @@ class _Chains(Codelet):
         order: Accumulation = self.accumulation
         place: BlockPlace = self.place
         self._kernel = tile_convolution.convolution_part(
-            self.operation_name, x, other, out, order, place, self.span or None, self.stochastic, self.control
+            self.operation_name, x, other, out, order, place, self.span or None, self.rounding, self.control
         )
 
     def _in_order(self, out: Array) -> Array:
@@ -90,7 +91,7 @@ class StochasticImageChains(ImageChains):
     """The same, rounded stochastically."""
 
     uses_key = True
-    stochastic = True
+    rounding = STOCHASTIC
 
 
 class WeightChains(_Chains):
@@ -107,7 +108,7 @@ class StochasticWeightChains(WeightChains):
     """The same, rounded stochastically."""
 
     uses_key = True
-    stochastic = True
+    rounding = STOCHASTIC
 
 
 class SumBlocks(Codelet):
@@ -123,7 +124,7 @@ class SumBlocks(Codelet):
     place: Any = Param()
     final = Param(True)
     index = Param(0)
-    stochastic: ClassVar[bool] = False
+    rounding: ClassVar[Rounding] = NEAREST_EVEN
 
     def prepare(self) -> None:
         """Folds the blocks; sums along the first two axes and the groups of the result are batched."""
@@ -135,7 +136,7 @@ class SumBlocks(Codelet):
         fmt = self.accumulation.out if self.final else self.accumulation.accumulate
         tag: Literal["stage", "output"] = "output" if self.final else "stage"
         batched = parts.transpose(4, 1, 2, 0, 3, 5), out.transpose(3, 0, 1, 2, 4)
-        self._kernel = tile.sum_parts(*batched, fmt, tag, self.index, place, self.stochastic, self.control)
+        self._kernel = tile.sum_parts(*batched, fmt, tag, self.index, place, self.rounding, self.control)
 
     def compute(self) -> None:
         """Runs the kernel."""
@@ -151,4 +152,4 @@ class StochasticSumBlocks(SumBlocks):
     """The same, rounded stochastically."""
 
     uses_key = True
-    stochastic = True
+    rounding = STOCHASTIC
