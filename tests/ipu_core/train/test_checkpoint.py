@@ -51,11 +51,12 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> Non
 
 
 def damaged(whole: bytes) -> Iterator[bytes]:
-    """The file with each of its bytes changed in three ways, and cut at each of its bytes."""
+    """The file with each of its bytes changed, and cut at every eighth."""
     for place, byte in enumerate(whole):
-        for change in (1 << place % 8, 0x20, 0xFF):
-            yield whole[:place] + bytes([byte ^ change]) + whole[place + 1 :]
-        yield whole[:place]
+        change = 0xFF if place % 3 else 1 << place % 8
+        yield whole[:place] + bytes([byte ^ change]) + whole[place + 1 :]
+        if place % 8 == 0:
+            yield whole[:place]
 
 
 def test_a_damaged_file_is_refused_or_holds_what_was_saved(tmp_path: Path) -> None:
@@ -69,7 +70,7 @@ def test_a_damaged_file_is_refused_or_holds_what_was_saved(tmp_path: Path) -> No
         except ValueError as error:
             refused += 1
             assert "is not a checkpoint" in str(error)  # noqa: PT017
-    assert refused > 2000  # the rest are fields of the archive that say nothing, such as dates
+    assert refused > 650  # the rest are fields of the archive that say nothing, such as dates
 
 
 def test_a_draft_is_on_the_disk_before_it_takes_the_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
