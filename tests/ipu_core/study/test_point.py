@@ -131,6 +131,7 @@ def test_samples_are_spread_over_long_runs() -> None:
     sampled = [step for step in range(4000) if point._sampled(step, 4000)]
     assert len(sampled) == point.SAMPLES
     assert set(np.diff(sampled)) == {100}
+    assert sampled[0] == 0
     assert sum(point._sampled(step, 7) for step in range(7)) == 7
 
 
