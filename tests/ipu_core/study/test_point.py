@@ -15,6 +15,7 @@ from ipu_core.study.point import Point, Problem, Recipe, run_point
 from ipu_core.study.settings import Settings
 from ipu_core.target import Target
 from ipu_core.train import checkpoint, data
+from ipu_core.train.loop import TrainLoop, UpdateCount
 from ipu_core.train.optim import Sgd
 from lowprec import Accumulation
 
@@ -47,6 +48,58 @@ def test_a_point_is_described_and_measured(problem: Problem) -> None:
     assert 0.5 < result["update_kept"] < 1.5
     assert {len(digest) for digest in result["accumulations"].values()} == {64}
     assert "cycles_per_step" not in result
+
+
+def test_shares_are_of_all_counted_updates_together(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
+    def count(loop: TrainLoop, batch: Any) -> UpdateCount:
+        return UpdateCount(0, 0, 0.0, 0.0) if loop.step % 2 else UpdateCount(100 * loop.step + 4, 3, 8.0, 2.0)
+
+    monkeypatch.setattr(TrainLoop, "count_updates", count)
+    result = run(problem)
+    assert result["lost_updates"] == pytest.approx(15 * 3 / sum(100 * step + 4 for step in range(0, 30, 2)))
+    assert result["update_kept"] == 0.25
+    assert result["lost_updates_by_step"] == [[step, 3 / (100 * step + 4)] for step in range(0, 30, 2)]
+    monkeypatch.setattr(TrainLoop, "count_updates", lambda loop, batch: UpdateCount(0, 0, 0.0, 0.0))
+    still = run(problem)
+    assert (still["lost_updates"], still["update_kept"], still["lost_updates_by_step"]) == (None, None, [])
+
+
+def test_the_seed_decides_parameters_batches_and_random_bits(problem: Problem) -> None:
+    def losses(seed: int, precision: str, **change: Any) -> Any:
+        changed = dataclasses.replace(problem, evaluate=None, **change)
+        return run_point(changed, recipe(SETTINGS), Point(precision, seed), lambda payload: None)["losses"]
+
+    same_params: dict[str, Any] = {"params": lambda seed: problem.params(0)}
+    same_batches: dict[str, Any] = {"batches": lambda seed: problem.batches(0)}
+    assert losses(0, "fp32.32", **same_params, **same_batches) == losses(1, "fp32.32", **same_params, **same_batches)
+    for left in (same_params, same_batches, {}):
+        assert losses(0, "fp32.32", **left) != losses(1, "fp32.32", **left)
+    rounded = "fp16.16/stochastic"
+    assert losses(0, rounded, **same_params, **same_batches) != losses(1, rounded, **same_params, **same_batches)
+
+
+def test_trained_parameters_are_written_by_name(problem: Problem, tmp_path: Path) -> None:
+    seen: list[Any] = []
+    watched = dataclasses.replace(problem, evaluate=lambda params, precision: seen.append(params) or {})
+    run(watched, parameters=tmp_path / "p.npz")
+    arrays, meta = checkpoint.load(tmp_path / "p.npz")
+    assert meta == {"step": 30}
+    assert list(arrays) == ["0.bias", "0.weight", "1.bias", "1.weight"]
+    for name, array in arrays.items():
+        layer, kind = name.split(".")
+        assert array.dtype == np.float16
+        np.testing.assert_array_equal(array, seen[0][int(layer)][kind])
+
+
+def test_the_machines_figures_are_those_of_its_profile(problem: Problem) -> None:
+    small = Recipe(Sgd(0.3), 2, "tiles", Target("gc200", tiles=16))
+    result = run_point(problem, small, Point("fp16.16/nearest", 0), lambda payload: None)
+    profile = point.make_loop(problem, small, Point("fp16.16/nearest", 0)).profile
+    assert profile is not None
+    assert result["cycles_per_step"] == profile.cycles
+    assert result["microseconds_per_step"] == profile.microseconds
+    assert result["tile_memory"] == profile.memory.peak_bytes
+    assert result["rounding"] == "nearest"
 
 
 def test_a_point_is_a_pure_function_of_its_seed(problem: Problem) -> None:
