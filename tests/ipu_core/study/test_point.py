@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import math
+import types
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +151,35 @@ def test_a_checkpoint_says_how_long_it_took(problem: Problem, tmp_path: Path, mo
     assert 0 < meta["seconds"] <= first + 0.001  # the result's are rounded
     assert (meta["step"], len(meta["losses"]), len(meta["samples"])) == (30, 30, 30)
     assert run(problem, saved=saved)["seconds"] >= meta["seconds"]
+
+
+def test_reports_and_checkpoints_come_at_their_intervals(
+    problem: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+
+    def batches(seed: int) -> Any:
+        batch = problem.batches(seed)
+
+        def at(step: int) -> Any:
+            nonlocal now
+            now += 1.0 * (step >= 10)  # the first steps take no time
+            return batch(step)
+
+        return at
+
+    monkeypatch.setattr(point, "time", types.SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(point, "REPORT_SECONDS", 4.0)
+    monkeypatch.setattr(point, "CHECKPOINT_SECONDS", 5.0)
+    saved: list[int] = []
+    monkeypatch.setattr(checkpoint, "save", lambda path, arrays, meta: saved.append(meta["step"]))
+    reports: list[dict[str, Any]] = []
+    slow = dataclasses.replace(problem, batches=batches)
+    result = run_point(slow, recipe(SETTINGS), Point("fp32.32", 0), reports.append, saved=tmp_path / "p.npz")
+    assert saved == [15, 20, 25, 30]
+    assert [report["step"] for report in reports] == [14, 18, 22, 26, 30]
+    assert [report["loss"] for report in reports] == [result["losses"][report["step"] - 1] for report in reports]
+    assert result["seconds"] == 20.0
 
 
 def test_a_checkpoint_that_cannot_be_written_warns_once_and_the_point_goes_on(
