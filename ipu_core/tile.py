@@ -147,7 +147,7 @@ def _divisor(op: str, values: Sequence[Array]) -> Array | None:
 
 
 def _is_zero(divisor: Array | None) -> Any:
-    return False if divisor is None else divisor == 0
+    return np.False_ if divisor is None else divisor == 0
 
 
 def _dtype(spec: Any) -> np.dtype[Any]:
