@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -15,7 +16,7 @@ from lowprec.backends.cpu.rounding import native_rounding
 from lowprec.formats import float32, float64
 from lowprec.keys import TAGS
 from lowprec.rule import rounding_rule
-from lowprec.sums import ADDERS, Accumulator, Order, exact_products, operand_format
+from lowprec.sums import ADDERS, Accumulator, Order, exact_products, operand_format, part_length, stage_runs
 
 
 @cache
@@ -35,7 +36,12 @@ def native_accumulator(accumulator: Accumulator) -> _kernels.Accumulator:
 
 
 def _native_order(order: Order) -> _kernels.Order:
-    return _kernels.Order(order.group, order.splits, order.stages, ADDERS.index(order.adder))
+    def cut(terms: int) -> tuple[int, int, int, int]:
+        group = order.group or max(1, math.ceil(terms / order.splits))
+        part = part_length(order, terms)
+        return group, part, *stage_runs(order, math.ceil(terms / part))
+
+    return _kernels.Order(cut, ADDERS.index(order.adder))
 
 
 @cache
