@@ -39,8 +39,11 @@ def native_accumulator(rules: SumRules) -> _kernels.Accumulator:
 
 
 def _native_order(accumulation: Accumulation) -> _kernels.Order:
-    group, splits = min(accumulation.group or 0, LONGEST), min(accumulation.splits, LONGEST)
-    return _kernels.Order(group, splits, accumulation.stages or 0, ADDERS.index(accumulation.adder))
+    def cut(terms: int) -> tuple[int, int, int, int]:
+        group, part, _, stages, run = accumulation.cut(terms)
+        return min(group, LONGEST), min(part, LONGEST), stages, run
+
+    return _kernels.Order(cut, ADDERS.index(accumulation.adder))
 
 
 def product(a: np.dtype[Any], b: np.dtype[Any], accumulation: Accumulation, rounding: Rounding) -> _kernels.ProductCall:
