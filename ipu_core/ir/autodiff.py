@@ -14,7 +14,7 @@ from ipu_core.ir.block import Block, Equation, Literal, Var
 from ipu_core.ir.builder import Builder
 from ipu_core.ir.exact import inner
 from ipu_core.ir.full import Full
-from ipu_core.ir.ops import OPS
+from ipu_core.ir.ops import OPS, STRUCTURE
 from ipu_core.ir.pytree import LEAF, Tree, flatten, paths, unflatten
 from ipu_core.ir.schedule import dead_code
 from ipu_core.ir.tracing import interpret, trace
@@ -207,7 +207,7 @@ def _value(builder: Builder, atom: Var | Literal) -> Value:
 def _spread(ct: Value, equation: Equation) -> Value:
     """The cotangent as an array where an operand is one number for all elements: its gradient is a sum over them."""
     scalars = any(equation.output.type.shape != () == var.type.shape for var in equation.operands)
-    if isinstance(ct, Full) and scalars and not OPS[equation.op].structural:
+    if isinstance(ct, Full) and scalars and equation.op not in STRUCTURE:
         return _value(ct.builder, ct.atom)
     return ct
 

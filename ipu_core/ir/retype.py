@@ -144,7 +144,7 @@ class Retype:
         self.natives[equation.output] = self._append(equation, inputs, output, accumulate)
 
     def _operand(self, equation: Equation, rule: Rule, var: Var) -> Var:
-        if var.type.format == "int32":
+        if isinstance(var.type.format, str):
             return self._native(var)
         if equation.op in PRODUCTS and not rule.convert:
             return self._version(var, rule.output)
@@ -164,7 +164,7 @@ class Retype:
             if equation.op in WHOLE_VIEWS:
                 self.natives[var] = self._version(var, inputs[0].type.format)
                 return self.natives[var]
-            formats = {x.type.format for x in inputs if x.type.format != "int32"}
+            formats = {x.type.format for x in inputs if not isinstance(x.type.format, str)}
             if len(formats) > 1:
                 inputs = [self._version(x, self.table.operands) for x in equation.operands]
             self.natives[var] = self._append(equation, tuple(inputs), inputs[0].type.format, None)
@@ -172,9 +172,10 @@ class Retype:
 
     def _version(self, var: Var, fmt: Format) -> Var:
         """The new value in a given format; a conversion behind a view is made in front of it instead, once."""
-        if (var, fmt) not in self.versions:
-            self.versions[var, fmt] = self._make_version(var, fmt)
-        return self.versions[var, fmt]
+        known = self.versions.get((var, fmt))
+        if known is None:
+            known = self.versions[var, fmt] = self._make_version(var, fmt)
+        return known
 
     def _make_version(self, var: Var, fmt: Format) -> Var:
         equation = self.definitions.get(var)
