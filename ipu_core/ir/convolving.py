@@ -13,7 +13,7 @@ import numpy as np
 
 from ipu_core.ir.block import Array, Equation, Params
 from ipu_core.plan.convolved import Convolution
-from lowprec.windows import PhaseBlock, Windows, phase_blocks, window_view, windows, with_zeros
+from lowprec.spec.windows import PhaseBlock, Windows, phase_blocks, window_view, windows, with_zeros
 
 Shape = tuple[int, ...]
 

@@ -14,7 +14,7 @@ from ipu_core.ir.block import Array, Equation
 from ipu_core.ir.convolving import CONVOLUTIONS
 from ipu_core.ir.exact import ARITHMETIC, STRUCTURE
 from lowprec import Accumulation, Key
-from lowprec.axes import fold
+from lowprec.spec.axes import fold
 
 Bound = Callable[[Key | None], Any]
 """A call that computes an equation's result into its array, from the key of this equation in this step."""

@@ -8,7 +8,7 @@ from ipu_core.ir.block import Equation
 from ipu_core.plan.layout import linear_layout
 from ipu_core.plan.product import Operand
 from ipu_core.target import Target
-from lowprec.axes import fold
+from lowprec.spec.axes import fold
 
 __all__ = ["Side", "sides", "view"]
 

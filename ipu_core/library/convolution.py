@@ -31,7 +31,7 @@ from ipu_core.library.convolution_vertices import (
 from ipu_core.plan.convolution import ConvPlan
 from ipu_core.plan.convolution_search import sum_block
 from ipu_core.plan.placement import Blocks, Segment
-from lowprec.windows import BlockPlace
+from lowprec.spec.windows import BlockPlace
 
 __all__ = ["convolve", "windows_of"]
 

@@ -18,7 +18,7 @@ from ipu_core.plan.convolved import Convolution, chain_cycles
 from ipu_core.plan.product import stage_cycles
 from ipu_core.target import Target
 from lowprec import Accumulation
-from lowprec.windows import BlockPlace
+from lowprec.spec.windows import BlockPlace
 
 __all__ = [
     "ImageChains", "StochasticImageChains", "StochasticSumBlocks", "StochasticWeightChains", "SumBlocks",

@@ -14,7 +14,7 @@ from ipu_core.plan.layout import Range, linear_layout, owned
 from ipu_core.plan.placement import COLUMN_GRAIN, Segment
 from ipu_core.target import Target
 from lowprec import Accumulation, as_format
-from lowprec.formats import FormatLike
+from lowprec.spec.formats import FormatLike
 
 __all__ = ["Operand", "Product", "account", "chain_cycles", "item_bytes", "operand", "result_stays", "stage_cycles"]
 

@@ -5,7 +5,7 @@ from ipu_core.plan.product import Operand, Product, operand
 from ipu_core.plan.sums import SumPlan, choose_splits, plan_product
 from ipu_core.target import Target
 from lowprec import Accumulation
-from lowprec.formats import FormatLike
+from lowprec.spec.formats import FormatLike
 
 __all__ = ["choose_reduction_accumulation", "plan_reduction"]
 

@@ -11,7 +11,7 @@ from ipu_core.plan.search import search
 from ipu_core.plan.under_way import Piece, bytes_under_way
 from ipu_core.target import Target
 from lowprec import Accumulation
-from lowprec.formats import FormatLike
+from lowprec.spec.formats import FormatLike
 
 __all__ = ["SumPlan", "choose_splits", "plan_product"]
 

@@ -10,8 +10,8 @@ from typing import Literal, get_args
 import numpy as np
 
 from lowprec.caching import cached
-from lowprec.float_format import FloatFormat
-from lowprec.formats import FormatLike, as_format
+from lowprec.spec.float_format import FloatFormat
+from lowprec.spec.formats import FormatLike, as_format
 
 Mode = Literal["nearest_even", "nearest_away", "toward_zero", "up", "down", "odd", "stochastic"]
 Overflow = Literal["infinity", "nan", "saturate", "ieee", "satfinite", "ipu", "ipu_nanoo"]

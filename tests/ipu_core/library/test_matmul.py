@@ -15,7 +15,7 @@ from ipu_core.plan.sums import SumPlan
 from ipu_core.target import Target
 from library.conftest import Count, build, count
 from lowprec import Accumulation, Key
-from lowprec.matmul import matmul as reference
+from lowprec.sums.products import matmul as reference
 
 GC200 = Target("gc200")
 HALVES = ("float16", "float16")

@@ -16,7 +16,7 @@ from ipu_core.plan.product import Operand
 from ipu_core.plan.reduction import choose_reduction_accumulation, plan_reduction
 from ipu_core.target import Target
 from lowprec import Accumulation, Key
-from lowprec.reduction import reduce_sum
+from lowprec.sums.reduce import reduce_sum
 
 
 @pytest.mark.parametrize("seed", range(30))
