@@ -20,12 +20,12 @@ from ipu_core.control import FloatingPointControl
 from ipu_core.errors import FloatingPointException
 from lowprec import Accumulation, Key, Rounding, as_format, random_bits
 from lowprec.elementwise import prepare as prepare_elementwise
-from lowprec.keys import Coordinates
-from lowprec.matmul import prepare as prepare_matmul
-from lowprec.matmul import prepare_part
-from lowprec.reduction import prepare_reduce, prepare_sum
-from lowprec.reduction import reduce_max as exact_max
-from lowprec.scatter import prepare_scatter, row_numbers
+from lowprec.spec.keys import Coordinates
+from lowprec.sums.products import prepare as prepare_matmul
+from lowprec.sums.products import prepare_part
+from lowprec.sums.reduce import prepare_reduce, prepare_sum
+from lowprec.sums.reduce import reduce_max as exact_max
+from lowprec.sums.scatter import prepare_scatter, row_numbers
 
 __all__ = [
     "Elementwise",

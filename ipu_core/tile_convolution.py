@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from ipu_core.control import FloatingPointControl
 from ipu_core.tile import Bound, check_sum, watched
 from lowprec import Accumulation, Key, Rounding
-from lowprec.convolution import conv2d, conv2d_input_gradient, conv2d_weight_gradient
-from lowprec.convolution_sums import prepare_correlation, prepare_weight_sums
-from lowprec.windows import BlockPlace
+from lowprec.convolution.parts import prepare_correlation, prepare_weight_sums
+from lowprec.convolution.passes import conv2d, conv2d_input_gradient, conv2d_weight_gradient
+from lowprec.spec.windows import BlockPlace
 
 __all__ = ["convolution", "convolution_part", "whole"]
 

@@ -17,10 +17,10 @@ from lowprec import backends
 from lowprec.arrays import as_subclass, input_array
 from lowprec.backends.owner import refuse_cupy
 from lowprec.caching import cached
-from lowprec.conversion import Conversion
-from lowprec.float_format import STORAGE, FloatFormat
-from lowprec.formats import FormatLike, as_format, float32, float64, format_of_dtype
-from lowprec.keys import KeyLike, first_index, key_value
+from lowprec.spec.conversion import Conversion
+from lowprec.spec.float_format import STORAGE, FloatFormat
+from lowprec.spec.formats import FormatLike, as_format, float32, float64, format_of_dtype
+from lowprec.spec.keys import KeyLike, first_index, key_value
 from lowprec.spec.keywords import RoundingKeywords, RoundingLike, as_rounding, refuse_unhashable
 from lowprec.spec.rounding import Rounding
 

@@ -17,10 +17,10 @@ from lowprec import backends, threads
 from lowprec.arrays import apart, as_subclass, input_array
 from lowprec.backends.owner import refuse_cupy
 from lowprec.caching import cached
-from lowprec.elementwise_op import OPERATIONS, ElementwiseOp
-from lowprec.formats import FormatLike
-from lowprec.keys import KeyLike, first_index
 from lowprec.rounding import prepare as prepare_conversion
+from lowprec.spec.elementwise_op import OPERATIONS, ElementwiseOp
+from lowprec.spec.formats import FormatLike
+from lowprec.spec.keys import KeyLike, first_index
 from lowprec.spec.keywords import PolicyKeywords, RoundingLike, as_rounding, refuse_unhashable, refuse_unknown
 from lowprec.spec.operands import operand_format
 from lowprec.spec.rounding import NEAREST_EVEN, Rounding

@@ -11,7 +11,7 @@ from typing import Any
 import numpy.typing as npt
 
 from lowprec.elementwise import float32_op
-from lowprec.formats import FormatLike
+from lowprec.spec.formats import FormatLike
 from lowprec.spec.keywords import RoundingLike
 
 

@@ -31,11 +31,11 @@ from lowprec import backends
 from lowprec.arrays import finish, input_array, output_array
 from lowprec.backends.owner import is_cupy
 from lowprec.caching import cached
-from lowprec.conversion import Conversion, Kind
 from lowprec.exact_bits import exact_random_bits
-from lowprec.float_format import FloatFormat
-from lowprec.formats import FormatLike, as_format, float32, float64, format_of_dtype
-from lowprec.keys import KeyLike, first_index, key_value
+from lowprec.spec.conversion import Conversion, Kind
+from lowprec.spec.float_format import FloatFormat
+from lowprec.spec.formats import FormatLike, as_format, float32, float64, format_of_dtype
+from lowprec.spec.keys import KeyLike, first_index, key_value
 from lowprec.spec.keywords import FewBitRoundingLike, RoundingKeywords, as_rounding, refuse_unhashable
 from lowprec.spec.rounding import FEW_BIT_MODES, STOCHASTIC_MODES, Rounding
 

@@ -15,12 +15,12 @@ from ipu_core.tile import SECOND_ROUNDING, dropout_mask
 from ipu_core.tile_convolution import whole
 from lowprec import Accumulation, Key, Rounding
 from lowprec import float16 as FLOAT16
-from lowprec.axes import fold
 from lowprec.elementwise import float32_op
-from lowprec.formats import FormatLike, as_format
-from lowprec.matmul import matmul
-from lowprec.reduction import reduce_max, reduce_sum
-from lowprec.scatter import scatter_add
+from lowprec.spec.axes import fold
+from lowprec.spec.formats import FormatLike, as_format
+from lowprec.sums.products import matmul
+from lowprec.sums.reduce import reduce_max, reduce_sum
+from lowprec.sums.scatter import scatter_add
 
 
 def declared(

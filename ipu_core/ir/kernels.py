@@ -14,7 +14,7 @@ from ipu_core.ir.block import Array, Equation
 from ipu_core.ir.exact import exact
 from ipu_core.ir.ops import CONVOLUTIONS, ELEMENTWISE, STRUCTURE
 from lowprec import Accumulation, Key
-from lowprec.axes import fold
+from lowprec.spec.axes import fold
 
 BoundCall = Callable[[Key | None], Any]
 """Computes an equation's result into its array, from the key of this equation in this step."""

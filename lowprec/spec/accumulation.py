@@ -12,8 +12,8 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from lowprec.float_format import FloatFormat
-from lowprec.formats import FormatLike, as_format, formats
+from lowprec.spec.float_format import FloatFormat
+from lowprec.spec.formats import FormatLike, as_format, formats
 
 Adder = Literal["sequential", "dot4", "pairwise"]
 Stages = Literal[1, 2, 3]

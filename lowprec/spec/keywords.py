@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any, Literal, TypedDict
 
 from lowprec.caching import cached
-from lowprec.formats import FormatLike
 from lowprec.spec.accumulation import Accumulation, Adder, Stages
+from lowprec.spec.formats import FormatLike
 from lowprec.spec.rounding import FewBitMode, InfiniteInput, Mode, Overflow, Rounding
 
 RoundingLike = Mode | Rounding

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lowprec.caching import cached
-from lowprec.float_format import FloatFormat
-from lowprec.formats import float32, format_of_dtype
+from lowprec.spec.float_format import FloatFormat
+from lowprec.spec.formats import float32, format_of_dtype
 
 DOT4_PRECISION = 11
 

@@ -10,8 +10,8 @@ from typing import Literal, get_args
 import numpy as np
 
 from lowprec.caching import cached
-from lowprec.float_format import FloatFormat
-from lowprec.formats import FormatLike, as_format
+from lowprec.spec.float_format import FloatFormat
+from lowprec.spec.formats import FormatLike, as_format
 
 Mode = Literal["nearest_even", "nearest_away", "toward_zero", "up", "down", "odd", "stochastic"]
 Overflow = Literal["infinity", "nan", "saturate", "ieee", "satfinite", "ipu", "ipu_nanoo"]
@@ -108,10 +108,6 @@ class Rounding:
     def digest(self) -> str:
         """SHA-256 of the printed form, in hexadecimal: the same in every process and on every machine."""
         return hashlib.sha256(self.words().encode()).hexdigest()
-
-
-NEAREST_EVEN = Rounding()
-STOCHASTIC = Rounding("stochastic")
 
 
 @dataclass(frozen=True)
@@ -267,3 +263,7 @@ def _negated(fmt: FloatFormat, code: int) -> int:
 
 
 NEAREST_EVEN = Rounding()
+
+
+NEAREST_EVEN = Rounding()
+STOCHASTIC = Rounding("stochastic")

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from lowprec.caching import cached
-from lowprec.float_format import FloatFormat
-from lowprec.formats import float32
 from lowprec.spec.accumulation import Accumulation
+from lowprec.spec.float_format import FloatFormat
+from lowprec.spec.formats import float32
 from lowprec.spec.rounding import Rounding, RoundingRule
 
 

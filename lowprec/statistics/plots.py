@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lowprec.extras import optional
-from lowprec.formats import FloatFormat, as_format
+from lowprec.spec.formats import FloatFormat, as_format
 from lowprec.spec.keywords import FewBitRoundingLike
 from lowprec.statistics.histogram import exponent_histogram
 from lowprec.statistics.measures import (

@@ -8,8 +8,8 @@ from typing import Any, Literal, NamedTuple, TypedDict, Unpack
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from lowprec.formats import FloatFormat, as_format
 from lowprec.rounding import round
+from lowprec.spec.formats import FloatFormat, as_format
 from lowprec.spec.keywords import FewBitRoundingLike, as_rounding, refuse_unknown
 from lowprec.spec.rounding import Overflow, Rounding
 from lowprec.statistics.measures import as_float64

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 import lowprec as lp
 import lowprec.testing as lpt
 from lowprec import blocks
-from lowprec.float_format import NanStyle
 from lowprec.spec.accumulation import ADDERS
+from lowprec.spec.float_format import NanStyle
 from lowprec.spec.rounding import INFINITE_INPUTS, MODES, OVERFLOWS, PRESETS
 
 Array = npt.NDArray[Any]

@@ -31,7 +31,7 @@ from ipu_core.library.convolution.chains import (
 from ipu_core.plan.blocks import Blocks, Segment
 from ipu_core.plan.convolution import ConvPlan
 from ipu_core.plan.convolution.estimate import sum_block
-from lowprec.windows import BlockPlace
+from lowprec.spec.windows import BlockPlace
 
 __all__ = ["ConvolutionTensors", "convolve", "windows_of"]
 

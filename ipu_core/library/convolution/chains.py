@@ -19,7 +19,7 @@ from ipu_core.plan.cuts import PlacementProblem, stage_cycles
 from ipu_core.target import Target
 from lowprec import Accumulation, Rounding
 from lowprec.spec.rounding import NEAREST_EVEN, STOCHASTIC
-from lowprec.windows import BlockPlace
+from lowprec.spec.windows import BlockPlace
 
 __all__ = [
     "ImageChains", "StochasticImageChains", "StochasticSumBlocks", "StochasticWeightChains", "SumBlocks",

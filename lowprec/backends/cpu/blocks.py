@@ -11,11 +11,11 @@ import numpy.typing as npt
 
 from lowprec import _kernels, threads
 from lowprec.backends.cpu.rounding import native_conversion, native_format, native_rounding
-from lowprec.block_format import BlockFormat, carry_from
-from lowprec.conversion import Conversion
-from lowprec.float_format import FloatFormat
-from lowprec.formats import float32, float64, format_of_dtype
 from lowprec.rounding import prepare
+from lowprec.spec.block_format import BlockFormat, carry_from
+from lowprec.spec.conversion import Conversion
+from lowprec.spec.float_format import FloatFormat
+from lowprec.spec.formats import float32, float64, format_of_dtype
 from lowprec.spec.rounding import Rounding, rounding_rule
 
 Array = npt.NDArray[Any]

@@ -14,9 +14,9 @@ import numpy.typing as npt
 
 from lowprec.backends.cpu.products import product
 from lowprec.backends.cpu.thin_convolution import as_lanes, is_thin, thin_sums
-from lowprec.convolution_task import ConvolutionTask
 from lowprec.spec.accumulation import Accumulation
-from lowprec.windows import Pair, contiguous, window_view
+from lowprec.spec.convolution_task import ConvolutionTask
+from lowprec.spec.windows import Pair, contiguous, window_view
 
 Array = npt.NDArray[Any]
 PANEL_BYTES = 1 << 20
@@ -59,7 +59,7 @@ def correlate_windows(windows: Array, weight: Array, task: ConvolutionTask, out:
     dtypes = (weight.dtype, windows.dtype) if turned else (windows.dtype, weight.dtype)
     if not task.rules.stochastic:
         task = task._replace(place=task.place._replace(outer=out.shape[1] * out.shape[2], inner=out.shape[2]))
-    job = _Job(product(*dtypes, task.accumulation, task.rounding), factors[:, terms], task, turned)
+    job = _PanelJob(product(*dtypes, task.accumulation, task.rounding), factors[:, terms], task, turned)
     groups = windows.shape[5]
     direct = not turned and depth == weight.shape[3] and weight.shape[0] * weight.shape[1] == 1
     runs = list(blocks(out.shape[:3], groups * factors.shape[1] * windows.itemsize))
@@ -170,7 +170,7 @@ def put_windows(panel: Array, piece: Array, depth: int) -> None:
     target[...] = piece.view(bits).transpose(5, 0, 1, 2, 3, 4, 6)
 
 
-class _Job(NamedTuple):
+class _PanelJob(NamedTuple):
     """What all blocks of windows are multiplied with: factors (groups, K, N), and how."""
 
     call: Any

@@ -12,9 +12,9 @@ import numpy.typing as npt
 from lowprec import _kernels
 from lowprec.backends.cpu.operands import native_step, operand_type
 from lowprec.backends.cpu.rounding import native_rounding
-from lowprec.formats import float32, float64
-from lowprec.keys import TAGS
 from lowprec.spec.accumulation import ADDERS, Accumulation
+from lowprec.spec.formats import float32, float64
+from lowprec.spec.keys import TAGS
 from lowprec.spec.operands import exact_products, operand_format
 from lowprec.spec.rounding import Rounding, rounding_rule
 from lowprec.spec.sum_rules import SumRules, sum_rules

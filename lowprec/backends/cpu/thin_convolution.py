@@ -15,9 +15,9 @@ import numpy.typing as npt
 
 from lowprec.backends.cpu.products import reduce
 from lowprec.backends.cpu.rounding import decode
-from lowprec.convolution_task import ConvolutionTask
+from lowprec.spec.convolution_task import ConvolutionTask
 from lowprec.spec.operands import exact_products, operand_format
-from lowprec.windows import contiguous
+from lowprec.spec.windows import contiguous
 
 Array = npt.NDArray[Any]
 MOST_PRODUCTS = 8

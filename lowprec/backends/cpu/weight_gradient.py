@@ -17,12 +17,12 @@ import numpy.typing as npt
 from lowprec.backends.cpu.convolution import put_windows
 from lowprec.backends.cpu.products import product_by_rules
 from lowprec.caching import cached
-from lowprec.convolution_task import ConvolutionTask
-from lowprec.formats import float32
 from lowprec.spec.accumulation import Accumulation
+from lowprec.spec.convolution_task import ConvolutionTask
+from lowprec.spec.formats import float32
 from lowprec.spec.rounding import Rounding
 from lowprec.spec.sum_rules import sum_rules
-from lowprec.windows import BlockPlace
+from lowprec.spec.windows import BlockPlace
 
 Array = npt.NDArray[Any]
 WHOLE_BYTES = 1 << 23

@@ -10,9 +10,9 @@ from fractions import Fraction
 from lowprec.backends.reference.elementwise import float32
 from lowprec.backends.reference.random import MASK, half_word, philox, whole_word
 from lowprec.backends.reference.rounding import round_number
-from lowprec.formats import float32 as FLOAT32
-from lowprec.keys import TAGS
 from lowprec.spec.accumulation import Accumulation
+from lowprec.spec.formats import float32 as FLOAT32
+from lowprec.spec.keys import TAGS
 from lowprec.spec.rounding import RoundingRule, rounding_rule
 from lowprec.spec.sum_rules import SumRules
 

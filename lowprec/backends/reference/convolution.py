@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from lowprec.backends.reference.chains import ADD, Element, dot, round_sum, sum_stages
 from lowprec.backends.reference.products import stored_values
-from lowprec.convolution_task import ConvolutionTask
-from lowprec.keys import key_value
-from lowprec.windows import Pair, window_view
+from lowprec.spec.convolution_task import ConvolutionTask
+from lowprec.spec.keys import key_value
+from lowprec.spec.windows import Pair, window_view
 
 Array = npt.NDArray[Any]
 Terms = tuple[list[float], list[float]]

@@ -13,9 +13,9 @@ import numpy.typing as npt
 from lowprec.backends.reference.chains import Element, add_ascending, dot, round_sum
 from lowprec.backends.reference.elementwise import stored
 from lowprec.backends.reference.rounding import round_number
-from lowprec.formats import float32
-from lowprec.keys import KeyLike, key_value
 from lowprec.spec.accumulation import Accumulation
+from lowprec.spec.formats import float32
+from lowprec.spec.keys import KeyLike, key_value
 from lowprec.spec.operands import operand_format
 from lowprec.spec.rounding import Rounding, rounding_rule
 from lowprec.spec.sum_rules import SumRules, sum_rules
