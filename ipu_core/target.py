@@ -80,7 +80,7 @@ class Target:
         macs: (operand format, partials format, multiply-accumulates per cycle and tile) of the AMP unit.
         load_store_bytes_per_cycle, exchange_bytes_per_cycle, exchange_bytes_per_cycle_shared,
             local_copy_bytes_per_cycle: bytes per cycle and tile.
-        tiles_per_supertile: neighbours that may receive the same data together.
+        tiles_per_supertile: neighbours that may receive the same data together: 2, or 1 for none.
         exchange_fixed_cycles, sync_cycles: cycles per exchange and per barrier.
         link_bandwidth, host_bandwidth, streaming_bandwidth: bytes per second of the chip.
         published_sram_bandwidth: bytes per second as published (0: none), to compare with `sram_bandwidth`.
@@ -140,6 +140,12 @@ class Target:
             f"{self.name} has no figure for {operands} x {operands} into {partials}; known: {known}"
         )
 
+    @property
+    def fastest_halves(self) -> tuple[str, str]:
+        """(operands, partials) of FP16.16, or of the first mode of a unit that has none."""
+        modes = [(operands, partials) for operands, partials, _ in self.macs]
+        return ("float16", "float16") if ("float16", "float16") in modes else modes[0]
+
     def peak_flops(self, operands: str, partials: str) -> float:
         """Peak floating-point operations per second of the whole chip; a multiply-accumulate counts as two."""
         return 2.0 * self.macs_per_cycle(operands, partials) * self.tiles * self.clock
@@ -158,15 +164,6 @@ class Target:
     def exchange_bandwidth(self) -> float:
         """Bytes per second of an all-to-all exchange, whole chip."""
         return float(self.exchange_bytes_per_cycle * self.tiles * self.clock)
-
-    def exchange_cycles(self, busiest: float) -> int:
-        """Cycles of one exchange phase in which the busiest tile moves so many bytes; 0 without traffic.
-
-        Bytes that both tiles of a supertile receive count half (they arrive at the shared rate).
-        """
-        if busiest <= 0:
-            return 0
-        return self.exchange_fixed_cycles + math.ceil(busiest / self.exchange_bytes_per_cycle)
 
     def seconds(self, cycles: float) -> float:
         """Cycles as seconds at this target's clock."""
@@ -198,6 +195,8 @@ def _checked(name: str, value: Any) -> Any:
         raise TypeError(f"{name} must be {'a number' if rate else 'an integer'}, not {value!r}")
     if not math.isfinite(value) or value < 0 or (value == 0 and name not in _MAY_BE_ZERO):
         raise ValueError(f"{name} must be {'0 or ' if name in _MAY_BE_ZERO else ''}positive, not {value!r}")
+    if name == "tiles_per_supertile" and value > 2:
+        raise ValueError(f"tiles_per_supertile must be 1 or 2, not {value!r}")
     if name == "tiles" and value > _MOST_TILES:
         raise ValueError(f"tiles must be at most {_MOST_TILES:,}, not {value!r}: figures of every tile are kept")
     return float(value) if rate else int(value)

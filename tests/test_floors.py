@@ -27,7 +27,8 @@ FLOORS = {
     "lowprec": Floor(("lowprec",)),
     "chip": Floor(
         tuple(f"ipu_core.{name}" for name in (
-            "errors", "interruption", "target", "control", "cost", "tile", "tile_convolution", "hardware_random",
+            "errors", "interruption", "integers", "traffic", "target", "control", "cost", "tile", "tile_convolution",
+            "hardware_random",
         )),
         ("lowprec",),
     ),

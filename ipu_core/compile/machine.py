@@ -1,7 +1,7 @@
 """Machine: a lowered training step in an engine, its state on the tiles; runs like `execute`'s Executable."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -49,6 +49,12 @@ class Machine:
             self.engine.connect(stream, lambda number=number: self._fed[number])
         for number, stream in enumerate(lowered.results):
             self.engine.connect(stream, lambda values, number=number: self._results.__setitem__(number, values.copy()))
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a Machine cannot be copied or pickled: build another, Machine.build(block, target), "
+            "and give it this one's state, write(machine.read())"
+        )
 
     @staticmethod
     def build(

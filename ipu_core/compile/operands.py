@@ -7,12 +7,11 @@ from ipu_core.compile.aliasing import operand_tensors
 from ipu_core.graph.tensor import Tensor
 from ipu_core.ir.block import Block, Equation
 from ipu_core.ir.convolution import place_of
-from ipu_core.plan.convolved import Convolution
-from ipu_core.plan.layout import linear_layout
-from ipu_core.plan.product import Operand
+from ipu_core.plan.convolution import Convolution
+from ipu_core.plan.layout import Stored, linear_layout
 from ipu_core.target import Target
-from lowprec.axes import fold
-from lowprec.windows import PhaseBlock, phase_blocks
+from lowprec.spec.axes import fold
+from lowprec.spec.windows import PhaseBlock, phase_blocks
 
 __all__ = ["Side", "Sizes", "phase_sums", "sides", "sizes", "sums_of"]
 
@@ -47,7 +46,7 @@ class Side(NamedTuple):
 
     perm: tuple[int, ...] | None
     sizes: tuple[int, int, int]
-    layout: Operand
+    layout: Stored
     stays: bool
 
     def source(self, tensor: Tensor) -> Tensor:
@@ -86,8 +85,8 @@ def _side(
         planned = None
     axes = None if planned is None else _stored_order(planned, letters)
     if axes is not None:
-        return Side(perm, sizes, Operand(axes, linear_layout(target, source.variable.shape).chunk), True)
-    return Side(perm, sizes, Operand(letters, linear_layout(target, source.shape).chunk), False)
+        return Side(perm, sizes, Stored(axes, linear_layout(target, source.variable.shape).chunk), True)
+    return Side(perm, sizes, Stored(letters, linear_layout(target, source.shape).chunk), False)
 
 
 def _stored_order(tensor: Tensor, letters: str) -> str | None:

@@ -10,14 +10,23 @@ from ipu_core.compile.residency import residency
 from ipu_core.graph.tensor import element_type
 from ipu_core.ir.block import Block, Equation, format_name
 from ipu_core.ir.ops import CONVOLUTIONS, PLANNED, SUMS
-from ipu_core.plan.convolution import ConvPlan, choose_convolution_accumulation, plan_convolution
-from ipu_core.plan.convolved import ConvPlacement
-from ipu_core.plan.layout import linear_layout
-from ipu_core.plan.matmul import choose_accumulation, plan_matmul
-from ipu_core.plan.placement import Placement
-from ipu_core.plan.product import Operand
-from ipu_core.plan.reduction import choose_reduction_accumulation, plan_reduction
-from ipu_core.plan.sums import RESERVED, SumPlan
+from ipu_core.plan.convolution import (
+    ConvPlacement,
+    ConvPlan,
+    choose_convolution_accumulation,
+    plan_convolution,
+)
+from ipu_core.plan.layout import Stored, linear_layout
+from ipu_core.plan.matmul import (
+    RESERVED,
+    Placement,
+    SumPlan,
+    choose_accumulation,
+    choose_reduction_accumulation,
+    plan_sum,
+    product_of,
+    sum_of,
+)
 from ipu_core.target import Target
 from lowprec import Accumulation
 
@@ -143,12 +152,12 @@ def _plan_sum(
     if isinstance(place, ConvPlacement):
         raise ValueError(f"equation {equation.number} is no convolution: its place is a Placement, not {place}")
     (m, k, n, batch), name = sizes(equation), _widest(equation)
-    out = Operand("bmn", linear_layout(target, equation.output.type.shape).chunk)
+    lies = (*(side.layout for side in lie), Stored("bmn", linear_layout(target, equation.output.type.shape).chunk))
     if equation.op == "dot":
-        return plan_matmul(target, m, k, n, batch=batch, operands=name, accumulation=order, placement=place,
-                           memory=room, a=lie[0].layout, b=lie[1].layout, out=out)  # fmt: skip
-    return plan_reduction(target, m, k, n, operands=name, accumulation=order, placement=place, memory=room,
-                          x=lie[0].layout, out=out)  # fmt: skip
+        product = product_of(target, m, k, n, batch=batch, operands=name, lies=lies)
+    else:
+        product = sum_of(target, m, k, n, operands=name, lies=lies)
+    return plan_sum(target, product, order, placement=place, memory=room)
 
 
 def _plan_convolution(

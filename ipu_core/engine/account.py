@@ -6,15 +6,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from ipu_core import cost
+from ipu_core.engine.accesses import Access, accesses_of
 from ipu_core.engine.bind import Bound
-from ipu_core.engine.exchange import Traffic, copy_traffic, gather_traffic, scatter_traffic, total_traffic
-from ipu_core.engine.touches import Touch, touches_of
-from ipu_core.graph.mapping import Ints
+from ipu_core.engine.exchange import copy_traffic, gather_traffic, scatter_traffic
 from ipu_core.graph.program import Copy
 from ipu_core.graph.regions import merge_runs, runs_of
 from ipu_core.graph.tensor import Tensor, Variable
 from ipu_core.graph.vertices import ComputeSet
+from ipu_core.integers import Ints
 from ipu_core.target import Target
+from ipu_core.traffic import Traffic
 
 __all__ = ["StepAccount", "account_copy", "account_execute", "account_host", "account_sync"]
 
@@ -29,7 +30,7 @@ class StepAccount:
         gather, scatter: traffic before and after.
         exchange_cycles, sync_cycles: cycles of both phases together.
         memory: bytes by tile and category while the step runs: gathered operands, exchange buffers, scratch.
-        reads, writes: the variables it touches; `defines` are written in full, whatever they held before.
+        reads, writes: the variables it accesses; `defines` are written in full, whatever they held before.
         vertices: how many ran.
     """
 
@@ -60,9 +61,9 @@ class StepAccount:
 def account_execute(compute_set: ComputeSet, bound: Sequence[Bound], target: Target) -> StepAccount:
     """The account of a compute set: one sync before it, a second one only where results are scattered."""
     groups = [item.group for item in bound]
-    readers, writers = touches_of(groups, reads=True), touches_of(groups, reads=False)
-    gather = total_traffic((gather_traffic(v, t, target) for v, t in readers.items()), target.tiles)
-    scatter = total_traffic((scatter_traffic(v, t, target) for v, t in writers.items()), target.tiles)
+    readers, writers = accesses_of(groups, reads=True), accesses_of(groups, reads=False)
+    gather = Traffic.sum((gather_traffic(v, t, target) for v, t in readers.items()), target.tiles)
+    scatter = Traffic.sum((scatter_traffic(v, t, target) for v, t in writers.items()), target.tiles)
     scattered = scatter.cycles(target)
     return StepAccount(
         compute_set.name,
@@ -91,7 +92,7 @@ def account_copy(copy: Copy, target: Target) -> StepAccount:
         "copy",
         compute,
         traffic,
-        total_traffic((), target.tiles),
+        Traffic.none(target.tiles),
         traffic.cycles(target),
         target.sync_cycles,
         {},
@@ -109,25 +110,25 @@ def account_host(name: str, kind: str, tensor: Tensor, into: bool, bandwidth: fl
     none = np.zeros(target.tiles, np.int64)
     traffic = Traffic(by_tile if into else none, none if into else by_tile, none)
     cycles = max(traffic.cycles(target), target.transfer_cycles(int(by_tile.sum()), bandwidth))
-    touched = frozenset([tensor.variable])
+    accessed = frozenset([tensor.variable])
     return StepAccount(
         name,
         kind,
         none,
         traffic,
-        total_traffic((), target.tiles),
+        Traffic.none(target.tiles),
         cycles,
         target.sync_cycles,
         {"exchange buffers": by_tile},
-        frozenset() if into else touched,
-        touched if into else frozenset(),
-        touched if into and _is_all(tensor.variable, *_runs(tensor, None)) else frozenset(),
+        frozenset() if into else accessed,
+        accessed if into else frozenset(),
+        accessed if into and _is_all(tensor.variable, *_runs(tensor, None)) else frozenset(),
     )
 
 
 def account_sync(name: str, target: Target, reads: frozenset[Variable], defines: frozenset[Variable]) -> StepAccount:
     """The account of a step that moves nothing: a barrier (or, without cycles, a remark on liveness)."""
-    none = total_traffic((), target.tiles)
+    none = Traffic.none(target.tiles)
     cycles = target.sync_cycles if name == "sync" else 0
     zero = np.zeros(target.tiles, np.int64)
     return StepAccount(name, "sync", zero, none, none, 0, cycles, {}, reads, frozenset(), defines)
@@ -165,9 +166,9 @@ def _scratch(bound: Sequence[Bound], target: Target) -> Ints:
     return total
 
 
-def _covers(variable: Variable, touches: Sequence[Touch]) -> bool:
-    """Whether operands of vertex groups together touch every element of a variable."""
-    runs = [_runs(touch.operand.tensor, touch.operand.indices) for touch in touches]
+def _covers(variable: Variable, accesses: Sequence[Access]) -> bool:
+    """Whether operands of vertex groups together access every element of a variable."""
+    runs = [_runs(access.operand.tensor, access.operand.indices) for access in accesses]
     return _is_all(variable, *(np.concatenate(column) for column in zip(*runs, strict=True)))
 
 

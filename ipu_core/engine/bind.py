@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from ipu_core.control import FloatingPointControl
 from ipu_core.graph.codelet import Codelet
-from ipu_core.graph.mapping import Ints
 from ipu_core.graph.tensor import Tensor, Variable
 from ipu_core.graph.vertices import Operand, VertexGroup
+from ipu_core.integers import Ints
 from ipu_core.target import Target
 from lowprec import FloatFormat, Key, astype
 

@@ -1,78 +1,40 @@
 """The exchange account: bytes each tile receives and sends in one phase, counted over intervals.
 
 The rule: a tile receives each distinct foreign element it needs once; it sends each distinct element that others need
-once (one send serves all listeners). A phase takes as long as the busiest tile; what both tiles of a supertile receive
-arrives at the shared rate, so it counts half for each.
+once (one send serves all listeners). `Traffic` says how long that takes.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 import numpy as np
 
-from ipu_core.engine.touches import Blocks, Touch, blocks_of, pair_runs
+from ipu_core.engine.accesses import Access, AccessedSets, pair_runs, sets_of
 from ipu_core.errors import DataRace
-from ipu_core.graph.mapping import Ints, TileMapping
+from ipu_core.graph.mapping import TileMapping
 from ipu_core.graph.regions import merge_runs
 from ipu_core.graph.tensor import Tensor, Variable
+from ipu_core.integers import Ints
 from ipu_core.target import Target
+from ipu_core.traffic import Traffic
 
-__all__ = ["Traffic", "copy_traffic", "gather_traffic", "scatter_traffic", "total_traffic"]
-
-
-class Traffic(NamedTuple):
-    """Bytes by tile in one exchange phase.
-
-    Attributes:
-        received, sent: distinct bytes in and out of each tile.
-        shared: of the received bytes, those the other tile of the supertile receives too.
-    """
-
-    received: Ints
-    sent: Ints
-    shared: Ints
-
-    @property
-    def busiest(self) -> float:
-        """Bytes that determine the duration: the largest of received (shared ones count half) and sent."""
-        if not self.received.size:
-            return 0.0
-        return float(max((self.received - self.shared / 2).max(), self.sent.max()))
-
-    @property
-    def total(self) -> int:
-        """All bytes received."""
-        return int(self.received.sum())
-
-    def cycles(self, target: Target) -> int:
-        """Cycles of the phase, without the sync."""
-        return target.exchange_cycles(self.busiest)
+__all__ = ["copy_traffic", "gather_traffic", "scatter_traffic"]
 
 
-def total_traffic(parts: Iterable[Traffic], tiles: int) -> Traffic:
-    """The sum of traffic of different variables in one phase."""
-    total = [np.zeros(tiles, np.int64) for _ in range(3)]
-    for part in parts:
-        for column, values in zip(total, part, strict=True):
-            column += values
-    return Traffic(*total)
-
-
-def gather_traffic(variable: Variable, touches: Sequence[Touch], target: Target) -> Traffic:
+def gather_traffic(variable: Variable, accesses: Sequence[Access], target: Target) -> Traffic:
     """What fetching the operands of a compute set from one variable moves."""
-    blocks = blocks_of(touches)
-    if _disjoint(blocks):
-        return _traffic_of_blocks(blocks, variable.mapping, variable.dtype.itemsize, target)
-    runs = pair_runs(blocks)
-    return _traffic_of_runs(blocks.tiles[runs.pair], runs.starts, runs.lengths, variable, target)
+    sets = sets_of(accesses)
+    if _disjoint(sets):
+        return _traffic_of_sets(sets, variable.mapping, variable.dtype.itemsize, target)
+    runs = pair_runs(sets)
+    return _traffic_of_runs(sets.tiles[runs.pair], runs.starts, runs.lengths, variable, target)
 
 
-def scatter_traffic(variable: Variable, touches: Sequence[Touch], target: Target) -> Traffic:
+def scatter_traffic(variable: Variable, accesses: Sequence[Access], target: Target) -> Traffic:
     """What sending results to the tiles that hold them moves (no element has two writers)."""
-    blocks = blocks_of(touches)
-    runs = pair_runs(blocks)
+    sets = sets_of(accesses)
+    runs = pair_runs(sets)
     pieces = variable.mapping.cut(runs.starts, runs.lengths)
-    writers = blocks.tiles[runs.pair[pieces.run]]
+    writers = sets.tiles[runs.pair[pieces.run]]
     return _direct_traffic(writers, pieces.tiles, pieces.lengths * variable.dtype.itemsize, target)
 
 
@@ -106,18 +68,18 @@ def _direct_traffic(senders: Ints, receivers: Ints, sizes: Ints, target: Target)
     return Traffic(received, sent, np.zeros(count, np.int64))
 
 
-def _traffic_of_blocks(blocks: Blocks, mapping: TileMapping, item: int, target: Target) -> Traffic:
-    """Gathered traffic where different blocks share no element: all counts add up block by block."""
-    count, tiles = blocks.number, target.tiles
+def _traffic_of_sets(sets: AccessedSets, mapping: TileMapping, item: int, target: Target) -> Traffic:
+    """Gathered traffic where different sets share no element: all counts add up set by set."""
+    count, tiles = sets.number, target.tiles
     if not count:
-        return total_traffic((), tiles)
-    pieces = mapping.cut(blocks.run_starts, blocks.run_lengths)
-    block, length = blocks.run_block[pieces.run], pieces.lengths
-    sizes = np.bincount(block, length, count).astype(np.int64)
-    holders, slot = np.unique(block * tiles + pieces.tiles, return_inverse=True)
+        return Traffic.none(tiles)
+    pieces = mapping.cut(sets.run_starts, sets.run_lengths)
+    owner, length = sets.run_set[pieces.run], pieces.lengths
+    sizes = np.bincount(owner, length, count).astype(np.int64)
+    holders, slot = np.unique(owner * tiles + pieces.tiles, return_inverse=True)
     held = np.bincount(slot.ravel(), length, holders.size).astype(np.int64)
 
-    pairs = np.unique(blocks.tiles * count + blocks.block)
+    pairs = np.unique(sets.tiles * count + sets.which)
     listener, wanted = pairs // count, pairs % count
     local = _lookup(holders, held, wanted * tiles + listener)
     received = np.bincount(listener, sizes[wanted] - local, tiles).astype(np.int64)
@@ -125,7 +87,7 @@ def _traffic_of_blocks(blocks: Blocks, mapping: TileMapping, item: int, target: 
     listeners = np.bincount(wanted, minlength=count)
     only = np.zeros(count, np.int64)
     only[wanted] = listener
-    goes_out = (listeners[block] > 1) | (only[block] != pieces.tiles)
+    goes_out = (listeners[owner] > 1) | (only[owner] != pieces.tiles)
     sent = np.bincount(pieces.tiles[goes_out], length[goes_out], tiles).astype(np.int64)
 
     shared = np.zeros(tiles, np.int64)
@@ -162,10 +124,10 @@ def _traffic_of_runs(listeners: Ints, starts: Ints, lengths: Ints, variable: Var
     return Traffic(received * item, sent * item, shared * item)
 
 
-def _disjoint(blocks: Blocks) -> bool:
-    order = np.argsort(blocks.run_starts, kind="stable")
-    starts = blocks.run_starts[order]
-    return bool((starts[1:] >= (starts + blocks.run_lengths[order])[:-1]).all())
+def _disjoint(sets: AccessedSets) -> bool:
+    order = np.argsort(sets.run_starts, kind="stable")
+    starts = sets.run_starts[order]
+    return bool((starts[1:] >= (starts + sets.run_lengths[order])[:-1]).all())
 
 
 def _lookup(keys: Ints, values: Ints, wanted: Ints) -> Ints:

@@ -8,12 +8,13 @@ from numpy.typing import NDArray
 
 from ipu_core.engine.account import StepAccount
 from ipu_core.engine.bind import Bound
-from ipu_core.engine.tree import Place, Tree, live_places
+from ipu_core.engine.liveness import ProgramPoint, live_points
+from ipu_core.engine.tree import Tree
 from ipu_core.errors import OutOfTileMemory
 from ipu_core.graph.codelet import Codelet
 from ipu_core.graph.graph import Graph
-from ipu_core.graph.mapping import Ints
 from ipu_core.graph.tensor import Variable
+from ipu_core.integers import Ints
 
 __all__ = ["Lifetime", "MemoryAccount", "account_memory", "bytes_on_tiles"]
 
@@ -27,7 +28,7 @@ _LARGEST = 5  # variables named at the peak
 
 @dataclass(frozen=True)
 class Lifetime:
-    """One place of a program: its step and the bytes that live there."""
+    """One point of a program: its step and the bytes that live there."""
 
     step: str
     total: int
@@ -46,7 +47,7 @@ class MemoryAccount:
             buffers and scratch do not live always.
         largest: the largest variables on the fullest tile at its peak, as (name, bytes).
         step: the step at which that peak is reached ("" if nothing but always-live memory exists).
-        lifetimes: bytes that live at every place, all tiles together and on the fullest tile of that place.
+        lifetimes: bytes that live at every point, all tiles together and on the fullest tile of that point.
         temporary_bytes: bytes of all temporaries, as if none shared space.
         available: bytes of one tile.
     """
@@ -88,11 +89,11 @@ def account_memory(
     """Adds up memory over the programs of an engine; they share always-live memory and may share temporary space."""
     tiles = graph.target.tiles
     kept = sum(1 << v.number for v in graph.variables if not v.temporary)
-    places: list[Place] = []
+    points: list[ProgramPoint] = []
     early = kept
     for tree in trees:
-        found, read_early = live_places(tree, steps, kept)
-        places += found
+        found, read_early = live_points(tree, steps, kept)
+        points += found
         early |= read_early
     sizes = np.array([bytes_on_tiles(v, tiles) for v in graph.variables], np.int64).reshape(-1, tiles)
     fixed = np.array([bool(early >> v.number & 1) for v in graph.variables], bool)
@@ -106,19 +107,19 @@ def account_memory(
         "padding": (padded - sizes)[fixed].sum(axis=0),
     }
     moving = np.flatnonzero(~fixed)
-    live = np.array([[place.live >> int(n) & 1 for n in moving] for place in places], np.float64)
-    passing = (live.reshape(len(places), moving.size) @ padded[moving].astype(np.float64)).astype(
+    live = np.array([[point.live >> int(n) & 1 for n in moving] for point in points], np.float64)
+    passing = (live.reshape(len(points), moving.size) @ padded[moving].astype(np.float64)).astype(
         np.int64
     )  # exact below 2^53
-    if places:
-        passing += np.array([_bytes_during(steps[place.step], tiles) for place in places], np.int64)
+    if points:
+        passing += np.array([_bytes_during(steps[point.step], tiles) for point in points], np.int64)
     base: Ints = sum(always.values(), np.zeros(tiles, np.int64))
     peak = base + passing.max(axis=0, initial=0)
     tile = int(peak.argmax())
-    at = int(passing[:, tile].argmax()) if places else -1
-    during = _during(places[at], steps, graph.variables, fixed, padded, tile) if places else {}
+    at = int(passing[:, tile].argmax()) if points else -1
+    during = _during(points[at], steps, graph.variables, fixed, padded, tile) if points else {}
     shown = {name: int(by_tile[tile]) for name, by_tile in always.items()} | during
-    alive = [v for v in graph.variables if fixed[v.number] or (places and places[at].live >> v.number & 1)]
+    alive = [v for v in graph.variables if fixed[v.number] or (points and points[at].live >> v.number & 1)]
     largest = sorted(((v.name, int(sizes[v.number, tile])) for v in alive), key=lambda item: -item[1])
     return MemoryAccount(
         always,
@@ -126,29 +127,34 @@ def account_memory(
         tile,
         shown,
         tuple(item for item in largest[:_LARGEST] if item[1]),
-        steps[places[at].step].name if places else "",
-        _lifetimes(places, steps, base, passing),
+        steps[points[at].step].name if points else "",
+        _lifetimes(points, steps, base, passing),
         int(padded[moving].sum()),
         graph.target.tile_memory,
     )
 
 
 def _during(
-    place: Place, steps: Sequence[StepAccount], variables: Sequence[Variable], fixed: Flags, padded: Ints, tile: int
+    point: ProgramPoint,
+    steps: Sequence[StepAccount],
+    variables: Sequence[Variable],
+    fixed: Flags,
+    padded: Ints,
+    tile: int,
 ) -> dict[str, int]:
-    """Bytes by category that live on one tile at one place and not always."""
-    live = [v.number for v in variables if not fixed[v.number] and place.live >> v.number & 1]
-    passing = {name: int(by_tile[tile]) for name, by_tile in steps[place.step].memory.items()}
+    """Bytes by category that live on one tile at one point and not always."""
+    live = [v.number for v in variables if not fixed[v.number] and point.live >> v.number & 1]
+    passing = {name: int(by_tile[tile]) for name, by_tile in steps[point.step].memory.items()}
     return {"temporaries": int(padded[live, tile].sum()), **passing}
 
 
 def _lifetimes(
-    places: Sequence[Place], steps: Sequence[StepAccount], base: Ints, passing: Ints
+    points: Sequence[ProgramPoint], steps: Sequence[StepAccount], base: Ints, passing: Ints
 ) -> tuple[Lifetime, ...]:
     total = base + passing
     return tuple(
-        Lifetime(steps[place.step].name, int(row.sum()), int(row.max()))
-        for place, row in zip(places, total, strict=True)
+        Lifetime(steps[point.step].name, int(row.sum()), int(row.max()))
+        for point, row in zip(points, total, strict=True)
     )
 
 

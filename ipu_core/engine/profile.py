@@ -9,7 +9,7 @@ import numpy as np
 
 from ipu_core.engine.account import StepAccount
 from ipu_core.engine.memory import MemoryAccount
-from ipu_core.graph.mapping import Ints
+from ipu_core.integers import Ints
 from ipu_core.target import Target
 
 __all__ = ["Profile", "Step", "make_profile"]

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ipu_core.engine.touches import Touch, blocks_of, pair_runs, touches_of
+from ipu_core.engine.accesses import Access, accesses_of, pair_runs, sets_of
 from ipu_core.errors import DataRace
-from ipu_core.graph.mapping import Ints
 from ipu_core.graph.tensor import Variable
 from ipu_core.graph.vertices import ComputeSet, VertexGroup
+from ipu_core.integers import Ints
 
 __all__ = ["check_races"]
 
@@ -19,21 +19,21 @@ def check_races(compute_set: ComputeSet, groups: Sequence[VertexGroup]) -> None:
     Raises:
         DataRace: naming the compute set, the variable, the element and both vertices.
     """
-    readers = touches_of(groups, reads=True)
-    for variable, touches in touches_of(groups, reads=False).items():
-        begin, end, writer = _written_once(compute_set, groups, variable, touches)
+    readers = accesses_of(groups, reads=True)
+    for variable, accesses in accesses_of(groups, reads=False).items():
+        begin, end, writer = _written_once(compute_set, groups, variable, accesses)
         if variable in readers:
             _no_foreign_reader(compute_set, groups, variable, readers[variable], (begin, end, writer))
 
 
 def _written_once(
-    compute_set: ComputeSet, groups: Sequence[VertexGroup], variable: Variable, touches: Sequence[Touch]
+    compute_set: ComputeSet, groups: Sequence[VertexGroup], variable: Variable, accesses: Sequence[Access]
 ) -> tuple[Ints, Ints, Ints]:
     """Ascending disjoint runs (start, end, vertex) of what is written."""
-    blocks = blocks_of(touches)
-    runs = pair_runs(blocks)
+    sets = sets_of(accesses)
+    runs = pair_runs(sets)
     order = np.argsort(runs.starts, kind="stable")
-    begin, writer = runs.starts[order], blocks.vertices[runs.pair[order]]
+    begin, writer = runs.starts[order], sets.vertices[runs.pair[order]]
     end = begin + runs.lengths[order]
     if (twice := np.flatnonzero(begin[1:] < end[:-1])).size:
         i = int(twice[0])
@@ -49,12 +49,12 @@ def _no_foreign_reader(
     compute_set: ComputeSet,
     groups: Sequence[VertexGroup],
     variable: Variable,
-    touches: Sequence[Touch],
+    accesses: Sequence[Access],
     written: tuple[Ints, Ints, Ints],
 ) -> None:
     begin, end, writer = written
-    blocks = blocks_of(touches)
-    runs = pair_runs(blocks)
+    sets = sets_of(accesses)
+    runs = pair_runs(sets)
     first = np.searchsorted(end, runs.starts, side="right")
     counts = np.searchsorted(begin, runs.starts + runs.lengths, side="left") - first
     hit = np.flatnonzero(counts > 0)
@@ -62,7 +62,7 @@ def _no_foreign_reader(
         return
     read = np.repeat(hit, counts[hit])
     wrote = np.arange(read.size) - np.repeat(np.cumsum(counts[hit]) - counts[hit] - first[hit], counts[hit])
-    reader = blocks.vertices[runs.pair[read]]
+    reader = sets.vertices[runs.pair[read]]
     if (foreign := np.flatnonzero(reader != writer[wrote])).size:
         i = foreign[0]
         element = max(int(runs.starts[read[i]]), int(begin[wrote[i]]))

@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ipu_core.graph.codelet import Codelet
-from ipu_core.graph.mapping import Ints, linear_boundaries
+from ipu_core.graph.mapping import linear_boundaries
 from ipu_core.graph.printer import graph_text
 from ipu_core.graph.regions import runs_of
 from ipu_core.graph.tensor import Tensor, Variable, element_type, whole
 from ipu_core.graph.vertices import ComputeSet, FieldSource, Vertex, VertexGroup, make_group
+from ipu_core.integers import Ints
 from ipu_core.target import Target
 from lowprec import FloatFormat, astype
 

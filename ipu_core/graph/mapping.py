@@ -4,13 +4,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ipu_core.errors import MappedTwice, UnmappedTensor
+from ipu_core.integers import Ints, ceil_div
 
-__all__ = ["Ints", "Pieces", "TileMapping", "build_mapping", "even_boundaries", "linear_boundaries"]
-
-Ints = NDArray[np.int64]
+__all__ = ["Pieces", "TileMapping", "build_mapping", "even_boundaries", "linear_boundaries"]
 
 
 class Pieces(NamedTuple):
@@ -92,5 +90,5 @@ def even_boundaries(size: int, parts: int) -> Ints:
 
 def linear_boundaries(size: int, parts: int, grain: int = 1) -> Ints:
     """Borders of at most `parts` chunks of whole grains (the last may be short); chunks that would be empty vanish."""
-    grains = -(-size // grain)
+    grains = ceil_div(size, grain)
     return np.minimum(even_boundaries(grains, max(1, min(parts, grains))) * grain, size)

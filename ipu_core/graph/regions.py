@@ -5,7 +5,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from ipu_core.graph.mapping import Ints
+from ipu_core.integers import Ints
 
 __all__ = ["canonical", "merge_runs", "runs_of"]
 

@@ -9,8 +9,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from ipu_core.errors import UnmappedTensor
 from ipu_core.graph.codelet import Codelet, Field, declared_fields, declared_params
-from ipu_core.graph.mapping import Ints
 from ipu_core.graph.tensor import Tensor, Variable
+from ipu_core.integers import Ints
 
 __all__ = ["ComputeSet", "FieldSource", "Operand", "Vertex", "VertexGroup", "make_group"]
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from ipu_core.ir.pytree import Tree
 from lowprec import FloatFormat, Rounding
+from lowprec.spec.rounding import NEAREST_EVEN
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -92,9 +93,6 @@ class Params(Mapping[str, Any]):
 
     def __repr__(self) -> str:
         return ", ".join(f"{name}={value}" for name, value in self._items.items())
-
-
-NEAREST_EVEN = Rounding()
 
 
 @dataclass(frozen=True, slots=True)

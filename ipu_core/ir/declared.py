@@ -15,12 +15,12 @@ from ipu_core.tile import SECOND_ROUNDING, dropout_mask
 from ipu_core.tile_convolution import whole
 from lowprec import Accumulation, Key, Rounding
 from lowprec import float16 as FLOAT16
-from lowprec.axes import fold
 from lowprec.elementwise import float32_op
-from lowprec.formats import FormatLike, as_format
-from lowprec.matmul import matmul
-from lowprec.reduction import reduce_max, reduce_sum
-from lowprec.scatter import scatter_add
+from lowprec.spec.axes import fold
+from lowprec.spec.formats import FormatLike, as_format
+from lowprec.sums.products import matmul
+from lowprec.sums.reduce import reduce_max, reduce_sum
+from lowprec.sums.scatter import scatter_add
 
 
 def declared(
@@ -78,7 +78,7 @@ def _rounded(
     if fmt.bits <= 8 and not from_half:
         half = _rounded(op, operands, FLOAT16, rounding, key, control)
         return _rounded("identity", [half], fmt, rounding, key and key.fold_in(SECOND_ROUNDING), control)
-    return float32_op(op, *operands, fmt=fmt, rounding=rounding.mode, key=key, overflow=control.overflow(fmt))
+    return float32_op(op, *operands, fmt=fmt, rounding=control.rounding(rounding, fmt), key=key)
 
 
 def _sum(
@@ -90,17 +90,5 @@ def _sum(
     control: FloatingPointControl,
 ) -> Any:
     """A product or sum by lowprec's function for it."""
-    accumulate, out = order.accumulate, order.out
-    adder = {"adder": order.adder} if equation.op != "reduce_sum" else {}
-    return function(
-        *operands,
-        accumulate=accumulate,
-        group=order.group,
-        splits=order.splits,
-        stages=order.stages,
-        out_format=out,
-        rounding=equation.arithmetic.rounding.mode,
-        key=key,
-        overflow=control.overflow(accumulate),
-        **adder,
-    )
+    rounding = control.rounding(equation.arithmetic.rounding, order.accumulate)
+    return function(*operands, accumulation=order, rounding=rounding, key=key)

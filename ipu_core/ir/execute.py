@@ -46,6 +46,7 @@ class Executable:
         accumulations: Mapping[int, Accumulation] | None = None,
         control: FloatingPointControl = FloatingPointControl(),  # noqa: B008  # frozen
     ) -> None:
+        self._made_of = block, accumulations, control
         orders = dict(accumulations or {})
         if unknown := sorted(orders.keys() - {e.number for e in block.equations}):
             raise ValueError(f"accumulations for equations that are not in the block: {unknown}")
@@ -59,6 +60,9 @@ class Executable:
         computed = [e for e in block.equations if views[e.output].root is e.output]
         self._calls = [(self._bind(e, orders.get(e.number), control), e) for e in computed]
         self._plain = [(call, e.draws) for call, e in self._calls]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Executable, self._made_of  # the prepared calls hold buffers, so a copy prepares its own
 
     def _operands(self, equation: Equation) -> list[Any]:
         return [self._arrays[x] if isinstance(x, Var) else x.value for x in equation.inputs]

@@ -14,7 +14,7 @@ from ipu_core.ir.block import Array, Equation
 from ipu_core.ir.exact import exact
 from ipu_core.ir.ops import CONVOLUTIONS, ELEMENTWISE, STRUCTURE
 from lowprec import Accumulation, Key
-from lowprec.axes import fold
+from lowprec.spec.axes import fold
 
 BoundCall = Callable[[Key | None], Any]
 """Computes an equation's result into its array, from the key of this equation in this step."""
@@ -47,7 +47,7 @@ def bind(
 def _elementwise(equation: Equation, operands: list[Any], out: Array, control: FloatingPointControl) -> BoundCall:
     op = "identity" if equation.op == "convert" else equation.op
     formats = [x.dtype if isinstance(x, np.ndarray) else None for x in operands]
-    kernel = tile.elementwise(op, formats, out.dtype, equation.arithmetic.stochastic, control)
+    kernel = tile.elementwise(op, formats, out.dtype, equation.arithmetic.rounding, control)
     values = tuple(operands)
     return lambda key: kernel(values, key, 0, out)
 
@@ -56,7 +56,7 @@ def _dot(
     equation: Equation, operands: list[Any], out: Array, order: Accumulation | None, control: FloatingPointControl
 ) -> BoundCall:
     a, b = operands
-    kernel = tile.matmul(order_of(equation, order), equation.arithmetic.stochastic, control)
+    kernel = tile.matmul(order_of(equation, order), equation.arithmetic.rounding, control)
     return lambda key: kernel(a, b, key, out)
 
 
@@ -65,7 +65,7 @@ def _convolution(
 ) -> BoundCall:
     a, b = operands
     kernel = tile_convolution.convolution(
-        equation.op, equation.params, order_of(equation, order), equation.arithmetic.stochastic, control
+        equation.op, equation.params, order_of(equation, order), equation.arithmetic.rounding, control
     )
     return lambda key: kernel(a, b, key, out)
 
@@ -84,7 +84,7 @@ def _reduce_sum(
 ) -> BoundCall:
     fold = _fold(equation, operands[0])
     outer, _terms, inside = fold().shape
-    kernel = tile.reduce_sum(order_of(equation, order), equation.arithmetic.stochastic, control)
+    kernel = tile.reduce_sum(order_of(equation, order), equation.arithmetic.rounding, control)
     result = out.reshape(outer, inside)
     return lambda key: kernel(fold(), key, result)
 
@@ -104,7 +104,7 @@ def _scatter_add(
     wide = np.empty(out.shape, np.float32)
     width = math.prod(out.shape[1:])
     total = wide.reshape(out.shape[0], width)
-    kernel = tile.elementwise("identity", [wide.dtype], out.dtype, equation.arithmetic.stochastic, control)
+    kernel = tile.elementwise("identity", [wide.dtype], out.dtype, equation.arithmetic.rounding, control)
 
     def call(key: Key | None) -> None:
         tile.scatter_add(indices, updates.reshape(indices.size, width), total)

@@ -11,18 +11,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from ipu_core.ir.block import NEAREST_EVEN, Block
+from ipu_core.ir.block import Block
 from ipu_core.ir.pytree import flatten, unflatten
 from ipu_core.ir.retype import Retype, Rule, cast
 from lowprec import FloatFormat, Rounding, as_format
 from lowprec import float16 as FLOAT16
 from lowprec import float32 as FLOAT32
+from lowprec.spec.rounding import NEAREST_EVEN, STOCHASTIC
 
 PLAIN = frozenset({"add", "subtract", "multiply", "square"})
 """Half operations the machine does in half registers, apparently to nearest even even when stochastic rounding is on
 (derived from comments in PopLibs). Everything else computes in float32 and converts, which is stochastic."""
 
-ROUNDINGS: Mapping[str, Rounding] = {"nearest": NEAREST_EVEN, "stochastic": Rounding("stochastic")}
+ROUNDINGS: Mapping[str, Rounding] = {"nearest": NEAREST_EVEN, "stochastic": STOCHASTIC}
 """What the machine has, by the names of precisions."""
 
 

@@ -8,12 +8,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ipu_core.ir.block import NEAREST_EVEN, Arithmetic, Array, Atom, Block, Equation, Format, Params, Type, Var
+from ipu_core.ir.block import Arithmetic, Array, Atom, Block, Equation, Format, Params, Type, Var
 from ipu_core.ir.ops import OPS, PRODUCTS, STRUCTURE, SUMS, WHOLE_VIEWS
 from ipu_core.ir.schedule import dead_code
 from lowprec import FloatFormat, Rounding, astype
 from lowprec import float32 as FLOAT32
 from lowprec.arrays import whole_array
+from lowprec.spec.rounding import NEAREST_EVEN
 
 BACKWARD = ("grad_input", "grad_weight")
 

@@ -7,16 +7,17 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from ipu_core import tile
+from ipu_core import cost, tile
 from ipu_core.graph.codelet import Codelet, Input, Output, Param
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Execute
 from ipu_core.graph.tensor import Tensor
 from ipu_core.graph.vertices import FieldSource
-from ipu_core.library.views import broadcast_scalars, join_axes
-from ipu_core.plan.elementwise import vertex_cycles
-from ipu_core.plan.layout import Layout, linear_layout
+from ipu_core.library.folding import broadcast_scalars, join_axes
+from ipu_core.plan.layout import LinearLayout, linear_layout
 from ipu_core.target import Target
+from lowprec import Rounding
+from lowprec.spec.rounding import NEAREST_EVEN, STOCHASTIC
 
 __all__ = ["add_array", "elementwise", "map_array", "pieces"]
 
@@ -37,7 +38,7 @@ class ElementwiseVertex(Codelet):
     operands: Any = Param(())
     offset = Param(0)
     own_axes = Param(1)
-    stochastic: ClassVar[bool] = False
+    rounding: ClassVar[Rounding] = NEAREST_EVEN
 
     def prepare(self) -> None:
         """Joins axes and makes the kernel call ready."""
@@ -49,7 +50,7 @@ class ElementwiseVertex(Codelet):
         views = dict(zip(names, folded, strict=True))
         given = tuple(views[item] if isinstance(item, str) else item for item in self.operands)
         formats = tuple(item.dtype if isinstance(item, np.ndarray) else None for item in given)
-        kernel = tile.elementwise(self.op, formats, result.dtype, self.stochastic, self.control)
+        kernel = tile.elementwise(self.op, formats, result.dtype, self.rounding, self.control)
         self._call = kernel, given, self.offset, result
 
     def compute(self) -> None:
@@ -60,7 +61,10 @@ class ElementwiseVertex(Codelet):
     def cycles(self, target: Target) -> int:
         """Cycles of each vertex."""
         elements = math.prod(self.out.shape[-self.own_axes :])
-        return vertex_cycles(target, self.op, elements, max(self.out.itemsize, *self._sizes()))
+        size = max(self.out.itemsize, *self._sizes())
+        if self.op == "identity":
+            return int(cost.cast(target, elements, size))
+        return int(cost.elementwise(target, self.op, elements, size))
 
     def _sizes(self) -> list[int]:
         return [getattr(self, item).itemsize for item in self.operands if isinstance(item, str)] or [0]
@@ -88,21 +92,21 @@ class StochasticUnary(Unary):
     """One operand, stochastic rounding."""
 
     uses_key = True
-    stochastic = True
+    rounding = STOCHASTIC
 
 
 class StochasticBinary(Binary):
     """Two operands, stochastic rounding."""
 
     uses_key = True
-    stochastic = True
+    rounding = STOCHASTIC
 
 
 class StochasticTernary(Ternary):
     """Three operands, stochastic rounding."""
 
     uses_key = True
-    stochastic = True
+    rounding = STOCHASTIC
 
 
 _CODELETS: dict[tuple[int, bool], type[ElementwiseVertex]] = {
@@ -129,7 +133,7 @@ def add_array(graph: Graph, fmt: Any, shape: Sequence[int], name: str = "", *, t
     return map_array(graph, graph.add_variable(fmt, shape, name, temporary=temporary))
 
 
-def pieces(layout: Layout, tensor: Tensor, shape: Sequence[int]) -> list[FieldSource]:
+def pieces(layout: LinearLayout, tensor: Tensor, shape: Sequence[int]) -> list[FieldSource]:
     """What the vertices of each group of a layout touch of a tensor seen in the result's `shape`, vertex axes first.
 
     The groups are those of `vertex_tiles`. Where the view has no affine form its element indices are given.
@@ -156,7 +160,7 @@ def pieces(layout: Layout, tensor: Tensor, shape: Sequence[int]) -> list[FieldSo
     return list(found)
 
 
-def _split_indices(layout: Layout, index: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
+def _split_indices(layout: LinearLayout, index: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
     rows, columns = layout.shape
     if layout.columns < columns:
         return [index.reshape(rows, columns // layout.columns, layout.columns)]
@@ -165,7 +169,7 @@ def _split_indices(layout: Layout, index: npt.NDArray[np.int64]) -> list[npt.NDA
     return found + ([index[whole * layout.rows :].reshape(1, rest, columns)] if rest else [])
 
 
-def vertex_tiles(layout: Layout) -> list[tuple[npt.NDArray[np.int64], int]]:
+def vertex_tiles(layout: LinearLayout) -> list[tuple[npt.NDArray[np.int64], int]]:
     """For each group of a layout the tiles of its vertices, and where its elements begin in the flat result."""
     rows, columns = layout.shape
     if layout.columns < columns:

@@ -12,7 +12,7 @@ from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Execute
 from ipu_core.graph.tensor import Tensor
 from ipu_core.library.elementwise import add_array, elementwise, pieces, vertex_tiles
-from ipu_core.plan.layout import Layout, linear_layout
+from ipu_core.plan.layout import LinearLayout, linear_layout
 from ipu_core.target import Target
 
 __all__ = ["fill", "gather", "one_hot", "scatter_add"]
@@ -208,7 +208,7 @@ def is_float32(tensor: Tensor) -> bool:
     return tensor.dtype == np.float32
 
 
-def _own(layout: Layout) -> int:
+def _own(layout: LinearLayout) -> int:
     return 1 if layout.columns < layout.shape[1] else 2
 
 
@@ -226,7 +226,7 @@ def _cut_columns(tensor: Tensor, first: int, count: int, columns: int) -> Tensor
     return Tensor(tensor.variable, tensor.offset + first * across, shape, (columns * across, down, across))
 
 
-def _pieces_of_array(layout: Layout, array: Any) -> list[Any]:
+def _pieces_of_array(layout: LinearLayout, array: Any) -> list[Any]:
     """A (rows, columns) array cut like the groups of a layout."""
     rows, columns = layout.shape
     array = array.reshape(rows, columns)

@@ -9,7 +9,7 @@ from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Execute
 from ipu_core.graph.tensor import Tensor
 from ipu_core.library.elementwise import pieces, vertex_tiles
-from ipu_core.library.views import join_axes
+from ipu_core.library.folding import join_axes
 from ipu_core.plan.layout import linear_layout
 from ipu_core.target import Target
 

@@ -1,44 +1,15 @@
 """The account of a plan: cycles and bytes of each superstep, by the rules the engine applies to programs."""
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ipu_core import cost
+from ipu_core.integers import Ints
 from ipu_core.target import Target
+from ipu_core.traffic import Traffic
 
-__all__ = ["Account", "Traffic"]
-
-Ints = npt.NDArray[np.int64]
-
-
-class Traffic(NamedTuple):
-    """Bytes of one exchange phase, per tile.
-
-    Attributes:
-        received: bytes of distinct elements each tile gets from others.
-        sent: bytes of distinct elements each tile gives to others (one send serves all listeners).
-        shared: of the received bytes, those the other tile of the supertile receives too.
-    """
-
-    received: Ints
-    sent: Ints
-    shared: Ints
-
-    @staticmethod
-    def none(tiles: int) -> "Traffic":
-        """No traffic."""
-        return Traffic(*(np.zeros(tiles, np.int64) for _ in range(3)))
-
-    def __add__(self, other: Any) -> "Traffic":
-        return Traffic(*(a + b for a, b in zip(self, other, strict=True)))
-
-    def cycles(self, target: Target) -> int:
-        """Cycles of the phase: the busiest tile counts, and what a supertile shares arrives at the double rate."""
-        busiest = np.maximum(self.received - self.shared / target.tiles_per_supertile, self.sent)
-        return target.exchange_cycles(float(busiest.max(initial=0)))
+__all__ = ["Account"]
 
 
 @dataclass

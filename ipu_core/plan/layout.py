@@ -1,26 +1,24 @@
 """Layouts: where the elements of an array lie, and how many elements of a box lie on each tile, in closed form."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ipu_core import cost
+from ipu_core.integers import Ints, ceil_div
 from ipu_core.target import Target
 
-__all__ = ["Layout", "Range", "linear_layout", "owned"]
-
-Ints = npt.NDArray[np.int64]
+__all__ = ["LinearLayout", "Range", "Stored", "linear_layout", "owned", "stored"]
 
 HALF_BYTES = 2  # layouts are chosen for halves and serve every format, so that a cast never moves an element
 
 
 @dataclass(frozen=True)
-class Layout:
+class LinearLayout:
     """An array of rows x columns (all leading axes together x the last) in vertices of contiguous elements.
 
     Every vertex has `rows` whole rows, or one piece of `columns` elements of a row (the columns then divide the
@@ -50,7 +48,7 @@ class Layout:
     @property
     def tiles(self) -> int:
         """Tiles in use, from tile 0."""
-        return -(-self.size // self.chunk) if self.size else 0
+        return ceil_div(self.size, self.chunk) if self.size else 0
 
     def words(self) -> str:
         """The layout in words."""
@@ -59,35 +57,55 @@ class Layout:
         return f"{self.shape[0]} x {self.shape[1]} linear over {self.tiles} tiles in {piece}{each}"
 
 
-def linear_layout(target: Target, shape: Sequence[int]) -> Layout:
+class Stored(NamedTuple):
+    """How an operand of a sum lies: its axes as they are stored, outermost first, and elements per tile in that order.
+
+    The axes are named b (batch), m, k, n; "bkm" is an a whose matrices are stored transposed, "mkn" the terms of a sum.
+    """
+
+    axes: str
+    chunk: int
+
+
+def stored(target: Target, axes: str, sizes: Mapping[str, int]) -> Stored:
+    """An operand in the layout every array of its shape gets."""
+    return Stored(axes, linear_layout(target, [sizes[axis] for axis in axes]).chunk)
+
+
+def linear_layout(target: Target, shape: Sequence[int]) -> LinearLayout:
     """The layout every array of that shape gets: fewest cycles for elementwise work on halves, then fewest tiles.
 
     It depends on the shape and the target only, so elementwise operations and casts find their operands at home.
     """
+    return _linear_layout(target, tuple(shape))
+
+
+@lru_cache(maxsize=1024)
+def _linear_layout(target: Target, shape: tuple[int, ...]) -> LinearLayout:
     columns = shape[-1] if shape else 1
     rows = math.prod(shape[:-1]) if shape else 1
     if rows == 1:
         rows, columns = columns, 1  # a vector may be cut anywhere
     size = rows * columns
     if not size:
-        return Layout((rows, columns), 1, max(1, columns))
+        return LinearLayout((rows, columns), 1, max(1, columns))
     full = cost.width(HALF_BYTES) * target.workers  # elements that keep every worker busy for one vector
     candidates = [
-        Layout((rows, columns), 1, columns // d, _each(rows * d, target)) for d in _divisors(columns) if d > 1
+        LinearLayout((rows, columns), 1, columns // d, _each(rows * d, target)) for d in _divisors(columns) if d > 1
     ]
     least = _each(rows, target)
-    wanted = {least, max(least, full // columns), full * -(-least * columns // full) // columns}
-    candidates += [Layout((rows, columns), max(1, min(q, rows)), columns) for q in wanted if q >= least]
+    wanted = {least, max(least, full // columns), full * ceil_div(least * columns, full) // columns}
+    candidates += [LinearLayout((rows, columns), max(1, min(q, rows)), columns) for q in wanted if q >= least]
     return min(candidates, key=lambda layout: (_cycles(target, layout), layout.tiles, layout.per_tile))
 
 
 def _each(pieces: int, target: Target) -> int:
-    return -(-pieces // target.tiles)
+    return ceil_div(pieces, target.tiles)
 
 
-def _cycles(target: Target, layout: Layout) -> int:
+def _cycles(target: Target, layout: LinearLayout) -> int:
     vertex = cost.elementwise(target, "add", layout.rows * layout.columns, HALF_BYTES)
-    return int(vertex) * min(layout.per_tile, -(-layout.size // (layout.rows * layout.columns)))
+    return int(vertex) * min(layout.per_tile, ceil_div(layout.size, layout.rows * layout.columns))
 
 
 def _divisors(n: int) -> list[int]:

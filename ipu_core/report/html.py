@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from ipu_core.engine.profile import Profile
-from ipu_core.report.trace import Phase, phases
+from ipu_core.report.trace import Span, spans
 
 __all__ = ["to_html", "write_html"]
 
@@ -118,10 +118,10 @@ def _key() -> str:
 
 def _picture(profile: Profile) -> str:
     """The published picture of a bulk-synchronous run: bands of tiles, coloured by phase, grey where a tile waits."""
-    stretches = phases(profile)
-    end = max((phase.start + phase.cycles for phase in stretches), default=1)
+    found = spans(profile)
+    end = max((span.start + span.cycles for span in found), default=1)
     scale = _WIDTH / end
-    shapes = [shape for phase in stretches for shape in _phase_shapes(profile, phase, scale)]
+    shapes = [shape for span in found for shape in _span_shapes(profile, span, scale)]
     return _svg(_HEIGHT, shapes)
 
 
@@ -131,12 +131,12 @@ def _svg(height: int, shapes: Sequence[str]) -> str:
     return f"<svg {box}>{''.join(shapes)}</svg>"
 
 
-def _phase_shapes(profile: Profile, phase: Phase, scale: float) -> list[str]:
-    left, width = phase.start * scale, phase.cycles * scale
-    tip = html.escape(f"{phase.step}: {phase.kind} {phase.cycles:,} cycles")
-    if phase.kind != "compute":
-        return [_box(left, 0, width, _HEIGHT, phase.kind, tip)]
-    bands = np.array_split(profile.steps[phase.number].account.compute, min(_ROWS, profile.target.tiles))
+def _span_shapes(profile: Profile, span: Span, scale: float) -> list[str]:
+    left, width = span.start * scale, span.cycles * scale
+    tip = html.escape(f"{span.step}: {span.kind} {span.cycles:,} cycles")
+    if span.kind != "compute":
+        return [_box(left, 0, width, _HEIGHT, span.kind, tip)]
+    bands = np.array_split(profile.steps[span.number].account.compute, min(_ROWS, profile.target.tiles))
     height = _HEIGHT / len(bands)
     shapes = [_box(left, 0, width, _HEIGHT, "idle", tip)]
     for row, band in enumerate(bands):

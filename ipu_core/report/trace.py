@@ -1,4 +1,4 @@
-"""A Profile as a trace that chrome://tracing and Perfetto open: tiles down, time across, one colour per phase."""
+"""A Profile as a trace that chrome://tracing and Perfetto open: tiles down, time across, one colour per span."""
 
 import json
 from pathlib import Path
@@ -8,13 +8,13 @@ import numpy as np
 
 from ipu_core.engine.profile import Profile
 
-__all__ = ["Phase", "phases", "to_chrome", "write_chrome"]
+__all__ = ["Span", "spans", "to_chrome", "write_chrome"]
 
 _TILES_SHOWN: Final = 32
-_LONGEST: Final = 2000  # phases shown; a step that runs many times is repeated until then
+_LONGEST: Final = 2000  # spans shown; a step that runs many times is repeated until then
 
 
-class Phase(NamedTuple):
+class Span(NamedTuple):
     """A stretch of time in which all tiles do the same kind of thing.
 
     Attributes:
@@ -31,9 +31,9 @@ class Phase(NamedTuple):
     number: int
 
 
-def phases(profile: Profile) -> list[Phase]:
-    """The phases of the steps in compiled order, each step as often as it runs, up to a limit."""
-    found: list[Phase] = []
+def spans(profile: Profile) -> list[Span]:
+    """The spans of the steps in compiled order, each step as often as it runs, up to a limit."""
+    found: list[Span] = []
     now = 0
     for number, step in enumerate(profile.steps):
         account = step.account
@@ -44,7 +44,7 @@ def phases(profile: Profile) -> list[Phase]:
                 ("compute", account.compute_cycles),
             ):
                 if cycles:
-                    found.append(Phase(step.name, kind, now, cycles, number))
+                    found.append(Span(step.name, kind, now, cycles, number))
                     now += cycles
     return found
 
@@ -59,13 +59,13 @@ def to_chrome(profile: Profile, tiles: int = _TILES_SHOWN) -> dict[str, Any]:
     scale = 1e6 / profile.target.clock
     shown = np.unique(np.linspace(0, profile.target.tiles - 1, max(1, tiles)).astype(int))
     events: list[dict[str, Any]] = [_row_name(0, "chip"), *(_row_name(int(t) + 1, f"tile {t}") for t in shown)]
-    for phase in phases(profile):
-        events.append(_event(0, phase, phase.cycles, scale))
-        busy = profile.steps[phase.number].account.compute
+    for span in spans(profile):
+        events.append(_event(0, span, span.cycles, scale))
+        busy = profile.steps[span.number].account.compute
         for tile in shown:
-            cycles = int(busy[tile]) if phase.kind == "compute" else phase.cycles
+            cycles = int(busy[tile]) if span.kind == "compute" else span.cycles
             if cycles:
-                events.append(_event(int(tile) + 1, phase, cycles, scale))
+                events.append(_event(int(tile) + 1, span, cycles, scale))
     return {"traceEvents": events, "displayTimeUnit": "ns", "otherData": {"target": profile.target.name}}
 
 
@@ -81,15 +81,15 @@ def _row_name(row: int, name: str) -> dict[str, Any]:
 _COLOURS: Final = {"compute": "good", "exchange": "thread_state_iowait", "sync": "terrible"}
 
 
-def _event(row: int, phase: Phase, cycles: int, scale: float) -> dict[str, Any]:
+def _event(row: int, span: Span, cycles: int, scale: float) -> dict[str, Any]:
     return {
         "ph": "X",
-        "name": phase.step if phase.kind == "compute" else phase.kind,
-        "cat": phase.kind,
-        "cname": _COLOURS[phase.kind],
+        "name": span.step if span.kind == "compute" else span.kind,
+        "cat": span.kind,
+        "cname": _COLOURS[span.kind],
         "pid": 0,
         "tid": row,
-        "ts": phase.start * scale,
+        "ts": span.start * scale,
         "dur": cycles * scale,
-        "args": {"step": phase.step, "cycles": cycles},
+        "args": {"step": span.step, "cycles": cycles},
     }

@@ -155,15 +155,28 @@ class TrainLoop:
             check_room(self.block, self.target)
         chosen = choose_accumulations(ideal, self.target) if accumulations is None else accumulations
         self.accumulations: Mapping[int, Accumulation] = chosen
-        control = replace(control or FloatingPointControl(), esr=precision.stochastic)
+        self._engine, self._control = engine, replace(control or FloatingPointControl(), esr=precision.stochastic)
         self._key, self._lr = as_key(key), np.float32(optimizer.lr)
         leaves, self._tree = flatten(precision.cast_state(self.block, initial_state(params, optimizer)))
-        self._executable = Executable(self.block, self.accumulations, control)
-        if engine == "tiles":
-            self._runner: Machine | Direct = Machine.build(self.block, self.target, self.accumulations, control)
+        self._prepare(leaves)
+
+    def _prepare(self, state: Sequence[Array]) -> None:
+        self._executable = Executable(self.block, self.accumulations, self._control)
+        if self._engine == "tiles":
+            self._runner: Machine | Direct = Machine.build(self.block, self.target, self.accumulations, self._control)
         else:
             self._runner = Direct(self._executable)
-        self._runner.write(leaves)
+        self._runner.write(state)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy or a pickle holds: the traced step and its state, so that each has prepared calls of its own."""
+        kept = {name: value for name, value in vars(self).items() if name not in ("_executable", "_runner")}
+        return {**kept, "state": self._runner.read()}
+
+    def __setstate__(self, kept: dict[str, Any]) -> None:
+        state = kept.pop("state")
+        vars(self).update(kept)
+        self._prepare(state)
 
     def train(self, batch: Any) -> float:
         """One update on one batch; gives its loss."""

@@ -5,9 +5,10 @@
 #include <cstring>
 #include <vector>
 
-#include "elementwise.h"
+#include "elementwise/elementwise_job.h"
+#include "isa/table.h"
 #include "lowprec/random.h"
-#include "product.h"
+#include "product/product_job.h"
 
 namespace lowprec {
 namespace LP_ISA {
@@ -205,11 +206,12 @@ void products() {
                     job.group = group;
                     job.part = (part + group - 1) / group * group;
                     job.stages = 1;
+                    job.run = (k + job.part - 1) / job.part;
                     job.key = key;
                     job.m = m;
                     job.n = n;
                     job.k = k;
-                    LP_ISA::table.product->product(job, {0, 1, 0, m, 0, n});
+                    LP_ISA::table.sums->product(job, {0, 1, 0, m, 0, n});
                     digest.add(y);
                 }
     digest.print("products");

@@ -11,7 +11,7 @@ from ipu_core.graph.tensor import Tensor
 from ipu_core.ir.block import Atom, Equation, Literal, Var
 from ipu_core.ir.lifetimes import StridedView
 from ipu_core.library.elementwise import add_array
-from ipu_core.plan.sums import SumPlan
+from ipu_core.plan.matmul import SumPlan
 from ipu_core.target import Target
 
 __all__ = ["Lowering", "label"]

@@ -6,11 +6,11 @@ from ipu_core.graph.program import Copy
 from ipu_core.graph.tensor import Tensor
 from ipu_core.ir.block import Equation
 from ipu_core.ir.convolution import place_of
-from ipu_core.library.convolution import convolve, windows_of
+from ipu_core.library.convolution import ConvolutionTensors, convolve, windows_of
 from ipu_core.library.elementwise import add_array
 from ipu_core.library.moves import fill
 from ipu_core.plan.convolution import ConvPlan, plan_convolution
-from lowprec.windows import Pair, phase_blocks
+from lowprec.spec.windows import Pair, phase_blocks
 
 __all__ = ["lower_convolution"]
 
@@ -27,7 +27,7 @@ def lower_convolution(lowering: Lowering, equation: Equation) -> None:
     result = _split(lowering.result(equation), groups)
     forward = equation.op == "conv2d"
     other = _by_group(_split(second, groups)) if forward else _split(second, groups)
-    _add(lowering, equation, (windows, other, result), _plan(lowering, equation))
+    _add(lowering, equation, ConvolutionTensors(windows, other, result), _plan(lowering, equation))
 
 
 def _input_gradient(lowering: Lowering, equation: Equation) -> None:
@@ -52,20 +52,14 @@ def _input_gradient(lowering: Lowering, equation: Equation) -> None:
         )
         sums = phase_sums(equation, block, plan.convolution.operands)
         here = plan_convolution(lowering.target, sums, plan.accumulation, plan.placement)
-        _add(lowering, equation, (windows, kernel, result[:, block.rows, block.columns]), here, block.number * groups)
+        out = result[:, block.rows, block.columns]
+        _add(lowering, equation, ConvolutionTensors(windows, kernel, out, block.number * groups), here)
 
 
-def _add(
-    lowering: Lowering,
-    equation: Equation,
-    operands: tuple[Tensor, Tensor, Tensor],
-    plan: ConvPlan,
-    first_batch: int = 0,
-) -> None:
-    windows, other, result = operands
+def _add(lowering: Lowering, equation: Equation, tensors: ConvolutionTensors, plan: ConvPlan) -> None:
     lowering.programs += convolve(
-        lowering.graph, windows, other, result, plan, first_batch=first_batch,
-        stochastic=equation.arithmetic.stochastic, operation=equation.number, name=label(equation),
+        lowering.graph, tensors, plan, stochastic=equation.arithmetic.stochastic,
+        operation=equation.number, name=label(equation),
     )  # fmt: skip
 
 

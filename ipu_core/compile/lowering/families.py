@@ -10,10 +10,9 @@ from ipu_core.graph.tensor import Tensor
 from ipu_core.ir.block import Equation
 from ipu_core.ir.ops import CONVOLUTIONS, ELEMENTWISE, VIEWS
 from ipu_core.library.elementwise import elementwise
-from ipu_core.library.matmul import matmul
+from ipu_core.library.matmul import matmul, reduce
 from ipu_core.library.moves import fill, gather, one_hot, scatter_add
 from ipu_core.library.random import dropout_mask
-from ipu_core.library.reduce import reduce
 
 __all__ = ["lower_equation"]
 

@@ -11,12 +11,12 @@ import numpy.typing as npt
 
 from lowprec import _kernels, threads
 from lowprec.backends.owner import load
-from lowprec.conversion import Conversion
-from lowprec.float_format import FloatFormat
-from lowprec.formats import as_format, float32, float64
+from lowprec.spec.conversion import Conversion
+from lowprec.spec.float_format import FloatFormat
+from lowprec.spec.formats import as_format, float32, float64
 from lowprec.spec.rounding import FEW_BIT_MODES, MODES, RoundingRule, rounding_rule
 
-# The numbers of `enum Storage` in kernels/cpu/table.h.
+# The numbers of `enum Storage` in kernels/cpu/rounding/rounding_jobs.h.
 _CODED = {1: 0, 2: 1, 4: 2, 8: 3}
 _REAL = {np.dtype(np.float32): 4, np.dtype(np.float64): 5}
 _REAL_64 = 5

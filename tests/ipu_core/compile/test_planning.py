@@ -9,7 +9,7 @@ from ipu_core import nn
 from ipu_core.compile.planning import choose_accumulations, plan
 from ipu_core.ir.block import Block
 from ipu_core.ir.precision import Precision
-from ipu_core.plan.placement import Placement
+from ipu_core.plan.matmul import Placement
 from ipu_core.target import Target
 from ipu_core.train.optim import Sgd
 from ipu_core.train.step import step_block

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ipu_core.engine import Engine
-from ipu_core.engine.tree import live_places
+from ipu_core.engine.liveness import live_points
 from ipu_core.errors import OutOfTileMemory
 from ipu_core.graph import (
     Codelet,
@@ -212,15 +212,15 @@ def test_memory_that_is_not_live_may_hold_anything(seed: int) -> None:
             steps.append(g.move(variables[source][part], variables[to][part]))
             written[to, part] = True
     engine = Engine(g.graph, Sequence(*steps))
-    places, early = live_places(engine._trees[0], engine._steps, 0b11)
+    points, early = live_points(engine._trees[0], engine._steps, 0b11)
     assert early & ~0b11 == 0
 
     def results(*, scramble: bool) -> list[np.ndarray]:
         for tensor in kept:
             engine.write(tensor, np.arange(8) + tensor.variable.number * 100)
-        for place, call in zip(places, engine._calls[0], strict=True):
+        for point, call in zip(points, engine._calls[0], strict=True):
             for tensor in variables[2:] if scramble else []:
-                if not place.live >> tensor.variable.number & 1:
+                if not point.live >> tensor.variable.number & 1:
                     engine._storage[tensor.variable][:] = rng.integers(-99, 0, 8)
             call()
         return [engine.read(tensor) for tensor in kept]

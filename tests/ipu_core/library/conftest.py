@@ -13,7 +13,7 @@ from ipu_core.graph.tensor import Tensor, Variable
 from ipu_core.graph.vertices import VertexGroup
 from ipu_core.library.elementwise import add_array
 from ipu_core.library.matmul import matmul
-from ipu_core.plan.sums import SumPlan
+from ipu_core.plan.matmul import SumPlan
 from ipu_core.target import Target
 
 
@@ -85,7 +85,8 @@ def phase(transfers: dict[Variable, list[np.ndarray[Any, Any]]], target: Target)
         both = np.bincount(pairs[counts == 2, 0], minlength=(target.tiles + 1) // 2) * size
         shared += np.repeat(both, 2)[: target.tiles]
     busiest = max((received - shared / 2).max(), sent.max())
-    return target.exchange_cycles(busiest), int(received.sum()), int(sent.sum())
+    cycles = 100 + int(-(-busiest // 4)) if busiest else 0
+    return cycles, int(received.sum()), int(sent.sum())
 
 
 def elements(group: VertexGroup, name: str) -> np.ndarray[Any, Any]:

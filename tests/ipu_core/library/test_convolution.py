@@ -11,10 +11,15 @@ import lowprec
 from ipu_core.engine import Engine
 from ipu_core.graph import Graph
 from ipu_core.graph.program import Sequence
-from ipu_core.library.convolution import convolve, windows_of
+from ipu_core.library.convolution import ConvolutionTensors, convolve, windows_of
 from ipu_core.library.elementwise import add_array
-from ipu_core.plan.convolution import ConvPlan, choose_convolution_accumulation, plan_convolution
-from ipu_core.plan.convolved import Convolution, ConvPlacement
+from ipu_core.plan.convolution import (
+    Convolution,
+    ConvPlacement,
+    ConvPlan,
+    choose_convolution_accumulation,
+    plan_convolution,
+)
 from ipu_core.target import Target
 from lowprec import Accumulation
 
@@ -32,9 +37,8 @@ def built(order: Accumulation, place: ConvPlacement, *, stochastic: bool = False
     windows = windows_of(x.reshape(2, 6, 7, 2, 19), (3, 2), (1, 1), (1, 1), (4, 6))
     weight = w.reshape(3, 2, 19, 2, 18).transpose(0, 1, 3, 2, 4)
     plan = plan_convolution(GC200, SIZES, order, place)
-    programs = convolve(
-        graph, windows, weight, out.reshape(2, 4, 6, 2, 18), plan, stochastic=stochastic, operation=3
-    )  # fmt: skip
+    tensors = ConvolutionTensors(windows, weight, out.reshape(2, 4, 6, 2, 18))
+    programs = convolve(graph, tensors, plan, stochastic=stochastic, operation=3)
     engine = Engine(graph, Sequence(*programs))
     engine.set_key(5)
     engine.write(x, X)
@@ -92,7 +96,7 @@ def run_case(sizes: Convolution, plan: ConvPlan) -> tuple[Any, Any, Engine]:
     windows = windows_of(x.reshape(*x.shape[:3], groups, channels), kernel, sizes.stride, sizes.dilation, (high, wide))
     split, whole = (tensor.reshape(*tensor.shape[:3], groups, outputs) for tensor in (other, out))
     split = split.transpose(0, 1, 3, 2, 4) if image else split
-    programs = convolve(graph, windows, split, whole, plan, operation=3)
+    programs = convolve(graph, ConvolutionTensors(windows, split, whole), plan, operation=3)
     engine = Engine(graph, Sequence(*programs), allow_out_of_memory=True)
     engine.write(x, arrays[0])
     engine.write(other, arrays[1])
@@ -143,10 +147,9 @@ def test_other_sizes_and_targets_are_refused() -> None:
     x = add_array(graph, "float16", (2, 6, 7, 2, 19))
     w = add_array(graph, "float16", (3, 2, 2, 19, 18))
     windows = windows_of(x, (3, 2), (1, 1), (1, 1), (4, 6))
+    other = add_array(graph, "float16", (2, 4, 5, 2, 18))
     with pytest.raises(ValueError, match="not the plan's"):
-        convolve(
-            graph, windows, w, add_array(graph, "float16", (2, 4, 5, 2, 18)), plan_convolution(GC200, SIZES, order)
-        )
+        convolve(graph, ConvolutionTensors(windows, w, other), plan_convolution(GC200, SIZES, order))
     out = add_array(graph, "float16", (2, 4, 6, 2, 18))
     with pytest.raises(ValueError, match="the plan is for bow"):
-        convolve(graph, windows, w, out, plan_convolution(Target("bow"), SIZES, order))
+        convolve(graph, ConvolutionTensors(windows, w, out), plan_convolution(Target("bow"), SIZES, order))

@@ -5,11 +5,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ipu_core import cost
 from ipu_core.engine.engine import Engine
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Sequence
 from ipu_core.library.elementwise import add_array, elementwise
-from ipu_core.plan.elementwise import plan_elementwise
+from ipu_core.plan.layout import linear_layout
 from ipu_core.target import Target
 from lowprec import Key
 from lowprec.elementwise import float32_op
@@ -30,6 +31,16 @@ def run(op: str, values: list[Any], shape: tuple[int, ...], *, tiles: int, out: 
     return engine.read(result), engine.profile()
 
 
+def cycles_in_the_layout(target: Target, shape: tuple[int, ...]) -> int:
+    """Of an addition with float32 operands: a barrier, and the vertices of the first tile one after the other."""
+    layout = linear_layout(target, shape)
+    elements = min(layout.size, layout.rows * layout.columns)
+    if not elements:
+        return 0
+    vertices = min(layout.per_tile, -(-layout.size // elements))
+    return vertices * int(cost.elementwise(target, "add", elements, 4)) + target.sync_cycles
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("tiles", [1, 6, 1472])
 def test_any_shape_on_any_number_of_tiles(shape: tuple[int, ...], tiles: int) -> None:
@@ -40,8 +51,7 @@ def test_any_shape_on_any_number_of_tiles(shape: tuple[int, ...], tiles: int) ->
         "add", x, y, fmt="float16", rounding="stochastic", key=Key(5).fold_in(0).fold_in(3), overflow="saturate"
     )
     np.testing.assert_array_equal(got, wanted)
-    plan = plan_elementwise(Target("gc200", tiles=tiles), "add", shape, ["float16", "float32"])
-    assert plan.cycles == profile.cycles
+    assert profile.cycles == cycles_in_the_layout(Target("gc200", tiles=tiles), shape)
     assert profile.exchanged == 0
 
 

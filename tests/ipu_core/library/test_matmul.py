@@ -8,14 +8,13 @@ import pytest
 
 from ipu_core import cost
 from ipu_core.graph.vertices import VertexGroup
-from ipu_core.plan.matmul import plan_matmul
-from ipu_core.plan.placement import Placement
-from ipu_core.plan.product import Operand, operand
-from ipu_core.plan.sums import SumPlan
+from ipu_core.plan.layout import Stored, stored
+from ipu_core.plan.matmul import Placement, SumPlan
 from ipu_core.target import Target
 from library.conftest import Count, build, count
 from lowprec import Accumulation, Key
-from lowprec.matmul import matmul as reference
+from lowprec.sums.products import matmul as reference
+from tests.ipu_core.plans import plan_matmul
 
 GC200 = Target("gc200")
 HALVES = ("float16", "float16")
@@ -98,7 +97,7 @@ def random_case(rng: random.Random) -> tuple[SumPlan, str, bool]:
         placement = Placement(*cuts, hold, runs, rng.choice([1, 1, 2, 3, 4, 9]))
         transposed = rng.choice(["", "a", "b", "ab"])
         sizes = {"b": batch, "m": m, "k": k, "n": n}
-        lies = [operand(target, *given) for given in (("bkm" if "a" in transposed else "bmk", sizes),
+        lies = [stored(target, *given) for given in (("bkm" if "a" in transposed else "bmk", sizes),
                                                       ("bnk" if "b" in transposed else "bkn", sizes))]  # fmt: skip
         try:
             plan = plan_matmul(
@@ -205,5 +204,5 @@ def test_operands_must_be_the_plans() -> None:
 
 
 def test_layouts_are_part_of_the_product() -> None:
-    plan = plan_matmul(GC200, 64, 64, 64, a=Operand("bkm", 4))
-    assert plan.product.a == Operand("bkm", 4)
+    plan = plan_matmul(GC200, 64, 64, 64, a=Stored("bkm", 4))
+    assert plan.product.a == Stored("bkm", 4)

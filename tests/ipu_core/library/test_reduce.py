@@ -10,13 +10,13 @@ from ipu_core.engine.engine import Engine
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Sequence
 from ipu_core.library.elementwise import add_array
-from ipu_core.library.reduce import reduce
-from ipu_core.plan.placement import Placement
-from ipu_core.plan.product import Operand
-from ipu_core.plan.reduction import choose_reduction_accumulation, plan_reduction
+from ipu_core.library.matmul import reduce
+from ipu_core.plan.layout import Stored
+from ipu_core.plan.matmul import Placement, choose_reduction_accumulation
 from ipu_core.target import Target
 from lowprec import Accumulation, Key
-from lowprec.reduction import reduce_sum
+from lowprec.sums.reduce import reduce_sum
+from tests.ipu_core.plans import plan_reduction
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -63,7 +63,7 @@ def test_maximum_is_exact_and_nan_wins() -> None:
     target, graph = Target("gc200", tiles=6), Graph(Target("gc200", tiles=6))
     x = add_array(graph, "float16", (3, 50), temporary=False)
     out = add_array(graph, "float16", (3,), temporary=False)
-    plan = plan_reduction(target, 3, 50, 1, accumulation=Accumulation(accumulate="float16"), x=Operand("mkn", 24))
+    plan = plan_reduction(target, 3, 50, 1, accumulation=Accumulation(accumulate="float16"), x=Stored("mkn", 24))
     engine = Engine(graph, Sequence(*reduce(graph, x.reshape(3, 50, 1), out, plan, maximum=True)))
     values = np.random.default_rng(0).normal(size=(3, 50)).astype(np.float16)
     values[2, 7] = np.nan

@@ -8,15 +8,9 @@ import pytest
 
 from ipu_core import cost
 from ipu_core.errors import UnsupportedByTarget
-from ipu_core.plan.convolution import choose_convolution_accumulation, plan_convolution
-from ipu_core.plan.convolved import (
-    Convolution,
-    ConvPlacement,
-    chain_cycles,
-    combined,
-    even_splits,
-    part_spans,
-)
+from ipu_core.plan.convolution import Convolution, ConvPlacement, choose_convolution_accumulation, plan_convolution
+from ipu_core.plan.convolution.sizes import along, chain_cycles, combined, even_splits, part_spans
+from ipu_core.plan.cuts import PlacementProblem
 from ipu_core.target import Target
 from lowprec import Accumulation
 
@@ -48,10 +42,10 @@ def test_parts_of_a_weight_gradient_count_positions() -> None:
 
 
 def test_the_footprint_counts_the_halo() -> None:
-    images, weight = THIN.footprint((1, 2, 3, 4, 3))
+    images, weight = THIN.footprint(along((1, 2, 3, 4, 3)))
     assert images == ((2 - 1) * 2 + 3) * ((3 - 1) + (2 - 1) * 2 + 1) * 4 * 7
     assert weight == 3 * 2 * 4 * 7 * 3
-    images, gradient = WEIGHT.footprint((1, 1, 16, 1, 16))
+    images, gradient = WEIGHT.footprint(along((1, 1, 16, 1, 16)))
     assert (images, gradient) == (8 * 56 * 56 * 16, 8 * 56 * 56 * 16)
 
 
@@ -116,7 +110,7 @@ def test_groups_of_few_channels_share_passes() -> None:
     dense = dataclasses.replace(depthwise, result=(8, 56, 56, 1, 16), inner=(3, 3, 16))
     order = Accumulation(accumulate="float16")
     thin, full = (
-        chain_cycles(GC200, sizes, order, (1, 4, 6, *ends), 9)
+        chain_cycles(PlacementProblem(GC200, sizes, order), along((1, 4, 6, *ends)), 9)
         for sizes, ends in ((depthwise, (16, 1)), (dense, (1, 16)))
     )
     assert thin == full
@@ -128,9 +122,9 @@ def test_groups_of_few_channels_share_passes() -> None:
         sizes = dataclasses.replace(depthwise, inner=(3, 3, channels), operands=operands)
         block[4] = outputs
         wide = Accumulation(accumulate="float32")
-        assert combined(GC200, sizes, wide, block) == together
-    assert combined(GC200, dataclasses.replace(depthwise, kind="weight"), order, block) == 1
-    assert combined(GC200, depthwise, order, (1, 4, 6, 3, 1)) == 3
+        assert combined(PlacementProblem(GC200, sizes, wide), along(block)) == together
+    assert combined(PlacementProblem(GC200, dataclasses.replace(depthwise, kind="weight"), order), along(block)) == 1
+    assert combined(PlacementProblem(GC200, depthwise, order), along((1, 4, 6, 3, 1))) == 3
     plan = plan_convolution(GC200, depthwise, order)
     assert plan.cycles < 8000  # a pass per group takes 48 thousand
 

@@ -3,12 +3,10 @@
 import pytest
 
 from ipu_core.errors import UnsupportedByTarget
-from ipu_core.plan.matmul import choose_accumulation, plan_matmul
-from ipu_core.plan.placement import Placement
-from ipu_core.plan.reduction import plan_reduction
-from ipu_core.plan.sums import RESERVED
+from ipu_core.plan.matmul import RESERVED, Placement, choose_accumulation
 from ipu_core.target import Target
 from lowprec import Accumulation
+from tests.ipu_core.plans import plan_matmul, plan_reduction
 
 GC200 = Target("gc200")
 
@@ -41,7 +39,7 @@ def test_a_large_fp16_32_product_reaches_half_of_it() -> None:
 
 
 @pytest.mark.parametrize("size", [64, 1000, 3000, 6144])
-def test_what_is_under_way_fits_beside_the_operands(size: int) -> None:
+def test_the_working_set_fits_beside_the_operands(size: int) -> None:
     plan = plan_matmul(GC200, size, size, size, types=("float16", "float16"))
     resident = 2 * (plan.product.a.chunk + plan.product.b.chunk + plan.product.out.chunk)  # type: ignore[union-attr]
     assert plan.memory + resident + RESERVED <= GC200.tile_memory
@@ -70,7 +68,7 @@ def test_pieces_of_a_depth_are_whole_groups() -> None:
         grid = plan_matmul(GC200, 8, k, 8, accumulation=order, placement=Placement(serial_depth=depth)).geometry
         assert grid.depth % group == 0
         assert grid.depths <= depth
-        covered = [parts for step in grid.steps() for parts, _ in grid.part_segments(step)]
+        covered = [parts for turn in grid.turns() for parts, _ in grid.part_segments(turn)]
         assert [segment.start for segment in covered] == list(range(0, k, grid.depth))
         assert sum(segment.length for segment in covered) == k
 

@@ -8,38 +8,39 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ipu_core.plan.estimate import Task, costed
-from ipu_core.plan.matmul import plan_matmul
-from ipu_core.plan.product import Product, operand
-from ipu_core.plan.reduction import plan_reduction
-from ipu_core.plan.search import SERIAL_CUTS, search
+from ipu_core.plan.cuts import Cuts, PlacementProblem
+from ipu_core.plan.matmul import Product, product_of
+from ipu_core.plan.matmul.estimate import Candidates, costed
+from ipu_core.plan.matmul.search import TURNS, search
 from ipu_core.target import Target
 from lowprec import Accumulation
+from tests.ipu_core.plans import plan_matmul, plan_reduction
 
 GC200 = Target("gc200")
 HALF = ("float16", "float16")
 
 
-def product(target: Target, m: int, k: int, n: int, batch: int = 1) -> Product:
-    """A product of halves, its operands in the layouts every array gets."""
-    sizes = {"b": batch, "m": m, "k": k, "n": n}
-    a, b, out = (operand(target, axes, sizes) for axes in ("bmk", "bkn", "bmn"))
-    return Product(batch, m, k, n, "float16", a, b, out)
+def _product(target: Target, m: int, k: int, n: int, batch: int = 1) -> Product:
+    return product_of(target, m, k, n, batch=batch)
 
 
-def modelled(task: Task, memory: int, *, choose_splits: bool = False) -> tuple[float, int]:
+def modelled(problem: PlacementProblem[Product], memory: int, *, choose_splits: bool = False) -> tuple[float, int]:
     """The modelled cycles of what the search finds, and the bytes it needs."""
-    at, splits = search(*task, memory, choose_splits=choose_splits)
-    order = replace(task.accumulation, splits=splits) if choose_splits else task.accumulation
-    k = task.product.k
-    numbers = {
-        "m": at.rows, "n": at.columns, "p": at.parts, "b": at.batch, "order": at.order == "rows",
-        "sm": at.serial_rows, "sn": at.serial_columns, "hold": ("none", "a", "b").index(at.hold),
-        "chunk": min(max(1, k), order.part_length(k)), "parts": max(1, len(order.parts(k))),
-    }  # fmt: skip
-    found = costed(task, {name: np.array([value], np.int64) for name, value in numbers.items()}, memory)
-    assert int(found["depths"][0]) == at.serial_depth
-    return float(found["cycles"][0]), int(found["memory"][0])
+    found = search(problem, memory, choose_splits=choose_splits)
+    at, order, k = found.placement, problem.accumulation, problem.sums.k
+    order = replace(order, splits=found.splits) if choose_splits else order
+    over, turns = (
+        Cuts(*(np.array([n], np.int64) for n in cuts))
+        for cuts in ((at.batch, at.rows, at.columns, at.parts), (1, at.serial_rows, at.serial_columns, 1))
+    )
+    part, parts = min(max(1, k), order.part_length(k)), max(1, len(order.parts(k)))
+    hold = np.array([("none", "a", "b").index(at.hold)])
+    costs = costed(
+        problem, Candidates(over, turns, at.order == "rows", hold, np.array([part]), np.array([parts])), memory
+    )
+    assert int(costs.candidates.turns.parts[0]) == at.serial_depth
+    assert found.cycles == costs.cycles[0]
+    return float(costs.cycles[0]), int(costs.memory[0])
 
 
 sizes = st.tuples(st.integers(1, 300), st.integers(1, 400), st.integers(1, 300), st.integers(1, 3))
@@ -59,9 +60,9 @@ def test_more_memory_never_costs_modelled_cycles(
     size: tuple[int, int, int, int], order: Accumulation, tiles: int, memory: int, share: float, choose: bool
 ) -> None:
     target = Target("gc200", tiles=tiles)
-    task, smaller = Task(target, product(target, *size), order), int(memory * share)
+    problem, smaller = PlacementProblem(target, _product(target, *size), order), int(memory * share)
     (_, least), (slow, less), (fast, more) = (
-        modelled(task, room, choose_splits=choose) for room in (0, smaller, memory)
+        modelled(problem, room, choose_splits=choose) for room in (0, smaller, memory)
     )
     assert (more <= memory) == (least <= memory)  # found whenever there is one
     assert (less <= smaller) == (least <= smaller)
@@ -92,8 +93,8 @@ def test_no_candidate_at_all_is_cheaper(
     m: int, k: int, n: int, batch: int, order: Accumulation, tiles: int, memory: int
 ) -> None:
     target = Target("gc200", tiles=tiles)
-    task = Task(target, product(target, m, k, n, batch), order)
-    cycles, needed = modelled(task, memory)
+    problem = PlacementProblem(target, _product(target, m, k, n, batch), order)
+    cycles, needed = modelled(problem, memory)
     parts = len(order.parts(k))
     grid = [
         cuts
@@ -101,15 +102,19 @@ def test_no_candidate_at_all_is_cheaper(
         if np.prod(cuts[:4]) <= tiles and -(-m // -(-m // cuts[0])) == cuts[0]
     ]
     every = np.array([
-        (*cuts, *serial) for cuts in grid for serial in itertools.product(SERIAL_CUTS, SERIAL_CUTS, (0, 1, 2))
+        (*cuts, *serial) for cuts in grid for serial in itertools.product(TURNS, TURNS, (0, 1, 2))
     ]).T  # fmt: skip
-    names = ("m", "n", "p", "b", "order", "sm", "sn", "hold")
-    fixed = {"chunk": np.array(min(k, order.part_length(k))), "parts": np.array(parts)}
-    found = costed(task, dict(zip(names, every, strict=True)) | fixed, memory)
-    fits = found["memory"] <= memory
+    rows, columns, over_parts, products, rows_fastest, serial_rows, serial_columns, hold = every
+    part = np.array(min(k, order.part_length(k)))
+    candidates = Candidates(
+        Cuts(products, rows, columns, over_parts), Cuts(1, serial_rows, serial_columns, 1), rows_fastest, hold, part,
+        np.array(parts),
+    )  # fmt: skip
+    found = costed(problem, candidates, memory)
+    fits = found.memory <= memory
     assert (needed <= memory) == fits.any()
     if fits.any():
-        assert cycles <= found["cycles"][fits].min() * (1 + 1e-12)
+        assert cycles <= found.cycles[fits].min() * (1 + 1e-12)
 
 
 @pytest.mark.parametrize("size", [(64, 256, 256), (511, 1023, 257), (100, 2000, 700), (2048, 1000, 3000)])
@@ -118,7 +123,7 @@ def test_the_model_of_the_search_is_near_the_exact_account(size: tuple[int, int,
     order = Accumulation(splits=3, accumulate="float16")
     plan = plan_matmul(GC200, *size, accumulation=order, memory=memory)
     assert plan.memory <= memory
-    cycles, _ = modelled(Task(GC200, plan.product, order), memory)
+    cycles, _ = modelled(PlacementProblem(GC200, plan.product, order), memory)
     assert cycles == pytest.approx(plan.cycles, rel=0.1)
 
 

@@ -9,15 +9,18 @@ from typing import Any
 import pytest
 
 from ipu_core.study.pool import Event, Report, run_here, run_in_processes
+from lowprec import threads
 
 
 def work(factor: int, item: int, report: Report) -> dict[str, Any]:
     report({"step": item})
+    if item == 6:
+        report({"warning": "six is odd"})
     if item == 3:
         raise ValueError("three is refused\nand this is detail")
     if item == 4:
         os._exit(9)
-    return {"value": factor * item, "pid": os.getpid()}
+    return {"value": factor * item, "pid": os.getpid(), "threads": threads.current()}
 
 
 def collect(run: Any, *args: Any, **more: Any) -> list[Event]:
@@ -27,7 +30,7 @@ def collect(run: Any, *args: Any, **more: Any) -> list[Event]:
 
 
 def outcome(events: list[Event]) -> dict[int, Any]:
-    return {e.item: e.payload.get("value", e.payload.get("error")) for e in events if e.kind != "progress"}
+    return {e.item: e.payload.get("value", e.payload.get("error")) for e in events if e.kind in ("done", "failed")}
 
 
 def test_items_are_done_here_in_order_and_one_may_fail() -> None:
@@ -45,9 +48,16 @@ def test_processes_give_the_same_outcome() -> None:
     events = collect(run_in_processes, [1, 2, 3, 5, 6], workers=2)
     assert outcome(events) == {1: 10, 2: 20, 3: "three is refused", 5: 50, 6: 60}
     assert {e.payload["step"] for e in events if e.kind == "progress"} == {1, 2, 3, 5, 6}
+    assert [(e.item, e.payload) for e in events if e.kind == "warning"] == [(6, {"warning": "six is odd"})]
     pids = {e.payload["pid"] for e in events if e.kind == "done"}
     assert os.getpid() not in pids
     assert len(pids) <= 2
+
+
+def test_loops_have_the_threads_asked_for() -> None:
+    for run, more in ((run_here, {}), (run_in_processes, {"workers": 1})):
+        events = collect(run, [1], **more, threads=3)
+        assert [e.payload["threads"] for e in events if e.kind == "done"] == [3]
 
 
 def test_a_worker_that_dies_fails_its_item_and_the_other_goes_on() -> None:

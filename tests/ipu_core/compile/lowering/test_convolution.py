@@ -17,9 +17,8 @@ from ipu_core.ir.block import Block
 from ipu_core.ir.execute import Executable
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.tracing import trace
-from ipu_core.plan.convolution import ConvPlan
-from ipu_core.plan.convolved import ConvPlacement
-from ipu_core.plan.placement import Placement
+from ipu_core.plan.convolution import ConvPlacement, ConvPlan
+from ipu_core.plan.matmul import Placement
 from ipu_core.target import Target
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import Sgd

@@ -19,7 +19,7 @@ from ipu_core.ir.block import Block
 from ipu_core.ir.execute import Executable
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.pytree import flatten
-from ipu_core.plan.placement import Placement
+from ipu_core.plan.matmul import Placement
 from ipu_core.target import Target
 from ipu_core.train.optim import Lamb, Optimiser, Sgd
 from ipu_core.train.step import initial_state, step_block

@@ -1,0 +1,155 @@
+"""Codelets of convolutions: chains on blocks of the result, and sums of their parts; how their groups fold to one call.
+
+Vertex axes are the result's five axes (see `ipu_core.plan.convolution.sizes`); a field's own axes follow.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from ipu_core import tile, tile_convolution
+from ipu_core.graph.codelet import Codelet, Input, Output, Param
+from ipu_core.library.folding import fold_axis
+from ipu_core.library.matmul.chains import Origin
+from ipu_core.plan.convolution.sizes import Convolution, along, chain_cycles
+from ipu_core.plan.cuts import PlacementProblem, stage_cycles
+from ipu_core.target import Target
+from lowprec import Accumulation, Rounding
+from lowprec.spec.rounding import NEAREST_EVEN, STOCHASTIC
+from lowprec.spec.windows import BlockPlace
+
+__all__ = [
+    "ImageChains", "StochasticImageChains", "StochasticSumBlocks", "StochasticWeightChains", "SumBlocks",
+    "WeightChains",
+]  # fmt: skip
+
+Array = npt.NDArray[Any]
+Axes = Sequence[int | None]
+
+
+def fold(array: Array, into: Axes) -> Array:
+    """Joins every leading vertex axis to the own axis (negative) that its blocks follow each other along."""
+    for axis in into:
+        folded = fold_axis(array, 0, axis)
+        assert folded is not None, (array.shape, array.strides, into)  # blocks of one length follow each other
+        array = folded
+    return array
+
+
+class _Chains(Codelet):
+    """What both kinds have: windows of images, the other operand, and where the blocks and the part lie."""
+
+    supervisor = True
+    x = Input(None, ndim=7)
+    other = Input(None, ndim=5)
+    out = Output(None, ndim=5)
+    accumulation: Any = Param()
+    convolution: Any = Param()
+    place: Any = Param()
+    span: Any = Param(())
+    terms: Any = Param(0)
+    rounding: ClassVar[Rounding] = NEAREST_EVEN
+    operation_name: ClassVar[str]
+    into: ClassVar[tuple[Axes, Axes]]
+
+    def prepare(self) -> None:
+        """Folds the blocks into one call."""
+        x, other = fold(self.x, self.into[0]), fold(self.other, self.into[1])
+        out = self._in_order(fold(self.out, (-5, -4, -3, -2, -1)))
+        order: Accumulation = self.accumulation
+        place: BlockPlace = self.place
+        self._kernel = tile_convolution.convolution_part(
+            self.operation_name, x, other, out, order, place, self.span or None, self.rounding, self.control
+        )
+
+    def _in_order(self, out: Array) -> Array:
+        return out
+
+    def compute(self) -> None:
+        """Runs the kernel."""
+        self._kernel(self.key)
+
+    def cycles(self, target: Target) -> int:
+        """Cycles of each vertex."""
+        shape: Convolution = self.convolution
+        return int(
+            chain_cycles(PlacementProblem(target, shape, self.accumulation), along(self.out.shape[-5:]), self.terms)
+        )
+
+
+class ImageChains(_Chains):
+    """Sums of a convolution: windows (n, rows, columns, kh, kw, groups, C) times a weight (kh, kw, groups, C, N)."""
+
+    operation_name = "conv2d"
+    into = (-7, -6, -5, -2, None), (None, None, None, -3, -1)
+
+
+class StochasticImageChains(ImageChains):
+    """The same, rounded stochastically."""
+
+    uses_key = True
+    rounding = STOCHASTIC
+
+
+class WeightChains(_Chains):
+    """Sums of a weight gradient: windows times an output gradient (n, rows, columns, groups, N)."""
+
+    operation_name = "conv2d_weight_gradient"
+    into = (-4, -3, -1, -2, None), (None, None, None, -2, -1)
+
+    def _in_order(self, out: Array) -> Array:
+        return out.transpose(0, 1, 3, 2, 4)
+
+
+class StochasticWeightChains(WeightChains):
+    """The same, rounded stochastically."""
+
+    uses_key = True
+    rounding = STOCHASTIC
+
+
+class SumBlocks(Codelet):
+    """Sums parts (P, result axes) in float32, ascending, and rounds once to the accumulator's or the result's format.
+
+    Vertex axes are the first three of the result: groups and outputs stay together.
+    """
+
+    supervisor = True
+    parts = Input(None, ndim=6)
+    out = Output(None, ndim=5)
+    accumulation: Any = Param()
+    place: Any = Param()
+    final = Param(True)
+    index = Param(0)
+    rounding: ClassVar[Rounding] = NEAREST_EVEN
+
+    def prepare(self) -> None:
+        """Folds the blocks; sums along the first two axes and the groups of the result are batched."""
+        parts, out = fold(self.parts, (-5, -4, -3)), fold(self.out, (-5, -4, -3))
+        high, wide, groups = out.shape[0], out.shape[1], out.shape[3]
+        lies: BlockPlace = self.place
+        rows = lies.row + np.arange(high)[:, None] * lies.outer + np.arange(wide) * lies.inner
+        place = Origin(rows[None], 0, 0, lies.batch + np.arange(groups)[:, None, None])
+        fmt = self.accumulation.out if self.final else self.accumulation.accumulate
+        tag: Literal["stage", "output"] = "output" if self.final else "stage"
+        batched = parts.transpose(4, 1, 2, 0, 3, 5), out.transpose(3, 0, 1, 2, 4)
+        self._kernel = tile.sum_parts(*batched, fmt, tag, self.index, place, self.rounding, self.control)
+
+    def compute(self) -> None:
+        """Runs the kernel."""
+        self._kernel(self.key)
+
+    def cycles(self, target: Target) -> int:
+        """Cycles of each vertex."""
+        results = math.prod(self.out.shape[-5:])
+        return int(stage_cycles(target, self.parts.shape[-6], np.asarray(results), self.parts.itemsize))
+
+
+class StochasticSumBlocks(SumBlocks):
+    """The same, rounded stochastically."""
+
+    uses_key = True
+    rounding = STOCHASTIC

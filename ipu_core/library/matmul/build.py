@@ -1,0 +1,280 @@
+"""Products and sums on tiles: chains on their blocks, then the parts summed in stages, as a plan says."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ipu_core.graph.codelet import Codelet
+from ipu_core.graph.graph import Graph
+from ipu_core.graph.program import Copy, Execute
+from ipu_core.graph.tensor import Tensor
+from ipu_core.graph.vertices import ComputeSet
+from ipu_core.library.matmul.chains import StochasticSumParts, SumParts
+from ipu_core.library.matmul.fields import (
+    GroupCuts,
+    block_tiles,
+    chain_tiles,
+    compact,
+    field,
+    group_cuts,
+    held_field,
+    hold_piece,
+    origin_of,
+    partials,
+)  # fmt: skip
+from ipu_core.plan.blocks import Segment
+from ipu_core.plan.matmul import SumPlan
+from ipu_core.plan.matmul.account import result_stays
+from ipu_core.plan.matmul.geometry import Geometry, Group, Turn
+
+__all__ = ["Chains", "contract"]
+
+
+class Chains(NamedTuple):
+    """What differs between a product and a sum.
+
+    Attributes:
+        codelet: makes the chains of a block.
+        operands: by field name the tensor, the letters of its axes, and those of the field's own axes.
+        params: further parameters of the codelet.
+        going_on: the codelet whose chains go on from a `partial`; None: they cannot be cut in time.
+    """
+
+    codelet: type[Codelet]
+    operands: Mapping[str, tuple[Tensor, str, str]]
+    params: Mapping[str, Any]
+    going_on: type[Codelet] | None = None
+
+
+def contract(
+    graph: Graph, chains: Chains, out: Tensor, plan: SumPlan, *, stochastic: bool, operation: int | None, name: str
+) -> list[Copy | Execute]:
+    """Adds the vertices of a plan and returns the programs to run, in order.
+
+    Args:
+        graph: where; its target must be the plan's.
+        chains: codelet and operands.
+        out: (batch, m, n), mapped.
+        plan: the order and the place.
+        stochastic: whether the parts' sums round stochastically (the chains' codelet says it for the chains).
+        operation: number folded into the key of the random bits.
+        name: of the compute sets.
+    """
+    if graph.target != plan.target:
+        raise ValueError(
+            f"the plan is for {plan.target.name}, the graph for {graph.target.name}, or their figures differ"
+        )
+    if not out.size:
+        return []
+    grid = plan.geometry
+    builder = _Builder(graph, chains, out, plan, grid, stochastic, operation, name)
+    programs: list[Copy | Execute] = []
+    held: dict[tuple[str, Segment], Tensor] = {}
+    parts: Tensor | None = None
+    for turn in grid.turns():
+        for side in chains.operands:
+            if grid.hold == side and (turn.load_a if side == "a" else turn.load_b):
+                held = builder.hold(side, turn, programs)
+        parts = builder.parts(turn) if turn.first else parts
+        programs += builder.turn(turn, held, parts)
+    return programs
+
+
+@dataclass(frozen=True)
+class _Share:
+    """Shares of a block of rows: the number of the first, how many, rows in each."""
+
+    first: int
+    count: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """One run of parts of one summing stage.
+
+    Attributes:
+        parts: (parts, batch, rows, columns) of a turn, pushed together.
+        run: first and last of the parts to sum.
+        to: (batch, m, n), the result itself if `final`, else an intermediate result like a part.
+        index: running number of an intermediate result.
+        final: whether this is the last stage.
+        rows, columns: what the turn covers.
+        each: rows of a tile's share of a block.
+    """
+
+    parts: Tensor
+    run: tuple[int, int]
+    to: Tensor
+    index: int
+    final: bool
+    rows: Sequence[Segment]
+    columns: Sequence[Segment]
+    each: int
+
+
+class _Builder(NamedTuple):
+    """The arguments of `contract`, shared by the functions that build one turn."""
+
+    graph: Graph
+    chains: Chains
+    out: Tensor
+    plan: SumPlan
+    grid: Geometry
+    stochastic: bool
+    operation: int | None
+    name: str
+
+    def hold(self, side: str, turn: Turn, programs: list[Copy | Execute]) -> dict[tuple[str, Segment], Tensor]:
+        """Copies a piece of the held operand to the tiles."""
+        mine, others = (self.grid.rows, self.grid.columns) if side == "a" else (self.grid.columns, self.grid.rows)
+        piece = turn.rows if side == "a" else turn.columns
+        across = sum(segment.runs for segment in others.segments(0))
+        found = {}
+        for segment in mine.segments(piece):
+            tensor = self.chains.operands[side][0]
+            held, copy = hold_piece(self.graph, self.grid, side, tensor, segment, across, f"{self.name}: hold {side}")
+            found[side, segment] = held
+            programs.append(copy)
+        return found
+
+    def parts(self, turn: Turn) -> Tensor | None:
+        """Room for the parts (parts, batch, rows, columns) of a piece of rows and columns, if any are kept."""
+        order, grid = self.plan.accumulation, self.grid
+        if result_stays(grid, order) and grid.depths == 1:
+            return None
+        borders = np.append(np.arange(0, grid.parts.size, grid.parts.block), grid.parts.size)
+        rows, columns = grid.rows.segments(turn.rows), grid.columns.segments(turn.columns)
+        return partials(self.graph, grid, order.accumulate.name, borders, rows, columns, 0, f"{self.name}: partials")
+
+    def turn(
+        self, turn: Turn, held: Mapping[tuple[str, Segment], Tensor], parts: Tensor | None
+    ) -> list[Copy | Execute]:
+        """One turn: the chains, or a piece of them, and after the last piece the stages."""
+        order, grid = self.plan.accumulation, self.grid
+        rows, columns = grid.rows.segments(turn.rows), grid.columns.segments(turn.columns)
+        stays = result_stays(grid, order)
+        compute_set = self.graph.add_compute_set(self.name)
+        for group in grid.groups(turn):
+            cuts = group_cuts(grid, group)
+            fields: dict[str, Any] = {}
+            for side, (tensor, axes, own) in self.chains.operands.items():
+                piece = held.get((side, group.rows if side == "a" else group.columns))
+                fields[side] = field(tensor, axes, cuts, own) if piece is None else held_field(piece, side, cuts, group)
+            if parts is not None:
+                inside = _in_partials(cuts, group, _pushed(rows, group.rows), _pushed(columns, group.columns))
+                fields["out"] = field(parts, "pbmn", inside, "mn")
+            codelet = self.chains.codelet
+            if turn.depth:
+                assert self.chains.going_on is not None  # the plan of a sum cuts no chain
+                codelet, fields["partial"] = self.chains.going_on, fields["out"]
+            if stays and turn.last:
+                fields["out"] = field(self.out, "bmn", cuts, "mn")
+            terms = grid.spans[-1][1]
+            params = dict(self.chains.params) | {
+                "accumulation": order, "axes": cuts_letters(cuts), "origin": origin_of(cuts, order.group_of(terms)),
+            }  # fmt: skip
+            self.graph.add_vertices(compute_set, codelet, chain_tiles(grid, group), fields, params, self.operation)
+        programs: list[Copy | Execute] = [Execute(compute_set)]
+        if turn.last and not stays:
+            assert parts is not None
+            programs += self.stages(parts, rows, columns)
+        return programs
+
+    def stages(self, parts: Tensor, rows: Sequence[Segment], columns: Sequence[Segment]) -> list[Copy | Execute]:
+        """Sums the parts (parts, batch, rows, columns) of a turn into the result, stage by stage."""
+        order, grid = self.plan.accumulation, self.grid
+        each = grid.share
+        stages = order.stage_runs(grid.parts.size)
+        programs: list[Copy | Execute] = []
+        counted = 0
+        for number, runs in enumerate(stages):
+            final = number == len(stages) - 1
+            counts = np.array([0, len(runs)])
+            name = f"{self.name}: {'sum parts' if grid.parts.size > 1 else 'convert'}"
+            to = (
+                self.out
+                if final
+                else partials(self.graph, grid, order.accumulate.name, counts, rows, columns, each, name)
+            )
+            compute_set = self.graph.add_compute_set(name)
+            for slot, run in enumerate(runs):
+                index, target = (0, to) if final else (counted + slot, to[slot])
+                stage = _Stage(parts, run, target, index, final, rows, columns, each)
+                for row, column in itertools.product(rows, columns):
+                    self._sum(compute_set, stage, row, column)
+            programs.append(Execute(compute_set))
+            counted += len(runs)
+            parts = to
+        return programs
+
+    def _sum(self, compute_set: ComputeSet, stage: _Stage, row: Segment, column: Segment) -> None:
+        """Adds the vertices that sum one run of parts over the blocks of one pair of segments."""
+        inner = _pushed(stage.rows, row), _pushed(stage.columns, column)
+        together = self.grid.parts.count == 1  # nobody to share a block with: one vertex for every product of a batch
+        for share in _shares(row.length, stage.each):
+            for batch in range(1 if together else self.grid.batch.size):
+                inside = self._share_cuts(*inner, share, stage.each, batch)
+                outside = self._share_cuts(row, column, share, stage.each, batch)
+                taken = inside._replace(own=dict(inside.own) | {"p": (0, stage.run[1] - stage.run[0])})
+                fields = {
+                    "parts": field(stage.parts[stage.run[0] : stage.run[1]], "pbmn", taken, "pmn"),
+                    "out": field(stage.to, "bmn", outside if stage.final else inside, "mn"),
+                }
+                params = {
+                    "accumulation": self.plan.accumulation,
+                    "axes": cuts_letters(outside),
+                    "final": stage.final,
+                    "origin": origin_of(outside, 1),
+                    "index": stage.index,
+                }
+                tiles = self._share_tiles(row, column, share, batch)
+                codelet = StochasticSumParts if self.stochastic else SumParts
+                self.graph.add_vertices(compute_set, codelet, tiles, fields, params, self.operation)
+
+    def _share_cuts(self, row: Segment, column: Segment, share: _Share, each: int, batch: int) -> GroupCuts:
+        """The cuts of vertices that each have a share of the rows of a block."""
+        rows, columns = ("m", row.runs, row.step), ("n", column.runs, column.step)
+        if self.grid.parts.count == 1:
+            vertex = (("b", self.grid.batch.size, 1), rows, columns)
+        else:
+            vertex = (rows, ("m", share.count, each), columns)
+        start = row.start + share.first * each
+        return GroupCuts(
+            vertex, {"b": (batch, 1), "m": (start, share.rows), "n": (column.start, column.length), "k": (0, 0)}
+        )
+
+    def _share_tiles(self, row: Segment, column: Segment, share: _Share, batch: int) -> Any:
+        blocks = row.first + np.arange(row.runs)
+        across = column.first + np.arange(column.runs)
+        if self.grid.parts.count == 1:
+            batches = np.arange(self.grid.batch.size)[:, None, None]
+            return block_tiles(self.grid, np.zeros((1, 1, 1), np.int64), blocks[:, None], across, batches)
+        shares = share.first + np.arange(share.count)[:, None]
+        return block_tiles(self.grid, shares, blocks[:, None, None], across, batch)
+
+
+def cuts_letters(cuts: GroupCuts) -> str:
+    """The letters of the vertex axes."""
+    return "".join(axis for axis, _, _ in cuts.vertex)
+
+
+def _pushed(segments: Sequence[Segment], segment: Segment) -> Segment:
+    return compact(segments)[list(segments).index(segment)]
+
+
+def _in_partials(cuts: GroupCuts, group: Group, rows: Segment, columns: Segment) -> GroupCuts:
+    """The cuts of a group's chains in the partials: part numbers instead of k's, rows and columns pushed together."""
+    steps = {"m": rows.step, "n": columns.step, "b": 1}
+    vertex = tuple(("p", n, group.apart) if axis == "k" else (axis, n, steps[axis]) for axis, n, _ in cuts.vertex)
+    own = {"p": (group.parts.first, 1), "b": (0, 1), "m": (rows.start, rows.length)}
+    return GroupCuts(vertex, own | {"n": (columns.start, columns.length)})
+
+
+def _shares(rows: int, each: int) -> list[_Share]:
+    """A block of rows cut into shares of `each`: whole ones, then a short one."""
+    whole, rest = divmod(rows, each)
+    return [share for share in (_Share(0, whole, each), _Share(whole, 1, rest)) if share.count and share.rows]

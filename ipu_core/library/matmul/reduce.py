@@ -1,0 +1,49 @@
+"""Sums and maxima over axes of an array, on tiles."""
+
+from ipu_core.graph.graph import Graph
+from ipu_core.graph.program import Copy, Execute
+from ipu_core.graph.tensor import Tensor
+from ipu_core.library.matmul.build import Chains, contract
+from ipu_core.library.matmul.chains import MaxChains, ReduceChains, StochasticReduceChains
+from ipu_core.plan.matmul import SumPlan
+
+__all__ = ["reduce"]
+
+
+def reduce(
+    graph: Graph,
+    x: Tensor,
+    out: Tensor,
+    plan: SumPlan,
+    *,
+    maximum: bool = False,
+    stochastic: bool = False,
+    operation: int | None = None,
+    name: str = "",
+) -> list[Copy | Execute]:
+    """Adds the sum (or the maximum, NaN if there is one) of (outer, terms, inner) over the terms.
+
+    Args:
+        graph: where.
+        x: three axes.
+        out: mapped, outer * inner elements in C order.
+        plan: from `plan_sum`, for these sizes.
+        maximum: the largest instead of the sum; the plan must have one part.
+        stochastic: round stochastically after every group, stage and at the end.
+        operation: number folded into the key of the random bits.
+        name: for profiles.
+
+    Returns:
+        The programs to run, in order.
+
+    Raises:
+        ValueError: sizes that are not the plan's.
+    """
+    p = plan.product
+    if x.shape != (p.m, p.k, p.n):
+        raise ValueError(f"{x.shape} is not the plan's sum:\n{plan.words()}")
+    codelet = MaxChains if maximum else StochasticReduceChains if stochastic else ReduceChains
+    chains = Chains(codelet, {"x": (x, "mkn", "mkn")}, {})
+    result = out.reshape(1, p.m, p.n)
+    name = name or ("maximum" if maximum else "sum")
+    return contract(graph, chains, result, plan, stochastic=stochastic, operation=operation, name=name)

@@ -1,0 +1,16 @@
+"""Plans of matrix products and of sums: the order of their additions, and the cheapest cut over tiles and in time."""
+
+from ipu_core.plan.matmul.placement import Placement
+from ipu_core.plan.matmul.plan import (
+    RESERVED,
+    SumPlan,
+    choose_accumulation,
+    choose_reduction_accumulation,
+    plan_sum,
+)
+from ipu_core.plan.matmul.product import Product, product_of, sum_of
+
+__all__ = [
+    "RESERVED", "Placement", "Product", "SumPlan", "choose_accumulation", "choose_reduction_accumulation", "plan_sum",
+    "product_of", "sum_of",
+]  # fmt: skip
