@@ -19,6 +19,7 @@ CASES: dict[str, tuple[Callable[[Any, Any], Any], list[bool]]] = {
     "as they lie": (lambda x, w: x @ w, [True, True]),
     "transposed": (lambda x, w: x.T @ w.T, [True, True]),
     "a part": (lambda x, w: x[:, 8:40] @ w[8:40], [False, False]),
+    "the first rows": (lambda x, w: x[:32] @ w, [False, True]),
     "broadcast": (lambda x, w: np.broadcast_to(x, (2, 48, 48)) @ np.broadcast_to(w, (2, 48, 48)), [False, False]),
     "one value twice": (lambda x, w: x @ x, [True, False]),
     "a value and its transpose": (lambda x, w: x @ x.T, [True, False]),
