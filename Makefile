@@ -1,17 +1,18 @@
 # Every target sets up .venv by itself; nothing else is needed than python3 >= 3.11, g++ and make.
-.PHONY: setup study demo test test-slow sanitize lint bench notebooks clean
+.PHONY: setup study demo test test-slow test-versions fuzz sanitize lint bench notebooks clean
 .DEFAULT_GOAL := help
 
 VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.lowprec-stamp
-KERNELS := $(wildcard kernels/CMakeLists.txt kernels/cpu/*.cpp kernels/cpu/*.h kernels/include/lowprec/*.h kernels/cuda/*.cu*)
+KERNELS := $(wildcard kernels/CMakeLists.txt kernels/cpu/*/*.cpp kernels/cpu/*/*.h kernels/include/lowprec/*.h kernels/cuda/*.cu*)
 CXX ?= g++
 
 help:
 	@echo "make study      train the digits model under four precisions: table, picture, results/"
 	@echo "make demo       thirty seconds: formats, rounding, a sum that stagnates"
 	@echo "make test       all tests but the slow ones;  make test-slow  the slow ones too"
+	@echo "make test-versions  part of them on the oldest dependencies and the newest Python;  make fuzz  two minutes of fuzzing"
 	@echo "make lint       ruff, mypy --strict, clang-format"
 	@echo "make sanitize   the kernel tests under the address and undefined-behaviour sanitizers (slow to build)"
 	@echo "make bench      ratio benchmarks;  make notebooks  executes the notebooks"
@@ -39,6 +40,13 @@ test: setup
 test-slow: setup
 	$(PY) -m pytest -q
 
+# Part of the suite on the oldest dependencies that are declared, and on the newest Python there is.
+test-versions: setup
+	$(PY) -m tests.versions $(ARGS)
+
+fuzz: setup
+	$(PY) -m tests.fuzz $(ARGS)
+
 # The kernel tests on a module of its own, built with the address and undefined-behaviour sanitizers.
 sanitize: setup
 	$(PY) tests/sanitize.py $(ARGS)
@@ -49,9 +57,9 @@ lint: setup
 	$(VENV)/bin/mypy
 	$(VENV)/bin/clang-format --dry-run -Werror $$(find kernels -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh')
 
-# OPENBLAS_* would choose a slower sgemm on some machines; bound threads keep two-thread timings stable.
+# OPENBLAS_* would choose a slower sgemm on some machines.
 bench: setup
-	env -u OPENBLAS_CORETYPE OMP_PROC_BIND=true $(PY) -m tests.benchmarks $(ARGS)
+	env -u OPENBLAS_CORETYPE $(PY) -m tests.benchmarks $(ARGS)
 
 notebooks: setup
 	$(PY) -m pytest -q tests/notebooks -m "slow or not slow"

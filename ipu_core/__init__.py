@@ -11,6 +11,9 @@ from ipu_core import interruption  # noqa: F401  # first: it answers Ctrl-C whil
 
 # isort: split
 from ipu_core import nn
+from ipu_core.compile.lowering import lower
+from ipu_core.compile.machine import Machine
+from ipu_core.compile.planning import plan
 from ipu_core.control import FloatingPointControl
 from ipu_core.engine import Engine, Profile
 from ipu_core.graph import (
@@ -39,9 +42,6 @@ from ipu_core.ir.autodiff import value_and_grad
 from ipu_core.ir.block import Block
 from ipu_core.ir.evaluate import evaluate
 from ipu_core.ir.execute import execute
-from ipu_core.ir.lowering import lower
-from ipu_core.ir.machine import Machine
-from ipu_core.ir.planning import plan
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.tracing import trace
 from ipu_core.study.compare import compare

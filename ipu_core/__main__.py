@@ -124,6 +124,7 @@ def _command(commands: Any, name: str, run: Callable[[argparse.Namespace], int],
 
 def _output(parser: argparse.ArgumentParser, folder: str) -> None:
     parser.add_argument("--out", type=_folder, default=Path(folder), help=f"output folder (default {folder})")
+    parser.add_argument("--force", action="store_true", help="if it holds another study, begin one beside it")
     parser.add_argument("--threads", type=_count, default=1, help="threads in each process (default 1)")
 
 
@@ -136,18 +137,20 @@ def _settings(given: argparse.Namespace) -> Settings:
 
 def _study(given: argparse.Namespace) -> int:
     precisions = parse_precisions(given.precisions)
-    made = command.study(
-        _settings(given), precisions, tuple(range(given.seeds)), given.out, given.workers, given.threads
-    )
-    return _finish(made.failures, given.out)
+    made, folder = command.study(
+        _settings(given), precisions, tuple(range(given.seeds)), given.out, given.workers, given.threads,
+        force=given.force,
+    )  # fmt: skip
+    return _finish(made.failures, folder)
 
 
 def _train(given: argparse.Namespace) -> int:
     precision = parse_one_precision(given.precision)
-    made = command.study(
-        _settings(given), (precision,), (given.seed,), given.out, 1, given.threads, keep_parameters=True
-    )
-    return _finish(made.failures, given.out)
+    made, folder = command.study(
+        _settings(given), (precision,), (given.seed,), given.out, 1, given.threads, keep_parameters=True,
+        force=given.force,
+    )  # fmt: skip
+    return _finish(made.failures, folder)
 
 
 def _profile(given: argparse.Namespace) -> int:

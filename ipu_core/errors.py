@@ -1,6 +1,11 @@
-"""The refusals of the machine, each a kind of its own, with the numbers in the message."""
+"""The refusals of the machine, each a kind of its own, with the numbers in the message.
 
+All of them can be pickled, as a pool of processes does with what its workers raise.
+"""
+
+import functools
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 __all__ = [
     "DataRace",
@@ -81,3 +86,8 @@ class OutOfTileMemory(IpuError, MemoryError):
             f"tile {tile} needs {needed:,} bytes of {available:,}{more}{where}; by category: {parts}; "
             f"largest variables there: {largest} (an Engine with allow_out_of_memory=True goes on regardless)"
         )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        make = functools.partial(type(self), before_planning=self.before_planning)
+        given = (self.tile, self.needed, self.available, self.categories, self.variables, self.step)
+        return make, given, self.__dict__

@@ -1,45 +1,86 @@
-"""How many threads the compiled loops use. Results never depend on it."""
+"""How many threads the compiled loops use. Results never depend on it.
+
+By default there is one thread for every processor that the process may run on (its affinity, asked anew at every call),
+but no more than OMP_NUM_THREADS says where that is set; or as many as LOWPREC_NUM_THREADS says. Both are environment
+variables that are read at the import. `num_threads` sets another number for a while.
+
+Threads are made when they are first wanted and sleep between calls; a forked child makes its own. Where the system
+refuses a thread, those that there are do the work.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 
 import numpy as np
 
+from lowprec import _kernels
 
-def _default() -> int:
-    """LOWPREC_NUM_THREADS, or 0 for OpenMP's own default."""
-    text = os.environ.get("LOWPREC_NUM_THREADS", "0")
-    if not text.isdecimal():
-        raise ValueError(f"LOWPREC_NUM_THREADS must be a positive integer, not {text!r}")
-    return int(text)
+MOST = 1024
 
-
-_DEFAULT = _default()
-_threads: ContextVar[int] = ContextVar("lowprec_threads", default=_DEFAULT)
+_threads: ContextVar[int] = ContextVar("lowprec_threads", default=0)
 
 current = _threads.get
-"""The number of threads in force; 0 means OpenMP's default."""
+"""The number that this thread or task has set; 0 where it has set none, for which the kernels know a number."""
+
+_in_force: dict[object, int] = {}
+"""The contexts of all threads that were entered and not yet left, the last one last."""
+_lock = threading.Lock()
+
+
+def environment_threads(environment: Mapping[str, str]) -> int:
+    """The default that an environment asks for; 0: one thread for every processor.
+
+    Raises:
+        ValueError: LOWPREC_NUM_THREADS is no integer or above MOST; 0 is as if it were not set.
+    """
+    text = environment.get("LOWPREC_NUM_THREADS") or "0"
+    if not text.isdecimal() or int(text) > MOST:
+        raise ValueError(f"LOWPREC_NUM_THREADS must be an integer of 1 to {MOST}, not {text!r}")
+    bound = environment.get("OMP_NUM_THREADS", "").partition(",")[0].strip()  # of the outermost level
+    if int(text) or not bound.isdecimal() or int(bound) < 1:
+        return int(text)
+    return min(_kernels.default_threads(), int(bound))
+
+
+_DEFAULT = environment_threads(os.environ)
+_kernels.set_default_threads(_DEFAULT)
 
 
 def num_threads(n: int) -> AbstractContextManager[None]:
     """Within the context, lowprec's loops use at most n threads.
 
+    This holds for the thread (or asyncio task) that enters the context and, while it lasts, for all threads that are in
+    no such context of their own, as those that are started in it. Of several contexts these follow the one that was
+    entered last.
+
+    Args:
+        n: 1 to 1024; more than there are processors are rarely of use.
+
     Raises:
-        ValueError: n is no integer or less than 1.
+        ValueError: n is no integer or out of range.
     """
     if not isinstance(n, (int, np.integer)) or n < 1:
         raise ValueError(f"num_threads needs an integer of at least 1, not {n!r}")
-    return _in_force(int(n))
+    if n > MOST:
+        raise ValueError(f"num_threads needs an integer of at most {MOST}, not {n!r}")
+    return _context(int(n))
 
 
 @contextmanager
-def _in_force(n: int) -> Iterator[None]:
-    token = _threads.set(n)
+def _context(n: int) -> Iterator[None]:
+    token, place = _threads.set(n), object()
+    with _lock:
+        _in_force[place] = n
+        _kernels.set_default_threads(n)
     try:
         yield
     finally:
+        with _lock:
+            del _in_force[place]
+            _kernels.set_default_threads(next(reversed(_in_force.values()), _DEFAULT))
         _threads.reset(token)

@@ -1,7 +1,7 @@
 """Engine: compiles programs of a graph once, runs them, and keeps their account (Poplar's Engine)."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,6 +67,12 @@ class Engine:
         self.memory: MemoryAccount = account_memory(graph, self._trees, compiler.steps, compiler.bound)
         if not allow_out_of_memory:
             self.memory.check()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "an Engine cannot be copied or pickled: make another one of the same graph and programs, "
+            "and write to it what this one's read gives"
+        )
 
     def run(self, program: int = 0) -> None:
         """Runs a program once.

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from ipu_core.ir import convolving
+from ipu_core.ir import convolution
 from ipu_core.ir.block import Block, Equation, Literal, Var
 from ipu_core.ir.builder import Builder
 from ipu_core.ir.exact import inner
-from ipu_core.ir.ops import OPS
+from ipu_core.ir.ops import CONVOLUTIONS, OPS
+from ipu_core.ir.pytree import LEAF, Tree, flatten, paths, unflatten
 from ipu_core.ir.schedule import dead_code
 from ipu_core.ir.tracing import interpret, trace
-from ipu_core.ir.tree import LEAF, Tree, flatten, paths, unflatten
 from ipu_core.ir.values import (
     Traced,
     Value,
@@ -97,7 +97,7 @@ def _gelu_second(ct: Value, e: Equation, y: Value, x: Value) -> Value:
 
 def _convolve(op: str, a: Value, b: Value, e: Equation, **extra: Any) -> Value:
     """One of the three convolutions with an equation's parameters."""
-    return apply(op, a, b, **convolving.options(e.params), **extra)
+    return apply(op, a, b, **convolution.options(e.params), **extra)
 
 
 def _images(gradient: Value, weight: Value, e: Equation, x: Value) -> Value:
@@ -171,7 +171,7 @@ COTANGENTS: dict[str, tuple[Cotangent, ...]] = {
 """Operations that are missing are constant almost everywhere: step, greater, equal, one_hot, dropout_mask,
 stop_gradient."""
 
-ON_ARRAYS = {"dot", "slice", "pad", "concatenate", "gather", "scatter_add", *convolving.CONVOLUTIONS}
+ON_ARRAYS = {"dot", "slice", "pad", "concatenate", "gather", "scatter_add", *CONVOLUTIONS}
 """Operations whose rules need the cotangent as an array even where it is one number for all elements."""
 
 
@@ -202,7 +202,7 @@ def _needed(block: Block, parameters: dict[Var, str]) -> set[Var]:
     needed = set(parameters)
     for equation in block.equations:
         if _rules(equation) and any(var in needed for var in equation.operands):
-            needed.update(equation.outputs)
+            needed.add(equation.output)
     return needed
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy.typing as npt
 
-from ipu_core.ir.tree import Tree
+from ipu_core.ir.pytree import Tree
 from lowprec import FloatFormat
 
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 Array = npt.NDArray[Any]
 Format = FloatFormat | str
 """What an element is: a float format, or the string "int32" (labels, indices)."""
@@ -103,22 +107,25 @@ NEAREST = Arithmetic()
 
 @dataclass(frozen=True, slots=True)
 class Equation:
-    """One operation. Its number is given when it is traced and never changes: random bits and plans are keyed by it."""
+    """One operation. Its number is given when it is traced and never changes: random bits and plans are keyed by it.
+
+    Attributes:
+        operands: the inputs that are values, without the literals.
+    """
 
     number: int
     op: str
     inputs: tuple[Atom, ...]
-    outputs: tuple[Var, ...]
+    output: Var
     params: Params
     role: str = "forward"
     family: str = "elementwise"
     parameter: str | None = None
     arithmetic: Arithmetic = NEAREST
+    operands: tuple[Var, ...] = field(init=False, compare=False)
 
-    @property
-    def output(self) -> Var:
-        """The only output (every operation of today has one)."""
-        return self.outputs[0]
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "operands", tuple(atom for atom in self.inputs if isinstance(atom, Var)))
 
     @property
     def draws(self) -> int | None:
@@ -128,11 +135,6 @@ class Equation:
         """
         mask: int | None = self.params.get("operation")
         return mask if mask is not None else self.number if self.arithmetic.stochastic else None
-
-    @property
-    def operands(self) -> tuple[Var, ...]:
-        """The inputs that are values, without the literals."""
-        return tuple(atom for atom in self.inputs if isinstance(atom, Var))
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,6 +160,22 @@ class Block:
         return "\n".join(lines(self))
 
 
+def per_block(
+    analysis: Callable[Concatenate[Block, Arguments], Result],
+) -> Callable[Concatenate[Block, Arguments], Result]:
+    """A pure analysis of a Block (and plain values), made once for as long as the Block lives."""
+    known: WeakKeyDictionary[Block, dict[Any, Result]] = WeakKeyDictionary()
+
+    @wraps(analysis)
+    def found(block: Block, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        results, given = known.setdefault(block, {}), (args, *kwargs.items())
+        if given not in results:
+            results[given] = analysis(block, *args, **kwargs)
+        return results[given]
+
+    return found
+
+
 def format_name(fmt: Format) -> str:
     """The name of an element format."""
     return fmt if isinstance(fmt, str) else fmt.name
@@ -175,7 +193,7 @@ def line(equation: Equation) -> str:
     how = [f"accumulate {arithmetic.accumulate.name}"] if arithmetic.accumulate else []
     how += ["stochastic"] if arithmetic.stochastic else []
     note = " ".join(filter(None, (equation.role, equation.family, equation.parameter, *how)))
-    return f"{', '.join(map(typed, equation.outputs))} = {equation.op}({', '.join(arguments)})  # {note}"
+    return f"{typed(equation.output)} = {equation.op}({', '.join(arguments)})  # {note}"
 
 
 def lines(block: Block) -> Iterator[str]:

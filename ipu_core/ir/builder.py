@@ -83,7 +83,7 @@ class Builder:
         var = Var(str(self.number), type_)
         scope = self.scope
         family = scope.family if scope.family and not OPS[op].structural else OPS[op].family
-        equation = Equation(self.number, op, inputs, (var,), params, scope.role, family, scope.parameter, arithmetic)
+        equation = Equation(self.number, op, inputs, var, params, scope.role, family, scope.parameter, arithmetic)
         self.equations.append(equation)
         self.number += 1
         return var

@@ -8,9 +8,9 @@ import numpy as np
 
 from ipu_core.control import FloatingPointControl
 from ipu_core.ir.block import Array, Equation
-from ipu_core.ir.convolving import CONVOLUTIONS
-from ipu_core.ir.exact import STRUCTURE
+from ipu_core.ir.exact import exact
 from ipu_core.ir.kernels import order_of
+from ipu_core.ir.ops import CONVOLUTIONS, STRUCTURE
 from ipu_core.tile import SECOND_ROUNDING, dropout_mask
 from ipu_core.tile_convolution import whole
 from lowprec import Accumulation, Key
@@ -44,7 +44,7 @@ def declared(
     """
     op, params, out = equation.op, equation.params, equation.output.type
     if op in STRUCTURE:
-        return np.asarray(STRUCTURE[op](*operands, params))
+        return np.asarray(exact(op, operands, params))
     fmt = as_format(out.format)
     if op == "dot":
         total = _sum(matmul, tuple(operands), equation, order_of(equation, order), key, control)

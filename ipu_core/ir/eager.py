@@ -9,8 +9,8 @@ import numpy as np
 
 from ipu_core.ir.block import Array, Equation, Format, Literal, Params, Type, Var
 from ipu_core.ir.declared import declared
-from ipu_core.ir.exact import STRUCTURE, as_exact, exact
-from ipu_core.ir.ops import OPS, infer
+from ipu_core.ir.exact import as_exact, exact
+from ipu_core.ir.ops import STRUCTURE, infer
 from lowprec import FloatFormat, as_format
 from lowprec import float64 as FLOAT64
 from lowprec.arrays import whole_array
@@ -56,9 +56,9 @@ def compute(op: str, operands: Sequence[Any], params: Params, fmt: FloatFormat |
     arrays = [x if is_number(x) else as_array(x) for x in operands]
     types = [Literal(float(x)) if is_number(x) else Type(x.shape, format_of(x)) for x in arrays]
     result = infer(op, tuple(types), params, fmt)
-    if OPS[op].structural:
-        return STRUCTURE[op](*arrays, params)
+    if op in STRUCTURE:
+        return exact(op, arrays, params)
     if result.format == FLOAT64 or all(isinstance(x, Literal) for x in types):
         return exact(op, [x if is_number(x) else as_exact(x) for x in arrays], params)
-    equation = Equation(0, op, (), (Var("0", result),), params)
+    equation = Equation(0, op, (), Var("0", result), params)
     return declared(equation, arrays, None)

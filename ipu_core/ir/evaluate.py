@@ -11,16 +11,20 @@ from ipu_core.control import FloatingPointControl
 from ipu_core.ir.block import Array, Block, Equation, Format, Literal, Var
 from ipu_core.ir.declared import declared
 from ipu_core.ir.exact import as_exact, exact
+from ipu_core.ir.pytree import flatten, unflatten
 from ipu_core.ir.retype import cast
-from ipu_core.ir.tree import flatten, unflatten
 from lowprec import Accumulation, Key
 from lowprec.random import KeyLike, as_key
 
-Rule = Callable[[Equation, list[Any]], Array]
 ARITHMETICS = ("exact", "declared")
 
 
-def run(block: Block, inputs: Sequence[Any], lift: Callable[[Any, Format], Array], rule: Rule) -> list[Array]:
+def run(
+    block: Block,
+    inputs: Sequence[Any],
+    lift: Callable[[Any, Format], Array],
+    rule: Callable[[Equation, list[Any]], Array],
+) -> list[Array]:
     """One loop over a Block: values lifted into an arithmetic, and a rule for every equation."""
     check_inputs(block, inputs)
     known = [*zip(block.inputs, inputs, strict=True), *block.constants.items()]

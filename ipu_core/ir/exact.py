@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ipu_core.ir import convolving
+from ipu_core.ir import convolution
 from ipu_core.ir.block import Array, Params
 from lowprec.arrays import whole_array
 
-Exact = Callable[..., Any]
 ROOT_HALF = math.sqrt(0.5)
 ROOT_TAU = math.sqrt(2 * math.pi)
 
@@ -46,19 +45,7 @@ def _scatter_add(indices: Array, updates: Array, p: Params) -> Array:
     return result
 
 
-STRUCTURE: dict[str, Callable[..., Array]] = {
-    "transpose": lambda x, p: x.transpose(p["perm"]),
-    "reshape": lambda x, p: x.reshape(p["shape"]),
-    "broadcast": lambda x, p: np.broadcast_to(x, p["shape"]),
-    "slice": lambda x, p: x[tuple(map(slice, p["start"], p["stop"], p["step"]))],
-    "stop_gradient": lambda x, p: x,
-    "concatenate": lambda *a: np.concatenate(a[:-1], a[-1]["axis"]),
-    "pad": _pad,
-    "gather": lambda x, i, p: x[i],
-}
-"""What moves elements, on arrays of any dtype; the last argument holds the parameters."""
-
-ARITHMETIC: dict[str, Exact] = {
+EXACT: dict[str, Callable[..., Any]] = {
     "negative": np.negative,
     "absolute": np.abs,
     "relu": lambda x: np.maximum(x, 0.0),
@@ -86,26 +73,34 @@ ARITHMETIC: dict[str, Exact] = {
     "equal": lambda a, b: np.equal(a, b) * 1.0,
     "select": lambda c, a, b: np.where(np.not_equal(c, 0), a, b),
     "scaled_add": lambda a, b, s: a + s * b,
-}
-"""Elementwise operations on float64 numbers or arrays."""
-
-OTHERS: dict[str, Callable[..., Array]] = {
-    "convert": lambda x, p: x,
+    "convert": lambda x: x,
+    "dot": lambda a, b: a @ b,
+    "conv2d": convolution.exact_conv2d,
+    "conv2d_input_gradient": convolution.exact_input_gradient,
+    "conv2d_weight_gradient": convolution.exact_weight_gradient,
     "reduce_sum": lambda x, p: np.sum(x, p["axis"], keepdims=p["keepdims"]),
     "reduce_max": lambda x, p: np.max(x, p["axis"], keepdims=p["keepdims"]),
-    "dot": lambda a, b, p: a @ b,
-    **convolving.EXACT,
     "scatter_add": _scatter_add,
+    "transpose": lambda x, p: x.transpose(p["perm"]),
+    "reshape": lambda x, p: x.reshape(p["shape"]),
+    "broadcast": lambda x, p: np.broadcast_to(x, p["shape"]),
+    "slice": lambda x, p: x[tuple(map(slice, p["start"], p["stop"], p["step"]))],
+    "stop_gradient": lambda x: x,
+    "concatenate": lambda *a: np.concatenate(a[:-1], a[-1]["axis"]),
+    "pad": _pad,
+    "gather": lambda x, i: x[i],
     "one_hot": lambda i, p: (i[..., None] == np.arange(p["classes"])).astype(np.float64),
 }
+"""By operation; the parameters are the last argument where it has any. What moves elements takes any dtype."""
 
 
 def exact(op: str, operands: Sequence[Any], params: Params) -> Any:
-    """One operation in float64. Overflow, division by zero and invalid operations give inf and NaN silently."""
+    """One operation in float64; what moves elements, in any dtype.
+
+    Overflow, division by zero and invalid operations give inf and NaN silently.
+    """
     with np.errstate(all="ignore"):
-        if op in ARITHMETIC:
-            return ARITHMETIC[op](*operands)
-        return (STRUCTURE[op] if op in STRUCTURE else OTHERS[op])(*operands, params)
+        return EXACT[op](*operands, params) if params else EXACT[op](*operands)
 
 
 def as_exact(value: Any) -> Array:

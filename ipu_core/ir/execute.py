@@ -10,8 +10,9 @@ import numpy as np
 from ipu_core.control import FloatingPointControl
 from ipu_core.ir.block import Array, Block, Equation, Var
 from ipu_core.ir.buffers import allocate
-from ipu_core.ir.kernels import Bound, bind
-from ipu_core.ir.tree import flatten, unflatten
+from ipu_core.ir.kernels import Call, bind
+from ipu_core.ir.lifetimes import lifetimes
+from ipu_core.ir.pytree import flatten, unflatten
 from ipu_core.ir.verify import verify
 from lowprec import Accumulation, Key
 from lowprec.arrays import whole_array
@@ -45,23 +46,28 @@ class Executable:
         accumulations: Mapping[int, Accumulation] | None = None,
         control: FloatingPointControl = FloatingPointControl(),  # noqa: B008  # frozen
     ) -> None:
+        self._made_of = block, accumulations, control
         orders = dict(accumulations or {})
         if unknown := sorted(orders.keys() - {e.number for e in block.equations}):
             raise ValueError(f"accumulations for equations that are not in the block: {unknown}")
         self.block = verify(block)
-        layout = allocate(block)
-        self.bytes = layout.bytes
-        self._arrays = layout.arrays
-        self._inputs = [(var, layout.arrays[var]) for var in block.inputs]
-        self._outputs = [layout.arrays[var] for var in block.outputs]
-        computed = [e for e in block.equations if layout.roots[e.output] is e.output]
+        buffers = allocate(block)
+        self.bytes = buffers.bytes
+        self._arrays = buffers.arrays
+        self._inputs = [(var, buffers.arrays[var]) for var in block.inputs]
+        self._outputs = [buffers.arrays[var] for var in block.outputs]
+        views = lifetimes(block).views
+        computed = [e for e in block.equations if views[e.output].root is e.output]
         self._calls = [(self._bind(e, orders.get(e.number), control), e) for e in computed]
         self._plain = [(call, e.draws) for call, e in self._calls]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Executable, self._made_of  # the prepared calls hold buffers, so a copy prepares its own
 
     def _operands(self, equation: Equation) -> list[Any]:
         return [self._arrays[x] if isinstance(x, Var) else x.value for x in equation.inputs]
 
-    def _bind(self, equation: Equation, order: Accumulation | None, control: FloatingPointControl) -> Bound:
+    def _bind(self, equation: Equation, order: Accumulation | None, control: FloatingPointControl) -> Call:
         return bind(equation, self._operands(equation), self._arrays[equation.output], order, control)
 
     def run(self, inputs: Sequence[Any], key: KeyLike, observer: Observer | None = None) -> list[Array]:

@@ -11,13 +11,13 @@ import numpy as np
 from ipu_core import tile, tile_convolution
 from ipu_core.control import FloatingPointControl
 from ipu_core.ir.block import Array, Equation
-from ipu_core.ir.convolving import CONVOLUTIONS
-from ipu_core.ir.exact import ARITHMETIC, STRUCTURE
+from ipu_core.ir.exact import exact
+from ipu_core.ir.ops import CONVOLUTIONS, ELEMENTWISE, STRUCTURE
 from lowprec import Accumulation, Key
 from lowprec.axes import fold
 
-Bound = Callable[[Key | None], Any]
-"""A call that computes an equation's result into its array, from the key of this equation in this step."""
+Call = Callable[[Key | None], Any]
+"""Computes an equation's result into its array, from the key of this equation in this step."""
 
 
 def order_of(equation: Equation, order: Accumulation | None) -> Accumulation:
@@ -29,8 +29,8 @@ def order_of(equation: Equation, order: Accumulation | None) -> Accumulation:
 
 def bind(
     equation: Equation, operands: list[Any], out: Array, order: Accumulation | None, control: FloatingPointControl
-) -> Bound:
-    """An equation as a call.
+) -> Call:
+    """An equation as a call that computes its result from its key in this step.
 
     Args:
         equation: what to compute.
@@ -39,12 +39,12 @@ def bind(
         order: order of a product or sum; None: the default.
         control: the machine's floating-point control.
     """
-    if equation.op in ARITHMETIC or equation.op == "convert":
+    if equation.op in ELEMENTWISE:
         return _elementwise(equation, operands, out, control)
     return BINDINGS[equation.op](equation, operands, out, order, control)
 
 
-def _elementwise(equation: Equation, operands: list[Any], out: Array, control: FloatingPointControl) -> Bound:
+def _elementwise(equation: Equation, operands: list[Any], out: Array, control: FloatingPointControl) -> Call:
     op = "identity" if equation.op == "convert" else equation.op
     formats = [x.dtype if isinstance(x, np.ndarray) else None for x in operands]
     kernel = tile.elementwise(op, formats, out.dtype, equation.arithmetic.stochastic, control)
@@ -54,7 +54,7 @@ def _elementwise(equation: Equation, operands: list[Any], out: Array, control: F
 
 def _dot(
     equation: Equation, operands: list[Any], out: Array, order: Accumulation | None, control: FloatingPointControl
-) -> Bound:
+) -> Call:
     a, b = operands
     kernel = tile.matmul(order_of(equation, order), equation.arithmetic.stochastic, control)
     return lambda key: kernel(a, b, key, out)
@@ -62,7 +62,7 @@ def _dot(
 
 def _convolution(
     equation: Equation, operands: list[Any], out: Array, order: Accumulation | None, control: FloatingPointControl
-) -> Bound:
+) -> Call:
     a, b = operands
     kernel = tile_convolution.convolution(
         equation.op, equation.params, order_of(equation, order), equation.arithmetic.stochastic, control
@@ -81,7 +81,7 @@ def _fold(equation: Equation, x: Array) -> Callable[[], Array]:
 
 def _reduce_sum(
     equation: Equation, operands: list[Any], out: Array, order: Accumulation | None, control: FloatingPointControl
-) -> Bound:
+) -> Call:
     fold = _fold(equation, operands[0])
     outer, _terms, inside = fold().shape
     kernel = tile.reduce_sum(order_of(equation, order), equation.arithmetic.stochastic, control)
@@ -89,7 +89,7 @@ def _reduce_sum(
     return lambda key: kernel(fold(), key, result)
 
 
-def _reduce_max(equation: Equation, operands: list[Any], out: Array, *_: Any) -> Bound:
+def _reduce_max(equation: Equation, operands: list[Any], out: Array, *_: Any) -> Call:
     fold = _fold(equation, operands[0])
     outer, _terms, inside = fold().shape
     result = out.reshape(outer, inside)
@@ -98,7 +98,7 @@ def _reduce_max(equation: Equation, operands: list[Any], out: Array, *_: Any) ->
 
 def _scatter_add(
     equation: Equation, operands: list[Any], out: Array, order: Accumulation | None, control: FloatingPointControl
-) -> Bound:
+) -> Call:
     """Added in float32 in the order of the indices, then rounded once."""
     indices, updates = operands
     wide = np.empty(out.shape, np.float32)
@@ -113,23 +113,23 @@ def _scatter_add(
     return call
 
 
-def _one_hot(equation: Equation, operands: list[Any], out: Array, *_: Any) -> Bound:
+def _one_hot(equation: Equation, operands: list[Any], out: Array, *_: Any) -> Call:
     labels, classes = operands[0][..., None], np.arange(equation.params["classes"])
     return lambda key: np.copyto(out, labels == classes)
 
 
-def _dropout_mask(equation: Equation, operands: list[Any], out: Array, *_: Any) -> Bound:
+def _dropout_mask(equation: Equation, operands: list[Any], out: Array, *_: Any) -> Call:
     mask = tile.dropout_mask(equation.params["rate"])
     return lambda key: mask(key, 0, out)
 
 
-def _move(equation: Equation, operands: list[Any], out: Array, *_: Any) -> Bound:
+def _move(equation: Equation, operands: list[Any], out: Array, *_: Any) -> Call:
     """What is no view: a reshape that strides cannot express, gather, concatenate, pad."""
-    move, params = STRUCTURE[equation.op], equation.params
-    return lambda key: np.copyto(out, move(*operands, params))
+    op, params = equation.op, equation.params
+    return lambda key: np.copyto(out, exact(op, operands, params))
 
 
-BINDINGS: dict[str, Callable[..., Bound]] = {
+BINDINGS: dict[str, Callable[..., Call]] = {
     "dot": _dot,
     **dict.fromkeys(CONVOLUTIONS, _convolution),
     "reduce_sum": _reduce_sum,

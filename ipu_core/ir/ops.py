@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
-from ipu_core.ir import convolving
+from ipu_core.ir import convolution
 from ipu_core.ir.block import Format, Literal, Params, Type, format_name
+from ipu_core.ir.convolution import Shape
 from lowprec import FloatFormat
 from lowprec import float32 as FLOAT32
 from lowprec import float64 as FLOAT64
 
-Operand = Type | Literal
-Shape = tuple[int, ...]
-Rule = Callable[[tuple[Operand, ...], Params], Shape]
+Argument = Type | Literal
+ShapeRule = Callable[[tuple[Argument, ...], Params], Shape]
+
+
+Kind = typing.Literal["elementwise", "product", "convolution", "reduction", "scatter", "view", "move", "mask"]
+"""What an operation does: one function of elements that lie alike, a product or sum of many, a view of an array or a
+copy of some of its elements, or 0 and 1 made of something else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,44 +30,63 @@ class Op:
 
     Attributes:
         name: as printed.
+        kind: what it does, which the sets behind the table are derived from.
         family: the default family, which the precision table reads.
         arity: number of inputs; None for any number.
         shape: the shape of the result from the operands' types, or ValueError in words.
         exact: the result is one of the operand's values or 0 or 1, so it never rounds in the operand's format.
-        structural: moves elements without looking at them; the result has the operand's format.
         integers: positions of the operands that are int32.
         params: names of its parameters, all needed.
+        neutral: numbers that change nothing as an operand, by position.
+        part: a view that leaves elements out.
     """
 
     name: str
+    kind: Kind
     family: str
     arity: int | None
-    shape: Rule
+    shape: ShapeRule
     exact: bool = False
-    structural: bool = False
     integers: tuple[int, ...] = ()
     params: tuple[str, ...] = ()
+    neutral: Mapping[int, float] = field(default_factory=dict)
+    part: bool = False
+
+    @property
+    def structural(self) -> bool:
+        """Moves elements without looking at them; the result has the operand's format."""
+        return self.kind in ("view", "move")
+
+    @property
+    def planned(self) -> bool:
+        """Combines many elements into one: it has a place on tiles, and a sum an order."""
+        return self.kind in ("product", "convolution", "reduction")
+
+    @property
+    def accumulates(self) -> bool:
+        """Has an accumulator with a format of its own."""
+        return self.planned and not self.exact
 
 
-def words(operands: tuple[Operand, ...]) -> str:
+def words(operands: tuple[Argument, ...]) -> str:
     """The operands' shapes in words: "(64, 256) and (256,)"."""
     return " and ".join("a number" if isinstance(x, Literal) else str(x.shape) for x in operands)
 
 
-def _array(operand: Operand) -> Type:
+def _array(operand: Argument) -> Type:
     if isinstance(operand, Literal):
         raise ValueError(f"needs an array, not the number {operand}")
     return operand
 
 
-def _elementwise(operands: tuple[Operand, ...], params: Params) -> Shape:
+def _elementwise(operands: tuple[Argument, ...], params: Params) -> Shape:
     shapes = {x.shape for x in operands if isinstance(x, Type)} - {()}
     if len(shapes) > 1:
         raise ValueError(f"the shapes {words(operands)} differ; broadcast first")
     return shapes.pop() if shapes else ()
 
 
-def _dot(operands: tuple[Operand, ...], params: Params) -> Shape:
+def _dot(operands: tuple[Argument, ...], params: Params) -> Shape:
     a, b = (_array(x).shape for x in operands)
     if len(a) < 2 or len(b) < 2:
         raise ValueError(f"{a} @ {b}: both need at least two axes")
@@ -71,15 +97,15 @@ def _dot(operands: tuple[Operand, ...], params: Params) -> Shape:
     return (*a[:-1], b[-1])
 
 
-def _convolution(op: str) -> Rule:
-    def rule(operands: tuple[Operand, ...], params: Params) -> Shape:
+def _convolution(op: str) -> ShapeRule:
+    def rule(operands: tuple[Argument, ...], params: Params) -> Shape:
         first, second = (_array(x).shape for x in operands)
-        return convolving.result_shape(op, first, second, params)
+        return convolution.result_shape(op, first, second, params)
 
     return rule
 
 
-def _reduce(operands: tuple[Operand, ...], params: Params) -> Shape:
+def _reduce(operands: tuple[Argument, ...], params: Params) -> Shape:
     shape, axes = _array(operands[0]).shape, params["axis"]
     if list(axes) != sorted(set(axes)) or any(not 0 <= axis < len(shape) for axis in axes):
         raise ValueError(f"axis {axes} must be ascending axes of {shape}")
@@ -87,28 +113,28 @@ def _reduce(operands: tuple[Operand, ...], params: Params) -> Shape:
     return tuple(kept) if params["keepdims"] else tuple(n for axis, n in enumerate(shape) if axis not in axes)
 
 
-def _reduce_max(operands: tuple[Operand, ...], params: Params) -> Shape:
+def _reduce_max(operands: tuple[Argument, ...], params: Params) -> Shape:
     shape = _array(operands[0]).shape
     if any(shape[axis] == 0 for axis in params["axis"]):
         raise ValueError(f"no maximum over an empty axis of {shape}")
     return _reduce(operands, params)
 
 
-def _transpose(operands: tuple[Operand, ...], params: Params) -> Shape:
+def _transpose(operands: tuple[Argument, ...], params: Params) -> Shape:
     shape, perm = _array(operands[0]).shape, params["perm"]
     if sorted(perm) != list(range(len(shape))):
         raise ValueError(f"perm {perm} is not a permutation of the axes of {shape}")
     return tuple(shape[axis] for axis in perm)
 
 
-def _reshape(operands: tuple[Operand, ...], params: Params) -> Shape:
+def _reshape(operands: tuple[Argument, ...], params: Params) -> Shape:
     shape, new = _array(operands[0]).shape, tuple(params["shape"])
     if math.prod(shape) != math.prod(new):
         raise ValueError(f"cannot make {new} of {shape}: {math.prod(new)} and {math.prod(shape)} elements")
     return new
 
 
-def _broadcast(operands: tuple[Operand, ...], params: Params) -> Shape:
+def _broadcast(operands: tuple[Argument, ...], params: Params) -> Shape:
     shape, new = _array(operands[0]).shape, tuple(params["shape"])
     tail = new[len(new) - len(shape) :]
     if len(shape) > len(new) or any(m not in (1, n) for m, n in zip(shape, tail, strict=True)):
@@ -116,7 +142,7 @@ def _broadcast(operands: tuple[Operand, ...], params: Params) -> Shape:
     return new
 
 
-def _slice(operands: tuple[Operand, ...], params: Params) -> Shape:
+def _slice(operands: tuple[Argument, ...], params: Params) -> Shape:
     shape = _array(operands[0]).shape
     start, stop, step = params["start"], params["stop"], params["step"]
     if not len(start) == len(stop) == len(step) == len(shape):
@@ -126,7 +152,7 @@ def _slice(operands: tuple[Operand, ...], params: Params) -> Shape:
     return tuple(-(-(b - a) // s) for a, b, s in zip(start, stop, step, strict=True))
 
 
-def _concatenate(operands: tuple[Operand, ...], params: Params) -> Shape:
+def _concatenate(operands: tuple[Argument, ...], params: Params) -> Shape:
     shapes, axis = [_array(x).shape for x in operands], params["axis"]
     if not shapes or not 0 <= axis < len(shapes[0]):
         raise ValueError(f"axis {axis} is no axis of {words(operands)}")
@@ -135,7 +161,7 @@ def _concatenate(operands: tuple[Operand, ...], params: Params) -> Shape:
     return (*shapes[0][:axis], sum(s[axis] for s in shapes), *shapes[0][axis + 1 :])
 
 
-def _pad(operands: tuple[Operand, ...], params: Params) -> Shape:
+def _pad(operands: tuple[Argument, ...], params: Params) -> Shape:
     shape = _array(operands[0]).shape
     low, high, interior = params["low"], params["high"], params["interior"]
     if not len(low) == len(high) == len(interior) == len(shape) or min((*low, *high, *interior), default=0) < 0:
@@ -144,63 +170,103 @@ def _pad(operands: tuple[Operand, ...], params: Params) -> Shape:
     return tuple(a + n + max(0, n - 1) * i + b for n, a, b, i in sizes)
 
 
-def _gather(operands: tuple[Operand, ...], params: Params) -> Shape:
+def _gather(operands: tuple[Argument, ...], params: Params) -> Shape:
     table, indices = (_array(x).shape for x in operands)
     if not table:
         raise ValueError("the table needs at least one axis")
     return (*indices, *table[1:])
 
 
-def _scatter_add(operands: tuple[Operand, ...], params: Params) -> Shape:
+def _scatter_add(operands: tuple[Argument, ...], params: Params) -> Shape:
     indices, updates = (_array(x).shape for x in operands)
     if updates[: len(indices)] != indices:
         raise ValueError(f"the updates {updates} must begin with the shape of the indices {indices}")
     return (params["rows"], *updates[len(indices) :])
 
 
-def _one_hot(operands: tuple[Operand, ...], params: Params) -> Shape:
+def _one_hot(operands: tuple[Argument, ...], params: Params) -> Shape:
     return (*_array(operands[0]).shape, params["classes"])
 
 
-def _same(operands: tuple[Operand, ...], params: Params) -> Shape:
+def _same(operands: tuple[Argument, ...], params: Params) -> Shape:
     return _array(operands[0]).shape
 
 
-def _table() -> dict[str, Op]:
-    return {op.name: op for op in (
-        *(Op(name, "elementwise", 1, _elementwise) for name in ("square",)),
-        *(Op(name, "elementwise", 1, _elementwise, exact=True) for name in ("negative", "absolute", "relu", "step")),
-        *(Op(name, "elementwise", 2, _elementwise) for name in ("add", "subtract", "multiply")),
-        *(Op(name, "elementwise", 2, _elementwise, exact=True) for name in ("maximum", "minimum", "greater", "equal")),
-        Op("select", "elementwise", 3, _elementwise, exact=True),
-        *(Op(name, "nonlinearity", 1, _elementwise) for name in (
-            "reciprocal", "sqrt", "rsqrt", "exp", "log", "tanh", "erf", "sigmoid", "sin", "cos", "gelu",
-            "gelu_gradient",
-        )),
-        Op("divide", "nonlinearity", 2, _elementwise),
-        Op("scaled_add", "scaled_add", 3, _elementwise),
-        Op("convert", "cast", 1, _same),
-        Op("reduce_sum", "reduction", 1, _reduce, params=("axis", "keepdims")),
-        Op("reduce_max", "reduction", 1, _reduce_max, exact=True, params=("axis", "keepdims")),
-        Op("dot", "matmul", 2, _dot),
-        *(Op(name, "conv", 2, _convolution(name), params=(*convolving.PARAMS, *extra)) for name, extra in zip(
-            convolving.CONVOLUTIONS, ((), ("size",), ("kernel",)), strict=True)),
-        Op("transpose", "structure", 1, _transpose, structural=True, params=("perm",)),
-        Op("reshape", "structure", 1, _reshape, structural=True, params=("shape",)),
-        Op("broadcast", "structure", 1, _broadcast, structural=True, params=("shape",)),
-        Op("slice", "structure", 1, _slice, structural=True, params=("start", "stop", "step")),
-        Op("concatenate", "structure", None, _concatenate, structural=True, params=("axis",)),
-        Op("pad", "structure", 1, _pad, structural=True, params=("low", "high", "interior")),
-        Op("stop_gradient", "structure", 1, _same, structural=True),
-        Op("gather", "structure", 2, _gather, structural=True, integers=(1,)),
-        Op("scatter_add", "reduction", 2, _scatter_add, integers=(0,), params=("rows",)),
-        Op("dropout_mask", "elementwise", 1, _same, exact=True, params=("rate", "operation")),
-        Op("one_hot", "elementwise", 1, _one_hot, exact=True, integers=(0,), params=("classes",)),
-    )}  # fmt: skip
+def _elementwise_op(name: str, arity: int = 1, family: str = "elementwise", **facts: Any) -> Op:
+    return Op(name, "elementwise", family, arity, _elementwise, **facts)
 
 
-OPS = _table()
+def _structural(name: str, kind: Kind, shape: ShapeRule, *params: str, arity: int | None = 1, **facts: Any) -> Op:
+    return Op(name, kind, "structure", arity, shape, exact=True, params=params, **facts)
+
+
+def _convolution_op(name: str, *params: str) -> Op:
+    return Op(name, "convolution", "conv", 2, _convolution(name), params=(*convolution.PARAMS, *params))
+
+
+_NONLINEAR = (
+    "reciprocal",
+    "sqrt",
+    "rsqrt",
+    "exp",
+    "log",
+    "tanh",
+    "erf",
+    "sigmoid",
+    "sin",
+    "cos",
+    "gelu",
+    "gelu_gradient",
+)
+
+OPS = {op.name: op for op in (
+    *(_elementwise_op(name, exact=True) for name in ("negative", "absolute", "relu", "step")),
+    *(_elementwise_op(name, 2, exact=True) for name in ("maximum", "minimum", "greater", "equal")),
+    _elementwise_op("select", 3, exact=True),
+    _elementwise_op("square"),
+    _elementwise_op("add", 2, neutral={0: 0, 1: 0}),
+    _elementwise_op("subtract", 2, neutral={1: 0}),
+    _elementwise_op("multiply", 2, neutral={0: 1, 1: 1}),
+    *(_elementwise_op(name, 1, "nonlinearity") for name in _NONLINEAR),
+    _elementwise_op("divide", 2, "nonlinearity", neutral={1: 1}),
+    _elementwise_op("scaled_add", 3, "scaled_add"),
+    Op("convert", "elementwise", "cast", 1, _same, exact=True),
+    Op("dot", "product", "matmul", 2, _dot),
+    _convolution_op("conv2d"),
+    _convolution_op("conv2d_input_gradient", "size"),
+    _convolution_op("conv2d_weight_gradient", "kernel"),
+    Op("reduce_sum", "reduction", "reduction", 1, _reduce, params=("axis", "keepdims")),
+    Op("reduce_max", "reduction", "reduction", 1, _reduce_max, exact=True, params=("axis", "keepdims")),
+    Op("scatter_add", "scatter", "reduction", 2, _scatter_add, integers=(0,), params=("rows",)),
+    _structural("transpose", "view", _transpose, "perm"),
+    _structural("reshape", "view", _reshape, "shape"),
+    _structural("broadcast", "view", _broadcast, "shape"),
+    _structural("slice", "view", _slice, "start", "stop", "step", part=True),
+    _structural("stop_gradient", "view", _same),
+    _structural("concatenate", "move", _concatenate, "axis", arity=None),
+    _structural("pad", "move", _pad, "low", "high", "interior"),
+    _structural("gather", "move", _gather, arity=2, integers=(1,)),
+    Op("dropout_mask", "mask", "elementwise", 1, _same, exact=True, params=("rate", "operation")),
+    Op("one_hot", "mask", "elementwise", 1, _one_hot, exact=True, integers=(0,), params=("classes",)),
+)}  # fmt: skip
 """Every operation by name."""
+
+
+def _names(chosen: Callable[[Op], bool]) -> frozenset[str]:
+    return frozenset(name for name, op in OPS.items() if chosen(op))
+
+
+ELEMENTWISE = _names(lambda op: op.kind == "elementwise")
+"""Compute an array of their own, element by element where their operands of that shape lie."""
+
+VIEWS = _names(lambda op: op.kind == "view")
+"""Cost nothing where strides can express them: the operand's memory seen otherwise."""
+
+STRUCTURE = _names(lambda op: op.structural)
+CONVOLUTIONS = _names(lambda op: op.kind == "convolution")
+PRODUCTS = _names(lambda op: op.kind in ("product", "convolution"))
+PLANNED = _names(lambda op: op.planned)
+SUMS = _names(lambda op: op.accumulates)
 
 
 def promote(formats: list[Format]) -> FloatFormat:
@@ -211,7 +277,7 @@ def promote(formats: list[Format]) -> FloatFormat:
     return FLOAT64 if FLOAT64 in floats else FLOAT32
 
 
-def check(name: str, operands: tuple[Operand, ...], params: Params) -> tuple[Op, Shape]:
+def check(name: str, operands: tuple[Argument, ...], params: Params) -> tuple[Op, Shape]:
     """The operation of that name and the shape of its result on such operands.
 
     Raises:
@@ -238,7 +304,7 @@ def check(name: str, operands: tuple[Operand, ...], params: Params) -> tuple[Op,
         raise ValueError(f"{name}: {error}") from None
 
 
-def infer(name: str, operands: tuple[Operand, ...], params: Params, fmt: FloatFormat | None = None) -> Type:
+def infer(name: str, operands: tuple[Argument, ...], params: Params, fmt: FloatFormat | None = None) -> Type:
     """The type of a result: its shape by the operation's rule, its format as asked for, else by `promote`."""
     op, shape = check(name, operands, params)
     if fmt is not None:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from ipu_core.ir.block import Block
+from ipu_core.ir.pytree import flatten, unflatten
 from ipu_core.ir.retype import Retype, Rule, cast
-from ipu_core.ir.tree import flatten, unflatten
 from lowprec import FloatFormat, as_format
 from lowprec import float16 as FLOAT16
 from lowprec import float32 as FLOAT32

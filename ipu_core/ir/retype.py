@@ -9,20 +9,14 @@ from typing import Any, Protocol
 import numpy as np
 
 from ipu_core.ir.block import Arithmetic, Array, Atom, Block, Equation, Format, Params, Type, Var
-from ipu_core.ir.convolving import CONVOLUTIONS
-from ipu_core.ir.ops import OPS
+from ipu_core.ir.ops import OPS, PRODUCTS, STRUCTURE, SUMS, VIEWS
 from ipu_core.ir.schedule import dead_code
 from lowprec import FloatFormat, astype
 from lowprec import float32 as FLOAT32
 from lowprec.arrays import whole_array
 
-VIEWS = frozenset({"transpose", "reshape", "broadcast", "stop_gradient"})
-"""Operations that cost nothing in any format: a conversion behind one is made in front of it instead, once."""
-
-PRODUCTS = frozenset({"dot", *CONVOLUTIONS})
-
-SUMS = PRODUCTS | {"reduce_sum"}
-"""Operations that have an accumulator with a format of its own."""
+WHOLE_VIEWS = frozenset(name for name in VIEWS if not OPS[name].part)
+"""They show every element, in any format: a conversion behind one is made in front of it instead, once."""
 
 BACKWARD = ("grad_input", "grad_weight")
 
@@ -43,7 +37,7 @@ class Rule:
     convert: bool = True
 
 
-class Table(Protocol):
+class TypeTable(Protocol):
     """What the pass needs of a Precision."""
 
     @property
@@ -93,7 +87,7 @@ def _narrowed(array: Array) -> Array:
 class Retype:
     """One run of the pass. Every old value has a new one in its own format, and others where they are asked for."""
 
-    def __init__(self, table: Table, block: Block) -> None:
+    def __init__(self, table: TypeTable, block: Block) -> None:
         self.table = table
         self.block = block
         self.definitions = {e.output: e for e in block.equations}
@@ -113,7 +107,7 @@ class Retype:
             self.natives[var] = new
             inputs.append(new)
         for equation in self.block.equations:
-            if not OPS[equation.op].structural:
+            if equation.op not in STRUCTURE:
                 self._retype(equation)
         outputs = tuple(self._native(var) for var in self.block.outputs)
         return dead_code(replace(self.block, inputs=tuple(inputs), outputs=outputs, constants=self.constants,
@@ -138,7 +132,7 @@ class Retype:
 
     def _origin(self, var: Var) -> Var:
         """The value that a chain of moves shows."""
-        while (equation := self.definitions.get(var)) is not None and OPS[equation.op].structural:
+        while (equation := self.definitions.get(var)) is not None and equation.op in STRUCTURE:
             var = equation.operands[0]
         return var
 
@@ -169,7 +163,7 @@ class Retype:
         if var not in self.natives:
             equation = self.definitions[var]
             inputs = [self._native(x) for x in equation.operands]
-            if equation.op in VIEWS:
+            if equation.op in WHOLE_VIEWS:
                 self.natives[var] = self._version(var, inputs[0].type.format)
                 return self.natives[var]
             formats = {x.type.format for x in inputs if x.type.format != "int32"}
@@ -186,7 +180,7 @@ class Retype:
 
     def _make_version(self, var: Var, fmt: Format) -> Var:
         equation = self.definitions.get(var)
-        if equation is not None and equation.op in VIEWS:
+        if equation is not None and equation.op in WHOLE_VIEWS:
             inputs = tuple(self._version(x, fmt) for x in equation.operands)
             return self._append(equation, inputs, fmt, None)
         base = self._native(var)
@@ -197,7 +191,7 @@ class Retype:
             self.constants[new] = cast(self.constants[base], fmt)
             return new
         role = equation.role if equation is not None else "forward"
-        convert = Equation(-1, "convert", (), (var,), Params({}), role, OPS["convert"].family, self.owners.get(var))
+        convert = Equation(-1, "convert", (), var, Params({}), role, OPS["convert"].family, self.owners.get(var))
         return self._append(convert, (base,), fmt, None)
 
     def _append(self, like: Equation, inputs: tuple[Atom, ...], fmt: Format, accumulate: FloatFormat | None) -> Var:
@@ -208,14 +202,13 @@ class Retype:
         self.emitted.add(number)
         output = Var(str(number), Type(like.output.type.shape, fmt))
         arithmetic = Arithmetic(self._is_stochastic(like.op, inputs, fmt), accumulate)
-        self.equations.append(replace(like, number=number, inputs=inputs, outputs=(output,), arithmetic=arithmetic))
+        self.equations.append(replace(like, number=number, inputs=inputs, output=output, arithmetic=arithmetic))
         return output
 
     def _is_stochastic(self, name: str, inputs: tuple[Atom, ...], output: Format) -> bool:
         """Exact results never round; the table decides for the rest."""
         formats = [f for x in inputs if isinstance(x, Var) and isinstance(f := x.type.format, FloatFormat)]
-        op = OPS[name]
-        exact = (op.exact or op.structural or name == "convert") and all(_holds(output, f) for f in formats)
+        exact = OPS[name].exact and all(_holds(output, f) for f in formats)
         return isinstance(output, FloatFormat) and not exact and self.table.is_stochastic(name, formats, output)
 
 

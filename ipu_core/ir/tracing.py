@@ -11,8 +11,8 @@ import numpy as np
 from ipu_core.ir.block import Block, Equation, Literal, Type, Var
 from ipu_core.ir.builder import Builder
 from ipu_core.ir.eager import as_array, format_of
+from ipu_core.ir.pytree import flatten, paths, unflatten
 from ipu_core.ir.schedule import dead_code
-from ipu_core.ir.tree import flatten, paths, unflatten
 from ipu_core.ir.values import Traced, Value, apply, builder_of, lift, scope
 from lowprec import FloatFormat
 from lowprec import float32 as FLOAT32

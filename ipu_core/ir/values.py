@@ -13,7 +13,8 @@ from ipu_core.ir.block import Atom, Format, Literal, Params, Var
 from ipu_core.ir.builder import Builder
 from ipu_core.ir.eager import as_array, compute, format_of, is_number
 from ipu_core.ir.indexing import select
-from ipu_core.ir.tree import flatten
+from ipu_core.ir.ops import ELEMENTWISE, OPS
+from ipu_core.ir.pytree import flatten
 from lowprec import FloatFormat, as_format
 from lowprec import float32 as FLOAT32
 from lowprec import float64 as FLOAT64
@@ -216,16 +217,12 @@ def apply(op: str, *operands: Value, fmt: FloatFormat | None = None, **params: A
     return atom.value if isinstance(atom, Literal) else Traced(builder, atom)
 
 
-NEUTRAL = {"add": {0: 0, 1: 0}, "subtract": {1: 0}, "multiply": {0: 1, 1: 1}, "divide": {1: 1}}
-"""Numbers that change nothing as an operand, by position."""
-
-
 def elementwise(op: str, *operands: Value, fmt: FloatFormat | None = None) -> Value:
     """An elementwise operation with NumPy's broadcasting written out as equations; numbers stay numbers.
 
     Traced, adding or subtracting the number 0 and multiplying or dividing by 1 is nothing.
     """
-    for position, neutral in NEUTRAL.get(op, {}).items():
+    for position, neutral in OPS[op].neutral.items():
         if (
             is_number(operands[position])
             and operands[position] == neutral
@@ -373,11 +370,9 @@ def convert(x: Value, fmt: Any) -> Value:
     return x if given == wanted else apply("convert", x, fmt=wanted)
 
 
+NUMPY = {name for name, function in vars(np).items() if isinstance(function, np.ufunc)}
 UFUNCS: dict[str, Callable[..., Value]] = {
-    **{name: (lambda *x, op=name: elementwise(op, *x)) for name in (
-        "add", "subtract", "multiply", "divide", "negative", "absolute", "square", "sqrt", "exp", "log", "tanh", "sin",
-        "cos", "reciprocal", "maximum", "minimum", "greater", "equal",
-    )},
+    **{op: (lambda *x, op=op: elementwise(op, *x)) for op in ELEMENTWISE & NUMPY},
     "matmul": matmul, "power": power, "less": lambda a, b: elementwise("greater", b, a),
 }  # fmt: skip
 FUNCTIONS: dict[str, Callable[..., Value]] = {

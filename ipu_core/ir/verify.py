@@ -48,8 +48,7 @@ def verify(block: Block) -> Block:
             if var not in defined:
                 raise UseBeforeDefinition(f"{where}: {var} is not defined before it is used")
         _check_equation(equation, where)
-        for var in equation.outputs:
-            _define(defined, var, where)
+        _define(defined, equation.output, where)
     for var in block.outputs:
         if var not in defined:
             raise UseBeforeDefinition(f"the output {var} is not defined")

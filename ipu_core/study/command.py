@@ -9,15 +9,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ipu_core.ir.retype import PRODUCTS
+from ipu_core.ir.ops import PRODUCTS
 from ipu_core.report.html import write_html
 from ipu_core.report.trace import write_chrome
 from ipu_core.study import live, models
 from ipu_core.study.compare import Study, plan_in_words
-from ipu_core.study.point import Point, Recipe, check_size, make_loop, run_point
+from ipu_core.study.point import Point, Recipe, check_size, make_loop, orders_of_sums, run_point
 from ipu_core.study.pool import Event, Report, Work, run_here, run_in_processes
-from ipu_core.study.settings import MODELS, OPTIMIZERS, PRECISIONS, UNSAID, Settings
-from ipu_core.study.store import Store, file_name
+from ipu_core.study.settings import MODELS, OPTIMIZERS, PRECISIONS, Settings
+from ipu_core.study.store import Store, file_name, open_store
 from ipu_core.target import Target
 from ipu_core.train import data
 
@@ -56,7 +56,8 @@ def study(
     workers: int | None = None,
     threads: int = 1,
     keep_parameters: bool = False,
-) -> Study:
+    force: bool = False,
+) -> tuple[Study, Path]:
     """Runs what is missing of a study in `folder`, prints its plan and table there and here, and draws its picture.
 
     The files there show all points that the folder holds, what is printed here those asked for.
@@ -69,6 +70,10 @@ def study(
         threads: Threads of lowprec's loops in each.
         keep_parameters: Whether each point's trained parameters are written, as an .npz named after it; a point that
             is finished but lacks the file is trained again, to the same bits, and its result stays as it is.
+        force: Where the folder holds another study, leave it and use one beside it, NAME-2 and so on.
+
+    Returns:
+        The study, and the folder it was kept in.
 
     Raises:
         ValueError: bad data, layers or folder; nothing has been trained then.
@@ -78,7 +83,7 @@ def study(
     record = settings.record(task)
     problem = models.problem(settings, task)
     points = [Point(name, seed) for seed in seeds for name in precisions]
-    with Store(folder, record, UNSAID) as store:
+    with open_store(folder, record, orders_of_sums(problem, recipe(settings)), force=force) as store:
         held = store.results()
         everything = _with_held(precisions, held)
         words = plan_in_words(problem, recipe(settings), everything)
@@ -86,12 +91,13 @@ def study(
         made.results += [result for result in held if _wanted(result, precisions, seeds)]
         store.write_text("plan.txt", words)
         todo = _missing(made, store, points, keep_parameters)
+        store.sweep((str(Point(each["precision"], each["seed"])) for each in held), {task.saved for task in todo})
         _announce(made, store, len(points), todo)
         _train(made, store, functools.partial(run_task, settings), todo, workers or _cores(), threads)
         if made.results:
+            print(made.table())  # before anything can go wrong with the files
             replace(made, precisions=everything, results=store.results()).write(store)
-            print(made.table())
-    return made
+        return made, store.folder
 
 
 def _with_held(precisions: tuple[str, ...], held: list[dict[str, Any]]) -> tuple[str, ...]:

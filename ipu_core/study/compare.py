@@ -1,28 +1,41 @@
 """Trains one loss function in several precisions and several seeds and sets the results side by side."""
 
 import html
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ipu_core.ir.precision import Precision
-from ipu_core.ir.tree import flatten
+from ipu_core.ir.pytree import flatten
 from ipu_core.study import live
 from ipu_core.study.plot import Picture, plot
-from ipu_core.study.point import Evaluate, Point, Problem, Recipe, check_size, make_loop, measured, run_point
+from ipu_core.study.point import (
+    Evaluate,
+    Point,
+    Problem,
+    Recipe,
+    check_size,
+    make_loop,
+    measured,
+    orders_of_sums,
+    run_point,
+)
 from ipu_core.study.pool import Event, Report, run_here
 from ipu_core.study.settings import check_count
-from ipu_core.study.store import Store, agree
+from ipu_core.study.store import Store, agree, open_store
 from ipu_core.study.summary import Table, summarise, table
+from ipu_core.study.values import described, digest
 from ipu_core.target import Target
 from ipu_core.train.data import shuffled
 from ipu_core.train.optim import Optimiser
 from lowprec import Accumulation
 
 Accumulations = Mapping[int, Accumulation]
+LONGEST = 600  # characters of a description that stands in a manifest as it is
 
 
 @dataclass
@@ -36,6 +49,7 @@ class Study:
         plan: How each product is computed, in words.
         results: One object per finished point; see README, "What a study writes".
         failures: What went wrong, by point.
+        accumulations: The digest of the order of every sum, by name; the same in every precision.
     """
 
     title: str
@@ -44,6 +58,7 @@ class Study:
     plan: str = ""
     results: list[dict[str, Any]] = field(default_factory=list)
     failures: dict[str, str] = field(default_factory=dict)
+    accumulations: Mapping[str, str] = field(default_factory=dict)
 
     def table(self) -> Table:
         """Mean and spread over seeds, one row per precision."""
@@ -53,19 +68,24 @@ class Study:
         """The loss curves and measures as a picture (needs matplotlib)."""
         return plot(self.results, self.precisions, self.title)
 
-    def save(self, folder: str | Path) -> Path:
-        """Writes results.jsonl, manifest.json, table.txt, plan.txt and convergence.png.
+    def save(self, folder: str | Path, *, force: bool = False) -> Path:
+        """Writes results.jsonl, manifest.json, table.txt, plan.txt and convergence.png; gives the folder.
+
+        Args:
+            folder: Made if it is not there; one that holds this very study takes what it lacks.
+            force: Where the folder holds another study, leave it and write to one beside it, NAME-2 and so on.
 
         Raises:
-            ValueError: the folder cannot be written or holds another study, with other settings or other results.
+            ValueError: the folder cannot be written or holds another study: other settings, orders of sums or results,
+                or another version of lowprec.
         """
-        with Store(folder, self.settings) as store:
+        with open_store(folder, self.settings, self.accumulations, force=force) as store:
             held = {(result["precision"], result["seed"]): result for result in store.results()}
             made = {(result["precision"], result["seed"]): result for result in self.results}
             for point in sorted(made.keys() & held.keys()):
                 if not agree(made[point], held[point]):
                     raise ValueError(
-                        f"{store.folder} holds another result of {Point(*point)} (another loss, data or target): "
+                        f"{store.folder} holds another result of {Point(*point)} (another loss or data): "
                         "choose another folder or remove that one"
                     )
             for point, result in made.items():
@@ -141,11 +161,15 @@ def compare(
     steps, seeds, threads = check_count("steps", steps), check_count("seeds", seeds), check_count("threads", threads)
     chip = target if isinstance(target, Target) else Target(target)
     make = params if callable(params) else lambda seed: params
-    problem = Problem(loss, make, _by_seed(batches), evaluate)
+    given = batches if callable(batches) else _listed(batches)
+    problem = Problem(loss, make, _by_seed(given), evaluate)
     recipe = Recipe(optimizer, steps, engine, chip)
     words = _rehearse(problem, recipe, names, accumulations)
-    settings = {"optimizer": repr(optimizer), "steps": steps, "engine": engine, "target": chip.name}
-    study = Study(title or getattr(loss, "__name__", "comparison"), names, settings, words)
+    functions = {"loss": loss, "params": params, "batches": given, "evaluate": evaluate, "optimizer": optimizer}
+    settings = {name: _short(described(value)) for name, value in functions.items()}
+    settings |= {"steps": steps, "engine": engine, "target": _chip(chip)}
+    orders = orders_of_sums(problem, recipe, accumulations)
+    study = Study(title or getattr(loss, "__name__", "comparison"), names, settings, words, accumulations=orders)
 
     def work(point: Point, report: Report) -> dict[str, Any]:
         return run_point(problem, recipe, point, report, accumulations=accumulations)
@@ -193,13 +217,29 @@ def _names(precisions: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def _by_seed(batches: Iterable[Any] | Callable[[int, int], Any]) -> Callable[[int], Callable[[int], Any]]:
+def _short(description: Any) -> Any:
+    """Long descriptions, such as those of data, by their digest."""
+    return description if len(json.dumps(description)) <= LONGEST else {"sha256": digest(description)}
+
+
+def _chip(target: Target) -> Any:
+    """A target by its name, and the figures in which it differs from the one of this name."""
+    here, usual = asdict(target), asdict(Target(target.name))
+    changed = {name: figure for name, figure in here.items() if figure != usual[name]}
+    return {"name": target.name, **changed} if changed else target.name
+
+
+def _listed(batches: Iterable[Any]) -> list[Any]:
+    if not isinstance(batches, Iterable):
+        raise ValueError(f"batches must be a list of batches, or a function (seed, step) -> batch, not {batches!r}")
+    return list(batches)
+
+
+def _by_seed(batches: list[Any] | Callable[[int, int], Any]) -> Callable[[int], Callable[[int], Any]]:
     if callable(batches):
         function = batches
         return lambda seed: lambda step: function(seed, step)
-    rows = list(batches) if isinstance(batches, Iterable) else []
-    if not isinstance(batches, Iterable):
-        raise ValueError(f"batches must be a list of batches, or a function (seed, step) -> batch, not {batches!r}")
+    rows = batches
     if not rows:
         raise ValueError("batches must hold at least one batch")
     shapes = [[np.shape(leaf) for leaf in flatten(row)[0]] for row in rows]

@@ -62,6 +62,9 @@ class Lines:
     def __call__(self, event: Event) -> None:
         if event.kind == "progress":
             return
+        if event.kind == "warning":
+            print(_words(event), file=sys.stderr, flush=True)
+            return
         self._done += event.kind == "done"
         spent = time.monotonic() - self._start
         print(f"{self._done}/{self._points}  {spent:5.0f} s  {_words(event)}", file=sys.stderr, flush=True)
@@ -99,6 +102,9 @@ class Terminal:
 
     def __call__(self, event: Event) -> None:
         name = str(event.item)
+        if event.kind == "warning":
+            self._live.console.print(_words(event), markup=False, highlight=False)
+            return
         if name not in self._tasks:
             self._tasks[name] = self._bars.add_task(name, total=self._steps, loss="")
         task, before = self._tasks[name], self._reached.get(name, 0)
@@ -133,7 +139,7 @@ class Notebook:
         self._display = optional("IPython.display", extra="notebooks")
         self._make_table, self._points, self._done, self._steps = make_table, points, done, steps
         self._running: dict[str, str] = {}
-        self._failed: list[str] = []
+        self._said: list[str] = []
         self._handle: Any = None
 
     def __enter__(self) -> Self:
@@ -148,18 +154,20 @@ class Notebook:
         name = str(event.item)
         if event.kind == "progress":
             self._running[name] = f"step {event.payload['step']}/{self._steps}, loss {event.payload['loss']:.3f}"
+        elif event.kind == "warning":
+            self._said.append(_words(event))
         else:
             self._running.pop(name, None)
             self._done += event.kind == "done"
-            self._failed += [f"{name}: {event.payload['error']}"] if event.kind == "failed" else []
+            self._said += [f"{name}: {event.payload['error']}"] if event.kind == "failed" else []
         self._handle.update(self._page())
 
     def _page(self) -> Any:
         made = self._make_table()
         state = "".join(f"{name}: {text}\n" for name, text in self._running.items())
-        failed = "".join(f"{line}\n" for line in self._failed)
+        said = "".join(f"{line}\n" for line in self._said)
         head = f"{self._done} of {self._points} points\n" if self._done < self._points else ""
-        text = html.escape(head + state + failed)
+        text = html.escape(head + state + said)
         return self._display.HTML((made._repr_html_() if made.rows else "") + (f"<pre>{text}</pre>" if text else ""))
 
 
@@ -170,6 +178,8 @@ def _fitting(made: Table, width: int) -> int:
 
 
 def _words(event: Event) -> str:
+    if event.kind == "warning":
+        return f"{event.item}: {event.payload['warning']}"
     if event.kind == "failed":
         return f"{event.item} failed: {event.payload['error']}"
     result = event.payload

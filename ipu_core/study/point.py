@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from ipu_core.compile.planning import choose_accumulations
+from ipu_core.compile.residency import check_room
+from ipu_core.ir.block import Block
 from ipu_core.ir.precision import ROUNDINGS, Precision
-from ipu_core.ir.room import check_room
-from ipu_core.ir.tree import flatten, map_leaves, paths
+from ipu_core.ir.pytree import flatten, map_leaves, paths
 from ipu_core.study.pool import Report
 from ipu_core.target import Target
 from ipu_core.train import checkpoint
@@ -95,10 +97,31 @@ def check_size(problem: Problem, recipe: Recipe, precisions: Sequence[str]) -> N
     """
     if problem.shapes is None or recipe.engine != "tiles":
         return
-    params = map_leaves(lambda leaf: np.broadcast_to(np.float32(0), leaf.shape), problem.shapes)
-    ideal = step_block(problem.loss, recipe.optimizer, params, problem.batches(0)(0))
+    ideal = _ideal_step(problem, recipe)
     for name in precisions:
         check_room(Precision.parse(name).apply(ideal), recipe.target)
+
+
+def orders_of_sums(
+    problem: Problem, recipe: Recipe, accumulations: Mapping[int, Accumulation] | None = None
+) -> dict[str, str]:
+    """The digest of the order of every product and sum of a step, by its name: the same in every precision."""
+    ideal = _ideal_step(problem, recipe)
+    orders = choose_accumulations(ideal, recipe.target) if accumulations is None else accumulations
+    return {
+        f"{equation.number} {equation.role} {equation.op} {equation.parameter or ''}".rstrip(): order.digest()
+        for equation in ideal.equations
+        if (order := orders.get(equation.number)) is not None
+    }
+
+
+def _ideal_step(problem: Problem, recipe: Recipe) -> Block:
+    """The step before a precision is applied, traced without making the parameters if their shapes are known."""
+    if problem.shapes is None:
+        params = problem.params(0)
+    else:
+        params = map_leaves(lambda leaf: np.broadcast_to(np.float32(0), leaf.shape), problem.shapes)
+    return step_block(problem.loss, recipe.optimizer, params, problem.batches(0)(0))
 
 
 def run_point(
@@ -115,7 +138,8 @@ def run_point(
 
     Args:
         problem, recipe, point: What, how, and in which precision and with which seed.
-        report: Called a few times a second with {"step", "loss"}.
+        report: Called a few times a second with {"step", "loss"}, and once with {"warning"} if no checkpoint can be
+            written; the point goes on without.
         accumulations: The order of every sum, by equation; None: the same choice for all precisions.
         saved: Where to keep a checkpoint while it runs; one found there is continued, bit for bit. The caller removes
             it once the result is kept.
@@ -162,6 +186,7 @@ class _Progress:
         self._loop, self._saved = loop, saved
         self._samples: list[list[float]] = []  # step, wanted, lost, wanted change along itself, change that arrived
         self._before = 0.0
+        self._warned = False
         self._start = self._reported = self._kept = time.monotonic()
         if saved is not None and saved.exists():
             arrays, meta = checkpoint.load(saved)
@@ -179,13 +204,16 @@ class _Progress:
             report({"step": self._loop.step, "loss": self.losses[-1]})
         if self._saved is not None and now - self._kept >= CHECKPOINT_SECONDS:
             self._kept = now
-            meta = {
-                "step": self._loop.step,
-                "losses": self.losses,
-                "samples": self._samples,
-                "seconds": self.seconds(),
-            }
-            checkpoint.save(self._saved, self._loop.arrays(), meta)
+            self._keep(self._saved, report)
+
+    def _keep(self, saved: Path, report: Report) -> None:
+        meta = {"step": self._loop.step, "losses": self.losses, "samples": self._samples, "seconds": self.seconds()}
+        try:
+            checkpoint.save(saved, self._loop.arrays(), meta)
+        except OSError as error:
+            if not self._warned:
+                report({"warning": f"no checkpoint could be written to {saved}: {error.strerror or error}"})
+            self._warned = True
 
     def seconds(self) -> float:
         return self._before + time.monotonic() - self._start

@@ -18,7 +18,11 @@ Work = Callable[[Any, Report], dict[str, Any]]
 
 
 class Event(NamedTuple):
-    """What happened to an item: "progress", "done" (payload: the result) or "failed" (payload: {"error"})."""
+    """What happened to an item.
+
+    "progress" or "warning" (payload: what its work reported, with a "warning" in it or not), "done" (the result) or
+    "failed" ({"error"}).
+    """
 
     item: Any
     kind: str
@@ -26,6 +30,7 @@ class Event(NamedTuple):
 
 
 Listen = Callable[[Event], None]
+REPORTED = ("progress", "warning")
 
 
 @dataclass
@@ -60,7 +65,7 @@ def run_in_processes(work: Work, items: Iterable[Any], listen: Listen, workers: 
             for worker in [worker for worker in busy if worker.connection in ready]:
                 event = _receive(worker)
                 listen(event)
-                if event.kind == "progress":
+                if event.kind in REPORTED:
                     continue
                 if not worker.process.is_alive() or not _assign(worker, waiting):
                     busy.remove(worker)
@@ -141,7 +146,7 @@ def _end_with_parent() -> None:
 
 def _attempt(work: Work, item: Any, listen: Listen) -> None:
     try:
-        result = work(item, lambda payload: listen(Event(item, "progress", payload)))
+        result = work(item, lambda payload: listen(Event(item, REPORTED["warning" in payload], payload)))
     except Exception as error:  # whatever a user's function raises, the other items go on
         listen(Event(item, "failed", {"error": _in_words(error)}))
     else:

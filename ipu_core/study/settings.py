@@ -15,7 +15,6 @@ from lowprec import float32 as FLOAT32
 OPTIMIZERS = {"sgd": Sgd, "adam": Adam, "lamb": Lamb}
 PRECISIONS = ("fp32.32", "fp16.32", "fp16.16/nearest", "fp16.16/stochastic")
 MODELS = {"mlp": "perceptron", "cnn": "convolutional net"}
-UNSAID = {"model": "mlp"}  # left out of a record: studies of the time when there was no other can be resumed
 WIDEST = 10**9
 HIDDEN = {"mlp": (256, 256), "cnn": (16, 32)}
 
@@ -77,10 +76,12 @@ class Settings:
         return self.layers
 
     def record(self, data: Dataset) -> dict[str, Any]:
-        """Everything that decides a point's results, as JSON values: what must agree for a study to be resumed."""
+        """What decides a point's results, as JSON values: what must agree for a study to be resumed.
+
+        Data count by name and contents, wherever their file lies.
+        """
         plain = {field.name: getattr(self, field.name) for field in fields(self)}
-        said = {name: value for name, value in plain.items() if UNSAID.get(name) != value}
-        return {**said, "layers": list(self.widths(data)), "data_digest": data.digest()}
+        return {**plain, "data": data.name, "layers": list(self.widths(data)), "data_digest": data.digest()}
 
 
 def parse_layers(text: str) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""A study's folder: append-only results.jsonl, manifest of the arguments, checkpoints of unfinished points."""
+"""A study's folder: append-only results.jsonl, the manifest they rest on, checkpoints of unfinished points."""
 
 import contextlib
 import errno
@@ -7,55 +7,59 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
-from ipu_core.train.checkpoint import replacing
+from ipu_core.study.values import digest
+from ipu_core.train.checkpoint import replacing, sweep, sync
+from lowprec import __version__
 
 RESULTS = "results.jsonl"
 MANIFEST = "manifest.json"
 CHECKPOINTS = "checkpoints"
 LONGEST = 160  # characters of a file's name; most file systems take 255 bytes, and a draft's name is longer
+SEAL = b', "sha256": "'  # ends the text of a line that its checksum is of
 Result = dict[str, Any]
 
 
-def digest(settings: Mapping[str, Any]) -> str:
-    """SHA-256 of the settings in canonical JSON: equal settings, equal digest."""
-    return hashlib.sha256(json.dumps(settings, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+class OtherStudy(ValueError):
+    """A folder holds another study than the one that was to go on in it, or a damaged one; it is left as it is."""
 
 
 class Store:
     """The folder of one study, locked while it is open.
 
-    Each finished point is one line of results.jsonl, on the disk when `append` returns.
+    Each finished point is one line of results.jsonl, on the disk when `append` returns. It ends with its own checksum
+    and names the study of the manifest, so that lines that were changed or are another study's are seen.
 
     Args:
         folder: Created if it is not there.
         settings: What must be equal for results to belong together; JSON values.
-        unsaid: What settings mean where a manifest leaves them out, for the message that names a difference.
+        accumulations: The digest of the order of every sum, by name: these must be equal too.
 
     Raises:
-        ValueError: the folder cannot be written, holds a study with other settings, or is in use.
+        OtherStudy: the folder holds a study with other settings or orders, of another version of lowprec, or damaged.
+        ValueError: the folder cannot be written or is in use.
     """
 
     def __init__(
-        self, folder: str | Path, settings: Mapping[str, Any], unsaid: Mapping[str, Any] | None = None
+        self, folder: str | Path, settings: Mapping[str, Any], accumulations: Mapping[str, str] | None = None
     ) -> None:
         self.folder = Path(folder)
-        self._unsaid = unsaid or {}
-        self.settings = json.loads(json.dumps(settings))
-        self.digest = digest(self.settings)
-        try:
-            (self.folder / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
+        basis = {"lowprec": __version__, "settings": settings, "accumulations": accumulations or {}}
+        self._basis = json.loads(json.dumps(basis))
+        self.digest = digest(self._basis)
+        with self._writing():
+            self.folder.mkdir(parents=True, exist_ok=True)
             self._file = os.open(self.folder / RESULTS, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
-        except OSError as error:
-            raise ValueError(f"cannot write to the output folder {self.folder}: {error.strerror}") from error
         try:
             self._lock()
             self._adopt()
             self._mend()
+            for place in (self.folder, self.folder / CHECKPOINTS):
+                sweep(place)
         except BaseException:
             os.close(self._file)
             raise
@@ -68,10 +72,12 @@ class Store:
     ) -> None:
         self.close()
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Store holds its folder's lock and cannot be copied or pickled: open another one")
+
     def close(self) -> None:
         """Gives the folder free; removes the checkpoint folder if nothing is left in it but drafts of a kill."""
-        for draft in (self.folder / CHECKPOINTS).glob(".*"):
-            draft.unlink(missing_ok=True)
+        sweep(self.folder / CHECKPOINTS)
         os.close(self._file)
         with contextlib.suppress(OSError):
             (self.folder / CHECKPOINTS).rmdir()
@@ -86,7 +92,8 @@ class Store:
         Raises:
             OSError: it cannot be written, as on a full disk; nothing of it stays.
         """
-        line = json.dumps({**_finite(dict(result)), "study": self.digest}, allow_nan=False).encode() + b"\n"
+        body = json.dumps({**_finite(dict(result)), "study": self.digest}, allow_nan=False).encode()
+        line = _sealed(body) + b"\n"
         before = os.fstat(self._file).st_size
         try:
             if os.write(self._file, line) != len(line):
@@ -107,6 +114,19 @@ class Store:
         """Where the unfinished state of a point is kept."""
         return self.folder / CHECKPOINTS / file_name(f"{point} {self.digest[:12]}")
 
+    def sweep(self, finished: Iterable[str], wanted: Container[Path]) -> None:
+        """Removes the state of finished points, which a kill may leave beside their results, but for wanted ones."""
+        for path in map(self.checkpoint, finished):
+            if path not in wanted:
+                path.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise ValueError(f"cannot write to the output folder {self.folder}: {error.strerror}") from error
+
     def _lock(self) -> None:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -116,25 +136,19 @@ class Store:
             ) from error
 
     def _adopt(self) -> None:
-        """Takes over a folder of the same study; refuses one with other settings, naming them."""
-        path = self.folder / MANIFEST
-        begun = os.fstat(self._file).st_size > 0
-        if begun and not path.exists():
-            raise ValueError(f"{self.folder} holds a {RESULTS} without a {MANIFEST}: choose another folder")
-        if begun and (held := _manifest_settings(path)) != self.settings:
-            there, here = ({**self._unsaid, **settings} for settings in (held, self.settings))
-            names = sorted(k for k in {*there, *here} if there.get(k) != here.get(k))
-            changes = ", ".join(f"{k} {_brief(there.get(k))} there, {_brief(here.get(k))} here" for k in names)
-            raise ValueError(
-                f"{self.folder} holds a study with other settings ({changes}): choose another folder or remove that one"
-            )
-        if begun:
-            return
-        text = json.dumps({"study": self.digest, "settings": self.settings}, indent=2) + "\n"
-        try:
-            self.write_text(MANIFEST, text)
-        except OSError as error:
-            raise ValueError(f"cannot write to the output folder {self.folder}: {error.strerror}") from error
+        """Takes over a folder of the same study, refuses one of another, and begins one where there is none yet."""
+        checkpoints = self.folder / CHECKPOINTS
+        if os.fstat(self._file).st_size > 0 or (checkpoints.is_dir() and any(checkpoints.glob("[!.]*"))):
+            held = read_manifest(self.folder)
+            if digest(held) != self.digest:
+                raise OtherStudy(f"{self.folder} holds {_difference(held, self._basis)}: {ELSEWHERE}")
+            self.results()
+        else:
+            with self._writing():
+                self.write_text(MANIFEST, json.dumps({"study": self.digest, **self._basis}, indent=2) + "\n")
+                sync(self.folder)  # the empty results.jsonl is there after a power cut, like the manifest
+        with self._writing():
+            checkpoints.mkdir(exist_ok=True)
 
     def _mend(self) -> None:
         """Cuts off a last line that a kill left unfinished: its point is simply run again."""
@@ -142,6 +156,30 @@ class Store:
         whole = data.rfind(b"\n") + 1
         if whole != len(data):
             os.truncate(self._file, whole)
+
+
+ELSEWHERE = "choose another folder, or begin a new one beside it (--force)"
+
+
+def open_store(
+    folder: str | Path, settings: Mapping[str, Any], accumulations: Mapping[str, str], *, force: bool = False
+) -> Store:
+    """The store of a study in a folder; see `Store`.
+
+    Args:
+        folder, settings, accumulations: As of a `Store`.
+        force: Where the folder holds another study, take the first beside it (NAME-2, NAME-3, ...) that holds none or
+            this one. What is there stays as it is.
+    """
+    place, number = Path(folder), 1
+    while True:
+        try:
+            return Store(place, settings, accumulations)
+        except OtherStudy:
+            if not force:
+                raise
+        number += 1
+        place = Path(f"{folder if Path(folder).name else Path(folder).resolve()}-{number}")
 
 
 def file_name(words: str) -> str:
@@ -152,24 +190,59 @@ def file_name(words: str) -> str:
     return f"{name}.npz"
 
 
+def read_manifest(folder: str | Path) -> dict[str, Any]:
+    """What the results of a folder rest on: "lowprec" (the version), "settings", "accumulations".
+
+    Raises:
+        OtherStudy: there is no manifest, or it is another version's or damaged.
+    """
+    path = Path(folder) / MANIFEST
+    try:
+        text = path.read_bytes()
+    except FileNotFoundError:
+        raise OtherStudy(f"{folder} holds results without a {MANIFEST}: {ELSEWHERE}") from None
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}") from error
+    try:
+        basis = json.loads(text)
+        study = basis.pop("study")
+        if "lowprec" not in basis and study == digest(basis["settings"]):
+            raise OtherStudy(
+                f"{folder} holds a study of an older lowprec, which kept no version, and this is lowprec "
+                f"{__version__}: {ELSEWHERE}"
+            )
+        if study != digest(basis) or basis.keys() != {"lowprec", "settings", "accumulations"}:
+            raise KeyError("study")
+    except OtherStudy:
+        raise
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise OtherStudy(f"{path} is damaged, or no study's manifest: {ELSEWHERE}") from error
+    return dict(basis)
+
+
 def read_results(folder: str | Path) -> list[Result]:
     """Reads the finished points of a study's folder, each once; null losses come back as NaN.
 
+    A last line without its end, which is being written or was when its process was killed, does not count.
+
     Raises:
-        ValueError: there is no such file, it is no text, or one of its whole lines is not a point's result.
+        ValueError: there is no such file, or the manifest or one of the lines is damaged or another study's.
     """
     path = Path(folder) / RESULTS
     if not path.is_file():
         raise ValueError(f"no results: {path} does not exist")
+    *lines, _ = path.read_bytes().split(b"\n")
+    study = digest(read_manifest(folder)) if lines else ""
     results: dict[tuple[str, int], Result] = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
-        try:
-            result = json.loads(line)
-            result["losses"] = [math.nan if loss is None else float(loss) for loss in result["losses"]]
-            results.setdefault((str(result["precision"]), int(result["seed"])), result)
-            result["losses"][0]
-        except (ValueError, TypeError, LookupError) as error:
-            raise ValueError(f"{path}, line {number}, is not a result: remove the line or the folder") from error
+    for number, line in enumerate(lines, 1):
+        body = line.rpartition(SEAL)[0] + b"}"
+        if _sealed(body) != line:
+            raise OtherStudy(f"{path}, line {number}, is damaged: remove the line, or {ELSEWHERE}")
+        result = json.loads(body)
+        if result["study"] != study:
+            raise OtherStudy(f"{path}, line {number}, is of another study: remove the line, or {ELSEWHERE}")
+        result["losses"] = [math.nan if loss is None else float(loss) for loss in result["losses"]]
+        results.setdefault((str(result["precision"]), int(result["seed"])), result)
     return list(results.values())
 
 
@@ -180,14 +253,30 @@ def agree(one: Result, other: Result) -> bool:
     return json.dumps(first, sort_keys=True) == json.dumps(second, sort_keys=True)
 
 
-def _manifest_settings(path: Path) -> dict[str, Any]:
-    try:
-        settings: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["settings"]
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is not a study's manifest: choose another folder or remove it") from error
-    return settings
+def _sealed(body: bytes) -> bytes:
+    """A JSON object with the checksum of its text as the last of its fields."""
+    return body[:-1] + SEAL + hashlib.sha256(body).hexdigest().encode() + b'"}'
+
+
+def _difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
+    """In words, what keeps results of one manifest from standing beside those of the other."""
+    if there["lowprec"] != here["lowprec"]:
+        return f"a study of lowprec {there['lowprec']}, and this is lowprec {here['lowprec']}"
+    changes = list(_changes(there["settings"], here["settings"]))
+    if changes:
+        return f"a study with other settings ({', '.join(changes)})"
+    names = sorted({name for name, _ in there["accumulations"].items() ^ here["accumulations"].items()})
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return f"a study with another order of sums ({names[0]}{more})"
+
+
+def _changes(there: Any, here: Any, path: str = "") -> Iterator[str]:
+    """What differs, and nothing else, each with its place."""
+    if isinstance(there, dict) and isinstance(here, dict):
+        for name in sorted({*there, *here}):
+            yield from _changes(there.get(name), here.get(name), f"{path}.{name}" if path else name)
+    elif there != here:
+        yield f"{path} {_brief(there)} there, {_brief(here)} here"
 
 
 def _brief(value: object) -> str:

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 Arrays = dict[str, npt.NDArray[Any]]
+DRAFT = re.compile(r"\..+\.\d+")  # what `replacing` calls its drafts
 _META = "__meta__"
 
 
@@ -35,20 +37,41 @@ def save(path: str | Path, arrays: Mapping[str, npt.NDArray[Any]], meta: Mapping
     text = json.dumps({"dtypes": kinds, "meta": dict(meta)})
     with replacing(path) as draft, draft.open("wb") as file:
         np.savez(file, **plain, **{_META: np.frombuffer(text.encode(), np.uint8)})  # type: ignore[arg-type]
-        file.flush()
-        os.fsync(file.fileno())
 
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A draft beside a file, which takes its place where the context ends well and goes where it does not."""
+    """A draft beside a file, which takes its place where the context ends well and goes where it does not.
+
+    The draft is on the disk before it takes the place, and the folder's new entry when the context has ended: a power
+    cut leaves either the old file or the new one, whole.
+    """
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         yield draft
+        sync(draft)
         os.replace(draft, path)
+        with contextlib.suppress(OSError):  # some file systems cannot
+            sync(path.parent)
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
+
+
+def sync(path: Path) -> None:
+    """Waits until a file, or a folder's list of files, is on the disk."""
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
+def sweep(folder: Path) -> None:
+    """Removes the drafts that killed processes left in a folder; nobody may be writing there."""
+    for draft in folder.glob(".*"):
+        if DRAFT.fullmatch(draft.name):
+            draft.unlink(missing_ok=True)
 
 
 def load(path: str | Path) -> tuple[Arrays, dict[str, Any]]:

@@ -10,24 +10,24 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ipu_core.compile.machine import Machine
+from ipu_core.compile.planning import choose_accumulations
+from ipu_core.compile.residency import check_room
 from ipu_core.control import FloatingPointControl
 from ipu_core.engine.profile import Profile
-from ipu_core.ir.block import Block, Equation, Type
+from ipu_core.ir.block import Array, Block, Equation, Type
 from ipu_core.ir.eager import as_array, format_of
 from ipu_core.ir.execute import Executable
-from ipu_core.ir.machine import Machine
-from ipu_core.ir.planning import choose_accumulations
+from ipu_core.ir.ops import SUMS
 from ipu_core.ir.precision import Precision
-from ipu_core.ir.retype import SUMS, cast
-from ipu_core.ir.room import check_room
-from ipu_core.ir.tree import flatten, paths, unflatten
+from ipu_core.ir.pytree import flatten, paths, unflatten
+from ipu_core.ir.retype import cast
 from ipu_core.target import Target
 from ipu_core.train.optim import Optimiser
 from ipu_core.train.step import Loss, initial_state, step_block
 from lowprec import Accumulation, Key, as_key
 from lowprec.arrays import whole_array
 
-Array = npt.NDArray[Any]
 ENGINES = ("tiles", "direct")
 
 
@@ -155,15 +155,28 @@ class TrainLoop:
             check_room(self.block, self.target)
         chosen = choose_accumulations(ideal, self.target) if accumulations is None else accumulations
         self.accumulations: Mapping[int, Accumulation] = chosen
-        control = replace(control or FloatingPointControl(), esr=precision.stochastic)
+        self._engine, self._control = engine, replace(control or FloatingPointControl(), esr=precision.stochastic)
         self._key, self._lr = as_key(key), np.float32(optimizer.lr)
         leaves, self._tree = flatten(precision.cast_state(self.block, initial_state(params, optimizer)))
-        self._executable = Executable(self.block, self.accumulations, control)
-        if engine == "tiles":
-            self._runner: Machine | Direct = Machine.build(self.block, self.target, self.accumulations, control)
+        self._prepare(leaves)
+
+    def _prepare(self, state: Sequence[Array]) -> None:
+        self._executable = Executable(self.block, self.accumulations, self._control)
+        if self._engine == "tiles":
+            self._runner: Machine | Direct = Machine.build(self.block, self.target, self.accumulations, self._control)
         else:
             self._runner = Direct(self._executable)
-        self._runner.write(leaves)
+        self._runner.write(state)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy or a pickle holds: the traced step and its state, so that each has prepared calls of its own."""
+        kept = {name: value for name, value in vars(self).items() if name not in ("_executable", "_runner")}
+        return {**kept, "state": self._runner.read()}
+
+    def __setstate__(self, kept: dict[str, Any]) -> None:
+        state = kept.pop("state")
+        vars(self).update(kept)
+        self._prepare(state)
 
     def train(self, batch: Any) -> float:
         """One update on one batch; gives its loss."""

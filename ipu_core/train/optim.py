@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ipu_core.ir.tree import flatten, map_leaves, paths, unflatten
+from ipu_core.ir.pytree import flatten, map_leaves, paths, unflatten
 from ipu_core.ir.values import Value, apply, elementwise, reduce_sum, scope, shape_of, where
 
 Exclude = Callable[[str, tuple[int, ...]], bool]

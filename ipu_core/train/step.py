@@ -9,13 +9,13 @@ import numpy as np
 
 from ipu_core.ir.autodiff import value_and_grad
 from ipu_core.ir.block import Block
+from ipu_core.ir.pytree import flatten, map_leaves, paths, unflatten
 from ipu_core.ir.tracing import trace
-from ipu_core.ir.tree import flatten, map_leaves, paths, unflatten
 from ipu_core.ir.values import Value, apply, elementwise, scope
 from ipu_core.train.optim import Optimiser
 
 Loss = Callable[[Any, Any], Value]
-Step = Callable[[Any, Any, Value], tuple[Any, Value]]
+StepFunction = Callable[[Any, Any, Value], tuple[Any, Value]]
 
 
 def initial_state(params: Any, optimiser: Optimiser) -> dict[str, Any]:
@@ -23,7 +23,9 @@ def initial_state(params: Any, optimiser: Optimiser) -> dict[str, Any]:
     return {"params": params, "optimiser": optimiser.init(params)}
 
 
-def training_step(loss: Loss, optimiser: Optimiser, *, micro_batches: int = 1, running_mean: bool = False) -> Step:
+def training_step(
+    loss: Loss, optimiser: Optimiser, *, micro_batches: int = 1, running_mean: bool = False
+) -> StepFunction:
     """The function (state, batch, lr) -> (new state, loss) of one step.
 
     Args:

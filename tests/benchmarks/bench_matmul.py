@@ -2,7 +2,7 @@
 
 Square products: operands and results in storage of the kind named, results into memory that exists. Training shapes:
 numpy's float32 matmul on the same shape (and strides) against ours with float16 operands. `--isa v3` forces an older
-instruction set and compares with OpenBLAS's AVX2 kernel. Bind the threads (OMP_PROC_BIND=true) for two-thread figures.
+instruction set and compares with OpenBLAS's AVX2 kernel.
 Other libraries (the `bench` extra) join the table of the smallest size on one thread; those not installed are named.
 """
 

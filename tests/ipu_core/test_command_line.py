@@ -1,5 +1,6 @@
 """The command line: a study end to end, resumed after a kill, and one clear line with exit code 2 for bad input."""
 
+import errno
 import json
 import os
 import signal
@@ -12,9 +13,11 @@ import numpy as np
 import pytest
 
 from ipu_core.__main__ import main
-from ipu_core.study import command
+from ipu_core.study import command, point
 from ipu_core.study.demo import demo
 from ipu_core.target import Target
+from ipu_core.train import checkpoint
+from ipu_core.train.loop import TrainLoop
 
 SMALL = ["--layers", "64-16-10", "--steps", "40", "--batch", "32", "--lr", "0.5", "--engine", "direct"]
 TWO = ["--precisions", "fp32.32", "fp16.16/stochastic", "--seeds", "2"]
@@ -25,7 +28,9 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def results(folder: Path) -> list[dict[str, object]]:
-    return [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
+    """The whole lines; the last may be being written by another process."""
+    *lines, _ = (folder / "results.jsonl").read_text().split("\n")
+    return [json.loads(line) for line in lines]
 
 
 @pytest.fixture(scope="module")
@@ -48,16 +53,16 @@ def test_each_point_is_one_object_with_its_measures(finished: tuple[Path, str]) 
     points = results(finished[0])
     wanted = {(p, s) for p in ("fp32.32", "fp16.16/stochastic") for s in (0, 1)}
     assert {(point["precision"], point["seed"]) for point in points} == wanted
-    for point in points:
-        losses = point["losses"]
+    for each in points:
+        losses = each["losses"]
         assert isinstance(losses, list)
         assert len(losses) == 40
         assert losses[-1] < losses[0]
-        assert point["rounding"] == ("nearest" if point["precision"] == "fp32.32" else "stochastic")
-        assert 0.2 < point["test_accuracy"] <= 1
-        assert 0 <= point["lost_updates"] <= 1
-        assert point["accumulations"]
-        assert all(len(digest) == 64 for digest in point["accumulations"].values())
+        assert each["rounding"] == ("nearest" if each["precision"] == "fp32.32" else "stochastic")
+        assert 0.2 < each["test_accuracy"] <= 1
+        assert 0 <= each["lost_updates"] <= 1
+        assert each["accumulations"]
+        assert all(len(digest) == 64 for digest in each["accumulations"].values())
 
 
 def test_every_product_is_planned_in_words(finished: tuple[Path, str]) -> None:
@@ -84,7 +89,7 @@ def test_more_seeds_are_added_to_a_finished_study(finished: tuple[Path, str], tm
 
 
 def comparable(points: list[dict[str, object]]) -> dict[tuple[object, object], dict[str, object]]:
-    return {(p["precision"], p["seed"]): {k: v for k, v in p.items() if k != "seconds"} for p in points}
+    return {(p["precision"], p["seed"]): {k: v for k, v in p.items() if k not in ("seconds", "sha256")} for p in points}
 
 
 def test_a_study_killed_half_way_continues_to_the_same_bits(tmp_path: Path) -> None:
@@ -127,6 +132,86 @@ def test_ctrl_c_keeps_finished_points(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert errors.splitlines()[-1].startswith("interrupted; finished points are kept")
     assert 1 <= len(results(tmp_path)) < 4
+
+
+def test_a_study_keeps_checkpoints_while_it_runs_and_goes_on_from_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(point, "CHECKPOINT_SECONDS", 0.0)
+    train, trained = TrainLoop.train, 0
+
+    def interrupted(loop: TrainLoop, batch: object) -> float:
+        nonlocal trained
+        trained += 1
+        if trained == 55:  # in the second of four points of 40 steps
+            raise KeyboardInterrupt
+        return train(loop, batch)
+
+    monkeypatch.setattr(TrainLoop, "train", interrupted)
+    arguments = ["study", *SMALL, *TWO, "--workers", "1", "--out", str(tmp_path / "out")]
+    assert exit_code(*arguments) == 130
+    (kept,) = (tmp_path / "out" / "checkpoints").iterdir()
+    assert kept.name.startswith("fp16.16-stochastic-seed-0-")
+    assert checkpoint.load(kept)[1]["step"] == 14
+    (tmp_path / "out" / "checkpoints" / kept.name.replace("fp16.16-stochastic", "fp32.32")).write_text("of the first")
+    assert exit_code(*arguments) == 0
+    assert trained == 55 + 40 - 14 + 2 * 40
+    assert not (tmp_path / "out" / "checkpoints").exists()
+    assert exit_code(*arguments[:-1], str(tmp_path / "whole")) == 0
+    assert comparable(results(tmp_path / "out")) == comparable(results(tmp_path / "whole"))
+    assert (tmp_path / "out" / "table.txt").read_text() == (tmp_path / "whole" / "table.txt").read_text()
+
+
+def test_a_full_disk_for_checkpoints_warns_once_a_point(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(point, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(checkpoint, "save", full)
+    assert exit_code("study", *SMALL, *TWO, "--workers", "1", "--out", str(tmp_path)) == 0
+    warnings = [line for line in capfd.readouterr().err.splitlines() if "checkpoint" in line]
+    assert [line.split(": no checkpoint could be written to ")[0] for line in warnings] == [
+        "fp32.32 seed 0",
+        "fp16.16/stochastic seed 0",
+        "fp32.32 seed 1",
+        "fp16.16/stochastic seed 1",
+    ]
+    assert all(line.endswith("No space left on device") for line in warnings)
+
+
+def test_a_planner_that_changed_does_not_mix_two_orders_in_one_table(
+    finished: tuple[Path, str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder, before = finished[0], (finished[0] / "results.jsonl").read_bytes()
+    monkeypatch.setattr(command, "Target", lambda name: Target(name, adder="pairwise"))
+    more = ["study", *SMALL, *TWO[:-1], "3", "--workers", "1", "--out", str(folder)]
+    assert exit_code(*more) == 2
+    error = capfd.readouterr().err
+    assert "holds a study with another order of sums (0 forward dot 0.weight and 4 more): choose another" in error
+    assert exit_code(*more, "--force") == 0
+    assert f"written to {folder}-2: convergence.png" in capfd.readouterr().out
+    assert (folder / "results.jsonl").read_bytes() == before
+    assert len(results(folder.with_name(f"{folder.name}-2"))) == 6
+
+
+def test_the_same_data_elsewhere_and_numbers_written_otherwise_are_the_same_study(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    x, y = np.random.default_rng(0).normal(size=(40, 5)), np.arange(40) % 3
+    for place in ("a", "b"):
+        (tmp_path / place).mkdir()
+        np.savez(tmp_path / place / "d.npz", x_train=x[:30], y_train=y[:30], x_test=x[30:], y_test=y[30:])
+    common = ["train", "--engine", "direct", "--precision", "fp32.32", "--out", str(tmp_path / "out"), "--batch", "8"]
+    first = ["--data", str(tmp_path / "a" / "d.npz"), "--layers", "5-4-3", "--lr", "0.5", "--steps", "5"]
+    second = ["--steps", "5", "--lr", "5e-1", "--layers", "5,4,3", "--data", str(tmp_path / "b" / "d.npz")]
+    assert exit_code(*common, *first) == 0
+    assert exit_code(*common, *second) == 0
+    assert "1 of 1 points were finished before" in capfd.readouterr().out
+    np.savez(tmp_path / "b" / "d.npz", x_train=x[10:], y_train=y[10:], x_test=x[:10], y_test=y[:10])
+    assert exit_code(*common, *second) == 2
+    assert "other settings (data_digest " in capfd.readouterr().err
 
 
 def wait_for(condition: object, seconds: float = 60) -> None:
@@ -221,8 +306,9 @@ def test_a_file_that_cannot_be_written_loses_no_point(
     (tmp_path / name).mkdir()
     arguments = ["study", *SMALL, "--precisions", "fp32.32", "--seeds", "1", "--out", str(tmp_path)]
     assert exit_code(*arguments) == 2
-    error = capfd.readouterr().err.splitlines()[-1]
-    assert error == f"ipu-core study: Is a directory: {tmp_path / name}"
+    printed, error = capfd.readouterr()
+    assert error.splitlines()[-1] == f"ipu-core study: Is a directory: {tmp_path / name}"
+    assert ("final loss" in printed) == (name != "plan.txt")  # the table is printed before anything is written
     (tmp_path / name).rmdir()
     assert exit_code(*arguments) == 0
     assert "1 of 1 points were finished before" in capfd.readouterr().out or name == "plan.txt"

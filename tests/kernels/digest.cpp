@@ -5,9 +5,10 @@
 #include <cstring>
 #include <vector>
 
-#include "elementwise.h"
+#include "elementwise/elementwise_job.h"
+#include "isa/table.h"
 #include "lowprec/random.h"
-#include "product.h"
+#include "product/product_job.h"
 
 namespace lowprec {
 namespace LP_ISA {
@@ -209,7 +210,7 @@ void products() {
                     job.m = m;
                     job.n = n;
                     job.k = k;
-                    LP_ISA::table.product->product(job, {0, 1, 0, m, 0, n});
+                    LP_ISA::table.sums->product(job, {0, 1, 0, m, 0, n});
                     digest.add(y);
                 }
     digest.print("products");

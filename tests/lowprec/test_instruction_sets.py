@@ -53,7 +53,7 @@ def missing(machine: Machine) -> str | None:
 def build(machine: Machine, folder: Path) -> Path:
     """The digest program for a machine, linked statically."""
     cpu = ROOT / "kernels" / "cpu"
-    sources = [*sorted(cpu.glob("loops_*.cpp")), cpu / "table.cpp", ROOT / "tests" / "kernels" / "digest.cpp"]
+    sources = [*sorted(cpu.glob("*/loops_*.cpp")), cpu / "isa" / "table.cpp", ROOT / "tests" / "kernels" / "digest.cpp"]
     definitions = (f"-DLP_ISA={machine.isa}", f"-DLP_VECTOR_BYTES={machine.vector_bytes}")
     include = (f"-I{ROOT / 'kernels' / 'include'}", f"-I{cpu}")
 

@@ -21,7 +21,7 @@ from lowprec.spec.rounding import rounding_rule
 
 Array = npt.NDArray[Any]
 
-# The numbers of the enumerations in kernels/cpu/blocks.h.
+# The numbers of the enumerations in kernels/cpu/blocks/block_jobs.h.
 POWERS, REALS, GIVEN = range(3)
 BY_FACTOR, BY_DIVISOR, BY_WIDE_DIVISOR, BY_ODD_DIVISOR = range(4)
 
@@ -172,7 +172,7 @@ def _blocks_of(shape: tuple[int, ...], axis: int, block: int) -> tuple[int, int,
 
 
 def _storage(dtype: np.dtype[Any]) -> int:
-    """The number of `enum Storage` in kernels/cpu/table.h."""
+    """The number of `enum Storage` in kernels/cpu/rounding/rounding_jobs.h."""
     return _REAL[dtype] if dtype in _REAL else _CODED[dtype.itemsize]
 
 

@@ -12,7 +12,7 @@ from lowprec.backends.cpu.rounding import fits_narrow_lanes, native_rounding
 from lowprec.formats import bfloat16, float16, float32, format_of_dtype
 from lowprec.spec.rounding import RoundingRule
 
-# The numbers of `enum class Element` in kernels/cpu/operand.h.
+# The numbers of `enum class Element` in kernels/cpu/operands/operand.h.
 _ELEMENTS = {float32: 0, float16: 1, bfloat16: 2}
 _TABLE = 3
 

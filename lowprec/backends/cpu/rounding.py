@@ -16,7 +16,7 @@ from lowprec.float_format import FloatFormat
 from lowprec.formats import as_format, float32, float64
 from lowprec.spec.rounding import FEW_BIT_MODES, MODES, RoundingRule, rounding_rule
 
-# The numbers of `enum Storage` in kernels/cpu/table.h.
+# The numbers of `enum Storage` in kernels/cpu/rounding/rounding_jobs.h.
 _CODED = {1: 0, 2: 1, 4: 2, 8: 3}
 _REAL = {np.dtype(np.float32): 4, np.dtype(np.float64): 5}
 _REAL_64 = 5

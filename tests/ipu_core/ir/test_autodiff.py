@@ -8,8 +8,8 @@ import pytest
 from ipu_core.ir.autodiff import COTANGENTS, differentiate, value_and_grad
 from ipu_core.ir.evaluate import evaluate_flat as evaluate
 from ipu_core.ir.ops import OPS
+from ipu_core.ir.pytree import flatten
 from ipu_core.ir.tracing import trace
-from ipu_core.ir.tree import flatten
 from ipu_core.ir.values import apply, concatenate, convert, where
 from ipu_core.ir.verify import verify
 
@@ -124,7 +124,7 @@ def test_roles_and_parameter_names_of_a_layered_network():
 
 def test_no_gradient_is_computed_for_data():
     block = differentiate(trace(mlp, PARAMS, X, T))
-    assert not any(v.type.shape == X.shape for e in block.equations for v in e.outputs)
+    assert not any(e.output.type.shape == X.shape for e in block.equations)
 
 
 def test_on_functions_eager_traced_and_on_blocks_alike():

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from ipu_core import nn
+from ipu_core.compile.machine import Machine
 from ipu_core.ir.autodiff import value_and_grad
 from ipu_core.ir.evaluate import evaluate
 from ipu_core.ir.execute import Executable, execute
-from ipu_core.ir.machine import Machine
 from ipu_core.ir.tracing import trace
 from ipu_core.target import Target
 from ipu_core.train.loop import TrainLoop

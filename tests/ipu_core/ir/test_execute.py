@@ -11,8 +11,8 @@ from ipu_core.ir.evaluate import evaluate as evaluate_nested
 from ipu_core.ir.evaluate import evaluate_flat as evaluate
 from ipu_core.ir.execute import Executable, execute
 from ipu_core.ir.precision import PRESETS, Precision
+from ipu_core.ir.pytree import flatten, map_leaves, unflatten
 from ipu_core.ir.tracing import trace
-from ipu_core.ir.tree import flatten, map_leaves, unflatten
 from ipu_core.ir.values import apply, concatenate, convert
 from ipu_core.train.optim import Adam, Lamb, Sgd
 from ipu_core.train.step import initial_state, step_block

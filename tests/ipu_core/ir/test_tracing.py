@@ -7,8 +7,8 @@ import pytest
 
 from ipu_core.ir.block import Type
 from ipu_core.ir.evaluate import evaluate_flat as evaluate
+from ipu_core.ir.pytree import flatten, map_leaves, paths, unflatten
 from ipu_core.ir.tracing import trace
-from ipu_core.ir.tree import flatten, map_leaves, paths, unflatten
 from ipu_core.ir.values import apply
 from ipu_core.ir.verify import verify
 

@@ -7,7 +7,7 @@ from ipu_core import nn
 from ipu_core.ir.evaluate import evaluate_flat
 from ipu_core.ir.execute import Executable
 from ipu_core.ir.precision import Precision
-from ipu_core.ir.tree import flatten
+from ipu_core.ir.pytree import flatten
 from ipu_core.ir.verify import verify
 from ipu_core.train.optim import Adam
 from ipu_core.train.step import initial_state, step_block

@@ -1,6 +1,8 @@
 """compare(): a user's own loss in several precisions, its table, picture, files and refusals."""
 
+import copy
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -88,14 +90,51 @@ def test_save_writes_what_the_command_line_writes(study: Study, tmp_path: Path) 
         run(steps=3).save(folder)
 
 
-def test_a_study_of_another_loss_or_target_is_not_mixed_with_a_saved_one(tmp_path: Path) -> None:
+def test_the_same_again_is_saved_and_another_study_is_not_mixed_with_it(tmp_path: Path) -> None:
     run(["fp32.32"]).save(tmp_path)
     before = (tmp_path / "results.jsonl").read_bytes()
-    run(["fp32.32"]).save(tmp_path)  # the same again
-    other = run(["fp32.32"], batches=[(x, 2 * y) for x, y in BATCHES])
-    with pytest.raises(ValueError, match=r"holds another result of fp32.32 seed 0 \(another loss, data or target\)"):
-        other.save(tmp_path)
+    run(["fp32.32"]).save(tmp_path)
+    for name, change in {
+        "batches.sha256": {"batches": [(x, 2 * y) for x, y in BATCHES]},
+        "params.a.sha256": {"params": {**PARAMS, "a": 2 * PARAMS["a"]}},
+        "optimizer.lr": {"optimizer": Sgd(0.2)},
+        "target": {"target": Target("gc200", tiles=8)},
+        "evaluate": {"evaluate": lambda params, precision: {"one": 1}},
+    }.items():
+        with pytest.raises(ValueError, match=rf"other settings \({name} "):
+            run(["fp32.32"], **change).save(tmp_path)
+    with pytest.raises(ValueError, match=r"another order of sums \(0 forward dot a"):
+        run(["fp32.32"], accumulations={0: Accumulation(group=1)}).save(tmp_path)
     assert (tmp_path / "results.jsonl").read_bytes() == before
+    assert run(["fp32.32"], steps=3).save(tmp_path, force=True) == tmp_path.with_name(f"{tmp_path.name}-2")
+    assert (tmp_path / "results.jsonl").read_bytes() == before
+
+
+def test_functions_are_compared_by_what_they_do(tmp_path: Path) -> None:
+    def made(factor: float) -> Study:
+        optimizer = Sgd(0.1, weight_decay=0.1, exclude=lambda name, shape: name == "b")
+        return run(["fp32.32"], optimizer=optimizer, batches=lambda seed, step: (X[step % 6] * factor, BATCHES[0][1]))
+
+    made(1.0).save(tmp_path)
+    made(1.0).save(tmp_path)
+    with pytest.raises(ValueError, match=r"other settings \(batches.encloses.factor 1.0 there, 2.0 here\): choose"):
+        made(2.0).save(tmp_path)
+
+
+def test_results_that_differ_though_the_settings_agree_are_refused(tmp_path: Path) -> None:
+    made = run(["fp32.32"])
+    made.save(tmp_path)
+    made.results[1]["losses"][3] += 0.1  # as by a global value that the loss reads
+    with pytest.raises(ValueError, match=r"holds another result of fp32.32 seed 1 \(another loss or data\)"):
+        made.save(tmp_path)
+
+
+def test_a_study_is_copied_and_pickled() -> None:
+    made = run(["fp32.32"])
+    for again in (copy.deepcopy(made), pickle.loads(pickle.dumps(made))):
+        assert again == made
+        again.results[0]["losses"].clear()
+    assert len(made.results[0]["losses"]) == 8
 
 
 def test_seeds_draw_the_order_of_listed_batches_and_may_draw_parameters() -> None:

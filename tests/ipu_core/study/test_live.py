@@ -11,6 +11,7 @@ from ipu_core.study.summary import Table, summarise, table
 EVENTS = [
     Event("a seed 0", "progress", {"step": 3, "loss": 1.5}),
     Event("a seed 1", "progress", {"step": 4, "loss": 1.25}),
+    Event("a seed 1", "warning", {"warning": "no [checkpoint]"}),
     Event("a seed 0", "done", {"precision": "a", "losses": [2.0] * 10, "test_accuracy": 0.75}),
     Event("a seed 1", "failed", {"error": "tile 3 is [full]"}),
 ]
@@ -37,7 +38,9 @@ def test_lines_go_to_standard_error_one_per_point(capsys: pytest.CaptureFixture[
     Board().feed(live.Lines(3, 1, 10))
     printed = capsys.readouterr()
     assert printed.out == ""
-    assert [line.split("  ", 2)[0] for line in printed.err.splitlines()] == ["2/3", "2/3"]
+    warning, *lines = printed.err.splitlines()
+    assert warning == "a seed 1: no [checkpoint]"
+    assert [line.split("  ", 2)[0] for line in lines] == ["2/3", "2/3"]
     assert "a seed 0: final loss 2.0000, test accuracy 75.0 %" in printed.err
     assert "a seed 1 failed: tile 3 is [full]" in printed.err
 
@@ -49,6 +52,7 @@ def test_terminal_shows_table_and_failure(monkeypatch: pytest.MonkeyPatch, capsy
     printed = capsys.readouterr()
     assert printed.out == ""
     assert "75.0 %" in printed.err
+    assert "a seed 1: no [checkpoint]" in printed.err
     assert "a seed 1: tile 3 is [full]" in printed.err
 
 
@@ -90,8 +94,9 @@ def test_notebook_rewrites_one_cell(monkeypatch: pytest.MonkeyPatch) -> None:
     board.feed(view)
     assert "a seed 0: step 3/10, loss 1.500" in pages[1]
     assert "<td>75.0 %</td>" in pages[-1]
-    assert "a seed 1: tile 3 is [full]" in pages[-1]
+    assert "a seed 1: no [checkpoint]\na seed 1: tile 3 is [full]" in pages[-1]
     assert "2 of 3 points" in pages[-1]
+    assert "step 4" in pages[3]  # a point that warned goes on
     assert "step" not in pages[-1]
 
 

@@ -1,6 +1,8 @@
 """One point: what it measures, and that an interrupted one goes on to the same bits."""
 
+import dataclasses
 import functools
+import math
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +11,12 @@ import pytest
 
 from ipu_core.study import mlp, point
 from ipu_core.study.command import recipe
-from ipu_core.study.point import Point, Problem, run_point
+from ipu_core.study.point import Point, Problem, Recipe, run_point
 from ipu_core.study.settings import Settings
+from ipu_core.target import Target
 from ipu_core.train import checkpoint, data
+from ipu_core.train.optim import Sgd
+from lowprec import Accumulation
 
 SETTINGS = Settings(layers=(64, 12, 10), steps=30, batch=32, lr=0.3, engine="direct")
 
@@ -73,6 +78,53 @@ def test_an_interrupted_point_goes_on_from_its_checkpoint(
     assert 10 < checkpoint.load(saved)[1]["step"] < 30
     assert without_time(run(problem, saved=saved)) == whole
     assert without_time(run(problem, saved=saved)) == whole  # killed before the result was kept
+
+
+def test_seconds_go_on_from_those_before_the_interruption(problem: Problem, tmp_path: Path) -> None:
+    loop = point.make_loop(problem, recipe(SETTINGS), Point("fp16.16/stochastic", 3))
+    saved = tmp_path / "p.npz"
+    checkpoint.save(saved, loop.arrays(), {"step": 0, "losses": [], "samples": [], "seconds": 1000.0})
+    result = run(problem, saved=saved)
+    assert 1000 < result["seconds"] < 1060
+    assert without_time(result) == without_time(run(problem))
+
+
+def test_a_checkpoint_says_how_long_it_took(problem: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(point, "CHECKPOINT_SECONDS", 0.0)
+    saved = tmp_path / "p.npz"
+    first = run(problem, saved=saved)["seconds"]
+    meta = checkpoint.load(saved)[1]
+    assert 0 < meta["seconds"] <= first + 0.001  # the result's are rounded
+    assert (meta["step"], len(meta["losses"]), len(meta["samples"])) == (30, 30, 30)
+    assert run(problem, saved=saved)["seconds"] >= meta["seconds"]
+
+
+def test_a_checkpoint_that_cannot_be_written_warns_once_and_the_point_goes_on(
+    problem: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(point, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(point, "REPORT_SECONDS", math.inf)
+    said: list[dict[str, Any]] = []
+    saved = tmp_path / "gone" / "p.npz"
+    result = run_point(problem, recipe(SETTINGS), Point("fp16.16/stochastic", 3), said.append, saved=saved)
+    assert said == [{"warning": f"no checkpoint could be written to {saved}: No such file or directory"}]
+    assert without_time(result) == without_time(run(problem))
+
+
+def test_the_order_of_every_sum_has_a_digest_that_no_precision_changes(problem: Problem) -> None:
+    orders = point.orders_of_sums(problem, recipe(SETTINGS))
+    for precision in ("fp32.32", "fp16.16/stochastic"):
+        loop = point.make_loop(problem, recipe(SETTINGS), Point(precision, 0))
+        assert orders.keys() == loop.sums().keys()
+        assert list(orders.values()) == [order.digest() for order in loop.accumulations.values()]
+    other = Recipe(Sgd(0.3), 30, target=Target("gc200", adder="pairwise"))
+    assert point.orders_of_sums(problem, other).keys() == orders.keys()
+    changed = {name for name, order in point.orders_of_sums(problem, other).items() if order != orders[name]}
+    assert changed == {name for name in orders if " dot " in name}
+    own = {0: Accumulation(group=4)}
+    assert point.orders_of_sums(problem, other, own) == {"0 forward dot 0.weight": own[0].digest()}
+    unsaid = dataclasses.replace(problem, shapes=None)
+    assert point.orders_of_sums(unsaid, recipe(SETTINGS)) == orders
 
 
 def test_samples_are_spread_over_long_runs() -> None:

@@ -13,6 +13,8 @@ from ipu_core.study.pool import Event, Report, run_here, run_in_processes
 
 def work(factor: int, item: int, report: Report) -> dict[str, Any]:
     report({"step": item})
+    if item == 6:
+        report({"warning": "six is odd"})
     if item == 3:
         raise ValueError("three is refused\nand this is detail")
     if item == 4:
@@ -27,7 +29,7 @@ def collect(run: Any, *args: Any, **more: Any) -> list[Event]:
 
 
 def outcome(events: list[Event]) -> dict[int, Any]:
-    return {e.item: e.payload.get("value", e.payload.get("error")) for e in events if e.kind != "progress"}
+    return {e.item: e.payload.get("value", e.payload.get("error")) for e in events if e.kind in ("done", "failed")}
 
 
 def test_items_are_done_here_in_order_and_one_may_fail() -> None:
@@ -45,6 +47,7 @@ def test_processes_give_the_same_outcome() -> None:
     events = collect(run_in_processes, [1, 2, 3, 5, 6], workers=2)
     assert outcome(events) == {1: 10, 2: 20, 3: "three is refused", 5: 50, 6: 60}
     assert {e.payload["step"] for e in events if e.kind == "progress"} == {1, 2, 3, 5, 6}
+    assert [(e.item, e.payload) for e in events if e.kind == "warning"] == [(6, {"warning": "six is odd"})]
     pids = {e.payload["pid"] for e in events if e.kind == "done"}
     assert os.getpid() not in pids
     assert len(pids) <= 2

@@ -1,13 +1,18 @@
 """results.jsonl: append-only, resumable, mended after a kill, one study to a folder."""
 
+import copy
 import json
 import math
 import os
+import pickle
 from pathlib import Path
 
 import pytest
 
-from ipu_core.study.store import RESULTS, Store, digest, read_results
+from ipu_core.study import store as module
+from ipu_core.study.store import RESULTS, Store, agree, digest, read_results
+from ipu_core.study.summary import summarise, table
+from lowprec import __version__
 
 SETTINGS = {"steps": 10, "lr": 0.1, "layers": [4, 2]}
 
@@ -22,7 +27,7 @@ def test_appended_points_are_read_back_by_the_next_store(tmp_path: Path) -> None
     with Store(tmp_path / "a" / "b", SETTINGS) as store:
         store.append(point(1))
         assert [result["seed"] for result in store.results()] == [0, 1]
-        assert {result["study"] for result in store.results()} == {digest(SETTINGS)}
+        assert {result["study"] for result in store.results()} == {store.digest}
     assert not (tmp_path / "a" / "b" / "checkpoints").exists()
 
 
@@ -72,13 +77,187 @@ def test_other_settings_are_refused_and_named(tmp_path: Path) -> None:
         Store(tmp_path, {**SETTINGS, "lr": 0.2})
 
 
-def test_a_folder_without_results_takes_new_settings(tmp_path: Path) -> None:
+def test_a_folder_without_results_or_unfinished_points_takes_new_settings(tmp_path: Path) -> None:
     with Store(tmp_path, SETTINGS) as store:
         before = store.checkpoint("p")
-        before.write_text("state of the old settings")
     with Store(tmp_path, {**SETTINGS, "lr": 0.2}) as store:
         assert json.loads((tmp_path / "manifest.json").read_text())["settings"]["lr"] == 0.2
         assert store.checkpoint("p") != before
+        store.checkpoint("p").write_text("hours of work")
+    with pytest.raises(ValueError, match=r"\(lr 0.2 there, 0.1 here\)"):
+        Store(tmp_path, SETTINGS)
+    assert store.checkpoint("p").read_text() == "hours of work"
+
+
+def test_settings_in_another_order_are_the_same_study(tmp_path: Path) -> None:
+    other = {name: SETTINGS[name] for name in reversed(SETTINGS)}
+    with Store(tmp_path, SETTINGS, {"a": "1", "b": "2"}) as store:
+        store.append(point(0))
+    with Store(tmp_path, other, {"b": "2", "a": "1"}) as again:
+        assert again.digest == store.digest
+        assert [result["seed"] for result in again.results()] == [0]
+
+
+def test_a_refusal_says_only_what_differs(tmp_path: Path) -> None:
+    settings = {"optimizer": {"kind": "Sgd", "lr": 0.1, "schedule": {"code": "a" * 40}}, "steps": 3}
+    with Store(tmp_path, settings) as store:
+        store.append(point(0))
+    changed = {"optimizer": {"kind": "Sgd", "lr": 0.1, "schedule": {"code": "b" * 40}}, "steps": 3, "more": None}
+    said = r"other settings \(optimizer.schedule.code \"a{20}\.\.\. there, \"b{20}\.\.\. here\): choose"
+    with pytest.raises(ValueError, match=said):
+        Store(tmp_path, changed)
+
+
+def test_another_version_is_refused_with_both_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as older:
+        older.setattr(module, "__version__", "0.0.7")
+        with Store(tmp_path, SETTINGS) as store:
+            store.append(point(0))
+    with pytest.raises(ValueError, match=rf"a study of lowprec 0\.0\.7, and this is lowprec {__version__}: choose"):
+        Store(tmp_path, SETTINGS)
+    (tmp_path / "manifest.json").write_text(json.dumps({"study": digest(SETTINGS), "settings": SETTINGS}))
+    with pytest.raises(ValueError, match=rf"older lowprec, which kept no version, and this is lowprec {__version__}"):
+        Store(tmp_path, SETTINGS)
+
+
+def test_another_order_of_sums_is_refused_and_named(tmp_path: Path) -> None:
+    with Store(tmp_path, SETTINGS, {"0 forward dot": "1", "7 forward reduce_sum": "2", "9 forward dot": "5"}) as store:
+        store.append(point(0))
+    with pytest.raises(ValueError, match=r"another order of sums \(7 forward reduce_sum and 1 more\): choose"):
+        Store(tmp_path, SETTINGS, {"0 forward dot": "1", "7 forward reduce_sum": "3"})
+
+
+def test_a_forced_study_begins_beside_the_others(tmp_path: Path) -> None:
+    for number, (lr, name) in enumerate([(0.1, "a"), (0.2, "a-2"), (0.3, "a-3"), (0.2, "a-2"), (0.1, "a")]):
+        with module.open_store(tmp_path / "a", {**SETTINGS, "lr": lr}, {}, force=True) as store:
+            assert store.folder == tmp_path / name
+            store.append(point(number))
+    assert [result["seed"] for result in read_results(tmp_path / "a-2")] == [1, 3]
+    with Store(tmp_path / "a", SETTINGS), pytest.raises(ValueError, match="another study is running"):
+        module.open_store(tmp_path / "a", SETTINGS, {}, force=True)
+
+
+def test_a_folder_without_a_name_has_one_beside_it_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    Path(RESULTS).write_text("not ours\n")
+    with module.open_store(".", SETTINGS, {}, force=True) as store:
+        assert store.folder == tmp_path / "here-2"
+    assert Path(RESULTS).read_text() == "not ours\n"
+
+
+def finished_table(folder: Path) -> str:
+    """The table of a study of two seeds after what is missing in its folder has been run."""
+    with Store(folder, SETTINGS) as store:
+        for seed in {0, 1} - {result["seed"] for result in store.results()}:
+            store.append(point(seed, (2.0, 1.0 + seed)))
+        return str(table(summarise(store.results(), ["fp32.32"]), "t"))
+
+
+@pytest.mark.parametrize("name", [RESULTS, "manifest.json"])
+def test_no_flipped_byte_changes_a_table_in_silence(name: str, tmp_path: Path) -> None:
+    wanted = finished_table(tmp_path)
+    whole = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    refused = 0
+    for place in range(len(whole[name])):
+        for change in (1 << place % 8, 0x20, 0xFF):
+            damaged = bytearray(whole[name])
+            damaged[place] ^= change
+            for file, data in {**whole, name: bytes(damaged)}.items():
+                (tmp_path / file).write_bytes(data)
+            try:
+                assert finished_table(tmp_path) == wanted, (place, change)
+            except ValueError as error:
+                refused += 1
+                assert str(tmp_path) in str(error)  # noqa: PT017
+    spaces = whole[name].count(b" ") + whole[name].count(b"\n")  # of a manifest; some flips of them are spaces again
+    assert refused > 3 * (len(whole[name]) - spaces)
+
+
+@pytest.mark.parametrize("name", [RESULTS, "manifest.json"])
+def test_no_truncation_changes_a_table_in_silence(name: str, tmp_path: Path) -> None:
+    wanted = finished_table(tmp_path)
+    whole = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    for length in range(len(whole[name])):
+        for file, data in {**whole, name: whole[name][:length]}.items():
+            (tmp_path / file).write_bytes(data)
+        if name == RESULTS:
+            assert finished_table(tmp_path) == wanted  # what was lost is run again
+        elif length < len(whole[name]) - 1:
+            with pytest.raises(ValueError, match=r"manifest.json is damaged"):
+                finished_table(tmp_path)
+
+
+def test_a_line_of_another_study_is_refused(tmp_path: Path) -> None:
+    for name, lr in (("a", 0.1), ("b", 0.2)):
+        with Store(tmp_path / name, {**SETTINGS, "lr": lr}) as store:
+            store.append(point(0))
+    with (tmp_path / "a" / RESULTS).open("ab") as file:
+        file.write((tmp_path / "b" / RESULTS).read_bytes())
+    with pytest.raises(ValueError, match="line 2, is of another study"):
+        Store(tmp_path / "a", SETTINGS)
+
+
+def test_a_reader_leaves_out_the_line_that_is_being_written(tmp_path: Path) -> None:
+    with Store(tmp_path, SETTINGS) as store:
+        store.append(point(0))
+        with (tmp_path / RESULTS).open("ab") as file:
+            file.write(b'{"precision": "fp')
+        assert [result["seed"] for result in read_results(tmp_path)] == [0]
+
+
+def test_manifest_and_results_are_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    fsync, replace = os.fsync, os.replace
+
+    def follow(number: int) -> None:
+        synced.append(Path(os.readlink(f"/proc/self/fd/{number}")).name)
+        fsync(number)
+
+    def rename(draft: Path, path: Path) -> None:
+        synced.append(f"-> {path.name}")
+        replace(draft, path)
+
+    monkeypatch.setattr(os, "fsync", follow)
+    monkeypatch.setattr(os, "replace", rename)
+    with Store(tmp_path / "a", SETTINGS) as store:
+        assert synced[:3] == [f".manifest.json.{os.getpid()}", "-> manifest.json", "a"]
+        del synced[:]
+        store.append(point(0))
+        assert synced == [RESULTS]
+
+
+def test_what_a_kill_left_is_swept_at_the_next_start(tmp_path: Path) -> None:
+    with Store(tmp_path, SETTINGS) as store:
+        done, todo, again = (store.checkpoint(f"fp32.32 seed {seed}") for seed in range(3))
+        store.append(point(0))
+    done.parent.mkdir()
+    for path in (done, todo, again):
+        path.write_text("state")
+    for draft in (".parameters-fp32.32-seed-0.npz.4711", ".table.txt.12", "checkpoints/.p.npz.123"):
+        (tmp_path / draft).write_text("half")
+    (tmp_path / ".gitignore").write_text("the user's own")
+    with Store(tmp_path, SETTINGS) as store:
+        store.sweep(["fp32.32 seed 0", "fp32.32 seed 2"], {again})
+        assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == [
+            ".gitignore",
+            "manifest.json",
+            RESULTS,
+        ]
+        assert sorted(done.parent.iterdir()) == sorted([todo, again])
+
+
+def test_results_agree_but_for_the_time_they_took() -> None:
+    one = {**point(0), "seconds": 1.0, "study": "a", "test_accuracy": math.nan}
+    assert agree(one, {**one, "seconds": 2.0, "study": "b", "more": 1})
+    assert not agree(one, {**one, "losses": [2.0, 1.5]})
+
+
+def test_an_open_folder_is_not_copied(tmp_path: Path) -> None:
+    with Store(tmp_path, SETTINGS) as store:
+        for make in (copy.copy, copy.deepcopy, pickle.dumps):
+            with pytest.raises(TypeError, match="open another one"):
+                make(store)
 
 
 def test_one_study_at_a_time(tmp_path: Path) -> None:
@@ -98,18 +277,20 @@ def test_foreign_folders_are_refused(tmp_path: Path) -> None:
     (tmp_path / RESULTS).write_text("{}\n")
     with pytest.raises(ValueError, match="without a manifest"):
         Store(tmp_path, SETTINGS)
-    (tmp_path / "manifest.json").write_text("[]")
-    with pytest.raises(ValueError, match="not a study's manifest"):
-        Store(tmp_path, SETTINGS)
+    for text in ("[]", "{}", "3", '{"study": 1, "lowprec": "0.1.0"}', "\xff"):
+        (tmp_path / "manifest.json").write_text(text, "latin-1")
+        with pytest.raises(ValueError, match="no study's manifest"):
+            Store(tmp_path, SETTINGS)
     (tmp_path / "manifest.json").unlink()
     (tmp_path / "manifest.json").mkdir()
     with pytest.raises(ValueError, match=r"manifest.json cannot be read: Is a directory"):
         Store(tmp_path, SETTINGS)
-    with pytest.raises(ValueError, match="line 1, is not a result"):
-        read_results(tmp_path)
-    for line in (b'{"losses": [1], "seed": 0}', b'{"losses": [], "precision": "a", "seed": 0}', b"\xff"):
+    (tmp_path / "manifest.json").rmdir()
+    (tmp_path / RESULTS).unlink()
+    Store(tmp_path, SETTINGS).close()
+    for line in (b"{}", b'{"losses": [1], "seed": 0}', b"\xff", b""):
         (tmp_path / RESULTS).write_bytes(line + b"\n")
-        with pytest.raises(ValueError, match="line 1, is not a result"):
+        with pytest.raises(ValueError, match="line 1, is damaged: remove the line"):
             read_results(tmp_path)
     with pytest.raises(ValueError, match="no results"):
         read_results(tmp_path / "nowhere")

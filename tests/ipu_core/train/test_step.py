@@ -6,7 +6,7 @@ import pytest
 from ipu_core import nn
 from ipu_core.ir.evaluate import evaluate_flat as evaluate
 from ipu_core.ir.precision import Precision
-from ipu_core.ir.tree import flatten
+from ipu_core.ir.pytree import flatten
 from ipu_core.ir.verify import verify
 from ipu_core.train.optim import Sgd
 from ipu_core.train.step import initial_state, step_block

@@ -1,0 +1,27 @@
+"""Names of equations and values in profiles and refusals."""
+
+from ipu_core.ir.block import Block, Equation, Var
+
+__all__ = ["label", "state_names", "value_names"]
+
+
+def label(equation: Equation) -> str:
+    """An equation's name: parameter, operation, number."""
+    return ".".join(filter(None, (equation.parameter, equation.op, str(equation.number))))
+
+
+def state_names(block: Block) -> dict[Var, str]:
+    """The names of the carried inputs: of parameters, where they are some."""
+    names = {var: f"state.{var.name}" for var in block.inputs[: block.carried]}
+    for equation in reversed(block.equations):
+        if equation.role == "update" and equation.parameter:
+            names |= {var: equation.parameter for var in equation.operands if var in names}
+    return names
+
+
+def value_names(block: Block) -> dict[Var, str]:
+    """The names of all values."""
+    names = state_names(block)
+    names |= {var: f"input.{var.name}" for var in block.inputs[block.carried :]}
+    names |= {var: f"constant.{var.name}" for var in block.constants}
+    return names | {equation.output: label(equation) for equation in block.equations}

@@ -1,0 +1,69 @@
+"""What the lowering of a Block has made so far: tensors of values, programs, and helpers all families use."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ipu_core.compile.labels import label
+from ipu_core.compile.planning import BlockPlan
+from ipu_core.graph.graph import Graph
+from ipu_core.graph.program import Copy, Program
+from ipu_core.graph.tensor import Tensor
+from ipu_core.ir.block import Atom, Equation, Literal, Var
+from ipu_core.ir.lifetimes import View
+from ipu_core.library.elementwise import add_array
+from ipu_core.plan.matmul import SumPlan
+from ipu_core.target import Target
+
+__all__ = ["Lowering", "label"]
+
+
+@dataclass
+class Lowering:
+    """A Block under way.
+
+    Attributes:
+        graph: the tiled graph.
+        plan: of the Block's products and sums.
+        views: in whose memory every value lies.
+        places: values that an equation computes straight into a tensor that exists already (a state's).
+        tensors: where every value lies.
+        programs: in order.
+    """
+
+    graph: Graph
+    plan: BlockPlan
+    views: Mapping[Var, View]
+    places: Mapping[Var, Tensor]
+    tensors: dict[Var, Tensor] = field(default_factory=dict)
+    programs: list[Program] = field(default_factory=list)
+
+    @property
+    def target(self) -> Target:
+        """The chip."""
+        return self.graph.target
+
+    def operand(self, atom: Atom) -> Tensor | float:
+        """The tensor of a value, or a literal's number."""
+        return atom.value if isinstance(atom, Literal) else self.tensors[atom]
+
+    def sum_plan(self, equation: Equation) -> SumPlan:
+        """The plan of a product of matrices or a sum."""
+        found = self.plan.sums[equation.number]
+        assert isinstance(found, SumPlan), equation
+        return found
+
+    def result(self, equation: Equation) -> Tensor:
+        """Where an equation's result goes: a new temporary, unless its place is given."""
+        var = equation.output
+        if var not in self.places:
+            self.tensors[var] = add_array(self.graph, var.type.format, var.type.shape, label(equation))
+        else:
+            self.tensors[var] = self.places[var]
+        return self.tensors[var]
+
+    def copy(self, source: Tensor, name: str) -> Tensor:
+        """A new temporary in the layout of its shape, filled from a tensor."""
+        made = add_array(self.graph, source.format, source.shape, name)
+        if source.size:
+            self.programs.append(Copy(source, made, name))
+        return made

@@ -1,0 +1,153 @@
+"""Equations to tiles: one function per family of operations."""
+
+from collections.abc import Callable
+
+from ipu_core.compile.aliasing import seen
+from ipu_core.compile.lowering.context import Lowering, label
+from ipu_core.compile.lowering.convolution import lower_convolution
+from ipu_core.graph.program import Copy
+from ipu_core.graph.tensor import Tensor
+from ipu_core.ir.block import Equation
+from ipu_core.ir.ops import CONVOLUTIONS, ELEMENTWISE, VIEWS
+from ipu_core.library.elementwise import elementwise
+from ipu_core.library.matmul import matmul, reduce
+from ipu_core.library.moves import fill, gather, one_hot, scatter_add
+from ipu_core.library.random import dropout_mask
+
+__all__ = ["lower_equation"]
+
+
+def lower_equation(lowering: Lowering, equation: Equation) -> None:
+    """Adds what an equation needs to the graph and its programs to the list.
+
+    Raises:
+        NotImplementedError: there is no rule for the operation.
+    """
+    rule = _RULES.get(equation.op)
+    if rule is None:
+        raise NotImplementedError(f"no lowering for {equation.op!r}; there are {', '.join(sorted(_RULES))}")
+    rule(lowering, equation)
+
+
+def _elementwise(lowering: Lowering, equation: Equation) -> None:
+    operands = [lowering.operand(atom) for atom in equation.inputs]
+    op = "identity" if equation.op == "convert" else equation.op
+    lowering.programs += elementwise(
+        lowering.graph, op, operands, lowering.result(equation),
+        stochastic=equation.arithmetic.stochastic, operation=equation.number, name=label(equation),
+    )  # fmt: skip
+
+
+def _sides(lowering: Lowering, equation: Equation) -> list[Tensor]:
+    """The operands of a product or sum as its plan states them, copied where they do not lie so."""
+    found = []
+    for var, side in zip(equation.operands, lowering.plan.sides[equation.number], strict=True):
+        source = side.source(lowering.tensors[var])
+        if not side.stays:
+            source = lowering.copy(source, f"{label(equation)}: operand")
+        found.append(source.reshape(side.sizes))
+    return found
+
+
+def _dot(lowering: Lowering, equation: Equation) -> None:
+    a, b = _sides(lowering, equation)
+    plan = lowering.sum_plan(equation)
+    out = lowering.result(equation).reshape(plan.product.batch, plan.product.m, plan.product.n)
+    _, programs = matmul(
+        lowering.graph, a, b, plan, out=out,
+        stochastic=equation.arithmetic.stochastic, operation=equation.number, name=label(equation),
+    )  # fmt: skip
+    lowering.programs += programs
+
+
+def _reduce(lowering: Lowering, equation: Equation) -> None:
+    (x,) = _sides(lowering, equation)
+    lowering.programs += reduce(
+        lowering.graph, x, lowering.result(equation), lowering.sum_plan(equation),
+        maximum=equation.op == "reduce_max", stochastic=equation.arithmetic.stochastic,
+        operation=equation.number, name=label(equation),
+    )  # fmt: skip
+
+
+def _view(lowering: Lowering, equation: Equation) -> None:
+    var, source = equation.output, lowering.tensors[equation.operands[0]]
+    view = lowering.views[var]
+    if view.root is not var:
+        lowering.tensors[var] = seen(var, view, lowering.tensors[view.root])
+    else:  # a reshape that strides cannot express: a contiguous array can be viewed in any shape
+        lowering.tensors[var] = lowering.copy(source, f"{label(equation)}: operand").reshape(var.type.shape)
+
+
+def _concatenate(lowering: Lowering, equation: Equation) -> None:
+    out, axis, at = lowering.result(equation), equation.params["axis"], 0
+    for var in equation.operands:
+        source = lowering.tensors[var]
+        place = out[(slice(None),) * axis + (slice(at, at + source.shape[axis]),)]
+        at += source.shape[axis]
+        if source.size:
+            lowering.programs.append(Copy(source, place, label(equation)))
+
+
+def _pad(lowering: Lowering, equation: Equation) -> None:
+    out, source, params = lowering.result(equation), lowering.tensors[equation.operands[0]], equation.params
+    lowering.programs += fill(lowering.graph, out, 0.0, name=f"{label(equation)}: zeros")
+    if not source.size:
+        return
+    ends = zip(source.shape, params["low"], params["interior"], strict=True)
+    inner = out[tuple(slice(low, low + (n - 1) * (gap + 1) + 1, gap + 1) for n, low, gap in ends)]
+    lowering.programs.append(Copy(source, inner, label(equation)))
+
+
+def _gather(lowering: Lowering, equation: Equation) -> None:
+    table, indices = (lowering.tensors[var] for var in equation.operands)
+    lowering.programs += gather(
+        lowering.graph, _rows(lowering, table, 1, equation), _rows(lowering, indices, indices.ndim, equation),
+        lowering.result(equation), name=label(equation),
+    )  # fmt: skip
+
+
+def _scatter_add(lowering: Lowering, equation: Equation) -> None:
+    indices, updates = (lowering.tensors[var] for var in equation.operands)
+    axes = indices.ndim
+    lowering.programs += scatter_add(
+        lowering.graph, _rows(lowering, indices, axes, equation), _rows(lowering, updates, axes, equation),
+        lowering.result(equation), stochastic=equation.arithmetic.stochastic,
+        operation=equation.number, name=label(equation),
+    )  # fmt: skip
+
+
+def _rows(lowering: Lowering, tensor: Tensor, axes: int, equation: Equation) -> Tensor:
+    """The tensor, or a copy, whose first axes and whose other axes can each be joined."""
+    first, rest = tensor.shape[:axes], tensor.shape[axes:]
+    try:
+        tensor.reshape(-1 if first and tensor.size else 1, *rest).reshape(*first, -1 if rest and tensor.size else 1)
+    except ValueError:
+        return lowering.copy(tensor, f"{label(equation)}: operand")
+    return tensor
+
+
+def _one_hot(lowering: Lowering, equation: Equation) -> None:
+    (labels,) = (lowering.tensors[var] for var in equation.operands)
+    lowering.programs += one_hot(lowering.graph, labels, lowering.result(equation), name=label(equation))
+
+
+def _dropout_mask(lowering: Lowering, equation: Equation) -> None:
+    lowering.programs += dropout_mask(
+        lowering.graph, lowering.result(equation), equation.params["rate"],
+        operation=equation.draws, name=label(equation),
+    )  # fmt: skip
+
+
+_RULES: dict[str, Callable[[Lowering, Equation], None]] = {
+    **dict.fromkeys(ELEMENTWISE, _elementwise),
+    "dot": _dot,
+    **dict.fromkeys(CONVOLUTIONS, lower_convolution),
+    **dict.fromkeys(("reduce_sum", "reduce_max"), _reduce),
+    **dict.fromkeys(VIEWS, _view),
+    "concatenate": _concatenate,
+    "pad": _pad,
+    "gather": _gather,
+    "scatter_add": _scatter_add,
+    "one_hot": _one_hot,
+    "dropout_mask": _dropout_mask,
+}

@@ -1,0 +1,90 @@
+"""Lowers a whole Block: variables, equations in order, state written back, streams from and to the host."""
+
+from dataclasses import dataclass
+
+from ipu_core.compile.aliasing import in_place
+from ipu_core.compile.labels import state_names
+from ipu_core.compile.lowering.context import Lowering
+from ipu_core.compile.lowering.families import lower_equation
+from ipu_core.compile.planning import BlockPlan
+from ipu_core.graph.graph import Graph
+from ipu_core.graph.program import Copy, DataStream, Program, Sequence, StreamCopy
+from ipu_core.graph.tensor import Tensor
+from ipu_core.ir.block import Block
+from ipu_core.ir.lifetimes import lifetimes
+from ipu_core.library.elementwise import add_array, map_array
+
+__all__ = ["Lowered", "lower"]
+
+
+@dataclass(frozen=True, eq=False)
+class Lowered:
+    """A Block on tiles.
+
+    Attributes:
+        block, plan: what was lowered.
+        graph: its variables and vertices.
+        program: one run of the Block.
+        state: the carried inputs, which the program replaces by the carried outputs.
+        feeds: streams of the other inputs, host to device, in order.
+        results: streams of the other outputs, device to host, in order.
+    """
+
+    block: Block
+    plan: BlockPlan
+    graph: Graph
+    program: Program
+    state: tuple[Tensor, ...]
+    feeds: tuple[DataStream, ...]
+    results: tuple[DataStream, ...]
+
+
+def lower(block: Block, plan: BlockPlan) -> Lowered:
+    """Lowers a Block.
+
+    Args:
+        block: typed; every format must have a storage dtype.
+        plan: of this Block, which also names the target.
+
+    Raises:
+        NotImplementedError: an operation without a lowering.
+        ValueError: a plan of another Block.
+    """
+    graph = Graph(plan.target)
+    carried = block.carried
+    tensors = {var: map_array(graph, graph.add_constant(var.type.format, value, f"constant.{var.name}"))
+               for var, value in block.constants.items()}  # fmt: skip
+    names = state_names(block)
+    state = tuple(
+        add_array(graph, var.type.format, var.type.shape, names[var], temporary=False) for var in block.inputs[:carried]
+    )
+    tensors |= dict(zip(block.inputs, state, strict=False))
+    programs: list[Program] = []
+    feeds = []
+    for number, var in enumerate(block.inputs[carried:]):
+        tensor = add_array(graph, var.type.format, var.type.shape, f"input.{var.name}")
+        feeds.append(DataStream(f"feed {number}", var.type.format, var.type.shape))
+        programs.append(StreamCopy(feeds[-1], tensor))
+        tensors[var] = tensor
+    places = {var: state[position] for var, position in in_place(block).items()}
+    lowering = Lowering(graph, plan, lifetimes(block).views, places, tensors, programs)
+    for equation in block.equations:
+        lower_equation(lowering, equation)
+    _write_back(lowering, block, state)
+    results = []
+    for number, var in enumerate(block.outputs[carried:]):
+        results.append(DataStream(f"result {number}", var.type.format, var.type.shape, to_device=False))
+        programs.append(StreamCopy(results[-1], lowering.tensors[var]))
+    return Lowered(block, plan, graph, Sequence(*programs), state, tuple(feeds), tuple(results))
+
+
+def _write_back(lowering: Lowering, block: Block, state: tuple[Tensor, ...]) -> None:
+    """Copies new values over the old state: all sources are first copied that another copy would overwrite."""
+    pending = []
+    for old, var in zip(state, block.outputs, strict=False):
+        new, view = lowering.tensors[var], lowering.views[var]
+        if view.whole and lowering.tensors[view.root] is old:
+            continue
+        overwritten = any(new.variable is other.variable for other in state)
+        pending.append((lowering.copy(new, f"new {old.variable.name}") if overwritten else new, old))
+    lowering.programs += [Copy(new, old, f"write back {old.variable.name}") for new, old in pending if old.size]

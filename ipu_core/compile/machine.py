@@ -1,0 +1,130 @@
+"""Machine: a lowered training step in an engine, its state on the tiles; runs like `execute`'s Executable."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from ipu_core.compile.lowering.lower import Lowered, lower
+from ipu_core.compile.planning import BlockPlan, plan
+from ipu_core.compile.residency import check_room
+from ipu_core.control import FloatingPointControl
+from ipu_core.engine.engine import Engine
+from ipu_core.engine.profile import Profile
+from ipu_core.ir.block import Array, Block
+from ipu_core.target import Target
+from lowprec import Accumulation, Key
+
+__all__ = ["Machine"]
+
+
+class Machine:
+    """A Block on modelled tiles, compiled once.
+
+    Attributes:
+        lowered: the graph and program.
+        engine: which runs it.
+
+    Args:
+        lowered: from `lower`.
+        control: floating-point control of the tiles.
+        allow_out_of_memory: go on when a tile needs more memory than it has.
+
+    Raises:
+        OutOfTileMemory: naming the tile, the bytes by category and the largest variables.
+    """
+
+    def __init__(
+        self,
+        lowered: Lowered,
+        control: FloatingPointControl | None = None,
+        *,
+        allow_out_of_memory: bool = False,
+    ) -> None:
+        self.lowered = lowered
+        self.engine = Engine(lowered.graph, lowered.program, control, allow_out_of_memory=allow_out_of_memory)
+        self._fed: list[Any] = [None] * len(lowered.feeds)
+        self._results: list[Array] = [np.empty(0)] * len(lowered.results)
+        for number, stream in enumerate(lowered.feeds):
+            self.engine.connect(stream, lambda number=number: self._fed[number])
+        for number, stream in enumerate(lowered.results):
+            self.engine.connect(stream, lambda values, number=number: self._results.__setitem__(number, values.copy()))
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a Machine cannot be copied or pickled: build another, Machine.build(block, target), "
+            "and give it this one's state, write(machine.read())"
+        )
+
+    @staticmethod
+    def build(
+        block: Block,
+        target: Target,
+        accumulations: Mapping[int, Accumulation] | None = None,
+        control: FloatingPointControl | None = None,
+        *,
+        allow_out_of_memory: bool = False,
+    ) -> "Machine":
+        """Plans, lowers and compiles a Block in one go; see `check_room` for what is refused before that."""
+        if not allow_out_of_memory:
+            check_room(block, target)
+        lowered = lower(block, plan(block, target, accumulations))
+        return Machine(lowered, control, allow_out_of_memory=allow_out_of_memory)
+
+    @property
+    def plan(self) -> BlockPlan:
+        """The plan of the Block's products and sums."""
+        return self.lowered.plan
+
+    @property
+    def profile(self) -> Profile:
+        """The account of one step; it does not depend on the data."""
+        return self.engine.profile()
+
+    def write(self, state: Sequence[Any]) -> None:
+        """Puts the leaves of a state on the tiles.
+
+        Raises:
+            ValueError: another number of leaves, or another shape.
+        """
+        self._check("state", len(state), len(self.lowered.state))
+        for tensor, value in zip(self.lowered.state, state, strict=True):
+            self.engine.write(tensor, value)
+
+    def read(self) -> list[Array]:
+        """Copies of the state's leaves."""
+        return [self.engine.read(tensor) for tensor in self.lowered.state]
+
+    def feed(self, inputs: Sequence[Any], key: Key | int | None) -> list[Array]:
+        """One run of the program with the inputs that are not state; gives the outputs that are not state.
+
+        Raises:
+            ValueError: another number of inputs, or another shape.
+        """
+        self._check("inputs", len(inputs), len(self._fed))
+        self._fed[:] = inputs
+        self.engine.set_key(key)
+        self.engine.run()
+        return list(self._results)
+
+    def step(self, batch: Sequence[Any], lr: Any, key: Key | int | None) -> float:
+        """One training step: updates the state, gives the loss.
+
+        Args:
+            batch: the leaves of the batch.
+            lr: the learning rate.
+            key: of this step; every equation folds its number into it.
+        """
+        return float(self.feed([*batch, lr], key)[0])
+
+    def run(self, inputs: Sequence[Any], key: Key | int | None) -> list[Array]:
+        """All outputs for all inputs, as `Executable.run`: the state goes in and comes back."""
+        carried = len(self.lowered.state)
+        self.write(inputs[:carried])
+        others = self.feed(inputs[carried:], key)
+        return [*self.read(), *others]
+
+    @staticmethod
+    def _check(what: str, given: int, wanted: int) -> None:
+        if given != wanted:
+            raise ValueError(f"the block takes {wanted} {what}, {given} were given")

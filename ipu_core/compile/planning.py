@@ -1,0 +1,183 @@
+"""The plan of a Block: for every product and sum its order (Accumulation) and its place (Placement) on a target."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from ipu_core.compile.operands import Side, Sizes, sides, sizes, sums_of
+from ipu_core.compile.residency import residency
+from ipu_core.graph.tensor import element_type
+from ipu_core.ir.block import Block, Equation, format_name
+from ipu_core.ir.ops import CONVOLUTIONS, PLANNED, SUMS
+from ipu_core.plan.convolution import ConvPlacement, ConvPlan, choose_convolution_accumulation, plan_convolution
+from ipu_core.plan.layout import Stored, linear_layout
+from ipu_core.plan.matmul import (
+    RESERVED,
+    Placement,
+    SumPlan,
+    choose_accumulation,
+    choose_reduction_accumulation,
+    plan_sum,
+    product_of,
+    sum_of,
+)
+from ipu_core.target import Target
+from lowprec import Accumulation
+
+__all__ = ["BlockPlan", "choose_accumulations", "plan"]
+
+RESERVED_SHARE: Final = 8  # of a small tile no more than an eighth is kept for code
+LEAST_ROOM: Final = 32  # products may use this share of a tile at least, whatever the values of the Block leave
+
+
+@dataclass(frozen=True)
+class BlockPlan:
+    """The plans of a Block's products, sums and maxima, by equation number.
+
+    Attributes:
+        target: the chip.
+        sums: by equation number.
+        sides: the operands as the plans take them, by equation number; convolutions gather theirs by windows.
+        names: by equation number, what it is, for print.
+        maxima: numbers of those that are maxima: their order has no meaning.
+    """
+
+    target: Target
+    sums: Mapping[int, SumPlan | ConvPlan]
+    sides: Mapping[int, tuple[Side, ...]]
+    names: Mapping[int, str]
+    maxima: frozenset[int] = frozenset()
+
+    @property
+    def accumulations(self) -> dict[int, Accumulation]:
+        """The orders: all that matters to the bits."""
+        return {number: one.accumulation for number, one in self.sums.items() if number not in self.maxima}
+
+    @property
+    def placements(self) -> dict[int, Placement | ConvPlacement]:
+        """The places: all that matters to cycles, exchange and memory."""
+        return {number: one.placement for number, one in self.sums.items()}
+
+    def digests(self) -> dict[int, str]:
+        """The hash of every Accumulation."""
+        return {number: order.digest() for number, order in self.accumulations.items()}
+
+    def words(self) -> str:
+        """Every product, sum and maximum in words."""
+        return "\n".join(f"%{number} {self.names[number]}: {self._words(number)}" for number in self.sums)
+
+    def _words(self, number: int) -> str:
+        one = self.sums[number]
+        return one.words(maximum=number in self.maxima) if isinstance(one, SumPlan) else one.words()
+
+
+def choose_accumulations(block: Block, target: Target) -> dict[int, Accumulation]:
+    """An order for every product and sum of a Block that suits the target and does not depend on any format.
+
+    A study chooses once, for the Block before a precision is applied, and uses the choice for all its precisions.
+    """
+    chosen = {}
+    for equation in block.equations:
+        if equation.op in CONVOLUTIONS:
+            sums = sums_of(equation, _widest(equation))
+            chosen[equation.number] = choose_convolution_accumulation(target, sums)
+        elif equation.op in SUMS:
+            chosen[equation.number] = _choose(target, equation.op, sizes(equation))
+    return chosen
+
+
+@lru_cache(maxsize=512)
+def _choose(target: Target, op: str, size: Sizes) -> Accumulation:
+    if op == "dot":
+        return choose_accumulation(target, size.m, size.k, size.n, batch=size.batch)
+    return choose_reduction_accumulation(target, size.m, size.k, size.n)
+
+
+def plan(
+    block: Block,
+    target: Target,
+    accumulations: Mapping[int, Accumulation] | None = None,
+    placements: Mapping[int, Placement | ConvPlacement] | None = None,
+) -> BlockPlan:
+    """Plans every product and sum of a typed Block.
+
+    Args:
+        block: what is to be run.
+        target: the chip.
+        accumulations: orders by equation number (their types are replaced by the equations'); default
+            `choose_accumulations` of the Block.
+        placements: places by equation number; the others are searched for.
+
+    Raises:
+        UnsupportedByTarget: the chip has no unit for a product's formats.
+        ValueError: a placement that needs more tiles than there are; numbers of no product or sum.
+    """
+    orders = choose_accumulations(block, target) if accumulations is None else accumulations
+    planned = {equation.number: equation for equation in block.equations if equation.op in PLANNED}
+    if unknown := (orders.keys() | (placements or {}).keys()) - planned.keys():
+        raise ValueError(
+            f"no products or sums of the block have the numbers {sorted(unknown)}; there are {sorted(planned)}"
+        )
+    maxima = frozenset(number for number, equation in planned.items() if equation.op not in SUMS)
+    free = residency(block, target).free
+    sums: dict[int, SumPlan | ConvPlan] = {}
+    lie: dict[int, tuple[Side, ...]] = {}
+    for number, equation in planned.items():
+        order = orders.get(number, Accumulation()) if number not in maxima else Accumulation()
+        order = order.with_types(*sum_types(equation))
+        place, room = (placements or {}).get(number), _room(target, free[number])
+        if equation.op in CONVOLUTIONS:
+            sums[number] = _plan_convolution(equation, target, order, place, room)
+        else:
+            lie[number] = tuple(sides(block, equation, target))
+            sums[number] = _plan_sum(equation, lie[number], target, order, place, room)
+    names = {n: " ".join(filter(None, (e.role, e.op, e.parameter))) for n, e in planned.items()}
+    return BlockPlan(target, sums, lie, names, maxima)
+
+
+def _plan_sum(
+    equation: Equation,
+    lie: tuple[Side, ...],
+    target: Target,
+    order: Accumulation,
+    place: Placement | ConvPlacement | None,
+    room: int,
+) -> SumPlan:
+    if isinstance(place, ConvPlacement):
+        raise ValueError(f"equation {equation.number} is no convolution: its place is a Placement, not {place}")
+    (m, k, n, batch), name = sizes(equation), _widest(equation)
+    out = Stored("bmn", linear_layout(target, equation.output.type.shape).chunk)
+    lies = (*(side.layout for side in lie), out)
+    if equation.op == "dot":
+        product = product_of(target, m, k, n, batch=batch, operands=name, lies=lies)
+    else:
+        product = sum_of(target, m, k, n, operands=name, lies=lies)
+    return plan_sum(target, product, order, placement=place, memory=room)
+
+
+def _plan_convolution(
+    equation: Equation, target: Target, order: Accumulation, place: Placement | ConvPlacement | None, room: int
+) -> ConvPlan:
+    if isinstance(place, Placement):
+        raise ValueError(f"equation {equation.number} is a convolution: its place is a ConvPlacement, not {place}")
+    return plan_convolution(target, sums_of(equation, _widest(equation)), order, place, room)
+
+
+def _widest(equation: Equation) -> str:
+    """Name of the widest operand's format."""
+    names = (format_name(var.type.format) for var in equation.operands)
+    return max(names, key=lambda name: element_type(name)[1].itemsize)
+
+
+def sum_types(equation: Equation) -> tuple[str, str]:
+    """Names of the formats in which an equation accumulates and gives its result."""
+    out = format_name(equation.output.type.format)
+    accumulate = equation.arithmetic.accumulate if equation.op in SUMS else None
+    return (accumulate.name if accumulate is not None else out), out
+
+
+def _room(target: Target, free: int) -> int:
+    """Bytes of a tile for what an equation has under way: what the values that live then leave, less code."""
+    kept, least = min(RESERVED, target.tile_memory // RESERVED_SHARE), target.tile_memory // LEAST_ROOM
+    return max(free - kept, least)

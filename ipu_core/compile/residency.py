@@ -1,0 +1,136 @@
+"""Residency: which values of a Block are on the tiles at each equation, counted from their shapes before planning."""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ipu_core.compile.aliasing import in_place
+from ipu_core.compile.labels import label, value_names
+from ipu_core.errors import OutOfTileMemory
+from ipu_core.graph.tensor import element_type
+from ipu_core.ir.block import Block, Equation, Type, Var, per_block
+from ipu_core.ir.lifetimes import lifetimes
+from ipu_core.plan.layout import linear_layout
+from ipu_core.target import Target
+
+__all__ = ["Residency", "check_room", "residency"]
+
+Ints = npt.NDArray[np.int64]
+LARGEST = 5  # values named in a refusal
+
+
+class Peak(NamedTuple):
+    """Where the fullest tile is fullest.
+
+    Attributes:
+        needed: bytes on it.
+        tile: its number.
+        equation: after which that is; None: before the first.
+        values: that live there.
+    """
+
+    needed: int
+    tile: int
+    equation: Equation | None
+    values: tuple[Var, ...]
+
+
+class Residency(NamedTuple):
+    """What the values of a Block need of a target, in the layout every array gets.
+
+    Attributes:
+        peak: the most that a tile needs.
+        free: by equation number, the bytes left on the fullest tile while its operands and its result live both;
+            negative where they do not fit.
+    """
+
+    peak: Peak
+    free: dict[int, int]
+
+
+class _Live:
+    """Values that live at one place, and their bytes on each tile."""
+
+    def __init__(self, target: Target, own: set[Var]) -> None:
+        self.target, self.own = target, own
+        self.values: dict[Var, None] = {}
+        self.total = np.zeros(target.tiles, np.int64)
+
+    def born(self, *new: Var) -> None:
+        """Further values; those without memory of their own do not count."""
+        for var in new:
+            if var in self.own and var not in self.values:
+                self.values[var] = None
+                self.total = self.total + array_bytes(self.target, var.type)
+
+    def gone(self, *dead: Var) -> None:
+        """Values that are read no more."""
+        for var in dead:
+            if var in self.values:
+                del self.values[var]
+                self.total = self.total - array_bytes(self.target, var.type)
+
+    def peak(self, equation: Equation | None) -> Peak:
+        """The fullest tile now."""
+        tile = int(self.total.argmax())
+        return Peak(int(self.total[tile]), tile, equation, tuple(self.values))
+
+
+@per_block
+def residency(block: Block, target: Target) -> Residency:
+    """The residency of a Block on a target; made once for all who ask.
+
+    At the peak the operands of an equation count before it and its result after it; not always both at once, since a
+    product may be made in several steps. The carried state and constants live all the time.
+    """
+    views, last = lifetimes(block)
+    always = {*block.inputs[: block.carried], *block.constants}
+    live = _Live(target, {var for var, view in views.items() if view.root is var} - in_place(block).keys())
+    live.born(*block.inputs, *block.constants)
+    peak, free = live.peak(None), dict[int, int]()
+    live.gone(*(var for var in block.inputs if var not in always and var not in last))
+    for position, equation in enumerate(block.equations):
+        live.born(equation.output)
+        free[equation.number] = target.tile_memory - int(live.total.max())
+        read = {views[var].root for var in equation.operands}
+        live.gone(*(root for root in read - always if last[root] == position))
+        peak = max(peak, live.peak(equation), key=lambda one: one.needed)
+    return Residency(peak, free)
+
+
+@lru_cache(maxsize=256)
+def array_bytes(target: Target, kind: Type) -> Ints:
+    """Bytes of an array on each tile in the layout of its shape, padded to whole words as an engine pads them."""
+    layout = linear_layout(target, kind.shape)
+    starts = np.arange(target.tiles, dtype=np.int64) * layout.chunk
+    held = np.clip(layout.size - starts, 0, layout.chunk) * element_type(kind.format)[1].itemsize
+    padded: Ints = -(-held // 8) * 8
+    return padded
+
+
+def check_room(block: Block, target: Target) -> None:
+    """Refuses a Block whose values alone, in the layout every array gets, need more memory than a tile has.
+
+    What is counted is exact for the values and a lower bound for the program, which also holds gathered operands,
+    partial sums, vertex state and code: nothing is refused that would fit.
+
+    Args:
+        block: typed, with its carried state, which lives all the time.
+        target: the chip.
+
+    Raises:
+        OutOfTileMemory: naming the fullest tile, its bytes and the largest values.
+    """
+    peak = residency(block, target).peak
+    if peak.needed <= target.tile_memory:
+        return
+    there = {var: int(array_bytes(target, var.type)[peak.tile]) for var in peak.values}
+    constants = sum(there[var] for var in block.constants)
+    kept = sum(there[var] for var in block.inputs[: block.carried])
+    shown = {"variables": kept, "constants": constants, "temporaries": peak.needed - kept - constants}
+    names = value_names(block)
+    largest = sorted(((names[var], size) for var, size in there.items()), key=lambda item: -item[1])[:LARGEST]
+    step = "" if peak.equation is None else label(peak.equation)
+    raise OutOfTileMemory(peak.tile, peak.needed, target.tile_memory, shown, largest, step, before_planning=True)

@@ -1,0 +1,90 @@
+"""Lifetimes of a Block's values: in whose memory each of them lies, and until where that memory is read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from ipu_core.ir.block import Array, Block, Equation, Type, Var, per_block
+from ipu_core.ir.exact import exact
+from ipu_core.ir.ops import VIEWS
+
+
+class View(NamedTuple):
+    """How a value lies in memory: element (i, j, ..) is element offset + i*strides[0] + j*strides[1] + .. of its root.
+
+    Attributes:
+        root: the value whose memory it is; its own elements lie there in C order.
+        offset, strides: in elements.
+        whole: whether it is the root seen just as that lies.
+    """
+
+    root: Var
+    offset: int
+    strides: tuple[int, ...]
+    whole: bool
+
+
+class Lifetimes(NamedTuple):
+    """Where the values of a Block lie, and how long.
+
+    Attributes:
+        views: of every value.
+        last: of every root that is read: the position of the last equation that reads it, by whatever view; the number
+            of equations where an output lies in it.
+    """
+
+    views: Mapping[Var, View]
+    last: Mapping[Var, int]
+
+
+@per_block
+def lifetimes(block: Block) -> Lifetimes:
+    """The lifetimes in a Block, in the order of its equations; made once for all who ask."""
+    views: dict[Var, View] = {}
+    ghosts: dict[Var, Array] = {}  # over one byte that is never read: NumPy then does the view arithmetic
+    for var in (*block.inputs, *block.constants):
+        ghosts[var], views[var] = _own(var)
+    for equation in block.equations:
+        var = equation.output
+        seen = _seen(equation, ghosts[equation.operands[0]]) if equation.op in VIEWS else None
+        if seen is None:
+            ghosts[var], views[var] = _own(var)
+        else:
+            ghosts[var], views[var] = seen, _view(views[equation.operands[0]].root, ghosts, seen)
+    last: dict[Var, int] = {}
+    for position, equation in enumerate(block.equations):
+        for var in equation.operands:
+            last[views[var].root] = position
+    return Lifetimes(views, last | dict.fromkeys((views[var].root for var in block.outputs), len(block.equations)))
+
+
+def _own(var: Var) -> tuple[Array, View]:
+    strides = _strides(var.type)
+    return as_strided(np.empty(1, np.int8), var.type.shape, strides), View(var, 0, strides, True)
+
+
+def _strides(kind: Type) -> tuple[int, ...]:
+    """Of an array in C order, in elements."""
+    return tuple(math.prod(max(1, n) for n in kind.shape[axis + 1 :]) for axis in range(len(kind.shape)))
+
+
+def _seen(equation: Equation, ghost: Array) -> Array | None:
+    """The result as a view of its operand; None where strides cannot express it."""
+    if equation.op != "reshape":
+        result: Array = exact(equation.op, [ghost], equation.params)
+        return result
+    try:
+        return np.reshape(ghost, equation.params["shape"], copy=False)
+    except ValueError:
+        return None
+
+
+def _view(root: Var, ghosts: Mapping[Var, Array], seen: Array) -> View:
+    own = ghosts[root]
+    offset = seen.__array_interface__["data"][0] - own.__array_interface__["data"][0] if seen.size else 0
+    return View(root, offset, seen.strides, (offset, seen.shape, seen.strides) == (0, own.shape, own.strides))

@@ -1,0 +1,105 @@
+"""Values as JSON that says what they are and not where they lie: equal values, equal words, in every process."""
+
+import dataclasses
+import functools
+import hashlib
+import json
+from collections.abc import Mapping, Sequence, Set
+from types import CodeType, FunctionType, MethodType
+from typing import Any
+
+import numpy as np
+
+OURS = ("lowprec", "ipu_core")
+SHORT = 16  # hexadecimal digits of a hash inside a description
+
+
+def digest(value: Any) -> str:
+    """SHA-256 of JSON values in canonical form: equal values, equal digest, whatever the order of their names."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def described(value: Any) -> Any:
+    """A value as JSON values, for comparison with others.
+
+    Arrays count by shape, dtype and bytes, functions by their code, defaults and what they enclose, dataclasses and
+    plain objects by their class and fields. Global names that a function reads are not followed.
+    """
+    return _described(value, ())
+
+
+def _described(value: Any, above: tuple[int, ...]) -> Any:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if id(value) in above:
+        return "itself"
+    inner = functools.partial(_described, above=(*above, id(value)))
+    match value:
+        case np.generic() if isinstance(value.item(), bool | int | float | str):
+            return value.item()
+        case np.ndarray() | np.generic() if value.dtype != object:
+            return {"array": f"{value.dtype}{list(value.shape)}", "sha256": _short(value.tobytes())}
+        case Mapping():
+            return {str(name): inner(item) for name, item in value.items()}
+        case bytes() | bytearray():
+            return {"bytes": _short(bytes(value))}
+        case range():
+            return repr(value)
+        case Sequence() | np.ndarray():
+            return [inner(item) for item in value]
+        case Set():
+            return sorted(map(inner, value), key=json.dumps)
+        case functools.partial():
+            return {"partial": inner(value.func), "of": inner(value.args), "with": inner(value.keywords)}
+        case MethodType():
+            return {"method": inner(value.__func__), "of": inner(value.__self__)}
+        case FunctionType():
+            return _function(value, inner)
+    if name := getattr(value, "__qualname__", getattr(value, "__name__", None)):
+        return str(name)  # a class, a built-in function, a module
+    if dataclasses.is_dataclass(value):
+        fields: Mapping[str, Any] = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    else:
+        fields = getattr(value, "__dict__", {})
+    return {"kind": type(value).__qualname__, **{name: inner(item) for name, item in fields.items()}}
+
+
+def _function(function: FunctionType, inner: Any) -> Any:
+    if (function.__module__ or "").split(".")[0] in OURS and "<locals>" not in function.__qualname__:
+        return function.__qualname__  # a study's version says what it does
+    enclosed = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+    parts = {
+        "function": function.__qualname__,
+        "code": _short(json.dumps(_code(function.__code__)).encode()),
+        "defaults": inner([function.__defaults__, function.__kwdefaults__]),
+        "encloses": {name: inner(cell.cell_contents) for name, cell in enclosed.items() if _filled(cell)},
+    }
+    return {name: part for name, part in parts.items() if part and part != [None, None]}
+
+
+def _filled(cell: Any) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018  # raises where the name is not bound yet
+    except ValueError:
+        return False
+    return True
+
+
+def _code(code: CodeType) -> list[Any]:
+    """What a function does, without the lines and the file it stands in."""
+    return [code.co_code.hex(), code.co_names, code.co_varnames, [_constant(item) for item in code.co_consts]]
+
+
+def _constant(value: Any) -> Any:
+    match value:
+        case CodeType():
+            return _code(value)
+        case tuple():
+            return [_constant(item) for item in value]
+        case frozenset():
+            return sorted(map(repr, value))  # its own order differs between processes
+    return repr(value)
+
+
+def _short(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:SHORT]

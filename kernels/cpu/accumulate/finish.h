@@ -1,0 +1,152 @@
+// What happens to a tile's sums after the chains: parts summed in stages, the last rounding, the stored result.
+#ifndef LOWPREC_FINISH_H
+#define LOWPREC_FINISH_H
+
+#include "accumulate/steps_fast.h"
+
+namespace lowprec {
+inline namespace LP_ISA {
+
+// Sums of a few rows, each `vectors` vectors long, rounded with random words of Philox-10 under (tag, index).
+inline void round_rows(float *sums, i64 rows, i64 vectors, const Rounders &k, WordPlace place, int tag, u32 index) {
+    const bool random = k.mode == stochastic, wide = k.whole_words();
+    if (!random) {
+        static const u32v none = {};
+        for (i64 i = 0; i < rows * vectors; ++i) k.apply(sums + i * lanes32, &none, 0, 1, k);
+        return;
+    }
+    place.head = (place.head & 0xffffffu) | (u32(tag + (wide ? 1 : 0)) << 24);
+    const u32 c3 = wide ? (index >> 1) << 3 : (index >> 2) << 3;
+    const int pair_number = wide ? index & 1 : (index >> 1) & 1, shift = wide ? 0 : int(index & 1) * 16;
+    const u32 row = place.row, column = place.column;
+    for (i64 i = 0; i < rows; ++i)
+        for (i64 j = 0; j < vectors; ++j) {
+            u32v words[2][1][1];
+            place.row = row + u32(i);
+            place.column = column + u32(j) * lanes32;
+            Draws<10, 1, 1>(place).words(c3, words);
+            k.apply(sums + (i * vectors + j) * lanes32, &words[pair_number][0][0], shift, 1, k);
+        }
+}
+
+LP_INLINE u16v real_to_half_exact(f32v x) {
+#if defined(__F16C__) && LP_VECTOR_BYTES == 64
+    return (u16v)_mm512_maskz_cvtps_ph((__mmask16)-1, (__m512)x, _MM_FROUND_TO_NEAREST_INT);
+#elif defined(__F16C__) && LP_VECTOR_BYTES == 32
+    return (u16v)_mm256_cvtps_ph((__m256)x, _MM_FROUND_TO_NEAREST_INT);
+#else
+    return __builtin_convertvector(bit_cast<u32v>(x), u16v);  // never called: has_half_instruction is false
+#endif
+}
+
+#if defined(__F16C__)
+constexpr bool has_half_instruction = true;
+#else
+constexpr bool has_half_instruction = false;
+#endif
+
+// Stores values that lie on the stored format's grid. Rows are read in whole vectors: up to lanes32 floats further.
+struct Store {
+    const Destination &out;
+    Rounder<u32> rounder;
+    bool half, bfloat;
+
+    explicit Store(const Destination &target) : out(target), rounder(make_rounder<u32>(target.store, false)) {
+        const Format &f = target.store.format;
+        half =
+            has_half_instruction && target.storage == coded16 && f.mantissa_bits == 10 && f.emin == -14 && f.inf_code;
+        bfloat = target.storage == coded16 && f.mantissa_bits == 7 && f.emin == -126 && f.inf_code;
+    }
+
+    LP_INLINE u16v code16(f32v x) const {
+        if (half) return real_to_half_exact(x);
+        return __builtin_convertvector(bit_cast<u32v>(x) >> 16, u16v);
+    }
+
+    template <class Code>
+    void codes(const float *from, char *to, i64 count) const {
+        for (i64 i = 0; i < count; i += lanes32) {
+            const u32v code = round_bits<nearest_even, false>(load<u32v>(from + i), u32v{}, rounder);
+            for (int lane = 0; lane < lanes32 && i + lane < count; ++lane) {
+                const Code c = Code(code[lane]);
+                __builtin_memcpy(to + (i + lane) * out.column, &c, sizeof c);
+            }
+        }
+    }
+
+    // Every thread that meets one writes the same.
+    void note_nan(const float *from, i64 count) const {
+        for (i64 i = 0; i < count; ++i)
+            if (from[i] != from[i]) __atomic_store_n(out.nan_met, true, __ATOMIC_RELAXED);
+    }
+
+    void row(const float *from, char *to, i64 count) const {
+        i64 i = 0;
+        if (out.nan_met) note_nan(from, count);
+        if (out.storage == real32 && out.column == 4) {
+            for (; i + lanes32 <= count; i += lanes32) store(to + 4 * i, load<f32v>(from + i));
+            if (i < count) store_some(to + 4 * i, load<f32v>(from + i), count - i);
+        } else if (out.storage == real32) {
+            for (; i < count; ++i) __builtin_memcpy(to + i * out.column, from + i, 4);
+        } else if (out.storage == real64) {
+            for (; i < count; ++i) {
+                const double wide = from[i];
+                __builtin_memcpy(to + i * out.column, &wide, 8);
+            }
+        } else if ((half || bfloat) && out.column == 2) {
+            for (; i + lanes32 <= count; i += lanes32) store(to + 2 * i, code16(load<f32v>(from + i)));
+            if (i < count) store_some(to + 2 * i, code16(load<f32v>(from + i)), count - i);
+        } else if (out.item_bytes == 1) {
+            codes<u8>(from, to, count);
+        } else {
+            codes<u16>(from, to, count);
+        }
+    }
+};
+
+// The sums of parts in up to three stages. Every stage adds in float32, ascending, from its first member.
+struct Stages {
+    i64 parts, run;
+    int count;
+
+    Stages(i64 all, int wanted) : parts(all), run(1) {
+        count = wanted ? wanted : all <= 15 ? 1 : all <= 124 ? 2 : 3;
+        while (power(run) < all) ++run;
+    }
+    i64 power(i64 x) const { return count == 1 ? x : count == 2 ? x * x : x * x * x; }
+};
+
+LP_INLINE void add_rows(float *sum, const float *part, i64 floats, bool first) {
+    for (i64 i = 0; i < floats; i += lanes32)
+        store(sum + i, first ? load<f32v>(part + i) : load<f32v>(sum + i) + load<f32v>(part + i));
+}
+
+// Takes part number `p` of sums, `floats` at a time, into one buffer of `room` floats per stage; the last part leaves
+// the total in the last one. round(sums, index) rounds an intermediate result.
+template <class Round>
+inline void take_part(float *part, float *sums, i64 room, i64 p, i64 floats, const Stages &s, const Round &round) {
+    i64 members = s.parts, first_index = 0;
+    for (int stage = 0; stage < s.count; ++stage, sums += room) {
+        const bool last_stage = stage == s.count - 1;
+        const i64 run = last_stage ? members : s.run;
+        add_rows(sums, part, floats, p % run == 0);
+        if (last_stage || (p % run != run - 1 && p != members - 1)) return;
+        p /= run;
+        round(sums, u32(first_index + p));
+        members = (members + run - 1) / run;
+        first_index += members;
+        part = sums;
+    }
+}
+
+// The same for a tile of `rows` x `vectors`.
+inline void take_part(float *part, float (*sums)[tile_floats + lanes32], i64 p, i64 rows, i64 vectors, const Stages &s,
+                      const Rounders &between, const WordPlace &place) {
+    take_part(part, sums[0], tile_floats + lanes32, p, rows * vectors * lanes32, s, [&](float *at, u32 index) {
+        if (between.active) round_rows(at, rows, vectors, between, place, tag_stage, index);
+    });
+}
+
+}  // namespace LP_ISA
+}  // namespace lowprec
+#endif

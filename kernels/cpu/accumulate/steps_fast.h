@@ -1,0 +1,250 @@
+// Fast rounding of register tiles for the formats that float32 arithmetic can round itself. Each step answers as
+// round.h does; a tile with a value beyond the format's largest (or infinite, or NaN) goes through round.h whole.
+#ifndef LOWPREC_STEPS_FAST_H
+#define LOWPREC_STEPS_FAST_H
+
+#include "accumulate/steps_half.h"
+
+namespace lowprec {
+inline namespace LP_ISA {
+
+enum class Path {
+    none,
+    half_nearest,
+    half_bounded,
+    half_checked,
+    grid_nearest,
+    grid_stochastic,
+    aligned_nearest,
+    aligned_stochastic,
+    any,
+    any_random
+};
+
+// Which path serves a step. `grid`: quantum and 2^23 quanta are normal float32 numbers for every binade of the format.
+// `aligned`: the format is float32 with fewer mantissa bits.
+inline Path path_of(const StepRounding &step) {
+    if (!step.active) return Path::none;
+    const Format &f = step.rounding.format;
+    const bool random = step.rounding.mode == stochastic;
+    const Path any = random ? Path::any_random : Path::any;
+    const bool mode = random || step.rounding.mode == nearest_even;
+    if (step.wide || step.rounding.flush || !mode || !f.subnormals || !f.zero || !f.sign_bit) return any;
+    if (step.rounding.random_bits > 16 || f.mantissa_bits < 1 || f.mantissa_bits > 13) return any;
+    const int emax = f.emin - 1 + int(f.max_code >> f.mantissa_bits);
+    if (f.emin == -126 && emax == 127 && f.negative_zero)
+        return random ? Path::aligned_stochastic : Path::aligned_nearest;
+    if (f.emin - f.mantissa_bits < -110 || emax + 23 - f.mantissa_bits > 126) return any;
+#if defined(__F16C__)
+    const Rounding &r = step.rounding;
+    if (!random && f.mantissa_bits == 10 && f.emin == -14 && f.inf_code == 0x7c00)
+        return r.over_pos == f.inf_code && r.inf_pos == f.inf_code ? Path::half_nearest : Path::half_checked;
+#endif
+    return random ? Path::grid_stochastic : Path::grid_nearest;
+}
+
+// A step rounds a whole tile. Where it can round each value alone, without looking at others, `each` does so. Where it
+// is faster knowing that no sum overflows, `round_bounded` does that.
+struct NoStep {
+    static constexpr bool active = false, random = false, alone = false, bounded = false;
+    explicit NoStep(const Rounders &) {}
+    LP_INLINE static f32v each(f32v x) { return x; }
+    template <int rows, int vectors>
+    LP_INLINE void round(f32v (&)[rows][vectors], const u32v (*)[vectors], int) const {}
+};
+
+template <bool with_random>
+struct AnyStep {
+    static constexpr bool active = true, random = with_random, alone = false, bounded = false;
+    const Rounders &k;
+    explicit AnyStep(const Rounders &rounders) : k(rounders) {}
+    template <int rows, int vectors>
+    LP_INLINE void round(f32v (&tile)[rows][vectors], const u32v (*words)[vectors], int shift) const {
+        round_whole(tile, words, with_random, shift, k);
+    }
+};
+
+// What the grid steps need of a format, as float32 bits.
+struct Grid {
+    const Rounders &k;
+    u32 largest, smallest_normal, magic, random_mask;
+    u32 zero_sign;  // the sign a zero result keeps: none where the format has no -0
+    int mantissa_bits;
+
+    explicit Grid(const Rounders &rounders) : k(rounders) {
+        const Rounder<u32> &r = k.narrow;
+        mantissa_bits = r.mantissa_bits;
+        smallest_normal = r.base_min + Carrier<u32>::one;
+        largest = decode_finite(r.max_code, r.decoder);
+        magic = u32(23 - mantissa_bits) << 23;
+        random_mask = r.random_mask;
+        zero_sign = r.negative_zero ? 0x80000000u : 0u;
+    }
+};
+
+LP_INLINE f32v with_zero_sign(f32v rounded, f32v x, u32 zero_sign) {
+    return bit_cast<f32v>(bit_cast<u32v>(rounded) | (bit_cast<u32v>(x) & zero_sign));
+}
+
+// Nearest-even: adding and subtracting 2^23 quanta of the value's binade leaves a whole number of quanta.
+struct GridNearest {
+    static constexpr bool active = true, random = false, alone = false, bounded = false;
+    const Grid g;
+    explicit GridNearest(const Rounders &rounders) : g(rounders) {}
+    template <int rows, int vectors>
+    LP_INLINE void round(f32v (&tile)[rows][vectors], const u32v (*words)[vectors], int) const {
+        if (__builtin_expect(beyond_or_nan(tile, g.largest), 0)) return round_whole(tile, words, false, 0, g.k);
+        for (int i = 0; i < rows; ++i)
+            for (int j = 0; j < vectors; ++j) {
+                const f32v x = tile[i][j], magic = bit_cast<f32v>(signed_binade(x, g.smallest_normal) + g.magic);
+                tile[i][j] = with_zero_sign((x + magic) - magic, x, g.zero_sign);
+            }
+    }
+};
+
+// Stochastic: the fraction of a quantum is cut to 16 bits, the random bits are added, the fraction is dropped.
+struct GridStochastic {
+    static constexpr bool active = true, random = true, alone = false, bounded = bounds_pay;
+    const Grid g;
+    explicit GridStochastic(const Rounders &rounders) : g(rounders) {}
+    template <int rows, int vectors>
+    LP_INLINE void round(f32v (&tile)[rows][vectors], const u32v (*words)[vectors], int shift) const {
+        const Sizes sizes = sizes_of(tile, g.smallest_normal, g.largest);
+        if (__builtin_expect(sizes == Sizes::beyond, 0)) return round_whole(tile, words, true, shift, g.k);
+        if (sizes == Sizes::normal && g.zero_sign != 0) return round_normal(tile, words, shift);
+        round_any(tile, words, shift);
+    }
+
+    Bound bound(i64 group, float largest_product) const {  // the sums of a group lose far less than half a digit
+        return Bound(bit_cast<float>(g.largest), g.mantissa_bits - 1, group, largest_product, 8);
+    }
+
+    // Where no sum can overflow.
+    template <int rows, int vectors>
+    LP_INLINE void round_bounded(f32v (&tile)[rows][vectors], const u32v (*words)[vectors], int shift) const {
+        const bool small = any_smaller(tile, bit_cast<float>(g.smallest_normal)) && any_tiny(tile, g.smallest_normal);
+        if (!small && g.zero_sign != 0) return round_normal(tile, words, shift);
+        round_any(tile, words, shift);
+    }
+
+    // Zeros and normal values: the grid's fraction bits are the last ones of the float32.
+    template <int rows, int vectors>
+    LP_INLINE void round_normal(f32v (&tile)[rows][vectors], const u32v (*words)[vectors], int shift) const {
+        const int drop = 23 - g.mantissa_bits, turn = shift + 16 - drop;
+        const u32 take = drop >= 16 ? g.random_mask << (drop - 16) : g.random_mask >> (16 - drop);
+        const u32 keep = ~((1u << drop) - 1);
+        for (int i = 0; i < rows; ++i)
+            for (int j = 0; j < vectors; ++j) {
+                const u32v up = (turn >= 0 ? words[i][j] >> turn : words[i][j] << -turn) & take;
+                tile[i][j] = bit_cast<f32v>((bit_cast<u32v>(tile[i][j]) + up) & keep);
+            }
+    }
+
+    template <int rows, int vectors>
+    LP_INLINE void round_any(f32v (&tile)[rows][vectors], const u32v (*words)[vectors], int shift) const {
+#if defined(__AVX512F__) && LP_VECTOR_BYTES == 64
+        // x + quantum * (1 + r / 2^16), cut towards zero, then to whole quanta; cuts of nested grids compose. Quanta
+        // have the value's sign, so cutting towards zero is the floor of the magnitude.
+        const __m512i turn = _mm512_set1_epi32(shift ? 23 : 7), mask = _mm512_set1_epi32(int(g.random_mask << 7));
+        const __m512i one = _mm512_set1_epi32(0x3f800000), down = _mm512_set1_epi32(g.mantissa_bits << 23);
+        const __m512i up = _mm512_set1_epi32(int(((22u - u32(g.mantissa_bits)) << 23) + 0x7ffffeu));
+        const __m512 quanta = _mm512_set1_ps(8388608.0f);
+        constexpr int cut = _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC;
+        for (int i = 0; i < rows; ++i)
+            for (int j = 0; j < vectors; ++j) {
+                const __m512 x = (__m512)tile[i][j];
+                const __m512i turned = _mm512_rolv_epi32((__m512i)words[i][j], turn);
+                const __m512 factor = (__m512)_mm512_ternarylogic_epi32(turned, mask, one, 0xea);  // (a & b) | c
+                const __m512i binade = (__m512i)signed_binade(tile[i][j], g.smallest_normal);
+                const __m512 quantum = (__m512)_mm512_sub_epi32(binade, down);
+                const __m512 magic = (__m512)_mm512_add_epi32(binade, up);  // 2^23 - 1 quanta
+                const __m512 sum = _mm512_fmadd_round_ps(quantum, factor, x, cut);
+                const __m512 whole = _mm512_add_round_ps(sum, magic, cut);
+                const f32v rounded = (f32v)_mm512_fnmadd_ps(quantum, quanta, whole);
+                tile[i][j] = with_zero_sign(rounded, tile[i][j], g.zero_sign);
+            }
+#else
+        const u32 up_field = u32(254 + 16 + g.mantissa_bits) << 23;  // field of 2^(16 + mantissa) / 2^e, less e's
+        for (int i = 0; i < rows; ++i)
+            for (int j = 0; j < vectors; ++j) {
+                const u32v size = bit_cast<u32v>(tile[i][j]) & 0x7fffffffu;
+                const u32v binade = larger(size & 0x7f800000u, u32v{} + g.smallest_normal);
+                const f32v fixed = bit_cast<f32v>(size) * bit_cast<f32v>(up_field - binade);
+                const u32v random = (words[i][j] >> shift) & g.random_mask;
+                const u32v whole = ((u32v) __builtin_convertvector(fixed, i32v) + random) & 0xffff0000u;
+                const f32v quantum = bit_cast<f32v>(binade - (u32(16 + g.mantissa_bits) << 23));
+                const f32v rounded = __builtin_convertvector((i32v)whole, f32v) * quantum;
+                const u32v sign = bit_cast<u32v>(tile[i][j]) & 0x80000000u;
+                const u32v kept = whole == 0 ? sign & g.zero_sign : sign;
+                tile[i][j] = bit_cast<f32v>(bit_cast<u32v>(rounded) | kept);
+            }
+#endif
+    }
+};
+
+// bfloat16 and its like: the code is the top of the float32's bits, subnormals included.
+template <bool with_random>
+struct AlignedStep {
+    static constexpr bool active = true, random = with_random, alone = false, bounded = false;
+    const Grid g;
+    explicit AlignedStep(const Rounders &rounders) : g(rounders) {}
+    template <int rows, int vectors>
+    LP_INLINE void round(f32v (&tile)[rows][vectors], const u32v (*words)[vectors], int shift) const {
+        if (__builtin_expect(beyond(tile, g.largest), 0)) return round_whole(tile, words, with_random, shift, g.k);
+        const int drop = 23 - g.mantissa_bits;
+        const u32 half = (1u << (drop - 1)) - 1, keep = ~((1u << drop) - 1);
+        for (int i = 0; i < rows; ++i)
+            for (int j = 0; j < vectors; ++j) {
+                const u32v x = bit_cast<u32v>(tile[i][j]);
+                u32v up;
+                if (with_random) {
+                    const u32v r = (words[i][j] >> shift) & g.random_mask;
+                    up = drop >= 16 ? r << (drop - 16) : r >> (16 - drop);
+                } else {
+                    up = ((x >> drop) & 1) + half;
+                }
+                tile[i][j] = bit_cast<f32v>((x + up) & keep);
+            }
+    }
+};
+
+// The same roundings over loose vectors, for sums that are no register tiles.
+template <class Step>
+void round_vectors(float *values, const u32v *words, int shift, i64 count, const Rounders &rounders) {
+    const Step step(rounders);
+    for (i64 i = 0; i < count; ++i) {
+        f32v tile[1][1] = {{load<f32v>(values + i * lanes32)}};
+        const u32v word[1][1] = {{Step::random ? words[i] : u32v{}}};
+        step.round(tile, word, shift);
+        store(values + i * lanes32, tile[0][0]);
+    }
+}
+
+inline RoundVectors round_vectors_of(const StepRounding &step) {
+    switch (path_of(step)) {
+        case Path::none:
+            return round_vectors<NoStep>;
+#if defined(__F16C__)
+        case Path::half_nearest:
+            return round_vectors<HalfNearest<false>>;
+        case Path::half_checked:
+            return round_vectors<HalfNearest<true>>;
+#endif
+        case Path::grid_nearest:
+            return round_vectors<GridNearest>;
+        case Path::grid_stochastic:
+            return round_vectors<GridStochastic>;
+        case Path::aligned_nearest:
+            return round_vectors<AlignedStep<false>>;
+        case Path::aligned_stochastic:
+            return round_vectors<AlignedStep<true>>;
+        case Path::any_random:
+            return round_vectors<AnyStep<true>>;
+        default:
+            return round_vectors<AnyStep<false>>;
+    }
+}
+
+}  // namespace LP_ISA
+}  // namespace lowprec
+#endif

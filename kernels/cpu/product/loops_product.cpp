@@ -1,0 +1,311 @@
+// Products: operands are packed into panels, register tiles run over the whole of each part, sums are finished in
+// cache.
+//
+// Nothing here decides a bit: which tile, panel, thread or instruction set computes an element never matters.
+#include <stdlib.h>
+
+#include "accumulate/finish.h"
+#include "product/operand_panels.h"
+#include "product/tile_kernels.h"
+
+namespace lowprec {
+inline namespace LP_ISA {
+
+namespace {
+
+// Packed right operand at a time: 4 MiB, which last-level caches keep while it is read for every block of rows; but the
+// left operand is decoded anew each time, so a few panels even if they are long, up to 16 MiB.
+constexpr i64 panel_floats = i64(1) << 20, panel_floats_limit = i64(1) << 22, few_panels = 4;
+constexpr i64 block_floats_limit = i64(1) << 17;  // decoded left operand at a time, 512 KiB
+
+// Memory that grows and is kept by its thread: pure scratch, so that repeated calls meet no page faults.
+struct Scratch {
+    float *data = nullptr;
+    i64 size = 0;
+    ~Scratch() { free(data); }
+    float *of(i64 floats) {
+        if (floats > size) {
+            free(data);
+            size = (floats + 1023) & ~i64(1023);
+            data = static_cast<float *>(aligned_alloc(64, size * sizeof(float)));
+        }
+        return data;
+    }
+};
+thread_local Scratch left_scratch, right_scratch;
+
+Kernel choose(Path path, int rows, int vectors, bool along_k, bool exact) {
+    switch (path) {
+        case Path::none:
+        case Path::half_nearest:
+        case Path::half_bounded:
+        case Path::half_checked:
+        case Path::grid_nearest:
+        case Path::aligned_nearest:
+            return nearest_kernel(path, rows, vectors, along_k, exact);
+        case Path::grid_stochastic:
+        case Path::aligned_stochastic:
+            return stochastic_kernel(path, rows, vectors, along_k, exact);
+        default:
+            return general_kernel(path, rows, vectors, along_k, exact);
+    }
+}
+
+// The largest magnitude of `rows` rows of `count` floats, as bits; NaN is larger than infinity.
+u32 largest_of(const float *from, i64 rows, i64 line, i64 count) {
+    u32v top = {};
+    for (i64 i = 0; i < rows; ++i)
+        for (i64 j = 0; j < count; j += lanes32) {
+            const float *at = from + i * line + j;
+            const u32v bits = count - j < lanes32 ? load_some<u32v>(at, count - j) : load<u32v>(at);
+            top = larger(top, bits & 0x7fffffffu);
+        }
+    u32 most = 0;
+    for (int lane = 0; lane < lanes32; ++lane) most = most < top[lane] ? top[lane] : most;
+    return most;
+}
+
+// A panel of the right operand and where its columns go.
+struct Panel {
+    i64 first, columns, skip;  // first column of the operand, how many, empty lanes before them
+    int vectors;
+    float *data;
+    alignas(64) float start[tile_columns];  // what sums start from: 0, and 1 in empty lanes, where 0 would slow steps
+};
+
+struct Left {
+    const float *data;
+    i64 row, k;
+    bool along_k;
+
+    u32 largest(i64 rows, i64 count) const {
+        return along_k ? largest_of(data, rows, row, count) : largest_of(data, count, k, rows);
+    }
+};
+
+class Product {
+  public:
+    Product(const ProductJob &j, const Region &r)
+        : job(j),
+          region(r),
+          step(j.step),
+          final(j.final),
+          keep(j.out),
+          path(path_of(j.step)),
+          parts(j.k ? (j.k + j.part - 1) / j.part : 0),
+          stages(parts, j.stages) {
+        random = (step.active && step.mode == stochastic) || (final.active && final.mode == stochastic);
+        chain.group = job.group;
+        chain.whole_words = step.whole_words();
+        const i64 rows = region.row_end - region.row_begin, columns = region.column_end - region.column_begin;
+        // Looking for the largest product pays where every number is used often, and rounded sums are not the first.
+        const bool often = bounds_pay && rows >= 48 && columns >= 48 && job.part > 2 * job.group;
+        if (often && path == Path::half_nearest && job.group == 1) path = Path::half_bounded;
+        sized = often && (path == Path::half_bounded || path == Path::grid_stochastic);
+        chain.largest_product = __builtin_inff();
+        for (int v = 0; v < 2; ++v)
+            for (int layout = 0; layout < 2; ++layout) {
+                const int sizes[4] = {tile_rows, 4, 2, 1};
+                for (int i = 0; i < 4; ++i)
+                    kernel[v][layout][i] = choose(path, sizes[i], v + 1, layout, job.half_operands);
+            }
+    }
+
+    void run() {
+        i64 index[max_axes], rest = region.vertex_begin;
+        for (int axis = job.axes - 1; axis >= 0; --axis) {
+            index[axis] = rest % job.shape[axis];
+            rest /= job.shape[axis];
+        }
+        for (i64 v = region.vertex_begin; v < region.vertex_end; ++v) {
+            vertex(index);
+            for (int axis = job.axes - 1; axis >= 0 && ++index[axis] == job.shape[axis]; --axis) index[axis] = 0;
+        }
+    }
+
+  private:
+    void vertex(const i64 *index) {
+        const char *a = job.a.data + region.row_begin * job.a_row;
+        const char *b = job.b.data + region.column_begin * job.b_column;
+        out = job.out.data + region.row_begin * job.out.row + region.column_begin * job.out.column;
+        initial = job.initial.data;
+        if (initial) initial += region.row_begin * job.initial_row + region.column_begin * job.initial_column;
+        for (int axis = 0; axis < job.axes; ++axis) {
+            a += index[axis] * job.a.stride[axis];
+            b += index[axis] * job.b.stride[axis];
+            out += index[axis] * job.out.stride[axis];
+            if (initial) initial += index[axis] * job.initial.stride[axis];
+        }
+        place.key = job.key;
+        place.head = u32(tag_step + (chain.whole_words ? 1 : 0)) << 24;
+        if (random) {
+            place.head |= u32(job.batch.at(index, job.axes)) & 0xffffffu;
+            row0 = u32(job.row.at(index, job.axes) + region.row_begin);
+            column0 = u32(job.column.at(index, job.axes) + region.column_begin);
+            group0 = u32(job.first_group.at(index, job.axes));
+        }
+        const i64 skip = random ? column0 % lanes32 : 0, columns = region.column_end - region.column_begin;
+        const i64 all = skip + columns;
+        i64 panels = panel_floats / ((job.k + 1) * tile_columns);
+        if (panels < few_panels) panels = smaller(few_panels, panel_floats_limit / ((job.k + 1) * tile_columns));
+        if (panels < 1) panels = 1;
+        for (i64 at = 0; at < all; at += panels * tile_columns) {
+            const i64 end = at + panels * tile_columns < all ? at + panels * tile_columns : all;
+            pack_right(b, skip, columns, at, end, at == 0 && end == all);
+            row_blocks(a, skip, columns, at, end);
+        }
+    }
+
+    Panel panel(i64 at, i64 end, i64 skip, i64 columns) const {
+        Panel p;
+        p.vectors = end - at > lanes32 ? 2 : 1;
+        const i64 lanes = p.vectors * lanes32;
+        p.skip = at == 0 ? skip : 0;
+        p.first = at == 0 ? 0 : at - skip;
+        const i64 room = lanes - p.skip;
+        p.columns = columns - p.first < room ? columns - p.first : room;
+        p.data = nullptr;
+        for (i64 i = 0; i < lanes; ++i) p.start[i] = i < p.skip || i >= p.skip + p.columns ? 1.0f : 0.0f;
+        return p;
+    }
+
+    void pack_right(const char *b, i64 skip, i64 columns, i64 begin, i64 end, bool whole) {
+        if (whole && b == packed_right && skip == packed_skip) return;
+        packed_right = whole ? b : nullptr;
+        packed_skip = skip;
+        const i64 count = (end - begin + tile_columns - 1) / tile_columns;
+        float *to = right_scratch.of(count * tile_columns * job.k);
+        largest_right = 0;
+        for (i64 at = begin; at < end; at += tile_columns) {
+            const Panel p = panel(at, end, skip, columns);
+            const i64 width = p.vectors * lanes32;
+            const PanelShape shape = {job.k, p.skip, p.columns, width, width};
+            pack_panel(job.b.element, job.b.table, b + p.first * job.b_column, job.b_k, job.b_column, shape,
+                       to + (at - begin) * job.k);
+            if (sized)
+                largest_right = larger(largest_right, largest_of(to + (at - begin) * job.k, 1, 0, width * job.k));
+        }
+    }
+
+    void row_blocks(const char *a, i64 skip, i64 columns, i64 begin, i64 end) {
+        const i64 rows = region.row_end - region.row_begin;
+        i64 block = block_floats_limit / (job.k + 1) / tile_rows * tile_rows;
+        // Where rows lie side by side in memory, few of them would use little of every line that is read.
+        const i64 fewest = left_along_k() ? tile_rows : 4 * tile_rows;
+        if (block < fewest) block = fewest;
+        for (i64 row = 0; row < rows; row += block) {
+            const i64 count = rows - row < block ? rows - row : block;
+            const Left left = left_block(a + row * job.a_row, count, rows <= block);
+            if (sized)
+                chain.largest_product = bit_cast<float>(left.largest(count, job.k)) * bit_cast<float>(largest_right);
+            for (i64 at = begin; at < end; at += tile_columns) {
+                Panel p = panel(at, end, skip, columns);
+                p.data = right_scratch.data + (at - begin) * job.k;
+                strips(left, row, count, p);
+            }
+        }
+    }
+
+    bool left_along_k() const {
+        const int bytes = bytes_of(job.a.element);
+        return job.a_row != bytes || job.a_k == bytes;
+    }
+
+    Left left_block(const char *a, i64 rows, bool whole) {
+        const int bytes = bytes_of(job.a.element);
+        if (job.a.element == Element::real32 && job.a_k == 4 && job.a_row % 4 == 0)
+            return {reinterpret_cast<const float *>(a), job.a_row / 4, 1, true};
+        const bool along_k = left_along_k();
+        const i64 line = along_k ? ((job.k + 15) & ~i64(15)) + 16 : ((rows + 15) & ~i64(15)) + 16;
+        float *to = left_scratch.of(line * (along_k ? rows : job.k));
+        const Left left = {to, along_k ? line : 1, along_k ? 1 : line, along_k};
+        if (whole && a == packed_left) return left;
+        packed_left = whole ? a : nullptr;
+        const i64 outer = along_k ? rows : job.k, inner = along_k ? job.k : rows;
+        const long outer_stride = along_k ? job.a_row : job.a_k, inner_stride = along_k ? job.a_k : job.a_row;
+        const PanelShape shape = {outer, 0, inner, (inner + lanes32 - 1) / lanes32 * lanes32, line};
+        if (inner_stride == bytes && pack_rows_of_kind(job.a.element, a, outer_stride, shape, to)) return left;
+        for (i64 i = 0; i < outer; ++i)
+            decode_run(job.a.element, job.a.table, a + i * outer_stride, inner_stride, to + i * line, inner);
+        return left;
+    }
+
+    void strips(const Left &left, i64 row, i64 rows, const Panel &p) {
+        chain.a_row = left.row;
+        chain.a_k = left.k;
+        chain.b_k = p.vectors * lanes32;
+        place.column = column0 + u32(p.first - p.skip);
+        const int sizes[4] = {tile_rows, 4, 2, 1};
+        for (i64 i = 0; i < rows;) {
+            int size = 0;
+            while (sizes[size] > rows - i) ++size;
+            const i64 shift = i * (left.along_k ? left.row : 1);
+            place.row = row0 + u32(row + i);
+            tile(left.data + shift, left, p, row + i, sizes[size], kernel[p.vectors - 1][left.along_k][size]);
+            i += sizes[size];
+        }
+    }
+
+    void tile(const float *a, const Left &left, const Panel &p, i64 row, int rows, Kernel run_tile) {
+        alignas(64) float part[tile_floats + lanes32], sums[3][tile_floats + lanes32];
+        float *total = part;
+        chain.place = place;
+        chain.start = initial ? part : p.start;
+        chain.start_row = initial ? p.vectors * lanes32 : 0;
+        if (initial || parts == 0) start(p, row, rows, part);
+        for (i64 i = 0; i < parts; ++i) {
+            const i64 begin = i * job.part;
+            chain.count = job.k - begin < job.part ? job.k - begin : job.part;
+            chain.first_group = group0 + u32(begin / job.group);
+            const float *from = a + begin * left.k, *right = p.data + begin * chain.b_k;
+            if (job.adder == Adder::sequential)
+                run_tile(chain, step, from, right, part);
+            else
+                adder_kernel(job.adder, chain, step, rows, p.vectors, from, right, part);
+            if (parts == 1 && stages.count == 1) break;
+            take_part(part, sums, i, rows, p.vectors, stages, step, place);
+            total = sums[stages.count - 1];
+        }
+        if (final.active) round_rows(total, rows, p.vectors, final, place, tag_output, 0);
+        for (i64 i = 0; i < rows; ++i)
+            keep.row(total + i * p.vectors * lanes32 + p.skip, out + (row + i) * job.out.row + p.first * job.out.column,
+                     p.columns);
+    }
+
+    // The sums a tile's chains start from.
+    void start(const Panel &p, i64 row, int rows, float *to) const {
+        for (i64 i = 0; i < rows; ++i) {
+            __builtin_memcpy(to + i * p.vectors * lanes32, p.start, p.vectors * lanes32 * sizeof(float));
+            if (!initial) continue;
+            decode_run(job.initial.element, job.initial.table,
+                       initial + (row + i) * job.initial_row + p.first * job.initial_column, job.initial_column,
+                       to + i * p.vectors * lanes32 + p.skip, p.columns);
+        }
+    }
+
+    const ProductJob &job;
+    const Region &region;
+    const Rounders step, final;
+    const Store keep;
+    Path path;
+    const i64 parts;
+    const Stages stages;
+    bool random;
+    bool sized;  // steps ask how large products may be
+    u32 largest_right = 0;
+    Kernel kernel[2][2][4];
+    Chain chain = {};
+    WordPlace place = {};
+    u32 row0 = 0, column0 = 0, group0 = 0;
+    char *out = nullptr;
+    const char *initial = nullptr;
+    const char *packed_right = nullptr, *packed_left = nullptr;
+    i64 packed_skip = 0;
+};
+
+}  // namespace
+
+void product(const ProductJob &job, const Region &region) { Product(job, region).run(); }
+
+}  // namespace LP_ISA
+}  // namespace lowprec

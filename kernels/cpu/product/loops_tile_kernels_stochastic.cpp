@@ -1,0 +1,13 @@
+// Tile kernels with the fast stochastic roundings.
+#include "product/tile_kernels.h"
+
+namespace lowprec {
+inline namespace LP_ISA {
+
+Kernel stochastic_kernel(Path path, int rows, int vectors, bool along_k, bool exact) {
+    if (path == Path::aligned_stochastic) return kernel_of<AlignedStep<true>>(rows, vectors, along_k, exact);
+    return kernel_of<GridStochastic>(rows, vectors, along_k, exact);
+}
+
+}  // namespace LP_ISA
+}  // namespace lowprec

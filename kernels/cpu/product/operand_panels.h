@@ -1,0 +1,139 @@
+// Operands of a product brought into the order in which the tile kernels read them, decoded to float32.
+#ifndef LOWPREC_OPERAND_PANELS_H
+#define LOWPREC_OPERAND_PANELS_H
+
+#include "operands/decode_run.h"
+
+namespace lowprec {
+inline namespace LP_ISA {
+
+inline int bytes_of(Element element) { return element == Element::real32 ? 4 : element == Element::table8 ? 1 : 2; }
+
+// to[k * width + column] for `columns` columns; lanes before `skip` and after the columns are 0.
+struct PanelShape {
+    i64 k, skip, columns, width, advance;  // advance: floats from one row to the next, at least width
+};
+
+template <Element element, bool whole>
+void pack_rows(const char *from, long k_stride, const PanelShape &p, float *to) {
+    constexpr int bytes = element == Element::real32 ? 4 : 2;
+    for (i64 k = 0; k < p.k; ++k, to += p.advance) {
+        const char *row = from + k * k_stride;
+        for (i64 j = 0; j < p.width; j += lanes32) {
+            const long left = whole ? lanes32 : p.columns - j < lanes32 ? p.columns - j : lanes32;
+            if constexpr (element == Element::real32) {
+                store(to + j, whole ? load<f32v>(row + j * bytes) : load_some<f32v>(row + j * bytes, left));
+            } else {
+                const u16v bits = whole ? load<u16v>(row + j * bytes) : load_some<u16v>(row + j * bytes, left);
+                store(to + j, element == Element::half ? half_to_real(bits) : bfloat_to_real(bits));
+            }
+        }
+    }
+}
+
+template <Element element>
+void pack_rows_of(const char *from, long k_stride, const PanelShape &p, float *to) {
+    if (p.columns == p.width)
+        pack_rows<element, true>(from, k_stride, p, to);
+    else
+        pack_rows<element, false>(from, k_stride, p, to);
+}
+
+// Contiguous rows of the kinds that vectors decode; false for the others.
+inline bool pack_rows_of_kind(Element element, const char *from, long stride, const PanelShape &p, float *to) {
+    switch (element) {
+        case Element::real32:
+            pack_rows_of<Element::real32>(from, stride, p, to);
+            return true;
+        case Element::half:
+            pack_rows_of<Element::half>(from, stride, p, to);
+            return true;
+        case Element::bfloat:
+            pack_rows_of<Element::bfloat>(from, stride, p, to);
+            return true;
+        default:
+            return false;
+    }
+}
+
+// A square of vectors turned about its diagonal: ever smaller blocks beside it change places.
+LP_INLINE void turn(f32v (&m)[lanes32]) {
+#pragma GCC unroll 4
+    for (int h = lanes32 / 2; h > 0; h /= 2) {
+        i32v first, second;
+        for (int l = 0; l < lanes32; ++l) {
+            first[l] = l & h ? lanes32 + l - h : l;
+            second[l] = l & h ? lanes32 + l : l + h;
+        }
+#pragma GCC unroll 16
+        for (int i = 0; i < lanes32; ++i)
+            if (!(i & h)) {
+                const f32v a = m[i], b = m[i + h];
+                m[i] = __builtin_shuffle(a, b, first);
+                m[i + h] = __builtin_shuffle(a, b, second);
+            }
+    }
+}
+
+// The first `count` <= lanes32 of contiguous elements.
+template <Element element>
+LP_INLINE f32v read_some(const CodeTable *table, const char *from, i64 count) {
+    if constexpr (element == Element::table8) {
+        alignas(64) float v[lanes32] = {};
+        decode_run(element, table, from, 1, v, count);
+        return load<f32v>(v);
+    } else if constexpr (element == Element::real32) {
+        return count == lanes32 ? load<f32v>(from) : load_some<f32v>(from, count);
+    } else {
+        const u16v bits = count == lanes32 ? load<u16v>(from) : load_some<u16v>(from, count);
+        return element == Element::half ? half_to_real(bits) : bfloat_to_real(bits);
+    }
+}
+
+// Columns that lie along k: a square of lanes32 columns x lanes32 steps at a time, turned in registers.
+template <Element element>
+void pack_columns(const CodeTable *table, const char *from, long column_stride, const PanelShape &p, float *to) {
+    constexpr int bytes = element == Element::real32 ? 4 : element == Element::table8 ? 1 : 2;
+    for (i64 j = 0; j < p.width; j += lanes32)
+        for (i64 k = 0; k < p.k; k += lanes32) {
+            const i64 length = p.k - k < lanes32 ? p.k - k : lanes32;
+            f32v square[lanes32];
+            for (i64 lane = 0; lane < lanes32; ++lane) {
+                const i64 column = j + lane - p.skip;
+                const bool empty = column < 0 || column >= p.columns;
+                square[lane] =
+                    empty ? f32v{} : read_some<element>(table, from + column * column_stride + k * bytes, length);
+            }
+            turn(square);
+            for (i64 i = 0; i < length; ++i) store(to + (k + i) * p.width + j, square[i]);
+        }
+}
+
+// One panel of the right operand; `from` is its first column.
+inline void pack_panel(Element element, const CodeTable *table, const char *from, long k_stride, long column_stride,
+                       const PanelShape &p, float *to) {
+    const bool rows = p.skip == 0 && column_stride == bytes_of(element);
+    if (rows && pack_rows_of_kind(element, from, k_stride, p, to)) return;
+    const bool along_k = k_stride == bytes_of(element) && column_stride != bytes_of(element);
+    if (along_k) {
+        switch (element) {
+            case Element::real32:
+                return pack_columns<Element::real32>(table, from, column_stride, p, to);
+            case Element::half:
+                return pack_columns<Element::half>(table, from, column_stride, p, to);
+            case Element::bfloat:
+                return pack_columns<Element::bfloat>(table, from, column_stride, p, to);
+            default:
+                return pack_columns<Element::table8>(table, from, column_stride, p, to);
+        }
+    }
+    for (i64 k = 0; k < p.k; ++k, to += p.width) {
+        for (i64 j = 0; j < p.skip; ++j) to[j] = 0;
+        decode_run(element, table, from + k * k_stride, column_stride, to + p.skip, p.columns);
+        for (i64 j = p.skip + p.columns; j < p.width; ++j) to[j] = 0;
+    }
+}
+
+}  // namespace LP_ISA
+}  // namespace lowprec
+#endif

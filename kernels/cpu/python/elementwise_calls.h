@@ -1,0 +1,55 @@
+// What elementwise calls share on their Python side: the axes of broadcast operands and the array of results.
+#ifndef LOWPREC_ELEMENTWISE_CALLS_H
+#define LOWPREC_ELEMENTWISE_CALLS_H
+
+#include "operands/operand_runs.h"
+#include "python/array_operands.h"
+
+namespace lowprec {
+
+inline void drop_axis(Operands &job, int axis) {
+    for (; axis + 1 < job.axes; ++axis) {
+        job.shape[axis] = job.shape[axis + 1];
+        for (int i = 0; i < job.operands; ++i) job.operand[i].stride[axis] = job.operand[i].stride[axis + 1];
+    }
+    --job.axes;
+}
+
+// Axes that lie one after the other in every operand become one.
+inline void merge_axes(Operands &job) {
+    for (int axis = job.axes - 1; axis >= 0; --axis)
+        if (job.shape[axis] == 1) drop_axis(job, axis);
+    for (int axis = job.axes - 2; axis >= 0; --axis) {
+        bool joined = true;
+        for (int i = 0; i < job.operands; ++i)
+            joined &= job.operand[i].stride[axis] == job.shape[axis + 1] * job.operand[i].stride[axis + 1];
+        if (!joined) continue;
+        job.shape[axis + 1] *= job.shape[axis];
+        drop_axis(job, axis);
+    }
+}
+
+// A C-contiguous array to compute into: `out` where it is one, else a new one, which `holder` keeps.
+inline PyArrayObject *result_array(PyArray_Descr *descr, const Broadcast &shape, nanobind::handle out,
+                                   nanobind::object &holder) {
+    if (!out.is_none()) {
+        PyArrayObject *given = given_output(out, descr, shape.axes, shape.shape);
+        if (PyArray_ISCARRAY(given)) {
+            holder = nanobind::borrow(out);
+            return given;
+        }
+    }
+    PyArrayObject *fresh = new_array(descr, shape.axes, shape.shape);
+    holder = nanobind::steal(reinterpret_cast<PyObject *>(fresh));
+    return fresh;
+}
+
+// What a call returns: `out`, into which a result that lies elsewhere is copied, or the new array.
+inline nanobind::object handed_back(PyArrayObject *target, nanobind::handle out, const nanobind::object &holder) {
+    if (out.is_none() || reinterpret_cast<PyObject *>(target) == out.ptr()) return holder;
+    if (PyArray_CopyInto(as_array(out), target) < 0) throw nanobind::python_error();
+    return nanobind::borrow(out);
+}
+
+}  // namespace lowprec
+#endif

@@ -1,0 +1,32 @@
+// The module lowprec._kernels. Each module_*.cpp binds one family of calls.
+#define LP_IMPORTS_NUMPY
+#include "python/module.h"
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "isa/dispatch.h"
+#include "python/arrays.h"
+#include "threads/threads.h"
+
+namespace nb = nanobind;
+
+NB_MODULE(_kernels, m) {
+    if (_import_array() < 0) throw nb::python_error();
+    m.doc() = "Compiled loops of lowprec; lowprec.backends.cpu is their Python face.";
+    m.def("isa", [] { return std::string(lowprec::table().isa); }, "Name of the instruction set in use.");
+    m.def("isa_names", &lowprec::isa_names, "Names this machine can run, worst first.");
+    m.def("set_isa", &lowprec::set_isa, nb::arg("name"), "Forces an instruction set (tests and benchmarks).");
+    m.def("default_threads", &lowprec::default_threads, "Threads of calls that ask for 0.");
+    m.def("set_default_threads", &lowprec::set_default_threads, nb::arg("threads"),
+          "Makes calls that ask for 0 threads use so many; 0: as many as the process may run on.");
+    lowprec::bind_rounding(m);
+    lowprec::bind_random(m);
+    lowprec::bind_elementwise(m);
+    lowprec::bind_product(m);
+    lowprec::bind_reduction(m);
+    lowprec::bind_exact(m);
+    lowprec::bind_columns(m);
+    lowprec::bind_blocks(m);
+    lowprec::bind_packing(m);
+}

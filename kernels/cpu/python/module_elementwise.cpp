@@ -1,0 +1,106 @@
+// Python face of float32_op: an object prepared once, then one call per set of arrays.
+#include <nanobind/stl/vector.h>
+
+#include <atomic>
+
+#include "elementwise/elementwise_job.h"
+#include "isa/dispatch.h"
+#include "python/elementwise_calls.h"
+#include "python/module.h"
+#include "threads/threads.h"
+
+namespace nb = nanobind;
+
+namespace lowprec {
+namespace {
+
+constexpr i64 grain = 1 << 14;  // elements that are worth a thread
+constexpr i64 quick = 1 << 11;  // below this, giving up the interpreter's lock costs more than it gains
+
+struct ElementwiseCall {
+    int operation, plain, half, item_bytes;
+    std::vector<OperandType> types;
+    ConvertJob conversion;
+    nb::object dtype;
+
+    ElementwiseCall(int op, const std::vector<const OperandType *> &operands, const ConvertJob &convert,
+                    nb::object out_dtype, bool is_plain)
+        : operation(op), plain(is_plain), conversion(convert), dtype(out_dtype) {
+        for (const OperandType *type : operands) types.push_back(*type);
+        item_bytes = int(PyDataType_ELSIZE(descr()));
+        half = half_kind(convert.rounding);
+    }
+    PyArray_Descr *descr() const { return reinterpret_cast<PyArray_Descr *>(dtype.ptr()); }
+
+    // See ElementwiseJob::half; 0: neither.
+    static int half_kind(const Rounding &r) {
+        const Format &f = r.format;
+        const bool half = f.exponent_bits == 5 && f.mantissa_bits == 10 && f.emin == -14 && f.inf_code == 0x7c00;
+        if (!half || !f.subnormals || r.mode != nearest_even || r.flush || r.over_pos != r.inf_pos) return 0;
+        return r.inf_pos == f.inf_code ? 1 : r.inf_pos == f.max_code ? 2 : 0;
+    }
+};
+
+nb::object run(const ElementwiseCall &call, nb::tuple operands, nb::handle key, u64 offset, nb::handle out,
+               int threads) {
+    ElementwiseJob job;
+    job.operation = call.operation;
+    job.operands = int(call.types.size());
+    job.plain = call.plain;
+    job.half = call.half;
+    job.item_bytes = call.item_bytes;
+    if (int(operands.size()) != job.operands) throw std::invalid_argument("wrong number of operands");
+    float scalars[3];
+    PyArrayObject *arrays[3] = {};
+    Broadcast shape;
+    for (int i = 0; i < job.operands; ++i) {
+        nb::handle object = operands[i];
+        Operand &operand = job.operand[i];
+        if (PyFloat_Check(object.ptr()) || PyLong_Check(object.ptr())) {
+            scalars[i] = float(PyFloat_AsDouble(object.ptr()));
+            if (PyErr_Occurred()) throw nb::python_error();  // an integer beyond every double
+            operand = {reinterpret_cast<const char *>(&scalars[i]), nullptr, Element::real32, {}};
+            continue;
+        }
+        arrays[i] = operand_array(object, call.types[i]);
+        operand = {static_cast<const char *>(PyArray_DATA(arrays[i])), &call.types[i].table, call.types[i].element, {}};
+        shape.take(arrays[i]);
+    }
+    job.axes = shape.axes;
+    for (int i = 0; i < shape.axes; ++i) job.shape[i] = shape.shape[i];
+    for (int i = 0; i < job.operands; ++i)
+        if (arrays[i]) shape.strides(arrays[i], job.operand[i].stride);
+    nb::object holder;
+    PyArrayObject *target = result_array(call.descr(), shape, out, holder);
+    merge_axes(job);
+    job.out = call.conversion;
+    job.out.key = key_bits(key, !call.plain && call.conversion.rounding.mode == stochastic);
+    job.out.offset = offset;
+    job.out.to = PyArray_DATA(target);
+    const i64 n = shape.size();
+    auto loop = table().elementwise->run;
+    std::atomic<bool> refused{false};
+    if (n < quick) {
+        refused = loop(job, 0, n);
+    } else {
+        nb::gil_scoped_release release;
+        parallel_for(n, grain, threads, [&](i64 begin, i64 end) {
+            if (loop(job, begin, end)) refused = true;
+        });
+    }
+    if (refused) throw std::invalid_argument("a NaN was met and the format has none");
+    return handed_back(target, out, holder);
+}
+
+}  // namespace
+
+void bind_elementwise(nb::module_ &m) {
+    nb::class_<OperandType>(m, "OperandType", "What a prepared call expects of one operand.")
+        .def(nb::init<nb::handle, int, nb::handle>(), nb::arg("dtype"), nb::arg("kind"), nb::arg("table").none());
+    nb::class_<ElementwiseCall>(m, "ElementwiseCall", "A prepared float32_op.")
+        .def(nb::init<int, const std::vector<const OperandType *> &, const ConvertJob &, nb::object, bool>())
+        .def("__call__", &run, nb::arg("operands"), nb::arg("key").none(), nb::arg("offset"), nb::arg("out").none(),
+             nb::arg("threads"));
+}
+
+}  // namespace lowprec

@@ -1,0 +1,92 @@
+// Python face of rounding and decoding: prepared objects, then one call per array.
+#include <atomic>
+
+#include "isa/dispatch.h"
+#include "python/arrays.h"
+#include "python/module.h"
+#include "rounding/rounding_jobs.h"
+#include "threads/threads.h"
+
+namespace nb = nanobind;
+
+namespace lowprec {
+namespace {
+
+constexpr i64 grain = 1 << 16;  // elements that are worth a thread
+constexpr i64 quick = 1 << 12;  // below this, giving up the interpreter's lock costs more than it gains
+
+Format make_format(int exponent_bits, int mantissa_bits, int emin, bool subnormals, bool zero, bool negative_zero,
+                   u64 sign_bit, u64 max_code, u64 inf_code, u64 nan_code) {
+    return {exponent_bits, mantissa_bits, emin,     subnormals, zero,
+            negative_zero, sign_bit,      max_code, inf_code,   nan_code};
+}
+
+Rounding make_rounding(const Format &format, int mode, int random_bits, bool flush, u64 over_pos, u64 over_neg,
+                       u64 inf_pos, u64 inf_neg, u64 negative, u64 none) {
+    if (mode < 0 || mode >= mode_count) throw std::invalid_argument("unknown rounding mode number");
+    if (random_bits < 0 || random_bits > 32) throw std::invalid_argument("random_bits must be 0 to 32");
+    return {format, mode, random_bits, flush, over_pos, over_neg, inf_pos, inf_neg, negative, none};
+}
+
+// Everything about a conversion but the arrays and the key.
+ConvertJob make_conversion(const Rounding &rounding, const Format &source, const Rounding &carrier, int in, int out,
+                           bool as_value, bool wide) {
+    return {rounding, source, carrier, Storage(in), Storage(out), as_value, wide, 0, 0, nullptr, nullptr};
+}
+
+bool convert_array(const ConvertJob &conversion, nb::handle x, nb::handle out, u64 key, u64 offset, int threads) {
+    nb::object input = contiguous(x);
+    ConvertJob job = conversion;
+    job.from = data_of(input);
+    job.to = output_of(out);
+    job.key = key;
+    job.offset = offset;
+    const i64 n = size_of(input);
+    if (size_of(out) != n) throw std::invalid_argument("input and output differ in size");
+    auto loop = table().rounding->convert;
+    if (n < quick) return loop(job, 0, n);
+    nb::gil_scoped_release release;
+    std::atomic<bool> bad{false};
+    parallel_for(n, grain, threads, [&](i64 begin, i64 end) {
+        if (loop(job, begin, end)) bad = true;
+    });
+    return bad;
+}
+
+void decode_array(const Format &format, nb::handle codes, nb::handle out, int in_storage, int out_storage,
+                  int threads) {
+    nb::object input = contiguous(codes);
+    DecodeJob job = {format, Storage(in_storage), Storage(out_storage), data_of(input), output_of(out)};
+    const i64 n = size_of(input);
+    if (size_of(out) != n) throw std::invalid_argument("input and output differ in size");
+    auto loop = table().rounding->decode;
+    if (n < quick) return loop(job, 0, n);
+    nb::gil_scoped_release release;
+    parallel_for(n, grain, threads, [&](i64 begin, i64 end) { loop(job, begin, end); });
+}
+
+}  // namespace
+
+void bind_rounding(nb::module_ &m) {
+    nb::class_<Format>(m, "Format", "The numbers of a FloatFormat.")
+        .def("__init__",
+             [](Format *self, int e, int mb, int emin, bool sub, bool zero, bool nz, u64 sign, u64 max, u64 inf,
+                u64 nan) { new (self) Format(make_format(e, mb, emin, sub, zero, nz, sign, max, inf, nan)); });
+    nb::class_<Rounding>(m, "Rounding", "A format, a mode and the codes of special results.")
+        .def("__init__", [](Rounding *self, const Format &f, int mode, int bits, bool flush, u64 over_pos, u64 over_neg,
+                            u64 inf_pos, u64 inf_neg, u64 negative, u64 none) {
+            new (self)
+                Rounding(make_rounding(f, mode, bits, flush, over_pos, over_neg, inf_pos, inf_neg, negative, none));
+        });
+    nb::class_<ConvertJob>(m, "Conversion", "A rounding between two storages.")
+        .def("__init__", [](ConvertJob *self, const Rounding &r, const Format &source, const Rounding &carrier, int in,
+                            int out, bool as_value, bool wide) {
+            new (self) ConvertJob(make_conversion(r, source, carrier, in, out, as_value, wide));
+        });
+    m.def("convert", &convert_array, nb::arg("conversion"), nb::arg("x"), nb::arg("out"), nb::arg("key"),
+          nb::arg("offset"), nb::arg("threads"), "Rounds x into out; True where a NaN met a format that has none.");
+    m.def("decode", &decode_array, nb::arg("format"), nb::arg("codes"), nb::arg("out"), nb::arg("in_storage"),
+          nb::arg("out_storage"), nb::arg("threads"));
+}
+
+}  // namespace lowprec

@@ -1,0 +1,324 @@
+// Rounding with the code at the top of the lane. The bits are those of round.h.
+//
+// For c = min(|x|, clamp) the sum c + max(c, 2^emin), rounded toward zero, is 2c for a normal value, and for a
+// subnormal one c in the place it has beside 2^emin: less the bits of 2^emin, both are the code and below it the
+// discarded bits. So one integer addition brings in the new exponent and the random bits, or whatever else the mode
+// adds below the code, and the code is whole bytes at the top of the lane, where a permutation picks it up. Where the
+// mode must know of bits that the sum lost, the sum is rounded both ways: its last bit is then set if it is not exact.
+//
+// Two things are left to other panels: NaN (and everything beyond the largest value, unless all of it becomes one
+// magnitude), and in stochastic rounding nonzero subnormals of formats of more than 7 mantissa bits, whose place
+// beside 2^emin has fewer fraction bits than there are random ones. Formats with float32's exponents need no sum.
+#include "isa/lanes.h"
+#include "rounding/top_panels.h"
+
+namespace lowprec {
+inline namespace LP_ISA {
+
+#if defined(__AVX512DQ__) && LP_VECTOR_BYTES == 64
+namespace {
+
+constexpr int ahead = 1024;  // elements between a load and the prefetch beside it
+
+// Whole bytes; codes below the significand's place, which shifts right; whether -0 exists.
+template <int mode_, int way_, int end_, bool full_, bool right_, bool negative_zero_>
+struct TopShape {
+    static constexpr int mode = mode_, way = way_, end = end_;
+    static constexpr bool full = full_, right = right_, negative_zero = negative_zero_;
+};
+
+template <class T>
+LP_INLINE __m512i constant(T value) {
+    return sizeof(T) == 4 ? _mm512_set1_epi32(int(value)) : _mm512_set1_epi16(short(value));
+}
+
+// Vectors that stay in registers through a panel.
+struct Constants {
+    __m512i clamp, limit, smallest, base, shift, sign_shift, sign, code, unit, discarded, low, high;
+};
+
+// Positions of a half-word's bytes below the code: the code has the lane's upper 16 or its top 8 bits.
+template <class Out>
+LP_INLINE __m512i half_word_bytes(int half) {
+    alignas(64) u8 from[64];
+    for (int i = 0; i < 64; ++i) {
+        const int byte = i & 3, first = sizeof(Out) == 2 ? 0 : 1;
+        from[i] = u8((i & 12) + 2 * half + ((byte - first) & 1));
+    }
+    return _mm512_load_si512(from);
+}
+
+template <class Out, int half>
+LP_INLINE __m512i random_below(__m512i words, const Constants &k) {
+    if (sizeof(Out) == 2 && half == 0) return _mm512_mask_blend_epi16(0x55555555, k.base, words);
+    const __mmask64 bytes = sizeof(Out) == 2 ? 0x3333333333333333ull : 0x6666666666666666ull;
+    return _mm512_mask_shuffle_epi8(k.base, bytes, words, half ? k.high : k.low);
+}
+
+// c beside 2^emin, or at its own place; lost bits are in the last one where the mode asks for them.
+template <class Shape>
+LP_INLINE __m512i place(__m512i c, __mmask16 upward, const Constants &k) {
+    if (Shape::way == aligned) return c;
+    constexpr int toward_0 = _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC, away = _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC;
+    const __m512 a = (__m512)c, b = (__m512)_mm512_max_epu32(c, k.smallest);
+    const __m512 y = _mm512_add_round_ps(a, b, toward_0);
+    if (Shape::mode == up || Shape::mode == down) return (__m512i)_mm512_mask_add_round_ps(y, upward, a, b, away);
+    if (Shape::mode != nearest_even && Shape::mode != odd) return (__m512i)y;
+    const __m512i last = _mm512_set1_epi32(1), beyond = (__m512i)_mm512_add_round_ps(a, b, away);
+    return _mm512_ternarylogic_epi32((__m512i)y, beyond, last, 0xF8);  // y | (beyond & last)
+}
+
+// The code above the discarded bits -> the rounded code there; what is below it no longer counts.
+template <class Out, class Shape, int half>
+LP_INLINE __m512i round_placed(__m512i y, __m512i words, __mmask16 upward, const Constants &k) {
+    if (Shape::mode == stochastic) return _mm512_add_epi32(y, random_below<Out, half>(words, k));
+    const __m512i sum = _mm512_add_epi32(y, k.base);
+    if (Shape::mode == nearest_even) {
+        const __m512i parity = _mm512_srli_epi32(y, sizeof(Out) == 2 ? 16 : 24);
+        return _mm512_add_epi32(sum, _mm512_and_si512(parity, _mm512_set1_epi32(1)));
+    }
+    if (Shape::mode == odd) return _mm512_mask_or_epi32(sum, _mm512_test_epi32_mask(sum, k.discarded), sum, k.unit);
+    if (Shape::mode == up || Shape::mode == down) return _mm512_mask_add_epi32(sum, upward, sum, k.discarded);
+    return sum;
+}
+
+template <class Out, class Shape, int half>
+LP_INLINE __m512i round_at_top(__m512i x, __m512i words, const Constants &k, __mmask16 &plain) {
+    const __m512 clamped = _mm512_range_ps((__m512)x, (__m512)k.clamp, 2 | 8);  // least magnitude, sign cleared
+    if (Shape::end == to_nan) plain = _mm512_mask_cmp_ps_mask(plain, clamped, (__m512)k.limit, _CMP_LE_OQ);
+    __mmask16 upward = 0;  // lanes whose magnitude is rounded up
+    if (Shape::mode == down) upward = _mm512_movepi32_mask(x);
+    if (Shape::mode == up) upward = __mmask16(~_mm512_movepi32_mask(x));
+    __m512i y = place<Shape>((__m512i)clamped, upward, k);
+    if (Shape::right) y = _mm512_srlv_epi32(y, k.shift);
+    if (!Shape::right && Shape::way == scaled) y = _mm512_sllv_epi32(y, k.shift);
+    const __m512i sum = round_placed<Out, Shape, half>(y, words, upward, k);
+    const __m512i sign = Shape::full ? x : _mm512_srlv_epi32(x, k.sign_shift);
+    if (Shape::negative_zero) return _mm512_ternarylogic_epi32(k.sign, sign, sum, 0xCA);  // sign where k.sign
+    const __m512i code = _mm512_and_si512(sum, k.code);
+    return _mm512_mask_ternarylogic_epi32(code, _mm512_test_epi32_mask(code, code), sign, k.sign, 0xF8);
+}
+
+// The upper halves of two vectors' lanes.
+LP_INLINE __m512i upper_halves(__m512i a, __m512i b, __m512i odd) { return _mm512_permutex2var_epi16(a, odd, b); }
+
+template <class Out>
+LP_INLINE Constants make_constants(const TopRounder &k) {
+    const u32 code_bits = sizeof(Out) == 2 ? 0xffff0000u : 0xff000000u;
+    return {constant(k.clamp),
+            constant(k.limit),
+            constant(k.smallest),
+            constant(k.base),
+            constant(u32(k.left ? k.left : k.right)),
+            constant(u32(k.sign_shift)),
+            constant(k.sign),
+            constant(code_bits & ~k.sign),
+            constant(u32(1) << (32 - 8 * int(sizeof(Out)))),
+            constant(~code_bits),
+            half_word_bytes<Out>(0),
+            half_word_bytes<Out>(1)};
+}
+
+// Whether a nonzero value of the panel lies below `smallest`.
+bool any_subnormal(const u32 *from, u32 smallest) {
+    __mmask16 found = 0;
+    for (int i = 0; i < panel; i += lanes32) {
+        const __m512i x = _mm512_loadu_si512(from + i), less = _mm512_set1_epi32(1);
+        const __m512i magnitude = _mm512_and_si512(x, constant(0x7fffffffu));
+        found |= _mm512_cmplt_epu32_mask(_mm512_sub_epi32(magnitude, less), constant(smallest - 1));
+    }
+    return found != 0;
+}
+
+// What a panel needs beside its constants.
+struct Picks {
+    __m512i odd, kept, normal;
+};
+
+LP_INLINE Picks make_picks(const TopRounder &k) {
+    alignas(64) u16 odd[32];
+    for (int i = 0; i < 32; ++i) odd[i] = u16(2 * i + 1);
+    return {_mm512_load_si512(odd), constant(k.random_mask), constant(k.normal)};
+}
+
+enum Found { nothing, subnormals, not_plain };  // for the fallback; not plain may be NaN
+
+template <class Out, class Shape>
+LP_INLINE Found round_panel(const u32 *from, const u32v (&random)[8], char *to, const Constants &k, const Picks &picks,
+                            const TopRounder &rounder) {
+    __mmask16 plain = 0xffff;
+    __mmask32 large = ~__mmask32(0);
+    __m512i before = {};
+#pragma GCC unroll 8
+    for (int pair = 0; pair < 8; ++pair) {
+        const u32 *at = from + 32 * pair;
+        __m512i x0 = _mm512_loadu_si512(at), x1 = _mm512_loadu_si512(at + 16);
+        // Keeps the values, which gcc would load again for every use, and the prefetches at their places.
+        __asm__ volatile("prefetcht0 %2\n\tprefetcht0 %3" : "+v"(x0), "+v"(x1) : "m"(at[ahead]), "m"(at[ahead + 16]));
+        __m512i words = {};
+        if (Shape::mode == stochastic) words = _mm512_and_si512((__m512i)random[pair], picks.kept);
+        const __m512i first = round_at_top<Out, Shape, 0>(x0, words, k, plain);
+        const __m512i second = round_at_top<Out, Shape, 1>(x1, words, k, plain);
+        const __m512i both = upper_halves(first, second, picks.odd);
+        if (Shape::end == symmetric) plain = _mm512_mask_cmp_ps_mask(plain, (__m512)x0, (__m512)x1, _CMP_ORD_Q);
+        if constexpr (sizeof(Out) == 2) {
+            if (Shape::mode == stochastic && Shape::way == scaled)
+                large = _mm512_mask_test_epi16_mask(large, both, picks.normal);
+            _mm512_storeu_si512(to + 64 * pair, both);
+        } else if (pair % 2 == 0) {
+            before = both;
+        } else {
+            const __m512i bytes = _mm512_packus_epi16(_mm512_srli_epi16(before, 8), _mm512_srli_epi16(both, 8));
+            const __m512i order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
+            _mm512_storeu_si512(to + 32 * (pair - 1), _mm512_permutexvar_epi64(order, bytes));
+        }
+    }
+    if (__builtin_expect(plain != 0xffff, 0)) return not_plain;
+    if (__builtin_expect(large == ~__mmask32(0), 1) || !rounder.normal) return nothing;
+    return any_subnormal(from, rounder.smallest) ? subnormals : nothing;
+}
+
+// Half-words one to a lane, in the order of the elements.
+void spread(const PanelWords &words, u32 *to) {
+    for (int pair = 0; pair < 8; ++pair) {
+        const __m512i w = (__m512i)words.words[pair];
+        _mm512_store_si512(to + 32 * pair, _mm512_and_si512(w, constant(0xffffu)));
+        _mm512_store_si512(to + 32 * pair + 16, _mm512_srli_epi32(w, 16));
+    }
+}
+
+// Not inlined, so that the words of the panels that do not need it stay in registers.
+[[gnu::noinline]] void fall_back(const u32 *from, char *to, u64 block, const RandomBlocks &random,
+                                 const TopRounder &rounder) {
+    PanelWords words;
+    if (rounder.stochastic) random.fill(block, words);
+    if (rounder.fast) return rounder.fast(from, words, to, rounder.fast_rounder);
+    alignas(64) u32 half_words[panel];
+    if (rounder.stochastic) spread(words, half_words);
+    rounder.general(from, half_words, to, panel, *rounder.rounder);
+}
+
+template <class Out, class Shape>
+bool run(const u32 *from, void *to, i64 panels, u64 block, const RandomBlocks &random, const TopRounder &rounder) {
+    const Constants k = make_constants<Out>(rounder);
+    const Picks picks = make_picks(rounder);
+    char *out = static_cast<char *>(to);
+    bool plain = true;
+    for (; panels > 0; --panels, from += panel, out += panel * sizeof(Out), block += 4) {
+        Found found = not_plain;
+        u32v words[8] = {};
+        if (Shape::mode != stochastic || __builtin_expect(are_near(random.near, block, 4), 1)) {
+            if (Shape::mode == stochastic) block_words<4>(block, random.near, words);
+            found = round_panel<Out, Shape>(from, words, out, k, picks, rounder);
+        }
+        if (__builtin_expect(found != nothing, 0)) fall_back(from, out, block, random, rounder);
+        plain &= found != not_plain;
+    }
+    return plain;
+}
+
+typedef decltype(TopRounder::run) Run;
+
+template <class Out, int way, int end>
+Run stochastic_run(bool full, bool right, bool negative_zero) {
+    if (full && negative_zero) return run<Out, TopShape<stochastic, way, end, true, false, true>>;
+    if (full) return run<Out, TopShape<stochastic, way, end, true, false, false>>;
+    if (right && negative_zero) return run<Out, TopShape<stochastic, way, end, false, true, true>>;
+    if (right) return run<Out, TopShape<stochastic, way, end, false, true, false>>;
+    if (negative_zero) return run<Out, TopShape<stochastic, way, end, false, false, true>>;
+    return run<Out, TopShape<stochastic, way, end, false, false, false>>;
+}
+
+template <class Out>
+Run stochastic_run(int way, int end, bool full, bool right, bool negative_zero) {
+    if (way == scaled && end == symmetric) return stochastic_run<Out, scaled, symmetric>(full, right, negative_zero);
+    if (way == scaled) return stochastic_run<Out, scaled, to_nan>(full, right, negative_zero);
+    if (end == symmetric) return stochastic_run<Out, aligned, symmetric>(full, right, negative_zero);
+    return stochastic_run<Out, aligned, to_nan>(full, right, negative_zero);
+}
+
+// The other modes, in fewer shapes: their sign is always shifted.
+template <class Out, int mode, int end>
+Run plain_run(int way, bool negative_zero) {
+    if (way == scaled && negative_zero) return run<Out, TopShape<mode, scaled, end, false, false, true>>;
+    if (way == scaled) return run<Out, TopShape<mode, scaled, end, false, false, false>>;
+    if (negative_zero) return run<Out, TopShape<mode, aligned, end, false, false, true>>;
+    return run<Out, TopShape<mode, aligned, end, false, false, false>>;
+}
+
+template <class Out>
+Run plain_run(int mode, int way, int end, bool negative_zero) {
+    switch (mode) {
+        case nearest_away:
+            return plain_run<Out, nearest_away, to_nan>(way, negative_zero);
+        case toward_zero:
+            return plain_run<Out, toward_zero, to_nan>(way, negative_zero);
+        case up:
+            return plain_run<Out, up, to_nan>(way, negative_zero);
+        case down:
+            return plain_run<Out, down, to_nan>(way, negative_zero);
+        case odd:
+            return plain_run<Out, odd, to_nan>(way, negative_zero);
+        default:
+            return end == symmetric ? plain_run<Out, nearest_even, symmetric>(way, negative_zero)
+                                    : plain_run<Out, nearest_even, to_nan>(way, negative_zero);
+    }
+}
+
+template <class Out>
+Run run_of(const TopRounder &k, int mode, int end, bool negative_zero) {
+    if (mode != stochastic) return k.right ? nullptr : plain_run<Out>(mode, k.fast_rounder.way, end, negative_zero);
+    return stochastic_run<Out>(k.fast_rounder.way, end, k.sign_shift == 0, k.right > 0, negative_zero);
+}
+
+// What a mode adds below the code to every value.
+u32 addend(int mode, u32 unit) {
+    if (mode == nearest_even) return unit / 2 - 1;
+    return mode == nearest_away ? unit / 2 : 0;
+}
+
+}  // namespace
+
+TopRounder make_top_rounder(const Rounding &r, const FastRounder &fast_rounder, FastPanel fast, GeneralPanel general,
+                            const Rounder<u32> &rounder, int bytes) {
+    const Format &f = r.format;
+    TopRounder k = {};
+    if (fast_rounder.way < 0 || bytes > 2) return k;
+    k.fast = fast;
+    k.general = general;
+    k.fast_rounder = fast_rounder;
+    k.rounder = &rounder;
+    k.stochastic = r.mode == stochastic;
+    const u32 largest = u32(f.max_code);
+    // All that lies beyond the largest value is one magnitude, the largest or the next: then it is clamped there.
+    const bool one = fast && fast_rounder.end == symmetric && u32(r.over_pos) - largest <= 1;
+    const int end = one ? int(symmetric) : int(to_nan);
+    const Decoder<u32> d = make_decoder<u32>(f);
+    k.clamp = decode_finite(one ? u32(r.over_pos) : largest + 1, d);
+    k.limit = decode_finite(largest, d);
+    k.smallest = d.emin_bits;
+    const int discarded = 32 - 8 * bytes, fraction = 23 - f.mantissa_bits, shift = discarded - fraction;
+    k.left = shift > 0 ? shift : 0;
+    k.right = shift < 0 ? -shift : 0;
+    const u32 start = fast_rounder.way == scaled ? k.smallest : 0;
+    k.base = addend(r.mode, u32(1) << discarded) - (shift > 0 ? start << shift : start >> -shift);
+    const int sign_position = discarded + f.exponent_bits + f.mantissa_bits;
+    k.sign_shift = 31 - sign_position;
+    k.sign = u32(1) << sign_position;
+    k.random_mask = ((1u << 16) - (1u << (16 - r.random_bits))) * 0x10001u;
+    const bool short_of_bits = k.stochastic && fast_rounder.way == scaled && fraction < r.random_bits;
+    k.normal = short_of_bits ? u16(((1u << f.exponent_bits) - 1) << f.mantissa_bits) : u16(0);
+    k.run = bytes == 2 ? run_of<u16>(k, r.mode, end, f.negative_zero) : run_of<u8>(k, r.mode, end, f.negative_zero);
+    return k;
+}
+
+#else
+
+TopRounder make_top_rounder(const Rounding &, const FastRounder &, FastPanel, GeneralPanel, const Rounder<u32> &, int) {
+    return {};
+}
+
+#endif
+
+}  // namespace LP_ISA
+}  // namespace lowprec

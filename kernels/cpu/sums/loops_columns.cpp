@@ -1,0 +1,392 @@
+// Sums of columns, every step exact and rounded once: lanes are neighbouring sums, terms come in windows.
+#include "sums/column_job.h"
+#include "sums/column_words.h"
+
+namespace lowprec {
+inline namespace LP_ISA {
+
+namespace {
+
+static_assert(column_lanes == term_lanes, "a unit of work fills a window");
+
+struct NoWords {
+    NoWords(int, u64) {}
+};
+
+// One addition of a sum, in lanes of a vector: what the format makes of it. `random` has its bits at the top of 32.
+struct IeeeFloat {
+    typedef float Term;
+    typedef float Real;
+    typedef f32v Vector;
+    static constexpr bool random = false;
+    typedef NoWords Words;
+    explicit IeeeFloat(const ColumnJob &) {}
+    LP_INLINE f32v add(f32v a, f32v b, u64v) const { return a + b; }
+    LP_INLINE f32v multiply_add(f32v a, f32v b, f32v sum, u64v) const { return fused(a, b, sum); }
+};
+
+struct IeeeDouble {
+    typedef double Term;
+    typedef double Real;
+    typedef f64v Vector;
+    static constexpr bool random = false;
+    typedef NoWords Words;
+    explicit IeeeDouble(const ColumnJob &) {}
+    LP_INLINE f64v add(f64v a, f64v b, u64v) const { return a + b; }
+    LP_INLINE f64v multiply_add(f64v a, f64v b, f64v sum, u64v) const { return sum + a * b; }
+};
+
+// Any format: the exact sum as a double rounded to odd, then the rounding function.
+template <class T, int mode>
+struct Rounded {
+    typedef T Term;
+    typedef double Real;
+    typedef f64v Vector;
+    static constexpr bool random = mode == stochastic;
+    typedef std::conditional_t<random, ColumnWords, NoWords> Words;
+    Rounder<u64> rounder;
+    explicit Rounded(const ColumnJob &job) : rounder(make_rounder<u64>(job.rounding, true)) {}
+    LP_INLINE f64v add(f64v a, f64v b, u64v words) const {
+        f64v sum = add_to_odd<f64v, u64v>(a, b);
+        if constexpr (mode == down) {  // an exact sum of zero is -0, unless both terms are +0
+            const u64v signs = (bit_cast<u64v>(a) | bit_cast<u64v>(b)) & (u64(1) << 63);
+            sum = sum == 0.0 ? bit_cast<f64v>(signs) : sum;
+        }
+        return bit_cast<f64v>(round_bits<mode, true, u64v>(bit_cast<u64v>(sum), words, rounder));
+    }
+    LP_INLINE f64v multiply_add(f64v a, f64v b, f64v sum, u64v words) const { return add(sum, a * b, words); }
+};
+
+// Nearest-even and stochastic rounding of what formats with subnormals make of ordinary sums; other values (beyond the
+// largest, infinite, NaN, and in stochastic mode below the normal ones) go through the rounding function.
+template <int mode>
+struct Quick {
+    typedef float Term;
+    typedef double Real;
+    typedef f64v Vector;
+    static constexpr bool random = mode == stochastic;
+    typedef std::conditional_t<random, ColumnWords, NoWords> Words;
+    const Rounded<float, mode> general;
+    u64 largest, smallest_normal, zero_sign, magic, below, random_keep;
+    int random_shift;
+
+    explicit Quick(const ColumnJob &job) : general(job) {
+        const Rounder<u64> &r = general.rounder;
+        const int drop = 52 - r.mantissa_bits;  // bits of a double behind the format's last
+        largest = decode_finite(r.max_code, r.decoder);
+        smallest_normal = r.base_min + Carrier<u64>::one;
+        zero_sign = r.negative_zero ? u64(1) << 63 : 0;
+        magic = u64(drop) << 52;
+        below = (u64(1) << drop) - 1;
+        random_shift = drop - 32;  // the random bits stand at the top of 32
+        random_keep = r.random_mask;
+    }
+    static bool suits(const Rounding &r) {
+        const Format &f = r.format;
+        const int emax = f.emin - 1 + int(f.max_code >> f.mantissa_bits);
+        return !r.flush && f.subnormals && f.zero && f.sign_bit && f.mantissa_bits <= 23 && f.emin > -900 &&
+               emax < 900 &&
+               (r.mode == nearest_even || (r.mode == stochastic && f.mantissa_bits + r.random_bits <= 51));
+    }
+
+    static LP_INLINE bool any(u64v condition) {
+#if defined(__AVX512F__) && LP_VECTOR_BYTES == 64
+        return _mm512_test_epi64_mask((__m512i)condition, (__m512i)condition) != 0;
+#elif defined(__AVX2__) && LP_VECTOR_BYTES == 32
+        return !_mm256_testz_si256((__m256i)condition, (__m256i)condition);
+#else
+        u64 some = 0;
+        for (int i = 0; i < lanes64; ++i) some |= condition[i];
+        return some != 0;
+#endif
+    }
+    __attribute__((noinline)) f64v rounded(f64v sum, u64v words) const {
+        return bit_cast<f64v>(round_bits<mode, true, u64v>(bit_cast<u64v>(sum), words, general.rounder));
+    }
+    LP_INLINE f64v add(f64v a, f64v b, u64v words) const {
+        const f64v sum = add_to_odd<f64v, u64v>(a, b);
+        const u64v bits = bit_cast<u64v>(sum), size = bits & Carrier<u64>::magnitude, sign = bits ^ size;
+        if constexpr (mode == nearest_even) {
+            if (__builtin_expect(any((u64v)(size > largest)), 0)) return rounded(sum, words);
+            const u64v binade = larger(size & Carrier<u64>::infinity, u64v{} + smallest_normal);
+            const f64v quanta = bit_cast<f64v>((binade + magic) | sign);  // 2^52 of them
+            return bit_cast<f64v>(bit_cast<u64v>((sum + quanta) - quanta) | (sign & zero_sign));
+        } else {
+            const u64v tiny = (u64v)(size - 1 < smallest_normal - 1);  // zero is not
+            if (__builtin_expect(any((u64v)(size > largest) | tiny), 0)) return rounded(sum, words);
+            const u64v up = words & random_keep;
+            u64v code = size + (random_shift >= 0 ? up << random_shift : up >> -random_shift);
+            code &= ~below;
+            const u64v kept = code == 0 ? sign & zero_sign : sign;
+            const f64v result = bit_cast<f64v>(code | kept);
+            if (__builtin_expect(any((u64v)(code > largest)), 0)) return rounded(sum, words);
+            return result;
+        }
+    }
+    LP_INLINE f64v multiply_add(f64v a, f64v b, f64v sum, u64v words) const { return add(sum, a * b, words); }
+};
+
+// The same in lanes of floats, to nearest even, for narrow formats: a sum rounded to odd in 24 bits decides as the
+// exact one does, and no sum of a float32 and a value of the format overflows. There are no products here.
+struct QuickFloat {
+    typedef float Term;
+    typedef float Real;
+    typedef f32v Vector;
+    typedef NoWords Words;
+    static constexpr bool random = false;
+    const Rounder<u32> general;
+    u32 largest, smallest_normal, zero_sign, magic;
+
+    explicit QuickFloat(const ColumnJob &job) : general(make_rounder<u32>(job.rounding, true)) {
+        largest = decode_finite(general.max_code, general.decoder);
+        smallest_normal = general.base_min + Carrier<u32>::one;
+        zero_sign = general.negative_zero ? u32(1) << 31 : 0;
+        magic = u32(23 - general.mantissa_bits) << 23;
+    }
+    static bool suits(const ColumnJob &job) {
+        const Format &f = job.rounding.format;
+        const int emax = f.emin - 1 + int(f.max_code >> f.mantissa_bits);
+        return Quick<nearest_even>::suits(job.rounding) && job.rounding.mode == nearest_even && !job.y.data &&
+               f.mantissa_bits >= 1 && f.mantissa_bits <= 13 && f.emin - f.mantissa_bits > -100 && emax < 100;
+    }
+    // The exact sum rounded to odd (as add_to_odd does for doubles).
+    static LP_INLINE f32v to_odd(f32v a, f32v b) {
+        const f32v sum = a + b, b_part = sum - a;
+        const f32v error = (a - (sum - b_part)) + (b - b_part);
+        const u32v bits = bit_cast<u32v>(sum);
+        const u32v away = ((bits ^ bit_cast<u32v>(error)) >> 31) == 0 ? u32v{} + 1 : u32v{} - 1;
+        const u32v odd = (bits & 1) == 0 ? bits + away : bits;
+        return error < 0.0f || error > 0.0f ? bit_cast<f32v>(odd) : sum;
+    }
+    __attribute__((noinline)) f32v rounded(f32v sum) const {
+        return bit_cast<f32v>(round_bits<nearest_even, true, u32v>(bit_cast<u32v>(sum), u32v{}, general));
+    }
+    static LP_INLINE bool any(u32v condition) {
+#if defined(__AVX512F__) && LP_VECTOR_BYTES == 64
+        return _mm512_test_epi32_mask((__m512i)condition, (__m512i)condition) != 0;
+#else
+        return Quick<nearest_even>::any((u64v)condition);
+#endif
+    }
+    LP_INLINE f32v add(f32v a, f32v b, u64v) const {
+        const f32v sum = to_odd(a, b);
+        const u32v bits = bit_cast<u32v>(sum), size = bits & Carrier<u32>::magnitude, sign = bits ^ size;
+        if (__builtin_expect(any((u32v)(size > largest)), 0)) return rounded(sum);
+        const u32v binade = larger(size & Carrier<u32>::infinity, u32v{} + smallest_normal);
+        const f32v quanta = bit_cast<f32v>((binade + magic) | sign);  // 2^23 of them
+        return bit_cast<f32v>(bit_cast<u32v>((sum + quanta) - quanta) | (sign & zero_sign));
+    }
+    LP_INLINE f32v multiply_add(f32v, f32v, f32v sum, u64v) const { return sum; }
+};
+
+template <class To, class From>
+LP_INLINE To widen(const From *from) {
+    if constexpr (sizeof(To) / sizeof(To{}[0]) * sizeof(From) == sizeof(To)) {
+        return load<To>(from);
+    } else {
+        return __builtin_convertvector(load<f32_pair>(from), To);
+    }
+}
+
+template <class P>
+class Columns {
+  public:
+    explicit Columns(const ColumnJob &j)
+        : job(j), policy(j), steps(j.kind == kahan_sum ? 4 : 1), drawn(j.rounding.random_bits, j.key) {}
+
+    void unit(i64 number) {
+        const i64 blocks = (job.lane.size + column_lanes - 1) / column_lanes;
+        const i64 first = number % blocks * column_lanes;
+        const i64 b = number / blocks % job.outer[1].size, a = number / blocks / job.outer[1].size;
+        count = job.lane.size - first < column_lanes ? job.lane.size - first : column_lanes;
+        x = job.x.data + a * job.outer[0].x + b * job.outer[1].x + first * job.lane.x;
+        y = job.y.data + a * job.outer[0].y + b * job.outer[1].y + first * job.lane.y;
+        to = static_cast<Term *>(job.to) + a * job.outer[0].to + b * job.outer[1].to + first * job.lane.to;
+        index = job.index + u64(a * job.outer[0].index + b * job.outer[1].index + first * job.lane.index);
+        for (Real &value : sum) value = 0;
+        for (Real &value : correction) value = 0;
+        if (count < column_lanes) {  // what unused lanes add is not to be garbage
+            __builtin_memset(xs, 0, sizeof xs);
+            if (job.y.data) __builtin_memset(ys, 0, sizeof ys);
+        }
+        for (i64 k = 0; k < job.terms.size; k += term_window) window(k);
+        if (job.kind != running_sum)
+            for (i64 r = 0; r < count; ++r) to[r * job.lane.to] = Term(sum[r]);
+    }
+
+  private:
+    typedef typename P::Term Term;
+    typedef typename P::Real Real;
+    typedef typename P::Vector Vector;
+    static constexpr int lanes = sizeof(Vector) / sizeof(Real);
+    static constexpr int abreast = LP_VECTOR_BYTES == 64 && sizeof(Term) == 4 ? 4 : 2;  // vectors side by side
+    typedef Term Window[term_window][term_lanes];
+
+    void window(i64 k) {
+        const i64 terms = job.terms.size - k < term_window ? job.terms.size - k : term_window;
+        fill(job.x, x + k * job.terms.x, job.terms.x, job.lane.x, terms, xs);
+        if (job.y.data) fill(job.y, y + k * job.terms.y, job.terms.y, job.lane.y, terms, ys);
+        if constexpr (P::random) fill_words(k, terms);
+        i64 j = 0;
+        for (; j + lanes < count; j += abreast * lanes) lanes_of_window<abreast>(j, k, terms);
+        if (j < count) lanes_of_window<1>(j, k, terms);
+        if (job.kind == running_sum) store_runs(k, terms);
+    }
+    template <int vectors>
+    void lanes_of_window(i64 j, i64 k, i64 terms) {
+        if (job.kind == kahan_sum)
+            kahan<vectors>(j, terms);
+        else if (job.y.data)
+            add_terms<vectors, true>(j, terms, 0);
+        else
+            add_terms<vectors, false>(j, terms, k == 0 && job.kind == pair_sum);
+    }
+
+    void fill(const Operand &from, const char *at, long stride, long lane, i64 terms, Window &to_fill) const {
+        if constexpr (sizeof(Term) == 4) {
+            if (terms >= 8 && (count == 1 || __builtin_labs(stride) < __builtin_labs(lane)))
+                return turn_terms(from, at, stride, lane, count, terms, to_fill);
+            for (i64 t = 0; t < terms; ++t) {
+                // Lines far apart: what no hardware foresees is fetched one window ahead.
+                if (stride >= 1024 && lane <= 4)
+                    for (i64 byte = 0; byte < count * lane; byte += 64)
+                        __builtin_prefetch(at + (t + term_window) * stride + byte, 0, 2);
+                decode_run(from.element, from.table, at + t * stride, lane, to_fill[t], count);
+            }
+        } else {
+            for (i64 t = 0; t < terms; ++t)
+                for (i64 r = 0; r < count; ++r)
+                    to_fill[t][r] = *reinterpret_cast<const double *>(at + t * stride + r * lane);
+        }
+    }
+
+    // Rows of bits lie along the axis on which neighbours' indices are closer; this is the terms' only where fewer
+    // than 8 sums lie between them (see `sum_runs`), so that a row needs few blocks. Pairs have one index for both.
+    void fill_words(i64 k, i64 terms) {
+        const i64 lane = job.lane.index * steps, step = job.terms.index * steps;
+        const u64 first = (index + u64(k * job.terms.index)) * u64(steps);
+        if (step == 0)
+            drawn.draw({first, 1, count, 0, lane}, steps, words[0] + 1, false);
+        else if (lane <= step)
+            drawn.draw({first, terms, count, step, lane}, steps, words[0], false);
+        else
+            drawn.draw({first, count, terms, lane, step}, steps, words[0], true);
+    }
+    LP_INLINE u64v words_at(int s, i64 t, i64 j) const {
+        if constexpr (!P::random) return u64v{};
+        typedef u32 half __attribute__((vector_size(LP_VECTOR_BYTES / 2)));
+        return __builtin_convertvector(load<half>(&words[s][t][j]), u64v);
+    }
+
+    template <int vectors, bool factors>
+    LP_INLINE void add_terms(i64 j, i64 terms, i64 t) {
+        Vector s[vectors];
+        for (int v = 0; v < vectors; ++v) s[v] = load<Vector>(sum + j + v * lanes);
+        if (t)
+            for (int v = 0; v < vectors; ++v) s[v] = widen<Vector>(xs[0] + j + v * lanes);
+        const bool running = job.kind == running_sum;
+        for (; t < terms; ++t)
+            for (int v = 0; v < vectors; ++v) {
+                const i64 lane = j + v * lanes;
+                const Vector term = widen<Vector>(xs[t] + lane);
+                if constexpr (factors)
+                    s[v] = policy.multiply_add(term, widen<Vector>(ys[t] + lane), s[v], words_at(0, t, lane));
+                else
+                    s[v] = policy.add(s[v], term, words_at(0, t, lane));
+                if (running) store(runs[t] + lane, s[v]);
+            }
+        for (int v = 0; v < vectors; ++v) store(sum + j + v * lanes, s[v]);
+    }
+
+    // Kahan's sum: the correction takes out of the next term what the last addition put in too much.
+    template <int vectors>
+    LP_INLINE void kahan(i64 j, i64 terms) {
+        Vector s[vectors], c[vectors];
+        for (int v = 0; v < vectors; ++v) {
+            s[v] = load<Vector>(sum + j + v * lanes);
+            c[v] = load<Vector>(correction + j + v * lanes);
+        }
+        for (i64 t = 0; t < terms; ++t)
+            for (int v = 0; v < vectors; ++v) {
+                const i64 lane = j + v * lanes;
+                const Vector term = policy.add(widen<Vector>(xs[t] + lane), -c[v], words_at(0, t, lane));
+                const Vector next = policy.add(s[v], term, words_at(1, t, lane));
+                const Vector gained = policy.add(next, -s[v], words_at(2, t, lane));
+                c[v] = policy.add(gained, -term, words_at(3, t, lane));
+                s[v] = next;
+            }
+        for (int v = 0; v < vectors; ++v) {
+            store(sum + j + v * lanes, s[v]);
+            store(correction + j + v * lanes, c[v]);
+        }
+    }
+
+    void store_runs(i64 k, i64 terms) {
+        Term *at = to + k * job.terms.to;
+        if (job.lane.to == 1) {
+            for (i64 t = 0; t < terms; ++t)
+                for (i64 r = 0; r < count; ++r) at[t * job.terms.to + r] = Term(runs[t][r]);
+        } else {
+            for (i64 r = 0; r < count; ++r)
+                for (i64 t = 0; t < terms; ++t) at[r * job.lane.to + t * job.terms.to] = Term(runs[t][r]);
+        }
+    }
+
+    const ColumnJob &job;
+    const P policy;
+    const int steps;  // random words of an element
+    i64 count = 0;
+    u64 index = 0;
+    const char *x = nullptr, *y = nullptr;
+    Term *to = nullptr;
+    alignas(64) Real sum[term_lanes], correction[term_lanes];
+    alignas(64) Window xs, ys;
+    alignas(64) Real runs[term_window][term_lanes];
+    alignas(64) u32 words[P::random ? 4 : 1][term_window][term_lanes];
+    typename P::Words drawn;
+};
+
+template <class P>
+void run(const ColumnJob &job, i64 begin, i64 end) {
+    Columns<P> sums(job);
+    for (i64 unit = begin; unit < end; ++unit) sums.unit(unit);
+}
+
+template <class T>
+void in_mode(const ColumnJob &job, i64 begin, i64 end) {
+    switch (job.rounding.mode) {
+        case nearest_even:
+            return run<Rounded<T, nearest_even>>(job, begin, end);
+        case nearest_away:
+            return run<Rounded<T, nearest_away>>(job, begin, end);
+        case toward_zero:
+            return run<Rounded<T, toward_zero>>(job, begin, end);
+        case up:
+            return run<Rounded<T, up>>(job, begin, end);
+        case down:
+            return run<Rounded<T, down>>(job, begin, end);
+        case odd:
+            return run<Rounded<T, odd>>(job, begin, end);
+        default:
+            return run<Rounded<T, stochastic>>(job, begin, end);
+    }
+}
+
+}  // namespace
+
+void columns(const ColumnJob &job, i64 begin, i64 end) {
+    if (job.ieee)
+        job.wide ? run<IeeeDouble>(job, begin, end) : run<IeeeFloat>(job, begin, end);
+    else if (job.wide)
+        in_mode<double>(job, begin, end);
+    else if (QuickFloat::suits(job))
+        run<QuickFloat>(job, begin, end);
+    else if (Quick<nearest_even>::suits(job.rounding))
+        job.rounding.mode == stochastic ? run<Quick<stochastic>>(job, begin, end)
+                                        : run<Quick<nearest_even>>(job, begin, end);
+    else
+        in_mode<float>(job, begin, end);
+}
+
+}  // namespace LP_ISA
+}  // namespace lowprec

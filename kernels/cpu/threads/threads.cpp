@@ -1,0 +1,178 @@
+// The pool of threads.
+//
+// One mutex guards everything: there are as many pieces as threads, so it is taken a few times a call. The caller works
+// through its own pieces and waits only for those that another thread has begun, so that calls from several threads and
+// from within pieces end whatever the pool does, and also where no thread could be made. Who waits looks a few times,
+// for some microseconds, and then sleeps.
+//
+// The pool is never destroyed: its threads hold nothing and sleep when the process ends. A forked child has none of
+// them, so it starts with a new pool.
+#include "threads/threads.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <new>
+#include <system_error>
+#include <thread>
+
+namespace lowprec {
+
+namespace {
+
+struct Job {
+    void (*const piece)(const void *, int);
+    const void *const with;
+    const int count;
+    int begun = 0;               // pieces, in order
+    std::atomic<int> left;       // pieces that have not ended
+    Job *later = nullptr;        // the next job with pieces that have not begun
+    std::exception_ptr failure;  // the first one
+    std::condition_variable ended;
+
+    Job(int pieces, void (*function)(const void *, int), const void *argument)
+        : piece(function), with(argument), count(pieces), left(pieces) {}
+};
+
+// Looks some times whether `there` is true, within about 5 microseconds.
+template <class Condition>
+void look(const Condition &there) {
+    for (int i = 0; i < 100 && !there(); ++i) {
+#if defined(__x86_64__)
+        __builtin_ia32_pause();
+#elif defined(__aarch64__)
+        __asm__ volatile("yield");
+#endif
+    }
+}
+
+class Pool {
+  public:
+    void run(Job &job) {
+        std::unique_lock<std::mutex> lock(mutex);
+        while (threads < job.count - 1 && add_thread()) {
+        }
+        append(job);
+        for (int i = std::min(asleep, job.count - 1); i > 0; --i) wake.notify_one();
+        while (job.begun < job.count) work_on(job, lock);
+        lock.unlock();
+        look([&] { return job.left == 0; });
+        lock.lock();
+        job.ended.wait(lock, [&] { return job.left == 0; });
+    }
+
+    // Around fork(): nobody else is in the middle of anything.
+    void hold() { mutex.lock(); }
+    void release() { mutex.unlock(); }
+
+  private:
+    // A thread that takes no signals: those are for the threads the program knows. False where none can be made.
+    bool add_thread() {
+        sigset_t all, before;
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before);
+        bool made = true;
+        try {
+            std::thread([this] { serve(); }).detach();
+            ++threads;
+        } catch (const std::system_error &) {
+            made = false;
+        } catch (const std::bad_alloc &) {
+            made = false;
+        }
+        pthread_sigmask(SIG_SETMASK, &before, nullptr);
+        return made;
+    }
+
+    void append(Job &job) {
+        Job **at = &first;
+        while (*at) at = &(*at)->later;
+        *at = &job;
+        waiting = true;
+    }
+
+    void remove(Job &job) {
+        Job **at = &first;
+        while (*at != &job) at = &(*at)->later;
+        *at = job.later;
+        waiting = first != nullptr;
+    }
+
+    // The next piece of a job that has one; the lock is held but for the work itself.
+    void work_on(Job &job, std::unique_lock<std::mutex> &lock) {
+        const int i = job.begun++;
+        if (job.begun == job.count) remove(job);
+        const bool wanted = !job.failure;
+        lock.unlock();
+        std::exception_ptr failure;
+        try {
+            if (wanted) job.piece(job.with, i);
+        } catch (...) {
+            failure = std::current_exception();
+        }
+        lock.lock();
+        if (failure && !job.failure) job.failure = failure;
+        if (--job.left == 0) job.ended.notify_one();  // under the lock: the job ends with its caller's wait
+    }
+
+    void serve() {
+        std::unique_lock<std::mutex> lock(mutex);
+        for (;;) {
+            while (first) work_on(*first, lock);
+            lock.unlock();
+            look([&] { return waiting.load(); });
+            lock.lock();
+            ++asleep;
+            wake.wait(lock, [&] { return first != nullptr; });
+            --asleep;
+        }
+    }
+
+    std::mutex mutex;
+    std::condition_variable wake;
+    Job *first = nullptr;  // the jobs that have pieces left to begin
+    std::atomic<bool> waiting{false};
+    int threads = 0, asleep = 0;
+};
+
+alignas(Pool) unsigned char storage[sizeof(Pool)];
+
+Pool &pool() { return *std::launder(reinterpret_cast<Pool *>(storage)); }
+
+// Made as the module is loaded: were it made at the first call, a fork could come in between.
+[[maybe_unused]] const int made = [] {
+    new (storage) Pool;
+    return pthread_atfork([] { pool().hold(); }, [] { pool().release(); }, [] { new (storage) Pool; });
+}();
+
+std::atomic<int> wanted_threads{0};
+
+int processors() {
+#ifdef __linux__
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
+#endif
+    return std::max(1, int(std::thread::hardware_concurrency()));
+}
+
+}  // namespace
+
+int default_threads() {
+    const int wanted = wanted_threads.load(std::memory_order_relaxed);
+    return wanted > 0 ? wanted : std::min(processors(), most_threads);
+}
+
+void set_default_threads(int threads) { wanted_threads = threads; }
+
+void run_pieces(int count, void (*piece)(const void *with, int i), const void *with) {
+    Job job(count, piece, with);
+    pool().run(job);
+    if (job.failure) std::rethrow_exception(job.failure);
+}
+
+}  // namespace lowprec

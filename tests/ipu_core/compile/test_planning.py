@@ -1,0 +1,81 @@
+"""The plan of a Block: one order for all precisions, words and hashes, places that can be given, refusals."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ipu_core import nn
+from ipu_core.compile.planning import choose_accumulations, plan
+from ipu_core.ir.block import Block
+from ipu_core.ir.precision import Precision
+from ipu_core.plan.matmul import Placement
+from ipu_core.target import Target
+from ipu_core.train.optim import Sgd
+from ipu_core.train.step import step_block
+from lowprec import Accumulation
+
+GC200 = Target("gc200")
+
+
+def ideal() -> Block:
+    """A step of a small network on a wide input."""
+    params = {"first": np.ones((600, 32), np.float32), "second": np.ones((32, 10), np.float32)}
+
+    def loss(params: Any, batch: Any) -> Any:
+        x, y = batch
+        return nn.softmax_cross_entropy(nn.tanh(x @ params["first"]) @ params["second"], y)
+
+    return step_block(loss, Sgd(0.1), params, (np.ones((64, 600), np.float32), np.zeros(64, np.int32)))
+
+
+def test_one_choice_of_orders_serves_every_precision() -> None:
+    orders = choose_accumulations(ideal(), GC200)
+    assert any(order.splits > 1 for order in orders.values())
+    plans = [plan(Precision.parse(name).apply(ideal()), GC200, orders) for name in ("fp32.32", "fp16.16/stochastic")]
+    for number, order in orders.items():
+        types = [(one.accumulations[number].accumulate.name, one.accumulations[number].out.name) for one in plans]
+        assert [one.accumulations[number].with_types(order.accumulate, order.out) for one in plans] == [order, order]
+        assert types[0] == ("float32", "float32")
+    assert plans[0].digests() != plans[1].digests()
+    assert plans[0].digests().keys() == orders.keys()
+
+
+def test_orders_do_not_depend_on_formats() -> None:
+    typed = Precision.parse("fp16.16/stochastic").apply(ideal())
+    assert choose_accumulations(typed, GC200) == choose_accumulations(ideal(), GC200)
+
+
+def test_a_plan_prints_every_product_with_its_parameter() -> None:
+    whole = plan(ideal(), GC200)
+    words = whole.words()
+    assert "forward dot first: 64 x 600 by 600 x 32, float32" in words
+    assert "grad_weight dot second" in words
+    assert "forward reduce_max: maximum over 10 of 64 x 1, float32" in words
+    assert "reduce_sum: sum over" in words
+    assert words.count("placement: rows") == len(whole.sums)
+    assert words.count("accumulation: group 16") == len(whole.sums) - len(whole.maxima)
+
+
+def test_maxima_have_a_place_but_no_order() -> None:
+    one = plan(ideal(), GC200)
+    assert one.maxima
+    assert one.placements.keys() - one.accumulations.keys() == one.maxima
+
+
+def test_places_and_orders_can_be_given() -> None:
+    number = next(equation.number for equation in ideal().equations if equation.op == "dot")
+    given = plan(ideal(), GC200, {number: Accumulation(splits=3)}, {number: Placement(rows=4, parts=3)})
+    assert given.placements[number] == Placement(rows=4, parts=3)
+    assert given.accumulations[number].splits == 3
+    others = [order for key, order in given.accumulations.items() if key != number]
+    assert {order.splits for order in others} == {1}
+
+
+def test_numbers_of_no_product_are_named() -> None:
+    with pytest.raises(ValueError, match=r"have the numbers \[4711\]; there are \[0, "):
+        plan(ideal(), GC200, {4711: Accumulation()})
+    with pytest.raises(ValueError, match="4711"):
+        plan(ideal(), GC200, placements={4711: Placement()})
+    with pytest.raises(ValueError, match="has 8"):
+        plan(ideal(), Target("gc200", tiles=8), placements={0: Placement(rows=16)})

@@ -1,0 +1,138 @@
+"""The refusal before planning: exact for the values, never above what the engine accounts, before any work is done."""
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from ir.test_transformer import BATCH, LENGTH, WORDS, parameters
+from ir.test_transformer import loss as transformer_loss
+
+from ipu_core import nn
+from ipu_core.compile.lowering import lower
+from ipu_core.compile.machine import Machine
+from ipu_core.compile.planning import plan
+from ipu_core.compile.residency import check_room, residency
+from ipu_core.errors import OutOfTileMemory
+from ipu_core.ir.block import Block
+from ipu_core.ir.precision import Precision
+from ipu_core.ir.tracing import trace
+from ipu_core.target import Target
+from ipu_core.train.loop import TrainLoop
+from ipu_core.train.optim import Adam, Lamb, Optimiser, Sgd
+from ipu_core.train.step import step_block
+
+TOKENS = np.arange(BATCH * (LENGTH + 1)).reshape(BATCH, -1) * 3 % WORDS
+FEW = Target("gc200", tiles=7)
+
+
+def loss(params: Any, batch: Any) -> Any:
+    x, y = batch
+    for layer in params[:-1]:
+        x = nn.relu(x @ layer["w"] + layer["b"])
+    return nn.softmax_cross_entropy(x @ params[-1]["w"] + params[-1]["b"], y)
+
+
+def perceptron(precision: str, optimiser: Optimiser, layers: tuple[int, ...], batch: int = 8) -> Block:
+    """A training step of these widths; its arrays take no memory."""
+    zero = np.float32(0)
+    params = [
+        {"w": np.broadcast_to(zero, (m, n)), "b": np.broadcast_to(zero, (n,))} for m, n in itertools.pairwise(layers)
+    ]
+    x, y = np.zeros((batch, layers[0]), np.float32), np.zeros(batch, np.int32)
+    return Precision.parse(precision).apply(step_block(loss, optimiser, params, (x, y)))
+
+
+def needed(block: Block, target: Target) -> OutOfTileMemory:
+    """What the values need, told by a target without memory."""
+    with pytest.raises(OutOfTileMemory) as caught:
+        check_room(block, Target(target.name, tiles=target.tiles, tile_memory=1))
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    "optimiser", [Sgd(0.1), Sgd(0.1, momentum=0.9), Adam(), Lamb()], ids=["sgd", "momentum", "adam", "lamb"]
+)
+@pytest.mark.parametrize("precision", ["fp32.32", "fp16.32", "fp16.16/stochastic"])
+def test_no_more_is_counted_than_the_engine_needs(precision: str, optimiser: Optimiser) -> None:
+    for target in (FEW, Target("gc200")):
+        block = perceptron(precision, optimiser, (64, 300, 10))
+        machine = Machine(lower(block, plan(block, target)), allow_out_of_memory=True)
+        counted = needed(block, target).needed
+        peak = machine.engine.memory.peak_bytes
+        assert counted <= peak
+        if target is FEW:
+            assert counted > 0.4 * peak  # the rest is code, vertex state and what products have under way
+        check_room(block, Target("gc200", tiles=target.tiles, tile_memory=counted))
+
+
+def test_nor_for_a_transformer() -> None:
+    batch = TOKENS[:, :-1].astype(np.int32), TOKENS[:, 1:].astype(np.int32)
+    block = Precision.parse("fp16.16/nearest").apply(step_block(transformer_loss, Adam(), parameters(), batch))
+    machine = Machine(lower(block, plan(block, FEW)), allow_out_of_memory=True)
+    assert needed(block, FEW).needed <= machine.engine.memory.peak_bytes
+
+
+def test_the_figures_are_exact() -> None:
+    target = Target("gc200", tiles=1, tile_memory=1000)
+    a = np.zeros((10, 30), np.float32)
+    block = trace(lambda state, x: (state + x, (x * 2).sum()), a, a, carry=True)
+    with pytest.raises(OutOfTileMemory) as caught:
+        check_room(block, target)
+    error = caught.value
+    # at the start: the state of 1,200 bytes, where the new one will lie too, and the batch
+    assert (error.tile, error.available, error.before_planning) == (0, 1000, True)
+    assert error.needed == error.categories["variables"] + error.categories["temporaries"]
+    assert error.categories["variables"] == 1200
+    assert error.needed == 2400
+    assert "tile 0 needs 2,400 bytes of 1,000 for the values of the step alone; by category: " in str(error)
+
+
+def test_views_and_new_state_over_old_take_no_memory() -> None:
+    target = Target("gc200", tiles=1)
+    a = np.zeros((10, 30), np.float32)
+    block = trace(lambda state, x: (state + x.transpose(1, 0).reshape(30, 10).transpose(1, 0),), a, a, carry=True)
+    assert needed(block, target).needed == 2400
+    block = trace(lambda state, x: (state + (x * 2),), a, a, carry=True)
+    assert needed(block, target).needed == 2400
+    block = trace(lambda state, x: (state @ x, state.sum()), np.eye(8, dtype=np.float32), np.eye(8, dtype=np.float32),
+                  carry=True)  # fmt: skip
+    assert needed(block, target).needed == 2 * 256 + 8  # old state, new state, and one word for the sum
+
+
+@pytest.mark.parametrize("precision", ["fp32.32", "fp16.16/stochastic"])
+@pytest.mark.parametrize("target", ["gc2", "gc200"])
+def test_a_model_far_too_large_is_refused_before_planning(
+    target: str, precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    block = perceptron(precision, Sgd(0.1), (64, 20000, 20000, 10), 64)
+    monkeypatch.delattr("ipu_core.compile.machine.plan")
+    with pytest.raises(OutOfTileMemory) as caught:
+        Machine.build(block, Target(target))
+    error = caught.value
+    size = 4 if precision == "fp32.32" else 2
+    tiles = Target(target).tiles
+    assert error.needed * tiles >= 2 * 20000 * 20000 * size  # the weights and their gradients
+    assert error.categories["variables"] >= 20000 * 20000 * size // tiles
+    assert next(name for name, _ in error.variables).startswith("1.w")
+
+
+def test_a_training_loop_refuses_before_it_plans_or_allocates() -> None:
+    zero = np.float32(0)
+    params = [{"w": np.broadcast_to(zero, (64, 40000)), "b": np.broadcast_to(zero, (40000,))},
+              {"w": np.broadcast_to(zero, (40000, 40000)), "b": np.broadcast_to(zero, (40000,))}]  # fmt: skip
+    batch = np.zeros((64, 64), np.float32), np.zeros(64, np.int32)
+    with pytest.raises(OutOfTileMemory, match="for the values of the step alone"):
+        TrainLoop(loss, params, batch, optimizer=Sgd(0.1), precision="fp32.32")  # 6.4 GB, were they made
+
+
+def test_what_the_values_leave_free_is_what_products_may_use() -> None:
+    a, w = np.zeros((16, 32), np.float32), np.zeros((32, 64), np.float32)
+    block = trace(lambda state, x: (state * 2.0, ((x @ state) ** 2).sum()), w, a, carry=True)
+    free = {block.equations[i].op: n for i, n in enumerate(residency(block, Target("gc200", tiles=1)).free.values())}
+    whole = Target("gc200").tile_memory
+    assert free["dot"] == whole - 4 * (2 * 32 * 64 + 16 * 32 + 16 * 64)  # the old state, the new, x and the product
+    assert free["reduce_sum"] == whole - 4 * (2 * 32 * 64 + 16 * 64) - 8
+    tight = Target("gc200", tiles=1, tile_memory=30_000)
+    (product,) = (one for one in plan(block, tight).sums.values() if one.product.b)
+    assert product.memory <= 30_000 - 22_528 - 30_000 // 8

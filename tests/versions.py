@@ -1,0 +1,113 @@
+"""Tests on what is declared: the oldest dependencies that pyproject.toml allows, and the newest Python there is.
+
+`make test-versions` runs both; `python -m tests.versions oldest` or `newest` one of them. Each has a virtual
+environment of its own beside .venv, kept for the next time. What CI runs here is what the project may declare.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+TOOLS = ("pytest>=8", "hypothesis>=6.100", "gfloat>=0.5", "gmpy2>=2.1", "softfloatpy>=1.2")
+PARTS = (
+    "tests/lowprec/spec", "tests/lowprec/test_rounding.py", "tests/lowprec/test_golden.py",
+    "tests/ipu_core/graph", "tests/ipu_core/train", "tests/ipu_core/study", "tests/test_floors.py",
+)  # fmt: skip
+"""Rooms that between them import everything, use the most of NumPy, and take about a minute."""
+
+
+def declared() -> list[str]:
+    """The requirements of a study, as pyproject.toml declares them."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return [*project["dependencies"], *project["optional-dependencies"]["study"]]
+
+
+def oldest() -> list[str]:
+    """The same, each pinned to the least version it allows."""
+    pinned = []
+    for requirement in declared():
+        found = re.fullmatch(r"([\w-]+)>=([\d.]+)", requirement)
+        if found is None:
+            raise ValueError(f"{requirement!r} in pyproject.toml declares no least version")
+        name, version = found.groups()
+        pinned.append(f"{name}=={version}" + ".0" * (2 - version.count(".")))
+    return pinned
+
+
+def newest_python() -> str:
+    """The newest CPython that this machine has, on the path or among pyenv's."""
+    folders = [*os.environ.get("PATH", "").split(os.pathsep)]
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    folders += [str(path) for path in pyenv.glob("3.*/bin")]
+    found: dict[int, str] = {}
+    for folder in folders:
+        for path in Path(folder).glob("python3.*"):
+            minor = path.name.removeprefix("python3.")
+            if minor.isdecimal() and _works(path, int(minor)):
+                found.setdefault(int(minor), str(path))
+    return found[max(found)]
+
+
+def _works(python: Path, minor: int) -> bool:
+    """Whether it starts and is the version that its name says (version managers leave stand-ins that do not)."""
+    code = f"import sys, venv; sys.exit(sys.version_info[:2] != (3, {minor}))"
+    return subprocess.run([str(python), "-c", code], capture_output=True, check=False).returncode == 0
+
+
+def environment(name: str, python: str, requirements: list[str]) -> str:
+    """The Python of the virtual environment .venv-NAME, with these requirements."""
+    folder = ROOT / f".venv-{name}"
+    if not folder.exists():
+        subprocess.run([python, "-m", "venv", str(folder)], check=True)
+    own = str(folder / "bin" / "python")
+    subprocess.run([own, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *requirements], check=True)
+    return own
+
+
+def run_oldest() -> int:
+    """The suite's parts on the oldest dependencies, with the compiled module of this environment."""
+    from lowprec import _kernels
+
+    python = environment("oldest", sys.executable, [*oldest(), *TOOLS])
+    copy = ROOT / "build" / "oldest"
+    shutil.rmtree(copy, ignore_errors=True)
+    for package in ("lowprec", "ipu_core"):
+        shutil.copytree(ROOT / package, copy / package)
+    compiled = Path(_kernels.__file__)
+    shutil.copy(compiled, copy / "lowprec")
+    shutil.copytree(compiled.parent / "include", copy / "lowprec" / "include", dirs_exist_ok=True)
+    # -P and append: the checkout's own folders, which have no compiled module, come last.
+    path = os.pathsep.join([str(copy), str(ROOT)])
+    # Old releases may use what newer ones of their own dependencies call deprecated.
+    quiet = ["-W", "default::DeprecationWarning"]
+    return _pytest([python, "-P", "-m", "pytest", "--import-mode=append", *quiet], {**os.environ, "PYTHONPATH": path})
+
+
+def run_newest() -> int:
+    """The suite's parts on the newest Python, installed as a user would."""
+    python = newest_python()
+    version = subprocess.run([python, "--version"], capture_output=True, text=True, check=True).stdout.split()[1]
+    if sys.version.startswith(version):
+        print(f"Python {version} is the newest there is, and the suite runs on it already")
+        return 0
+    return _pytest([environment(version, python, ["--editable", f"{ROOT}[study]", *TOOLS]), "-m", "pytest"], None)
+
+
+def _pytest(command: list[str], env: dict[str, str] | None) -> int:
+    own = subprocess.run([command[0], "-c", "import sys, numpy; print(sys.version.split()[0], numpy.__version__)"],
+                         capture_output=True, text=True, check=True)  # fmt: skip
+    python, numpy = own.stdout.split()
+    print(f"Python {python}, NumPy {numpy}", flush=True)
+    return subprocess.run([*command, "-q", "-m", "not slow", *PARTS], cwd=ROOT, env=env, check=False).returncode
+
+
+if __name__ == "__main__":
+    wanted = sys.argv[1:] or ["oldest", "newest"]
+    sys.exit(max({"oldest": run_oldest, "newest": run_newest}[name]() for name in wanted))
