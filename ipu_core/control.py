@@ -1,9 +1,10 @@
 """The floating-point control register of a tile, as data ($FP_CTL)."""
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, Literal
 
-from lowprec import as_format
+from lowprec import Rounding, as_format
 
 __all__ = ["FloatingPointControl"]
 
@@ -26,7 +27,7 @@ class FloatingPointControl:
     esr: bool = False
     nanoo: bool = False
 
-    def overflow(self, fmt: Any) -> str:
+    def overflow(self, fmt: Any) -> Literal["ipu", "ipu_nanoo"]:
         """lowprec's `overflow` argument for results in `fmt`: the preset "ipu", or "ipu_nanoo" with `nanoo`.
 
         Half and fp8 saturate ("ipu"; infinite inputs give the largest half, NaN in fp8) or give NaN ("ipu_nanoo");
@@ -38,7 +39,16 @@ class FloatingPointControl:
         as_format(fmt)
         return "ipu_nanoo" if self.nanoo else "ipu"
 
+    def rounding(self, rounding: Rounding, fmt: Any) -> Rounding:
+        """A rounding with the overflow of results in `fmt` (or, of a sum, in the format it accumulates in)."""
+        return _with_overflow(rounding, self.overflow(fmt))
+
     @property
     def traps(self) -> bool:
         """Whether any exception is enabled."""
         return self.inv or self.div0 or self.oflo
+
+
+@cache
+def _with_overflow(rounding: Rounding, overflow: Literal["ipu", "ipu_nanoo"]) -> Rounding:
+    return replace(rounding, overflow=overflow)

@@ -117,12 +117,12 @@ def sigmoid(x: Value) -> Value:
 
 
 def maximum(a: Value, b: Value) -> Value:
-    """The larger of two; NaN if either is."""
+    """The larger of two; NaN if either is. The gradient goes to it, in equal halves where both are equal."""
     return elementwise("maximum", a, b)
 
 
 def minimum(a: Value, b: Value) -> Value:
-    """The smaller of two; NaN if either is."""
+    """The smaller of two; NaN if either is. The gradient goes to it, in equal halves where both are equal."""
     return elementwise("minimum", a, b)
 
 

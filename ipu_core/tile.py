@@ -2,8 +2,8 @@
 
 The machine computes only here. Elementwise operations are evaluated in float32 (one IEEE operation, or a fixed double
 sequence rounded once) and then converted once; products and sums follow an accumulation (group, splits, stages, types,
-adder). `stochastic` says whether an operation rounds stochastically; the caller decides (on the machine the ESR bit
-does, which can be cleared around single vertices).
+adder). The caller says how an operation rounds, to nearest or stochastically (on the machine the ESR bit does, which
+can be cleared around single vertices); what becomes of an overflow is the control's to say.
 
 Exceptions: with `inv`, `div0` or `oflo` enabled the operands and results are inspected after each call, at the cost of
 reading them again. An elementwise overflow is found from its float32 value before conversion; in a product or sum a
@@ -18,13 +18,14 @@ from numpy.typing import NDArray
 
 from ipu_core.control import FloatingPointControl
 from ipu_core.errors import FloatingPointException
-from lowprec import Accumulation, Key, as_format, random_bits
+from lowprec import Accumulation, Key, Rounding, as_format, random_bits
 from lowprec.elementwise import prepare as prepare_elementwise
-from lowprec.matmul import prepare as prepare_matmul
-from lowprec.matmul import prepare_part
-from lowprec.reduction import prepare_reduce, prepare_sum
-from lowprec.reduction import reduce_max as exact_max
-from lowprec.scatter import prepare_scatter, row_numbers
+from lowprec.spec.keys import Coordinates
+from lowprec.sums.products import prepare as prepare_matmul
+from lowprec.sums.products import prepare_part
+from lowprec.sums.reduce import prepare_reduce, prepare_sum
+from lowprec.sums.reduce import reduce_max as exact_max
+from lowprec.sums.scatter import prepare_scatter, row_numbers
 
 __all__ = [
     "Elementwise",
@@ -44,6 +45,7 @@ __all__ = [
 Array = NDArray[Any]
 _HALF = np.dtype(np.float16)
 _BYTE = 8  # bits
+_ASCENDING = Accumulation(group=None)
 RANDOM_BITS = 16  # random bits per rounding, and per element of a mask
 SECOND_ROUNDING = 1  # folded into the key for the second of two roundings
 Elementwise = Callable[[tuple[Any, ...], Key | None, int, Array], Array]
@@ -71,7 +73,7 @@ class Position(Protocol):
 
 
 def elementwise(
-    op: str, formats_in: Sequence[Any], out_format: Any, stochastic: bool, control: FloatingPointControl
+    op: str, formats_in: Sequence[Any], out_format: Any, rounding: Rounding, control: FloatingPointControl
 ) -> Elementwise:
     """A prepared elementwise operation.
 
@@ -82,24 +84,22 @@ def elementwise(
         op: see `lowprec.elementwise.float32_op`.
         formats_in: format or dtype of each operand, None for a Python number.
         out_format: format of the result.
-        stochastic: round stochastically (to nearest otherwise).
+        rounding: of the result; its overflow is the control's.
         control: overflow and exceptions.
 
     Returns:
         f(operands, key, offset, out): `offset` is the index of the first element among the random bits.
     """
     dtypes = tuple(None if spec is None else _dtype(spec) for spec in formats_in)
-    call = _converting(op, dtypes, out_format, stochastic, control)
+    call = _converting(op, dtypes, out_format, rounding, control)
     return _trapping(op, dtypes, call, out_format, control) if control.traps else call
 
 
 def _converting(
-    op: str, dtypes: tuple[Any, ...], out_format: Any, stochastic: bool, control: FloatingPointControl
+    op: str, dtypes: tuple[Any, ...], out_format: Any, rounding: Rounding, control: FloatingPointControl
 ) -> Elementwise:
-    rounding = "stochastic" if stochastic else "nearest_even"
-
     def prepare(name: str, sources: tuple[Any, ...], fmt: Any) -> Elementwise:
-        prepared: Elementwise = prepare_elementwise(name, sources, fmt, rounding, overflow=control.overflow(fmt))
+        prepared: Elementwise = prepare_elementwise(name, sources, fmt, control.rounding(rounding, fmt))
         return prepared
 
     narrow = as_format(out_format)
@@ -147,7 +147,7 @@ def _divisor(op: str, values: Sequence[Array]) -> Array | None:
 
 
 def _is_zero(divisor: Array | None) -> Any:
-    return False if divisor is None else divisor == 0
+    return np.False_ if divisor is None else divisor == 0
 
 
 def _dtype(spec: Any) -> np.dtype[Any]:
@@ -155,25 +155,22 @@ def _dtype(spec: Any) -> np.dtype[Any]:
 
 
 def matmul(
-    order: Accumulation, stochastic: bool, control: FloatingPointControl
+    order: Accumulation, rounding: Rounding, control: FloatingPointControl
 ) -> Callable[[Array, Array, Key | None, Array], Array]:
     """A prepared product of whole matrices, batched over leading axes: f(a, b, key, out).
 
     Args:
         order: the Accumulation; its second type is the result's format.
-        stochastic: round partial sums, stages and result stochastically (to nearest otherwise).
+        rounding: of partial sums, stages and result; its overflow is the control's.
         control: overflow and exceptions.
     """
-    accumulate, out_format = order.accumulate, order.out
+    rounded = control.rounding(rounding, order.accumulate)
     prepared: dict[tuple[Any, Any], Callable[..., Array]] = {}
 
     def product(a: Array, b: Array, key: Key | None, out: Array) -> Array:
         call = prepared.get((a.dtype, b.dtype))
         if call is None:
-            call = prepared[a.dtype, b.dtype] = prepare_matmul(
-                *(a.dtype, b.dtype, accumulate, order.group, order.splits, order.stages, out_format),
-                *(rounding_name(stochastic), RANDOM_BITS, control.overflow(accumulate), None, order.adder),
-            )
+            call = prepared[a.dtype, b.dtype] = prepare_matmul(a.dtype, b.dtype, order, rounded)
         call(a, b, key, (0, 0), out)
         return out
 
@@ -187,20 +184,17 @@ def matmul(
 
 
 def reduce_sum(
-    order: Accumulation, stochastic: bool, control: FloatingPointControl
+    order: Accumulation, rounding: Rounding, control: FloatingPointControl
 ) -> Callable[[Array, Key | None, Array], Array]:
     """A prepared sum over the k of (.., m, k, n): f(x, key, out) with out (.., m, n). Arguments as `matmul`."""
-    accumulate, out_format = order.accumulate, order.out
+    rounded = control.rounding(rounding, order.accumulate)
     prepared: dict[Any, Callable[..., Array]] = {}
 
     def total(x: Array, key: Key | None, out: Array) -> Array:
         call = prepared.get(x.dtype)
         if call is None:
-            call = prepared[x.dtype] = prepare_reduce(
-                *(x.dtype, accumulate, order.group, order.splits, order.stages, out_format),
-                *(rounding_name(stochastic), RANDOM_BITS, control.overflow(accumulate), None),
-            )
-        call(x, key, 0, 0, 0, 0, out)
+            call = prepared[x.dtype] = prepare_reduce(x.dtype, order, rounded)
+        call(x, key, out=out)
         return out
 
     if not control.traps:
@@ -213,7 +207,7 @@ def reduce_sum(
 
 
 def matmul_part(
-    a: Array, b: Array, out: Array, order: Accumulation, place: Position, stochastic: bool,
+    a: Array, b: Array, out: Array, order: Accumulation, place: Position, rounding: Rounding,
     control: FloatingPointControl, initial: Array | None = None,
 ) -> Bound:  # fmt: skip
     """Chains of products of many vertices, one part each, bound to their arrays: f(key).
@@ -222,41 +216,35 @@ def matmul_part(
         a, b, out: (vertex axes.., m, k), (.., k, n) and (.., m, n); `out` has the accumulator's storage dtype.
         order: group, accumulator and adder count here; `sum_parts` adds the parts.
         place: the blocks' places in the whole results.
-        stochastic: round the partial sums stochastically.
+        rounding: of the partial sums; its overflow is the control's.
         control: overflow and exceptions.
         initial: partial sums that the chains go on from, shaped as `out` (which they may be); None: +0.
     """
-    call = prepare_part(
-        *(a.dtype, b.dtype, order.accumulate, order.group, rounding_name(stochastic)),
-        *(RANDOM_BITS, control.overflow(order.accumulate), None, order.adder),
-    )
-    row, column, first_group, batch = place.row, place.column, place.first_group, place.batch
+    call = prepare_part(a.dtype, b.dtype, order, control.rounding(rounding, order.accumulate))
+    where = _coordinates(place)
 
     def part(key: Key | None) -> None:
-        call(a, b, key, row, column, first_group, batch, out, initial)
+        call(a, b, key, where, out, initial)
 
     return watched("matmul", part, (a, b) if initial is None else (a, b, initial), out, control)
 
 
 def reduce_part(
-    x: Array, out: Array, order: Accumulation, place: Position, stochastic: bool, control: FloatingPointControl
+    x: Array, out: Array, order: Accumulation, place: Position, rounding: Rounding, control: FloatingPointControl
 ) -> Bound:
     """Chains of terms of many vertices: x (vertex axes.., m, k, n) to out (.., m, n), as `matmul_part`."""
-    call = prepare_reduce(
-        *(x.dtype, order.accumulate, order.group, 1, 1, None),
-        *(rounding_name(stochastic), RANDOM_BITS, control.overflow(order.accumulate), None),
-    )
-    row, column, first_group, batch = place.row, place.column, place.first_group, place.batch
+    call = prepare_reduce(x.dtype, order.one_part(), control.rounding(rounding, order.accumulate))
+    where = _coordinates(place)
 
     def part(key: Key | None) -> None:
-        call(x, key, row, column, first_group, batch, out)
+        call(x, key, where, out)
 
     return watched("reduce_sum", part, (x,), out, control)
 
 
 def sum_parts(
     parts: Array, out: Array, fmt: Any, tag: Literal["stage", "output"], index: Any, place: Position,
-    stochastic: bool, control: FloatingPointControl,
+    rounding: Rounding, control: FloatingPointControl,
 ) -> Bound:  # fmt: skip
     """Sums of parts of many vertices in float32, ascending, rounded once: f(key).
 
@@ -266,15 +254,15 @@ def sum_parts(
         tag: whether this is an intermediate stage or gives the result.
         index: running number of the intermediate result.
         place: the blocks' places in the whole results.
-        stochastic: round stochastically.
+        rounding: of the sums; its overflow is the control's.
         control: overflow and exceptions.
     """
     first = np.moveaxis(parts, -3, 0)
-    call = prepare_sum(parts.dtype, fmt, rounding_name(stochastic), RANDOM_BITS, control.overflow(fmt), None, tag)
-    row, column, batch = place.row, place.column, place.batch
+    call = prepare_sum(parts.dtype, fmt, control.rounding(rounding, fmt), tag)
+    where = _coordinates(place)
 
     def total(key: Key | None) -> None:
-        call(first, key, index, row, column, batch, out)
+        call(first, key, index, where, out)
 
     return watched("sum of parts", total, (parts,), out, control)
 
@@ -298,7 +286,8 @@ def scatter_add(indices: Array, updates: Array, out: Array) -> None:
     Raises:
         IndexError: an index outside the rows.
     """
-    prepare_scatter(updates.dtype)(updates, row_numbers(indices), out.shape[-2], None, 0, 0, 0, out)
+    call = prepare_scatter(updates.dtype, _ASCENDING, Rounding())
+    call(updates, row_numbers(indices), out.shape[-2], out=out)
 
 
 def dropout_mask(rate: float) -> Callable[[Key | None, int, Array], Array]:
@@ -319,9 +308,8 @@ def dropout_mask(rate: float) -> Callable[[Key | None, int, Array], Array]:
     return mask
 
 
-def rounding_name(stochastic: bool) -> str:
-    """lowprec's name of the mode."""
-    return "stochastic" if stochastic else "nearest_even"
+def _coordinates(place: Position) -> Coordinates:
+    return Coordinates(place.row, place.column, place.first_group, place.batch)
 
 
 def watched(name: str, call: Bound, operands: Sequence[Array], out: Array, control: FloatingPointControl) -> Bound:

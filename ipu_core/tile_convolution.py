@@ -7,11 +7,11 @@ from typing import Any
 from numpy.typing import NDArray
 
 from ipu_core.control import FloatingPointControl
-from ipu_core.tile import RANDOM_BITS, Bound, check_sum, rounding_name, watched
-from lowprec import Accumulation, Key
-from lowprec.convolution import conv2d, conv2d_input_gradient, conv2d_weight_gradient
-from lowprec.convolution_sums import prepare_correlation, prepare_weight_sums
-from lowprec.windows import Place
+from ipu_core.tile import Bound, check_sum, watched
+from lowprec import Accumulation, Key, Rounding
+from lowprec.convolution.parts import prepare_correlation, prepare_weight_sums
+from lowprec.convolution.passes import conv2d, conv2d_input_gradient, conv2d_weight_gradient
+from lowprec.spec.windows import BlockPlace
 
 __all__ = ["convolution", "convolution_part", "whole"]
 
@@ -30,7 +30,7 @@ def whole(op: str, params: Mapping[str, Any]) -> Callable[..., Array]:
 
 
 def convolution(
-    op: str, params: Mapping[str, Any], order: Accumulation, stochastic: bool, control: FloatingPointControl
+    op: str, params: Mapping[str, Any], order: Accumulation, rounding: Rounding, control: FloatingPointControl
 ) -> Callable[[Array, Array, Key | None, Array], Array]:
     """A convolution or one of its gradients on whole arrays: f(a, b, key, out).
 
@@ -38,22 +38,11 @@ def convolution(
         op: conv2d, conv2d_input_gradient or conv2d_weight_gradient.
         params: stride, padding, dilation, groups; size for the input gradient, kernel for the weight gradient.
         order: the Accumulation; its second type is the result's format.
-        stochastic: round partial sums, stages and result stochastically (to nearest otherwise).
+        rounding: of partial sums, stages and result; its overflow is the control's.
         control: overflow and exceptions.
     """
-    accumulate, out_format = order.accumulate, order.out
-    call = partial(
-        whole(op, params),
-        accumulate=accumulate,
-        group=order.group,
-        splits=order.splits,
-        stages=order.stages,
-        out_format=out_format,
-        rounding=rounding_name(stochastic),
-        random_bits=RANDOM_BITS,
-        overflow=control.overflow(accumulate),
-        adder=order.adder,
-    )
+    rounded = control.rounding(rounding, order.accumulate)
+    call = partial(whole(op, params), accumulation=order, rounding=rounded)
 
     def convolved(a: Array, b: Array, key: Key | None, out: Array) -> Array:
         return call(a, b, key=key, out=out)
@@ -68,8 +57,8 @@ def convolution(
 
 
 def convolution_part(
-    op: str, windows: Array, other: Array, out: Array, order: Accumulation, place: Place, span: tuple[int, int] | None,
-    stochastic: bool, control: FloatingPointControl,
+    op: str, windows: Array, other: Array, out: Array, order: Accumulation, place: BlockPlace,
+    span: tuple[int, int] | None, rounding: Rounding, control: FloatingPointControl,
 ) -> Bound:  # fmt: skip
     """Chains of a block of a convolution ("conv2d") or of a weight gradient, bound to their arrays: f(key).
 
@@ -79,13 +68,10 @@ def convolution_part(
         order: group, accumulator and adder count here.
         place: of the block in the whole result.
         span: the groups (positions for a weight gradient) of one part of the sum; None: all.
-        stochastic: round the partial sums stochastically.
+        rounding: of the partial sums; its overflow is the control's.
         control: overflow and exceptions.
     """
-    call = _PREPARE[op](
-        *(windows.dtype, other.dtype, order.accumulate, order.group, rounding_name(stochastic)),
-        *(RANDOM_BITS, control.overflow(order.accumulate), None, order.adder),
-    )
+    call = _PREPARE[op](windows.dtype, other.dtype, order, control.rounding(rounding, order.accumulate))
 
     def part(key: Key | None) -> None:
         call(windows, other, out, place, key, span)

@@ -23,8 +23,12 @@ except ImportError as error:
 
 from typing import TYPE_CHECKING
 
-from lowprec.float_format import FloatFormat
-from lowprec.formats import (
+from lowprec.lazy import lazy_names
+from lowprec.random import Key, as_key, random_bits
+from lowprec.rounding import astype, decode, encode, round
+from lowprec.spec.accumulation import Accumulation
+from lowprec.spec.float_format import FloatFormat
+from lowprec.spec.formats import (
     aliases,
     as_format,
     bfloat16,
@@ -46,28 +50,24 @@ from lowprec.formats import (
     p3109,
     tfloat32,
 )
-from lowprec.later import later
-from lowprec.matmul import matmul, matmul_part
-from lowprec.random import Key, as_key, random_bits
-from lowprec.rounding import astype, decode, encode, round
-from lowprec.spec.accumulation import Accumulation
 from lowprec.spec.rounding import Rounding
+from lowprec.sums.products import matmul, matmul_part
 from lowprec.threads import num_threads
 
 if TYPE_CHECKING:
     from lowprec import statistics, testing
     from lowprec.arithmetic import add, divide, fma, multiply, scaled_add, sqrt, subtract
-    from lowprec.blocks import BlockArray, BlockFormat, block_formats, to_blocks
     from lowprec.convolution import conv2d, conv2d_input_gradient, conv2d_weight_gradient
     from lowprec.elementwise import float32_op
     from lowprec.explanation import Explanation, explain
-    from lowprec.format_info import finfo
     from lowprec.functions import cos, erf, exp, gelu, log, rsqrt, sigmoid, sin, tanh
-    from lowprec.packing import pack, unpack
-    from lowprec.reduction import reduce_max, reduce_part, reduce_sum, sum_parts
-    from lowprec.scaled import ScaledArray, to_scaled
-    from lowprec.scatter import scatter_add
-    from lowprec.summation import cumulative_sum, dot, kahan_sum, mean, norm, sum
+    from lowprec.scaling.blocks import BlockArray, BlockFormat, block_formats, to_blocks
+    from lowprec.scaling.packing import pack, unpack
+    from lowprec.scaling.tensor import ScaledArray, to_scaled
+    from lowprec.spec.format_info import finfo
+    from lowprec.sums.ordered import cumulative_sum, dot, kahan_sum, mean, norm, sum
+    from lowprec.sums.reduce import reduce_max, reduce_part, reduce_sum, sum_parts
+    from lowprec.sums.scatter import scatter_add
     from lowprec.version import __version__
     from lowprec.xoroshiro import Xoroshiro128aox
 
@@ -155,22 +155,22 @@ __all__ = [
 
 # Formats and rounding come with the import. The rest is loaded when it is first asked for, so that the import stays
 # short: this table and the one of backends/cpu are the only places that do so.
-__getattr__ = later(
+__getattr__ = lazy_names(
     __name__,
     {
         "arithmetic": "add divide fma multiply scaled_add sqrt subtract",
-        "blocks": "BlockArray BlockFormat block_formats to_blocks",
+        "scaling.blocks": "BlockArray BlockFormat block_formats to_blocks",
         "convolution": "conv2d conv2d_input_gradient conv2d_weight_gradient",
         "elementwise": "float32_op",
         "explanation": "Explanation explain",
-        "format_info": "finfo",
+        "spec.format_info": "finfo",
         "functions": "cos erf exp gelu log rsqrt sigmoid sin tanh",
-        "packing": "pack unpack",
-        "reduction": "reduce_max reduce_part reduce_sum sum_parts",
-        "scaled": "ScaledArray to_scaled",
-        "scatter": "scatter_add",
+        "scaling.packing": "pack unpack",
+        "sums.reduce": "reduce_max reduce_part reduce_sum sum_parts",
+        "scaling.tensor": "ScaledArray to_scaled",
+        "sums.scatter": "scatter_add",
         "statistics": "",
-        "summation": "cumulative_sum dot kahan_sum mean norm sum",
+        "sums.ordered": "cumulative_sum dot kahan_sum mean norm sum",
         "testing": "",
         "version": "__version__",
         "xoroshiro": "Xoroshiro128aox",

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from lowprec.explanation import explain
-from lowprec.formats import as_format, formats
+from lowprec.spec.formats import as_format, formats
 
 
 def parser() -> argparse.ArgumentParser:

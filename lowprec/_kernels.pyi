@@ -1,6 +1,6 @@
 """Types of the compiled module (kernels/cpu/python/module*.cpp)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy.typing as npt
@@ -96,7 +96,7 @@ class Accumulator:
     ) -> None: ...
 
 class Order:
-    def __init__(self, group: int, splits: int, stages: int, adder: int, /) -> None: ...
+    def __init__(self, cut: Callable[[int], tuple[int, int, int, int]], adder: int) -> None: ...
 
 class ProductCall:
     def __init__(

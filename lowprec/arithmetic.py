@@ -8,7 +8,7 @@ A product through float32 would be another function: 1 + 2^-24 rounded up to flo
 
 from __future__ import annotations
 
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -16,12 +16,13 @@ import numpy.typing as npt
 from lowprec import backends
 from lowprec.arrays import as_subclass, input_array
 from lowprec.backends.owner import refuse_cupy
-from lowprec.caching import cached, refuse_unhashable
-from lowprec.conversion import Conversion
-from lowprec.float_format import STORAGE
-from lowprec.formats import FormatLike, as_format, float32, float64, format_of_dtype
-from lowprec.keys import KeyLike, first_index, key_value
-from lowprec.spec.rounding import rounding_rule
+from lowprec.caching import cached
+from lowprec.spec.conversion import Conversion
+from lowprec.spec.float_format import STORAGE, FloatFormat
+from lowprec.spec.formats import FormatLike, as_format, float32, float64, format_of_dtype
+from lowprec.spec.keys import KeyLike, first_index, key_value
+from lowprec.spec.keywords import RoundingKeywords, RoundingLike, as_rounding, refuse_unhashable
+from lowprec.spec.rounding import Rounding
 
 Array = npt.NDArray[Any]
 Operand = Array | float
@@ -30,20 +31,20 @@ _STORED = frozenset(STORAGE.values())
 _NUMBERS = frozenset({float, int, np.float64, np.float32, np.float16})
 
 
-class Options(TypedDict, total=False):
-    """Keyword arguments of every function here, with the meanings and defaults of `lowprec.round`."""
+class OperationKeywords(RoundingKeywords, total=False):
+    """Of every function here, with the meanings and defaults of `lowprec.round`."""
 
     key: KeyLike | None
-    random_bits: int
-    overflow: str | None
-    infinite_input: str | None
-    flush: bool
     offset: int
     out: Array | None
 
 
 def add(
-    a: npt.ArrayLike, b: npt.ArrayLike, fmt: FormatLike, rounding: str = "nearest_even", **options: Unpack[Options]
+    a: npt.ArrayLike,
+    b: npt.ArrayLike,
+    fmt: FormatLike,
+    rounding: RoundingLike = "nearest_even",
+    **options: Unpack[OperationKeywords],
 ) -> Any:
     """a + b, exact, rounded once.
 
@@ -51,7 +52,7 @@ def add(
         a, b: float64, float32, float16, bfloat16 or other ml_dtypes float arrays, broadcast together, or Python
             numbers that float64 holds.
         fmt: the format of the result.
-        rounding: nearest_even, nearest_away, toward_zero, up, down, odd or stochastic.
+        rounding: a `lowprec.Rounding`, or nearest_even, nearest_away, toward_zero, up, down, odd or stochastic.
         options: key, random_bits (1 to 32), overflow, infinite_input, flush, offset and out, as of `lowprec.round`.
             An infinite result is treated as an infinite input is there.
 
@@ -68,27 +69,41 @@ def add(
 
 
 def subtract(
-    a: npt.ArrayLike, b: npt.ArrayLike, fmt: FormatLike, rounding: str = "nearest_even", **options: Unpack[Options]
+    a: npt.ArrayLike,
+    b: npt.ArrayLike,
+    fmt: FormatLike,
+    rounding: RoundingLike = "nearest_even",
+    **options: Unpack[OperationKeywords],
 ) -> Any:
     """a - b, exact, rounded once (arguments as of `add`)."""
     return _rounded_once("subtract", (a, b), fmt, rounding, options)
 
 
 def multiply(
-    a: npt.ArrayLike, b: npt.ArrayLike, fmt: FormatLike, rounding: str = "nearest_even", **options: Unpack[Options]
+    a: npt.ArrayLike,
+    b: npt.ArrayLike,
+    fmt: FormatLike,
+    rounding: RoundingLike = "nearest_even",
+    **options: Unpack[OperationKeywords],
 ) -> Any:
     """a * b, exact, rounded once (arguments as of `add`)."""
     return _rounded_once("multiply", (a, b), fmt, rounding, options)
 
 
 def divide(
-    a: npt.ArrayLike, b: npt.ArrayLike, fmt: FormatLike, rounding: str = "nearest_even", **options: Unpack[Options]
+    a: npt.ArrayLike,
+    b: npt.ArrayLike,
+    fmt: FormatLike,
+    rounding: RoundingLike = "nearest_even",
+    **options: Unpack[OperationKeywords],
 ) -> Any:
     """a / b, exact, rounded once (arguments as of `add`). x / 0 is an infinity, 0 / 0 NaN."""
     return _rounded_once("divide", (a, b), fmt, rounding, options)
 
 
-def sqrt(x: npt.ArrayLike, fmt: FormatLike, rounding: str = "nearest_even", **options: Unpack[Options]) -> Any:
+def sqrt(
+    x: npt.ArrayLike, fmt: FormatLike, rounding: RoundingLike = "nearest_even", **options: Unpack[OperationKeywords]
+) -> Any:
     """The square root of x, exact, rounded once (arguments as of `add`). NaN below zero; keeps -0."""
     return _rounded_once("sqrt", (x,), fmt, rounding, options)
 
@@ -98,8 +113,8 @@ def fma(
     b: npt.ArrayLike,
     c: npt.ArrayLike,
     fmt: FormatLike,
-    rounding: str = "nearest_even",
-    **options: Unpack[Options],
+    rounding: RoundingLike = "nearest_even",
+    **options: Unpack[OperationKeywords],
 ) -> Any:
     """a * b + c, exact, rounded once (arguments as of `add`)."""
     return _rounded_once("fma", (a, b, c), fmt, rounding, options)
@@ -110,8 +125,8 @@ def scaled_add(
     b: npt.ArrayLike,
     s: npt.ArrayLike,
     fmt: FormatLike,
-    rounding: str = "nearest_even",
-    **options: Unpack[Options],
+    rounding: RoundingLike = "nearest_even",
+    **options: Unpack[OperationKeywords],
 ) -> Any:
     """a + s * b, exact, rounded once (arguments as of `add`): an update of a by b scaled.
 
@@ -121,21 +136,15 @@ def scaled_add(
 
 
 @cached
-def prepare(
-    fmt: FormatLike,
-    rounding: str = "nearest_even",
-    random_bits: int | str = 16,
-    overflow: str | None = None,
-    infinite_input: str | None = None,
-    flush: bool = False,
-) -> Conversion:
+def prepare(fmt: FormatLike, rounding: Rounding) -> Conversion:
     """The checked rounding of exact results.
 
     Raises:
         ValueError: as `add`.
     """
     fmt = as_format(fmt)
-    rule = rounding_rule(fmt, rounding, random_bits, overflow, infinite_input, flush)
+    rounding.refuse("exact operations", exact=True)
+    rule = rounding.rule(fmt)
     if fmt.dtype is not None:
         return Conversion(rule, float64, _FLOAT64, fmt.dtype, "code")
     values = np.dtype(np.float32) if float32.contains(fmt) else _FLOAT64
@@ -143,31 +152,26 @@ def prepare(
 
 
 def _rounded_once(
-    operation: str, operands: tuple[npt.ArrayLike, ...], fmt: FormatLike, rounding: str, options: Options
+    operation: str,
+    operands: tuple[npt.ArrayLike, ...],
+    fmt: FormatLike,
+    rounding: RoundingLike,
+    options: OperationKeywords,
 ) -> Any:
     """The one body of the functions above."""
+    policies: dict[str, Any]
     if not options:  # most calls, quickly
-        conversion, offset = prepare(as_format(fmt), rounding), 0
+        key = out = None
+        offset, policies = 0, {}
     else:
-        if not options.keys() <= _ALLOWED:
-            unknown = sorted(options.keys() - _ALLOWED)
-            raise TypeError(f"unknown options {unknown}; allowed are {', '.join(Options.__annotations__)}")
-        policies = (
-            options.get("random_bits", 16),
-            options.get("overflow"),
-            options.get("infinite_input"),
-            options.get("flush", False),
-        )
-        try:
-            conversion = prepare(as_format(fmt), rounding, *policies)
-        except TypeError:
-            refuse_unhashable(
-                **dict(zip(("random_bits", "overflow", "infinite_input", "flush"), policies, strict=True))
-            )
-            raise
-        offset = options.get("offset", 0)
-    key, out = options.get("key"), options.get("out")
-    if rounding == "stochastic" and key is None:
+        key, offset, out = options.get("key"), options.get("offset", 0), options.get("out")
+        policies = {name: value for name, value in options.items() if name not in _OWN}
+    try:
+        conversion = _from_keywords(as_format(fmt), rounding, **policies)
+    except TypeError:
+        refuse_unhashable(rounding=rounding, **policies)
+        raise
+    if key is None and (rounding.mode if isinstance(rounding, Rounding) else rounding) == "stochastic":
         raise ValueError("stochastic rounding needs key=, a lowprec.Key or an integer")
     seed = 0 if key is None else key_value(key)
     values, plain, scalar = _operands(operands)
@@ -180,6 +184,11 @@ def _rounded_once(
             out[...] = result
         return out
     return result[()] if scalar else result if plain else as_subclass(result, operands)
+
+
+@cached
+def _from_keywords(fmt: FloatFormat, rounding: RoundingLike, **policies: Any) -> Conversion:
+    return prepare(fmt, as_rounding(rounding, **policies))
 
 
 def apply(
@@ -204,7 +213,7 @@ def apply(
     return result  # type: ignore[no-any-return]
 
 
-_ALLOWED = frozenset(Options.__annotations__)
+_OWN = frozenset(("key", "offset", "out"))
 
 
 def _operands(given: tuple[npt.ArrayLike, ...]) -> tuple[tuple[Operand, ...], bool, bool]:

@@ -15,16 +15,3 @@ def cached(function: Function) -> Function:
     16.0 is not 16: what is refused at first stays refused.
     """
     return cast(Function, lru_cache(maxsize=4096, typed=True)(function))
-
-
-def refuse_unhashable(**given: object) -> None:
-    """Says which argument is no name or number, where a cache could only say that something is unhashable.
-
-    Raises:
-        TypeError: one of them cannot be hashed.
-    """
-    for what, value in given.items():
-        try:
-            hash(value)
-        except TypeError:
-            raise TypeError(f"{what} must be a name, a number, a bool or None, not {value!r}") from None

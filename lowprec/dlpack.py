@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lowprec.formats import formats
+from lowprec.spec.formats import formats
 
 CPU = 1  # kDLCPU
 NARROW: Mapping[int, str] = MappingProxyType(

@@ -8,21 +8,22 @@ is then converted once to the wanted format. The bits are the same on every mach
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from lowprec import backends, threads
 from lowprec.arrays import apart, as_subclass, input_array
-from lowprec.backends import cpu
 from lowprec.backends.owner import refuse_cupy
-from lowprec.caching import cached, refuse_unhashable
-from lowprec.elementwise_op import OPERATIONS, ElementwiseOp
-from lowprec.formats import FormatLike
-from lowprec.keys import KeyLike, first_index
+from lowprec.caching import cached
 from lowprec.rounding import prepare as prepare_conversion
-from lowprec.sums import operand_format
+from lowprec.spec.elementwise_op import OPERATIONS, ElementwiseOp
+from lowprec.spec.formats import FormatLike
+from lowprec.spec.keys import KeyLike, first_index
+from lowprec.spec.keywords import PolicyKeywords, RoundingLike, as_rounding, refuse_unhashable, refuse_unknown
+from lowprec.spec.operands import operand_format
+from lowprec.spec.rounding import NEAREST_EVEN, Rounding
 
 Array = npt.NDArray[Any]
 _FLOAT32 = np.dtype(np.float32)
@@ -40,13 +41,11 @@ def float32_op(
     op: str,
     *operands: npt.ArrayLike,
     fmt: FormatLike = "float32",
-    rounding: str = "nearest_even",
+    rounding: RoundingLike = "nearest_even",
     key: KeyLike | None = None,
-    random_bits: int = 16,
-    overflow: str | None = None,
-    infinite_input: str | None = None,
     offset: int = 0,
     out: Array | None = None,
+    **policies: Unpack[PolicyKeywords],
 ) -> Any:
     """One operation in float32, then one conversion to a format.
 
@@ -57,7 +56,8 @@ def float32_op(
             c is not 0) and scaled_add(a, b, s) = a + (s * b), the product rounded to float32 first.
         operands: arrays of float32 or narrower floats, broadcast together, or Python numbers (rounded to float32).
         fmt: format of the result; it must have a storage dtype.
-        rounding: of the conversion; see `lowprec.round` for it and for key, random_bits, overflow, infinite_input.
+        rounding: of the conversion; see `lowprec.round` for it, for key and for the keywords random_bits, overflow and
+            infinite_input. There is no flushing here.
         offset: index of the result's first element (C order) among the random bits.
         out: where to put the result; may share memory with the operands.
 
@@ -73,10 +73,9 @@ def float32_op(
     arrays = tuple(x for x, _ in given)
     dtypes = tuple(x.dtype if isinstance(x, np.ndarray) else None for x in arrays)
     try:
-        call = prepare(op, dtypes, fmt, rounding, random_bits, overflow, infinite_input)
+        call = _from_keywords(op, dtypes, fmt, rounding, **policies)
     except TypeError:
-        policies = {"overflow": overflow, "infinite_input": infinite_input}
-        refuse_unhashable(op=op, fmt=fmt, rounding=rounding, random_bits=random_bits, **policies)
+        refuse_unhashable(op=op, fmt=fmt, rounding=rounding, **policies)
         raise
     if offset:
         offset = first_index(offset, np.broadcast(*arrays).size)
@@ -102,14 +101,19 @@ def _operand(x: Any) -> tuple[Any, bool]:
 
 
 @cached
+def _from_keywords(
+    op: str, in_dtypes: tuple[npt.DTypeLike | None, ...], fmt: FormatLike, rounding: RoundingLike, **policies: Any
+) -> PreparedOp:
+    refuse_unknown(policies, PolicyKeywords)
+    return prepare(op, in_dtypes, fmt, as_rounding(rounding, **policies))
+
+
+@cached
 def prepare(
     op: str,
     in_dtypes: Sequence[npt.DTypeLike | None],
     fmt: FormatLike = "float32",
-    rounding: str = "nearest_even",
-    random_bits: int = 16,
-    overflow: str | None = None,
-    infinite_input: str | None = None,
+    rounding: Rounding = NEAREST_EVEN,
 ) -> PreparedOp:
     """The checked form of `float32_op` for hot loops: about a microsecond per call.
 
@@ -132,15 +136,13 @@ def prepare(
     for dtype in dtypes:
         if dtype is not None:
             operand_format(dtype)
-    conversion = prepare_conversion("storage", _FLOAT32, fmt, rounding, random_bits, overflow, infinite_input, False)
-    spec = ElementwiseOp(op, dtypes, conversion)
-    native, current, thread_count = cpu.elementwise(spec), backends.current, threads.current
+    rounding.refuse("float32_op", exact=True, flush=True)
+    conversion = prepare_conversion("storage", _FLOAT32, fmt, rounding)
+    chosen = backends.prepared("elementwise", ElementwiseOp(op, dtypes, conversion))
+    thread_count = threads.current
 
     def call(operands: tuple[Any, ...], key: KeyLike | None = None, offset: int = 0, out: Array | None = None) -> Array:
-        backend = current()
-        if backend is cpu:
-            return native(operands, key, offset, out, thread_count())
-        result: Array = backend.elementwise(spec)(operands, key, offset, out, thread_count())
+        result: Array = chosen()(operands, key, offset, out, thread_count())
         return result
 
     return call

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lowprec.backends.owner import is_cupy
-from lowprec.float_format import FloatFormat
-from lowprec.formats import format_of_dtype
+from lowprec.spec.float_format import FloatFormat
+from lowprec.spec.formats import format_of_dtype
 
 LIMIT = 32
 

@@ -8,9 +8,9 @@ from fractions import Fraction
 from typing import SupportsFloat
 
 from lowprec.backends.reference.rounding import round_magnitude, round_number
-from lowprec.describe import escape
-from lowprec.float_format import FloatFormat
-from lowprec.formats import FormatLike, as_format
+from lowprec.spec.describe import escape
+from lowprec.spec.float_format import FloatFormat
+from lowprec.spec.formats import FormatLike, as_format
 from lowprec.spec.rounding import MODES, rounding_rule
 
 

@@ -11,10 +11,11 @@ from typing import Any
 import numpy.typing as npt
 
 from lowprec.elementwise import float32_op
-from lowprec.formats import FormatLike
+from lowprec.spec.formats import FormatLike
+from lowprec.spec.keywords import RoundingLike
 
 
-def exp(x: npt.ArrayLike, fmt: FormatLike = "float32", rounding: str = "nearest_even", **options: Any) -> Any:
+def exp(x: npt.ArrayLike, fmt: FormatLike = "float32", rounding: RoundingLike = "nearest_even", **options: Any) -> Any:
     """e**x. 0 for -inf, inf for inf and where float32 overflows.
 
     Args:
@@ -32,41 +33,45 @@ def exp(x: npt.ArrayLike, fmt: FormatLike = "float32", rounding: str = "nearest_
     return float32_op("exp", x, fmt=fmt, rounding=rounding, **options)
 
 
-def log(x: npt.ArrayLike, fmt: FormatLike = "float32", rounding: str = "nearest_even", **options: Any) -> Any:
+def log(x: npt.ArrayLike, fmt: FormatLike = "float32", rounding: RoundingLike = "nearest_even", **options: Any) -> Any:
     """Natural logarithm (arguments as of `exp`). -inf for zeros, NaN below zero, inf for inf."""
     return float32_op("log", x, fmt=fmt, rounding=rounding, **options)
 
 
-def tanh(x: npt.ArrayLike, fmt: FormatLike = "float32", rounding: str = "nearest_even", **options: Any) -> Any:
+def tanh(x: npt.ArrayLike, fmt: FormatLike = "float32", rounding: RoundingLike = "nearest_even", **options: Any) -> Any:
     """Hyperbolic tangent (arguments as of `exp`); keeps -0."""
     return float32_op("tanh", x, fmt=fmt, rounding=rounding, **options)
 
 
-def erf(x: npt.ArrayLike, fmt: FormatLike = "float32", rounding: str = "nearest_even", **options: Any) -> Any:
+def erf(x: npt.ArrayLike, fmt: FormatLike = "float32", rounding: RoundingLike = "nearest_even", **options: Any) -> Any:
     """Error function (arguments as of `exp`); keeps -0."""
     return float32_op("erf", x, fmt=fmt, rounding=rounding, **options)
 
 
-def sigmoid(x: npt.ArrayLike, fmt: FormatLike = "float32", rounding: str = "nearest_even", **options: Any) -> Any:
+def sigmoid(
+    x: npt.ArrayLike, fmt: FormatLike = "float32", rounding: RoundingLike = "nearest_even", **options: Any
+) -> Any:
     """1 / (1 + exp(-x)) (arguments as of `exp`)."""
     return float32_op("sigmoid", x, fmt=fmt, rounding=rounding, **options)
 
 
-def rsqrt(x: npt.ArrayLike, fmt: FormatLike = "float32", rounding: str = "nearest_even", **options: Any) -> Any:
+def rsqrt(
+    x: npt.ArrayLike, fmt: FormatLike = "float32", rounding: RoundingLike = "nearest_even", **options: Any
+) -> Any:
     """1 / sqrt(x) (arguments as of `exp`). An infinity of x's sign at zeros, NaN below zero, 0 for inf."""
     return float32_op("rsqrt", x, fmt=fmt, rounding=rounding, **options)
 
 
-def sin(x: npt.ArrayLike, fmt: FormatLike = "float32", rounding: str = "nearest_even", **options: Any) -> Any:
+def sin(x: npt.ArrayLike, fmt: FormatLike = "float32", rounding: RoundingLike = "nearest_even", **options: Any) -> Any:
     """Sine of x radians, any float32 (arguments as of `exp`). NaN for infinities; keeps -0."""
     return float32_op("sin", x, fmt=fmt, rounding=rounding, **options)
 
 
-def cos(x: npt.ArrayLike, fmt: FormatLike = "float32", rounding: str = "nearest_even", **options: Any) -> Any:
+def cos(x: npt.ArrayLike, fmt: FormatLike = "float32", rounding: RoundingLike = "nearest_even", **options: Any) -> Any:
     """Cosine of x radians, any float32 (arguments as of `exp`). NaN for infinities."""
     return float32_op("cos", x, fmt=fmt, rounding=rounding, **options)
 
 
-def gelu(x: npt.ArrayLike, fmt: FormatLike = "float32", rounding: str = "nearest_even", **options: Any) -> Any:
+def gelu(x: npt.ArrayLike, fmt: FormatLike = "float32", rounding: RoundingLike = "nearest_even", **options: Any) -> Any:
     """x * Phi(x) with the normal distribution function, not its tanh approximation (arguments as of `exp`)."""
     return float32_op("gelu", x, fmt=fmt, rounding=rounding, **options)

@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from lowprec import backends
-from lowprec.keys import TAGS, first_index, key_value
-from lowprec.keys import Key as Key
-from lowprec.keys import KeyLike as KeyLike
-from lowprec.keys import as_key as as_key
+from lowprec.spec.keys import TAGS, first_index, key_value
+from lowprec.spec.keys import Key as Key
+from lowprec.spec.keys import KeyLike as KeyLike
+from lowprec.spec.keys import as_key as as_key
 
 
 def random_bits(

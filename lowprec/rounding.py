@@ -21,7 +21,8 @@ all three a representable value never moves, and n that covers the discarded bit
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -29,13 +30,14 @@ import numpy.typing as npt
 from lowprec import backends
 from lowprec.arrays import finish, input_array, output_array
 from lowprec.backends.owner import is_cupy
-from lowprec.caching import cached, refuse_unhashable
-from lowprec.conversion import Conversion, Kind
+from lowprec.caching import cached
 from lowprec.exact_bits import exact_random_bits
-from lowprec.float_format import FloatFormat
-from lowprec.formats import FormatLike, as_format, float32, float64, format_of_dtype
-from lowprec.keys import KeyLike, first_index, key_value
-from lowprec.spec.rounding import FEW_BIT_MODES, STOCHASTIC_MODES, few_bit_rule, rounding_rule
+from lowprec.spec.conversion import Conversion, Kind
+from lowprec.spec.float_format import FloatFormat
+from lowprec.spec.formats import FormatLike, as_format, float32, float64, format_of_dtype
+from lowprec.spec.keys import KeyLike, first_index, key_value
+from lowprec.spec.keywords import FewBitRoundingLike, RoundingKeywords, as_rounding, refuse_unhashable
+from lowprec.spec.rounding import FEW_BIT_MODES, STOCHASTIC_MODES, Rounding
 
 Array = npt.NDArray[Any]
 
@@ -43,15 +45,12 @@ Array = npt.NDArray[Any]
 def round(
     x: npt.ArrayLike,
     fmt: FormatLike,
-    rounding: str = "nearest_even",
+    rounding: FewBitRoundingLike = "nearest_even",
     *,
     key: KeyLike | None = None,
-    random_bits: int | str = 16,
-    overflow: str | None = None,
-    infinite_input: str | None = None,
-    flush: bool = False,
     offset: int = 0,
     out: Array | None = None,
+    **policies: Unpack[RoundingKeywords],
 ) -> Any:
     """Rounds x to the values of a format, keeping x's dtype.
 
@@ -59,17 +58,19 @@ def round(
         x: float16, bfloat16, float32, float64 or any ml_dtypes float array (or a Python float, as float64). It is
             rounded once, from its exact value. CuPy arrays are rounded on their GPU (see lowprec.backends.cuda).
         fmt: a FloatFormat, a name, or a dtype.
-        rounding: nearest_even, nearest_away, toward_zero, up, down, odd or stochastic; or stochastic_half or
-            stochastic_even (SRF and SRC), for few random bits (at most 16; NumPy arrays only).
+        rounding: a `lowprec.Rounding`; or nearest_even, nearest_away, toward_zero, up, down, odd or stochastic; or
+            stochastic_half or stochastic_even (SRF and SRC), for few random bits (at most 16; NumPy arrays only). With
+            a mode the keywords
+            random_bits: bits per element, 1 to 32. With the default 16 the mean error is at most 2^-17 quanta. "exact"
+                draws as many as make the law exact and refuses inputs that need more than 32. Like key and offset it
+                plays no part in the other modes.
+            overflow: what a finite value beyond the largest becomes: infinity, nan or saturate; or a preset that sets
+                infinite_input too: ieee (infinity, keep), satfinite (saturate, max), ipu (saturate; 8-bit formats turn
+                infinities into NaN). Default: infinity where the format has it, else nan where it has it, else
+                saturate.
+            infinite_input: keep, nan or max. Default: keep where the format has infinities, else nan, else max.
+            flush: subnormal results become zero of the same sign (False).
         key: a Key, or an integer that stands for one; needed for the stochastic modes.
-        random_bits: bits per element, 1 to 32. With the default 16 the mean error is at most 2^-17 quanta. "exact"
-            draws as many as make the law exact and refuses inputs that need more than 32. Like key and offset it
-            plays no part in the other modes.
-        overflow: what a finite value beyond the largest becomes: infinity, nan or saturate; or a preset that sets
-            infinite_input too: ieee (infinity, keep), satfinite (saturate, max), ipu (saturate; 8-bit formats turn
-            infinities into NaN). Default: infinity where the format has it, else nan where it has it, else saturate.
-        infinite_input: keep, nan or max. Default: keep where the format has infinities, else nan, else max.
-        flush: subnormal results become zero of the same sign.
         offset: index of x's first element among the random bits; the last one's must be below 2^64.
         out: where to put the result: x's shape and dtype; may be x itself.
 
@@ -82,21 +83,18 @@ def round(
         ValueError: unknown names, stochastic without a key, a policy the format cannot express, or a NaN into a
             format without NaN.
     """
-    return _convert("value", x, fmt, rounding, key, random_bits, overflow, infinite_input, flush, offset, out)
+    return _convert("value", x, fmt, rounding, key, offset, out, policies)
 
 
 def astype(
     x: npt.ArrayLike,
     fmt: FormatLike,
-    rounding: str = "nearest_even",
+    rounding: FewBitRoundingLike = "nearest_even",
     *,
     key: KeyLike | None = None,
-    random_bits: int | str = 16,
-    overflow: str | None = None,
-    infinite_input: str | None = None,
-    flush: bool = False,
     offset: int = 0,
     out: Array | None = None,
+    **policies: Unpack[RoundingKeywords],
 ) -> Any:
     """Rounds x and returns it in the format's storage dtype (see `round` for the arguments).
 
@@ -106,21 +104,18 @@ def astype(
         TypeError: as `round`; or the format has no storage dtype (use `encode`).
         ValueError: as `round`.
     """
-    return _convert("storage", x, fmt, rounding, key, random_bits, overflow, infinite_input, flush, offset, out)
+    return _convert("storage", x, fmt, rounding, key, offset, out, policies)
 
 
 def encode(
     x: npt.ArrayLike,
     fmt: FormatLike,
-    rounding: str = "nearest_even",
+    rounding: FewBitRoundingLike = "nearest_even",
     *,
     key: KeyLike | None = None,
-    random_bits: int | str = 16,
-    overflow: str | None = None,
-    infinite_input: str | None = None,
-    flush: bool = False,
     offset: int = 0,
     out: Array | None = None,
+    **policies: Unpack[RoundingKeywords],
 ) -> Any:
     """Rounds x and returns the codes as unsigned integers (see `round` for the arguments).
 
@@ -130,7 +125,7 @@ def encode(
     Raises:
         TypeError, ValueError: as `round`.
     """
-    return _convert("code", x, fmt, rounding, key, random_bits, overflow, infinite_input, flush, offset, out)
+    return _convert("code", x, fmt, rounding, key, offset, out, policies)
 
 
 def decode(codes: npt.ArrayLike, fmt: FormatLike, out: Array | None = None) -> Any:
@@ -191,30 +186,29 @@ def _convert(
     result: str,
     x: npt.ArrayLike,
     fmt: FormatLike,
-    rounding: str,
+    rounding: FewBitRoundingLike,
     key: KeyLike | None,
-    random_bits: int | str,
-    overflow: str | None,
-    infinite_input: str | None,
-    flush: bool,
     offset: int,
     out: Array | None,
+    policies: RoundingKeywords,
 ) -> Any:
     """The one body of round, astype and encode."""
     array, scalar = input_array(x)
-    fmt, bits = as_format(fmt), random_bits
-    if bits == "exact":
-        bits = exact_random_bits(array, fmt) if rounding in STOCHASTIC_MODES else 16
+    fmt = as_format(fmt)
+    mode = rounding.mode if isinstance(rounding, Rounding) else rounding
     try:
-        conversion = prepare(result, array.dtype, fmt, rounding, bits, overflow, infinite_input, flush)
+        conversion = _from_keywords(result, array.dtype, fmt, rounding, **policies)
     except TypeError:
-        policies = {"overflow": overflow, "infinite_input": infinite_input, "flush": flush}
-        refuse_unhashable(rounding=rounding, random_bits=bits, **policies)
+        refuse_unhashable(rounding=rounding, **policies)
         raise
-    if key is None and rounding in STOCHASTIC_MODES:
+    if conversion is None:
+        how = as_rounding(rounding, **policies)
+        bits = exact_random_bits(array, fmt) if how.stochastic else 16
+        conversion = prepare(result, array.dtype, fmt, replace(how, random_bits=bits))
+    if key is None and mode in STOCHASTIC_MODES:
         raise ValueError("stochastic rounding needs key=, a lowprec.Key or an integer")
-    if is_cupy(array) and rounding in FEW_BIT_MODES:
-        raise ValueError(f"{rounding} runs on NumPy arrays; on the GPU there is stochastic")
+    if is_cupy(array) and mode in FEW_BIT_MODES:
+        raise ValueError(f"{mode} runs on NumPy arrays; on the GPU there is stochastic")
     _refuse_on_gpu(array, fmt)
     target = output_array(out, array, conversion.out_dtype)
     seed = 0 if key is None else key_value(key)
@@ -225,16 +219,16 @@ def _convert(
 
 
 @cached
-def prepare(
-    result: str,
-    dtype: np.dtype[Any],
-    fmt: FormatLike,
-    rounding: str = "nearest_even",
-    random_bits: int | str = 16,
-    overflow: str | None = None,
-    infinite_input: str | None = None,
-    flush: bool = False,
-) -> Conversion:
+def _from_keywords(
+    result: str, dtype: np.dtype[Any], fmt: FloatFormat, rounding: FewBitRoundingLike, **policies: Any
+) -> Conversion | None:
+    """The conversion; None where only the values say how many random bits it takes."""
+    how = as_rounding(rounding, **policies)
+    return None if how.random_bits == "exact" else prepare(result, dtype, fmt, how)
+
+
+@cached
+def prepare(result: str, dtype: np.dtype[Any], fmt: FormatLike, rounding: Rounding) -> Conversion:
     """The checked conversion of `round` (result "value"), `astype` ("storage") or `encode` ("code") from a dtype.
 
     Raises:
@@ -245,8 +239,7 @@ def prepare(
     if source is None and (dtype.kind not in "iu" or dtype.itemsize > 8):
         what = "objects (integers beyond 64 bits, None, or a mixture)" if dtype.kind == "O" else str(dtype)
         raise TypeError(f"cannot round {what}; allowed are floating-point (ml_dtypes included) and integer arrays")
-    make_rule = few_bit_rule if rounding in FEW_BIT_MODES else rounding_rule
-    rule = make_rule(fmt, rounding, random_bits, overflow, infinite_input, flush)
+    rule = rounding.rule(fmt)
     kind: Kind = "code"
     if result == "value":
         if source is None:
@@ -265,6 +258,6 @@ def prepare(
         out_dtype = fmt.dtype
     else:
         out_dtype = fmt.code_dtype
-    if fmt == float64 and source == float64 and rounding == "stochastic":
-        rule = rounding_rule(fmt, "nearest_even", 0, overflow, infinite_input, flush)
+    if fmt == float64 and source == float64 and rounding.mode == "stochastic":
+        rule = replace(rounding, mode="nearest_even").rule(fmt)
     return Conversion(rule, source, dtype, out_dtype, kind)

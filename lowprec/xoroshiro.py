@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from lowprec.keys import word
+from lowprec.spec.keys import word
 
 MASK = 0xFFFFFFFFFFFFFFFF
 MASK32 = 0xFFFFFFFF

@@ -52,7 +52,7 @@ def part_files(part: str) -> list[str]:
     number, _, count = part.partition("/")
     if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
         raise ValueError(f"a part is given as 2/4, the second of four, not as {part!r}")
-    files = sorted(path for path in (ROOT / "tests" / "lowprec").glob("test_*.py") if path.stem != "test_cuda_compile")
+    files = sorted(path for path in (ROOT / "tests" / "lowprec").rglob("test_*.py") if path.stem != "test_cuda_compile")
     return [str(path.relative_to(ROOT)) for path in files[int(number) - 1 :: int(count)]]
 
 

@@ -27,7 +27,7 @@ FLOORS = {
     "lowprec": Floor(("lowprec",)),
     "chip": Floor(
         tuple(f"ipu_core.{name}" for name in (
-            "errors", "integers", "interruption", "target", "traffic", "control", "cost", "tile", "tile_convolution",
+            "errors", "interruption", "integers", "traffic", "target", "control", "cost", "tile", "tile_convolution",
             "hardware_random",
         )),
         ("lowprec",),
@@ -42,7 +42,8 @@ FLOORS = {
         tuple(f"ipu_core.ir.{name}" for name in ("kernels", "declared", "evaluate", "execute")), ("equations", "chip")
     ),
     "tracing": Floor(
-        tuple(f"ipu_core.ir.{name}" for name in ("eager", "values", "images", "tracing", "autodiff")), ("execution",)
+        tuple(f"ipu_core.ir.{name}" for name in ("eager", "values", "full", "images", "tracing", "autodiff")),
+        ("execution",),
     ),
     "compile": Floor(("ipu_core.compile",), ("library", "engine", "execution")),
     "nn": Floor(("ipu_core.nn", "ipu_core.initial"), ("tracing",)),

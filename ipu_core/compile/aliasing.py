@@ -2,7 +2,7 @@
 
 from ipu_core.graph.tensor import Tensor, Variable, element_type
 from ipu_core.ir.block import Block, Equation, Var, per_block
-from ipu_core.ir.lifetimes import View, lifetimes
+from ipu_core.ir.lifetimes import StridedView, lifetimes
 from ipu_core.ir.ops import ELEMENTWISE
 
 __all__ = ["in_place", "operand_tensors", "seen"]
@@ -29,7 +29,7 @@ def in_place(block: Block) -> dict[Var, int]:
     return found
 
 
-def seen(var: Var, view: View, root: Tensor) -> Tensor:
+def seen(var: Var, view: StridedView, root: Tensor) -> Tensor:
     """A value as a tensor, given that of the value in whose memory it lies."""
     return Tensor(root.variable, view.offset, var.type.shape, view.strides)
 

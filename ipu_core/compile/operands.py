@@ -10,8 +10,8 @@ from ipu_core.ir.convolution import place_of
 from ipu_core.plan.convolution import Convolution
 from ipu_core.plan.layout import Stored, linear_layout
 from ipu_core.target import Target
-from lowprec.axes import fold
-from lowprec.windows import PhaseBlock, phase_blocks
+from lowprec.spec.axes import fold
+from lowprec.spec.windows import PhaseBlock, phase_blocks
 
 __all__ = ["Side", "Sizes", "phase_sums", "sides", "sizes", "sums_of"]
 

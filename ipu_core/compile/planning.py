@@ -10,7 +10,12 @@ from ipu_core.compile.residency import residency
 from ipu_core.graph.tensor import element_type
 from ipu_core.ir.block import Block, Equation, format_name
 from ipu_core.ir.ops import CONVOLUTIONS, PLANNED, SUMS
-from ipu_core.plan.convolution import ConvPlacement, ConvPlan, choose_convolution_accumulation, plan_convolution
+from ipu_core.plan.convolution import (
+    ConvPlacement,
+    ConvPlan,
+    choose_convolution_accumulation,
+    plan_convolution,
+)
 from ipu_core.plan.layout import Stored, linear_layout
 from ipu_core.plan.matmul import (
     RESERVED,
@@ -147,8 +152,7 @@ def _plan_sum(
     if isinstance(place, ConvPlacement):
         raise ValueError(f"equation {equation.number} is no convolution: its place is a Placement, not {place}")
     (m, k, n, batch), name = sizes(equation), _widest(equation)
-    out = Stored("bmn", linear_layout(target, equation.output.type.shape).chunk)
-    lies = (*(side.layout for side in lie), out)
+    lies = (*(side.layout for side in lie), Stored("bmn", linear_layout(target, equation.output.type.shape).chunk))
     if equation.op == "dot":
         product = product_of(target, m, k, n, batch=batch, operands=name, lies=lies)
     else:

@@ -13,7 +13,8 @@ from ipu_core.ir import convolution
 from ipu_core.ir.block import Block, Equation, Literal, Var
 from ipu_core.ir.builder import Builder
 from ipu_core.ir.exact import inner
-from ipu_core.ir.ops import CONVOLUTIONS, OPS
+from ipu_core.ir.full import Full
+from ipu_core.ir.ops import OPS, STRUCTURE
 from ipu_core.ir.pytree import LEAF, Tree, flatten, paths, unflatten
 from ipu_core.ir.schedule import dead_code
 from ipu_core.ir.tracing import interpret, trace
@@ -31,7 +32,6 @@ from ipu_core.ir.values import (
     transpose,
     where,
 )  # fmt: skip
-from lowprec import float32 as FLOAT32
 
 Cotangent = Callable[..., Value]
 """From (cotangent of the result, equation, result, *operands) to the cotangent of one operand."""
@@ -42,8 +42,6 @@ HALF_ROOT_TAU = 1 / math.sqrt(2 * math.pi)
 def _unbroadcast(ct: Value, equation: Equation, y: Value, x: Value) -> Value:
     """Sums a cotangent over the axes along which x was repeated."""
     shape, target = shape_of(y), shape_of(x)
-    if isinstance(ct, float):
-        return ct * (math.prod(shape) / math.prod(target))
     new = len(shape) - len(target)
     axes = [i for i, n in enumerate(shape) if i < new or (target[i - new] == 1 and n != 1)]
     return reshape(reduce_sum(ct, axes, keepdims=False), target)
@@ -51,11 +49,14 @@ def _unbroadcast(ct: Value, equation: Equation, y: Value, x: Value) -> Value:
 
 def _reduced(ct: Value, equation: Equation, x: Value) -> Value:
     """The cotangent of a reduction's result, repeated along the reduced axes."""
-    if isinstance(ct, float):
-        return ct
     axes = equation.params["axis"]
     kept = tuple(1 if axis in axes else n for axis, n in enumerate(shape_of(x)))
     return broadcast(reshape(ct, kept), shape_of(x))
+
+
+def _chosen(ct: Value, chosen: Value, a: Value, b: Value) -> Value:
+    """The cotangent of an operand where it was chosen of two, and half of it where both are equal."""
+    return where(chosen, ct, where(elementwise("equal", a, b), 0.5 * ct, 0.0))
 
 
 def _reduce_max(ct: Value, equation: Equation, y: Value, x: Value) -> Value:
@@ -85,11 +86,6 @@ def _concatenate(position: int) -> Cotangent:
     return rule
 
 
-def _unless_number(f: Cotangent) -> Cotangent:
-    """A rule that only moves elements leaves a cotangent that is one number for all elements as it is."""
-    return lambda ct, *rest: ct if isinstance(ct, float) else f(ct, *rest)
-
-
 def _gelu_second(ct: Value, e: Equation, y: Value, x: Value) -> Value:
     square = elementwise("square", x)
     return ct * (elementwise("exp", square * -0.5) * HALF_ROOT_TAU * (2.0 - square))
@@ -110,7 +106,7 @@ def _kernel(x: Value, gradient: Value, e: Equation, weight: Value) -> Value:
 
 COTANGENTS: dict[str, tuple[Cotangent, ...]] = {
     "negative": (lambda ct, e, y, x: -ct,),
-    "absolute": (lambda ct, e, y, x: where(elementwise("greater", x, 0.0), ct, -ct),),
+    "absolute": (lambda ct, e, y, x: where(x > 0.0, ct, where(x < 0.0, -ct, 0.0)),),
     "relu": (lambda ct, e, y, x: where(y, ct, 0.0),),
     "square": (lambda ct, e, y, x: (2.0 * ct) * x,),
     "reciprocal": (lambda ct, e, y, x: -ct * elementwise("square", y),),
@@ -130,12 +126,12 @@ COTANGENTS: dict[str, tuple[Cotangent, ...]] = {
     "multiply": (lambda ct, e, y, a, b: ct * b, lambda ct, e, y, a, b: ct * a),
     "divide": (lambda ct, e, y, a, b: ct / b, lambda ct, e, y, a, b: -(ct / b) * y),
     "maximum": (
-        lambda ct, e, y, a, b: where(elementwise("greater", a, b), ct, 0.0),
-        lambda ct, e, y, a, b: where(elementwise("greater", a, b), 0.0, ct),
+        lambda ct, e, y, a, b: _chosen(ct, elementwise("greater", a, b), a, b),
+        lambda ct, e, y, a, b: _chosen(ct, elementwise("greater", b, a), a, b),
     ),
     "minimum": (
-        lambda ct, e, y, a, b: where(elementwise("greater", b, a), ct, 0.0),
-        lambda ct, e, y, a, b: where(elementwise("greater", b, a), 0.0, ct),
+        lambda ct, e, y, a, b: _chosen(ct, elementwise("greater", b, a), a, b),
+        lambda ct, e, y, a, b: _chosen(ct, elementwise("greater", a, b), a, b),
     ),
     "select": (
         lambda ct, e, y, c, a, b: None,
@@ -147,7 +143,7 @@ COTANGENTS: dict[str, tuple[Cotangent, ...]] = {
         lambda ct, e, y, a, b, s: ct * s,
         lambda ct, e, y, a, b, s: ct * b,
     ),
-    "convert": (lambda ct, e, y, x: ct if isinstance(ct, float) else convert(ct, x.format),),
+    "convert": (lambda ct, e, y, x: convert(ct, x.format),),
     "reduce_sum": (lambda ct, e, y, x: _reduced(ct, e, x),),
     "reduce_max": (_reduce_max,),
     "dot": (lambda ct, e, y, a, b: apply("dot", ct, swap(b)), lambda ct, e, y, a, b: apply("dot", swap(a), ct)),
@@ -160,8 +156,8 @@ COTANGENTS: dict[str, tuple[Cotangent, ...]] = {
         lambda ct, e, y, x, g: _images(g, ct, e, x),
         lambda ct, e, y, x, g: _convolve("conv2d", x, ct, e),
     ),
-    "transpose": (_unless_number(lambda ct, e, y, x: transpose(ct, tuple(np.argsort(e.params["perm"])))),),
-    "reshape": (_unless_number(lambda ct, e, y, x: reshape(ct, shape_of(x))),),
+    "transpose": (lambda ct, e, y, x: transpose(ct, tuple(np.argsort(e.params["perm"]))),),
+    "reshape": (lambda ct, e, y, x: reshape(ct, shape_of(x)),),
     "broadcast": (_unbroadcast,),
     "slice": (_slice,),
     "pad": (_pad,),
@@ -169,10 +165,8 @@ COTANGENTS: dict[str, tuple[Cotangent, ...]] = {
     "scatter_add": (lambda *_: None, lambda ct, e, y, i, x: apply("gather", ct, i)),
 }
 """Operations that are missing are constant almost everywhere: step, greater, equal, one_hot, dropout_mask,
-stop_gradient."""
-
-ON_ARRAYS = {"dot", "slice", "pad", "concatenate", "gather", "scatter_add", *CONVOLUTIONS}
-"""Operations whose rules need the cotangent as an array even where it is one number for all elements."""
+stop_gradient. Where there is no derivative: equal elements of a maximum or minimum share its gradient equally, that of
+absolute and relu at 0 is 0."""
 
 
 def _rules(equation: Equation) -> tuple[Cotangent, ...]:
@@ -210,16 +204,15 @@ def _value(builder: Builder, atom: Var | Literal) -> Value:
     return atom.value if isinstance(atom, Literal) else Traced(builder, atom)
 
 
-def _spread(builder: Builder, ct: Value, equation: Equation) -> Value:
-    """The cotangent as an array where its rule needs one, though it is one number for all elements."""
-    shape = equation.output.type.shape
-    scalars = any(shape != () == var.type.shape for var in equation.operands) and not OPS[equation.op].structural
-    if isinstance(ct, float) and (equation.op in ON_ARRAYS or scalars):
-        return _value(builder, builder.constant(np.full(shape, ct, np.float32), FLOAT32))
+def _spread(ct: Value, equation: Equation) -> Value:
+    """The cotangent as an array where an operand is one number for all elements: its gradient is a sum over them."""
+    scalars = any(equation.output.type.shape != () == var.type.shape for var in equation.operands)
+    if isinstance(ct, Full) and scalars and equation.op not in STRUCTURE:
+        return _value(ct.builder, ct.atom)
     return ct
 
 
-def backward(builder: Builder, block: Block, loss: Var, parameters: dict[Var, str]) -> list[Value]:
+def backward(builder: Builder, block: Block, loss: Var, parameters: dict[Var, str]) -> list[Traced]:
     """Appends the equations of the gradient of a loss and gives its value for every parameter.
 
     An equation is grad_weight where it belongs to the cotangent of a value made of parameters alone (the parameter,
@@ -232,11 +225,11 @@ def backward(builder: Builder, block: Block, loss: Var, parameters: dict[Var, st
         parameters: the inputs to differentiate for, with their names.
     """
     pure, needed = _sources(block, parameters), _needed(block, parameters)
-    cotangents: dict[Var, Value] = {loss: 1.0} if loss in needed else {}
+    cotangents: dict[Var, Traced] = {loss: Full(builder, 1.0, ())} if loss in needed else {}
     for equation in reversed(block.equations):
         if equation.output not in cotangents:
             continue
-        ct = _spread(builder, cotangents.pop(equation.output), equation)
+        ct = _spread(cotangents.pop(equation.output), equation)
         y, xs = _value(builder, equation.output), [_value(builder, x) for x in equation.inputs]
         for rule, atom, x in zip(_rules(equation), equation.inputs, xs, strict=True):
             if not isinstance(atom, Var) or atom not in needed:
@@ -250,7 +243,7 @@ def backward(builder: Builder, block: Block, loss: Var, parameters: dict[Var, st
                     new = reduce_sum(new)
                 if new is not None:
                     cotangents[atom] = cotangents[atom] + new if atom in cotangents else new
-    return [cotangents.get(var, 0.0) for var in parameters]
+    return [cotangents.get(var, Full(builder, 0.0, var.type.shape)) for var in parameters]
 
 
 def name_parameters(block: Block, parameters: dict[Var, str]) -> Block:
@@ -285,11 +278,11 @@ def differentiate(block: Block) -> Block:
                              outputs=(*block.outputs, *shaped), result=result))  # fmt: skip
 
 
-def _gradient(builder: Builder, gradient: Value, var: Var) -> Var:
-    if isinstance(gradient, Traced):
+def _gradient(builder: Builder, gradient: Traced, var: Var) -> Var:
+    if not isinstance(gradient, Full):
         return gradient.var
     constant = Var(f"gradient.{var.name}", var.type)
-    builder.constants[constant] = np.full(var.type.shape, gradient, np.float32)
+    builder.constants[constant] = np.full(var.type.shape, gradient.number, np.float32)
     return constant
 
 

@@ -11,7 +11,8 @@ from weakref import WeakKeyDictionary
 import numpy.typing as npt
 
 from ipu_core.ir.pytree import Tree
-from lowprec import FloatFormat
+from lowprec import FloatFormat, Rounding
+from lowprec.spec.rounding import NEAREST_EVEN
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -96,10 +97,15 @@ class Params(Mapping[str, Any]):
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
-    """How an equation rounds: stochastically or to nearest even, and in which format a sum is accumulated."""
+    """How an equation rounds, and in which format a sum is accumulated."""
 
-    stochastic: bool = False
+    rounding: Rounding = NEAREST_EVEN
     accumulate: FloatFormat | None = None
+
+    @property
+    def stochastic(self) -> bool:
+        """Whether it draws random bits."""
+        return self.rounding.stochastic
 
 
 NEAREST = Arithmetic()
@@ -191,7 +197,7 @@ def line(equation: Equation) -> str:
     arguments = [*map(str, equation.inputs), *([repr(equation.params)] if equation.params else [])]
     arithmetic = equation.arithmetic
     how = [f"accumulate {arithmetic.accumulate.name}"] if arithmetic.accumulate else []
-    how += ["stochastic"] if arithmetic.stochastic else []
+    how += [arithmetic.rounding.mode] if arithmetic.stochastic else []
     note = " ".join(filter(None, (equation.role, equation.family, equation.parameter, *how)))
     return f"{typed(equation.output)} = {equation.op}({', '.join(arguments)})  # {note}"
 

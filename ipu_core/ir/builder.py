@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from ipu_core.ir.block import NEAREST, Arithmetic, Array, Atom, Block, Equation, Format, Literal, Params, Type, Var
 from ipu_core.ir.exact import exact
-from ipu_core.ir.ops import OPS, infer
+from ipu_core.ir.ops import OPS, STRUCTURE, infer
 from lowprec import FloatFormat
 
 
@@ -72,17 +72,18 @@ class Builder:
         type_ = infer(op, tuple(x.type if isinstance(x, Var) else x for x in inputs), params, fmt)
         if all(isinstance(x, Literal) for x in inputs):
             return Literal(float(exact(op, [x.value for x in inputs if isinstance(x, Literal)], params)))
-        scope = Scope() if OPS[op].structural else self.scope
-        meaning = (op, inputs, params, type_.format, arithmetic, scope)
-        if meaning not in self._seen:
-            self._seen[meaning] = self.append(op, inputs, params, type_, arithmetic)
-        return self._seen[meaning]
+        scope = Scope() if op in STRUCTURE else self.scope
+        meaning = (op, inputs, params, fmt, arithmetic, scope)
+        known = self._seen.get(meaning)
+        if known is None:
+            known = self._seen[meaning] = self.append(op, inputs, params, type_, arithmetic)
+        return known
 
     def append(self, op: str, inputs: tuple[Atom, ...], params: Params, type_: Type, arithmetic: Arithmetic) -> Var:
         """Appends one equation as it is, with the next number."""
         var = Var(str(self.number), type_)
         scope = self.scope
-        family = scope.family if scope.family and not OPS[op].structural else OPS[op].family
+        family = scope.family if scope.family and op not in STRUCTURE else OPS[op].family
         equation = Equation(self.number, op, inputs, var, params, scope.role, family, scope.parameter, arithmetic)
         self.equations.append(equation)
         self.number += 1

@@ -13,14 +13,14 @@ from ipu_core.ir.kernels import order_of
 from ipu_core.ir.ops import CONVOLUTIONS, STRUCTURE
 from ipu_core.tile import SECOND_ROUNDING, dropout_mask
 from ipu_core.tile_convolution import whole
-from lowprec import Accumulation, Key
+from lowprec import Accumulation, Key, Rounding
 from lowprec import float16 as FLOAT16
-from lowprec.axes import fold
 from lowprec.elementwise import float32_op
-from lowprec.formats import FormatLike, as_format
-from lowprec.matmul import matmul
-from lowprec.reduction import reduce_max, reduce_sum
-from lowprec.scatter import scatter_add
+from lowprec.spec.axes import fold
+from lowprec.spec.formats import FormatLike, as_format
+from lowprec.sums.products import matmul
+from lowprec.sums.reduce import reduce_max, reduce_sum
+from lowprec.sums.scatter import scatter_add
 
 
 def declared(
@@ -62,23 +62,23 @@ def declared(
         total = dropout_mask(params["rate"])(key, 0, np.empty(out.shape, fmt.dtype))
     elif op == "scatter_add":
         wide = scatter_add(operands[0], operands[1], out.shape[0])
-        total = _rounded("identity", [wide], fmt, equation.arithmetic.stochastic, key, control)
+        total = _rounded("identity", [wide], fmt, equation.arithmetic.rounding, key, control)
     else:
         name = "identity" if op == "convert" else op
-        total = _rounded(name, operands, fmt, equation.arithmetic.stochastic, key, control)
+        total = _rounded(name, operands, fmt, equation.arithmetic.rounding, key, control)
     return np.asarray(total).reshape(out.shape)
 
 
 def _rounded(
-    op: str, operands: list[Any], fmt: FormatLike, stochastic: bool, key: Key | None, control: FloatingPointControl
+    op: str, operands: list[Any], fmt: FormatLike, rounding: Rounding, key: Key | None, control: FloatingPointControl
 ) -> Any:
     """An elementwise operation rounded once, or twice by way of half into 8 bits, as the machine does."""
-    rounding, fmt = "stochastic" if stochastic else "nearest_even", as_format(fmt)
+    fmt = as_format(fmt)
     from_half = op == "identity" and operands[0].dtype == FLOAT16.dtype
     if fmt.bits <= 8 and not from_half:
-        half = _rounded(op, operands, FLOAT16, stochastic, key, control)
-        return _rounded("identity", [half], fmt, stochastic, key and key.fold_in(SECOND_ROUNDING), control)
-    return float32_op(op, *operands, fmt=fmt, rounding=rounding, key=key, overflow=control.overflow(fmt))
+        half = _rounded(op, operands, FLOAT16, rounding, key, control)
+        return _rounded("identity", [half], fmt, rounding, key and key.fold_in(SECOND_ROUNDING), control)
+    return float32_op(op, *operands, fmt=fmt, rounding=control.rounding(rounding, fmt), key=key)
 
 
 def _sum(
@@ -90,17 +90,5 @@ def _sum(
     control: FloatingPointControl,
 ) -> Any:
     """A product or sum by lowprec's function for it."""
-    accumulate, out = order.accumulate, order.out
-    adder = {"adder": order.adder} if equation.op != "reduce_sum" else {}
-    return function(
-        *operands,
-        accumulate=accumulate,
-        group=order.group,
-        splits=order.splits,
-        stages=order.stages,
-        out_format=out,
-        rounding="stochastic" if equation.arithmetic.stochastic else "nearest_even",
-        key=key,
-        overflow=control.overflow(accumulate),
-        **adder,
-    )
+    rounding = control.rounding(equation.arithmetic.rounding, order.accumulate)
+    return function(*operands, accumulation=order, rounding=rounding, key=key)

@@ -10,7 +10,7 @@ import numpy as np
 from ipu_core.control import FloatingPointControl
 from ipu_core.ir.block import Array, Block, Equation, Var
 from ipu_core.ir.buffers import allocate
-from ipu_core.ir.kernels import Call, bind
+from ipu_core.ir.kernels import BoundCall, bind
 from ipu_core.ir.lifetimes import lifetimes
 from ipu_core.ir.pytree import flatten, unflatten
 from ipu_core.ir.verify import verify
@@ -67,7 +67,7 @@ class Executable:
     def _operands(self, equation: Equation) -> list[Any]:
         return [self._arrays[x] if isinstance(x, Var) else x.value for x in equation.inputs]
 
-    def _bind(self, equation: Equation, order: Accumulation | None, control: FloatingPointControl) -> Call:
+    def _bind(self, equation: Equation, order: Accumulation | None, control: FloatingPointControl) -> BoundCall:
         return bind(equation, self._operands(equation), self._arrays[equation.output], order, control)
 
     def run(self, inputs: Sequence[Any], key: KeyLike, observer: Observer | None = None) -> list[Array]:

@@ -19,7 +19,7 @@ from ipu_core.ir.values import (
     reshape,
     shape_of,
 )
-from lowprec.windows import Padding, Pair, checked_pair, windows
+from lowprec.spec.windows import Padding, Pair, checked_pair, windows
 
 
 def conv2d(

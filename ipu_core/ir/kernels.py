@@ -14,9 +14,9 @@ from ipu_core.ir.block import Array, Equation
 from ipu_core.ir.exact import exact
 from ipu_core.ir.ops import CONVOLUTIONS, ELEMENTWISE, STRUCTURE
 from lowprec import Accumulation, Key
-from lowprec.axes import fold
+from lowprec.spec.axes import fold
 
-Call = Callable[[Key | None], Any]
+BoundCall = Callable[[Key | None], Any]
 """Computes an equation's result into its array, from the key of this equation in this step."""
 
 
@@ -29,7 +29,7 @@ def order_of(equation: Equation, order: Accumulation | None) -> Accumulation:
 
 def bind(
     equation: Equation, operands: list[Any], out: Array, order: Accumulation | None, control: FloatingPointControl
-) -> Call:
+) -> BoundCall:
     """An equation as a call that computes its result from its key in this step.
 
     Args:
@@ -44,28 +44,28 @@ def bind(
     return BINDINGS[equation.op](equation, operands, out, order, control)
 
 
-def _elementwise(equation: Equation, operands: list[Any], out: Array, control: FloatingPointControl) -> Call:
+def _elementwise(equation: Equation, operands: list[Any], out: Array, control: FloatingPointControl) -> BoundCall:
     op = "identity" if equation.op == "convert" else equation.op
     formats = [x.dtype if isinstance(x, np.ndarray) else None for x in operands]
-    kernel = tile.elementwise(op, formats, out.dtype, equation.arithmetic.stochastic, control)
+    kernel = tile.elementwise(op, formats, out.dtype, equation.arithmetic.rounding, control)
     values = tuple(operands)
     return lambda key: kernel(values, key, 0, out)
 
 
 def _dot(
     equation: Equation, operands: list[Any], out: Array, order: Accumulation | None, control: FloatingPointControl
-) -> Call:
+) -> BoundCall:
     a, b = operands
-    kernel = tile.matmul(order_of(equation, order), equation.arithmetic.stochastic, control)
+    kernel = tile.matmul(order_of(equation, order), equation.arithmetic.rounding, control)
     return lambda key: kernel(a, b, key, out)
 
 
 def _convolution(
     equation: Equation, operands: list[Any], out: Array, order: Accumulation | None, control: FloatingPointControl
-) -> Call:
+) -> BoundCall:
     a, b = operands
     kernel = tile_convolution.convolution(
-        equation.op, equation.params, order_of(equation, order), equation.arithmetic.stochastic, control
+        equation.op, equation.params, order_of(equation, order), equation.arithmetic.rounding, control
     )
     return lambda key: kernel(a, b, key, out)
 
@@ -81,15 +81,15 @@ def _fold(equation: Equation, x: Array) -> Callable[[], Array]:
 
 def _reduce_sum(
     equation: Equation, operands: list[Any], out: Array, order: Accumulation | None, control: FloatingPointControl
-) -> Call:
+) -> BoundCall:
     fold = _fold(equation, operands[0])
     outer, _terms, inside = fold().shape
-    kernel = tile.reduce_sum(order_of(equation, order), equation.arithmetic.stochastic, control)
+    kernel = tile.reduce_sum(order_of(equation, order), equation.arithmetic.rounding, control)
     result = out.reshape(outer, inside)
     return lambda key: kernel(fold(), key, result)
 
 
-def _reduce_max(equation: Equation, operands: list[Any], out: Array, *_: Any) -> Call:
+def _reduce_max(equation: Equation, operands: list[Any], out: Array, *_: Any) -> BoundCall:
     fold = _fold(equation, operands[0])
     outer, _terms, inside = fold().shape
     result = out.reshape(outer, inside)
@@ -98,13 +98,13 @@ def _reduce_max(equation: Equation, operands: list[Any], out: Array, *_: Any) ->
 
 def _scatter_add(
     equation: Equation, operands: list[Any], out: Array, order: Accumulation | None, control: FloatingPointControl
-) -> Call:
+) -> BoundCall:
     """Added in float32 in the order of the indices, then rounded once."""
     indices, updates = operands
     wide = np.empty(out.shape, np.float32)
     width = math.prod(out.shape[1:])
     total = wide.reshape(out.shape[0], width)
-    kernel = tile.elementwise("identity", [wide.dtype], out.dtype, equation.arithmetic.stochastic, control)
+    kernel = tile.elementwise("identity", [wide.dtype], out.dtype, equation.arithmetic.rounding, control)
 
     def call(key: Key | None) -> None:
         tile.scatter_add(indices, updates.reshape(indices.size, width), total)
@@ -113,23 +113,23 @@ def _scatter_add(
     return call
 
 
-def _one_hot(equation: Equation, operands: list[Any], out: Array, *_: Any) -> Call:
+def _one_hot(equation: Equation, operands: list[Any], out: Array, *_: Any) -> BoundCall:
     labels, classes = operands[0][..., None], np.arange(equation.params["classes"])
     return lambda key: np.copyto(out, labels == classes)
 
 
-def _dropout_mask(equation: Equation, operands: list[Any], out: Array, *_: Any) -> Call:
+def _dropout_mask(equation: Equation, operands: list[Any], out: Array, *_: Any) -> BoundCall:
     mask = tile.dropout_mask(equation.params["rate"])
     return lambda key: mask(key, 0, out)
 
 
-def _move(equation: Equation, operands: list[Any], out: Array, *_: Any) -> Call:
+def _move(equation: Equation, operands: list[Any], out: Array, *_: Any) -> BoundCall:
     """What is no view: a reshape that strides cannot express, gather, concatenate, pad."""
     op, params = equation.op, equation.params
     return lambda key: np.copyto(out, exact(op, operands, params))
 
 
-BINDINGS: dict[str, Callable[..., Call]] = {
+BINDINGS: dict[str, Callable[..., BoundCall]] = {
     "dot": _dot,
     **dict.fromkeys(CONVOLUTIONS, _convolution),
     "reduce_sum": _reduce_sum,

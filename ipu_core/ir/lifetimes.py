@@ -14,7 +14,7 @@ from ipu_core.ir.exact import exact
 from ipu_core.ir.ops import VIEWS
 
 
-class View(NamedTuple):
+class StridedView(NamedTuple):
     """How a value lies in memory: element (i, j, ..) is element offset + i*strides[0] + j*strides[1] + .. of its root.
 
     Attributes:
@@ -38,14 +38,14 @@ class Lifetimes(NamedTuple):
             of equations where an output lies in it.
     """
 
-    views: Mapping[Var, View]
+    views: Mapping[Var, StridedView]
     last: Mapping[Var, int]
 
 
 @per_block
 def lifetimes(block: Block) -> Lifetimes:
     """The lifetimes in a Block, in the order of its equations; made once for all who ask."""
-    views: dict[Var, View] = {}
+    views: dict[Var, StridedView] = {}
     ghosts: dict[Var, Array] = {}  # over one byte that is never read: NumPy then does the view arithmetic
     for var in (*block.inputs, *block.constants):
         ghosts[var], views[var] = _own(var)
@@ -63,9 +63,9 @@ def lifetimes(block: Block) -> Lifetimes:
     return Lifetimes(views, last | dict.fromkeys((views[var].root for var in block.outputs), len(block.equations)))
 
 
-def _own(var: Var) -> tuple[Array, View]:
+def _own(var: Var) -> tuple[Array, StridedView]:
     strides = _strides(var.type)
-    return as_strided(np.empty(1, np.int8), var.type.shape, strides), View(var, 0, strides, True)
+    return as_strided(np.empty(1, np.int8), var.type.shape, strides), StridedView(var, 0, strides, True)
 
 
 def _strides(kind: Type) -> tuple[int, ...]:
@@ -78,13 +78,15 @@ def _seen(equation: Equation, ghost: Array) -> Array | None:
     if equation.op != "reshape":
         result: Array = exact(equation.op, [ghost], equation.params)
         return result
+    seen = ghost.view()
     try:
-        return np.reshape(ghost, equation.params["shape"], copy=False)
-    except ValueError:
+        seen.shape = equation.params["shape"]  # unlike reshape, never a copy
+    except AttributeError:
         return None
+    return seen
 
 
-def _view(root: Var, ghosts: Mapping[Var, Array], seen: Array) -> View:
+def _view(root: Var, ghosts: Mapping[Var, Array], seen: Array) -> StridedView:
     own = ghosts[root]
     offset = seen.__array_interface__["data"][0] - own.__array_interface__["data"][0] if seen.size else 0
-    return View(root, offset, seen.strides, (offset, seen.shape, seen.strides) == (0, own.shape, own.strides))
+    return StridedView(root, offset, seen.strides, (offset, seen.shape, seen.strides) == (0, own.shape, own.strides))

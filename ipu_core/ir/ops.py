@@ -262,6 +262,9 @@ ELEMENTWISE = _names(lambda op: op.kind == "elementwise")
 VIEWS = _names(lambda op: op.kind == "view")
 """Cost nothing where strides can express them: the operand's memory seen otherwise."""
 
+WHOLE_VIEWS = _names(lambda op: op.kind == "view" and not op.part)
+"""Views of every element."""
+
 STRUCTURE = _names(lambda op: op.structural)
 CONVOLUTIONS = _names(lambda op: op.kind == "convolution")
 PRODUCTS = _names(lambda op: op.kind in ("product", "convolution"))
@@ -271,14 +274,14 @@ SUMS = _names(lambda op: op.accumulates)
 
 def promote(formats: list[Format]) -> FloatFormat:
     """The format of a result nobody asked for: the operands' own if they agree, else float32, or float64 if one is."""
-    floats = {f for f in formats if isinstance(f, FloatFormat)}
-    if len(floats) == 1:
-        return floats.pop()
+    floats = [f for f in formats if isinstance(f, FloatFormat)]
+    if floats and all(f is floats[0] or f == floats[0] for f in floats):
+        return floats[0]
     return FLOAT64 if FLOAT64 in floats else FLOAT32
 
 
-def check(name: str, operands: tuple[Argument, ...], params: Params) -> tuple[Op, Shape]:
-    """The operation of that name and the shape of its result on such operands.
+def check(name: str, operands: tuple[Argument, ...], params: Params) -> Shape:
+    """The shape of the result of the operation of that name on such operands.
 
     Raises:
         ValueError: unknown operation, wrong number of operands, other parameters, shapes that do not fit.
@@ -293,22 +296,22 @@ def check(name: str, operands: tuple[Argument, ...], params: Params) -> tuple[Op
         takes = ", ".join(op.params) or "none"
         raise ValueError(f"{name}: its parameters are {takes}; given were {', '.join(params) or 'none'}")
     for position, operand in enumerate(operands):
-        integer = isinstance(operand, Type) and operand.format == "int32"
-        if integer != (position in op.integers) and not (op.structural and not op.integers):
+        integer = isinstance(operand, Type) and isinstance(operand.format, str)
+        if integer != (position in op.integers) and not (name in STRUCTURE and not op.integers):
             wanted = "int32 numbers" if position in op.integers else "floats (int32 numbers only index and label)"
             given = format_name(operand.format) if isinstance(operand, Type) else f"the number {operand}"
             raise TypeError(f"{name}: operand {position} must be {wanted}, not {given}")
     try:
-        return op, op.shape(operands, params)
+        return op.shape(operands, params)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
 
 
 def infer(name: str, operands: tuple[Argument, ...], params: Params, fmt: FloatFormat | None = None) -> Type:
     """The type of a result: its shape by the operation's rule, its format as asked for, else by `promote`."""
-    op, shape = check(name, operands, params)
+    shape = check(name, operands, params)
     if fmt is not None:
         return Type(shape, fmt)
-    if op.structural:
+    if name in STRUCTURE:
         return Type(shape, next(x.format for x in operands if isinstance(x, Type)))
     return Type(shape, promote([x.format for x in operands if isinstance(x, Type)]))

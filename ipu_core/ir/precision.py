@@ -14,15 +14,17 @@ from typing import Any
 from ipu_core.ir.block import Block
 from ipu_core.ir.pytree import flatten, unflatten
 from ipu_core.ir.retype import Retype, Rule, cast
-from lowprec import FloatFormat, as_format
+from lowprec import FloatFormat, Rounding, as_format
 from lowprec import float16 as FLOAT16
 from lowprec import float32 as FLOAT32
+from lowprec.spec.rounding import NEAREST_EVEN, STOCHASTIC
 
 PLAIN = frozenset({"add", "subtract", "multiply", "square"})
 """Half operations the machine does in half registers, apparently to nearest even even when stochastic rounding is on
 (derived from comments in PopLibs). Everything else computes in float32 and converts, which is stochastic."""
 
-ROUNDINGS = ("nearest", "stochastic")
+ROUNDINGS: Mapping[str, Rounding] = {"nearest": NEAREST_EVEN, "stochastic": STOCHASTIC}
+"""What the machine has, by the names of precisions."""
 
 
 @dataclass(frozen=True)
@@ -38,13 +40,13 @@ class Precision:
         weights: the weights that are kept (master weights) and updated.
         gradient_sum: the sum of gradients over micro-batches.
         first_moment, second_moment: the optimiser's stored moments.
-        stochastic: stochastic rounding where the machine has it (see `PLAIN`), else nearest even everywhere.
+        rounding: stochastic where the machine has it (see `PLAIN`), to nearest even elsewhere; or that everywhere.
         running_mean: micro-batch gradients are kept as a running mean, not as a sum.
         streamed: the moments live in streaming memory.
 
     Raises:
         TypeError: a format that is no FloatFormat.
-        ValueError: a format with values that float32, the machine's widest, lacks.
+        ValueError: a format with values that float32, the machine's widest, lacks; a rounding it does not have.
     """
 
     name: str
@@ -56,7 +58,7 @@ class Precision:
     gradient_sum: FloatFormat = FLOAT32
     first_moment: FloatFormat = FLOAT32
     second_moment: FloatFormat = FLOAT32
-    stochastic: bool = False
+    rounding: Rounding = NEAREST_EVEN
     running_mean: bool = False
     streamed: bool = False
 
@@ -67,6 +69,18 @@ class Precision:
                 raise TypeError(f"{field} must be a FloatFormat such as lowprec.float16, not {fmt!r}")
             if not FLOAT32.contains(fmt):
                 raise ValueError(f"{field} cannot be {fmt.name}: it has values that float32, the widest here, lacks")
+        if self.rounding not in ROUNDINGS.values():
+            raise ValueError(f"the machine rounds {' or '.join(ROUNDINGS)}, not as {self.rounding!r}")
+
+    @property
+    def rounding_name(self) -> str:
+        """How its name says that it rounds, nearest or stochastic."""
+        return next(name for name, rounding in ROUNDINGS.items() if rounding == self.rounding)
+
+    @property
+    def stochastic(self) -> bool:
+        """Whether anything is rounded stochastically."""
+        return self.rounding.stochastic
 
     @staticmethod
     def parse(spec: str | Precision) -> Precision:
@@ -115,11 +129,11 @@ class Precision:
             case _:
                 return Rule(results)
 
-    def is_stochastic(self, op: str, operands: Sequence[FloatFormat], output: FloatFormat) -> bool:
-        """Whether a rounding result of that operation is rounded stochastically."""
-        if not self.stochastic or output.contains(FLOAT32):
-            return False
-        return op not in PLAIN or any(not output.contains(fmt) for fmt in operands)
+    def rounding_of(self, op: str, operands: Sequence[FloatFormat], output: FloatFormat) -> Rounding:
+        """How a rounded result of that operation is rounded."""
+        if output.contains(FLOAT32) or (op in PLAIN and all(output.contains(fmt) for fmt in operands)):
+            return NEAREST_EVEN
+        return self.rounding
 
     def apply(self, block: Block) -> Block:
         """The Block with every equation typed by the table, and conversions where operands need them.
@@ -142,9 +156,9 @@ class Precision:
 
     def words(self) -> str:
         """The formats in one line."""
-        shown = [f for f in fields(self) if f.name not in ("name", "stochastic", "running_mean", "streamed")]
+        shown = [f for f in fields(self) if f.name in FORMATS]
         formats = ", ".join(f"{f.name} {getattr(self, f.name).name}" for f in shown)
-        return f"{self.name}: {formats}, {ROUNDINGS[self.stochastic]}"
+        return f"{self.name}: {formats}, {self.rounding_name}"
 
 
 def _override(precision: Precision, word: str, spec: str) -> Precision:
@@ -152,7 +166,7 @@ def _override(precision: Precision, word: str, spec: str) -> Precision:
     if not equals:
         if word not in ROUNDINGS:
             raise ValueError(f"unknown rounding {word!r} in {spec!r}; there are {', '.join(ROUNDINGS)}")
-        return replace(precision, stochastic=word == "stochastic")
+        return replace(precision, rounding=ROUNDINGS[word])
     if field == "moments":
         return _override(_override(precision, f"first_moment={value}", spec), f"second_moment={value}", spec)
     if field not in FORMATS:
@@ -167,7 +181,7 @@ FORMATS = tuple(f.name for f in fields(Precision) if f.type in (FloatFormat, "Fl
 OVERRIDES = "(each may be followed by /nearest or /stochastic and by overrides such as /weights=float16)"
 
 _HALF = Precision("", *(FLOAT16,) * 5, gradient_sum=FLOAT32)
-_MLPERF = replace(_HALF, stochastic=True, streamed=True, first_moment=FLOAT16)
+_MLPERF = replace(_HALF, rounding=ROUNDINGS["stochastic"], streamed=True, first_moment=FLOAT16)
 
 PRESETS: Mapping[str, Precision] = {
     "fp32.32": Precision("fp32.32"),

@@ -9,14 +9,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from ipu_core.ir.block import Arithmetic, Array, Atom, Block, Equation, Format, Params, Type, Var
-from ipu_core.ir.ops import OPS, PRODUCTS, STRUCTURE, SUMS, VIEWS
+from ipu_core.ir.ops import OPS, PRODUCTS, STRUCTURE, SUMS, WHOLE_VIEWS
 from ipu_core.ir.schedule import dead_code
-from lowprec import FloatFormat, astype
+from lowprec import FloatFormat, Rounding, astype
 from lowprec import float32 as FLOAT32
 from lowprec.arrays import whole_array
-
-WHOLE_VIEWS = frozenset(name for name in VIEWS if not OPS[name].part)
-"""They show every element, in any format: a conversion behind one is made in front of it instead, once."""
+from lowprec.spec.rounding import NEAREST_EVEN
 
 BACKWARD = ("grad_input", "grad_weight")
 
@@ -51,8 +49,8 @@ class TypeTable(Protocol):
     def rule(self, role: str, family: str) -> Rule:
         """The rule for one kind of equation."""
 
-    def is_stochastic(self, op: str, operands: Sequence[FloatFormat], output: FloatFormat) -> bool:
-        """Whether a rounding result is rounded stochastically."""
+    def rounding_of(self, op: str, operands: Sequence[FloatFormat], output: FloatFormat) -> Rounding:
+        """How a result that is rounded is rounded."""
 
 
 def cast(value: Any, fmt: Format) -> Array:
@@ -146,7 +144,7 @@ class Retype:
         self.natives[equation.output] = self._append(equation, inputs, output, accumulate)
 
     def _operand(self, equation: Equation, rule: Rule, var: Var) -> Var:
-        if var.type.format == "int32":
+        if isinstance(var.type.format, str):
             return self._native(var)
         if equation.op in PRODUCTS and not rule.convert:
             return self._version(var, rule.output)
@@ -166,17 +164,18 @@ class Retype:
             if equation.op in WHOLE_VIEWS:
                 self.natives[var] = self._version(var, inputs[0].type.format)
                 return self.natives[var]
-            formats = {x.type.format for x in inputs if x.type.format != "int32"}
+            formats = {x.type.format for x in inputs if not isinstance(x.type.format, str)}
             if len(formats) > 1:
                 inputs = [self._version(x, self.table.operands) for x in equation.operands]
             self.natives[var] = self._append(equation, tuple(inputs), inputs[0].type.format, None)
         return self.natives[var]
 
     def _version(self, var: Var, fmt: Format) -> Var:
-        """The new value in a given format."""
-        if (var, fmt) not in self.versions:
-            self.versions[var, fmt] = self._make_version(var, fmt)
-        return self.versions[var, fmt]
+        """The new value in a given format; a conversion behind a view is made in front of it instead, once."""
+        known = self.versions.get((var, fmt))
+        if known is None:
+            known = self.versions[var, fmt] = self._make_version(var, fmt)
+        return known
 
     def _make_version(self, var: Var, fmt: Format) -> Var:
         equation = self.definitions.get(var)
@@ -201,15 +200,17 @@ class Retype:
             number, self.fresh = self.fresh, self.fresh + 1
         self.emitted.add(number)
         output = Var(str(number), Type(like.output.type.shape, fmt))
-        arithmetic = Arithmetic(self._is_stochastic(like.op, inputs, fmt), accumulate)
+        arithmetic = Arithmetic(self._rounding(like.op, inputs, fmt), accumulate)
         self.equations.append(replace(like, number=number, inputs=inputs, output=output, arithmetic=arithmetic))
         return output
 
-    def _is_stochastic(self, name: str, inputs: tuple[Atom, ...], output: Format) -> bool:
+    def _rounding(self, name: str, inputs: tuple[Atom, ...], output: Format) -> Rounding:
         """Exact results never round; the table decides for the rest."""
         formats = [f for x in inputs if isinstance(x, Var) and isinstance(f := x.type.format, FloatFormat)]
         exact = OPS[name].exact and all(_holds(output, f) for f in formats)
-        return isinstance(output, FloatFormat) and not exact and self.table.is_stochastic(name, formats, output)
+        if exact or not isinstance(output, FloatFormat):
+            return NEAREST_EVEN
+        return self.table.rounding_of(name, formats, output)
 
 
 def _holds(output: Format, fmt: FloatFormat) -> bool:

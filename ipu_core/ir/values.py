@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -35,6 +35,17 @@ class Traced:
     def __init__(self, builder: Builder, var: Var) -> None:
         self.builder = builder
         self.var = var
+
+    @property
+    def atom(self) -> Atom:
+        """The operand of an equation that it is."""
+        return self.var
+
+    def known(
+        self, op: str, operands: Sequence[Value], params: Mapping[str, Any], fmt: FloatFormat | None
+    ) -> Value | None:
+        """The result of an operation on it and others that is known without an equation."""
+        return None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -198,7 +209,7 @@ def scope(values: Any, *, role: str | None = None, family: str | None = None,
 def lift(builder: Builder, value: Value) -> Atom:
     """A value as an operand of an equation."""
     if isinstance(value, Traced):
-        return value.var
+        return value.atom
     if is_number(value):
         return Literal(float(value))
     array = as_array(value)
@@ -213,6 +224,9 @@ def apply(op: str, *operands: Value, fmt: FloatFormat | None = None, **params: A
     builder = builder_of(operands)
     if builder is None:
         return compute(op, operands, Params(params), fmt)
+    for operand in operands:
+        if isinstance(operand, Traced) and (known := operand.known(op, operands, params, fmt)) is not None:
+            return known
     atom = builder.emit(op, tuple(lift(builder, x) for x in operands), Params(params), fmt=fmt)
     return atom.value if isinstance(atom, Literal) else Traced(builder, atom)
 
@@ -259,7 +273,7 @@ def reduce_sum(x: Value, axis: int | Sequence[int] | None = None, keepdims: bool
 
 
 def reduce_max(x: Value, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Value:
-    """The maximum over axes (all by default); NaN if there is one."""
+    """The maximum over axes (all by default); NaN if there is one. Equal maxima share its gradient equally."""
     axes = _axes(x, axis)
     return apply("reduce_max", x, axis=axes, keepdims=bool(keepdims)) if axes else x
 

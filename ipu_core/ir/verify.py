@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ipu_core.ir.block import ROLES, Block, Equation, Literal, Type, Var, format_name
-from ipu_core.ir.ops import OPS, check
+from ipu_core.ir.ops import OPS, STRUCTURE, check
 
 
 class InvalidBlock(ValueError):
@@ -71,16 +71,16 @@ def _check_equation(equation: Equation, where: str) -> None:
         raise UnknownOperation(f"{where}: unknown role {equation.role!r}; there are {', '.join(ROLES)}")
     types = tuple(x if isinstance(x, Literal) else x.type for x in equation.inputs)
     try:
-        op, shape = check(equation.op, types, equation.params)
+        shape = check(equation.op, types, equation.params)
     except (ValueError, TypeError) as error:
         raise WrongType(f"{where}: {error}") from None
-    found = equation.output.type
+    op, found = OPS[equation.op], equation.output.type
     if found.shape != shape:
         raise WrongType(f"{where}: the result is {found}, the operands give the shape {shape}")
-    formats = {x.format for x in types if isinstance(x, Type)} if op.structural and not op.integers else set()
+    formats = {x.format for x in types if isinstance(x, Type)} if op.name in STRUCTURE and not op.integers else set()
     formats |= {types[0].format} if op.name == "gather" and isinstance(types[0], Type) else set()
     if formats and formats != {found.format}:
         given = ", ".join(sorted(map(format_name, formats)))
         raise WrongType(f"{where}: it only moves elements, but the result is {found} and the operands are {given}")
-    if not op.structural and found.format == "int32":
+    if op.name not in STRUCTURE and isinstance(found.format, str):
         raise WrongType(f"{where}: the result is {found}, but only inputs and moved elements can be int32")

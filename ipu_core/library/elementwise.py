@@ -16,6 +16,8 @@ from ipu_core.graph.vertices import FieldSource
 from ipu_core.library.folding import broadcast_scalars, join_axes
 from ipu_core.plan.layout import LinearLayout, linear_layout
 from ipu_core.target import Target
+from lowprec import Rounding
+from lowprec.spec.rounding import NEAREST_EVEN, STOCHASTIC
 
 __all__ = ["add_array", "elementwise", "map_array", "pieces"]
 
@@ -36,7 +38,7 @@ class ElementwiseVertex(Codelet):
     operands: Any = Param(())
     offset = Param(0)
     own_axes = Param(1)
-    stochastic: ClassVar[bool] = False
+    rounding: ClassVar[Rounding] = NEAREST_EVEN
 
     def prepare(self) -> None:
         """Joins axes and makes the kernel call ready."""
@@ -48,7 +50,7 @@ class ElementwiseVertex(Codelet):
         views = dict(zip(names, folded, strict=True))
         given = tuple(views[item] if isinstance(item, str) else item for item in self.operands)
         formats = tuple(item.dtype if isinstance(item, np.ndarray) else None for item in given)
-        kernel = tile.elementwise(self.op, formats, result.dtype, self.stochastic, self.control)
+        kernel = tile.elementwise(self.op, formats, result.dtype, self.rounding, self.control)
         self._call = kernel, given, self.offset, result
 
     def compute(self) -> None:
@@ -90,21 +92,21 @@ class StochasticUnary(Unary):
     """One operand, stochastic rounding."""
 
     uses_key = True
-    stochastic = True
+    rounding = STOCHASTIC
 
 
 class StochasticBinary(Binary):
     """Two operands, stochastic rounding."""
 
     uses_key = True
-    stochastic = True
+    rounding = STOCHASTIC
 
 
 class StochasticTernary(Ternary):
     """Three operands, stochastic rounding."""
 
     uses_key = True
-    stochastic = True
+    rounding = STOCHASTIC
 
 
 _CODELETS: dict[tuple[int, bool], type[ElementwiseVertex]] = {

@@ -8,7 +8,7 @@ from ipu_core import cost
 from ipu_core.integers import Ints
 from ipu_core.target import Target
 from lowprec import Accumulation, as_format
-from lowprec.formats import FormatLike
+from lowprec.spec.formats import FormatLike
 
 __all__ = ["UNCUT", "Cuts", "PlacementProblem", "item_bytes", "picked", "stage_cycles"]
 

@@ -92,6 +92,8 @@ def study(
         store.write_text("plan.txt", words)
         todo = _missing(made, store, points, keep_parameters)
         store.sweep((str(Point(each["precision"], each["seed"])) for each in held), {task.saved for task in todo})
+        if store.folder != folder:
+            print(f"{folder} holds another study and stays as it is; this one is kept in {store.folder}\n")
         _announce(made, store, len(points), todo)
         _train(made, store, functools.partial(run_task, settings), todo, workers or _cores(), threads)
         if made.results:

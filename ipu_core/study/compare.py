@@ -30,6 +30,7 @@ from ipu_core.study.store import Store, agree, open_store
 from ipu_core.study.summary import Table, summarise, table
 from ipu_core.study.values import described, digest
 from ipu_core.target import Target
+from ipu_core.train.checkpoint import replacing
 from ipu_core.train.data import shuffled
 from ipu_core.train.optim import Optimiser
 from lowprec import Accumulation
@@ -98,7 +99,8 @@ class Study:
         """Writes the table, the plan and the picture beside the results."""
         store.write_text("table.txt", f"{self.table()}\n")
         store.write_text("plan.txt", self.plan)
-        self.plot().save(store.folder / "convergence.png")
+        with replacing(store.folder / "convergence.png") as draft:
+            self.plot().save(draft)
 
     def listen(self, event: Event) -> None:
         """Takes up a finished or failed point."""

@@ -11,7 +11,7 @@ import numpy as np
 from ipu_core.compile.planning import choose_accumulations
 from ipu_core.compile.residency import check_room
 from ipu_core.ir.block import Block
-from ipu_core.ir.precision import ROUNDINGS, Precision
+from ipu_core.ir.precision import Precision
 from ipu_core.ir.pytree import flatten, map_leaves, paths
 from ipu_core.study.pool import Report
 from ipu_core.target import Target
@@ -249,7 +249,7 @@ def _describe(point: Point, loop: TrainLoop) -> dict[str, Any]:
     )
     return {
         "precision": point.precision,
-        "rounding": ROUNDINGS[Precision.parse(point.precision).stochastic],
+        "rounding": Precision.parse(point.precision).rounding_name,
         "seed": point.seed,
         **machine,
         "accumulations": {name: order.digest() for name, (_, order) in loop.sums().items()},

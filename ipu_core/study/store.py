@@ -12,9 +12,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
+import lowprec
 from ipu_core.study.values import digest
 from ipu_core.train.checkpoint import replacing, sweep, sync
-from lowprec import __version__
 
 RESULTS = "results.jsonl"
 MANIFEST = "manifest.json"
@@ -48,7 +48,7 @@ class Store:
         self, folder: str | Path, settings: Mapping[str, Any], accumulations: Mapping[str, str] | None = None
     ) -> None:
         self.folder = Path(folder)
-        basis = {"lowprec": __version__, "settings": settings, "accumulations": accumulations or {}}
+        basis = {"lowprec": lowprec.__version__, "settings": settings, "accumulations": accumulations or {}}
         self._basis = json.loads(json.dumps(basis))
         self.digest = digest(self._basis)
         with self._writing():
@@ -209,7 +209,7 @@ def read_manifest(folder: str | Path) -> dict[str, Any]:
         if "lowprec" not in basis and study == digest(basis["settings"]):
             raise OtherStudy(
                 f"{folder} holds a study of an older lowprec, which kept no version, and this is lowprec "
-                f"{__version__}: {ELSEWHERE}"
+                f"{lowprec.__version__}: {ELSEWHERE}"
             )
         if study != digest(basis) or basis.keys() != {"lowprec", "settings", "accumulations"}:
             raise KeyError("study")

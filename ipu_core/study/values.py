@@ -4,13 +4,14 @@ import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 import numpy as np
 
 OURS = ("lowprec", "ipu_core")
+ADDRESS = " at 0x"
 SHORT = 16  # hexadecimal digits of a hash inside a description
 
 
@@ -39,15 +40,13 @@ def _described(value: Any, above: tuple[int, ...]) -> Any:
             return value.item()
         case np.ndarray() | np.generic() if value.dtype != object:
             return {"array": f"{value.dtype}{list(value.shape)}", "sha256": _short(value.tobytes())}
-        case Mapping():
+        case dict():
             return {str(name): inner(item) for name, item in value.items()}
         case bytes() | bytearray():
             return {"bytes": _short(bytes(value))}
-        case range():
-            return repr(value)
-        case Sequence() | np.ndarray():
+        case list() | tuple() | np.ndarray():
             return [inner(item) for item in value]
-        case Set():
+        case set() | frozenset():
             return sorted(map(inner, value), key=json.dumps)
         case functools.partial():
             return {"partial": inner(value.func), "of": inner(value.args), "with": inner(value.keywords)}
@@ -59,8 +58,10 @@ def _described(value: Any, above: tuple[int, ...]) -> Any:
         return str(name)  # a class, a built-in function, a module
     if dataclasses.is_dataclass(value):
         fields: Mapping[str, Any] = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    else:
-        fields = getattr(value, "__dict__", {})
+    elif hasattr(value, "__dict__"):
+        fields = vars(value)
+    else:  # its own words, if they are not of where it lies
+        fields = {} if ADDRESS in repr(value) else {"is": repr(value)}
     return {"kind": type(value).__qualname__, **{name: inner(item) for name, item in fields.items()}}
 
 

@@ -4,7 +4,9 @@ import contextlib
 import json
 import os
 import re
+import struct
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,8 @@ import numpy.typing as npt
 
 Arrays = dict[str, npt.NDArray[Any]]
 DRAFT = re.compile(r"\..+\.\d+")  # what `replacing` calls its drafts
+UNREADABLE = (OSError, ValueError, EOFError, AttributeError, RuntimeError, zipfile.BadZipFile, zlib.error, struct.error)
+"""What NumPy and zipfile raise for a file that is no .npz of plain arrays, or a damaged one."""
 _META = "__meta__"
 
 
@@ -81,11 +85,11 @@ def load(path: str | Path) -> tuple[Arrays, dict[str, Any]]:
         ValueError: the file is not a checkpoint.
     """
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
             head = json.loads(archive[_META].tobytes())
             arrays = {name: archive[f"a/{name}"].view(_dtype(kind)) for name, kind in head["dtypes"].items()}
             return arrays, head["meta"]
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, AttributeError, TypeError) as error:
+    except (*UNREADABLE, LookupError, TypeError) as error:
         raise ValueError(f"{path} is not a checkpoint that this version can read: remove it to start anew") from error
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from ipu_core.train.checkpoint import UNREADABLE
 from lowprec.extras import optional
 
 Batch = tuple[npt.NDArray[np.float32], npt.NDArray[np.int32]]
@@ -119,9 +120,9 @@ def _read(path: Path) -> Mapping[str, npt.NDArray[np.generic]]:
     if not whole:
         raise ValueError(f"{path} is not an .npz file, or not a whole one: numpy.savez writes them")
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, zipfile.BadZipFile, AttributeError, EOFError) as error:
+    except UNREADABLE as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ValueError(f"{path} cannot be read as an .npz file of plain arrays: {reason}") from error
 

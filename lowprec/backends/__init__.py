@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import ModuleType
+from typing import Any
 
 from lowprec.backends import cpu
 from lowprec.backends.owner import is_cupy
@@ -22,6 +23,22 @@ current = _current.get
 def of(array: object) -> ModuleType:
     """The backend that computes with this array: cuda for CuPy's, else the one in force."""
     return load("cuda") if is_cupy(array) else _current.get()
+
+
+def prepared(name: str, *specification: Hashable) -> Callable[[], Callable[..., Any]]:
+    """The prepared calls of a door: f() is the one of the backend in force.
+
+    Args:
+        name: of the function that makes a call from a specification, in every backend.
+        specification: its arguments.
+    """
+    native, current = getattr(cpu, name)(*specification), _current.get
+
+    def chosen() -> Callable[..., Any]:
+        backend = current()
+        return native if backend is cpu else getattr(backend, name)(*specification)  # type: ignore[no-any-return]
+
+    return chosen
 
 
 @contextmanager

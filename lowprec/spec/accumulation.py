@@ -12,8 +12,8 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from lowprec.float_format import FloatFormat
-from lowprec.formats import FormatLike, as_format, formats
+from lowprec.spec.float_format import FloatFormat
+from lowprec.spec.formats import FormatLike, as_format, formats
 
 Adder = Literal["sequential", "dot4", "pairwise"]
 Stages = Literal[1, 2, 3]
@@ -113,6 +113,10 @@ class Accumulation:
     def with_types(self, accumulate: FormatLike, out: FormatLike | None = None) -> Accumulation:
         """The same order in other types (a study keeps the order and varies the types)."""
         return Accumulation(self.group, self.splits, self.stages, accumulate, out, self.adder)
+
+    def one_part(self) -> Accumulation:
+        """How one part is made: the group, the accumulator and the adder, which also is all of the result."""
+        return Accumulation(self.group, 1, 1, self.accumulate, None, self.adder)
 
     def group_of(self, size: int) -> int:
         """Terms between two roundings in a sum of `size`: `group`, or all of a part."""

@@ -10,8 +10,8 @@ from typing import Literal, get_args
 import numpy as np
 
 from lowprec.caching import cached
-from lowprec.float_format import FloatFormat
-from lowprec.formats import FormatLike, as_format
+from lowprec.spec.float_format import FloatFormat
+from lowprec.spec.formats import FormatLike, as_format
 
 Mode = Literal["nearest_even", "nearest_away", "toward_zero", "up", "down", "odd", "stochastic"]
 Overflow = Literal["infinity", "nan", "saturate", "ieee", "satfinite", "ipu", "ipu_nanoo"]
@@ -85,6 +85,19 @@ class Rounding:
         make = few_bit_rule if self.mode in FEW_BIT_MODES else rounding_rule
         return make(fmt, self.mode, self.random_bits, self.overflow, self.infinite_input, self.flush)
 
+    def refuse(self, what: str, *, exact: bool = False, flush: bool = False) -> None:
+        """Refuses few-bit modes, and where told so "exact" random bits and flushing, which `what` does not do.
+
+        Raises:
+            ValueError: this Rounding asks for one of them.
+        """
+        if self.mode in FEW_BIT_MODES:
+            raise ValueError(f"{self.mode} is for round, astype and encode; {what} take {', '.join(MODES)}")
+        if exact and self.random_bits == "exact":
+            raise ValueError(f"random_bits must be an integer of 1 to 32 in {what}, not 'exact'")
+        if flush and self.flush:
+            raise ValueError(f"flush=True is for single roundings; {what} do not flush subnormal results")
+
     def words(self) -> str:
         """The Rounding in one printed line: what differs from nearest_even and the formats' own rules."""
         bits = [f"random bits {self.random_bits}"] if self.stochastic else []
@@ -122,6 +135,15 @@ class RoundingRule:
     inf_neg: int
     negative: int
     none: int
+
+    @property
+    def settles(self) -> bool:
+        """Whether the rule, met again, leaves every result as it is: no overflow to an infinity that it replaces."""
+        infinity = self.fmt.inf_code
+        if infinity is None:
+            return True
+        signs = (self.over_pos, infinity, self.inf_pos), (self.over_neg, _negated(self.fmt, infinity), self.inf_neg)
+        return all(over != infinite or again == infinite for over, infinite, again in signs)
 
 
 @cached
@@ -238,3 +260,10 @@ def _special(fmt: FloatFormat, result: str, argument: str, policy: str) -> int:
 
 def _negated(fmt: FloatFormat, code: int) -> int:
     return code if code == fmt.nan_code else code | fmt.sign_bit
+
+
+NEAREST_EVEN = Rounding()
+
+
+NEAREST_EVEN = Rounding()
+STOCHASTIC = Rounding("stochastic")

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lowprec.arrays import input_array
-from lowprec.formats import FloatFormat, as_format, format_of_dtype
 from lowprec.rounding import encode, round
+from lowprec.spec.formats import FloatFormat, as_format, format_of_dtype
 
 
 def ulp_distance(x: ArrayLike, y: ArrayLike, fmt: Any = None) -> NDArray[np.float64]:

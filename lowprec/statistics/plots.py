@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lowprec.extras import optional
-from lowprec.formats import FloatFormat, as_format
+from lowprec.spec.formats import FloatFormat, as_format
+from lowprec.spec.keywords import FewBitRoundingLike
 from lowprec.statistics.histogram import exponent_histogram
 from lowprec.statistics.measures import (
     as_float64,
@@ -104,7 +105,12 @@ def plot_exponent_histogram(x: ArrayLike, formats: Iterable[Any] = (), *, ax: Ax
 
 
 def plot_shares(
-    x: ArrayLike, formats: Iterable[Any], rounding: str = "nearest_even", *, key: Any = None, ax: Axes | None = None
+    x: ArrayLike,
+    formats: Iterable[Any],
+    rounding: FewBitRoundingLike = "nearest_even",
+    *,
+    key: Any = None,
+    ax: Axes | None = None,
 ) -> Axes:
     """Stacked bars (in %) of what becomes of x in each format; classes that occur nowhere are left out."""
     ax = _axes(ax)

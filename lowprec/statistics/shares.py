@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from lowprec.formats import FloatFormat, as_format
 from lowprec.rounding import round
+from lowprec.spec.formats import FloatFormat, as_format
+from lowprec.spec.keywords import FewBitRoundingLike, as_rounding, refuse_unknown
+from lowprec.spec.rounding import Overflow, Rounding
 from lowprec.statistics.measures import as_float64
+
+
+class BitKeywords(TypedDict, total=False):
+    """Of a rounding whose policies play no part."""
+
+    random_bits: int | Literal["exact"]
 
 
 class Shares(NamedTuple):
@@ -38,10 +46,10 @@ class Shares(NamedTuple):
 def shares(
     x: ArrayLike,
     fmt: Any,
-    rounding: str = "nearest_even",
+    rounding: FewBitRoundingLike = "nearest_even",
     *,
     key: Any = None,
-    random_bits: int | str = 16,
+    **policies: Unpack[BitKeywords],
 ) -> Shares:
     """Says what rounding x to a format does to its values, as shares of x.size.
 
@@ -52,7 +60,7 @@ def shares(
     Args:
         x: Real array of any shape.
         fmt: A format, name or dtype.
-        rounding, key, random_bits: As in `lowprec.round`.
+        rounding, key: As in `lowprec.round`, with the keyword random_bits.
 
     Raises:
         ValueError: unknown format or rounding mode; stochastic rounding without a key.
@@ -60,7 +68,9 @@ def shares(
     fmt = as_format(fmt)
     values = as_float64(x)
     finite, zero = np.isfinite(values), values == 0
-    grid, over = _rounded(np.where(finite & ~zero, values, fmt.smallest_normal), fmt, rounding, key, random_bits)
+    refuse_unknown(policies, BitKeywords)
+    how = as_rounding(rounding, **policies)
+    grid, over = _rounded(np.where(finite & ~zero, values, fmt.smallest_normal), fmt, how, key)
     tiny = grid < fmt.smallest_normal
     number = finite & ~zero
     masks = {
@@ -76,24 +86,18 @@ def shares(
 
 
 def _rounded(
-    values: NDArray[np.float64], fmt: FloatFormat, rounding: str, key: Any, random_bits: int | str
+    values: NDArray[np.float64], fmt: FloatFormat, rounding: Rounding, key: Any
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Rounded magnitudes, and where they are beyond the largest finite one."""
     if fmt.infinities or fmt.nan_code is not None:
-        policy, target = "infinity" if fmt.infinities else "nan", fmt
+        policy: Overflow = "infinity" if fmt.infinities else "nan"
+        target = fmt
     else:
         # Nothing in the format says overflow, so a format with one more exponent bit and the same grid does.
-        policy, target = (
-            "infinity",
-            dataclasses.replace(
-                fmt,
-                name=f"{fmt.name} and beyond",
-                exponent_bits=fmt.exponent_bits + 1,
-                infinities=True,
-                nan="ieee",
-            ),
-        )
-    grid = np.abs(round(values, target, rounding, key=key, random_bits=random_bits, overflow=policy))
+        beyond, exponent_bits = f"{fmt.name} and beyond", fmt.exponent_bits + 1
+        policy = "infinity"
+        target = dataclasses.replace(fmt, name=beyond, exponent_bits=exponent_bits, infinities=True, nan="ieee")
+    grid = np.abs(round(values, target, dataclasses.replace(rounding, overflow=policy), key=key))
     return grid, ~(grid <= fmt.max)
 
 

@@ -11,10 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from lowprec.arrays import input_array
 from lowprec.extras import optional
-from lowprec.float_format import FloatFormat
-from lowprec.formats import as_format, format_of_dtype
 from lowprec.random import Key, KeyLike, as_key
 from lowprec.rounding import round
+from lowprec.spec.float_format import FloatFormat
+from lowprec.spec.formats import as_format, format_of_dtype
 from lowprec.statistics.measures import as_float64, ulp_error
 
 

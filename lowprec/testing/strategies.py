@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import DTypeLike, NDArray
 
-from lowprec.float_format import MAX_BITS, FloatFormat, NanStyle
-from lowprec.formats import FormatLike, as_format
-from lowprec.formats import formats as named
 from lowprec.random import Key
+from lowprec.spec.float_format import MAX_BITS, FloatFormat, NanStyle
+from lowprec.spec.formats import FormatLike, as_format
+from lowprec.spec.formats import formats as named
 from lowprec.spec.rounding import MODES
 
 

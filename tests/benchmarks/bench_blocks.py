@@ -13,7 +13,7 @@ import ml_dtypes
 import numpy as np
 
 import lowprec as lp
-from lowprec.blocks import BlockArray, block_formats
+from lowprec.scaling.blocks import BlockArray, block_formats
 from lowprec.testing import isa, isa_names
 from tests.benchmarks.bench_rounding import against, copying
 

@@ -25,7 +25,8 @@ import numpy.typing as npt  # noqa: E402
 from threadpoolctl import threadpool_info, threadpool_limits  # noqa: E402
 
 import lowprec as lp  # noqa: E402
-from lowprec.matmul import prepare  # noqa: E402
+from lowprec import Accumulation, Rounding  # noqa: E402
+from lowprec.sums.products import prepare  # noqa: E402
 from lowprec.testing import isa, isa_names  # noqa: E402
 from tests.benchmarks.product_peers import peers  # noqa: E402
 
@@ -116,7 +117,7 @@ def square(n: int, threads: int, rounds: int, beside: bool) -> None:
     calls: list[Call] = [lambda: np.matmul(a, b, out=c)]
     for fmt, accumulate, group, rounding, _ in SQUARE:
         left, right = narrow(a, fmt), narrow(b, fmt)
-        call = prepare(left.dtype, right.dtype, accumulate, group, rounding=rounding)
+        call = prepare(left.dtype, right.dtype, Accumulation(group, accumulate=accumulate), Rounding(rounding))
         out = call(left, right, 1)
         calls.append(lambda f=call, x=left, y=right, o=out: f(x, y, 1, (0, 0), o))  # type: ignore[misc]
     others, missing = peers(narrow(a, "float16"), narrow(b, "float16")) if beside else ({}, [])
@@ -145,7 +146,7 @@ def training(rounds: int) -> None:
             left, right = narrow(a, "float16"), narrow(b, "float16")
             calls: list[Call] = [lambda a=a, b=b: np.matmul(a, b)]  # type: ignore[misc]
             for accumulate, rounding in kinds:
-                call = prepare(left.dtype, right.dtype, accumulate, rounding=rounding)
+                call = prepare(left.dtype, right.dtype, Accumulation(accumulate=accumulate), Rounding(rounding))
                 calls.append(lambda f=call, x=left, y=right: f(x, y, 1))  # type: ignore[misc]
             least, ratios = compare(calls, rounds, 0.005)
             shape = f"{name} {f'{batch} x ' if batch else ''}{m}x{k}x{n}"

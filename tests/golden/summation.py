@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import lowprec as lp
-from lowprec.summation import ORDERS
+from lowprec.sums.ordered import ORDERS
 from tests.golden.sums import codes, numbers
 
 ROUNDINGS: dict[str, dict[str, Any]] = {

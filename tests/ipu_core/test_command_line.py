@@ -191,7 +191,9 @@ def test_a_planner_that_changed_does_not_mix_two_orders_in_one_table(
     error = capfd.readouterr().err
     assert "holds a study with another order of sums (0 forward dot 0.weight and 4 more): choose another" in error
     assert exit_code(*more, "--force") == 0
-    assert f"written to {folder}-2: convergence.png" in capfd.readouterr().out
+    printed = capfd.readouterr().out
+    assert printed.startswith(f"{folder} holds another study and stays as it is; this one is kept in {folder}-2\n")
+    assert f"written to {folder}-2: convergence.png" in printed
     assert (folder / "results.jsonl").read_bytes() == before
     assert len(results(folder.with_name(f"{folder.name}-2"))) == 6
 

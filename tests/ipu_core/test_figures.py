@@ -20,7 +20,7 @@ from ipu_core.plan.matmul import Placement, choose_accumulation, plan_sum, produ
 from ipu_core.target import Target
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import Lamb
-from lowprec import Accumulation, bfloat16, float16
+from lowprec import Accumulation, Rounding, bfloat16, float16
 
 CHIP = Target("gc200", tiles=24, tile_memory=60_000)
 ORDER = Accumulation(splits=2, accumulate="float16")
@@ -106,7 +106,7 @@ MEANT = {
     **dict.fromkeys(("operands", "gradients", "output", "weights", "first_moment", "second_moment"), bfloat16),
     "partials": float16,
     "gradient_sum": bfloat16,
-    "stochastic": True,
+    "rounding": Rounding("stochastic"),
     "running_mean": True,
 }
 NOTHING_READS = {
@@ -133,5 +133,5 @@ def test_every_field_of_a_precision_changes_a_bit(name: str) -> None:
     if name in NOTHING_READS:
         assert name not in MEANT
         return
-    plain = Precision("", operands=float16) if name == "stochastic" else Precision("")
+    plain = Precision("", operands=float16) if name == "rounding" else Precision("")
     assert bits_after_two_steps(replace(plain, **{name: MEANT[name]})) != bits_after_two_steps(plain)

@@ -26,7 +26,9 @@ def interrupted_at(module: str, *line: str) -> tuple[int, str]:
     return process.returncode, "".join(x for x in errors.splitlines(True) if not x.startswith("import time:"))
 
 
-@pytest.mark.parametrize("module", ["ipu_core.interruption", "lowprec.formats", "ipu_core.ir.block", "ipu_core.errors"])
+@pytest.mark.parametrize(
+    "module", ["ipu_core.interruption", "lowprec.spec.formats", "ipu_core.ir.block", "ipu_core.errors"]
+)
 def test_an_interrupted_import_of_the_command_line_is_one_line(module: str) -> None:
     code, errors = interrupted_at(module, "-m", "ipu_core", "profile")
     assert code == 130, errors

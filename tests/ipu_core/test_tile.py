@@ -11,7 +11,8 @@ import lowprec
 from ipu_core import tile
 from ipu_core.control import FloatingPointControl
 from ipu_core.errors import FloatingPointException
-from lowprec import Accumulation, Key
+from lowprec import Accumulation, Key, Rounding
+from lowprec.spec.rounding import NEAREST_EVEN, STOCHASTIC
 
 PLAIN = FloatingPointControl()
 FP8 = np.dtype(ml_dtypes.float8_e4m3fnuz)
@@ -32,7 +33,7 @@ def run(
     dtypes = [x.dtype if isinstance(x, np.ndarray) else None for x in arrays]
     shape = np.broadcast_shapes(*(np.shape(x) for x in arrays))
     result = np.empty(shape, lowprec.as_format(out).dtype)
-    kernel = tile.elementwise(op, dtypes, out, options.get("stochastic", False), control)
+    kernel = tile.elementwise(op, dtypes, out, STOCHASTIC if options.get("stochastic") else NEAREST_EVEN, control)
     kernel(arrays, options.get("key"), options.get("offset", 0), result)
     return result
 
@@ -101,7 +102,7 @@ def test_products_follow_the_accumulation() -> None:
     for order in (Accumulation(accumulate="float16"), Accumulation(8, 3, accumulate="float16", out="float32")):
         for stochastic in (False, True):
             out = np.empty((3, 5, 6), lowprec.as_format(order.out).dtype)
-            tile.matmul(order, stochastic, PLAIN)(a, b, Key(1), out)
+            tile.matmul(order, STOCHASTIC if stochastic else NEAREST_EVEN, PLAIN)(a, b, Key(1), out)
             expected = lowprec.matmul(
                 a, b, accumulate=order.accumulate, out_format=order.out, group=order.group, splits=order.splits,
                 rounding="stochastic" if stochastic else "nearest_even", key=Key(1), overflow="ipu",
@@ -109,36 +110,36 @@ def test_products_follow_the_accumulation() -> None:
             np.testing.assert_array_equal(out, expected)
 
 
-@pytest.mark.parametrize("stochastic", [False, True])
-def test_parts_and_their_sum_are_the_whole_product(stochastic: bool) -> None:
+@pytest.mark.parametrize("rounding", [NEAREST_EVEN, STOCHASTIC])
+def test_parts_and_their_sum_are_the_whole_product(rounding: Rounding) -> None:
     rng = np.random.default_rng(1)
     a, b = rng.normal(size=(8, 96)).astype(HALF), rng.normal(size=(96, 12)).astype(HALF)
     order = Accumulation(16, 3, accumulate="float16")
     whole = np.empty((8, 12), HALF)
-    tile.matmul(order, stochastic, PLAIN)(a, b, Key(9), whole)
+    tile.matmul(order, rounding, PLAIN)(a, b, Key(9), whole)
 
     parts = np.empty((2, 3, 4, 12), HALF)  # two blocks of rows, three parts
     place = Place(row=np.array([[0], [4]]), first_group=np.array([[0, 2, 4]]))
     left, right = a.reshape(2, 4, 3, 32).transpose(0, 2, 1, 3), b.reshape(1, 3, 32, 12)
-    tile.matmul_part(left, right, parts, order, place, stochastic, PLAIN)(Key(9))
+    tile.matmul_part(left, right, parts, order, place, rounding, PLAIN)(Key(9))
     result = np.empty((2, 4, 12), HALF)
     rows = Place(row=np.array([0, 4]))
-    tile.sum_parts(parts, result, "float16", "output", 0, rows, stochastic, PLAIN)(Key(9))
+    tile.sum_parts(parts, result, "float16", "output", 0, rows, rounding, PLAIN)(Key(9))
     np.testing.assert_array_equal(result.reshape(8, 12), whole)
 
 
-@pytest.mark.parametrize("stochastic", [False, True])
-def test_serial_parts_go_on_from_each_other(stochastic: bool) -> None:
+@pytest.mark.parametrize("rounding", [NEAREST_EVEN, STOCHASTIC])
+def test_serial_parts_go_on_from_each_other(rounding: Rounding) -> None:
     rng = np.random.default_rng(2)
     a, b = rng.normal(size=(8, 96)).astype(HALF), rng.normal(size=(96, 12)).astype(HALF)
     order = Accumulation(16, accumulate="float16")
     whole, serial = np.empty((8, 12), HALF), np.empty((8, 12), HALF)
-    tile.matmul(order, stochastic, PLAIN)(a, b, Key(9), whole)
+    tile.matmul(order, rounding, PLAIN)(a, b, Key(9), whole)
     for start in range(0, 96, 32):
         initial = serial if start else None
         place = Place(first_group=start // 16)
         left, right = a[:, start : start + 32], b[start : start + 32]
-        tile.matmul_part(left, right, serial, order, place, stochastic, PLAIN, initial)(Key(9))
+        tile.matmul_part(left, right, serial, order, place, rounding, PLAIN, initial)(Key(9))
     np.testing.assert_array_equal(serial, whole)
 
 
@@ -146,27 +147,27 @@ def test_sums_and_maxima() -> None:
     x = np.arange(24, dtype=np.float16).reshape(2, 3, 4)
     order = Accumulation(accumulate="float32", out="float16")
     out = np.empty((2, 4), HALF)
-    tile.reduce_sum(order, False, PLAIN)(x, None, out)
+    tile.reduce_sum(order, NEAREST_EVEN, PLAIN)(x, None, out)
     assert out.tolist() == x.sum(axis=1).tolist()
     tile.reduce_max(x, out)(None)
     assert out.tolist() == x.max(axis=1).tolist()
     part = np.empty((2, 4), np.float32)
-    tile.reduce_part(x, part, order, Place(), False, PLAIN)(None)
+    tile.reduce_part(x, part, order, Place(), NEAREST_EVEN, PLAIN)(None)
     assert part.tolist() == x.sum(axis=1).tolist()
 
 
 def test_sums_raise_enabled_exceptions() -> None:
     order = Accumulation(accumulate="float16")
     big, out = np.full((4, 4), 200, HALF), np.empty((4, 4), HALF)
-    tile.matmul(order, False, PLAIN)(big, big, None, out)
+    tile.matmul(order, NEAREST_EVEN, PLAIN)(big, big, None, out)
     assert (out == 65504).all()
     with pytest.raises(FloatingPointException, match="matmul: overflow"):
-        tile.matmul(order, False, FloatingPointControl(oflo=True))(big, big, None, out)
+        tile.matmul(order, NEAREST_EVEN, FloatingPointControl(oflo=True))(big, big, None, out)
     with pytest.raises(FloatingPointException, match="matmul: invalid"):
-        tile.matmul(order, False, FloatingPointControl(inv=True, nanoo=True))(big, big, None, out)
+        tile.matmul(order, NEAREST_EVEN, FloatingPointControl(inv=True, nanoo=True))(big, big, None, out)
     control, parts = FloatingPointControl(oflo=True), np.full((2, 1, 1), 60000, HALF)
-    total = tile.sum_parts(parts, out[:1, :1], "float16", "output", 0, Place(), False, control)
+    total = tile.sum_parts(parts, out[:1, :1], "float16", "output", 0, Place(), NEAREST_EVEN, control)
     with pytest.raises(FloatingPointException, match="sum of parts: overflow"):
         total(None)
     quiet = FloatingPointControl(oflo=True, inv=True)
-    tile.matmul(order, False, quiet)(np.full((4, 4), math.inf, HALF), big, None, out)
+    tile.matmul(order, NEAREST_EVEN, quiet)(np.full((4, 4), math.inf, HALF), big, None, out)

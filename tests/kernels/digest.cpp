@@ -206,6 +206,7 @@ void products() {
                     job.group = group;
                     job.part = (part + group - 1) / group * group;
                     job.stages = 1;
+                    job.run = (k + job.part - 1) / job.part;
                     job.key = key;
                     job.m = m;
                     job.n = n;

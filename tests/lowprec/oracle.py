@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lowprec.backends.reference.random import element_bits
-from lowprec.float_format import FloatFormat
+from lowprec.spec.float_format import FloatFormat
 from lowprec.spec.rounding import RoundingRule
 
 Floats = npt.NDArray[np.float64]

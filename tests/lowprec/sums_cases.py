@@ -10,6 +10,7 @@ import numpy.typing as npt
 from hypothesis import strategies as st
 
 import lowprec as lp
+from lowprec.spec.keywords import as_rounding
 
 Array = npt.NDArray[Any]
 
@@ -106,3 +107,8 @@ def assert_backends_agree(function: Any, *args: Any, **options: Any) -> None:
             assert got is want, name
         else:
             lp.testing.assert_same_bits(got, want)
+
+
+def values(accumulate: Any = "float32", group: int | None = 16, **rounding: Any) -> tuple[lp.Accumulation, lp.Rounding]:
+    """Keywords of a sum as the values that prepared calls take."""
+    return lp.Accumulation(group, accumulate=accumulate), as_rounding(**rounding)

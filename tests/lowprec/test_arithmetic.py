@@ -276,7 +276,7 @@ def test_refusals() -> None:
         lp.add(x, x, "float16", "stochastic", key=1, random_bits="exact")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="no NaN"):
         lp.divide(0.0, 0.0, "float4_e2m1fn")
-    with pytest.raises(TypeError, match="unknown options"):
+    with pytest.raises(TypeError, match="unknown keywords"):
         lp.add(x, x, "float16", scale=2)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="out must be an array of float16"):
         lp.add(x, x, "float16", out=x)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import lowprec as lp
 from lowprec.elementwise import prepare
-from lowprec.elementwise_op import OPERATIONS
+from lowprec.spec.elementwise_op import OPERATIONS
 from tests.lowprec.sums_cases import RESULTS, arrays, assert_backends_agree, rounding_options, strided
 
 X = np.array([-2.5, -1.0, -0.0, 0.0, 0.25, 3.0, np.inf, -np.inf, np.nan], np.float32)

@@ -160,6 +160,23 @@ child_of_fork(refused)
     run_program(tmp_path, body)
 
 
+def test_too_little_memory_for_a_thread_is_an_exception(tmp_path: Path) -> None:
+    body = """
+import resource
+def refused():
+    a, b, out = np.ones((64, 1 << 19), np.float16), np.ones((1 << 19, 64), np.float16), np.zeros((64, 64), np.float32)
+    used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize() + (24 << 20)
+    resource.setrlimit(resource.RLIMIT_AS, (used, used))
+    try:
+        with lp.num_threads(2):
+            lp.matmul(a, b, out=out)
+    except MemoryError:
+        return digest(2) == want
+child_of_fork(refused)
+"""
+    run_program(tmp_path, body)
+
+
 def test_more_threads_than_processors_cost_little(tmp_path: Path) -> None:
     """Threads that wait sleep: two busy ones for every processor leave no room for waiting in a loop."""
     body = """

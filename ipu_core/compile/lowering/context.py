@@ -9,7 +9,7 @@ from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Copy, Program
 from ipu_core.graph.tensor import Tensor
 from ipu_core.ir.block import Atom, Equation, Literal, Var
-from ipu_core.ir.lifetimes import View
+from ipu_core.ir.lifetimes import StridedView
 from ipu_core.library.elementwise import add_array
 from ipu_core.plan.matmul import SumPlan
 from ipu_core.target import Target
@@ -32,7 +32,7 @@ class Lowering:
 
     graph: Graph
     plan: BlockPlan
-    views: Mapping[Var, View]
+    views: Mapping[Var, StridedView]
     places: Mapping[Var, Tensor]
     tensors: dict[Var, Tensor] = field(default_factory=dict)
     programs: list[Program] = field(default_factory=list)

@@ -10,7 +10,7 @@ from ipu_core.library.convolution import ConvolutionTensors, convolve, windows_o
 from ipu_core.library.elementwise import add_array
 from ipu_core.library.moves import fill
 from ipu_core.plan.convolution import ConvPlan, plan_convolution
-from lowprec.windows import Pair, phase_blocks
+from lowprec.spec.windows import Pair, phase_blocks
 
 __all__ = ["lower_convolution"]
 

@@ -31,7 +31,7 @@ from ipu_core.library.convolution.chains import (
 from ipu_core.plan.blocks import Blocks, Segment
 from ipu_core.plan.convolution import ConvPlan
 from ipu_core.plan.convolution.estimate import sum_block
-from lowprec.windows import Place
+from lowprec.spec.windows import BlockPlace
 
 __all__ = ["ConvolutionTensors", "convolve", "windows_of"]
 
@@ -165,12 +165,12 @@ class _ConvolutionBuilder(NamedTuple):
             }
             self.graph.add_vertices(compute_set, codelet, self.tiles(number, *places), fields, params, self.operation)
 
-    def _place(self, block: tuple[Segment, ...], first: int) -> Place:
+    def _place(self, block: tuple[Segment, ...], first: int) -> BlockPlace:
         """Where a block lies in the whole result, for random bits."""
         _, wide, deep = self.plan.convolution.result[:3]
         starts = [segment.start for segment in block]
         row = (starts[0] * wide + starts[1]) * deep + starts[2]
-        return Place(row, starts[4], self.tensors.first_batch + starts[3], wide * deep, deep, first)
+        return BlockPlace(row, starts[4], self.tensors.first_batch + starts[3], wide * deep, deep, first)
 
     def _operands(self, part: tuple[int, int]) -> tuple[Tensor, Tensor, tuple[int, ...], int]:
         """The pieces of both operands that a part needs, its terms in them, and the number of its first group."""

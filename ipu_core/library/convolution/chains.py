@@ -17,8 +17,9 @@ from ipu_core.library.matmul.chains import Origin
 from ipu_core.plan.convolution.sizes import Convolution, along, chain_cycles
 from ipu_core.plan.cuts import PlacementProblem, stage_cycles
 from ipu_core.target import Target
-from lowprec import Accumulation
-from lowprec.windows import Place
+from lowprec import Accumulation, Rounding
+from lowprec.spec.rounding import NEAREST_EVEN, STOCHASTIC
+from lowprec.spec.windows import BlockPlace
 
 __all__ = [
     "ImageChains", "StochasticImageChains", "StochasticSumBlocks", "StochasticWeightChains", "SumBlocks",
@@ -50,7 +51,7 @@ class _Chains(Codelet):
     place: Any = Param()
     span: Any = Param(())
     terms: Any = Param(0)
-    stochastic: ClassVar[bool] = False
+    rounding: ClassVar[Rounding] = NEAREST_EVEN
     operation_name: ClassVar[str]
     into: ClassVar[tuple[Axes, Axes]]
 
@@ -59,9 +60,9 @@ class _Chains(Codelet):
         x, other = fold(self.x, self.into[0]), fold(self.other, self.into[1])
         out = self._in_order(fold(self.out, (-5, -4, -3, -2, -1)))
         order: Accumulation = self.accumulation
-        place: Place = self.place
+        place: BlockPlace = self.place
         self._kernel = tile_convolution.convolution_part(
-            self.operation_name, x, other, out, order, place, self.span or None, self.stochastic, self.control
+            self.operation_name, x, other, out, order, place, self.span or None, self.rounding, self.control
         )
 
     def _in_order(self, out: Array) -> Array:
@@ -90,7 +91,7 @@ class StochasticImageChains(ImageChains):
     """The same, rounded stochastically."""
 
     uses_key = True
-    stochastic = True
+    rounding = STOCHASTIC
 
 
 class WeightChains(_Chains):
@@ -107,7 +108,7 @@ class StochasticWeightChains(WeightChains):
     """The same, rounded stochastically."""
 
     uses_key = True
-    stochastic = True
+    rounding = STOCHASTIC
 
 
 class SumBlocks(Codelet):
@@ -123,19 +124,19 @@ class SumBlocks(Codelet):
     place: Any = Param()
     final = Param(True)
     index = Param(0)
-    stochastic: ClassVar[bool] = False
+    rounding: ClassVar[Rounding] = NEAREST_EVEN
 
     def prepare(self) -> None:
         """Folds the blocks; sums along the first two axes and the groups of the result are batched."""
         parts, out = fold(self.parts, (-5, -4, -3)), fold(self.out, (-5, -4, -3))
         high, wide, groups = out.shape[0], out.shape[1], out.shape[3]
-        lies: Place = self.place
+        lies: BlockPlace = self.place
         rows = lies.row + np.arange(high)[:, None] * lies.outer + np.arange(wide) * lies.inner
         place = Origin(rows[None], 0, 0, lies.batch + np.arange(groups)[:, None, None])
         fmt = self.accumulation.out if self.final else self.accumulation.accumulate
         tag: Literal["stage", "output"] = "output" if self.final else "stage"
         batched = parts.transpose(4, 1, 2, 0, 3, 5), out.transpose(3, 0, 1, 2, 4)
-        self._kernel = tile.sum_parts(*batched, fmt, tag, self.index, place, self.stochastic, self.control)
+        self._kernel = tile.sum_parts(*batched, fmt, tag, self.index, place, self.rounding, self.control)
 
     def compute(self) -> None:
         """Runs the kernel."""
@@ -151,4 +152,4 @@ class StochasticSumBlocks(SumBlocks):
     """The same, rounded stochastically."""
 
     uses_key = True
-    stochastic = True
+    rounding = STOCHASTIC

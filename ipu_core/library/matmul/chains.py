@@ -11,7 +11,8 @@ from ipu_core.graph.codelet import Codelet, Input, Output, Param
 from ipu_core.library.folding import continues, first_along, fold_all
 from ipu_core.plan.cuts import stage_cycles
 from ipu_core.target import Target
-from lowprec import Accumulation
+from lowprec import Accumulation, Rounding
+from lowprec.spec.rounding import NEAREST_EVEN, STOCHASTIC
 
 __all__ = [
     "GoingOnMatmulChains", "MatmulChains", "MaxChains", "Origin", "ReduceChains", "StochasticGoingOnMatmulChains",
@@ -72,7 +73,7 @@ class _Summing(Codelet):
     accumulation: Any = Param()
     axes = Param("")
     origin: Any = Param(Origin())
-    stochastic: ClassVar[bool] = False
+    rounding: ClassVar[Rounding] = NEAREST_EVEN
     _kernel: Callable[[Any], None]
 
     def compute(self) -> None:
@@ -93,7 +94,7 @@ class MatmulChains(_Summing):
         """Folds the grid of blocks into as few and large products as the memory allows."""
         into = {"m": (-2, None, -2), "n": (None, -1, -1)}
         (a, b, out), origin = fold([self.a, self.b, self.out], self.axes, self.origin, into)
-        self._kernel = tile.matmul_part(a, b, out, self.accumulation, origin, self.stochastic, self.control)
+        self._kernel = tile.matmul_part(a, b, out, self.accumulation, origin, self.rounding, self.control)
 
     def cycles(self, target: Target) -> int:
         """Cycles of each vertex."""
@@ -107,7 +108,7 @@ class StochasticMatmulChains(MatmulChains):
     """The same, rounded stochastically."""
 
     uses_key = True
-    stochastic = True
+    rounding = STOCHASTIC
 
 
 class GoingOnMatmulChains(MatmulChains):
@@ -121,14 +122,14 @@ class GoingOnMatmulChains(MatmulChains):
         into = {"m": (-2, None, -2, -2), "n": (None, -1, -1, -1)}
         views, origin = fold([self.a, self.b, self.partial, self.out], self.axes, self.origin, into)
         a, b, partial, out = views
-        self._kernel = tile.matmul_part(a, b, out, self.accumulation, origin, self.stochastic, self.control, partial)
+        self._kernel = tile.matmul_part(a, b, out, self.accumulation, origin, self.rounding, self.control, partial)
 
 
 class StochasticGoingOnMatmulChains(GoingOnMatmulChains):
     """The same, rounded stochastically."""
 
     uses_key = True
-    stochastic = True
+    rounding = STOCHASTIC
 
 
 class ReduceChains(_Summing):
@@ -140,7 +141,7 @@ class ReduceChains(_Summing):
     def prepare(self) -> None:
         """Folds the grid of blocks into as few and large sums as the memory allows."""
         (x, out), origin = fold([self.x, self.out], self.axes, self.origin, {"m": (-3, -2), "n": (-1, -1)})
-        self._kernel = tile.reduce_part(x, out, self.accumulation, origin, self.stochastic, self.control)
+        self._kernel = tile.reduce_part(x, out, self.accumulation, origin, self.rounding, self.control)
 
     def cycles(self, target: Target) -> int:
         """Cycles of each vertex."""
@@ -152,7 +153,7 @@ class StochasticReduceChains(ReduceChains):
     """The same, rounded stochastically."""
 
     uses_key = True
-    stochastic = True
+    rounding = STOCHASTIC
 
 
 class MaxChains(ReduceChains):
@@ -177,7 +178,7 @@ class SumParts(_Summing):
         (parts, out), origin = fold([self.parts, self.out], self.axes, self.origin, {"m": (-2, -2), "n": (-1, -1)})
         fmt = self.accumulation.out if self.final else self.accumulation.accumulate
         tag: Literal["stage", "output"] = "output" if self.final else "stage"
-        self._kernel = tile.sum_parts(parts, out, fmt, tag, self.index, origin, self.stochastic, self.control)
+        self._kernel = tile.sum_parts(parts, out, fmt, tag, self.index, origin, self.rounding, self.control)
 
     def cycles(self, target: Target) -> int:
         """Cycles of each vertex."""
@@ -189,4 +190,4 @@ class StochasticSumParts(SumParts):
     """The same, rounded stochastically."""
 
     uses_key = True
-    stochastic = True
+    rounding = STOCHASTIC

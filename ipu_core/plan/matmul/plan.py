@@ -13,7 +13,7 @@ from ipu_core.plan.matmul.search import search
 from ipu_core.plan.matmul.working_set import Piece, working_set
 from ipu_core.target import Target
 from lowprec import Accumulation
-from lowprec.formats import FormatLike
+from lowprec.spec.formats import FormatLike
 
 __all__ = ["RESERVED", "SumPlan", "choose_accumulation", "choose_reduction_accumulation", "plan_sum"]
 

@@ -59,8 +59,8 @@ struct Store {
     }
 
     LP_INLINE u16v code16(f32v x) const {
-        if (half) return real_to_half_exact(x);
-        return __builtin_convertvector(bit_cast<u32v>(x) >> 16, u16v);
+        if (half) return real_to_half_exact(with_one_nan(x));
+        return __builtin_convertvector(bit_cast<u32v>(with_one_nan(x)) >> 16, u16v);
     }
 
     template <class Code>
@@ -84,15 +84,12 @@ struct Store {
         i64 i = 0;
         if (out.nan_met) note_nan(from, count);
         if (out.storage == real32 && out.column == 4) {
-            for (; i + lanes32 <= count; i += lanes32) store(to + 4 * i, load<f32v>(from + i));
-            if (i < count) store_some(to + 4 * i, load<f32v>(from + i), count - i);
+            for (; i + lanes32 <= count; i += lanes32) store(to + 4 * i, with_one_nan(load<f32v>(from + i)));
+            if (i < count) store_some(to + 4 * i, with_one_nan(load<f32v>(from + i)), count - i);
         } else if (out.storage == real32) {
-            for (; i < count; ++i) __builtin_memcpy(to + i * out.column, from + i, 4);
+            for (; i < count; ++i) store(to + i * out.column, with_one_nan(from[i]));
         } else if (out.storage == real64) {
-            for (; i < count; ++i) {
-                const double wide = from[i];
-                __builtin_memcpy(to + i * out.column, &wide, 8);
-            }
+            for (; i < count; ++i) store(to + i * out.column, with_one_nan(double(from[i])));
         } else if ((half || bfloat) && out.column == 2) {
             for (; i + lanes32 <= count; i += lanes32) store(to + 2 * i, code16(load<f32v>(from + i)));
             if (i < count) store_some(to + 2 * i, code16(load<f32v>(from + i)), count - i);
@@ -104,16 +101,11 @@ struct Store {
     }
 };
 
-// The sums of parts in up to three stages. Every stage adds in float32, ascending, from its first member.
+// The sums of parts in up to three stages. Every stage adds in float32, ascending, from its first member: all but the
+// last sum runs of so many, the last sums what there is.
 struct Stages {
     i64 parts, run;
     int count;
-
-    Stages(i64 all, int wanted) : parts(all), run(1) {
-        count = wanted ? wanted : all <= 15 ? 1 : all <= 124 ? 2 : 3;
-        while (power(run) < all) ++run;
-    }
-    i64 power(i64 x) const { return count == 1 ? x : count == 2 ? x * x : x * x * x; }
 };
 
 LP_INLINE void add_rows(float *sum, const float *part, i64 floats, bool first) {

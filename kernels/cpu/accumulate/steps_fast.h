@@ -21,22 +21,15 @@ enum class Path {
     any_random
 };
 
-// Which path serves a step. `grid`: quantum and 2^23 quanta are normal float32 numbers for every binade of the format.
-// `aligned`: the format is float32 with fewer mantissa bits.
+// Which path serves a step.
 inline Path path_of(const StepRounding &step) {
     if (!step.active) return Path::none;
-    const Format &f = step.rounding.format;
-    const bool random = step.rounding.mode == stochastic;
-    const Path any = random ? Path::any_random : Path::any;
-    const bool mode = random || step.rounding.mode == nearest_even;
-    if (step.wide || step.rounding.flush || !mode || !f.subnormals || !f.zero || !f.sign_bit) return any;
-    if (step.rounding.random_bits > 16 || f.mantissa_bits < 1 || f.mantissa_bits > 13) return any;
-    const int emax = f.emin - 1 + int(f.max_code >> f.mantissa_bits);
-    if (f.emin == -126 && emax == 127 && f.negative_zero)
-        return random ? Path::aligned_stochastic : Path::aligned_nearest;
-    if (f.emin - f.mantissa_bits < -110 || emax + 23 - f.mantissa_bits > 126) return any;
-#if defined(__F16C__)
     const Rounding &r = step.rounding;
+    const bool random = r.mode == stochastic;
+    if (!step.wide && is_top_of_float32(r)) return random ? Path::aligned_stochastic : Path::aligned_nearest;
+    if (step.wide || !has_grid<u32>(r)) return random ? Path::any_random : Path::any;
+#if defined(__F16C__)
+    const Format &f = r.format;
     if (!random && f.mantissa_bits == 10 && f.emin == -14 && f.inf_code == 0x7c00)
         return r.over_pos == f.inf_code && r.inf_pos == f.inf_code ? Path::half_nearest : Path::half_checked;
 #endif
@@ -64,53 +57,34 @@ struct AnyStep {
     }
 };
 
-// What the grid steps need of a format, as float32 bits.
-struct Grid {
-    const Rounders &k;
-    u32 largest, smallest_normal, magic, random_mask;
-    u32 zero_sign;  // the sign a zero result keeps: none where the format has no -0
-    int mantissa_bits;
-
-    explicit Grid(const Rounders &rounders) : k(rounders) {
-        const Rounder<u32> &r = k.narrow;
-        mantissa_bits = r.mantissa_bits;
-        smallest_normal = r.base_min + Carrier<u32>::one;
-        largest = decode_finite(r.max_code, r.decoder);
-        magic = u32(23 - mantissa_bits) << 23;
-        random_mask = r.random_mask;
-        zero_sign = r.negative_zero ? 0x80000000u : 0u;
-    }
-};
-
 LP_INLINE f32v with_zero_sign(f32v rounded, f32v x, u32 zero_sign) {
     return bit_cast<f32v>(bit_cast<u32v>(rounded) | (bit_cast<u32v>(x) & zero_sign));
 }
 
-// Nearest-even: adding and subtracting 2^23 quanta of the value's binade leaves a whole number of quanta.
 struct GridNearest {
     static constexpr bool active = true, random = false, alone = false, bounded = false;
-    const Grid g;
-    explicit GridNearest(const Rounders &rounders) : g(rounders) {}
+    const Rounders &k;
+    const Grid<u32> g;
+    explicit GridNearest(const Rounders &rounders) : k(rounders), g(k.narrow) {}
     template <int rows, int vectors>
     LP_INLINE void round(f32v (&tile)[rows][vectors], const u32v (*words)[vectors], int) const {
-        if (__builtin_expect(beyond_or_nan(tile, g.largest), 0)) return round_whole(tile, words, false, 0, g.k);
+        if (__builtin_expect(beyond_or_nan(tile, g.largest), 0)) return round_whole(tile, words, false, 0, k);
         for (int i = 0; i < rows; ++i)
-            for (int j = 0; j < vectors; ++j) {
-                const f32v x = tile[i][j], magic = bit_cast<f32v>(signed_binade(x, g.smallest_normal) + g.magic);
-                tile[i][j] = with_zero_sign((x + magic) - magic, x, g.zero_sign);
-            }
+            for (int j = 0; j < vectors; ++j)
+                tile[i][j] = bit_cast<f32v>(nearest_on_grid(bit_cast<u32v>(tile[i][j]), g));
     }
 };
 
 // Stochastic: the fraction of a quantum is cut to 16 bits, the random bits are added, the fraction is dropped.
 struct GridStochastic {
     static constexpr bool active = true, random = true, alone = false, bounded = bounds_pay;
-    const Grid g;
-    explicit GridStochastic(const Rounders &rounders) : g(rounders) {}
+    const Rounders &k;
+    const Grid<u32> g;
+    explicit GridStochastic(const Rounders &rounders) : k(rounders), g(k.narrow) {}
     template <int rows, int vectors>
     LP_INLINE void round(f32v (&tile)[rows][vectors], const u32v (*words)[vectors], int shift) const {
         const Sizes sizes = sizes_of(tile, g.smallest_normal, g.largest);
-        if (__builtin_expect(sizes == Sizes::beyond, 0)) return round_whole(tile, words, true, shift, g.k);
+        if (__builtin_expect(sizes == Sizes::beyond, 0)) return round_whole(tile, words, true, shift, k);
         if (sizes == Sizes::normal && g.zero_sign != 0) return round_normal(tile, words, shift);
         round_any(tile, words, shift);
     }
@@ -130,13 +104,12 @@ struct GridStochastic {
     // Zeros and normal values: the grid's fraction bits are the last ones of the float32.
     template <int rows, int vectors>
     LP_INLINE void round_normal(f32v (&tile)[rows][vectors], const u32v (*words)[vectors], int shift) const {
-        const int drop = 23 - g.mantissa_bits, turn = shift + 16 - drop;
+        const int drop = g.drop, turn = shift + 16 - drop;
         const u32 take = drop >= 16 ? g.random_mask << (drop - 16) : g.random_mask >> (16 - drop);
-        const u32 keep = ~((1u << drop) - 1);
         for (int i = 0; i < rows; ++i)
             for (int j = 0; j < vectors; ++j) {
                 const u32v up = (turn >= 0 ? words[i][j] >> turn : words[i][j] << -turn) & take;
-                tile[i][j] = bit_cast<f32v>((bit_cast<u32v>(tile[i][j]) + up) & keep);
+                tile[i][j] = bit_cast<f32v>(stochastic_on_grid(bit_cast<u32v>(tile[i][j]), up, g));
             }
     }
 
@@ -155,7 +128,7 @@ struct GridStochastic {
                 const __m512 x = (__m512)tile[i][j];
                 const __m512i turned = _mm512_rolv_epi32((__m512i)words[i][j], turn);
                 const __m512 factor = (__m512)_mm512_ternarylogic_epi32(turned, mask, one, 0xea);  // (a & b) | c
-                const __m512i binade = (__m512i)signed_binade(tile[i][j], g.smallest_normal);
+                const __m512i binade = (__m512i)signed_binade(bit_cast<u32v>(tile[i][j]), g.smallest_normal);
                 const __m512 quantum = (__m512)_mm512_sub_epi32(binade, down);
                 const __m512 magic = (__m512)_mm512_add_epi32(binade, up);  // 2^23 - 1 quanta
                 const __m512 sum = _mm512_fmadd_round_ps(quantum, factor, x, cut);
@@ -186,13 +159,14 @@ struct GridStochastic {
 template <bool with_random>
 struct AlignedStep {
     static constexpr bool active = true, random = with_random, alone = false, bounded = false;
-    const Grid g;
-    explicit AlignedStep(const Rounders &rounders) : g(rounders) {}
+    const Rounders &k;
+    const Grid<u32> g;
+    explicit AlignedStep(const Rounders &rounders) : k(rounders), g(k.narrow) {}
     template <int rows, int vectors>
     LP_INLINE void round(f32v (&tile)[rows][vectors], const u32v (*words)[vectors], int shift) const {
-        if (__builtin_expect(beyond(tile, g.largest), 0)) return round_whole(tile, words, with_random, shift, g.k);
-        const int drop = 23 - g.mantissa_bits;
-        const u32 half = (1u << (drop - 1)) - 1, keep = ~((1u << drop) - 1);
+        if (__builtin_expect(beyond(tile, g.largest), 0)) return round_whole(tile, words, with_random, shift, k);
+        const int drop = g.drop;
+        const u32 half = (1u << (drop - 1)) - 1;
         for (int i = 0; i < rows; ++i)
             for (int j = 0; j < vectors; ++j) {
                 const u32v x = bit_cast<u32v>(tile[i][j]);
@@ -203,7 +177,7 @@ struct AlignedStep {
                 } else {
                     up = ((x >> drop) & 1) + half;
                 }
-                tile[i][j] = bit_cast<f32v>((x + up) & keep);
+                tile[i][j] = bit_cast<f32v>(stochastic_on_grid(x, up, g));
             }
     }
 };

@@ -66,7 +66,7 @@ struct HalfBounded : HalfNearest<false> {
     LP_INLINE void round_bounded(f32v (&tile)[rows][vectors]) const {
         for (int i = 0; i < rows; ++i)
             for (int j = 0; j < vectors; ++j) {
-                const f32v binade = bit_cast<f32v>(signed_binade(tile[i][j], bit_cast<u32>(0x1p-14f)));
+                const f32v binade = bit_cast<f32v>(signed_binade(bit_cast<u32v>(tile[i][j]), bit_cast<u32>(0x1p-14f)));
                 const f32v raised = fused(binade, splat_real(8192.0f), tile[i][j]);
                 tile[i][j] = fused(binade, splat_real(-8192.0f), raised);
             }

@@ -3,6 +3,7 @@
 #define LOWPREC_TILE_SIZES_H
 
 #include "isa/lanes.h"
+#include "lowprec/round_grid.h"
 
 namespace lowprec {
 inline namespace LP_ISA {
@@ -12,16 +13,7 @@ LP_INLINE bool beyond(const f32v (&tile)[rows][vectors], u32 largest) {
     u32v top = {};
     for (int i = 0; i < rows; ++i)
         for (int j = 0; j < vectors; ++j) top = larger(top, bit_cast<u32v>(tile[i][j]) & 0x7fffffffu);
-    const u32v out = top > largest ? u32v{} + 1 : u32v{};
-#if defined(__AVX512F__) && LP_VECTOR_BYTES == 64
-    return _mm512_test_epi32_mask((__m512i)out, (__m512i)out) != 0;
-#elif defined(__AVX2__) && LP_VECTOR_BYTES == 32
-    return !_mm256_testz_si256((__m256i)out, (__m256i)out);
-#else
-    u32 any = 0;
-    for (int i = 0; i < lanes32; ++i) any |= out[i];
-    return any != 0;
-#endif
+    return any_set((u32v)(top > largest));
 }
 
 // The same for steps that keep NaN as it is.
@@ -42,14 +34,7 @@ LP_INLINE bool any_below(u32v values, u32 bound) {
 #if defined(__AVX512F__) && LP_VECTOR_BYTES == 64
     return _mm512_cmplt_epu32_mask((__m512i)values, _mm512_set1_epi32(int(bound))) != 0;
 #else
-    const u32v below = values < bound ? u32v{} + 1 : u32v{};
-#if defined(__AVX2__) && LP_VECTOR_BYTES == 32
-    return !_mm256_testz_si256((__m256i)below, (__m256i)below);
-#else
-    u32 any = 0;
-    for (int i = 0; i < lanes32; ++i) any |= below[i];
-    return any != 0;
-#endif
+    return any_set((u32v)(values < bound));
 #endif
 }
 
@@ -66,18 +51,6 @@ LP_INLINE bool any_smaller(const f32v (&tile)[rows][vectors], float bound) {
     for (int i = 0; i < rows; ++i)
         for (int j = 0; j < vectors; ++j) low = smaller(low, bit_cast<u32v>(tile[i][j]) & 0x7fffffffu);
     return any_below(low, bit_cast<u32>(bound));
-#endif
-}
-
-// 2^e of the value's binade, but at least the smallest normal's, with the value's sign.
-LP_INLINE u32v signed_binade(f32v x, u32 smallest_normal) {
-    const u32v field = bit_cast<u32v>(x) & 0xff800000u;
-#if defined(__AVX512DQ__) && LP_VECTOR_BYTES == 64
-    return (u32v)_mm512_range_ps((__m512)field, (__m512)(u32v{} + smallest_normal),
-                                 3);  // larger magnitude, first's sign
-#else
-    const u32v size = field & 0x7fffffffu;
-    return larger(size, u32v{} + smallest_normal) | (field & 0x80000000u);
 #endif
 }
 

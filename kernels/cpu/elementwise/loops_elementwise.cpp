@@ -18,8 +18,8 @@ template <class Operation>
 void run(const float *a, const float *b, const float *c, float *to, i64 count) {
     i64 i = 0;
     for (; i + lanes32 <= count; i += lanes32)
-        store(to + i, Operation::apply(load<f32v>(a + i), load<f32v>(b + i), load<f32v>(c + i)));
-    for (; i < count; ++i) to[i] = Operation::apply(a[i], b[i], c[i]);
+        store(to + i, with_one_nan(Operation::apply(load<f32v>(a + i), load<f32v>(b + i), load<f32v>(c + i))));
+    for (; i < count; ++i) to[i] = with_one_nan(Operation::apply(a[i], b[i], c[i]));
 }
 
 typedef void (*Run)(const float *, const float *, const float *, float *, i64);
@@ -28,7 +28,8 @@ const Run runs[] = {LP_OPERATIONS(LP_RUN)};
 
 // Elements [begin, begin + count) of an operand in the result's order: in place if they lie so, else in `buffer`.
 const float *read(const ElementwiseJob &job, const Operand &from, i64 begin, i64 count, float *buffer) {
-    if (job.axes == 1 && from.element == Element::real32 && from.stride[0] == 4)
+    const bool aligned = reinterpret_cast<u64>(from.data) % sizeof(float) == 0;
+    if (job.axes == 1 && from.element == Element::real32 && from.stride[0] == 4 && aligned)
         return reinterpret_cast<const float *>(from.data + begin * 4);
     for_runs(job, from, begin, count, [&](const char *at, long stride, i64 done, i64 length) {
         decode_run(from.element, from.table, at, stride, buffer + done, length);
@@ -37,13 +38,12 @@ const float *read(const ElementwiseJob &job, const Operand &from, i64 begin, i64
 }
 
 #if defined(__F16C__)
-// Float32 to IEEE float16 by the conversion instruction; NaN becomes the canonical one.
+// Float32 to IEEE float16 by the conversion instruction.
 LP_INLINE u16v to_half(f32v x, bool saturate) {
     if (saturate) {
         x = x > splat_real(65504.0f) ? splat_real(65504.0f) : x;
         x = x < splat_real(-65504.0f) ? splat_real(-65504.0f) : x;
     }
-    x = x == x ? x : bit_cast<f32v>(u32v{} + 0x7fc00000u);
 #if LP_VECTOR_BYTES == 64
     return (u16v)_mm512_maskz_cvtps_ph((__mmask16)-1, (__m512)x, _MM_FROUND_TO_NEAREST_INT);
 #else

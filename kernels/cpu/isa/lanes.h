@@ -34,6 +34,11 @@ LP_INLINE void store(void *to, V v) {
 // Subtracting +0 keeps -0, and compiles to a broadcast.
 LP_INLINE f32v splat_real(float x) { return x - f32v{}; }
 
+// Results have one NaN, positive and quiet, whatever the processor makes of those it meets.
+LP_INLINE f32v with_one_nan(f32v x) { return x == x ? x : bit_cast<f32v>(u32v{} + 0x7fc00000u); }
+LP_INLINE float with_one_nan(float x) { return x == x ? x : bit_cast<float>(0x7fc00000u); }
+LP_INLINE double with_one_nan(double x) { return x == x ? x : bit_cast<double>(u64(0x7ff8) << 48); }
+
 // The first `count` <= lanes32 elements, 0 behind them; nothing beyond them is read.
 template <class V>
 LP_INLINE V load_some(const void *from, long count) {
@@ -69,16 +74,33 @@ LP_INLINE void store_some(void *to, V v, long count) {
 #endif
 }
 
-// Rounds the exact sum a + b of doubles to odd: rounding that to float32 is then one correct rounding of a + b.
+// Whether any bit is set.
+template <class L>
+LP_INLINE bool any_set(L bits) {
+#if defined(__AVX512F__) && LP_VECTOR_BYTES == 64
+    if constexpr (Lanes<L>::count == 16) return _mm512_test_epi32_mask((__m512i)bits, (__m512i)bits) != 0;
+    return _mm512_test_epi64_mask((__m512i)bits, (__m512i)bits) != 0;
+#elif defined(__AVX2__) && LP_VECTOR_BYTES == 32
+    return !_mm256_testz_si256((__m256i)bits, (__m256i)bits);
+#else
+    typename Lanes<L>::element any = 0;
+    for (int lane = 0; lane < Lanes<L>::count; ++lane) any |= bits[lane];
+    return any != 0;
+#endif
+}
+
+// Rounds the exact sum a + b to odd: rounding that to fewer bits, by two or more, is then one correct rounding of a +
+// b.
 template <class D, class U>
 LP_INLINE D add_to_odd(D a, D b) {
+    constexpr int sign_position = 8 * sizeof(typename Lanes<U>::element) - 1;
     const D sum = a + b, b_part = sum - a;
     const D error = (a - (sum - b_part)) + (b - b_part);
     const U bits = bit_cast<U>(sum);
     // Towards the error by one step where the sum is inexact and even; away from zero if both have the same sign.
-    const U away = ((bits ^ bit_cast<U>(error)) >> 63) == 0 ? U{} + 1 : U{} - 1;
+    const U away = ((bits ^ bit_cast<U>(error)) >> sign_position) == 0 ? U{} + 1 : U{} - 1;
     const U odd = (bits & 1) == 0 ? bits + away : bits;
-    return error < 0.0 || error > 0.0 ? bit_cast<D>(odd) : sum;
+    return error < D{} || error > D{} ? bit_cast<D>(odd) : sum;
 }
 
 // a * b + c, rounded once. a * b is exact in double, so without the instruction two doubles per lane do it.

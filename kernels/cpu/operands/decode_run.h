@@ -11,13 +11,13 @@ inline namespace LP_ISA {
 template <Element element>
 LP_INLINE float read_one(const char *at, const CodeTable *table) {
     if constexpr (element == Element::real32) {
-        return *reinterpret_cast<const float *>(at);
+        return load<float>(at);  // at any address
     } else if constexpr (element == Element::half) {
-        return half_to_real(u16v{*reinterpret_cast<const u16 *>(at)})[0];
+        return half_to_real(u16v{load<u16>(at)})[0];
     } else if constexpr (element == Element::bfloat) {
-        return bit_cast<float>(u32(*reinterpret_cast<const u16 *>(at)) << 16);
+        return bit_cast<float>(u32(load<u16>(at)) << 16);
     } else {
-        return table->value[*reinterpret_cast<const u8 *>(at)];
+        return table->value[load<u8>(at)];
     }
 }
 

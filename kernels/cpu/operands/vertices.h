@@ -15,7 +15,10 @@ struct Coordinate {
     i64 at(const i64 *index, int axes) const {
         i64 sum = 0;
         for (int axis = 0; axis < axes; ++axis) sum += index[axis] * stride[axis];
-        return data ? *reinterpret_cast<const i64 *>(data + sum) : base + sum;
+        if (!data) return base + sum;
+        i64 number;
+        __builtin_memcpy(&number, data + sum, sizeof number);  // at any address
+        return number;
     }
 };
 

@@ -2,7 +2,7 @@
 // cache.
 //
 // Nothing here decides a bit: which tile, panel, thread or instruction set computes an element never matters.
-#include <stdlib.h>
+#include <new>
 
 #include "accumulate/finish.h"
 #include "product/operand_panels.h"
@@ -22,12 +22,17 @@ constexpr i64 block_floats_limit = i64(1) << 17;  // decoded left operand at a t
 struct Scratch {
     float *data = nullptr;
     i64 size = 0;
-    ~Scratch() { free(data); }
+    static constexpr std::align_val_t line{64};
+
+    ~Scratch() { ::operator delete(data, line); }
     float *of(i64 floats) {
         if (floats > size) {
-            free(data);
-            size = (floats + 1023) & ~i64(1023);
-            data = static_cast<float *>(aligned_alloc(64, size * sizeof(float)));
+            ::operator delete(data, line);
+            data = nullptr;
+            size = 0;
+            const i64 more = (floats + 1023) & ~i64(1023);
+            data = static_cast<float *>(::operator new(size_t(more) * sizeof(float), line));
+            size = more;
         }
         return data;
     }
@@ -93,7 +98,7 @@ class Product {
           keep(j.out),
           path(path_of(j.step)),
           parts(j.k ? (j.k + j.part - 1) / j.part : 0),
-          stages(parts, j.stages) {
+          stages{parts, j.run, j.stages} {
         random = (step.active && step.mode == stochastic) || (final.active && final.mode == stochastic);
         chain.group = job.group;
         chain.whole_words = step.whole_words();
@@ -213,7 +218,8 @@ class Product {
 
     Left left_block(const char *a, i64 rows, bool whole) {
         const int bytes = bytes_of(job.a.element);
-        if (job.a.element == Element::real32 && job.a_k == 4 && job.a_row % 4 == 0)
+        const bool aligned = (reinterpret_cast<u64>(a) | u64(job.a_row)) % sizeof(float) == 0;
+        if (job.a.element == Element::real32 && job.a_k == 4 && aligned)
             return {reinterpret_cast<const float *>(a), job.a_row / 4, 1, true};
         const bool along_k = left_along_k();
         const i64 line = along_k ? ((job.k + 15) & ~i64(15)) + 16 : ((rows + 15) & ~i64(15)) + 16;

@@ -68,18 +68,6 @@ __attribute__((noinline)) f32v add_exactly(const float *a, const float *b, const
     return partial;
 }
 
-LP_INLINE bool any_set(u64v bits) {
-#if defined(__AVX512F__) && LP_VECTOR_BYTES == 64
-    return _mm512_test_epi64_mask((__m512i)bits, (__m512i)bits) != 0;
-#elif defined(__AVX2__) && LP_VECTOR_BYTES == 32
-    return !_mm256_testz_si256((__m256i)bits, (__m256i)bits);
-#else
-    u64 any = 0;
-    for (int lane = 0; lane < lanes64; ++lane) any |= bits[lane];
-    return any != 0;
-#endif
-}
-
 // The partial sums and up to four products, added exactly, rounded once. Where every sum of doubles is exact, as it is
 // for numbers of similar size, the last one is the exact sum.
 LP_INLINE f32v add_four_exactly(const float *a, const float *b, const Chain &c, int count, f32v partial) {

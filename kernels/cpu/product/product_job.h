@@ -20,6 +20,7 @@ struct ProductJob {
     StepRounding step, final;
     Adder adder;
     i64 group, part;  // products between roundings; products of one part (a multiple of group)
+    i64 run;          // parts that all stages but the last sum
     int stages;
     u64 key;
     int half_operands;  // products of operands are exact in float32

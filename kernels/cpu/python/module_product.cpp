@@ -101,12 +101,14 @@ nb::object product(const ProductCall &call, nb::handle left, nb::handle right, n
     job.step = call.accumulator.step;
     job.final = call.accumulator.final;
     job.adder = call.order.adder;
-    job.group = call.order.group_of(job.k);
-    job.part = call.order.part(job.k);
-    job.stages = call.order.stages;
+    const Cut cut = call.order.cut(job.k);
+    job.group = cut.group;
+    job.part = cut.part;
+    job.run = cut.run;
+    job.stages = cut.stages;
     take_initial(call, initial, vertices, a_own == 2, b_own == 2, job);
     const bool stepped = job.k > 0 || !job.initial.data;
-    if (call.accumulator.same && stepped && job.k <= job.part && job.stages <= 1) job.final.active = 0;
+    if (call.accumulator.same && stepped && job.k <= job.part && job.stages == 1) job.final.active = 0;
     job.key = key_bits(key, call.accumulator.random());
     job.half_operands = call.exact_products;
     multiply(job, vertices.size(), threads);
@@ -121,11 +123,10 @@ void bind_product(nb::module_ &m) {
         .def(nb::init<const Rounding *, bool, const Rounding *, bool, const Rounding &, int, nb::object, bool>(),
              nb::arg("between").none(), nb::arg("between_wide"), nb::arg("last").none(), nb::arg("last_wide"),
              nb::arg("stored"), nb::arg("storage"), nb::arg("dtype"), nb::arg("one_format"));
-    nb::class_<Order>(m, "Order", "In which order a sum is made.")
-        .def("__init__", [](Order *self, i64 group, i64 splits, int stages, int adder) {
-            new (self) Order{group, splits, stages, Adder(adder)};
-        });
-    nb::class_<ProductCall>(m, "ProductCall", "A prepared matmul or matmul_part.")
+    nb::class_<Order>(m, "Order", nb::type_slots(holds_order<Order>), "In which order a sum is made.")
+        .def(nb::init<nb::object, int>(), nb::arg("cut"), nb::arg("adder"));
+    nb::class_<ProductCall>(m, "ProductCall", nb::type_slots(holds_order<ProductCall>),
+                            "A prepared matmul or matmul_part.")
         .def("__init__", [](ProductCall *self, const OperandType &a, const OperandType &b, const OperandType &sums,
                             const Accumulator &accumulator, const Order &order,
                             bool exact) { new (self) ProductCall{a, b, sums, accumulator, order, exact}; })

@@ -29,10 +29,12 @@ struct MaximumCall {
 void run_reduction(const ReduceCall &call, ReduceJob &job, nb::handle key, i64 vertices, i64 work, int threads) {
     job.step = call.accumulator.step;
     job.final = call.accumulator.final;
-    job.group = call.order.group_of(job.k);
-    job.part = call.order.part(job.k);
-    job.stages = call.order.stages;
-    if (call.accumulator.same && job.k <= job.part && job.stages <= 1) job.final.active = 0;
+    const Cut cut = call.order.cut(job.k);
+    job.group = cut.group;
+    job.part = cut.part;
+    job.run = cut.run;
+    job.stages = cut.stages;
+    if (call.accumulator.same && job.k <= job.part && job.stages == 1) job.final.active = 0;
     job.random = call.accumulator.random();
     job.key = key_bits(key, job.random);
     const i64 units = job.n ? vertices * reduce_units(job) : 0;
@@ -204,7 +206,8 @@ nb::object maximum(const MaximumCall &call, nb::handle x, nb::handle out, int th
 }  // namespace
 
 void bind_reduction(nb::module_ &m) {
-    nb::class_<ReduceCall>(m, "ReduceCall", "A prepared reduce_sum or reduce_part.")
+    nb::class_<ReduceCall>(m, "ReduceCall", nb::type_slots(holds_order<ReduceCall>),
+                           "A prepared reduce_sum or reduce_part.")
         .def("__init__", [](ReduceCall *self, const OperandType &x, const Accumulator &accumulator,
                             const Order &order) { new (self) ReduceCall{x, accumulator, order}; })
         .def("__call__", &reduce, nb::arg("x"), nb::arg("key").none(), nb::arg("row"), nb::arg("column"),

@@ -2,6 +2,8 @@
 #ifndef LOWPREC_SUM_CALLS_H
 #define LOWPREC_SUM_CALLS_H
 
+#include <nanobind/stl/tuple.h>
+
 #include "isa/dispatch.h"
 #include "product/product_job.h"
 #include "python/array_operands.h"
@@ -35,19 +37,65 @@ struct Accumulator {
     }
 };
 
-// Order of a sum: products between roundings (0: all of a part), parts, stages (0: by the number of parts), order
-// inside a group.
-struct Order {
-    i64 group, splits;
+// How a sum of so many terms is cut: terms of a group and of a part, and how its parts are added.
+struct Cut {
+    i64 group, part, run;
     int stages;
-    Adder adder;
-
-    i64 group_of(i64 k) const { return group ? group : std::max<i64>(1, (k + splits - 1) / splits); }
-    i64 part(i64 k) const {
-        const i64 g = group_of(k), groups = (k + g - 1) / g;
-        return g * std::max<i64>((groups + splits - 1) / splits, 1);
-    }
 };
+
+// In which order a sum is made. `rule(terms)` says how a sum is cut, (group, part, stages, run) in Python; the answers
+// for the last few lengths are remembered.
+class Order {
+  public:
+    Order(nanobind::object cut, int inside) : adder(Adder(inside)), rule(cut) {}
+
+    Cut cut(i64 terms) const {
+        Answer &known = answers[terms % remembered];
+        if (known.terms != terms) {
+            const auto [group, part, stages, run] = nanobind::cast<std::tuple<i64, i64, int, i64>>(rule(terms));
+            if (group < 1 || part < 1 || run < 1 || stages < 1 || stages > 3)
+                throw std::invalid_argument("no such order");
+            known = {terms, {group, part, run, stages}};
+        }
+        return known.cut;
+    }
+
+    const Adder adder;
+    nanobind::object rule;
+
+  private:
+    static constexpr int remembered = 8;
+    struct Answer {
+        i64 terms = -1;
+        Cut cut;
+    };
+    mutable Answer answers[remembered];
+};
+
+// What Python's garbage collector must know of an object that holds an Order: the rule may lead back to that object.
+inline Order &order_in(Order &order) { return order; }
+template <class Call>
+Order &order_in(Call &call) {
+    return call.order;
+}
+
+template <class Holder>
+int visit_order(PyObject *self, visitproc visit, void *arg) {
+    Py_VISIT(Py_TYPE(self));
+    if (nanobind::inst_ready(self)) Py_VISIT(order_in(*nanobind::inst_ptr<Holder>(self)).rule.ptr());
+    return 0;
+}
+
+template <class Holder>
+int clear_order(PyObject *self) {
+    order_in(*nanobind::inst_ptr<Holder>(self)).rule.reset();
+    return 0;
+}
+
+template <class Holder>
+inline PyType_Slot holds_order[] = {{Py_tp_traverse, reinterpret_cast<void *>(visit_order<Holder>)},
+                                    {Py_tp_clear, reinterpret_cast<void *>(clear_order<Holder>)},
+                                    {0, nullptr}};
 
 // An int, or an int64 array that broadcasts over the vertex axes.
 inline Coordinate coordinate(nanobind::handle object, const Broadcast &vertices) {

@@ -1,4 +1,5 @@
 // Sums of columns, every step exact and rounded once: lanes are neighbouring sums, terms come in windows.
+#include "lowprec/round_grid.h"
 #include "sums/column_job.h"
 #include "sums/column_words.h"
 
@@ -57,127 +58,49 @@ struct Rounded {
     LP_INLINE f64v multiply_add(f64v a, f64v b, f64v sum, u64v words) const { return add(sum, a * b, words); }
 };
 
-// Nearest-even and stochastic rounding of what formats with subnormals make of ordinary sums; other values (beyond the
+// The short cuts of round_grid.h, in lanes of doubles, or, for narrow formats, of floats; other values (beyond the
 // largest, infinite, NaN, and in stochastic mode below the normal ones) go through the rounding function.
-template <int mode>
-struct Quick {
+template <class L, int mode>
+struct OnGrid {
+    typedef typename Lanes<L>::element E;
     typedef float Term;
-    typedef double Real;
-    typedef f64v Vector;
+    typedef typename Lanes<E>::real Real;
+    typedef typename Lanes<L>::real Vector;
     static constexpr bool random = mode == stochastic;
     typedef std::conditional_t<random, ColumnWords, NoWords> Words;
-    const Rounded<float, mode> general;
-    u64 largest, smallest_normal, zero_sign, magic, below, random_keep;
-    int random_shift;
+    const Rounder<E> rounder;
+    const Grid<E> grid;
 
-    explicit Quick(const ColumnJob &job) : general(job) {
-        const Rounder<u64> &r = general.rounder;
-        const int drop = 52 - r.mantissa_bits;  // bits of a double behind the format's last
-        largest = decode_finite(r.max_code, r.decoder);
-        smallest_normal = r.base_min + Carrier<u64>::one;
-        zero_sign = r.negative_zero ? u64(1) << 63 : 0;
-        magic = u64(drop) << 52;
-        below = (u64(1) << drop) - 1;
-        random_shift = drop - 32;  // the random bits stand at the top of 32
-        random_keep = r.random_mask;
-    }
-    static bool suits(const Rounding &r) {
-        const Format &f = r.format;
-        const int emax = f.emin - 1 + int(f.max_code >> f.mantissa_bits);
-        return !r.flush && f.subnormals && f.zero && f.sign_bit && f.mantissa_bits <= 23 && f.emin > -900 &&
-               emax < 900 &&
-               (r.mode == nearest_even || (r.mode == stochastic && f.mantissa_bits + r.random_bits <= 51));
-    }
+    explicit OnGrid(const ColumnJob &job) : rounder(make_rounder<E>(job.rounding, true)), grid(rounder) {}
 
-    static LP_INLINE bool any(u64v condition) {
-#if defined(__AVX512F__) && LP_VECTOR_BYTES == 64
-        return _mm512_test_epi64_mask((__m512i)condition, (__m512i)condition) != 0;
-#elif defined(__AVX2__) && LP_VECTOR_BYTES == 32
-        return !_mm256_testz_si256((__m256i)condition, (__m256i)condition);
-#else
-        u64 some = 0;
-        for (int i = 0; i < lanes64; ++i) some |= condition[i];
-        return some != 0;
-#endif
+    __attribute__((noinline)) Vector rounded(Vector sum, L words) const {
+        return bit_cast<Vector>(round_bits<mode, true, L>(bit_cast<L>(sum), words, rounder));
     }
-    __attribute__((noinline)) f64v rounded(f64v sum, u64v words) const {
-        return bit_cast<f64v>(round_bits<mode, true, u64v>(bit_cast<u64v>(sum), words, general.rounder));
-    }
-    LP_INLINE f64v add(f64v a, f64v b, u64v words) const {
-        const f64v sum = add_to_odd<f64v, u64v>(a, b);
-        const u64v bits = bit_cast<u64v>(sum), size = bits & Carrier<u64>::magnitude, sign = bits ^ size;
+    LP_INLINE Vector add(Vector a, Vector b, u64v words) const {
+        const Vector sum = add_to_odd<Vector, L>(a, b);
+        const L bits = bit_cast<L>(sum), size = bits & Carrier<E>::magnitude;
         if constexpr (mode == nearest_even) {
-            if (__builtin_expect(any((u64v)(size > largest)), 0)) return rounded(sum, words);
-            const u64v binade = larger(size & Carrier<u64>::infinity, u64v{} + smallest_normal);
-            const f64v quanta = bit_cast<f64v>((binade + magic) | sign);  // 2^52 of them
-            return bit_cast<f64v>(bit_cast<u64v>((sum + quanta) - quanta) | (sign & zero_sign));
+            if (__builtin_expect(any_set((L)(size > grid.largest)), 0)) return rounded(sum, L{});
+            return bit_cast<Vector>(nearest_on_grid(bits, grid));
         } else {
-            const u64v tiny = (u64v)(size - 1 < smallest_normal - 1);  // zero is not
-            if (__builtin_expect(any((u64v)(size > largest) | tiny), 0)) return rounded(sum, words);
-            const u64v up = words & random_keep;
-            u64v code = size + (random_shift >= 0 ? up << random_shift : up >> -random_shift);
-            code &= ~below;
-            const u64v kept = code == 0 ? sign & zero_sign : sign;
-            const f64v result = bit_cast<f64v>(code | kept);
-            if (__builtin_expect(any((u64v)(code > largest)), 0)) return rounded(sum, words);
-            return result;
+            const L tiny = (L)(size - 1 < grid.smallest_normal - 1);  // zero is not
+            if (__builtin_expect(any_set((L)(size > grid.largest) | tiny), 0)) return rounded(sum, words);
+            const int shift = grid.drop - Carrier<E>::fraction;  // the random bits stand at the top of 32
+            const L up = words & grid.random_mask;
+            const L code = stochastic_on_grid(bits, shift >= 0 ? up << shift : up >> -shift, grid);
+            return bit_cast<Vector>(code) == Vector{} ? bit_cast<Vector>(code & grid.zero_sign)
+                                                      : bit_cast<Vector>(code);
         }
     }
-    LP_INLINE f64v multiply_add(f64v a, f64v b, f64v sum, u64v words) const { return add(sum, a * b, words); }
+    LP_INLINE Vector multiply_add(Vector a, Vector b, Vector sum, u64v words) const { return add(sum, a * b, words); }
 };
 
-// The same in lanes of floats, to nearest even, for narrow formats: a sum rounded to odd in 24 bits decides as the
-// exact one does, and no sum of a float32 and a value of the format overflows. There are no products here.
-struct QuickFloat {
-    typedef float Term;
-    typedef float Real;
-    typedef f32v Vector;
-    typedef NoWords Words;
-    static constexpr bool random = false;
-    const Rounder<u32> general;
-    u32 largest, smallest_normal, zero_sign, magic;
-
-    explicit QuickFloat(const ColumnJob &job) : general(make_rounder<u32>(job.rounding, true)) {
-        largest = decode_finite(general.max_code, general.decoder);
-        smallest_normal = general.base_min + Carrier<u32>::one;
-        zero_sign = general.negative_zero ? u32(1) << 31 : 0;
-        magic = u32(23 - general.mantissa_bits) << 23;
-    }
-    static bool suits(const ColumnJob &job) {
-        const Format &f = job.rounding.format;
-        const int emax = f.emin - 1 + int(f.max_code >> f.mantissa_bits);
-        return Quick<nearest_even>::suits(job.rounding) && job.rounding.mode == nearest_even && !job.y.data &&
-               f.mantissa_bits >= 1 && f.mantissa_bits <= 13 && f.emin - f.mantissa_bits > -100 && emax < 100;
-    }
-    // The exact sum rounded to odd (as add_to_odd does for doubles).
-    static LP_INLINE f32v to_odd(f32v a, f32v b) {
-        const f32v sum = a + b, b_part = sum - a;
-        const f32v error = (a - (sum - b_part)) + (b - b_part);
-        const u32v bits = bit_cast<u32v>(sum);
-        const u32v away = ((bits ^ bit_cast<u32v>(error)) >> 31) == 0 ? u32v{} + 1 : u32v{} - 1;
-        const u32v odd = (bits & 1) == 0 ? bits + away : bits;
-        return error < 0.0f || error > 0.0f ? bit_cast<f32v>(odd) : sum;
-    }
-    __attribute__((noinline)) f32v rounded(f32v sum) const {
-        return bit_cast<f32v>(round_bits<nearest_even, true, u32v>(bit_cast<u32v>(sum), u32v{}, general));
-    }
-    static LP_INLINE bool any(u32v condition) {
-#if defined(__AVX512F__) && LP_VECTOR_BYTES == 64
-        return _mm512_test_epi32_mask((__m512i)condition, (__m512i)condition) != 0;
-#else
-        return Quick<nearest_even>::any((u64v)condition);
-#endif
-    }
-    LP_INLINE f32v add(f32v a, f32v b, u64v) const {
-        const f32v sum = to_odd(a, b);
-        const u32v bits = bit_cast<u32v>(sum), size = bits & Carrier<u32>::magnitude, sign = bits ^ size;
-        if (__builtin_expect(any((u32v)(size > largest)), 0)) return rounded(sum);
-        const u32v binade = larger(size & Carrier<u32>::infinity, u32v{} + smallest_normal);
-        const f32v quanta = bit_cast<f32v>((binade + magic) | sign);  // 2^23 of them
-        return bit_cast<f32v>(bit_cast<u32v>((sum + quanta) - quanta) | (sign & zero_sign));
-    }
-    LP_INLINE f32v multiply_add(f32v, f32v, f32v sum, u64v) const { return sum; }
-};
+// Whether sums of floats are exact enough for a format: rounded to odd in 24 bits they decide as the exact ones do, and
+// no sum of a float32 and a value of the format overflows. Products are not exact there.
+bool in_floats(const ColumnJob &job) {
+    return has_grid<u32>(job.rounding) && job.rounding.mode == nearest_even && !job.y.data &&
+           largest_exponent(job.rounding.format) < 100;
+}
 
 template <class To, class From>
 LP_INLINE To widen(const From *from) {
@@ -211,7 +134,7 @@ class Columns {
         }
         for (i64 k = 0; k < job.terms.size; k += term_window) window(k);
         if (job.kind != running_sum)
-            for (i64 r = 0; r < count; ++r) to[r * job.lane.to] = Term(sum[r]);
+            for (i64 r = 0; r < count; ++r) to[r * job.lane.to] = with_one_nan(Term(sum[r]));
     }
 
   private:
@@ -255,8 +178,7 @@ class Columns {
             }
         } else {
             for (i64 t = 0; t < terms; ++t)
-                for (i64 r = 0; r < count; ++r)
-                    to_fill[t][r] = *reinterpret_cast<const double *>(at + t * stride + r * lane);
+                for (i64 r = 0; r < count; ++r) to_fill[t][r] = load<double>(at + t * stride + r * lane);
         }
     }
 
@@ -325,10 +247,10 @@ class Columns {
         Term *at = to + k * job.terms.to;
         if (job.lane.to == 1) {
             for (i64 t = 0; t < terms; ++t)
-                for (i64 r = 0; r < count; ++r) at[t * job.terms.to + r] = Term(runs[t][r]);
+                for (i64 r = 0; r < count; ++r) at[t * job.terms.to + r] = with_one_nan(Term(runs[t][r]));
         } else {
             for (i64 r = 0; r < count; ++r)
-                for (i64 t = 0; t < terms; ++t) at[r * job.lane.to + t * job.terms.to] = Term(runs[t][r]);
+                for (i64 t = 0; t < terms; ++t) at[r * job.lane.to + t * job.terms.to] = with_one_nan(Term(runs[t][r]));
         }
     }
 
@@ -379,11 +301,11 @@ void columns(const ColumnJob &job, i64 begin, i64 end) {
         job.wide ? run<IeeeDouble>(job, begin, end) : run<IeeeFloat>(job, begin, end);
     else if (job.wide)
         in_mode<double>(job, begin, end);
-    else if (QuickFloat::suits(job))
-        run<QuickFloat>(job, begin, end);
-    else if (Quick<nearest_even>::suits(job.rounding))
-        job.rounding.mode == stochastic ? run<Quick<stochastic>>(job, begin, end)
-                                        : run<Quick<nearest_even>>(job, begin, end);
+    else if (in_floats(job))
+        run<OnGrid<u32v, nearest_even>>(job, begin, end);
+    else if (has_grid<u64>(job.rounding))
+        job.rounding.mode == stochastic ? run<OnGrid<u64v, stochastic>>(job, begin, end)
+                                        : run<OnGrid<u64v, nearest_even>>(job, begin, end);
     else
         in_mode<float>(job, begin, end);
 }

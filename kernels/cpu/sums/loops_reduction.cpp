@@ -19,7 +19,7 @@ struct Reduction {
           down(turned_destination(j.out)),
           keep(j.out),
           keep_down(down),
-          stages(parts_of(j.k), j.stages),
+          stages{parts_of(j.k), j.run, j.stages},
           by_rows(j.n == 1 && !j.order),
           each_half(j.group == 1 && path_of(j.step) == Path::half_nearest) {}
 

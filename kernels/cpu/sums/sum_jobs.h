@@ -28,7 +28,7 @@ struct ReduceJob {
     Coordinate row, column, first_group, batch;
     Destination out;
     StepRounding step, final;
-    i64 group, part;
+    i64 group, part, run;
     int stages;
     u64 key;
     int axes;

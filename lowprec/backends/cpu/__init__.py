@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from lowprec.backends.cpu.random import random_words
 from lowprec.backends.cpu.rounding import convert, decode
-from lowprec.later import later
+from lowprec.lazy import lazy_names
 
 if TYPE_CHECKING:
     from lowprec.backends.cpu.columns import column_sums
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 # Rounding is all that a plain `import lowprec` needs (see lowprec/__init__.py).
-__getattr__ = later(
+__getattr__ = lazy_names(
     __name__,
     {
         "columns": "column_sums",

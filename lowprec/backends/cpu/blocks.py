@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -12,12 +11,12 @@ import numpy.typing as npt
 
 from lowprec import _kernels, threads
 from lowprec.backends.cpu.rounding import native_conversion, native_format, native_rounding
-from lowprec.block_format import BlockFormat, carry_from
-from lowprec.conversion import Conversion
-from lowprec.float_format import FloatFormat
-from lowprec.formats import float32, float64, format_of_dtype
 from lowprec.rounding import prepare
-from lowprec.spec.rounding import rounding_rule
+from lowprec.spec.block_format import BlockFormat, carry_from
+from lowprec.spec.conversion import Conversion
+from lowprec.spec.float_format import FloatFormat
+from lowprec.spec.formats import float32, float64, format_of_dtype
+from lowprec.spec.rounding import Rounding, rounding_rule
 
 Array = npt.NDArray[Any]
 
@@ -33,24 +32,9 @@ _REAL = {np.dtype(np.float32): 4, np.dtype(np.float64): 5}
 _CODED = {1: 0, 2: 1, 4: 2}
 
 
-@dataclass(frozen=True)
-class Roundings:
-    """How elements are rounded: arguments of `lowprec.encode`, checked or not."""
-
-    mode: str
-    random_bits: int
-    overflow: str | None
-    infinite_input: str | None
-
-    def conversion(self, fmt: FloatFormat, wide: bool) -> Conversion:
-        """From float32 or, wide, float64 to codes."""
-        dtype = np.dtype(np.float64 if wide else np.float32)
-        return prepare("code", dtype, fmt, self.mode, self.random_bits, self.overflow, self.infinite_input)
-
-    @property
-    def deciding_bits(self) -> int:
-        """Bits below the last of a code that decide a rounding."""
-        return self.random_bits if self.mode == "stochastic" else 1
+def _conversion(rounding: Rounding, fmt: FloatFormat, wide: bool) -> Conversion:
+    """From float32 or, wide, float64 to codes."""
+    return prepare("code", np.dtype(np.float64 if wide else np.float32), fmt, rounding)
 
 
 def readable(dtype: np.dtype[Any]) -> bool:
@@ -97,7 +81,7 @@ def quantize(
     axis: int,
     rule: str,
     tensor: float,
-    roundings: Roundings,
+    rounding: Rounding,
     key: int,
     offset: int,
     elements: Array,
@@ -105,7 +89,7 @@ def quantize(
 ) -> None:
     """Codes of the elements and of the scales of x, which `can_quantize` says the loops know, into two arrays."""
     _kernels.quantize_blocks(
-        _quantizer(fmt, x.dtype, rule, tensor != 1.0, roundings),
+        _quantizer(fmt, x.dtype, rule, tensor != 1.0, rounding),
         x,
         elements,
         scales,
@@ -139,7 +123,7 @@ def largest_magnitude(x: Array) -> float:
 
 
 def scale_and_round(
-    x: Array, fmt: FloatFormat, power: int, roundings: Roundings, key: int, offset: int, codes: Array
+    x: Array, fmt: FloatFormat, power: int, rounding: Rounding, key: int, offset: int, codes: Array
 ) -> None:
     """Codes of x / 2^power into an array.
 
@@ -147,8 +131,8 @@ def scale_and_round(
         ValueError: a NaN in a format without NaN.
     """
     wide = x.dtype == np.float64 or not within(fmt, 64) or abs(power) > FLOAT32_POWER
-    guard = power < 0 or roundings.mode in OUTWARD
-    quantizer = _tensor_quantizer(fmt, x.dtype, wide, guard, roundings)
+    guard = power < 0 or rounding.mode in OUTWARD
+    quantizer = _tensor_quantizer(fmt, x.dtype, wide, guard, rounding)
     shape, factor = (1, x.size, 1, RUN), math.ldexp(1.0, -power)
     if _kernels.quantize_blocks(quantizer, x, codes, None, shape, 1.0, 1.0, factor, key, offset, threads.current()):
         raise ValueError(f"NaN cannot be represented in {fmt.name}, which has no NaN")
@@ -178,15 +162,15 @@ def _storage(dtype: np.dtype[Any]) -> int:
 
 @cache
 def _quantizer(
-    fmt: BlockFormat, dtype: np.dtype[Any], rule: str, tensor: bool, roundings: Roundings
+    fmt: BlockFormat, dtype: np.dtype[Any], rule: str, tensor: bool, rounding: Rounding
 ) -> _kernels.BlockQuantizer:
     element, scale = fmt.element, fmt.scale
     wide_in = dtype == np.float64 or not within(element, 64) or not within(scale, 128 if fmt.power_of_two else 64)
-    scaling, wide = _scaling(fmt, wide_in, tensor, roundings)
+    scaling, wide = _scaling(fmt, wide_in, tensor, rounding)
     scale_rule = rounding_rule(scale, "up" if rule == "up" else "nearest_even", overflow="saturate")
-    guard = roundings.mode in OUTWARD or tensor or scale.emax < 1
+    guard = rounding.mode in OUTWARD or tensor or scale.emax < 1
     return _native(
-        roundings.conversion(element, wide),
+        _conversion(rounding, element, wide),
         dtype,
         *(POWERS if fmt.power_of_two else REALS, scaling, wide_in, wide),
         *(guard, element.nan_code is None, fmt.integers),
@@ -199,7 +183,7 @@ def _quantizer(
     )
 
 
-def _scaling(fmt: BlockFormat, wide_in: bool, tensor: bool, roundings: Roundings) -> tuple[int, bool]:
+def _scaling(fmt: BlockFormat, wide_in: bool, tensor: bool, rounding: Rounding) -> tuple[int, bool]:
     """How values are scaled, and whether the results are doubles.
 
     The nearest quotient in float32 or float64 tells on which side of a boundary m of the rounding the exact one lies,
@@ -210,7 +194,8 @@ def _scaling(fmt: BlockFormat, wide_in: bool, tensor: bool, roundings: Roundings
         return BY_FACTOR, wide_in
     if wide_in:
         return BY_ODD_DIVISOR, True
-    boundary = fmt.element.precision + roundings.deciding_bits
+    deciding = int(rounding.random_bits) if rounding.mode == "stochastic" else 1  # bits below the last of a code
+    boundary = fmt.element.precision + deciding
     if not tensor and boundary + fmt.scale.precision <= float32.precision:
         return BY_DIVISOR, False
     if boundary + fmt.scale.precision + float32.precision > 52:
@@ -221,9 +206,9 @@ def _scaling(fmt: BlockFormat, wide_in: bool, tensor: bool, roundings: Roundings
 
 @cache
 def _tensor_quantizer(
-    fmt: FloatFormat, dtype: np.dtype[Any], wide: bool, guard: bool, roundings: Roundings
+    fmt: FloatFormat, dtype: np.dtype[Any], wide: bool, guard: bool, rounding: Rounding
 ) -> _kernels.BlockQuantizer:
-    conversion = roundings.conversion(fmt, wide)
+    conversion = _conversion(rounding, fmt, wide)
     unused = native_rounding(rounding_rule(float32))
     return _native(
         conversion, dtype, *(GIVEN, BY_FACTOR, wide, wide), *(guard, False, False), 0, 0, 0, 0, 0, unused, 0.0, False, 0

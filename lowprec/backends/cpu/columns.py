@@ -12,8 +12,8 @@ from lowprec import _kernels, threads
 from lowprec.backends.cpu.operands import operand_type
 from lowprec.backends.cpu.rounding import native_rounding
 from lowprec.backends.owner import load
-from lowprec.exact_sums import ColumnSum
-from lowprec.formats import float32, float64
+from lowprec.spec.column_sums import ColumnSum
+from lowprec.spec.formats import float32, float64
 from lowprec.spec.rounding import rounding_rule
 
 Array = npt.NDArray[Any]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -13,76 +14,52 @@ import numpy.typing as npt
 
 from lowprec.backends.cpu.products import product
 from lowprec.backends.cpu.thin_convolution import as_lanes, is_thin, thin_sums
-from lowprec.keys import KeyLike
-from lowprec.sums import Accumulator, Order
-from lowprec.windows import Pair, Place, contiguous, window_view
+from lowprec.spec.accumulation import Accumulation
+from lowprec.spec.convolution_task import ConvolutionTask
+from lowprec.spec.windows import Pair, contiguous, window_view
 
 Array = npt.NDArray[Any]
-Span = tuple[int, int]
 PANEL_BYTES = 1 << 20
 NARROW = 8
 """So few outputs of a group leave most lanes of a vector empty: windows take their place as the product's columns."""
 
 
-def correlate(
-    x: Array,
-    weight: Array,
-    stride: Pair,
-    dilation: Pair,
-    accumulator: Accumulator,
-    order: Order,
-    key: KeyLike | None,
-    place: Place,
-    out: Array,
-    threads: int,
-) -> None:
+def correlate(x: Array, weight: Array, stride: Pair, dilation: Pair, task: ConvolutionTask, out: Array) -> None:
     """Writes into out (n, oh, ow, groups, N) the products of the windows of x (n, h, w, groups, C) with weight.
 
     Args:
         weight: (kh, kw, groups, C, N).
-        place: of out, for the random bits.
+        task: how; its place is out's, its span is all.
     """
-    if is_thin(x.dtype, weight, accumulator, order):
+    if is_thin(x.dtype, weight, task):
         windows = window_view(as_lanes(x), weight.shape[:2], stride, dilation, out.shape[1:3])
-        _thin(windows, weight, accumulator, order, key, place, None, out, threads)
+        _thin(windows, weight, task, out)
         return
-    if _turned(weight, accumulator):
+    if _turned(weight, task):
         x = contiguous(x.transpose(3, 4, 0, 1, 2)).transpose(2, 3, 4, 0, 1)
     elif weight.shape[0] * weight.shape[1] > 1 and x.strides[-1] != x.itemsize:
         x = contiguous(x)
     windows = window_view(x, weight.shape[:2], stride, dilation, out.shape[1:3])
-    correlate_windows(windows, weight, accumulator, order, key, place, None, out, threads)
+    correlate_windows(windows, weight, task, out)
 
 
-def correlate_windows(
-    windows: Array,
-    weight: Array,
-    accumulator: Accumulator,
-    order: Order,
-    key: KeyLike | None,
-    place: Place,
-    span: Span | None,
-    out: Array,
-    threads: int,
-) -> None:
+def correlate_windows(windows: Array, weight: Array, task: ConvolutionTask, out: Array) -> None:
     """Writes into out (n, oh, ow, groups, N) the products of windows (n, oh, ow, kh, kw, groups, C) with weight.
 
     Args:
         weight: (kh, kw, groups, C, N).
-        place: of out, for the random bits.
-        span: first and last (exclusive) of the groups of products that are summed, numbered in this weight; None: all.
+        task: how; its place is out's.
     """
-    if is_thin(windows.dtype, weight, accumulator, order):
-        _thin(windows, weight, accumulator, order, key, place, span, out, threads)
+    if is_thin(windows.dtype, weight, task):
+        _thin(windows, weight, task, out)
         return
-    turned = _turned(weight, accumulator)
-    order, depth = channel_padding(order, accumulator, weight.shape[3], whole=span is None)
-    terms = slice(None) if span is None else slice(span[0] * order.group, span[1] * order.group)
+    turned = _turned(weight, task)
+    task, depth, terms = _padded(task, weight.shape[3])
     factors = weight_matrix(weight, depth)
     dtypes = (weight.dtype, windows.dtype) if turned else (windows.dtype, weight.dtype)
-    job = _Job(product(*dtypes, accumulator, order), factors[:, terms], key, place, turned, threads)
-    if not accumulator.stochastic:
-        job = job._replace(place=place._replace(outer=out.shape[1] * out.shape[2], inner=out.shape[2]))
+    if not task.rules.stochastic:
+        task = task._replace(place=task.place._replace(outer=out.shape[1] * out.shape[2], inner=out.shape[2]))
+    job = _PanelJob(product(*dtypes, task.accumulation, task.rounding), factors[:, terms], task, turned)
     groups = windows.shape[5]
     direct = not turned and depth == weight.shape[3] and weight.shape[0] * weight.shape[1] == 1
     runs = list(blocks(out.shape[:3], groups * factors.shape[1] * windows.itemsize))
@@ -97,20 +74,10 @@ def correlate_windows(
         job.multiply(left[..., terms], images.start, rows.start, out[images, rows])
 
 
-def _thin(
-    windows: Array,
-    weight: Array,
-    accumulator: Accumulator,
-    order: Order,
-    key: KeyLike | None,
-    place: Place,
-    span: Span | None,
-    out: Array,
-    threads: int,
-) -> None:
+def _thin(windows: Array, weight: Array, task: ConvolutionTask, out: Array) -> None:
     """The same by `thin_sums`, block by block."""
-    order, depth = channel_padding(order, accumulator, weight.shape[3], whole=span is None)
-    terms = slice(None) if span is None else slice(span[0] * order.group, span[1] * order.group)
+    task, depth, terms = _padded(task, weight.shape[3])
+    place = task.place
     factors = weight_matrix(weight, depth)
     runs = list(blocks(out.shape[:3], factors.size))  # of float32: so large that its memory is kept, not faulted anew
     most = max(((i.stop - i.start) * (r.stop - r.start) for i, r in runs), default=0) * out.shape[2]
@@ -118,21 +85,32 @@ def _thin(
     for images, rows in runs:
         here = place._replace(row=place.row + images.start * place.outer + rows.start * place.inner)
         piece, target = windows[images, rows], out[images, rows]
-        thin_sums(buffer, piece, factors, terms, accumulator, order, key, here, target, threads)
+        thin_sums(buffer, piece, factors, terms, task._replace(place=here), target)
 
 
-def _turned(weight: Array, accumulator: Accumulator) -> bool:
-    return weight.shape[4] <= NARROW and not accumulator.stochastic  # random bits tell rows from columns
+def _turned(weight: Array, task: ConvolutionTask) -> bool:
+    return weight.shape[4] <= NARROW and not task.rules.stochastic  # random bits tell rows from columns
 
 
-def channel_padding(order: Order, accumulator: Accumulator, channels: int, *, whole: bool = True) -> tuple[Order, int]:
-    """The order of a product whose groups end with every kernel position, and the channels that this takes.
+def _padded(task: ConvolutionTask, channels: int) -> tuple[ConvolutionTask, int, slice]:
+    """The task as one of products whose groups end with every kernel position.
 
-    Missing channels are made up by products (+0) * (-1) = -0, which leave any sum as it is, -0 and NaN included.
+    Returns:
+        The task; the channels that this takes: missing ones are made up by products (+0) * (-1) = -0, which leave any
+        sum as it is, -0 and NaN included; and the terms of its span.
     """
+    order, span = task.accumulation, task.span
+    plain = span is None and task.rules.step is None and order.splits == 1 and order.adder == "sequential"
+    order, group = _grouped(order, channels)
+    terms = slice(None) if span is None else slice(span[0] * group, span[1] * group)
+    return task._replace(accumulation=order), channels if plain else -(-channels // group) * group, terms
+
+
+@cache
+def _grouped(order: Accumulation, channels: int) -> tuple[Accumulation, int]:
+    """The Accumulation with a group of at most so many channels, and that group."""
     group = max(1, min(order.group or channels, channels))
-    plain = whole and accumulator.step is None and order.splits == 1 and order.adder == "sequential"
-    return replace(order, group=group), channels if plain else -(-channels // group) * group
+    return replace(order, group=group), group
 
 
 def weight_matrix(weight: Array, depth: int) -> Array:
@@ -192,19 +170,18 @@ def put_windows(panel: Array, piece: Array, depth: int) -> None:
     target[...] = piece.view(bits).transpose(5, 0, 1, 2, 3, 4, 6)
 
 
-class _Job(NamedTuple):
+class _PanelJob(NamedTuple):
     """What all blocks of windows are multiplied with: factors (groups, K, N), and how."""
 
     call: Any
     factors: Array
-    key: KeyLike | None
-    place: Place
+    task: ConvolutionTask
     turned: bool
-    threads: int
 
     def multiply(self, left: Array, image: int, line: int, target: Array) -> None:
         """left (groups, windows, K) times the factors into target (n, oh, ow, groups, N), which begins at a row."""
-        place, groups = self.place, left.shape[0]
+        place, groups = self.task.place, left.shape[0]
+        key, threads = self.task.key, self.task.threads
         row = place.row + image * place.outer + line * place.inner
         if not target.size:
             return
@@ -220,18 +197,19 @@ class _Job(NamedTuple):
         if self.turned:
             into = None if into is None else into.swapaxes(-1, -2)
             operands = factors.swapaxes(-1, -2), left.swapaxes(-1, -2)
-            result = self.call(*operands, self.key, 0, 0, 0, batches, into, self.threads).swapaxes(-1, -2)
+            result = self.call(*operands, key, 0, 0, 0, batches, into, threads).swapaxes(-1, -2)
         else:
-            result = self.call(left, factors, self.key, row, place.column, place.group, batches, into, self.threads)
+            result = self.call(left, factors, key, row, place.column, place.group, batches, into, threads)
         if into is None:
             target[...] = (result[:, None] if groups == 1 else result.swapaxes(0, 1)).reshape(target.shape)
 
     def _by_lines(self, left: Array, row: int, target: Array) -> None:
         """The same where the rows of a block have gaps: a product for every line of windows."""
         images, lines, wide, groups = target.shape[:4]
-        place = self.place
+        place = self.task.place
         rows = row + np.arange(images)[:, None] * place.outer + np.arange(lines) * place.inner
         batches = np.arange(place.batch, place.batch + groups)[:, None, None]
         windows = left.reshape(groups, images, lines, wide, left.shape[2])
         factors, into = self.factors[:, None, None], target.transpose(3, 0, 1, 2, 4)
-        self.call(windows, factors, self.key, rows[None], place.column, place.group, batches, into, self.threads)
+        coordinates = rows[None], place.column, place.group, batches
+        self.call(windows, factors, self.task.key, *coordinates, into, self.task.threads)

@@ -11,8 +11,8 @@ import numpy.typing as npt
 from lowprec import _kernels, threads
 from lowprec.backends.cpu.operands import operand_type
 from lowprec.backends.cpu.rounding import native_conversion
-from lowprec.conversion import Conversion
-from lowprec.formats import float64
+from lowprec.spec.conversion import Conversion
+from lowprec.spec.formats import float64
 from lowprec.spec.rounding import MODES
 
 OPERATIONS = {"add": 0, "subtract": 1, "multiply": 2, "divide": 3, "sqrt": 4, "fma": 5}

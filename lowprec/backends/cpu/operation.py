@@ -9,8 +9,8 @@ import numpy as np
 from lowprec import _kernels
 from lowprec.backends.cpu.operands import operand_type
 from lowprec.backends.cpu.rounding import native_conversion
-from lowprec.elementwise_op import OPERATIONS, ElementwiseOp
-from lowprec.formats import float32
+from lowprec.spec.elementwise_op import OPERATIONS, ElementwiseOp
+from lowprec.spec.formats import float32
 
 
 @cache

@@ -12,65 +12,81 @@ import numpy.typing as npt
 from lowprec import _kernels
 from lowprec.backends.cpu.operands import native_step, operand_type
 from lowprec.backends.cpu.rounding import native_rounding
-from lowprec.formats import float32, float64
-from lowprec.keys import TAGS
-from lowprec.spec.accumulation import ADDERS
-from lowprec.spec.rounding import rounding_rule
-from lowprec.sums import Accumulator, Order, exact_products, operand_format
+from lowprec.spec.accumulation import ADDERS, Accumulation
+from lowprec.spec.formats import float32, float64
+from lowprec.spec.keys import TAGS
+from lowprec.spec.operands import exact_products, operand_format
+from lowprec.spec.rounding import Rounding, rounding_rule
+from lowprec.spec.sum_rules import SumRules, sum_rules
+
+LONGEST = 1 << 62  # beyond any array's length more is the same; the kernels add lengths to these in 64 bits
 
 
 @cache
-def native_accumulator(accumulator: Accumulator) -> _kernels.Accumulator:
-    """The accumulator as the kernels take it."""
-    fmt = accumulator.out
+def native_accumulator(rules: SumRules) -> _kernels.Accumulator:
+    """The rules as the kernels take them."""
+    fmt = rules.out
     storage = 4 if fmt == float32 else 5 if fmt == float64 else fmt.code_dtype.itemsize - 1
     stored = rounding_rule(float32 if fmt == float64 else fmt)
     return _kernels.Accumulator(
-        *native_step(accumulator.step),
-        *native_step(accumulator.final),
+        *native_step(rules.step),
+        *native_step(rules.final),
         native_rounding(stored),
         storage,
-        accumulator.out_dtype,
-        accumulator.one_format,
+        rules.out_dtype,
+        rules.one_format,
     )
 
 
-def _native_order(order: Order) -> _kernels.Order:
-    return _kernels.Order(order.group, order.splits, order.stages, ADDERS.index(order.adder))
+def _native_order(accumulation: Accumulation) -> _kernels.Order:
+    def cut(terms: int) -> tuple[int, int, int, int]:
+        group, part, _, stages, run = accumulation.cut(terms)
+        return min(group, LONGEST), min(part, LONGEST), stages, run
+
+    return _kernels.Order(cut, ADDERS.index(accumulation.adder))
 
 
-@cache
-def product(a: np.dtype[Any], b: np.dtype[Any], accumulator: Accumulator, order: Order) -> _kernels.ProductCall:
+def product(a: np.dtype[Any], b: np.dtype[Any], accumulation: Accumulation, rounding: Rounding) -> _kernels.ProductCall:
     """f(a, b, key, row, column, first_group, batch, out, threads, initial=None); batch None numbers the products.
 
     initial: what every element's chain starts from, of the result's shape and dtype or float32; one part only.
     """
+    return product_by_rules(a, b, accumulation, sum_rules(accumulation, rounding))
+
+
+@cache
+def product_by_rules(
+    a: np.dtype[Any], b: np.dtype[Any], accumulation: Accumulation, rules: SumRules
+) -> _kernels.ProductCall:
+    """`product` whose roundings are the rules, whatever the Accumulation's types."""
     exact = exact_products(operand_format(a), operand_format(b))
-    sums = operand_type(accumulator.out_dtype if float32.contains(accumulator.out) else np.dtype(np.float32))
+    sums = operand_type(rules.out_dtype if float32.contains(rules.out) else np.dtype(np.float32))
     return _kernels.ProductCall(
-        operand_type(a), operand_type(b), sums, native_accumulator(accumulator), _native_order(order), exact
+        operand_type(a), operand_type(b), sums, native_accumulator(rules), _native_order(accumulation), exact
     )
 
 
 @cache
-def reduce(x: np.dtype[Any], accumulator: Accumulator, order: Order) -> _kernels.ReduceCall:
+def reduce(x: np.dtype[Any], accumulation: Accumulation, rounding: Rounding) -> _kernels.ReduceCall:
     """f(x, key, row, column, first_group, batch, out, threads) for x (.., m, k, n)."""
-    return _kernels.ReduceCall(operand_type(x), native_accumulator(accumulator), _native_order(order))
+    rules = native_accumulator(sum_rules(accumulation, rounding))
+    return _kernels.ReduceCall(operand_type(x), rules, _native_order(accumulation))
 
 
 @cache
-def scatter(x: np.dtype[Any], accumulator: Accumulator, order: Order) -> Callable[..., npt.NDArray[Any]]:
+def scatter(x: np.dtype[Any], accumulation: Accumulation, rounding: Rounding) -> Callable[..., npt.NDArray[Any]]:
     """f(x, indices, rows, key, row, column, batch, out, threads) for x (.., k, n) into (.., rows, n)."""
-    return reduce(x, accumulator, order).scatter
+    return reduce(x, accumulation, rounding).scatter
 
 
 @cache
-def sum_parts(x: np.dtype[Any], accumulator: Accumulator, tag: str) -> _kernels.SumCall:
-    """f(parts, key, index, row, column, batch, out, threads) for parts (P, .., m, n)."""
-    return _kernels.SumCall(operand_type(x), native_accumulator(accumulator), TAGS[tag])
+def sum_parts(x: np.dtype[Any], accumulation: Accumulation, rounding: Rounding, tag: str) -> _kernels.SumCall:
+    """f(parts, key, index, row, column, batch, out, threads) for parts (P, .., m, n), rounded at the end."""
+    return _kernels.SumCall(operand_type(x), native_accumulator(sum_rules(accumulation, rounding)), TAGS[tag])
 
 
 @cache
-def maximum(x: np.dtype[Any], accumulator: Accumulator) -> _kernels.MaximumCall:
+def maximum(x: np.dtype[Any]) -> _kernels.MaximumCall:
     """f(x, out, threads) for x (m, k, n)."""
-    return _kernels.MaximumCall(operand_type(x), native_accumulator(accumulator))
+    unrounded = sum_rules(Accumulation(out=operand_format(x)), Rounding())
+    return _kernels.MaximumCall(operand_type(x), native_accumulator(unrounded))

@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from lowprec import _kernels, threads
 from lowprec.backends.owner import load
-from lowprec.conversion import Conversion
-from lowprec.float_format import FloatFormat
-from lowprec.formats import as_format, float32, float64
+from lowprec.spec.conversion import Conversion
+from lowprec.spec.float_format import FloatFormat
+from lowprec.spec.formats import as_format, float32, float64
 from lowprec.spec.rounding import FEW_BIT_MODES, MODES, RoundingRule, rounding_rule
 
 # The numbers of `enum Storage` in kernels/cpu/rounding/rounding_jobs.h.

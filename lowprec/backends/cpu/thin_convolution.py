@@ -15,23 +15,23 @@ import numpy.typing as npt
 
 from lowprec.backends.cpu.products import reduce
 from lowprec.backends.cpu.rounding import decode
-from lowprec.keys import KeyLike
-from lowprec.sums import Accumulator, Order, exact_products, operand_format
-from lowprec.windows import Place, contiguous
+from lowprec.spec.convolution_task import ConvolutionTask
+from lowprec.spec.operands import exact_products, operand_format
+from lowprec.spec.windows import contiguous
 
 Array = npt.NDArray[Any]
 MOST_PRODUCTS = 8
 """Outputs of a group times products between two roundings, up to which this way is the faster one (measured)."""
 
 
-def is_thin(x: np.dtype[Any], weight: Array, accumulator: Accumulator, order: Order) -> bool:
+def is_thin(x: np.dtype[Any], weight: Array, task: ConvolutionTask) -> bool:
     """Whether a convolution with this weight (kh, kw, groups, C, N) is computed here."""
-    group = max(1, min(order.group or weight.shape[3], weight.shape[3]))
+    group, step = max(1, min(task.accumulation.group or weight.shape[3], weight.shape[3])), task.rules.step
     return (
         weight.size > 0
-        and accumulator.step is not None
-        and accumulator.step.mode == "stochastic"
-        and order.adder == "sequential"
+        and step is not None
+        and step.mode == "stochastic"
+        and task.accumulation.adder == "sequential"
         and weight.shape[4] * group <= MOST_PRODUCTS
         and exact_products(operand_format(x), operand_format(weight.dtype))
     )
@@ -45,18 +45,7 @@ def as_lanes(x: Array) -> Array:
     return wide.transpose(2, 3, 4, 0, 1)
 
 
-def thin_sums(
-    buffer: Array,
-    piece: Array,
-    factors: Array,
-    terms: slice,
-    accumulator: Accumulator,
-    order: Order,
-    key: KeyLike | None,
-    place: Place,
-    target: Array,
-    threads: int,
-) -> None:
+def thin_sums(buffer: Array, piece: Array, factors: Array, terms: slice, task: ConvolutionTask, target: Array) -> None:
     """Writes into target (n, oh, ow, groups, N) the products of windows (n, oh, ow, kh, kw, groups, C) with factors.
 
     Args:
@@ -64,8 +53,9 @@ def thin_sums(
         piece: windows, best in float32 and with windows as the fastest axes.
         factors: (groups, kh kw depth, N), -1 where there is no channel.
         terms: which of the kh kw depth products are summed.
-        place: of target, for the random bits.
+        task: how; its place is the target's.
     """
+    place = task.place
     images, lines, wide, high, across, groups, channels = piece.shape
     columns = target.shape[4]
     depth = factors.shape[1] // (high * across)
@@ -86,6 +76,7 @@ def thin_sums(
     after = (1,) * (chains.ndim - 4)
     batches = np.arange(place.batch, place.batch + groups).reshape(groups, 1, *after)
     numbers = np.arange(place.column, place.column + columns).reshape(columns, *after)
-    call = reduce(chains.dtype, accumulator, order)
-    result = call(chains.swapaxes(-1, -2)[..., None], key, rows, numbers, place.group, batches, None, threads)
+    call = reduce(chains.dtype, task.accumulation, task.rounding)
+    terms_last = chains.swapaxes(-1, -2)[..., None]
+    result = call(terms_last, task.key, rows, numbers, place.group, batches, None, task.threads)
     target.transpose(3, 4, 0, 1, 2)[...] = result.reshape(groups, columns, images, lines, wide)

@@ -15,50 +15,41 @@ import numpy as np
 import numpy.typing as npt
 
 from lowprec.backends.cpu.convolution import put_windows
-from lowprec.backends.cpu.products import product
+from lowprec.backends.cpu.products import product_by_rules
 from lowprec.caching import cached
-from lowprec.formats import float32
-from lowprec.keys import KeyLike
-from lowprec.sums import Accumulator, Order
-from lowprec.windows import Place
+from lowprec.spec.accumulation import Accumulation
+from lowprec.spec.convolution_task import ConvolutionTask
+from lowprec.spec.formats import float32
+from lowprec.spec.rounding import Rounding
+from lowprec.spec.sum_rules import sum_rules
+from lowprec.spec.windows import BlockPlace
 
 Array = npt.NDArray[Any]
-Span = tuple[int, int]
 WHOLE_BYTES = 1 << 23
 """Of positions that cannot be cut into blocks; if they need more, kernel positions are taken in turn."""
 BLOCK_BYTES, LEAST_POSITIONS = 1 << 20, 256
 """A block has about so many bytes; but so many positions that sums are not read and written all the time."""
 
 
-def weight_sums(
-    windows: Array,
-    gradient: Array,
-    sums: Accumulator,
-    order: Order,
-    key: KeyLike | None,
-    place: Place,
-    span: Span | None,
-    out: Array,
-    threads: int,
-) -> None:
+def weight_sums(windows: Array, gradient: Array, task: ConvolutionTask, out: Array) -> None:
     """Writes into out (kh, kw, groups, C, N) the products of windows and gradient over all positions, or a span.
 
     Args:
         windows: (n, oh, ow, kh, kw, groups, C).
         gradient: (n, oh, ow, groups, N).
-        place: of out, for the random bits.
-        span: first and last (exclusive) of the output positions that are summed; None: all.
+        task: how; its place is out's.
     """
+    place = task.place
     groups, columns = gradient.shape[3:]
     count = gradient.shape[0] * gradient.shape[1] * gradient.shape[2]
-    first, last = span or (0, count)
+    first, last = task.span or (0, count)
     bits = gradient.view(f"u{gradient.itemsize}")  # integers are copied as they are; some float types one by one
     right = bits.transpose(3, 0, 1, 2, 4).reshape(groups, count, columns).view(gradient.dtype)
-    if not sums.stochastic:
+    if not task.rules.stochastic:
         place = place._replace(outer=out.shape[1] * out.shape[3], inner=out.shape[3])
-    calls = _calls(windows.dtype, gradient.dtype, sums, order)
+    calls = _calls(windows.dtype, gradient.dtype, task.accumulation, task.rounding)
     batches = np.arange(place.batch, place.batch + groups)
-    least = _least(sums, order, last - first)
+    least = _least(task, last - first)
     for high, wide in _kernel_blocks(out.shape, least * groups * out.shape[3] * windows.itemsize, place):
         row = place.row + high.start * place.outer + wide.start * place.inner
         target = out[high, wide].transpose(2, 0, 1, 3, 4)
@@ -69,21 +60,28 @@ def weight_sums(
             into = chains if stop < last else None
             coordinates = row, place.column, place.group + (start - first) // least, batches
             left = panel.swapaxes(1, 2), right[:, start:stop]
-            result = calls[stop == last](*left, key, *coordinates, into, threads, initial)
+            result = calls[stop == last](*left, task.key, *coordinates, into, task.threads, initial)
             start, initial = stop, chains
         target[...] = result.reshape(target.shape)
 
 
 @cached
-def _calls(x: np.dtype[Any], gradient: np.dtype[Any], sums: Accumulator, order: Order) -> tuple[Any, Any]:
+def _calls(
+    x: np.dtype[Any], gradient: np.dtype[Any], accumulation: Accumulation, rounding: Rounding
+) -> tuple[Any, Any]:
     """The products of a block: one whose sums go on, and the last one."""
-    going_on = replace(sums, final=None, out=float32, out_dtype=np.dtype(np.float32), one_format=False)
-    return product(x, gradient, going_on, replace(order, stages=1)), product(x, gradient, sums, order)
+    rules = sum_rules(accumulation, rounding)
+    going_on = replace(rules, final=None, out=float32, out_dtype=np.dtype(np.float32), one_format=False)
+    return (
+        product_by_rules(x, gradient, replace(accumulation, stages=1), going_on),
+        product_by_rules(x, gradient, accumulation, rules),
+    )
 
 
-def _least(sums: Accumulator, order: Order, count: int) -> int:
+def _least(task: ConvolutionTask, count: int) -> int:
     """Every so many of `count` positions chains may be cut: where they round, or anywhere."""
-    if order.splits == 1 and order.adder == "sequential" and sums.step is None:
+    order = task.accumulation
+    if order.splits == 1 and order.adder == "sequential" and task.rules.step is None:
         return 1
     return max(1, min(order.group, count) if order.splits == 1 and order.group else count)
 
@@ -135,7 +133,7 @@ def _boxes(line: int, end: int, high: int) -> Iterator[tuple[slice, slice]]:
         line += stop - row
 
 
-def _kernel_blocks(shape: tuple[int, ...], position_bytes: int, place: Place) -> list[tuple[slice, slice]]:
+def _kernel_blocks(shape: tuple[int, ...], position_bytes: int, place: BlockPlace) -> list[tuple[slice, slice]]:
     """Runs of kernel positions whose panels are not too large and whose rows follow each other."""
     high, wide, _groups, channels = shape[:4]
     if place.joined((high, wide, channels)) and high * wide * position_bytes <= WHOLE_BYTES:

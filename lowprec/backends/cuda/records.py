@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lowprec.conversion import Conversion
-from lowprec.float_format import FloatFormat
-from lowprec.formats import float32
+from lowprec.spec.conversion import Conversion
+from lowprec.spec.float_format import FloatFormat
+from lowprec.spec.formats import float32
 from lowprec.spec.rounding import MODES, RoundingRule, rounding_rule
 
 Record = npt.NDArray[np.void]

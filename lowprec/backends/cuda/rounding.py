@@ -12,9 +12,9 @@ from lowprec.backends.cuda.device import cupy, empty, kernel, launch
 from lowprec.backends.cuda.layout import is_contiguous, merged_axes, strides_record
 from lowprec.backends.cuda.records import conversion_record, format_record
 from lowprec.backends.owner import is_cupy
-from lowprec.conversion import Conversion
-from lowprec.float_format import FloatFormat
-from lowprec.formats import float32
+from lowprec.spec.conversion import Conversion
+from lowprec.spec.float_format import FloatFormat
+from lowprec.spec.formats import float32
 from lowprec.spec.rounding import MODES
 
 Defines = tuple[tuple[str, str], ...]

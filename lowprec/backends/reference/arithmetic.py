@@ -14,8 +14,8 @@ import numpy.typing as npt
 from lowprec.backends.reference.elementwise import divide as divide_doubles
 from lowprec.backends.reference.random import rounding_bits
 from lowprec.backends.reference.rounding import round_finite, round_number
-from lowprec.conversion import Conversion
-from lowprec.exact_sums import ColumnSum
+from lowprec.spec.column_sums import ColumnSum
+from lowprec.spec.conversion import Conversion
 from lowprec.spec.rounding import RoundingRule
 
 Exact = Fraction | float

@@ -10,16 +10,17 @@ from fractions import Fraction
 from lowprec.backends.reference.elementwise import float32
 from lowprec.backends.reference.random import MASK, half_word, philox, whole_word
 from lowprec.backends.reference.rounding import round_number
-from lowprec.formats import float32 as FLOAT32
-from lowprec.keys import TAGS
+from lowprec.spec.accumulation import Accumulation
+from lowprec.spec.formats import float32 as FLOAT32
+from lowprec.spec.keys import TAGS
 from lowprec.spec.rounding import RoundingRule, rounding_rule
-from lowprec.sums import Accumulator, Order, part_length, stage_runs
+from lowprec.spec.sum_rules import SumRules
 
 _NEAREST_FLOAT32 = rounding_rule(FLOAT32)
 
 
 @dataclass(frozen=True)
-class Place:
+class Element:
     """Where an element's sum lies, for its random bits."""
 
     key: int
@@ -29,7 +30,7 @@ class Place:
     first_group: int = 0
 
 
-def sum_bits(tag: int, bits: int, place: Place, number: int) -> int:
+def sum_bits(tag: int, bits: int, place: Element, number: int) -> int:
     """The random bits of rounding number `number` (group, or index of an intermediate result) of one element.
 
     Philox's counter is (tag << 24 | batch, row, column // 16, 8 * (number // 4) + lane), of seven rounds for groups and
@@ -55,7 +56,7 @@ def sum_bits(tag: int, bits: int, place: Place, number: int) -> int:
     return (drawn >> 16 * half & 0xFFFF) >> (16 - bits) if bits <= 16 else drawn >> (32 - bits)
 
 
-def round_sum(x: float, rule: RoundingRule | None, tag: str, place: Place, number: int) -> float:
+def round_sum(x: float, rule: RoundingRule | None, tag: str, place: Element, number: int) -> float:
     """A float32 sum on the grid of the rule's format; unchanged where there is no rule."""
     if rule is None:
         return x
@@ -140,7 +141,7 @@ def chain(
     rule: RoundingRule | None,
     group: int,
     adder: str,
-    place: Place,
+    place: Element,
     first: int,
     partial: float,
 ) -> float:
@@ -160,31 +161,28 @@ def add_ascending(parts: Sequence[float]) -> float:
 
 
 def dot(
-    a: Sequence[float], b: Sequence[float], accumulator: Accumulator, order: Order, place: Place, start: float = 0.0
+    a: Sequence[float], b: Sequence[float], order: Accumulation, rules: SumRules, place: Element, start: float = 0.0
 ) -> float:
     """One element of a product: its parts, their stages and the last rounding; a float32 on the result's grid.
 
     The first part starts from `start`.
     """
-    size = len(a)
-    length = part_length(order, size)
-    group = order.group or length
-    rule, adder = accumulator.step, order.adder
+    group = order.group_of(len(a))
     parts = []
-    for k in range(0, size, length):
-        first = place.first_group + k // group
-        partial = 0.0 if k else start
-        parts.append(chain(a[k : k + length], b[k : k + length], rule, group, adder, place, first, partial))
-    return sum_stages(parts or [start], accumulator, order, place)
+    for begin, end in order.parts(len(a)):
+        first = place.first_group + begin // group
+        partial = 0.0 if begin else start
+        parts.append(chain(a[begin:end], b[begin:end], rules.step, group, order.adder, place, first, partial))
+    return sum_stages(parts or [start], order, rules, place)
 
 
-def sum_stages(parts: list[float], accumulator: Accumulator, order: Order, place: Place) -> float:
+def sum_stages(parts: list[float], order: Accumulation, rules: SumRules, place: Element) -> float:
     """Parts summed in stages, rounded between them and at the end; +0 for no parts."""
-    stages, run = stage_runs(order, len(parts))
+    *early, _ = order.stage_runs(len(parts))
     number = 0
-    for _ in range(stages - 1):
-        sums = [add_ascending(parts[i : i + run]) for i in range(0, len(parts), run)]
-        parts = [round_sum(x, accumulator.step, "stage", place, number + i) for i, x in enumerate(sums)]
+    for runs in early:
+        sums = [add_ascending(parts[start:end]) for start, end in runs]
+        parts = [round_sum(x, rules.step, "stage", place, number + i) for i, x in enumerate(sums)]
         number += len(parts)
     total = add_ascending(parts) if parts else 0.0
-    return round_sum(total, accumulator.final, "output", place, 0)
+    return round_sum(total, rules.final, "output", place, 0)

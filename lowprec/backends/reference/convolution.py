@@ -9,107 +9,71 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lowprec.backends.reference.chains import ADD, dot, round_sum, sum_stages
-from lowprec.backends.reference.chains import Place as Element
+from lowprec.backends.reference.chains import ADD, Element, dot, round_sum, sum_stages
 from lowprec.backends.reference.products import stored_values
-from lowprec.keys import KeyLike, key_value
-from lowprec.sums import Accumulator, Order
-from lowprec.windows import Pair, Place, window_view
+from lowprec.spec.convolution_task import ConvolutionTask
+from lowprec.spec.keys import key_value
+from lowprec.spec.windows import Pair, window_view
 
 Array = npt.NDArray[Any]
 Terms = tuple[list[float], list[float]]
 
 
-def correlate(
-    x: Array,
-    weight: Array,
-    stride: Pair,
-    dilation: Pair,
-    accumulator: Accumulator,
-    order: Order,
-    key: KeyLike | None,
-    place: Place,
-    out: Array,
-    threads: int,
-) -> None:
+def correlate(x: Array, weight: Array, stride: Pair, dilation: Pair, task: ConvolutionTask, out: Array) -> None:
     """Writes into out (n, oh, ow, groups, N) the products of the windows of x (n, h, w, groups, C) with weight.
 
     Args:
         weight: (kh, kw, groups, C, N).
-        place: of out, for the random bits.
+        task: how; its place is out's, its span is all.
     """
     windows = window_view(x, weight.shape[:2], stride, dilation, out.shape[1:3])
-    correlate_windows(windows, weight, accumulator, order, key, place, None, out, threads)
+    correlate_windows(windows, weight, task, out)
 
 
-def correlate_windows(
-    windows: Array,
-    weight: Array,
-    accumulator: Accumulator,
-    order: Order,
-    key: KeyLike | None,
-    place: Place,
-    span: tuple[int, int] | None,
-    out: Array,
-    threads: int,
-) -> None:
+def correlate_windows(windows: Array, weight: Array, task: ConvolutionTask, out: Array) -> None:
     """Writes into out (n, oh, ow, groups, N) the products of windows (n, oh, ow, kh, kw, groups, C) with weight.
 
     Args:
         weight: (kh, kw, groups, C, N).
-        place: of out, for the random bits.
-        span: first and last (exclusive) of the groups of products that are summed, numbered in this weight; None: all.
+        task: how; its place is out's.
     """
-    del threads
     with np.errstate(invalid="ignore"):
         values, factors = windows.astype(np.float64), weight.astype(np.float64)
-    bits = 0 if key is None else key_value(key)
-    first, last = span or (0, None)
+    place, bits = task.place, 0 if task.key is None else key_value(task.key)
+    first, last = task.span or (0, None)
     sums = np.empty(out.shape, np.float64)
     for image, high, wide, group, column in np.ndindex(*out.shape):
         window = values[image, high, wide, :, :, group]
-        terms = groups_of(window, factors[:, :, group, :, column], order.group)[first:last]
+        terms = groups_of(window, factors[:, :, group, :, column], task.accumulation.group)[first:last]
         row = place.row + image * place.outer + high * place.inner + wide
         here = Element(bits, place.batch + group, row, place.column + column, place.group)
-        sums[image, high, wide, group, column] = ragged_dot(terms, accumulator, order, here)
-    out[...] = stored_values(sums, accumulator, None)
+        sums[image, high, wide, group, column] = ragged_dot(terms, task, here)
+    out[...] = stored_values(sums, task.rules, None)
 
 
-def weight_sums(
-    windows: Array,
-    gradient: Array,
-    accumulator: Accumulator,
-    order: Order,
-    key: KeyLike | None,
-    place: Place,
-    span: tuple[int, int] | None,
-    out: Array,
-    threads: int,
-) -> None:
+def weight_sums(windows: Array, gradient: Array, task: ConvolutionTask, out: Array) -> None:
     """Writes into out (kh, kw, groups, C, N) the products of windows and gradient over all positions, or a span.
 
     Args:
         windows: (n, oh, ow, kh, kw, groups, C).
         gradient: (n, oh, ow, groups, N).
-        place: of out, for the random bits.
-        span: first and last (exclusive) of the output positions that are summed; None: all.
+        task: how; its place is out's.
     """
-    del threads
     with np.errstate(invalid="ignore"):
         values, factors = windows.astype(np.float64), gradient.astype(np.float64)
-    bits = 0 if key is None else key_value(key)
-    first, last = span or (0, None)
+    place, bits = task.place, 0 if task.key is None else key_value(task.key)
+    first, last = task.span or (0, None)
     sums = np.empty(out.shape, np.float64)
     for high, wide, group, channel, column in np.ndindex(*out.shape):
         left = values[:, :, :, high, wide, group, channel].ravel()[first:last].tolist()
         right = factors[:, :, :, group, column].ravel()[first:last].tolist()
         row = place.row + high * place.outer + wide * place.inner + channel
         here = Element(bits, place.batch + group, row, place.column + column, place.group)
-        sums[high, wide, group, channel, column] = dot(left, right, accumulator, order, here, 0.0)
-    out[...] = stored_values(sums, accumulator, None)
+        sums[high, wide, group, channel, column] = dot(left, right, task.accumulation, task.rules, here)
+    out[...] = stored_values(sums, task.rules, None)
 
 
-def groups_of(window: Array, factors: Array, size: int) -> list[Terms]:
+def groups_of(window: Array, factors: Array, size: int | None) -> list[Terms]:
     """The terms (kh, kw, C) of one element, cut into groups of at most `size` channels of one kernel position."""
     channels = window.shape[-1]
     size = size or max(1, channels)
@@ -120,14 +84,15 @@ def groups_of(window: Array, factors: Array, size: int) -> list[Terms]:
     ]
 
 
-def ragged_dot(groups: Sequence[Terms], accumulator: Accumulator, order: Order, place: Element) -> float:
+def ragged_dot(groups: Sequence[Terms], task: ConvolutionTask, place: Element) -> float:
     """One element: parts of ceil(groups / splits) groups, each rounded after every group, and their sum."""
+    order, rules = task.accumulation, task.rules
     length = max(1, math.ceil(len(groups) / order.splits))
     parts = []
     for first in range(0, len(groups), length):
         partial = 0.0
         for number, (a, b) in enumerate(groups[first : first + length], place.first_group + first):
             partial = ADD[order.adder](partial, a, b)
-            partial = round_sum(partial, accumulator.step, "step", place, number)
+            partial = round_sum(partial, rules.step, "step", place, number)
         parts.append(partial)
-    return sum_stages(parts, accumulator, order, place)
+    return sum_stages(parts, order, rules, place)

@@ -16,8 +16,8 @@ from lowprec.arrays import into
 from lowprec.backends.reference.functions import FUNCTIONS
 from lowprec.backends.reference.random import rounding_bits
 from lowprec.backends.reference.rounding import round_number
-from lowprec.elementwise_op import ElementwiseOp
-from lowprec.keys import KeyLike, key_value
+from lowprec.spec.elementwise_op import ElementwiseOp
+from lowprec.spec.keys import KeyLike, key_value
 
 
 def float32(x: float) -> float:

@@ -10,23 +10,26 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lowprec.backends.reference.chains import Place, add_ascending, dot, round_sum
+from lowprec.backends.reference.chains import Element, add_ascending, dot, round_sum
 from lowprec.backends.reference.elementwise import stored
 from lowprec.backends.reference.rounding import round_number
-from lowprec.formats import float32
-from lowprec.keys import KeyLike, key_value
-from lowprec.spec.rounding import rounding_rule
-from lowprec.sums import Accumulator, Order, matrix_axes, part_length
+from lowprec.spec.accumulation import Accumulation
+from lowprec.spec.formats import float32
+from lowprec.spec.keys import KeyLike, key_value
+from lowprec.spec.operands import operand_format
+from lowprec.spec.rounding import Rounding, rounding_rule
+from lowprec.spec.sum_rules import SumRules, sum_rules
 
 Array = npt.NDArray[Any]
 
 
-def product(a: np.dtype[Any], b: np.dtype[Any], accumulator: Accumulator, order: Order) -> Callable[..., Array]:
+def product(a: np.dtype[Any], b: np.dtype[Any], accumulation: Accumulation, rounding: Rounding) -> Callable[..., Array]:
     """f(a, b, key, row, column, first_group, batch, out, threads, initial=None); batch None numbers the products.
 
     initial: what every element's chain starts from, of the result's shape and dtype or float32; one part only.
     """
     del a, b
+    rules = sum_rules(accumulation, rounding)
 
     def call(
         a: Array,
@@ -41,7 +44,7 @@ def product(a: np.dtype[Any], b: np.dtype[Any], accumulator: Accumulator, order:
         initial: Array | None = None,
     ) -> Array:
         del threads
-        own_a, own_b = matrix_axes(a), matrix_axes(b)
+        own_a, own_b = min(a.ndim, 2), min(b.ndim, 2)
         left = _values(a) if own_a == 2 else _values(a)[None, :]
         right = _values(b) if own_b == 2 else _values(b)[:, None]
         if left.shape[-1] != right.shape[-2]:
@@ -51,38 +54,39 @@ def product(a: np.dtype[Any], b: np.dtype[Any], accumulator: Accumulator, order:
         right = np.broadcast_to(right, vertices + right.shape[-2:])
         result = np.empty((*vertices, left.shape[-2], right.shape[-1]), np.float64)
         shape = vertices + result.shape[-2:][2 - own_a : 1] + (result.shape[-1:] if own_b == 2 else ())
-        fits = part_length(order, left.shape[-1]) >= left.shape[-1]
-        start = _start(initial, accumulator, shape, len(vertices), fits).reshape(result.shape)
-        places = _places(accumulator, key, vertices, row, column, first_group, batch)
+        fits = accumulation.part_length(left.shape[-1]) >= left.shape[-1]
+        start = _start(initial, rules.out_dtype, shape, len(vertices), fits).reshape(result.shape)
+        places = _places(rules, key, vertices, row, column, first_group, batch)
         for index, place in places:
             for i in range(result.shape[-2]):
                 terms = left[index][i].tolist()
                 for j in range(result.shape[-1]):
                     here = replace(place, row=place.row + i, column=place.column + j)
                     column_terms, first = right[index][:, j].tolist(), float(start[(*index, i, j)])
-                    result[(*index, i, j)] = dot(terms, column_terms, accumulator, order, here, first)
-        return stored_values(result.reshape(shape), accumulator, out)
+                    result[(*index, i, j)] = dot(terms, column_terms, accumulation, rules, here, first)
+        return stored_values(result.reshape(shape), rules, out)
 
     return call
 
 
-def _start(initial: Array | None, accumulator: Accumulator, shape: tuple[int, ...], axes: int, fits: bool) -> Array:
+def _start(initial: Array | None, dtype: np.dtype[Any], shape: tuple[int, ...], axes: int, fits: bool) -> Array:
     """What the chains start from."""
     if initial is None:
         return np.zeros(shape)
-    if not isinstance(initial, np.ndarray) or initial.dtype not in (np.float32, accumulator.out_dtype):
+    if not isinstance(initial, np.ndarray) or initial.dtype not in (np.float32, dtype):
         given = getattr(initial, "dtype", type(initial).__name__)
-        also = "" if accumulator.out_dtype == np.float32 else " (or of float32)"
-        raise TypeError(f"initial must be an array of {accumulator.out_dtype}{also}, not {given}")
+        also = "" if dtype == np.float32 else " (or of float32)"
+        raise TypeError(f"initial must be an array of {dtype}{also}, not {given}")
     own, have = shape[axes:], initial.shape[max(0, initial.ndim - len(shape) + axes) :]
     if not fits or initial.ndim > len(shape) or own != have or np.broadcast_shapes(initial.shape, shape) != shape:
         raise ValueError("initial needs the result's shape, and a product of one part")
     return np.broadcast_to(_values(initial), shape)
 
 
-def reduce(x: np.dtype[Any], accumulator: Accumulator, order: Order) -> Callable[..., Array]:
+def reduce(x: np.dtype[Any], accumulation: Accumulation, rounding: Rounding) -> Callable[..., Array]:
     """f(x, key, row, column, first_group, batch, out, threads) for x (.., m, k, n)."""
     del x
+    rules = sum_rules(accumulation, rounding)
 
     def call(
         x: Array,
@@ -99,20 +103,21 @@ def reduce(x: np.dtype[Any], accumulator: Accumulator, order: Order) -> Callable
         vertices, (m, k, n) = values.shape[:-3], values.shape[-3:]
         result = np.empty((*vertices, m, n), np.float64)
         ones = [1.0] * k
-        for index, place in _places(accumulator, key, vertices, row, column, first_group, batch):
+        for index, place in _places(rules, key, vertices, row, column, first_group, batch):
             for i in range(m):
                 for j in range(n):
                     here = replace(place, row=place.row + i, column=place.column + j)
                     terms = values[index][i, :, j].tolist()
-                    result[(*index, i, j)] = dot(terms, ones, accumulator, order, here)
-        return stored_values(result, accumulator, out)
+                    result[(*index, i, j)] = dot(terms, ones, accumulation, rules, here)
+        return stored_values(result, rules, out)
 
     return call
 
 
-def scatter(x: np.dtype[Any], accumulator: Accumulator, order: Order) -> Callable[..., Array]:
+def scatter(x: np.dtype[Any], accumulation: Accumulation, rounding: Rounding) -> Callable[..., Array]:
     """f(x, indices, rows, key, row, column, batch, out, threads) for x (.., k, n) into (.., rows, n)."""
     del x
+    rules = sum_rules(accumulation, rounding)
 
     def call(
         x: Array,
@@ -134,19 +139,20 @@ def scatter(x: np.dtype[Any], accumulator: Accumulator, order: Order) -> Callabl
             if not -rows <= number < rows:
                 raise IndexError(f"index {number} is out of bounds for {rows} rows")
             lines[number].append(line)
-        for index, place in _places(accumulator, key, vertices, row, column, 0, batch):
+        for index, place in _places(rules, key, vertices, row, column, 0, batch):
             for i, j in np.ndindex(rows, n):
                 here = replace(place, row=place.row + i, column=place.column + j)
                 terms = values[index][lines[i], j].tolist()
-                result[(*index, i, j)] = dot(terms, [1.0] * len(terms), accumulator, order, here)
-        return stored_values(result, accumulator, out)
+                result[(*index, i, j)] = dot(terms, [1.0] * len(terms), accumulation, rules, here)
+        return stored_values(result, rules, out)
 
     return call
 
 
-def sum_parts(x: np.dtype[Any], accumulator: Accumulator, tag: str) -> Callable[..., Array]:
+def sum_parts(x: np.dtype[Any], accumulation: Accumulation, rounding: Rounding, tag: str) -> Callable[..., Array]:
     """f(parts, key, index, row, column, batch, out, threads) for parts (P, .., m, n)."""
     del x
+    rules = sum_rules(accumulation, rounding)
 
     def call(
         parts: Array,
@@ -163,22 +169,22 @@ def sum_parts(x: np.dtype[Any], accumulator: Accumulator, tag: str) -> Callable[
         vertices, (m, n) = values.shape[1:-2], values.shape[-2:]
         result = np.zeros((*vertices, m, n), np.float64)
         numbers = np.broadcast_to(np.asarray(index), vertices)
-        for vertex, place in _places(accumulator, key, vertices, row, column, 0, batch):
+        for vertex, place in _places(rules, key, vertices, row, column, 0, batch):
             for i in range(m):
                 for j in range(n):
                     here = replace(place, row=place.row + i, column=place.column + j)
                     terms = [float(part[(*vertex, i, j)]) for part in values]
                     total = add_ascending(terms) if terms else 0.0
-                    rule = accumulator.final
+                    rule = rules.final
                     result[(*vertex, i, j)] = round_sum(total, rule, tag, here, int(numbers[vertex]))
-        return stored_values(result, accumulator, out)
+        return stored_values(result, rules, out)
 
     return call
 
 
-def maximum(x: np.dtype[Any], accumulator: Accumulator) -> Callable[..., Array]:
+def maximum(x: np.dtype[Any]) -> Callable[..., Array]:
     """f(x, out, threads) for x (m, k, n)."""
-    del x
+    unrounded = sum_rules(Accumulation(out=operand_format(x)), Rounding())
 
     def call(x: Array, out: Array | None, threads: int) -> Array:
         del threads
@@ -189,7 +195,7 @@ def maximum(x: np.dtype[Any], accumulator: Accumulator) -> Callable[..., Array]:
                 terms = values[i, :, j].tolist()
                 best = max(terms, key=lambda v: (v, math.copysign(1.0, v)))
                 result[i, j] = math.nan if any(math.isnan(v) for v in terms) else best
-        return stored_values(result, accumulator, out)
+        return stored_values(result, unrounded, out)
 
     return call
 
@@ -201,35 +207,34 @@ def _values(x: Array) -> Array:
 
 
 def _places(
-    accumulator: Accumulator,
+    rules: SumRules,
     key: KeyLike | None,
     vertices: tuple[int, ...],
     row: Any,
     column: Any,
     first_group: Any,
     batch: Any,
-) -> Iterator[tuple[tuple[int, ...], Place]]:
-    """Every vertex's index and the Place of its first element."""
-    rules = (accumulator.step, accumulator.final)
-    if key is None and any(rule is not None and rule.mode == "stochastic" for rule in rules):
+) -> Iterator[tuple[tuple[int, ...], Element]]:
+    """Every vertex's index and the place of its first element."""
+    if key is None and rules.stochastic:
         raise ValueError("stochastic rounding needs key=, a lowprec.Key or an integer")
     if batch is None:
         batch = np.arange(math.prod(vertices)).reshape(vertices)
     bits = 0 if key is None else key_value(key)
     numbers = [np.broadcast_to(np.asarray(x), vertices) for x in (batch, row, column, first_group)]
     for index in np.ndindex(*vertices):
-        yield index, Place(bits, *(int(number[index]) for number in numbers))
+        yield index, Element(bits, *(int(number[index]) for number in numbers))
 
 
-def stored_values(values: Array, accumulator: Accumulator, out: Array | None) -> Array:
+def stored_values(values: Array, rules: SumRules, out: Array | None) -> Array:
     """Values on the result's grid as its storage dtype."""
-    fmt = accumulator.out
+    fmt = rules.out
     if fmt.contains(float32):
-        result = values.astype(accumulator.out_dtype)
+        result = values.astype(rules.out_dtype)
     else:
         rule = rounding_rule(fmt)
         codes = [round_number(float(value), rule) for value in values.ravel()]
         if any(code is None for code in codes):
             raise ValueError("a NaN arose, and the result's format has none; give out_format='float32'")
-        result = np.array(codes, fmt.code_dtype).view(accumulator.out_dtype).reshape(values.shape)
+        result = np.array(codes, fmt.code_dtype).view(rules.out_dtype).reshape(values.shape)
     return stored(result, out)

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lowprec.backends.reference.random import rounding_bits
-from lowprec.conversion import Conversion
-from lowprec.float_format import FloatFormat
+from lowprec.spec.conversion import Conversion
+from lowprec.spec.float_format import FloatFormat
 from lowprec.spec.rounding import FEW_BIT_MODES, RoundingRule
 
 

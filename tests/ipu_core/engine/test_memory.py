@@ -120,6 +120,18 @@ def test_loops_carry_what_the_next_round_needs() -> None:
     assert g.account(Sequence(Repeat(3, Sequence(into, *body))))["temporaries"] == 32
 
 
+def test_a_value_made_in_one_round_lives_until_the_next_reads_it() -> None:
+    g = Graphs()
+    x, y = g.variable("x", temporary=False), g.variable("y", temporary=False)
+    a, b, c = (g.variable(name) for name in "abc")
+    into, chain = g.move(x, a), [g.move(x, b), g.move(b, c), g.move(c, y)]
+    carried = [*chain, g.move(a, y), g.move(x, a)]  # read, then made anew for the round after
+    dead = [g.move(x, a), g.move(a, y), *chain]
+    assert g.account(Sequence(into, Repeat(3, Sequence(*carried))))["temporaries"] == 48
+    assert g.account(Sequence(Repeat(3, Sequence(*dead))))["temporaries"] == 32
+    assert g.account(Sequence(*dead, Repeat(3, Sequence(*carried[:3]))))["temporaries"] == 32
+
+
 def test_branches_and_while_loops() -> None:
     g = Graphs()
     x, y = g.variable("x", temporary=False), g.variable("y", temporary=False)

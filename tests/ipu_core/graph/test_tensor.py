@@ -1,5 +1,8 @@
 """Tensors are affine views: every view operation agrees with NumPy's on the element numbers."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -35,6 +38,44 @@ def test_views_agree_with_numpy(name: str) -> None:
     np.testing.assert_array_equal(view.indices(), expected)
     assert view.shape == np.shape(expected)
     assert view.size == np.size(expected)
+
+
+def shapes_of(size: int, most: int = 4) -> list[tuple[int, ...]]:
+    """All shapes of so many elements, with axes of length 1 too."""
+    if most == 0:
+        return [()] if size == 1 else []
+    longer = [(n, *rest) for n in range(1, size + 1) if size % n == 0 for rest in shapes_of(size // n, most - 1)]
+    return longer + ([()] if size == 1 else [])
+
+
+CUTS: list[Callable[[Any], Any]] = [
+    lambda x: x,
+    lambda x: x[:, 1:],
+    lambda x: x[1:, :, ::2],
+    lambda x: x[::-1],
+    lambda x: x.transpose(2, 0, 1),
+    lambda x: x[:, :2].transpose(0, 2, 1),
+    lambda x: x[1:2, :, :1],
+    lambda x: x[:, 0:0],
+]
+
+
+@pytest.mark.parametrize("cut", CUTS, ids=range(len(CUTS)))
+def test_a_reshape_is_numpys_or_refused_where_numpy_would_copy(cut: Callable[[Any], Any]) -> None:
+    view, numbers = cut(tensor(2, 3, 4)), cut(np.arange(24).reshape(2, 3, 4))
+    shapes = shapes_of(view.size) if view.size else [(0,), (2, 0, 3), (0, 1)]
+    for shape in shapes:
+        wanted = numbers.reshape(shape)
+        if wanted.size and not np.shares_memory(wanted, numbers):
+            with pytest.raises(ValueError, match="do not lie evenly"):
+                view.reshape(shape)
+            continue
+        made = view.reshape(shape)
+        np.testing.assert_array_equal(made.indices(), wanted)
+        assert made.strides == tuple(stride // numbers.itemsize for stride in wanted.strides)
+    for bad in ((5,), (-1, -1), (-2, -12), (-1, 5)):
+        with pytest.raises(ValueError, match="cannot be viewed as shape"):
+            view.reshape(bad) if view.size else view.reshape(3)
 
 
 def test_broadcast_and_blocks() -> None:

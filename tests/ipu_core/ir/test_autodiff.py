@@ -97,6 +97,21 @@ def test_ties_of_a_maximum_share_its_gradient():
     np.testing.assert_array_equal(gradient, [0, 0.5, 0.5])
 
 
+@pytest.mark.parametrize("op, larger", [("maximum", 1.0), ("minimum", 0.0)])
+def test_ties_of_two_share_the_gradient(op, larger):
+    a, b = np.array([1.0, 2.0, 3.0, 0.0, -1.0]), np.array([2.0, 2.0, 1.0, -0.0, -1.0])
+    _, (first, second) = value_and_grad(lambda p: (apply(op, p[0], p[1]) * 4.0).sum())([a, b])
+    np.testing.assert_array_equal(first, 4 * np.array([1 - larger, 0.5, larger, 0.5, 0.5]))
+    np.testing.assert_array_equal(first + second, np.full(5, 4.0))
+    _, gradient = value_and_grad(lambda x: apply(op, x, 2.0).sum())(a)
+    np.testing.assert_array_equal(gradient, np.array([1 - larger, 0.5, larger, 1 - larger, 1 - larger]))
+
+
+def test_the_gradient_of_absolute_at_zero_is_zero():
+    _, gradient = value_and_grad(lambda x: (abs(x) * 3.0).sum())(np.array([-2.0, -0.0, 0.0, 5.0]))
+    np.testing.assert_array_equal(gradient, [-3, 0, 0, 3])
+
+
 def test_a_stopped_gradient_is_zero():
     loss = lambda p: (apply("stop_gradient", p["a"]) * p["b"]).sum()  # noqa: E731
     _, gradient = value_and_grad(loss)({"a": A, "b": B})
@@ -150,3 +165,12 @@ def test_refusals():
         value_and_grad(lambda x: x * 2)(A)
     with pytest.raises(TypeError, match="integers"):
         value_and_grad(lambda p: p["x"][p["i"]].sum())({"x": A, "i": LABELS})
+
+
+def test_a_gradient_that_is_one_number_is_an_array_only_where_it_must_be() -> None:
+    def numbers(f):
+        return list(differentiate(trace(f, X)).constants.values())
+
+    assert [c.shape for c in numbers(lambda x: (2.0 * x.T.reshape(2, -1)).mean())] == [X.shape]  # the gradient itself
+    assert [c.shape for c in numbers(lambda x: (x.T @ x).sum())] == [(X.shape[1], X.shape[1])]
+    assert numbers(lambda x: (x * x).sum()) == []

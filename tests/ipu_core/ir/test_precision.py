@@ -10,7 +10,7 @@ from ipu_core.ir.tracing import trace
 from ipu_core.ir.verify import verify
 from ipu_core.train.optim import Lamb, Sgd
 from ipu_core.train.step import initial_state, step_block
-from lowprec import float8_e4m3fn, float8_e5m2, float16, float32
+from lowprec import Rounding, float8_e4m3fn, float8_e5m2, float16, float32
 from lowprec import formats as named_formats
 
 PARAMS = [{"weight": np.zeros((6, 5)), "bias": np.zeros(5)}, {"weight": np.zeros((5, 3)), "bias": np.zeros(3)}]
@@ -73,7 +73,8 @@ def test_master_weights_are_converted_once_for_all_their_uses():
 
 def test_where_rounding_is_stochastic():
     block = typed("fp16.16/stochastic")
-    stochastic = {e.op for e in block.equations if e.arithmetic.stochastic}
+    stochastic = {e.op for e in block.equations if e.arithmetic.rounding == Rounding("stochastic")}
+    assert stochastic == {e.op for e in block.equations if e.arithmetic.rounding != Rounding()}
     assert stochastic == {"convert", "dot", "reduce_sum", "gelu", "gelu_gradient", "scaled_add"}
     assert {e.op for e in of(block, family="elementwise", role="forward")} == {"add"}
     assert not any(e.arithmetic.stochastic for e in of(block, family="loss"))
@@ -115,7 +116,11 @@ def test_constants_are_converted_when_the_pass_runs():
 
 def test_overrides():
     precision = Precision.parse("fp16.32/stochastic/weights=float16/moments=bfloat16")
-    assert (precision.weights, precision.stochastic) == (float16, True)
+    assert (precision.weights, precision.rounding, precision.rounding_name) == (
+        float16,
+        Rounding("stochastic"),
+        "stochastic",
+    )
     assert precision.first_moment.name == precision.second_moment.name == "bfloat16"
     assert precision.name == "fp16.32/stochastic/weights=float16/moments=bfloat16"
     assert Precision.parse(precision) is precision
@@ -142,6 +147,18 @@ def test_formats_the_machine_lacks_are_refused():
         Precision.parse("fp32.32/weights=float64")
     with pytest.raises(TypeError, match=r"partials must be a FloatFormat such as lowprec.float16, not 'float16'"):
         Precision("mine", partials="float16")
+    with pytest.raises(ValueError, match=r"the machine rounds nearest or stochastic, not as Rounding\(mode='up'"):
+        Precision("mine", rounding=Rounding("up"))
     for fmt in named_formats.values():
         if fmt.name != "float64":
             assert Precision("mine", gradients=fmt).gradients == fmt
+
+
+def test_the_gradient_of_a_bias_is_a_gradient_summed_in_partials():
+    block = typed("fp16.16/nearest/gradients=float8_e5m2/partials=float32")
+    sums = {e.parameter: e for e in of(block, op="reduce_sum", role="grad_weight") if e.family == "reduction"}
+    assert sorted(sums) == ["0.bias", "1.bias"]
+    for equation in sums.values():
+        assert equation.output.type.format == float8_e5m2
+        assert equation.arithmetic.accumulate == float32
+        assert {v.type.format for v in equation.operands} == {float8_e5m2}

@@ -13,7 +13,7 @@ from ipu_core.plan.matmul import Placement, SumPlan
 from ipu_core.target import Target
 from library.conftest import Count, build, count
 from lowprec import Accumulation, Key
-from lowprec.matmul import matmul as reference
+from lowprec.sums.products import matmul as reference
 from tests.ipu_core.plans import plan_matmul
 
 GC200 = Target("gc200")

@@ -15,7 +15,7 @@ from ipu_core.plan.layout import Stored
 from ipu_core.plan.matmul import Placement, choose_reduction_accumulation
 from ipu_core.target import Target
 from lowprec import Accumulation, Key
-from lowprec.reduction import reduce_sum
+from lowprec.sums.reduce import reduce_sum
 from tests.ipu_core.plans import plan_reduction
 
 

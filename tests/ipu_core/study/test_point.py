@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import math
+import types
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from ipu_core.study.point import Point, Problem, Recipe, run_point
 from ipu_core.study.settings import Settings
 from ipu_core.target import Target
 from ipu_core.train import checkpoint, data
+from ipu_core.train.loop import TrainLoop, UpdateCount
 from ipu_core.train.optim import Sgd
 from lowprec import Accumulation
 
@@ -47,6 +49,58 @@ def test_a_point_is_described_and_measured(problem: Problem) -> None:
     assert 0.5 < result["update_kept"] < 1.5
     assert {len(digest) for digest in result["accumulations"].values()} == {64}
     assert "cycles_per_step" not in result
+
+
+def test_shares_are_of_all_counted_updates_together(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
+    def count(loop: TrainLoop, batch: Any) -> UpdateCount:
+        return UpdateCount(0, 0, 0.0, 0.0) if loop.step % 2 else UpdateCount(100 * loop.step + 4, 3, 8.0, 2.0)
+
+    monkeypatch.setattr(TrainLoop, "count_updates", count)
+    result = run(problem)
+    assert result["lost_updates"] == pytest.approx(15 * 3 / sum(100 * step + 4 for step in range(0, 30, 2)))
+    assert result["update_kept"] == 0.25
+    assert result["lost_updates_by_step"] == [[step, 3 / (100 * step + 4)] for step in range(0, 30, 2)]
+    monkeypatch.setattr(TrainLoop, "count_updates", lambda loop, batch: UpdateCount(0, 0, 0.0, 0.0))
+    still = run(problem)
+    assert (still["lost_updates"], still["update_kept"], still["lost_updates_by_step"]) == (None, None, [])
+
+
+def test_the_seed_decides_parameters_batches_and_random_bits(problem: Problem) -> None:
+    def losses(seed: int, precision: str, **change: Any) -> Any:
+        changed = dataclasses.replace(problem, evaluate=None, **change)
+        return run_point(changed, recipe(SETTINGS), Point(precision, seed), lambda payload: None)["losses"]
+
+    same_params: dict[str, Any] = {"params": lambda seed: problem.params(0)}
+    same_batches: dict[str, Any] = {"batches": lambda seed: problem.batches(0)}
+    assert losses(0, "fp32.32", **same_params, **same_batches) == losses(1, "fp32.32", **same_params, **same_batches)
+    for left in (same_params, same_batches, {}):
+        assert losses(0, "fp32.32", **left) != losses(1, "fp32.32", **left)
+    rounded = "fp16.16/stochastic"
+    assert losses(0, rounded, **same_params, **same_batches) != losses(1, rounded, **same_params, **same_batches)
+
+
+def test_trained_parameters_are_written_by_name(problem: Problem, tmp_path: Path) -> None:
+    seen: list[Any] = []
+    watched = dataclasses.replace(problem, evaluate=lambda params, precision: seen.append(params) or {})
+    run(watched, parameters=tmp_path / "p.npz")
+    arrays, meta = checkpoint.load(tmp_path / "p.npz")
+    assert meta == {"step": 30}
+    assert list(arrays) == ["0.bias", "0.weight", "1.bias", "1.weight"]
+    for name, array in arrays.items():
+        layer, kind = name.split(".")
+        assert array.dtype == np.float16
+        np.testing.assert_array_equal(array, seen[0][int(layer)][kind])
+
+
+def test_the_machines_figures_are_those_of_its_profile(problem: Problem) -> None:
+    small = Recipe(Sgd(0.3), 2, "tiles", Target("gc200", tiles=16))
+    result = run_point(problem, small, Point("fp16.16/nearest", 0), lambda payload: None)
+    profile = point.make_loop(problem, small, Point("fp16.16/nearest", 0)).profile
+    assert profile is not None
+    assert result["cycles_per_step"] == profile.cycles
+    assert result["microseconds_per_step"] == profile.microseconds
+    assert result["tile_memory"] == profile.memory.peak_bytes
+    assert result["rounding"] == "nearest"
 
 
 def test_a_point_is_a_pure_function_of_its_seed(problem: Problem) -> None:
@@ -99,6 +153,35 @@ def test_a_checkpoint_says_how_long_it_took(problem: Problem, tmp_path: Path, mo
     assert run(problem, saved=saved)["seconds"] >= meta["seconds"]
 
 
+def test_reports_and_checkpoints_come_at_their_intervals(
+    problem: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+
+    def batches(seed: int) -> Any:
+        batch = problem.batches(seed)
+
+        def at(step: int) -> Any:
+            nonlocal now
+            now += 1.0 * (step >= 10)  # the first steps take no time
+            return batch(step)
+
+        return at
+
+    monkeypatch.setattr(point, "time", types.SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(point, "REPORT_SECONDS", 4.0)
+    monkeypatch.setattr(point, "CHECKPOINT_SECONDS", 5.0)
+    saved: list[int] = []
+    monkeypatch.setattr(checkpoint, "save", lambda path, arrays, meta: saved.append(meta["step"]))
+    reports: list[dict[str, Any]] = []
+    slow = dataclasses.replace(problem, batches=batches)
+    result = run_point(slow, recipe(SETTINGS), Point("fp32.32", 0), reports.append, saved=tmp_path / "p.npz")
+    assert saved == [15, 20, 25, 30]
+    assert [report["step"] for report in reports] == [14, 18, 22, 26, 30]
+    assert [report["loss"] for report in reports] == [result["losses"][report["step"] - 1] for report in reports]
+    assert result["seconds"] == 20.0
+
+
 def test_a_checkpoint_that_cannot_be_written_warns_once_and_the_point_goes_on(
     problem: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,6 +214,7 @@ def test_samples_are_spread_over_long_runs() -> None:
     sampled = [step for step in range(4000) if point._sampled(step, 4000)]
     assert len(sampled) == point.SAMPLES
     assert set(np.diff(sampled)) == {100}
+    assert sampled[0] == 0
     assert sum(point._sampled(step, 7) for step in range(7)) == 7
 
 

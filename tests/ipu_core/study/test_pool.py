@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from ipu_core.study.pool import Event, Report, run_here, run_in_processes
+from lowprec import threads
 
 
 def work(factor: int, item: int, report: Report) -> dict[str, Any]:
@@ -19,7 +20,7 @@ def work(factor: int, item: int, report: Report) -> dict[str, Any]:
         raise ValueError("three is refused\nand this is detail")
     if item == 4:
         os._exit(9)
-    return {"value": factor * item, "pid": os.getpid()}
+    return {"value": factor * item, "pid": os.getpid(), "threads": threads.current()}
 
 
 def collect(run: Any, *args: Any, **more: Any) -> list[Event]:
@@ -51,6 +52,12 @@ def test_processes_give_the_same_outcome() -> None:
     pids = {e.payload["pid"] for e in events if e.kind == "done"}
     assert os.getpid() not in pids
     assert len(pids) <= 2
+
+
+def test_loops_have_the_threads_asked_for() -> None:
+    for run, more in ((run_here, {}), (run_in_processes, {"workers": 1})):
+        events = collect(run, [1], **more, threads=3)
+        assert [e.payload["threads"] for e in events if e.kind == "done"] == [3]
 
 
 def test_a_worker_that_dies_fails_its_item_and_the_other_goes_on() -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+import lowprec
 from ipu_core.study import store as module
 from ipu_core.study.store import RESULTS, Store, agree, digest, read_results
 from ipu_core.study.summary import summarise, table
-from lowprec import __version__
 
 SETTINGS = {"steps": 10, "lr": 0.1, "layers": [4, 2]}
 
@@ -110,13 +110,17 @@ def test_a_refusal_says_only_what_differs(tmp_path: Path) -> None:
 
 def test_another_version_is_refused_with_both_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as older:
-        older.setattr(module, "__version__", "0.0.7")
+        older.setattr(lowprec, "__version__", "0.0.7")
         with Store(tmp_path, SETTINGS) as store:
             store.append(point(0))
-    with pytest.raises(ValueError, match=rf"a study of lowprec 0\.0\.7, and this is lowprec {__version__}: choose"):
+    with pytest.raises(
+        ValueError, match=rf"a study of lowprec 0\.0\.7, and this is lowprec {lowprec.__version__}: choose"
+    ):
         Store(tmp_path, SETTINGS)
     (tmp_path / "manifest.json").write_text(json.dumps({"study": digest(SETTINGS), "settings": SETTINGS}))
-    with pytest.raises(ValueError, match=rf"older lowprec, which kept no version, and this is lowprec {__version__}"):
+    with pytest.raises(
+        ValueError, match=rf"older lowprec, which kept no version, and this is lowprec {lowprec.__version__}"
+    ):
         Store(tmp_path, SETTINGS)
 
 
@@ -133,6 +137,9 @@ def test_a_forced_study_begins_beside_the_others(tmp_path: Path) -> None:
             assert store.folder == tmp_path / name
             store.append(point(number))
     assert [result["seed"] for result in read_results(tmp_path / "a-2")] == [1, 3]
+    with pytest.raises(ValueError, match="other settings"):
+        module.open_store(tmp_path / "a", {**SETTINGS, "lr": 0.4}, {})
+    assert not (tmp_path / "a-4").exists()
     with Store(tmp_path / "a", SETTINGS), pytest.raises(ValueError, match="another study is running"):
         module.open_store(tmp_path / "a", SETTINGS, {}, force=True)
 
@@ -160,18 +167,18 @@ def test_no_flipped_byte_changes_a_table_in_silence(name: str, tmp_path: Path) -
     whole = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     refused = 0
     for place in range(len(whole[name])):
-        for change in (1 << place % 8, 0x20, 0xFF):
-            damaged = bytearray(whole[name])
-            damaged[place] ^= change
-            for file, data in {**whole, name: bytes(damaged)}.items():
-                (tmp_path / file).write_bytes(data)
-            try:
-                assert finished_table(tmp_path) == wanted, (place, change)
-            except ValueError as error:
-                refused += 1
-                assert str(tmp_path) in str(error)  # noqa: PT017
+        change = (1 << place % 8, 0x20, 0xFF)[place % 3]
+        damaged = bytearray(whole[name])
+        damaged[place] ^= change
+        for file, data in {**whole, name: bytes(damaged)}.items():
+            (tmp_path / file).write_bytes(data)
+        try:
+            assert finished_table(tmp_path) == wanted, (place, change)
+        except ValueError as error:
+            refused += 1
+            assert str(tmp_path) in str(error)  # noqa: PT017
     spaces = whole[name].count(b" ") + whole[name].count(b"\n")  # of a manifest; some flips of them are spaces again
-    assert refused > 3 * (len(whole[name]) - spaces)
+    assert refused > len(whole[name]) - spaces
 
 
 @pytest.mark.parametrize("name", [RESULTS, "manifest.json"])

@@ -20,6 +20,7 @@ def test_final_loss_is_the_mean_of_the_last_twentieth() -> None:
 def test_spread_is_mean_and_sample_deviation() -> None:
     assert spread([1.0, 3.0]) == (2.0, math.sqrt(2))
     assert spread([1.0, None])[0] == 1.0
+    assert spread([0.0, 2.0]) == (1.0, math.sqrt(2))
     assert math.isnan(spread([1.0])[1])
     assert math.isnan(spread([None])[0])
 
@@ -30,6 +31,8 @@ def test_table_has_a_row_per_precision_in_the_order_asked_for() -> None:
         result("a", 0, 2.0, lost_updates=0.25),
         result("b", 1, 3.0),
     ]
+    backwards = table(summarise(results, ["c", "b", "a"]), "")
+    assert [row[0] for row in backwards.rows] == ["b", "a"]
     made = table(summarise(results, ["a", "b", "c"]), "title")
     assert made.columns == ("precision", "seeds", "final loss", "updates lost")
     assert made.rows == (("a", "1", "2.5000", "25.0 %"), ("b", "2", "2.5000 ± 1.4142", "50.0 %"))
@@ -38,15 +41,22 @@ def test_table_has_a_row_per_precision_in_the_order_asked_for() -> None:
     assert "<td>25.0 %</td>" in made._repr_html_()
 
 
+def test_shares_are_in_percent_with_their_deviation() -> None:
+    shares = [{"test_accuracy": 0.9, "lost_updates": 0.25, "update_kept": 1.0}, {"test_accuracy": 0.7}]
+    made = table(summarise([result("a", seed, 1.0, **more) for seed, more in enumerate(shares)], ["a"]), "")
+    assert made.columns[3:] == ("test accuracy", "updates lost", "change kept")
+    assert made.rows[0][3:] == ("80.0 ± 14.1 %", "25.0 %", "100.0 %")
+
+
 def test_machine_columns_show_when_there_are_figures() -> None:
     more = {
         "cycles_per_step": 12345,
         "microseconds_per_step": 9.28,
-        "tile_memory": 2048,
+        "tile_memory": 20480,
         "test_accuracy": 0.5,
     }
     made = table(summarise([result("a", 0, 1.0, **more)], ["a"]), "")
-    assert made.rows[0][-3:] == ("12,345", "9.3", "2.0 KiB")
+    assert made.rows[0][-3:] == ("12,345", "9.3", "20.0 KiB")
     assert "50.0 %" in made.rows[0]
 
 

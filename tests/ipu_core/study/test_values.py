@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -62,6 +64,9 @@ PAIRS: list[Callable[[], tuple[Any, Any]]] = [  # what makes a value, and one th
     lambda: (b"ab", b"ac"),
     lambda: (range(10**12), range(3)),
     lambda: (object(), Plain(1)),
+    lambda: (np.random.default_rng(1), np.random.RandomState(1)),
+    lambda: (Path("a"), Path("b")),
+    lambda: (Fraction(1, 3), Fraction(2, 3)),
     lambda: (np.array([{"a": 1}], object), np.array([{"a": 2}], object)),
 ]
 

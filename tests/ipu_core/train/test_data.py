@@ -1,6 +1,7 @@
 """The data sets, the .npz reader's refusals and the order of batches."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -93,6 +94,21 @@ def test_files_that_are_no_npz_are_refused(tmp_path: Path, monkeypatch: pytest.M
         load(str(tmp_path / "none.npz"))
     with pytest.raises(ValueError, match="unknown data 'mnist': give 'digits' or the path"):
         load("mnist")
+
+
+@pytest.mark.parametrize("write_file", [np.savez, np.savez_compressed])
+def test_a_damaged_file_is_refused_or_the_same(tmp_path: Path, write_file: Callable[..., None]) -> None:
+    path = tmp_path / "task.npz"
+    x, y = np.arange(8, dtype=np.float32).reshape(4, 2), np.array([0, 1, 1, 0])
+    write_file(path, x_train=x, y_train=y, x_test=x, y_test=y)
+    wanted, whole = from_npz(path).digest(), path.read_bytes()
+    for place in range(0, len(whole), 2):
+        change = 0xFF if place % 3 else 1 << place % 8
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ change]) + whole[place + 1 :])
+        try:
+            assert from_npz(path).digest() == wanted
+        except ValueError as error:
+            assert str(path) in str(error)  # noqa: PT017
 
 
 def test_object_arrays_are_refused(tmp_path: Path, arrays: dict[str, np.ndarray]) -> None:

@@ -1,0 +1,124 @@
+"""Convolutions' arguments, checked: operands with an axis for groups, sums, orders and where results go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lowprec.arrays import whole_array
+from lowprec.spec.accumulation import Accumulation
+from lowprec.spec.float_format import FloatFormat
+from lowprec.spec.formats import bfloat16
+from lowprec.spec.keys import KeyLike, key_value
+from lowprec.spec.keywords import ProductKeywords, RoundingLike, as_sum, refuse_unhashable
+from lowprec.spec.operands import factor_dtypes, operand_format
+from lowprec.spec.rounding import Rounding
+from lowprec.spec.sum_rules import sum_rules
+from lowprec.spec.windows import Windows
+
+Array = npt.NDArray[Any]
+
+LAYOUTS = ("NHWC", "NCHW")
+WEIGHT_AXES = {"NHWC": "(kh, kw, channels / groups, outputs)", "NCHW": "(outputs, channels / groups, kh, kw)"}
+
+
+def as_images(x: npt.ArrayLike, name: str, layout: str, groups: int) -> Array:
+    """An operand as (n, h, w, groups, channels of a group)."""
+    if layout not in LAYOUTS:
+        raise ValueError(f"unknown layout {layout!r}; allowed are {', '.join(LAYOUTS)}")
+    if isinstance(groups, bool) or not isinstance(groups, int | np.integer):
+        raise TypeError(f"groups must be an integer of at least 1, not {groups!r}")
+    if groups < 1:
+        raise ValueError(f"groups must be an integer of at least 1, not {groups!r}")
+    array = as_operand(x)
+    if array.ndim != 4:
+        raise ValueError(f"{name} has the four axes {layout}; given was the shape {array.shape}")
+    if layout == "NCHW":
+        array = array.transpose(0, 2, 3, 1)
+    if array.shape[3] % groups:
+        raise ValueError(f"groups={groups} does not divide the {array.shape[3]} channels of {name}")
+    return array.reshape(*array.shape[:3], groups, array.shape[3] // groups)
+
+
+def as_weight(weight: npt.ArrayLike, layout: str, groups: int) -> Array:
+    """A weight as (kh, kw, groups, C, N)."""
+    array = as_operand(weight)
+    if array.ndim != 4:
+        raise ValueError(f"weight has the axes {WEIGHT_AXES[layout]}; given was the shape {array.shape}")
+    if layout == "NCHW":
+        array = array.transpose(2, 3, 1, 0)
+    high, wide, channels, columns = array.shape
+    if columns % groups:
+        raise ValueError(f"groups={groups} does not divide the {columns} outputs of weight {WEIGHT_AXES[layout]}")
+    return array.reshape(high, wide, channels, groups, columns // groups).transpose(0, 1, 3, 2, 4)
+
+
+def as_operand(x: npt.ArrayLike) -> Array:
+    """An array of an operand dtype that has a zero and negative numbers, which fill what there are no channels for."""
+    array = whole_array(x)
+    fmt: FloatFormat = operand_format(array.dtype)
+    return array if fmt.zero and fmt.signed else array.astype(bfloat16.dtype)
+
+
+def checked_sums(
+    a: np.dtype[Any],
+    b: np.dtype[Any],
+    accumulation: Accumulation | None,
+    rounding: RoundingLike,
+    key: KeyLike | None,
+    keywords: Mapping[str, Any],
+) -> tuple[Accumulation, Rounding]:
+    """How the sums of products of two dtypes are made; a key where one is needed."""
+    refuse_unhashable(rounding=rounding, **keywords)
+    accumulation, rounding = as_sum(ProductKeywords, 16, accumulation, rounding, **keywords)
+    factor_dtypes(a, b, accumulation.adder)
+    if sum_rules(accumulation, rounding).stochastic and key is None:
+        raise ValueError("stochastic rounding needs key=, a lowprec.Key or an integer")
+    if key is not None:
+        key_value(key)
+    return accumulation, rounding
+
+
+def check_gradient(gradient: Array, where: Windows, columns: int, groups: int, images: int | None = None) -> None:
+    """Raises ValueError unless the gradient has the shape of the convolution's result."""
+    expected = (gradient.shape[0] if images is None else images, *where.count, groups, columns)
+    if gradient.shape != expected:
+        n, high, wide = expected[:3]
+        raise ValueError(
+            f"the convolution's result has {n} x {high} x {wide} positions of {groups * columns} channels, "
+            f"gradient has {' x '.join(map(str, gradient.shape[:3]))} of {gradient.shape[3] * gradient.shape[4]}"
+        )
+
+
+def result_array(
+    out: Array | None, shape: tuple[int, ...], layout: str, fmt: FloatFormat, *operands: Any, weight: bool = False
+) -> tuple[Array, Array]:
+    """An array for the result in its layout, and the view of it that has the axes `shape` of the sums."""
+    dtype = fmt.dtype
+    groups, columns = shape[2] if weight else shape[3], shape[4]
+    plain = (*shape[:2], shape[3] if weight else shape[2], groups * columns)
+    axes = (0, 1, 2, 3) if layout == "NHWC" else (3, 2, 0, 1) if weight else (0, 3, 1, 2)
+    outside = tuple(plain[axis] for axis in axes)
+    if out is not None and not isinstance(out, np.ndarray):
+        raise TypeError(f"out must be an array of {dtype} and shape {outside}, not {type(out).__name__}")
+    if out is not None and (out.dtype != dtype or out.shape != outside):
+        kind = TypeError if out.dtype != dtype else ValueError
+        raise kind(f"out must be an array of {dtype} and shape {outside}, not {out.dtype} {out.shape}")
+    if out is not None and not out.flags.writeable:
+        raise ValueError("out is read-only")
+    shared = out is not None and any(np.may_share_memory(out, operand) for operand in operands)
+    result = np.empty(outside, dtype) if out is None or shared else out
+    view = result.transpose(tuple(np.argsort(axes)))
+    split = view.reshape(*plain[:3], groups, columns)
+    return result, split.transpose(0, 1, 3, 2, 4) if weight else split
+
+
+def finished(result: Array, out: Array | None) -> Array:
+    """The result in `out`, if there is one and it was computed elsewhere."""
+    if out is not None and result is not out:
+        out[...] = result
+        return out
+    return result

@@ -1,0 +1,91 @@
+"""Convolutions' sums on windows that lie anywhere: what a tile of a machine computes of them, and the weight gradient.
+
+Windows have the axes (images, rows, columns, kernel rows, kernel columns, groups, channels) and any strides: a view
+that `lowprec.windows.window_view` makes of padded images, or a part of one. `span` picks groups of products (see
+`lowprec.convolution`) out of those that the operands hold, as first and last (exclusive): a part of a split sum.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy.typing as npt
+
+from lowprec import backends, threads
+from lowprec.caching import cached
+from lowprec.spec.accumulation import Accumulation
+from lowprec.spec.convolution_task import ConvolutionTask, Span
+from lowprec.spec.keys import KeyLike
+from lowprec.spec.operands import factor_dtypes, operand_format
+from lowprec.spec.rounding import Rounding
+from lowprec.spec.sum_rules import sum_rules
+from lowprec.spec.windows import BlockPlace
+
+Array = npt.NDArray[Any]
+
+
+class PreparedBlock(Protocol):
+    """Checked sums for operands of two dtypes."""
+
+    def __call__(
+        self,
+        windows: Array,
+        other: Array,
+        out: Array,
+        place: BlockPlace,
+        key: KeyLike | None = None,
+        span: Span | None = None,
+    ) -> None: ...
+
+
+def prepare_correlation(
+    x_dtype: npt.DTypeLike, weight_dtype: npt.DTypeLike, accumulation: Accumulation, rounding: Rounding
+) -> PreparedBlock:
+    """One chain per element of a convolution: f(windows, weight, out, place, key=None, span=None).
+
+    `weight` is (kh, kw, groups, C, N), `out` (images, rows, columns, groups, N) in the storage dtype of the
+    accumulator. Of the Accumulation its group, accumulator and adder count.
+
+    Raises:
+        TypeError, ValueError: as `lowprec.conv2d`.
+    """
+    return _prepared("correlate_windows", x_dtype, weight_dtype, accumulation, rounding)
+
+
+def prepare_weight_sums(
+    x_dtype: npt.DTypeLike, gradient_dtype: npt.DTypeLike, accumulation: Accumulation, rounding: Rounding
+) -> PreparedBlock:
+    """One chain per element of a weight gradient: f(windows, gradient, out, place, key=None, span=None).
+
+    `gradient` is (images, rows, columns, groups, N), `out` (kh, kw, groups, C, N) in the storage dtype of the
+    accumulator; `span` counts output positions, not groups. Of the Accumulation its group, accumulator and adder count.
+
+    Raises:
+        TypeError, ValueError: as `lowprec.conv2d`.
+    """
+    return _prepared("weight_sums", x_dtype, gradient_dtype, accumulation, rounding)
+
+
+@cached
+def _prepared(
+    name: str, x: npt.DTypeLike, other: npt.DTypeLike, accumulation: Accumulation, rounding: Rounding
+) -> PreparedBlock:
+    """The sums that the backends know by a name."""
+    part = accumulation.one_part()
+    for fmt in map(operand_format, factor_dtypes(x, other, part.adder)):
+        if not (fmt.zero and fmt.signed):
+            raise TypeError(f"{fmt.name} has no zero or no negative numbers; convert it, for example to bfloat16")
+    sum_rules(part, rounding)
+
+    def call(
+        windows: Array,
+        other: Array,
+        out: Array,
+        place: BlockPlace,
+        key: KeyLike | None = None,
+        span: Span | None = None,
+    ) -> None:
+        task = ConvolutionTask(part, rounding, key, place, span, threads.current())
+        getattr(backends.current(), name)(windows, other, task, out)
+
+    return call

@@ -1,0 +1,198 @@
+"""The three passes of a convolution: its result and the gradients of its input and of its weight."""
+
+from __future__ import annotations
+
+from typing import Any, Unpack
+
+import numpy.typing as npt
+
+from lowprec import backends, threads
+from lowprec.convolution.operands import (
+    WEIGHT_AXES,
+    as_images,
+    as_weight,
+    check_gradient,
+    checked_sums,
+    finished,
+    result_array,
+)
+from lowprec.random import KeyLike
+from lowprec.spec.accumulation import Accumulation
+from lowprec.spec.convolution_task import ConvolutionTask
+from lowprec.spec.keys import first_element
+from lowprec.spec.keywords import ProductKeywords, RoundingLike
+from lowprec.spec.sum_rules import sum_rules
+from lowprec.spec.windows import (
+    BlockPlace,
+    Padding,
+    Pair,
+    checked_pair,
+    phase_blocks,
+    window_lines,
+    window_view,
+    windows,
+    with_zeros,
+)
+
+Array = npt.NDArray[Any]
+MOST_BATCHES = 1 << 24
+SHALLOW = 16
+"""With fewer channels in a group a weight gradient's images are laid out along lines of windows, not channels."""
+
+
+def conv2d(
+    x: npt.ArrayLike,
+    weight: npt.ArrayLike,
+    *,
+    stride: int | Pair = 1,
+    padding: Padding = 0,
+    dilation: int | Pair = 1,
+    groups: int = 1,
+    layout: str = "NHWC",
+    accumulation: Accumulation | None = None,
+    rounding: RoundingLike = "nearest_even",
+    key: KeyLike | None = None,
+    offset: Pair = (0, 0),
+    out: Array | None = None,
+    **keywords: Unpack[ProductKeywords],
+) -> Array:
+    """The convolution of images with a kernel (a correlation: the kernel is not flipped), as machine learning has it.
+
+    Every addition and rounding is made in the order that `help("lowprec.convolution")` gives.
+
+    Args:
+        x: images (n, h, w, channels), or (n, channels, h, w) in the layout NCHW; dtypes and strides as `matmul`.
+        weight: (kh, kw, channels / groups, outputs), or (outputs, channels / groups, kh, kw) in the layout NCHW.
+        stride: distance of windows, one number or (vertical, horizontal).
+        padding: zeros around each image: a number, (vertical, horizontal), ((top, bottom), (left, right)), "valid"
+            (none) or "same" (ceil(size / stride) windows; an odd rest at the bottom and right).
+        dilation: distance of kernel positions, one number or (vertical, horizontal).
+        groups: convolution groups; channels and outputs are split into as many contiguous runs.
+        layout: NHWC or NCHW, of x, weight and result.
+        accumulation: as of `matmul`, or its keywords, of which group means: channels between two roundings (16; None:
+            all of a kernel position).
+        rounding, key: as of `matmul`, with the keywords random_bits, overflow and infinite_input.
+        offset: row and column of the result's first element among the random bits.
+        out: where to put the result.
+
+    Returns:
+        (n, oh, ow, outputs) or (n, outputs, oh, ow) in out_format's (or accumulate's) storage dtype.
+
+    Raises:
+        TypeError: as `matmul`; numbers that are no integers; an `out` of another dtype.
+        ValueError: as `matmul`; shapes that do not fit, groups that do not divide, an unknown layout or padding.
+
+    References:
+        Graphcore, "AI-Float: Mixed Precision Arithmetic for AI" (white paper, 2023), for the AMP unit's order.
+    """
+    images, kernel = as_images(x, "x", layout, groups), as_weight(weight, layout, groups)
+    if images.shape[-1] != kernel.shape[3]:
+        raise ValueError(
+            f"x has {images.shape[-1]} channels in each of {groups} groups, weight has {kernel.shape[3]}; "
+            f"weight has axes {WEIGHT_AXES[layout]}"
+        )
+    where = windows(images.shape[1:3], kernel.shape[:2], stride, padding, dilation)
+    how = checked_sums(images.dtype, kernel.dtype, accumulation, rounding, key, keywords)
+    shape = (images.shape[0], *where.count, groups, kernel.shape[4])
+    result, target = result_array(out, shape, layout, how[0].out, x, weight)
+    place = BlockPlace(*first_element(offset), 0, where.count[0] * where.count[1], where.count[1])
+    task = ConvolutionTask(*how, key, place, None, threads.current())
+    padded = with_zeros(images, where.padding)
+    backends.current().correlate(padded, kernel, where.stride, where.dilation, task, target)
+    return finished(result, out)
+
+
+def conv2d_input_gradient(
+    gradient: npt.ArrayLike,
+    weight: npt.ArrayLike,
+    size: Pair,
+    *,
+    stride: int | Pair = 1,
+    padding: Padding = 0,
+    dilation: int | Pair = 1,
+    groups: int = 1,
+    layout: str = "NHWC",
+    accumulation: Accumulation | None = None,
+    rounding: RoundingLike = "nearest_even",
+    key: KeyLike | None = None,
+    out: Array | None = None,
+    **keywords: Unpack[ProductKeywords],
+) -> Array:
+    """The gradient of a convolution's input: the output gradient convolved with the flipped, transposed kernel.
+
+    Args:
+        gradient: of the convolution's result, in its shape.
+        weight: as `conv2d` had it.
+        size: (h, w) of the convolution's input.
+        stride, padding, dilation, groups, layout: as `conv2d` had them.
+        accumulation, rounding, key, out, keywords: as of `conv2d`, for this sum; group: output channels between two
+            roundings (16; None: all of a kernel position).
+
+    Returns:
+        (n, h, w, channels) or (n, channels, h, w) in out_format's (or accumulate's) storage dtype.
+
+    Raises:
+        TypeError, ValueError: as `conv2d`; a gradient whose shape is not that of the result.
+    """
+    outer, kernel = as_images(gradient, "gradient", layout, groups), as_weight(weight, layout, groups)
+    where = windows(checked_pair("size", size, 0), kernel.shape[:2], stride, padding, dilation)
+    check_gradient(outer, where, kernel.shape[4], groups)
+    how = checked_sums(outer.dtype, kernel.dtype, accumulation, rounding, key, keywords)
+    shape = (outer.shape[0], *where.size, groups, kernel.shape[3])
+    result, target = result_array(out, shape, layout, how[0].out, gradient, weight)
+    flipped, blocks = kernel.swapaxes(3, 4), phase_blocks(where)
+    if sum_rules(*how).stochastic and blocks and (blocks[-1].number + 1) * groups > MOST_BATCHES:
+        raise ValueError(f"stochastic rounding tells at most 2^24 phases of groups apart; stride={stride!r} makes more")
+    for block in blocks:
+        part = flipped[block.kernel]
+        place = BlockPlace(0, 0, block.number * groups, block.row.count * block.column.count, block.column.count)
+        task = ConvolutionTask(*how, key, place, None, threads.current())
+        padded = with_zeros(outer, block.pads(outer.shape[1:3]))
+        backends.current().correlate(padded, part, (1, 1), block.steps, task, target[:, block.rows, block.columns])
+    return finished(result, out)
+
+
+def conv2d_weight_gradient(
+    x: npt.ArrayLike,
+    gradient: npt.ArrayLike,
+    kernel: Pair,
+    *,
+    stride: int | Pair = 1,
+    padding: Padding = 0,
+    dilation: int | Pair = 1,
+    groups: int = 1,
+    layout: str = "NHWC",
+    accumulation: Accumulation | None = None,
+    rounding: RoundingLike = "nearest_even",
+    key: KeyLike | None = None,
+    out: Array | None = None,
+    **keywords: Unpack[ProductKeywords],
+) -> Array:
+    """The gradient of a convolution's weight: for every kernel position a product over all output positions.
+
+    Args:
+        x: as `conv2d` had it.
+        gradient: of the convolution's result, in its shape.
+        kernel: (kh, kw) of the weight.
+        stride, padding, dilation, groups, layout: as `conv2d` had them.
+        accumulation, rounding, key, out, keywords: as of `conv2d`, for this sum; group: output positions between two
+            roundings (16; None: all of a part).
+
+    Returns:
+        The weight's shape in out_format's (or accumulate's) storage dtype.
+
+    Raises:
+        TypeError, ValueError: as `conv2d`; a gradient whose shape is not that of the result.
+    """
+    images, outer = as_images(x, "x", layout, groups), as_images(gradient, "gradient", layout, groups)
+    where = windows(images.shape[1:3], checked_pair("kernel", kernel, 0), stride, padding, dilation)
+    check_gradient(outer, where, outer.shape[4], groups, images.shape[0])
+    how = checked_sums(images.dtype, outer.dtype, accumulation, rounding, key, keywords)
+    shape = (*where.kernel, groups, images.shape[4], outer.shape[4])
+    result, target = result_array(out, shape, layout, how[0].out, x, gradient, weight=True)
+    view = window_lines if images.shape[4] < SHALLOW else window_view
+    seen = view(with_zeros(images, where.padding), where.kernel, where.stride, where.dilation, where.count)
+    place = BlockPlace(0, 0, 0, where.kernel[1] * images.shape[4], images.shape[4])
+    task = ConvolutionTask(*how, key, place, None, threads.current())
+    backends.current().weight_sums(seen, outer, task, target)
+    return finished(result, out)

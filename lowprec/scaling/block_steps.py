@@ -1,0 +1,125 @@
+"""Block formats step by step in NumPy: what the compiled pass does at once, and the way of everything it leaves."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lowprec.arithmetic import multiply
+from lowprec.rounding import decode, encode
+from lowprec.scaling.tensor import as_carrier, from_storage, quotient, scale_by_power
+from lowprec.spec.block_format import NEVER, SIGNIFICAND_BITS, BlockFormat, carry_from
+from lowprec.spec.formats import float32
+from lowprec.spec.keys import KeyLike
+from lowprec.spec.rounding import Rounding
+
+
+def quantize(
+    fmt: BlockFormat,
+    x: NDArray[Any],
+    axis: int,
+    rule: str,
+    tensor: float,
+    rounding: Rounding,
+    key: KeyLike | None,
+    offset: int,
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Codes of the elements and of the scales (arguments as of `lowprec.blocks.to_blocks`)."""
+    values = as_carrier(x, fmt.element)
+    amax = _block_amax(values, axis, fmt.block)
+    if fmt.power_of_two:
+        exponents = _shared_exponents(fmt, rule, amax)
+        scales = np.asarray(encode(np.ldexp(1.0, exponents), fmt.scale))
+        scaled = scale_by_power(values, _spread(-exponents, axis, fmt.block, values.shape[axis]))
+    else:
+        scales = _real_scales(fmt, rule, amax, tensor)
+        divisors = decode(scales, fmt.scale).astype(np.float64) * tensor
+        deciding = fmt.element.precision + (32 if rounding.random_bits == "exact" else rounding.random_bits)
+        bits = deciding + fmt.scale.precision + float32.precision
+        scaled = quotient(values, _spread(divisors, axis, fmt.block, values.shape[axis]), bits)
+    if fmt.element.nan_code is None:
+        scales, scaled = _void_blocks(fmt, axis, scales, scaled)
+    codes = encode(scaled, fmt.element, rounding, key=key, offset=offset)
+    return (to_integers(codes).view(np.uint8) if fmt.integers else codes), scales
+
+
+def dequantize(
+    fmt: BlockFormat, elements: NDArray[Any], scales: NDArray[Any], axis: int, tensor: float, dtype: np.dtype[Any]
+) -> NDArray[Any]:
+    """The values, element * scale * tensor scale, exact and rounded once to float32 or float64."""
+    spread = _spread(from_storage(scales, fmt.scale).astype(np.float64), axis, fmt.block, elements.shape[axis])
+    if tensor != 1.0:
+        with np.errstate(over="ignore", under="ignore"):
+            spread = spread * tensor  # exact: at most 19 and 24 bits
+    return np.asarray(multiply(np.asarray(_element_values(fmt, elements)), spread, dtype))
+
+
+def to_integers(codes: NDArray[np.uint8]) -> NDArray[np.int8]:
+    """Codes of sign and magnitude in two's complement."""
+    sizes = (codes & 0x7F).astype(np.int8)
+    return np.where(codes & 0x80, -sizes, sizes)
+
+
+def _element_values(fmt: BlockFormat, elements: NDArray[Any]) -> NDArray[Any]:
+    if fmt.integers:
+        return elements.astype(np.float32) * np.float32(fmt.element.smallest_subnormal)
+    return from_storage(elements, fmt.element)
+
+
+def _block_reduce(ufunc: np.ufunc, values: NDArray[Any], axis: int, block: int) -> NDArray[Any]:
+    """Reduces every block along an axis to one value; the last block may be short."""
+    length = values.shape[axis]
+    if axis == values.ndim - 1 or length % block:
+        return np.asarray(ufunc.reduceat(values, np.arange(0, length, block), axis=axis))
+    # Away from the last axis reduceat is eight times slower than this.
+    split = (*values.shape[:axis], length // block, block, *values.shape[axis + 1 :])
+    return np.asarray(ufunc.reduce(values.reshape(split), axis=axis + 1))
+
+
+def _block_amax(values: NDArray[Any], axis: int, block: int) -> NDArray[np.float64]:
+    """Largest finite magnitude of every block; 0 where there is none."""
+    magnitudes = np.abs(values)
+    amax = _block_reduce(np.maximum, magnitudes, axis, block)
+    if not np.isfinite(amax).all():
+        magnitudes[~np.isfinite(magnitudes)] = 0
+        amax = _block_reduce(np.maximum, magnitudes, axis, block)
+    return amax.astype(np.float64)
+
+
+def _spread(per_block: NDArray[Any], axis: int, block: int, length: int) -> NDArray[Any]:
+    """Repeats what belongs to a block for each of its values."""
+    spread = np.repeat(per_block, block, axis)
+    return spread[(slice(None),) * axis + (slice(length),)]
+
+
+def _shared_exponents(fmt: BlockFormat, rule: str, amax: NDArray[np.float64]) -> NDArray[np.int32]:
+    fraction, exponent = np.frexp(amax)
+    parts = np.where(amax > 0, 2 * fraction - 1, 0) * 2.0**SIGNIFICAND_BITS
+    limit = carry_from(rule, fmt.element)
+    carries = parts >= limit if limit < NEVER else np.zeros(parts.shape, bool)
+    wanted = exponent - 1 - fmt.element.emax + carries
+    least = math.frexp(fmt.scale.smallest_subnormal)[1] - 1
+    return np.where(amax > 0, np.clip(wanted, least, fmt.scale.emax), least).astype(np.int32)
+
+
+def _real_scales(fmt: BlockFormat, rule: str, amax: NDArray[np.float64], tensor: float) -> NDArray[Any]:
+    wanted = quotient(amax, np.asarray(fmt.element.max * tensor))
+    wanted = np.maximum(wanted, fmt.scale.smallest_subnormal)
+    return np.asarray(
+        encode(wanted, fmt.scale, Rounding("up" if rule == "up" else "nearest_even", overflow="saturate"))
+    )
+
+
+def _void_blocks(
+    fmt: BlockFormat, axis: int, scales: NDArray[Any], scaled: NDArray[Any]
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Says NaN the only way a format without an element NaN can: in the scale of the block."""
+    bad = ~np.isfinite(scaled)
+    if bad.any():
+        void = _block_reduce(np.logical_or, bad, axis, fmt.block)
+        scales = np.where(void, np.array(fmt.scale.nan_code, scales.dtype), scales)
+        scaled = np.where(bad, np.zeros((), scaled.dtype), scaled)
+    return scales, scaled

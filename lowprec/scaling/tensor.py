@@ -1,0 +1,323 @@
+"""Arrays with one power-of-two scale for the whole tensor, such as the IPU's fp8 tensors, and exact scaling."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Unpack
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from lowprec import backends
+from lowprec.arrays import whole_array
+from lowprec.backends.cpu import blocks as native
+from lowprec.rounding import decode, encode
+from lowprec.spec.float_format import FloatFormat
+from lowprec.spec.formats import as_format, format_of_dtype
+from lowprec.spec.keys import KeyLike, key_value, word
+from lowprec.spec.keywords import (
+    FewBitRoundingLike,
+    PolicyKeywords,
+    as_rounding,
+    refuse_unhashable,
+    refuse_unknown,
+)
+from lowprec.spec.rounding import FEW_BIT_MODES, Rounding
+
+IPU_EXPONENTS = (-32, 31)  # the 6-bit signed scale of a quarter tensor
+
+
+@dataclass(frozen=True, eq=False)
+class ScaledArray:
+    """An array of elements that share the factor 2^exponent, made by `to_scaled`.
+
+    Attributes:
+        format: format of the elements.
+        elements: storage dtype of `format` (its codes where it has none), shape of the original array.
+        exponent: value = element * 2^exponent.
+    """
+
+    format: FloatFormat
+    elements: NDArray[Any]
+    exponent: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the array."""
+        return self.elements.shape
+
+    def dequantize(self, dtype: DTypeLike | None = None, out: NDArray[Any] | None = None) -> NDArray[Any]:
+        """The values, element * 2^exponent, in float32 or float64: exact while they are within that dtype's range.
+
+        Args:
+            dtype: float32 or float64; None means out's, or float32.
+            out: Where to put them: a C-contiguous array of that dtype and this shape.
+
+        Raises:
+            TypeError: another dtype, or an out of another one.
+            ValueError: an out of another shape, or one that cannot be written in place.
+        """
+        dtype = output_dtype(dtype, out)
+        target = checked_out("out", out, self.shape, dtype)
+        fast = abs(self.exponent) <= native.FLOAT32_POWER and native.spreadable(self.format)
+        if fast and backends.current() is backends.cpu:
+            codes = self.elements.view(self.format.code_dtype)
+            codes = codes.copy() if np.may_share_memory(codes, target) else codes
+            native.spread_power(codes, self.format, self.exponent, target)
+            return target
+        values = from_storage(self.elements, self.format).astype(np.float64)
+        with np.errstate(over="ignore", under="ignore"):
+            target[...] = np.ldexp(values, self.exponent)
+        return target
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+        if copy is False:
+            raise ValueError("a ScaledArray becomes an array only by dequantizing, which copies")
+        wide = dtype is not None and np.dtype(dtype) == np.float64
+        values = self.dequantize(np.float64 if wide else np.float32)
+        return values if dtype is None else values.astype(dtype, copy=False)
+
+    def __repr__(self) -> str:
+        return f"<ScaledArray {self.format.name} {self.shape}, times 2^{self.exponent}>"
+
+
+def to_scaled(
+    x: ArrayLike,
+    fmt: Any,
+    exponent: int | Literal["auto"] = "auto",
+    *,
+    limits: tuple[int, int] = IPU_EXPONENTS,
+    rounding: FewBitRoundingLike = "nearest_even",
+    key: KeyLike | None = None,
+    offset: int = 0,
+    out: NDArray[Any] | None = None,
+    **policies: Unpack[PolicyKeywords],
+) -> ScaledArray:
+    """Quantises x to `fmt` after dividing it by 2^exponent, exactly, with one rounding per element.
+
+    Args:
+        x: Floating-point array of any shape (or integers that float64 holds exactly).
+        fmt: Format of the elements: a format, a name or a dtype. The IPU's are float8_e4m3fnuz and float8_e5m2fnuz.
+        exponent: "auto" takes the smallest exponent within `limits` for which no finite value of x exceeds the largest
+            element before rounding; 0 if x has no finite value but zero.
+        limits: Smallest and largest exponent allowed; the default is what an fp8 tensor of the IPU can carry.
+        rounding, key, offset: As in `lowprec.round`, with the keywords random_bits, overflow and infinite_input.
+            overflow="ipu" is the machine with `nanoo` off: finite values saturate and infinities become NaN.
+        out: Where to put the elements: a C-contiguous array of x's shape and the dtype that `elements` has.
+
+    Raises:
+        ValueError: an exponent outside of `limits`; unknown format or mode.
+        TypeError: an exponent or limits that are no integers; complex, bool or extended-precision x.
+    """
+    fmt = as_format(fmt)
+    how = element_rounding("to_scaled", rounding, policies, PolicyKeywords)
+    values = readable_or_carrier(x, fmt)
+    limits = _checked_limits(limits)
+    if isinstance(exponent, str) and exponent == "auto":
+        power = _fitting_exponent(finite_amax(values), fmt, limits)
+    elif isinstance(exponent, (int, np.integer)) and not isinstance(exponent, bool):
+        power = int(exponent)
+    else:
+        raise TypeError(f"exponent must be 'auto' or an integer, not {exponent!r}")
+    if not limits[0] <= power <= limits[1]:
+        raise ValueError(f"the exponent {power} is outside of {limits[0]}..{limits[1]}")
+    elements = checked_out("out", out, values.shape, fmt.dtype or fmt.code_dtype)
+    if compiled_modes(how) and native.within(fmt, 512) and abs(power) <= native.FLOAT64_POWER:
+        start = random_start(how, key, offset)
+        native.scale_and_round(values, fmt, power, how, *start, elements.view(fmt.code_dtype))
+    else:
+        codes = encode(scale_by_power(as_carrier(values, fmt), -power), fmt, how, key=key, offset=offset)
+        elements[...] = in_storage(np.asarray(codes), fmt)
+    return ScaledArray(fmt, elements, power)
+
+
+def _checked_limits(limits: object) -> tuple[int, int]:
+    """Smallest and largest exponent as integers, in order."""
+    pair = limits if isinstance(limits, (tuple, list)) else ()
+    if len(pair) != 2 or not all(isinstance(x, (int, np.integer)) for x in pair) or pair[0] > pair[1]:
+        raise TypeError(f"limits must be two integers, the smallest and the largest exponent, not {limits!r}")
+    return int(pair[0]), int(pair[1])
+
+
+def _fitting_exponent(amax: float, fmt: FloatFormat, limits: tuple[int, int]) -> int:
+    if amax == 0:
+        return min(max(0, limits[0]), limits[1])
+    fraction, exponent = math.frexp(amax)
+    power = exponent - 1 - fmt.emax + (2 * fraction > fmt.max / 2.0**fmt.emax)
+    return min(max(power, limits[0]), limits[1])
+
+
+# ---- what block formats and tensor scales share ----
+
+
+def element_rounding(what: str, rounding: FewBitRoundingLike, policies: Mapping[str, Any], allowed: type) -> Rounding:
+    """The Rounding of quantised elements.
+
+    Raises:
+        TypeError, ValueError: as `lowprec.round`; a Rounding that flushes.
+    """
+    refuse_unhashable(rounding=rounding, **policies)
+    refuse_unknown(policies, allowed)
+    how = as_rounding(rounding, **policies)
+    if how.flush:
+        raise ValueError(f"flush=True is for single roundings; {what} does not flush subnormal elements")
+    return how
+
+
+def compiled_modes(rounding: Rounding) -> bool:
+    """Whether the compiled pass is in force and knows this rounding; else it goes step by step."""
+    known = rounding.mode not in FEW_BIT_MODES and rounding.random_bits != "exact"
+    return known and backends.current() is backends.cpu
+
+
+def random_start(rounding: Rounding, key: KeyLike | None, offset: int) -> tuple[int, int]:
+    """Key and first index of the random bits.
+
+    Raises:
+        ValueError: stochastic rounding without a key, or an offset out of range.
+    """
+    if rounding.mode == "stochastic" and key is None:
+        raise ValueError("stochastic rounding needs key=, a lowprec.Key or an integer")
+    return 0 if key is None else key_value(key), word("offset", offset)
+
+
+def readable_or_carrier(x: ArrayLike, fmt: FloatFormat) -> NDArray[Any]:
+    """x as it is where the compiled pass reads its dtype, else as `as_carrier` gives it (which says what is raised)."""
+    array = whole_array(x)
+    direct = isinstance(array, np.ndarray) and backends.current() is backends.cpu and native.readable(array.dtype)
+    return array if direct else as_carrier(array, fmt)
+
+
+def finite_amax(values: NDArray[Any]) -> float:
+    """The largest finite magnitude of a whole array; 0 where there is none."""
+    if backends.current() is backends.cpu and native.readable(values.dtype):
+        return native.largest_magnitude(values)
+    magnitudes = np.abs(values)
+    return float(magnitudes.max(initial=0, where=np.isfinite(magnitudes)))
+
+
+def output_dtype(dtype: DTypeLike | None, out: NDArray[Any] | None) -> np.dtype[Any]:
+    """float32 or float64, the dtypes in which quantised values come back."""
+    if dtype is None:
+        dtype = np.float32 if out is None else getattr(out, "dtype", np.float32)
+    dtype = np.dtype(dtype)
+    if dtype not in (np.float32, np.float64):
+        raise TypeError(f"dequantize gives float32 or float64, not {dtype}")
+    return dtype
+
+
+def checked_out(what: str, out: NDArray[Any] | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """`out`, or a new array for None.
+
+    Raises:
+        TypeError: out is no array of that dtype.
+        ValueError: it has another shape, or is not C-contiguous and writable.
+    """
+    if out is None:
+        return np.empty(shape, dtype)
+    if not isinstance(out, np.ndarray) or out.dtype != dtype:
+        raise TypeError(f"{what} must be an array of {dtype}, not {getattr(out, 'dtype', type(out).__name__)}")
+    if out.shape != shape:
+        raise ValueError(f"{what} has shape {out.shape}, the result {shape}")
+    if not out.flags.carray:
+        raise ValueError(f"{what} must be C-contiguous and writable")
+    return out
+
+
+def in_storage(codes: NDArray[Any], fmt: FloatFormat) -> NDArray[Any]:
+    """Codes seen in the format's storage dtype, where it has one."""
+    return codes if fmt.dtype is None else codes.view(fmt.dtype)
+
+
+def from_storage(elements: NDArray[Any], fmt: FloatFormat) -> NDArray[Any]:
+    """The values of `in_storage`'s result, in float32 (float64 for float64)."""
+    return np.asarray(decode(elements.view(fmt.code_dtype), fmt))
+
+
+def as_carrier(x: ArrayLike, fmt: FloatFormat) -> NDArray[Any]:
+    """x as float32 or float64, exactly, wide enough to be scaled by the powers of two that bring it near fmt's range.
+
+    Raises:
+        TypeError: x is complex, bool or of extended precision.
+        ValueError: an integer beyond 2^53.
+    """
+    array = whole_array(x)
+    if not isinstance(array, np.ndarray):
+        raise TypeError(
+            f"scaling works on NumPy arrays; {type(array).__module__} arrays must be copied to the host first"
+        )
+    if array.dtype.kind in "iu":
+        if array.dtype.itemsize == 8 and array.size and max(abs(int(array.min())), abs(int(array.max()))) > 2**53:
+            raise ValueError("integers beyond 2^53 would be rounded twice: pass floating-point values")
+        return array.astype(np.float64)
+    narrow = array.dtype != np.float64
+    if format_of_dtype(array.dtype) is None:
+        raise TypeError(f"expected real floating-point values of at most 64 bits, got {array.dtype}")
+    central = fmt.emax < 64 and fmt.smallest_subnormal > 2.0**-64
+    return array.astype(np.float32 if narrow and central else np.float64, copy=False)
+
+
+def scale_by_power(values: NDArray[Any], exponents: NDArray[Any] | int) -> NDArray[Any]:
+    """values * 2^exponents, exact within the dtype's range.
+
+    Beyond it a finite non-zero value stays finite and non-zero. That is all a later rounding can see of it, because
+    the grid lies far inside that range (see `as_carrier`).
+    """
+    with np.errstate(under="ignore", over="ignore"):
+        scaled = np.asarray(np.ldexp(values, exponents))
+    return _kept_in_range(scaled, values)
+
+
+def quotient(x: NDArray[Any], divisor: NDArray[np.float64], bits: int = 64) -> NDArray[np.float64]:
+    """x / divisor in float64, such that one later rounding decides as it would on the exact quotient.
+
+    Rounding to odd always does. The nearest float64 does for a float32 x, if m * divisor has at most 52 bits for every
+    boundary m of that rounding: both are then multiples of a unit so large that a quotient other than m is more than
+    2^-53 m away from it.
+
+    Args:
+        x: float32 or float64.
+        divisor: Positive.
+        bits: Bits of the longest m * divisor.
+    """
+    with np.errstate(under="ignore", over="ignore", invalid="ignore"):
+        q = np.asarray(x / divisor, dtype=np.float64)
+    if x.dtype == np.float32 and bits <= 52:
+        return _kept_in_range(q, x)
+    remainder = _remainder(x.astype(np.float64, copy=False), q, divisor)
+    codes = q.view(np.int64)
+    # A quotient rounded away from zero steps back; then an inexact one gets an odd last bit.
+    inexact = (remainder != 0) & np.isfinite(remainder) & (q != 0)
+    codes -= inexact & ((remainder < 0) != (q < 0))
+    codes |= inexact
+    return _kept_in_range(q, x)
+
+
+def _remainder(x: NDArray[np.float64], q: NDArray[np.float64], divisor: NDArray[np.float64]) -> NDArray[np.float64]:
+    """x - q * divisor, exactly, for q the nearest float64 quotient (Dekker's product)."""
+    with np.errstate(all="ignore"):
+        product = q * divisor
+        q_high, d_high = _high_half(q), _high_half(divisor)
+        q_low, d_low = q - q_high, divisor - d_high
+        error = ((q_high * d_high - product) + q_high * d_low + q_low * d_high) + q_low * d_low
+        return np.asarray((x - product) - error)
+
+
+def _high_half(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The upper 26 bits of a float64's significand (Veltkamp)."""
+    shifted = x * 134217729.0  # 2^27 + 1
+    return np.asarray(shifted - (shifted - x))
+
+
+def _kept_in_range(scaled: NDArray[Any], values: NDArray[Any]) -> NDArray[Any]:
+    """Non-zero finite values stay so: what under- or overflowed in scaling becomes the smallest or largest float."""
+    info = np.finfo(scaled.dtype)
+    if np.count_nonzero(scaled) != np.count_nonzero(values):
+        lost = (scaled == 0) & (values != 0)
+        scaled = np.where(lost, np.copysign(info.smallest_normal, scaled), scaled)
+    infinite = np.isinf(scaled)
+    if infinite.any():
+        scaled = np.where(infinite & np.isfinite(values), np.copysign(info.max, scaled), scaled)
+    return scaled

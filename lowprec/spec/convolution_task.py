@@ -1,0 +1,38 @@
+"""A block of a convolution's sums as data: what every backend is asked for."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from lowprec.spec.accumulation import Accumulation
+from lowprec.spec.keys import KeyLike
+from lowprec.spec.rounding import Rounding
+from lowprec.spec.sum_rules import SumRules, sum_rules
+from lowprec.spec.windows import BlockPlace
+
+Span = tuple[int, int]
+
+
+class ConvolutionTask(NamedTuple):
+    """How a block of sums is made and where it lies.
+
+    Attributes:
+        accumulation, rounding: order, types and rounding of every sum.
+        key: of the random bits.
+        place: of the block in the whole result, for the random bits.
+        span: first and last (exclusive) of the groups of products that are summed, numbered in this weight, or of the
+            output positions of a weight gradient; None: all.
+        threads: at most so many.
+    """
+
+    accumulation: Accumulation
+    rounding: Rounding
+    key: KeyLike | None
+    place: BlockPlace
+    span: Span | None
+    threads: int
+
+    @property
+    def rules(self) -> SumRules:
+        """The rules of the sums."""
+        return sum_rules(self.accumulation, self.rounding)

@@ -1,0 +1,261 @@
+"""Where the windows of a convolution lie: strides, padding, dilation and what they make of the sizes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from numpy.lib.stride_tricks import as_strided
+
+Array = npt.NDArray[Any]
+Pair = tuple[int, int]
+Padding = int | str | Sequence[int] | Sequence[Sequence[int]]
+LARGEST_NUMBER, LARGEST_IMAGE = 1 << 31, 1 << 40
+"""What strides, dilations and pads stay below; the most positions of a padded image. Products of them fit 64 bits."""
+
+
+@dataclass(frozen=True)
+class Windows:
+    """The windows along both axes of an image; every pair is (height, width).
+
+    Attributes:
+        size: of the image.
+        kernel: positions of the kernel.
+        stride: distance of neighbouring windows.
+        dilation: distance of neighbouring kernel positions.
+        padding: ((top, bottom), (left, right)).
+    """
+
+    size: Pair
+    kernel: Pair
+    stride: Pair = (1, 1)
+    dilation: Pair = (1, 1)
+    padding: tuple[Pair, Pair] = ((0, 0), (0, 0))
+
+    @cached_property
+    def count(self) -> Pair:
+        """Windows along each axis: the size of the convolution's result."""
+        first, second = (
+            (size + sum(pad) - (kernel - 1) * dilation - 1) // stride + 1
+            for size, pad, kernel, dilation, stride in zip(
+                self.size, self.padding, self.kernel, self.dilation, self.stride, strict=True
+            )
+        )
+        return first, second
+
+
+class BlockPlace(NamedTuple):
+    """Where a block of a convolution's sums lies in the whole result: random bits are made of it.
+
+    The sum at (i, j, k) along the block's first three axes has the row `row + i * outer + j * inner + k`.
+
+    Attributes:
+        row, column: of the block's first sum.
+        batch: the number of its first convolution group.
+        outer, inner: rows from one index to the next along its first and second axis.
+        group: the global number of the first group of products that is summed here.
+    """
+
+    row: int
+    column: int
+    batch: int
+    outer: int
+    inner: int
+    group: int = 0
+
+    def joined(self, shape: tuple[int, ...]) -> bool:
+        """Whether the rows of a block (first axis, second axis, third axis, ..) follow each other without gaps."""
+        return (shape[1] == 1 or self.inner == shape[2]) and (shape[0] == 1 or self.outer == shape[1] * shape[2])
+
+
+@dataclass(frozen=True)
+class WindowPhase:
+    """The inputs along one axis whose windows lie alike: every `stride`-th, from `first`.
+
+    Attributes:
+        residue: (index + front) mod stride of each.
+        first: index of the first one.
+        count: how many.
+        positions: the kernel positions that reach them, descending.
+        start: output that the first of `positions` reaches the first input from; may lie outside.
+        step: distance of the outputs that neighbouring `positions` reach it from.
+    """
+
+    residue: int
+    first: int
+    count: int
+    positions: range
+    start: int
+    step: int
+
+
+def windows(size: Pair, kernel: Pair, stride: int | Pair, padding: Padding, dilation: int | Pair) -> Windows:
+    """The checked Windows.
+
+    Raises:
+        TypeError: numbers that are no integers.
+        ValueError: numbers out of range, unknown names, windows larger than the padded image.
+    """
+    if min(kernel) < 1:
+        raise ValueError(f"a kernel has at least one position along each axis, not {kernel[0]} x {kernel[1]}")
+    strides, dilations = checked_pair("stride", stride, 1, one=True), checked_pair("dilation", dilation, 1, one=True)
+    pads = _padding(padding, size, kernel, strides, dilations)
+    result = Windows(size, kernel, strides, dilations, pads)
+    padded = [n + sum(pad) for n, pad in zip(size, pads, strict=True)]
+    if math.prod(padded) > LARGEST_IMAGE:
+        raise ValueError(f"padding={padding!r} makes an image of {padded[0]} x {padded[1]}, more than 2^40 positions")
+    if min(result.count) < 1:
+        extent = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+        raise ValueError(
+            f"windows of {extent[0]} x {extent[1]} do not fit into the padded image of {padded[0]} x {padded[1]}"
+        )
+    return result
+
+
+def phases(stride: int, kernel: int, dilation: int, front: int, size: int) -> list[WindowPhase]:
+    """The phases of an axis of `size` inputs that are not empty, in the order of (index + front) mod stride."""
+    result = []
+    for residue in sorted((index + front) % stride for index in range(min(stride, size))):
+        first = (residue - front) % stride
+        reached = [k for k in range(kernel) if (k * dilation - residue) % stride == 0]
+        apart = stride // math.gcd(stride, dilation)
+        positions = range(reached[-1], reached[0] - 1, -apart) if reached else range(0)
+        start = (first + front - positions[0] * dilation) // stride if reached else 0
+        count = -(-(size - first) // stride)
+        result.append(WindowPhase(residue, first, count, positions, start, dilation // math.gcd(stride, dilation)))
+    return result
+
+
+@dataclass(frozen=True)
+class PhaseBlock:
+    """The inputs that lie alike in both axes.
+
+    Attributes:
+        number: in the order of row phases, then column phases.
+        row, column: their phases.
+        stride: of the convolution.
+    """
+
+    number: int
+    row: WindowPhase
+    column: WindowPhase
+    stride: Pair
+
+    @property
+    def steps(self) -> Pair:
+        """Distances of the outputs that neighbouring kernel positions reach an input from."""
+        return self.row.step, self.column.step
+
+    @property
+    def rows(self) -> slice:
+        """The rows of inputs."""
+        return slice(self.row.first, None, self.stride[0])
+
+    @property
+    def columns(self) -> slice:
+        """The columns of inputs."""
+        return slice(self.column.first, None, self.stride[1])
+
+    @property
+    def kernel(self) -> tuple[slice, slice]:
+        """The kernel positions that reach an input, descending."""
+        reached = self.row.positions, self.column.positions
+        high, wide = (slice(p.start, p.stop if p.stop >= 0 else None, p.step) for p in reached)
+        return high, wide
+
+    def pads(self, size: Pair) -> tuple[Pair, Pair]:
+        """What must be added around an output gradient of this size, or taken away where a number is negative."""
+        top, left = (
+            (-axis.start, axis.start + axis.count + max(0, len(axis.positions) - 1) * axis.step - length)
+            for axis, length in ((self.row, size[0]), (self.column, size[1]))
+        )
+        return top, left
+
+
+def phase_blocks(where: Windows) -> list[PhaseBlock]:
+    """The blocks of a convolution's inputs that are not empty."""
+    high, wide = (
+        phases(where.stride[i], where.kernel[i], where.dilation[i], where.padding[i][0], where.size[i]) for i in (0, 1)
+    )
+    return [
+        PhaseBlock(row.residue * where.stride[1] + column.residue, row, column, where.stride)
+        for row in high
+        for column in wide
+    ]
+
+
+def window_view(x: Array, kernel: Pair, stride: Pair, dilation: Pair, count: Pair) -> Array:
+    """x (n, h, w, ..) as (n, rows of windows, windows of a row, kernel rows, kernel columns, ..), without a copy."""
+    n, high, wide = x.strides[:3]
+    strides = (n, high * stride[0], wide * stride[1], high * dilation[0], wide * dilation[1], *x.strides[3:])
+    bits = x.view(f"u{x.itemsize}")  # as_strided does not know all of ml_dtypes' types
+    shape = (x.shape[0], *count, *kernel, *x.shape[3:])
+    return as_strided(bits, shape, strides, writeable=False).view(x.dtype)
+
+
+def window_lines(x: Array, kernel: Pair, stride: Pair, dilation: Pair, count: Pair) -> Array:
+    """`window_view` of a copy in which the windows of a line, and at stride 1 the lines of an image, lie together."""
+    lines = contiguous(x.transpose(3, 4, 0, 1, 2)).transpose(2, 3, 4, 0, 1)
+    apart = window_view(lines, (1, kernel[1]), (1, stride[1]), (1, dilation[1]), (x.shape[1], count[1]))[:, :, :, 0]
+    shifted = contiguous(apart.transpose(4, 5, 3, 0, 1, 2)).transpose(3, 4, 5, 2, 0, 1)
+    return window_view(shifted, (kernel[0], 1), (stride[0], 1), (dilation[0], 1), count)[:, :, :, :, 0]
+
+
+def with_zeros(x: Array, padding: tuple[Pair, Pair]) -> Array:
+    """x (n, h, w, ..) with zeros around it, or with less of it where a number is negative; x itself if all are 0."""
+    (top, bottom), (left, right) = padding
+    inner = x[:, max(0, -top) : x.shape[1] - max(0, -bottom), max(0, -left) : x.shape[2] - max(0, -right)]
+    if max(top, bottom, left, right) <= 0:
+        return inner
+    top, left = max(0, top), max(0, left)
+    high, wide = inner.shape[1] + top + max(0, bottom), inner.shape[2] + left + max(0, right)
+    result = np.zeros((x.shape[0], high, wide, *x.shape[3:]), x.dtype)
+    result[:, top : top + inner.shape[1], left : left + inner.shape[2]] = inner
+    return result
+
+
+def contiguous(x: Array) -> Array:
+    """x in C order, copied as integers: NumPy copies some of ml_dtypes' types one by one."""
+    return np.ascontiguousarray(x.view(f"u{x.itemsize}")).view(x.dtype)
+
+
+def checked_pair(name: str, value: Any, least: int, *, one: bool = False) -> Pair:
+    """Two integers in [least, LARGEST_NUMBER); where `one` allows it, a single one stands for both.
+
+    Raises:
+        TypeError: something else.
+        ValueError: a number out of range.
+    """
+    pair = (value, value) if one and isinstance(value, int | np.integer) else value
+    plain = isinstance(pair, Sequence) and not isinstance(pair, str | bytes)
+    if not plain or len(pair) != 2 or not all(isinstance(v, int | np.integer) for v in pair):
+        allowed = "an integer or a pair of integers" if one else "a pair of integers"
+        raise TypeError(f"{name} must be {allowed}, not {value!r}")
+    if min(pair) < least:
+        raise ValueError(f"{name} must be at least {least}, not {value!r}")
+    if max(pair) >= LARGEST_NUMBER:
+        raise ValueError(f"{name} must be less than 2^31, not {value!r}")
+    return int(pair[0]), int(pair[1])
+
+
+def _padding(padding: Any, size: Pair, kernel: Pair, stride: Pair, dilation: Pair) -> tuple[Pair, Pair]:
+    """((top, bottom), (left, right)) of whatever form was given."""
+    if isinstance(padding, str):
+        if padding == "valid":
+            return (0, 0), (0, 0)
+        if padding != "same":
+            raise ValueError(f"unknown padding {padding!r}; allowed are same, valid, integers and pairs")
+        both = [
+            max(0, (-(-n // s) - 1) * s + (k - 1) * d + 1 - n)
+            for n, k, s, d in zip(size, kernel, stride, dilation, strict=True)
+        ]
+        return (both[0] // 2, both[0] - both[0] // 2), (both[1] // 2, both[1] - both[1] // 2)
+    if isinstance(padding, Sequence) and len(padding) == 2 and all(isinstance(pad, Sequence) for pad in padding):
+        return checked_pair("padding", padding[0], 0), checked_pair("padding", padding[1], 0)
+    high, wide = checked_pair("padding", padding, 0, one=True)
+    return (high, high), (wide, wide)

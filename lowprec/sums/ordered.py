@@ -1,0 +1,296 @@
+"""Sums, means, dot products and norms in a format: every addition is the exact one of two values, rounded once.
+
+The order of additions is part of the answer. Over the K terms of an axis it is one of
+
+    sequential   s = 0; then s = fl(s + x[k]) for k = 0, 1, ... (in `dot`: fl(s + a[k] * b[k]), a fused step)
+    blocked      the same over each run of `block` terms (the last may be short), every run from 0; then the runs' sums
+                 the same way, from 0
+    pairwise     the terms fl(x[k]) (in `dot`: fl(a[k] * b[k])); then neighbours 0 and 1, 2 and 3, ... are added, and
+                 again, until one is left; an odd last one moves up unchanged
+    kahan        s = c = 0; then y = fl(x[k] - c), t = fl(s + y), c = fl(fl(t - s) - y), s = t (Kahan, CACM 8, 1965)
+
+fl rounds to the format, in the given mode. `lowprec.reduce_sum` is the machine's sum: a float32 chain that is rounded
+to its accumulator after every group.
+
+Over several axes the terms are taken in C order, the last of these axes fastest: x is seen as (row, term, column), the
+kept axes before the last summed one, the summed axes and the kept axes after it.
+
+In stochastic mode the step of element i (C order of that view; of x itself where one axis or all are summed) takes the
+random bits that `lowprec.round` gives index i, and Kahan's four steps those of 4 i to 4 i + 3. The sums of runs take
+key.fold_in(1) and their own index, as (row, run, column); level l = 1, 2, ... of the pairs key.fold_in(l) and the index
+of the pair, as (row, pair, column); the last operation of `mean` and `norm` key.fold_in(2^32) and the result's index.
+
+`offset` is added to the index of every element, as in `lowprec.round`: x[i : i + n] summed over later axes, with the
+offset i * x[0].size, gives the same bits as that slice of the whole. The indices of runs, pairs and results are then
+those of the whole too, which exist where the offset is a number of whole rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Unpack
+
+import numpy as np
+import numpy.typing as npt
+
+from lowprec import arithmetic, backends
+from lowprec.arrays import into, whole_array
+from lowprec.random import Key, KeyLike
+from lowprec.rounding import astype, round
+from lowprec.spec.axes import Axis, fold
+from lowprec.spec.formats import FormatLike, float64, format_of_dtype
+from lowprec.spec.keywords import RoundingKeywords, RoundingLike
+from lowprec.spec.operands import operand_format
+from lowprec.sums.ordered_plan import ORDERS, OrderedPlan, OrderedSum, checked_sum
+
+Array = npt.NDArray[Any]
+LAST = 1 << 32  # folded into the key of a mean's division and a norm's root
+
+
+def sum(
+    x: npt.ArrayLike,
+    fmt: FormatLike = "float32",
+    rounding: RoundingLike = "nearest_even",
+    *,
+    axis: Axis = None,
+    order: str = "sequential",
+    block: int = 128,
+    key: KeyLike | None = None,
+    keepdims: bool = False,
+    offset: int = 0,
+    out: Array | None = None,
+    **options: Unpack[RoundingKeywords],
+) -> Any:
+    """The sum over axes, or over all elements, in a format and an order of additions.
+
+    Args:
+        x: float32 or a narrower float array.
+        fmt: the format of every partial sum and of the result.
+        rounding: a `lowprec.Rounding`, or nearest_even, nearest_away, toward_zero, up, down, odd or stochastic (then
+            `key` is needed). float64 sums round to nearest even only.
+        axis: the axis or a tuple of axes, negative ones from the end; None: all. Over several axes the terms are taken
+            in C order, the last of these axes fastest. (): every element is a sum of one term.
+        order: sequential, blocked, pairwise or kahan, as `help("lowprec.sums.ordered")` defines them.
+        block: terms of a run of the blocked order.
+        keepdims: keep the axes with length 1.
+        offset: index of x's first element among the random bits (see the module); for the blocked and pairwise orders,
+            means and norms a multiple of a row's elements, which is what one index before the summed axes holds.
+        out: where to put the result, of its dtype and shape.
+        options: random_bits (up to 28 in float32), overflow, infinite_input and flush, as of `lowprec.round`.
+
+    Returns:
+        An array of fmt's storage dtype (values in float32 or float64 where it has none); a scalar for one sum. No terms
+        give +0.
+
+    Raises:
+        TypeError: other dtypes.
+        ValueError: unknown names, an axis that x does not have or one named twice, stochastic without a key, a format
+            without sign or zero, or a NaN into a format without NaN.
+    """
+    view, shape = _around(_terms(x), axis, keepdims)
+    task = checked_sum(fmt, rounding, order, block, key, offset, view.size, options)
+    return _shaped(task.plan, _total(task, view, None), shape, out)
+
+
+def kahan_sum(
+    x: npt.ArrayLike, fmt: FormatLike = "float32", rounding: RoundingLike = "nearest_even", **options: Any
+) -> Any:
+    """Kahan's compensated sum: `sum` with order="kahan" (arguments as there)."""
+    return sum(x, fmt, rounding, **{**options, "order": "kahan"})
+
+
+def mean(
+    x: npt.ArrayLike,
+    fmt: FormatLike = "float32",
+    rounding: RoundingLike = "nearest_even",
+    *,
+    axis: Axis = None,
+    order: str = "sequential",
+    block: int = 128,
+    key: KeyLike | None = None,
+    keepdims: bool = False,
+    offset: int = 0,
+    out: Array | None = None,
+    **options: Unpack[RoundingKeywords],
+) -> Any:
+    """`sum`, then one division by the number of terms, exact and rounded once (arguments as of `sum`).
+
+    No terms give NaN.
+    """
+    view, shape = _around(_terms(x), axis, keepdims)
+    task = checked_sum(fmt, rounding, order, block, key, offset, view.size, options)
+    _, size, inner = view.shape
+    first = task.first(size, inner, 1)
+    return _shaped(task.plan, _last(task, "divide", (_total(task, view, None), float(size)), first), shape, out)
+
+
+def dot(
+    a: npt.ArrayLike,
+    b: npt.ArrayLike,
+    fmt: FormatLike = "float32",
+    rounding: RoundingLike = "nearest_even",
+    *,
+    axis: Axis = -1,
+    order: str = "sequential",
+    block: int = 128,
+    key: KeyLike | None = None,
+    keepdims: bool = False,
+    offset: int = 0,
+    out: Array | None = None,
+    **options: Unpack[RoundingKeywords],
+) -> Any:
+    """The sum of products over an axis of both operands, which are broadcast together first (arguments as of `sum`).
+
+    Products are exact; a sequential or blocked step rounds once, fl(s + a[k] * b[k]). There is no Kahan order.
+    """
+    left, right, shape = _factors(_terms(a), _terms(b), axis, keepdims)
+    task = checked_sum(fmt, rounding, order, block, key, offset, left.size, options)
+    return _shaped(task.plan, _products(task, left, right), shape, out)
+
+
+def norm(
+    x: npt.ArrayLike,
+    fmt: FormatLike = "float32",
+    rounding: RoundingLike = "nearest_even",
+    *,
+    axis: Axis = None,
+    order: str = "sequential",
+    block: int = 128,
+    key: KeyLike | None = None,
+    keepdims: bool = False,
+    offset: int = 0,
+    out: Array | None = None,
+    **options: Unpack[RoundingKeywords],
+) -> Any:
+    """The Euclidean norm: `dot(x, x)`, then one square root, exact and rounded once (arguments as of `sum`).
+
+    The sum of squares may overflow or underflow in the format; nothing is scaled.
+    """
+    view, shape = _around(_terms(x), axis, keepdims)
+    task = checked_sum(fmt, rounding, order, block, key, offset, view.size, options)
+    first = task.first(view.shape[1], view.shape[2], 1)
+    return _shaped(task.plan, _last(task, "sqrt", (_products(task, view, view),), first), shape, out)
+
+
+def cumulative_sum(
+    x: npt.ArrayLike,
+    fmt: FormatLike = "float32",
+    rounding: RoundingLike = "nearest_even",
+    *,
+    axis: Axis = None,
+    key: KeyLike | None = None,
+    offset: int = 0,
+    out: Array | None = None,
+    **options: Unpack[RoundingKeywords],
+) -> Any:
+    """Every partial sum of the sequential order (arguments as of `sum`).
+
+    Returns:
+        An array of x's shape; of one axis where `axis` is None.
+    """
+    if isinstance(axis, tuple):
+        raise TypeError(f"a cumulative sum runs along one axis or all, not {axis!r}")
+    terms = _terms(x)
+    view, _ = _around(terms, axis, False)
+    task = checked_sum(fmt, rounding, "sequential", 1, key, offset, view.size, options)
+    values = _columns(task.plan, "running", view, None, task.key, task.offset)
+    return _shaped(task.plan, values, terms.shape if axis is not None else (terms.size,), out)
+
+
+def _terms(x: npt.ArrayLike) -> Array:
+    """x as an array that float32 holds."""
+    array = whole_array(x)
+    operand_format(array.dtype)
+    return array
+
+
+def _around(x: Array, axis: Axis, keepdims: bool) -> tuple[Array, tuple[int, ...]]:
+    """x as (before, axes, after), a view where its strides allow one, and the shape of a result."""
+    if axis is None and not keepdims:  # most calls, quickly
+        return x.reshape(1, x.size, 1), ()
+    how = fold(x.shape, axis, keepdims)
+    return how.view(x), how.result
+
+
+def _factors(a: Array, b: Array, axis: Axis, keepdims: bool) -> tuple[Array, Array, tuple[int, ...]]:
+    """Two factors as (before, axes, after), and the shape of a result."""
+    if a.shape != b.shape:
+        a, b = np.broadcast_arrays(a, b)
+    left, shape = _around(a, axis, keepdims)
+    return left, _around(b, axis, keepdims)[0], shape
+
+
+def _products(task: OrderedSum, x: Array, y: Array) -> Array:
+    if task.plan.order == "kahan":
+        raise ValueError(f"products are summed in the orders {', '.join(ORDERS[:-1])}")
+    return _total(task, x, y)
+
+
+def _total(task: OrderedSum, x: Array, y: Array | None) -> Array:
+    """The sums of x, or of x * y, over the middle axis: values as an array (outer, inner)."""
+    plan, key = task.plan, task.key
+    outer, size, inner = x.shape
+    if size == 0:
+        return np.zeros((outer, inner), plan.values)
+    if plan.order == "pairwise":
+        return _pairwise(task, x, y)
+    sums = _columns(plan, plan.order, x, y, key, task.offset)
+    if plan.order == "blocked":
+        results = sums.shape[1]
+        sums = _columns(plan, "sequential", sums, None, task.step_key(1), task.first(size, inner, results))
+    return sums.reshape(outer, inner)
+
+
+def _last(task: OrderedSum, operation: str, operands: tuple[Array | float, ...], offset: int) -> Array:
+    """The last operation of a mean or a norm, on sums."""
+    return arithmetic.apply(operation, task.plan.step, operands, task.step_seed(LAST), offset)
+
+
+def _columns(plan: OrderedPlan, name: str, x: Array, y: Array | None, key: Key | None, offset: int) -> Array:
+    """Compiled (or reference) sums: (outer, results, inner), float32 or, where the format needs it, float64."""
+    job = plan.jobs[name]
+    outer, size, inner = x.shape
+    out = np.empty((outer, job.results(size), inner), plan.values)
+    backends.current().column_sums(job, x, y, 0 if key is None else key.value, offset, out)
+    return out
+
+
+def _pairwise(task: OrderedSum, x: Array, y: Array | None) -> Array:
+    plan, (_, terms, inner) = task.plan, x.shape
+    if y is None:
+        values = _rounded(task, x)
+    else:
+        seed = 0 if task.key is None else task.key.value
+        values = arithmetic.apply("multiply", plan.step, (x, y), seed, task.offset)
+    level = 0
+    while (size := values.shape[1]) > 1:
+        level += 1
+        key, offset = task.step_key(level), task.first(terms, inner, size // 2)
+        sums = _columns(plan, "pair", values[:, : size // 2 * 2], None, key, offset)
+        rest = values[:, size // 2 * 2 :]
+        values = np.concatenate([sums, rest.astype(sums.dtype)], axis=1) if rest.size else sums
+    return values[:, 0]
+
+
+def _rounded(task: OrderedSum, x: Array) -> Array:
+    """fl(x), element by element."""
+    plan, fmt = task.plan, task.plan.rule.fmt
+    if fmt.contains(format_of_dtype(x.dtype) or float64) and not plan.policies:
+        return x
+    call, values = (astype, x) if fmt.dtype is not None else (round, x.astype(plan.values))
+    rounded: Array = call(values, fmt, plan.rounding, key=task.key, offset=task.offset)
+    return rounded
+
+
+def _shaped(plan: OrderedPlan, values: Array, shape: tuple[int, ...], out: Array | None) -> Any:
+    """Values of the format in its storage dtype, or in a float dtype that holds them."""
+    if values.dtype == plan.dtype:
+        result = values.reshape(shape)
+    elif plan.store is not None and values.dtype == plan.values:
+        result = np.empty(shape, plan.dtype)
+        if backends.current().convert(plan.store, values, 0, 0, result):
+            raise ValueError(f"NaN cannot be represented in {plan.rule.fmt.name}, which has no NaN")
+    else:
+        result = np.asarray(astype(values, plan.dtype)).reshape(shape)
+    if out is not None:
+        return into(out, result)
+    return result if shape else result[()]

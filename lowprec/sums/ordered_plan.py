@@ -1,0 +1,158 @@
+"""Sums whose every addition is rounded once, as data: the plan of a set of arguments, made once, and one call's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lowprec import arithmetic
+from lowprec.caching import cached
+from lowprec.random import Key, KeyLike, as_key
+from lowprec.rounding import prepare
+from lowprec.spec.column_sums import ColumnSum, carrier
+from lowprec.spec.conversion import Conversion
+from lowprec.spec.formats import FormatLike, as_format, float32, float64
+from lowprec.spec.keys import first_index
+from lowprec.spec.keywords import RoundingKeywords, RoundingLike, as_rounding, refuse_unhashable
+from lowprec.spec.rounding import NEAREST_EVEN, Rounding, RoundingRule
+
+ORDERS = ("sequential", "blocked", "pairwise", "kahan")
+LONGEST = 1 << 62  # terms of a run that never ends
+MOST_BITS = 28  # random bits that a double carries beside a float32
+
+
+@dataclass(frozen=True, eq=False)  # made once per set of arguments, by a cache
+class OrderedPlan:
+    """Everything about a sum but its terms and random bits.
+
+    Attributes:
+        order: one of ORDERS.
+        rule: the rounding of every step.
+        jobs: the sums of columns by name: a `Kind` over all terms, or "blocked".
+        step: a step as an operation of `lowprec.arithmetic`, from exact result to `dtype`.
+        rounding: a step as an argument of `lowprec.round`.
+        policies: whether values of the format itself may change when they are rounded.
+        values: the dtype that sums are computed into.
+        dtype: the result's dtype.
+        store: from values to dtype; None where they are the same.
+    """
+
+    order: str
+    rule: RoundingRule
+    jobs: Mapping[str, ColumnSum]
+    step: Conversion
+    rounding: Rounding
+    policies: bool
+    values: np.dtype[Any]
+    dtype: np.dtype[Any]
+    store: Conversion | None
+
+
+class OrderedSum(NamedTuple):
+    """A checked sum: its plan, key and the index of its first element among the random bits."""
+
+    plan: OrderedPlan
+    key: Key | None
+    offset: int
+
+    def step_key(self, n: int) -> Key | None:
+        """The key of a later stage."""
+        return None if self.key is None else self.key.fold_in(n)
+
+    def step_seed(self, n: int) -> int:
+        """The same as a number."""
+        return 0 if self.key is None else self.key.fold_in(n).value
+
+    def first(self, size: int, inner: int, results: int) -> int:
+        """The index of the first result where a row of `size` terms in `inner` columns has so many in each.
+
+        Raises:
+            ValueError: the offset is not one of whole rows.
+        """
+        if not self.offset or self.key is None:
+            return 0
+        rows, rest = divmod(self.offset, max(size * inner, 1))
+        if rest:
+            raise ValueError(
+                f"offset must be a multiple of {size * inner}, the elements of a row, where results are rounded "
+                f"again; {self.offset} is none"
+            )
+        return rows * results * inner
+
+
+def checked_sum(
+    fmt: FormatLike,
+    rounding: RoundingLike,
+    order: str,
+    block: int,
+    key: KeyLike | None,
+    offset: int,
+    size: int,
+    policies: RoundingKeywords,
+) -> OrderedSum:
+    """The checked arguments of a sum of `size` elements."""
+    try:
+        plan = _from_keywords(fmt, order, block, rounding, **policies)
+    except TypeError:
+        refuse_unhashable(fmt=fmt, rounding=rounding, order=order, block=block, **policies)
+        raise
+    if key is not None:
+        key = as_key(key)
+    elif plan.rounding.stochastic:
+        raise ValueError("stochastic rounding needs key=, a lowprec.Key or an integer")
+    if offset != 0:
+        offset = first_index(offset, size)
+        if order == "kahan" and 4 * (offset + size) > 1 << 64:
+            raise ValueError(f"offset + size must be at most 2^62 in Kahan's order, not {offset} + {size}")
+    return OrderedSum(plan, key, offset)
+
+
+@cached
+def _from_keywords(fmt: FormatLike, order: str, block: int, rounding: RoundingLike, **policies: Any) -> OrderedPlan:
+    return _plan(fmt, order, block, as_rounding(rounding, **policies))
+
+
+@cached
+def _plan(fmt: FormatLike, order: str, block: int, rounding: Rounding) -> OrderedPlan:
+    """The checked plan.
+
+    Raises:
+        TypeError, ValueError: as `sum`.
+    """
+    if order not in ORDERS:
+        raise ValueError(f"unknown order {order!r}; allowed are {', '.join(ORDERS)}")
+    if not isinstance(block, (int, np.integer)) or isinstance(block, bool) or block < 1:
+        raise ValueError(f"block must be an integer of at least 1, not {block!r}")
+    fmt = as_format(fmt)
+    if not (fmt.signed and fmt.zero):
+        raise ValueError(f"{fmt.name} cannot hold sums: it has no negative numbers or no zero")
+    rounding.refuse("sums", exact=True)
+    policies = bool(rounding.overflow or rounding.infinite_input or rounding.flush)
+    rule = rounding.rule(fmt)
+    if fmt == float64 and (rounding.mode != "nearest_even" or policies):
+        raise ValueError("sums in float64 are IEEE's: rounding='nearest_even' and no other policy")
+    if fmt == float32 and rule.random_bits > MOST_BITS:
+        raise ValueError(f"sums in float32 take at most {MOST_BITS} random bits, not {rule.random_bits}")
+    jobs = {
+        "sequential": ColumnSum(rule, "sequential", LONGEST),
+        "blocked": ColumnSum(rule, "sequential", min(int(block), LONGEST)),
+        "running": ColumnSum(rule, "running", LONGEST),
+        "kahan": ColumnSum(rule, "kahan", LONGEST),
+        "pair": ColumnSum(rule, "pair", 2),
+    }
+    values, dtype = carrier(fmt), fmt.dtype if fmt.dtype is not None else carrier(fmt)
+    return OrderedPlan(
+        order=order,
+        rule=rule,
+        jobs=MappingProxyType(jobs),
+        step=arithmetic.prepare(fmt, rounding),
+        rounding=rounding,
+        policies=policies,
+        values=values,
+        dtype=dtype,
+        store=None if dtype == values else prepare("storage", values, fmt, NEAREST_EVEN),
+    )

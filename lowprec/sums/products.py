@@ -1,0 +1,256 @@
+"""Matrix products with a chosen accumulator: `matmul`, and `matmul_part`, chains on their own for a tile's vertices.
+
+The docstring of `matmul` gives the order and the rounding of every addition.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, Unpack
+
+import numpy as np
+import numpy.typing as npt
+
+from lowprec import backends, threads
+from lowprec.arrays import whole_array
+from lowprec.caching import cached
+from lowprec.random import KeyLike
+from lowprec.spec.accumulation import Accumulation
+from lowprec.spec.keys import ORIGIN, Coordinates, first_element, key_value
+from lowprec.spec.keywords import ProductChainKeywords, ProductKeywords, RoundingLike, as_sum, refuse_unhashable
+from lowprec.spec.operands import factor_dtypes
+from lowprec.spec.rounding import Rounding
+
+Array = npt.NDArray[Any]
+
+
+class PreparedMatmul(Protocol):
+    """A checked `matmul` for operands of two dtypes."""
+
+    def __call__(
+        self,
+        a: Array,
+        b: Array,
+        key: KeyLike | None = None,
+        offset: tuple[int, int] = (0, 0),
+        out: Array | None = None,
+    ) -> Array: ...
+
+
+class PreparedChain(Protocol):
+    """A checked `matmul_part` for operands of two dtypes."""
+
+    def __call__(
+        self,
+        a: Array,
+        b: Array,
+        key: KeyLike | None = None,
+        place: Coordinates = ORIGIN,
+        out: Array | None = None,
+        initial: Array | None = None,
+    ) -> Array: ...
+
+
+def matmul(
+    a: npt.ArrayLike,
+    b: npt.ArrayLike,
+    *,
+    accumulation: Accumulation | None = None,
+    rounding: RoundingLike = "nearest_even",
+    key: KeyLike | None = None,
+    offset: tuple[int, int] = (0, 0),
+    out: Array | None = None,
+    **keywords: Unpack[ProductKeywords],
+) -> Any:
+    """The product of a (.., m, k) and b (.., k, n); the order and rounding of every addition are part of the contract.
+
+    An element's K products a[k] * b[k] are added to a float32 partial sum that starts at +0. Inside a group the order
+    is the `adder`'s; after every `group` products the partial sum is rounded to `accumulate`. This is what the IPU's
+    AMP unit does: FP16.16 is accumulate="float16", group=16, FP16.32 and FP32.32 are accumulate="float32".
+
+        sequential   k ascending, one fused rounding to float32 per product (a product of halves is exact in float32,
+                     so fused and unfused agree there)
+        dot4         four products and the partial sum added exactly, then one rounding to float32; significands of at
+                     most 11 bits
+        pairwise     (p0 + p1) + (p2 + p3) in float32, each pair one product rounded and one fused, then added to the
+                     partial sum
+
+    Fours are counted from a group's first product; its last four may have fewer (a pair of one is that product,
+    rounded). Roundings to float32 are to nearest, ties to even; `rounding` is for those to the two other formats.
+
+    Parts: with c = group * ceil(ceil(K / group) / splits), part p is a chain of its own, from +0, over k in
+    [p c, min(K, (p + 1) c)); empty parts vanish, a short last group is rounded once. group=None stands for
+    max(1, ceil(K / splits)): one rounding per part.
+
+    Stages: P parts are summed in S = 1 stage up to 15, 2 up to 124, else 3, or as `stages` says. Every stage but the
+    last cuts what there is into contiguous runs of r, the smallest integer with r^S >= P (the last run may be shorter),
+    and rounds the sum of each to `accumulate`; the last one rounds the sum of what is left, if only of one part, to
+    `out_format`. Sums are made in float32, ascending, from the first of a run.
+
+    Random bits: each stochastic rounding takes its own, made of the key, the element's batch, row and column, and the
+    number of what is rounded: of a group k // group, counted over all of K whatever the parts; of results between
+    stages 0, 1, .. on through all stages; the last rounding has bits apart. Batches are numbered in C order over the
+    broadcast leading axes; rows and columns from `offset` on, and an operand of one axis has row or column 0. So a row
+    or column computed alone, with `offset`, equals that of the whole (for one matrix of a batch `matmul_part` takes its
+    number). The map to Philox is `lowprec.backends.reference.chains.sum_bits`.
+
+    Args:
+        a, b: float32, float16, bfloat16 or 8-, 6- or 4-bit float arrays of one or more axes, any strides; leading axes
+            broadcast as in `numpy.matmul`, a missing axis is treated as there.
+        accumulation: order and types of the sum as one value, a `lowprec.Accumulation`; or by keywords:
+            accumulate: the format partial sums are rounded to ("float32": no rounding beside the chain's own).
+            group: products between two roundings (16); None: all of a part.
+            splits: parts into which K is cut (1).
+            stages: stages in which parts are summed, 1 to 3; None: by their number.
+            out_format: the result's format; None: `accumulate`.
+            adder: "sequential" (the fast one), "dot4" or "pairwise".
+        rounding: of groups, stages and result alike: a `lowprec.Rounding`; or a mode, and by keywords random_bits (16),
+            overflow and infinite_input, as of `lowprec.round`. Sums take no few-bit modes, no "exact" bits and do not
+            flush. Infinities and NaN in the operands give what float32 arithmetic gives.
+        key: as of `lowprec.round`.
+        offset: row and column of the result's first element among the random bits.
+        out: where to put the result.
+
+    Returns:
+        An array of out_format's storage dtype; a scalar for two vectors. K = 0 gives +0.
+
+    Raises:
+        TypeError: float64 or integer operands (convert with `astype`); a result format without storage dtype; a value
+            together with a keyword that it stands for.
+        ValueError: shapes that do not match, unknown names, numbers out of range, stochastic without a key, or a NaN
+            that arose where the result's format has none (`out` is then undefined).
+
+    References:
+        Graphcore, "AI-Float: Mixed Precision Arithmetic for AI" (white paper, 2023), for the AMP unit's order.
+    """
+    left, right, offset = whole_array(a), whole_array(b), first_element(offset)
+    if out is not None and not isinstance(out, np.ndarray):
+        raise TypeError(f"out must be an array, not {type(out).__name__}")
+    try:
+        call = _from_keywords(left.dtype, right.dtype, accumulation, rounding, **keywords)
+    except TypeError:
+        refuse_unhashable(rounding=rounding, **keywords)
+        raise
+    key = None if key is None else key_value(key)
+    if out is not None and (np.may_share_memory(out, left) or np.may_share_memory(out, right)):
+        out[...] = call(left, right, key, offset)
+        return out
+    result = call(left, right, key, offset, out)
+    return result[()] if out is None and result.ndim == 0 else result
+
+
+@cached
+def _from_keywords(
+    a: np.dtype[Any], b: np.dtype[Any], accumulation: Accumulation | None, rounding: RoundingLike, **keywords: Any
+) -> PreparedMatmul:
+    return prepare(a, b, *as_sum(ProductKeywords, 16, accumulation, rounding, **keywords))
+
+
+@cached
+def prepare(
+    a_dtype: npt.DTypeLike, b_dtype: npt.DTypeLike, accumulation: Accumulation, rounding: Rounding
+) -> PreparedMatmul:
+    """The checked form of `matmul` for hot loops: f(a, b, key=None, offset=(0, 0), out=None).
+
+    Raises:
+        TypeError, ValueError: as `matmul`.
+    """
+    left, right = factor_dtypes(a_dtype, b_dtype, accumulation.adder)
+    chosen, thread_count = backends.prepared("product", left, right, accumulation, rounding), threads.current
+
+    def call(
+        a: Array,
+        b: Array,
+        key: KeyLike | None = None,
+        offset: tuple[int, int] = (0, 0),
+        out: Array | None = None,
+    ) -> Array:
+        result: Array = chosen()(a, b, key, offset[0], offset[1], 0, None, out, thread_count())
+        return result
+
+    return call
+
+
+def matmul_part(
+    a: Array,
+    b: Array,
+    *,
+    accumulation: Accumulation | None = None,
+    rounding: RoundingLike = "nearest_even",
+    key: KeyLike | None = None,
+    row: int | Array = 0,
+    column: int | Array = 0,
+    first_group: int | Array = 0,
+    batch: int | Array = 0,
+    out: Array | None = None,
+    initial: Array | None = None,
+    **keywords: Unpack[ProductChainKeywords],
+) -> Array:
+    """One chain per vertex: blocks of larger products, computed where they lie, without stage or output rounding.
+
+    Chains may go on from given partial sums. Cut at multiples of `group`, slices of K one after the other, each from
+    the result of the one before and with its own `first_group`, give bit for bit what one call over all of K gives.
+
+    Args:
+        a, b: (v.., m, k) and (v.., k, n); the leading *vertex* axes broadcast together and may have any strides.
+        accumulation: how the whole sum is made; its group, accumulator and adder count here. Or the keywords
+            accumulate, group and adder of `matmul`.
+        row, column: global coordinates of each vertex's first element: ints or int64 arrays that broadcast over the
+            vertex axes.
+        first_group: global number of each chain's first group (its first k // group).
+        batch: number of the product each vertex belongs to.
+        initial: (v.., m, n), what each chain starts from (None: +0), in the storage dtype of `accumulate` or in
+            float32; may be `out` itself. K = 0 gives it back, rounded to `accumulate`.
+        rounding, key, out: as `matmul`, with the keywords random_bits, overflow and infinite_input.
+
+    Returns:
+        (v.., m, n) in the storage dtype of `accumulate`.
+
+    Raises:
+        TypeError, ValueError: as `matmul`.
+    """
+    if out is not None and not isinstance(out, np.ndarray):
+        raise TypeError(f"out must be an array, not {type(out).__name__}")
+    try:
+        call = _part_from_keywords(a.dtype, b.dtype, accumulation, rounding, **keywords)
+    except TypeError:
+        refuse_unhashable(rounding=rounding, **keywords)
+        raise
+    key = None if key is None else key_value(key)
+    return call(a, b, key, Coordinates(row, column, first_group, batch), out, initial)
+
+
+@cached
+def _part_from_keywords(
+    a: np.dtype[Any], b: np.dtype[Any], accumulation: Accumulation | None, rounding: RoundingLike, **keywords: Any
+) -> PreparedChain:
+    return prepare_part(a, b, *as_sum(ProductChainKeywords, 16, accumulation, rounding, **keywords))
+
+
+@cached
+def prepare_part(
+    a_dtype: npt.DTypeLike, b_dtype: npt.DTypeLike, accumulation: Accumulation, rounding: Rounding
+) -> PreparedChain:
+    """The checked form of `matmul_part`: f(a, b, key=None, place=ORIGIN, out=None, initial=None).
+
+    Raises:
+        TypeError, ValueError: as `matmul`.
+    """
+    part = accumulation.one_part()
+    left, right = factor_dtypes(a_dtype, b_dtype, part.adder)
+    chosen, thread_count = backends.prepared("product", left, right, part, rounding), threads.current
+    widened = part.out.dtype == np.float64
+
+    def call(
+        a: Array,
+        b: Array,
+        key: KeyLike | None = None,
+        place: Coordinates = ORIGIN,
+        out: Array | None = None,
+        initial: Array | None = None,
+    ) -> Array:
+        if widened and isinstance(initial, np.ndarray) and initial.dtype == np.float64:
+            initial = initial.astype(np.float32)  # what a float64 result of float32 sums holds
+        result: Array = chosen()(a, b, key, *place, out, thread_count(), initial)
+        return result
+
+    return call

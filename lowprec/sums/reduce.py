@@ -1,0 +1,282 @@
+"""Sums and maxima over axes in a stated order, and sums of parts.
+
+A sum of K terms is the product of `lowprec.matmul` with every factor 1: a float32 chain from +0, ascending, rounded to
+`accumulate` after every group, cut into parts that are summed in stages. Over several axes the terms are taken in C
+order, the last of these axes fastest.
+
+Row and column of its random bits are the positions among the kept axes before the last reduced axis, and among those
+after it, each in C order: x is seen as (row, term, column). The batch is 0.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Protocol, Unpack, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from lowprec import backends, threads
+from lowprec.arrays import into as copied
+from lowprec.arrays import whole_array
+from lowprec.caching import cached
+from lowprec.random import KeyLike
+from lowprec.spec.accumulation import Accumulation
+from lowprec.spec.axes import Axis, Fold, fold, vertices
+from lowprec.spec.formats import FormatLike
+from lowprec.spec.keys import ORIGIN, Coordinates, first_element
+from lowprec.spec.keywords import (
+    ChainKeywords,
+    PolicyKeywords,
+    RoundingLike,
+    SumKeywords,
+    as_rounding,
+    as_sum,
+    refuse_unhashable,
+)
+from lowprec.spec.operands import operand_dtype
+from lowprec.spec.rounding import Rounding
+
+Array = npt.NDArray[Any]
+Tag = Literal["stage", "output"]
+MOST_VERTEX_AXES = 8
+
+
+class PreparedReduction(Protocol):
+    """Checked sums of x (v.., m, k, n) over k."""
+
+    def __call__(
+        self, x: Array, key: KeyLike | None = None, place: Coordinates = ORIGIN, out: Array | None = None
+    ) -> Array: ...
+
+
+class PreparedSum(Protocol):
+    """Checked sums of parts (P, v.., m, n), results of a number."""
+
+    def __call__(
+        self,
+        parts: Array,
+        key: KeyLike | None = None,
+        index: int | Array = 0,
+        place: Coordinates = ORIGIN,
+        out: Array | None = None,
+    ) -> Array: ...
+
+
+def reduce_sum(
+    x: npt.ArrayLike,
+    axis: Axis = -1,
+    *,
+    accumulation: Accumulation | None = None,
+    rounding: RoundingLike = "nearest_even",
+    key: KeyLike | None = None,
+    keepdims: bool = False,
+    offset: tuple[int, int] = (0, 0),
+    out: Array | None = None,
+    **keywords: Unpack[SumKeywords],
+) -> Any:
+    """The sum over one axis or more, in order, with the accumulator, parts and stages of `lowprec.matmul`.
+
+    Args:
+        x: float32 or a narrower float array, any strides. Nothing is copied, except where several axes are reduced
+            and do not lie at one stride.
+        axis: the axis or a tuple of axes to sum over, negative ones from the end; None: all; (): none, so that every
+            element is a sum of one term.
+        accumulation: as of `matmul`; or the keywords accumulate, splits, stages, out_format and group: terms between
+            two roundings (None: all of a part).
+        keepdims: keep the axes with length 1.
+        offset: row and column of the result's first element among the random bits, as `help("lowprec.sums.reduce")`
+            defines them: a part of x along kept axes that is summed alone gives the same bits.
+        out: where to put the result (of the result's shape, keepdims considered).
+        rounding, key: as `matmul`, with the keywords random_bits, overflow and infinite_input.
+
+    Returns:
+        An array of out_format's (or accumulate's) storage dtype; a scalar for one sum. No terms give +0.
+
+    Raises:
+        TypeError, ValueError: as `matmul`; an axis that x does not have, or one named twice.
+    """
+    array, (row, column) = whole_array(x), first_element(offset)
+    how = fold(array.shape, axis, keepdims)
+    try:
+        call = _from_keywords(array.dtype, accumulation, rounding, **keywords)
+    except TypeError:
+        refuse_unhashable(rounding=rounding, **keywords)
+        raise
+    first = Coordinates(row, column)
+    if not how.is_view(array) and (result := _uncopied(call, array, how, key, first)) is not None:
+        return _shaped(result, how.result, out)
+    view = how.view(array)
+    if out is None or (into := _folded_out(out, how, array)) is None:
+        return _shaped(call(view, key, first), how.result, out)
+    call(view, key, first, into)
+    return out
+
+
+@cached
+def _from_keywords(
+    dtype: np.dtype[Any], accumulation: Accumulation | None, rounding: RoundingLike, **keywords: Any
+) -> PreparedReduction:
+    return prepare_reduce(dtype, *as_sum(SumKeywords, None, accumulation, rounding, **keywords))
+
+
+@cached
+def prepare_reduce(dtype: npt.DTypeLike, accumulation: Accumulation, rounding: Rounding) -> PreparedReduction:
+    """The checked form of `reduce_sum` and, of an Accumulation's `one_part`, of `reduce_part`, for x of a dtype.
+
+    Returns:
+        f(x, key=None, place=ORIGIN, out=None); x is (v.., m, k, n), summed over k.
+
+    Raises:
+        TypeError, ValueError: as `reduce_sum`.
+    """
+    chosen, thread_count = backends.prepared("reduce", operand_dtype(dtype), accumulation, rounding), threads.current
+
+    def call(x: Array, key: KeyLike | None = None, place: Coordinates = ORIGIN, out: Array | None = None) -> Array:
+        result: Array = chosen()(x, key, *place, out, thread_count())
+        return result
+
+    return call
+
+
+def reduce_part(
+    x: Array,
+    *,
+    accumulation: Accumulation | None = None,
+    rounding: RoundingLike = "nearest_even",
+    key: KeyLike | None = None,
+    row: int | Array = 0,
+    column: int | Array = 0,
+    first_group: int | Array = 0,
+    batch: int | Array = 0,
+    out: Array | None = None,
+    **keywords: Unpack[ChainKeywords],
+) -> Array:
+    """One chain per vertex over x (v.., m, k, n), without stage or output rounding (arguments as of `matmul_part`).
+
+    Returns:
+        (v.., m, n) in the storage dtype of `accumulate`.
+
+    Raises:
+        TypeError, ValueError: as `matmul_part`.
+    """
+    if x.ndim < 3:
+        raise ValueError(f"x has axes (.., m, k, n), at least three; given was the shape {x.shape}")
+    refuse_unhashable(rounding=rounding, **keywords)
+    how, rounded = as_sum(ChainKeywords, None, accumulation, rounding, **keywords)
+    call = prepare_reduce(x.dtype, how.one_part(), rounded)
+    return call(x, key, Coordinates(row, column, first_group, batch), out)
+
+
+def sum_parts(
+    parts: Array,
+    *,
+    fmt: FormatLike,
+    rounding: RoundingLike = "nearest_even",
+    key: KeyLike | None = None,
+    tag: Tag = "stage",
+    index: int | Array = 0,
+    row: int | Array = 0,
+    column: int | Array = 0,
+    batch: int | Array = 0,
+    out: Array | None = None,
+    **policies: Unpack[PolicyKeywords],
+) -> Array:
+    """Parts added in float32, ascending from the first one, and rounded once.
+
+    Args:
+        parts: (P, v.., m, n).
+        fmt: format of the result.
+        tag: "stage" for an intermediate result, "output" for the last one: which random bits round it.
+        index: number of the intermediate result (stage 0's from 0, the next stage's after them); 0 for "output".
+        row, column, batch: coordinates of each vertex's first element, as in `matmul_part`.
+        rounding, key, out: as `matmul`, with the keywords random_bits, overflow and infinite_input.
+
+    Returns:
+        (v.., m, n) in fmt's storage dtype; +0 for no parts.
+
+    Raises:
+        TypeError, ValueError: as `matmul_part`; an unknown tag.
+    """
+    if parts.ndim < 3:
+        raise ValueError(f"parts has axes (parts, .., m, n), at least three; given was the shape {parts.shape}")
+    refuse_unhashable(rounding=rounding, **policies)
+    call = prepare_sum(parts.dtype, fmt, as_rounding(rounding, **policies), tag)
+    return call(parts, key, index, Coordinates(row, column, batch=batch), out)
+
+
+@cached
+def prepare_sum(dtype: npt.DTypeLike, fmt: FormatLike, rounding: Rounding, tag: Tag = "stage") -> PreparedSum:
+    """The checked form of `sum_parts`, for parts of a dtype.
+
+    Returns:
+        f(parts, key=None, index=0, place=ORIGIN, out=None); the place's first group plays no part.
+
+    Raises:
+        TypeError, ValueError: as `sum_parts`.
+    """
+    if tag not in get_args(Tag):
+        raise ValueError(f"unknown tag {tag!r}; allowed are {', '.join(get_args(Tag))}")
+    total = Accumulation(out=fmt)
+    chosen = backends.prepared("sum_parts", operand_dtype(dtype), total, rounding, tag)
+    thread_count = threads.current
+
+    def call(
+        parts: Array,
+        key: KeyLike | None = None,
+        index: int | Array = 0,
+        place: Coordinates = ORIGIN,
+        out: Array | None = None,
+    ) -> Array:
+        result: Array = chosen()(parts, key, index, place.row, place.column, place.batch, out, thread_count())
+        return result
+
+    return call
+
+
+def reduce_max(x: npt.ArrayLike, axis: Axis = -1, *, keepdims: bool = False, out: Array | None = None) -> Any:
+    """The largest element over one axis or more, exact; NaN wins, +0 is larger than -0.
+
+    Args:
+        x: float32 or a narrower float array with NaN; there must be elements to choose from.
+        axis: the axis or axes, as of `reduce_sum`.
+        keepdims: keep the axes with length 1.
+        out: where to put the result.
+
+    Returns:
+        An array of x's dtype; a scalar for one maximum.
+
+    Raises:
+        TypeError: other dtypes.
+        ValueError: no elements, an axis that x does not have, or one named twice.
+    """
+    array = whole_array(x)
+    dtype = operand_dtype(array.dtype)
+    how = fold(array.shape, axis, keepdims)
+    if how.shape[1] == 0:
+        raise ValueError("the largest of no elements is not defined")
+    result = backends.current().maximum(dtype)(how.view(array), None, threads.current())
+    return _shaped(result, how.result, out)
+
+
+def _uncopied(call: PreparedReduction, x: Array, how: Fold, key: KeyLike | None, first: Coordinates) -> Array | None:
+    """The sums where kept axes cannot be joined: these become vertex axes; None where that does not help."""
+    blocks = vertices(x, how)
+    if blocks is None or blocks.x.ndim - 3 > MOST_VERTEX_AXES:
+        return None
+    result = call(blocks.x, key, Coordinates(blocks.row + first.row, blocks.column + first.column))
+    return result.transpose(*np.argsort(blocks.perm).tolist())
+
+
+def _folded_out(out: Array, how: Fold, x: Array) -> Array | None:
+    """`out` as (outer, inner), if the kernels can write there while they read x."""
+    if not isinstance(out, np.ndarray) or out.shape != how.result or np.may_share_memory(out, x):
+        return None
+    into = out.reshape(how.shape[0], how.shape[2])
+    return into if np.may_share_memory(into, out) else None
+
+
+def _shaped(result: Array, shape: tuple[int, ...], out: Array | None) -> Any:
+    result = result.reshape(shape)
+    if out is None:
+        return result if shape else result[()]
+    return copied(out, result)

@@ -1,0 +1,66 @@
+"""New state over the old: where it may be written in place, and that the machine computes what whole arrays do."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ipu_core.compile.aliasing import in_place
+from ipu_core.compile.machine import Machine
+from ipu_core.ir.execute import Executable
+from ipu_core.ir.tracing import trace
+from ipu_core.ir.values import apply
+from ipu_core.target import Target
+
+W = np.random.default_rng(3).normal(size=(6, 6)).astype(np.float32)
+FEW = Target("gc200", tiles=5)
+UPDATES: dict[str, tuple[Callable[[Any], Any], bool]] = {
+    "of itself": (lambda w: 0.5 * w, True),
+    "beside a copy": (lambda w: w + 0.5 * w.T, True),  # the product of the transpose is made before
+    "over its transpose": (lambda w: apply("scaled_add", w, w.T, 0.5), False),
+    "over its transpose alone": (lambda w: w.T * 2.0, False),
+    "over a row of itself": (lambda w: w + w[:1], False),
+    "over its transpose seen back": (lambda w: w + w.T.T, True),
+    "of a product": (lambda w: w @ w, False),
+    "of a sum of itself": (lambda w: w - w.sum(0), True),
+    "of its sum alone": (lambda w: np.ones((6, 6), np.float32) * w.sum(), True),
+}
+
+
+@pytest.mark.parametrize("name", UPDATES)
+def test_updates_in_place_read_no_element_that_is_written(name: str) -> None:
+    update, over = UPDATES[name]
+
+    def step(w: Any) -> Any:
+        total = w.sum()
+        return update(w), total
+
+    block = trace(step, W, carry=True)
+    assert bool(in_place(block)) == over
+    machine, direct = Machine.build(block, FEW), Executable(block)
+    state = [W]
+    for key in range(3):
+        got, wanted = machine.run(state, key), direct.run(state, key)
+        for one, other in zip(got, wanted, strict=True):
+            np.testing.assert_array_equal(one, other)
+        state = [got[0]]
+    np.testing.assert_allclose(direct.run([W], 0)[0], update(W.astype(np.float64)), rtol=1e-5)
+
+
+def test_old_state_that_is_read_later_or_given_out_is_kept() -> None:
+    def found(f: Callable[..., Any], *others: Any) -> list[int]:
+        return sorted(in_place(trace(f, [W, W + 1], *others, carry=True)).values())
+
+    assert found(lambda s: ([s[0] * 2.0, s[1] * 3.0],)) == [0, 1]
+    assert found(lambda s: ([s[0] * 2.0, s[1] + s[0]],)) == [1]  # the first is read after it was replaced
+    assert found(lambda s: ([s[0] * 2.0, s[1] * 3.0], s[0])) == [1]
+    assert found(lambda s: ([s[1], s[0] * 2.0],)) == []  # the second goes out as the first
+    assert found(lambda s: ([(new := s[0] * 2.0), new],)) == [0]  # only one of them can lie there
+
+
+def test_states_that_change_places_meet_no_half_written_array() -> None:
+    block = trace(lambda s: ([s[1], s[0]], s[0].sum()), [W, W + 1], carry=True)
+    machine, direct = Machine.build(block, FEW), Executable(block)
+    for got, wanted in zip(machine.run([W, W + 1], 0), direct.run([W, W + 1], 0), strict=True):
+        np.testing.assert_array_equal(got, wanted)

@@ -1,0 +1,139 @@
+"""NVRTC compiles every header and every kernel, without spills, stray fused products or flushed subnormals. No GPU."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import lowprec
+from lowprec.backends.cuda.compiler import machine_code
+from lowprec.backends.cuda.rounding import _convert_defines, _decode_defines
+from lowprec.backends.cuda.sources import OPTIONS, expand, source
+from lowprec.rounding import prepare
+from lowprec.spec.rounding import MODES, Rounding
+from tests.cuda_shim.nvrtc import compile_cuda, library
+from tests.cuda_shim.tree import HEADERS, KERNELS, tree_source
+
+ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
+USES = KERNELS.parent / "tests" / "cuda_shim" / "uses"
+
+# Modifiers and instructions that the flags and the sources are there to prevent.
+STRAY = re.compile(r"\S*(?:fma|\.ftz|\.approx|\.full)\S*")
+
+
+@pytest.fixture(autouse=True)
+def _nvrtc() -> None:
+    try:
+        library()
+    except FileNotFoundError as error:
+        pytest.skip(str(error))
+
+
+def compiled(text: str, architecture: str, defines: tuple[tuple[str, str], ...] = ()) -> str:
+    """The PTX of a source that compiles without spills and without anything stray."""
+    result = compile_cuda(text, architecture, (*OPTIONS, *(f"-D{name}={value}" for name, value in defines)))
+    assert result.machine_code > 0
+    assert STRAY.findall(result.ptx) == []
+    for line in re.findall(r".*stack frame.*", result.log):
+        assert "0 bytes spill stores, 0 bytes spill loads" in line
+        assert ("LP_STRIDED", "1") in defines or " 0 bytes stack frame" in line
+    return result.ptx
+
+
+def conversions() -> list[tuple[tuple[str, str], ...]]:
+    """Definitions that the backend gives convert.cu: every mode, lane, kind of storage and layout."""
+    asked = [("code", np.float32, "float16", mode, 16, True) for mode in MODES]
+    asked += [("code", np.float32, "float8_e4m3fn", "stochastic", bits, False) for bits in (16, 24)]
+    asked += [("value", dtype, "float8_e5m2", "stochastic", 16, True) for dtype in (np.float16, np.float32, np.float64)]
+    asked += [("value", np.float32, "float8_e5m2", "stochastic", 24, True)]
+    asked += [("storage", ml_dtypes.bfloat16, "float8_e8m0fnu", "nearest_even", 0, False)]
+    asked += [("storage", ml_dtypes.float8_e4m3fn, fmt, "up", 0, True) for fmt in ("float32", "float64")]
+    asked += [("code", dtype, "float16", "stochastic", 16, True) for dtype in (np.int8, np.uint32, np.int64, np.uint64)]
+    return [
+        _convert_defines(prepare(kind, np.dtype(dtype), fmt, Rounding(mode, bits)), contiguous)
+        for kind, dtype, fmt, mode, bits, contiguous in asked
+    ]
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_convert_compiles_in_every_combination_on_one_architecture_and_in_some_on_all(architecture: str) -> None:
+    text = tree_source("convert.cu")
+    for defines in conversions() if architecture == "sm_90" else conversions()[6::4]:
+        ptx = compiled(text, architecture, defines)
+        assert ".entry lowprec_convert(" in ptx
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_decode_compiles_in_every_combination(architecture: str) -> None:
+    text = tree_source("decode.cu")
+    for name in ("float8_e4m3fn", "float8_e8m0fnu", "float64"):
+        fmt = lowprec.as_format(name)
+        for out in (np.float32, np.float64):
+            for contiguous in (False, True):
+                defines = _decode_defines(fmt, fmt.code_dtype, np.dtype(out), contiguous)
+                assert ".entry lowprec_decode(" in compiled(text, architecture, defines)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("path", sorted((KERNELS / "cuda").glob("*.cu")), ids=lambda path: path.name)
+def test_every_kernel_file_compiles_as_it_is(path: Path, architecture: str) -> None:
+    compiled(tree_source(path.name), architecture)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("header", HEADERS, ids=lambda path: path.name)
+def test_every_header_compiles_alone(header: Path, architecture: str) -> None:
+    include = f'#include "lowprec/{header.name}"\n'
+    options = (*OPTIONS, f"-I{KERNELS / 'include'}")
+    result = compile_cuda(include + 'extern "C" __global__ void empty() {}', architecture, options)
+    assert result.machine_code > 0
+    assert "warning" not in result.log
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("path", sorted(USES.glob("*.cu")), ids=lambda path: path.name)
+def test_templates_of_headers_compile_when_used(path: Path, architecture: str) -> None:
+    compiled(expand(path, (KERNELS / "include",)), architecture)
+
+
+def test_philox_multiplies_32_bit_words() -> None:
+    ptx = compiled(tree_source("convert.cu"), "sm_90", conversions()[MODES.index("stochastic")])
+    assert len(re.findall(r"mul\.(?:wide|hi)\.u32", ptx)) >= 20  # two a round
+    assert len(re.findall(r"mul\.lo\.[su]64", ptx)) <= 1
+
+
+def test_pairs_move_in_one_instruction() -> None:
+    ptx = compiled(tree_source("convert.cu"), "sm_90", conversions()[0])
+    assert len(re.findall(r"ld\.global\S*\.v2\.[fub]32", ptx)) == 4
+    assert len(re.findall(r"st\.global\S*\.v2\.[ub]16", ptx)) == 4
+
+
+def test_the_check_for_stray_instructions_sees_them() -> None:
+    fused = 'extern "C" __global__ void f(float *x) { x[0] = __fmaf_rn(x[1], x[2], x[3]); }'
+    with pytest.raises(AssertionError):
+        compiled(fused, "sm_90")
+    product = 'extern "C" __global__ void f(float *x) { x[0] = x[1] * x[2] + x[3]; }'
+    assert ".rn.f32" in compiled(product, "sm_90")
+
+
+def test_sources_are_installed_with_the_package() -> None:
+    for path in (KERNELS / "cuda").glob("*.cu"):
+        text = source(path.name)
+        assert "#include" not in text
+        assert text.count("LP_INLINE Words philox") <= 1
+        compiled(text, "sm_90")
+
+
+def test_cupys_binding_of_nvrtc_compiles_and_keeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cupy = pytest.importorskip("cupy")
+    monkeypatch.setenv("CUPY_CACHE_DIR", str(tmp_path))
+    made = machine_code(cupy, tree_source("decode.cu"), OPTIONS, "sm_90")
+    assert made.read_bytes().startswith(b"\x7fELF")
+    assert machine_code(cupy, tree_source("decode.cu"), OPTIONS, "sm_90") == made
+    assert list(tmp_path.iterdir()) == [made]
+    with pytest.raises(RuntimeError, match="NVRTC refuses lowprec's kernels"):
+        machine_code(cupy, "not a program", OPTIONS, "sm_90")

@@ -1,0 +1,90 @@
+"""Arrays with one power-of-two scale, the IPU's fp8 tensors among them."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import lowprec as lp
+import lowprec.testing as lpt
+from lowprec.scaling.tensor import IPU_EXPONENTS, to_scaled
+
+
+@pytest.mark.parametrize("exponent", [-32, -5, 0, 1, 31])
+@pytest.mark.parametrize("fmt", ["float8_e4m3fnuz", "float8_e5m2fnuz", "float16"])
+def test_equals_rounding_of_the_scaled_value(fmt: str, exponent: int) -> None:
+    rng = np.random.default_rng(1)
+    x = np.ldexp(rng.standard_normal(500), exponent + rng.integers(-14, 9, 500))
+    scaled = to_scaled(x, fmt, exponent)
+    assert scaled.elements.dtype == lp.as_format(fmt).dtype
+    lpt.assert_same_bits(scaled.elements, lp.astype(np.ldexp(x, -exponent), fmt))
+    np.testing.assert_array_equal(scaled.dequantize(np.float64), np.ldexp(scaled.elements.astype(np.float64), exponent))
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=20), st.sampled_from(["f143", "f152", "float4_e2m1fn"]))
+@settings(max_examples=100, derandomize=True, deadline=None)
+def test_auto_takes_the_smallest_exponent_that_fits(items: list[float], fmt: str) -> None:
+    scaled = to_scaled(np.array(items), fmt)
+    amax, limit = max(abs(Fraction(v)) for v in items), Fraction(lp.as_format(fmt).max)
+    fits = [e for e in range(-32, 32) if amax <= limit * Fraction(2) ** e]
+    assert scaled.exponent == (fits[0] if amax else 0)
+
+
+def test_limits_are_the_ipu_s_six_bits() -> None:
+    assert IPU_EXPONENTS == (-32, 31)
+    assert to_scaled(np.array([1e-30]), "f143").exponent == -32
+    assert to_scaled(np.array([1e30]), "f152").exponent == 31
+    assert to_scaled(np.array([1e-30]), "f143", limits=(-126, 127)).exponent < -100
+    for exponent in (-33, 32):
+        with pytest.raises(ValueError, match=r"outside of -32\.\.31"):
+            to_scaled(np.ones(1), "f143", exponent)
+
+
+def test_ipu_overflow_is_at_max_times_the_scale() -> None:
+    x = np.array([240 * 4.0, 241 * 4.0, 1e30, np.inf, -np.inf, np.nan], np.float32)
+    saturated = to_scaled(x, "float8_e4m3fnuz", 2, overflow="ipu").dequantize()
+    np.testing.assert_array_equal(saturated, [960, 960, 960, np.nan, np.nan, np.nan])
+    refused = to_scaled(x, "float8_e4m3fnuz", 2, rounding="up", overflow="nan").dequantize()
+    np.testing.assert_array_equal(refused, [960] + 5 * [np.nan])
+
+
+def test_values_beyond_float32_under_the_scale_saturate_and_round_up() -> None:
+    x = np.array([3e38, -3e38, 1e-45, -1e-45], np.float32)
+    largest = to_scaled(x, "float8_e4m3fnuz", -32, overflow="saturate", rounding="up")
+    np.testing.assert_array_equal(largest.elements.astype(np.float32)[:2], [240, -240])
+    least = to_scaled(x, "float8_e4m3fnuz", 31, overflow="saturate", rounding="up")
+    np.testing.assert_array_equal(least.elements.astype(np.float32)[2:], [2.0**-10, 0])
+
+
+def test_stochastic_rounding_is_unbiased_and_chunks_agree() -> None:
+    def rounding(x: np.ndarray, key: lp.Key) -> np.ndarray:
+        return to_scaled(np.ldexp(x, -3), "f143", -3, rounding="stochastic", key=key).elements.astype(np.float32)
+
+    points = np.array([0.3, 1.01, 3.0, 2.0**-12, 7.4, -200.1], np.float32)
+    lpt.assert_unbiased(rounding, points, "f143", samples=4000)
+    x = np.linspace(-1, 1, 90, dtype=np.float32)
+    whole = to_scaled(x, "f152", -14, rounding="stochastic", key=3).elements
+    part = to_scaled(x[40:], "f152", -14, rounding="stochastic", key=3, offset=40).elements
+    np.testing.assert_array_equal(part.view(np.uint8), whole[40:].view(np.uint8))
+
+
+def test_kinds_of_input_and_what_is_refused() -> None:
+    for x in (np.float16(1.5), 1.5, [1.5], np.array(1.5, ml_dtypes.bfloat16)):
+        assert np.asarray(to_scaled(x, "f143", 1)).tolist() in (1.5, [1.5])
+    assert to_scaled(np.zeros((0, 3)), "f143").exponent == 0
+    assert repr(to_scaled([1.0], "f143", 2)) == "<ScaledArray float8_e4m3fnuz (1,), times 2^2>"
+    assert to_scaled([math.nan, math.inf], "f152").exponent == 0
+    assert np.asarray(to_scaled([1.5], "float16", 200, limits=(0, 200)), np.float64)[0] == 0
+    assert np.asarray(to_scaled([2.0**200], "float16", 200, limits=(0, 200)), np.float64)[0] == 2.0**200
+    with pytest.raises(TypeError, match="floating-point"):
+        to_scaled(np.ones(2, complex), "f143")
+    with pytest.raises(TypeError, match="float32 or float64"):
+        to_scaled([1.0], "f143").dequantize("float16")
+    with pytest.raises(ValueError, match="copies"):
+        np.asarray(to_scaled([1.0], "f143"), copy=False)
