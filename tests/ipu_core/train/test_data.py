@@ -1,5 +1,6 @@
 """The data sets, the .npz reader's refusals and the order of batches."""
 
+import dataclasses
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ipu_core.train.data import Dataset, batches, digits, from_npz, load, permutation, shuffled
+from ipu_core.train.data import ARRAYS, Dataset, batches, digits, from_npz, load, permutation, shuffled
 
 
 @pytest.fixture
@@ -49,6 +50,19 @@ def test_digest_sees_every_array(tmp_path: Path, arrays: dict[str, np.ndarray]) 
     before = from_npz(write(tmp_path, **arrays)).digest()
     arrays["y_test"][3] = (arrays["y_test"][3] + 1) % 4
     assert from_npz(write(tmp_path, **arrays)).digest() != before
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+def test_digest_sees_the_last_element_the_shape_and_the_dtype(name: str) -> None:
+    x, y = np.arange(120, dtype=np.float32).reshape(40, 3), np.arange(39, dtype=np.int32) % 3
+    task = Dataset("t", x, y, x, y)
+    array = getattr(task, name)
+    last = array.copy()
+    last.flat[-1] += 1
+    others = (last, array.reshape(3, -1), array.view(np.uint32), array[::-1])
+    digests = {dataclasses.replace(task, **{name: other}).digest() for other in others} | {task.digest()}
+    assert len(digests) == 5
+    assert dataclasses.replace(task, **{name: np.asfortranarray(array)}).digest() == task.digest()
 
 
 def test_missing_arrays_are_named(tmp_path: Path, arrays: dict[str, np.ndarray]) -> None:
