@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from ipu_core.errors import UnsupportedByTarget
+from ipu_core.integers import Ints, ceil_div
 from ipu_core.target import Target
 
 __all__ = [
@@ -19,8 +19,7 @@ __all__ = [
     "reduce", "width",
 ]  # fmt: skip
 
-Cycles = npt.NDArray[np.int64]
-Ints = Any  # an int or an integer array: one entry per vertex
+Numbers = Any  # an int or an integer array: one entry per vertex
 
 VECTOR_BYTES: Final = 8  # [PL] 64-bit vectors: 4 halves or 2 floats a cycle
 OUTPUT_GROUP: Final = 16  # [PL] output channels of one AMP group
@@ -73,7 +72,7 @@ def amp_shape(target: Target, operands: str, partials: str) -> AmpShape:
     if not units:
         raise UnsupportedByTarget(
             f"{target.name} with {macs} multiply-accumulates per cycle for {operands} x {operands} into {partials}: "
-            f"a pass of {inputs} products in {cycles} cycles takes at least {-(-inputs // cycles)}"
+            f"a pass of {inputs} products in {cycles} cycles takes at least {ceil_div(inputs, cycles)}"
         )
     return AmpShape(inputs, units, cycles, units * inputs * size // WEIGHT_BYTES_PER_CYCLE)
 
@@ -83,7 +82,12 @@ def width(size: int) -> int:
     return VECTOR_BYTES // size
 
 
-def amp_worker(positions: Ints, position_cycles: int) -> Cycles:
+def _vectors(elements: Numbers, size: int) -> Ints:
+    """64-bit vectors that so many elements fill."""
+    return ceil_div(np.asarray(elements, np.int64), width(size))
+
+
+def amp_worker(positions: Numbers, position_cycles: int) -> Ints:
     """Cycles of one worker for n output positions of one pass [PL: half 21, 32, 41, 38+4(n-3); float 47, 46+8(n-3)]."""
     n = np.asarray(positions, np.int64)
     if position_cycles == 4:
@@ -91,7 +95,9 @@ def amp_worker(positions: Ints, position_cycles: int) -> Cycles:
     return np.where(n >= 3, 22 + 8 * n, np.where(n == 0, 21, np.where(n == 1, 47, 46)))
 
 
-def matmul(target: Target, m: Ints, k: Ints, n: Ints, *, shape: AmpShape, group: int, goes_on: bool = False) -> Cycles:
+def matmul(
+    target: Target, m: Numbers, k: Numbers, n: Numbers, *, shape: AmpShape, group: int, goes_on: bool = False
+) -> Ints:
     """Cycles of the supervisor vertex that multiplies an m x k by a k x n block on one tile [PL, 1x1 convolution].
 
     The first pass over k zeroes the partials, the others add to them. A `group` below the unit's own number of
@@ -107,21 +113,21 @@ def matmul(target: Target, m: Ints, k: Ints, n: Ints, *, shape: AmpShape, group:
     """
     w = target.workers
     m, k, n = (np.asarray(size, np.int64) for size in (m, k, n))
-    passes_in = np.maximum(1, -(-k // min(group, shape.inputs)))
-    passes_out = np.maximum(1, -(-n // OUTPUT_GROUP))
-    per_group = np.maximum(1, -(-np.minimum(n, OUTPUT_GROUP) // shape.units))
-    worker = w * amp_worker(-(-m // w), shape.position_cycles)
+    passes_in = np.maximum(1, ceil_div(k, min(group, shape.inputs)))
+    passes_out = np.maximum(1, ceil_div(n, OUTPUT_GROUP))
+    per_group = np.maximum(1, ceil_div(np.minimum(n, OUTPUT_GROUP), shape.units))
+    worker = w * amp_worker(ceil_div(m, w), shape.position_cycles)
     inner, first = worker - w * AMP_RETENTION, worker
     one_more = 15 + passes_out * (19 + per_group * (6 + shape.load_cycles + inner))
     zeroing = one_more if goes_on else 11 + passes_out * (18 + per_group * (7 + shape.load_cycles + first))
     adding = (passes_in - 1) * one_more
-    cycles: Cycles = 50 + w * (7 + 3 * (passes_in - 1)) + 13 + adding + zeroing
+    cycles: Ints = 50 + w * (7 + 3 * (passes_in - 1)) + 13 + adding + zeroing
     return cycles
 
 
 def convolution(
-    target: Target, positions: Ints, passes: Ints, outputs: Ints, groups: Ints, *, shape: AmpShape
-) -> Cycles:
+    target: Target, positions: Numbers, passes: Numbers, outputs: Numbers, groups: Numbers, *, shape: AmpShape
+) -> Ints:
     """Cycles of the supervisor vertex that makes a block of a convolution on one tile.
 
     [PL] the start of the n x 1 vertex, and for every pass the loops of the 1 x 1 vertex over convolution groups, passes
@@ -140,16 +146,16 @@ def convolution(
     w = target.workers
     positions, passes, outputs, groups = (np.asarray(n, np.int64) for n in (positions, passes, outputs, groups))
     passes = np.maximum(1, passes)
-    passes_out = np.maximum(1, -(-outputs // OUTPUT_GROUP))
-    per_group = np.maximum(1, -(-np.minimum(outputs, OUTPUT_GROUP) // shape.units))
-    worker = w * amp_worker(-(-positions // w), shape.position_cycles)
+    passes_out = np.maximum(1, ceil_div(outputs, OUTPUT_GROUP))
+    per_group = np.maximum(1, ceil_div(np.minimum(outputs, OUTPUT_GROUP), shape.units))
+    worker = w * amp_worker(ceil_div(positions, w), shape.position_cycles)
     adding = (passes - 1) * (15 + passes_out * (19 + per_group * (6 + shape.load_cycles + worker - w * AMP_RETENTION)))
     zeroing = 11 + passes_out * (18 + per_group * (7 + shape.load_cycles + worker))
-    cycles: Cycles = CONVOLUTION_SUPERVISOR + w * (7 + 3 * (passes * groups - 1)) + groups * (13 + adding + zeroing)
+    cycles: Ints = CONVOLUTION_SUPERVISOR + w * (7 + 3 * (passes * groups - 1)) + groups * (13 + adding + zeroing)
     return cycles
 
 
-def elementwise(target: Target, op: str, elements: Ints, size: int) -> Cycles:
+def elementwise(target: Target, op: str, elements: Numbers, size: int) -> Ints:
     """Cycles of one vertex that applies `op` to so many elements, the widest of `size` bytes: W(20 + vectors/W * c).
 
     Raises:
@@ -157,44 +163,45 @@ def elementwise(target: Target, op: str, elements: Ints, size: int) -> Cycles:
     """
     if op not in _VECTOR_CYCLES:
         raise ValueError(f"no cycles for operation {op!r}; there are {', '.join(_VECTOR_CYCLES)}")
-    vectors = -(-np.asarray(elements, np.int64) // width(size))
-    return target.workers * (ELEMENTWISE_OVERHEAD + -(-vectors // target.workers) * _VECTOR_CYCLES[op])
+    vectors = _vectors(elements, size)
+    return target.workers * (ELEMENTWISE_OVERHEAD + ceil_div(vectors, target.workers) * _VECTOR_CYCLES[op])
 
 
-def cast(target: Target, elements: Ints, size: int) -> Cycles:
+def cast(target: Target, elements: Numbers, size: int) -> Ints:
     """Cycles of one vertex that converts so many elements, the wider format of `size` bytes [PL: (n/6/vec + 26)*6]."""
-    vectors = -(-np.asarray(elements, np.int64) // width(size))
-    return target.workers * (CAST_OVERHEAD + -(-vectors // target.workers))
+    vectors = _vectors(elements, size)
+    return target.workers * (CAST_OVERHEAD + ceil_div(vectors, target.workers))
 
 
-def dropout(target: Target, elements: Ints, size: int) -> Cycles:
+def dropout(target: Target, elements: Numbers, size: int) -> Ints:
     """Cycles of one vertex that draws a mask of so many elements of `size` bytes [PL: 2n/vec + 24*6 + 6]."""
-    vectors = -(-np.asarray(elements, np.int64) // width(size))
+    vectors = _vectors(elements, size)
     return 2 * vectors + DROPOUT_OVERHEAD * target.workers + DROPOUT_SUPERVISOR
 
 
-def reduce(target: Target, terms: Ints, results: Ints, size: int) -> Cycles:
+def reduce(target: Target, terms: Numbers, results: Numbers, size: int) -> Ints:
     """Cycles of one vertex that adds so many terms of `size` bytes into each of so many results [PL: W(20 + ...) + 33].
 
     Workers share the results if there are enough of them, else the terms (one more pass adds their W sums).
     """
     w = target.workers
     terms, results = np.asarray(terms, np.int64), np.asarray(results, np.int64)
-    vectors = -(-results // width(size))
-    by_results = -(-vectors // w) * (REDUCE_COLUMN + terms)
-    by_terms = vectors * (REDUCE_COLUMN + -(-terms // w)) + vectors * (REDUCE_COLUMN + w)
-    cycles: Cycles = w * (REDUCE_OVERHEAD + np.minimum(by_results, by_terms)) + REDUCE_SUPERVISOR
+    vectors = _vectors(results, size)
+    by_results = ceil_div(vectors, w) * (REDUCE_COLUMN + terms)
+    by_terms = vectors * (REDUCE_COLUMN + ceil_div(terms, w)) + vectors * (REDUCE_COLUMN + w)
+    cycles: Ints = w * (REDUCE_OVERHEAD + np.minimum(by_results, by_terms)) + REDUCE_SUPERVISOR
     return cycles
 
 
-def copy_rows(target: Target, rows: Ints, columns: Ints, size: int) -> Cycles:
+def copy_rows(target: Target, rows: Numbers, columns: Numbers, size: int) -> Ints:
     """Cycles of one vertex that moves indexed rows of so many elements [model]: W(20 + rows/W * (6 + vectors))."""
-    vectors = -(-np.asarray(columns, np.int64) // width(size))
-    per_worker = -(-np.asarray(rows, np.int64) // target.workers)
+    vectors = _vectors(columns, size)
+    per_worker = ceil_div(np.asarray(rows, np.int64), target.workers)
     return target.workers * (ELEMENTWISE_OVERHEAD + per_worker * (6 + vectors))
 
 
-def local_copy(target: Target, size: Ints) -> Cycles:
+def local_copy(target: Target, size: Numbers) -> Ints:
     """Cycles in which a tile moves its own bytes [model]: the workers' start, then 8 bytes a cycle; 0 for none."""
     moved = np.asarray(size, np.int64)
-    return np.where(moved > 0, target.workers * ELEMENTWISE_OVERHEAD - (-moved // target.local_copy_bytes_per_cycle), 0)
+    cycles = target.workers * ELEMENTWISE_OVERHEAD + ceil_div(moved, target.local_copy_bytes_per_cycle)
+    return np.where(moved > 0, cycles, 0)

@@ -1,6 +1,8 @@
 """What the vertices of a compute set access in each variable, as sets of elements that vertices share."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -10,18 +12,19 @@ from ipu_core.graph.tensor import Tensor, Variable
 from ipu_core.graph.vertices import Operand, VertexGroup
 from ipu_core.integers import Ints
 
-__all__ = ["Access", "AccessedSets", "Runs", "accesses_of", "pair_runs", "sets_of"]
+__all__ = ["AccessedSets", "Accesses", "Runs", "accesses_of"]
 
 
-class Access(NamedTuple):
-    """One field of one group: vertices (numbered through the compute set), their tiles, their operand."""
+class Runs(NamedTuple):
+    """Runs of elements with the pair each belongs to."""
 
-    tiles: Ints
-    vertices: Ints
-    operand: Operand
+    pair: Ints
+    starts: Ints
+    lengths: Ints
 
 
-class AccessedSets(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class AccessedSets:
     """Distinct sets of elements of one variable and who accesses them.
 
     Pair i says that vertex `vertices[i]` on tile `tiles[i]` accesses the set `which[i]`. Set s consists of the runs
@@ -40,32 +43,50 @@ class AccessedSets(NamedTuple):
         """How many sets."""
         return int(self.run_set[-1]) + 1 if self.run_set.size else 0
 
+    @cached_property
+    def runs(self) -> Runs:
+        """The runs of every pair, written out."""
+        counts = np.bincount(self.run_set, minlength=self.number) if self.number else np.zeros(0, np.int64)
+        first = np.cumsum(counts) - counts
+        each = counts[self.which]
+        pair = np.repeat(np.arange(self.which.size), each)
+        run = np.arange(pair.size) - np.repeat(np.cumsum(each) - each - first[self.which], each)
+        return Runs(pair, self.run_starts[run], self.run_lengths[run])
 
-class Runs(NamedTuple):
-    """Runs of elements with the pair each belongs to."""
 
-    pair: Ints
-    starts: Ints
-    lengths: Ints
+class Accesses(NamedTuple):
+    """What the vertices of a compute set read and write, by variable. Vertices are numbered through the compute set."""
+
+    reads: Mapping[Variable, AccessedSets]
+    writes: Mapping[Variable, AccessedSets]
 
 
-def accesses_of(groups: Sequence[VertexGroup], *, reads: bool) -> dict[Variable, list[Access]]:
-    """The fields that read (or, with reads=False, write) each variable."""
-    found: dict[Variable, list[Access]] = {}
+class _Access(NamedTuple):
+    """One field of one group: its vertices, their tiles, their operand."""
+
+    tiles: Ints
+    vertices: Ints
+    operand: Operand
+
+
+def accesses_of(groups: Sequence[VertexGroup]) -> Accesses:
+    """Everything that groups access."""
+    reads: dict[Variable, list[_Access]] = {}
+    writes: dict[Variable, list[_Access]] = {}
     first = 0
     for group in groups:
-        vertices = np.arange(first, first + group.vertices, dtype=np.int64)
+        vertices, tiles = np.arange(first, first + group.vertices, dtype=np.int64), group.tiles.ravel()
         first += group.vertices
         for operand in group.operands.values():
-            if operand.field.reads if reads else operand.field.writes:
-                access = Access(group.tiles.ravel(), vertices, operand)
-                found.setdefault(operand.variable, []).append(access)
-    return found
+            for how, found in ((operand.field.reads, reads), (operand.field.writes, writes)):
+                if how:
+                    found.setdefault(operand.variable, []).append(_Access(tiles, vertices, operand))
+    return Accesses(*({variable: _sets(found) for variable, found in side.items()} for side in (reads, writes)))
 
 
-def sets_of(accesses: Sequence[Access]) -> AccessedSets:
+def _sets(accesses: Sequence[_Access]) -> AccessedSets:
     """Joins all accesses of one variable; vertices with the same elements share a set."""
-    affine: dict[tuple[tuple[int, int], ...], list[tuple[Access, Ints]]] = {}
+    affine: dict[tuple[tuple[int, int], ...], list[tuple[_Access, Ints]]] = {}
     parts: list[AccessedSets] = []
     for access in accesses:
         tensor, axes = access.operand.tensor, access.operand.vertex_axes
@@ -76,28 +97,20 @@ def sets_of(accesses: Sequence[Access]) -> AccessedSets:
         outer = Tensor(tensor.variable, tensor.offset + shift, tensor.shape[:axes], tensor.strides[:axes])
         affine.setdefault(inner, []).append((access, outer.indices().ravel()))
     parts += [_affine(inner, members) for inner, members in affine.items()]
-    base, joined = 0, []
-    for part in parts:
-        joined.append(part._replace(which=part.which + base, run_set=part.run_set + base))
-        base += part.number
-    return (
-        joined[0]
-        if len(joined) == 1
-        else AccessedSets(*(np.concatenate(columns) for columns in zip(*joined, strict=True)))
+    if len(parts) == 1:
+        return parts[0]
+    base = np.cumsum([0, *(part.number for part in parts)])
+    return AccessedSets(
+        np.concatenate([part.tiles for part in parts]),
+        np.concatenate([part.vertices for part in parts]),
+        np.concatenate([part.which + before for part, before in zip(parts, base, strict=False)]),
+        np.concatenate([part.run_set + before for part, before in zip(parts, base, strict=False)]),
+        np.concatenate([part.run_starts for part in parts]),
+        np.concatenate([part.run_lengths for part in parts]),
     )
 
 
-def pair_runs(sets: AccessedSets) -> Runs:
-    """The runs of every pair, written out."""
-    counts = np.bincount(sets.run_set, minlength=sets.number) if sets.number else np.zeros(0, np.int64)
-    first = np.cumsum(counts) - counts
-    each = counts[sets.which]
-    pair = np.repeat(np.arange(sets.which.size), each)
-    run = np.arange(pair.size) - np.repeat(np.cumsum(each) - each - first[sets.which], each)
-    return Runs(pair, sets.run_starts[run], sets.run_lengths[run])
-
-
-def _affine(inner: tuple[tuple[int, int], ...], members: Sequence[tuple[Access, Ints]]) -> AccessedSets:
+def _affine(inner: tuple[tuple[int, int], ...], members: Sequence[tuple[_Access, Ints]]) -> AccessedSets:
     offsets, which = np.unique(np.concatenate([at for _, at in members]), return_inverse=True)
     starts, lengths = axis_runs(inner)
     if not starts.size:
@@ -113,7 +126,7 @@ def _affine(inner: tuple[tuple[int, int], ...], members: Sequence[tuple[Access, 
     )
 
 
-def _indexed(access: Access) -> AccessedSets:
+def _indexed(access: _Access) -> AccessedSets:
     """Each vertex its own set, its indices joined to runs."""
     indices = access.operand.indices
     count = access.tiles.size

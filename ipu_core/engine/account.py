@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ipu_core import cost
-from ipu_core.engine.accesses import Access, accesses_of
+from ipu_core.engine.accesses import Accesses
 from ipu_core.engine.bind import Bound
 from ipu_core.engine.exchange import copy_traffic, gather_traffic, scatter_traffic
 from ipu_core.graph.program import Copy
@@ -58,12 +58,11 @@ class StepAccount:
         return self.compute_cycles + self.exchange_cycles + self.sync_cycles
 
 
-def account_execute(compute_set: ComputeSet, bound: Sequence[Bound], target: Target) -> StepAccount:
+def account_execute(compute_set: ComputeSet, bound: Sequence[Bound], accesses: Accesses, target: Target) -> StepAccount:
     """The account of a compute set: one sync before it, a second one only where results are scattered."""
-    groups = [item.group for item in bound]
-    readers, writers = accesses_of(groups, reads=True), accesses_of(groups, reads=False)
-    gather = Traffic.sum((gather_traffic(v, t, target) for v, t in readers.items()), target.tiles)
-    scatter = Traffic.sum((scatter_traffic(v, t, target) for v, t in writers.items()), target.tiles)
+    reads, writes = accesses
+    gather = Traffic.sum((gather_traffic(v, sets, target) for v, sets in reads.items()), target.tiles)
+    scatter = Traffic.sum((scatter_traffic(v, sets, target) for v, sets in writes.items()), target.tiles)
     scattered = scatter.cycles(target)
     return StepAccount(
         compute_set.name,
@@ -74,10 +73,10 @@ def account_execute(compute_set: ComputeSet, bound: Sequence[Bound], target: Tar
         gather.cycles(target) + scattered,
         target.sync_cycles * (2 if scattered else 1),
         {"gathered operands": gather.received, "exchange buffers": scatter.sent, "scratch": _scratch(bound, target)},
-        frozenset(readers),
-        frozenset(writers),
-        frozenset(v for v, t in writers.items() if v not in readers and _covers(v, t)),
-        sum(group.vertices for group in groups),
+        frozenset(reads),
+        frozenset(writes),
+        frozenset(v for v, s in writes.items() if v not in reads and _is_all(v, s.run_starts, s.run_lengths)),
+        sum(item.group.vertices for item in bound),
     )
 
 
@@ -86,7 +85,7 @@ def account_copy(copy: Copy, target: Target) -> StepAccount:
     traffic, local = copy_traffic(copy.source, copy.destination, target)
     compute = cost.local_copy(target, local)
     source, destination = copy.source.variable, copy.destination.variable
-    full = _is_all(destination, *_runs(copy.destination, None))
+    full = _is_all(destination, *_runs(copy.destination))
     return StepAccount(
         copy.name or f"copy {source.name} -> {destination.name}",
         "copy",
@@ -104,7 +103,7 @@ def account_copy(copy: Copy, target: Target) -> StepAccount:
 
 def account_host(name: str, kind: str, tensor: Tensor, into: bool, bandwidth: float, target: Target) -> StepAccount:
     """The account of a transfer with the host or streaming memory: the slower of that link and the tiles' own rate."""
-    pieces = tensor.variable.mapping.cut(*_runs(tensor, None))
+    pieces = tensor.variable.mapping.cut(*_runs(tensor))
     size = tensor.dtype.itemsize
     by_tile = np.bincount(pieces.tiles, pieces.lengths * size, target.tiles).astype(np.int64)
     none = np.zeros(target.tiles, np.int64)
@@ -122,7 +121,7 @@ def account_host(name: str, kind: str, tensor: Tensor, into: bool, bandwidth: fl
         {"exchange buffers": by_tile},
         frozenset() if into else accessed,
         accessed if into else frozenset(),
-        accessed if into and _is_all(tensor.variable, *_runs(tensor, None)) else frozenset(),
+        accessed if into and _is_all(tensor.variable, *_runs(tensor)) else frozenset(),
     )
 
 
@@ -166,18 +165,9 @@ def _scratch(bound: Sequence[Bound], target: Target) -> Ints:
     return total
 
 
-def _covers(variable: Variable, accesses: Sequence[Access]) -> bool:
-    """Whether operands of vertex groups together access every element of a variable."""
-    runs = [_runs(access.operand.tensor, access.operand.indices) for access in accesses]
-    return _is_all(variable, *(np.concatenate(column) for column in zip(*runs, strict=True)))
-
-
-def _runs(tensor: Tensor | None, indices: Ints | None) -> tuple[Ints, Ints]:
-    if tensor is not None:
-        starts, lengths = runs_of(tensor.shape, tensor.strides)
-        return starts + tensor.offset, lengths
-    flat = np.zeros(0, np.int64) if indices is None else indices.ravel()
-    return flat, np.ones(flat.size, np.int64)
+def _runs(tensor: Tensor) -> tuple[Ints, Ints]:
+    starts, lengths = runs_of(tensor.shape, tensor.strides)
+    return starts + tensor.offset, lengths
 
 
 def _is_all(variable: Variable, starts: Ints, lengths: Ints) -> bool:

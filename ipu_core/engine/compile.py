@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_core.control import FloatingPointControl
+from ipu_core.engine.accesses import accesses_of
 from ipu_core.engine.account import StepAccount, account_copy, account_execute, account_host, account_sync
 from ipu_core.engine.bind import Bound, KeyCell, bind_group, view_of, words
 from ipu_core.engine.races import check_races
@@ -79,11 +80,12 @@ class Compiler:
     def _execute(self, compute_set: ComputeSet) -> Compiled:
         if compute_set not in self._executes:
             groups = compute_set.all_groups(self.target.tiles)
-            check_races(compute_set, groups)
+            accesses = accesses_of(groups)
+            check_races(compute_set, groups, accesses)
             bound = [bind_group(g, self.storage, self.target, self.control, self.cell) for g in groups]
             self.bound += bound
             calls = [call for item in bound for call in item.calls]
-            self._executes[compute_set] = calls, self._leaf(account_execute(compute_set, bound, self.target))
+            self._executes[compute_set] = calls, self._leaf(account_execute(compute_set, bound, accesses, self.target))
         return self._executes[compute_set]
 
     def _copy(self, copy: p.Copy) -> Compiled:

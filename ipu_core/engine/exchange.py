@@ -4,11 +4,9 @@ The rule: a tile receives each distinct foreign element it needs once; it sends 
 once (one send serves all listeners). `Traffic` says how long that takes.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from ipu_core.engine.accesses import Access, AccessedSets, pair_runs, sets_of
+from ipu_core.engine.accesses import AccessedSets
 from ipu_core.errors import DataRace
 from ipu_core.graph.mapping import TileMapping
 from ipu_core.graph.regions import merge_runs
@@ -20,19 +18,17 @@ from ipu_core.traffic import Traffic
 __all__ = ["copy_traffic", "gather_traffic", "scatter_traffic"]
 
 
-def gather_traffic(variable: Variable, accesses: Sequence[Access], target: Target) -> Traffic:
+def gather_traffic(variable: Variable, sets: AccessedSets, target: Target) -> Traffic:
     """What fetching the operands of a compute set from one variable moves."""
-    sets = sets_of(accesses)
     if _disjoint(sets):
         return _traffic_of_sets(sets, variable.mapping, variable.dtype.itemsize, target)
-    runs = pair_runs(sets)
+    runs = sets.runs
     return _traffic_of_runs(sets.tiles[runs.pair], runs.starts, runs.lengths, variable, target)
 
 
-def scatter_traffic(variable: Variable, accesses: Sequence[Access], target: Target) -> Traffic:
+def scatter_traffic(variable: Variable, sets: AccessedSets, target: Target) -> Traffic:
     """What sending results to the tiles that hold them moves (no element has two writers)."""
-    sets = sets_of(accesses)
-    runs = pair_runs(sets)
+    runs = sets.runs
     pieces = variable.mapping.cut(runs.starts, runs.lengths)
     writers = sets.tiles[runs.pair[pieces.run]]
     return _direct_traffic(writers, pieces.tiles, pieces.lengths * variable.dtype.itemsize, target)

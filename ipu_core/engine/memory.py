@@ -14,7 +14,7 @@ from ipu_core.errors import OutOfTileMemory
 from ipu_core.graph.codelet import Codelet
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.tensor import Variable
-from ipu_core.integers import Ints
+from ipu_core.integers import Ints, ceil_div
 
 __all__ = ["Lifetime", "MemoryAccount", "account_memory", "bytes_on_tiles"]
 
@@ -98,7 +98,7 @@ def account_memory(
     sizes = np.array([bytes_on_tiles(v, tiles) for v in graph.variables], np.int64).reshape(-1, tiles)
     fixed = np.array([bool(early >> v.number & 1) for v in graph.variables], bool)
     constant = np.array([v.constant for v in graph.variables], bool)
-    padded = -(-sizes // _GRAIN) * _GRAIN
+    padded = ceil_div(sizes, _GRAIN) * _GRAIN
     always = {
         "variables": sizes[fixed & ~constant].sum(axis=0),
         "constants": sizes[fixed & constant].sum(axis=0),
@@ -107,10 +107,8 @@ def account_memory(
         "padding": (padded - sizes)[fixed].sum(axis=0),
     }
     moving = np.flatnonzero(~fixed)
-    live = np.array([[point.live >> int(n) & 1 for n in moving] for point in points], np.float64)
-    passing = (live.reshape(len(points), moving.size) @ padded[moving].astype(np.float64)).astype(
-        np.int64
-    )  # exact below 2^53
+    live = _bits([point.live for point in points], len(graph.variables))[:, moving].astype(np.float64)
+    passing = (live @ padded[moving].astype(np.float64)).astype(np.int64)  # exact below 2^53
     if points:
         passing += np.array([_bytes_during(steps[point.step], tiles) for point in points], np.int64)
     base: Ints = sum(always.values(), np.zeros(tiles, np.int64))
@@ -132,6 +130,13 @@ def account_memory(
         int(padded[moving].sum()),
         graph.target.tile_memory,
     )
+
+
+def _bits(masks: Sequence[int], number: int) -> Flags:
+    """The first bits of masks, a row each."""
+    size = ceil_div(number, 8)
+    data = np.frombuffer(b"".join(mask.to_bytes(size, "little") for mask in masks), np.uint8)
+    return np.unpackbits(data.reshape(len(masks), size), axis=1, count=number, bitorder="little").astype(bool)
 
 
 def _during(

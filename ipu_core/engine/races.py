@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ipu_core.engine.accesses import Access, accesses_of, pair_runs, sets_of
+from ipu_core.engine.accesses import AccessedSets, Accesses
 from ipu_core.errors import DataRace
 from ipu_core.graph.tensor import Variable
 from ipu_core.graph.vertices import ComputeSet, VertexGroup
@@ -13,25 +13,23 @@ from ipu_core.integers import Ints
 __all__ = ["check_races"]
 
 
-def check_races(compute_set: ComputeSet, groups: Sequence[VertexGroup]) -> None:
-    """Checks one compute set, given as groups.
+def check_races(compute_set: ComputeSet, groups: Sequence[VertexGroup], accesses: Accesses) -> None:
+    """Checks one compute set, given as groups and what they access.
 
     Raises:
         DataRace: naming the compute set, the variable, the element and both vertices.
     """
-    readers = accesses_of(groups, reads=True)
-    for variable, accesses in accesses_of(groups, reads=False).items():
-        begin, end, writer = _written_once(compute_set, groups, variable, accesses)
-        if variable in readers:
-            _no_foreign_reader(compute_set, groups, variable, readers[variable], (begin, end, writer))
+    for variable, written in accesses.writes.items():
+        begin, end, writer = _written_once(compute_set, groups, variable, written)
+        if variable in accesses.reads:
+            _no_foreign_reader(compute_set, groups, variable, accesses.reads[variable], (begin, end, writer))
 
 
 def _written_once(
-    compute_set: ComputeSet, groups: Sequence[VertexGroup], variable: Variable, accesses: Sequence[Access]
+    compute_set: ComputeSet, groups: Sequence[VertexGroup], variable: Variable, sets: AccessedSets
 ) -> tuple[Ints, Ints, Ints]:
     """Ascending disjoint runs (start, end, vertex) of what is written."""
-    sets = sets_of(accesses)
-    runs = pair_runs(sets)
+    runs = sets.runs
     order = np.argsort(runs.starts, kind="stable")
     begin, writer = runs.starts[order], sets.vertices[runs.pair[order]]
     end = begin + runs.lengths[order]
@@ -49,12 +47,11 @@ def _no_foreign_reader(
     compute_set: ComputeSet,
     groups: Sequence[VertexGroup],
     variable: Variable,
-    accesses: Sequence[Access],
+    sets: AccessedSets,
     written: tuple[Ints, Ints, Ints],
 ) -> None:
     begin, end, writer = written
-    sets = sets_of(accesses)
-    runs = pair_runs(sets)
+    runs = sets.runs
     first = np.searchsorted(end, runs.starts, side="right")
     counts = np.searchsorted(begin, runs.starts + runs.lengths, side="left") - first
     hit = np.flatnonzero(counts > 0)

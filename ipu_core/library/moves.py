@@ -11,6 +11,7 @@ from ipu_core.graph.codelet import Codelet, Input, Output, Param
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Execute
 from ipu_core.graph.tensor import Tensor
+from ipu_core.integers import ceil_div
 from ipu_core.library.elementwise import add_array, elementwise, pieces, vertex_tiles
 from ipu_core.plan.layout import LinearLayout, linear_layout
 from ipu_core.target import Target
@@ -214,7 +215,7 @@ def _own(layout: LinearLayout) -> int:
 
 def _column_cuts(target: Target, columns: int) -> list[tuple[int, npt.NDArray[np.int64], int]]:
     """(first column, tiles, columns per tile) of an even cut and a short last one."""
-    each = max(cost.width(4), -(-columns // target.tiles))
+    each = max(cost.width(4), ceil_div(columns, target.tiles))
     whole, rest = divmod(columns, each)
     found = [(0, np.arange(whole), each)] if whole else []
     return found + ([(whole * each, np.array([whole]), rest)] if rest else [])

@@ -3,6 +3,7 @@
 from typing import Any
 
 from ipu_core.engine.profile import Profile, Step
+from ipu_core.integers import ceil_div
 from lowprec.extras import optional
 
 __all__ = ["compare", "show", "tables"]
@@ -120,7 +121,7 @@ def _largest(profile: Profile) -> Any:
 
 def _lifetimes(profile: Profile) -> Any:
     places = profile.memory.lifetimes
-    every = -(-len(places) // _MOST_PLACES) if places else 1
+    every = ceil_div(len(places), _MOST_PLACES) if places else 1
     table = _table("live memory along the program", ("step", "all tiles", "fullest tile"))
     for place in places[::every]:
         table.add_row(place.step, f"{place.total:,}", f"{place.fullest:,}")

@@ -19,7 +19,7 @@ from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Copy, Execute
 from ipu_core.graph.tensor import Tensor
 from ipu_core.graph.vertices import ComputeSet
-from ipu_core.integers import Ints
+from ipu_core.integers import Ints, ceil_div
 from ipu_core.library.convolution.chains import (
     ImageChains,
     StochasticImageChains,
@@ -120,7 +120,7 @@ class _ConvolutionBuilder(NamedTuple):
     @property
     def parts_each(self) -> int:
         """Parts on one tile."""
-        return -(-len(self.plan.parts) // self.plan.placement.parts)
+        return ceil_div(len(self.plan.parts), self.plan.placement.parts)
 
     def tiles(self, part: Any, *places: Any) -> Ints:
         """Tiles of blocks, given the number of their part and their place along each axis."""
@@ -132,9 +132,9 @@ class _ConvolutionBuilder(NamedTuple):
     def chains(self, partials: Tensor | None = None) -> list[Copy | Execute]:
         """The chains of all parts, straight into the result or into partials (parts, result axes), step by step."""
         each, programs = self.parts_each, list[Copy | Execute]()
-        at_once = -(-each // self.plan.placement.serial_parts)
+        at_once = ceil_div(each, self.plan.placement.serial_parts)
         for pieces in itertools.product(*(range(axis.turns) for axis in self.plan.blocks)):
-            for turn in range(-(-each // at_once)):
+            for turn in range(ceil_div(each, at_once)):
                 compute_set = self.graph.add_compute_set(self.name)
                 for number in range(len(self.plan.parts)):
                     if number % each // at_once == turn:
@@ -179,7 +179,7 @@ class _ConvolutionBuilder(NamedTuple):
             return self.tensors.windows, self.tensors.other, (), 0
         if shape.kind == "image":
             group = shape.group(order)
-            (rows, columns, groups), skipped = _covering(part, (*shape.inner[:2], -(-shape.inner[2] // group)))
+            (rows, columns, groups), skipped = _covering(part, (*shape.inner[:2], ceil_div(shape.inner[2], group)))
             channels = slice(groups.start * group, groups.stop * group)
             x, weight = (
                 self.tensors.windows[:, :, :, rows, columns, :, channels],
@@ -287,7 +287,7 @@ def _covering(span: tuple[int, int], shape: tuple[int, ...]) -> tuple[tuple[slic
     if len(shape) == 1:
         return (slice(*span),), span[0]
     inner = math.prod(shape[1:])
-    first, last = span[0] // inner, -(-span[1] // inner)
+    first, last = span[0] // inner, ceil_div(span[1], inner)
     if last - first > 1:
         return (slice(first, last), *(slice(0, size) for size in shape[1:])), first * inner
     rest, skipped = _covering((span[0] - first * inner, span[1] - first * inner), shape[1:])

@@ -61,8 +61,8 @@ class Convolution:
     def terms(self, order: Accumulation) -> int:
         """Groups of products of one element."""
         if self.kind == "image":
-            return self.inner[0] * self.inner[1] * math.ceil(self.inner[2] / self.group(order))
-        return math.ceil(math.prod(self.inner) / self.group(order))
+            return self.inner[0] * self.inner[1] * ceil_div(self.inner[2], self.group(order))
+        return ceil_div(math.prod(self.inner), self.group(order))
 
     def footprint(self, block: Cuts, inner: Any = None) -> tuple[Any, Any]:
         """Elements of images and of the other operand that a block of the result is made of.
@@ -85,7 +85,7 @@ class Convolution:
         The terms, see `part_spans`, begin at a multiple of their number.
         """
         group = self.group(order) if self.kind == "image" else 1
-        a, b, c = self.inner[0], self.inner[1], math.ceil(self.inner[2] / group)
+        a, b, c = self.inner[0], self.inner[1], ceil_div(self.inner[2], group)
         terms = np.maximum(1, np.asarray(terms))
         rows, fills = _covered(terms, max(1, b * c), a)
         columns, across = _covered(terms, max(1, c), b)
@@ -167,7 +167,7 @@ def part_spans(convolution: Convolution, order: Accumulation) -> tuple[tuple[int
         size = math.prod(convolution.inner)
         return order.parts(size) or ((0, 0),)
     terms = convolution.terms(order)
-    each = max(1, math.ceil(terms / order.splits))
+    each = max(1, ceil_div(terms, order.splits))
     return tuple((start, min(terms, start + each)) for start in range(0, terms, each)) or ((0, 0),)
 
 
@@ -176,7 +176,7 @@ def even_splits(convolution: Convolution, order: Accumulation) -> list[int]:
     group = convolution.group(order)
     a, b, c = convolution.inner
     weight = convolution.kind == "weight"
-    sizes = (a, b, c if weight else math.ceil(c / group))
+    sizes = (a, b, c if weight else ceil_div(c, group))
     whole, found = math.prod(sizes), {1}
     if whole == 0:  # no window reaches the input, or there are no channels: nothing is added up
         return [1]
@@ -209,7 +209,7 @@ def chain_cycles(problem: PlacementProblem[Convolution], block: Cuts, terms: Any
     unit = cost.amp_shape(target, convolution.operands, order.accumulate.name)
     group = convolution.group(order)
     if convolution.kind == "image":
-        passes = terms * math.ceil(group / unit.inputs)
+        passes = terms * ceil_div(group, unit.inputs)
     else:
         passes = ceil_div(terms, min(group, unit.inputs))
     together = combined(problem, block)
