@@ -27,7 +27,7 @@ from ipu_core.train.loop import ENGINES
 
 PIPE_CLOSED = 141
 PLAIN = {"±": "+-"}
-MOST = 10_000  # seeds, workers or threads
+MOST = 1024  # seeds, workers or threads, of which lowprec takes no more
 DEFAULT = Settings()
 
 

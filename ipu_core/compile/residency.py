@@ -4,12 +4,12 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ipu_core.compile.aliasing import in_place
 from ipu_core.compile.labels import label, value_names
 from ipu_core.errors import OutOfTileMemory
 from ipu_core.graph.tensor import element_type
+from ipu_core.integers import Ints, ceil_div
 from ipu_core.ir.block import Block, Equation, Type, Var, per_block
 from ipu_core.ir.lifetimes import lifetimes
 from ipu_core.plan.layout import linear_layout
@@ -17,7 +17,7 @@ from ipu_core.target import Target
 
 __all__ = ["Residency", "check_room", "residency"]
 
-Ints = npt.NDArray[np.int64]
+WORD = 8  # bytes
 LARGEST = 5  # values named in a refusal
 
 
@@ -106,7 +106,7 @@ def array_bytes(target: Target, kind: Type) -> Ints:
     layout = linear_layout(target, kind.shape)
     starts = np.arange(target.tiles, dtype=np.int64) * layout.chunk
     held = np.clip(layout.size - starts, 0, layout.chunk) * element_type(kind.format)[1].itemsize
-    padded: Ints = -(-held // 8) * 8
+    padded: Ints = ceil_div(held, WORD) * WORD
     return padded
 
 

@@ -15,7 +15,7 @@ from ipu_core.ir.builder import Builder
 from ipu_core.ir.exact import inner
 from ipu_core.ir.full import Full
 from ipu_core.ir.ops import OPS, STRUCTURE
-from ipu_core.ir.pytree import LEAF, Tree, flatten, paths, unflatten
+from ipu_core.ir.pytree import LEAF, PyTree, flatten, paths, unflatten
 from ipu_core.ir.schedule import dead_code
 from ipu_core.ir.tracing import interpret, trace
 from ipu_core.ir.values import (
@@ -263,7 +263,7 @@ def differentiate(block: Block) -> Block:
     if len(block.outputs) != 1 or block.outputs[0].type.shape != () or block.outputs[0].type.format == "int32":
         given = ", ".join(str(var.type) for var in block.outputs)
         raise ValueError(f"only a loss that is one number without axes can be differentiated, not ({given})")
-    tree = block.arguments[0] if block.arguments else Tree(list, (0,) * len(block.inputs))
+    tree = block.arguments[0] if block.arguments else PyTree(list, (0,) * len(block.inputs))
     inputs = block.inputs[: tree.leaves]
     for var in inputs:
         if var.type.format == "int32":
@@ -273,7 +273,7 @@ def differentiate(block: Block) -> Block:
     builder = Builder(block)
     gradients = backward(builder, block, block.outputs[0], parameters)
     shaped = [_gradient(builder, g, var) for g, var in zip(gradients, inputs, strict=True)]
-    result = Tree(tuple, (0, 1), (block.result or LEAF, tree))
+    result = PyTree(tuple, (0, 1), (block.result or LEAF, tree))
     return dead_code(replace(block, equations=tuple(builder.equations), constants=builder.constants,
                              outputs=(*block.outputs, *shaped), result=result))  # fmt: skip
 

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 import numpy.typing as npt
 
-from ipu_core.ir.pytree import Tree
+from ipu_core.ir.pytree import PyTree
 from lowprec import FloatFormat, Rounding
 from lowprec.spec.rounding import NEAREST_EVEN
 
@@ -159,8 +159,8 @@ class Block:
     equations: tuple[Equation, ...]
     constants: Mapping[Var, Array] = field(default_factory=dict)
     carried: int = 0
-    arguments: tuple[Tree, ...] = ()
-    result: Tree | None = None
+    arguments: tuple[PyTree, ...] = ()
+    result: PyTree | None = None
 
     def __str__(self) -> str:
         return "\n".join(lines(self))

@@ -88,5 +88,5 @@ def _seen(equation: Equation, ghost: Array) -> Array | None:
 
 def _view(root: Var, ghosts: Mapping[Var, Array], seen: Array) -> StridedView:
     own = ghosts[root]
-    offset = seen.__array_interface__["data"][0] - own.__array_interface__["data"][0] if seen.size else 0
+    offset = seen.__array_interface__["data"][0] - own.__array_interface__["data"][0]
     return StridedView(root, offset, seen.strides, (offset, seen.shape, seen.strides) == (0, own.shape, own.strides))

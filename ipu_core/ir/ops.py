@@ -17,8 +17,6 @@ from lowprec import float64 as FLOAT64
 
 Argument = Type | Literal
 ShapeRule = Callable[[tuple[Argument, ...], Params], Shape]
-
-
 Kind = typing.Literal["elementwise", "product", "convolution", "reduction", "scatter", "view", "move", "mask"]
 """What an operation does: one function of elements that lie alike, a product or sum of many, a view of an array or a
 copy of some of its elements, or 0 and 1 made of something else."""
@@ -51,21 +49,6 @@ class Op:
     params: tuple[str, ...] = ()
     neutral: Mapping[int, float] = field(default_factory=dict)
     part: bool = False
-
-    @property
-    def structural(self) -> bool:
-        """Moves elements without looking at them; the result has the operand's format."""
-        return self.kind in ("view", "move")
-
-    @property
-    def planned(self) -> bool:
-        """Combines many elements into one: it has a place on tiles, and a sum an order."""
-        return self.kind in ("product", "convolution", "reduction")
-
-    @property
-    def accumulates(self) -> bool:
-        """Has an accumulator with a format of its own."""
-        return self.planned and not self.exact
 
 
 def words(operands: tuple[Argument, ...]) -> str:
@@ -204,21 +187,6 @@ def _convolution_op(name: str, *params: str) -> Op:
     return Op(name, "convolution", "conv", 2, _convolution(name), params=(*convolution.PARAMS, *params))
 
 
-_NONLINEAR = (
-    "reciprocal",
-    "sqrt",
-    "rsqrt",
-    "exp",
-    "log",
-    "tanh",
-    "erf",
-    "sigmoid",
-    "sin",
-    "cos",
-    "gelu",
-    "gelu_gradient",
-)
-
 OPS = {op.name: op for op in (
     *(_elementwise_op(name, exact=True) for name in ("negative", "absolute", "relu", "step")),
     *(_elementwise_op(name, 2, exact=True) for name in ("maximum", "minimum", "greater", "equal")),
@@ -227,7 +195,9 @@ OPS = {op.name: op for op in (
     _elementwise_op("add", 2, neutral={0: 0, 1: 0}),
     _elementwise_op("subtract", 2, neutral={1: 0}),
     _elementwise_op("multiply", 2, neutral={0: 1, 1: 1}),
-    *(_elementwise_op(name, 1, "nonlinearity") for name in _NONLINEAR),
+    *(_elementwise_op(name, 1, "nonlinearity") for name in (
+        "reciprocal", "sqrt", "rsqrt", "exp", "log", "tanh", "erf", "sigmoid", "sin", "cos", "gelu", "gelu_gradient",
+    )),
     _elementwise_op("divide", 2, "nonlinearity", neutral={1: 1}),
     _elementwise_op("scaled_add", 3, "scaled_add"),
     Op("convert", "elementwise", "cast", 1, _same, exact=True),
@@ -252,24 +222,27 @@ OPS = {op.name: op for op in (
 """Every operation by name."""
 
 
-def _names(chosen: Callable[[Op], bool]) -> frozenset[str]:
-    return frozenset(name for name, op in OPS.items() if chosen(op))
+def _of(*kinds: Kind) -> frozenset[str]:
+    return frozenset(name for name, op in OPS.items() if op.kind in kinds)
 
 
-ELEMENTWISE = _names(lambda op: op.kind == "elementwise")
+ELEMENTWISE = _of("elementwise")
 """Compute an array of their own, element by element where their operands of that shape lie."""
 
-VIEWS = _names(lambda op: op.kind == "view")
+VIEWS = _of("view")
 """Cost nothing where strides can express them: the operand's memory seen otherwise."""
 
-WHOLE_VIEWS = _names(lambda op: op.kind == "view" and not op.part)
-"""Views of every element."""
+WHOLE_VIEWS = frozenset(name for name in VIEWS if not OPS[name].part)
+STRUCTURE = _of("view", "move")
+"""Move elements without looking at them; the result has the operand's format."""
 
-STRUCTURE = _names(lambda op: op.structural)
-CONVOLUTIONS = _names(lambda op: op.kind == "convolution")
-PRODUCTS = _names(lambda op: op.kind in ("product", "convolution"))
-PLANNED = _names(lambda op: op.planned)
-SUMS = _names(lambda op: op.accumulates)
+CONVOLUTIONS = _of("convolution")
+PRODUCTS = _of("product", "convolution")
+PLANNED = _of("product", "convolution", "reduction")
+"""Make one element of many: they have a place on tiles, and the sums an order."""
+
+SUMS = frozenset(name for name in PLANNED if not OPS[name].exact)
+"""Have an accumulator with a format of its own."""
 
 
 def promote(formats: list[Format]) -> FloatFormat:

@@ -8,12 +8,12 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Tree:
+class PyTree:
     """The shape of a nested structure: the kind of each node, its keys and its children; a leaf has kind None."""
 
     kind: type | None
     keys: tuple[Any, ...] = ()
-    children: tuple[Tree, ...] = ()
+    children: tuple[PyTree, ...] = ()
 
     @property
     def leaves(self) -> int:
@@ -21,10 +21,10 @@ class Tree:
         return 1 if self.kind is None else sum(child.leaves for child in self.children)
 
 
-LEAF = Tree(None)
+LEAF = PyTree(None)
 
 
-def flatten(value: Any) -> tuple[list[Any], Tree]:
+def flatten(value: Any) -> tuple[list[Any], PyTree]:
     """The leaves of a nested value in order (dict keys sorted) and the tree that rebuilds it. None has no leaves.
 
     Raises:
@@ -45,10 +45,10 @@ def flatten(value: Any) -> tuple[list[Any], Tree]:
     else:
         return [value], LEAF
     pairs = [flatten(child) for child in nested]
-    return [leaf for leaves, _ in pairs for leaf in leaves], Tree(type(value), keys, tuple(tree for _, tree in pairs))
+    return [leaf for leaves, _ in pairs for leaf in leaves], PyTree(type(value), keys, tuple(tree for _, tree in pairs))
 
 
-def unflatten(tree: Tree, leaves: Iterator[Any] | list[Any]) -> Any:
+def unflatten(tree: PyTree, leaves: Iterator[Any] | list[Any]) -> Any:
     """The nested value with the given leaves; the inverse of `flatten`."""
     leaves = iter(leaves)
     if tree.kind is None:
@@ -61,7 +61,7 @@ def unflatten(tree: Tree, leaves: Iterator[Any] | list[Any]) -> Any:
     return children if tree.kind is list else None
 
 
-def paths(tree: Tree, prefix: str = "") -> list[str]:
+def paths(tree: PyTree, prefix: str = "") -> list[str]:
     """A dotted name per leaf, such as "layers.0.weight"; the prefix itself for a bare leaf."""
     if tree.kind is None:
         return [prefix]

@@ -21,6 +21,7 @@ MANIFEST = "manifest.json"
 CHECKPOINTS = "checkpoints"
 LONGEST = 160  # characters of a file's name; most file systems take 255 bytes, and a draft's name is longer
 SEAL = b', "sha256": "'  # ends the text of a line that its checksum is of
+ELSEWHERE = "choose another folder, or begin a new one beside it (--force)"
 Result = dict[str, Any]
 
 
@@ -158,9 +159,6 @@ class Store:
             os.truncate(self._file, whole)
 
 
-ELSEWHERE = "choose another folder, or begin a new one beside it (--force)"
-
-
 def open_store(
     folder: str | Path, settings: Mapping[str, Any], accumulations: Mapping[str, str], *, force: bool = False
 ) -> Store:
@@ -171,6 +169,7 @@ def open_store(
         force: Where the folder holds another study, take the first beside it (NAME-2, NAME-3, ...) that holds none or
             this one. What is there stays as it is.
     """
+    first = Path(folder) if Path(folder).name.strip(".") else Path(folder).resolve()
     place, number = Path(folder), 1
     while True:
         try:
@@ -179,7 +178,7 @@ def open_store(
             if not force:
                 raise
         number += 1
-        place = Path(f"{folder if Path(folder).name else Path(folder).resolve()}-{number}")
+        place = first.with_name(f"{first.name}-{number}")
 
 
 def file_name(words: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -160,8 +161,12 @@ class TrainLoop:
         leaves, self._tree = flatten(precision.cast_state(self.block, initial_state(params, optimizer)))
         self._prepare(leaves)
 
+    @cached_property
+    def _executable(self) -> Executable:
+        """The step on whole arrays; beside the tiles only where updates are counted."""
+        return Executable(self.block, self.accumulations, self._control)
+
     def _prepare(self, state: Sequence[Array]) -> None:
-        self._executable = Executable(self.block, self.accumulations, self._control)
         if self._engine == "tiles":
             self._runner: Machine | Direct = Machine.build(self.block, self.target, self.accumulations, self._control)
         else:

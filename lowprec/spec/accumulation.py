@@ -182,6 +182,8 @@ def stage_count(parts: int) -> Stages:
 
 def run_length(parts: int, stages: int) -> int:
     """The smallest whole run with run**stages >= parts: ceil of the stages-th root, found without floats."""
+    if stages == 1:
+        return max(1, parts)
     run = 1
     while run**stages < parts:
         run += 1

@@ -246,8 +246,8 @@ BAD = [
     (["--lr", "nan"], "lr must be a positive number that float32 holds, not nan"),
     (["--lr", "1e300"], "lr must be a positive number that float32 holds, not 1e+300"),
     (["--lr", "1e-300"], "lr must be a positive number that float32 holds, not 1e-300"),
-    (["--seeds", "0"], "must be an integer from 1 to 10,000, not '0'"),
-    (["--seeds", "100000000000"], "must be an integer from 1 to 10,000, not '100000000000'"),
+    (["--seeds", "0"], "must be an integer from 1 to 1,024, not '0'"),
+    (["--seeds", "100000000000"], "must be an integer from 1 to 1,024, not '100000000000'"),
     (["--out", ""], "must name a folder"),
     (["--optimizer", "adagrad"], "unknown optimizer 'adagrad': choose sgd, adam or lamb"),
     (["--engine", "steam"], "unknown engine 'steam': choose tiles or direct"),
@@ -262,7 +262,7 @@ BAD = [
     (["--layers", "32-10"], "layers 32-10 do not fit digits: they lead from 64 features to 10 classes"),
     (["--data", "mnist"], "unknown data 'mnist': give 'digits' or the path of an .npz file"),
     (["--data", "nowhere.npz"], "no such data file: nowhere.npz"),
-    (["--threads", "99999999999999999999"], "must be an integer from 1 to 10,000"),
+    (["--threads", "99999999999999999999"], "must be an integer from 1 to 1,024"),
     (["--colour", "red"], "unrecognized arguments: --colour red"),
 ]
 

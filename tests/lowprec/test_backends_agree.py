@@ -78,15 +78,17 @@ def numbers(seed: int, shape: tuple[int, ...], fmt: lp.FloatFormat, dtype: Any, 
     """Values of a format and what lies between them, a step of the dtype beside ties, and beyond the largest."""
     rng = np.random.default_rng(seed)
     size = int(np.prod(shape))
-    wide = 2.0 * np.float64(min(fmt.max, 1e300))
-    grid = np.array([fmt.value_of(int(code)) for code in rng.integers(0, fmt.max_code + 1, size)])
-    quantum = np.maximum(np.exp2(np.floor(np.log2(np.maximum(grid, 1e-320)))), 2.0**fmt.emin) * 2.0**-fmt.mantissa_bits
-    x = grid + quantum * rng.choice([0, 0, 0.25, 0.5, 0.5, 0.75, 1 / 3], size)
-    x = np.where(rng.random(size) < 0.1, 0.0, x) * rng.choice([1, 1, 1, 2.0**-3, 1.5, 2.0], size)
-    x = np.minimum(x, wide) * rng.choice([-1.0, 1.0], size)
-    if special:
-        x = np.where(rng.random(size) < 0.04, rng.choice([np.inf, -np.inf, np.nan], size), x)
     with np.errstate(all="ignore"):
+        wide = 2.0 * np.float64(min(fmt.max, 1e300))
+        grid = np.array([fmt.value_of(int(code)) for code in rng.integers(0, fmt.max_code + 1, size)])
+        quantum = (
+            np.maximum(np.exp2(np.floor(np.log2(np.maximum(grid, 1e-320)))), 2.0**fmt.emin) * 2.0**-fmt.mantissa_bits
+        )
+        x = grid + quantum * rng.choice([0, 0, 0.25, 0.5, 0.5, 0.75, 1 / 3], size)
+        x = np.where(rng.random(size) < 0.1, 0.0, x) * rng.choice([1, 1, 1, 2.0**-3, 1.5, 2.0], size)
+        x = np.minimum(x, wide) * rng.choice([-1.0, 1.0], size)
+        if special:
+            x = np.where(rng.random(size) < 0.04, rng.choice([np.inf, -np.inf, np.nan], size), x)
         narrow = x.astype(dtype)
         if np.dtype(dtype).kind == "f":
             beside = np.nextafter(narrow, rng.choice([np.inf, -np.inf, 0], size).astype(dtype))

@@ -3,6 +3,7 @@
 #define LOWPREC_FINISH_H
 
 #include "accumulate/steps_fast.h"
+#include "isa/widths.h"
 
 namespace lowprec {
 inline namespace LP_ISA {
@@ -65,8 +66,13 @@ struct Store {
 
     template <class Code>
     void codes(const float *from, char *to, i64 count) const {
+        const Rounder<u32> k = rounder;
         for (i64 i = 0; i < count; i += lanes32) {
-            const u32v code = round_bits<nearest_even, false>(load<u32v>(from + i), u32v{}, rounder);
+            const u32v code = round_bits<nearest_even, false>(load<u32v>(from + i), u32v{}, k);
+            if (out.column == sizeof(Code) && i + lanes32 <= count) {
+                store_as(reinterpret_cast<Code *>(to) + i, code);
+                continue;
+            }
             for (int lane = 0; lane < lanes32 && i + lane < count; ++lane) {
                 const Code c = Code(code[lane]);
                 __builtin_memcpy(to + (i + lane) * out.column, &c, sizeof c);

@@ -35,7 +35,16 @@ LP_INLINE void store(void *to, V v) {
 LP_INLINE f32v splat_real(float x) { return x - f32v{}; }
 
 // Results have one NaN, positive and quiet, whatever the processor makes of those it meets.
-LP_INLINE f32v with_one_nan(f32v x) { return x == x ? x : bit_cast<f32v>(u32v{} + 0x7fc00000u); }
+LP_INLINE f32v with_one_nan(f32v x) {
+    const f32v nan = bit_cast<f32v>(u32v{} + 0x7fc00000u);
+#if defined(__AVX512F__) && LP_VECTOR_BYTES == 64
+    const __m512i nan_for_both_kinds = _mm512_set1_epi32(0x11111100);  // else x, by the class of x
+    return (f32v)_mm512_fixupimm_ps((__m512)nan, (__m512)x, nan_for_both_kinds, 0);
+#else
+    return x == x ? x : nan;
+#endif
+}
+LP_INLINE f64v with_one_nan(f64v x) { return x == x ? x : bit_cast<f64v>(u64v{} + (u64(0x7ff8) << 48)); }
 LP_INLINE float with_one_nan(float x) { return x == x ? x : bit_cast<float>(0x7fc00000u); }
 LP_INLINE double with_one_nan(double x) { return x == x ? x : bit_cast<double>(u64(0x7ff8) << 48); }
 

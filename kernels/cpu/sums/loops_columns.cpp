@@ -19,7 +19,7 @@ struct IeeeFloat {
     typedef float Term;
     typedef float Real;
     typedef f32v Vector;
-    static constexpr bool random = false;
+    static constexpr bool random = false, rounds = false;
     typedef NoWords Words;
     explicit IeeeFloat(const ColumnJob &) {}
     LP_INLINE f32v add(f32v a, f32v b, u64v) const { return a + b; }
@@ -30,7 +30,7 @@ struct IeeeDouble {
     typedef double Term;
     typedef double Real;
     typedef f64v Vector;
-    static constexpr bool random = false;
+    static constexpr bool random = false, rounds = false;
     typedef NoWords Words;
     explicit IeeeDouble(const ColumnJob &) {}
     LP_INLINE f64v add(f64v a, f64v b, u64v) const { return a + b; }
@@ -43,7 +43,7 @@ struct Rounded {
     typedef T Term;
     typedef double Real;
     typedef f64v Vector;
-    static constexpr bool random = mode == stochastic;
+    static constexpr bool random = mode == stochastic, rounds = true;
     typedef std::conditional_t<random, ColumnWords, NoWords> Words;
     Rounder<u64> rounder;
     explicit Rounded(const ColumnJob &job) : rounder(make_rounder<u64>(job.rounding, true)) {}
@@ -66,7 +66,7 @@ struct OnGrid {
     typedef float Term;
     typedef typename Lanes<E>::real Real;
     typedef typename Lanes<L>::real Vector;
-    static constexpr bool random = mode == stochastic;
+    static constexpr bool random = mode == stochastic, rounds = true;
     typedef std::conditional_t<random, ColumnWords, NoWords> Words;
     const Rounder<E> rounder;
     const Grid<E> grid;
@@ -134,7 +134,7 @@ class Columns {
         }
         for (i64 k = 0; k < job.terms.size; k += term_window) window(k);
         if (job.kind != running_sum)
-            for (i64 r = 0; r < count; ++r) to[r * job.lane.to] = with_one_nan(Term(sum[r]));
+            for (i64 r = 0; r < count; ++r) to[r * job.lane.to] = Term(finished(sum[r]));
     }
 
   private:
@@ -144,6 +144,13 @@ class Columns {
     static constexpr int lanes = sizeof(Vector) / sizeof(Real);
     static constexpr int abreast = LP_VECTOR_BYTES == 64 && sizeof(Term) == 4 ? 4 : 2;  // vectors side by side
     typedef Term Window[term_window][term_lanes];
+
+    // Rounding leaves one NaN.
+    template <class T>
+    static LP_INLINE T finished(T sum) {
+        if constexpr (P::rounds) return sum;
+        return with_one_nan(sum);
+    }
 
     void window(i64 k) {
         const i64 terms = job.terms.size - k < term_window ? job.terms.size - k : term_window;
@@ -215,7 +222,7 @@ class Columns {
                     s[v] = policy.multiply_add(term, widen<Vector>(ys[t] + lane), s[v], words_at(0, t, lane));
                 else
                     s[v] = policy.add(s[v], term, words_at(0, t, lane));
-                if (running) store(runs[t] + lane, s[v]);
+                if (running) store(runs[t] + lane, finished(s[v]));
             }
         for (int v = 0; v < vectors; ++v) store(sum + j + v * lanes, s[v]);
     }
@@ -247,10 +254,10 @@ class Columns {
         Term *at = to + k * job.terms.to;
         if (job.lane.to == 1) {
             for (i64 t = 0; t < terms; ++t)
-                for (i64 r = 0; r < count; ++r) at[t * job.terms.to + r] = with_one_nan(Term(runs[t][r]));
+                for (i64 r = 0; r < count; ++r) at[t * job.terms.to + r] = Term(runs[t][r]);
         } else {
             for (i64 r = 0; r < count; ++r)
-                for (i64 t = 0; t < terms; ++t) at[r * job.lane.to + t * job.terms.to] = with_one_nan(Term(runs[t][r]));
+                for (i64 t = 0; t < terms; ++t) at[r * job.lane.to + t * job.terms.to] = Term(runs[t][r]);
         }
     }
 

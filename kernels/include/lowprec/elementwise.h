@@ -70,10 +70,9 @@ LP_INLINE F root(F x) {
     return result;
 }
 
-// A NaN of either operand wins; of two equal values the first is returned.
+// What a comparison with b chose, which where a is NaN is a: a NaN of either operand wins, of equal values the first.
 template <class F>
-LP_INLINE F choose(F chosen, F a, F b) {
-    chosen = a == a ? chosen : a;
+LP_INLINE F unless_nan(F chosen, F b) {
     return b == b ? chosen : b;
 }
 
@@ -99,8 +98,8 @@ LP_OPERATION(add, a + b)
 LP_OPERATION(subtract, a - b)
 LP_OPERATION(multiply, a *b)
 LP_OPERATION(divide, a / b)
-LP_OPERATION(maximum, choose(b > a ? b : a, a, b))
-LP_OPERATION(minimum, choose(b < a ? b : a, a, b))
+LP_OPERATION(maximum, unless_nan(b > a ? b : a, b))
+LP_OPERATION(minimum, unless_nan(b < a ? b : a, b))
 LP_OPERATION(greater, a > b ? constant<F>(1) : constant<F>(0))
 LP_OPERATION(equal, a == b ? constant<F>(1) : constant<F>(0))
 LP_OPERATION(select, a != constant<F>(0) ? b : c)

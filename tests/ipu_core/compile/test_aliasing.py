@@ -10,7 +10,7 @@ from ipu_core.compile.aliasing import in_place
 from ipu_core.compile.machine import Machine
 from ipu_core.ir.execute import Executable
 from ipu_core.ir.tracing import trace
-from ipu_core.ir.values import apply
+from ipu_core.ir.values import apply, convert
 from ipu_core.target import Target
 
 W = np.random.default_rng(3).normal(size=(6, 6)).astype(np.float32)
@@ -57,6 +57,8 @@ def test_old_state_that_is_read_later_or_given_out_is_kept() -> None:
     assert found(lambda s: ([s[0] * 2.0, s[1] * 3.0], s[0])) == [1]
     assert found(lambda s: ([s[1], s[0] * 2.0],)) == []  # the second goes out as the first
     assert found(lambda s: ([(new := s[0] * 2.0), new],)) == [0]  # only one of them can lie there
+    assert found(lambda s: ([(s[0] @ s[0]).T, s[1] * 3.0],)) == [1]  # the first is a view of what is computed
+    assert found(lambda s: ([convert(s[0], "float16"), s[1] * 3.0],)) == [1]
 
 
 def test_states_that_change_places_meet_no_half_written_array() -> None:

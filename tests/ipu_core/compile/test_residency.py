@@ -9,6 +9,7 @@ from ir.test_transformer import BATCH, LENGTH, WORDS, parameters
 from ir.test_transformer import loss as transformer_loss
 
 from ipu_core import nn
+from ipu_core.compile.aliasing import in_place
 from ipu_core.compile.lowering import lower
 from ipu_core.compile.machine import Machine
 from ipu_core.compile.planning import plan
@@ -98,6 +99,16 @@ def test_views_and_new_state_over_old_take_no_memory() -> None:
     block = trace(lambda state, x: (state @ x, state.sum()), np.eye(8, dtype=np.float32), np.eye(8, dtype=np.float32),
                   carry=True)  # fmt: skip
     assert needed(block, target).needed == 2 * 256 + 8  # old state, new state, and one word for the sum
+
+
+def test_what_nobody_reads_takes_room_only_when_it_comes() -> None:
+    target = Target("gc200", tiles=1)
+    a, b = np.zeros((10, 30), np.float32), np.zeros((20, 30), np.float32)
+    block = trace(lambda state, x, unread: (state * x, (x * 2.0).sum()), a, a, b, carry=True)
+    assert needed(block, target).needed == 2 * 1200 + 2400
+    assert residency(block, target).peak.equation is None
+    free = residency(block, target).free[block.equations[0].number]
+    assert target.tile_memory - free == 2 * 1200 + (0 if block.equations[0].output in in_place(block) else 1200)
 
 
 @pytest.mark.parametrize("precision", ["fp32.32", "fp16.16/stochastic"])

@@ -148,8 +148,10 @@ def test_a_folder_without_a_name_has_one_beside_it_too(tmp_path: Path, monkeypat
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     Path(RESULTS).write_text("not ours\n")
-    with module.open_store(".", SETTINGS, {}, force=True) as store:
-        assert store.folder == tmp_path / "here-2"
+    (tmp_path / "here" / "below").mkdir()
+    for folder, name in ((".", "here-2"), ("below/..", "here-2")):
+        with module.open_store(folder, SETTINGS, {}, force=True) as store:
+            assert store.folder == tmp_path / name
     assert Path(RESULTS).read_text() == "not ours\n"
 
 

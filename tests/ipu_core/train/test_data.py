@@ -1,13 +1,15 @@
 """The data sets, the .npz reader's refusals and the order of batches."""
 
+import dataclasses
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 
-from ipu_core.train.data import Dataset, batches, digits, from_npz, load, permutation, shuffled
+from ipu_core.train.data import ARRAYS, Dataset, batches, digits, from_npz, load, permutation, shuffled
 
 
 @pytest.fixture
@@ -35,6 +37,11 @@ def test_digits_are_the_real_ones_split_once() -> None:
     assert set(np.unique(data.x_train * 16 + 8)) == set(range(17))
     assert np.array_equal(data.x_train, data.x_train.astype(np.float16).astype(np.float32))
     assert data.digest() == digits().digest()
+    whole = load_digits()
+    labels = {row.tobytes(): label for row, label in zip(np.float32(whole.data / 16 - 0.5), whole.target, strict=True)}
+    rows = [*zip(data.x_train, data.y_train, strict=True), *zip(data.x_test, data.y_test, strict=True)]
+    assert len({row.tobytes() for row, _ in rows}) == len(labels)
+    assert all(labels[row.tobytes()] == label for row, label in rows)
 
 
 def test_npz_is_flattened_to_rows(tmp_path: Path, arrays: dict[str, np.ndarray]) -> None:
@@ -49,6 +56,19 @@ def test_digest_sees_every_array(tmp_path: Path, arrays: dict[str, np.ndarray]) 
     before = from_npz(write(tmp_path, **arrays)).digest()
     arrays["y_test"][3] = (arrays["y_test"][3] + 1) % 4
     assert from_npz(write(tmp_path, **arrays)).digest() != before
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+def test_digest_sees_the_last_element_the_shape_and_the_dtype(name: str) -> None:
+    x, y = np.arange(120, dtype=np.float32).reshape(40, 3), np.arange(39, dtype=np.int32) % 3
+    task = Dataset("t", x, y, x, y)
+    array = getattr(task, name)
+    last = array.copy()
+    last.flat[-1] += 1
+    others = (last, array.reshape(3, -1), array.view(np.uint32), array[::-1])
+    digests = {dataclasses.replace(task, **{name: other}).digest() for other in others} | {task.digest()}
+    assert len(digests) == 5
+    assert dataclasses.replace(task, **{name: np.asfortranarray(array)}).digest() == task.digest()
 
 
 def test_missing_arrays_are_named(tmp_path: Path, arrays: dict[str, np.ndarray]) -> None:
@@ -120,6 +140,7 @@ def test_object_arrays_are_refused(tmp_path: Path, arrays: dict[str, np.ndarray]
 def test_permutation_is_pinned() -> None:
     assert permutation(10, (0, 0)).tolist() == PINNED
     assert permutation(10, (0, 1)).tolist() != PINNED
+    assert permutation(10, (3, 1)).tolist() == [9, 7, 8, 3, 5, 6, 4, 0, 2, 1]
 
 
 PINNED = [0, 2, 9, 1, 8, 5, 4, 3, 6, 7]
@@ -141,6 +162,27 @@ def test_any_step_can_be_asked_for_in_any_order() -> None:
         assert np.array_equal(x, wanted[step][0])
         assert np.array_equal(y, wanted[step][1])
     assert not np.array_equal(batches(data, 64, 4)(0)[1], wanted[0][1])
+
+
+def test_rows_and_labels_stay_together_and_either_part_may_hold_the_last_class() -> None:
+    x = np.arange(30, dtype=np.float32)[:, None]
+    y = np.arange(30, dtype=np.int32) % 3
+    batch = batches(Dataset("t", x, y, x, y + 2), 7, 3)
+    for step in range(9):
+        features, labels = batch(step)
+        assert features.shape == (7, 1)
+        np.testing.assert_array_equal(labels, features[:, 0] % 3)
+    assert Dataset("t", x, y, x, y + 2).classes == 5
+    assert Dataset("t", x, y + 2, x, y).classes == 5
+
+
+def test_batches_and_labels_may_be_as_large_as_is_said(tmp_path: Path, arrays: dict[str, np.ndarray]) -> None:
+    assert sorted(shuffled(30, 30, 0)(0).tolist()) == list(range(30))
+    arrays["y_train"][0] = 65535
+    assert from_npz(write(tmp_path, **arrays)).classes == 65536
+    arrays["y_train"][0] = 65536
+    with pytest.raises(ValueError, match=r"must hold class numbers 0\.\.65535, found 0\.\.65536"):
+        from_npz(write(tmp_path, **arrays))
 
 
 @pytest.mark.parametrize("size", [0, 31])
