@@ -407,6 +407,9 @@ def test_train_keeps_the_parameters_of_a_point_that_a_study_finished(
         assert "fp16.16/stochastic seed 1 is trained again: its result is here" in printed
         assert "The products of one step, fp16.16/stochastic:\n  0 forward dot 0.weight: float16" in printed
         assert "\nfp32.32" not in printed
+        (row,) = (line.split() for line in printed.splitlines() if line.startswith("fp16.16/stochastic  "))
+        assert row[1] == "1"  # the one seed asked for
+        assert "1 of 1 points were finished before; 0 to go" in printed
         assert kept.read_bytes() == wanted
         kept.unlink()
     kept.write_bytes(wanted)
