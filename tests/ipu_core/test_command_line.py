@@ -403,7 +403,8 @@ def test_train_keeps_the_parameters_of_a_point_that_a_study_finished(
     capfd.readouterr()
     for _ in range(2):  # after a study, and after the file was deleted
         assert exit_code("train", *SMALL, *order, str(tmp_path / "out")) == 0
-        printed = capfd.readouterr().out
+        printed, progress = capfd.readouterr()
+        assert progress.startswith("1/1 ")
         assert "fp16.16/stochastic seed 1 is trained again: its result is here" in printed
         assert "The products of one step, fp16.16/stochastic:\n  0 forward dot 0.weight: float16" in printed
         assert "\nfp32.32" not in printed
