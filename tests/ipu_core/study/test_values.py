@@ -54,6 +54,8 @@ PAIRS: list[Callable[[], tuple[Any, Any]]] = [  # what makes a value, and one th
     lambda: (Plain(0.1).at, Plain(0.2).at),
     lambda: (ARRAY.copy(), ARRAY.T.copy()),
     lambda: (ARRAY.copy(), ARRAY.astype(np.float64)),
+    lambda: (ARRAY.copy(), ARRAY.reshape(3, 2)),
+    lambda: (ARRAY.copy(), ARRAY.view(np.uint32)),
     lambda: ({"a": ARRAY + 0}, {"a": ARRAY + 1}),
     lambda: (ml_dtypes.bfloat16(1.5), ml_dtypes.bfloat16(1.25)),
     lambda: (np.tanh, np.sin),
@@ -112,6 +114,7 @@ def test_a_name_that_is_not_bound_yet_is_left_out() -> None:
 def test_the_words_are_the_same_in_every_process() -> None:
     program = (
         "from ipu_core.study.values import *\n"
+        "print(digest(described({'weight', 'bias', 'gain', 'shift'})))\n"
         "print(digest(described(lambda name: name in {'weight', 'bias', 'gain', 'shift'} and name.lower())))"
     )
     found = {
