@@ -455,16 +455,16 @@ def test_a_model_that_does_not_fit_names_the_tile(
     error = capfd.readouterr().err
     assert error.count("\n") == 1
     assert "bytes of 8,192" in error
-    assert not (tmp_path / "results.jsonl").read_text()
+    assert not (tmp_path / "results.jsonl").exists()
 
 
 @pytest.mark.parametrize("words", [["study"], ["profile"]])
 def test_a_model_far_too_large_is_refused_before_it_is_made(
     words: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    start = time.monotonic()
+    start = time.process_time()
     assert exit_code(*words, "--layers", "64-20000-20000-10", "--target", "gc2", "--out", str(tmp_path / "out")) == 2
-    assert time.monotonic() - start < 5
+    assert time.process_time() - start < 3
     error = capfd.readouterr().err
     assert error.count("\n") == 1
     assert "bytes of 262,144 for the values of the step alone" in error
