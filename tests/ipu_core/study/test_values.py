@@ -16,6 +16,7 @@ import pytest
 
 from ipu_core import Adam, Lamb, Sgd
 from ipu_core.study.values import described, digest
+from ipu_core.train.data import shuffled
 from lowprec import float16
 
 
@@ -90,6 +91,7 @@ def test_numbers_count_by_value_and_names_in_any_order() -> None:
 
 def test_a_function_that_is_ours_counts_by_its_name() -> None:
     assert described(Sgd(0.1))["exclude"] == "vectors"
+    assert described(shuffled(9, 3, 0)) != described(shuffled(9, 3, 1))  # but one made by ours, by what it encloses
 
 
 def test_a_function_of_no_module_is_described() -> None:
