@@ -17,7 +17,7 @@ from lowprec import backends, threads
 from lowprec.arrays import apart, as_subclass, input_array
 from lowprec.backends.owner import refuse_cupy
 from lowprec.caching import cached
-from lowprec.rounding import prepare as prepare_conversion
+from lowprec.spec.conversion import conversion_of
 from lowprec.spec.elementwise_op import OPERATIONS, ElementwiseOp
 from lowprec.spec.formats import FormatLike
 from lowprec.spec.keys import KeyLike, first_index
@@ -137,7 +137,7 @@ def prepare(
         if dtype is not None:
             operand_format(dtype)
     rounding.refuse("float32_op", exact=True, flush=True)
-    conversion = prepare_conversion("storage", _FLOAT32, fmt, rounding)
+    conversion = conversion_of("storage", _FLOAT32, fmt, rounding)
     chosen = backends.prepared("elementwise", ElementwiseOp(op, dtypes, conversion))
     thread_count = threads.current
 

@@ -100,6 +100,43 @@ def test_imports_look_down_only(package: str) -> None:
     assert not bad, "\n".join(bad)
 
 
+# What backends may import of lowprec: values, the compiled module, each other, and helpers that know no arrays.
+BELOW_BACKENDS = ("spec", "backends", "_kernels", "threads", "caching", "lazy", "extras")
+
+
+def test_backends_import_values_and_never_the_front() -> None:
+    allowed = tuple(f"lowprec.{name}." for name in BELOW_BACKENDS)
+    bad = [
+        f"{i.importer}:{i.line} imports {i.imported}"
+        for i in IMPORTS
+        if i.importer.startswith("lowprec.backends.") and not f"{i.imported}.".startswith(allowed)
+    ]
+    assert not bad, "\n".join(bad)
+
+
+def test_values_import_values() -> None:
+    allowed = ("lowprec.spec.", "lowprec.caching.")
+    bad = [
+        f"{i.importer}:{i.line} imports {i.imported}"
+        for i in IMPORTS
+        if i.importer.startswith("lowprec.spec") and not f"{i.imported}.".startswith(allowed)
+    ]
+    assert not bad, "\n".join(bad)
+
+
+def test_only_backends_call_the_kernels() -> None:
+    """Beside them: the package, which sees that they are there, the number of threads and the choice of an object."""
+    known = {"lowprec", "lowprec.threads", "lowprec.testing.isa"}
+    bad = [
+        f"{i.importer}:{i.line}"
+        for i in IMPORTS
+        if i.imported.startswith("lowprec._kernels")
+        and i.importer not in known
+        and not i.importer.startswith("lowprec.backends.")
+    ]
+    assert not bad, "\n".join(bad)
+
+
 def test_no_own_imports_inside_functions() -> None:
     bad = [f"{i.importer}:{i.line} imports {i.imported}" for i in IMPORTS if i.inside_function]
     assert not bad, "\n".join(bad)

@@ -11,23 +11,14 @@ from numpy.typing import NDArray
 from lowprec.arithmetic import multiply
 from lowprec.rounding import decode, encode
 from lowprec.scaling.tensor import as_carrier, from_storage, quotient, scale_by_power
-from lowprec.spec.block_format import NEVER, SIGNIFICAND_BITS, BlockFormat, carry_from
+from lowprec.spec.block_format import NEVER, SIGNIFICAND_BITS, BlockFormat, BlockTask, carry_from
 from lowprec.spec.formats import float32
-from lowprec.spec.keys import KeyLike
 from lowprec.spec.rounding import Rounding
 
 
-def quantize(
-    fmt: BlockFormat,
-    x: NDArray[Any],
-    axis: int,
-    rule: str,
-    tensor: float,
-    rounding: Rounding,
-    key: KeyLike | None,
-    offset: int,
-) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Codes of the elements and of the scales (arguments as of `lowprec.blocks.to_blocks`)."""
+def quantize(task: BlockTask, x: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Codes of the elements and of the scales."""
+    fmt, axis, rule, tensor, rounding, key, offset = task
     values = as_carrier(x, fmt.element)
     amax = _block_amax(values, axis, fmt.block)
     if fmt.power_of_two:

@@ -36,18 +36,15 @@ from numpy.lib.array_utils import normalize_axis_index
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from lowprec import backends
-from lowprec.backends.cpu import blocks as native
 from lowprec.scaling import block_steps
 from lowprec.scaling.tensor import (
     checked_out,
-    compiled_modes,
     element_rounding,
-    finite_amax,
     output_dtype,
     random_start,
     readable_or_carrier,
 )
-from lowprec.spec.block_format import BlockFormat, ScaleRule, as_block_format, block_formats, checked_rule
+from lowprec.spec.block_format import BlockFormat, BlockTask, ScaleRule, as_block_format, block_formats, checked_rule
 from lowprec.spec.formats import float32
 from lowprec.spec.keys import KeyLike
 from lowprec.spec.keywords import FewBitRoundingLike
@@ -112,13 +109,11 @@ class BlockArray:
         dtype = output_dtype(dtype, out)
         target = checked_out("out", out, self.shape, dtype)
         fmt = self.format
-        if backends.current() is backends.cpu and native.can_dequantize(fmt, self.tensor_scale != 1.0, dtype):
-            elements, scales = (
-                array.copy() if np.may_share_memory(array, target) else array
-                for array in (self.elements.view(fmt.element.code_dtype), self.scales.view(fmt.scale.code_dtype))
-            )
-            native.dequantize(fmt, elements, scales, self.axis, self.tensor_scale, target)
-        else:
+        elements, scales = (
+            array.copy() if np.may_share_memory(array, target) else array
+            for array in (self.elements.view(fmt.element.code_dtype), self.scales.view(fmt.scale.code_dtype))
+        )
+        if not backends.current().dequantize(fmt, elements, scales, self.axis, self.tensor_scale, target):
             target[...] = block_steps.dequantize(fmt, self.elements, self.scales, self.axis, self.tensor_scale, dtype)
         return target
 
@@ -179,12 +174,9 @@ def to_blocks(
     element = fmt.element
     elements, scales = _outputs(fmt, values.shape, axis, out)
     codes, scale_codes = elements.view(element.code_dtype), scales.view(fmt.scale.code_dtype)
-    if compiled_modes(how) and native.can_quantize(fmt, values.dtype):
-        start = random_start(how, key, offset)
-        native.quantize(fmt, values, axis, rule, tensor, how, *start, codes, scale_codes)
-    else:
-        made = block_steps.quantize(fmt, values, axis, rule, tensor, how, key, offset)
-        codes[...], scale_codes[...] = made
+    task = BlockTask(fmt, axis, rule, tensor, how, *random_start(how, key, offset))
+    if not backends.current().quantize(task, values, codes, scale_codes):
+        codes[...], scale_codes[...] = block_steps.quantize(task, values)
     return BlockArray(fmt, elements, scales, axis, tensor)
 
 
@@ -228,7 +220,7 @@ def _tensor_scale(fmt: BlockFormat, scale: float | Literal["auto"] | None, value
         raise ValueError(f"{fmt.name} has no tensor scale: its block scales cover float32's range")
     tiny, largest = float32.smallest_normal, float32.max
     if isinstance(scale, str) and scale == "auto":
-        amax = finite_amax(values)
+        amax = backends.current().largest_magnitude(values)
         wanted = amax / (fmt.element.max * fmt.scale.max)
         return float(np.float32(min(max(wanted, tiny), largest))) if amax else 1.0
     given = repr(scale) if np.ndim(scale) == 0 else f"an array of shape {np.shape(scale)}"

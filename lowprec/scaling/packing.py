@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lowprec import _kernels, threads
+from lowprec import backends
 from lowprec.arrays import input_array
 from lowprec.spec.float_format import FloatFormat
 from lowprec.spec.formats import FormatLike, as_format
@@ -49,7 +49,7 @@ def pack(codes: npt.ArrayLike, fmt: FormatLike) -> npt.NDArray[np.uint8]:
         array = array.astype(np.uint8)
     *outer, size = array.shape
     out = np.empty((*outer, -(-size * fmt.bits // 8)), np.uint8)
-    if _kernels.pack(fmt.bits, *_rows(outer, size, fmt.bits), array, out, threads.current()):
+    if backends.current().pack(fmt.bits, *_rows(outer, size, fmt.bits), array, out):
         raise ValueError(refused)
     return out
 
@@ -83,7 +83,7 @@ def unpack(packed: npt.ArrayLike, fmt: FormatLike, size: int) -> npt.NDArray[Any
         raise ValueError(f"{size} codes of {fmt.name} take rows of {expected} bytes; the shape given is {array.shape}")
     outer = array.shape[:-1]
     out = np.empty((*outer, size), np.uint8)
-    _kernels.unpack(fmt.bits, *_rows(outer, size, fmt.bits), array, out, threads.current())
+    backends.current().unpack(fmt.bits, *_rows(outer, size, fmt.bits), array, out)
     return out
 
 

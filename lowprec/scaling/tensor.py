@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from lowprec import backends
 from lowprec.arrays import whole_array
-from lowprec.backends.cpu import blocks as native
 from lowprec.rounding import decode, encode
 from lowprec.spec.float_format import FloatFormat
 from lowprec.spec.formats import as_format, format_of_dtype
@@ -24,7 +23,9 @@ from lowprec.spec.keywords import (
     refuse_unhashable,
     refuse_unknown,
 )
-from lowprec.spec.rounding import FEW_BIT_MODES, Rounding
+from lowprec.spec.operands import is_narrow
+from lowprec.spec.outputs import check_out
+from lowprec.spec.rounding import Rounding
 
 IPU_EXPONENTS = (-32, 31)  # the 6-bit signed scale of a quarter tensor
 
@@ -61,11 +62,9 @@ class ScaledArray:
         """
         dtype = output_dtype(dtype, out)
         target = checked_out("out", out, self.shape, dtype)
-        fast = abs(self.exponent) <= native.FLOAT32_POWER and native.spreadable(self.format)
-        if fast and backends.current() is backends.cpu:
-            codes = self.elements.view(self.format.code_dtype)
-            codes = codes.copy() if np.may_share_memory(codes, target) else codes
-            native.spread_power(codes, self.format, self.exponent, target)
+        codes = self.elements.view(self.format.code_dtype)
+        codes = codes.copy() if np.may_share_memory(codes, target) else codes
+        if backends.current().spread_power(codes, self.format, self.exponent, target):
             return target
         values = from_storage(self.elements, self.format).astype(np.float64)
         with np.errstate(over="ignore", under="ignore"):
@@ -116,7 +115,7 @@ def to_scaled(
     values = readable_or_carrier(x, fmt)
     limits = _checked_limits(limits)
     if isinstance(exponent, str) and exponent == "auto":
-        power = _fitting_exponent(finite_amax(values), fmt, limits)
+        power = _fitting_exponent(backends.current().largest_magnitude(values), fmt, limits)
     elif isinstance(exponent, (int, np.integer)) and not isinstance(exponent, bool):
         power = int(exponent)
     else:
@@ -124,10 +123,8 @@ def to_scaled(
     if not limits[0] <= power <= limits[1]:
         raise ValueError(f"the exponent {power} is outside of {limits[0]}..{limits[1]}")
     elements = checked_out("out", out, values.shape, fmt.dtype or fmt.code_dtype)
-    if compiled_modes(how) and native.within(fmt, 512) and abs(power) <= native.FLOAT64_POWER:
-        start = random_start(how, key, offset)
-        native.scale_and_round(values, fmt, power, how, *start, elements.view(fmt.code_dtype))
-    else:
+    start = random_start(how, key, offset)
+    if not backends.current().scale_and_round(values, fmt, power, how, *start, elements.view(fmt.code_dtype)):
         codes = encode(scale_by_power(as_carrier(values, fmt), -power), fmt, how, key=key, offset=offset)
         elements[...] = in_storage(np.asarray(codes), fmt)
     return ScaledArray(fmt, elements, power)
@@ -166,36 +163,21 @@ def element_rounding(what: str, rounding: FewBitRoundingLike, policies: Mapping[
     return how
 
 
-def compiled_modes(rounding: Rounding) -> bool:
-    """Whether the compiled pass is in force and knows this rounding; else it goes step by step."""
-    known = rounding.mode not in FEW_BIT_MODES and rounding.random_bits != "exact"
-    return known and backends.current() is backends.cpu
-
-
 def random_start(rounding: Rounding, key: KeyLike | None, offset: int) -> tuple[int, int]:
     """Key and first index of the random bits.
 
     Raises:
         ValueError: stochastic rounding without a key, or an offset out of range.
     """
-    if rounding.mode == "stochastic" and key is None:
+    if rounding.stochastic and key is None:
         raise ValueError("stochastic rounding needs key=, a lowprec.Key or an integer")
     return 0 if key is None else key_value(key), word("offset", offset)
 
 
 def readable_or_carrier(x: ArrayLike, fmt: FloatFormat) -> NDArray[Any]:
-    """x as it is where the compiled pass reads its dtype, else as `as_carrier` gives it (which says what is raised)."""
+    """x as it is where backends read its dtype, else as `as_carrier` gives it (which says what is raised)."""
     array = whole_array(x)
-    direct = isinstance(array, np.ndarray) and backends.current() is backends.cpu and native.readable(array.dtype)
-    return array if direct else as_carrier(array, fmt)
-
-
-def finite_amax(values: NDArray[Any]) -> float:
-    """The largest finite magnitude of a whole array; 0 where there is none."""
-    if backends.current() is backends.cpu and native.readable(values.dtype):
-        return native.largest_magnitude(values)
-    magnitudes = np.abs(values)
-    return float(magnitudes.max(initial=0, where=np.isfinite(magnitudes)))
+    return array if isinstance(array, np.ndarray) and is_narrow(array.dtype) else as_carrier(array, fmt)
 
 
 def output_dtype(dtype: DTypeLike | None, out: NDArray[Any] | None) -> np.dtype[Any]:
@@ -217,10 +199,7 @@ def checked_out(what: str, out: NDArray[Any] | None, shape: tuple[int, ...], dty
     """
     if out is None:
         return np.empty(shape, dtype)
-    if not isinstance(out, np.ndarray) or out.dtype != dtype:
-        raise TypeError(f"{what} must be an array of {dtype}, not {getattr(out, 'dtype', type(out).__name__)}")
-    if out.shape != shape:
-        raise ValueError(f"{what} has shape {out.shape}, the result {shape}")
+    check_out(out, shape, dtype, what)
     if not out.flags.carray:
         raise ValueError(f"{what} must be C-contiguous and writable")
     return out

@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from lowprec import backends, threads
-from lowprec.arrays import into as copied
 from lowprec.arrays import whole_array
 from lowprec.caching import cached
 from lowprec.random import KeyLike
@@ -34,6 +33,7 @@ from lowprec.spec.keywords import (
     refuse_unhashable,
 )
 from lowprec.spec.operands import operand_dtype
+from lowprec.spec.outputs import into as copied
 from lowprec.spec.rounding import Rounding
 
 Array = npt.NDArray[Any]

@@ -9,13 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from lowprec import backends, threads
-from lowprec.arrays import into, whole_array
+from lowprec.arrays import whole_array
 from lowprec.caching import cached
 from lowprec.random import KeyLike
 from lowprec.spec.accumulation import Accumulation
 from lowprec.spec.keys import ORIGIN, Coordinates, first_element
 from lowprec.spec.keywords import RoundingLike, RowKeywords, as_sum, refuse_unhashable
 from lowprec.spec.operands import operand_dtype
+from lowprec.spec.outputs import into
 from lowprec.spec.rounding import Rounding
 
 Array = npt.NDArray[Any]

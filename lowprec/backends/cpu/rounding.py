@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -47,6 +48,20 @@ def native_format(fmt: FloatFormat) -> _kernels.Format:
         fmt.inf_code or 0,
         fmt.nan_code if fmt.nan_code is not None else 2**64 - 1,
     )
+
+
+@cache
+def left_to_reference(fmt: FloatFormat) -> bool:
+    """Whether only the reference computes with a format; it says so the first time, for it is slow.
+
+    Warns:
+        RuntimeWarning: once for each such format.
+    """
+    if fmt.within_kernels:
+        return False
+    what = f"{fmt.name} reaches below float64's normal values: the reference computes it, slowly, value by value"
+    warnings.warn(what, RuntimeWarning, stacklevel=4)
+    return True
 
 
 def few_bits(conversion: Conversion, x: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Conversion]:
@@ -167,7 +182,7 @@ def _storage(dtype: np.dtype[Any], fmt: FloatFormat | None) -> int:
 
 def convert(conversion: Conversion, x: npt.NDArray[Any], key: int, offset: int, out: npt.NDArray[Any]) -> bool:
     """Rounds x into out (contiguous, same size); True where a NaN met a format that has none."""
-    if not conversion.rule.fmt.within_kernels:
+    if left_to_reference(conversion.rule.fmt):
         return bool(load("reference").convert(conversion, x, key, offset, out))
     if conversion.rule.mode in FEW_BIT_MODES:
         x, conversion = few_bits(conversion, x)
@@ -176,7 +191,7 @@ def convert(conversion: Conversion, x: npt.NDArray[Any], key: int, offset: int, 
 
 def decode(fmt: FloatFormat, codes: npt.NDArray[Any], out: npt.NDArray[Any]) -> None:
     """Decodes unsigned integer codes into out (contiguous float32 or float64, same size)."""
-    if not fmt.within_kernels:
+    if left_to_reference(fmt):
         load("reference").decode(fmt, codes, out)
         return
     itemsize = codes.dtype.itemsize

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lowprec.arrays import into
 from lowprec.backends.reference.functions import FUNCTIONS
 from lowprec.backends.reference.random import rounding_bits
 from lowprec.backends.reference.rounding import round_number
 from lowprec.spec.elementwise_op import ElementwiseOp
 from lowprec.spec.keys import KeyLike, key_value
+from lowprec.spec.outputs import into
 
 
 def float32(x: float) -> float:

@@ -56,3 +56,19 @@ def random_words(tag: int, bits: int, key: int, offset: int, out: npt.NDArray[An
     """Fills out with the bits of indices offset, offset + 1, ..."""
     for i in range(out.size):
         out.flat[i] = element_bits(tag, bits, key, offset + i)
+
+
+def fold_in(key: int, n: int) -> int:
+    """The 64 bits of `Key.fold_in(n)`."""
+    return _derived(11, key, n)
+
+
+def split(key: int, i: int) -> int:
+    """The 64 bits of the i-th key of `Key.split`."""
+    return _derived(12, key, i)
+
+
+def _derived(tag: int, key: int, n: int) -> int:
+    """Words 0 and 1 of the counter (tag << 24, n low, n high, 0)."""
+    low, high, _, _ = philox((tag << 24, n & MASK, n >> 32, 0), key)
+    return high << 32 | low

@@ -1,0 +1,43 @@
+"""What `out=` may be: the one check of every call, and results copied into it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+
+def check_out(out: object, shape: tuple[int, ...], dtype: np.dtype[Any], what: str = "out") -> None:
+    """Checks an array that a result is to be written to, of any strides.
+
+    Raises:
+        TypeError: no array, or one of another dtype (another byte order is another dtype).
+        ValueError: another shape, or read-only.
+    """
+    check_out_dtype(out, dtype, what)
+    assert isinstance(out, np.ndarray)
+    if out.shape != shape:
+        raise ValueError(f"{what} has shape {out.shape}, the result {shape}")
+    if not out.flags.writeable:
+        raise ValueError(f"{what} is read-only")
+
+
+def check_out_dtype(out: object, dtype: np.dtype[Any], what: str = "out") -> None:
+    """The part of `check_out` that can be said before the shape is known."""
+    if not isinstance(out, np.ndarray) or out.dtype != dtype:
+        given = out.dtype if isinstance(out, np.ndarray) else type(out).__name__
+        raise TypeError(f"{what} must be an array of {dtype}, not {given}")
+
+
+def into(out: Array, result: Array) -> Array:
+    """`out` with a result copied into it.
+
+    Raises:
+        TypeError, ValueError: as `check_out`.
+    """
+    check_out(out, result.shape, result.dtype)
+    out[...] = result
+    return out
