@@ -23,6 +23,7 @@ from lowprec.spec.formats import FormatLike
 from lowprec.spec.keys import KeyLike, first_index
 from lowprec.spec.keywords import PolicyKeywords, RoundingLike, as_rounding, refuse_unhashable, refuse_unknown
 from lowprec.spec.operands import operand_format
+from lowprec.spec.outputs import straight
 from lowprec.spec.rounding import NEAREST_EVEN, Rounding
 
 Array = npt.NDArray[Any]
@@ -80,6 +81,7 @@ def float32_op(
     if offset:
         offset = first_index(offset, np.broadcast(*arrays).size)
     if out is not None:
+        straight(out)
         arrays = tuple(apart(x, out) for x in arrays)
     if isinstance(out, np.ndarray) and out.flags.writeable and not out.flags.aligned:
         out[...] = call(arrays, key, offset, out.copy())

@@ -76,6 +76,18 @@ class Coordinates(NamedTuple):
 ORIGIN = Coordinates()
 
 
+def coordinates(row: Any, column: Any, first_group: Any = 0, batch: Any = 0) -> Coordinates:
+    """Coordinates as a caller gives them: arrays of a foreign byte order become native."""
+    return Coordinates(native(row), native(column), native(first_group), native(batch))
+
+
+def native(number: Any) -> Any:
+    """An int as it is, an array in the machine's byte order."""
+    if isinstance(number, np.ndarray) and not number.dtype.isnative:
+        return number.astype(number.dtype.newbyteorder("="))
+    return number
+
+
 class RawKey:
     """64 bits, the two words of a Philox4x32 key (low word first): what backends read of a `lowprec.Key`.
 

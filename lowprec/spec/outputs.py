@@ -32,6 +32,21 @@ def check_out_dtype(out: object, dtype: np.dtype[Any], what: str = "out") -> Non
         raise TypeError(f"{what} must be an array of {dtype}, not {given}")
 
 
+def straight(out: object, *operands: object) -> Array | None:
+    """`out` where loops that check its dtype, shape and flags themselves can write to it; None where they must not.
+
+    They must not while they read an operand in the same memory: then the result goes through :func:`into`.
+
+    Raises:
+        TypeError: no array, or one in a foreign byte order, which is what those loops do not see.
+    """
+    if not isinstance(out, np.ndarray):
+        raise TypeError(f"out must be an array, not {type(out).__name__}")
+    if not out.dtype.isnative:
+        raise TypeError(f"out must be an array of {out.dtype.newbyteorder('=')}, not {out.dtype}")
+    return None if any(np.may_share_memory(out, operand) for operand in operands) else out
+
+
 def into(out: Array, result: Array) -> Array:
     """`out` with a result copied into it.
 
