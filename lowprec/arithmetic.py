@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lowprec import backends
+from lowprec._caching import cached
 from lowprec.arrays import as_subclass, input_array
 from lowprec.backends.owner import refuse_cupy
-from lowprec.caching import cached
 from lowprec.spec.conversion import Conversion, exact_conversion
 from lowprec.spec.float_format import STORAGE, FloatFormat
 from lowprec.spec.formats import FormatLike, as_format, format_of_dtype
@@ -24,8 +24,8 @@ from lowprec.spec.keys import KeyLike, first_index, key_value
 from lowprec.spec.keywords import RoundingKeywords, RoundingLike, as_rounding, refuse_unhashable
 from lowprec.spec.outputs import check_out
 from lowprec.spec.rounding import Rounding
+from lowprec.types import Array
 
-Array = npt.NDArray[Any]
 Operand = Array | float
 _STORED = frozenset(STORAGE.values())
 _NUMBERS = frozenset({float, int, np.float64, np.float32, np.float16})

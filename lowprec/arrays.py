@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from lowprec import backends
+from lowprec._dlpack import from_dlpack
 from lowprec.backends.owner import is_cupy
-from lowprec.dlpack import from_dlpack
 from lowprec.spec.outputs import check_out
-
-Array = npt.NDArray[Any]
+from lowprec.types import Array
 
 
 def input_array(x: object) -> tuple[Array, bool]:

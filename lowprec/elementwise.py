@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lowprec import backends, threads
+from lowprec._caching import cached
 from lowprec.arrays import apart, as_subclass, input_array
 from lowprec.backends.owner import refuse_cupy
-from lowprec.caching import cached
 from lowprec.spec.conversion import conversion_of
 from lowprec.spec.elementwise_op import OPERATIONS, ElementwiseOp
 from lowprec.spec.formats import FormatLike
@@ -25,8 +25,8 @@ from lowprec.spec.keywords import PolicyKeywords, RoundingLike, as_rounding, ref
 from lowprec.spec.operands import operand_format
 from lowprec.spec.outputs import straight
 from lowprec.spec.rounding import NEAREST_EVEN, Rounding
+from lowprec.types import Array
 
-Array = npt.NDArray[Any]
 _FLOAT32 = np.dtype(np.float32)
 
 

@@ -6,14 +6,14 @@ Bits are a pure function of key, purpose and index: never of threads, chunks, in
 from __future__ import annotations
 
 import operator
-from typing import Any, SupportsIndex
+from typing import SupportsIndex
 
 import numpy as np
-import numpy.typing as npt
 
 from lowprec import backends
 from lowprec.spec.keys import TAGS, RawKey, first_index, key_value, word
 from lowprec.spec.keys import KeyLike as KeyLike
+from lowprec.types import Array
 
 
 class Key(RawKey):
@@ -68,7 +68,7 @@ def as_key(key: KeyLike) -> Key:
 
 def random_bits(
     key: KeyLike, shape: int | tuple[int, ...], bits: int = 16, *, use: str = "user", offset: int = 0
-) -> npt.NDArray[Any]:
+) -> Array:
     """Uniform integers in [0, 2^bits): uint16 up to 16 bits, else uint32.
 
     Element i (C order) takes its bits from index offset + i, so any chunking gives the same bits.

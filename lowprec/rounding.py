@@ -28,18 +28,17 @@ import numpy as np
 import numpy.typing as npt
 
 from lowprec import backends
+from lowprec._caching import cached
+from lowprec._exact_bits import exact_random_bits
 from lowprec.arrays import finish, input_array, output_array
 from lowprec.backends.owner import is_cupy
-from lowprec.caching import cached
-from lowprec.exact_bits import exact_random_bits
 from lowprec.spec.conversion import Conversion, Result, conversion_of
 from lowprec.spec.float_format import FloatFormat
 from lowprec.spec.formats import FormatLike, as_format, float32
 from lowprec.spec.keys import KeyLike, first_index, key_value
 from lowprec.spec.keywords import FewBitRoundingLike, RoundingKeywords, as_rounding, refuse_unhashable
 from lowprec.spec.rounding import FEW_BIT_MODES, STOCHASTIC_MODES, Rounding
-
-Array = npt.NDArray[Any]
+from lowprec.types import Array
 
 
 def round(

@@ -101,7 +101,7 @@ def test_imports_look_down_only(package: str) -> None:
 
 
 # What backends may import of lowprec: values, the compiled module, each other, and helpers that know no arrays.
-BELOW_BACKENDS = ("spec", "backends", "_kernels", "threads", "caching", "lazy", "extras")
+BELOW_BACKENDS = ("spec", "backends", "_kernels", "threads", "types", "integers", "_caching", "_lazy", "extras")
 
 
 def test_backends_import_values_and_never_the_front() -> None:
@@ -115,12 +115,30 @@ def test_backends_import_values_and_never_the_front() -> None:
 
 
 def test_values_import_values() -> None:
-    allowed = ("lowprec.spec.", "lowprec.caching.")
+    allowed = ("lowprec.spec.", "lowprec._caching.", "lowprec.types.", "lowprec.integers.")
     bad = [
         f"{i.importer}:{i.line} imports {i.imported}"
         for i in IMPORTS
         if i.importer.startswith("lowprec.spec") and not f"{i.imported}.".startswith(allowed)
     ]
+    assert not bad, "\n".join(bad)
+
+
+def test_what_begins_with_an_underscore_stays_in_its_package() -> None:
+    bad = [
+        f"{i.importer}:{i.line} imports {i.imported}"
+        for i in IMPORTS
+        for owner in (i.imported.split(".")[0],)
+        if any(part.startswith("_") and not part.startswith("__") for part in i.imported.split("."))
+        and i.importer.split(".")[0] != owner
+    ]
+    assert not bad, "\n".join(bad)
+
+
+def test_only_packages_of_lowprec_list_what_is_theirs() -> None:
+    """`__all__` stands in packages, whose names others import from them; a module's names are the module's."""
+    lowprec = [path for path in SOURCES if path.relative_to(ROOT).parts[0] == "lowprec"]
+    bad = [str(path) for path in lowprec if "__all__ =" in path.read_text() and path.name != "__init__.py"]
     assert not bad, "\n".join(bad)
 
 

@@ -19,8 +19,7 @@ from lowprec.spec.outputs import check_out
 from lowprec.spec.rounding import Rounding
 from lowprec.spec.sum_rules import sum_rules
 from lowprec.spec.windows import Windows
-
-Array = npt.NDArray[Any]
+from lowprec.types import Array
 
 LAYOUTS = ("NHWC", "NCHW")
 WEIGHT_AXES = {"NHWC": "(kh, kw, channels / groups, outputs)", "NCHW": "(outputs, channels / groups, kh, kw)"}

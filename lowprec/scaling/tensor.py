@@ -26,6 +26,7 @@ from lowprec.spec.keywords import (
 from lowprec.spec.operands import is_narrow
 from lowprec.spec.outputs import check_out
 from lowprec.spec.rounding import Rounding
+from lowprec.types import Array
 
 IPU_EXPONENTS = (-32, 31)  # the 6-bit signed scale of a quarter tensor
 
@@ -41,7 +42,7 @@ class ScaledArray:
     """
 
     format: FloatFormat
-    elements: NDArray[Any]
+    elements: Array
     exponent: int
 
     @property
@@ -49,7 +50,7 @@ class ScaledArray:
         """Shape of the array."""
         return self.elements.shape
 
-    def dequantize(self, dtype: DTypeLike | None = None, out: NDArray[Any] | None = None) -> NDArray[Any]:
+    def dequantize(self, dtype: DTypeLike | None = None, out: Array | None = None) -> Array:
         """The values, element * 2^exponent, in float32 or float64: exact while they are within that dtype's range.
 
         Args:
@@ -71,7 +72,7 @@ class ScaledArray:
             target[...] = np.ldexp(values, self.exponent)
         return target
 
-    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> Array:
         if copy is False:
             raise ValueError("a ScaledArray becomes an array only by dequantizing, which copies")
         wide = dtype is not None and np.dtype(dtype) == np.float64
@@ -91,7 +92,7 @@ def to_scaled(
     rounding: FewBitRoundingLike = "nearest_even",
     key: KeyLike | None = None,
     offset: int = 0,
-    out: NDArray[Any] | None = None,
+    out: Array | None = None,
     **policies: Unpack[PolicyKeywords],
 ) -> ScaledArray:
     """Quantises x to `fmt` after dividing it by 2^exponent, exactly, with one rounding per element.
@@ -174,13 +175,13 @@ def random_start(rounding: Rounding, key: KeyLike | None, offset: int) -> tuple[
     return 0 if key is None else key_value(key), word("offset", offset)
 
 
-def readable_or_carrier(x: ArrayLike, fmt: FloatFormat) -> NDArray[Any]:
+def readable_or_carrier(x: ArrayLike, fmt: FloatFormat) -> Array:
     """x as it is where backends read its dtype, else as `as_carrier` gives it (which says what is raised)."""
     array = whole_array(x)
     return array if isinstance(array, np.ndarray) and is_narrow(array.dtype) else as_carrier(array, fmt)
 
 
-def output_dtype(dtype: DTypeLike | None, out: NDArray[Any] | None) -> np.dtype[Any]:
+def output_dtype(dtype: DTypeLike | None, out: Array | None) -> np.dtype[Any]:
     """float32 or float64, the dtypes in which quantised values come back."""
     if dtype is None:
         dtype = np.float32 if out is None else getattr(out, "dtype", np.float32)
@@ -190,7 +191,7 @@ def output_dtype(dtype: DTypeLike | None, out: NDArray[Any] | None) -> np.dtype[
     return dtype
 
 
-def checked_out(what: str, out: NDArray[Any] | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+def checked_out(what: str, out: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """`out`, or a new array for None.
 
     Raises:
@@ -205,17 +206,17 @@ def checked_out(what: str, out: NDArray[Any] | None, shape: tuple[int, ...], dty
     return out
 
 
-def in_storage(codes: NDArray[Any], fmt: FloatFormat) -> NDArray[Any]:
+def in_storage(codes: Array, fmt: FloatFormat) -> Array:
     """Codes seen in the format's storage dtype, where it has one."""
     return codes if fmt.dtype is None else codes.view(fmt.dtype)
 
 
-def from_storage(elements: NDArray[Any], fmt: FloatFormat) -> NDArray[Any]:
+def from_storage(elements: Array, fmt: FloatFormat) -> Array:
     """The values of `in_storage`'s result, in float32 (float64 for float64)."""
     return np.asarray(decode(elements.view(fmt.code_dtype), fmt))
 
 
-def as_carrier(x: ArrayLike, fmt: FloatFormat) -> NDArray[Any]:
+def as_carrier(x: ArrayLike, fmt: FloatFormat) -> Array:
     """x as float32 or float64, exactly, wide enough to be scaled by the powers of two that bring it near fmt's range.
 
     Raises:
@@ -238,7 +239,7 @@ def as_carrier(x: ArrayLike, fmt: FloatFormat) -> NDArray[Any]:
     return array.astype(np.float32 if narrow and central else np.float64, copy=False)
 
 
-def scale_by_power(values: NDArray[Any], exponents: NDArray[Any] | int) -> NDArray[Any]:
+def scale_by_power(values: Array, exponents: Array | int) -> Array:
     """values * 2^exponents, exact within the dtype's range.
 
     Beyond it a finite non-zero value stays finite and non-zero. That is all a later rounding can see of it, because
@@ -249,7 +250,7 @@ def scale_by_power(values: NDArray[Any], exponents: NDArray[Any] | int) -> NDArr
     return _kept_in_range(scaled, values)
 
 
-def quotient(x: NDArray[Any], divisor: NDArray[np.float64], bits: int = 64) -> NDArray[np.float64]:
+def quotient(x: Array, divisor: NDArray[np.float64], bits: int = 64) -> NDArray[np.float64]:
     """x / divisor in float64, such that one later rounding decides as it would on the exact quotient.
 
     Rounding to odd always does. The nearest float64 does for a float32 x, if m * divisor has at most 52 bits for every
@@ -290,7 +291,7 @@ def _high_half(x: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(shifted - (shifted - x))
 
 
-def _kept_in_range(scaled: NDArray[Any], values: NDArray[Any]) -> NDArray[Any]:
+def _kept_in_range(scaled: Array, values: Array) -> Array:
     """Non-zero finite values stay so: what under- or overflowed in scaling becomes the smallest or largest float."""
     info = np.finfo(scaled.dtype)
     if np.count_nonzero(scaled) != np.count_nonzero(values):

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from lowprec.caching import cached
+from lowprec._caching import cached
 from lowprec.spec.float_format import FloatFormat
 from lowprec.spec.formats import FormatLike, as_format, float32, float64, format_of_dtype
 from lowprec.spec.rounding import Rounding, RoundingRule

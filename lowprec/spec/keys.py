@@ -6,7 +6,8 @@ import operator
 from typing import Any, NamedTuple, SupportsIndex, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
+
+from lowprec.types import Array
 
 _LIMIT = 1 << 64
 
@@ -67,10 +68,10 @@ class Coordinates(NamedTuple):
         batch: number of the product it belongs to.
     """
 
-    row: int | npt.NDArray[Any] = 0
-    column: int | npt.NDArray[Any] = 0
-    first_group: int | npt.NDArray[Any] = 0
-    batch: int | npt.NDArray[Any] | None = 0
+    row: int | Array = 0
+    column: int | Array = 0
+    first_group: int | Array = 0
+    batch: int | Array | None = 0
 
 
 ORIGIN = Coordinates()

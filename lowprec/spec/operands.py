@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lowprec.caching import cached
+from lowprec._caching import cached
 from lowprec.spec.float_format import FloatFormat
 from lowprec.spec.formats import float32, float64, format_of_dtype
 

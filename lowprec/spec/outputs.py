@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[Any]
+from lowprec.types import Array
 
 
 def check_out(out: object, shape: tuple[int, ...], dtype: np.dtype[Any], what: str = "out") -> None:

@@ -42,8 +42,8 @@ from lowprec.spec.keywords import RoundingKeywords, RoundingLike
 from lowprec.spec.operands import operand_format
 from lowprec.spec.outputs import into
 from lowprec.sums.ordered_plan import ORDERS, OrderedPlan, OrderedSum, checked_sum
+from lowprec.types import Array
 
-Array = npt.NDArray[Any]
 LAST = 1 << 32  # folded into the key of a mean's division and a norm's root
 
 

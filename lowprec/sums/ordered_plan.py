@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lowprec.caching import cached
+from lowprec._caching import cached
 from lowprec.random import Key, KeyLike, as_key
 from lowprec.spec.column_sums import ColumnSum, carrier
 from lowprec.spec.conversion import Conversion, conversion_of, exact_conversion

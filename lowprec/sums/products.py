@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lowprec import backends, threads
+from lowprec._caching import cached
 from lowprec.arrays import whole_array
-from lowprec.caching import cached
 from lowprec.random import KeyLike
 from lowprec.spec.accumulation import Accumulation
 from lowprec.spec.keys import ORIGIN, Coordinates, coordinates, first_element, key_value
@@ -20,8 +20,7 @@ from lowprec.spec.keywords import ProductChainKeywords, ProductKeywords, Roundin
 from lowprec.spec.operands import factor_dtypes
 from lowprec.spec.outputs import into, straight
 from lowprec.spec.rounding import Rounding
-
-Array = npt.NDArray[Any]
+from lowprec.types import Array
 
 
 class PreparedMatmul(Protocol):

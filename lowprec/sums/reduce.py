@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lowprec import backends, threads
+from lowprec._caching import cached
 from lowprec.arrays import whole_array
-from lowprec.caching import cached
 from lowprec.random import KeyLike
 from lowprec.spec.accumulation import Accumulation
 from lowprec.spec.axes import Axis, Fold, fold, vertices
@@ -36,8 +36,8 @@ from lowprec.spec.operands import operand_dtype
 from lowprec.spec.outputs import into as copied
 from lowprec.spec.outputs import straight
 from lowprec.spec.rounding import Rounding
+from lowprec.types import Array
 
-Array = npt.NDArray[Any]
 Tag = Literal["stage", "output"]
 MOST_VERTEX_AXES = 8
 

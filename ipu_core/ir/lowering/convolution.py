@@ -9,7 +9,8 @@ from ipu_core.library.convolution import convolve, windows_of
 from ipu_core.library.elementwise import add_array
 from ipu_core.library.moves import fill
 from ipu_core.plan.convolution import ConvPlan, plan_convolution
-from lowprec.spec.windows import Pair, phase_blocks
+from lowprec.spec.windows import phase_blocks
+from lowprec.types import Pair
 
 __all__ = ["lower_convolution"]
 

@@ -7,7 +7,6 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from lowprec import _kernels, threads
 from lowprec.backends.cpu.rounding import native_conversion, native_format, native_rounding
@@ -16,8 +15,7 @@ from lowprec.spec.conversion import Conversion, conversion_of
 from lowprec.spec.float_format import FloatFormat
 from lowprec.spec.formats import float32, format_of_dtype
 from lowprec.spec.rounding import FEW_BIT_MODES, Rounding, rounding_rule
-
-Array = npt.NDArray[Any]
+from lowprec.types import Array
 
 # The numbers of the enumerations in kernels/cpu/blocks.h.
 POWERS, REALS, GIVEN = range(3)

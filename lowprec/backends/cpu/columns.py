@@ -6,7 +6,6 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from lowprec import _kernels, threads
 from lowprec.backends.cpu.operands import operand_type
@@ -15,8 +14,8 @@ from lowprec.backends.owner import load
 from lowprec.spec.column_sums import ColumnSum
 from lowprec.spec.formats import float32, float64
 from lowprec.spec.rounding import rounding_rule
+from lowprec.types import Array
 
-Array = npt.NDArray[Any]
 KINDS = ("sequential", "running", "kahan", "pair")
 
 

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy.typing as npt
-
 from lowprec import _kernels, threads
-
-Array = npt.NDArray[Any]
+from lowprec.types import Array
 
 
 def pack(bits: int, rows: int, size: int, codes: Array, out: Array) -> bool:

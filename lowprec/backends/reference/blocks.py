@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from lowprec.backends.reference.arithmetic import Exact, multiply, round_result
 from lowprec.backends.reference.random import rounding_bits
@@ -17,8 +15,7 @@ from lowprec.spec.block_format import BlockFormat, BlockTask
 from lowprec.spec.float_format import FloatFormat
 from lowprec.spec.formats import as_format
 from lowprec.spec.rounding import NEAREST_EVEN, Rounding, RoundingRule
-
-Array = npt.NDArray[Any]
+from lowprec.types import Array
 
 
 def quantize(task: BlockTask, x: Array, elements: Array, scales: Array) -> bool:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[Any]
+from lowprec.integers import ceil_div
+from lowprec.types import Array
 
 
 def pack(bits: int, rows: int, size: int, codes: Array, out: Array) -> bool:
@@ -16,7 +14,7 @@ def pack(bits: int, rows: int, size: int, codes: Array, out: Array) -> bool:
     if any(code >> bits for row in given for code in row):
         return True
     streams = (sum(code << bits * i for i, code in enumerate(row)) for row in given)
-    length = -(-size * bits // 8)
+    length = ceil_div(size * bits, 8)
     packed = b"".join(stream.to_bytes(length, "little") for stream in streams)
     out[...] = np.frombuffer(packed, np.uint8).reshape(out.shape)
     return False
@@ -24,6 +22,6 @@ def pack(bits: int, rows: int, size: int, codes: Array, out: Array) -> bool:
 
 def unpack(bits: int, rows: int, size: int, packed: Array, out: Array) -> None:
     """Unpacks rows of so many codes into out."""
-    streams = [int.from_bytes(row.tobytes(), "little") for row in packed.reshape(rows, -(-size * bits // 8))]
+    streams = [int.from_bytes(row.tobytes(), "little") for row in packed.reshape(rows, ceil_div(size * bits, 8))]
     codes = [[stream >> bits * i & (1 << bits) - 1 for i in range(size)] for stream in streams]
     out[...] = np.array(codes, np.uint8).reshape(out.shape)

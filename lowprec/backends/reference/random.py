@@ -5,9 +5,7 @@ Philox: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy.typing as npt
+from lowprec.types import Array
 
 Words = tuple[int, int, int, int]
 MASK = 0xFFFFFFFF
@@ -52,7 +50,7 @@ def rounding_bits(bits: int, key: int, index: int) -> int:
     return element_bits(ROUNDING if bits <= 16 else ROUNDING_WIDE, bits, key, index)
 
 
-def random_words(tag: int, bits: int, key: int, offset: int, out: npt.NDArray[Any]) -> None:
+def random_words(tag: int, bits: int, key: int, offset: int, out: Array) -> None:
     """Fills out with the bits of indices offset, offset + 1, ..."""
     for i in range(out.size):
         out.flat[i] = element_bits(tag, bits, key, offset + i)

@@ -10,7 +10,7 @@ import pytest
 import lowprec as lp
 from lowprec import backends
 from lowprec.backends import cpu, reference
-from lowprec.scaling.blocks import BlockFormat, block_formats
+from lowprec.spec.block_format import BlockFormat, block_formats
 from lowprec.spec.rounding import MODES
 from tests.lowprec.sums_cases import assert_backends_agree
 

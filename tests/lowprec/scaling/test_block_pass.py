@@ -13,7 +13,8 @@ import lowprec as lp
 import lowprec.testing as lpt
 from lowprec.backends import cpu
 from lowprec.scaling import block_steps
-from lowprec.scaling.blocks import BlockArray, BlockFormat, block_formats, to_blocks
+from lowprec.scaling.blocks import BlockArray, to_blocks
+from lowprec.spec.block_format import BlockFormat, block_formats
 from lowprec.spec.rounding import MODES
 
 FORMATS = [
