@@ -107,10 +107,10 @@ def account_memory(
         "padding": (padded - sizes)[fixed].sum(axis=0),
     }
     moving = np.flatnonzero(~fixed)
-    live = _bits([point.live for point in points], len(graph.variables))[:, moving].astype(np.float64)
-    passing = (live @ padded[moving].astype(np.float64)).astype(np.int64)  # exact below 2^53
-    if points:
-        passing += np.array([_bytes_during(steps[point.step], tiles) for point in points], np.int64)
+    live = _bits([point.live for point in points], len(graph.variables))[:, moving]
+    sizes_moving, passing = padded[moving], np.zeros((len(points), tiles), np.int64)
+    for row, alive_there, point in zip(passing, live, points, strict=True):
+        row += sizes_moving[alive_there].sum(axis=0) + _bytes_during(steps[point.step], tiles)
     base: Ints = sum(always.values(), np.zeros(tiles, np.int64))
     peak = base + passing.max(axis=0, initial=0)
     tile = int(peak.argmax())

@@ -45,10 +45,18 @@ UNCUT = Cuts(1, 1, 1, 1)
 
 
 def picked(numbers: Any, shape: tuple[int, ...], which: Any) -> Any:
-    """Numbers (or tuples of them) broadcast to a shape of candidates, and of those the ones at a flat index."""
+    """Of numbers by candidate, or tuples of such, those at a flat index; a number of all candidates stays one.
+
+    Args:
+        numbers: arrays that broadcast to the shape.
+        shape: of the candidates.
+        which: flat indices.
+    """
     if isinstance(numbers, tuple):
         return type(numbers)(*(picked(one, shape, which) for one in numbers))
-    return np.broadcast_to(numbers, shape).reshape(-1)[which]
+    if np.ndim(numbers) == 0:
+        return numbers
+    return (numbers if numbers.shape == shape else np.broadcast_to(numbers, shape)).reshape(-1)[which]
 
 
 def item_bytes(fmt: FormatLike) -> int:

@@ -128,9 +128,9 @@ class Range(NamedTuple):
         """How many of the numbers are smaller than x."""
         length = self.hi - self.lo
         if not self.period:
-            return np.clip(x - self.lo, 0, length)
+            return np.minimum(np.maximum(x - self.lo, 0), length)
         x = np.minimum(x, self.end)
-        return x // self.period * length + np.clip(x % self.period - self.lo, 0, length)
+        return x // self.period * length + np.minimum(np.maximum(x % self.period - self.lo, 0), length)
 
     def has(self, x: Any) -> Any:
         """Whether x is one of the numbers."""
@@ -149,7 +149,7 @@ def owned(chunk: int, tiles: int, sizes: Sequence[int], box: Sequence[Range], *,
         neighbours: count for each tile what lies on the other tile of its pair.
     """
     borders = _digits(chunk, tiles, tuple(sizes), neighbours)
-    counts = [axis.below(size) for size, axis in zip(sizes, box, strict=True)]
+    counts = [axis.below(size) if axis.period else axis.hi - axis.lo for size, axis in zip(sizes, box, strict=True)]
     result: Any = 0
     inside: Any = True
     for i, (at, size, axis) in enumerate(zip(borders, sizes, box, strict=True)):
