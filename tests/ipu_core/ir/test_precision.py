@@ -162,3 +162,9 @@ def test_the_gradient_of_a_bias_is_a_gradient_summed_in_partials():
         assert equation.output.type.format == float8_e5m2
         assert equation.arithmetic.accumulate == float32
         assert {v.type.format for v in equation.operands} == {float8_e5m2}
+
+
+def test_only_sums_have_partials():
+    block = typed("fp16.16/nearest")
+    assert {e.op for e in block.equations if e.arithmetic.accumulate is not None} == {"dot", "reduce_sum"}
+    assert {"reduce_max", "scaled_add", "convert"} <= {e.op for e in block.equations if not e.arithmetic.accumulate}
