@@ -6,8 +6,6 @@ from typing import Any, Literal
 
 from lowprec import Rounding, as_format
 
-__all__ = ["FloatingPointControl"]
-
 
 @dataclass(frozen=True)
 class FloatingPointControl:

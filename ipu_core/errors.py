@@ -7,17 +7,6 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = [
-    "DataRace",
-    "FloatingPointException",
-    "IpuError",
-    "MappedTwice",
-    "OutOfTileMemory",
-    "UnmappedTensor",
-    "UnsupportedByTarget",
-    "Unvalidated",
-]
-
 
 class IpuError(Exception):
     """Something the modelled machine cannot do."""

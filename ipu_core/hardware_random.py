@@ -16,19 +16,6 @@ from ipu_core.errors import Unvalidated
 from lowprec.xoroshiro import register_state
 from lowprec.xoroshiro import step as aox_step
 
-__all__ = [
-    "WARM_UP",
-    "WARM_UP_2019",
-    "WorkerState",
-    "float32_to_half",
-    "half_from_bits",
-    "outputs",
-    "replica_seed",
-    "set_seed",
-    "step",
-    "write_prng_seed",
-]
-
 Words = NDArray[np.uint64]
 
 WARM_UP: Final = 15  # draws after setSeed

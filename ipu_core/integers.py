@@ -5,8 +5,6 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Ints", "ceil_div"]
-
 Ints = npt.NDArray[np.int64]
 
 

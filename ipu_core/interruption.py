@@ -11,8 +11,6 @@ import sys
 from collections.abc import Sequence
 from types import FrameType
 
-__all__ = ["INTERRUPTED", "is_command_line", "restore"]
-
 INTERRUPTED = 130  # 128 + SIGINT, the exit code shells give to what Ctrl-C ended
 
 

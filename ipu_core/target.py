@@ -14,8 +14,6 @@ import numpy as np
 from ipu_core.errors import UnsupportedByTarget
 from lowprec.spec.accumulation import ADDERS, Adder
 
-__all__ = ["CHIPS", "Target"]
-
 _COMMON: Final[dict[str, Any]] = {
     "workers": 6,  # [PL] hardware worker contexts per tile, round robin, one instruction a cycle for the tile
     "load_store_bytes_per_cycle": 24,  # [PL] two 64-bit loads and one 64-bit store

@@ -27,21 +27,6 @@ from lowprec.sums.reduce import prepare_reduce, prepare_sum
 from lowprec.sums.reduce import reduce_max as exact_max
 from lowprec.sums.scatter import prepare_scatter, row_numbers
 
-__all__ = [
-    "Elementwise",
-    "FloatingPointControl",
-    "Position",
-    "dropout_mask",
-    "elementwise",
-    "matmul",
-    "matmul_part",
-    "reduce_max",
-    "reduce_part",
-    "reduce_sum",
-    "scatter_add",
-    "sum_parts",
-]
-
 Array = NDArray[Any]
 _HALF = np.dtype(np.float16)
 _BYTE = 8  # bits

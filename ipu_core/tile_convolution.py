@@ -13,8 +13,6 @@ from lowprec.convolution.parts import prepare_correlation, prepare_weight_sums
 from lowprec.convolution.passes import conv2d, conv2d_input_gradient, conv2d_weight_gradient
 from lowprec.spec.windows import BlockPlace
 
-__all__ = ["convolution", "convolution_part", "whole"]
-
 Array = NDArray[Any]
 _PREPARE = {"conv2d": prepare_correlation, "conv2d_weight_gradient": prepare_weight_sums}
 

@@ -8,8 +8,6 @@ import numpy as np
 from ipu_core.integers import Ints, ceil_div
 from ipu_core.target import Target
 
-__all__ = ["Traffic", "pairs_of", "shared_weight"]
-
 
 class Traffic(NamedTuple):
     """Bytes by tile in one exchange phase.

@@ -23,7 +23,7 @@ except ImportError as error:
 
 from typing import TYPE_CHECKING
 
-from lowprec.lazy import lazy_names
+from lowprec._lazy import lazy_names
 from lowprec.random import Key, as_key, random_bits
 from lowprec.rounding import astype, decode, encode, round
 from lowprec.spec.accumulation import Accumulation
@@ -61,9 +61,10 @@ if TYPE_CHECKING:
     from lowprec.elementwise import float32_op
     from lowprec.explanation import Explanation, explain
     from lowprec.functions import cos, erf, exp, gelu, log, rsqrt, sigmoid, sin, tanh
-    from lowprec.scaling.blocks import BlockArray, BlockFormat, block_formats, to_blocks
+    from lowprec.scaling.blocks import BlockArray, to_blocks
     from lowprec.scaling.packing import pack, unpack
     from lowprec.scaling.tensor import ScaledArray, to_scaled
+    from lowprec.spec.block_format import BlockFormat, block_formats
     from lowprec.spec.format_info import finfo
     from lowprec.sums.ordered import cumulative_sum, dot, kahan_sum, mean, norm, sum
     from lowprec.sums.reduce import reduce_max, reduce_part, reduce_sum, sum_parts
@@ -159,10 +160,11 @@ __getattr__ = lazy_names(
     __name__,
     {
         "arithmetic": "add divide fma multiply scaled_add sqrt subtract",
-        "scaling.blocks": "BlockArray BlockFormat block_formats to_blocks",
+        "scaling.blocks": "BlockArray to_blocks",
         "convolution": "conv2d conv2d_input_gradient conv2d_weight_gradient",
         "elementwise": "float32_op",
         "explanation": "Explanation explain",
+        "spec.block_format": "BlockFormat block_formats",
         "spec.format_info": "finfo",
         "functions": "cos erf exp gelu log rsqrt sigmoid sin tanh",
         "scaling.packing": "pack unpack",

@@ -14,19 +14,19 @@ import numpy as np
 import numpy.typing as npt
 
 from lowprec import backends
+from lowprec._caching import cached
 from lowprec.arrays import as_subclass, input_array
 from lowprec.backends.owner import refuse_cupy
-from lowprec.caching import cached
-from lowprec.spec.conversion import Conversion
+from lowprec.spec.conversion import Conversion, exact_conversion
 from lowprec.spec.float_format import STORAGE, FloatFormat
-from lowprec.spec.formats import FormatLike, as_format, float32, float64, format_of_dtype
+from lowprec.spec.formats import FormatLike, as_format, format_of_dtype
 from lowprec.spec.keys import KeyLike, first_index, key_value
 from lowprec.spec.keywords import RoundingKeywords, RoundingLike, as_rounding, refuse_unhashable
+from lowprec.spec.outputs import check_out
 from lowprec.spec.rounding import Rounding
+from lowprec.types import Array
 
-Array = npt.NDArray[Any]
 Operand = Array | float
-_FLOAT64 = np.dtype(np.float64)
 _STORED = frozenset(STORAGE.values())
 _NUMBERS = frozenset({float, int, np.float64, np.float32, np.float16})
 
@@ -135,22 +135,6 @@ def scaled_add(
     return _rounded_once("fma", (s, b, a), fmt, rounding, options)
 
 
-@cached
-def prepare(fmt: FormatLike, rounding: Rounding) -> Conversion:
-    """The checked rounding of exact results.
-
-    Raises:
-        ValueError: as `add`.
-    """
-    fmt = as_format(fmt)
-    rounding.refuse("exact operations", exact=True)
-    rule = rounding.rule(fmt)
-    if fmt.dtype is not None:
-        return Conversion(rule, float64, _FLOAT64, fmt.dtype, "code")
-    values = np.dtype(np.float32) if float32.contains(fmt) else _FLOAT64
-    return Conversion(rule, float64, _FLOAT64, values, "value")
-
-
 def _rounded_once(
     operation: str,
     operands: tuple[npt.ArrayLike, ...],
@@ -188,7 +172,7 @@ def _rounded_once(
 
 @cached
 def _from_keywords(fmt: FloatFormat, rounding: RoundingLike, **policies: Any) -> Conversion:
-    return prepare(fmt, as_rounding(rounding, **policies))
+    return exact_conversion(fmt, as_rounding(rounding, **policies))
 
 
 def apply(
@@ -249,13 +233,7 @@ def _number(x: Any) -> float:
 
 def _into(out: Array, operands: tuple[Operand, ...], dtype: np.dtype[Any]) -> Array | None:
     """`out`, checked, where it can be computed into; None where something is still read from it, or it has gaps."""
-    if not isinstance(out, np.ndarray) or out.dtype != dtype:
-        raise TypeError(f"out must be an array of {dtype}, not {getattr(out, 'dtype', type(out).__name__)}")
-    shape = np.broadcast(*operands).shape
-    if out.shape != shape:
-        raise ValueError(f"out has shape {out.shape}, the result {shape}")
-    if not out.flags.writeable:
-        raise ValueError("out is read-only")
+    check_out(out, np.broadcast(*operands).shape, dtype)
     if not out.flags.carray or type(out) is not np.ndarray:
         return None
     return None if any(not isinstance(x, float) and np.may_share_memory(out, x) for x in operands) else out

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from lowprec import backends
+from lowprec._dlpack import from_dlpack
 from lowprec.backends.owner import is_cupy
-from lowprec.dlpack import from_dlpack
-
-Array = npt.NDArray[Any]
+from lowprec.spec.outputs import check_out
+from lowprec.types import Array
 
 
 def input_array(x: object) -> tuple[Array, bool]:
@@ -64,32 +63,9 @@ def output_array(out: Array | None, like: Array, dtype: np.dtype[Any]) -> Array:
         return backends.load("cuda").output_array(out, like, dtype)  # type: ignore[no-any-return]
     if out is None:
         return np.empty(like.shape, dtype)
-    if not isinstance(out, np.ndarray) or out.dtype != dtype:
-        given = out.dtype if isinstance(out, np.ndarray) else type(out).__name__
-        raise TypeError(f"out must be an array of {dtype}, not {given}")
-    if out.shape != like.shape:
-        raise ValueError(f"out has shape {out.shape}, the result {like.shape}")
-    if not out.flags.writeable:
-        raise ValueError("out is read-only")
+    check_out(out, like.shape, dtype)
     same = out is like or not np.may_share_memory(out, like) or _same_place(out, like)
     return out if out.flags.carray and same else np.empty(like.shape, dtype)
-
-
-def into(out: Array, result: Array) -> Array:
-    """`out` with a result copied into it.
-
-    Raises:
-        TypeError: out is no array of the result's dtype.
-        ValueError: out has another shape or is read-only.
-    """
-    if not isinstance(out, np.ndarray) or out.dtype != result.dtype:
-        raise TypeError(f"out must be an array of {result.dtype}, not {getattr(out, 'dtype', type(out).__name__)}")
-    if out.shape != result.shape:
-        raise ValueError(f"out has shape {out.shape}, the result {result.shape}")
-    if not out.flags.writeable:
-        raise ValueError("out is read-only")
-    out[...] = result
-    return out
 
 
 def apart(x: Any, out: Array) -> Any:

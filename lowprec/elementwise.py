@@ -14,18 +14,19 @@ import numpy as np
 import numpy.typing as npt
 
 from lowprec import backends, threads
+from lowprec._caching import cached
 from lowprec.arrays import apart, as_subclass, input_array
 from lowprec.backends.owner import refuse_cupy
-from lowprec.caching import cached
-from lowprec.rounding import prepare as prepare_conversion
+from lowprec.spec.conversion import conversion_of
 from lowprec.spec.elementwise_op import OPERATIONS, ElementwiseOp
 from lowprec.spec.formats import FormatLike
 from lowprec.spec.keys import KeyLike, first_index
 from lowprec.spec.keywords import PolicyKeywords, RoundingLike, as_rounding, refuse_unhashable, refuse_unknown
 from lowprec.spec.operands import operand_format
+from lowprec.spec.outputs import straight
 from lowprec.spec.rounding import NEAREST_EVEN, Rounding
+from lowprec.types import Array
 
-Array = npt.NDArray[Any]
 _FLOAT32 = np.dtype(np.float32)
 
 
@@ -80,6 +81,7 @@ def float32_op(
     if offset:
         offset = first_index(offset, np.broadcast(*arrays).size)
     if out is not None:
+        straight(out)
         arrays = tuple(apart(x, out) for x in arrays)
     if isinstance(out, np.ndarray) and out.flags.writeable and not out.flags.aligned:
         out[...] = call(arrays, key, offset, out.copy())
@@ -137,7 +139,7 @@ def prepare(
         if dtype is not None:
             operand_format(dtype)
     rounding.refuse("float32_op", exact=True, flush=True)
-    conversion = prepare_conversion("storage", _FLOAT32, fmt, rounding)
+    conversion = conversion_of("storage", _FLOAT32, fmt, rounding)
     chosen = backends.prepared("elementwise", ElementwiseOp(op, dtypes, conversion))
     thread_count = threads.current
 

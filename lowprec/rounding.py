@@ -28,18 +28,17 @@ import numpy as np
 import numpy.typing as npt
 
 from lowprec import backends
+from lowprec._caching import cached
+from lowprec._exact_bits import exact_random_bits
 from lowprec.arrays import finish, input_array, output_array
 from lowprec.backends.owner import is_cupy
-from lowprec.caching import cached
-from lowprec.exact_bits import exact_random_bits
-from lowprec.spec.conversion import Conversion, Kind
+from lowprec.spec.conversion import Conversion, Result, conversion_of
 from lowprec.spec.float_format import FloatFormat
-from lowprec.spec.formats import FormatLike, as_format, float32, float64, format_of_dtype
+from lowprec.spec.formats import FormatLike, as_format, float32
 from lowprec.spec.keys import KeyLike, first_index, key_value
 from lowprec.spec.keywords import FewBitRoundingLike, RoundingKeywords, as_rounding, refuse_unhashable
 from lowprec.spec.rounding import FEW_BIT_MODES, STOCHASTIC_MODES, Rounding
-
-Array = npt.NDArray[Any]
+from lowprec.types import Array
 
 
 def round(
@@ -183,7 +182,7 @@ def _as_codes(array: Array, fmt: FloatFormat) -> Array:
 
 
 def _convert(
-    result: str,
+    result: Result,
     x: npt.ArrayLike,
     fmt: FormatLike,
     rounding: FewBitRoundingLike,
@@ -204,7 +203,7 @@ def _convert(
     if conversion is None:
         how = as_rounding(rounding, **policies)
         bits = exact_random_bits(array, fmt) if how.stochastic else 16
-        conversion = prepare(result, array.dtype, fmt, replace(how, random_bits=bits))
+        conversion = conversion_of(result, array.dtype, fmt, replace(how, random_bits=bits))
     if key is None and mode in STOCHASTIC_MODES:
         raise ValueError("stochastic rounding needs key=, a lowprec.Key or an integer")
     if is_cupy(array) and mode in FEW_BIT_MODES:
@@ -220,44 +219,8 @@ def _convert(
 
 @cached
 def _from_keywords(
-    result: str, dtype: np.dtype[Any], fmt: FloatFormat, rounding: FewBitRoundingLike, **policies: Any
+    result: Result, dtype: np.dtype[Any], fmt: FloatFormat, rounding: FewBitRoundingLike, **policies: Any
 ) -> Conversion | None:
     """The conversion; None where only the values say how many random bits it takes."""
     how = as_rounding(rounding, **policies)
-    return None if how.random_bits == "exact" else prepare(result, dtype, fmt, how)
-
-
-@cached
-def prepare(result: str, dtype: np.dtype[Any], fmt: FormatLike, rounding: Rounding) -> Conversion:
-    """The checked conversion of `round` (result "value"), `astype` ("storage") or `encode` ("code") from a dtype.
-
-    Raises:
-        TypeError, ValueError: as `round`.
-    """
-    fmt = as_format(fmt)
-    source = format_of_dtype(dtype)
-    if source is None and (dtype.kind not in "iu" or dtype.itemsize > 8):
-        what = "objects (integers beyond 64 bits, None, or a mixture)" if dtype.kind == "O" else str(dtype)
-        raise TypeError(f"cannot round {what}; allowed are floating-point (ml_dtypes included) and integer arrays")
-    rule = rounding.rule(fmt)
-    kind: Kind = "code"
-    if result == "value":
-        if source is None:
-            raise TypeError(f"round keeps x's dtype and {dtype} cannot hold {fmt.name}; use astype or encode")
-        if not (source.contains(fmt) or fmt.contains(source)):
-            raise TypeError(f"round keeps x's dtype and {dtype} cannot hold {fmt.name}'s values; use astype or encode")
-        if not source.contains(fmt) and rule.inf_pos == fmt.max_code and source.infinities:
-            raise TypeError(
-                f"round keeps x's dtype and {dtype} cannot hold {fmt.name}'s largest value, which infinite inputs "
-                "are to become; use astype or encode"
-            )
-        kind, out_dtype = "value", dtype
-    elif result == "storage":
-        if fmt.dtype is None:
-            raise TypeError(f"{fmt.name} has no storage dtype; use encode (codes) or round (values)")
-        out_dtype = fmt.dtype
-    else:
-        out_dtype = fmt.code_dtype
-    if fmt == float64 and source == float64 and rounding.mode == "stochastic":
-        rule = replace(rounding, mode="nearest_even").rule(fmt)
-    return Conversion(rule, source, dtype, out_dtype, kind)
+    return None if how.random_bits == "exact" else conversion_of(result, dtype, fmt, how)

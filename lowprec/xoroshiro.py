@@ -6,12 +6,13 @@ The state is two 64-bit words. Seeding per tile and worker follows PopLibs' setS
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from lowprec.spec.keys import word
+from lowprec.types import Array
 
 MASK = 0xFFFFFFFFFFFFFFFF
 MASK32 = 0xFFFFFFFF
@@ -19,7 +20,7 @@ MASK32 = 0xFFFFFFFF
 # x^(2^64) modulo the characteristic polynomial of the state's transition (constants 55, 14, 36): 2^64 steps at once.
 JUMP = 0xD86B048B86AA9922_BEAC0467EBA5FACB
 
-Word = TypeVar("Word", int, npt.NDArray[Any])
+Word = TypeVar("Word", int, Array)
 
 
 def rotate(x: Word, k: int) -> Word:

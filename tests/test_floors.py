@@ -140,6 +140,60 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
     list(TopologicalSorter(imports).static_order())  # raises CycleError with the circle
 
 
+# What backends may import of lowprec: values, the compiled module, each other, and helpers that know no arrays.
+BELOW_BACKENDS = ("spec", "backends", "_kernels", "threads", "types", "integers", "_caching", "_lazy", "extras")
+
+
+def test_backends_import_values_and_never_the_front() -> None:
+    allowed = tuple(f"lowprec.{name}." for name in BELOW_BACKENDS)
+    bad = [
+        f"{i.importer}:{i.line} imports {i.imported}"
+        for i in IMPORTS
+        if i.importer.startswith("lowprec.backends.") and not f"{i.imported}.".startswith(allowed)
+    ]
+    assert not bad, "\n".join(bad)
+
+
+def test_values_import_values() -> None:
+    allowed = ("lowprec.spec.", "lowprec._caching.", "lowprec.types.", "lowprec.integers.")
+    bad = [
+        f"{i.importer}:{i.line} imports {i.imported}"
+        for i in IMPORTS
+        if i.importer.startswith("lowprec.spec") and not f"{i.imported}.".startswith(allowed)
+    ]
+    assert not bad, "\n".join(bad)
+
+
+def test_what_begins_with_an_underscore_stays_in_its_package() -> None:
+    bad = [
+        f"{i.importer}:{i.line} imports {i.imported}"
+        for i in IMPORTS
+        for owner in (i.imported.split(".")[0],)
+        if any(part.startswith("_") and not part.startswith("__") for part in i.imported.split("."))
+        and i.importer.split(".")[0] != owner
+    ]
+    assert not bad, "\n".join(bad)
+
+
+def test_only_packages_list_what_is_theirs() -> None:
+    """`__all__` stands in packages, whose names others import from them; a module's names are the module's."""
+    bad = [str(path) for path in SOURCES if "__all__ =" in path.read_text() and path.name != "__init__.py"]
+    assert not bad, "\n".join(bad)
+
+
+def test_only_backends_call_the_kernels() -> None:
+    """Beside them: the package, which sees that they are there, the number of threads and the choice of an object."""
+    known = {"lowprec", "lowprec.threads", "lowprec.testing.isa"}
+    bad = [
+        f"{i.importer}:{i.line}"
+        for i in IMPORTS
+        if i.imported.startswith("lowprec._kernels")
+        and i.importer not in known
+        and not i.importer.startswith("lowprec.backends.")
+    ]
+    assert not bad, "\n".join(bad)
+
+
 def test_no_own_imports_inside_functions() -> None:
     bad = [f"{i.importer}:{i.line} imports {i.imported}" for i in IMPORTS if i.inside_function]
     assert not bad, "\n".join(bad)

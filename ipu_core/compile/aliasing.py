@@ -5,8 +5,6 @@ from ipu_core.ir.block import Block, Equation, Var, per_block
 from ipu_core.ir.lifetimes import StridedView, lifetimes
 from ipu_core.ir.ops import ELEMENTWISE
 
-__all__ = ["in_place", "operand_tensors", "seen"]
-
 
 @per_block
 def in_place(block: Block) -> dict[Var, int]:

@@ -2,8 +2,6 @@
 
 from ipu_core.ir.block import Block, Equation, Var
 
-__all__ = ["label", "state_names", "value_names"]
-
 
 def label(equation: Equation) -> str:
     """An equation's name: parameter, operation, number."""

@@ -15,8 +15,6 @@ from ipu_core.ir.block import Array, Block
 from ipu_core.target import Target
 from lowprec import Accumulation, Key
 
-__all__ = ["Machine"]
-
 
 class Machine:
     """A Block on modelled tiles, compiled once.

@@ -13,8 +13,6 @@ from ipu_core.target import Target
 from lowprec.spec.axes import fold
 from lowprec.spec.windows import PhaseBlock, phase_blocks
 
-__all__ = ["Side", "Sizes", "phase_sums", "sides", "sizes", "sums_of"]
-
 
 class Sizes(NamedTuple):
     """Of a product m x k by k x n, as often as `batch` says; of a reduction over k of m x k x n."""

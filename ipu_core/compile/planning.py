@@ -30,8 +30,6 @@ from ipu_core.plan.matmul import (
 from ipu_core.target import Target
 from lowprec import Accumulation
 
-__all__ = ["BlockPlan", "choose_accumulations", "plan"]
-
 RESERVED_SHARE: Final = 8  # of a small tile no more than an eighth is kept for code
 LEAST_ROOM: Final = 32  # products may use this share of a tile at least, whatever the values of the Block leave
 

@@ -15,8 +15,6 @@ from ipu_core.ir.lifetimes import lifetimes
 from ipu_core.plan.layout import linear_layout
 from ipu_core.target import Target
 
-__all__ = ["Residency", "check_room", "residency"]
-
 WORD = 8  # bytes
 LARGEST = 5  # values named in a refusal
 

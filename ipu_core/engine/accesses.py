@@ -12,8 +12,6 @@ from ipu_core.graph.tensor import Tensor, Variable
 from ipu_core.graph.vertices import Operand, VertexGroup
 from ipu_core.integers import Ints
 
-__all__ = ["AccessedSets", "Accesses", "Runs", "accesses_of"]
-
 
 class Runs(NamedTuple):
     """Runs of elements with the pair each belongs to."""

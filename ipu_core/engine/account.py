@@ -17,8 +17,6 @@ from ipu_core.integers import Ints
 from ipu_core.target import Target
 from ipu_core.traffic import Traffic
 
-__all__ = ["StepAccount", "account_copy", "account_execute", "account_host", "account_sync"]
-
 
 @dataclass(frozen=True, eq=False)
 class StepAccount:

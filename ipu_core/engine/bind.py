@@ -15,8 +15,6 @@ from ipu_core.integers import Ints
 from ipu_core.target import Target
 from lowprec import FloatFormat, Key, astype
 
-__all__ = ["Bound", "KeyCell", "allocate", "bind_group", "view_of", "words"]
-
 _LINE = 64  # bytes; kernels load whole cache lines
 
 

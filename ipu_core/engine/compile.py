@@ -20,8 +20,6 @@ from ipu_core.graph.graph import Graph
 from ipu_core.graph.tensor import Tensor, Variable
 from ipu_core.graph.vertices import ComputeSet
 
-__all__ = ["Compiled", "Compiler"]
-
 Calls = list[Callable[[], None]]
 Compiled = tuple[Calls, Tree]
 

@@ -18,8 +18,6 @@ from ipu_core.graph.program import DataStream, Program, RemoteBuffer
 from ipu_core.graph.tensor import Tensor, Variable
 from lowprec import Key
 
-__all__ = ["Engine"]
-
 
 class Engine:
     """A graph with its programs, compiled.

@@ -15,8 +15,6 @@ from ipu_core.integers import Ints
 from ipu_core.target import Target
 from ipu_core.traffic import Traffic
 
-__all__ = ["copy_traffic", "gather_traffic", "scatter_traffic"]
-
 
 def gather_traffic(variable: Variable, sets: AccessedSets, target: Target) -> Traffic:
     """What fetching the operands of a compute set from one variable moves."""

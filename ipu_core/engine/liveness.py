@@ -7,8 +7,6 @@ from ipu_core.engine.account import StepAccount
 from ipu_core.engine.tree import Branch, Leaf, Loop, Series, Tree, While
 from ipu_core.graph.tensor import Variable
 
-__all__ = ["ProgramPoint", "live_points"]
-
 
 class ProgramPoint(NamedTuple):
     """A step at one point of the program with the variables that live there, as a bit mask of their numbers."""

@@ -16,8 +16,6 @@ from ipu_core.graph.graph import Graph
 from ipu_core.graph.tensor import Variable
 from ipu_core.integers import Ints, ceil_div
 
-__all__ = ["Lifetime", "MemoryAccount", "account_memory", "bytes_on_tiles"]
-
 Flags = NDArray[np.bool_]
 
 _GRAIN = 8  # bytes; a variable's part on a tile begins at a 64-bit word

@@ -12,8 +12,6 @@ from ipu_core.engine.memory import MemoryAccount
 from ipu_core.integers import Ints
 from ipu_core.target import Target
 
-__all__ = ["Profile", "Step", "make_profile"]
-
 
 @dataclass(frozen=True, eq=False)
 class Step:

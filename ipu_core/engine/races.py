@@ -10,8 +10,6 @@ from ipu_core.graph.tensor import Variable
 from ipu_core.graph.vertices import ComputeSet, VertexGroup
 from ipu_core.integers import Ints
 
-__all__ = ["check_races"]
-
 
 def check_races(compute_set: ComputeSet, groups: Sequence[VertexGroup], accesses: Accesses) -> None:
     """Checks one compute set, given as groups and what they access.

@@ -10,8 +10,6 @@ from ipu_core.graph.program import DataStream, RemoteBuffer
 from ipu_core.graph.tensor import element_type
 from lowprec import FloatFormat, astype
 
-__all__ = ["HostEnds", "as_elements"]
-
 Receive = Callable[[], NDArray[Any]]
 Send = Callable[[NDArray[Any]], None]
 

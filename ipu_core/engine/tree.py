@@ -4,8 +4,6 @@ from dataclasses import dataclass, field
 
 from ipu_core.graph.tensor import Variable
 
-__all__ = ["Branch", "Leaf", "Loop", "Series", "Tree", "While", "counts_of", "is_dynamic", "reset"]
-
 
 @dataclass(frozen=True, eq=False)
 class Leaf:

@@ -9,8 +9,6 @@ from ipu_core.control import FloatingPointControl
 from ipu_core.target import Target
 from lowprec import Key, as_format
 
-__all__ = ["Codelet", "Field", "InOut", "Input", "Output", "Param"]
-
 _ANY: Final = None
 
 

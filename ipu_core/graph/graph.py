@@ -18,8 +18,6 @@ from ipu_core.integers import Ints
 from ipu_core.target import Target
 from lowprec import FloatFormat, astype
 
-__all__ = ["Graph"]
-
 # Vertices added without an operation number draw their random bits from numbers no traced program reaches.
 _FIRST_OPERATION: Final = 1 << 31
 

@@ -8,8 +8,6 @@ import numpy as np
 from ipu_core.errors import MappedTwice, UnmappedTensor
 from ipu_core.integers import Ints, ceil_div
 
-__all__ = ["Pieces", "TileMapping", "build_mapping", "even_boundaries", "linear_boundaries"]
-
 
 class Pieces(NamedTuple):
     """Runs of elements cut where the tile changes: `run` says which run each piece came from."""

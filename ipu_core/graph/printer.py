@@ -9,8 +9,6 @@ from ipu_core.errors import IpuError
 from ipu_core.graph.tensor import Tensor, Variable
 from ipu_core.graph.vertices import ComputeSet, VertexGroup
 
-__all__ = ["graph_text", "program_text"]
-
 
 def graph_text(variables: Sequence[Variable], compute_sets: Sequence[ComputeSet]) -> str:
     """One line per variable, compute set and group of vertices."""

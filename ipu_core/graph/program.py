@@ -9,26 +9,6 @@ from ipu_core.graph.tensor import Tensor, element_type
 from ipu_core.graph.vertices import ComputeSet
 from lowprec import FloatFormat
 
-__all__ = [
-    "AbortOnNaN",
-    "Call",
-    "Copy",
-    "DataStream",
-    "Execute",
-    "If",
-    "Program",
-    "RemoteBuffer",
-    "RemoteLoad",
-    "RemoteStore",
-    "Repeat",
-    "RepeatWhile",
-    "Sequence",
-    "StreamCopy",
-    "Switch",
-    "Sync",
-    "WriteUndef",
-]
-
 
 @dataclass(frozen=True, eq=False)
 class DataStream:

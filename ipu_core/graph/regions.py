@@ -7,8 +7,6 @@ import numpy as np
 
 from ipu_core.integers import Ints
 
-__all__ = ["canonical", "merge_runs", "runs_of"]
-
 
 def canonical(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, tuple[tuple[int, int], ...]]:
     """The same set of elements with ascending strides: (shift of the offset, ((length, stride), ..) outermost first).

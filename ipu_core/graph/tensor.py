@@ -14,8 +14,6 @@ from ipu_core.graph.mapping import TileMapping, build_mapping
 from ipu_core.integers import Ints
 from lowprec import FloatFormat, as_format
 
-__all__ = ["INTEGERS", "Tensor", "Variable", "element_type", "whole"]
-
 INTEGERS = ("int32", "uint32", "bool")
 
 _Key = int | slice | EllipsisType | None

@@ -12,8 +12,6 @@ from ipu_core.graph.codelet import Codelet, Field, declared_fields, declared_par
 from ipu_core.graph.tensor import Tensor, Variable
 from ipu_core.integers import Ints
 
-__all__ = ["ComputeSet", "FieldSource", "Operand", "Vertex", "VertexGroup", "make_group"]
-
 FieldSource = Tensor | tuple[Tensor | Variable, ArrayLike]
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from ipu_core.ir.block import Array, Atom, Params, Type, Var
 from ipu_core.ir.builder import Builder
 from ipu_core.ir.ops import ELEMENTWISE, WHOLE_VIEWS, infer
-from ipu_core.ir.values import Traced, Value, elementwise
+from ipu_core.ir.values import Traced, Value, broadcast, elementwise
 from lowprec import FloatFormat
 from lowprec import float32 as FLOAT32
 
@@ -44,7 +44,7 @@ class Full(Traced):
         if op in ELEMENTWISE:
             shape = next((x.shape for x in operands if isinstance(x, Traced) and x.shape), ())
             result = elementwise(op, *(x.number if isinstance(x, Full) else x for x in operands), fmt=fmt)
-            return result if isinstance(result, Traced) else Full(self.builder, float(result), shape)
+            return broadcast(result, shape) if isinstance(result, Traced) else Full(self.builder, float(result), shape)
         if op in WHOLE_VIEWS:
             return Full(self.builder, self.number, infer(op, (self.var.type,), Params(params)).shape)
         if op == "reduce_sum":

@@ -19,7 +19,8 @@ from ipu_core.ir.values import (
     reshape,
     shape_of,
 )
-from lowprec.spec.windows import Padding, Pair, checked_pair, windows
+from lowprec.spec.windows import Padding, checked_pair, windows
+from lowprec.types import Pair
 
 
 def conv2d(

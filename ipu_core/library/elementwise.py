@@ -19,8 +19,6 @@ from ipu_core.target import Target
 from lowprec import Rounding
 from lowprec.spec.rounding import NEAREST_EVEN, STOCHASTIC
 
-__all__ = ["add_array", "elementwise", "map_array", "pieces"]
-
 Array = npt.NDArray[Any]
 Operand = Tensor | float
 

@@ -7,8 +7,6 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import as_strided
 
-__all__ = ["broadcast_scalars", "continues", "drop_axis", "first_along", "fold_all", "fold_axis", "join_axes"]
-
 Array = npt.NDArray[Any]
 
 

@@ -16,8 +16,6 @@ from ipu_core.library.elementwise import add_array, elementwise, pieces, vertex_
 from ipu_core.plan.layout import LinearLayout, linear_layout
 from ipu_core.target import Target
 
-__all__ = ["fill", "gather", "one_hot", "scatter_add"]
-
 
 class Fill(Codelet):
     """Sets elements to a value."""

@@ -13,8 +13,6 @@ from ipu_core.library.folding import join_axes
 from ipu_core.plan.layout import linear_layout
 from ipu_core.target import Target
 
-__all__ = ["dropout_mask"]
-
 
 class DropoutMask(Codelet):
     """1 for what is kept and 0 for what is dropped; bits depend on an element's index, not on the layout."""

@@ -9,8 +9,6 @@ from ipu_core.integers import Ints
 from ipu_core.target import Target
 from ipu_core.traffic import Traffic
 
-__all__ = ["Account"]
-
 
 @dataclass
 class Account:

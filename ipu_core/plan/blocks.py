@@ -5,8 +5,6 @@ from typing import Final, NamedTuple
 
 from ipu_core.integers import ceil_div
 
-__all__ = ["COLUMN_GRAIN", "Blocks", "Segment"]
-
 COLUMN_GRAIN: Final = 16  # columns are cut in whole groups of AMP output channels
 
 

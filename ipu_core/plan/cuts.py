@@ -10,8 +10,6 @@ from ipu_core.target import Target
 from lowprec import Accumulation, as_format
 from lowprec.spec.formats import FormatLike
 
-__all__ = ["UNCUT", "Cuts", "PlacementProblem", "item_bytes", "picked", "stage_cycles"]
-
 Sums = TypeVar("Sums")
 
 

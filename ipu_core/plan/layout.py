@@ -12,8 +12,6 @@ from ipu_core import cost
 from ipu_core.integers import Ints, ceil_div
 from ipu_core.target import Target
 
-__all__ = ["LinearLayout", "Range", "Stored", "linear_layout", "owned", "stored"]
-
 HALF_BYTES = 2  # layouts are chosen for halves and serve every format, so that a cast never moves an element
 
 

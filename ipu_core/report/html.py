@@ -11,8 +11,6 @@ import numpy as np
 from ipu_core.engine.profile import Profile
 from ipu_core.report.trace import Span, spans
 
-__all__ = ["to_html", "write_html"]
-
 _WIDTH: Final = 1000
 _HEIGHT: Final = 240
 _ROWS: Final = 60  # bands of tiles in the picture

@@ -6,8 +6,6 @@ from ipu_core.engine.profile import Profile, Step
 from ipu_core.integers import ceil_div
 from lowprec.extras import optional
 
-__all__ = ["compare", "show", "tables"]
-
 _MOST_PLACES = 40  # rows of the liveness table; more places are sampled evenly
 
 

@@ -8,8 +8,6 @@ import numpy as np
 
 from ipu_core.engine.profile import Profile
 
-__all__ = ["Span", "spans", "to_chrome", "write_chrome"]
-
 _TILES_SHOWN: Final = 32
 _LONGEST: Final = 2000  # spans shown; a step that runs many times is repeated until then
 

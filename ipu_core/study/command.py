@@ -83,6 +83,7 @@ def study(
     record = settings.record(task)
     problem = models.problem(settings, task)
     points = [Point(name, seed) for seed in seeds for name in precisions]
+    check_size(problem, recipe(settings), precisions)  # before its sums are planned, which takes long where it is large
     with open_store(folder, record, orders_of_sums(problem, recipe(settings)), force=force) as store:
         held = store.results()
         everything = _with_held(precisions, held)

@@ -15,11 +15,11 @@ from lowprec.spec.formats import bfloat16
 from lowprec.spec.keys import KeyLike, key_value
 from lowprec.spec.keywords import ProductKeywords, RoundingLike, as_sum, refuse_unhashable
 from lowprec.spec.operands import factor_dtypes, operand_format
+from lowprec.spec.outputs import check_out
 from lowprec.spec.rounding import Rounding
 from lowprec.spec.sum_rules import sum_rules
 from lowprec.spec.windows import Windows
-
-Array = npt.NDArray[Any]
+from lowprec.types import Array
 
 LAYOUTS = ("NHWC", "NCHW")
 WEIGHT_AXES = {"NHWC": "(kh, kw, channels / groups, outputs)", "NCHW": "(outputs, channels / groups, kh, kw)"}
@@ -102,13 +102,8 @@ def result_array(
     plain = (*shape[:2], shape[3] if weight else shape[2], groups * columns)
     axes = (0, 1, 2, 3) if layout == "NHWC" else (3, 2, 0, 1) if weight else (0, 3, 1, 2)
     outside = tuple(plain[axis] for axis in axes)
-    if out is not None and not isinstance(out, np.ndarray):
-        raise TypeError(f"out must be an array of {dtype} and shape {outside}, not {type(out).__name__}")
-    if out is not None and (out.dtype != dtype or out.shape != outside):
-        kind = TypeError if out.dtype != dtype else ValueError
-        raise kind(f"out must be an array of {dtype} and shape {outside}, not {out.dtype} {out.shape}")
-    if out is not None and not out.flags.writeable:
-        raise ValueError("out is read-only")
+    if out is not None:
+        check_out(out, outside, np.dtype(dtype))
     shared = out is not None and any(np.may_share_memory(out, operand) for operand in operands)
     result = np.empty(outside, dtype) if out is None or shared else out
     view = result.transpose(tuple(np.argsort(axes)))

@@ -7,21 +7,20 @@ that `lowprec.windows.window_view` makes of padded images, or a part of one. `sp
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy.typing as npt
 
 from lowprec import backends, threads
-from lowprec.caching import cached
+from lowprec._caching import cached
 from lowprec.spec.accumulation import Accumulation
-from lowprec.spec.convolution_task import ConvolutionTask, Span
+from lowprec.spec.convolution_task import ConvolutionTask
 from lowprec.spec.keys import KeyLike
 from lowprec.spec.operands import factor_dtypes, operand_format
 from lowprec.spec.rounding import Rounding
 from lowprec.spec.sum_rules import sum_rules
 from lowprec.spec.windows import BlockPlace
-
-Array = npt.NDArray[Any]
+from lowprec.types import Array, Span
 
 
 class PreparedBlock(Protocol):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Unpack
+from typing import Unpack
 
 import numpy.typing as npt
 
@@ -25,7 +25,6 @@ from lowprec.spec.sum_rules import sum_rules
 from lowprec.spec.windows import (
     BlockPlace,
     Padding,
-    Pair,
     checked_pair,
     phase_blocks,
     window_lines,
@@ -33,8 +32,8 @@ from lowprec.spec.windows import (
     windows,
     with_zeros,
 )
+from lowprec.types import Array, Pair
 
-Array = npt.NDArray[Any]
 MOST_BATCHES = 1 << 24
 SHALLOW = 16
 """With fewer channels in a group a weight gradient's images are laid out along lines of windows, not channels."""

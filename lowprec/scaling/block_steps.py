@@ -11,23 +11,15 @@ from numpy.typing import NDArray
 from lowprec.arithmetic import multiply
 from lowprec.rounding import decode, encode
 from lowprec.scaling.tensor import as_carrier, from_storage, quotient, scale_by_power
-from lowprec.spec.block_format import NEVER, SIGNIFICAND_BITS, BlockFormat, carry_from
+from lowprec.spec.block_format import NEVER, SIGNIFICAND_BITS, BlockFormat, BlockTask, carry_from
 from lowprec.spec.formats import float32
-from lowprec.spec.keys import KeyLike
 from lowprec.spec.rounding import Rounding
+from lowprec.types import Array
 
 
-def quantize(
-    fmt: BlockFormat,
-    x: NDArray[Any],
-    axis: int,
-    rule: str,
-    tensor: float,
-    rounding: Rounding,
-    key: KeyLike | None,
-    offset: int,
-) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Codes of the elements and of the scales (arguments as of `lowprec.blocks.to_blocks`)."""
+def quantize(task: BlockTask, x: Array) -> tuple[Array, Array]:
+    """Codes of the elements and of the scales."""
+    fmt, axis, rule, tensor, rounding, key, offset = task
     values = as_carrier(x, fmt.element)
     amax = _block_amax(values, axis, fmt.block)
     if fmt.power_of_two:
@@ -47,8 +39,8 @@ def quantize(
 
 
 def dequantize(
-    fmt: BlockFormat, elements: NDArray[Any], scales: NDArray[Any], axis: int, tensor: float, dtype: np.dtype[Any]
-) -> NDArray[Any]:
+    fmt: BlockFormat, elements: Array, scales: Array, axis: int, tensor: float, dtype: np.dtype[Any]
+) -> Array:
     """The values, element * scale * tensor scale, exact and rounded once to float32 or float64."""
     spread = _spread(from_storage(scales, fmt.scale).astype(np.float64), axis, fmt.block, elements.shape[axis])
     if tensor != 1.0:
@@ -63,13 +55,13 @@ def to_integers(codes: NDArray[np.uint8]) -> NDArray[np.int8]:
     return np.where(codes & 0x80, -sizes, sizes)
 
 
-def _element_values(fmt: BlockFormat, elements: NDArray[Any]) -> NDArray[Any]:
+def _element_values(fmt: BlockFormat, elements: Array) -> Array:
     if fmt.integers:
         return elements.astype(np.float32) * np.float32(fmt.element.smallest_subnormal)
     return from_storage(elements, fmt.element)
 
 
-def _block_reduce(ufunc: np.ufunc, values: NDArray[Any], axis: int, block: int) -> NDArray[Any]:
+def _block_reduce(ufunc: np.ufunc, values: Array, axis: int, block: int) -> Array:
     """Reduces every block along an axis to one value; the last block may be short."""
     length = values.shape[axis]
     if axis == values.ndim - 1 or length % block:
@@ -79,7 +71,7 @@ def _block_reduce(ufunc: np.ufunc, values: NDArray[Any], axis: int, block: int) 
     return np.asarray(ufunc.reduce(values.reshape(split), axis=axis + 1))
 
 
-def _block_amax(values: NDArray[Any], axis: int, block: int) -> NDArray[np.float64]:
+def _block_amax(values: Array, axis: int, block: int) -> NDArray[np.float64]:
     """Largest finite magnitude of every block; 0 where there is none."""
     magnitudes = np.abs(values)
     amax = _block_reduce(np.maximum, magnitudes, axis, block)
@@ -89,7 +81,7 @@ def _block_amax(values: NDArray[Any], axis: int, block: int) -> NDArray[np.float
     return amax.astype(np.float64)
 
 
-def _spread(per_block: NDArray[Any], axis: int, block: int, length: int) -> NDArray[Any]:
+def _spread(per_block: Array, axis: int, block: int, length: int) -> Array:
     """Repeats what belongs to a block for each of its values."""
     spread = np.repeat(per_block, block, axis)
     return spread[(slice(None),) * axis + (slice(length),)]
@@ -105,7 +97,7 @@ def _shared_exponents(fmt: BlockFormat, rule: str, amax: NDArray[np.float64]) ->
     return np.where(amax > 0, np.clip(wanted, least, fmt.scale.emax), least).astype(np.int32)
 
 
-def _real_scales(fmt: BlockFormat, rule: str, amax: NDArray[np.float64], tensor: float) -> NDArray[Any]:
+def _real_scales(fmt: BlockFormat, rule: str, amax: NDArray[np.float64], tensor: float) -> Array:
     wanted = quotient(amax, np.asarray(fmt.element.max * tensor))
     wanted = np.maximum(wanted, fmt.scale.smallest_subnormal)
     return np.asarray(
@@ -113,9 +105,7 @@ def _real_scales(fmt: BlockFormat, rule: str, amax: NDArray[np.float64], tensor:
     )
 
 
-def _void_blocks(
-    fmt: BlockFormat, axis: int, scales: NDArray[Any], scaled: NDArray[Any]
-) -> tuple[NDArray[Any], NDArray[Any]]:
+def _void_blocks(fmt: BlockFormat, axis: int, scales: Array, scaled: Array) -> tuple[Array, Array]:
     """Says NaN the only way a format without an element NaN can: in the scale of the block."""
     bad = ~np.isfinite(scaled)
     if bad.any():

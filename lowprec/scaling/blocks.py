@@ -33,27 +33,24 @@ from typing import Any, Literal, TypedDict, Unpack
 
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike
 
 from lowprec import backends
-from lowprec.backends.cpu import blocks as native
+from lowprec.integers import ceil_div
 from lowprec.scaling import block_steps
 from lowprec.scaling.tensor import (
     checked_out,
-    compiled_modes,
     element_rounding,
-    finite_amax,
     output_dtype,
     random_start,
     readable_or_carrier,
 )
-from lowprec.spec.block_format import BlockFormat, ScaleRule, as_block_format, block_formats, checked_rule
+from lowprec.spec.block_format import BlockFormat, BlockTask, ScaleRule, as_block_format, checked_rule
 from lowprec.spec.formats import float32
 from lowprec.spec.keys import KeyLike
 from lowprec.spec.keywords import FewBitRoundingLike
 from lowprec.spec.rounding import InfiniteInput, Overflow, Rounding
-
-__all__ = ["BlockArray", "BlockFormat", "ScaleRule", "as_block_format", "block_formats", "to_blocks"]
+from lowprec.types import Array
 
 
 class BlockKeywords(TypedDict, total=False):
@@ -78,8 +75,8 @@ class BlockArray:
     """
 
     format: BlockFormat
-    elements: NDArray[Any]
-    scales: NDArray[Any]
+    elements: Array
+    scales: Array
     axis: int
     tensor_scale: float = 1.0
 
@@ -93,7 +90,7 @@ class BlockArray:
         """Bits of elements and scales when packed tightly (without the tensor scale)."""
         return self.elements.size * self.format.element.bits + self.scales.size * self.format.scale.bits
 
-    def dequantize(self, dtype: DTypeLike | None = None, out: NDArray[Any] | None = None) -> NDArray[Any]:
+    def dequantize(self, dtype: DTypeLike | None = None, out: Array | None = None) -> Array:
         """The values, element * scale * tensor scale, in float32 or float64.
 
         A value is the exact product, rounded once to nearest where the dtype does not hold it, whatever lies between:
@@ -112,17 +109,15 @@ class BlockArray:
         dtype = output_dtype(dtype, out)
         target = checked_out("out", out, self.shape, dtype)
         fmt = self.format
-        if backends.current() is backends.cpu and native.can_dequantize(fmt, self.tensor_scale != 1.0, dtype):
-            elements, scales = (
-                array.copy() if np.may_share_memory(array, target) else array
-                for array in (self.elements.view(fmt.element.code_dtype), self.scales.view(fmt.scale.code_dtype))
-            )
-            native.dequantize(fmt, elements, scales, self.axis, self.tensor_scale, target)
-        else:
+        elements, scales = (
+            array.copy() if np.may_share_memory(array, target) else array
+            for array in (self.elements.view(fmt.element.code_dtype), self.scales.view(fmt.scale.code_dtype))
+        )
+        if not backends.current().dequantize(fmt, elements, scales, self.axis, self.tensor_scale, target):
             target[...] = block_steps.dequantize(fmt, self.elements, self.scales, self.axis, self.tensor_scale, dtype)
         return target
 
-    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> Array:
         if copy is False:
             raise ValueError("a BlockArray becomes an array only by dequantizing, which copies")
         wide = dtype is not None and np.dtype(dtype) == np.float64
@@ -179,12 +174,9 @@ def to_blocks(
     element = fmt.element
     elements, scales = _outputs(fmt, values.shape, axis, out)
     codes, scale_codes = elements.view(element.code_dtype), scales.view(fmt.scale.code_dtype)
-    if compiled_modes(how) and native.can_quantize(fmt, values.dtype):
-        start = random_start(how, key, offset)
-        native.quantize(fmt, values, axis, rule, tensor, how, *start, codes, scale_codes)
-    else:
-        made = block_steps.quantize(fmt, values, axis, rule, tensor, how, key, offset)
-        codes[...], scale_codes[...] = made
+    task = BlockTask(fmt, axis, rule, tensor, how, *random_start(how, key, offset))
+    if not backends.current().quantize(task, values, codes, scale_codes):
+        codes[...], scale_codes[...] = block_steps.quantize(task, values)
     return BlockArray(fmt, elements, scales, axis, tensor)
 
 
@@ -202,13 +194,11 @@ def _element_rounding(fmt: BlockFormat, rounding: FewBitRoundingLike, policies: 
     return replace(how, overflow=how.overflow or "saturate", infinite_input=infinite)
 
 
-def _outputs(
-    fmt: BlockFormat, shape: tuple[int, ...], axis: int, out: BlockArray | None
-) -> tuple[NDArray[Any], NDArray[Any]]:
+def _outputs(fmt: BlockFormat, shape: tuple[int, ...], axis: int, out: BlockArray | None) -> tuple[Array, Array]:
     """The arrays of elements and scales, new or out's."""
     element_dtype = np.dtype(np.int8) if fmt.integers else fmt.element.dtype or fmt.element.code_dtype
     scale_dtype = fmt.scale.dtype or fmt.scale.code_dtype
-    scales_shape = (*shape[:axis], -(-shape[axis] // fmt.block), *shape[axis + 1 :])
+    scales_shape = (*shape[:axis], ceil_div(shape[axis], fmt.block), *shape[axis + 1 :])
     if out is None:
         return np.empty(shape, element_dtype), np.empty(scales_shape, scale_dtype)
     if not isinstance(out, BlockArray):
@@ -221,14 +211,14 @@ def _outputs(
     )
 
 
-def _tensor_scale(fmt: BlockFormat, scale: float | Literal["auto"] | None, values: NDArray[Any]) -> float:
+def _tensor_scale(fmt: BlockFormat, scale: float | Literal["auto"] | None, values: Array) -> float:
     if scale is None:
         return 1.0
     if fmt.power_of_two:
         raise ValueError(f"{fmt.name} has no tensor scale: its block scales cover float32's range")
     tiny, largest = float32.smallest_normal, float32.max
     if isinstance(scale, str) and scale == "auto":
-        amax = finite_amax(values)
+        amax = backends.current().largest_magnitude(values)
         wanted = amax / (fmt.element.max * fmt.scale.max)
         return float(np.float32(min(max(wanted, tiny), largest))) if amax else 1.0
     given = repr(scale) if np.ndim(scale) == 0 else f"an array of shape {np.shape(scale)}"

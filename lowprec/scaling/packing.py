@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from lowprec import _kernels, threads
+from lowprec import backends
 from lowprec.arrays import input_array
+from lowprec.integers import ceil_div
 from lowprec.spec.float_format import FloatFormat
 from lowprec.spec.formats import FormatLike, as_format
+from lowprec.types import Array
 
 
 def pack(codes: npt.ArrayLike, fmt: FormatLike) -> npt.NDArray[np.uint8]:
@@ -48,13 +49,13 @@ def pack(codes: npt.ArrayLike, fmt: FormatLike) -> npt.NDArray[np.uint8]:
             raise ValueError(refused)
         array = array.astype(np.uint8)
     *outer, size = array.shape
-    out = np.empty((*outer, -(-size * fmt.bits // 8)), np.uint8)
-    if _kernels.pack(fmt.bits, *_rows(outer, size, fmt.bits), array, out, threads.current()):
+    out = np.empty((*outer, ceil_div(size * fmt.bits, 8)), np.uint8)
+    if backends.current().pack(fmt.bits, *_rows(outer, size, fmt.bits), array, out):
         raise ValueError(refused)
     return out
 
 
-def unpack(packed: npt.ArrayLike, fmt: FormatLike, size: int) -> npt.NDArray[Any]:
+def unpack(packed: npt.ArrayLike, fmt: FormatLike, size: int) -> Array:
     """The codes that `pack` packed.
 
     Args:
@@ -78,12 +79,12 @@ def unpack(packed: npt.ArrayLike, fmt: FormatLike, size: int) -> npt.NDArray[Any
     if size < 0:
         raise ValueError(f"size must be at least 0, not {size}")
     size = int(size)
-    expected = -(-size * fmt.bits // 8)
+    expected = ceil_div(size * fmt.bits, 8)
     if array.ndim == 0 or array.shape[-1] != expected:
         raise ValueError(f"{size} codes of {fmt.name} take rows of {expected} bytes; the shape given is {array.shape}")
     outer = array.shape[:-1]
     out = np.empty((*outer, size), np.uint8)
-    _kernels.unpack(fmt.bits, *_rows(outer, size, fmt.bits), array, out, threads.current())
+    backends.current().unpack(fmt.bits, *_rows(outer, size, fmt.bits), array, out)
     return out
 
 

@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from lowprec import backends
 from lowprec.arrays import whole_array
-from lowprec.backends.cpu import blocks as native
 from lowprec.rounding import decode, encode
 from lowprec.spec.float_format import FloatFormat
 from lowprec.spec.formats import as_format, format_of_dtype
@@ -24,7 +23,10 @@ from lowprec.spec.keywords import (
     refuse_unhashable,
     refuse_unknown,
 )
-from lowprec.spec.rounding import FEW_BIT_MODES, Rounding
+from lowprec.spec.operands import is_narrow
+from lowprec.spec.outputs import check_out
+from lowprec.spec.rounding import Rounding
+from lowprec.types import Array
 
 IPU_EXPONENTS = (-32, 31)  # the 6-bit signed scale of a quarter tensor
 
@@ -40,7 +42,7 @@ class ScaledArray:
     """
 
     format: FloatFormat
-    elements: NDArray[Any]
+    elements: Array
     exponent: int
 
     @property
@@ -48,7 +50,7 @@ class ScaledArray:
         """Shape of the array."""
         return self.elements.shape
 
-    def dequantize(self, dtype: DTypeLike | None = None, out: NDArray[Any] | None = None) -> NDArray[Any]:
+    def dequantize(self, dtype: DTypeLike | None = None, out: Array | None = None) -> Array:
         """The values, element * 2^exponent, in float32 or float64: exact while they are within that dtype's range.
 
         Args:
@@ -61,18 +63,16 @@ class ScaledArray:
         """
         dtype = output_dtype(dtype, out)
         target = checked_out("out", out, self.shape, dtype)
-        fast = abs(self.exponent) <= native.FLOAT32_POWER and native.spreadable(self.format)
-        if fast and backends.current() is backends.cpu:
-            codes = self.elements.view(self.format.code_dtype)
-            codes = codes.copy() if np.may_share_memory(codes, target) else codes
-            native.spread_power(codes, self.format, self.exponent, target)
+        codes = self.elements.view(self.format.code_dtype)
+        codes = codes.copy() if np.may_share_memory(codes, target) else codes
+        if backends.current().spread_power(codes, self.format, self.exponent, target):
             return target
         values = from_storage(self.elements, self.format).astype(np.float64)
         with np.errstate(over="ignore", under="ignore"):
             target[...] = np.ldexp(values, self.exponent)
         return target
 
-    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> Array:
         if copy is False:
             raise ValueError("a ScaledArray becomes an array only by dequantizing, which copies")
         wide = dtype is not None and np.dtype(dtype) == np.float64
@@ -92,7 +92,7 @@ def to_scaled(
     rounding: FewBitRoundingLike = "nearest_even",
     key: KeyLike | None = None,
     offset: int = 0,
-    out: NDArray[Any] | None = None,
+    out: Array | None = None,
     **policies: Unpack[PolicyKeywords],
 ) -> ScaledArray:
     """Quantises x to `fmt` after dividing it by 2^exponent, exactly, with one rounding per element.
@@ -116,7 +116,7 @@ def to_scaled(
     values = readable_or_carrier(x, fmt)
     limits = _checked_limits(limits)
     if isinstance(exponent, str) and exponent == "auto":
-        power = _fitting_exponent(finite_amax(values), fmt, limits)
+        power = _fitting_exponent(backends.current().largest_magnitude(values), fmt, limits)
     elif isinstance(exponent, (int, np.integer)) and not isinstance(exponent, bool):
         power = int(exponent)
     else:
@@ -124,10 +124,8 @@ def to_scaled(
     if not limits[0] <= power <= limits[1]:
         raise ValueError(f"the exponent {power} is outside of {limits[0]}..{limits[1]}")
     elements = checked_out("out", out, values.shape, fmt.dtype or fmt.code_dtype)
-    if compiled_modes(how) and native.within(fmt, 512) and abs(power) <= native.FLOAT64_POWER:
-        start = random_start(how, key, offset)
-        native.scale_and_round(values, fmt, power, how, *start, elements.view(fmt.code_dtype))
-    else:
+    start = random_start(how, key, offset)
+    if not backends.current().scale_and_round(values, fmt, power, how, *start, elements.view(fmt.code_dtype)):
         codes = encode(scale_by_power(as_carrier(values, fmt), -power), fmt, how, key=key, offset=offset)
         elements[...] = in_storage(np.asarray(codes), fmt)
     return ScaledArray(fmt, elements, power)
@@ -166,39 +164,24 @@ def element_rounding(what: str, rounding: FewBitRoundingLike, policies: Mapping[
     return how
 
 
-def compiled_modes(rounding: Rounding) -> bool:
-    """Whether the compiled pass is in force and knows this rounding; else it goes step by step."""
-    known = rounding.mode not in FEW_BIT_MODES and rounding.random_bits != "exact"
-    return known and backends.current() is backends.cpu
-
-
 def random_start(rounding: Rounding, key: KeyLike | None, offset: int) -> tuple[int, int]:
     """Key and first index of the random bits.
 
     Raises:
         ValueError: stochastic rounding without a key, or an offset out of range.
     """
-    if rounding.mode == "stochastic" and key is None:
+    if rounding.stochastic and key is None:
         raise ValueError("stochastic rounding needs key=, a lowprec.Key or an integer")
     return 0 if key is None else key_value(key), word("offset", offset)
 
 
-def readable_or_carrier(x: ArrayLike, fmt: FloatFormat) -> NDArray[Any]:
-    """x as it is where the compiled pass reads its dtype, else as `as_carrier` gives it (which says what is raised)."""
+def readable_or_carrier(x: ArrayLike, fmt: FloatFormat) -> Array:
+    """x as it is where backends read its dtype, else as `as_carrier` gives it (which says what is raised)."""
     array = whole_array(x)
-    direct = isinstance(array, np.ndarray) and backends.current() is backends.cpu and native.readable(array.dtype)
-    return array if direct else as_carrier(array, fmt)
+    return array if isinstance(array, np.ndarray) and is_narrow(array.dtype) else as_carrier(array, fmt)
 
 
-def finite_amax(values: NDArray[Any]) -> float:
-    """The largest finite magnitude of a whole array; 0 where there is none."""
-    if backends.current() is backends.cpu and native.readable(values.dtype):
-        return native.largest_magnitude(values)
-    magnitudes = np.abs(values)
-    return float(magnitudes.max(initial=0, where=np.isfinite(magnitudes)))
-
-
-def output_dtype(dtype: DTypeLike | None, out: NDArray[Any] | None) -> np.dtype[Any]:
+def output_dtype(dtype: DTypeLike | None, out: Array | None) -> np.dtype[Any]:
     """float32 or float64, the dtypes in which quantised values come back."""
     if dtype is None:
         dtype = np.float32 if out is None else getattr(out, "dtype", np.float32)
@@ -208,7 +191,7 @@ def output_dtype(dtype: DTypeLike | None, out: NDArray[Any] | None) -> np.dtype[
     return dtype
 
 
-def checked_out(what: str, out: NDArray[Any] | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+def checked_out(what: str, out: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """`out`, or a new array for None.
 
     Raises:
@@ -217,26 +200,23 @@ def checked_out(what: str, out: NDArray[Any] | None, shape: tuple[int, ...], dty
     """
     if out is None:
         return np.empty(shape, dtype)
-    if not isinstance(out, np.ndarray) or out.dtype != dtype:
-        raise TypeError(f"{what} must be an array of {dtype}, not {getattr(out, 'dtype', type(out).__name__)}")
-    if out.shape != shape:
-        raise ValueError(f"{what} has shape {out.shape}, the result {shape}")
+    check_out(out, shape, dtype, what)
     if not out.flags.carray:
         raise ValueError(f"{what} must be C-contiguous and writable")
     return out
 
 
-def in_storage(codes: NDArray[Any], fmt: FloatFormat) -> NDArray[Any]:
+def in_storage(codes: Array, fmt: FloatFormat) -> Array:
     """Codes seen in the format's storage dtype, where it has one."""
     return codes if fmt.dtype is None else codes.view(fmt.dtype)
 
 
-def from_storage(elements: NDArray[Any], fmt: FloatFormat) -> NDArray[Any]:
+def from_storage(elements: Array, fmt: FloatFormat) -> Array:
     """The values of `in_storage`'s result, in float32 (float64 for float64)."""
     return np.asarray(decode(elements.view(fmt.code_dtype), fmt))
 
 
-def as_carrier(x: ArrayLike, fmt: FloatFormat) -> NDArray[Any]:
+def as_carrier(x: ArrayLike, fmt: FloatFormat) -> Array:
     """x as float32 or float64, exactly, wide enough to be scaled by the powers of two that bring it near fmt's range.
 
     Raises:
@@ -259,7 +239,7 @@ def as_carrier(x: ArrayLike, fmt: FloatFormat) -> NDArray[Any]:
     return array.astype(np.float32 if narrow and central else np.float64, copy=False)
 
 
-def scale_by_power(values: NDArray[Any], exponents: NDArray[Any] | int) -> NDArray[Any]:
+def scale_by_power(values: Array, exponents: Array | int) -> Array:
     """values * 2^exponents, exact within the dtype's range.
 
     Beyond it a finite non-zero value stays finite and non-zero. That is all a later rounding can see of it, because
@@ -270,7 +250,7 @@ def scale_by_power(values: NDArray[Any], exponents: NDArray[Any] | int) -> NDArr
     return _kept_in_range(scaled, values)
 
 
-def quotient(x: NDArray[Any], divisor: NDArray[np.float64], bits: int = 64) -> NDArray[np.float64]:
+def quotient(x: Array, divisor: NDArray[np.float64], bits: int = 64) -> NDArray[np.float64]:
     """x / divisor in float64, such that one later rounding decides as it would on the exact quotient.
 
     Rounding to odd always does. The nearest float64 does for a float32 x, if m * divisor has at most 52 bits for every
@@ -311,7 +291,7 @@ def _high_half(x: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(shifted - (shifted - x))
 
 
-def _kept_in_range(scaled: NDArray[Any], values: NDArray[Any]) -> NDArray[Any]:
+def _kept_in_range(scaled: Array, values: Array) -> Array:
     """Non-zero finite values stay so: what under- or overflowed in scaling becomes the smallest or largest float."""
     info = np.finfo(scaled.dtype)
     if np.count_nonzero(scaled) != np.count_nonzero(values):

@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from dataclasses import astuple, dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
+from lowprec.integers import ceil_div
 from lowprec.spec.float_format import FloatFormat
 from lowprec.spec.formats import FormatLike, as_format, formats
 
@@ -120,12 +120,12 @@ class Accumulation:
 
     def group_of(self, size: int) -> int:
         """Terms between two roundings in a sum of `size`: `group`, or all of a part."""
-        return self.group or max(1, math.ceil(size / self.splits))
+        return self.group or max(1, ceil_div(size, self.splits))
 
     def part_length(self, size: int) -> int:
         """Terms in a part (the last may have fewer): whole groups, group * ceil(ceil(K / group) / splits)."""
         group = self.group_of(size)
-        return group * max(1, math.ceil(math.ceil(size / group) / self.splits))
+        return group * max(1, ceil_div(ceil_div(size, group), self.splits))
 
     def parts(self, size: int) -> tuple[tuple[int, int], ...]:
         """Start and end of every part of K terms, ascending; empty parts vanish (none at all for K = 0)."""
@@ -154,7 +154,7 @@ class Accumulation:
     def cut(self, size: int) -> Cut:
         """All the numbers of a sum of so many terms."""
         part = self.part_length(size)
-        parts = math.ceil(size / part)
+        parts = ceil_div(size, part)
         return Cut(self.group_of(size), part, parts, *self.stage_shape(parts))
 
     def words(self) -> str:

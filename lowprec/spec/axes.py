@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from lowprec.caching import cached
+from lowprec._caching import cached
+from lowprec.types import Array
 
-Array = npt.NDArray[Any]
 Axis = int | tuple[int, ...] | None
 
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from lowprec.spec.formats import (
     FloatFormat,
@@ -22,6 +22,7 @@ from lowprec.spec.formats import (
     float8_e5m2,
     float8_e8m0fnu,
 )
+from lowprec.spec.rounding import Rounding
 
 ScaleRule = Literal["floor", "ceil", "even", "rceil", "nearest", "up"]
 
@@ -80,6 +81,27 @@ class BlockFormat:
             f"{self.name}: {self.block} x {self.element.name} + one {self.scale.name} scale, "
             f"{self.bits_per_value:g} bits per value"
         )
+
+
+class BlockTask(NamedTuple):
+    """How an array is quantised to blocks: what every backend is asked for.
+
+    Attributes:
+        fmt: the block format.
+        axis: the axis blocks lie along.
+        rule: one of its scale rules.
+        tensor: the scale of the whole tensor.
+        rounding: of the elements.
+        key, offset: of their random bits.
+    """
+
+    fmt: BlockFormat
+    axis: int
+    rule: str
+    tensor: float
+    rounding: Rounding
+    key: int
+    offset: int
 
 
 int8_grid = FloatFormat("int8", 1, 6, 1, infinities=False, nan="none")

@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from lowprec.caching import cached
+from lowprec._caching import cached
+from lowprec.integers import ceil_div
 from lowprec.spec.float_format import FloatFormat
 from lowprec.spec.formats import float32
 from lowprec.spec.rounding import RoundingRule
@@ -43,5 +44,5 @@ class ColumnSum:
     def results(self, size: int) -> int:
         """How many results `size` terms have."""
         if self.kind == "sequential":
-            return -(-size // self.block)
+            return ceil_div(size, self.block)
         return size if self.kind == "running" else size // 2 if self.kind == "pair" else 1

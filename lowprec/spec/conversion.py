@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 
+from lowprec._caching import cached
 from lowprec.spec.float_format import FloatFormat
-from lowprec.spec.rounding import RoundingRule
+from lowprec.spec.formats import FormatLike, as_format, float32, float64, format_of_dtype
+from lowprec.spec.rounding import Rounding, RoundingRule
 
 Kind = Literal["value", "code"]
+Result = Literal["value", "storage", "code"]
+_FLOAT64 = np.dtype(np.float64)
 
 
 @dataclass(frozen=True, eq=False)  # compared by identity: made once per set of arguments, by a cache
@@ -30,3 +34,55 @@ class Conversion:
     in_dtype: np.dtype[Any]
     out_dtype: np.dtype[Any]
     kind: Kind
+
+
+@cached
+def conversion_of(result: Result, dtype: np.dtype[Any], fmt: FormatLike, rounding: Rounding) -> Conversion:
+    """The checked conversion of `round` (result "value"), `astype` ("storage") or `encode` ("code") from a dtype.
+
+    Raises:
+        TypeError, ValueError: as `round`.
+    """
+    fmt = as_format(fmt)
+    source = format_of_dtype(dtype)
+    if source is None and (dtype.kind not in "iu" or dtype.itemsize > 8):
+        what = "objects (integers beyond 64 bits, None, or a mixture)" if dtype.kind == "O" else str(dtype)
+        raise TypeError(f"cannot round {what}; allowed are floating-point (ml_dtypes included) and integer arrays")
+    rule = rounding.rule(fmt)
+    kind: Kind = "code"
+    if result == "value":
+        if source is None:
+            raise TypeError(f"round keeps x's dtype and {dtype} cannot hold {fmt.name}; use astype or encode")
+        if not (source.contains(fmt) or fmt.contains(source)):
+            raise TypeError(f"round keeps x's dtype and {dtype} cannot hold {fmt.name}'s values; use astype or encode")
+        if not source.contains(fmt) and rule.inf_pos == fmt.max_code and source.infinities:
+            raise TypeError(
+                f"round keeps x's dtype and {dtype} cannot hold {fmt.name}'s largest value, which infinite inputs "
+                "are to become; use astype or encode"
+            )
+        kind, out_dtype = "value", dtype
+    elif result == "storage":
+        if fmt.dtype is None:
+            raise TypeError(f"{fmt.name} has no storage dtype; use encode (codes) or round (values)")
+        out_dtype = fmt.dtype
+    else:
+        out_dtype = fmt.code_dtype
+    if fmt == float64 and source == float64 and rounding.mode == "stochastic":
+        rule = replace(rounding, mode="nearest_even").rule(fmt)
+    return Conversion(rule, source, dtype, out_dtype, kind)
+
+
+@cached
+def exact_conversion(fmt: FormatLike, rounding: Rounding) -> Conversion:
+    """The checked rounding of an exact result, in the format's storage dtype or in a float dtype that holds it.
+
+    Raises:
+        ValueError: a Rounding that exact operations do not take, or a policy the format cannot express.
+    """
+    fmt = as_format(fmt)
+    rounding.refuse("exact operations", exact=True)
+    rule = rounding.rule(fmt)
+    if fmt.dtype is not None:
+        return Conversion(rule, float64, _FLOAT64, fmt.dtype, "code")
+    values = np.dtype(np.float32) if float32.contains(fmt) else _FLOAT64
+    return Conversion(rule, float64, _FLOAT64, values, "value")

@@ -9,8 +9,7 @@ from lowprec.spec.keys import KeyLike
 from lowprec.spec.rounding import Rounding
 from lowprec.spec.sum_rules import SumRules, sum_rules
 from lowprec.spec.windows import BlockPlace
-
-Span = tuple[int, int]
+from lowprec.types import Span
 
 
 class ConvolutionTask(NamedTuple):

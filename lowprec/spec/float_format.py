@@ -226,7 +226,8 @@ class FloatFormat:
     def within_kernels(self) -> bool:
         """Whether the compiled loops round to it: their double lanes need normal values that are normal in float64.
 
-        Other formats (exponents below -1022) are rounded by the reference: exactly, but slowly, on NumPy arrays only.
+        To other formats (exponents below -1022) the reference rounds, on NumPy arrays only: exactly, but slowly, so
+        that the first call warns. Products, sums of the machine and elementwise operations refuse them.
         """
         return self.emin > -1022 or (self.emin == -1022 and self.subnormals)
 

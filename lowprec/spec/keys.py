@@ -1,7 +1,4 @@
-"""Explicit random keys: 64 bits from which new ones are derived, and the tags that keep their uses apart.
-
-Nothing here computes with arrays: `lowprec.random` draws bits and every backend reads keys from here.
-"""
+"""Random keys as backends read them, the tags that keep their uses apart, and places among the random bits."""
 
 from __future__ import annotations
 
@@ -9,9 +6,8 @@ import operator
 from typing import Any, NamedTuple, SupportsIndex, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-from lowprec import _kernels
+from lowprec.types import Array
 
 _LIMIT = 1 << 64
 
@@ -72,27 +68,32 @@ class Coordinates(NamedTuple):
         batch: number of the product it belongs to.
     """
 
-    row: int | npt.NDArray[Any] = 0
-    column: int | npt.NDArray[Any] = 0
-    first_group: int | npt.NDArray[Any] = 0
-    batch: int | npt.NDArray[Any] | None = 0
+    row: int | Array = 0
+    column: int | Array = 0
+    first_group: int | Array = 0
+    batch: int | Array | None = 0
 
 
 ORIGIN = Coordinates()
 
 
-class Key:
-    """A random key: 64 bits, the two words of a Philox4x32 key (low word first).
+def coordinates(row: Any, column: Any, first_group: Any = 0, batch: Any = 0) -> Coordinates:
+    """Coordinates as a caller gives them: arrays of a foreign byte order become native."""
+    return Coordinates(native(row), native(column), native(first_group), native(batch))
 
-    Keys are values: equal seeds make equal keys, they hash, pickle and print, and nothing changes them. Derive a new
-    key for every use with `fold_in` (a number you have, such as a step) or `split`.
+
+def native(number: Any) -> Any:
+    """An int as it is, an array in the machine's byte order."""
+    if isinstance(number, np.ndarray) and not number.dtype.isnative:
+        return number.astype(number.dtype.newbyteorder("="))
+    return number
+
+
+class RawKey:
+    """64 bits, the two words of a Philox4x32 key (low word first): what backends read of a `lowprec.Key`.
 
     Args:
         seed: any integer in [0, 2^64).
-
-    Raises:
-        TypeError: the seed is no integer.
-        ValueError: it is outside [0, 2^64).
     """
 
     __slots__ = ("value",)
@@ -104,44 +105,10 @@ class Key:
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError("a Key cannot be changed; derive a new one with fold_in or split")
 
-    def fold_in(self, n: int) -> Key:
-        """The key for number n in [0, 2^64): words 0 and 1 of Philox of the counter (11 << 24, n low, n high, 0)."""
-        try:
-            return Key(_kernels.fold_in(self.value, n))
-        except TypeError:
-            return Key(_kernels.fold_in(self.value, word("n", n)))
 
-    def split(self, n: int = 2) -> tuple[Key, ...]:
-        """n new keys; the i-th is words 0 and 1 of Philox of the counter (12 << 24, i low, i high, 0).
-
-        Raises:
-            TypeError, ValueError: n is no integer in [0, 2^24]; for more keys than that there is `fold_in`.
-        """
-        if word("n", n) > 1 << 24:
-            raise ValueError(f"split makes at most 2^24 keys, not {n}; fold_in(i) gives the i-th of any number")
-        return tuple(Key(_kernels.split(self.value, i)) for i in range(operator.index(n)))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Key) and self.value == other.value
-
-    def __hash__(self) -> int:
-        return hash((Key, self.value))
-
-    def __repr__(self) -> str:
-        return f"Key({self.value:#x})"
-
-    def __reduce__(self) -> tuple[type[Key], tuple[int]]:
-        return Key, (self.value,)
-
-
-KeyLike: TypeAlias = Key | SupportsIndex
-
-
-def as_key(key: KeyLike) -> Key:
-    """The key itself, or Key(key) of an integer."""
-    return key if isinstance(key, Key) else Key(key)
+KeyLike: TypeAlias = RawKey | SupportsIndex
 
 
 def key_value(key: KeyLike) -> int:
     """The 64 bits of a key or of the integer that stands for one."""
-    return key.value if isinstance(key, Key) else word("a key", key)
+    return key.value if isinstance(key, RawKey) else word("a key", key)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, TypedDict
 
-from lowprec.caching import cached
+from lowprec._caching import cached
 from lowprec.spec.accumulation import Accumulation, Adder, Stages
 from lowprec.spec.formats import FormatLike
 from lowprec.spec.rounding import FewBitMode, InfiniteInput, Mode, Overflow, Rounding

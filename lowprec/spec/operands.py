@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lowprec.caching import cached
+from lowprec._caching import cached
 from lowprec.spec.float_format import FloatFormat
-from lowprec.spec.formats import float32, format_of_dtype
+from lowprec.spec.formats import float32, float64, format_of_dtype
 
 DOT4_PRECISION = 11
 
@@ -51,6 +51,13 @@ def factor_dtypes(a: npt.DTypeLike, b: npt.DTypeLike, adder: str) -> tuple[np.dt
             f"adder='dot4' takes significands of at most {DOT4_PRECISION} bits, not {widest.name}'s {widest.precision}"
         )
     return dtypes
+
+
+@cached
+def is_narrow(dtype: np.dtype[Any]) -> bool:
+    """Whether float64 holds an array's values: float64 itself and what float32 holds."""
+    fmt = format_of_dtype(dtype)
+    return fmt is not None and (fmt == float64 or float32.contains(fmt))
 
 
 @cached

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from lowprec.caching import cached
+from lowprec._caching import cached
 from lowprec.spec.float_format import FloatFormat
 from lowprec.spec.formats import FormatLike, as_format
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lowprec.caching import cached
+from lowprec._caching import cached
 from lowprec.spec.accumulation import Accumulation
 from lowprec.spec.float_format import FloatFormat
 from lowprec.spec.formats import float32

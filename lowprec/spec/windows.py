@@ -9,11 +9,11 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from numpy.lib.stride_tricks import as_strided
 
-Array = npt.NDArray[Any]
-Pair = tuple[int, int]
+from lowprec.integers import ceil_div
+from lowprec.types import Array, Pair
+
 Padding = int | str | Sequence[int] | Sequence[Sequence[int]]
 LARGEST_NUMBER, LARGEST_IMAGE = 1 << 31, 1 << 40
 """What strides, dilations and pads stay below; the most positions of a padded image. Products of them fit 64 bits."""
@@ -126,7 +126,7 @@ def phases(stride: int, kernel: int, dilation: int, front: int, size: int) -> li
         apart = stride // math.gcd(stride, dilation)
         positions = range(reached[-1], reached[0] - 1, -apart) if reached else range(0)
         start = (first + front - positions[0] * dilation) // stride if reached else 0
-        count = -(-(size - first) // stride)
+        count = ceil_div(size - first, stride)
         result.append(WindowPhase(residue, first, count, positions, start, dilation // math.gcd(stride, dilation)))
     return result
 
@@ -251,7 +251,7 @@ def _padding(padding: Any, size: Pair, kernel: Pair, stride: Pair, dilation: Pai
         if padding != "same":
             raise ValueError(f"unknown padding {padding!r}; allowed are same, valid, integers and pairs")
         both = [
-            max(0, (-(-n // s) - 1) * s + (k - 1) * d + 1 - n)
+            max(0, (ceil_div(n, s) - 1) * s + (k - 1) * d + 1 - n)
             for n, k, s, d in zip(size, kernel, stride, dilation, strict=True)
         ]
         return (both[0] // 2, both[0] - both[0] // 2), (both[1] // 2, both[1] - both[1] // 2)

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from lowprec.arrays import input_array
 from lowprec.rounding import encode, round
 from lowprec.spec.formats import FloatFormat, as_format, format_of_dtype
+from lowprec.types import Array
 
 
 def ulp_distance(x: ArrayLike, y: ArrayLike, fmt: Any = None) -> NDArray[np.float64]:
@@ -105,7 +106,7 @@ def as_float64(x: ArrayLike) -> NDArray[np.float64]:
     return input_array(x)[0].astype(np.float64, copy=False)
 
 
-def _format_or_dtype(fmt: Any, x: NDArray[Any]) -> FloatFormat:
+def _format_or_dtype(fmt: Any, x: Array) -> FloatFormat:
     if fmt is not None:
         return as_format(fmt)
     found = format_of_dtype(x.dtype)
@@ -114,7 +115,7 @@ def _format_or_dtype(fmt: Any, x: NDArray[Any]) -> FloatFormat:
     return found
 
 
-def _place(x: NDArray[Any], fmt: FloatFormat) -> NDArray[np.int64]:
+def _place(x: Array, fmt: FloatFormat) -> NDArray[np.int64]:
     """Position on the grid, an integer: neighbours differ by 1, zero is 0."""
     values = as_float64(x)
     if fmt.nan_code is None:

@@ -33,16 +33,17 @@ import numpy as np
 import numpy.typing as npt
 
 from lowprec import arithmetic, backends
-from lowprec.arrays import into, whole_array
+from lowprec.arrays import whole_array
 from lowprec.random import Key, KeyLike
 from lowprec.rounding import astype, round
 from lowprec.spec.axes import Axis, fold
 from lowprec.spec.formats import FormatLike, float64, format_of_dtype
 from lowprec.spec.keywords import RoundingKeywords, RoundingLike
 from lowprec.spec.operands import operand_format
+from lowprec.spec.outputs import into
 from lowprec.sums.ordered_plan import ORDERS, OrderedPlan, OrderedSum, checked_sum
+from lowprec.types import Array
 
-Array = npt.NDArray[Any]
 LAST = 1 << 32  # folded into the key of a mean's division and a norm's root
 
 

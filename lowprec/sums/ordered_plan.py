@@ -9,12 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lowprec import arithmetic
-from lowprec.caching import cached
+from lowprec._caching import cached
 from lowprec.random import Key, KeyLike, as_key
-from lowprec.rounding import prepare
 from lowprec.spec.column_sums import ColumnSum, carrier
-from lowprec.spec.conversion import Conversion
+from lowprec.spec.conversion import Conversion, conversion_of, exact_conversion
 from lowprec.spec.formats import FormatLike, as_format, float32, float64
 from lowprec.spec.keys import first_index
 from lowprec.spec.keywords import RoundingKeywords, RoundingLike, as_rounding, refuse_unhashable
@@ -149,10 +147,10 @@ def _plan(fmt: FormatLike, order: str, block: int, rounding: Rounding) -> Ordere
         order=order,
         rule=rule,
         jobs=MappingProxyType(jobs),
-        step=arithmetic.prepare(fmt, rounding),
+        step=exact_conversion(fmt, rounding),
         rounding=rounding,
         policies=policies,
         values=values,
         dtype=dtype,
-        store=None if dtype == values else prepare("storage", values, fmt, NEAREST_EVEN),
+        store=None if dtype == values else conversion_of("storage", values, fmt, NEAREST_EVEN),
     )

@@ -11,16 +11,16 @@ import numpy as np
 import numpy.typing as npt
 
 from lowprec import backends, threads
+from lowprec._caching import cached
 from lowprec.arrays import whole_array
-from lowprec.caching import cached
 from lowprec.random import KeyLike
 from lowprec.spec.accumulation import Accumulation
-from lowprec.spec.keys import ORIGIN, Coordinates, first_element, key_value
+from lowprec.spec.keys import ORIGIN, Coordinates, coordinates, first_element, key_value
 from lowprec.spec.keywords import ProductChainKeywords, ProductKeywords, RoundingLike, as_sum, refuse_unhashable
 from lowprec.spec.operands import factor_dtypes
+from lowprec.spec.outputs import into, straight
 from lowprec.spec.rounding import Rounding
-
-Array = npt.NDArray[Any]
+from lowprec.types import Array
 
 
 class PreparedMatmul(Protocol):
@@ -123,19 +123,17 @@ def matmul(
         Graphcore, "AI-Float: Mixed Precision Arithmetic for AI" (white paper, 2023), for the AMP unit's order.
     """
     left, right, offset = whole_array(a), whole_array(b), first_element(offset)
-    if out is not None and not isinstance(out, np.ndarray):
-        raise TypeError(f"out must be an array, not {type(out).__name__}")
+    target = None if out is None else straight(out, left, right)
     try:
         call = _from_keywords(left.dtype, right.dtype, accumulation, rounding, **keywords)
     except TypeError:
         refuse_unhashable(rounding=rounding, **keywords)
         raise
     key = None if key is None else key_value(key)
-    if out is not None and (np.may_share_memory(out, left) or np.may_share_memory(out, right)):
-        out[...] = call(left, right, key, offset)
-        return out
-    result = call(left, right, key, offset, out)
-    return result[()] if out is None and result.ndim == 0 else result
+    result = call(left, right, key, offset, target)
+    if out is not None:
+        return into(out, result) if target is None else out
+    return result[()] if result.ndim == 0 else result
 
 
 @cached
@@ -208,15 +206,15 @@ def matmul_part(
     Raises:
         TypeError, ValueError: as `matmul`.
     """
-    if out is not None and not isinstance(out, np.ndarray):
-        raise TypeError(f"out must be an array, not {type(out).__name__}")
+    target = None if out is None else straight(out, a, b)
     try:
         call = _part_from_keywords(a.dtype, b.dtype, accumulation, rounding, **keywords)
     except TypeError:
         refuse_unhashable(rounding=rounding, **keywords)
         raise
     key = None if key is None else key_value(key)
-    return call(a, b, key, Coordinates(row, column, first_group, batch), out, initial)
+    result = call(a, b, key, coordinates(row, column, first_group, batch), target, initial)
+    return result if out is None or target is not None else into(out, result)
 
 
 @cached

@@ -16,14 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 from lowprec import backends, threads
-from lowprec.arrays import into as copied
+from lowprec._caching import cached
 from lowprec.arrays import whole_array
-from lowprec.caching import cached
 from lowprec.random import KeyLike
 from lowprec.spec.accumulation import Accumulation
 from lowprec.spec.axes import Axis, Fold, fold, vertices
 from lowprec.spec.formats import FormatLike
-from lowprec.spec.keys import ORIGIN, Coordinates, first_element
+from lowprec.spec.keys import ORIGIN, Coordinates, coordinates, first_element, native
 from lowprec.spec.keywords import (
     ChainKeywords,
     PolicyKeywords,
@@ -34,9 +33,11 @@ from lowprec.spec.keywords import (
     refuse_unhashable,
 )
 from lowprec.spec.operands import operand_dtype
+from lowprec.spec.outputs import into as copied
+from lowprec.spec.outputs import straight
 from lowprec.spec.rounding import Rounding
+from lowprec.types import Array
 
-Array = npt.NDArray[Any]
 Tag = Literal["stage", "output"]
 MOST_VERTEX_AXES = 8
 
@@ -164,7 +165,9 @@ def reduce_part(
     refuse_unhashable(rounding=rounding, **keywords)
     how, rounded = as_sum(ChainKeywords, None, accumulation, rounding, **keywords)
     call = prepare_reduce(x.dtype, how.one_part(), rounded)
-    return call(x, key, Coordinates(row, column, first_group, batch), out)
+    target = None if out is None else straight(out, x)
+    result = call(x, key, coordinates(row, column, first_group, batch), target)
+    return result if out is None or target is not None else copied(out, result)
 
 
 def sum_parts(
@@ -201,7 +204,9 @@ def sum_parts(
         raise ValueError(f"parts has axes (parts, .., m, n), at least three; given was the shape {parts.shape}")
     refuse_unhashable(rounding=rounding, **policies)
     call = prepare_sum(parts.dtype, fmt, as_rounding(rounding, **policies), tag)
-    return call(parts, key, index, Coordinates(row, column, batch=batch), out)
+    target = None if out is None else straight(out, parts)
+    result = call(parts, key, native(index), coordinates(row, column, batch=batch), target)
+    return result if out is None or target is not None else copied(out, result)
 
 
 @cached
@@ -269,7 +274,7 @@ def _uncopied(call: PreparedReduction, x: Array, how: Fold, key: KeyLike | None,
 
 def _folded_out(out: Array, how: Fold, x: Array) -> Array | None:
     """`out` as (outer, inner), if the kernels can write there while they read x."""
-    if not isinstance(out, np.ndarray) or out.shape != how.result or np.may_share_memory(out, x):
+    if straight(out, x) is None or out.shape != how.result:
         return None
     into = out.reshape(how.shape[0], how.shape[2])
     return into if np.may_share_memory(into, out) else None

@@ -9,16 +9,17 @@ import numpy as np
 import numpy.typing as npt
 
 from lowprec import backends, threads
-from lowprec.arrays import into, whole_array
-from lowprec.caching import cached
+from lowprec._caching import cached
+from lowprec.arrays import whole_array
 from lowprec.random import KeyLike
 from lowprec.spec.accumulation import Accumulation
 from lowprec.spec.keys import ORIGIN, Coordinates, first_element
 from lowprec.spec.keywords import RoundingLike, RowKeywords, as_sum, refuse_unhashable
 from lowprec.spec.operands import operand_dtype
+from lowprec.spec.outputs import into
 from lowprec.spec.rounding import Rounding
+from lowprec.types import Array
 
-Array = npt.NDArray[Any]
 MOST_ROWS = 1 << 48  # more than any memory holds, and few enough to be counted in bytes
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from lowprec.arrays import input_array
 from lowprec.extras import optional
@@ -16,6 +16,7 @@ from lowprec.rounding import round
 from lowprec.spec.float_format import FloatFormat
 from lowprec.spec.formats import as_format, format_of_dtype
 from lowprec.statistics.measures import as_float64, ulp_error
+from lowprec.types import Array
 
 
 def assert_ulp(actual: ArrayLike, exact: ArrayLike, ulps: float = 0.5, fmt: Any = None) -> None:
@@ -62,7 +63,7 @@ def assert_same_bits(actual: ArrayLike, desired: ArrayLike) -> None:
         )
 
 
-def _bits(x: NDArray[Any]) -> NDArray[Any]:
+def _bits(x: Array) -> Array:
     """The array's bytes as unsigned integers, with one code for every NaN."""
     fmt = format_of_dtype(x.dtype)
     if fmt is None:
@@ -129,7 +130,7 @@ def assert_binomial(count: int, trials: int, probability: float, *, points: int 
 
 
 def assert_unbiased(
-    rounding: Callable[[NDArray[Any], Key], ArrayLike],
+    rounding: Callable[[Array, Key], ArrayLike],
     points: ArrayLike,
     fmt: Any,
     *,

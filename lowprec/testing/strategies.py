@@ -8,13 +8,14 @@ from typing import Any, get_args
 import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
 from lowprec.random import Key
 from lowprec.spec.float_format import MAX_BITS, FloatFormat, NanStyle
 from lowprec.spec.formats import FormatLike, as_format
 from lowprec.spec.formats import formats as named
 from lowprec.spec.rounding import MODES
+from lowprec.types import Array
 
 
 def formats(*, custom: bool = True, max_bits: int = 64) -> st.SearchStrategy[FloatFormat]:
@@ -113,7 +114,7 @@ def arrays(
     *,
     dtype: DTypeLike | None = None,
     finite: bool = False,
-) -> st.SearchStrategy[NDArray[Any]]:
+) -> st.SearchStrategy[Array]:
     """Arrays of a format's values.
 
     Args:

@@ -13,7 +13,8 @@ import ml_dtypes
 import numpy as np
 
 import lowprec as lp
-from lowprec.scaling.blocks import BlockArray, block_formats
+from lowprec.scaling.blocks import BlockArray
+from lowprec.spec.block_format import block_formats
 from lowprec.testing import isa, isa_names
 from tests.benchmarks.bench_rounding import against, copying
 

@@ -15,7 +15,7 @@ import pytest
 import lowprec as lp
 import lowprec.testing as lpt
 from lowprec import statistics
-from lowprec.dlpack import NARROW, from_dlpack
+from lowprec._dlpack import NARROW, from_dlpack
 from lowprec.scaling.blocks import to_blocks
 from lowprec.scaling.tensor import to_scaled
 

@@ -316,6 +316,15 @@ EXTREME = [
 ]
 
 
+def test_a_format_that_only_the_reference_knows_says_so_once() -> None:
+    fmt = lp.FloatFormat("slow", 11, 3, bias=1060)
+    with pytest.warns(RuntimeWarning, match="slow reaches below float64's normal values: the reference computes it"):
+        lp.round(np.ones(2), fmt)
+    lp.round(np.ones(3), fmt)
+    lp.add(1.0, 2.0, fmt)
+
+
+@pytest.mark.filterwarnings("ignore:.*the reference computes it")
 @pytest.mark.parametrize("fmt", EXTREME, ids=lambda fmt: fmt.name)
 def test_formats_as_wide_as_float64_are_exact_to_the_ends(fmt: lp.FloatFormat) -> None:
     codes = np.concatenate([np.arange(300), np.arange(fmt.max_code - 300, fmt.max_code + 1)]).astype(fmt.code_dtype)

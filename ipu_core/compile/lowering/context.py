@@ -14,8 +14,6 @@ from ipu_core.library.elementwise import add_array
 from ipu_core.plan.matmul import SumPlan
 from ipu_core.target import Target
 
-__all__ = ["Lowering", "label"]
-
 
 @dataclass
 class Lowering:

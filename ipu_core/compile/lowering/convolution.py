@@ -1,6 +1,7 @@
 """Convolutions to tiles: padding made real, windows as views, one convolution per phase of an input gradient."""
 
-from ipu_core.compile.lowering.context import Lowering, label
+from ipu_core.compile.labels import label
+from ipu_core.compile.lowering.context import Lowering
 from ipu_core.compile.operands import phase_sums
 from ipu_core.graph.program import Copy
 from ipu_core.graph.tensor import Tensor
@@ -10,9 +11,8 @@ from ipu_core.library.convolution import ConvolutionTensors, convolve, windows_o
 from ipu_core.library.elementwise import add_array
 from ipu_core.library.moves import fill
 from ipu_core.plan.convolution import ConvPlan, plan_convolution
-from lowprec.spec.windows import Pair, phase_blocks
-
-__all__ = ["lower_convolution"]
+from lowprec.spec.windows import phase_blocks
+from lowprec.types import Pair
 
 
 def lower_convolution(lowering: Lowering, equation: Equation) -> None:

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 
 from ipu_core.compile.aliasing import seen
-from ipu_core.compile.lowering.context import Lowering, label
+from ipu_core.compile.labels import label
+from ipu_core.compile.lowering.context import Lowering
 from ipu_core.compile.lowering.convolution import lower_convolution
 from ipu_core.graph.program import Copy
 from ipu_core.graph.tensor import Tensor
@@ -13,8 +14,6 @@ from ipu_core.library.elementwise import elementwise
 from ipu_core.library.matmul import matmul, reduce
 from ipu_core.library.moves import fill, gather, one_hot, scatter_add
 from ipu_core.library.random import dropout_mask
-
-__all__ = ["lower_equation"]
 
 
 def lower_equation(lowering: Lowering, equation: Equation) -> None:

@@ -14,8 +14,6 @@ from ipu_core.ir.block import Block
 from ipu_core.ir.lifetimes import lifetimes
 from ipu_core.library.elementwise import add_array, map_array
 
-__all__ = ["Lowered", "lower"]
-
 
 @dataclass(frozen=True, eq=False)
 class Lowered:

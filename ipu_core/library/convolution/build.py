@@ -33,8 +33,6 @@ from ipu_core.plan.convolution import ConvPlan
 from ipu_core.plan.convolution.estimate import sum_block
 from lowprec.spec.windows import BlockPlace
 
-__all__ = ["ConvolutionTensors", "convolve", "windows_of"]
-
 CHAINS = {
     ("image", False): ImageChains,
     ("image", True): StochasticImageChains,

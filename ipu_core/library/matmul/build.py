@@ -30,8 +30,6 @@ from ipu_core.plan.matmul import SumPlan
 from ipu_core.plan.matmul.account import result_stays
 from ipu_core.plan.matmul.geometry import Geometry, Group, Turn
 
-__all__ = ["Chains", "contract"]
-
 
 class Chains(NamedTuple):
     """What differs between a product and a sum.

@@ -14,18 +14,6 @@ from ipu_core.library.matmul.chains import Origin
 from ipu_core.plan.blocks import Segment
 from ipu_core.plan.matmul.geometry import Geometry, Group
 
-__all__ = [
-    "GroupCuts",
-    "block_tiles",
-    "compact",
-    "field",
-    "group_cuts",
-    "held_field",
-    "hold_piece",
-    "origin_of",
-    "partials",
-]
-
 
 class GroupCuts(NamedTuple):
     """How a group cuts the axes: its vertex axes, outermost first, as (letter, runs, step), and each axis's first run.

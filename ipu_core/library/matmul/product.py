@@ -13,8 +13,6 @@ from ipu_core.library.matmul.chains import (
 )
 from ipu_core.plan.matmul import SumPlan
 
-__all__ = ["matmul"]
-
 
 def matmul(
     graph: Graph,

@@ -7,8 +7,6 @@ from ipu_core.library.matmul.build import Chains, contract
 from ipu_core.library.matmul.chains import MaxChains, ReduceChains, StochasticReduceChains
 from ipu_core.plan.matmul import SumPlan
 
-__all__ = ["reduce"]
-
 
 def reduce(
     graph: Graph,

@@ -24,8 +24,6 @@ from ipu_core.plan.layout import linear_layout
 from ipu_core.target import Target
 from lowprec import Accumulation
 
-__all__ = ["Costs", "block_lengths", "compute_cycles", "costs", "gathered", "sum_block"]
-
 
 class Costs(NamedTuple):
     """Cycles of compute, exchange and barriers, and bytes per tile, of every candidate."""

@@ -24,8 +24,6 @@ from ipu_core.plan.cuts import PlacementProblem
 from ipu_core.target import Target
 from lowprec import Accumulation
 
-__all__ = ["ConvPlan", "choose_convolution_accumulation", "plan_convolution"]
-
 MOST_SPLITS: Final = 64
 
 

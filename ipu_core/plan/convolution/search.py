@@ -13,8 +13,6 @@ from ipu_core.plan.convolution.sizes import Convolution, ConvPlacement, Five, al
 from ipu_core.plan.cuts import Cuts, PlacementProblem, item_bytes
 from ipu_core.target import Target
 
-__all__ = ["search"]
-
 MOST_CUTS: Final = 12  # candidates along an axis
 MOST_TURNS: Final = (256, 64, 64)  # pieces in time: of the images that are seen, of the outputs, of the parts
 TOGETHER: Final = 32  # cuts over tiles for which cuts in time are costed at a time

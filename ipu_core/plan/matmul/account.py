@@ -16,8 +16,6 @@ from ipu_core.target import Target
 from ipu_core.traffic import Traffic, pairs_of
 from lowprec import Accumulation
 
-__all__ = ["account", "result_stays"]
-
 Boxes = Mapping[str, Range]
 Only = tuple[str, Segment] | None
 

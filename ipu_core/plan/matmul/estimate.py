@@ -18,8 +18,6 @@ from ipu_core.plan.matmul.working_set import Piece, chain_bytes, stages_of, work
 from ipu_core.target import Target
 from ipu_core.traffic import shared_weight
 
-__all__ = ["UNBOUNDED", "Candidates", "Costed", "costed", "lower_bound"]
-
 Floats = npt.NDArray[np.float64]
 
 UNBOUNDED: Final = 1 << 60  # bytes: cut nothing in time

@@ -12,8 +12,6 @@ from ipu_core.plan.cuts import PlacementProblem
 from ipu_core.plan.matmul.placement import Placement
 from ipu_core.plan.matmul.product import Product
 
-__all__ = ["Geometry", "Group", "Turn", "geometry"]
-
 
 class Turn(NamedTuple):
     """What all tiles work off at a time: a piece of their blocks.

@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["HOLDS", "ORDERS", "Placement"]
-
 ORDERS: Final = ("columns", "rows")
 HOLDS: Final = ("none", "a", "b")
 

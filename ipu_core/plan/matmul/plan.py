@@ -15,8 +15,6 @@ from ipu_core.target import Target
 from lowprec import Accumulation
 from lowprec.spec.formats import FormatLike
 
-__all__ = ["RESERVED", "SumPlan", "choose_accumulation", "choose_reduction_accumulation", "plan_sum"]
-
 RESERVED: Final = 32 * 1024  # bytes of a tile kept for code, vertex state and alignment [model]
 
 

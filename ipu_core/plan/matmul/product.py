@@ -11,8 +11,6 @@ from ipu_core.plan.cuts import PlacementProblem, item_bytes
 from ipu_core.plan.layout import Stored, stored
 from ipu_core.target import Target
 
-__all__ = ["Product", "chain_cycles", "product_of", "sum_of"]
-
 
 @dataclass(frozen=True)
 class Product:

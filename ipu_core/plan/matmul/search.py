@@ -17,8 +17,6 @@ from ipu_core.plan.matmul.estimate import UNBOUNDED, Candidates, Costed, costed,
 from ipu_core.plan.matmul.placement import HOLDS, ORDERS, Placement
 from ipu_core.plan.matmul.product import Product
 
-__all__ = ["Found", "search"]
-
 MOST_PARTS: Final = 124  # parts a chosen Accumulation has at most: two summing stages
 AXIS_CUTS: Final = 48  # cuts tried along one axis
 TURNS: Final = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32)  # cuts in time tried along one axis

@@ -9,8 +9,6 @@ from ipu_core.plan.cuts import item_bytes
 from ipu_core.plan.matmul.product import Product
 from lowprec import Accumulation
 
-__all__ = ["Piece", "chain_bytes", "stages_of", "working_set"]
-
 
 class Piece(NamedTuple):
     """What the fullest tile works off in a turn: ints, or arrays with an entry per candidate.

@@ -2,15 +2,23 @@
 
 from typing import TYPE_CHECKING
 
-from lowprec.backends.cpu.random import random_words
+from lowprec._lazy import lazy_names
+from lowprec.backends.cpu.random import fold_in, random_words, split
 from lowprec.backends.cpu.rounding import convert, decode
-from lowprec.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from lowprec.backends.cpu.blocks import (
+        dequantize,
+        largest_magnitude,
+        quantize,
+        scale_and_round,
+        spread_power,
+    )
     from lowprec.backends.cpu.columns import column_sums
     from lowprec.backends.cpu.convolution import correlate, correlate_windows
     from lowprec.backends.cpu.exact import arithmetic
     from lowprec.backends.cpu.operation import elementwise
+    from lowprec.backends.cpu.packing import pack, unpack
     from lowprec.backends.cpu.products import maximum, product, reduce, scatter, sum_parts
     from lowprec.backends.cpu.weight_gradient import weight_sums
 
@@ -21,13 +29,22 @@ __all__ = [
     "correlate",
     "correlate_windows",
     "decode",
+    "dequantize",
     "elementwise",
+    "fold_in",
+    "largest_magnitude",
     "maximum",
+    "pack",
     "product",
+    "quantize",
     "random_words",
     "reduce",
+    "scale_and_round",
     "scatter",
+    "split",
+    "spread_power",
     "sum_parts",
+    "unpack",
     "weight_sums",
 ]
 
@@ -35,10 +52,12 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
+        "blocks": "dequantize largest_magnitude quantize scale_and_round spread_power",
         "columns": "column_sums",
         "convolution": "correlate correlate_windows",
         "exact": "arithmetic",
         "operation": "elementwise",
+        "packing": "pack unpack",
         "products": "maximum product reduce scatter sum_parts",
         "weight_gradient": "weight_sums",
     },

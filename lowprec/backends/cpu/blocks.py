@@ -7,18 +7,15 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from lowprec import _kernels, threads
 from lowprec.backends.cpu.rounding import native_conversion, native_format, native_rounding
-from lowprec.rounding import prepare
-from lowprec.spec.block_format import BlockFormat, carry_from
-from lowprec.spec.conversion import Conversion
+from lowprec.spec.block_format import BlockFormat, BlockTask, carry_from
+from lowprec.spec.conversion import Conversion, conversion_of
 from lowprec.spec.float_format import FloatFormat
-from lowprec.spec.formats import float32, float64, format_of_dtype
-from lowprec.spec.rounding import Rounding, rounding_rule
-
-Array = npt.NDArray[Any]
+from lowprec.spec.formats import float32, format_of_dtype
+from lowprec.spec.rounding import FEW_BIT_MODES, Rounding, rounding_rule
+from lowprec.types import Array
 
 # The numbers of the enumerations in kernels/cpu/blocks/block_jobs.h.
 POWERS, REALS, GIVEN = range(3)
@@ -34,13 +31,12 @@ _CODED = {1: 0, 2: 1, 4: 2}
 
 def _conversion(rounding: Rounding, fmt: FloatFormat, wide: bool) -> Conversion:
     """From float32 or, wide, float64 to codes."""
-    return prepare("code", np.dtype(np.float64 if wide else np.float32), fmt, rounding)
+    return conversion_of("code", np.dtype(np.float64 if wide else np.float32), fmt, rounding)
 
 
-def readable(dtype: np.dtype[Any]) -> bool:
-    """Whether the loops read arrays of this dtype: what float32 holds, and float64."""
-    source = format_of_dtype(dtype)
-    return source is not None and (source == float64 or float32.contains(source))
+def _knows(rounding: Rounding) -> bool:
+    """Whether the loops know a rounding: not the few-bit modes, nor random bits that depend on the values."""
+    return rounding.mode not in FEW_BIT_MODES and rounding.random_bits != "exact"
 
 
 def within(fmt: FloatFormat, exponent: int) -> bool:
@@ -48,21 +44,11 @@ def within(fmt: FloatFormat, exponent: int) -> bool:
     return fmt.emax < exponent and fmt.smallest_subnormal > 2.0**-exponent
 
 
-def can_quantize(fmt: BlockFormat, dtype: np.dtype[Any]) -> bool:
-    """Whether the loops know this block format and this input."""
-    return readable(dtype) and within(fmt.element, 512) and within(fmt.scale, 512)
-
-
-def spreadable(*formats: FloatFormat) -> bool:
-    """Whether the loops know these formats on the way back."""
-    return all(float32.contains(fmt) for fmt in formats)
-
-
 @cache
 def can_dequantize(fmt: BlockFormat, tensor: bool, dtype: np.dtype[Any]) -> bool:
     """Whether the loops give every value with one rounding, (element * scale) * tensor scale: the first is exact."""
     element, scale = fmt.element, fmt.scale
-    if not spreadable(element, scale):
+    if not (float32.contains(element) and float32.contains(scale)):
         return False
     return (
         not tensor
@@ -75,48 +61,44 @@ def can_dequantize(fmt: BlockFormat, tensor: bool, dtype: np.dtype[Any]) -> bool
     )
 
 
-def quantize(
-    fmt: BlockFormat,
-    x: Array,
-    axis: int,
-    rule: str,
-    tensor: float,
-    rounding: Rounding,
-    key: int,
-    offset: int,
-    elements: Array,
-    scales: Array,
-) -> None:
-    """Codes of the elements and of the scales of x, which `can_quantize` says the loops know, into two arrays."""
+def quantize(task: BlockTask, x: Array, elements: Array, scales: Array) -> bool:
+    """Codes of the elements and of the scales of x into two arrays; False where the loops do not know how."""
+    fmt = task.fmt
+    if not (_knows(task.rounding) and within(fmt.element, 512) and within(fmt.scale, 512)):
+        return False
     _kernels.quantize_blocks(
-        _quantizer(fmt, x.dtype, rule, tensor != 1.0, rounding),
+        _quantizer(fmt, x.dtype, task.rule, task.tensor != 1.0, task.rounding),
         x,
         elements,
         scales,
-        _blocks_of(x.shape, axis, fmt.block),
-        tensor,
-        fmt.element.max * tensor,
+        _blocks_of(x.shape, task.axis, fmt.block),
+        task.tensor,
+        fmt.element.max * task.tensor,
         1.0,
-        key,
-        offset,
+        task.key,
+        task.offset,
         threads.current(),
     )
+    return True
 
 
-def dequantize(fmt: BlockFormat, elements: Array, scales: Array, axis: int, tensor: float, out: Array) -> None:
-    """The values, element * scale * tensor scale, into out (float32 or float64).
+def dequantize(fmt: BlockFormat, elements: Array, scales: Array, axis: int, tensor: float, out: Array) -> bool:
+    """The values, element * scale * tensor scale, into out (float32 or float64); False where the loops do not know how.
 
     Raises:
         ValueError: a code wider than the element format.
     """
+    if not can_dequantize(fmt, tensor != 1.0, out.dtype):
+        return False
     shape = _blocks_of(elements.shape, axis, fmt.block)
     spreader = _spreader(fmt.element, fmt.scale, fmt.integers)
     if _kernels.dequantize_blocks(spreader, elements, scales, out, shape, tensor, 1.0, threads.current()):
         raise ValueError(f"codes of {fmt.element.name} must be in [0, {1 << fmt.element.bits})")
+    return True
 
 
 def largest_magnitude(x: Array) -> float:
-    """The largest finite magnitude of an array that the loops read; 0 where there is none."""
+    """The largest finite magnitude of an array; 0 where there is none."""
     source = format_of_dtype(x.dtype)
     assert source is not None
     return _kernels.largest_magnitude(x, _storage(x.dtype), native_format(source), threads.current())
@@ -124,30 +106,36 @@ def largest_magnitude(x: Array) -> float:
 
 def scale_and_round(
     x: Array, fmt: FloatFormat, power: int, rounding: Rounding, key: int, offset: int, codes: Array
-) -> None:
-    """Codes of x / 2^power into an array.
+) -> bool:
+    """Codes of x / 2^power into an array; False where the loops do not know how.
 
     Raises:
         ValueError: a NaN in a format without NaN.
     """
+    if not (_knows(rounding) and within(fmt, 512) and abs(power) <= FLOAT64_POWER):
+        return False
     wide = x.dtype == np.float64 or not within(fmt, 64) or abs(power) > FLOAT32_POWER
     guard = power < 0 or rounding.mode in OUTWARD
     quantizer = _tensor_quantizer(fmt, x.dtype, wide, guard, rounding)
     shape, factor = (1, x.size, 1, RUN), math.ldexp(1.0, -power)
     if _kernels.quantize_blocks(quantizer, x, codes, None, shape, 1.0, 1.0, factor, key, offset, threads.current()):
         raise ValueError(f"NaN cannot be represented in {fmt.name}, which has no NaN")
+    return True
 
 
-def spread_power(elements: Array, fmt: FloatFormat, power: int, out: Array) -> None:
-    """Element * 2^power, rounded once, into out (float32 or float64).
+def spread_power(elements: Array, fmt: FloatFormat, power: int, out: Array) -> bool:
+    """Element * 2^power, rounded once, into out (float32 or float64); False where the loops do not know how.
 
     Raises:
         ValueError: a code wider than the format.
     """
+    if not (abs(power) <= FLOAT32_POWER and float32.contains(fmt)):
+        return False
     shape, factor = (1, elements.size, 1, RUN), math.ldexp(1.0, power)
     spreader = _spreader(fmt, float32, False)
     if _kernels.dequantize_blocks(spreader, elements, None, out, shape, 1.0, factor, threads.current()):
         raise ValueError(f"codes of {fmt.name} must be in [0, {1 << fmt.bits})")
+    return True
 
 
 def _blocks_of(shape: tuple[int, ...], axis: int, block: int) -> tuple[int, int, int, int]:
@@ -188,7 +176,7 @@ def _scaling(fmt: BlockFormat, wide_in: bool, tensor: bool, rounding: Rounding) 
 
     The nearest quotient in float32 or float64 tells on which side of a boundary m of the rounding the exact one lies,
     if m * divisor has at most as many bits as the type: both it and x are then multiples of a unit so large that they
-    cannot differ by less than the quotient's rounding error. See `lowprec.scaled.quotient`.
+    cannot differ by less than the quotient's rounding error. See `lowprec.scaling.tensor.quotient`.
     """
     if fmt.power_of_two:
         return BY_FACTOR, wide_in

@@ -6,17 +6,16 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from lowprec import _kernels, threads
 from lowprec.backends.cpu.operands import operand_type
-from lowprec.backends.cpu.rounding import native_rounding
+from lowprec.backends.cpu.rounding import left_to_reference, native_rounding
 from lowprec.backends.owner import load
 from lowprec.spec.column_sums import ColumnSum
 from lowprec.spec.formats import float32, float64
 from lowprec.spec.rounding import rounding_rule
+from lowprec.types import Array
 
-Array = npt.NDArray[Any]
 KINDS = ("sequential", "running", "kahan", "pair")
 
 
@@ -43,7 +42,7 @@ def _call(
     """The compiled sum of terms of some dtypes, and whether it takes and gives doubles; None: none is compiled."""
     rule = job.rule
     wide = not float32.contains(rule.fmt)
-    if not rule.fmt.within_kernels:
+    if left_to_reference(rule.fmt):
         return None, wide
     ieee = rule.fmt == float64 or rule == rounding_rule(float32)
     operands = [] if wide else [operand_type(dtype) for dtype in (x, y) if dtype is not None]

@@ -10,15 +10,15 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from lowprec.backends.cpu.products import product
 from lowprec.backends.cpu.thin_convolution import as_lanes, is_thin, thin_sums
+from lowprec.integers import ceil_div
 from lowprec.spec.accumulation import Accumulation
 from lowprec.spec.convolution_task import ConvolutionTask
-from lowprec.spec.windows import Pair, contiguous, window_view
+from lowprec.spec.windows import contiguous, window_view
+from lowprec.types import Array, Pair
 
-Array = npt.NDArray[Any]
 PANEL_BYTES = 1 << 20
 NARROW = 8
 """So few outputs of a group leave most lanes of a vector empty: windows take their place as the product's columns."""
@@ -103,7 +103,7 @@ def _padded(task: ConvolutionTask, channels: int) -> tuple[ConvolutionTask, int,
     plain = span is None and task.rules.step is None and order.splits == 1 and order.adder == "sequential"
     order, group = _grouped(order, channels)
     terms = slice(None) if span is None else slice(span[0] * group, span[1] * group)
-    return task._replace(accumulation=order), channels if plain else -(-channels // group) * group, terms
+    return task._replace(accumulation=order), channels if plain else ceil_div(channels, group) * group, terms
 
 
 @cache
@@ -134,7 +134,7 @@ def blocks(shape: tuple[int, ...], bytes_per_window: int) -> Iterator[tuple[slic
         for i in range(0, images, many):
             yield slice(i, min(images, i + many)), slice(0, high)
         return
-    count = -(-high // lines)
+    count = ceil_div(high, lines)
     ends = [high * i // count for i in range(count + 1)]  # even rather than full with a small rest
     for i in range(images):
         for start, stop in pairwise(ends):

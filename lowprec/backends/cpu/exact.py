@@ -10,16 +10,16 @@ import numpy.typing as npt
 
 from lowprec import _kernels, threads
 from lowprec.backends.cpu.operands import operand_type
-from lowprec.backends.cpu.rounding import native_conversion
+from lowprec.backends.cpu.rounding import left_to_reference, native_conversion
 from lowprec.spec.conversion import Conversion
 from lowprec.spec.formats import float64
 from lowprec.spec.rounding import MODES
+from lowprec.types import Array
 
 OPERATIONS = {"add": 0, "subtract": 1, "multiply": 2, "divide": 3, "sqrt": 4, "fma": 5}
 CARRIED_BITS = 51  # a double rounded to odd keeps the law of formats whose mantissa and random bits are at most these
 MOST_AXES = 8
 
-Array = npt.NDArray[Any]
 Operand = Array | float
 _FLOAT64 = np.dtype(np.float64)
 
@@ -54,7 +54,7 @@ def arithmetic(
     for x in operands:
         dtypes.append(None if isinstance(x, float) else x.dtype)
         axes = axes if isinstance(x, float) else max(axes, x.ndim)
-    if axes > MOST_AXES or not conversion.rule.fmt.within_kernels:
+    if axes > MOST_AXES or left_to_reference(conversion.rule.fmt):
         return _otherwise(operation, conversion, operands, key, offset, out)
     call = _call(operation, conversion, tuple(dtypes))
     result, outcome, marks = call(operands, key, offset, out, threads.current())
@@ -67,7 +67,7 @@ def _otherwise(
     """What the loops do not take as it is: a format beyond them, or more axes than they have."""
     arrays = np.broadcast_arrays(*operands)
     result = np.empty(arrays[0].shape, conversion.out_dtype) if out is None else out
-    if not conversion.rule.fmt.within_kernels:
+    if left_to_reference(conversion.rule.fmt):
         return result, False, np.ones(result.size, np.uint8)
     flat = tuple(x.reshape(-1) for x in arrays)
     _, bad, marks = arithmetic(operation, conversion, flat, key, offset, result.reshape(-1))

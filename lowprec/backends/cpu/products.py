@@ -7,7 +7,6 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from lowprec import _kernels
 from lowprec.backends.cpu.operands import native_step, operand_type
@@ -18,6 +17,7 @@ from lowprec.spec.keys import TAGS
 from lowprec.spec.operands import exact_products, operand_format
 from lowprec.spec.rounding import Rounding, rounding_rule
 from lowprec.spec.sum_rules import SumRules, sum_rules
+from lowprec.types import Array
 
 LONGEST = 1 << 62  # beyond any array's length more is the same; the kernels add lengths to these in 64 bits
 
@@ -74,7 +74,7 @@ def reduce(x: np.dtype[Any], accumulation: Accumulation, rounding: Rounding) -> 
 
 
 @cache
-def scatter(x: np.dtype[Any], accumulation: Accumulation, rounding: Rounding) -> Callable[..., npt.NDArray[Any]]:
+def scatter(x: np.dtype[Any], accumulation: Accumulation, rounding: Rounding) -> Callable[..., Array]:
     """f(x, indices, rows, key, row, column, batch, out, threads) for x (.., k, n) into (.., rows, n)."""
     return reduce(x, accumulation, rounding).scatter
 

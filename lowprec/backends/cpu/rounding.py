@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from lowprec import _kernels, threads
 from lowprec.backends.owner import load
 from lowprec.spec.conversion import Conversion
 from lowprec.spec.float_format import FloatFormat
-from lowprec.spec.formats import as_format, float32, float64
+from lowprec.spec.formats import float32, float64
 from lowprec.spec.rounding import FEW_BIT_MODES, MODES, RoundingRule, rounding_rule
+from lowprec.types import Array
 
 # The numbers of `enum Storage` in kernels/cpu/rounding/rounding_jobs.h.
 _CODED = {1: 0, 2: 1, 4: 2, 8: 3}
@@ -49,7 +50,21 @@ def native_format(fmt: FloatFormat) -> _kernels.Format:
     )
 
 
-def few_bits(conversion: Conversion, x: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Conversion]:
+@cache
+def left_to_reference(fmt: FloatFormat) -> bool:
+    """Whether only the reference computes with a format; it says so the first time, for it is slow.
+
+    Warns:
+        RuntimeWarning: once for each such format.
+    """
+    if fmt.within_kernels:
+        return False
+    what = f"{fmt.name} reaches below float64's normal values: the reference computes it, slowly, value by value"
+    warnings.warn(what, RuntimeWarning, stacklevel=4)
+    return True
+
+
+def few_bits(conversion: Conversion, x: Array) -> tuple[Array, Conversion]:
     """x with only as many fraction bits as there are random ones, and the stochastic rounding that remains to be done.
 
     Raises:
@@ -165,30 +180,19 @@ def _storage(dtype: np.dtype[Any], fmt: FloatFormat | None) -> int:
     return _INTEGER[dtype] if fmt is None else _CODED[dtype.itemsize]
 
 
-def convert(conversion: Conversion, x: npt.NDArray[Any], key: int, offset: int, out: npt.NDArray[Any]) -> bool:
+def convert(conversion: Conversion, x: Array, key: int, offset: int, out: Array) -> bool:
     """Rounds x into out (contiguous, same size); True where a NaN met a format that has none."""
-    if not conversion.rule.fmt.within_kernels:
+    if left_to_reference(conversion.rule.fmt):
         return bool(load("reference").convert(conversion, x, key, offset, out))
     if conversion.rule.mode in FEW_BIT_MODES:
         x, conversion = few_bits(conversion, x)
     return _kernels.convert(native_conversion(conversion), x, out, key, offset, threads.current())
 
 
-def decode(fmt: FloatFormat, codes: npt.NDArray[Any], out: npt.NDArray[Any]) -> None:
+def decode(fmt: FloatFormat, codes: Array, out: Array) -> None:
     """Decodes unsigned integer codes into out (contiguous float32 or float64, same size)."""
-    if not fmt.within_kernels:
+    if left_to_reference(fmt):
         load("reference").decode(fmt, codes, out)
         return
     itemsize = codes.dtype.itemsize
     _kernels.decode(native_format(fmt), codes, out, _CODED[itemsize], _REAL[out.dtype], threads.current())
-
-
-def decode_stored(x: npt.NDArray[Any], out: npt.NDArray[Any], thread_count: int) -> None:
-    """The values of a float array of at most 32 bits into out (contiguous float64, same size)."""
-    fmt, code = _stored(x.dtype)
-    _kernels.decode(fmt, x, out, code, _REAL_64, thread_count)
-
-
-@cache
-def _stored(dtype: np.dtype[Any]) -> tuple[_kernels.Format, int]:
-    return native_format(as_format(dtype)), _CODED[dtype.itemsize]

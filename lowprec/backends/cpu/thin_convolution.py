@@ -11,15 +11,14 @@ import math
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from lowprec.backends.cpu.products import reduce
 from lowprec.backends.cpu.rounding import decode
 from lowprec.spec.convolution_task import ConvolutionTask
 from lowprec.spec.operands import exact_products, operand_format
 from lowprec.spec.windows import contiguous
+from lowprec.types import Array
 
-Array = npt.NDArray[Any]
 MOST_PRODUCTS = 8
 """Outputs of a group times products between two roundings, up to which this way is the faster one (measured)."""
 

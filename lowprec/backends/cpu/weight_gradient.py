@@ -12,19 +12,19 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from lowprec._caching import cached
 from lowprec.backends.cpu.convolution import put_windows
 from lowprec.backends.cpu.products import product_by_rules
-from lowprec.caching import cached
+from lowprec.integers import ceil_div
 from lowprec.spec.accumulation import Accumulation
 from lowprec.spec.convolution_task import ConvolutionTask
 from lowprec.spec.formats import float32
 from lowprec.spec.rounding import Rounding
 from lowprec.spec.sum_rules import sum_rules
 from lowprec.spec.windows import BlockPlace
+from lowprec.types import Array
 
-Array = npt.NDArray[Any]
 WHOLE_BYTES = 1 << 23
 """Of positions that cannot be cut into blocks; if they need more, kernel positions are taken in turn."""
 BLOCK_BYTES, LEAST_POSITIONS = 1 << 20, 256
@@ -96,7 +96,7 @@ def _panels(windows: Array, first: int, last: int, least: int) -> Iterator[Array
     bits = windows.view(f"u{windows.itemsize}")
     positions = max(LEAST_POSITIONS, BLOCK_BYTES // max(1, groups * terms * windows.itemsize))
     lines = max(1, positions // max(1, wide))
-    from_line, to_line = (first // wide, -(-last // wide)) if first < last else (0, 0)
+    from_line, to_line = (first // wide, ceil_div(last, wide)) if first < last else (0, 0)
     most = min(lines, to_line - from_line) * wide + least - 1
     if windows.strides[6] > windows.strides[2]:  # along what lies together
         buffer = np.empty((groups, terms, most), bits.dtype).swapaxes(1, 2)

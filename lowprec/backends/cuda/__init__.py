@@ -16,12 +16,34 @@ imported when it is first needed; a kernel is compiled when it is first used (ab
 
 from typing import Any
 
-from lowprec.backends.cpu import random_words
+from lowprec.backends.cpu import fold_in, pack, random_words, split, unpack
+from lowprec.backends.cpu.blocks import largest_magnitude
 from lowprec.backends.cuda.device import check, output_array
 from lowprec.backends.cuda.rounding import as_codes, convert, decode
 from lowprec.backends.owner import is_cupy
 
-__all__ = ["as_codes", "check", "convert", "decode", "is_cupy", "output_array", "random_words"]
+__all__ = [
+    "as_codes",
+    "check",
+    "convert",
+    "decode",
+    "fold_in",
+    "is_cupy",
+    "largest_magnitude",
+    "output_array",
+    "pack",
+    "random_words",
+    "split",
+    "unpack",
+]
+
+
+def left_to_steps(*given: object) -> bool:
+    """Block formats and tensor scales are made step by step, whose roundings run on the device."""
+    return False
+
+
+quantize = dequantize = scale_and_round = spread_power = left_to_steps
 
 
 def __getattr__(name: str) -> Any:

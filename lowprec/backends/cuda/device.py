@@ -12,6 +12,7 @@ from lowprec.backends.cuda.layout import byte_range
 from lowprec.backends.cuda.sources import OPTIONS, source
 from lowprec.backends.owner import is_cupy
 from lowprec.extras import optional
+from lowprec.integers import ceil_div
 
 THREADS = 256
 BLOCKS_PER_PROCESSOR = 8
@@ -101,5 +102,5 @@ def most_blocks(device: int) -> int:
 
 def launch(function: Any, units: int, device: int, arguments: tuple[Any, ...]) -> None:
     """Starts a kernel over `units` pieces of work on CuPy's current stream of the device, which must be current."""
-    blocks = min(-(-units // THREADS), most_blocks(device))
+    blocks = min(ceil_div(units, THREADS), most_blocks(device))
     function((blocks,), (THREADS,), arguments)

@@ -5,17 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from lowprec.backends.cpu.rounding import fits_narrow_lanes
 from lowprec.backends.cuda.device import cupy, empty, kernel, launch
 from lowprec.backends.cuda.layout import is_contiguous, merged_axes, strides_record
 from lowprec.backends.cuda.records import conversion_record, format_record
 from lowprec.backends.owner import is_cupy
+from lowprec.integers import ceil_div
 from lowprec.spec.conversion import Conversion
 from lowprec.spec.float_format import FloatFormat
 from lowprec.spec.formats import float32
 from lowprec.spec.rounding import MODES
+from lowprec.types import Array
 
 Defines = tuple[tuple[str, str], ...]
 
@@ -108,7 +109,7 @@ def decode(fmt: FloatFormat, codes: Any, out: Any) -> None:
         function = kernel(
             "decode.cu", "lowprec_decode", _decode_defines(fmt, codes.dtype, out.dtype, contiguous), device.id
         )
-        units = -(-codes.size // 4)
+        units = ceil_div(codes.size, 4)
         launch(function, units, device.id, arguments if contiguous else (*arguments, strides_record(axes)))
         if bad is not None and bool(bad.get()):
             raise ValueError(f"codes of {fmt.name} must be in [0, {1 << fmt.bits})")
@@ -124,14 +125,14 @@ def _decode_defines(fmt: FloatFormat, codes: np.dtype[Any], out: np.dtype[Any], 
     )
 
 
-def _upload(array: npt.NDArray[Any]) -> Any:
+def _upload(array: Array) -> Any:
     """A NumPy array's copy on the current device, its dtype kept."""
     on_device = empty(array.shape, array.dtype)
     _bytes(on_device).set(_bytes(np.ascontiguousarray(array)))
     return on_device
 
 
-def _download(on_device: Any, array: npt.NDArray[Any]) -> None:
+def _download(on_device: Any, array: Array) -> None:
     array[...] = _bytes(on_device).get().view(array.dtype).reshape(array.shape)
 
 

@@ -1,10 +1,18 @@
 """The reference backend: exact, slow Python, written to be read. It defines the answer."""
 
 from lowprec.backends.reference.arithmetic import arithmetic, column_sums, fill
+from lowprec.backends.reference.blocks import (
+    dequantize,
+    largest_magnitude,
+    quantize,
+    scale_and_round,
+    spread_power,
+)
 from lowprec.backends.reference.convolution import correlate, correlate_windows, weight_sums
 from lowprec.backends.reference.elementwise import elementwise
+from lowprec.backends.reference.packing import pack, unpack
 from lowprec.backends.reference.products import maximum, product, reduce, scatter, sum_parts
-from lowprec.backends.reference.random import random_words
+from lowprec.backends.reference.random import fold_in, random_words, split
 from lowprec.backends.reference.rounding import convert, decode
 
 __all__ = [
@@ -14,13 +22,22 @@ __all__ = [
     "correlate",
     "correlate_windows",
     "decode",
+    "dequantize",
     "elementwise",
     "fill",
+    "fold_in",
+    "largest_magnitude",
     "maximum",
+    "pack",
     "product",
+    "quantize",
     "random_words",
     "reduce",
+    "scale_and_round",
     "scatter",
+    "split",
+    "spread_power",
     "sum_parts",
+    "unpack",
     "weight_sums",
 ]

@@ -6,10 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from lowprec.backends.reference.elementwise import divide as divide_doubles
 from lowprec.backends.reference.random import rounding_bits
@@ -17,6 +15,7 @@ from lowprec.backends.reference.rounding import round_finite, round_number
 from lowprec.spec.column_sums import ColumnSum
 from lowprec.spec.conversion import Conversion
 from lowprec.spec.rounding import RoundingRule
+from lowprec.types import Array
 
 Exact = Fraction | float
 """An exact result: a Fraction where it is finite and not zero, else a float (a signed zero, an infinity, NaN)."""
@@ -100,11 +99,11 @@ def random_fraction(rule: RoundingRule, key: int, index: int) -> Fraction:
 def arithmetic(
     operation: str,
     conversion: Conversion,
-    operands: tuple[npt.NDArray[Any] | float, ...],
+    operands: tuple[Array | float, ...],
     key: int,
     offset: int,
-    out: npt.NDArray[Any] | None,
-) -> tuple[npt.NDArray[Any], bool, None]:
+    out: Array | None,
+) -> tuple[Array, bool, None]:
     """One operation on floats and arrays, broadcast together, into `out` (contiguous) or a new array.
 
     Returns:
@@ -117,11 +116,11 @@ def arithmetic(
 def fill(
     operation: str,
     conversion: Conversion,
-    operands: tuple[npt.NDArray[Any] | float, ...],
+    operands: tuple[Array | float, ...],
     indices: Sequence[int],
     key: int,
     offset: int,
-    out: npt.NDArray[Any],
+    out: Array,
 ) -> bool:
     """The elements of some indices; True where a NaN met a format without NaN."""
     given = [np.broadcast_to(x, out.shape) for x in operands]
@@ -138,9 +137,7 @@ def fill(
     return bad
 
 
-def column_sums(
-    job: ColumnSum, x: npt.NDArray[Any], y: npt.NDArray[Any] | None, key: int, offset: int, out: npt.NDArray[Any]
-) -> None:
+def column_sums(job: ColumnSum, x: Array, y: Array | None, key: int, offset: int, out: Array) -> None:
     """Sums over the middle axis of x (outer, size, inner), as floats into `out`; y is multiplied to x exactly.
 
     offset: index of the first element among the random bits (of the first result, for pairs).

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from lowprec.backends.reference.chains import ADD, Element, dot, round_sum, sum_stages
 from lowprec.backends.reference.products import stored_values
+from lowprec.integers import ceil_div
 from lowprec.spec.convolution_task import ConvolutionTask
 from lowprec.spec.keys import key_value
-from lowprec.spec.windows import Pair, window_view
+from lowprec.spec.windows import window_view
+from lowprec.types import Array, Pair
 
-Array = npt.NDArray[Any]
 Terms = tuple[list[float], list[float]]
 
 
@@ -87,7 +85,7 @@ def groups_of(window: Array, factors: Array, size: int | None) -> list[Terms]:
 def ragged_dot(groups: Sequence[Terms], task: ConvolutionTask, place: Element) -> float:
     """One element: parts of ceil(groups / splits) groups, each rounded after every group, and their sum."""
     order, rules = task.accumulation, task.rules
-    length = max(1, math.ceil(len(groups) / order.splits))
+    length = max(1, ceil_div(len(groups), order.splits))
     parts = []
     for first in range(0, len(groups), length):
         partial = 0.0

@@ -10,14 +10,14 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from lowprec.arrays import into
 from lowprec.backends.reference.functions import FUNCTIONS
 from lowprec.backends.reference.random import rounding_bits
 from lowprec.backends.reference.rounding import round_number
 from lowprec.spec.elementwise_op import ElementwiseOp
 from lowprec.spec.keys import KeyLike, key_value
+from lowprec.spec.outputs import into
+from lowprec.types import Array
 
 
 def float32(x: float) -> float:
@@ -76,12 +76,10 @@ def evaluate(operation: str, operands: tuple[float, ...]) -> float:
     return float32(_OPERATIONS[operation](*operands))
 
 
-def elementwise(op: ElementwiseOp) -> Callable[..., npt.NDArray[Any]]:
+def elementwise(op: ElementwiseOp) -> Callable[..., Array]:
     """The call f(operands, key, offset, out, threads) of a prepared operation."""
 
-    def call(
-        operands: tuple[Any, ...], key: KeyLike | None, offset: int, out: npt.NDArray[Any] | None, threads: int
-    ) -> npt.NDArray[Any]:
+    def call(operands: tuple[Any, ...], key: KeyLike | None, offset: int, out: Array | None, threads: int) -> Array:
         del threads
         with np.errstate(invalid="ignore", over="ignore"):  # signalling NaN, numbers beyond float32
             values = [np.asarray(x).astype(np.float32).astype(np.float64) for x in operands]
@@ -93,17 +91,17 @@ def elementwise(op: ElementwiseOp) -> Callable[..., npt.NDArray[Any]]:
     return call
 
 
-def stored(result: npt.NDArray[Any], out: npt.NDArray[Any] | None) -> npt.NDArray[Any]:
+def stored(result: Array, out: Array | None) -> Array:
     """The result, in `out` where that is given."""
     return result if out is None else into(out, result)
 
 
 def _fill(
     op: ElementwiseOp,
-    operands: list[npt.NDArray[Any]],
+    operands: list[Array],
     key: KeyLike | None,
     offset: int,
-    to: npt.NDArray[Any],
+    to: Array,
 ) -> None:
     rule = op.conversion.rule
     random = rule.mode == "stochastic"

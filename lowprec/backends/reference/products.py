@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from lowprec.backends.reference.chains import Element, add_ascending, dot, round_sum
 from lowprec.backends.reference.elementwise import stored
@@ -19,8 +18,7 @@ from lowprec.spec.keys import KeyLike, key_value
 from lowprec.spec.operands import operand_format
 from lowprec.spec.rounding import Rounding, rounding_rule
 from lowprec.spec.sum_rules import SumRules, sum_rules
-
-Array = npt.NDArray[Any]
+from lowprec.types import Array
 
 
 def product(a: np.dtype[Any], b: np.dtype[Any], accumulation: Accumulation, rounding: Rounding) -> Callable[..., Array]:

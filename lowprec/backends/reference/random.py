@@ -5,9 +5,7 @@ Philox: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy.typing as npt
+from lowprec.types import Array
 
 Words = tuple[int, int, int, int]
 MASK = 0xFFFFFFFF
@@ -52,7 +50,23 @@ def rounding_bits(bits: int, key: int, index: int) -> int:
     return element_bits(ROUNDING if bits <= 16 else ROUNDING_WIDE, bits, key, index)
 
 
-def random_words(tag: int, bits: int, key: int, offset: int, out: npt.NDArray[Any]) -> None:
+def random_words(tag: int, bits: int, key: int, offset: int, out: Array) -> None:
     """Fills out with the bits of indices offset, offset + 1, ..."""
     for i in range(out.size):
         out.flat[i] = element_bits(tag, bits, key, offset + i)
+
+
+def fold_in(key: int, n: int) -> int:
+    """The 64 bits of `Key.fold_in(n)`."""
+    return _derived(11, key, n)
+
+
+def split(key: int, i: int) -> int:
+    """The 64 bits of the i-th key of `Key.split`."""
+    return _derived(12, key, i)
+
+
+def _derived(tag: int, key: int, n: int) -> int:
+    """Words 0 and 1 of the counter (tag << 24, n low, n high, 0)."""
+    low, high, _, _ = philox((tag << 24, n & MASK, n >> 32, 0), key)
+    return high << 32 | low

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from lowprec.backends.reference.random import rounding_bits
 from lowprec.spec.conversion import Conversion
 from lowprec.spec.float_format import FloatFormat
 from lowprec.spec.rounding import FEW_BIT_MODES, RoundingRule
+from lowprec.types import Array
 
 
 def rounds_up(mode: str, fraction: Fraction, odd: bool, negative: bool, random: Fraction) -> bool:
@@ -107,7 +106,7 @@ def round_finite(x: Fraction, rule: RoundingRule, random: Fraction = Fraction(0)
     return code | fmt.sign_bit if negative else code
 
 
-def convert(conversion: Conversion, x: npt.NDArray[Any], key: int, offset: int, out: npt.NDArray[Any]) -> bool:
+def convert(conversion: Conversion, x: Array, key: int, offset: int, out: Array) -> bool:
     """Rounds x into out (contiguous, same size); True where a NaN met a format that has none."""
     rule, fmt = conversion.rule, conversion.rule.fmt
     flat = x.ravel()
@@ -127,6 +126,6 @@ def convert(conversion: Conversion, x: npt.NDArray[Any], key: int, offset: int, 
     return bad
 
 
-def decode(fmt: FloatFormat, codes: npt.NDArray[Any], out: npt.NDArray[Any]) -> None:
+def decode(fmt: FloatFormat, codes: Array, out: Array) -> None:
     """The value of every code."""
     out.reshape(-1)[...] = np.array([fmt.value_of(int(code)) for code in codes.ravel()], np.float64)

@@ -9,7 +9,9 @@ import pytest
 from ipu_core.compile.labels import label
 from ipu_core.compile.machine import Machine
 from ipu_core.compile.operands import sides
+from ipu_core.ir.evaluate import evaluate_flat
 from ipu_core.ir.execute import Executable
+from ipu_core.ir.precision import Precision
 from ipu_core.ir.tracing import trace
 from ipu_core.target import Target
 
@@ -44,6 +46,16 @@ def test_the_plan_says_what_the_engine_accounts(name: str, target: Target) -> No
     assert sum(step.cycles for step in mine) == plan.cycles
     copies = [s for s in machine.profile.steps if s.name == f"{called}: operand"]
     assert len(copies) == stay.count(False)
-    for got, wanted in zip(machine.run([X, W], 0), Executable(block, machine.plan.accumulations).run([X, W], 0),
-                           strict=True):  # fmt: skip
-        assert np.array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_stochastic_sums_of_views_have_the_bits_of_the_declared_arithmetic(name: str) -> None:
+    block = Precision.parse("fp16.16/stochastic").apply(trace(CASES[name][0], X, W))
+    (rounded,) = (e for e in block.equations if e.op in ("dot", "reduce_sum", "reduce_max"))
+    assert rounded.arithmetic.stochastic == (rounded.op != "reduce_max")
+    machine = Machine.build(block, FEW)
+    orders = machine.plan.accumulations
+    for key in (1, 2):
+        (declared,) = evaluate_flat(block, [X, W], "declared", key=key, accumulations=orders)
+        np.testing.assert_array_equal(Executable(block, orders).run([X, W], key)[0], declared)
+        np.testing.assert_array_equal(machine.run([X, W], key)[0], declared)

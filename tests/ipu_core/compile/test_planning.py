@@ -61,6 +61,8 @@ def test_maxima_have_a_place_but_no_order() -> None:
     one = plan(ideal(), GC200)
     assert one.maxima
     assert one.placements.keys() - one.accumulations.keys() == one.maxima
+    given = plan(ideal(), GC200, {number: Accumulation(group=1, splits=3) for number in one.maxima})
+    assert all(given.sums[number] == one.sums[number] for number in one.maxima)
 
 
 def test_places_and_orders_can_be_given() -> None:

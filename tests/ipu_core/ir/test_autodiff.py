@@ -174,3 +174,13 @@ def test_a_gradient_that_is_one_number_is_an_array_only_where_it_must_be() -> No
     assert [c.shape for c in numbers(lambda x: (2.0 * x.T.reshape(2, -1)).mean())] == [X.shape]  # the gradient itself
     assert [c.shape for c in numbers(lambda x: (x.T @ x).sum())] == [(X.shape[1], X.shape[1])]
     assert numbers(lambda x: (x * x).sum()) == []
+
+
+def test_a_gradient_full_of_one_number_is_summed_where_its_operand_was_repeated():
+    _, gradient = value_and_grad(lambda x: np.broadcast_to(x, (5, 3, 4)).sum())(A)
+    np.testing.assert_array_equal(gradient, np.full((3, 4), 5.0))
+    _, gradient = value_and_grad(lambda x: (np.broadcast_to(x, (3, 4)) * 2.0).mean())(A[:, :1])
+    np.testing.assert_allclose(gradient, np.full((3, 1), 2 / 3))
+    # that of a value without axes is a sum on the machine like any other, whose order and format count
+    block = differentiate(trace(lambda s, x: (x + s).sum(), np.float32(1), A))
+    assert [e.op for e in block.equations if e.role == "grad_weight"] == ["reduce_sum"]

@@ -4,6 +4,8 @@ import functools
 import multiprocessing
 import os
 import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -76,6 +78,35 @@ def test_an_interrupt_ends_the_workers() -> None:
     with pytest.raises(KeyboardInterrupt):
         run_in_processes(functools.partial(work, 10), [1, 2], interrupt, workers=2)
     assert not multiprocessing.active_children()
+
+
+def linger(file: Path, item: int, report: Report) -> dict[str, Any]:
+    file.with_suffix(".draft").write_text(str(os.getpid()))
+    file.with_suffix(".draft").rename(file)
+    time.sleep(600)
+    return {}
+
+
+def employ(file: Path) -> None:
+    run_in_processes(functools.partial(linger, file), [1], lambda event: None, workers=1)
+
+
+def test_a_worker_ends_with_its_parent(tmp_path: Path) -> None:
+    file = tmp_path / "pid"
+    parent = multiprocessing.get_context("spawn").Process(target=employ, args=(file,))
+    parent.start()
+    wait_for(file.exists)
+    parent.kill()
+    parent.join()
+    pid = file.read_text()
+    wait_for(lambda: not Path("/proc", pid).exists() or "zombie" in Path("/proc", pid, "status").read_text())
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
 
 
 def test_nothing_to_do_starts_nothing() -> None:

@@ -16,6 +16,7 @@ import pytest
 
 from ipu_core import Adam, Lamb, Sgd
 from ipu_core.study.values import described, digest
+from ipu_core.train.data import shuffled
 from lowprec import float16
 
 
@@ -54,6 +55,8 @@ PAIRS: list[Callable[[], tuple[Any, Any]]] = [  # what makes a value, and one th
     lambda: (Plain(0.1).at, Plain(0.2).at),
     lambda: (ARRAY.copy(), ARRAY.T.copy()),
     lambda: (ARRAY.copy(), ARRAY.astype(np.float64)),
+    lambda: (ARRAY.copy(), ARRAY.reshape(3, 2)),
+    lambda: (ARRAY.copy(), ARRAY.view(np.uint32)),
     lambda: ({"a": ARRAY + 0}, {"a": ARRAY + 1}),
     lambda: (ml_dtypes.bfloat16(1.5), ml_dtypes.bfloat16(1.25)),
     lambda: (np.tanh, np.sin),
@@ -88,6 +91,7 @@ def test_numbers_count_by_value_and_names_in_any_order() -> None:
 
 def test_a_function_that_is_ours_counts_by_its_name() -> None:
     assert described(Sgd(0.1))["exclude"] == "vectors"
+    assert described(shuffled(9, 3, 0)) != described(shuffled(9, 3, 1))  # but one made by ours, by what it encloses
 
 
 def test_a_function_of_no_module_is_described() -> None:
@@ -112,6 +116,7 @@ def test_a_name_that_is_not_bound_yet_is_left_out() -> None:
 def test_the_words_are_the_same_in_every_process() -> None:
     program = (
         "from ipu_core.study.values import *\n"
+        "print(digest(described({'weight', 'bias', 'gain', 'shift'})))\n"
         "print(digest(described(lambda name: name in {'weight', 'bias', 'gain', 'shift'} and name.lower())))"
     )
     found = {

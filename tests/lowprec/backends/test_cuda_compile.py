@@ -13,7 +13,7 @@ import lowprec
 from lowprec.backends.cuda.compiler import machine_code
 from lowprec.backends.cuda.rounding import _convert_defines, _decode_defines
 from lowprec.backends.cuda.sources import OPTIONS, expand, source
-from lowprec.rounding import prepare
+from lowprec.spec.conversion import conversion_of
 from lowprec.spec.rounding import MODES, Rounding
 from tests.cuda_shim.nvrtc import compile_cuda, library
 from tests.cuda_shim.tree import HEADERS, KERNELS, tree_source
@@ -54,7 +54,7 @@ def conversions() -> list[tuple[tuple[str, str], ...]]:
     asked += [("storage", ml_dtypes.float8_e4m3fn, fmt, "up", 0, True) for fmt in ("float32", "float64")]
     asked += [("code", dtype, "float16", "stochastic", 16, True) for dtype in (np.int8, np.uint32, np.int64, np.uint64)]
     return [
-        _convert_defines(prepare(kind, np.dtype(dtype), fmt, Rounding(mode, bits)), contiguous)
+        _convert_defines(conversion_of(kind, np.dtype(dtype), fmt, Rounding(mode, bits)), contiguous)
         for kind, dtype, fmt, mode, bits, contiguous in asked
     ]
 

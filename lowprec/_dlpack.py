@@ -11,9 +11,9 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from lowprec.spec.formats import formats
+from lowprec.types import Array
 
 CPU = 1  # kDLCPU
 NARROW: Mapping[int, str] = MappingProxyType(
@@ -47,7 +47,7 @@ class _Tensor(ctypes.Structure):
     )
 
 
-def from_dlpack(x: Any) -> npt.NDArray[Any]:
+def from_dlpack(x: Any) -> Array:
     """An object with `__dlpack__` as an array: a view where NumPy can make one, a copy for the dtypes in `NARROW`.
 
     Raises:
@@ -77,7 +77,7 @@ def _tensor(capsule: object) -> _Tensor:
     return _Tensor.from_address(pointer(capsule, b"dltensor"))
 
 
-def _copy(tensor: _Tensor, dtype: np.dtype[Any] | None) -> npt.NDArray[Any]:
+def _copy(tensor: _Tensor, dtype: np.dtype[Any] | None) -> Array:
     """The tensor's elements in a new array; the capsule, not consumed, frees the tensor itself."""
     shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
     out = np.empty(shape, dtype)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
 from lowprec.backends.owner import is_cupy
 from lowprec.spec.float_format import FloatFormat
 from lowprec.spec.formats import format_of_dtype
+from lowprec.types import Array
 
 LIMIT = 32
 
 
-def exact_random_bits(x: npt.NDArray[Any], fmt: FloatFormat) -> int:
+def exact_random_bits(x: Array, fmt: FloatFormat) -> int:
     """Bits that cover every discarded bit of x: by its dtype where that is at most 32, else 32 after looking at x.
 
     Raises:
@@ -38,11 +36,11 @@ def exact_random_bits(x: npt.NDArray[Any], fmt: FloatFormat) -> int:
     return max(1, min(bound, LIMIT))
 
 
-def _covered(x: npt.NDArray[Any], fmt: FloatFormat) -> bool:
+def _covered(x: Array, fmt: FloatFormat) -> bool:
     """Whether every element's discarded fraction has at most 32 bits."""
     if x.dtype.kind in "iu" and x.size and max(abs(int(x.min())), abs(int(x.max()))) > 1 << 53:
-        values = [abs(int(v)) for v in x.ravel()]
-        return all((v << LIMIT) % (1 << max(v.bit_length() - fmt.precision, 0)) == 0 for v in values)
+        whole = [abs(int(v)) for v in x.ravel()]
+        return all((v << LIMIT) % (1 << max(v.bit_length() - fmt.precision, 0)) == 0 for v in whole)
     values = np.abs(x[np.isfinite(x)].astype(np.float64))
     exponent = np.maximum(np.frexp(values)[1] - 1, fmt.emin) - fmt.mantissa_bits
     scaled = np.ldexp(values, LIMIT - exponent)
