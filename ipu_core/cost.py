@@ -11,13 +11,9 @@ from typing import Any, Final
 import numpy as np
 
 from ipu_core.errors import UnsupportedByTarget
-from ipu_core.integers import Ints, ceil_div
+from ipu_core.integers import Ints
 from ipu_core.target import Target
-
-__all__ = [
-    "AmpShape", "amp_shape", "cast", "convolution", "copy_rows", "dropout", "elementwise", "local_copy", "matmul",
-    "reduce", "width",
-]  # fmt: skip
+from lowprec.integers import ceil_div
 
 Numbers = Any  # an int or an integer array: one entry per vertex
 

@@ -5,8 +5,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ipu_core.integers import Ints, ceil_div
+from ipu_core.integers import Ints
 from ipu_core.target import Target
+from lowprec.integers import ceil_div
 
 
 class Traffic(NamedTuple):

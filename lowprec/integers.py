@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any, overload
 
-def ceil_div(a: int, b: int) -> int:
-    """The smallest whole number of at least a / b, b positive."""
+import numpy as np
+import numpy.typing as npt
+
+
+@overload
+def ceil_div(a: int, b: int) -> int: ...
+@overload
+def ceil_div(a: npt.NDArray[np.int64], b: int | npt.NDArray[np.int64]) -> npt.NDArray[np.int64]: ...
+@overload
+def ceil_div(a: Any, b: Any) -> Any: ...
+def ceil_div(a: Any, b: Any) -> Any:
+    """The smallest whole number of at least a / b, b positive; of arrays, element by element."""
     return -(-a // b)

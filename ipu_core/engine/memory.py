@@ -14,7 +14,8 @@ from ipu_core.errors import OutOfTileMemory
 from ipu_core.graph.codelet import Codelet
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.tensor import Variable
-from ipu_core.integers import Ints, ceil_div
+from ipu_core.integers import Ints
+from lowprec.integers import ceil_div
 
 Flags = NDArray[np.bool_]
 

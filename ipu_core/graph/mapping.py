@@ -6,7 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ipu_core.errors import MappedTwice, UnmappedTensor
-from ipu_core.integers import Ints, ceil_div
+from ipu_core.integers import Ints
+from lowprec.integers import ceil_div
 
 
 class Pieces(NamedTuple):

@@ -11,10 +11,10 @@ from ipu_core.graph.codelet import Codelet, Input, Output, Param
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Execute
 from ipu_core.graph.tensor import Tensor
-from ipu_core.integers import ceil_div
 from ipu_core.library.elementwise import add_array, elementwise, pieces, vertex_tiles
 from ipu_core.plan.layout import LinearLayout, linear_layout
 from ipu_core.target import Target
+from lowprec.integers import ceil_div
 
 
 class Fill(Codelet):

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from ipu_core.integers import ceil_div
+from lowprec.integers import ceil_div
 
 COLUMN_GRAIN: Final = 16  # columns are cut in whole groups of AMP output channels
 

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ipu_core import cost
-from ipu_core.integers import Ints, ceil_div
+from ipu_core.integers import Ints
 from ipu_core.target import Target
+from lowprec.integers import ceil_div
 
 HALF_BYTES = 2  # layouts are chosen for halves and serve every format, so that a cast never moves an element
 

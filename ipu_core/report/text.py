@@ -3,8 +3,8 @@
 from typing import Any
 
 from ipu_core.engine.profile import Profile, Step
-from ipu_core.integers import ceil_div
 from lowprec.extras import optional
+from lowprec.integers import ceil_div
 
 _MOST_PLACES = 40  # rows of the liveness table; more places are sampled evenly
 

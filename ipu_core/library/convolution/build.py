@@ -19,7 +19,7 @@ from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Copy, Execute
 from ipu_core.graph.tensor import Tensor
 from ipu_core.graph.vertices import ComputeSet
-from ipu_core.integers import Ints, ceil_div
+from ipu_core.integers import Ints
 from ipu_core.library.convolution.chains import (
     ImageChains,
     StochasticImageChains,
@@ -31,6 +31,7 @@ from ipu_core.library.convolution.chains import (
 from ipu_core.plan.blocks import Blocks, Segment
 from ipu_core.plan.convolution import ConvPlan
 from ipu_core.plan.convolution.estimate import sum_block
+from lowprec.integers import ceil_div
 from lowprec.spec.windows import BlockPlace
 
 CHAINS = {

@@ -21,11 +21,6 @@ from lowprec import Accumulation, Rounding
 from lowprec.spec.rounding import NEAREST_EVEN, STOCHASTIC
 from lowprec.spec.windows import BlockPlace
 
-__all__ = [
-    "ImageChains", "StochasticImageChains", "StochasticSumBlocks", "StochasticWeightChains", "SumBlocks",
-    "WeightChains",
-]  # fmt: skip
-
 Array = npt.NDArray[Any]
 Axes = Sequence[int | None]
 

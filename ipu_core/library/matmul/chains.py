@@ -14,11 +14,6 @@ from ipu_core.target import Target
 from lowprec import Accumulation, Rounding
 from lowprec.spec.rounding import NEAREST_EVEN, STOCHASTIC
 
-__all__ = [
-    "GoingOnMatmulChains", "MatmulChains", "MaxChains", "Origin", "ReduceChains", "StochasticGoingOnMatmulChains",
-    "StochasticMatmulChains", "StochasticReduceChains", "StochasticSumParts", "SumParts", "fold",
-]  # fmt: skip
-
 Array = npt.NDArray[Any]
 
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ipu_core.integers import Ints, ceil_div
+from ipu_core.integers import Ints
 from ipu_core.plan.blocks import COLUMN_GRAIN
 from ipu_core.plan.convolution.sizes import (
     Convolution,
@@ -23,6 +23,7 @@ from ipu_core.plan.cuts import Cuts, PlacementProblem, item_bytes, stage_cycles
 from ipu_core.plan.layout import linear_layout
 from ipu_core.target import Target
 from lowprec import Accumulation
+from lowprec.integers import ceil_div
 
 
 class Costs(NamedTuple):

@@ -6,12 +6,13 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ipu_core.integers import Ints, ceil_div
+from ipu_core.integers import Ints
 from ipu_core.plan.blocks import COLUMN_GRAIN
 from ipu_core.plan.convolution.estimate import Costs, block_lengths, costs, gathered
 from ipu_core.plan.convolution.sizes import Convolution, ConvPlacement, Five, along, part_spans
 from ipu_core.plan.cuts import Cuts, PlacementProblem, item_bytes
 from ipu_core.target import Target
+from lowprec.integers import ceil_div
 
 MOST_CUTS: Final = 12  # candidates along an axis
 MOST_TURNS: Final = (256, 64, 64)  # pieces in time: of the images that are seen, of the outputs, of the parts

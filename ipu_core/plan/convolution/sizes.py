@@ -14,15 +14,11 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from ipu_core import cost
-from ipu_core.integers import Ints, ceil_div
+from ipu_core.integers import Ints
 from ipu_core.plan.blocks import COLUMN_GRAIN, Blocks
 from ipu_core.plan.cuts import Cuts, PlacementProblem
 from lowprec import Accumulation
-
-__all__ = [
-    "AXES", "ConvPlacement", "Convolution", "Five", "along", "blocks", "chain_cycles", "combined", "even_splits",
-    "part_spans", "placed_grid",
-]  # fmt: skip
+from lowprec.integers import ceil_div
 
 Five = tuple[int, int, int, int, int]
 

@@ -10,13 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ipu_core import cost
-from ipu_core.integers import Ints, ceil_div
+from ipu_core.integers import Ints
 from ipu_core.plan.cuts import Cuts, PlacementProblem, item_bytes
 from ipu_core.plan.layout import Stored
 from ipu_core.plan.matmul.product import Product, chain_cycles
 from ipu_core.plan.matmul.working_set import Piece, chain_bytes, stages_of, working_set
 from ipu_core.target import Target
 from ipu_core.traffic import shared_weight
+from lowprec.integers import ceil_div
 
 Floats = npt.NDArray[np.float64]
 

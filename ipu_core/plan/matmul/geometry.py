@@ -6,11 +6,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ipu_core.integers import Ints, ceil_div
+from ipu_core.integers import Ints
 from ipu_core.plan.blocks import Blocks, Segment
 from ipu_core.plan.cuts import PlacementProblem
 from ipu_core.plan.matmul.placement import Placement
 from ipu_core.plan.matmul.product import Product
+from lowprec.integers import ceil_div
 
 
 class Turn(NamedTuple):

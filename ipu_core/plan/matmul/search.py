@@ -11,11 +11,12 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ipu_core.integers import Ints, ceil_div
+from ipu_core.integers import Ints
 from ipu_core.plan.cuts import UNCUT, Cuts, PlacementProblem, picked
 from ipu_core.plan.matmul.estimate import UNBOUNDED, Candidates, Costed, costed, lower_bound
 from ipu_core.plan.matmul.placement import HOLDS, ORDERS, Placement
 from ipu_core.plan.matmul.product import Product
+from lowprec.integers import ceil_div
 
 MOST_PARTS: Final = 124  # parts a chosen Accumulation has at most: two summing stages
 AXIS_CUTS: Final = 48  # cuts tried along one axis

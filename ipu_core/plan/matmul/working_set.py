@@ -4,10 +4,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ipu_core.integers import ceil_div
 from ipu_core.plan.cuts import item_bytes
 from ipu_core.plan.matmul.product import Product
 from lowprec import Accumulation
+from lowprec.integers import ceil_div
 
 
 class Piece(NamedTuple):

@@ -153,6 +153,15 @@ def test_a_variable_written_in_pieces_lives_from_the_first() -> None:
     assert g.account(Sequence(*forgotten, g.move(a[:4], y[:4])))["temporaries"] == 16
 
 
+def test_a_copy_to_a_piece_keeps_the_other_piece() -> None:
+    g = Graphs()
+    x, y = g.variable("x", temporary=False), g.variable("y", temporary=False)
+    a, b = g.variable("a"), g.variable("b")
+    first, between = g.move(x[:4], a[:4]), [g.move(x, b), g.move(b, y)]
+    assert g.account(Sequence(first, *between, Copy(x[4:], a[4:]), g.move(a, y)))["temporaries"] == 32
+    assert g.account(Sequence(first, *between, Copy(x, a), g.move(a, y)))["temporaries"] == 16  # all of it anew
+
+
 def test_copies_and_their_operands_are_live() -> None:
     g = Graphs()
     x, y = g.variable("x", temporary=False), g.variable("y", temporary=False, tile=1)

@@ -86,7 +86,7 @@ def random_case(rng: random.Random) -> tuple[SumPlan, str, bool]:
         m, k, n = (rng.randint(1, 70) for _ in range(3))
         batch = rng.choice([1, 1, 1, 2, 5])
         order = Accumulation(
-            rng.choice([4, 16]), rng.choice([1, 2, 3, 5, 17]), rng.choice([None, None, 1, 2]),
+            rng.choice([4, 16]), rng.choice([1, 2, 3, 5, 17]), rng.choice([None, None, 1, 2, 3]),
             *rng.choice([HALVES, ("float32", "float16"), ("float32", "float32")]),
         )  # fmt: skip
         cuts = [

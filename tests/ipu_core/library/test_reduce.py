@@ -25,7 +25,7 @@ def test_any_placement_gives_the_contracts_bits_and_the_plans_account(seed: int)
     target = Target("gc200", tiles=rng.choice([27, 33, 200]))
     outer, terms, inner = rng.randint(1, 20), rng.randint(1, 300), rng.randint(1, 20)
     types = rng.choice([("float16", "float16"), ("float32", "float16"), ("float32", "float32")])
-    order = Accumulation(rng.choice([4, 16]), rng.choice([1, 2, 5, 17]), rng.choice([None, 1, 2]), *types)
+    order = Accumulation(rng.choice([4, 16]), rng.choice([1, 2, 5, 17]), rng.choice([None, 1, 2, 3]), *types)
     cuts = [rng.choice([1, 2, 3]) for _ in range(4)]
     placement = Placement(
         cuts[0],

@@ -9,6 +9,7 @@ import pytest
 from ipu_core import cost
 from ipu_core.errors import UnsupportedByTarget
 from ipu_core.plan.convolution import Convolution, ConvPlacement, choose_convolution_accumulation, plan_convolution
+from ipu_core.plan.convolution.estimate import compute_cycles, costs, sum_block
 from ipu_core.plan.convolution.sizes import along, chain_cycles, combined, even_splits, part_spans
 from ipu_core.plan.cuts import PlacementProblem
 from ipu_core.target import Target
@@ -188,3 +189,36 @@ def test_one_position_costs_what_a_product_does_but_for_the_vertexs_start() -> N
     unit = cost.amp_shape(GC200, "float16", "float16")
     product = int(cost.matmul(GC200, 100, 64, 48, shape=unit, group=16))
     assert int(cost.convolution(GC200, 100, 4, 48, 1, shape=unit)) == product + 109 - 50
+
+
+def test_a_tile_works_off_its_parts_one_after_the_other_the_last_one_may_be_shorter() -> None:
+    """9 x 4 groups of products in 5 parts of 8, 8, 8, 8 and 4, on 2 tiles: three parts, or a whole one and a short."""
+    order = Accumulation(splits=5, accumulate="float16")
+    place = ConvPlacement((8, 8, 8, 1, 1), 2)
+    problem, block = PlacementProblem(GC200, IMAGES, order), along((1, 7, 7, 1, 64))
+    full, short = (int(chain_cycles(problem, block, terms)) for terms in (8, 4))
+    plan = plan_convolution(GC200, IMAGES, order, dataclasses.replace(place, cuts=(4, 8, 8, 1, 1)))
+    two = int(chain_cycles(problem, along((2, 7, 7, 1, 64)), 8))
+    assert compute_cycles(problem, plan.placement) == plan.compute_cycles == 3 * two + stages(problem, 5)
+    assert compute_cycles(problem, dataclasses.replace(place, parts=1)) == 4 * full + short + stages(problem, 5)
+
+
+def stages(problem: PlacementProblem[Convolution], parts: int) -> int:
+    """Cycles of summing so many parts on the fullest tile."""
+    target, sizes, order = problem
+    results = math.prod(sum_block(target, sizes.result)) * sizes.result[3] * sizes.result[4]
+    return sum(int(cost.reduce(target, b - a, results, 2)) for runs in order.stage_runs(parts) for a, b in runs)
+
+
+def test_the_search_models_the_compute_cycles_of_even_blocks_exactly() -> None:
+    order = Accumulation(splits=6, accumulate="float16")
+    problem = PlacementProblem(GC200, IMAGES, order)
+    for cuts, parts, serial, turns in (
+        ((8, 8, 8, 1, 1), 2, (1, 1, 1, 1, 4), 3),
+        ((2, 2, 4, 1, 4), 3, (4, 7, 1, 1, 1), 1),
+        ((4, 4, 8, 1, 2), 1, (2, 1, 7, 1, 1), 6),
+    ):
+        given = ((cuts, parts), (serial, turns))
+        over, pieces = (along(np.array(numbers)[:, None], np.array([number])) for numbers, number in given)
+        modelled = costs(problem, over, pieces)
+        assert int(modelled.compute[0]) == compute_cycles(problem, ConvPlacement(cuts, parts, serial, turns))
