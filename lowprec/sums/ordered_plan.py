@@ -101,7 +101,7 @@ def checked_sum(
         raise
     if key is not None:
         key = as_key(key)
-    elif plan.rounding.stochastic:
+    elif plan.rule.random_bits:  # none in the other modes
         raise ValueError("stochastic rounding needs key=, a lowprec.Key or an integer")
     if offset != 0:
         offset = first_index(offset, size)
