@@ -143,17 +143,11 @@ def _rounded_once(
     options: OperationKeywords,
 ) -> Any:
     """The one body of the functions above."""
-    policies: dict[str, Any]
-    if not options:  # most calls, quickly
-        key = out = None
-        offset, policies = 0, {}
-    else:
-        key, offset, out = options.get("key"), options.get("offset", 0), options.get("out")
-        policies = {name: value for name, value in options.items() if name not in _OWN}
+    key, offset, out = options.pop("key", None), options.pop("offset", 0), options.pop("out", None)
     try:
-        conversion = _from_keywords(as_format(fmt), rounding, **policies)
+        conversion = _from_keywords(as_format(fmt), rounding, **options)
     except TypeError:
-        refuse_unhashable(rounding=rounding, **policies)
+        refuse_unhashable(rounding=rounding, **options)
         raise
     if key is None and (rounding.mode if isinstance(rounding, Rounding) else rounding) == "stochastic":
         raise ValueError("stochastic rounding needs key=, a lowprec.Key or an integer")
@@ -195,9 +189,6 @@ def apply(
     if bad:
         raise ValueError(f"NaN cannot be represented in {conversion.rule.fmt.name}, which has no NaN")
     return result  # type: ignore[no-any-return]
-
-
-_OWN = frozenset(("key", "offset", "out"))
 
 
 def _operands(given: tuple[npt.ArrayLike, ...]) -> tuple[tuple[Operand, ...], bool, bool]:

@@ -89,7 +89,7 @@ def explain(x: SupportsFloat, fmt: FormatLike) -> Explanation:
     fmt, x = as_format(fmt), float(x)
     if math.isnan(x) and fmt.nan_code is None:
         raise ValueError(f"NaN cannot be represented in {fmt.name}, which has no NaN")
-    results = {}
+    results: dict[str, float] = {}
     for mode in MODES:
         if mode != "stochastic":
             code = round_number(x, rounding_rule(fmt, mode))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -21,11 +21,12 @@ from lowprec.spec.sum_rules import sum_rules
 from lowprec.spec.windows import Windows
 from lowprec.types import Array
 
-LAYOUTS = ("NHWC", "NCHW")
+Layout = Literal["NHWC", "NCHW"]
+LAYOUTS: tuple[str, ...] = get_args(Layout)
 WEIGHT_AXES = {"NHWC": "(kh, kw, channels / groups, outputs)", "NCHW": "(outputs, channels / groups, kh, kw)"}
 
 
-def as_images(x: npt.ArrayLike, name: str, layout: str, groups: int) -> Array:
+def as_images(x: npt.ArrayLike, name: str, layout: Layout, groups: int) -> Array:
     """An operand as (n, h, w, groups, channels of a group)."""
     if layout not in LAYOUTS:
         raise ValueError(f"unknown layout {layout!r}; allowed are {', '.join(LAYOUTS)}")
@@ -43,7 +44,7 @@ def as_images(x: npt.ArrayLike, name: str, layout: str, groups: int) -> Array:
     return array.reshape(*array.shape[:3], groups, array.shape[3] // groups)
 
 
-def as_weight(weight: npt.ArrayLike, layout: str, groups: int) -> Array:
+def as_weight(weight: npt.ArrayLike, layout: Layout, groups: int) -> Array:
     """A weight as (kh, kw, groups, C, N)."""
     array = as_operand(weight)
     if array.ndim != 4:
@@ -94,7 +95,7 @@ def check_gradient(gradient: Array, where: Windows, columns: int, groups: int, i
 
 
 def result_array(
-    out: Array | None, shape: tuple[int, ...], layout: str, fmt: FloatFormat, *operands: Any, weight: bool = False
+    out: Array | None, shape: tuple[int, ...], layout: Layout, fmt: FloatFormat, *operands: Any, weight: bool = False
 ) -> tuple[Array, Array]:
     """An array for the result in its layout, and the view of it that has the axes `shape` of the sums."""
     dtype = fmt.dtype

@@ -20,7 +20,7 @@ InfiniteInput = Literal["keep", "nan", "max"]
 FewBitMode = Literal["stochastic_half", "stochastic_even"]
 Preset = Literal["ieee", "satfinite", "ipu", "ipu_nanoo"]
 
-MODES: tuple[str, ...] = get_args(Mode)
+MODES: tuple[Mode, ...] = get_args(Mode)
 FEW_BIT_MODES: tuple[str, ...] = get_args(FewBitMode)
 """Stochastic modes with less of the bias of few random bits (see lowprec.rounding), for `round`, `astype`, `encode`."""
 STOCHASTIC_MODES: tuple[str, ...] = ("stochastic", *FEW_BIT_MODES)
@@ -126,7 +126,7 @@ class RoundingRule:
     """
 
     fmt: FloatFormat
-    mode: str
+    mode: Mode | FewBitMode
     random_bits: int
     flush: bool
     over_pos: int
@@ -149,10 +149,10 @@ class RoundingRule:
 @cached
 def rounding_rule(
     fmt: FormatLike,
-    rounding: str = "nearest_even",
-    random_bits: int | str = 16,
-    overflow: str | None = None,
-    infinite_input: str | None = None,
+    rounding: Mode | FewBitMode = "nearest_even",
+    random_bits: int | Literal["exact"] = 16,
+    overflow: Overflow | None = None,
+    infinite_input: InfiniteInput | None = None,
     flush: bool = False,
 ) -> RoundingRule:
     """The rule that `round`'s arguments describe.
@@ -168,10 +168,10 @@ def rounding_rule(
         bits = _check_bits(random_bits)
     if not isinstance(flush, (bool, np.bool_)):
         raise TypeError(f"flush must be True or False, not {flush!r}")
-    overflow, infinite = _policies(fmt, overflow, infinite_input)
-    over = _special(fmt, {"infinity": "infinity", "nan": "nan", "saturate": "max"}[overflow], "overflow", overflow)
+    policy, infinite = _policies(fmt, overflow, infinite_input)
+    over = _special(fmt, {"infinity": "infinity", "nan": "nan", "saturate": "max"}[policy], "overflow", policy)
     inf = _special(fmt, {"keep": "infinity", "nan": "nan", "max": "max"}[infinite], "infinite_input", infinite)
-    refused = fmt.nan_code if fmt.nan_code is not None and (overflow != "saturate" or not fmt.zero) else 0
+    refused = fmt.nan_code if fmt.nan_code is not None and (policy != "saturate" or not fmt.zero) else 0
     refused_inf = fmt.nan_code if fmt.nan_code is not None and (infinite != "max" or not fmt.zero) else 0
     return RoundingRule(
         fmt=fmt,
@@ -189,10 +189,10 @@ def rounding_rule(
 
 def few_bit_rule(
     fmt: FormatLike,
-    rounding: str,
-    random_bits: int | str,
-    overflow: str | None = None,
-    infinite_input: str | None = None,
+    rounding: Mode | FewBitMode,
+    random_bits: int | Literal["exact"],
+    overflow: Overflow | None = None,
+    infinite_input: InfiniteInput | None = None,
     flush: bool = False,
 ) -> RoundingRule:
     """The rule of one of FEW_BIT_MODES (arguments as of `rounding_rule`).

@@ -41,7 +41,7 @@ from lowprec.spec.formats import FormatLike, float64, format_of_dtype
 from lowprec.spec.keywords import RoundingKeywords, RoundingLike
 from lowprec.spec.operands import operand_format
 from lowprec.spec.outputs import into
-from lowprec.sums.ordered_plan import ORDERS, OrderedPlan, OrderedSum, checked_sum
+from lowprec.sums.ordered_plan import ORDERS, OrderedPlan, OrderedSum, SumOrder, checked_sum
 from lowprec.types import Array
 
 LAST = 1 << 32  # folded into the key of a mean's division and a norm's root
@@ -53,7 +53,7 @@ def sum(
     rounding: RoundingLike = "nearest_even",
     *,
     axis: Axis = None,
-    order: str = "sequential",
+    order: SumOrder = "sequential",
     block: int = 128,
     key: KeyLike | None = None,
     keepdims: bool = False,
@@ -105,7 +105,7 @@ def mean(
     rounding: RoundingLike = "nearest_even",
     *,
     axis: Axis = None,
-    order: str = "sequential",
+    order: SumOrder = "sequential",
     block: int = 128,
     key: KeyLike | None = None,
     keepdims: bool = False,
@@ -131,7 +131,7 @@ def dot(
     rounding: RoundingLike = "nearest_even",
     *,
     axis: Axis = -1,
-    order: str = "sequential",
+    order: SumOrder = "sequential",
     block: int = 128,
     key: KeyLike | None = None,
     keepdims: bool = False,
@@ -154,7 +154,7 @@ def norm(
     rounding: RoundingLike = "nearest_even",
     *,
     axis: Axis = None,
-    order: str = "sequential",
+    order: SumOrder = "sequential",
     block: int = 128,
     key: KeyLike | None = None,
     keepdims: bool = False,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -18,7 +18,8 @@ from lowprec.spec.keys import first_index
 from lowprec.spec.keywords import RoundingKeywords, RoundingLike, as_rounding, refuse_unhashable
 from lowprec.spec.rounding import NEAREST_EVEN, Rounding, RoundingRule
 
-ORDERS = ("sequential", "blocked", "pairwise", "kahan")
+SumOrder = Literal["sequential", "blocked", "pairwise", "kahan"]
+ORDERS: tuple[str, ...] = get_args(SumOrder)
 LONGEST = 1 << 62  # terms of a run that never ends
 MOST_BITS = 28  # random bits that a double carries beside a float32
 
@@ -39,7 +40,7 @@ class OrderedPlan:
         store: from values to dtype; None where they are the same.
     """
 
-    order: str
+    order: SumOrder
     rule: RoundingRule
     jobs: Mapping[str, ColumnSum]
     step: Conversion
@@ -85,7 +86,7 @@ class OrderedSum(NamedTuple):
 def checked_sum(
     fmt: FormatLike,
     rounding: RoundingLike,
-    order: str,
+    order: SumOrder,
     block: int,
     key: KeyLike | None,
     offset: int,
@@ -100,7 +101,7 @@ def checked_sum(
         raise
     if key is not None:
         key = as_key(key)
-    elif plan.rounding.stochastic:
+    elif plan.rule.random_bits:  # none in the other modes
         raise ValueError("stochastic rounding needs key=, a lowprec.Key or an integer")
     if offset != 0:
         offset = first_index(offset, size)
@@ -110,12 +111,14 @@ def checked_sum(
 
 
 @cached
-def _from_keywords(fmt: FormatLike, order: str, block: int, rounding: RoundingLike, **policies: Any) -> OrderedPlan:
+def _from_keywords(
+    fmt: FormatLike, order: SumOrder, block: int, rounding: RoundingLike, **policies: Any
+) -> OrderedPlan:
     return _plan(fmt, order, block, as_rounding(rounding, **policies))
 
 
 @cached
-def _plan(fmt: FormatLike, order: str, block: int, rounding: Rounding) -> OrderedPlan:
+def _plan(fmt: FormatLike, order: SumOrder, block: int, rounding: Rounding) -> OrderedPlan:
     """The checked plan.
 
     Raises:

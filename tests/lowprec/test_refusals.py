@@ -16,9 +16,9 @@ BYTES = np.zeros(4, np.uint8)
 SOME: dict[str, Any] = {"accumulate": "float16", "rounding": "stochastic"}
 
 CASES: list[tuple[str, type[Exception], str, Callable[[], Any]]] = [
-    ("reduce_sum", TypeError, "out must be an array, not list", lambda: lp.reduce_sum(X, out=[0])),  # type: ignore[arg-type]
+    ("reduce_sum", TypeError, "out must be an array.*, not list", lambda: lp.reduce_sum(X, out=[0])),  # type: ignore[arg-type]
     ("reduce_max", TypeError, "out must be .* float32, not str", lambda: lp.reduce_max(X, out="a")),  # type: ignore[arg-type]
-    ("sum", TypeError, "out must be an array, not list", lambda: lp.sum(X, axis=1, out=[0])),  # type: ignore[arg-type]
+    ("sum", TypeError, "out must be an array.*, not list", lambda: lp.sum(X, axis=1, out=[0])),  # type: ignore[arg-type]
     ("scatter_add", TypeError, "out must be .* not list", lambda: lp.scatter_add(INDICES, X, 4, out=[0])),  # type: ignore[arg-type]
     (
         "rows 3.0",
@@ -56,7 +56,7 @@ CASES: list[tuple[str, type[Exception], str, Callable[[], Any]]] = [
     ),  # type: ignore[arg-type]
     ("key 2**64", ValueError, "a key must be .* not 18446744073709551616", lambda: lp.reduce_sum(X, key=2**64, **SOME)),
     ("fmt list", TypeError, r"fmt must be a name, .* not \['float16'\]", lambda: lp.sum(X, ["float16"])),  # type: ignore[arg-type]
-    ("float32_op", TypeError, "out must be an array, not list", lambda: lp.float32_op("add", X, X, out=[1])),  # type: ignore[arg-type]
+    ("float32_op", TypeError, "out must be an array.*, not list", lambda: lp.float32_op("add", X, X, out=[1])),  # type: ignore[arg-type]
     (
         "initial",
         TypeError,
@@ -100,7 +100,7 @@ def test_the_version_is_the_distributions() -> None:
     [
         ({"key": "a"}, "a key must be an integer"),
         ({"key": -1}, "a key must be"),
-        ({"out": [1]}, "out must be an array, not list"),
+        ({"out": [1]}, "out must be an array.*, not list"),
         ({"accumulate": [1]}, r"accumulate must be a name, a number, a bool or None, not \[1\]"),
     ],
 )
