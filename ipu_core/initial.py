@@ -13,10 +13,6 @@ from ipu_core.ir.values import apply, elementwise
 from lowprec import random_bits
 from lowprec.random import KeyLike, as_key
 
-__all__ = [
-    "glorot_uniform", "he_normal", "he_uniform", "lecun_normal", "lecun_uniform", "mlp_parameters", "normal", "uniform",
-]  # fmt: skip
-
 
 def uniform(key: KeyLike, shape: Sequence[int], bound: float = 1.0) -> Array:
     """float32 numbers uniform in [-bound, bound): the same bits on every machine.
