@@ -1,6 +1,7 @@
 """Blocks: an axis cut over tiles, and every tile's block in pieces that it takes in turns."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final, NamedTuple
 
 from lowprec.integers import ceil_div
@@ -33,12 +34,12 @@ class Blocks:
     block: int
     piece: int
 
-    @property
+    @cached_property
     def count(self) -> int:
         """Blocks that are not empty."""
         return ceil_div(self.size, self.block) if self.size else 0
 
-    @property
+    @cached_property
     def turns(self) -> int:
         """Pieces of a whole block."""
         return ceil_div(self.block, self.piece)

@@ -7,7 +7,7 @@ import numpy as np
 from ipu_core import cost
 from ipu_core.integers import Ints
 from ipu_core.target import Target
-from lowprec import Accumulation, as_format
+from lowprec import Accumulation, FloatFormat, as_format
 from lowprec.spec.formats import FormatLike
 
 Sums = TypeVar("Sums")
@@ -63,10 +63,10 @@ def item_bytes(fmt: FormatLike) -> int:
     Raises:
         ValueError: unknown format, or one without a storage dtype.
     """
-    known = as_format(fmt)
+    known = fmt if isinstance(fmt, FloatFormat) else as_format(fmt)
     if known.dtype is None:
         raise ValueError(f"format {known.name} has no storage dtype: no tile can hold it")
-    return int(np.dtype(known.dtype).itemsize)
+    return known.dtype.itemsize
 
 
 def stage_cycles(target: Target, terms: int, results: Ints, size: int) -> Ints:

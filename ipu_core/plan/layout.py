@@ -89,22 +89,14 @@ def _linear_layout(target: Target, shape: tuple[int, ...]) -> LinearLayout:
     if not size:
         return LinearLayout((rows, columns), 1, max(1, columns))
     full = cost.width(HALF_BYTES) * target.workers  # elements that keep every worker busy for one vector
-    candidates = [
-        LinearLayout((rows, columns), 1, columns // d, _each(rows * d, target)) for d in _divisors(columns) if d > 1
-    ]
-    least = _each(rows, target)
+    least = ceil_div(rows, target.tiles)
     wanted = {least, max(least, full // columns), full * ceil_div(least * columns, full) // columns}
-    candidates += [LinearLayout((rows, columns), max(1, min(q, rows)), columns) for q in wanted if q >= least]
-    return min(candidates, key=lambda layout: (_cycles(target, layout), layout.tiles, layout.per_tile))
-
-
-def _each(pieces: int, target: Target) -> int:
-    return ceil_div(pieces, target.tiles)
-
-
-def _cycles(target: Target, layout: LinearLayout) -> int:
-    vertex = cost.elementwise(target, "add", layout.rows * layout.columns, HALF_BYTES)
-    return int(vertex) * min(layout.per_tile, ceil_div(layout.size, layout.rows * layout.columns))
+    pieces = [(1, columns // d, ceil_div(rows * d, target.tiles)) for d in _divisors(columns) if d > 1]
+    candidates = np.array([*pieces, *((max(1, min(q, rows)), columns, 1) for q in wanted if q >= least)], np.int64)
+    vertex, each = candidates[:, 0] * candidates[:, 1], candidates[:, 2]
+    cycles = cost.elementwise(target, "add", vertex, HALF_BYTES) * np.minimum(each, ceil_div(size, vertex))
+    best = np.lexsort((each, ceil_div(size, vertex * each), cycles))[0]
+    return LinearLayout((rows, columns), *candidates[best].tolist())
 
 
 def _divisors(n: int) -> list[int]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import astuple, dataclass
+from functools import cached_property
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -109,6 +110,11 @@ class Accumulation:
 
     def __reduce__(self) -> tuple[type[Accumulation], tuple[Any, ...]]:
         return Accumulation, tuple(getattr(self, name) for name in self.__dataclass_fields__)
+
+    @cached_property
+    def one_format(self) -> bool:
+        """Whether the result has the accumulator's own format."""
+        return self.accumulate == self.out
 
     def with_types(self, accumulate: FormatLike, out: FormatLike | None = None) -> Accumulation:
         """The same order in other types (a study keeps the order and varies the types)."""

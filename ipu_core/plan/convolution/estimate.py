@@ -67,7 +67,7 @@ def costs(problem: PlacementProblem[Convolution], over: Cuts, turns: Cuts) -> Co
     loads = blocks_in_time * ceil_div(each, at_once)
     busiest = np.maximum(operands, _sent(target, convolution, turns) * size)
     exchange = loads * (target.exchange_fixed_cycles + busiest / target.exchange_bytes_per_cycle)
-    if parts == 1 and order.accumulate == order.out:
+    if parts == 1 and order.one_format:
         exchange = exchange + loads * target.exchange_fixed_cycles + leaving / target.exchange_bytes_per_cycle
         memory = operands + zeros + _elements(piece) * out
         return Costs(compute, exchange.astype(np.int64), 2 * loads * target.sync_cycles, memory.astype(np.int64))
@@ -101,7 +101,7 @@ def compute_cycles(problem: PlacementProblem[Convolution], placement: ConvPlacem
         full, short = (chain_cycles(problem, along(every), terms) for terms in (first, last))
         one = each * full if each < len(spans) else (each - 1) * full + short
         total += math.prod(times for _, times in pieces) * int(one.max(initial=0))
-    if len(spans) == 1 and order.accumulate == order.out:
+    if len(spans) == 1 and order.one_format:
         return total
     return total + int(_summing(problem, len(spans)))
 

@@ -70,7 +70,7 @@ class ConvPlan:
     @property
     def direct(self) -> bool:
         """Whether the chains write the result themselves: one part, and nothing to convert."""
-        return len(self.parts) <= 1 and self.accumulation.accumulate == self.accumulation.out
+        return len(self.parts) <= 1 and self.accumulation.one_format
 
     def words(self) -> str:
         """The plan in a few printed lines."""

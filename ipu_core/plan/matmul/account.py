@@ -39,7 +39,7 @@ class _Placed(NamedTuple):
 
 def result_stays(grid: Geometry, accumulation: Accumulation) -> bool:
     """Whether the chains write the result themselves: one part, and nothing to convert."""
-    return grid.parts.size == 1 and accumulation.accumulate == accumulation.out
+    return grid.parts.size == 1 and accumulation.one_format
 
 
 def account(problem: PlacementProblem[Product], grid: Geometry) -> Account:

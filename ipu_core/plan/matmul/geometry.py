@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -71,17 +72,17 @@ class Geometry:
     rows_fastest: bool
     hold: str
 
-    @property
+    @cached_property
     def grid(self) -> tuple[int, int, int, int]:
         """Blocks along (batch, parts, rows, columns)."""
         return self.batch.count, self.parts.count, self.rows.count, self.columns.count
 
-    @property
+    @cached_property
     def tiles(self) -> int:
         """Tiles in use: 0 to this number."""
         return int(np.prod(self.grid))
 
-    @property
+    @cached_property
     def share(self) -> int:
         """Rows of a block's piece that each of its tiles sums the parts of."""
         return max(1, ceil_div(self.rows.piece, max(1, self.parts.count)))
@@ -97,7 +98,7 @@ class Geometry:
         """k's of a whole part."""
         return self.spans[0][1] - self.spans[0][0]
 
-    @property
+    @cached_property
     def depths(self) -> int:
         """Pieces in which the k's of a whole part are worked off."""
         return max(1, ceil_div(self.chunk, max(1, self.depth)))
@@ -177,6 +178,7 @@ class Geometry:
         )
 
 
+@lru_cache(maxsize=512)
 def geometry(problem: PlacementProblem[Product], placement: Placement) -> Geometry:
     """The grid of a Placement of a product.
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from ipu_core import cost
@@ -31,17 +32,17 @@ class Product:
     b: Stored | None
     out: Stored
 
-    @property
+    @cached_property
     def grain(self) -> int:
         """Columns are cut in multiples of this."""
         return COLUMN_GRAIN if self.b else cost.width(2)
 
-    @property
+    @cached_property
     def loaded(self) -> tuple[tuple[str, Stored], ...]:
         """The operands by name; a sum's terms are called x and never held."""
         return (("a", self.a), ("b", self.b)) if self.b else (("x", self.a),)
 
-    @property
+    @cached_property
     def sizes(self) -> dict[str, int]:
         """Size by axis name."""
         return {"b": self.batch, "m": self.m, "k": self.k, "n": self.n}

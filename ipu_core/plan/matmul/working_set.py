@@ -45,7 +45,7 @@ class Piece(NamedTuple):
 
     def direct(self, accumulation: Accumulation) -> Any:
         """Whether the chains write the result themselves."""
-        return (np.asarray(self.parts) == 1) & (accumulation.accumulate == accumulation.out)
+        return (np.asarray(self.parts) == 1) & (accumulation.one_format)
 
 
 def stages_of(accumulation: Accumulation, parts: Any) -> tuple[Any, Any]:
