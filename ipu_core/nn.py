@@ -168,7 +168,7 @@ def dropout(x: Value, rate: float, *, key: KeyLike | None = None) -> Value:
         mask = apply("dropout_mask", x, rate=share, operation=x.builder.number)
     else:
         x = as_array(x)
-        mask = dropout_mask(share)(as_key(key or 0), 0, np.empty(x.shape, x.dtype))
+        mask = dropout_mask(share)(as_key(0 if key is None else key), 0, np.empty(x.shape, x.dtype))
     return where(mask, elementwise("multiply", x, 1 / (1 - share)), 0.0)
 
 

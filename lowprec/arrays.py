@@ -10,6 +10,7 @@ import numpy as np
 from lowprec import backends
 from lowprec._dlpack import from_dlpack
 from lowprec.backends.owner import is_cupy
+from lowprec.spec.keys import native
 from lowprec.spec.outputs import check_out
 from lowprec.types import Array
 
@@ -50,6 +51,18 @@ def whole_array(x: object) -> Array:
     if isinstance(x, np.ma.MaskedArray) and (masked := np.count_nonzero(np.ma.getmaskarray(x))):
         raise TypeError(f"no masked elements ({masked} here) can be part of this: fill them first, as x.filled(0)")
     return input_array(x)[0]
+
+
+def only_arrays(**given: object) -> tuple[Array, ...]:
+    """Arguments that must be arrays, in the machine's byte order.
+
+    Raises:
+        TypeError: one of them is no array; it is named.
+    """
+    for what, value in given.items():
+        if not isinstance(value, np.ndarray):
+            raise TypeError(f"{what} must be an array, not {value!r}")
+    return tuple(native(value) for value in given.values())
 
 
 def output_array(out: Array | None, like: Array, dtype: np.dtype[Any]) -> Array:

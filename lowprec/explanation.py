@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import SupportsFloat
 
+import numpy as np
+
 from lowprec.backends.reference.rounding import round_magnitude, round_number
 from lowprec.spec.describe import escape
 from lowprec.spec.float_format import FloatFormat
@@ -84,8 +86,11 @@ def explain(x: SupportsFloat, fmt: FormatLike) -> Explanation:
         fmt: a format, a name or a dtype.
 
     Raises:
+        TypeError: something that is no number.
         ValueError: an unknown format, or a NaN for a format that has none.
     """
+    if isinstance(x, np.ndarray) and x.ndim:
+        raise TypeError(f"explain takes one number, not an array of shape {x.shape}")
     fmt, x = as_format(fmt), float(x)
     if math.isnan(x) and fmt.nan_code is None:
         raise ValueError(f"NaN cannot be represented in {fmt.name}, which has no NaN")

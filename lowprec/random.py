@@ -74,7 +74,7 @@ def random_bits(
     Element i (C order) takes its bits from index offset + i, so any chunking gives the same bits.
 
     Raises:
-        TypeError: bits is no integer.
+        TypeError: bits is no integer, or the shape is none.
         ValueError: bits outside 1..32, or an unknown use (allowed are "user" and "dropout").
     """
     if not isinstance(bits, (int, np.integer)):
@@ -83,6 +83,9 @@ def random_bits(
         raise ValueError(f"bits must be 1 to 32, not {bits}")
     if use not in ("user", "dropout"):
         raise ValueError(f"unknown use {use!r}; allowed are user, dropout")
-    out = np.empty(shape, np.uint16 if bits <= 16 else np.uint32)
+    try:
+        out = np.empty(shape, np.uint16 if bits <= 16 else np.uint32)
+    except TypeError:
+        raise TypeError(f"shape must be an integer or a tuple of integers, not {shape!r}") from None
     backends.current().random_words(TAGS[use], int(bits), key_value(key), first_index(offset, out.size), out)
     return out

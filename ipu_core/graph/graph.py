@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -211,7 +212,10 @@ class Graph:
 
     def _new(self, fmt: Any, shape: Sequence[int], name: str, temporary: bool = False) -> Variable:
         form, dtype = element_type(fmt)
-        sizes = tuple(int(length) for length in shape)
+        try:
+            sizes = tuple(map(operator.index, shape))
+        except TypeError:
+            raise TypeError(f"a variable's shape is a sequence of integers, not {shape!r}") from None
         if any(length < 0 for length in sizes):
             raise ValueError(f"a variable's shape has no negative lengths: {sizes}")
         number = len(self.variables)
@@ -220,6 +224,8 @@ class Graph:
         return variable
 
     def _check_tile(self, tile: int) -> None:
+        if not isinstance(tile, (int, np.integer)) or isinstance(tile, bool):
+            raise TypeError(f"a tile is given by its number, an integer, not {tile!r}")
         if not 0 <= tile < self.target.tiles:
             raise ValueError(f"tile {tile} is outside 0..{self.target.tiles - 1} of {self.target.name}")
 

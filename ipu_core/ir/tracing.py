@@ -40,10 +40,12 @@ def trace(f: Callable[..., Any], *examples: Any, carry: bool = False) -> Block:
         carry: the first argument is a state and f gives (new state, ...): see `Block.carried`.
 
     Raises:
-        TypeError: an argument or result that is no array; with carry, a result that is no tuple.
+        TypeError: no function; an argument or result that is no array; with carry, a result that is no tuple.
         ValueError: shapes that do not fit, with the operation and the shapes; with carry, a new state that is
             not nested as the old one, or whose shapes differ.
     """
+    if not callable(f):
+        raise TypeError(f"trace takes a function and its examples; the first argument is {f!r}")
     builder = Builder()
     names = _argument_names(f, len(examples))
     flat = [flatten(example) for example in examples]

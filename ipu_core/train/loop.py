@@ -134,7 +134,7 @@ class TrainLoop:
         control: FloatingPointControl | None = None,
         micro_batches: int = 1,
     ) -> None:
-        if engine not in ENGINES:
+        if not isinstance(engine, str) or engine not in ENGINES:
             raise ValueError(f"unknown engine {engine!r}: choose {' or '.join(ENGINES)}")
         precision = Precision.parse(precision)
         _check_kinds(loss, optimizer, accumulations, control)
@@ -151,7 +151,7 @@ class TrainLoop:
             if equation.op == "one_hot" and equation.family == "loss"
         }
         self.precision, self.step = precision, 0
-        self.target = target if isinstance(target, Target) else Target(target or "gc200")
+        self.target = target if isinstance(target, Target) else Target("gc200" if target is None else target)
         if engine == "tiles":
             check_room(self.block, self.target)
         chosen = choose_accumulations(ideal, self.target) if accumulations is None else accumulations

@@ -88,7 +88,7 @@ class Accumulation:
             raise ValueError(f"splits must be an integer of at least 1, not {splits!r}")
         if stages is not None and not (_is_count(stages) and stages <= 3):
             raise ValueError(f"stages must be 1, 2 or 3, or None for the number of parts to decide, not {stages!r}")
-        if adder not in ADDERS:
+        if not isinstance(adder, str) or adder not in ADDERS:
             raise ValueError(f"unknown adder {adder!r}; allowed are {', '.join(ADDERS)}")
         chain = as_format(accumulate)
         if not (chain.signed and chain.zero):

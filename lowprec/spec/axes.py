@@ -60,12 +60,14 @@ def fold(shape: tuple[int, ...], axis: Axis, keepdims: bool = False) -> Fold:
     """The Fold of a reduction over one axis, several, or (None) all.
 
     Raises:
-        TypeError: an axis that is no integer.
+        TypeError: an axis that is no integer; keepdims that is no truth value.
         ValueError: an axis that the shape does not have, or one given twice.
     """
     if not isinstance(axis, (int, tuple, np.integer)) and axis is not None:
         raise _no_axis(axis)
-    return _fold(shape, axis, keepdims)
+    if not isinstance(keepdims, (bool, np.bool_)):
+        raise TypeError(f"keepdims must be True or False, not {keepdims!r}")
+    return _fold(shape, axis, bool(keepdims))
 
 
 @cached

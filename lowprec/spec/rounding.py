@@ -62,7 +62,7 @@ class Rounding:
 
     def __post_init__(self) -> None:
         _one_of("rounding", self.mode, (*MODES, *FEW_BIT_MODES))
-        if self.stochastic and self.random_bits != "exact":
+        if self.stochastic and not (isinstance(self.random_bits, str) and self.random_bits == "exact"):
             _check_bits(self.random_bits)
         if self.overflow is not None:
             _one_of("overflow", self.overflow, (*OVERFLOWS, *PRESETS))
@@ -244,7 +244,7 @@ def _check_bits(random_bits: object) -> int:
 
 
 def _one_of(what: str, given: str, allowed: tuple[str, ...]) -> str:
-    if given not in allowed:
+    if not isinstance(given, str) or given not in allowed:
         raise ValueError(f"unknown {what} {given!r}; allowed are {', '.join(allowed)}")
     return given
 

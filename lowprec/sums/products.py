@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from lowprec import backends, threads
 from lowprec._caching import cached
-from lowprec.arrays import whole_array
+from lowprec.arrays import only_arrays, whole_array
 from lowprec.random import KeyLike
 from lowprec.spec.accumulation import Accumulation
 from lowprec.spec.keys import ORIGIN, Coordinates, coordinates, first_element, key_value
@@ -206,6 +206,7 @@ def matmul_part(
     Raises:
         TypeError, ValueError: as `matmul`.
     """
+    a, b = only_arrays(a=a, b=b)
     target = None if out is None else straight(out, a, b)
     try:
         call = _part_from_keywords(a.dtype, b.dtype, accumulation, rounding, **keywords)

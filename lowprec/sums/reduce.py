@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from lowprec import backends, threads
 from lowprec._caching import cached
-from lowprec.arrays import whole_array
+from lowprec.arrays import only_arrays, whole_array
 from lowprec.random import KeyLike
 from lowprec.spec.accumulation import Accumulation
 from lowprec.spec.axes import Axis, Fold, fold, vertices
@@ -160,6 +160,7 @@ def reduce_part(
     Raises:
         TypeError, ValueError: as `matmul_part`.
     """
+    (x,) = only_arrays(x=x)
     if x.ndim < 3:
         raise ValueError(f"x has axes (.., m, k, n), at least three; given was the shape {x.shape}")
     refuse_unhashable(rounding=rounding, **keywords)
@@ -200,9 +201,10 @@ def sum_parts(
     Raises:
         TypeError, ValueError: as `matmul_part`; an unknown tag.
     """
+    (parts,) = only_arrays(parts=parts)
     if parts.ndim < 3:
         raise ValueError(f"parts has axes (parts, .., m, n), at least three; given was the shape {parts.shape}")
-    refuse_unhashable(rounding=rounding, **policies)
+    refuse_unhashable(fmt=fmt, rounding=rounding, tag=tag, **policies)
     call = prepare_sum(parts.dtype, fmt, as_rounding(rounding, **policies), tag)
     target = None if out is None else straight(out, parts)
     result = call(parts, key, native(index), coordinates(row, column, batch=batch), target)

@@ -20,6 +20,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -47,8 +48,9 @@ ALLOWED = (
     *OURS,
 )
 PYTHONS_OWN = re.compile(
-    r"unhashable type|object is not (subscriptable|iterable|callable)|unsupported operand type|has no len\(\)"
-    r"|incompatible function arguments|object cannot be interpreted|not supported between instances"
+    r"unhashable type|object is not (subscriptable|iterable|callable)|unsupported operand type"
+    r"|object of type .* has no len|incompatible function arguments|object cannot be interpreted"
+    r"|not supported between instances"
     r"|object has no attribute|to unpack|truth value of an array|only (length-1|0-dimensional|integer scalar) arrays"
 )
 SECONDS, MEMORY = 20, 6 << 30
@@ -79,7 +81,7 @@ def judge(case: int) -> tuple[str, str]:
     try:
         result = CALLS[name][0](**given)
     except ALLOWED as error:
-        if PYTHONS_OWN.search(str(error)) and not _bound_wrongly(error):
+        if PYTHONS_OWN.search(str(error)) and not _of_the_caller(error):
             return "fault", f"{name}: one of Python's own messages: {type(error).__name__}: {error}"
         return ("refused", name) if str(error) else ("fault", f"{name}: {type(error).__name__} without a message")
     except Exception as error:
@@ -91,9 +93,12 @@ def judge(case: int) -> tuple[str, str]:
     return "fine", name
 
 
-def _bound_wrongly(error: BaseException) -> bool:
-    """Whether the call itself did not take the arguments: then Python's message is the right one."""
-    return error.__traceback__ is not None and error.__traceback__.tb_next is None
+def _of_the_caller(error: BaseException) -> bool:
+    """Whether it was raised by the call itself, which did not take the arguments, or in a function that was given.
+
+    Then Python's message is the right one.
+    """
+    return "fuzz" in Path(traceback.extract_tb(error.__traceback__)[-1].filename).parts
 
 
 def _same_without_out(name: str, case: int, result: Any) -> tuple[str, str]:

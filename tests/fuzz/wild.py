@@ -28,7 +28,7 @@ WILD: tuple[Callable[[], Any], ...] = (
     lambda: -(2**63), lambda: 1.5, lambda: float("nan"), lambda: float("inf"), lambda: 1j, lambda: "",
     lambda: "float16", lambda: "x" * 300, lambda: "nearest", lambda: b"float16", lambda: [],
     lambda: [[1.0], [2.0, 3.0]], lambda: (), lambda: (1, 2), lambda: {}, lambda: {1, 2}, lambda: object(),
-    lambda: int, lambda: len, lambda: slice(3), lambda: Ellipsis, lambda: np.float32(2), lambda: np.int8(3),
+    lambda: int, lambda: str, lambda: slice(3), lambda: Ellipsis, lambda: np.float32(2), lambda: np.int8(3),
     lambda: np.bool_(True), lambda: np.dtype("float16"), lambda: np.dtype("int32"), lambda: np.zeros(0),
     lambda: np.zeros((0, 3), np.float16), lambda: np.array(2.0), lambda: np.arange(6).reshape(2, 3),
     lambda: np.array(["a", "b"]), lambda: np.array([None, 1.0], object),
