@@ -18,12 +18,11 @@ from lowprec._caching import cached
 from lowprec.arrays import as_subclass, input_array
 from lowprec.backends.owner import refuse_cupy
 from lowprec.spec.conversion import Conversion, exact_conversion
-from lowprec.spec.float_format import STORAGE, FloatFormat
-from lowprec.spec.formats import FormatLike, as_format, format_of_dtype
+from lowprec.spec.float_format import STORAGE
+from lowprec.spec.formats import FormatLike, format_of_dtype
 from lowprec.spec.keys import KeyLike, first_index, key_value
 from lowprec.spec.keywords import RoundingKeywords, RoundingLike, as_rounding, refuse_unhashable
 from lowprec.spec.outputs import check_out
-from lowprec.spec.rounding import Rounding
 from lowprec.types import Array
 
 Operand = Array | float
@@ -143,15 +142,20 @@ def _rounded_once(
     options: OperationKeywords,
 ) -> Any:
     """The one body of the functions above."""
-    key, offset, out = options.pop("key", None), options.pop("offset", 0), options.pop("out", None)
+    key, offset, out = None, 0, None
+    if options:
+        key, offset, out = options.pop("key", None), options.pop("offset", 0), options.pop("out", None)
     try:
-        conversion = _from_keywords(as_format(fmt), rounding, **options)
+        conversion = _from_keywords(fmt, rounding, **options)
     except TypeError:
-        refuse_unhashable(rounding=rounding, **options)
+        refuse_unhashable(fmt=fmt, rounding=rounding, **options)
         raise
-    if key is None and (rounding.mode if isinstance(rounding, Rounding) else rounding) == "stochastic":
+    if key is not None:
+        seed = key_value(key)
+    elif conversion.keyed:
         raise ValueError("stochastic rounding needs key=, a lowprec.Key or an integer")
-    seed = 0 if key is None else key_value(key)
+    else:
+        seed = 0
     values, plain, scalar = _operands(operands)
     if offset != 0:
         offset = first_index(offset, np.broadcast(*values).size)
@@ -165,7 +169,7 @@ def _rounded_once(
 
 
 @cached
-def _from_keywords(fmt: FloatFormat, rounding: RoundingLike, **policies: Any) -> Conversion:
+def _from_keywords(fmt: FormatLike, rounding: RoundingLike, **policies: Any) -> Conversion:
     return exact_conversion(fmt, as_rounding(rounding, **policies))
 
 

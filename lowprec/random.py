@@ -15,6 +15,8 @@ from lowprec.spec.keys import TAGS, RawKey, first_index, key_value, word
 from lowprec.spec.keys import KeyLike as KeyLike
 from lowprec.types import Array
 
+_END = 1 << 64
+
 
 class Key(RawKey):
     """A random key: 64 bits, the two words of a Philox4x32 key (low word first).
@@ -34,8 +36,8 @@ class Key(RawKey):
 
     def fold_in(self, n: SupportsIndex) -> Key:
         """The key for number n in [0, 2^64): words 0 and 1 of Philox of the counter (11 << 24, n low, n high, 0)."""
-        fold_in = backends.current().fold_in
-        return Key(fold_in(self.value, n if type(n) is int and 0 <= n < 1 << 64 else word("n", n)))
+        number = n if type(n) is int and 0 <= n < _END else word("n", n)
+        return Key(backends.current().fold_in(self.value, number))
 
     def split(self, n: int = 2) -> tuple[Key, ...]:
         """n new keys; the i-th is words 0 and 1 of Philox of the counter (12 << 24, i low, i high, 0).

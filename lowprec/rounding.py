@@ -37,7 +37,7 @@ from lowprec.spec.float_format import FloatFormat
 from lowprec.spec.formats import FormatLike, as_format, float32
 from lowprec.spec.keys import KeyLike, first_index, key_value
 from lowprec.spec.keywords import FewBitRoundingLike, RoundingKeywords, as_rounding, refuse_unhashable
-from lowprec.spec.rounding import FEW_BIT_MODES, STOCHASTIC_MODES, Rounding
+from lowprec.spec.rounding import FEW_BIT_MODES
 from lowprec.types import Array
 
 
@@ -194,7 +194,6 @@ def _convert(
     """The one body of round, astype and encode."""
     array, scalar = input_array(x)
     fmt = as_format(fmt)
-    mode = rounding.mode if isinstance(rounding, Rounding) else rounding
     try:
         conversion = _from_keywords(result, array.dtype, fmt, rounding, **policies)
     except TypeError:
@@ -204,13 +203,18 @@ def _convert(
         how = as_rounding(rounding, **policies)
         bits = exact_random_bits(array, fmt) if how.stochastic else 16
         conversion = conversion_of(result, array.dtype, fmt, replace(how, random_bits=bits))
-    if key is None and mode in STOCHASTIC_MODES:
+    if key is not None:
+        seed = key_value(key)
+    elif conversion.keyed:
         raise ValueError("stochastic rounding needs key=, a lowprec.Key or an integer")
-    if is_cupy(array) and mode in FEW_BIT_MODES:
-        raise ValueError(f"{mode} runs on NumPy arrays; on the GPU there is stochastic")
-    _refuse_on_gpu(array, fmt)
+    else:
+        seed = 0
+    on_gpu = is_cupy(array)
+    if on_gpu and conversion.rule.mode in FEW_BIT_MODES:
+        raise ValueError(f"{conversion.rule.mode} runs on NumPy arrays; on the GPU there is stochastic")
+    if on_gpu:
+        _refuse_on_gpu(array, fmt)
     target = output_array(out, array, conversion.out_dtype)
-    seed = 0 if key is None else key_value(key)
     start = first_index(offset, array.size)
     if backends.of(array).convert(conversion, array, seed, start, target):
         raise ValueError(f"NaN cannot be represented in {conversion.rule.fmt.name}, which has no NaN")

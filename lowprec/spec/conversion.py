@@ -27,6 +27,7 @@ class Conversion:
         in_dtype: the input's dtype.
         out_dtype: the result's dtype.
         kind: "value": the result holds values (its dtype is the input's); "code": it holds codes.
+        keyed: calls need a key. (float64 to float64 takes no bits, but is asked for stochastically like others.)
     """
 
     rule: RoundingRule
@@ -34,6 +35,7 @@ class Conversion:
     in_dtype: np.dtype[Any]
     out_dtype: np.dtype[Any]
     kind: Kind
+    keyed: bool = False
 
 
 @cached
@@ -69,7 +71,7 @@ def conversion_of(result: Result, dtype: np.dtype[Any], fmt: FormatLike, roundin
         out_dtype = fmt.code_dtype
     if fmt == float64 and source == float64 and rounding.mode == "stochastic":
         rule = replace(rounding, mode="nearest_even").rule(fmt)
-    return Conversion(rule, source, dtype, out_dtype, kind)
+    return Conversion(rule, source, dtype, out_dtype, kind, rounding.stochastic)
 
 
 @cached
@@ -83,6 +85,6 @@ def exact_conversion(fmt: FormatLike, rounding: Rounding) -> Conversion:
     rounding.refuse("exact operations", exact=True)
     rule = rounding.rule(fmt)
     if fmt.dtype is not None:
-        return Conversion(rule, float64, _FLOAT64, fmt.dtype, "code")
+        return Conversion(rule, float64, _FLOAT64, fmt.dtype, "code", rounding.stochastic)
     values = np.dtype(np.float32) if float32.contains(fmt) else _FLOAT64
-    return Conversion(rule, float64, _FLOAT64, values, "value")
+    return Conversion(rule, float64, _FLOAT64, values, "value", rounding.stochastic)

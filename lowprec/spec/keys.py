@@ -79,6 +79,8 @@ ORIGIN = Coordinates()
 
 def coordinates(row: Any, column: Any, first_group: Any = 0, batch: Any = 0) -> Coordinates:
     """Coordinates as a caller gives them: arrays of a foreign byte order become native."""
+    if type(row) is int and type(column) is int and type(first_group) is int and type(batch) is int:  # most, quickly
+        return Coordinates(row, column, first_group, batch)
     return Coordinates(native(row), native(column), native(first_group), native(batch))
 
 

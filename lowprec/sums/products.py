@@ -206,7 +206,8 @@ def matmul_part(
     Raises:
         TypeError, ValueError: as `matmul`.
     """
-    a, b = only_arrays(a=a, b=b)
+    if not (type(a) is np.ndarray is type(b) and a.dtype.isnative and b.dtype.isnative):  # most calls, quickly
+        a, b = only_arrays(a=a, b=b)
     target = None if out is None else straight(out, a, b)
     try:
         call = _part_from_keywords(a.dtype, b.dtype, accumulation, rounding, **keywords)

@@ -140,4 +140,5 @@ def _row_count(rows: object) -> int:
 
 def row_numbers(indices: Array) -> npt.NDArray[np.int64]:
     """Indices as the prepared call takes them: flat int64 in C order."""
-    return np.require(indices, np.int64, ["C", "ALIGNED"]).reshape(-1)
+    flat = np.ascontiguousarray(indices, np.int64).reshape(-1)
+    return flat if flat.flags.aligned else flat.copy()
