@@ -2,8 +2,8 @@
 //
 // One mutex guards everything: there are as many pieces as threads, so it is taken a few times a call. The caller works
 // through its own pieces and waits only for those that another thread has begun, so that calls from several threads and
-// from within pieces end whatever the pool does, and also where no thread could be made. Who waits looks a few times,
-// for some microseconds, and then sleeps.
+// from within pieces end whatever the pool does, and also where no thread could be made. Who waits looks for
+// some microseconds and then sleeps.
 //
 // The pool is never destroyed: its threads hold nothing and sleep when the process ends. A forked child has none of
 // them, so it starts with a new pool.
@@ -14,6 +14,7 @@
 #include <signal.h>
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
@@ -39,16 +40,22 @@ struct Job {
         : piece(function), with(argument), count(pieces), left(pieces) {}
 };
 
-// Looks some times whether `there` is true, within about 5 microseconds.
+// Looks whether `there` is true, for about 50 microseconds: longer than it takes to wake a sleeping thread, and than
+// the pause between two calls of a loop. Where others want the processor it goes to them, and the time is soon over.
 template <class Condition>
 void look(const Condition &there) {
-    for (int i = 0; i < 100 && !there(); ++i) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(50);
+    do {
+        for (int i = 0; i < 32; ++i) {
+            if (there()) return;
 #if defined(__x86_64__)
-        __builtin_ia32_pause();
+            __builtin_ia32_pause();
 #elif defined(__aarch64__)
-        __asm__ volatile("yield");
+            __asm__ volatile("yield");
 #endif
-    }
+        }
+        sched_yield();
+    } while (std::chrono::steady_clock::now() < end);
 }
 
 class Pool {
@@ -57,6 +64,7 @@ class Pool {
         std::unique_lock<std::mutex> lock(mutex);
         while (threads < job.count - 1 && add_thread()) {
         }
+        if (!first) make_way();
         append(job);
         for (int i = std::min(asleep, job.count - 1); i > 0; --i) wake.notify_one();
         while (job.begun < job.count) work_on(job, lock);
@@ -78,8 +86,10 @@ class Pool {
         pthread_sigmask(SIG_SETMASK, &all, &before);
         bool made = true;
         try {
-            std::thread([this] { serve(); }).detach();
-            ++threads;
+            std::thread made_one([this] { serve(); });
+            handles[threads++] = made_one.native_handle();
+            made_one.detach();
+            callers_processor = -1;
         } catch (const std::system_error &) {
             made = false;
         } catch (const std::bad_alloc &) {
@@ -87,6 +97,20 @@ class Pool {
         }
         pthread_sigmask(SIG_SETMASK, &before, nullptr);
         return made;
+    }
+
+    // Threads of the pool leave the caller's processor to it: woken there, they would wait for it to be done while
+    // others stand idle.
+    void make_way() {
+#ifdef __linux__
+        const int here = sched_getcpu();
+        if (here == callers_processor || in_pool || !threads) return;
+        callers_processor = here;
+        cpu_set_t set;
+        if (here < 0 || sched_getaffinity(0, sizeof set, &set) != 0) return;
+        if (CPU_COUNT(&set) > 1) CPU_CLR(here, &set);
+        for (int i = 0; i < threads; ++i) pthread_setaffinity_np(handles[i], sizeof set, &set);
+#endif
     }
 
     void append(Job &job) {
@@ -121,6 +145,7 @@ class Pool {
     }
 
     void serve() {
+        in_pool = true;
         std::unique_lock<std::mutex> lock(mutex);
         for (;;) {
             while (first) work_on(*first, lock);
@@ -138,7 +163,12 @@ class Pool {
     Job *first = nullptr;  // the jobs that have pieces left to begin
     std::atomic<bool> waiting{false};
     int threads = 0, asleep = 0;
+    int callers_processor = -1;            // that the threads leave to it
+    pthread_t handles[most_threads] = {};  // of the threads
+    static thread_local bool in_pool;      // this is one of them
 };
+
+thread_local bool Pool::in_pool = false;
 
 alignas(Pool) unsigned char storage[sizeof(Pool)];
 
