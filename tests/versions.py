@@ -15,7 +15,7 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-TOOLS = ("pytest>=8", "hypothesis>=6.100", "gfloat>=0.5", "gmpy2>=2.1", "softfloatpy>=1.2")
+TOOLS = ("pytest>=8", "ipython", "hypothesis>=6.100", "gfloat>=0.5", "gmpy2>=2.1", "softfloatpy>=1.2")
 PARTS = (
     "tests/lowprec/spec", "tests/lowprec/test_rounding.py", "tests/lowprec/test_golden.py",
     "tests/ipu_core/graph", "tests/ipu_core/train", "tests/ipu_core/study", "tests/test_floors.py",
@@ -83,11 +83,13 @@ def run_oldest() -> int:
     compiled = Path(_kernels.__file__)
     shutil.copy(compiled, copy / "lowprec")
     shutil.copytree(compiled.parent / "include", copy / "lowprec" / "include", dirs_exist_ok=True)
-    # -P and append: the checkout's own folders, which have no compiled module, come last.
-    path = os.pathsep.join([str(copy), str(ROOT)])
+    for metadata in compiled.parents[1].glob("lowprec-*.dist-info"):  # which lowprec.__version__ is read from
+        shutil.copytree(metadata, copy / metadata.name)
+    # A safe path and append: the checkout's own folders, which have no compiled module, come last.
+    path = {"PYTHONPATH": os.pathsep.join([str(copy), str(ROOT)]), "PYTHONSAFEPATH": "1"}
     # Old releases may use what newer ones of their own dependencies call deprecated.
     quiet = ["-W", "default::DeprecationWarning"]
-    return _pytest([python, "-P", "-m", "pytest", "--import-mode=append", *quiet], {**os.environ, "PYTHONPATH": path})
+    return _pytest([python, "-m", "pytest", "--import-mode=append", *quiet], {**os.environ, **path})
 
 
 def run_newest() -> int:
