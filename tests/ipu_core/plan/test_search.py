@@ -143,3 +143,23 @@ def test_the_parts_of_a_sum_are_taken_one_after_the_other_where_memory_is_short(
     assert short.memory <= 20_000 < ample.memory
     assert short.placement.serial_depth > 1
     assert ample.cycles < short.cycles
+
+
+@pytest.mark.parametrize("held, axis", [(1, "m"), (2, "n")])
+def test_a_short_last_block_of_a_held_operand_is_a_copy_of_its_own_in_every_turn(held: int, axis: str) -> None:
+    """As the account counts them: one copy brings whole blocks, another one the short last (see `account`)."""
+    target, blocks, turns = Target("gc200", tiles=16), 4, 2
+
+    def cycles(size: int) -> float:
+        sizes = {"m": 64, "k": 4096, "n": 64} | {axis: size}
+        product = product_of(target, **sizes)
+        over = [1, blocks, 1, 1] if axis == "m" else [1, 1, blocks, 1]
+        times = [1, turns, 1, 1] if axis == "m" else [1, 1, turns, 1]
+        rows = [np.array([n], np.int64) for n in over], [np.array([n], np.int64) for n in times]
+        part = np.array([4096])
+        order = Accumulation(accumulate="float16")
+        candidates = Candidates(Cuts(*rows[0]), Cuts(*rows[1]), True, np.array([held]), part, np.array([1]))
+        return float(costed(PlacementProblem(target, product, order), candidates, 1 << 40).cycles[0])
+
+    whole, short = 32 * blocks, 32 * blocks - 1  # the largest block is the same
+    assert cycles(short) - cycles(whole) >= turns * (target.exchange_fixed_cycles + target.sync_cycles)
