@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ipu_core.graph.mapping import TileMapping, build_mapping
 from ipu_core.integers import Ints
 from lowprec import FloatFormat, as_format
+from lowprec.spec.axes import restrided
 
 INTEGERS = ("int32", "uint32", "bool")
 
@@ -168,7 +169,7 @@ class Tensor:
             wanted = tuple(self.size // rest if length == -1 else length for length in wanted)
         if math.prod(wanted) != self.size or min(wanted, default=0) < 0:
             raise ValueError(f"{self} has {self.size} elements: it cannot be viewed as shape {_as_shape(shape)}")
-        strides = _restrided(self.shape, self.strides, wanted)
+        strides = restrided(self.shape, self.strides, wanted)
         if strides is None:
             raise ValueError(f"{self} cannot be viewed as shape {wanted}: its elements do not lie evenly in that order")
         return Tensor(self.variable, self.offset, wanted, strides)
@@ -227,32 +228,6 @@ def whole(variable: Variable) -> Tensor:
     for length in reversed(variable.shape[1:]):
         strides.append(strides[-1] * max(1, length))
     return Tensor(variable, 0, variable.shape, tuple(reversed(strides)) if variable.shape else ())
-
-
-def _restrided(shape: Sequence[int], strides: Sequence[int], wanted: Sequence[int]) -> tuple[int, ...] | None:
-    """Strides of the same elements in C order under another shape of as many; None where there are none.
-
-    What numpy.reshape(copy=False) does, which NumPy 2.0 lacks.
-    """
-    if tuple(wanted) == tuple(shape):
-        return tuple(strides)
-    if 0 in shape:
-        return tuple(math.prod(max(1, length) for length in wanted[axis + 1 :]) for axis in range(len(wanted)))
-    runs = [(1, 1)]  # axes that can be walked as one: length and stride, the first is a bound
-    for length, stride in zip(shape, strides, strict=True):
-        if runs[-1][1] == length * stride and len(runs) > 1:
-            runs[-1] = runs[-1][0] * length, stride
-        elif length != 1:
-            runs.append((length, stride))
-    left, step, found = 1, runs[-1][1], []
-    for length in reversed(wanted):
-        if left == 1 and length != 1:
-            left, step = runs.pop()
-        if left % length:
-            return None
-        found.append(step)
-        step, left = step * length, left // length
-    return tuple(reversed(found))
 
 
 def _as_shape(given: tuple[int | Sequence[int], ...]) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ from numpy.lib.stride_tricks import as_strided
 from ipu_core.ir.block import Array, Block, Equation, Type, Var, per_block
 from ipu_core.ir.exact import exact
 from ipu_core.ir.ops import VIEWS
+from lowprec.spec.axes import restrided
 
 
 class StridedView(NamedTuple):
@@ -78,12 +79,9 @@ def _seen(equation: Equation, ghost: Array) -> Array | None:
     if equation.op != "reshape":
         result: Array = exact(equation.op, [ghost], equation.params)
         return result
-    seen = ghost.view()
-    try:
-        seen.shape = equation.params["shape"]  # unlike reshape, never a copy
-    except AttributeError:
-        return None
-    return seen
+    shape = tuple(equation.params["shape"])
+    strides = restrided(ghost.shape, ghost.strides, shape)
+    return None if strides is None else as_strided(ghost, shape, strides)
 
 
 def _view(root: Var, ghosts: Mapping[Var, Array], seen: Array) -> StridedView:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -145,3 +146,29 @@ def _numbers(shape: tuple[int, ...], steps: list[int], behind: int) -> int | Arr
     for axis, step in enumerate(steps):
         total += step * np.arange(shape[axis], dtype=np.int64).reshape(-1, *(1,) * (len(shape) - axis - 1))
     return total.reshape(*shape, *(1,) * behind)
+
+
+def restrided(shape: Sequence[int], strides: Sequence[int], wanted: Sequence[int]) -> tuple[int, ...] | None:
+    """Strides of the same elements in C order under another shape of as many; None where there are none.
+
+    What numpy.reshape(copy=False) does, which NumPy 2.0 lacks, as arrays of later ones no longer take a new `.shape`.
+    """
+    if tuple(wanted) == tuple(shape):
+        return tuple(strides)
+    if 0 in shape:
+        return tuple(math.prod(max(1, length) for length in wanted[axis + 1 :]) for axis in range(len(wanted)))
+    runs = [(1, 1)]  # axes that can be walked as one: length and stride, the first is a bound
+    for length, stride in zip(shape, strides, strict=True):
+        if runs[-1][1] == length * stride and len(runs) > 1:
+            runs[-1] = runs[-1][0] * length, stride
+        elif length != 1:
+            runs.append((length, stride))
+    left, step, found = 1, runs[-1][1], []
+    for length in reversed(wanted):
+        if left == 1 and length != 1:
+            left, step = runs.pop()
+        if left % length:
+            return None
+        found.append(step)
+        step, left = step * length, left // length
+    return tuple(reversed(found))
