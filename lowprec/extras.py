@@ -14,4 +14,5 @@ def optional(module: str, *, extra: str, package: str | None = None) -> ModuleTy
         return importlib.import_module(module)
     except ImportError as error:
         name = package or module.split(".")[0]
-        raise ImportError(f"{name} is needed here: python -m pip install 'lowprec[{extra}]'") from error
+        command = f"python -m pip install -e '.[{extra}]' in a clone of lowprec"
+        raise ImportError(f"{name} is needed here: {command}") from error

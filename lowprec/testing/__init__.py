@@ -1,7 +1,7 @@
 """Tools for the tests of low-precision code: backends and instruction sets as contexts, assertions, strategies.
 
 The assertions need numpy (those about chance also scipy); the hypothesis strategies are loaded when first asked for and
-need hypothesis: `pip install 'lowprec[test]'` brings both. A suite of one's own may read
+need hypothesis: `pip install -e '.[test]'` in a clone brings both. A suite of one's own may read
 
     from hypothesis import given
     import lowprec.testing as lpt

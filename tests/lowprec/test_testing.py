@@ -261,7 +261,7 @@ def test_assertions_work_without_hypothesis() -> None:
         "except ImportError as error: print(error)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "hypothesis is needed here: python -m pip install 'lowprec[test]'\n"
+    assert done.stdout == "hypothesis is needed here: python -m pip install -e '.[test]' in a clone of lowprec\n"
 
 
 @pytest.mark.parametrize("name", lpt.isa_names())

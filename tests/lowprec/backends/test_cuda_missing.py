@@ -24,7 +24,7 @@ def test_without_cupy_one_sentence_says_how_to_install_it(monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "cupy", None)  # what makes an import fail
     with pytest.raises(ImportError) as caught, backends.backend("cuda"):
         pass
-    assert str(caught.value) == "CuPy is needed here: python -m pip install 'lowprec[cuda]'"
+    assert str(caught.value) == "CuPy is needed here: python -m pip install -e '.[cuda]' in a clone of lowprec"
     assert lp.round(np.float32([0.1]), "bfloat16").dtype == np.float32
 
 
