@@ -289,7 +289,7 @@ def _check_kinds(loss: Any, optimizer: Any, accumulations: Any, control: Any) ->
     """Raises TypeError for arguments that are not what they are called."""
     if not callable(loss):
         raise TypeError(f"loss must be a function (params, batch) -> one number, not {loss!r}")
-    if isinstance(optimizer, type) or not callable(getattr(optimizer, "update", None)):
+    if isinstance(optimizer, type) or not all(callable(getattr(optimizer, name, None)) for name in ("init", "update")):
         raise TypeError(f"optimizer must be one such as Sgd(0.1), Adam(1e-3) or Lamb(1e-3), not {optimizer!r}")
     if control is not None and not isinstance(control, FloatingPointControl):
         raise TypeError(f"control must be one such as FloatingPointControl(nanoo=True), not {control!r}")

@@ -78,10 +78,18 @@ ORIGIN = Coordinates()
 
 
 def coordinates(row: Any, column: Any, first_group: Any = 0, batch: Any = 0) -> Coordinates:
-    """Coordinates as a caller gives them: arrays of a foreign byte order become native."""
+    """Coordinates as a caller gives them: arrays of a foreign byte order become native.
+
+    Raises:
+        TypeError: something that is neither a number nor an array.
+    """
     if type(row) is int and type(column) is int and type(first_group) is int and type(batch) is int:  # most, quickly
         return Coordinates(row, column, first_group, batch)
-    return Coordinates(native(row), native(column), native(first_group), native(batch))
+    given = Coordinates(native(row), native(column), native(first_group), native(batch))
+    for what, value in zip(given._fields, given, strict=True):
+        if not isinstance(value, (int, np.integer, np.ndarray)):
+            raise TypeError(f"{what} must be an int or an int64 array, not {value!r}")
+    return given
 
 
 def native(number: Any) -> Any:
