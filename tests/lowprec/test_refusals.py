@@ -69,7 +69,7 @@ CASES: list[tuple[str, type[Exception], str, Callable[[], Any]]] = [
         r"initial must be .* float32, not list",
         lambda: lp.matmul_part(X, X.T, initial=[0]),  # type: ignore[arg-type]
     ),
-    ("row", TypeError, "coordinates must be ints or int64 arrays, not float", lambda: lp.matmul_part(X, X.T, row=1.5)),  # type: ignore[arg-type]
+    ("row", TypeError, "row must be an int or an int64 array, not 1.5", lambda: lp.matmul_part(X, X.T, row=1.5)),  # type: ignore[arg-type]
 ]
 
 
