@@ -313,6 +313,6 @@ def test_without_matplotlib_the_message_says_what_to_install(monkeypatch: pytest
     import sys
 
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
-    with pytest.raises(ImportError, match=r"matplotlib is needed here: python -m pip install 'lowprec\[study\]'"):
+    with pytest.raises(ImportError, match=r"matplotlib is needed here: python -m pip install -e '.\[study\]'"):
         ls.plot_exponent_histogram([1.0])
     assert builtins.sum(ls.shares([1.0], "float16")) == 1
