@@ -179,6 +179,6 @@ def test_rounding_after_every_term_in_registers_is_that_of_the_definition() -> N
 @pytest.mark.parametrize("offset", [(0, 0), (5, 0), (0, 7), (3, 11)])
 def test_stochastic_sums_of_an_uncopied_view_have_the_bits_of_its_copy_at_any_offset(offset: tuple[int, int]) -> None:
     """Kept axes that cannot be joined become vertex axes, whose places count from the offset."""
-    x = np.random.default_rng(4).standard_normal((4, 6, 5, 8)).astype(np.float32)[:, ::2, :, ::2]
+    x = np.random.default_rng(4).standard_normal((4, 6, 5, 8)).astype(np.float32)[:, ::2, :, :3]
     how = {"axis": 1, "accumulate": "float16", "group": 1, "rounding": "stochastic", "key": 9, "offset": offset}
     np.testing.assert_array_equal(lp.reduce_sum(x, **how), lp.reduce_sum(np.ascontiguousarray(x), **how))
