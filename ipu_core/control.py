@@ -1,7 +1,7 @@
 """The floating-point control register of a tile, as data ($FP_CTL)."""
 
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import lru_cache
 from typing import Any, Literal
 
 from lowprec import Rounding, as_format
@@ -47,6 +47,6 @@ class FloatingPointControl:
         return self.inv or self.div0 or self.oflo
 
 
-@cache
+@lru_cache(maxsize=4096)
 def _with_overflow(rounding: Rounding, overflow: Literal["ipu", "ipu_nanoo"]) -> Rounding:
     return replace(rounding, overflow=overflow)

@@ -66,15 +66,18 @@ def round(
             overflow: what a finite value beyond the largest becomes: infinity, nan or saturate; or a preset that sets
                 infinite_input too: ieee (infinity, keep), satfinite (saturate, max), ipu (saturate; 8-bit formats turn
                 infinities into NaN). Default: infinity where the format has it, else nan where it has it, else
-                saturate.
-            infinite_input: keep, nan or max. Default: keep where the format has infinities, else nan, else max.
+                saturate. Modes that round a value inward (toward_zero, odd, down where it is positive, up where it is
+                negative) never overflow from a finite one: they give the largest.
+            infinite_input: keep, nan or max. Default: keep where the format has infinities; else an infinity counts as
+                an overflow (max where that saturates, nan where it gives nan).
             flush: subnormal results become zero of the same sign (False).
         key: a Key, or an integer that stands for one; needed for the stochastic modes.
         offset: index of x's first element among the random bits; the last one's must be below 2^64.
         out: where to put the result: x's shape and dtype; may be x itself.
 
     Returns:
-        An array like x. NaN stays NaN. Where the format contains x's dtype, x itself.
+        An array like x. A NaN of any payload becomes the one positive quiet NaN. Where the format contains x's dtype,
+        every other element keeps its bits.
 
     Raises:
         TypeError: integers (use `astype` or `encode`), bool, complex, longdouble; or x's dtype cannot hold the grid,

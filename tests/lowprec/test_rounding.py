@@ -23,7 +23,9 @@ def test_astype_and_round_of_the_documented_examples(backend: str) -> None:
     np.testing.assert_array_equal(rounded, half.astype(np.float32))
     x = np.array([464, np.float32(464.00003), -464.00003, np.inf], np.float32)
     np.testing.assert_array_equal(lp.round(x, "float8_e4m3fn"), [448, np.nan, np.nan, np.nan])
-    np.testing.assert_array_equal(lp.round(x, "float8_e4m3fn", overflow="saturate"), [448, 448, -448, np.nan])
+    np.testing.assert_array_equal(lp.round(x, "float8_e4m3fn", overflow="saturate"), [448, 448, -448, 448])
+    wished = lp.round(x, "float8_e4m3fn", overflow="saturate", infinite_input="nan")
+    np.testing.assert_array_equal(wished, [448, 448, -448, np.nan])
 
 
 def test_presets(backend: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ Operand = Array | float
 _FLOAT64 = np.dtype(np.float64)
 
 
-@cache
+@lru_cache(maxsize=4096)
 def _call(operation: str, conversion: Conversion, dtypes: tuple[np.dtype[Any] | None, ...]) -> _kernels.ExactCall:
     """The compiled operation on arrays of some dtypes, None for a float.
 
