@@ -137,11 +137,20 @@ struct ToBfloat {
     static LP_INLINE u16v of(f32v x) { return narrow<u16, 4, lanes32>(bfloat_in_place(x) >> 16); }
 #if defined(__AVX512BW__) && LP_VECTOR_BYTES == 64
     static constexpr bool paired = true;
+    static LP_INLINE __m512i rounded(f32v x) {
+        const __m512i bits = (__m512i)x, last = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+        return _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), last);
+    }
     static LP_INLINE __m512i both(f32v x, f32v y) {
         alignas(64) u16 odd[32];
         for (int i = 0; i < 32; ++i) odd[i] = u16(2 * i + 1);
         const __m512i upper_halves = _mm512_load_si512(odd);
-        return _mm512_permutex2var_epi16((__m512i)bfloat_in_place(x), upper_halves, (__m512i)bfloat_in_place(y));
+        __m512i first = rounded(x), second = rounded(y);
+        if (__builtin_expect(_mm512_cmp_ps_mask((__m512)x, (__m512)y, _CMP_UNORD_Q) != 0, 0)) {
+            first = (__m512i)bfloat_in_place(x);
+            second = (__m512i)bfloat_in_place(y);
+        }
+        return _mm512_permutex2var_epi16(first, upper_halves, second);
     }
 #else
     static constexpr bool paired = false;
