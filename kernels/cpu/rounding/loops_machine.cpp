@@ -10,12 +10,6 @@ namespace lowprec {
 inline namespace LP_ISA {
 namespace {
 
-#if defined(__F16C__) || defined(__aarch64__)
-constexpr bool has_half = true;
-#else
-constexpr bool has_half = false;
-#endif
-
 // ---- stores ----
 
 constexpr i64 beyond_caches = i64(1) << 23;  // bytes: a result of so many would only drive others out of the caches
@@ -96,16 +90,7 @@ LP_INLINE u16v half_of(f32v x) {
         x = x > splat_real(65504.0f) ? splat_real(65504.0f) : x;
         x = x < splat_real(-65504.0f) ? splat_real(-65504.0f) : x;
     }
-#if defined(__F16C__) && LP_VECTOR_BYTES == 64
-    return (u16v)_mm512_maskz_cvtps_ph((__mmask16)-1, (__m512)x, _MM_FROUND_TO_NEAREST_INT);
-#elif defined(__F16C__)
-    return (u16v)_mm256_cvtps_ph((__m256)x, _MM_FROUND_TO_NEAREST_INT);
-#elif defined(__aarch64__)
-    typedef __fp16 f16v __attribute__((vector_size(sizeof(u16v))));
-    return bit_cast<u16v>(__builtin_convertvector(x, f16v));
-#else
-    return u16v{};  // never called
-#endif
+    return real_to_half(x);
 }
 
 template <bool saturate>
@@ -184,19 +169,29 @@ bool run_either(const ConvertJob &job, i64 begin, i64 end) {
 
 }  // namespace
 
-bool convert_by_machine(const ConvertJob &job, i64 begin, i64 end) {
+MachineWay machine_way(const ConvertJob &job) {
     const Rounding &r = job.rounding;
     const Format &f = r.format;
-    if (job.in != real32 || r.mode != nearest_even || r.flush) return false;
-    if (job.out != (job.as_value ? real32 : coded16)) return false;
+    if (job.in != real32 || r.mode != nearest_even || r.flush) return MachineWay::none;
+    if (job.out != (job.as_value ? real32 : coded16)) return MachineWay::none;
     const bool one_end = r.over_pos == r.inf_pos && r.over_neg == r.inf_neg && r.over_neg == (r.over_pos | f.sign_bit);
-    if (!one_end) return false;
-    if (has_half && is_half(f) && r.over_pos == f.inf_code)
-        return run_either<ToHalf<false>, OnHalfGrid<false>>(job, begin, end);
-    if (has_half && is_half(f) && r.over_pos == f.max_code)
-        return run_either<ToHalf<true>, OnHalfGrid<true>>(job, begin, end);
-    if (is_bfloat(f) && r.over_pos == f.inf_code) return run_either<ToBfloat, OnBfloatGrid>(job, begin, end);
-    return false;
+    if (!one_end) return MachineWay::none;
+    if (has_half && is_half(f) && r.over_pos == f.inf_code) return MachineWay::half;
+    if (has_half && is_half(f) && r.over_pos == f.max_code) return MachineWay::saturated_half;
+    return is_bfloat(f) && r.over_pos == f.inf_code ? MachineWay::bfloat : MachineWay::none;
+}
+
+bool convert_by_machine(const ConvertJob &job, i64 begin, i64 end) {
+    switch (machine_way(job)) {
+        case MachineWay::half:
+            return run_either<ToHalf<false>, OnHalfGrid<false>>(job, begin, end);
+        case MachineWay::saturated_half:
+            return run_either<ToHalf<true>, OnHalfGrid<true>>(job, begin, end);
+        case MachineWay::bfloat:
+            return run_either<ToBfloat, OnBfloatGrid>(job, begin, end);
+        default:
+            return false;
+    }
 }
 
 // ---- decoding ----
