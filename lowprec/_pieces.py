@@ -14,7 +14,9 @@ PIECE = 1 << 16
 """Elements of a piece: half a mebibyte of float64, which a core's own cache holds."""
 
 
-def pieces(*arrays: Array, dtype: npt.DTypeLike | None = None, size: int = PIECE) -> Iterator[tuple[int, tuple[Array, ...]]]:
+def pieces(
+    *arrays: Array, dtype: npt.DTypeLike | None = None, size: int = PIECE
+) -> Iterator[tuple[int, tuple[Array, ...]]]:
     """Runs of at most `size` elements, in C order, of arrays broadcast together.
 
     Args:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ipu_core.errors import expect
 from ipu_core.graph.tensor import Tensor, element_type
 from ipu_core.graph.vertices import ComputeSet
 from lowprec import FloatFormat
@@ -118,6 +119,7 @@ class Repeat:
     body: "Program"
 
     def __post_init__(self) -> None:
+        expect(int, count=self.count)
         if self.count < 0:
             raise ValueError(f"Repeat needs a count of at least 0, not {self.count}")
         _check_program(self.body)
