@@ -52,7 +52,7 @@ class Pool:
         if not fitting:
             self.bytes += size
             return np.empty(size, np.uint8)
-        best = min(fitting, key=lambda buffer: buffer.nbytes)
+        best = min(reversed(fitting), key=lambda buffer: buffer.nbytes)
         self.free = [buffer for buffer in self.free if buffer is not best]
         return best
 

@@ -1,5 +1,7 @@
 """Execution: bit for bit what every equation declares, close to the ideal, and refusals of wrong inputs."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -246,6 +248,44 @@ def test_inputs_are_checked():
     ]:
         with pytest.raises(error, match=message):
             program.run(inputs, 0)
+
+
+@pytest.mark.parametrize("indices, fine", [([0, -6, 5], True), ([[-1], [2]], True), ([6, 0], False), ([0, -7], False)])
+def test_rows_are_looked_up_as_numpy_does(indices, fine):
+    indices = np.array(indices, np.int32)
+    for table in (A, A.astype(np.float16)):
+        program = Executable(trace(lambda a, i: (a[i], a.T[i]), table, indices))
+        if fine:
+            assert_same_bits(program.run([table, indices], 0), [table[indices], table.T[indices]])
+        else:
+            with pytest.raises(IndexError, match="out of bounds for 6 rows"):
+                program.run([table, indices], 0)
+
+
+def test_a_step_allocates_no_arrays():
+    rows, width = 512, 256
+    x = RNG.normal(size=(rows, width)).astype(np.float32)
+    params = {"weight": RNG.normal(size=(width, width)).astype(np.float32) / 16, "table": x.copy()}
+    batch = (x, RNG.integers(0, rows, rows).astype(np.int32))
+
+    def model(params, batch):
+        y = nn.embedding(params["table"], batch[1]) @ params["weight"]
+        y = concatenate(
+            [y[:256] * batch[0][:256], y[256:].reshape(4, 64, width).transpose(1, 0, 2).reshape(256, width)]
+        )
+        return nn.softmax_cross_entropy(nn.layer_norm(y, params["weight"][0], params["weight"][1]), batch[1])
+
+    precision, optimiser = Precision.parse("fp16.16/stochastic"), Adam()
+    block = precision.apply(step_block(model, optimiser, params, batch))
+    assert {"pad", "gather", "scatter_add", "concatenate", "one_hot"} <= {e.op for e in block.equations}
+    program = Executable(block)
+    program.write(flatten(precision.cast_state(block, initial_state(params, optimiser)))[0])
+    program.step(batch, 0.1, 0)
+    tracemalloc.start()
+    program.step(batch, 0.1, 1)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < rows * width  # bytes: less than any array, more than NumPy buffers
 
 
 def test_stochastic_rounding_needs_a_key():
