@@ -12,7 +12,7 @@ from ipu_core.errors import expect
 from ipu_core.ir.block import Array, Block, Equation, Var
 from ipu_core.ir.buffers import allocate
 from ipu_core.ir.kernels import BoundCall, bind
-from ipu_core.ir.lifetimes import lifetimes
+from ipu_core.ir.lifetimes import in_place, lifetimes
 from ipu_core.ir.pytree import flatten, unflatten
 from ipu_core.ir.verify import verify
 from lowprec import Accumulation, Key
@@ -25,6 +25,10 @@ Observer = Callable[[Equation, Sequence[Any], Array], None]
 
 class Executable:
     """A Block made ready to run many times; not by two threads at once.
+
+    It holds the Block's carried state: `run` is given one and gives the next, `step` goes on from the one that it holds
+    and moves nothing but the batch. New state is written over the old where that is safe, so a step that is interrupted
+    leaves neither the one nor the other; where exceptions are enabled the old state stays until the step is done.
 
     Attributes:
         block: what it runs.
@@ -53,11 +57,13 @@ class Executable:
         if unknown := sorted(orders.keys() - {e.number for e in block.equations}):
             raise ValueError(f"accumulations for equations that are not in the block: {unknown}")
         self.block = verify(block)
-        buffers = allocate(block)
+        buffers = allocate(block, {} if control.traps else in_place(block))
         self.bytes = buffers.bytes
         self._arrays = buffers.arrays
         self._inputs = [(var, buffers.arrays[var]) for var in block.inputs]
-        self._outputs = [buffers.arrays[var] for var in block.outputs]
+        outputs = [buffers.arrays[var] for var in block.outputs]
+        self._state, self._results = self._inputs[: block.carried], outputs[block.carried :]
+        self._moves = _write_back([array for _, array in self._state], outputs)
         views = lifetimes(block).views
         computed = [e for e in block.equations if views[e.output].root is e.output]
         self._calls = [(self._bind(e, orders.get(e.number), control), e) for e in computed]
@@ -85,22 +91,82 @@ class Executable:
             ValueError, TypeError: inputs of other number, shape or dtype.
         """
         key = as_key(key)
-        if len(inputs) != len(self._inputs):
-            raise ValueError(f"the block has {len(self._inputs)} inputs, {len(inputs)} were given")
-        for (var, array), value in zip(self._inputs, inputs, strict=True):
-            array[...] = checked(var, array.dtype, value)
+        _fill(self._inputs, inputs)
         if observer is None:
-            for call, number in self._plain:
-                call(None if number is None else key.fold_in(number))
+            self._run(key)
         else:
             self._run_observed(key, observer)
-        return [array.copy() for array in self._outputs]
+        results = [array.copy() for array in self._results]  # one may be a view of the state that is now replaced
+        self._carry()
+        return [*self.read(), *results]
+
+    def write(self, state: Sequence[Any]) -> None:
+        """Takes copies of the leaves of a state.
+
+        Raises:
+            ValueError, TypeError: leaves of other number, shape or dtype.
+        """
+        _fill(self._state, state)
+
+    def read(self) -> list[Array]:
+        """Copies of the leaves of the state that it holds."""
+        return [array.copy() for _, array in self._state]
+
+    def step(self, batch: Sequence[Any], lr: Any, key: KeyLike) -> float:
+        """One training step: updates the state, gives the loss.
+
+        Args:
+            batch: the leaves of the batch.
+            lr: the learning rate.
+            key: of this step.
+
+        Raises:
+            ValueError, TypeError: as `run`.
+        """
+        key = as_key(key)
+        _fill(self._inputs[len(self._state) :], [*batch, lr])
+        self._run(key)
+        loss = float(self._results[0])
+        self._carry()
+        return loss
+
+    def _run(self, key: Key) -> None:
+        for call, number in self._plain:
+            call(None if number is None else key.fold_in(number))
 
     def _run_observed(self, key: Key, observer: Observer) -> None:
         for call, equation in self._calls:
+            update = equation.role == "update"
+            operands = [np.array(x) for x in self._operands(equation)] if update else []  # before they are overwritten
             call(None if equation.draws is None else key.fold_in(equation.draws))
-            if equation.role == "update":
-                observer(equation, self._operands(equation), self._arrays[equation.output])
+            if update:
+                observer(equation, operands, self._arrays[equation.output])
+
+    def _carry(self) -> None:
+        """Makes the new state the one that is held."""
+        for to, source in self._moves:
+            np.copyto(to, source)
+
+
+def _fill(places: Sequence[tuple[Var, Array]], values: Sequence[Any]) -> None:
+    if len(values) != len(places):
+        raise ValueError(f"the block has {len(places)} inputs, {len(values)} were given")
+    for (var, array), value in zip(places, values, strict=True):
+        array[...] = checked(var, array.dtype, value)
+
+
+def _write_back(state: Sequence[Array], new: Sequence[Array]) -> list[tuple[Array, Array]]:
+    """Copies, to and from, that put new state over the old: first away what another copy would overwrite."""
+    saved, written = [], []
+    for old, array in zip(state, new, strict=False):
+        if array is old:
+            continue
+        source = array
+        if any(np.may_share_memory(array, other) for other in state):
+            source = np.empty_like(array)
+            saved.append((source, array))
+        written.append((old, source))
+    return saved + written
 
 
 def checked(var: Var, dtype: np.dtype[Any], value: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from ipu_core.compile.aliasing import in_place
 from ipu_core.compile.labels import state_names
 from ipu_core.compile.lowering.context import Lowering
 from ipu_core.compile.lowering.families import lower_equation
@@ -11,7 +10,7 @@ from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Copy, DataStream, Program, Sequence, StreamCopy
 from ipu_core.graph.tensor import Tensor
 from ipu_core.ir.block import Block
-from ipu_core.ir.lifetimes import lifetimes
+from ipu_core.ir.lifetimes import in_place, lifetimes
 from ipu_core.library.elementwise import add_array, map_array
 
 
