@@ -82,6 +82,8 @@ class ElementwiseCall:
         self, operands: tuple[Any, ...], key: Any, offset: int, out: npt.NDArray[Any] | None, threads: int
     ) -> npt.NDArray[Any]: ...
 
+def outside_brackets(operation: int, begin: int, end: int) -> int: ...
+
 class Accumulator:
     def __init__(
         self,
