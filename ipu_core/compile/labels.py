@@ -10,7 +10,7 @@ def label(equation: Equation) -> str:
 
 def state_names(block: Block) -> dict[Var, str]:
     """The names of the carried inputs: of parameters, where they are some."""
-    names = {var: f"state.{var.name}" for var in block.inputs[: block.carried]}
+    names = {var: f"state.{var.name.removeprefix('state.')}" for var in block.inputs[: block.carried]}
     for equation in reversed(block.equations):
         if equation.role == "update" and equation.parameter:
             names |= {var: equation.parameter for var in equation.operands if var in names}

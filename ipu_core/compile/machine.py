@@ -11,6 +11,7 @@ from ipu_core.compile.residency import check_room
 from ipu_core.control import FloatingPointControl
 from ipu_core.engine.engine import Engine
 from ipu_core.engine.profile import Profile
+from ipu_core.graph.program import RemoteBuffer
 from ipu_core.ir.block import Array, Block
 from ipu_core.target import Target
 from lowprec import Accumulation, Key
@@ -80,18 +81,24 @@ class Machine:
         return self.engine.profile()
 
     def write(self, state: Sequence[Any]) -> None:
-        """Puts the leaves of a state on the tiles.
+        """Puts the leaves of a state on the tiles, what is streamed of it in streaming memory.
 
         Raises:
             ValueError: another number of leaves, or another shape.
         """
         self._check("state", len(state), len(self.lowered.state))
-        for tensor, value in zip(self.lowered.state, state, strict=True):
-            self.engine.write(tensor, value)
+        for place, value in zip(self.lowered.state, state, strict=True):
+            if isinstance(place, RemoteBuffer):
+                self.engine.write_remote(place, 0, value)
+            else:
+                self.engine.write(place, value)
 
     def read(self) -> list[Array]:
         """Copies of the state's leaves."""
-        return [self.engine.read(tensor) for tensor in self.lowered.state]
+        return [
+            self.engine.read_remote(place, 0) if isinstance(place, RemoteBuffer) else self.engine.read(place)
+            for place in self.lowered.state
+        ]
 
     def feed(self, inputs: Sequence[Any], key: Key | int | None) -> list[Array]:
         """One run of the program with the inputs that are not state; gives the outputs that are not state.

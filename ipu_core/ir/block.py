@@ -152,6 +152,8 @@ class Block:
             step). 0 for a plain function.
         arguments: how the flat inputs are nested, one tree per argument of the traced function.
         result: how the flat outputs are nested.
+        streamed: positions in the carried state of what lives in streaming memory, on a machine that has one: it is
+            loaded before it is read and stored when its new value is there. No bit depends on it.
     """
 
     inputs: tuple[Var, ...]
@@ -161,6 +163,7 @@ class Block:
     carried: int = 0
     arguments: tuple[PyTree, ...] = ()
     result: PyTree | None = None
+    streamed: frozenset[int] = frozenset()
 
     def __str__(self) -> str:
         return "\n".join(lines(self))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -23,6 +24,7 @@ from ipu_core.ir.ops import SUMS
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.pytree import flatten, paths, unflatten
 from ipu_core.ir.retype import cast
+from ipu_core.ir.streaming import streamable
 from ipu_core.target import Target
 from ipu_core.train.optim import Optimiser
 from ipu_core.train.step import Loss, initial_state, step_block
@@ -105,14 +107,16 @@ class TrainLoop:
         accumulations: The order of each sum by equation number; None: `choose_accumulations`, which looks at the sizes
             and the target (whose `adder` it takes) but not at the precision.
         control: Floating-point control of the tiles: exceptions and `nanoo`. Its `esr` is the precision's to say.
+        streamed: What of the state lives in streaming memory besides what the precision says, by dotted name with * for
+            anything: "params.*", "optimiser.first_moment.*.weight". Single numbers stay on the tiles. No bit changes.
         micro_batches: Parts of each batch, equal runs of its first axis. Their gradients are averaged before the
             update, in the precision's `gradient_sum`: as a sum, or where it says `running_mean` as a running mean.
 
     Raises:
-        ValueError: an unknown engine or precision, a batch that cannot be cut into so many parts, or what tracing
-            refuses.
+        ValueError: an unknown engine or precision, a batch that cannot be cut into so many parts, a name to stream that
+            nothing has, or what tracing refuses.
         TypeError: an argument of another kind.
-        OutOfTileMemory: the step does not fit the target (engine "tiles").
+        OutOfTileMemory, OutOfStreamingMemory: the step does not fit the target (engine "tiles").
 
     Attributes:
         block: The typed step.
@@ -133,6 +137,7 @@ class TrainLoop:
         accumulations: Mapping[int, Accumulation] | None = None,
         control: FloatingPointControl | None = None,
         micro_batches: int = 1,
+        streamed: str | Sequence[str] = (),
     ) -> None:
         if not isinstance(engine, str) or engine not in ENGINES:
             raise ValueError(f"unknown engine {engine!r}: choose {' or '.join(ENGINES)}")
@@ -141,7 +146,7 @@ class TrainLoop:
         _check_integer("micro_batches", micro_batches, least=1)
         mean = precision.running_mean
         ideal = step_block(loss, optimizer, params, batch, micro_batches=int(micro_batches), running_mean=mean)
-        self.block: Block = precision.apply(ideal)
+        self.block: Block = _streaming(precision.apply(ideal), streamed)
         for var, value in self.block.constants.items():
             cast(value, var.type.format)  # refuses what float32 lacks
         self._names = paths(flatten(batch)[1])
@@ -300,6 +305,23 @@ def _check_kinds(loss: Any, optimizer: Any, accumulations: Any, control: Any) ->
     for number, order in accumulations.items():
         if not isinstance(order, Accumulation):
             raise TypeError(f"accumulations[{number!r}] must be one such as Accumulation(group=16), not {order!r}")
+
+
+def _streaming(block: Block, patterns: str | Sequence[str]) -> Block:
+    """The step with more of its state in streaming memory: what has one of these names and can be streamed.
+
+    Raises:
+        ValueError: a name that fits nothing that can be streamed.
+    """
+    names = paths(block.arguments[0])
+    far = set(block.streamed)
+    for pattern in [patterns] if isinstance(patterns, str) else patterns:
+        found = {number for number in streamable(block) if fnmatch.fnmatchcase(names[number], pattern)}
+        if not found:
+            there = ", ".join(names[number] for number in sorted(streamable(block)))
+            raise ValueError(f"no part of the state that can be streamed is called {pattern!r}; there are {there}")
+        far |= found
+    return replace(block, streamed=frozenset(far))
 
 
 def _check_integer(name: str, value: Any, least: int = 0) -> None:
