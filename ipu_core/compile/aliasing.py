@@ -7,23 +7,23 @@ from ipu_core.ir.ops import ELEMENTWISE
 
 
 @per_block
-def in_place(block: Block) -> dict[Var, int]:
-    """Values that may be written over the carried input they replace: by value, the position of that input.
+def in_place(block: Block) -> dict[Var, Var]:
+    """Values that may be written over the carried input, or the total of the round before, that they replace.
 
     That is safe where nothing reads the old state after the equation that makes the new one, and where that equation
     itself reads it element by element in place, or not at all.
     """
     views, last = lifetimes(block)
     made = {equation.output: (position, equation) for position, equation in enumerate(block.equations)}
-    found: dict[Var, int] = {}
-    for index, (old, new) in enumerate(zip(block.inputs[: block.carried], block.outputs, strict=False)):
+    found: dict[Var, Var] = {}
+    for old, new in [*zip(block.inputs[: block.carried], block.outputs, strict=False), *block.totals]:
         if new not in made or views[new].root is not new or new in found or old.type != new.type:
             continue
         position, equation = made[new]
         here = [views[var] for var in equation.operands if views[var].root is old]
         still = not here or (equation.op in ELEMENTWISE and all(view.whole for view in here))
         if still and last.get(old, -1) <= position:
-            found[new] = index
+            found[new] = old
     return found
 
 

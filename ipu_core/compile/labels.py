@@ -21,5 +21,5 @@ def value_names(block: Block) -> dict[Var, str]:
     """The names of all values."""
     names = state_names(block)
     names |= {var: f"input.{var.name}" for var in block.inputs[block.carried :]}
-    names |= {var: f"constant.{var.name}" for var in block.constants}
+    names |= {var: f"constant.{var.name}" for var in block.constants} | {old: old.name for old, _ in block.totals}
     return names | {equation.output: label(equation) for equation in block.equations}

@@ -1,5 +1,6 @@
 """Residency: which values of a Block are on the tiles at each equation, counted from their shapes before planning."""
 
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -88,19 +89,33 @@ def residency(block: Block, target: Target) -> Residency:
     its load to its last use.
     """
     views, last = lifetimes(block)
-    loads, frees, _ = transfers(block)
-    always = {*block.inputs[: block.carried], *block.constants}
     live = _Live(target, {var for var, view in views.items() if view.root is var} - in_place(block).keys())
-    live.born(*(var for i, var in enumerate(block.inputs) if i not in block.streamed), *block.constants)
+    here = (var for i, var in enumerate(block.inputs) if i not in block.streamed)
+    live.born(*here, *block.constants, *(old for old, _ in block.totals))
     peak, free = live.peak(None), dict[int, int]()
-    live.gone(*(var for var in block.inputs if var not in always and var not in last))
+    live.gone(*(var for var in block.inputs[block.carried :] if var not in last))
+    loads, ends = transfers(block).loads, _ends(block)
     for position, equation in enumerate(block.equations):
         live.born(*loads.get(position, ()), equation.output)
         free[equation.number] = target.tile_memory - int(live.total.max())
-        read = {views[var].root for var in equation.operands}
-        live.gone(*(root for root in read - always if last[root] == position), *frees.get(position, ()))
+        live.gone(*ends.get(position, ()))
         peak = max(peak, live.peak(equation), key=lambda one: one.needed)
     return Residency(peak, free)
+
+
+def _ends(block: Block) -> Mapping[int, Sequence[Var]]:
+    """Values in whose memory nothing is read after an equation, by its position."""
+    last, over = lifetimes(block).last, in_place(block)
+    always = {*block.inputs[: block.carried], *block.constants, *(old for old, _ in block.totals)}
+    ends: dict[int, list[Var]] = {}
+    for var, end in last.items():
+        if var not in always:
+            ends.setdefault(end, []).append(var)
+    for old, new in block.totals:  # which lies there too, or is copied there after each round
+        ends.setdefault(last[new] if over.get(new) is old else block.looped - 1, []).append(old)
+    for end, streamed in transfers(block).frees.items():
+        ends.setdefault(end, []).extend(streamed)
+    return ends
 
 
 @lru_cache(maxsize=256)

@@ -44,7 +44,7 @@ def transfers(block: Block) -> Transfers:
         stores[stored] = (*stores.get(stored, ()), index)
         last_of_new = max([stored, *reads.get(root, ())])
         spans = _spans(block, reads.get(old, []))
-        if over.get(new) != index:
+        if over.get(new) is not old:
             frees[last_of_new] = (*frees.get(last_of_new, ()), root)
         elif spans:  # the new value lies where the old was
             spans[-1] = spans[-1][0], last_of_new

@@ -59,7 +59,8 @@ class Pool:
 
 def allocate(block: Block) -> Buffers:
     """Plans the arrays of a Block, given its order: a buffer is handed on after the last use of what lies in it."""
-    arrays = {var: np.empty(var.type.shape, dtype_of(var.type.format)) for var in block.inputs}
+    own = (*block.inputs, *(old for old, _ in block.totals))
+    arrays = {var: np.empty(var.type.shape, dtype_of(var.type.format)) for var in own}
     arrays |= {var: np.array(x, dtype_of(var.type.format), order="C") for var, x in block.constants.items()}
     views, last = lifetimes(block)
     pool, held = Pool(), dict[Var, Array]()

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ipu_core.control import FloatingPointControl
-from ipu_core.ir.block import Array, Block, Equation, Var
+from ipu_core.ir.block import Array, Block, Equation, Rounds, Var, round_key
 from ipu_core.ir.buffers import allocate
 from ipu_core.ir.kernels import BoundCall, bind
 from ipu_core.ir.lifetimes import lifetimes
@@ -59,7 +59,9 @@ class Executable:
         views = lifetimes(block).views
         computed = [e for e in block.equations if views[e.output].root is e.output]
         self._calls = [(self._bind(e, orders.get(e.number), control), e) for e in computed]
-        self._plain = [(call, e.draws) for call, e in self._calls]
+        plain = [(call, e.draws) for call, e in self._calls]
+        self._looped = sum(views[e.output].root is e.output for e in block.equations[: block.looped])
+        self._rounds, self._plain = plain[: self._looped], plain[self._looped :]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Executable, self._made_of  # the prepared calls hold buffers, so a copy prepares its own
@@ -74,10 +76,11 @@ class Executable:
         """The outputs for some inputs, in new arrays.
 
         Args:
-            inputs: one array per input of the Block, of its shape and dtype. Integers of any width pass for int32,
-                Python numbers for values without axes.
-            key: of this step. Every equation that rounds stochastically takes key.fold_in(its number).
-            observer: called after every equation with role "update".
+            inputs: one array per input of the Block, of its shape (`Block.given`) and dtype. Integers of any width pass
+                for int32, Python numbers for values without axes.
+            key: of this step. Every equation that rounds stochastically takes key.fold_in(its number), in rounds that
+                of `round_key`.
+            observer: called after every equation with role "update", which none in rounds may have.
 
         Raises:
             ValueError, TypeError: inputs of other number, shape or dtype.
@@ -85,23 +88,45 @@ class Executable:
         key = as_key(key)
         if len(inputs) != len(self._inputs):
             raise ValueError(f"the block has {len(self._inputs)} inputs, {len(inputs)} were given")
+        given: dict[Var, Array] = {}
         for (var, array), value in zip(self._inputs, inputs, strict=True):
-            array[...] = checked(var, array.dtype, value)
+            value = checked(var, self.block.given(var).shape, array.dtype, value)
+            if array.shape == value.shape:
+                array[...] = value
+            else:
+                given[var] = value
+        if self.block.rounds is not None:
+            self._run_rounds(self.block.rounds, given, key)
         if observer is None:
-            for call, number in self._plain:
-                call(None if number is None else key.fold_in(number))
+            _run(self._plain, key)
         else:
             self._run_observed(key, observer)
         return [array.copy() for array in self._outputs]
 
+    def _run_rounds(self, rounds: Rounds, given: Mapping[Var, Array], key: Key) -> None:
+        totals = [(self._arrays[old], self._arrays[new]) for old, new in rounds.totals]
+        for total, _ in totals:
+            total[...] = 0
+        for number in range(rounds.count):
+            for var, value in given.items():
+                self._arrays[var][...] = rounds.part(var, value, number)
+            _run(self._rounds, round_key(key, number))
+            for total, new in totals:
+                total[...] = new
+
     def _run_observed(self, key: Key, observer: Observer) -> None:
-        for call, equation in self._calls:
+        for call, equation in self._calls[self._looped :]:
             call(None if equation.draws is None else key.fold_in(equation.draws))
             if equation.role == "update":
                 observer(equation, self._operands(equation), self._arrays[equation.output])
 
 
-def checked(var: Var, dtype: np.dtype[Any], value: Any) -> Any:
+def _run(calls: Sequence[tuple[BoundCall, int | None]], key: Key) -> None:
+    for call, number in calls:
+        call(None if number is None else key.fold_in(number))
+
+
+def checked(var: Var, shape: tuple[int, ...], dtype: np.dtype[Any], value: Any) -> Any:
     """A value that can be an input of a Block.
 
     Raises:
@@ -109,8 +134,8 @@ def checked(var: Var, dtype: np.dtype[Any], value: Any) -> Any:
         TypeError: another dtype, or masked elements.
     """
     array = np.asarray(whole_array(value))
-    if array.shape != var.type.shape:
-        raise ValueError(f"input {var} must have shape {var.type.shape}, not {array.shape}")
+    if array.shape != shape:
+        raise ValueError(f"input {var} must have shape {shape}, not {array.shape}")
     number = isinstance(value, (int, float)) or (dtype == np.int32 and array.dtype.kind in "iu")
     if array.dtype != dtype and not number:
         raise TypeError(f"input {var} must be {dtype}, not {array.dtype} (see Precision.cast_state, lowprec.astype)")

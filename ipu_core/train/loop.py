@@ -282,7 +282,8 @@ class TrainLoop:
             raise ValueError(f"the batch holds {len(leaves)} arrays; the step was traced with {len(wanted)}")
         if (names := paths(tree)) != self._names:
             raise ValueError(f"the batch holds {', '.join(names)}; the step was traced with {', '.join(self._names)}")
-        arrays = [_feed(i, leaf, var.type) for i, (leaf, var) in enumerate(zip(leaves, wanted, strict=True))]
+        types = [self.block.given(var) for var in wanted]
+        arrays = [_feed(i, leaf, kind) for i, (leaf, kind) in enumerate(zip(leaves, types, strict=True))]
         for i, (array, var) in enumerate(zip(arrays, wanted, strict=True)):
             if (classes := self._classes.get(var)) and array.size and not 0 <= array.min() <= array.max() < classes:
                 held = f"labels from {array.min()} to {array.max()}"
