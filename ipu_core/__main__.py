@@ -13,9 +13,9 @@ from ipu_core import interruption
 from ipu_core.errors import IpuError
 from ipu_core.study import command
 from ipu_core.study.demo import demo
+from ipu_core.study.options import OPTIMIZERS, SCHEDULES
 from ipu_core.study.settings import (
     MODELS,
-    OPTIMIZERS,
     PRECISIONS,
     Settings,
     parse_layers,
@@ -115,7 +115,22 @@ def _command(commands: Any, name: str, run: Callable[[argparse.Namespace], int],
     parser.add_argument("--batch", type=int, default=DEFAULT.batch, help=f"rows a step (default {DEFAULT.batch})")
     parser.add_argument("--lr", type=float, default=DEFAULT.lr, help=f"learning rate (default {DEFAULT.lr:g})")
     parser.add_argument(
-        "--optimizer", "--optimiser", default=DEFAULT.optimizer, help=_help(DEFAULT.optimizer, OPTIMIZERS)
+        "--optimizer",
+        "--optimiser",
+        default=DEFAULT.optimizer,
+        help=f"{_help(DEFAULT.optimizer, OPTIMIZERS)} and options, as in lamb/weight_decay=0.01/clip_norm=1",
+    )
+    parser.add_argument(
+        "--schedule",
+        default=DEFAULT.schedule,
+        help=f"{_help(DEFAULT.schedule, SCHEDULES)} and options, as in cosine/warmup=100/end=0.1",
+    )
+    parser.add_argument(
+        "--group",
+        action="append",
+        default=[],
+        metavar="PATTERN/...",
+        help="parameters of their own, as in '*.bias/lr=2/decay=0' or 'embedding/frozen'; the first match counts",
     )
     parser.add_argument("--target", default=DEFAULT.target, help=_help(DEFAULT.target, CHIPS))
     parser.add_argument("--engine", default=DEFAULT.engine, help=_help(DEFAULT.engine, ENGINES))
@@ -131,7 +146,17 @@ def _output(parser: argparse.ArgumentParser, folder: str) -> None:
 def _settings(given: argparse.Namespace) -> Settings:
     layers = None if given.layers is None else parse_layers(given.layers)
     return Settings(
-        given.data, layers, given.steps, given.batch, given.lr, given.optimizer, given.target, given.engine, given.model
+        given.data,
+        layers,
+        given.steps,
+        given.batch,
+        given.lr,
+        given.optimizer,
+        given.target,
+        given.engine,
+        given.model,
+        given.schedule,
+        tuple(given.group),
     )
 
 

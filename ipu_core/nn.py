@@ -21,7 +21,7 @@ from ipu_core.initial import (
     normal,
     uniform,
 )
-from ipu_core.ir.eager import as_array, format_of
+from ipu_core.ir.eager import as_array, check_labels, format_of
 from ipu_core.ir.images import avg_pool2d, conv2d, flatten, max_pool2d, vector
 from ipu_core.ir.values import (
     Traced,
@@ -256,17 +256,19 @@ def cross_entropy_rows(logits: Value, labels: Value) -> Value:
     """Minus the logarithm of the probability that softmax gives the label, per row, in float32.
 
     Args:
-        logits: (..., classes).
+        logits: (..., classes). A class of logit -inf has the probability 0 and the gradient 0.
         labels: int32 (...), in [0, classes).
 
     Raises:
-        ValueError: labels of another shape than the rows of logits.
+        ValueError: labels of another shape than the rows of logits; an array with a label that is no class.
     """
     if shape_of(labels) != shape_of(logits)[:-1]:
         raise ValueError(f"labels must have the shape {shape_of(logits)[:-1]} of the rows, not {shape_of(labels)}")
+    if not isinstance(labels, Traced):
+        check_labels(labels, shape_of(logits)[-1])
     with scope(logits, family="loss"):
         shifted, total = _log_sum_exp(_wide(logits), -1)
-        picked = reduce_sum(elementwise("multiply", one_hot(labels, shape_of(logits)[-1]), shifted), -1, keepdims=True)
+        picked = reduce_sum(where(one_hot(labels, shape_of(logits)[-1]), shifted, 0.0), -1, keepdims=True)
         return reshape(elementwise("subtract", total, picked), shape_of(logits)[:-1])
 
 

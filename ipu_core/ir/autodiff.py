@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from ipu_core.ir import convolution
-from ipu_core.ir.block import Block, Equation, Literal, Var
+from ipu_core.ir.block import Array, Block, Equation, Literal, Var
 from ipu_core.ir.builder import Builder
+from ipu_core.ir.eager import as_array, is_number
 from ipu_core.ir.exact import inner
 from ipu_core.ir.full import Full
 from ipu_core.ir.ops import OPS, STRUCTURE
@@ -32,6 +33,7 @@ from ipu_core.ir.values import (
     transpose,
     where,
 )  # fmt: skip
+from lowprec import astype
 
 Cotangent = Callable[..., Value]
 """From (cotangent of the result, equation, result, *operands) to the cotangent of one operand."""
@@ -284,8 +286,25 @@ def _gradient(builder: Builder, gradient: Traced, var: Var) -> Var:
     if not isinstance(gradient, Full):
         return gradient.var
     constant = Var(f"gradient.{var.name}", var.type)
-    builder.constants[constant] = np.full(var.type.shape, gradient.number, np.float32)
+    builder.constants[constant] = np.full(var.type.shape, gradient.number)
     return constant
+
+
+def _is_wide(x: Value) -> bool:
+    """Whether constants stay as wide as they can be: for float64 arrays, and in a Block, which rounds them itself."""
+    return isinstance(x, Traced) or (not is_number(x) and as_array(x).dtype == np.float64)
+
+
+def _single(constant: Array) -> Array:
+    """A constant that differentiation made, as a program has it: in float32."""
+    return constant.astype(np.float32)
+
+
+def _like(gradient: Value, x: Value) -> Value:
+    """The gradient of an array in its dtype, rounded to nearest even."""
+    if isinstance(x, Traced) or is_number(x) or as_array(x).dtype == gradient.dtype:
+        return gradient
+    return np.asarray(astype(gradient, as_array(x).dtype))
 
 
 def value_and_grad(f: Callable[..., Any] | Block) -> Any:
@@ -296,7 +315,8 @@ def value_and_grad(f: Callable[..., Any] | Block) -> Any:
 
     Returns:
         For a function, a function of the same arguments that gives (loss, gradients nested as the parameters); it can
-        be called on arrays and inside a function that is traced. For a Block, the Block of that.
+        be called on arrays and inside a function that is traced. The gradient of an array has its dtype; where every
+        array of floats is float64, so is all arithmetic. For a Block, the Block of that.
 
     Raises:
         ValueError: the loss has axes.
@@ -308,8 +328,13 @@ def value_and_grad(f: Callable[..., Any] | Block) -> Any:
     def gradient_of(*arguments: Any) -> tuple[Value, Any]:
         leaves, tree = flatten(arguments)
         types = [x.var.type if isinstance(x, Traced) else x for x in leaves]
-        block = differentiate(trace(f, *unflatten(tree, types)))
-        values = interpret(block, leaves)
-        return values[0], unflatten(flatten(arguments[0])[1], values[1:])
+        forward = trace(f, *unflatten(tree, types))
+        block = differentiate(forward)
+        if not any(_is_wide(x) for x in leaves):
+            block = replace(block, constants={v: a if v in forward.constants else _single(a) for v, a in
+                                              block.constants.items()})  # fmt: skip
+        value, *gradients = interpret(block, leaves)
+        inputs, inner = flatten(arguments[0])
+        return value, unflatten(inner, [_like(g, x) for g, x in zip(gradients, inputs, strict=True)])
 
     return gradient_of

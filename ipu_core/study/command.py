@@ -16,7 +16,7 @@ from ipu_core.study import live, models
 from ipu_core.study.compare import Study, plan_in_words
 from ipu_core.study.point import Point, Recipe, check_size, make_loop, orders_of_sums, run_point
 from ipu_core.study.pool import Event, Report, Work, run_here, run_in_processes
-from ipu_core.study.settings import MODELS, OPTIMIZERS, PRECISIONS, Settings
+from ipu_core.study.settings import MODELS, PRECISIONS, Settings
 from ipu_core.study.store import Store, file_name, open_store
 from ipu_core.target import Target
 from ipu_core.train import data
@@ -44,8 +44,7 @@ class Task:
 
 def recipe(settings: Settings) -> Recipe:
     """How the points of these settings are trained."""
-    optimizer = OPTIMIZERS[settings.optimizer](settings.lr)
-    return Recipe(optimizer, settings.steps, settings.engine, Target(settings.target))
+    return Recipe(settings.trainer(), settings.steps, settings.engine, Target(settings.target))
 
 
 def study(

@@ -10,9 +10,9 @@ import numpy as np
 
 from ipu_core.compile.planning import choose_accumulations
 from ipu_core.compile.residency import check_room
-from ipu_core.ir.block import Block
+from ipu_core.ir.block import Array, Block
 from ipu_core.ir.precision import Precision
-from ipu_core.ir.pytree import flatten, map_leaves, paths
+from ipu_core.ir.pytree import flatten, paths
 from ipu_core.study.pool import Report
 from ipu_core.target import Target
 from ipu_core.train import checkpoint
@@ -51,8 +51,9 @@ class Problem:
         params: seed -> initial parameters, nested arrays in float32.
         batches: seed -> (step -> batch).
         evaluate: (trained parameters, precision) -> named measures such as "test_accuracy"; None: none.
-        shapes: the parameters' `Type`s nested as they are, so that a model far too large is refused before any
-            parameter is made; None: it is refused when its first step is planned.
+        shapes: stand-ins of the parameters, nested as they are: arrays of their shapes that take no memory (see
+            `stand_in`), so that a model far too large is refused before any parameter is made; None: it is refused when
+            its first step is planned.
     """
 
     loss: Callable[[Any, Any], Any]
@@ -117,11 +118,13 @@ def orders_of_sums(
 
 def _ideal_step(problem: Problem, recipe: Recipe) -> Block:
     """The step before a precision is applied, traced without making the parameters if their shapes are known."""
-    if problem.shapes is None:
-        params = problem.params(0)
-    else:
-        params = map_leaves(lambda leaf: np.broadcast_to(np.float32(0), leaf.shape), problem.shapes)
+    params = problem.params(0) if problem.shapes is None else problem.shapes
     return step_block(problem.loss, recipe.optimizer, params, problem.batches(0)(0))
+
+
+def stand_in(*shape: int, zero: bool = False) -> Array:
+    """An array of a parameter's shape in place of it, without memory of its own: 0 where that begins at 0, else 1."""
+    return np.broadcast_to(np.float32(0 if zero else 1), shape)
 
 
 def run_point(

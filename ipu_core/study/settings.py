@@ -6,13 +6,14 @@ from typing import Any
 import numpy as np
 
 from ipu_core.ir.precision import Precision
+from ipu_core.study import options
+from ipu_core.study.options import check_name
 from ipu_core.target import Target
 from ipu_core.train.data import Dataset
 from ipu_core.train.loop import ENGINES
-from ipu_core.train.optim import Adam, Lamb, Sgd
+from ipu_core.train.optim import Optimiser
 from lowprec import float32 as FLOAT32
 
-OPTIMIZERS = {"sgd": Sgd, "adam": Adam, "lamb": Lamb}
 PRECISIONS = ("fp32.32", "fp16.32", "fp16.16/nearest", "fp16.16/stochastic")
 MODELS = {"mlp": "perceptron", "cnn": "convolutional net"}
 WIDEST = 10**9
@@ -30,7 +31,8 @@ class Settings:
         data: "digits" or the path of an .npz file.
         layers: Widths from the features to the classes, those between them of hidden layers or channels of
             convolutions; None: the data's own with two hidden layers of 256, or convolutions of 16 and 32 channels.
-        steps, batch, lr, optimizer: Of the training.
+        steps, batch, lr: Of the training.
+        optimizer, schedule, groups: As `options.optimizer` reads them.
         target: Name of the modelled chip.
         engine: "tiles" (the modelled machine) or "direct" (the same bits without tiles).
         model: "mlp" (a perceptron) or "cnn" (a convolutional net; rows are square grey images).
@@ -48,16 +50,22 @@ class Settings:
     target: str = "gc200"
     engine: str = "tiles"
     model: str = "mlp"
+    schedule: str = "constant"
+    groups: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch"):
             check_count(name, getattr(self, name))
         if not FLOAT32.smallest_subnormal <= self.lr <= FLOAT32.max:
             raise ValueError(f"lr must be a positive number that float32 holds, not {self.lr}")
-        check_name("optimizer", self.optimizer, tuple(OPTIMIZERS))
         check_name("engine", self.engine, ENGINES)
-        check_name("model", self.model, tuple(MODELS))
+        check_name("model", self.model, MODELS)
+        self.trainer()
         Target(self.target)
+
+    def trainer(self) -> Optimiser:
+        """The optimiser, with its schedule and groups."""
+        return options.optimizer(self.optimizer, self.lr, self.schedule, self.groups, self.steps)
 
     def widths(self, data: Dataset) -> tuple[int, ...]:
         """The layer widths for this data.
@@ -81,7 +89,13 @@ class Settings:
         Data count by name and contents, wherever their file lies.
         """
         plain = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {**plain, "data": data.name, "layers": list(self.widths(data)), "data_digest": data.digest()}
+        return {
+            **plain,
+            "groups": list(self.groups),
+            "data": data.name,
+            "layers": list(self.widths(data)),
+            "data_digest": data.digest(),
+        }
 
 
 def parse_layers(text: str) -> tuple[int, ...]:
@@ -132,13 +146,3 @@ def check_count(name: str, value: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
         raise ValueError(f"{name} must be an integer of at least 1, not {value!r}")
     return int(value)
-
-
-def check_name(kind: str, name: str, valid: tuple[str, ...]) -> None:
-    """Refuses a name that is not among the valid ones and lists those.
-
-    Raises:
-        ValueError: in words.
-    """
-    if name not in valid:
-        raise ValueError(f"unknown {kind} {name!r}: choose {', '.join(valid[:-1])} or {valid[-1]}")

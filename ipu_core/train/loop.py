@@ -27,6 +27,7 @@ from ipu_core.ir.retype import cast
 from ipu_core.ir.streaming import streamable
 from ipu_core.target import Target
 from ipu_core.train.optim import Optimiser
+from ipu_core.train.optim.common import Common, rate_of
 from ipu_core.train.step import Loss, initial_state, step_block
 from lowprec import Accumulation, Key, as_key
 from lowprec.arrays import whole_array
@@ -99,7 +100,7 @@ class TrainLoop:
         loss: (params, batch) -> one number; traced once.
         params: Initial parameters, nested float arrays; rounded to nearest into the precision's weight format.
         batch: One batch, for its shapes and dtypes.
-        optimizer: Such as `Sgd(0.1)`.
+        optimizer: Such as `Sgd(0.1)`; its `lr` may be a schedule, a function of the step's number.
         precision: A `Precision` or its name.
         engine: "tiles" or "direct".
         target: The modelled chip, or its name.
@@ -144,6 +145,8 @@ class TrainLoop:
         precision = Precision.parse(precision)
         _check_kinds(loss, optimizer, accumulations, control)
         _check_integer("micro_batches", micro_batches, least=1)
+        if isinstance(optimizer, Common):
+            optimizer = optimizer.for_precision(precision.scaled_state)
         mean = precision.running_mean
         ideal = step_block(loss, optimizer, params, batch, micro_batches=int(micro_batches), running_mean=mean)
         self.block: Block = _streaming(precision.apply(ideal), streamed)
@@ -162,7 +165,8 @@ class TrainLoop:
         chosen = choose_accumulations(ideal, self.target) if accumulations is None else accumulations
         self.accumulations: Mapping[int, Accumulation] = chosen
         self._engine, self._control = engine, replace(control or FloatingPointControl(), esr=precision.stochastic)
-        self._key, self._lr = as_key(key), np.float32(optimizer.lr)
+        self._key, self._rate = as_key(key), optimizer.lr
+        rate_of(self._rate, 0)
         leaves, self._tree = flatten(precision.cast_state(self.block, initial_state(params, optimizer)))
         self._prepare(leaves)
 
@@ -190,7 +194,7 @@ class TrainLoop:
 
     def train(self, batch: Any) -> float:
         """One update on one batch; gives its loss."""
-        loss = self._runner.step(self._batch(batch), self._lr, self._key.fold_in(self.step))
+        loss = self._runner.step(self._batch(batch), rate_of(self._rate, self.step), self._key.fold_in(self.step))
         self.step += 1
         return loss
 
@@ -249,7 +253,7 @@ class TrainLoop:
             weight, direction, scale = operands
             total = total.plus(UpdateCount.of(weight, direction, float(scale), updated))
 
-        inputs = [*self._runner.read(), *self._batch(batch), self._lr]
+        inputs = [*self._runner.read(), *self._batch(batch), rate_of(self._rate, self.step)]
         self._executable.run(inputs, self._key.fold_in(self.step), observe)
         return total
 

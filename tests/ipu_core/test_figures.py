@@ -121,6 +121,7 @@ MEANT = {
     "gradient_sum": bfloat16,
     "rounding": Rounding("stochastic"),
     "running_mean": True,
+    "scaled_state": 3.0,  # a power of two would change none, short of under- and overflow
 }
 NOTHING_READS = {
     "name": "a label",

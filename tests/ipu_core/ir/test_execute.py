@@ -14,7 +14,7 @@ from ipu_core.ir.precision import PRESETS, Precision
 from ipu_core.ir.pytree import flatten, map_leaves, unflatten
 from ipu_core.ir.tracing import trace
 from ipu_core.ir.values import apply, concatenate, convert
-from ipu_core.train.optim import Adam, Lamb, Sgd
+from ipu_core.train.optim import Adam, Lamb, Sgd, nothing
 from ipu_core.train.step import initial_state, step_block
 from lowprec import Accumulation, Key, float16, matmul
 from lowprec.testing import backend
@@ -235,7 +235,7 @@ def test_lamb_in_float32_is_optax():
     optax = pytest.importorskip("optax")
     import jax.numpy as jnp
 
-    block, state = typed_step("fp32.32", Lamb(weight_decay=0.01, exclude=lambda name, shape: False))
+    block, state = typed_step("fp32.32", Lamb(weight_decay=0.01, exclude=nothing, ratio_one=nothing))
     program, shape = Executable(block), flatten(PARAMS)[1]
     gradient_of = Executable(trace(value_and_grad(loss), PARAMS, BATCH))
     reference = optax.lamb(1.0, b1=0.9, b2=0.999, eps=1e-6, weight_decay=0.01)

@@ -73,11 +73,11 @@ def adam_direction(b1, b2, eps, decay, correction, exclude=vectors, packing=1):
     return direction
 
 
-def with_ratio(direction, bound=np.inf):
+def with_ratio(direction, bound=np.inf, ones=("zero",)):
     def scaled(name, w, g, memory, t):
         x = direction(name, w, g, memory, t)
         size, length = np.linalg.norm(w), np.linalg.norm(x)
-        return x if bound == 0 or size == 0 or length == 0 else min(size, bound) / length * x
+        return x if name in ones or bound == 0 or size == 0 or length == 0 else min(size, bound) / length * x
 
     return scaled
 
