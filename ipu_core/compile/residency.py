@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ipu_core.compile.aliasing import in_place
 from ipu_core.compile.labels import label, value_names
 from ipu_core.compile.streaming import transfers
 from ipu_core.errors import OutOfTileMemory
@@ -14,7 +13,7 @@ from ipu_core.graph.program import RemoteBuffer, check_remote_memory
 from ipu_core.graph.tensor import element_type
 from ipu_core.integers import Ints
 from ipu_core.ir.block import Block, Equation, Type, Var, per_block
-from ipu_core.ir.lifetimes import lifetimes
+from ipu_core.ir.lifetimes import in_place, lifetimes
 from ipu_core.plan.layout import linear_layout
 from ipu_core.target import Target
 from lowprec.integers import ceil_div

@@ -11,7 +11,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from ipu_core.ir.block import Array, Block, Equation, Type, Var, per_block
 from ipu_core.ir.exact import exact
-from ipu_core.ir.ops import VIEWS
+from ipu_core.ir.ops import ELEMENTWISE, VIEWS
 from lowprec.spec.axes import restrided
 
 
@@ -69,6 +69,27 @@ def lifetimes(block: Block) -> Lifetimes:
     for _, new in block.totals:
         last[new] = max(last.get(new, -1), block.looped - 1)
     return Lifetimes(views, last | dict.fromkeys((views[var].root for var in block.outputs), len(block.equations)))
+
+
+@per_block
+def in_place(block: Block) -> dict[Var, Var]:
+    """Values that may be written over the carried input, or the total of the round before, that they replace.
+
+    That is safe where nothing reads the old state after the equation that makes the new one, and where that equation
+    itself reads it element by element in place, or not at all.
+    """
+    views, last = lifetimes(block)
+    made = {equation.output: (position, equation) for position, equation in enumerate(block.equations)}
+    found: dict[Var, Var] = {}
+    for old, new in [*zip(block.inputs[: block.carried], block.outputs, strict=False), *block.totals]:
+        if new not in made or views[new].root is not new or new in found or old.type != new.type:
+            continue
+        position, equation = made[new]
+        here = [views[var] for var in equation.operands if views[var].root is old]
+        still = not here or (equation.op in ELEMENTWISE and all(view.whole for view in here))
+        if still and last.get(old, -1) <= position:
+            found[new] = old
+    return found
 
 
 def _own(var: Var) -> tuple[Array, StridedView]:

@@ -72,27 +72,6 @@ class UpdateCount(NamedTuple):
         )
 
 
-class Direct:
-    """Runs the step with whole arrays, no tiles."""
-
-    def __init__(self, executable: Executable) -> None:
-        self._executable = executable
-        self._state: list[Array] = []
-
-    def step(self, batch: Sequence[Array], lr: np.float32, key: Key) -> float:
-        """One update of the state; gives the loss."""
-        *self._state, loss = self._executable.run([*self._state, *batch, lr], key)
-        return float(loss)
-
-    def read(self) -> list[Array]:
-        """Copies of the state's arrays."""
-        return [array.copy() for array in self._state]
-
-    def write(self, state: Sequence[Array]) -> None:
-        """Replaces the state's arrays by copies of these."""
-        self._state = [array.copy() for array in state]
-
-
 class TrainLoop:
     """Trains a loss function in one precision, batch by batch. Both engines give the same bits.
 
@@ -177,9 +156,11 @@ class TrainLoop:
 
     def _prepare(self, state: Sequence[Array]) -> None:
         if self._engine == "tiles":
-            self._runner: Machine | Direct = Machine.build(self.block, self.target, self.accumulations, self._control)
+            self._runner: Machine | Executable = Machine.build(
+                self.block, self.target, self.accumulations, self._control
+            )
         else:
-            self._runner = Direct(self._executable)
+            self._runner = self._executable
         self._runner.write(state)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -253,8 +234,10 @@ class TrainLoop:
             weight, direction, scale = operands
             total = total.plus(UpdateCount.of(weight, direction, float(scale), updated))
 
-        inputs = [*self._runner.read(), *self._batch(batch), rate_of(self._rate, self.step)]
+        state = self._runner.read()
+        inputs = [*state, *self._batch(batch), rate_of(self._rate, self.step)]
         self._executable.run(inputs, self._key.fold_in(self.step), observe)
+        self._runner.write(state)  # which the direct engine has moved on
         return total
 
     def sums(self) -> dict[str, tuple[Equation, Accumulation]]:

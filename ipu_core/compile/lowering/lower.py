@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ipu_core.compile.aliasing import in_place
 from ipu_core.compile.labels import state_names
 from ipu_core.compile.lowering.context import Lowering
 from ipu_core.compile.lowering.families import lower_equation
@@ -23,7 +22,7 @@ from ipu_core.graph.program import (
 )
 from ipu_core.graph.tensor import Tensor
 from ipu_core.ir.block import Block, Var
-from ipu_core.ir.lifetimes import lifetimes
+from ipu_core.ir.lifetimes import in_place, lifetimes
 from ipu_core.library.elementwise import add_array, map_array
 from ipu_core.library.moves import fill
 

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ipu_core.compile.aliasing import in_place
 from ipu_core.compile.machine import Machine
 from ipu_core.ir.execute import Executable
+from ipu_core.ir.lifetimes import in_place
 from ipu_core.ir.tracing import trace
 from ipu_core.ir.values import apply, convert
 from ipu_core.target import Target

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ipu_core import nn
-from ipu_core.compile.aliasing import in_place
 from ipu_core.compile.machine import Machine
 from ipu_core.compile.planning import choose_accumulations
 from ipu_core.compile.residency import check_room
@@ -19,6 +18,7 @@ from ipu_core.ir.autodiff import value_and_grad
 from ipu_core.ir.block import Array, Block, Var
 from ipu_core.ir.evaluate import evaluate_flat
 from ipu_core.ir.execute import Executable
+from ipu_core.ir.lifetimes import in_place
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.pytree import flatten
 from ipu_core.ir.tracing import in_rounds, trace
