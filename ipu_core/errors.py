@@ -49,6 +49,28 @@ class Unvalidated(UserWarning):
     """The result rests on a hardware detail for which no public source was found."""
 
 
+class OutOfStreamingMemory(IpuError, MemoryError):
+    """Remote buffers need more than the system has of streaming memory.
+
+    Attributes:
+        needed: bytes of all of them.
+        available: bytes there are for one chip.
+        buffers: the largest, as (name, bytes), largest first.
+    """
+
+    def __init__(self, needed: int, available: int, buffers: Sequence[tuple[str, int]]) -> None:
+        self.needed = needed
+        self.available = available
+        self.buffers = list(buffers)
+        largest = ", ".join(f"{name} {size:,}" for name, size in self.buffers)
+        super().__init__(
+            f"remote buffers need {needed:,} bytes of {available:,} of streaming memory; the largest: {largest}"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.needed, self.available, self.buffers), self.__dict__
+
+
 class OutOfTileMemory(IpuError, MemoryError):
     """A program needs more memory on a tile than the tile has.
 

@@ -15,7 +15,7 @@ from ipu_core.engine.streams import HostEnds, as_elements
 from ipu_core.engine.tree import counts_of, is_dynamic, reset
 from ipu_core.errors import expect
 from ipu_core.graph.graph import Graph
-from ipu_core.graph.program import DataStream, Program, RemoteBuffer
+from ipu_core.graph.program import DataStream, Program, RemoteBuffer, check_remote_memory
 from ipu_core.graph.tensor import Tensor, Variable
 from lowprec import Key, as_key
 
@@ -32,11 +32,11 @@ class Engine:
         control: floating-point control of all tiles.
         key: random key (or seed) of codelets that round stochastically. The key of a run is `key` folded with the
             number of the run, `step`, unless `set_key` gives one.
-        allow_out_of_memory: go on when a tile needs more memory than it has.
+        allow_out_of_memory: go on when a tile, or streaming memory, has less memory than is needed.
 
     Raises:
         TypeError: no Graph, or a key that is none.
-        UnmappedTensor, MappedTwice, DataRace, OutOfTileMemory: see `ipu_core.errors`.
+        UnmappedTensor, MappedTwice, DataRace, OutOfTileMemory, OutOfStreamingMemory: see `ipu_core.errors`.
     """
 
     def __init__(
@@ -65,9 +65,10 @@ class Engine:
         self._dynamic = [is_dynamic(tree) for tree in self._trees]
         self._ran = [False] * len(listed)
         self._steps = compiler.steps
-        self.memory: MemoryAccount = account_memory(graph, self._trees, compiler.steps, compiler.bound)
+        self.memory: MemoryAccount = account_memory(graph, self._trees, compiler.steps, compiler.bound, compiler.remote)
         if not allow_out_of_memory:
             self.memory.check()
+            check_remote_memory(compiler.remote, self.target)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(

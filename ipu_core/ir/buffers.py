@@ -57,18 +57,19 @@ class Pool:
         return best
 
 
-def allocate(block: Block, over: Mapping[Var, int]) -> Buffers:
+def allocate(block: Block, over: Mapping[Var, Var]) -> Buffers:
     """Plans the arrays of a Block, given its order: a buffer is handed on after the last use of what lies in it.
 
     Args:
         block: what is to be run.
-        over: values that are written over an input, by its position.
+        over: values that are written over an input, or over the total of the round before.
     """
-    arrays = {var: np.empty(var.type.shape, dtype_of(var.type.format)) for var in block.inputs}
+    own = (*block.inputs, *(old for old, _ in block.totals))
+    arrays = {var: np.empty(var.type.shape, dtype_of(var.type.format)) for var in own}
     arrays |= {var: np.array(x, dtype_of(var.type.format), order="C") for var, x in block.constants.items()}
     views, last = lifetimes(block)
     pool, held = Pool(), dict[Var, Array]()
-    places = {var: arrays[block.inputs[position]] for var, position in over.items()}
+    places = {var: arrays[old] for var, old in over.items()}
     for position, equation in enumerate(block.equations):
         var = equation.output
         if views[var].root is not var:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ipu_core.control import FloatingPointControl
 from ipu_core.errors import expect
-from ipu_core.ir.block import Array, Block, Equation, Var
+from ipu_core.ir.block import Array, Block, Equation, Rounds, Var, round_key
 from ipu_core.ir.buffers import allocate
 from ipu_core.ir.kernels import BoundCall, bind
 from ipu_core.ir.lifetimes import in_place, lifetimes
@@ -64,10 +64,15 @@ class Executable:
         outputs = [buffers.arrays[var] for var in block.outputs]
         self._state, self._results = self._inputs[: block.carried], outputs[block.carried :]
         self._moves = _write_back([array for _, array in self._state], outputs)
+        self._given: dict[Var, Array] = dict.fromkeys(block.rounds.fed if block.rounds else (), np.empty(0))
+        before, after = ([buffers.arrays[pair[i]] for pair in block.totals] for i in (0, 1))
+        self._totals = _write_back(before, after)
         views = lifetimes(block).views
         computed = [e for e in block.equations if views[e.output].root is e.output]
         self._calls = [(self._bind(e, orders.get(e.number), control), e) for e in computed]
-        self._plain = [(call, e.draws) for call, e in self._calls]
+        plain = [(call, e.draws) for call, e in self._calls]
+        self._looped = sum(views[e.output].root is e.output for e in block.equations[: block.looped])
+        self._rounds, self._plain = plain[: self._looped], plain[self._looped :]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Executable, self._made_of  # the prepared calls hold buffers, so a copy prepares its own
@@ -82,18 +87,21 @@ class Executable:
         """The outputs for some inputs, in new arrays.
 
         Args:
-            inputs: one array per input of the Block, of its shape and dtype. Integers of any width pass for int32,
-                Python numbers for values without axes.
-            key: of this step. Every equation that rounds stochastically takes key.fold_in(its number).
-            observer: called after every equation with role "update".
+            inputs: one array per input of the Block, of its shape (`Block.given`) and dtype. Integers of any width pass
+                for int32, Python numbers for values without axes.
+            key: of this step. Every equation that rounds stochastically takes key.fold_in(its number), in rounds that
+                of `round_key`.
+            observer: called after every equation with role "update", which none in rounds may have.
 
         Raises:
             ValueError, TypeError: inputs of other number, shape or dtype.
         """
         key = as_key(key)
-        _fill(self._inputs, inputs)
+        self._fill(self._inputs, inputs)
+        if self.block.rounds is not None:
+            self._run_rounds(self.block.rounds, key)
         if observer is None:
-            self._run(key)
+            _run(self._plain, key)
         else:
             self._run_observed(key, observer)
         results = [array.copy() for array in self._results]  # one may be a view of the state that is now replaced
@@ -106,7 +114,7 @@ class Executable:
         Raises:
             ValueError, TypeError: leaves of other number, shape or dtype.
         """
-        _fill(self._state, state)
+        self._fill(self._state, state)
 
     def read(self) -> list[Array]:
         """Copies of the leaves of the state that it holds."""
@@ -124,18 +132,36 @@ class Executable:
             ValueError, TypeError: as `run`.
         """
         key = as_key(key)
-        _fill(self._inputs[len(self._state) :], [*batch, lr])
-        self._run(key)
+        self._fill(self._inputs[len(self._state) :], [*batch, lr])
+        if self.block.rounds is not None:
+            self._run_rounds(self.block.rounds, key)
+        _run(self._plain, key)
         loss = float(self._results[0])
         self._carry()
         return loss
 
-    def _run(self, key: Key) -> None:
-        for call, number in self._plain:
-            call(None if number is None else key.fold_in(number))
+    def _fill(self, places: Sequence[tuple[Var, Array]], values: Sequence[Any]) -> None:
+        if len(values) != len(places):
+            raise ValueError(f"the block has {len(places)} inputs, {len(values)} were given")
+        for (var, array), value in zip(places, values, strict=True):
+            value = checked(var, self.block.given(var).shape, array.dtype, value)
+            if var in self._given:
+                self._given[var] = value
+            else:
+                array[...] = value
+
+    def _run_rounds(self, rounds: Rounds, key: Key) -> None:
+        for old, _ in rounds.totals:
+            self._arrays[old][...] = 0
+        for number in range(rounds.count):
+            for var, value in self._given.items():
+                self._arrays[var][...] = rounds.part(var, value, number)
+            _run(self._rounds, round_key(key, number))
+            for total, new in self._totals:
+                np.copyto(total, new)
 
     def _run_observed(self, key: Key, observer: Observer) -> None:
-        for call, equation in self._calls:
+        for call, equation in self._calls[self._looped :]:
             update = equation.role == "update"
             operands = [np.array(x) for x in self._operands(equation)] if update else []  # before they are overwritten
             call(None if equation.draws is None else key.fold_in(equation.draws))
@@ -146,13 +172,6 @@ class Executable:
         """Makes the new state the one that is held."""
         for to, source in self._moves:
             np.copyto(to, source)
-
-
-def _fill(places: Sequence[tuple[Var, Array]], values: Sequence[Any]) -> None:
-    if len(values) != len(places):
-        raise ValueError(f"the block has {len(places)} inputs, {len(values)} were given")
-    for (var, array), value in zip(places, values, strict=True):
-        array[...] = checked(var, array.dtype, value)
 
 
 def _write_back(state: Sequence[Array], new: Sequence[Array]) -> list[tuple[Array, Array]]:
@@ -169,7 +188,12 @@ def _write_back(state: Sequence[Array], new: Sequence[Array]) -> list[tuple[Arra
     return saved + written
 
 
-def checked(var: Var, dtype: np.dtype[Any], value: Any) -> Any:
+def _run(calls: Sequence[tuple[BoundCall, int | None]], key: Key) -> None:
+    for call, number in calls:
+        call(None if number is None else key.fold_in(number))
+
+
+def checked(var: Var, shape: tuple[int, ...], dtype: np.dtype[Any], value: Any) -> Any:
     """A value that can be an input of a Block.
 
     Raises:
@@ -177,8 +201,8 @@ def checked(var: Var, dtype: np.dtype[Any], value: Any) -> Any:
         TypeError: another dtype, or masked elements.
     """
     array = np.asarray(whole_array(value))
-    if array.shape != var.type.shape:
-        raise ValueError(f"input {var} must have shape {var.type.shape}, not {array.shape}")
+    if array.shape != shape:
+        raise ValueError(f"input {var} must have shape {shape}, not {array.shape}")
     number = isinstance(value, (int, float)) or (dtype == np.int32 and array.dtype.kind in "iu")
     if array.dtype != dtype and not number:
         raise TypeError(f"input {var} must be {dtype}, not {array.dtype} (see Precision.cast_state, lowprec.astype)")
