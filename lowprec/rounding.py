@@ -27,10 +27,12 @@ from typing import Any, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from lowprec import backends
+from lowprec import backends, threads
 from lowprec._caching import cached
 from lowprec._exact_bits import exact_random_bits
+from lowprec._kernels import WholeConversion
 from lowprec.arrays import finish, input_array, output_array
+from lowprec.backends import cpu
 from lowprec.backends.owner import is_cupy
 from lowprec.spec.conversion import Conversion, Result, conversion_of
 from lowprec.spec.float_format import FloatFormat
@@ -195,6 +197,10 @@ def _convert(
     policies: RoundingKeywords,
 ) -> Any:
     """The one body of round, astype and encode."""
+    if out is None and type(x) is np.ndarray and type(offset) is int and offset == 0:
+        quick = _whole(result, x, fmt, rounding, key, policies)
+        if quick is not None:
+            return quick
     array, scalar = input_array(x)
     fmt = as_format(fmt)
     try:
@@ -231,3 +237,31 @@ def _from_keywords(
     """The conversion; None where only the values say how many random bits it takes."""
     how = as_rounding(rounding, **policies)
     return None if how.random_bits == "exact" else conversion_of(result, dtype, fmt, how)
+
+
+def _whole(
+    result: Result,
+    x: Array,
+    fmt: FormatLike,
+    rounding: FewBitRoundingLike,
+    key: KeyLike | None,
+    policies: RoundingKeywords,
+) -> Array | None:
+    """The result of an ordinary call in one step; None where it takes more, or where there is something to refuse."""
+    if backends.current() is not cpu:
+        return None
+    try:
+        call, keyed = _whole_from_keywords(result, x.dtype, fmt, rounding, **policies)
+        seed = 0 if key is None else key_value(key)
+    except (TypeError, ValueError):
+        return None
+    return None if call is None or (keyed and key is None) else call(x, seed, threads.current())
+
+
+@cached
+def _whole_from_keywords(
+    result: Result, dtype: np.dtype[Any], fmt: FormatLike, rounding: FewBitRoundingLike, **policies: Any
+) -> tuple[WholeConversion | None, bool]:
+    """The call for whole arrays, and whether it needs a key."""
+    conversion = _from_keywords(result, dtype, as_format(fmt), rounding, **policies)
+    return (None, False) if conversion is None else (cpu.whole_conversion(conversion), conversion.keyed)

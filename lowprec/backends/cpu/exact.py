@@ -25,7 +25,7 @@ _FLOAT64 = np.dtype(np.float64)
 
 
 @lru_cache(maxsize=4096)
-def _call(operation: str, conversion: Conversion, dtypes: tuple[np.dtype[Any] | None, ...]) -> _kernels.ExactCall:
+def exact_call(operation: str, conversion: Conversion, dtypes: tuple[np.dtype[Any] | None, ...]) -> _kernels.ExactCall:
     """The compiled operation on arrays of some dtypes, None for a float.
 
     An exact result becomes a double in the mode odd, to be rounded further, where a double carries the format's law.
@@ -56,7 +56,7 @@ def arithmetic(
         axes = axes if isinstance(x, float) else max(axes, x.ndim)
     if axes > MOST_AXES or left_to_reference(conversion.rule.fmt):
         return _otherwise(operation, conversion, operands, key, offset, out)
-    call = _call(operation, conversion, tuple(dtypes))
+    call = exact_call(operation, conversion, tuple(dtypes))
     result, outcome, marks = call(operands, key, offset, out, threads.current())
     return result, bool(outcome & 1), marks
 

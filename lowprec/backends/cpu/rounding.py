@@ -177,6 +177,14 @@ def native_conversion(conversion: Conversion) -> _kernels.Conversion:
     )
 
 
+def whole_conversion(conversion: Conversion) -> _kernels.WholeConversion | None:
+    """The conversion of ordinary arrays in one call, f(x, key, threads); None where it is not the kernels' own."""
+    rule = conversion.rule
+    if rule.mode in FEW_BIT_MODES or not rule.fmt.within_kernels:
+        return None
+    return _kernels.WholeConversion(native_conversion(conversion), conversion.in_dtype, conversion.out_dtype)
+
+
 def _storage(dtype: np.dtype[Any], fmt: FloatFormat | None) -> int:
     if dtype in _REAL:
         return _REAL[dtype]
