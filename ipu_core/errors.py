@@ -8,6 +8,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 
+def expect(kind: type, **given: object) -> None:
+    """Refuses arguments of another kind.
+
+    Raises:
+        TypeError: one of them is no `kind`; it is named.
+    """
+    for name, value in given.items():
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+            raise TypeError(
+                f"{name} must be {'an' if kind.__name__[0] in 'aeiouI' else 'a'} {kind.__name__}, not {value!r}"
+            )
+
+
 class IpuError(Exception):
     """Something the modelled machine cannot do."""
 

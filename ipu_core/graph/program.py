@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ipu_core.errors import OutOfStreamingMemory
+from ipu_core.errors import OutOfStreamingMemory, expect
 from ipu_core.graph.tensor import Tensor, element_type
 from ipu_core.graph.vertices import ComputeSet
 from ipu_core.target import Target
@@ -135,6 +135,7 @@ class Repeat:
     body: "Program"
 
     def __post_init__(self) -> None:
+        expect(int, count=self.count)
         if self.count < 0:
             raise ValueError(f"Repeat needs a count of at least 0, not {self.count}")
         _check_program(self.body)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ipu_core.control import FloatingPointControl
+from ipu_core.errors import expect
 from ipu_core.ir.block import Array, Block, Equation, Format, Literal, Var, round_key
 from ipu_core.ir.declared import declared
 from ipu_core.ir.exact import as_exact, exact
@@ -71,6 +72,7 @@ def evaluate_flat(
     control: FloatingPointControl = FloatingPointControl(),  # noqa: B008  # frozen
 ) -> list[Array]:
     """The outputs of a Block for one array per input; see `evaluate`."""
+    expect(Block, block=block)
     if arithmetic not in ARITHMETICS:
         raise ValueError(f"unknown arithmetic {arithmetic!r}; there are {', '.join(ARITHMETICS)}")
     step, orders = None if key is None else as_key(key), accumulations or {}

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ipu_core.control import FloatingPointControl
+from ipu_core.errors import expect
 from ipu_core.ir.block import Array, Block, Equation, Rounds, Var, round_key
 from ipu_core.ir.buffers import allocate
 from ipu_core.ir.kernels import BoundCall, bind
@@ -50,6 +51,7 @@ class Executable:
         accumulations: Mapping[int, Accumulation] | None = None,
         control: FloatingPointControl = FloatingPointControl(),  # noqa: B008  # frozen
     ) -> None:
+        expect(Block, block=block)
         self._made_of = block, accumulations, control
         orders = dict(accumulations or {})
         if unknown := sorted(orders.keys() - {e.number for e in block.equations}):
