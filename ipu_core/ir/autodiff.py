@@ -286,8 +286,8 @@ def differentiate(block: Block, scale: Var | None = None) -> Block:
     shaped = [_gradient(builder, g, var) for g, var in zip(gradients, inputs, strict=True)]
     result = PyTree(tuple, (0, 1), (block.result or LEAF, tree))
     scaled = () if scale is None else (scale,)
-    return dead_code(replace(block, inputs=(*block.inputs, *scaled), equations=tuple(builder.equations),
-                             constants=builder.constants, outputs=(*block.outputs, *shaped), result=result))  # fmt: skip
+    return dead_code(replace(block, inputs=(*block.inputs, *scaled), outputs=(*block.outputs, *shaped), result=result,
+                             equations=tuple(builder.equations), constants=builder.constants))  # fmt: skip
 
 
 def _gradient(builder: Builder, gradient: Traced, var: Var) -> Var:

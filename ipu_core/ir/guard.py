@@ -1,4 +1,4 @@
-"""The pass that guards a step: gradients are looked at, and where one is not to be trusted the state stays as it was."""
+"""The pass that guards a step: where a gradient is not to be trusted the state stays as it was."""
 
 from __future__ import annotations
 
@@ -156,5 +156,5 @@ def _narrow(fmt: Format) -> bool:
 
 
 def _limit(fmt: FloatFormat) -> float:
-    """The magnitude from which on a value is not to be trusted: the largest, where the machine saturates, or infinity."""
+    """The magnitude from which on a value is not to be trusted: the largest, where it saturates, or infinity."""
     return float(fmt.max) if _narrow(fmt) else float("inf")

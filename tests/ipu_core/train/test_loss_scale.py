@@ -1,4 +1,4 @@
-"""Loss scaling: the loss that is reported, steps that are skipped and named, the scale's way, the same on both engines."""
+"""Loss scaling: the loss that is reported, steps that are skipped and named, the scale's way, on both engines."""
 
 import copy
 from typing import Any
@@ -42,7 +42,7 @@ def test_the_loss_is_the_true_one_at_every_scale(precision: str, exponent: int) 
 @pytest.mark.parametrize("precision", ["fp16.32", "fp16.16/nearest", FP8])
 @pytest.mark.parametrize("exponent", [0, 15])
 def test_so_is_a_loss_of_ones_own(precision: str, exponent: int) -> None:
-    """1,000 times a mean of halves, computed on the way to the loss, neither saturates nor is rounded to their format."""
+    """1,000 times a mean of halves neither saturates nor is rounded to their format."""
 
     def own(p: Any, x: Any) -> Any:
         return nn.mean(x @ p["w"]) * 1000.0 + 1.0 / 3.0
@@ -55,7 +55,11 @@ def test_so_is_a_loss_of_ones_own(precision: str, exponent: int) -> None:
     np.testing.assert_allclose(made.train(x), 80_000 + 1 / 3, rtol=1e-6)
 
 
-@pytest.mark.parametrize("optimizer", [Sgd(0.1), Adam(1e-2), Lamb(0.01)], ids=["sgd", "adam", "lamb"])
+@pytest.mark.parametrize(
+    "optimizer",
+    [Sgd(0.1), Adam(1e-2), Lamb(0.01), Adam(1e-2, clip_value=0.03, clip_norm=0.1)],
+    ids=["sgd", "adam", "lamb", "clipped"],
+)
 @pytest.mark.parametrize("micro_batches", [1, 4])
 def test_in_float32_a_power_of_two_changes_no_bit(optimizer: Optimiser, micro_batches: int) -> None:
     settings = {"optimizer": optimizer, "micro_batches": micro_batches}
