@@ -117,6 +117,8 @@ class Precision:
         match role, family:
             case "update", _:
                 return Rule(self.weights, convert=False)
+            case _, "compensation":
+                return Rule(self.weights, convert=False)
             case _, "first_moment":
                 return Rule(self.first_moment, convert=False)
             case _, "second_moment":
