@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from lowprec._pieces import pieces
 from lowprec.backends.owner import is_cupy
 from lowprec.spec.float_format import FloatFormat
 from lowprec.spec.formats import format_of_dtype
@@ -38,8 +39,12 @@ def exact_random_bits(x: Array, fmt: FloatFormat) -> int:
 
 def _covered(x: Array, fmt: FloatFormat) -> bool:
     """Whether every element's discarded fraction has at most 32 bits."""
+    return all(_piece_covered(runs[0], fmt) for _, runs in pieces(x))
+
+
+def _piece_covered(x: Array, fmt: FloatFormat) -> bool:
     if x.dtype.kind in "iu" and x.size and max(abs(int(x.min())), abs(int(x.max()))) > 1 << 53:
-        whole = [abs(int(v)) for v in x.ravel()]
+        whole = [abs(int(v)) for v in x]
         return all((v << LIMIT) % (1 << max(v.bit_length() - fmt.precision, 0)) == 0 for v in whole)
     values = np.abs(x[np.isfinite(x)].astype(np.float64))
     exponent = np.maximum(np.frexp(values)[1] - 1, fmt.emin) - fmt.mantissa_bits

@@ -50,6 +50,10 @@ class Conversion:
         /,
     ) -> None: ...
 
+class WholeConversion:
+    def __init__(self, conversion: Conversion, in_dtype: Any, out_dtype: Any, /) -> None: ...
+    def __call__(self, x: npt.NDArray[Any], key: int, threads: int, /) -> npt.NDArray[Any] | None: ...
+
 def convert(
     conversion: Conversion, x: npt.NDArray[Any], out: npt.NDArray[Any], key: int, offset: int, threads: int
 ) -> bool: ...
@@ -81,6 +85,8 @@ class ElementwiseCall:
     def __call__(
         self, operands: tuple[Any, ...], key: Any, offset: int, out: npt.NDArray[Any] | None, threads: int
     ) -> npt.NDArray[Any]: ...
+
+def outside_brackets(operation: int, begin: int, end: int) -> int: ...
 
 class Accumulator:
     def __init__(

@@ -13,9 +13,11 @@ from typing import Any, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from lowprec import backends
+from lowprec import backends, threads
 from lowprec._caching import cached
+from lowprec._kernels import ExactCall
 from lowprec.arrays import as_subclass, input_array
+from lowprec.backends import cpu
 from lowprec.backends.owner import refuse_cupy
 from lowprec.spec.conversion import Conversion, exact_conversion
 from lowprec.spec.float_format import STORAGE
@@ -142,6 +144,11 @@ def _rounded_once(
     options: OperationKeywords,
 ) -> Any:
     """The one body of the functions above."""
+    if (
+        len(options) == ("key" in options)
+        and (quick := _of_plain(operation, operands, fmt, rounding, options)) is not None
+    ):
+        return quick
     key, offset, out = None, 0, None
     if options:
         key, offset, out = options.pop("key", None), options.pop("offset", 0), options.pop("out", None)
@@ -166,6 +173,47 @@ def _rounded_once(
             out[...] = result
         return out
     return result[()] if scalar else result if plain else as_subclass(result, operands)
+
+
+def _of_plain(
+    operation: str,
+    operands: tuple[Any, ...],
+    fmt: FormatLike,
+    rounding: RoundingLike,
+    options: OperationKeywords,
+) -> Array | None:
+    """The result where all operands are plain arrays and the kernels do the whole; None where there is more to do.
+
+    There is where something is to be refused.
+    """
+    dtypes = []
+    for x in operands:
+        if type(x) is not np.ndarray or x.dtype not in _STORED:
+            return None
+        dtypes.append(x.dtype)
+    if backends.current() is not cpu:
+        return None
+    key = options.get("key")
+    try:
+        seed = 0 if key is None else key_value(key)
+        call, keyed = _call_of_plain(operation, tuple(dtypes), fmt, rounding)
+        if call is None or (keyed and key is None):
+            return None
+        result, outcome, _ = call(operands, seed, 0, None, threads.current())
+    except (TypeError, ValueError):
+        return None
+    return None if outcome else result
+
+
+@cached
+def _call_of_plain(
+    operation: str, dtypes: tuple[np.dtype[Any], ...], fmt: FormatLike, rounding: RoundingLike
+) -> tuple[ExactCall | None, bool]:
+    """The compiled call, and whether it needs a key."""
+    conversion = _from_keywords(fmt, rounding)
+    if not conversion.rule.fmt.within_kernels:
+        return None, False
+    return cpu.exact_call(operation, conversion, dtypes), conversion.keyed
 
 
 @cached

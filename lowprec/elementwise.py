@@ -70,14 +70,16 @@ def float32_op(
         ValueError: unknown names, wrong number of operands, shapes that do not broadcast, stochastic without a key, or
             a NaN into a format without NaN.
     """
+    plain = _dtypes_of_plain(operands)
+    if plain is not None and out is None:  # most calls, quickly
+        call = _prepared(op, plain, fmt, rounding, policies)
+        if offset:
+            offset = first_index(offset, np.broadcast(*operands).size)
+        return call(operands, key, offset)
     given = [_operand(x) for x in operands]
     arrays = tuple(x for x, _ in given)
     dtypes = tuple(x.dtype if isinstance(x, np.ndarray) else None for x in arrays)
-    try:
-        call = _from_keywords(op, dtypes, fmt, rounding, **policies)
-    except TypeError:
-        refuse_unhashable(op=op, fmt=fmt, rounding=rounding, **policies)
-        raise
+    call = _prepared(op, dtypes, fmt, rounding, policies)
     if offset:
         offset = first_index(offset, np.broadcast(*arrays).size)
     if out is not None:
@@ -92,6 +94,16 @@ def float32_op(
     return result[()] if all(scalar for _, scalar in given) else as_subclass(result, operands)
 
 
+def _dtypes_of_plain(operands: tuple[Any, ...]) -> tuple[np.dtype[Any], ...] | None:
+    """The operands' dtypes where all are plain arrays that the kernels take as they are."""
+    dtypes = []
+    for x in operands:
+        if type(x) is not np.ndarray or not x.dtype.isnative or not x.flags.aligned:
+            return None
+        dtypes.append(x.dtype)
+    return tuple(dtypes)
+
+
 def _operand(x: Any) -> tuple[Any, bool]:
     """An operand as a native array or a Python number, and whether it was a scalar."""
     if type(x) is np.ndarray and x.dtype.isnative:
@@ -100,6 +112,20 @@ def _operand(x: Any) -> tuple[Any, bool]:
         return x, True
     refuse_cupy(x)
     return input_array(x)
+
+
+def _prepared(
+    op: str,
+    in_dtypes: tuple[npt.DTypeLike | None, ...],
+    fmt: FormatLike,
+    rounding: RoundingLike,
+    policies: PolicyKeywords,
+) -> PreparedOp:
+    try:
+        return _from_keywords(op, in_dtypes, fmt, rounding, **policies)
+    except TypeError:
+        refuse_unhashable(op=op, fmt=fmt, rounding=rounding, **policies)
+        raise
 
 
 @cached

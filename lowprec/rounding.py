@@ -27,10 +27,12 @@ from typing import Any, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from lowprec import backends
+from lowprec import backends, threads
 from lowprec._caching import cached
 from lowprec._exact_bits import exact_random_bits
+from lowprec._kernels import WholeConversion
 from lowprec.arrays import finish, input_array, output_array
+from lowprec.backends import cpu
 from lowprec.backends.owner import is_cupy
 from lowprec.spec.conversion import Conversion, Result, conversion_of
 from lowprec.spec.float_format import FloatFormat
@@ -66,15 +68,18 @@ def round(
             overflow: what a finite value beyond the largest becomes: infinity, nan or saturate; or a preset that sets
                 infinite_input too: ieee (infinity, keep), satfinite (saturate, max), ipu (saturate; 8-bit formats turn
                 infinities into NaN). Default: infinity where the format has it, else nan where it has it, else
-                saturate.
-            infinite_input: keep, nan or max. Default: keep where the format has infinities, else nan, else max.
+                saturate. Modes that round a value inward (toward_zero, odd, down where it is positive, up where it is
+                negative) never overflow from a finite one: they give the largest.
+            infinite_input: keep, nan or max. Default: keep where the format has infinities; else an infinity counts as
+                an overflow (max where that saturates, nan where it gives nan).
             flush: subnormal results become zero of the same sign (False).
         key: a Key, or an integer that stands for one; needed for the stochastic modes.
         offset: index of x's first element among the random bits; the last one's must be below 2^64.
         out: where to put the result: x's shape and dtype; may be x itself.
 
     Returns:
-        An array like x. NaN stays NaN. Where the format contains x's dtype, x itself.
+        An array like x. A NaN of any payload becomes the one positive quiet NaN. Where the format contains x's dtype,
+        every other element keeps its bits.
 
     Raises:
         TypeError: integers (use `astype` or `encode`), bool, complex, longdouble; or x's dtype cannot hold the grid,
@@ -192,6 +197,10 @@ def _convert(
     policies: RoundingKeywords,
 ) -> Any:
     """The one body of round, astype and encode."""
+    if out is None and type(x) is np.ndarray and type(offset) is int and offset == 0:
+        quick = _whole(result, x, fmt, rounding, key, policies)
+        if quick is not None:
+            return quick
     array, scalar = input_array(x)
     fmt = as_format(fmt)
     try:
@@ -228,3 +237,31 @@ def _from_keywords(
     """The conversion; None where only the values say how many random bits it takes."""
     how = as_rounding(rounding, **policies)
     return None if how.random_bits == "exact" else conversion_of(result, dtype, fmt, how)
+
+
+def _whole(
+    result: Result,
+    x: Array,
+    fmt: FormatLike,
+    rounding: FewBitRoundingLike,
+    key: KeyLike | None,
+    policies: RoundingKeywords,
+) -> Array | None:
+    """The result of an ordinary call in one step; None where it takes more, or where there is something to refuse."""
+    if backends.current() is not cpu:
+        return None
+    try:
+        call, keyed = _whole_from_keywords(result, x.dtype, fmt, rounding, **policies)
+        seed = 0 if key is None else key_value(key)
+    except (TypeError, ValueError):
+        return None
+    return None if call is None or (keyed and key is None) else call(x, seed, threads.current())
+
+
+@cached
+def _whole_from_keywords(
+    result: Result, dtype: np.dtype[Any], fmt: FormatLike, rounding: FewBitRoundingLike, **policies: Any
+) -> tuple[WholeConversion | None, bool]:
+    """The call for whole arrays, and whether it needs a key."""
+    conversion = _from_keywords(result, dtype, as_format(fmt), rounding, **policies)
+    return (None, False) if conversion is None else (cpu.whole_conversion(conversion), conversion.keyed)

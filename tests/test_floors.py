@@ -141,7 +141,18 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
 
 
 # What backends may import of lowprec: values, the compiled module, each other, and helpers that know no arrays.
-BELOW_BACKENDS = ("spec", "backends", "_kernels", "threads", "types", "integers", "_caching", "_lazy", "extras")
+BELOW_BACKENDS = (
+    "spec",
+    "backends",
+    "_kernels",
+    "threads",
+    "types",
+    "integers",
+    "_caching",
+    "_lazy",
+    "_pieces",
+    "extras",
+)
 
 
 def test_backends_import_values_and_never_the_front() -> None:

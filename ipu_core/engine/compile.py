@@ -43,6 +43,7 @@ class Compiler:
         self.ends = ends
         self.steps: list[StepAccount] = []
         self.bound: list[Bound] = []
+        self.remote: dict[p.RemoteBuffer, Variable] = {}  # with the first variable that each is moved to or from
         self._executes: dict[ComputeSet, Compiled] = {}
 
     def compile(self, program: p.Program, depth: int = 1) -> Compiled:
@@ -109,8 +110,8 @@ class Compiler:
         account = account_host(name, "remote", program.tensor, into, bandwidth, self.target)
         if isinstance(program.entry, Tensor):
             account = replace(account, reads=account.reads | {program.entry.variable})
-        memory = self.ends.remote(program.buffer)
-        return [_remote_call(memory, view, into, self._entry(program))], self._leaf(account)
+        self.remote.setdefault(program.buffer, program.tensor.variable)
+        return [_remote_call(self.ends, program.buffer, view, into, self._entry(program))], self._leaf(account)
 
     def _entry(self, program: p.RemoteLoad | p.RemoteStore) -> Callable[[], int]:
         entry, buffer = program.entry, program.buffer
@@ -211,12 +212,14 @@ def _stream_call(ends: HostEnds, stream: p.DataStream, view: NDArray[Any]) -> Ca
     return receive if stream.to_device else send
 
 
-def _remote_call(memory: NDArray[Any], view: NDArray[Any], into: bool, entry: Callable[[], int]) -> Callable[[], None]:
+def _remote_call(
+    ends: HostEnds, buffer: p.RemoteBuffer, view: NDArray[Any], into: bool, entry: Callable[[], int]
+) -> Callable[[], None]:
     def load() -> None:
-        view[...] = memory[entry()]
+        view[...] = ends.remote(buffer)[entry()]
 
     def save() -> None:
-        memory[entry()] = view
+        ends.remote(buffer)[entry()] = view
 
     return load if into else save
 

@@ -110,6 +110,25 @@ class Profile:
         """Bytes received by tiles in one run."""
         return sum(step.count * step.exchanged for step in self.steps)
 
+    @property
+    def loaded(self) -> int:
+        """Bytes from streaming memory to the tiles in one run."""
+        return sum(step.count * step.account.gather.total for step in self._remote)
+
+    @property
+    def stored(self) -> int:
+        """Bytes from the tiles to streaming memory in one run."""
+        return sum(step.count * int(step.account.gather.sent.sum()) for step in self._remote)
+
+    @property
+    def streaming_cycles(self) -> int:
+        """Cycles of those transfers, their barriers included."""
+        return sum(step.cycles for step in self._remote)
+
+    @property
+    def _remote(self) -> list[Step]:
+        return [step for step in self.steps if step.kind == "remote"]
+
     @cached_property
     def bytes_in(self) -> Ints:
         """Bytes each tile receives in one run."""
@@ -144,6 +163,9 @@ class Profile:
             "sync_cycles": self.sync_cycles,
             "microseconds": self.microseconds,
             "exchanged": self.exchanged,
+            "loaded": self.loaded,
+            "stored": self.stored,
+            "streaming_cycles": self.streaming_cycles,
             "steps": [_step_json(step) for step in self.steps],
             "bytes_in": self.bytes_in.tolist(),
             "bytes_out": self.bytes_out.tolist(),
@@ -155,6 +177,9 @@ class Profile:
                 "categories": memory.categories,
                 "largest": [list(item) for item in memory.largest],
                 "always": {name: by_tile.tolist() for name, by_tile in memory.always.items()},
+                "remote": memory.remote,
+                "remote_available": memory.remote_available,
+                "unstreamed": memory.unstreamed.tolist(),
                 "lifetimes": [[place.step, place.total, place.fullest] for place in memory.lifetimes],
             },
         }
@@ -165,6 +190,7 @@ class Profile:
             *(_line(step) for step in self.steps if step.count and step.cycles),
             "",
             *_memory(self.memory),
+            *_streaming(self),
         ]
         return "\n".join(rows)
 
@@ -226,4 +252,21 @@ def _memory(memory: MemoryAccount) -> list[str]:
         + (f" at {memory.step!r}" if memory.step else ""),
         f"  by category: {parts}",
         f"  largest variables: {largest}",
+    ]
+
+
+def _streaming(profile: Profile) -> list[str]:
+    """What streaming costs and saves; nothing where nothing is streamed."""
+    memory, transfers = profile.memory, profile._remote
+    if not memory.remote:
+        return []
+    number = sum(step.count for step in transfers)
+    syncs = sum(step.count * step.account.sync_cycles for step in transfers)
+    limit = f" of {memory.remote_available:,}" if memory.remote_available else ""
+    time = profile.target.seconds(profile.streaming_cycles) * 1e6
+    rate = profile.target.streaming_bandwidth / 1e9
+    return [
+        f"streaming memory: {memory.remote:,}{limit} bytes; {number} transfers, {profile.loaded:,} bytes loaded and "
+        f"{profile.stored:,} stored in {time:,.2f} us at {rate:g} GB/s, {syncs:,} cycles of sync included",
+        f"  fullest tile: {memory.peak_bytes:,} bytes; {int(memory.unstreamed.max()):,} if all of it lay on the tiles",
     ]

@@ -1,12 +1,14 @@
 """Programs: what an engine does with a graph, in Poplar's words, as frozen data."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ipu_core.errors import OutOfStreamingMemory, expect
 from ipu_core.graph.tensor import Tensor, element_type
 from ipu_core.graph.vertices import ComputeSet
+from ipu_core.target import Target
 from lowprec import FloatFormat
 
 
@@ -57,6 +59,21 @@ class RemoteBuffer:
     def nbytes(self) -> int:
         """Bytes of all entries."""
         return self.entries * math.prod(self.shape) * element_type(self.format)[1].itemsize
+
+
+LARGEST_BUFFERS = 5  # named in a refusal
+
+
+def check_remote_memory(buffers: Iterable[RemoteBuffer], target: Target) -> None:
+    """Refuses remote buffers that streaming memory has no room for.
+
+    Raises:
+        OutOfStreamingMemory: with the bytes needed and there, and the largest buffers.
+    """
+    sizes = sorted(((buffer.name, buffer.nbytes) for buffer in buffers), key=lambda item: -item[1])
+    needed = sum(size for _, size in sizes)
+    if target.streaming_memory and needed > target.streaming_memory:
+        raise OutOfStreamingMemory(needed, target.streaming_memory, sizes[:LARGEST_BUFFERS])
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,6 +135,7 @@ class Repeat:
     body: "Program"
 
     def __post_init__(self) -> None:
+        expect(int, count=self.count)
         if self.count < 0:
             raise ValueError(f"Repeat needs a count of at least 0, not {self.count}")
         _check_program(self.body)

@@ -259,12 +259,14 @@ def differentiate(block: Block) -> Block:
     """The Block of (loss, gradients): a Block's only output and its gradient for the leaves of its first argument.
 
     Raises:
-        ValueError: not exactly one output, or one with axes.
+        ValueError: not exactly one output, or one with axes; a loop.
         TypeError: the first argument holds integers.
     """
     if len(block.outputs) != 1 or block.outputs[0].type.shape != () or block.outputs[0].type.format == "int32":
         given = ", ".join(str(var.type) for var in block.outputs)
         raise ValueError(f"only a loss that is one number without axes can be differentiated, not ({given})")
+    if block.rounds:
+        raise ValueError("a Block with rounds cannot be differentiated: differentiate what a round does")
     tree = block.arguments[0] if block.arguments else PyTree(list, (0,) * len(block.inputs))
     inputs = block.inputs[: tree.leaves]
     for var in inputs:

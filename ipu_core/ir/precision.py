@@ -14,6 +14,7 @@ from typing import Any
 from ipu_core.ir.block import Block
 from ipu_core.ir.pytree import flatten, unflatten
 from ipu_core.ir.retype import Retype, Rule, cast
+from ipu_core.ir.streaming import moments
 from lowprec import FloatFormat, Rounding, as_format
 from lowprec import float16 as FLOAT16
 from lowprec import float32 as FLOAT32
@@ -42,7 +43,7 @@ class Precision:
         first_moment, second_moment: the optimiser's stored moments.
         rounding: stochastic where the machine has it (see `PLAIN`), to nearest even elsewhere; or that everywhere.
         running_mean: micro-batch gradients are kept as a running mean, not as a sum.
-        streamed: the moments live in streaming memory.
+        streamed: the moments live in streaming memory, those of one element excepted.
         scaled_state: what Adam's and LAMB's moments are kept times, and the second times its square: a power of two
             that moves them into a half's range. Optimisers with a `scaled_state` of their own keep theirs.
 
@@ -103,7 +104,7 @@ class Precision:
         if name not in PRESETS:
             raise ValueError(f"unknown precision {spec!r}; there are {', '.join(PRESETS)} {OVERRIDES}")
         precision = PRESETS[name]
-        said = [word for word in rest if "=" not in word]
+        said = [word for word in rest if "=" not in word and word not in STREAMING]
         if name == "fp16.16" and not said:
             raise ValueError("'fp16.16' must say how it rounds: 'fp16.16/nearest' or 'fp16.16/stochastic'")
         for word in rest:
@@ -147,7 +148,8 @@ class Precision:
 
         Numbers of equations stay; conversions get fresh ones. The types of a carried state follow its new value.
         """
-        return Retype(self, block).run()
+        typed = Retype(self, block).run()
+        return replace(typed, streamed=typed.streamed | moments(typed)) if self.streamed else typed
 
     def cast_state(self, block: Block, state: Any) -> Any:
         """The initial state in the formats that a Block of this precision carries, rounded to nearest even.
@@ -171,9 +173,11 @@ class Precision:
 
 def _override(precision: Precision, word: str, spec: str) -> Precision:
     field, equals, value = word.partition("=")
+    if word in STREAMING:
+        return replace(precision, streamed=STREAMING[word])
     if not equals:
         if word not in ROUNDINGS:
-            raise ValueError(f"unknown rounding {word!r} in {spec!r}; there are {', '.join(ROUNDINGS)}")
+            raise ValueError(f"unknown word {word!r} in {spec!r}; there are {', '.join((*ROUNDINGS, *STREAMING))}")
         return replace(precision, rounding=ROUNDINGS[word])
     if field == "moments":
         return _override(_override(precision, f"first_moment={value}", spec), f"second_moment={value}", spec)
@@ -198,7 +202,10 @@ FORMATS = tuple(f.name for f in fields(Precision) if f.type in (FloatFormat, "Fl
 """The fields that an override may name."""
 
 LARGEST_SCALE = 2**60  # its square is a float32
-OVERRIDES = "(each may be followed by /nearest or /stochastic and by overrides such as /weights=float16)"
+STREAMING: Mapping[str, bool] = {"streamed": True, "unstreamed": False}
+"""What a name says of where the moments live."""
+
+OVERRIDES = "(each may be followed by /nearest or /stochastic, /streamed, and by overrides such as /weights=float16)"
 
 _HALF = Precision("", *(FLOAT16,) * 5, gradient_sum=FLOAT32)
 _MLPERF = replace(_HALF, rounding=ROUNDINGS["stochastic"], streamed=True, first_moment=FLOAT16)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -23,6 +24,7 @@ from ipu_core.ir.ops import SUMS
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.pytree import flatten, paths, unflatten
 from ipu_core.ir.retype import cast
+from ipu_core.ir.streaming import streamable
 from ipu_core.target import Target
 from ipu_core.train.optim import Optimiser
 from ipu_core.train.optim.common import Common, rate_of
@@ -70,27 +72,6 @@ class UpdateCount(NamedTuple):
         )
 
 
-class Direct:
-    """Runs the step with whole arrays, no tiles."""
-
-    def __init__(self, executable: Executable) -> None:
-        self._executable = executable
-        self._state: list[Array] = []
-
-    def step(self, batch: Sequence[Array], lr: np.float32, key: Key) -> float:
-        """One update of the state; gives the loss."""
-        *self._state, loss = self._executable.run([*self._state, *batch, lr], key)
-        return float(loss)
-
-    def read(self) -> list[Array]:
-        """Copies of the state's arrays."""
-        return [array.copy() for array in self._state]
-
-    def write(self, state: Sequence[Array]) -> None:
-        """Replaces the state's arrays by copies of these."""
-        self._state = [array.copy() for array in state]
-
-
 class TrainLoop:
     """Trains a loss function in one precision, batch by batch. Both engines give the same bits.
 
@@ -106,14 +87,16 @@ class TrainLoop:
         accumulations: The order of each sum by equation number; None: `choose_accumulations`, which looks at the sizes
             and the target (whose `adder` it takes) but not at the precision.
         control: Floating-point control of the tiles: exceptions and `nanoo`. Its `esr` is the precision's to say.
+        streamed: What of the state lives in streaming memory besides what the precision says, by dotted name with * for
+            anything: "params.*", "optimiser.first_moment.*.weight". Single numbers stay on the tiles. No bit changes.
         micro_batches: Parts of each batch, equal runs of its first axis. Their gradients are averaged before the
             update, in the precision's `gradient_sum`: as a sum, or where it says `running_mean` as a running mean.
 
     Raises:
-        ValueError: an unknown engine or precision, a batch that cannot be cut into so many parts, or what tracing
-            refuses.
+        ValueError: an unknown engine or precision, a batch that cannot be cut into so many parts, a name to stream that
+            nothing has, or what tracing refuses.
         TypeError: an argument of another kind.
-        OutOfTileMemory: the step does not fit the target (engine "tiles").
+        OutOfTileMemory, OutOfStreamingMemory: the step does not fit the target (engine "tiles").
 
     Attributes:
         block: The typed step.
@@ -134,6 +117,7 @@ class TrainLoop:
         accumulations: Mapping[int, Accumulation] | None = None,
         control: FloatingPointControl | None = None,
         micro_batches: int = 1,
+        streamed: str | Sequence[str] = (),
     ) -> None:
         if not isinstance(engine, str) or engine not in ENGINES:
             raise ValueError(f"unknown engine {engine!r}: choose {' or '.join(ENGINES)}")
@@ -144,7 +128,7 @@ class TrainLoop:
             optimizer = optimizer.for_precision(precision.scaled_state)
         mean = precision.running_mean
         ideal = step_block(loss, optimizer, params, batch, micro_batches=int(micro_batches), running_mean=mean)
-        self.block: Block = precision.apply(ideal)
+        self.block: Block = _streaming(precision.apply(ideal), streamed)
         for var, value in self.block.constants.items():
             cast(value, var.type.format)  # refuses what float32 lacks
         self._names = paths(flatten(batch)[1])
@@ -172,9 +156,11 @@ class TrainLoop:
 
     def _prepare(self, state: Sequence[Array]) -> None:
         if self._engine == "tiles":
-            self._runner: Machine | Direct = Machine.build(self.block, self.target, self.accumulations, self._control)
+            self._runner: Machine | Executable = Machine.build(
+                self.block, self.target, self.accumulations, self._control
+            )
         else:
-            self._runner = Direct(self._executable)
+            self._runner = self._executable
         self._runner.write(state)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -248,8 +234,10 @@ class TrainLoop:
             weight, direction, scale = operands
             total = total.plus(UpdateCount.of(weight, direction, float(scale), updated))
 
-        inputs = [*self._runner.read(), *self._batch(batch), rate_of(self._rate, self.step)]
+        state = self._runner.read()
+        inputs = [*state, *self._batch(batch), rate_of(self._rate, self.step)]
         self._executable.run(inputs, self._key.fold_in(self.step), observe)
+        self._runner.write(state)  # which the direct engine has moved on
         return total
 
     def sums(self) -> dict[str, tuple[Equation, Accumulation]]:
@@ -281,7 +269,8 @@ class TrainLoop:
             raise ValueError(f"the batch holds {len(leaves)} arrays; the step was traced with {len(wanted)}")
         if (names := paths(tree)) != self._names:
             raise ValueError(f"the batch holds {', '.join(names)}; the step was traced with {', '.join(self._names)}")
-        arrays = [_feed(i, leaf, var.type) for i, (leaf, var) in enumerate(zip(leaves, wanted, strict=True))]
+        types = [self.block.given(var) for var in wanted]
+        arrays = [_feed(i, leaf, kind) for i, (leaf, kind) in enumerate(zip(leaves, types, strict=True))]
         for i, (array, var) in enumerate(zip(arrays, wanted, strict=True)):
             if (classes := self._classes.get(var)) and array.size and not 0 <= array.min() <= array.max() < classes:
                 held = f"labels from {array.min()} to {array.max()}"
@@ -304,6 +293,23 @@ def _check_kinds(loss: Any, optimizer: Any, accumulations: Any, control: Any) ->
     for number, order in accumulations.items():
         if not isinstance(order, Accumulation):
             raise TypeError(f"accumulations[{number!r}] must be one such as Accumulation(group=16), not {order!r}")
+
+
+def _streaming(block: Block, patterns: str | Sequence[str]) -> Block:
+    """The step with more of its state in streaming memory: what has one of these names and can be streamed.
+
+    Raises:
+        ValueError: a name that fits nothing that can be streamed.
+    """
+    names = paths(block.arguments[0])
+    far = set(block.streamed)
+    for pattern in [patterns] if isinstance(patterns, str) else patterns:
+        found = {number for number in streamable(block) if fnmatch.fnmatchcase(names[number], pattern)}
+        if not found:
+            there = ", ".join(names[number] for number in sorted(streamable(block)))
+            raise ValueError(f"no part of the state that can be streamed is called {pattern!r}; there are {there}")
+        far |= found
+    return replace(block, streamed=frozenset(far))
 
 
 def _check_integer(name: str, value: Any, least: int = 0) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from ipu_core.ir.autodiff import value_and_grad
 from ipu_core.ir.block import Block
 from ipu_core.ir.pytree import flatten, map_leaves, paths, unflatten
-from ipu_core.ir.tracing import trace
+from ipu_core.ir.tracing import in_rounds, trace
 from ipu_core.ir.values import Value, apply, elementwise, scope
 from ipu_core.train.optim import Optimiser
 
@@ -26,70 +26,93 @@ def initial_state(params: Any, optimiser: Optimiser) -> dict[str, Any]:
 def training_step(
     loss: Loss, optimiser: Optimiser, *, micro_batches: int = 1, running_mean: bool = False
 ) -> StepFunction:
-    """The function (state, batch, lr) -> (new state, loss) of one step.
+    """The function (state, batch, lr) -> (new state, loss) of one step, to be traced.
 
     Args:
         loss: (params, batch) -> one number, the mean over the batch.
         optimiser: `Sgd`, `Adam`, `Lamb` or anything like them.
-        micro_batches: parts of the batch, equal runs of its first axis, whose gradients are averaged before the
-            update; the sum has family "gradient_sum".
+        micro_batches: parts of the batch, whose gradients are averaged before the update; the sum has family
+            "gradient_sum". With more than one the function takes a part, and its Block has as many rounds.
         running_mean: average by a running mean, which needs no more range than one gradient, not by a sum.
-
-    Raises:
-        ValueError: fewer than one micro-batch.
     """
-    if micro_batches < 1:
-        raise ValueError(f"micro_batches must be at least 1, not {micro_batches}")
 
     def step(state: Any, batch: Any, lr: Value) -> tuple[Any, Value]:
-        parts = _parts(batch, micro_batches)
-        value, gradients = value_and_grad(loss)(state["params"], parts[0])
-        for count, part in enumerate(parts[1:], 2):
-            more, new = value_and_grad(loss)(state["params"], part)
-            value = _mean_so_far(value, more, count) if running_mean else value + more
-            gradients = _accumulate(gradients, new, count if running_mean else 0)
-        if micro_batches > 1 and not running_mean:
-            value = value * (1 / micro_batches)
-            gradients = map_leaves(lambda g: elementwise("multiply", g, 1 / micro_batches), gradients)
-        params, inner = optimiser.update(state["params"], gradients, state["optimiser"], lr)
+        params = state["params"]
+        if micro_batches == 1:
+            value, gradients = value_and_grad(loss)(params, batch)
+        else:
+            value, gradients = _mean_of_rounds(loss, params, batch, micro_batches, running_mean)
+        params, inner = optimiser.update(params, gradients, state["optimiser"], lr)
         return {"params": params, "optimiser": inner}, value
 
     return step
 
 
-def _parts(batch: Any, count: int) -> list[Any]:
-    """The batch cut along its first axis.
+def _mean_of_rounds(loss: Loss, params: Any, part: Any, count: int, running_mean: bool) -> tuple[Value, Any]:
+    """The mean loss and gradients of micro-batches, one after another."""
+
+    def one(totals: dict[str, Any]) -> dict[str, Any]:
+        value, gradients = value_and_grad(loss)(params, part)
+        with scope(totals, family="loss"):
+            new = {"loss": totals["loss"] + value}
+        share = None
+        if running_mean:
+            with scope(totals, role="optimiser"):
+                new["rounds"] = totals["rounds"] + 1.0
+                share = apply("reciprocal", new["rounds"])
+        return new | {"gradients": _accumulate(totals["gradients"], gradients, share)}
+
+    number = np.float32(0)
+    like = {"loss": number, "gradients": params} | ({"rounds": number} if running_mean else {})
+    totals = in_rounds(one, part, like, count)
+    with scope(totals, family="loss"):
+        value = elementwise("multiply", totals["loss"], 1 / count)
+    if running_mean:
+        return value, totals["gradients"]
+    return value, _each_gradient(lambda g: elementwise("multiply", g, 1 / count), totals["gradients"])
+
+
+def _accumulate(total: Any, new: Any, share: Value | None) -> Any:
+    """The sum of gradients, or their running mean in which a new one has a share."""
+
+    def one(old: Value, fresh: Value) -> Value:
+        if share is None:
+            return elementwise("add", old, fresh)
+        return apply("scaled_add", old, elementwise("subtract", fresh, old), share)
+
+    return _each_gradient(one, total, new)
+
+
+def _each_gradient(f: Callable[..., Value], *trees: Any) -> Any:
+    """f(leaf of each tree, ...) for every parameter, in the gradient sum's format."""
+    tree = flatten(trees[0])[1]
+    results = []
+    for name, *leaves in zip(paths(tree), *(flatten(other)[0] for other in trees), strict=True):
+        with scope(leaves, role="grad_weight", family="gradient_sum", parameter=name):
+            results.append(f(*leaves))
+    return unflatten(tree, results)
+
+
+def _part(batch: Any, count: int) -> Any:
+    """The first of so many equal parts of a batch, along the first axis of its arrays.
 
     Raises:
-        ValueError: the axis is no multiple of the count, or there is none.
+        ValueError: fewer than one part; the axis is no multiple of the count, or there is none.
     """
+    if count < 1:
+        raise ValueError(f"micro_batches must be at least 1, not {count}")
     if count == 1:
-        return [batch]
-    for x in flatten(batch)[0]:
-        if not x.shape:
+        return batch
+
+    def part(x: Any) -> Any:
+        shape = np.shape(x)
+        if not shape:
             raise ValueError(f"a number without axes cannot be cut into {count} micro-batches")
-        if x.shape[0] % count:
-            raise ValueError(f"{x.shape[0]} rows cannot be cut into {count} equal micro-batches")
+        if shape[0] % count:
+            raise ValueError(f"{shape[0]} rows cannot be cut into {count} equal micro-batches")
+        return np.asarray(x)[: shape[0] // count]
 
-    def part(x: Value, position: int) -> Value:
-        rows = x.shape[0] // count
-        return x[position * rows : (position + 1) * rows]
-
-    return [map_leaves(lambda x, i=i: part(x, i), batch) for i in range(count)]
-
-
-def _mean_so_far(mean: Value, new: Value, count: int) -> Value:
-    return apply("scaled_add", mean, elementwise("subtract", new, mean), 1 / count)
-
-
-def _accumulate(total: Any, new: Any, count: int) -> Any:
-    """The sum of gradients (count 0), or the running mean of `count` gradients, in the gradient sum's format."""
-    leaves, tree = flatten(total)
-    results = []
-    for name, old, fresh in zip(paths(tree), leaves, flatten(new)[0], strict=True):
-        with scope((old, fresh), role="grad_weight", family="gradient_sum", parameter=name):
-            results.append(_mean_so_far(old, fresh, count) if count else elementwise("add", old, fresh))
-    return unflatten(tree, results)
+    return map_leaves(part, batch)
 
 
 def step_block(
@@ -97,14 +120,19 @@ def step_block(
 ) -> Block:
     """The Block of one training step, in ideal float32 until a `Precision` is applied.
 
-    Inputs: the leaves of `initial_state`, of the batch, and lr. Outputs: the new state's leaves and the loss.
+    Inputs: the leaves of `initial_state`, of the batch (or of a part of it in each of its rounds, which are the
+    micro-batches), and lr. Outputs: the new state's leaves and the loss.
 
     Args:
         loss: (params, batch) -> one number.
         optimiser: the optimiser.
         params: nested float arrays.
         batch: nested arrays; only shapes and dtypes matter.
-        micro_batches, running_mean: see `training_step`.
+        micro_batches: equal runs of the first axis of the batch's arrays; see `training_step`.
+        running_mean: see `training_step`.
+
+    Raises:
+        ValueError: fewer than one micro-batch, or a batch that cannot be cut so.
     """
     step = training_step(loss, optimiser, micro_batches=micro_batches, running_mean=running_mean)
-    return trace(step, initial_state(params, optimiser), batch, np.float32(0), carry=True)
+    return trace(step, initial_state(params, optimiser), _part(batch, micro_batches), np.float32(0), carry=True)

@@ -294,7 +294,7 @@ def _check(fmt: FloatFormat) -> None:
         problem = 'has nan="negative_zero" but no sign'
     elif not fmt.zero and (fmt.signed or fmt.subnormals or m > 0 or fmt.nan == "none"):
         problem = "has no zero, so it must be unsigned, without mantissa and subnormals, and have a NaN"
-    elif fmt.max_code < 1:
+    elif fmt.max_code < (1 if fmt.subnormals else fmt.min_normal_code):
         problem = "has no finite value beside zero"
     elif fmt.emin - m < -1074 or fmt.emin + (fmt.max_code >> m) - fmt.zero > 1023:
         problem = "reaches beyond float64, in which its values could not be given"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -58,7 +58,7 @@ class FormatInfo:
         return format_html(self.format)
 
 
-@cache
+@lru_cache(maxsize=4096)
 def _info(fmt: FloatFormat) -> FormatInfo:
     make = float if fmt.dtype is None else fmt.dtype.type
     negep = -fmt.mantissa_bits - (fmt.emin < 0)  # where 1 is the smallest normal value, subnormals lie below it

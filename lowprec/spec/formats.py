@@ -8,13 +8,13 @@ float8_e5m2fnuz (bias 8 and 16, no infinity, no -0, NaN 0x80); a tensor of them 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from lowprec._caching import cached
 from lowprec.spec.float_format import FloatFormat as FloatFormat
 
 FormatLike: TypeAlias = FloatFormat | str | np.dtype[Any] | type[Any]
@@ -105,12 +105,11 @@ def _p3109_by_name(name: str) -> FloatFormat | None:
     return p3109(int(numbers[0]), int(numbers[1]), signed=kind[0] == "s", extended=kind[1] == "e")
 
 
-@cache
 def p3109(k: int, p: int, *, signed: bool = True, extended: bool = True) -> FloatFormat:
     """A format of the IEEE P3109 family, Binary{k}p{p}.
 
     Args:
-        k: bits of a code, 3 to 15.
+        k: bits of a code, 3 to 16.
         p: precision, the significand's bits with the implicit one: 1 to k - 1 signed, 1 to k unsigned.
         signed: signed formats have their NaN at the code of -0, unsigned ones at the top code.
         extended: whether there are infinities (at the top codes).
@@ -121,8 +120,13 @@ def p3109(k: int, p: int, *, signed: bool = True, extended: bool = True) -> Floa
     """
     if not isinstance(k, (int, np.integer)) or not isinstance(p, (int, np.integer)):
         raise TypeError(f"p3109 needs two integers, the bits of a code and of the significand, not {k!r} and {p!r}")
-    if not 3 <= k <= 15 or not 1 <= p <= k - int(signed):
-        raise ValueError(f"p3109 needs 3 <= k <= 15 and 1 <= p <= {'k - 1' if signed else 'k'}, not k={k}, p={p}")
+    return _p3109(int(k), int(p), signed, extended)
+
+
+@cached
+def _p3109(k: int, p: int, signed: bool, extended: bool) -> FloatFormat:
+    if not 3 <= k <= 16 or not 1 <= p <= k - int(signed):
+        raise ValueError(f"p3109 needs 3 <= k <= 16 and 1 <= p <= {'k - 1' if signed else 'k'}, not k={k}, p={p}")
     name = f"binary{k}p{p}{'s' if signed else 'u'}{'e' if extended else 'f'}"
     exponent_bits = k - p + (0 if signed else 1)
     return FloatFormat(

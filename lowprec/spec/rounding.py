@@ -171,6 +171,10 @@ def rounding_rule(
     policy, infinite = _policies(fmt, overflow, infinite_input)
     over = _special(fmt, {"infinity": "infinity", "nan": "nan", "saturate": "max"}[policy], "overflow", policy)
     inf = _special(fmt, {"keep": "infinity", "nan": "nan", "max": "max"}[infinite], "infinite_input", infinite)
+    largest = fmt.max_code
+    if flush and largest < fmt.min_normal_code:  # a format of subnormals alone: its largest value is flushed too
+        over, inf = (0 if code == largest else code for code in (over, inf))
+        largest = 0
     refused = fmt.nan_code if fmt.nan_code is not None and (policy != "saturate" or not fmt.zero) else 0
     refused_inf = fmt.nan_code if fmt.nan_code is not None and (infinite != "max" or not fmt.zero) else 0
     return RoundingRule(
@@ -178,8 +182,8 @@ def rounding_rule(
         mode=rounding,
         random_bits=bits,
         flush=bool(flush),
-        over_pos=fmt.max_code if rounding in _INWARD_POSITIVE else over,
-        over_neg=_negated(fmt, fmt.max_code if rounding in _INWARD_NEGATIVE else over),
+        over_pos=largest if rounding in _INWARD_POSITIVE else over,
+        over_neg=_negated(fmt, largest if rounding in _INWARD_NEGATIVE else over),
         inf_pos=inf,
         inf_neg=_negated(fmt, inf) if fmt.signed else refused_inf,
         negative=refused,
@@ -232,7 +236,7 @@ def _policies(fmt: FloatFormat, overflow: str | None, infinite_input: str | None
     if infinite_input is not None:
         infinite = _one_of("infinite_input", infinite_input, INFINITE_INPUTS)
     elif infinite is None:
-        infinite = "keep" if fmt.infinities else "nan" if has_nan else "max"
+        infinite = "keep" if fmt.infinities else "max" if overflow == "saturate" else "nan"  # it counts as an overflow
     return overflow, infinite
 
 
@@ -259,10 +263,7 @@ def _special(fmt: FloatFormat, result: str, argument: str, policy: str) -> int:
 
 
 def _negated(fmt: FloatFormat, code: int) -> int:
-    return code if code == fmt.nan_code else code | fmt.sign_bit
-
-
-NEAREST_EVEN = Rounding()
+    return code if code == fmt.nan_code or (code == 0 and not fmt.negative_zero) else code | fmt.sign_bit
 
 
 NEAREST_EVEN = Rounding()

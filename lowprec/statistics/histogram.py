@@ -7,7 +7,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from lowprec.statistics.measures import as_float64
+from lowprec._pieces import pieces
+from lowprec.arrays import input_array
+
+_LEAST = -1074  # float64's smallest subnormal
+_BINADES = 1074 + 1024
 
 
 class ExponentHistogram(NamedTuple):
@@ -33,12 +37,14 @@ class ExponentHistogram(NamedTuple):
 
 def exponent_histogram(x: ArrayLike) -> ExponentHistogram:
     """Counts the values of x by their binade, floor(log2(|x|)); subnormal values count where their value lies."""
-    values = as_float64(x).ravel()
-    zeros, infinities, nans = (int(np.count_nonzero(m)) for m in (values == 0, np.isinf(values), np.isnan(values)))
-    exponents = np.frexp(values[np.isfinite(values) & (values != 0)])[1].astype(np.int64) - 1
-    if not exponents.size:
-        empty = np.zeros(0, np.int64)
-        return ExponentHistogram(empty, empty, zeros, infinities, nans)
-    least, most = int(exponents.min()), int(exponents.max())
-    counts = np.bincount(exponents - least).astype(np.int64)
-    return ExponentHistogram(np.arange(least, most + 1), counts, zeros, infinities, nans)
+    counts = np.zeros(_BINADES, np.int64)
+    zeros = infinities = nans = 0
+    for _, (values,) in pieces(input_array(x)[0], dtype=np.float64):
+        zeros += int(np.count_nonzero(values == 0))
+        infinities += int(np.count_nonzero(np.isinf(values)))
+        nans += int(np.count_nonzero(np.isnan(values)))
+        exponents = np.frexp(values[np.isfinite(values) & (values != 0)])[1] - 1
+        counts += np.bincount(exponents - _LEAST, minlength=_BINADES)
+    met = np.flatnonzero(counts)
+    found = slice(met[0], met[-1] + 1) if met.size else slice(0, 0)
+    return ExponentHistogram(np.arange(_LEAST, _LEAST + _BINADES)[found], counts[found], zeros, infinities, nans)

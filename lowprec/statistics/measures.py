@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from numpy.lib.array_utils import normalize_axis_tuple
 from numpy.typing import ArrayLike, NDArray
 
+from lowprec._pieces import PIECE, in_pieces
 from lowprec.arrays import input_array
 from lowprec.rounding import encode, round
 from lowprec.spec.formats import FloatFormat, as_format, format_of_dtype
 from lowprec.types import Array
+
+Index = tuple[slice, ...]
 
 
 def ulp_distance(x: ArrayLike, y: ArrayLike, fmt: Any = None) -> NDArray[np.float64]:
@@ -28,13 +34,16 @@ def ulp_distance(x: ArrayLike, y: ArrayLike, fmt: Any = None) -> NDArray[np.floa
         TypeError: no format given and x's dtype is none.
     """
     x, y = input_array(x)[0], input_array(y)[0]
-    fmt = _format_or_dtype(fmt, x)
-    a, b = np.broadcast_arrays(_place(x, fmt), _place(y, fmt))
-    # The places of float64 differ by up to 2^64, so the difference is taken as an unsigned number.
-    steps = np.where(a > b, a.view(np.uint64) - b.view(np.uint64), b.view(np.uint64) - a.view(np.uint64))
-    one, other = np.isnan(as_float64(x)), np.isnan(as_float64(y))
-    distance = np.where(one & other, 0.0, steps.astype(np.float64))
-    return np.asarray(np.where(one ^ other, np.nan, distance))
+    grid = _format_or_dtype(fmt, x)
+
+    def distance(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
+        a, b = _place(x, grid), _place(y, grid)
+        # The places of float64 differ by up to 2^64, so the difference is taken as an unsigned number.
+        steps = np.where(a > b, a.view(np.uint64) - b.view(np.uint64), b.view(np.uint64) - a.view(np.uint64))
+        one, other = np.isnan(x), np.isnan(y)
+        return np.where(one ^ other, np.nan, np.where(one & other, 0.0, steps.astype(np.float64)))
+
+    return in_pieces(distance, x, y)
 
 
 def ulp_error(x: ArrayLike, exact: ArrayLike, fmt: Any = None) -> NDArray[np.float64]:
@@ -53,12 +62,16 @@ def ulp_error(x: ArrayLike, exact: ArrayLike, fmt: Any = None) -> NDArray[np.flo
     Raises:
         TypeError: no format given and x's dtype is none.
     """
-    fmt = _format_or_dtype(fmt, input_array(x)[0])
-    value, truth = as_float64(x), as_float64(exact)
-    exponent = np.maximum(np.frexp(truth)[1] - 1, fmt.emin)
-    exponent = np.where(truth == 0, fmt.emin, exponent)
-    step = np.ldexp(1.0, exponent - fmt.mantissa_bits)
-    return _distance(value, truth) / np.where(np.isfinite(truth), step, 1.0)
+    x = input_array(x)[0]
+    grid = _format_or_dtype(fmt, x)
+
+    def error(value: NDArray[np.float64], truth: NDArray[np.float64]) -> NDArray[np.float64]:
+        exponent = np.maximum(np.frexp(truth)[1] - 1, grid.emin)
+        exponent = np.where(truth == 0, grid.emin, exponent)
+        step = np.ldexp(1.0, exponent - grid.mantissa_bits)
+        return _distance(value, truth) / np.where(np.isfinite(truth), step, 1.0)
+
+    return in_pieces(error, x, input_array(exact)[0])
 
 
 def relative_error(x: ArrayLike, exact: ArrayLike) -> NDArray[np.float64]:
@@ -67,11 +80,14 @@ def relative_error(x: ArrayLike, exact: ArrayLike) -> NDArray[np.float64]:
     Equal values (zeros and infinities too) and two NaNs give 0; a non-zero x where `exact` is zero gives infinity, as
     does one infinity; one NaN gives NaN.
     """
-    value, truth = as_float64(x), as_float64(exact)
-    distance = _distance(value, truth)
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        ratio = distance / np.abs(truth)
-    return np.asarray(np.where((distance == 0) | ~np.isfinite(distance), distance, ratio))
+
+    def error(value: NDArray[np.float64], truth: NDArray[np.float64]) -> NDArray[np.float64]:
+        distance = _distance(value, truth)
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            ratio = distance / np.abs(truth)
+        return np.where((distance == 0) | ~np.isfinite(distance), distance, ratio)
+
+    return in_pieces(error, input_array(x)[0], input_array(exact)[0])
 
 
 def signal_to_noise_ratio(
@@ -90,15 +106,33 @@ def signal_to_noise_ratio(
     Returns:
         A float64 scalar, or an array of the remaining axes.
     """
-    truth, value = as_float64(signal), as_float64(approximation)
+    truth, value = np.broadcast_arrays(input_array(signal)[0], input_array(approximation)[0])
+    axes = normalize_axis_tuple(range(truth.ndim) if axis is None else axis, truth.ndim)
+    top, power, noise = np.zeros((3, *(1 if a in axes else n for a, n in enumerate(truth.shape))))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        # Dividing by the largest magnitude keeps the squares within range.
-        top = np.max(np.abs(truth), axis=axis, keepdims=True, initial=0.0)
-        unit = np.where(top > 0, top, 1.0)
-        power = np.sum((truth / unit) ** 2, axis=axis)
-        noise = np.sum(((truth - value) / unit) ** 2, axis=axis)
+        for part, mine in _slabs(truth.shape, axes):
+            largest = np.max(np.abs(truth[part].astype(np.float64)), axis=axes, keepdims=True, initial=0.0)
+            top[mine] = np.maximum(top[mine], largest)
+        unit = np.where(top > 0, top, 1.0)  # keeps the squares within range
+        for part, mine in _slabs(truth.shape, axes):
+            exact, error = truth[part] / unit[mine], (truth[part].astype(np.float64) - value[part]) / unit[mine]
+            power[mine] += np.sum(exact**2, axis=axes, keepdims=True)
+            noise[mine] += np.sum(error**2, axis=axes, keepdims=True)
         ratio = 10 * np.log10(power / noise)
-    return np.where(noise == 0, np.inf, ratio)[()]
+    return np.where(noise == 0, np.inf, ratio).squeeze(axes)[()]
+
+
+def _slabs(shape: tuple[int, ...], axes: tuple[int, ...]) -> Iterator[tuple[Index, Index]]:
+    """Cuts across the longest axis into about PIECE elements, and what of a sum over `axes` (kept as 1) is theirs."""
+    if not shape:
+        yield (), ()
+        return
+    longest = int(np.argmax(shape))
+    step = max(1, PIECE * shape[longest] // max(1, math.prod(shape)))
+    before = (slice(None),) * longest
+    for begin in range(0, shape[longest], step):
+        part = (*before, slice(begin, begin + step))
+        yield part, before if longest in axes else part
 
 
 def as_float64(x: ArrayLike) -> NDArray[np.float64]:
@@ -115,9 +149,8 @@ def _format_or_dtype(fmt: Any, x: Array) -> FloatFormat:
     return found
 
 
-def _place(x: Array, fmt: FloatFormat) -> NDArray[np.int64]:
+def _place(values: NDArray[np.float64], fmt: FloatFormat) -> NDArray[np.int64]:
     """Position on the grid, an integer: neighbours differ by 1, zero is 0."""
-    values = as_float64(x)
     if fmt.nan_code is None:
         values = np.where(np.isnan(values), 1.0, values)
     elif not fmt.infinities and np.isinf(values).any():

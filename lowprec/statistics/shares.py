@@ -8,11 +8,12 @@ from typing import Any, Literal, NamedTuple, TypedDict, Unpack
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from lowprec._pieces import pieces
+from lowprec.arrays import input_array
 from lowprec.rounding import round
 from lowprec.spec.formats import FloatFormat, as_format
 from lowprec.spec.keywords import FewBitRoundingLike, as_rounding, refuse_unknown
 from lowprec.spec.rounding import Overflow, Rounding
-from lowprec.statistics.measures import as_float64
 
 
 class BitKeywords(TypedDict, total=False):
@@ -66,14 +67,24 @@ def shares(
         ValueError: unknown format or rounding mode; stochastic rounding without a key.
     """
     fmt = as_format(fmt)
-    values = as_float64(x)
-    finite, zero = np.isfinite(values), values == 0
     refuse_unknown(policies, BitKeywords)
     how = as_rounding(rounding, **policies)
-    grid, over = _rounded(np.where(finite & ~zero, values, fmt.smallest_normal), fmt, how, key)
-    tiny = grid < fmt.smallest_normal
+    x = input_array(x)[0]
+    counts = np.zeros(len(Shares._fields), np.int64)
+    for begin, (values,) in pieces(x, dtype=np.float64):
+        counts += _counts(values, fmt, how, key, begin)
+    return Shares(*(counts / x.size if x.size else np.full(counts.shape, np.nan)).tolist())
+
+
+def _counts(
+    values: NDArray[np.float64], fmt: FloatFormat, rounding: Rounding, key: Any, offset: int
+) -> NDArray[np.int64]:
+    """How many of the values are of each kind, in the order of `Shares`."""
+    finite, zero = np.isfinite(values), values == 0
     number = finite & ~zero
-    masks = {
+    grid, over = _rounded(np.where(number, values, fmt.smallest_normal), fmt, rounding, key, offset)
+    tiny = grid < fmt.smallest_normal
+    kinds = {
         "normal": number & ~over & ~tiny,
         "subnormal": number & tiny & (grid != 0),
         "underflow": number & (grid == 0),
@@ -82,11 +93,11 @@ def shares(
         "infinite": np.isinf(values),
         "nan": np.isnan(values),
     }
-    return Shares(**{name: _share(mask) for name, mask in masks.items()})
+    return np.array([np.count_nonzero(kinds[name]) for name in Shares._fields])
 
 
 def _rounded(
-    values: NDArray[np.float64], fmt: FloatFormat, rounding: Rounding, key: Any
+    values: NDArray[np.float64], fmt: FloatFormat, rounding: Rounding, key: Any, offset: int
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Rounded magnitudes, and where they are beyond the largest finite one."""
     if fmt.infinities or fmt.nan_code is not None:
@@ -97,9 +108,5 @@ def _rounded(
         beyond, exponent_bits = f"{fmt.name} and beyond", fmt.exponent_bits + 1
         policy = "infinity"
         target = dataclasses.replace(fmt, name=beyond, exponent_bits=exponent_bits, infinities=True, nan="ieee")
-    grid = np.abs(round(values, target, dataclasses.replace(rounding, overflow=policy), key=key))
+    grid = np.abs(round(values, target, dataclasses.replace(rounding, overflow=policy), key=key, offset=offset))
     return grid, ~(grid <= fmt.max)
-
-
-def _share(mask: NDArray[np.bool_]) -> float:
-    return float(np.count_nonzero(mask)) / mask.size if mask.size else float("nan")

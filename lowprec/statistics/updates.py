@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from lowprec.statistics.measures import as_float64
+from lowprec._pieces import pieces
+from lowprec.arrays import input_array
+from lowprec.types import Array
 
 
 class LostUpdates(NamedTuple):
@@ -35,14 +38,24 @@ def lost_updates(before: ArrayLike, update: ArrayLike, after: ArrayLike) -> Lost
         update: The change wanted, same shape; zeros, infinities and NaNs in it are left out.
         after: Weights after; a NaN there counts as a change, and makes `arrived` NaN.
     """
-    w, wanted, now = np.broadcast_arrays(*(as_float64(a) for a in (before, update, after)))
-    asked = np.isfinite(wanted) & (wanted != 0)
-    count = int(np.count_nonzero(asked))
+    arrays = [input_array(a)[0] for a in (before, update, after)]
+    count = lost = 0
+    scale = product = square = 0.0
+    for w, wanted, now in _asked(arrays):
+        count += wanted.size
+        lost += int(np.count_nonzero(now == w))
+        scale = max(scale, float(np.abs(wanted).max(initial=0.0)))  # keeps the squares within range
     if not count:
         return LostUpdates(0, 0, float("nan"), float("nan"))
-    w, wanted, now = w[asked], wanted[asked], now[asked]
-    lost = int(np.count_nonzero(now == w))
     with np.errstate(invalid="ignore"):
-        scale = np.abs(wanted).max()  # keeps the squares within range
-        arrived = np.sum((now - w) / scale * (wanted / scale)) / np.sum((wanted / scale) ** 2)
-    return LostUpdates(count, lost, lost / count, float(arrived))
+        for w, wanted, now in _asked(arrays):
+            product += float(np.sum((now - w) / scale * (wanted / scale)))
+            square += float(np.sum((wanted / scale) ** 2))
+    return LostUpdates(count, lost, lost / count, product / square)
+
+
+def _asked(arrays: Sequence[Array]) -> Iterator[list[NDArray[np.float64]]]:
+    """Weights, updates and new weights where a change was wanted, a piece at a time."""
+    for _, (w, wanted, now) in pieces(*arrays, dtype=np.float64):
+        asked = np.isfinite(wanted) & (wanted != 0)
+        yield [w[asked], wanted[asked], now[asked]]

@@ -12,7 +12,6 @@ struct ElementwiseJob : Operands {
     ConvertJob out;  // result element i is rounded with the random bits of index out.offset + i
     int item_bytes;  // of the result
     int plain;       // the result is the float32 itself
-    int half;        // the result is IEEE float16, nearest-even: 1 with infinities, 2 saturating everything
 };
 
 }  // namespace lowprec

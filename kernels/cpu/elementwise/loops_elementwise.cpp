@@ -1,9 +1,10 @@
 // float32_op: operands are read as float32 in pieces that stay in the first-level cache, the operation runs over them,
 // and the rounding loop converts the piece to the wanted storage.
 #include "elementwise/elementwise_job.h"
+#include "elementwise/quick.h"
+#include "elementwise/read_piece.h"
 #include "isa/table.h"
 #include "lowprec/elementwise.h"
-#include "operands/decode_run.h"
 
 namespace lowprec {
 inline namespace LP_ISA {
@@ -26,61 +27,112 @@ typedef void (*Run)(const float *, const float *, const float *, float *, i64);
 #define LP_RUN(name) run<name##_operation>,
 const Run runs[] = {LP_OPERATIONS(LP_RUN)};
 
-// Elements [begin, begin + count) of an operand in the result's order: in place if they lie so, else in `buffer`.
-const float *read(const ElementwiseJob &job, const Operand &from, i64 begin, i64 count, float *buffer) {
-    const bool aligned = reinterpret_cast<u64>(from.data) % sizeof(float) == 0;
-    if (job.axes == 1 && from.element == Element::real32 && from.stride[0] == 4 && aligned)
-        return reinterpret_cast<const float *>(from.data + begin * 4);
-    for_runs(job, from, begin, count, [&](const char *at, long stride, i64 done, i64 length) {
-        decode_run(from.element, from.table, at, stride, buffer + done, length);
-    });
-    return buffer;
+// ---- functions rounded to few bits ----
+//
+// No rounding is decreasing, whatever its mode, if the random bits are the same: where both ends of a bracket round to
+// one code, so does the float32 between them. Elements whose ends differ are evaluated in full.
+
+constexpr i64 block = 256;  // elements that are converted again together
+constexpr int few_bits = 12;
+
+// The brackets that serve a job, or null. An overflow must not fall between equal codes.
+Brackets brackets_for(const ElementwiseJob &job) {
+    const Rounding &r = job.out.rounding;
+    const bool ordered = r.inf_pos != r.format.max_code || r.over_pos == r.format.max_code;
+    return !job.plain && ordered && r.format.mantissa_bits <= few_bits ? brackets_of(job.operation) : nullptr;
 }
 
-#if defined(__F16C__)
-// Float32 to IEEE float16 by the conversion instruction.
-LP_INLINE u16v to_half(f32v x, bool saturate) {
-    if (saturate) {
-        x = x > splat_real(65504.0f) ? splat_real(65504.0f) : x;
-        x = x < splat_real(-65504.0f) ? splat_real(-65504.0f) : x;
+class BracketConverter {
+  public:
+    BracketConverter(const ElementwiseJob &job, Brackets of)
+        : brackets(of), in_full(runs[job.operation]), bytes(job.item_bytes) {}
+
+    // `convert` has the piece's place; x has whole vectors.
+    bool run(const float *x, ConvertJob convert, i64 count) {
+        char *to = static_cast<char *>(convert.to);
+        brackets(x, low, high, (count + lanes32 - 1) / lanes32 * lanes32);
+        convert.from = low;
+        bool refused = rounding_table.convert(convert, 0, count);
+        ConvertJob beyond = convert;
+        beyond.from = high;
+        beyond.to = other;
+        rounding_table.convert(beyond, 0, count);
+        for (i64 i = 0; i < count; i += block) {
+            const i64 here = count - i < block ? count - i : block;
+            i64 place[block];
+            const i64 number = differing(to, i, i + here, place);
+            if (!number) continue;
+            mend(x, place, number);
+            rounding_table.convert(convert, i, i + here);
+        }
+        return refused;
     }
-#if LP_VECTOR_BYTES == 64
-    return (u16v)_mm512_maskz_cvtps_ph((__mmask16)-1, (__m512)x, _MM_FROUND_TO_NEAREST_INT);
-#else
-    return (u16v)_mm256_cvtps_ph((__m256)x, _MM_FROUND_TO_NEAREST_INT);
-#endif
-}
 
-// `from` has room for whole vectors.
-void convert_to_half(const float *from, char *to, i64 count, bool saturate) {
-    i64 i = 0;
-    for (; i + lanes32 <= count; i += lanes32) store(to + 2 * i, to_half(load<f32v>(from + i), saturate));
-    if (i == count) return;
-    const u16v rest = to_half(load<f32v>(from + i), saturate);
-    __builtin_memcpy(to + 2 * i, &rest, (count - i) * 2);
+  private:
+    // The elements [i, end) of which the codes of both ends differ.
+    i64 differing(const char *to, i64 i, i64 end, i64 *place) const {
+        const i64 each = LP_VECTOR_BYTES / bytes;
+        i64 number = 0;
+        while (i < end) {
+            const i64 stop = i + each < end ? i + each : end;
+            const bool whole = stop - i == each;
+            if (whole && !any_set(load<u64v>(to + i * bytes) ^ load<u64v>(other + i * bytes))) {
+                i = stop;
+                continue;
+            }
+            for (; i < stop; ++i)
+                if (__builtin_memcmp(to + i * bytes, other + i * bytes, bytes) != 0) place[number++] = i;
+        }
+        return number;
+    }
+
+    // Puts the results themselves in the place of their lower ends.
+    void mend(const float *x, const i64 *place, i64 number) {
+        float wanted[block], result[block];
+        for (i64 i = 0; i < number; ++i) wanted[i] = x[place[i]];
+        in_full(wanted, wanted, wanted, result, number);
+        for (i64 i = 0; i < number; ++i) low[place[i]] = result[i];
+    }
+
+    const Brackets brackets;
+    const Run in_full;
+    const i64 bytes;
+    alignas(64) float low[piece], high[piece];
+    alignas(64) char other[piece * 8];
+};
+
+bool elementwise_by_brackets(const ElementwiseJob &job, Brackets brackets, i64 begin, i64 end) {
+    BracketConverter converter(job, brackets);
+    alignas(64) float buffer[piece];
+    bool refused = false;
+    for (i64 at = begin; at < end; at += piece) {
+        const i64 count = end - at < piece ? end - at : piece;
+        const float *x = read_piece(job, job.operand[0], at, count, buffer);
+        if (x != buffer && count % lanes32) x = static_cast<const float *>(__builtin_memcpy(buffer, x, count * 4));
+        for (i64 i = count; i % lanes32 && x == buffer; ++i) buffer[i] = 0;
+        ConvertJob convert = job.out;
+        convert.offset += u64(at);
+        convert.to = static_cast<char *>(job.out.to) + at * job.item_bytes;
+        refused |= converter.run(x, convert, count);
+    }
+    return refused;
 }
-#endif
 
 }  // namespace
 
 bool elementwise(const ElementwiseJob &job, i64 begin, i64 end) {
+    if (const Brackets brackets = brackets_for(job)) return elementwise_by_brackets(job, brackets, begin, end);
     alignas(64) float buffer[3][piece], result[piece];
     bool refused = false;
     for (i64 at = begin; at < end; at += piece) {
         const i64 count = end - at < piece ? end - at : piece;
-        const float *operand[3];
+        const float *operand[3] = {};
         for (int i = 0; i < 3; ++i)
-            operand[i] = i < job.operands ? read(job, job.operand[i], at, count, buffer[i]) : operand[0];
+            operand[i] = i < job.operands ? read_piece(job, job.operand[i], at, count, buffer[i]) : operand[0];
         char *to = static_cast<char *>(job.out.to) + at * job.item_bytes;
         float *values = job.plain ? reinterpret_cast<float *>(to) : result;
         runs[job.operation](operand[0], operand[1], operand[2], values, count);
         if (job.plain) continue;
-#if defined(__F16C__)
-        if (job.half) {
-            convert_to_half(result, to, count, job.half == 2);
-            continue;
-        }
-#endif
         ConvertJob convert = job.out;
         convert.offset += u64(at);
         convert.from = result;
@@ -88,6 +140,29 @@ bool elementwise(const ElementwiseJob &job, i64 begin, i64 end) {
         refused |= rounding_table.convert(convert, 0, count);
     }
     return refused;
+}
+
+// Whether a result is a NaN beside NaN, or lies between the ends, of whose sign a zero must be.
+static bool within(float low, float high, float result) {
+    if (result != result) return low != low && high != high;
+    const bool same_sign = !((bit_cast<u32>(low) ^ bit_cast<u32>(high)) >> 31);
+    if (result == 0.0f && same_sign && (bit_cast<u32>(low) ^ bit_cast<u32>(result)) >> 31) return false;
+    return (low <= result && result <= high) || (high <= result && result <= low);
+}
+
+i64 outside_brackets(int operation, i64 begin, i64 end) {
+    const Brackets brackets = brackets_of(operation);
+    if (!brackets) return end - begin;
+    alignas(64) float x[piece], result[piece], low[piece], high[piece];
+    i64 misses = 0;
+    for (i64 at = begin; at < end; at += piece) {
+        const i64 count = end - at < piece ? end - at : piece;
+        for (i64 i = 0; i < piece; ++i) x[i] = bit_cast<float>(u32(at + i));
+        runs[operation](x, x, x, result, piece);
+        brackets(x, low, high, piece);
+        for (i64 i = 0; i < count; ++i) misses += !within(low[i], high[i], result[i]);
+    }
+    return misses;
 }
 
 }  // namespace LP_ISA

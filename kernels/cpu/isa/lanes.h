@@ -112,6 +112,11 @@ LP_INLINE D add_to_odd(D a, D b) {
     return error < D{} || error > D{} ? bit_cast<D>(odd) : sum;
 }
 
+LP_INLINE f32v square_root_of(f32v x) {
+    for (int i = 0; i < lanes32; ++i) x[i] = __builtin_sqrtf(x[i]);
+    return x;
+}
+
 // a * b + c, rounded once. a * b is exact in double, so without the instruction two doubles per lane do it.
 LP_INLINE f32v fused(f32v a, f32v b, f32v c) {
 #if defined(__AVX512F__) && LP_VECTOR_BYTES == 64

@@ -14,13 +14,15 @@ void maximum(const MaximumJob &job, i64 begin, i64 end);
 void columns(const ColumnJob &job, i64 begin, i64 end);
 bool elementwise(const ElementwiseJob &job, i64 begin, i64 end);
 int exact(const ExactJob &job, i64 begin, i64 end);
+int exact_narrow(const ExactJob &job, i64 begin, i64 end);
+i64 outside_brackets(int operation, i64 begin, i64 end);
 
 extern const RoundingTable rounding_table;
 extern const BlockTable block_table;
 extern const PackingTable packing_table;
 extern const Table table;
 
-const ElementwiseTable elementwise_table = {elementwise, exact};
+const ElementwiseTable elementwise_table = {elementwise, exact, exact_narrow, outside_brackets};
 const SumTable sum_table = {product, sum_parts, reduce, maximum, columns};
 const Table table = {LP_NAME(LP_ISA), &rounding_table, &elementwise_table, &sum_table, &block_table, &packing_table};
 

@@ -23,6 +23,10 @@ struct ElementwiseTable {
     // Elements [begin, end) of the result. True where a NaN met a format that has none.
     bool (*run)(const ElementwiseJob &, i64 begin, i64 end);
     int (*exact)(const ExactJob &, i64 begin, i64 end);  // ExactOutcome's bits
+    // The same where float32 holds every operand.
+    int (*exact_narrow)(const ExactJob &, i64 begin, i64 end);
+    // How many of the float32 numbers with bits [begin, end) have results outside their brackets (see quick.h).
+    i64 (*outside_brackets)(int operation, i64 begin, i64 end);
 };
 
 struct ProductJob;

@@ -17,12 +17,13 @@ struct CodeTable {
     u16 top[256] = {};    // their upper halves,
     bool in_top = false;  // which are the whole values, unless the format has values next to float32's smallest
 
-    void fill(const float *values) {
+    // From the values or their bits.
+    void fill(const void *values) {
         u32 rest = 0;
         for (int i = 0; i < 256; ++i) {
             u32 bits;
-            __builtin_memcpy(&bits, values + i, sizeof bits);
-            value[i] = values[i];
+            __builtin_memcpy(&bits, static_cast<const char *>(values) + 4 * i, sizeof bits);
+            __builtin_memcpy(&value[i], &bits, sizeof bits);
             top[i] = u16(bits >> 16);
             rest |= bits << 16;
         }

@@ -19,7 +19,7 @@ struct OperandType {
 
     OperandType(nanobind::handle dtype, int kind, nanobind::handle values)
         : type_number(reinterpret_cast<PyArray_Descr *>(dtype.ptr())->type_num), element(Element(kind)) {
-        if (element == Element::table8) table.fill(static_cast<const float *>(data_of(values)));
+        if (element == Element::table8) table.fill(data_of(values));
     }
 };
 

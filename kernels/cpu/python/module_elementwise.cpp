@@ -18,7 +18,7 @@ constexpr i64 grain = 1 << 14;  // elements that are worth a thread
 constexpr i64 quick = 1 << 11;  // below this, giving up the interpreter's lock costs more than it gains
 
 struct ElementwiseCall {
-    int operation, plain, half, item_bytes;
+    int operation, plain, item_bytes;
     std::vector<OperandType> types;
     ConvertJob conversion;
     nb::object dtype;
@@ -28,17 +28,8 @@ struct ElementwiseCall {
         : operation(op), plain(is_plain), conversion(convert), dtype(out_dtype) {
         for (const OperandType *type : operands) types.push_back(*type);
         item_bytes = int(PyDataType_ELSIZE(descr()));
-        half = half_kind(convert.rounding);
     }
     PyArray_Descr *descr() const { return reinterpret_cast<PyArray_Descr *>(dtype.ptr()); }
-
-    // See ElementwiseJob::half; 0: neither.
-    static int half_kind(const Rounding &r) {
-        const Format &f = r.format;
-        const bool half = f.exponent_bits == 5 && f.mantissa_bits == 10 && f.emin == -14 && f.inf_code == 0x7c00;
-        if (!half || !f.subnormals || r.mode != nearest_even || r.flush || r.over_pos != r.inf_pos) return 0;
-        return r.inf_pos == f.inf_code ? 1 : r.inf_pos == f.max_code ? 2 : 0;
-    }
 };
 
 nb::object run(const ElementwiseCall &call, nb::tuple operands, nb::handle key, u64 offset, nb::handle out,
@@ -47,7 +38,6 @@ nb::object run(const ElementwiseCall &call, nb::tuple operands, nb::handle key, 
     job.operation = call.operation;
     job.operands = int(call.types.size());
     job.plain = call.plain;
-    job.half = call.half;
     job.item_bytes = call.item_bytes;
     if (int(operands.size()) != job.operands) throw std::invalid_argument("wrong number of operands");
     float scalars[3];
@@ -92,6 +82,13 @@ nb::object run(const ElementwiseCall &call, nb::tuple operands, nb::handle key, 
     return handed_back(target, out, holder);
 }
 
+// How many of the float32 numbers with bits [begin, end) have results outside the brackets of a function, by which
+// results of few bits are found: none.
+i64 outside_brackets(int operation, i64 begin, i64 end) {
+    nb::gil_scoped_release release;
+    return table().elementwise->outside_brackets(operation, begin, end);
+}
+
 }  // namespace
 
 void bind_elementwise(nb::module_ &m) {
@@ -101,6 +98,7 @@ void bind_elementwise(nb::module_ &m) {
         .def(nb::init<int, const std::vector<const OperandType *> &, const ConvertJob &, nb::object, bool>())
         .def("__call__", &run, nb::arg("operands"), nb::arg("key").none(), nb::arg("offset"), nb::arg("out").none(),
              nb::arg("threads"));
+    m.def("outside_brackets", &outside_brackets, nb::arg("operation"), nb::arg("begin"), nb::arg("end"));
 }
 
 }  // namespace lowprec

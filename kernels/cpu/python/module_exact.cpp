@@ -64,6 +64,14 @@ void take_operand(const ExactCall &call, nb::handle object, int number, ExactJob
     shape.take(array);
 }
 
+// Whether float32 holds every operand: arrays by their type, a scalar by its value.
+bool floats_hold(const ExactJob &job, const nb::object *arrays, const double *scalars) {
+    for (int i = 0; i < job.operands; ++i)
+        if (job.wide[i] && (arrays[i].is_valid() || (scalars[i] == scalars[i] && float(scalars[i]) != scalars[i])))
+            return false;
+    return true;
+}
+
 // The result, ExactOutcome's bits, and 1 for every element (C order) that is left to the reference, or None.
 nb::tuple run_exact(const ExactCall &call, nb::tuple operands, u64 key, u64 offset, nb::handle out, int threads) {
     ExactJob job = {};
@@ -92,7 +100,8 @@ nb::tuple run_exact(const ExactCall &call, nb::tuple operands, u64 key, u64 offs
     nb::object marks;
     if (n > quick) marks = nb::steal(PyArray_ZEROS(1, &n, NPY_UINT8, 0));
     job.left = n > quick ? static_cast<u8 *>(data_of(marks)) : few;
-    auto loop = table().elementwise->exact;
+    const ElementwiseTable &loops = *table().elementwise;
+    auto loop = floats_hold(job, arrays, scalars) ? loops.exact_narrow : loops.exact;
     int outcome = 0;
     if (n <= quick) {
         outcome = loop(job, 0, n);

@@ -2,7 +2,7 @@
 #include <atomic>
 
 #include "isa/dispatch.h"
-#include "python/arrays.h"
+#include "python/array_operands.h"
 #include "python/module.h"
 #include "rounding/rounding_jobs.h"
 #include "threads/threads.h"
@@ -34,6 +34,18 @@ ConvertJob make_conversion(const Rounding &rounding, const Format &source, const
     return {rounding, source, carrier, Storage(in), Storage(out), as_value, wide, 0, 0, nullptr, nullptr};
 }
 
+// Elements [0, n) of a job that has its arrays. True where a NaN met a format that has none.
+bool convert_all(const ConvertJob &job, i64 n, int threads) {
+    auto loop = table().rounding->convert;
+    if (n < quick) return loop(job, 0, n);
+    nb::gil_scoped_release release;
+    std::atomic<bool> bad{false};
+    parallel_for(n, grain, threads, [&](i64 begin, i64 end) {
+        if (loop(job, begin, end)) bad = true;
+    });
+    return bad;
+}
+
 bool convert_array(const ConvertJob &conversion, nb::handle x, nb::handle out, u64 key, u64 offset, int threads) {
     nb::object input = contiguous(x);
     ConvertJob job = conversion;
@@ -43,14 +55,29 @@ bool convert_array(const ConvertJob &conversion, nb::handle x, nb::handle out, u
     job.offset = offset;
     const i64 n = size_of(input);
     if (size_of(out) != n) throw std::invalid_argument("input and output differ in size");
-    auto loop = table().rounding->convert;
-    if (n < quick) return loop(job, 0, n);
-    nb::gil_scoped_release release;
-    std::atomic<bool> bad{false};
-    parallel_for(n, grain, threads, [&](i64 begin, i64 end) {
-        if (loop(job, begin, end)) bad = true;
-    });
-    return bad;
+    return convert_all(job, n, threads);
+}
+
+// A conversion of arrays of one dtype to new arrays of another, for the calls that are nothing out of the ordinary.
+struct WholeConversion {
+    ConvertJob conversion;
+    int in_type;
+    nb::object dtype;  // of results
+};
+
+// The new array; None where x is no such array or lies in pieces, and where a NaN meets a format that has none.
+nb::object convert_whole(const WholeConversion &call, nb::handle x, u64 key, int threads) {
+    PyArrayObject *input = reinterpret_cast<PyArrayObject *>(x.ptr());
+    if (!PyArray_CheckExact(x.ptr()) || PyArray_DESCR(input)->type_num != call.in_type) return nb::none();
+    if (!PyArray_ISCARRAY_RO(input)) return nb::none();
+    PyArray_Descr *descr = reinterpret_cast<PyArray_Descr *>(call.dtype.ptr());
+    PyArrayObject *out = new_array(descr, PyArray_NDIM(input), PyArray_DIMS(input));
+    nb::object result = nb::steal(reinterpret_cast<PyObject *>(out));
+    ConvertJob job = call.conversion;
+    job.from = PyArray_DATA(input);
+    job.to = PyArray_DATA(out);
+    job.key = key;
+    return convert_all(job, PyArray_SIZE(input), threads) ? nb::none() : result;
 }
 
 void decode_array(const Format &format, nb::handle codes, nb::handle out, int in_storage, int out_storage,
@@ -83,6 +110,13 @@ void bind_rounding(nb::module_ &m) {
                             int out, bool as_value, bool wide) {
             new (self) ConvertJob(make_conversion(r, source, carrier, in, out, as_value, wide));
         });
+    nb::class_<WholeConversion>(m, "WholeConversion", "A conversion of ordinary arrays of one dtype to new ones.")
+        .def("__init__",
+             [](WholeConversion *self, const ConvertJob &conversion, nb::handle in, nb::object out) {
+                 const int in_type = reinterpret_cast<PyArray_Descr *>(in.ptr())->type_num;
+                 new (self) WholeConversion{conversion, in_type, out};
+             })
+        .def("__call__", &convert_whole);
     m.def("convert", &convert_array, nb::arg("conversion"), nb::arg("x"), nb::arg("out"), nb::arg("key"),
           nb::arg("offset"), nb::arg("threads"), "Rounds x into out; True where a NaN met a format that has none.");
     m.def("decode", &decode_array, nb::arg("format"), nb::arg("codes"), nb::arg("out"), nb::arg("in_storage"),

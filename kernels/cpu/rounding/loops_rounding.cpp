@@ -7,6 +7,7 @@
 #include "isa/table.h"
 #include "isa/widths.h"
 #include "rounding/fast_panels.h"
+#include "rounding/machine.h"
 #include "rounding/random_panels.h"
 #include "rounding/storage_panels.h"
 #include "rounding/top_panels.h"
@@ -235,6 +236,7 @@ bool convert_integers(const ConvertJob &job, i64 begin, i64 end) {
 
 bool convert(const ConvertJob &job, i64 begin, i64 end) {
     if (job.in == int64s || job.in == uint64s) return convert_integers(job, begin, end);
+    if (convert_by_machine(job, begin, end)) return false;
     return job.wide ? convert_panels<u64>(job, begin, end) : convert_panels<u32>(job, begin, end);
 }
 
@@ -258,6 +260,7 @@ void decode_into(const DecodeJob &job, i64 begin, i64 end) {
 }
 
 void decode(const DecodeJob &job, i64 begin, i64 end) {
+    if (decode_by_machine(job, begin, end)) return;
     if (job.out == real64) return decode_into<u64, double>(job, begin, end);
     if (job.format.emin < -126) return decode_into<u64, float>(job, begin, end);
     decode_into<u32, float>(job, begin, end);

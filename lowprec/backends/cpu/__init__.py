@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from lowprec._lazy import lazy_names
 from lowprec.backends.cpu.random import fold_in, random_words, split
-from lowprec.backends.cpu.rounding import convert, decode
+from lowprec.backends.cpu.rounding import convert, decode, whole_conversion
 
 if TYPE_CHECKING:
     from lowprec.backends.cpu.blocks import (
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     )
     from lowprec.backends.cpu.columns import column_sums
     from lowprec.backends.cpu.convolution import correlate, correlate_windows
-    from lowprec.backends.cpu.exact import arithmetic
+    from lowprec.backends.cpu.exact import arithmetic, exact_call
     from lowprec.backends.cpu.operation import elementwise
     from lowprec.backends.cpu.packing import pack, unpack
     from lowprec.backends.cpu.products import maximum, product, reduce, scatter, sum_parts
@@ -31,6 +31,7 @@ __all__ = [
     "decode",
     "dequantize",
     "elementwise",
+    "exact_call",
     "fold_in",
     "largest_magnitude",
     "maximum",
@@ -46,6 +47,7 @@ __all__ = [
     "sum_parts",
     "unpack",
     "weight_sums",
+    "whole_conversion",
 ]
 
 # Rounding is all that a plain `import lowprec` needs (see lowprec/__init__.py).
@@ -55,7 +57,7 @@ __getattr__ = lazy_names(
         "blocks": "dequantize largest_magnitude quantize scale_and_round spread_power",
         "columns": "column_sums",
         "convolution": "correlate correlate_windows",
-        "exact": "arithmetic",
+        "exact": "arithmetic exact_call",
         "operation": "elementwise",
         "packing": "pack unpack",
         "products": "maximum product reduce scatter sum_parts",

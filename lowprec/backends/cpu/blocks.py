@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -44,7 +44,7 @@ def within(fmt: FloatFormat, exponent: int) -> bool:
     return fmt.emax < exponent and fmt.smallest_subnormal > 2.0**-exponent
 
 
-@cache
+@lru_cache(maxsize=4096)
 def can_dequantize(fmt: BlockFormat, tensor: bool, dtype: np.dtype[Any]) -> bool:
     """Whether the loops give every value with one rounding, (element * scale) * tensor scale: the first is exact."""
     element, scale = fmt.element, fmt.scale
@@ -148,7 +148,7 @@ def _storage(dtype: np.dtype[Any]) -> int:
     return _REAL[dtype] if dtype in _REAL else _CODED[dtype.itemsize]
 
 
-@cache
+@lru_cache(maxsize=4096)
 def _quantizer(
     fmt: BlockFormat, dtype: np.dtype[Any], rule: str, tensor: bool, rounding: Rounding
 ) -> _kernels.BlockQuantizer:
@@ -192,7 +192,7 @@ def _scaling(fmt: BlockFormat, wide_in: bool, tensor: bool, rounding: Rounding) 
     return (BY_WIDE_DIVISOR, False) if narrow else (BY_DIVISOR, True)
 
 
-@cache
+@lru_cache(maxsize=4096)
 def _tensor_quantizer(
     fmt: FloatFormat, dtype: np.dtype[Any], wide: bool, guard: bool, rounding: Rounding
 ) -> _kernels.BlockQuantizer:
@@ -209,7 +209,7 @@ def _native(conversion: Conversion, dtype: np.dtype[Any], *numbers: Any) -> _ker
     return _kernels.BlockQuantizer(native_conversion(conversion), native_format(source), _storage(dtype), *numbers)
 
 
-@cache
+@lru_cache(maxsize=4096)
 def _spreader(element: FloatFormat, scale: FloatFormat, integers: bool) -> _kernels.BlockSpreader:
     return _kernels.BlockSpreader(
         native_format(element),

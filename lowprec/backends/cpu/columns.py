@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,7 @@ def column_sums(job: ColumnSum, x: Array, y: Array | None, key: int, offset: int
     call(x, y, job.block, key, offset, out, threads.current())
 
 
-@cache
+@lru_cache(maxsize=4096)
 def _call(
     job: ColumnSum, x: np.dtype[Any], y: np.dtype[Any] | None
 ) -> tuple[_kernels.ColumnCall, bool] | tuple[None, bool]:

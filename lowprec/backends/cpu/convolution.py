@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cache
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -106,7 +106,7 @@ def _padded(task: ConvolutionTask, channels: int) -> tuple[ConvolutionTask, int,
     return task._replace(accumulation=order), channels if plain else ceil_div(channels, group) * group, terms
 
 
-@cache
+@lru_cache(maxsize=4096)
 def _grouped(order: Accumulation, channels: int) -> tuple[Accumulation, int]:
     """The Accumulation with a group of at most so many channels, and that group."""
     group = max(1, min(order.group or channels, channels))

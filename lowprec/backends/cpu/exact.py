@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -24,8 +24,8 @@ Operand = Array | float
 _FLOAT64 = np.dtype(np.float64)
 
 
-@cache
-def _call(operation: str, conversion: Conversion, dtypes: tuple[np.dtype[Any] | None, ...]) -> _kernels.ExactCall:
+@lru_cache(maxsize=4096)
+def exact_call(operation: str, conversion: Conversion, dtypes: tuple[np.dtype[Any] | None, ...]) -> _kernels.ExactCall:
     """The compiled operation on arrays of some dtypes, None for a float.
 
     An exact result becomes a double in the mode odd, to be rounded further, where a double carries the format's law.
@@ -56,7 +56,7 @@ def arithmetic(
         axes = axes if isinstance(x, float) else max(axes, x.ndim)
     if axes > MOST_AXES or left_to_reference(conversion.rule.fmt):
         return _otherwise(operation, conversion, operands, key, offset, out)
-    call = _call(operation, conversion, tuple(dtypes))
+    call = exact_call(operation, conversion, tuple(dtypes))
     result, outcome, marks = call(operands, key, offset, out, threads.current())
     return result, bool(outcome & 1), marks
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ _ELEMENTS = {float32: 0, float16: 1, bfloat16: 2}
 _TABLE = 3
 
 
-@cache
+@lru_cache(maxsize=4096)
 def operand_type(dtype: np.dtype[Any]) -> _kernels.OperandType:
     """What a prepared call expects of an operand of this dtype (one of `lowprec.sums.operand_format`)."""
     fmt = format_of_dtype(dtype)

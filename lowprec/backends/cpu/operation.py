@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from lowprec.spec.elementwise_op import OPERATIONS, ElementwiseOp
 from lowprec.spec.formats import float32
 
 
-@cache
+@lru_cache(maxsize=4096)
 def elementwise(op: ElementwiseOp) -> _kernels.ElementwiseCall:
     """The compiled call: f(operands, key, offset, out, threads)."""
     rule = op.conversion.rule

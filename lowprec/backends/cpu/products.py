@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from lowprec.types import Array
 LONGEST = 1 << 62  # beyond any array's length more is the same; the kernels add lengths to these in 64 bits
 
 
-@cache
+@lru_cache(maxsize=4096)
 def native_accumulator(rules: SumRules) -> _kernels.Accumulator:
     """The rules as the kernels take them."""
     fmt = rules.out
@@ -54,7 +54,7 @@ def product(a: np.dtype[Any], b: np.dtype[Any], accumulation: Accumulation, roun
     return product_by_rules(a, b, accumulation, sum_rules(accumulation, rounding))
 
 
-@cache
+@lru_cache(maxsize=4096)
 def product_by_rules(
     a: np.dtype[Any], b: np.dtype[Any], accumulation: Accumulation, rules: SumRules
 ) -> _kernels.ProductCall:
@@ -66,26 +66,26 @@ def product_by_rules(
     )
 
 
-@cache
+@lru_cache(maxsize=4096)
 def reduce(x: np.dtype[Any], accumulation: Accumulation, rounding: Rounding) -> _kernels.ReduceCall:
     """f(x, key, row, column, first_group, batch, out, threads) for x (.., m, k, n)."""
     rules = native_accumulator(sum_rules(accumulation, rounding))
     return _kernels.ReduceCall(operand_type(x), rules, _native_order(accumulation))
 
 
-@cache
+@lru_cache(maxsize=4096)
 def scatter(x: np.dtype[Any], accumulation: Accumulation, rounding: Rounding) -> Callable[..., Array]:
     """f(x, indices, rows, key, row, column, batch, out, threads) for x (.., k, n) into (.., rows, n)."""
     return reduce(x, accumulation, rounding).scatter
 
 
-@cache
+@lru_cache(maxsize=4096)
 def sum_parts(x: np.dtype[Any], accumulation: Accumulation, rounding: Rounding, tag: str) -> _kernels.SumCall:
     """f(parts, key, index, row, column, batch, out, threads) for parts (P, .., m, n), rounded at the end."""
     return _kernels.SumCall(operand_type(x), native_accumulator(sum_rules(accumulation, rounding)), TAGS[tag])
 
 
-@cache
+@lru_cache(maxsize=4096)
 def maximum(x: np.dtype[Any]) -> _kernels.MaximumCall:
     """f(x, out, threads) for x (m, k, n)."""
     unrounded = sum_rules(Accumulation(out=operand_format(x)), Rounding())

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from lowprec import _kernels, threads
+from lowprec._pieces import pieces
 from lowprec.backends.owner import load
 from lowprec.spec.conversion import Conversion
 from lowprec.spec.float_format import FloatFormat
 from lowprec.spec.formats import float32, float64
 from lowprec.spec.rounding import FEW_BIT_MODES, MODES, RoundingRule, rounding_rule
 from lowprec.types import Array
+
+COPIED = 1 << 18  # elements copied at a time, enough for a few threads
 
 # The numbers of `enum Storage` in kernels/cpu/rounding/rounding_jobs.h.
 _CODED = {1: 0, 2: 1, 4: 2, 8: 3}
@@ -24,7 +27,7 @@ _REAL_64 = 5
 _INTEGER = {np.dtype(name): 6 + i for i, name in enumerate(("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"))}
 
 
-@cache
+@lru_cache(maxsize=4096)
 def native_format(fmt: FloatFormat) -> _kernels.Format:
     """The format's numbers as the kernels take them.
 
@@ -50,7 +53,7 @@ def native_format(fmt: FloatFormat) -> _kernels.Format:
     )
 
 
-@cache
+@lru_cache(maxsize=4096)
 def left_to_reference(fmt: FloatFormat) -> bool:
     """Whether only the reference computes with a format; it says so the first time, for it is slow.
 
@@ -83,7 +86,7 @@ def few_bits(conversion: Conversion, x: Array) -> tuple[Array, Conversion]:
     return kept, _last_step(conversion)
 
 
-@cache
+@lru_cache(maxsize=4096)
 def _finer_grid(emin: int, mantissa_bits: int, mode: str) -> _kernels.Conversion:
     """Float64 to float64, on the grid of a format with more mantissa bits and no upper end."""
     sign = 1 << (11 + mantissa_bits)
@@ -96,7 +99,7 @@ def _finer_grid(emin: int, mantissa_bits: int, mode: str) -> _kernels.Conversion
     return _kernels.Conversion(rounding, native_format(float64), plain, _REAL_64, _REAL_64, True, True)
 
 
-@cache
+@lru_cache(maxsize=4096)
 def _last_step(conversion: Conversion) -> Conversion:
     """The stochastic rounding, from float64, of a conversion in a few-bit mode."""
     rule = replace(conversion.rule, mode="stochastic")
@@ -106,7 +109,7 @@ def _last_step(conversion: Conversion) -> Conversion:
     return Conversion(rule, conversion.source, np.dtype(np.float64), conversion.out_dtype, "value")
 
 
-@cache
+@lru_cache(maxsize=4096)
 def native_rounding(rule: RoundingRule) -> _kernels.Rounding:
     """The rule as the kernels take it.
 
@@ -152,7 +155,7 @@ def _fits_through_odd(conversion: Conversion) -> bool:
     return fits_narrow_lanes(rule) and (rule.mode != "stochastic" or spare)
 
 
-@cache
+@lru_cache(maxsize=4096)
 def native_conversion(conversion: Conversion) -> _kernels.Conversion:
     source = conversion.source
     out = conversion.out_dtype
@@ -174,6 +177,14 @@ def native_conversion(conversion: Conversion) -> _kernels.Conversion:
     )
 
 
+def whole_conversion(conversion: Conversion) -> _kernels.WholeConversion | None:
+    """The conversion of ordinary arrays in one call, f(x, key, threads); None where it is not the kernels' own."""
+    rule = conversion.rule
+    if rule.mode in FEW_BIT_MODES or not rule.fmt.within_kernels:
+        return None
+    return _kernels.WholeConversion(native_conversion(conversion), conversion.in_dtype, conversion.out_dtype)
+
+
 def _storage(dtype: np.dtype[Any], fmt: FloatFormat | None) -> int:
     if dtype in _REAL:
         return _REAL[dtype]
@@ -184,6 +195,17 @@ def convert(conversion: Conversion, x: Array, key: int, offset: int, out: Array)
     """Rounds x into out (contiguous, same size); True where a NaN met a format that has none."""
     if left_to_reference(conversion.rule.fmt):
         return bool(load("reference").convert(conversion, x, key, offset, out))
+    few = conversion.rule.mode in FEW_BIT_MODES
+    if x.size <= COPIED or (x.flags.c_contiguous and x.flags.aligned and not few):
+        return _convert(conversion, x, key, offset, out)
+    # What has to be copied, to lie in a row or as float64, is copied a piece at a time.
+    flat, bad = out.reshape(-1), False
+    for begin, (run,) in pieces(x, size=COPIED):
+        bad |= _convert(conversion, run, key, offset + begin, flat[begin : begin + run.size])
+    return bad
+
+
+def _convert(conversion: Conversion, x: Array, key: int, offset: int, out: Array) -> bool:
     if conversion.rule.mode in FEW_BIT_MODES:
         x, conversion = few_bits(conversion, x)
     return _kernels.convert(native_conversion(conversion), x, out, key, offset, threads.current())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -85,7 +85,7 @@ def output_array(out: Any, like: Any, dtype: np.dtype[Any]) -> Any:
     return out
 
 
-@cache
+@lru_cache(maxsize=4096)
 def kernel(file: str, name: str, defines: tuple[tuple[str, str], ...], device: int) -> Any:
     """A kernel compiled with these definitions for a device, which must be current."""
     xp = cupy()

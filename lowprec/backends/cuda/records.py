@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,7 @@ CONVERSION = _struct(("rounding", ROUNDING), ("carrier", ROUNDING), ("source", F
 STRIDES = _struct(*((name, "i8", (MOST_AXES,)) for name in ("size", "from", "to")), ("axes", "i4"))
 
 
-@cache
+@lru_cache(maxsize=4096)
 def format_record(fmt: FloatFormat) -> Record:
     """The format's numbers: no infinity is code 0, no NaN is all ones."""
     numbers = [int(getattr(fmt, name)) for name in _FORMAT_NUMBERS]
@@ -50,7 +50,7 @@ def _rounding_record(rule: RoundingRule) -> Record:
     return np.array((format_record(rule.fmt)[()], *numbers, *results), ROUNDING)
 
 
-@cache
+@lru_cache(maxsize=4096)
 def conversion_record(conversion: Conversion) -> Record:
     """What convert.cu needs beside the arrays."""
     source = conversion.source or float32  # integers need none

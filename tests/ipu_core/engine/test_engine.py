@@ -1,11 +1,13 @@
 """The engine end to end: the smallest example as a user writes it, refusals, streams, control flow, random keys."""
 
+import pickle
+
 import numpy as np
 import pytest
 
 from ipu_core.control import FloatingPointControl
 from ipu_core.engine import Engine
-from ipu_core.errors import FloatingPointException
+from ipu_core.errors import FloatingPointException, OutOfStreamingMemory
 from ipu_core.graph import (
     AbortOnNaN,
     Call,
@@ -224,6 +226,24 @@ def test_remote_buffers() -> None:
     with pytest.raises(ValueError, match="entry 3 is outside"):
         RemoteStore(x, buffer, 3)
     assert buffer.nbytes == 96
+
+
+def test_remote_buffers_beyond_streaming_memory_are_refused() -> None:
+    graph = Graph()
+    x = on_tile_0(graph, "float32", (1000,), "x")
+    small, large = RemoteBuffer("small", "float32", (1000,)), RemoteBuffer("large", "float32", (1000,), 32_650_000)
+    Engine(graph, RemoteStore(x, large, 7))
+    program = Sequence(RemoteLoad(large, x, 7), RemoteStore(x, large, 8), RemoteStore(x, small))
+    words = (
+        "need 130,600,004,000 bytes of 130,600,000,000 of streaming memory; the largest: large 130,600,000,000, small"
+    )
+    with pytest.raises(OutOfStreamingMemory, match=words) as caught:
+        Engine(graph, program)
+    assert pickle.loads(pickle.dumps(caught.value)).buffers == [("large", 130_600_000_000), ("small", 4000)]
+    memory = Engine(graph, program, allow_out_of_memory=True).memory
+    assert (memory.remote, memory.remote_available) == (130_600_004_000, 130_600_000_000)
+    assert memory.unstreamed[0] == memory.peak[0] + 130_600_004_000
+    Engine(Graph(Target("gc2")), Sequence())  # whose streaming memory is the host's, without a figure
 
 
 def drawing() -> tuple[Engine, Tensor, list[np.ndarray]]:

@@ -74,6 +74,7 @@ def test_a_named_format_prints_its_table() -> None:
         ({"exponent_bits": 4, "mantissa_bits": 3, "signed": False, "nan": "negative_zero"}, "no sign"),
         ({"exponent_bits": 12, "mantissa_bits": 3}, "beyond float64"),
         ({"exponent_bits": 4, "mantissa_bits": 3, "zero": False}, "no zero"),
+        ({"exponent_bits": 1, "mantissa_bits": 2, "subnormals": False}, "no finite value beside zero"),
     ],
 )
 def test_numbers_that_make_no_format_are_refused(args: dict[str, object], message: str) -> None:
@@ -164,6 +165,16 @@ def test_p3109_against_gfloat(k: int, p: int) -> None:
             np.testing.assert_equal(ours.value_of(code), gfloat.decode_float(theirs, code).fval)
 
 
+@pytest.mark.parametrize("p", [6, 8, 11, 15])
+def test_p3109_of_16_bits_against_gfloat(p: int) -> None:
+    gfloat, formats = pytest.importorskip("gfloat"), pytest.importorskip("gfloat.formats")
+    theirs = formats.format_info_p3109(16, p, formats.Signedness.Signed, gfloat.Domain.Extended)
+    ours = lp.p3109(16, p)
+    codes = [*range(0, 1 << 16, 53), *range(64), *range(0x7FC0, 0x8040), *range(0xFFC0, 1 << 16)]
+    values = lp.decode(np.array(codes, np.uint16), ours)
+    np.testing.assert_equal(values, np.array([gfloat.decode_float(theirs, code).fval for code in codes]))
+
+
 @pytest.mark.filterwarnings("ignore:.*the reference computes it")
 @pytest.mark.parametrize("k", range(3, 12))
 def test_p3109_against_the_working_groups_tables(k: int) -> None:
@@ -191,7 +202,7 @@ def test_p3109_families() -> None:
     assert unsigned.value_of(0xFE) == np.inf
     assert lp.p3109(8, 3, signed=False, extended=False).value_of(0xFE) == unsigned.value_of(0xFD) * 1.2
     assert lp.p3109(8, 3) is lp.p3109(8, 3)
-    for k, p in ((2, 1), (16, 3), (8, 0), (8, 8)):
+    for k, p in ((2, 1), (17, 8), (8, 0), (8, 8)):
         with pytest.raises(ValueError, match="p3109 needs"):
             lp.p3109(k, p)
     with pytest.raises(ValueError, match="beyond float64"):

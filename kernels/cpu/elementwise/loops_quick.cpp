@@ -1,0 +1,232 @@
+// Brackets of the functions of math.h by short sequences of float32 operations. How far those are from the float32
+// result is known for every float32 (tests/lowprec/test_quick_functions.py); the brackets are wider than that.
+//
+// Polynomials are minimax fits, made by weighted least squares on Chebyshev nodes. Instruction sets with a fused
+// multiply-add use it: brackets may differ, results may not.
+#include "elementwise/quick.h"
+#include "isa/lanes.h"
+#include "lowprec/elementwise.h"
+
+namespace lowprec {
+inline namespace LP_ISA {
+namespace {
+
+struct Bracket {
+    f32v low, high;
+};
+
+LP_INLINE f32v mul_add(f32v a, f32v b, f32v c) {
+#if defined(__FMA__) || defined(__aarch64__)
+    return fused(a, b, c);
+#else
+    return a * b + c;
+#endif
+}
+
+// Horner's rule, coefficients given highest first.
+LP_INLINE f32v series(f32v, f32v total) { return total; }
+template <class... Rest>
+LP_INLINE f32v series(f32v x, f32v total, float next, Rest... rest) {
+    return series(x, mul_add(total, x, splat_real(next)), rest...);
+}
+template <class... Rest>
+LP_INLINE f32v polynomial(f32v x, float first, Rest... rest) {
+    return series(x, splat_real(first), rest...);
+}
+
+LP_INLINE f32v size_of(f32v x) { return bit_cast<f32v>(bit_cast<u32v>(x) & 0x7fffffffu); }
+LP_INLINE f32v with_sign_of(f32v x, f32v sign) {
+    return bit_cast<f32v>(bit_cast<u32v>(x) | (bit_cast<u32v>(sign) & 0x80000000u));
+}
+LP_INLINE f32v at_most(f32v x, float limit) { return x > splat_real(limit) ? splat_real(limit) : x; }
+LP_INLINE f32v at_least(f32v x, float limit) { return x < splat_real(limit) ? splat_real(limit) : x; }
+LP_INLINE f32v power_of_two(i32v n) { return bit_cast<f32v>((n + 127) << 23); }
+
+constexpr float shift = 12582912.0f;  // 1.5 * 2^23: adding and subtracting it rounds to an integer
+constexpr float ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f;
+
+// exp(x + tail) for x in [-170, 90] and a small tail.
+LP_INLINE f32v exp_of(f32v x, f32v tail) {
+    const f32v shifted = mul_add(x, splat_real(1.44269504f), splat_real(shift)), k = shifted - shift;
+    const f32v r = mul_add(k, splat_real(-ln2_low), mul_add(k, splat_real(-ln2_high), x)) + tail;
+    const f32v fraction =
+        polynomial(r, 0.00138368341f, 0.00837482233f, 0.0416682251f, 0.166664198f, 0.499999911f, 1.0f, 1.0f);
+    const i32v n = bit_cast<i32v>(shifted) - bit_cast<i32v>(splat_real(shift)), half = n >> 1;
+    return fraction * power_of_two(half) * power_of_two(n - half);
+}
+
+// So many steps of float32 around y, which has the result's sign. Infinities are not taken for granted.
+template <u32 steps>
+LP_INLINE Bracket around(f32v y) {
+    const u32v bits = bit_cast<u32v>(y), magnitude = bits & 0x7fffffffu, sign = bits ^ magnitude;
+    const u32v infinity = u32v{} + 0x7f800000u;
+    const u32v high = smaller(magnitude + steps, larger(magnitude, infinity));
+    const u32v low = larger(magnitude, u32v{} + steps) - steps;  // NaN stays: the machine's own are far from infinity
+    return {bit_cast<f32v>(low | sign), bit_cast<f32v>(high | sign)};
+}
+
+struct quick_exp {
+    static LP_INLINE Bracket of(f32v x) { return around<2>(exp_of(at_least(at_most(x, 89.0f), -105.0f), f32v{})); }
+};
+
+struct quick_log {
+    static LP_INLINE Bracket of(f32v x) {
+        const i32v tiny = x < splat_real(0x1p-126f);
+        const i32v bits = bit_cast<i32v>(tiny ? x * 0x1p23f : x), exponent = (bits - 0x3f3504f3) >> 23;
+        const f32v f = bit_cast<f32v>(bits - (exponent << 23)) - 1.0f;
+        const f32v e = __builtin_convertvector(tiny ? exponent - 23 : exponent, f32v);
+        const f32v fit = polynomial(f, -0.0777801871f, 0.127773985f, -0.131140754f, 0.141961411f, -0.166270897f,
+                                    0.200016364f, -0.250007778f, 0.333333254f, -0.49999997f);
+        f32v y = mul_add(e, splat_real(ln2_high), f + mul_add(f * f, fit, e * ln2_low));
+        y = x == splat_real(__builtin_inff()) ? x : y;
+        y = x == f32v{} ? splat_real(-__builtin_inff()) : y;
+        return around<3>(x >= f32v{} ? y : splat_real(__builtin_nanf("")));
+    }
+};
+
+struct quick_tanh {
+    static LP_INLINE Bracket of(f32v x) {
+        const f32v a = size_of(x), square = a * a;
+        const f32v large = 1.0f - 2.0f / (exp_of(at_most(a + a, 40.0f), f32v{}) + 1.0f);
+        const f32v fit =
+            polynomial(square, -0.00609634211f, 0.0209968295f, -0.0538507961f, 0.133327678f, -0.333333284f);
+        const f32v small = mul_add(a * square, fit, a);
+        return around<4>(with_sign_of(a < splat_real(0.625f) ? small : large, x));
+    }
+};
+
+struct quick_sigmoid {
+    static LP_INLINE Bracket of(f32v x) {
+        const f32v e = exp_of(-at_most(size_of(x), 105.0f), f32v{});
+        return around<3>((x < f32v{} ? e : splat_real(1.0f)) / (1.0f + e));
+    }
+};
+
+struct quick_rsqrt {
+    static LP_INLINE Bracket of(f32v x) { return around<2>(1.0f / square_root_of(x)); }
+};
+
+// exp(-z^2 / 2), and (1 - Phi(z)) over it, for z in [0, 15]. The square's rounding error is the exponential's tail.
+struct Tail {
+    f32v density, ratio;
+};
+LP_INLINE Tail normal_tail(f32v z) {
+    const f32v head = bit_cast<f32v>(bit_cast<u32v>(z) & 0xfffff000u);
+    const f32v density = exp_of(-0.5f * (head * head), -0.5f * ((z - head) * (z + head)));
+    const f32v t = (z - 4.0f) / (z + 4.0f);
+    const f32v fit =
+        polynomial(t, -7.19824748e-05f, -6.15435492e-05f, 0.000692214002f, -0.00030344064f, -0.00500394637f,
+                   0.0179402269f, -0.0321973488f, 0.0285999682f, 0.0139996f, -0.0967034698f, 0.4720532f);
+    return {density, fit / (1.0f + z)};
+}
+
+struct quick_erf {
+    static LP_INLINE Bracket of(f32v x) {
+        const f32v a = size_of(x);
+        const Tail tail = normal_tail(at_most(a * 1.41421356f, 15.0f));
+        const f32v large = 1.0f - 2.0f * (tail.density * tail.ratio);
+        const f32v small = a * polynomial(a * a, 7.85385782e-05f, -0.000801019254f, 0.00518832775f, -0.026853811f,
+                                          0.112835854f, -0.37612626f, 1.12837911f);
+        return around<4>(with_sign_of(a < splat_real(1.0f) ? small : large, x));
+    }
+};
+
+struct quick_gelu {
+    static LP_INLINE Bracket of(f32v x) {
+        const f32v bounded = at_least(x, -15.0f);
+        const Tail tail = normal_tail(at_most(size_of(bounded), 15.0f));
+        const f32v upper = tail.density * tail.ratio;
+        return around<4>(bounded * (x < f32v{} ? upper : 1.0f - upper));
+    }
+};
+
+// Near the function's zero the error is not relative to the result, but to the two terms that cancel.
+struct quick_gelu_gradient {
+    static LP_INLINE Bracket of(f32v x) {
+        const f32v z = at_most(size_of(x), 15.0f);
+        const Tail tail = normal_tail(z);
+        const f32v slope = z * 0.398942280f;
+        const f32v lower = tail.density * (tail.ratio - slope);
+        const f32v y = x < f32v{} ? lower : 1.0f - lower;
+        const f32v scale = tail.density * (tail.ratio + slope) + (x < f32v{} ? f32v{} : splat_real(1.0f));
+        const f32v error = mul_add(scale, splat_real(0x1p-21f), splat_real(0x1p-147f));
+        return {y - error, y + error};
+    }
+};
+
+// Reduced in double up to 2^15; beyond it all that is known is that the result is in [-1, 1].
+template <u32 quadrant>
+struct quick_sine {
+    static LP_INLINE void reduce(f32half x, u32 *turns, float *rest) {
+        const f64v wide = __builtin_convertvector(x, f64v);
+        const f64v shifted = wide * TWO_OVER_PI + SHIFT, k = shifted - SHIFT;
+        const f64v r = (wide - k * 0x1.921fb54400000p+0) - k * 0x1.0b4611a600000p-34;
+        const f32half narrow = __builtin_convertvector(r, f32half);
+        typedef u32 u32half __attribute__((vector_size(LP_VECTOR_BYTES / 2)));
+        const u32half low = __builtin_convertvector(bit_cast<u64v>(shifted), u32half);
+        __builtin_memcpy(turns, &low, sizeof low);
+        __builtin_memcpy(rest, &narrow, sizeof narrow);
+    }
+
+    static LP_INLINE Bracket of(f32v x) {
+        f32half part[2];
+        __builtin_memcpy(part, &x, sizeof x);
+        alignas(64) u32 turns_of[lanes32];
+        alignas(64) float rest_of[lanes32];
+        for (int i = 0; i < 2; ++i) reduce(part[i], turns_of + i * lanes32 / 2, rest_of + i * lanes32 / 2);
+        const u32v turns = load<u32v>(turns_of) + quadrant;
+        const f32v r = load<f32v>(rest_of), square = r * r;
+        const f32v sine = r * polynomial(square, -0.000195011438f, 0.00833201129f, -0.166666508f, 1.0f);
+        const f32v cosine =
+            mul_add(square, polynomial(square, 2.43718114e-05f, -0.0013886519f, 0.041666612f, -0.5f), splat_real(1.0f));
+        const f32v y = (i32v)(turns << 31) != 0 ? cosine : sine;
+        Bracket near = around<4>(bit_cast<f32v>(bit_cast<u32v>(y) ^ ((turns & 2) << 30)));
+        const f32v nothing = x - x;  // NaN for infinities and NaN
+        const i32v far = size_of(x) > splat_real(32768.0f);
+        near.low = far ? nothing - 1.0f : near.low;
+        near.high = far ? nothing + 1.0f : near.high;
+        near.low = nothing == nothing ? near.low : nothing;
+        near.high = nothing == nothing ? near.high : nothing;
+        return near;
+    }
+};
+typedef quick_sine<0> quick_sin;
+typedef quick_sine<1> quick_cos;
+
+template <class Function>
+void brackets(const float *x, float *low, float *high, i64 count) {
+    for (i64 i = 0; i < count; i += lanes32) {
+        const Bracket b = Function::of(load<f32v>(x + i));
+        store(low + i, b.low);
+        store(high + i, b.high);
+    }
+}
+
+// The operations' numbers.
+#define LP_NUMBER(name) number_of_##name,
+enum { LP_OPERATIONS(LP_NUMBER) };
+
+}  // namespace
+
+Brackets brackets_of(int operation) {
+#define LP_BRACKETS(name)  \
+    case number_of_##name: \
+        return brackets<quick_##name>;
+    switch (operation) {
+        LP_BRACKETS(exp)
+        LP_BRACKETS(log)
+        LP_BRACKETS(tanh)
+        LP_BRACKETS(sigmoid)
+        LP_BRACKETS(rsqrt)
+        LP_BRACKETS(erf)
+        LP_BRACKETS(gelu)
+        LP_BRACKETS(gelu_gradient)
+        LP_BRACKETS(sin)
+        LP_BRACKETS(cos)
+        default:
+            return nullptr;
+    }
+}
+
+}  // namespace LP_ISA
+}  // namespace lowprec

@@ -1,0 +1,24 @@
+// Pieces of operands as contiguous floats.
+#ifndef LOWPREC_READ_PIECE_H
+#define LOWPREC_READ_PIECE_H
+
+#include "operands/decode_run.h"
+#include "operands/operand_runs.h"
+
+namespace lowprec {
+inline namespace LP_ISA {
+
+// Elements [begin, begin + count) of an operand in the result's order: in place if they lie so, else in `buffer`.
+inline const float *read_piece(const Operands &job, const Operand &from, i64 begin, i64 count, float *buffer) {
+    const bool aligned = reinterpret_cast<u64>(from.data) % sizeof(float) == 0;
+    if (job.axes == 1 && from.element == Element::real32 && from.stride[0] == 4 && aligned)
+        return reinterpret_cast<const float *>(from.data + begin * 4);
+    for_runs(job, from, begin, count, [&](const char *at, long stride, i64 done, i64 length) {
+        decode_run(from.element, from.table, at, stride, buffer + done, length);
+    });
+    return buffer;
+}
+
+}  // namespace LP_ISA
+}  // namespace lowprec
+#endif
