@@ -1,4 +1,4 @@
-"""The command line: python -m ipu_core study | train | profile | demo, also installed as ipu-core."""
+"""The command line: python -m ipu_core study | train | profile | reproduce | demo, also installed as ipu-core."""
 
 import argparse
 import codecs
@@ -14,6 +14,7 @@ from ipu_core.errors import IpuError
 from ipu_core.study import command
 from ipu_core.study.demo import demo
 from ipu_core.study.options import OPTIMIZERS, SCHEDULES, check_name
+from ipu_core.study.reproduce import REPRODUCTIONS, reproduce
 from ipu_core.study.settings import (
     MODELS,
     PRECISIONS,
@@ -89,7 +90,7 @@ def _plainly(error: UnicodeError) -> tuple[str, int]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="ipu-core", description="Training under the arithmetic of the IPU, on a modelled machine.")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="study|train|profile|demo")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="study|train|profile|reproduce|demo")
     study = _command(commands, "study", _study, "train in several precisions and seeds; table, picture, resumable")
     study.add_argument("--precisions", nargs="+", default=list(PRECISIONS), metavar="P", help=_help("", PRECISIONS))
     study.add_argument("--seeds", type=_count, default=3, help="how many seeds (default 3)")
@@ -102,6 +103,11 @@ def _parser() -> argparse.ArgumentParser:
     profile = _command(commands, "profile", _profile, "plan and account one step: cycles, exchange, tile memory")
     profile.add_argument("--precision", default=PRECISIONS[-1], help=_help(PRECISIONS[-1], PRECISIONS))
     profile.add_argument("--out", type=_folder, help="also write profile.json, profile.html and trace.json there")
+    again = commands.add_parser("reproduce", help="published results made again: the claim, our figure, the verdict")
+    again.add_argument("name", nargs="?", metavar="NAME", help=f"{', '.join(REPRODUCTIONS)} (default: all of them)")
+    again.add_argument("--seeds", type=_count, default=3, help="how many seeds (default 3)")
+    again.add_argument("--share", type=float, default=1.0, help="of the usual number of steps (default 1)")
+    again.set_defaults(run=_reproduce)
     quick = commands.add_parser("demo", help="half a minute: one rounding explained, three precisions trained")
     quick.set_defaults(run=lambda _: demo())
     return parser
@@ -195,6 +201,10 @@ def _profile(given: argparse.Namespace) -> int:
     precision = parse_one_precision(given.precision)
     command.profile(_settings(given), precision, given.out)
     return 0
+
+
+def _reproduce(given: argparse.Namespace) -> int:
+    return reproduce(given.name, tuple(range(given.seeds)), given.share)
 
 
 def _finish(failures: dict[str, str], folder: Path) -> int:
