@@ -72,7 +72,11 @@ class Executable:
         self._calls = [(self._bind(e, orders.get(e.number), control), e) for e in computed]
         plain = [(call, e.draws) for call, e in self._calls]
         self._looped = sum(views[e.output].root is e.output for e in block.equations[: block.looped])
-        self._rounds, self._plain = plain[: self._looped], plain[self._looped :]
+        always = block.unguarded if block.guard else block.looped
+        self._unguarded = sum(views[e.output].root is e.output for e in block.equations[:always])
+        self._rounds, self._always = plain[: self._looped], plain[self._looped : self._unguarded]
+        self._rest = plain[self._unguarded :]
+        self._flag = None if block.guard is None else buffers.arrays[block.guard.flag]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Executable, self._made_of  # the prepared calls hold buffers, so a copy prepares its own
@@ -91,21 +95,14 @@ class Executable:
                 for int32, Python numbers for values without axes.
             key: of this step. Every equation that rounds stochastically takes key.fold_in(its number), in rounds that
                 of `round_key`.
-            observer: called after every equation with role "update", which none in rounds may have.
+            observer: called after every equation with role "update", which none in rounds or before a guard may have.
 
         Raises:
             ValueError, TypeError: inputs of other number, shape or dtype.
         """
         key = as_key(key)
         self._fill(self._inputs, inputs)
-        if self.block.rounds is not None:
-            self._run_rounds(self.block.rounds, key)
-        if observer is None:
-            _run(self._plain, key)
-        else:
-            self._run_observed(key, observer)
-        results = [array.copy() for array in self._results]  # one may be a view of the state that is now replaced
-        self._carry()
+        results = self._advance(key, observer)
         return [*self.read(), *results]
 
     def write(self, state: Sequence[Any]) -> None:
@@ -131,14 +128,32 @@ class Executable:
         Raises:
             ValueError, TypeError: as `run`.
         """
-        key = as_key(key)
-        self._fill(self._inputs[len(self._state) :], [*batch, lr])
+        return float(self.feed([*batch, lr], key)[0])
+
+    def feed(self, inputs: Sequence[Any], key: KeyLike) -> list[Array]:
+        """One run with the inputs that are not state: updates the state, gives the outputs that are not.
+
+        Raises:
+            ValueError, TypeError: as `run`.
+        """
+        self._fill(self._inputs[len(self._state) :], inputs)
+        return self._advance(as_key(key), None)
+
+    def _advance(self, key: Key, observer: Observer | None) -> list[Array]:
+        """Runs the Block and makes the new state, unless the guard refuses it, the one that is held."""
         if self.block.rounds is not None:
             self._run_rounds(self.block.rounds, key)
-        _run(self._plain, key)
-        loss = float(self._results[0])
-        self._carry()
-        return loss
+        _run(self._always, key)
+        refused = self._flag is not None and not self._flag
+        if not refused and observer is not None:
+            self._run_observed(key, observer)
+        elif not refused:
+            _run(self._rest, key)
+        results = [array.copy() for array in self._results]  # one may be a view of the state that is now replaced
+        if not refused:
+            for to, source in self._moves:
+                np.copyto(to, source)
+        return results
 
     def _fill(self, places: Sequence[tuple[Var, Array]], values: Sequence[Any]) -> None:
         if len(values) != len(places):
@@ -161,17 +176,12 @@ class Executable:
                 np.copyto(total, new)
 
     def _run_observed(self, key: Key, observer: Observer) -> None:
-        for call, equation in self._calls[self._looped :]:
+        for call, equation in self._calls[self._unguarded :]:
             update = equation.role == "update"
             operands = [np.array(x) for x in self._operands(equation)] if update else []  # before they are overwritten
             call(None if equation.draws is None else key.fold_in(equation.draws))
             if update:
                 observer(equation, operands, self._arrays[equation.output])
-
-    def _carry(self) -> None:
-        """Makes the new state the one that is held."""
-        for to, source in self._moves:
-            np.copyto(to, source)
 
 
 def _write_back(state: Sequence[Array], new: Sequence[Array]) -> list[tuple[Array, Array]]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import fnmatch
 import itertools
+import math
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -17,9 +19,11 @@ from ipu_core.compile.planning import choose_accumulations
 from ipu_core.compile.residency import check_room
 from ipu_core.control import FloatingPointControl
 from ipu_core.engine.profile import Profile
+from ipu_core.errors import NotFinite
 from ipu_core.ir.block import Array, Block, Equation, Type
 from ipu_core.ir.eager import as_array, format_of
 from ipu_core.ir.execute import Executable
+from ipu_core.ir.guard import guarded
 from ipu_core.ir.ops import SUMS
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.pytree import flatten, paths, unflatten
@@ -28,6 +32,7 @@ from ipu_core.ir.streaming import streamable
 from ipu_core.target import Target
 from ipu_core.train.optim import Optimiser
 from ipu_core.train.optim.common import Common, rate_of
+from ipu_core.train.scaling import LossScale, Scale, Skipped
 from ipu_core.train.step import Loss, initial_state, step_block
 from lowprec import Accumulation, Key, as_key
 from lowprec.arrays import whole_array
@@ -91,6 +96,10 @@ class TrainLoop:
             anything: "params.*", "optimiser.first_moment.*.weight". Single numbers stay on the tiles. No bit changes.
         micro_batches: Parts of each batch, equal runs of its first axis. Their gradients are averaged before the
             update, in the precision's `gradient_sum`: as a sum, or where it says `running_mean` as a running mean.
+        loss_scale: What the loss is multiplied by for its gradients, which are divided by it before the optimiser has
+            them: a number, or "automatic" or a `LossScale` for one that grows and backs off. A step whose gradients
+            hold infinities, NaN or saturated values then changes nothing and is kept in `skipped`. The loss that is
+            reported is not scaled. None: no scale, and nothing is looked at.
 
     Raises:
         ValueError: an unknown engine or precision, a batch that cannot be cut into so many parts, a name to stream that
@@ -101,6 +110,8 @@ class TrainLoop:
     Attributes:
         block: The typed step.
         step: Steps done.
+        skipped: Steps that changed nothing, with what was wrong.
+        not_finite: The first step whose loss was infinite or NaN, and that loss; None: there was none.
     """
 
     def __init__(
@@ -118,6 +129,7 @@ class TrainLoop:
         control: FloatingPointControl | None = None,
         micro_batches: int = 1,
         streamed: str | Sequence[str] = (),
+        loss_scale: float | str | LossScale | None = None,
     ) -> None:
         if not isinstance(engine, str) or engine not in ENGINES:
             raise ValueError(f"unknown engine {engine!r}: choose {' or '.join(ENGINES)}")
@@ -127,8 +139,15 @@ class TrainLoop:
         if isinstance(optimizer, Common):
             optimizer = optimizer.for_precision(precision.scaled_state)
         mean = precision.running_mean
-        ideal = step_block(loss, optimizer, params, batch, micro_batches=int(micro_batches), running_mean=mean)
-        self.block: Block = _streaming(precision.apply(ideal), streamed)
+        self._scale = None if loss_scale is None else Scale.of(loss_scale)
+        ideal = step_block(
+            loss, optimizer, params, batch,
+            micro_batches=int(micro_batches), running_mean=mean, scaled=self._scale is not None,
+        )  # fmt: skip
+        typed = _streaming(precision.apply(ideal), streamed)
+        self.block: Block = typed if self._scale is None else guarded(typed)
+        self.skipped: tuple[Skipped, ...] = ()
+        self.not_finite: tuple[int, float] | None = None
         for var, value in self.block.constants.items():
             cast(value, var.type.format)  # refuses what float32 lacks
         self._names = paths(flatten(batch)[1])
@@ -174,13 +193,26 @@ class TrainLoop:
         self._prepare(state)
 
     def train(self, batch: Any) -> float:
-        """One update on one batch; gives its loss."""
-        loss = self._runner.step(self._batch(batch), rate_of(self._rate, self.step), self._key.fold_in(self.step))
+        """One update on one batch, or none (see `skipped`); gives its loss."""
+        outputs = self._runner.feed(self._inputs(batch), self._key.fold_in(self.step))
+        loss = float(outputs[0])
+        if not math.isfinite(loss) and self.not_finite is None:
+            self.not_finite = self.step, loss
+        if self._scale is not None and self.block.guard is not None:
+            names = tuple(itertools.compress(self.block.guard.names, outputs[1]))
+            if names:
+                self.skipped = (*self.skipped, Skipped(self.step, float(self._scale.value), names))
+            self._scale = self._scale.after(bool(names))
         self.step += 1
         return loss
 
+    def _inputs(self, batch: Any) -> list[Any]:
+        """What the next step takes besides the state."""
+        scale = [] if self._scale is None else [self._scale.value]
+        return [*self._batch(batch), rate_of(self._rate, self.step), *scale]
+
     def run(self, batches: Callable[[int], Any] | Iterable[Any], steps: int) -> npt.NDArray[np.float32]:
-        """`steps` updates; gives their losses.
+        """`steps` updates; gives their losses. A loss that is not finite is said by a warning, the first time.
 
         Args:
             batches: A function from the step's number to its batch, or the batches in order.
@@ -194,7 +226,17 @@ class TrainLoop:
         if not callable(batches) and not isinstance(batches, Iterable):
             raise TypeError(f"batches must be a function of the step's number, or batches in order, not {batches!r}")
         following = map(batches, itertools.count(self.step)) if callable(batches) else iter(batches)
-        return np.array([self.train(batch) for batch in itertools.islice(following, steps)], np.float32)
+        known = self.not_finite
+        losses = np.array([self.train(batch) for batch in itertools.islice(following, steps)], np.float32)
+        if self.not_finite is not None and known is None:
+            step, value = self.not_finite
+            warnings.warn(f"the loss of step {step} is {value}: what follows is not training", NotFinite, stacklevel=2)
+        return losses
+
+    @property
+    def loss_scale(self) -> float | None:
+        """What the loss of the next step is multiplied by for its gradients; None: nothing."""
+        return None if self._scale is None else float(self._scale.value)
 
     @property
     def params(self) -> Any:
@@ -208,7 +250,8 @@ class TrainLoop:
 
     def arrays(self) -> dict[str, Array]:
         """The whole state by dotted name, for a checkpoint."""
-        return dict(zip(paths(self._tree), self._runner.read(), strict=True))
+        state = dict(zip(paths(self._tree), self._runner.read(), strict=True))
+        return state if self._scale is None else state | self._scale.arrays()
 
     def restore(self, arrays: Mapping[str, Array], step: int) -> None:
         """Takes up a state that `arrays` gave after `step` steps.
@@ -222,6 +265,8 @@ class TrainLoop:
         present = {name: (array.shape, array.dtype) for name, array in arrays.items()}
         if present != {name: (array.shape, array.dtype) for name, array in self.arrays().items()}:
             raise ValueError("the checkpoint's arrays are not those of this training step")
+        if self._scale is not None:
+            self._scale = self._scale.restored(arrays)
         self._runner.write([arrays[name] for name in paths(self._tree)])
         self.step = int(step)
 
@@ -235,8 +280,7 @@ class TrainLoop:
             total = total.plus(UpdateCount.of(weight, direction, float(scale), updated))
 
         state = self._runner.read()
-        inputs = [*state, *self._batch(batch), rate_of(self._rate, self.step)]
-        self._executable.run(inputs, self._key.fold_in(self.step), observe)
+        self._executable.run([*state, *self._inputs(batch)], self._key.fold_in(self.step), observe)
         self._runner.write(state)  # which the direct engine has moved on
         return total
 
@@ -264,7 +308,10 @@ class TrainLoop:
 
     def _batch(self, batch: Any) -> list[Array]:
         """The batch's arrays in the formats and shapes that the step was traced with."""
-        (leaves, tree), wanted = flatten(batch), self.block.inputs[self.block.carried : -1]
+        (leaves, tree), wanted = (
+            flatten(batch),
+            self.block.inputs[self.block.carried : -1 if self._scale is None else -2],
+        )
         if len(leaves) != len(wanted):
             raise ValueError(f"the batch holds {len(leaves)} arrays; the step was traced with {len(wanted)}")
         if (names := paths(tree)) != self._names:

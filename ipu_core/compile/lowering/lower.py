@@ -12,6 +12,7 @@ from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import (
     Copy,
     DataStream,
+    If,
     Program,
     RemoteBuffer,
     RemoteLoad,
@@ -88,8 +89,12 @@ def lower(block: Block, plan: BlockPlan) -> Lowered:
     lowering = Lowering(graph, plan, lifetimes(block).views, places, tensors, programs)
     if block.rounds:
         programs.append(Repeat(block.rounds.count, _round(lowering, block, far, parts)))
-    _lower_equations(lowering, block, far, range(block.looped, len(block.equations)))
+    _lower_equations(lowering, block, far, range(block.looped, block.unguarded))
+    lowering.programs = []
+    _lower_equations(lowering, block, far, range(block.unguarded, len(block.equations)))
     _write_back(lowering, [(old, block.outputs[number]) for number, old in enumerate(near) if number not in far])
+    update = Sequence(*lowering.programs)
+    programs.append(update if block.guard is None else If(tensors[block.guard.flag], update))
     results = []
     for number, var in enumerate(block.outputs[carried:]):
         results.append(DataStream(f"result {number}", var.type.format, var.type.shape, to_device=False))

@@ -24,7 +24,6 @@ class Adam(Common):
         weight_decay: decoupled decay.
         bias_correction: whether young moments are corrected.
         exclude: (name, shape) -> whether the parameter has no decay (default: fewer than two axes).
-        loss_scale: what the loss was multiplied by; the gradients are divided by it.
         scaled_state: m and v are kept times s and s^2 and eps is taken times s: the same mathematics (bit for bit in
             float32 if s is a power of two and s^2 v stays in range) that uses float16's range well. 1: not scaled.
             None: as the precision says (`Precision.scaled_state`).
@@ -46,7 +45,6 @@ class Adam(Common):
     weight_decay: float = 0.0
     bias_correction: bool = True
     exclude: Exclude = vectors
-    loss_scale: float = 1.0
     scaled_state: float | None = None
     packing: float = 1.0
     store_root: bool = False
@@ -57,12 +55,7 @@ class Adam(Common):
         self.check_common(self.lr, self.exclude)
         for field in ("b1", "b2"):
             check(f"{own}: {field}", getattr(self, field), 0, 1)
-        positive = [
-            "loss_scale",
-            "packing",
-            "precision_scale",
-            *(["scaled_state"] if self.scaled_state is not None else []),
-        ]
+        positive = ["packing", "precision_scale", *(["scaled_state"] if self.scaled_state is not None else [])]
         for field in ("eps", "weight_decay", *positive):
             check(f"{own}: {field}", getattr(self, field), 0, float("inf"))
         for field in positive:
@@ -81,12 +74,12 @@ class Adam(Common):
     def update(self, params: Any, gradients: Any, state: Any, lr: Value) -> tuple[Any, Any]:
         """The new parameters and the new state."""
         b1, b2 = self.b1**self.packing, self.b2**self.packing
-        clip = self.clipped(gradients, self.loss_scale)
+        clip = self.clipped(gradients)
         corrections = [self._correct(q, b) for q, b in zip(state.get("corrections", ()), (b1, b2), strict=False)]
 
         def one(name: str, w: Value, g: Value, rate: Value, m: Value, v: Value) -> tuple[Value, Value, Value, Value]:
             g, scale = clip(g), self.precision_scale
-            if (factor := (self.scaled_state or 1.0) / self.loss_scale) != 1:
+            if (factor := self.scaled_state or 1.0) != 1:
                 g = elementwise("multiply", g, factor)
             m = moment("first_moment", elementwise("multiply", m, b1), g, (1 - b1) * scale)
             v = self._second(v, g, b2, (1 - b2) * scale**2)

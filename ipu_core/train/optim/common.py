@@ -173,17 +173,17 @@ class Common:
         decay, exclude = self.weight_decay, self.exclude  # type: ignore[attr-defined]  # of every subclass
         return 0.0 if exclude(name, shape_of(w)) else decay
 
-    def clipped(self, gradients: Any, scale: float = 1.0) -> Callable[[Value], Value]:
-        """The function that clips each gradient; they are `scale` times as large as they should be."""
+    def clipped(self, gradients: Any) -> Callable[[Value], Value]:
+        """The function that clips each gradient."""
         leaves, tree = flatten(gradients)
         known = [g for name, g in zip(paths(tree), leaves, strict=True) if not self.group(name).frozen]
-        by_value = functools.partial(_clip, None if self.clip_value is None else self.clip_value * scale)
+        by_value = functools.partial(_clip, self.clip_value)
         if self.clip_norm is None or not known:
             return by_value
         with scope(known, role="optimiser"):
             squares = [reduce_sum(apply("square", by_value(g))) for g in known]
             norm = apply("sqrt", functools.reduce(lambda a, b: elementwise("add", a, b), squares))
-            bound = self.clip_norm * scale
+            bound = self.clip_norm
             factor = where(elementwise("greater", norm, bound), elementwise("divide", bound, norm), 1.0)
         return lambda g: elementwise("multiply", by_value(g), factor)
 

@@ -1,5 +1,6 @@
 """The training loop: both engines, resumption, counted updates, and a run pinned bit for bit."""
 
+import contextlib
 import hashlib
 import itertools
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 import lowprec
 from ipu_core import nn
 from ipu_core.control import FloatingPointControl
-from ipu_core.errors import FloatingPointException
+from ipu_core.errors import FloatingPointException, NotFinite
 from ipu_core.ir.evaluate import evaluate
 from ipu_core.target import Target
 from ipu_core.train.loop import TrainLoop, UpdateCount
@@ -84,7 +85,8 @@ def test_the_floating_point_control_reaches_both_engines(nanoo: bool) -> None:
     states = []
     for engine in ("tiles", "direct"):
         made = loop("fp16.16/stochastic", engine, optimizer=Sgd(1e4), control=FloatingPointControl(nanoo=nanoo))
-        made.run(lambda step: huge, 2)
+        with pytest.warns(NotFinite) if nanoo else contextlib.nullcontext():
+            made.run(lambda step: huge, 2)
         states.append(np.concatenate([array.ravel() for array in made.arrays().values()]))
     assert states[0].tobytes() == states[1].tobytes()
     assert np.isnan(states[0]).any() == nanoo
