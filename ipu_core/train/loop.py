@@ -86,7 +86,8 @@ class TrainLoop:
         batch: One batch, for its shapes and dtypes.
         optimizer: Such as `Sgd(0.1)`; its `lr` may be a schedule, a function of the step's number.
         precision: A `Precision` or its name.
-        engine: "tiles" or "direct".
+        engine: "tiles", planned onto the chip, in its memory and with its account, or "direct". The tiles' equations
+            are computed whole too; `compile.Machine` runs them vertex by vertex, to the same bits.
         target: The modelled chip, or its name.
         key: Of the run; step i rounds with key.fold_in(i).
         accumulations: The order of each sum by equation number; None: `choose_accumulations`, which looks at the sizes
@@ -176,7 +177,7 @@ class TrainLoop:
     def _prepare(self, state: Sequence[Array]) -> None:
         if self._engine == "tiles":
             self._runner: Machine | Executable = Machine.build(
-                self.block, self.target, self.accumulations, self._control
+                self.block, self.target, self.accumulations, self._control, whole=True
             )
         else:
             self._runner = self._executable
