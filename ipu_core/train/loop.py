@@ -94,6 +94,8 @@ class TrainLoop:
         control: Floating-point control of the tiles: exceptions and `nanoo`. Its `esr` is the precision's to say.
         streamed: What of the state lives in streaming memory besides what the precision says, by dotted name with * for
             anything: "params.*", "optimiser.first_moment.*.weight". Single numbers stay on the tiles. No bit changes.
+        overlap: Whether transfers with streaming memory pass beside computation: the moments of the next parameter come
+            and those of the one before go while one is updated, so that more of them are on the tiles at a time.
         micro_batches: Parts of each batch, equal runs of its first axis. Their gradients are averaged before the
             update, in the precision's `gradient_sum`: as a sum, or where it says `running_mean` as a running mean.
         loss_scale: What the loss is multiplied by for its gradients, which are divided by it before the optimiser has
@@ -130,6 +132,7 @@ class TrainLoop:
         micro_batches: int = 1,
         streamed: str | Sequence[str] = (),
         loss_scale: float | str | LossScale | None = None,
+        overlap: bool = False,
     ) -> None:
         if not isinstance(engine, str) or engine not in ENGINES:
             raise ValueError(f"unknown engine {engine!r}: choose {' or '.join(ENGINES)}")
@@ -162,6 +165,7 @@ class TrainLoop:
             check_room(self.block, self.target)
         chosen = choose_accumulations(ideal, self.target) if accumulations is None else accumulations
         self.accumulations: Mapping[int, Accumulation] = chosen
+        self._overlap = bool(overlap)
         self._engine, self._control = engine, replace(control or FloatingPointControl(), esr=precision.stochastic)
         self._key, self._rate = as_key(key), optimizer.lr
         rate_of(self._rate, 0)
@@ -176,7 +180,7 @@ class TrainLoop:
     def _prepare(self, state: Sequence[Array]) -> None:
         if self._engine == "tiles":
             self._runner: Machine | Executable = Machine.build(
-                self.block, self.target, self.accumulations, self._control
+                self.block, self.target, self.accumulations, self._control, overlap=self._overlap
             )
         else:
             self._runner = self._executable
