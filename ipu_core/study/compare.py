@@ -147,8 +147,9 @@ def compare(
         optimizer: Such as Sgd(0.1).
         steps: Updates per point.
         seeds: How many: 0, 1, 2, ...
-        evaluate: (trained parameters, precision) -> named measures; "test_accuracy" is shown in the table. Called once
-            with the initial parameters, before anything is trained, so that a mistake in it costs nothing.
+        evaluate: (trained parameters, precision) -> named measures, of which the table shows "test_accuracy" and
+            "test_loss". Called once with the initial parameters, before anything is trained, so that a mistake in it
+            costs nothing.
         engine: "tiles" (cycles and memory of the modelled machine) or "direct" (the same bits without tiles).
         target: The modelled chip, by name or as a Target.
         accumulations: The order of each sum by equation number; None: as `choose_accumulations` says,
