@@ -122,8 +122,13 @@ class Profile:
 
     @property
     def streaming_cycles(self) -> int:
-        """Cycles of those transfers, their barriers included."""
-        return sum(step.cycles for step in self._remote)
+        """Cycles of those transfers, their barriers included, whether they passed beside other steps or not."""
+        return sum(step.cycles for step in self._remote) + self.hidden_cycles
+
+    @property
+    def hidden_cycles(self) -> int:
+        """Of those, the cycles that passed beside other steps: they are not in `cycles`."""
+        return sum(step.count * step.account.hidden for step in self._remote)
 
     @property
     def _remote(self) -> list[Step]:
@@ -166,6 +171,7 @@ class Profile:
             "loaded": self.loaded,
             "stored": self.stored,
             "streaming_cycles": self.streaming_cycles,
+            "hidden_cycles": self.hidden_cycles,
             "steps": [_step_json(step) for step in self.steps],
             "bytes_in": self.bytes_in.tolist(),
             "bytes_out": self.bytes_out.tolist(),
@@ -261,12 +267,14 @@ def _streaming(profile: Profile) -> list[str]:
     if not memory.remote:
         return []
     number = sum(step.count for step in transfers)
-    syncs = sum(step.count * step.account.sync_cycles for step in transfers)
+    syncs = sum(step.count for step in transfers) * profile.target.sync_cycles
+    beside = f", {profile.hidden_cycles:,} of {profile.streaming_cycles:,} cycles beside other steps"
     limit = f" of {memory.remote_available:,}" if memory.remote_available else ""
     time = profile.target.seconds(profile.streaming_cycles) * 1e6
     rate = profile.target.streaming_bandwidth / 1e9
     return [
         f"streaming memory: {memory.remote:,}{limit} bytes; {number} transfers, {profile.loaded:,} bytes loaded and "
-        f"{profile.stored:,} stored in {time:,.2f} us at {rate:g} GB/s, {syncs:,} cycles of sync included",
+        f"{profile.stored:,} stored in {time:,.2f} us at {rate:g} GB/s, {syncs:,} cycles of sync included"
+        + (beside if profile.hidden_cycles else ""),
         f"  fullest tile: {memory.peak_bytes:,} bytes; {int(memory.unstreamed.max()):,} if all of it lay on the tiles",
     ]

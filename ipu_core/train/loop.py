@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import fnmatch
+import hashlib
 import itertools
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,8 +22,7 @@ from ipu_core.compile.residency import check_room
 from ipu_core.control import FloatingPointControl
 from ipu_core.engine.profile import Profile
 from ipu_core.errors import NotFinite
-from ipu_core.ir.block import Array, Block, Equation, Type
-from ipu_core.ir.eager import as_array, format_of
+from ipu_core.ir.block import Array, Block, Equation
 from ipu_core.ir.execute import Executable
 from ipu_core.ir.guard import guarded
 from ipu_core.ir.ops import SUMS
@@ -30,51 +31,18 @@ from ipu_core.ir.pytree import flatten, paths, unflatten
 from ipu_core.ir.retype import cast
 from ipu_core.ir.streaming import streamable
 from ipu_core.target import Target
+from ipu_core.train import checkpoint
+from ipu_core.train.arguments import check_integer, check_kinds, feed
+from ipu_core.train.callbacks import Callback
 from ipu_core.train.optim import Optimiser
 from ipu_core.train.optim.common import Common, rate_of
 from ipu_core.train.scaling import LossScale, Scale, Skipped
 from ipu_core.train.step import Loss, initial_state, step_block
+from ipu_core.train.updates import UpdateCount
 from lowprec import Accumulation, Key, as_key
 from lowprec.arrays import whole_array
 
 ENGINES = ("tiles", "direct")
-
-
-class UpdateCount(NamedTuple):
-    """What became of the weight updates of one step, over all parameters.
-
-    Attributes:
-        wanted: Elements whose update was not zero.
-        lost: Of those, the elements that kept their value.
-        squared: Sum of the squares of the wanted updates.
-        arrived: Sum of wanted update times change made; equals `squared` on average where rounding is unbiased.
-    """
-
-    wanted: int
-    lost: int
-    squared: float
-    arrived: float
-
-    @staticmethod
-    def of(weight: Array, direction: Array, scale: float, updated: Array) -> UpdateCount:
-        """Counts one update, updated = round(weight + scale * direction), in float64."""
-        with np.errstate(invalid="ignore"):  # a run that diverged has infinities
-            wanted = np.float64(scale) * direction.astype(np.float64)
-            change = updated.astype(np.float64) - weight.astype(np.float64)
-        asked = wanted != 0
-        lost = int(np.count_nonzero(asked & (change == 0)))
-        return UpdateCount(
-            int(np.count_nonzero(asked)), lost, float(np.vdot(wanted, wanted)), float(np.vdot(wanted, change))
-        )
-
-    def plus(self, other: UpdateCount) -> UpdateCount:
-        """The sum of two counts."""
-        return UpdateCount(
-            self.wanted + other.wanted,
-            self.lost + other.lost,
-            self.squared + other.squared,
-            self.arrived + other.arrived,
-        )
 
 
 class TrainLoop:
@@ -94,6 +62,8 @@ class TrainLoop:
         control: Floating-point control of the tiles: exceptions and `nanoo`. Its `esr` is the precision's to say.
         streamed: What of the state lives in streaming memory besides what the precision says, by dotted name with * for
             anything: "params.*", "optimiser.first_moment.*.weight". Single numbers stay on the tiles. No bit changes.
+        overlap: Whether transfers with streaming memory pass beside computation: the moments of the next parameter come
+            and those of the one before go while one is updated, so that more of them are on the tiles at a time.
         micro_batches: Parts of each batch, equal runs of its first axis. Their gradients are averaged before the
             update, in the precision's `gradient_sum`: as a sum, or where it says `running_mean` as a running mean.
         loss_scale: What the loss is multiplied by for its gradients, which are divided by it before the optimiser has
@@ -132,13 +102,14 @@ class TrainLoop:
         micro_batches: int = 1,
         streamed: str | Sequence[str] = (),
         loss_scale: float | str | LossScale | None = None,
+        overlap: bool = False,
         model_state: Any = None,
     ) -> None:
         if not isinstance(engine, str) or engine not in ENGINES:
             raise ValueError(f"unknown engine {engine!r}: choose {' or '.join(ENGINES)}")
         precision = Precision.parse(precision)
-        _check_kinds(loss, optimizer, accumulations, control)
-        _check_integer("micro_batches", micro_batches, least=1)
+        check_kinds(loss, optimizer, accumulations, control)
+        check_integer("micro_batches", micro_batches, least=1)
         if isinstance(optimizer, Common):
             optimizer = optimizer.for_precision(precision.scaled_state)
         mean = precision.running_mean
@@ -166,8 +137,11 @@ class TrainLoop:
             check_room(self.block, self.target)
         chosen = choose_accumulations(ideal, self.target) if accumulations is None else accumulations
         self.accumulations: Mapping[int, Accumulation] = chosen
+        self._overlap = bool(overlap)
         self._engine, self._control = engine, replace(control or FloatingPointControl(), esr=precision.stochastic)
         self._key, self._rate = as_key(key), optimizer.lr
+        rate = self._rate if isinstance(self._rate, int | float | np.number) else getattr(self._rate, "__name__", "...")
+        self._optimiser = f"{type(optimizer).__name__}(lr={rate})"
         rate_of(self._rate, 0)
         leaves, self._tree = flatten(precision.cast_state(self.block, initial_state(params, optimizer, model_state)))
         self._prepare(leaves)
@@ -180,7 +154,7 @@ class TrainLoop:
     def _prepare(self, state: Sequence[Array]) -> None:
         if self._engine == "tiles":
             self._runner: Machine | Executable = Machine.build(
-                self.block, self.target, self.accumulations, self._control
+                self.block, self.target, self.accumulations, self._control, overlap=self._overlap
             )
         else:
             self._runner = self._executable
@@ -215,27 +189,35 @@ class TrainLoop:
         scale = [] if self._scale is None else [self._scale.value]
         return [*self._batch(batch), rate_of(self._rate, self.step), *scale]
 
-    def run(self, batches: Callable[[int], Any] | Iterable[Any], steps: int) -> npt.NDArray[np.float32]:
+    def run(
+        self, batches: Callable[[int], Any] | Iterable[Any], steps: int, *, callbacks: Iterable[Callback] = ()
+    ) -> npt.NDArray[np.float32]:
         """`steps` updates; gives their losses. A loss that is not finite is said by a warning, the first time.
 
         Args:
             batches: A function from the step's number to its batch, or the batches in order.
             steps: How many; fewer are done where the batches in order end before.
+            callbacks: Called after each step with the loop and the step's loss, in order: `Evaluate`, `EarlyStop`,
+                `Checkpoint`, or any function. Where one gives something true the run ends.
 
         Raises:
             ValueError: a number of steps below 0; a batch that `train` refuses.
             TypeError: batches that are neither.
         """
-        _check_integer("steps", steps)
+        check_integer("steps", steps)
         if not callable(batches) and not isinstance(batches, Iterable):
             raise TypeError(f"batches must be a function of the step's number, or batches in order, not {batches!r}")
         following = map(batches, itertools.count(self.step)) if callable(batches) else iter(batches)
         known = self.not_finite
-        losses = np.array([self.train(batch) for batch in itertools.islice(following, steps)], np.float32)
+        called, losses = list(callbacks), list[float]()
+        for batch in itertools.islice(following, steps):
+            losses.append(self.train(batch))
+            if any([call(self, losses[-1]) for call in called]):
+                break
         if self.not_finite is not None and known is None:
             step, value = self.not_finite
             warnings.warn(f"the loss of step {step} is {value}: what follows is not training", NotFinite, stacklevel=2)
-        return losses
+        return np.array(losses, np.float32)
 
     @property
     def loss_scale(self) -> float | None:
@@ -269,7 +251,7 @@ class TrainLoop:
             TypeError: masked elements.
             ValueError: the arrays are not those of this loop's state, or there is no such step.
         """
-        _check_integer("step", step)
+        check_integer("step", step)
         arrays = {name: whole_array(array) for name, array in arrays.items()}
         present = {name: (array.shape, array.dtype) for name, array in arrays.items()}
         if present != {name: (array.shape, array.dtype) for name, array in self.arrays().items()}:
@@ -278,6 +260,57 @@ class TrainLoop:
             self._scale = self._scale.restored(arrays)
         self._runner.write([arrays[name] for name in paths(self._tree)])
         self.step = int(step)
+
+    def save(self, path: str | Path) -> None:
+        """Writes a checkpoint that `load` goes on from: weights, moments, loss scale, the step, the key of the run.
+
+        The file is there whole or not at all. With them the random bits of every later step are known, and which batch
+        it takes, where batches are a function of the step.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        checkpoint.save(path, self.arrays(), {"step": self.step, **self._identity()})
+
+    def load(self, path: str | Path) -> None:
+        """Takes up a checkpoint of a loop like this one: what follows has the bits of a run that never ended.
+
+        Raises:
+            ValueError: no checkpoint, or that of a loop with another key, precision, step or state.
+        """
+        arrays, meta = checkpoint.load(path)
+        for name, own in self._identity().items():
+            if meta.get(name) != own:
+                raise ValueError(f"{path} is of a run with {name} {meta.get(name)}, this one has {own}")
+        self.restore(arrays, meta["step"])
+
+    def _identity(self) -> dict[str, str]:
+        """What tells runs apart that have the same state."""
+        orders = sorted((number, order.digest()) for number, order in self.accumulations.items())
+        traced = hashlib.sha256(f"{self.block}{orders}".encode()).hexdigest()
+        return {"key": repr(self._key), "precision": self.precision.words(), "traced step": traced}
+
+    def __str__(self) -> str:
+        """The loop in a few lines: what is trained, how, how far, at what cost."""
+        leaves = flatten(self.params)[0]
+        rounds = f", {self.block.rounds.count} micro-batches a step" if self.block.rounds else ""
+        lines = [
+            f"TrainLoop: {self.step} steps of {self._optimiser} on {self.target.name}, engine {self._engine}",
+            f"  {self.precision.words()}",
+            f"  {sum(leaf.size for leaf in leaves):,} parameters in {len(leaves)} arrays{rounds}",
+        ]
+        if self._scale is not None:
+            lines.append(f"  loss scale {self._scale.value:g}, {len(self.skipped)} steps skipped")
+            lines += [f"    last: step {s.step}, {', '.join(s.names)}" for s in self.skipped[-1:]]
+        if self.not_finite is not None:
+            lines.append("  the loss of step {} is {}".format(*self.not_finite))
+        if (profile := self.profile) is not None:
+            memory = profile.memory
+            lines.append(
+                f"  {profile.cycles:,} cycles = {profile.microseconds:,.2f} us a step; fullest tile "
+                f"{memory.peak_bytes:,} of {memory.available:,} bytes; {memory.remote:,} bytes in streaming memory"
+            )
+        return "\n".join(lines)
 
     def count_updates(self, batch: Any) -> UpdateCount:
         """What would become of the weight updates in the next step, without doing it (computed directly)."""
@@ -326,29 +359,12 @@ class TrainLoop:
         if (names := paths(tree)) != self._names:
             raise ValueError(f"the batch holds {', '.join(names)}; the step was traced with {', '.join(self._names)}")
         types = [self.block.given(var) for var in wanted]
-        arrays = [_feed(i, leaf, kind) for i, (leaf, kind) in enumerate(zip(leaves, types, strict=True))]
+        arrays = [feed(i, leaf, kind) for i, (leaf, kind) in enumerate(zip(leaves, types, strict=True))]
         for i, (array, var) in enumerate(zip(arrays, wanted, strict=True)):
             if (classes := self._classes.get(var)) and array.size and not 0 <= array.min() <= array.max() < classes:
                 held = f"labels from {array.min()} to {array.max()}"
                 raise ValueError(f"array {i} of the batch holds {held}; the loss has the classes 0 to {classes - 1}")
         return arrays
-
-
-def _check_kinds(loss: Any, optimizer: Any, accumulations: Any, control: Any) -> None:
-    """Raises TypeError for arguments that are not what they are called."""
-    if not callable(loss):
-        raise TypeError(f"loss must be a function (params, batch) -> one number, not {loss!r}")
-    if isinstance(optimizer, type) or not all(callable(getattr(optimizer, name, None)) for name in ("init", "update")):
-        raise TypeError(f"optimizer must be one such as Sgd(0.1), Adam(1e-3) or Lamb(1e-3), not {optimizer!r}")
-    if control is not None and not isinstance(control, FloatingPointControl):
-        raise TypeError(f"control must be one such as FloatingPointControl(nanoo=True), not {control!r}")
-    if accumulations is None:
-        return
-    if not isinstance(accumulations, Mapping):
-        raise TypeError(f"accumulations must be a dict from equation numbers to Accumulations, not {accumulations!r}")
-    for number, order in accumulations.items():
-        if not isinstance(order, Accumulation):
-            raise TypeError(f"accumulations[{number!r}] must be one such as Accumulation(group=16), not {order!r}")
 
 
 def _streaming(block: Block, patterns: str | Sequence[str]) -> Block:
@@ -366,27 +382,6 @@ def _streaming(block: Block, patterns: str | Sequence[str]) -> Block:
             raise ValueError(f"no part of the state that can be streamed is called {pattern!r}; there are {there}")
         far |= found
     return replace(block, streamed=frozenset(far))
-
-
-def _check_integer(name: str, value: Any, least: int = 0) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise ValueError(f"{name} must be an integer of at least {least}, not {value!r}")
-
-
-def _feed(position: int, leaf: Any, wanted: Type) -> Array:
-    """One array of a batch as the step takes it: float64, NumPy's default, is rounded to the traced format."""
-    try:
-        given = as_array(leaf)
-        if given.shape != wanted.shape:
-            raise ValueError(f"it has shape {given.shape}; the step was traced with {wanted}")
-        format_of(given)  # refuses what is no number
-        array = cast(given, wanted.format)
-    except (ValueError, TypeError) as error:
-        kind = TypeError if isinstance(error, TypeError) else ValueError
-        raise kind(f"array {position} of the batch: {error}") from None
-    if array.dtype == np.int32 and not np.array_equal(array, given):
-        raise ValueError(f"array {position} of the batch holds numbers that are no 32-bit integers")
-    return array
 
 
 def _shapes(equation: Equation) -> str:

@@ -3,6 +3,7 @@
 #include "elementwise/elementwise_job.h"
 #include "elementwise/quick.h"
 #include "elementwise/read_piece.h"
+#include "elementwise/short_functions.h"
 #include "isa/table.h"
 #include "lowprec/elementwise.h"
 
@@ -23,9 +24,46 @@ void run(const float *a, const float *b, const float *c, float *to, i64 count) {
     for (; i < count; ++i) to[i] = with_one_nan(Operation::apply(a[i], b[i], c[i]));
 }
 
+// A function by the shorter way, whole vectors again in full where that leaves a lane open.
+template <class Operation, class Short>
+void run_short(const float *a, const float *b, const float *c, float *to, i64 count) {
+    i64 i = 0;
+    for (; i + lanes32 <= count; i += lanes32) {
+        u32v open;
+        const f32v result = with_one_nan(rounded<Short>(load<f32v>(a + i), open));
+        if (__builtin_expect(any_set(open), 0))
+            run<Operation>(a + i, b + i, c + i, to + i, lanes32);
+        else
+            store(to + i, result);
+    }
+    if (i < count) run<Operation>(a + i, b + i, c + i, to + i, count - i);
+}
+
 typedef void (*Run)(const float *, const float *, const float *, float *, i64);
 #define LP_RUN(name) run<name##_operation>,
-const Run runs[] = {LP_OPERATIONS(LP_RUN)};
+const Run full_runs[] = {LP_OPERATIONS(LP_RUN)};
+
+#define LP_NUMBER(name) number_of_##name,
+enum { LP_OPERATIONS(LP_NUMBER) };
+
+Run run_of(int operation) {
+#define LP_SHORT(name)     \
+    case number_of_##name: \
+        return run_short<name##_operation, short_##name##_function>;
+    switch (operation) {
+        LP_SHORT(exp)
+        LP_SHORT(log)
+        LP_SHORT(tanh)
+        LP_SHORT(erf)
+        LP_SHORT(sigmoid)
+        LP_SHORT(sin)
+        LP_SHORT(cos)
+        LP_SHORT(gelu)
+        LP_SHORT(gelu_gradient)
+        default:
+            return full_runs[operation];
+    }
+}
 
 // ---- functions rounded to few bits ----
 //
@@ -45,7 +83,7 @@ Brackets brackets_for(const ElementwiseJob &job) {
 class BracketConverter {
   public:
     BracketConverter(const ElementwiseJob &job, Brackets of)
-        : brackets(of), in_full(runs[job.operation]), bytes(job.item_bytes) {}
+        : brackets(of), in_full(full_runs[job.operation]), bytes(job.item_bytes) {}
 
     // `convert` has the piece's place; x has whole vectors.
     bool run(const float *x, ConvertJob convert, i64 count) {
@@ -123,6 +161,7 @@ bool elementwise_by_brackets(const ElementwiseJob &job, Brackets brackets, i64 b
 bool elementwise(const ElementwiseJob &job, i64 begin, i64 end) {
     if (const Brackets brackets = brackets_for(job)) return elementwise_by_brackets(job, brackets, begin, end);
     alignas(64) float buffer[3][piece], result[piece];
+    const Run run_piece = run_of(job.operation);
     bool refused = false;
     for (i64 at = begin; at < end; at += piece) {
         const i64 count = end - at < piece ? end - at : piece;
@@ -131,7 +170,7 @@ bool elementwise(const ElementwiseJob &job, i64 begin, i64 end) {
             operand[i] = i < job.operands ? read_piece(job, job.operand[i], at, count, buffer[i]) : operand[0];
         char *to = static_cast<char *>(job.out.to) + at * job.item_bytes;
         float *values = job.plain ? reinterpret_cast<float *>(to) : result;
-        runs[job.operation](operand[0], operand[1], operand[2], values, count);
+        run_piece(operand[0], operand[1], operand[2], values, count);
         if (job.plain) continue;
         ConvertJob convert = job.out;
         convert.offset += u64(at);
@@ -153,14 +192,18 @@ static bool within(float low, float high, float result) {
 i64 outside_brackets(int operation, i64 begin, i64 end) {
     const Brackets brackets = brackets_of(operation);
     if (!brackets) return end - begin;
-    alignas(64) float x[piece], result[piece], low[piece], high[piece];
+    alignas(64) float x[piece], result[piece], quick[piece], low[piece], high[piece];
     i64 misses = 0;
     for (i64 at = begin; at < end; at += piece) {
         const i64 count = end - at < piece ? end - at : piece;
         for (i64 i = 0; i < piece; ++i) x[i] = bit_cast<float>(u32(at + i));
-        runs[operation](x, x, x, result, piece);
+        full_runs[operation](x, x, x, result, piece);
+        run_of(operation)(x, x, x, quick, piece);
         brackets(x, low, high, piece);
-        for (i64 i = 0; i < count; ++i) misses += !within(low[i], high[i], result[i]);
+        for (i64 i = 0; i < count; ++i) {
+            const bool same = bit_cast<u32>(quick[i]) == bit_cast<u32>(result[i]);
+            misses += !same || !within(low[i], high[i], result[i]);
+        }
     }
     return misses;
 }

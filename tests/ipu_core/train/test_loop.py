@@ -14,9 +14,10 @@ from ipu_core.control import FloatingPointControl
 from ipu_core.errors import FloatingPointException, NotFinite
 from ipu_core.ir.evaluate import evaluate
 from ipu_core.target import Target
-from ipu_core.train.loop import TrainLoop, UpdateCount
+from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import Lamb, Sgd
 from ipu_core.train.step import initial_state, step_block
+from ipu_core.train.updates import UpdateCount
 from lowprec import Accumulation
 
 SMALL = Target("gc200", tiles=24)

@@ -191,3 +191,28 @@ def test_a_restored_run_goes_on_bit_for_bit() -> None:
     assert whole.run(batches, 4).tobytes() == again.run(batches, 4).tobytes()
     assert_same(whole, again)
     assert isinstance(whole._runner, Machine)
+
+
+@pytest.mark.parametrize("more", [{}, {"loss_scale": 64.0}, {"micro_batches": 4, "streamed": "params.*"}], ids=str)
+def test_overlap_changes_time_and_memory_and_no_bit(more: dict[str, Any]) -> None:
+    plain, over = loop(**more), loop(overlap=True, **more)
+    assert plain.run(batches, 6).tobytes() == over.run(batches, 6).tobytes()
+    assert_same(plain, over)
+    a, b = profile(plain), profile(over)
+    assert sorted(step.name for step in transfers(plain)) == sorted(step.name for step in transfers(over))
+    assert (a.loaded, a.stored, a.streaming_cycles) == (b.loaded, b.stored, b.streaming_cycles)
+    assert b.hidden_cycles > 0 == a.hidden_cycles
+    assert a.cycles == b.cycles + b.hidden_cycles
+    assert b.memory.always_bytes == a.memory.always_bytes
+    more_at_a_time = [sum(point.total for point in made.memory.lifetimes) for made in (a, b)]
+    assert more_at_a_time[0] < more_at_a_time[1]
+
+
+@pytest.mark.parametrize(("rate", "bound"), [(20e9, "compute"), (5e7, "transfers")])
+def test_with_overlap_a_step_takes_as_long_as_the_slower_of_tiles_and_streaming_memory(rate: float, bound: str) -> None:
+    target = Target("gc200", tiles=24, streaming_bandwidth=rate)
+    over, near = loop(target=target, overlap=True), loop("mlperf-bert/unstreamed", target=target)
+    both = {"compute": profile(near).cycles, "transfers": profile(over).streaming_cycles}
+    assert max(both, key=lambda name: both[name]) == bound
+    assert max(both.values()) <= profile(over).cycles < 1.05 * max(both.values())
+    assert f"{profile(over).hidden_cycles:,} of {both['transfers']:,} cycles beside other steps" in str(profile(over))
