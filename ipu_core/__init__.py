@@ -4,7 +4,7 @@ machine    Target, Graph, Codelet (Input, Output, InOut, Param), programs (Seque
            Engine, Profile, FloatingPointControl: Poplar's programming model, with cycles, exchange and memory
 programs   trace a function to a Block; value_and_grad, Precision, plan (an Accumulation and a place for every sum),
            lower; evaluate, execute and Machine run it; nn has operations and layers
-training   TrainLoop with Sgd, Adam or Lamb trains in one precision, compare sets several side by side
+training   TrainLoop with Sgd, Lars, Adam, AdamW or Lamb trains in one precision, compare sets several side by side
 """
 
 from ipu_core import interruption  # noqa: F401  # first: it answers Ctrl-C while the rest is imported
@@ -27,6 +27,7 @@ from ipu_core.graph import (
     InOut,
     Input,
     Output,
+    Overlap,
     Param,
     RemoteBuffer,
     RemoteLoad,
@@ -46,28 +47,38 @@ from ipu_core.ir.precision import Precision
 from ipu_core.ir.tracing import trace
 from ipu_core.study.compare import compare
 from ipu_core.target import Target
+from ipu_core.train.callbacks import Checkpoint, EarlyStop, Evaluate
 from ipu_core.train.loop import TrainLoop
-from ipu_core.train.optim import Adam, Lamb, Sgd
+from ipu_core.train.optim import Adam, AdamW, Group, Lamb, Lars, Sgd
+from ipu_core.train.scaling import LossScale
 from lowprec import Accumulation
 
 __all__ = [
     "Accumulation",
     "Adam",
+    "AdamW",
     "Block",
     "Call",
+    "Checkpoint",
     "Codelet",
     "Copy",
     "DataStream",
+    "EarlyStop",
     "Engine",
+    "Evaluate",
     "Execute",
     "FloatingPointControl",
     "Graph",
+    "Group",
     "If",
     "InOut",
     "Input",
     "Lamb",
+    "Lars",
+    "LossScale",
     "Machine",
     "Output",
+    "Overlap",
     "Param",
     "Precision",
     "Profile",

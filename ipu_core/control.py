@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
 
+from ipu_core.errors import expect
 from lowprec import Rounding, as_format
 
 
@@ -17,6 +18,9 @@ class FloatingPointControl:
         oflo: raise when a result from finite operands reaches the format's largest magnitude.
         esr: stochastic rounding of conversions float32 -> half and of half results read out of the accumulators.
         nanoo: an overflow to half or fp8 gives NaN; otherwise it saturates (a half infinity is never produced).
+
+    Raises:
+        TypeError: a field that is neither True nor False.
     """
 
     inv: bool = False
@@ -24,6 +28,9 @@ class FloatingPointControl:
     oflo: bool = False
     esr: bool = False
     nanoo: bool = False
+
+    def __post_init__(self) -> None:
+        expect(bool, **vars(self))
 
     def overflow(self, fmt: Any) -> Literal["ipu", "ipu_nanoo"]:
         """lowprec's `overflow` argument for results in `fmt`: the preset "ipu", or "ipu_nanoo" with `nanoo`.

@@ -8,6 +8,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 
+def expect(kind: type, **given: object) -> None:
+    """Refuses arguments of another kind.
+
+    Raises:
+        TypeError: one of them is no `kind`; it is named.
+    """
+    for name, value in given.items():
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+            raise TypeError(
+                f"{name} must be {'an' if kind.__name__[0] in 'aeiouI' else 'a'} {kind.__name__}, not {value!r}"
+            )
+
+
 class IpuError(Exception):
     """Something the modelled machine cannot do."""
 
@@ -34,6 +47,32 @@ class FloatingPointException(IpuError, ArithmeticError):
 
 class Unvalidated(UserWarning):
     """The result rests on a hardware detail for which no public source was found."""
+
+
+class NotFinite(RuntimeWarning):
+    """A loss is infinite or NaN."""
+
+
+class OutOfStreamingMemory(IpuError, MemoryError):
+    """Remote buffers need more than the system has of streaming memory.
+
+    Attributes:
+        needed: bytes of all of them.
+        available: bytes there are for one chip.
+        buffers: the largest, as (name, bytes), largest first.
+    """
+
+    def __init__(self, needed: int, available: int, buffers: Sequence[tuple[str, int]]) -> None:
+        self.needed = needed
+        self.available = available
+        self.buffers = list(buffers)
+        largest = ", ".join(f"{name} {size:,}" for name, size in self.buffers)
+        super().__init__(
+            f"remote buffers need {needed:,} bytes of {available:,} of streaming memory; the largest: {largest}"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.needed, self.available, self.buffers), self.__dict__
 
 
 class OutOfTileMemory(IpuError, MemoryError):

@@ -36,6 +36,7 @@ _CHIPS: Final[dict[str, dict[str, Any]]] = {
         "clock": 1.6e9,  # [WP]
         "macs": (("float16", "float16", 32), ("float16", "float32", 32), ("float32", "float32", 8)),  # [PL]
         "published_sram_bandwidth": 45e12,  # [CI]
+        "streaming_memory": 0,  # [open] the host's
         "host_bandwidth": 32e9,  # [WP] C2 card: PCIe Gen4 x16 shared by two chips
     },
     "gc200": {
@@ -44,6 +45,7 @@ _CHIPS: Final[dict[str, dict[str, Any]]] = {
         "clock": 1.33e9,  # [WP]
         "macs": (("float16", "float16", 64), ("float16", "float32", 32), ("float32", "float32", 16)),  # [PL]
         "published_sram_bandwidth": 47.5e12,  # [WP]
+        "streaming_memory": 130_600_000_000,  # [derived] M2000: 526 GB of exchange memory, 3.6 GB on tiles, 4 chips
     },
     "bow": {
         "tiles": 1472,  # [WP]
@@ -51,6 +53,7 @@ _CHIPS: Final[dict[str, dict[str, Any]]] = {
         "clock": 1.85e9,  # [WP]
         "macs": (("float16", "float16", 64), ("float16", "float32", 32), ("float32", "float32", 16)),  # [PL]
         "published_sram_bandwidth": 65e12,  # [WP]
+        "streaming_memory": 64_000_000_000,  # [WP] Bow-2000: 256 GB for 4 chips
     },
     "c600": {
         "tiles": 1472,  # [WP]
@@ -59,6 +62,7 @@ _CHIPS: Final[dict[str, dict[str, Any]]] = {
         "macs": (("float16", "float16", 64), ("float8", "float16", 128)),  # [derived] 280 and 560 TFLOP/s
         "link_bandwidth": 0.0,  # [WP] a single-chip card
         "published_sram_bandwidth": 0.0,  # [open]
+        "streaming_memory": 0,  # [open] the host's
     },
 }
 
@@ -81,6 +85,7 @@ class Target:
         tiles_per_supertile: neighbours that may receive the same data together: 2, or 1 for none.
         exchange_fixed_cycles, sync_cycles: cycles per exchange and per barrier.
         link_bandwidth, host_bandwidth, streaming_bandwidth: bytes per second of the chip.
+        streaming_memory: bytes of streaming memory, one chip's share of its system's; 0: the host's, without a figure.
         published_sram_bandwidth: bytes per second as published (0: none), to compare with `sram_bandwidth`.
         adder: how the AMP unit adds products, which no public source says: "sequential", "dot4" or "pairwise" (see
             `lowprec.matmul`). The orders that are chosen for this target use it, so it decides bits.
@@ -106,6 +111,7 @@ class Target:
     link_bandwidth: float
     host_bandwidth: float
     streaming_bandwidth: float
+    streaming_memory: int
     published_sram_bandwidth: float
     adder: Adder
 
@@ -176,7 +182,13 @@ _RATES: Final = ("clock", "link_bandwidth", "host_bandwidth", "streaming_bandwid
 _MOST_TILES: Final = 2**20
 _INTEGERS: Final = (int, np.integer)
 _NUMBERS: Final = (int, float, np.integer, np.floating)
-_MAY_BE_ZERO: Final = ("exchange_fixed_cycles", "sync_cycles", "link_bandwidth", "published_sram_bandwidth")
+_MAY_BE_ZERO: Final = (
+    "exchange_fixed_cycles",
+    "sync_cycles",
+    "link_bandwidth",
+    "published_sram_bandwidth",
+    "streaming_memory",
+)
 
 
 def _checked(name: str, value: Any) -> Any:

@@ -14,8 +14,9 @@ tools          statistics (what rounding did to an array), testing (backends, as
 """
 
 try:
+    import lowprec._interpreter  # refuses those that were not tested
     import lowprec._kernels  # noqa: F401 - only to see that it is there
-except ImportError as error:
+except ModuleNotFoundError as error:
     raise ImportError(
         "lowprec's compiled module is missing: in a checkout run `make setup` (or `pip install -e .`), since a plain "
         f"install is shadowed by the source folder ({error})"

@@ -21,6 +21,7 @@ all three a representable value never moves, and n that covers the discarded bit
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Unpack
 
@@ -30,7 +31,6 @@ import numpy.typing as npt
 from lowprec import backends, threads
 from lowprec._caching import cached
 from lowprec._exact_bits import exact_random_bits
-from lowprec._kernels import WholeConversion, WholeDecoding
 from lowprec.arrays import finish, input_array, output_array
 from lowprec.backends import cpu
 from lowprec.backends.owner import is_cupy
@@ -164,7 +164,7 @@ def decode(codes: npt.ArrayLike, fmt: FormatLike, out: Array | None = None) -> A
 
 
 @cached
-def _whole_decoding(dtype: np.dtype[Any], fmt: FloatFormat) -> WholeDecoding | None:
+def _whole_decoding(dtype: np.dtype[Any], fmt: FloatFormat) -> Callable[..., Any] | None:
     """The call for whole arrays of codes that need no check; None for others."""
     own = fmt.dtype is not None and dtype == fmt.dtype
     every = dtype == fmt.code_dtype and fmt.bits == 8 * dtype.itemsize
@@ -274,7 +274,7 @@ def _whole(
 @cached
 def _whole_from_keywords(
     result: Result, dtype: np.dtype[Any], fmt: FormatLike, rounding: FewBitRoundingLike, **policies: Any
-) -> tuple[WholeConversion | None, bool]:
+) -> tuple[Callable[..., Any] | None, bool]:
     """The call for whole arrays, and whether it needs a key."""
     conversion = _from_keywords(result, dtype, as_format(fmt), rounding, **policies)
     return (None, False) if conversion is None else (cpu.whole_conversion(conversion), conversion.keyed)

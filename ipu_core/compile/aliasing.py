@@ -1,30 +1,8 @@
-"""Aliasing: new state that is written over the old, and operands as tensors of the variables they will lie in."""
+"""Aliasing: operands as tensors of the variables they will lie in."""
 
 from ipu_core.graph.tensor import Tensor, Variable, element_type
-from ipu_core.ir.block import Block, Equation, Var, per_block
+from ipu_core.ir.block import Block, Equation, Var
 from ipu_core.ir.lifetimes import StridedView, lifetimes
-from ipu_core.ir.ops import ELEMENTWISE
-
-
-@per_block
-def in_place(block: Block) -> dict[Var, int]:
-    """Values that may be written over the carried input they replace: by value, the position of that input.
-
-    That is safe where nothing reads the old state after the equation that makes the new one, and where that equation
-    itself reads it element by element in place, or not at all.
-    """
-    views, last = lifetimes(block)
-    made = {equation.output: (position, equation) for position, equation in enumerate(block.equations)}
-    found: dict[Var, int] = {}
-    for index, (old, new) in enumerate(zip(block.inputs[: block.carried], block.outputs, strict=False)):
-        if new not in made or views[new].root is not new or new in found or old.type != new.type:
-            continue
-        position, equation = made[new]
-        here = [views[var] for var in equation.operands if views[var].root is old]
-        still = not here or (equation.op in ELEMENTWISE and all(view.whole for view in here))
-        if still and last.get(old, -1) <= position:
-            found[new] = index
-    return found
 
 
 def seen(var: Var, view: StridedView, root: Tensor) -> Tensor:

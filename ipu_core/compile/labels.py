@@ -10,7 +10,7 @@ def label(equation: Equation) -> str:
 
 def state_names(block: Block) -> dict[Var, str]:
     """The names of the carried inputs: of parameters, where they are some."""
-    names = {var: f"state.{var.name}" for var in block.inputs[: block.carried]}
+    names = {var: f"state.{var.name.removeprefix('state.')}" for var in block.inputs[: block.carried]}
     for equation in reversed(block.equations):
         if equation.role == "update" and equation.parameter:
             names |= {var: equation.parameter for var in equation.operands if var in names}
@@ -21,5 +21,5 @@ def value_names(block: Block) -> dict[Var, str]:
     """The names of all values."""
     names = state_names(block)
     names |= {var: f"input.{var.name}" for var in block.inputs[block.carried :]}
-    names |= {var: f"constant.{var.name}" for var in block.constants}
+    names |= {var: f"constant.{var.name}" for var in block.constants} | {old: old.name for old, _ in block.totals}
     return names | {equation.output: label(equation) for equation in block.equations}

@@ -1,6 +1,6 @@
 """Machine: a lowered training step in an engine, its state on the tiles; runs like `execute`'s Executable."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -11,7 +11,8 @@ from ipu_core.compile.residency import check_room
 from ipu_core.control import FloatingPointControl
 from ipu_core.engine.engine import Engine
 from ipu_core.engine.profile import Profile
-from ipu_core.ir.block import Array, Block
+from ipu_core.graph.program import RemoteBuffer
+from ipu_core.ir.block import Array, Block, Var
 from ipu_core.target import Target
 from lowprec import Accumulation, Key
 
@@ -27,6 +28,8 @@ class Machine:
         lowered: from `lower`.
         control: floating-point control of the tiles.
         allow_out_of_memory: go on when a tile needs more memory than it has.
+        whole: run every equation on whole arrays, as the direct engine does, instead of vertex by vertex: faster, with
+            the same bits and the same account.
 
     Raises:
         OutOfTileMemory: naming the tile, the bytes by category and the largest variables.
@@ -38,13 +41,14 @@ class Machine:
         control: FloatingPointControl | None = None,
         *,
         allow_out_of_memory: bool = False,
+        whole: bool = False,
     ) -> None:
         self.lowered = lowered
-        self.engine = Engine(lowered.graph, lowered.program, control, allow_out_of_memory=allow_out_of_memory)
-        self._fed: list[Any] = [None] * len(lowered.feeds)
+        self.engine = Engine(lowered.graph, lowered.program, control, None, allow_out_of_memory, whole=whole)
+        self._fed: list[Iterator[Any]] = [iter(())] * len(lowered.feeds)
         self._results: list[Array] = [np.empty(0)] * len(lowered.results)
         for number, stream in enumerate(lowered.feeds):
-            self.engine.connect(stream, lambda number=number: self._fed[number])
+            self.engine.connect(stream, lambda number=number: next(self._fed[number]))
         for number, stream in enumerate(lowered.results):
             self.engine.connect(stream, lambda values, number=number: self._results.__setitem__(number, values.copy()))
 
@@ -61,13 +65,15 @@ class Machine:
         accumulations: Mapping[int, Accumulation] | None = None,
         control: FloatingPointControl | None = None,
         *,
+        overlap: bool = False,
         allow_out_of_memory: bool = False,
+        whole: bool = False,
     ) -> "Machine":
         """Plans, lowers and compiles a Block in one go; see `check_room` for what is refused before that."""
         if not allow_out_of_memory:
             check_room(block, target)
-        lowered = lower(block, plan(block, target, accumulations))
-        return Machine(lowered, control, allow_out_of_memory=allow_out_of_memory)
+        lowered = lower(block, plan(block, target, accumulations), overlap=overlap)
+        return Machine(lowered, control, allow_out_of_memory=allow_out_of_memory, whole=whole)
 
     @property
     def plan(self) -> BlockPlan:
@@ -80,18 +86,24 @@ class Machine:
         return self.engine.profile()
 
     def write(self, state: Sequence[Any]) -> None:
-        """Puts the leaves of a state on the tiles.
+        """Puts the leaves of a state on the tiles, what is streamed of it in streaming memory.
 
         Raises:
             ValueError: another number of leaves, or another shape.
         """
         self._check("state", len(state), len(self.lowered.state))
-        for tensor, value in zip(self.lowered.state, state, strict=True):
-            self.engine.write(tensor, value)
+        for place, value in zip(self.lowered.state, state, strict=True):
+            if isinstance(place, RemoteBuffer):
+                self.engine.write_remote(place, 0, value)
+            else:
+                self.engine.write(place, value)
 
     def read(self) -> list[Array]:
         """Copies of the state's leaves."""
-        return [self.engine.read(tensor) for tensor in self.lowered.state]
+        return [
+            self.engine.read_remote(place, 0) if isinstance(place, RemoteBuffer) else self.engine.read(place)
+            for place in self.lowered.state
+        ]
 
     def feed(self, inputs: Sequence[Any], key: Key | int | None) -> list[Array]:
         """One run of the program with the inputs that are not state; gives the outputs that are not state.
@@ -100,10 +112,24 @@ class Machine:
             ValueError: another number of inputs, or another shape.
         """
         self._check("inputs", len(inputs), len(self._fed))
-        self._fed[:] = inputs
+        self._fed[:] = [self._transfers(*given) for given in zip(self._inputs, inputs, strict=True)]
         self.engine.set_key(key)
         self.engine.run()
         return list(self._results)
+
+    @property
+    def _inputs(self) -> tuple[Var, ...]:
+        block = self.lowered.block
+        return block.inputs[block.carried :]
+
+    def _transfers(self, var: Var, value: Any) -> Iterator[Any]:
+        """What a run sends for an input: the value, or its part for each round."""
+        rounds = self.lowered.block.rounds
+        if rounds is None or var not in rounds.fed:
+            return iter([value])
+        if np.shape(value) != (shape := rounds.given(var).shape):
+            raise ValueError(f"input {var} must have shape {shape}, not {np.shape(value)}")
+        return (rounds.part(var, value, number) for number in range(rounds.count))
 
     def step(self, batch: Sequence[Any], lr: Any, key: Key | int | None) -> float:
         """One training step: updates the state, gives the loss.

@@ -7,6 +7,7 @@ from typing import Final
 
 from ipu_core.compile.operands import Side, Sizes, sides, sizes, sums_of
 from ipu_core.compile.residency import residency
+from ipu_core.errors import expect
 from ipu_core.graph.tensor import element_type
 from ipu_core.ir.block import Block, Equation, format_name
 from ipu_core.ir.ops import CONVOLUTIONS, PLANNED, SUMS
@@ -113,9 +114,12 @@ def plan(
         placements: places by equation number; the others are searched for.
 
     Raises:
+        TypeError: no Block, or no Target.
         UnsupportedByTarget: the chip has no unit for a product's formats.
         ValueError: a placement that needs more tiles than there are; numbers of no product or sum.
     """
+    expect(Block, block=block)
+    expect(Target, target=target)
     orders = choose_accumulations(block, target) if accumulations is None else accumulations
     planned = {equation.number: equation for equation in block.equations if equation.op in PLANNED}
     if unknown := (orders.keys() | (placements or {}).keys()) - planned.keys():

@@ -1,17 +1,19 @@
 """Residency: which values of a Block are on the tiles at each equation, counted from their shapes before planning."""
 
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
-from ipu_core.compile.aliasing import in_place
 from ipu_core.compile.labels import label, value_names
+from ipu_core.compile.streaming import transfers
 from ipu_core.errors import OutOfTileMemory
+from ipu_core.graph.program import RemoteBuffer, check_remote_memory
 from ipu_core.graph.tensor import element_type
 from ipu_core.integers import Ints
 from ipu_core.ir.block import Block, Equation, Type, Var, per_block
-from ipu_core.ir.lifetimes import lifetimes
+from ipu_core.ir.lifetimes import in_place, lifetimes
 from ipu_core.plan.layout import linear_layout
 from ipu_core.target import Target
 from lowprec.integers import ceil_div
@@ -82,21 +84,37 @@ def residency(block: Block, target: Target) -> Residency:
     """The residency of a Block on a target; made once for all who ask.
 
     At the peak the operands of an equation count before it and its result after it; not always both at once, since a
-    product may be made in several steps. The carried state and constants live all the time.
+    product may be made in several steps. The carried state and constants live all the time, what is streamed of it from
+    its load to its last use.
     """
     views, last = lifetimes(block)
-    always = {*block.inputs[: block.carried], *block.constants}
     live = _Live(target, {var for var, view in views.items() if view.root is var} - in_place(block).keys())
-    live.born(*block.inputs, *block.constants)
+    here = (var for i, var in enumerate(block.inputs) if i not in block.streamed)
+    live.born(*here, *block.constants, *(old for old, _ in block.totals))
     peak, free = live.peak(None), dict[int, int]()
-    live.gone(*(var for var in block.inputs if var not in always and var not in last))
+    live.gone(*(var for var in block.inputs[block.carried :] if var not in last))
+    loads, ends = transfers(block).loads, _ends(block)
     for position, equation in enumerate(block.equations):
-        live.born(equation.output)
+        live.born(*loads.get(position, ()), equation.output)
         free[equation.number] = target.tile_memory - int(live.total.max())
-        read = {views[var].root for var in equation.operands}
-        live.gone(*(root for root in read - always if last[root] == position))
+        live.gone(*ends.get(position, ()))
         peak = max(peak, live.peak(equation), key=lambda one: one.needed)
     return Residency(peak, free)
+
+
+def _ends(block: Block) -> Mapping[int, Sequence[Var]]:
+    """Values in whose memory nothing is read after an equation, by its position."""
+    last, over = lifetimes(block).last, in_place(block)
+    always = {*block.inputs[: block.carried], *block.constants, *(old for old, _ in block.totals)}
+    ends: dict[int, list[Var]] = {}
+    for var, end in last.items():
+        if var not in always:
+            ends.setdefault(end, []).append(var)
+    for old, new in block.totals:  # which lies there too, or is copied there after each round
+        ends.setdefault(last[new] if over.get(new) is old else block.looped - 1, []).append(old)
+    for end, streamed in transfers(block).frees.items():
+        ends.setdefault(end, []).extend(streamed)
+    return ends
 
 
 @lru_cache(maxsize=256)
@@ -121,15 +139,18 @@ def check_room(block: Block, target: Target) -> None:
 
     Raises:
         OutOfTileMemory: naming the fullest tile, its bytes and the largest values.
+        OutOfStreamingMemory: what is streamed does not fit streaming memory.
     """
+    names = value_names(block)
+    far = (block.inputs[i] for i in sorted(block.streamed))
+    check_remote_memory([RemoteBuffer(names[var], var.type.format, var.type.shape) for var in far], target)
     peak = residency(block, target).peak
     if peak.needed <= target.tile_memory:
         return
     there = {var: int(array_bytes(target, var.type)[peak.tile]) for var in peak.values}
     constants = sum(there[var] for var in block.constants)
-    kept = sum(there[var] for var in block.inputs[: block.carried])
+    kept = sum(there.get(var, 0) for var in block.inputs[: block.carried])
     shown = {"variables": kept, "constants": constants, "temporaries": peak.needed - kept - constants}
-    names = value_names(block)
     largest = sorted(((names[var], size) for var, size in there.items()), key=lambda item: -item[1])[:LARGEST]
     step = "" if peak.equation is None else label(peak.equation)
     raise OutOfTileMemory(peak.tile, peak.needed, target.tile_memory, shown, largest, step, before_planning=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,16 +10,24 @@ from numpy.typing import NDArray
 
 from ipu_core.control import FloatingPointControl
 from ipu_core.engine.accesses import accesses_of
-from ipu_core.engine.account import StepAccount, account_copy, account_execute, account_host, account_sync
-from ipu_core.engine.bind import Bound, KeyCell, bind_group, view_of, words
+from ipu_core.engine.account import (
+    StepAccount,
+    account_copy,
+    account_execute,
+    account_host,
+    account_overlap,
+    account_sync,
+)
+from ipu_core.engine.bind import Bound, KeyCell, bind_group, folded_key, view_of, words
 from ipu_core.engine.races import check_races
 from ipu_core.engine.streams import HostEnds
-from ipu_core.engine.tree import Branch, Leaf, Loop, Series, Tree, While
+from ipu_core.engine.tree import Branch, Leaf, Loop, Series, Tree, While, counts_of
 from ipu_core.errors import FloatingPointException
 from ipu_core.graph import program as p
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.tensor import Tensor, Variable
 from ipu_core.graph.vertices import ComputeSet
+from lowprec import Key
 
 Calls = list[Callable[[], None]]
 Compiled = tuple[Calls, Tree]
@@ -34,6 +43,7 @@ class Compiler:
         control: FloatingPointControl,
         cell: KeyCell,
         ends: HostEnds,
+        whole: bool = False,
     ) -> None:
         self.graph = graph
         self.target = graph.target
@@ -41,8 +51,10 @@ class Compiler:
         self.control = control
         self.cell = cell
         self.ends = ends
+        self.whole = whole
         self.steps: list[StepAccount] = []
         self.bound: list[Bound] = []
+        self.remote: dict[p.RemoteBuffer, Variable] = {}  # with the first variable that each is moved to or from
         self._executes: dict[ComputeSet, Compiled] = {}
 
     def compile(self, program: p.Program, depth: int = 1) -> Compiled:
@@ -51,12 +63,16 @@ class Compiler:
             case p.Sequence(steps):
                 parts = [self.compile(step, depth) for step in steps]
                 return [call for calls, _ in parts for call in calls], Series(tuple(tree for _, tree in parts))
+            case p.Whole():
+                return self._whole(program, depth)
             case p.Call(function):
                 return self.compile(function, depth)
             case p.Execute(compute_set):
                 return self._execute(compute_set)
             case p.Copy():
                 return self._copy(program)
+            case p.Overlap():
+                return self._overlap(program, depth)
             case p.Repeat() | p.RepeatWhile() | p.If() | p.Switch():
                 return self._control(program, depth)
             case p.StreamCopy() | p.RemoteLoad() | p.RemoteStore():
@@ -71,6 +87,16 @@ class Compiler:
                 return [], self._leaf(account_sync("sync", self.target, frozenset(), frozenset()))
         raise TypeError(f"{program!r} is no program")
 
+    def _whole(self, program: p.Whole, depth: int) -> Compiled:
+        """The account of the steps; where exceptions are enabled every vertex looks for its own."""
+        calls, tree = self.compile(p.Sequence(*program.steps), depth)
+        if self.whole and not self.control.traps:
+            operands = [view_of(tensor, self.storage) for tensor in program.operands]
+            bound = program.bind(operands, view_of(program.result, self.storage), self.control)
+            number, name = program.operation, program.result.variable.name
+            calls = [partial(bound, None) if number is None else _keyed(bound, folded_key(self.cell, number, name))]
+        return calls, tree
+
     def _leaf(self, account: StepAccount) -> Leaf:
         self.steps.append(account)
         return Leaf(len(self.steps) - 1)
@@ -83,6 +109,8 @@ class Compiler:
             bound = [bind_group(g, self.storage, self.target, self.control, self.cell) for g in groups]
             self.bound += bound
             calls = [call for item in bound for call in item.calls]
+            if self.control.traps:
+                calls = [_located(call, compute_set.name) for call in calls]
             self._executes[compute_set] = calls, self._leaf(account_execute(compute_set, bound, accesses, self.target))
         return self._executes[compute_set]
 
@@ -109,8 +137,20 @@ class Compiler:
         account = account_host(name, "remote", program.tensor, into, bandwidth, self.target)
         if isinstance(program.entry, Tensor):
             account = replace(account, reads=account.reads | {program.entry.variable})
-        memory = self.ends.remote(program.buffer)
-        return [_remote_call(memory, view, into, self._entry(program))], self._leaf(account)
+        self.remote.setdefault(program.buffer, program.tensor.variable)
+        return [_remote_call(self.ends, program.buffer, view, into, self._entry(program))], self._leaf(account)
+
+    def _overlap(self, overlap: p.Overlap, depth: int) -> Compiled:
+        """Loads, then the program, then stores: the order in which the tensors live; the time is that of the longer."""
+        before, after = (
+            [self._transfer(transfer) for transfer in overlap.transfers if isinstance(transfer, kind)]
+            for kind in (p.RemoteLoad, p.RemoteStore)
+        )
+        calls, tree = self.compile(overlap.program, depth)
+        moved = [leaf.step for _, leaf in (*before, *after) if isinstance(leaf, Leaf)]
+        account_overlap(self.steps, moved, counts_of(tree, len(self.steps)))
+        parts = [*before, (calls, tree), *after]
+        return [call for some, _ in parts for call in some], Series(tuple(part for _, part in parts))
 
     def _entry(self, program: p.RemoteLoad | p.RemoteStore) -> Callable[[], int]:
         entry, buffer = program.entry, program.buffer
@@ -166,6 +206,25 @@ class Compiler:
         return [run], branch
 
 
+def _keyed(bound: Callable[[Key | None], Any], key: Callable[[], Key]) -> Callable[[], None]:
+    def call() -> None:
+        bound(key())
+
+    return call
+
+
+def _located(call: Callable[[], None], name: str) -> Callable[[], None]:
+    """A call whose exceptions say in which compute set they were raised."""
+
+    def located() -> None:
+        try:
+            call()
+        except FloatingPointException as error:
+            raise FloatingPointException(f"{error}, in {name}") from None
+
+    return located
+
+
 def _repeat(count: int, calls: Calls, cell: KeyCell, depth: int) -> Callable[[], None]:
     def run() -> None:
         key = cell.key
@@ -211,12 +270,14 @@ def _stream_call(ends: HostEnds, stream: p.DataStream, view: NDArray[Any]) -> Ca
     return receive if stream.to_device else send
 
 
-def _remote_call(memory: NDArray[Any], view: NDArray[Any], into: bool, entry: Callable[[], int]) -> Callable[[], None]:
+def _remote_call(
+    ends: HostEnds, buffer: p.RemoteBuffer, view: NDArray[Any], into: bool, entry: Callable[[], int]
+) -> Callable[[], None]:
     def load() -> None:
-        view[...] = memory[entry()]
+        view[...] = ends.remote(buffer)[entry()]
 
     def save() -> None:
-        memory[entry()] = view
+        ends.remote(buffer)[entry()] = view
 
     return load if into else save
 

@@ -13,10 +13,11 @@ from ipu_core.engine.memory import MemoryAccount, account_memory
 from ipu_core.engine.profile import Profile, make_profile
 from ipu_core.engine.streams import HostEnds, as_elements
 from ipu_core.engine.tree import counts_of, is_dynamic, reset
+from ipu_core.errors import expect
 from ipu_core.graph.graph import Graph
-from ipu_core.graph.program import DataStream, Program, RemoteBuffer
+from ipu_core.graph.program import DataStream, Program, RemoteBuffer, check_remote_memory
 from ipu_core.graph.tensor import Tensor, Variable
-from lowprec import Key
+from lowprec import Key, as_key
 
 
 class Engine:
@@ -31,10 +32,13 @@ class Engine:
         control: floating-point control of all tiles.
         key: random key (or seed) of codelets that round stochastically. The key of a run is `key` folded with the
             number of the run, `step`, unless `set_key` gives one.
-        allow_out_of_memory: go on when a tile needs more memory than it has.
+        allow_out_of_memory: go on when a tile, or streaming memory, has less memory than is needed.
+        whole: compute what a `Whole` program makes at once, with the same bits, instead of vertex by vertex. The
+            account stays the vertices'; where the control enables exceptions they are run nevertheless.
 
     Raises:
-        UnmappedTensor, MappedTwice, DataRace, OutOfTileMemory: see `ipu_core.errors`.
+        TypeError: no Graph, or a key that is none.
+        UnmappedTensor, MappedTwice, DataRace, OutOfTileMemory, OutOfStreamingMemory: see `ipu_core.errors`.
     """
 
     def __init__(
@@ -44,17 +48,20 @@ class Engine:
         control: FloatingPointControl | None = None,
         key: Key | int | None = None,
         allow_out_of_memory: bool = False,
+        *,
+        whole: bool = False,
     ) -> None:
+        expect(Graph, graph=graph)
         self.graph = graph
         self.target = graph.target
         self.control = control or FloatingPointControl()
-        self.key = Key(key) if isinstance(key, int) else key
+        self.key = None if key is None else as_key(key)
         self.step = 0
         self._step_key: Key | None = None
         self._cell = KeyCell()
         self._ends = HostEnds()
         self._storage = {variable: _storage_of(variable) for variable in graph.variables}
-        compiler = Compiler(graph, self._storage, self.control, self._cell, self._ends)
+        compiler = Compiler(graph, self._storage, self.control, self._cell, self._ends, whole)
         listed: list[Program] = [programs] if isinstance(programs, Program) else list(programs)
         compiled = [compiler.compile(program) for program in listed]
         self._calls = [tuple(calls) for calls, _ in compiled]
@@ -62,9 +69,10 @@ class Engine:
         self._dynamic = [is_dynamic(tree) for tree in self._trees]
         self._ran = [False] * len(listed)
         self._steps = compiler.steps
-        self.memory: MemoryAccount = account_memory(graph, self._trees, compiler.steps, compiler.bound)
+        self.memory: MemoryAccount = account_memory(graph, self._trees, compiler.steps, compiler.bound, compiler.remote)
         if not allow_out_of_memory:
             self.memory.check()
+            check_remote_memory(compiler.remote, self.target)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
@@ -93,7 +101,7 @@ class Engine:
 
     def set_key(self, key: Key | int | None) -> None:
         """Sets the key of the runs to come as it is (a training loop's step key); None returns to `key` and `step`."""
-        self._step_key = Key(key) if isinstance(key, int) else key
+        self._step_key = None if key is None else as_key(key)
 
     def write(self, tensor: Tensor, values: Any) -> None:
         """Writes host values into a tensor; floats are rounded to nearest by the format's own rules.

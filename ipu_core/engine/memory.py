@@ -1,6 +1,6 @@
 """The memory account: bytes per tile by category, what lives when, the peak, and what fills it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +13,7 @@ from ipu_core.engine.tree import Tree
 from ipu_core.errors import OutOfTileMemory
 from ipu_core.graph.codelet import Codelet
 from ipu_core.graph.graph import Graph
+from ipu_core.graph.program import RemoteBuffer
 from ipu_core.graph.tensor import Variable
 from ipu_core.integers import Ints
 from lowprec.integers import ceil_div
@@ -49,6 +50,9 @@ class MemoryAccount:
         lifetimes: bytes that live at every point, all tiles together and on the fullest tile of that point.
         temporary_bytes: bytes of all temporaries, as if none shared space.
         available: bytes of one tile.
+        remote: bytes of the remote buffers, in streaming memory.
+        remote_available: bytes of streaming memory; 0: no figure.
+        unstreamed: bytes by tile at the tile's own peak if all that lies in remote buffers lay on the tiles instead.
     """
 
     always: dict[str, Ints]
@@ -60,6 +64,9 @@ class MemoryAccount:
     lifetimes: tuple[Lifetime, ...]
     temporary_bytes: int
     available: int
+    remote: int
+    remote_available: int
+    unstreamed: Ints
 
     @property
     def peak_bytes(self) -> int:
@@ -83,7 +90,11 @@ def bytes_on_tiles(variable: Variable, tiles: int) -> Ints:
 
 
 def account_memory(
-    graph: Graph, trees: Sequence[Tree], steps: Sequence[StepAccount], bound: Sequence[Bound]
+    graph: Graph,
+    trees: Sequence[Tree],
+    steps: Sequence[StepAccount],
+    bound: Sequence[Bound],
+    remote: Mapping[RemoteBuffer, Variable],
 ) -> MemoryAccount:
     """Adds up memory over the programs of an engine; they share always-live memory and may share temporary space."""
     tiles = graph.target.tiles
@@ -128,7 +139,23 @@ def account_memory(
         _lifetimes(points, steps, base, passing),
         int(padded[moving].sum()),
         graph.target.tile_memory,
+        sum(buffer.nbytes for buffer in remote),
+        graph.target.streaming_memory,
+        _unstreamed(
+            base, passing, padded, _bits([point.live for point in points], len(graph.variables)), fixed, remote
+        ),
     )
+
+
+def _unstreamed(
+    base: Ints, passing: Ints, padded: Ints, live: Flags, fixed: Flags, remote: Mapping[RemoteBuffer, Variable]
+) -> Ints:
+    """The peak by tile with the entries of remote buffers on the tiles, laid out as what they are moved to and from."""
+    here = np.array([v.number for v in set(remote.values()) if not fixed[v.number]], np.int64)
+    far = sum((buffer.entries * padded[v.number] for buffer, v in remote.items()), np.zeros_like(base))
+    others: Ints = passing - live[:, here].astype(np.int64) @ padded[here]
+    peak: Ints = base + far + others.max(axis=0, initial=0)
+    return peak
 
 
 def _bits(masks: Sequence[int], number: int) -> Flags:

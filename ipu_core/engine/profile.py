@@ -110,6 +110,30 @@ class Profile:
         """Bytes received by tiles in one run."""
         return sum(step.count * step.exchanged for step in self.steps)
 
+    @property
+    def loaded(self) -> int:
+        """Bytes from streaming memory to the tiles in one run."""
+        return sum(step.count * step.account.gather.total for step in self._remote)
+
+    @property
+    def stored(self) -> int:
+        """Bytes from the tiles to streaming memory in one run."""
+        return sum(step.count * int(step.account.gather.sent.sum()) for step in self._remote)
+
+    @property
+    def streaming_cycles(self) -> int:
+        """Cycles of those transfers, their barriers included, whether they passed beside other steps or not."""
+        return sum(step.cycles for step in self._remote) + self.hidden_cycles
+
+    @property
+    def hidden_cycles(self) -> int:
+        """Of those, the cycles that passed beside other steps: they are not in `cycles`."""
+        return sum(step.count * step.account.hidden for step in self._remote)
+
+    @property
+    def _remote(self) -> list[Step]:
+        return [step for step in self.steps if step.kind == "remote"]
+
     @cached_property
     def bytes_in(self) -> Ints:
         """Bytes each tile receives in one run."""
@@ -144,6 +168,10 @@ class Profile:
             "sync_cycles": self.sync_cycles,
             "microseconds": self.microseconds,
             "exchanged": self.exchanged,
+            "loaded": self.loaded,
+            "stored": self.stored,
+            "streaming_cycles": self.streaming_cycles,
+            "hidden_cycles": self.hidden_cycles,
             "steps": [_step_json(step) for step in self.steps],
             "bytes_in": self.bytes_in.tolist(),
             "bytes_out": self.bytes_out.tolist(),
@@ -155,6 +183,9 @@ class Profile:
                 "categories": memory.categories,
                 "largest": [list(item) for item in memory.largest],
                 "always": {name: by_tile.tolist() for name, by_tile in memory.always.items()},
+                "remote": memory.remote,
+                "remote_available": memory.remote_available,
+                "unstreamed": memory.unstreamed.tolist(),
                 "lifetimes": [[place.step, place.total, place.fullest] for place in memory.lifetimes],
             },
         }
@@ -162,9 +193,10 @@ class Profile:
     def __str__(self) -> str:
         rows = [
             _heading(self),
-            *(_line(step) for step in self.steps if step.count and step.cycles),
+            *(_line(step) for step in self.steps if step.count and (step.cycles or step.account.hidden)),
             "",
             *_memory(self.memory),
+            *(f"{name}: {words}" for name, words in streaming_facts(self).items()),
         ]
         return "\n".join(rows)
 
@@ -227,3 +259,22 @@ def _memory(memory: MemoryAccount) -> list[str]:
         f"  by category: {parts}",
         f"  largest variables: {largest}",
     ]
+
+
+def streaming_facts(profile: Profile) -> dict[str, str]:
+    """What streaming costs and saves, in words by name; nothing where nothing is streamed."""
+    memory, target = profile.memory, profile.target
+    if not memory.remote:
+        return {}
+    number = sum(step.count for step in profile.steps if step.kind == "remote")
+    limit = f" of {memory.remote_available:,}" if memory.remote_available else ""
+    beside = f", {profile.hidden_cycles:,} of {profile.streaming_cycles:,} cycles beside other steps"
+    return {
+        "streaming memory": f"{memory.remote:,}{limit} bytes",
+        "transfers": f"{number}, {profile.loaded:,} bytes loaded and {profile.stored:,} stored",
+        "their time": f"{target.seconds(profile.streaming_cycles) * 1e6:,.2f} us at "
+        f"{target.streaming_bandwidth / 1e9:g} GB/s, {number * target.sync_cycles:,} cycles of sync included"
+        + (beside if profile.hidden_cycles else ""),
+        "fullest tile without": f"{int(memory.unstreamed.max()):,} bytes if all of it lay on the tiles, "
+        f"{memory.peak_bytes:,} as it is",
+    }

@@ -10,6 +10,7 @@ from ipu_core.graph.program import (
     DataStream,
     Execute,
     If,
+    Overlap,
     Program,
     RemoteBuffer,
     RemoteLoad,
@@ -20,6 +21,7 @@ from ipu_core.graph.program import (
     StreamCopy,
     Switch,
     Sync,
+    Whole,
     WriteUndef,
 )
 from ipu_core.graph.tensor import Tensor, Variable
@@ -38,6 +40,7 @@ __all__ = [
     "InOut",
     "Input",
     "Output",
+    "Overlap",
     "Param",
     "Program",
     "RemoteBuffer",
@@ -53,6 +56,7 @@ __all__ = [
     "Variable",
     "Vertex",
     "VertexGroup",
+    "Whole",
     "WriteUndef",
     "program_text",
 ]

@@ -58,6 +58,8 @@ def _node(program: p.Program) -> tuple[str, Sequence[tuple[str, p.Program]]]:
     match program:
         case p.Sequence(steps):
             return "Sequence", [("", step) for step in steps]
+        case p.Whole(steps, _, result):
+            return f"Whole {result.variable.name}", [("", step) for step in steps]
         case p.Repeat(count, body):
             return f"Repeat {count} times", [("", body)]
         case p.RepeatWhile(condition, predicate, body):
@@ -67,6 +69,8 @@ def _node(program: p.Program) -> tuple[str, Sequence[tuple[str, p.Program]]]:
         case p.Switch(control, cases, default):
             named = [(f"case {number}", case) for number, case in cases.items()]
             return f"Switch {control.variable.name}", [*named, ("default", default)]
+        case p.Overlap(inner, transfers):
+            return "Overlap", [("", inner), *(("beside it", transfer) for transfer in transfers)]
         case p.Call(function, name):
             return f"Call {name}".rstrip(), [("", function)]
         case _:

@@ -1,13 +1,16 @@
 """Programs: what an engine does with a graph, in Poplar's words, as frozen data."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ipu_core.control import FloatingPointControl
+from ipu_core.errors import OutOfStreamingMemory, expect
 from ipu_core.graph.tensor import Tensor, element_type
 from ipu_core.graph.vertices import ComputeSet
-from lowprec import FloatFormat
+from ipu_core.target import Target
+from lowprec import FloatFormat, Key
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +62,21 @@ class RemoteBuffer:
         return self.entries * math.prod(self.shape) * element_type(self.format)[1].itemsize
 
 
+LARGEST_BUFFERS = 5  # named in a refusal
+
+
+def check_remote_memory(buffers: Iterable[RemoteBuffer], target: Target) -> None:
+    """Refuses remote buffers that streaming memory has no room for.
+
+    Raises:
+        OutOfStreamingMemory: with the bytes needed and there, and the largest buffers.
+    """
+    sizes = sorted(((buffer.name, buffer.nbytes) for buffer in buffers), key=lambda item: -item[1])
+    needed = sum(size for _, size in sizes)
+    if target.streaming_memory and needed > target.streaming_memory:
+        raise OutOfStreamingMemory(needed, target.streaming_memory, sizes[:LARGEST_BUFFERS])
+
+
 @dataclass(frozen=True, eq=False)
 class Sequence:
     """Programs one after another: ``Sequence(a, b, c)``."""
@@ -69,6 +87,28 @@ class Sequence:
         for step in steps:
             _check_program(step)
         object.__setattr__(self, "steps", steps)
+
+
+@dataclass(frozen=True, eq=False)
+class Whole:
+    """Programs that make one tensor of others, and the same computation on whole arrays, which gives the same bits.
+
+    Cycles, exchange and memory are those of the steps. An engine that is told so then computes the result at once
+    instead of vertex by vertex; temporaries of the steps hold nothing.
+
+    Attributes:
+        steps: what the machine does, in order.
+        operands: what is read.
+        result: what is made, a whole variable.
+        bind: (arrays of the operands, array of the result, control) -> f(key), the computation.
+        operation: number folded into the key; None: it draws no random bits.
+    """
+
+    steps: tuple["Program", ...]
+    operands: tuple[Tensor, ...]
+    result: Tensor
+    bind: Callable[[list[Any], Any, FloatingPointControl], Callable[[Key | None], Any]]
+    operation: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,6 +158,7 @@ class Repeat:
     body: "Program"
 
     def __post_init__(self) -> None:
+        expect(int, count=self.count)
         if self.count < 0:
             raise ValueError(f"Repeat needs a count of at least 0, not {self.count}")
         _check_program(self.body)
@@ -205,8 +246,29 @@ class RemoteStore:
         _check_remote("RemoteStore", self.buffer, self.tensor, self.entry)
 
 
+@dataclass(frozen=True, eq=False)
+class Overlap:
+    """Runs a program while transfers pass between other tensors and streaming memory: ``Overlap(program, *transfers)``.
+
+    It takes as long as the longer of both. Before the program the loads have not begun, after it all have ended; a
+    tensor that is loaded may not be read or written by the program, one that is stored not written.
+    """
+
+    program: "Program"
+    transfers: tuple[RemoteLoad | RemoteStore, ...]
+
+    def __init__(self, program: "Program", *transfers: RemoteLoad | RemoteStore) -> None:
+        _check_program(program)
+        for transfer in transfers:
+            if not isinstance(transfer, RemoteLoad | RemoteStore):
+                raise TypeError(f"beside a program only RemoteLoad and RemoteStore can pass, not {transfer!r}")
+        object.__setattr__(self, "program", program)
+        object.__setattr__(self, "transfers", transfers)
+
+
 Program = (
     Sequence
+    | Whole
     | Execute
     | Copy
     | WriteUndef
@@ -220,6 +282,7 @@ Program = (
     | StreamCopy
     | RemoteLoad
     | RemoteStore
+    | Overlap
 )
 
 

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 import numpy.typing as npt
 
 from ipu_core.ir.pytree import PyTree
-from lowprec import FloatFormat, Rounding
+from lowprec import FloatFormat, Key, Rounding
 from lowprec.spec.rounding import NEAREST_EVEN
 
 Arguments = ParamSpec("Arguments")
@@ -143,6 +143,50 @@ class Equation:
         return mask if mask is not None else self.number if self.arithmetic.stochastic else None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Rounds:
+    """The first equations of a Block as a loop: each round has its part of some inputs and goes on from the totals.
+
+    Attributes:
+        count: how often they run.
+        equations: how many they are.
+        fed: inputs of which each round has a part: what is given for them holds the parts one after the other along the
+            first axis. In the Block they have a part's type.
+        totals: (value before a round, value after it), zeros before the first. What comes after the rounds reads the
+            value after the last.
+    """
+
+    count: int
+    equations: int
+    fed: tuple[Var, ...]
+    totals: tuple[tuple[Var, Var], ...]
+
+    def given(self, var: Var) -> Type:
+        """The type of what is given for an input: all its parts."""
+        kind = var.type
+        return Type((self.count * kind.shape[0], *kind.shape[1:]), kind.format) if var in self.fed else kind
+
+    def part(self, var: Var, value: Any, number: int) -> Any:
+        """A round's part of what is given for an input."""
+        rows = var.type.shape[0]
+        return value[number * rows : (number + 1) * rows]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Guard:
+    """The last equations of a Block as a branch: they run, and the carried state is replaced, only if a flag is not 0.
+
+    Attributes:
+        flag: one number, made before them.
+        equations: how many equations come before them, in rounds or not.
+        names: what is checked, by position in the Block's last output, which holds 1 for what made the flag 0.
+    """
+
+    flag: Var
+    equations: int
+    names: tuple[str, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class Block:
     """A program: inputs, equations in order of computation, outputs, and the arrays it was traced with.
@@ -152,6 +196,10 @@ class Block:
             step). 0 for a plain function.
         arguments: how the flat inputs are nested, one tree per argument of the traced function.
         result: how the flat outputs are nested.
+        streamed: positions in the carried state of what lives in streaming memory, on a machine that has one: it is
+            loaded before it is read and stored when its new value is there. No bit depends on it.
+        rounds: the loop that its first equations are, if they are one. The key of a round is `round_key`.
+        guard: the branch that its last equations are, if they are one.
     """
 
     inputs: tuple[Var, ...]
@@ -161,9 +209,39 @@ class Block:
     carried: int = 0
     arguments: tuple[PyTree, ...] = ()
     result: PyTree | None = None
+    streamed: frozenset[int] = frozenset()
+    rounds: Rounds | None = None
+    guard: Guard | None = None
+
+    @property
+    def looped(self) -> int:
+        """How many of the equations, from the first, run in rounds."""
+        return self.rounds.equations if self.rounds else 0
+
+    @property
+    def unguarded(self) -> int:
+        """How many of the equations, from the first, run in every step."""
+        return self.guard.equations if self.guard else len(self.equations)
+
+    @property
+    def totals(self) -> tuple[tuple[Var, Var], ...]:
+        """What goes from round to round: (value before, value after)."""
+        return self.rounds.totals if self.rounds else ()
+
+    def given(self, var: Var) -> Type:
+        """The type of what a run takes for an input."""
+        return self.rounds.given(var) if self.rounds else var.type
 
     def __str__(self) -> str:
         return "\n".join(lines(self))
+
+
+def round_key(key: Key, number: int) -> Key:
+    """The key of a round of a Block, from that of the step; the first round's is the step's own.
+
+    Equations after the rounds take the step's. It is the rule of a machine's `Repeat` that no other encloses.
+    """
+    return key.fold_in((1 << 32) + number) if number else key
 
 
 def per_block(
@@ -192,6 +270,11 @@ def typed(var: Var) -> str:
     return f"{var}: {var.type}"
 
 
+def described(equation: Equation) -> str:
+    """An equation in a few words, for messages: "grad_weight 0.weight dot 34"."""
+    return " ".join(filter(None, (equation.role, equation.parameter, equation.op, str(equation.number))))
+
+
 def line(equation: Equation) -> str:
     """One equation in one line, with its role, family and parameter behind a #."""
     arguments = [*map(str, equation.inputs), *([repr(equation.params)] if equation.params else [])]
@@ -206,5 +289,13 @@ def lines(block: Block) -> Iterator[str]:
     """The printed form of a Block, one line per equation."""
     yield f"block({', '.join(map(typed, block.inputs))})"
     yield from (f"  constant {typed(var)}" for var in block.constants)
-    yield from (f"  {line(equation)}" for equation in block.equations)
+    rounds = block.rounds
+    if rounds is not None:
+        yield f"  {rounds.count} rounds, each with its part of {', '.join(map(str, rounds.fed))}, from zeros:"
+        yield from (f"    {line(equation)}" for equation in block.equations[: rounds.equations])
+        yield from (f"    {typed(old)} <- {new}" for old, new in rounds.totals)
+    yield from (f"  {line(equation)}" for equation in block.equations[block.looped : block.unguarded])
+    if block.guard is not None:
+        yield f"  if {block.guard.flag}, else the state stays as it was:"
+        yield from (f"    {line(equation)}" for equation in block.equations[block.unguarded :])
     yield f"  return {', '.join(map(str, block.outputs))}"

@@ -52,21 +52,30 @@ class Pool:
         if not fitting:
             self.bytes += size
             return np.empty(size, np.uint8)
-        best = min(fitting, key=lambda buffer: buffer.nbytes)
+        best = min(reversed(fitting), key=lambda buffer: buffer.nbytes)
         self.free = [buffer for buffer in self.free if buffer is not best]
         return best
 
 
-def allocate(block: Block) -> Buffers:
-    """Plans the arrays of a Block, given its order: a buffer is handed on after the last use of what lies in it."""
-    arrays = {var: np.empty(var.type.shape, dtype_of(var.type.format)) for var in block.inputs}
+def allocate(block: Block, over: Mapping[Var, Var]) -> Buffers:
+    """Plans the arrays of a Block, given its order: a buffer is handed on after the last use of what lies in it.
+
+    Args:
+        block: what is to be run.
+        over: values that are written over an input, or over the total of the round before.
+    """
+    own = (*block.inputs, *(old for old, _ in block.totals))
+    arrays = {var: np.empty(var.type.shape, dtype_of(var.type.format)) for var in own}
     arrays |= {var: np.array(x, dtype_of(var.type.format), order="C") for var, x in block.constants.items()}
     views, last = lifetimes(block)
     pool, held = Pool(), dict[Var, Array]()
+    places = {var: arrays[old] for var, old in over.items()}
     for position, equation in enumerate(block.equations):
         var = equation.output
         if views[var].root is not var:
             arrays[var] = exact(equation.op, [arrays[equation.operands[0]]], equation.params)
+        elif var in places:
+            arrays[var] = places[var]
         else:
             dtype = dtype_of(var.type.format)
             size = var.type.size * dtype.itemsize

@@ -6,7 +6,20 @@ from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from ipu_core.ir.block import NEAREST, Arithmetic, Array, Atom, Block, Equation, Format, Literal, Params, Type, Var
+from ipu_core.ir.block import (
+    NEAREST,
+    Arithmetic,
+    Array,
+    Atom,
+    Block,
+    Equation,
+    Format,
+    Literal,
+    Params,
+    Rounds,
+    Type,
+    Var,
+)
 from ipu_core.ir.exact import exact
 from ipu_core.ir.ops import OPS, STRUCTURE, infer
 from lowprec import FloatFormat
@@ -27,6 +40,7 @@ class Builder:
     def __init__(self, block: Block | None = None) -> None:
         self.equations: list[Equation] = list(block.equations) if block else []
         self.constants: dict[Var, Array] = dict(block.constants) if block else {}
+        self.rounds: Rounds | None = None
         self.scope = Scope()
         self.number = 1 + max((equation.number for equation in self.equations), default=-1)
         self._seen: dict[Hashable, Var] = {}

@@ -44,6 +44,18 @@ def as_array(value: Any) -> Array:
     return array.astype(np.float32) if array.dtype.kind == "b" else array
 
 
+def check_labels(labels: Any, classes: int) -> None:
+    """Refuses labels that are no classes.
+
+    Raises:
+        ValueError: with the first such label and the number of classes.
+    """
+    given = as_array(labels)
+    wrong = given[(given < 0) | (given >= classes)]
+    if wrong.size:
+        raise ValueError(f"the label {wrong.flat[0]} is none of the {classes} classes 0 to {classes - 1}")
+
+
 def compute(op: str, operands: Sequence[Any], params: Params, fmt: FloatFormat | None = None) -> Any:
     """One operation on arrays and Python numbers.
 

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from ipu_core.control import FloatingPointControl
-from ipu_core.ir.block import Array, Block, Equation, Format, Literal, Var
+from ipu_core.errors import expect
+from ipu_core.ir.block import Array, Block, Equation, Format, Literal, Var, round_key
 from ipu_core.ir.declared import declared
 from ipu_core.ir.exact import as_exact, exact
 from ipu_core.ir.pytree import flatten, unflatten
@@ -23,15 +24,28 @@ def run(
     block: Block,
     inputs: Sequence[Any],
     lift: Callable[[Any, Format], Array],
-    rule: Callable[[Equation, list[Any]], Array],
+    rule: Callable[[Equation, list[Any], int], Array],
 ) -> list[Array]:
-    """One loop over a Block: values lifted into an arithmetic, and a rule for every equation."""
+    """One loop over a Block: values lifted into an arithmetic, and a rule for every equation and round."""
     check_inputs(block, inputs)
     known = [*zip(block.inputs, inputs, strict=True), *block.constants.items()]
     values: dict[Var, Array] = {var: lift(value, var.type.format) for var, value in known}
-    for equation in block.equations:
-        operands = [x.value if isinstance(x, Literal) else values[x] for x in equation.inputs]
-        values[equation.output] = rule(equation, operands)
+    given = dict(values)
+
+    def compute(equations: Sequence[Equation], number: int) -> None:
+        for equation in equations:
+            operands = [x.value if isinstance(x, Literal) else values[x] for x in equation.inputs]
+            values[equation.output] = rule(equation, operands, number)
+
+    if (rounds := block.rounds) is not None:
+        values |= {old: lift(np.zeros(old.type.shape, np.float32), old.type.format) for old, _ in rounds.totals}
+        for number in range(rounds.count):
+            values |= {var: rounds.part(var, given[var], number) for var in rounds.fed}
+            compute(block.equations[: rounds.equations], number)
+            values |= {old: values[new] for old, new in rounds.totals}
+    compute(block.equations[block.looped :], 0)
+    if block.guard is not None and not values[block.guard.flag]:
+        return [values[var] for var in (*block.inputs[: block.carried], *block.outputs[block.carried :])]
     return [values[var] for var in block.outputs]
 
 
@@ -44,8 +58,8 @@ def check_inputs(block: Block, inputs: Sequence[Any]) -> None:
     if len(inputs) != len(block.inputs):
         raise ValueError(f"the block has {len(block.inputs)} inputs, {len(inputs)} were given")
     for var, value in zip(block.inputs, inputs, strict=True):
-        if np.shape(value) != var.type.shape:
-            raise ValueError(f"input {var} must have shape {var.type.shape}, not {np.shape(value)}")
+        if np.shape(value) != (shape := block.given(var).shape):
+            raise ValueError(f"input {var} must have shape {shape}, not {np.shape(value)}")
 
 
 def evaluate_flat(
@@ -58,18 +72,19 @@ def evaluate_flat(
     control: FloatingPointControl = FloatingPointControl(),  # noqa: B008  # frozen
 ) -> list[Array]:
     """The outputs of a Block for one array per input; see `evaluate`."""
+    expect(Block, block=block)
     if arithmetic not in ARITHMETICS:
         raise ValueError(f"unknown arithmetic {arithmetic!r}; there are {', '.join(ARITHMETICS)}")
     step, orders = None if key is None else as_key(key), accumulations or {}
     if step is None and any("operation" in e.params for e in block.equations):
         raise ValueError("this block draws random masks: give a key")
     if arithmetic == "exact":
-        return run(block, inputs, lambda x, _: as_exact(x), lambda e, x: _exact(e, x, step))
+        return run(block, inputs, lambda x, _: as_exact(x), lambda e, x, n: _exact(e, x, step and round_key(step, n)))
     if step is None and any(e.arithmetic.stochastic for e in block.equations):
         raise ValueError("this block rounds stochastically: give a key")
 
-    def rule(equation: Equation, operands: list[Any]) -> Array:
-        own = None if step is None or equation.draws is None else step.fold_in(equation.draws)
+    def rule(equation: Equation, operands: list[Any], number: int) -> Array:
+        own = None if step is None or equation.draws is None else round_key(step, number).fold_in(equation.draws)
         return declared(equation, operands, own, orders.get(equation.number), control)
 
     return run(block, inputs, cast, rule)

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from ipu_core.control import FloatingPointControl
-from ipu_core.ir.block import Array, Block, Equation, Var
+from ipu_core.errors import FloatingPointException, expect
+from ipu_core.ir.block import Array, Block, Equation, Rounds, Var, described, round_key
 from ipu_core.ir.buffers import allocate
 from ipu_core.ir.kernels import BoundCall, bind
-from ipu_core.ir.lifetimes import lifetimes
+from ipu_core.ir.lifetimes import in_place, lifetimes
 from ipu_core.ir.pytree import flatten, unflatten
 from ipu_core.ir.verify import verify
 from lowprec import Accumulation, Key
@@ -24,6 +25,10 @@ Observer = Callable[[Equation, Sequence[Any], Array], None]
 
 class Executable:
     """A Block made ready to run many times; not by two threads at once.
+
+    It holds the Block's carried state: `run` is given one and gives the next, `step` goes on from the one that it holds
+    and moves nothing but the batch. New state is written over the old where that is safe, so a step that is interrupted
+    leaves neither the one nor the other; where exceptions are enabled the old state stays until the step is done.
 
     Attributes:
         block: what it runs.
@@ -46,20 +51,32 @@ class Executable:
         accumulations: Mapping[int, Accumulation] | None = None,
         control: FloatingPointControl = FloatingPointControl(),  # noqa: B008  # frozen
     ) -> None:
+        expect(Block, block=block)
         self._made_of = block, accumulations, control
         orders = dict(accumulations or {})
         if unknown := sorted(orders.keys() - {e.number for e in block.equations}):
             raise ValueError(f"accumulations for equations that are not in the block: {unknown}")
         self.block = verify(block)
-        buffers = allocate(block)
+        buffers = allocate(block, {} if control.traps else in_place(block))
         self.bytes = buffers.bytes
         self._arrays = buffers.arrays
         self._inputs = [(var, buffers.arrays[var]) for var in block.inputs]
-        self._outputs = [buffers.arrays[var] for var in block.outputs]
+        outputs = [buffers.arrays[var] for var in block.outputs]
+        self._state, self._results = self._inputs[: block.carried], outputs[block.carried :]
+        self._moves = _write_back([array for _, array in self._state], outputs)
+        self._given: dict[Var, Array] = dict.fromkeys(block.rounds.fed if block.rounds else (), np.empty(0))
+        before, after = ([buffers.arrays[pair[i]] for pair in block.totals] for i in (0, 1))
+        self._totals = _write_back(before, after)
         views = lifetimes(block).views
         computed = [e for e in block.equations if views[e.output].root is e.output]
         self._calls = [(self._bind(e, orders.get(e.number), control), e) for e in computed]
-        self._plain = [(call, e.draws) for call, e in self._calls]
+        plain = [(call, e.draws) for call, e in self._calls]
+        self._looped = sum(views[e.output].root is e.output for e in block.equations[: block.looped])
+        always = block.unguarded if block.guard else block.looped
+        self._unguarded = sum(views[e.output].root is e.output for e in block.equations[:always])
+        self._rounds, self._always = plain[: self._looped], plain[self._looped : self._unguarded]
+        self._rest = plain[self._unguarded :]
+        self._flag = None if block.guard is None else buffers.arrays[block.guard.flag]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Executable, self._made_of  # the prepared calls hold buffers, so a copy prepares its own
@@ -68,40 +85,138 @@ class Executable:
         return [self._arrays[x] if isinstance(x, Var) else x.value for x in equation.inputs]
 
     def _bind(self, equation: Equation, order: Accumulation | None, control: FloatingPointControl) -> BoundCall:
-        return bind(equation, self._operands(equation), self._arrays[equation.output], order, control)
+        call = bind(equation, self._operands(equation), self._arrays[equation.output], order, control)
+        return _located(call, equation) if control.traps else call
 
     def run(self, inputs: Sequence[Any], key: KeyLike, observer: Observer | None = None) -> list[Array]:
         """The outputs for some inputs, in new arrays.
 
         Args:
-            inputs: one array per input of the Block, of its shape and dtype. Integers of any width pass for int32,
-                Python numbers for values without axes.
-            key: of this step. Every equation that rounds stochastically takes key.fold_in(its number).
-            observer: called after every equation with role "update".
+            inputs: one array per input of the Block, of its shape (`Block.given`) and dtype. Integers of any width pass
+                for int32, Python numbers for values without axes.
+            key: of this step. Every equation that rounds stochastically takes key.fold_in(its number), in rounds that
+                of `round_key`.
+            observer: called after every equation with role "update", which none in rounds or before a guard may have.
 
         Raises:
             ValueError, TypeError: inputs of other number, shape or dtype.
         """
         key = as_key(key)
-        if len(inputs) != len(self._inputs):
-            raise ValueError(f"the block has {len(self._inputs)} inputs, {len(inputs)} were given")
-        for (var, array), value in zip(self._inputs, inputs, strict=True):
-            array[...] = checked(var, array.dtype, value)
-        if observer is None:
-            for call, number in self._plain:
-                call(None if number is None else key.fold_in(number))
-        else:
+        self._fill(self._inputs, inputs)
+        results = self._advance(key, observer)
+        return [*self.read(), *results]
+
+    def write(self, state: Sequence[Any]) -> None:
+        """Takes copies of the leaves of a state.
+
+        Raises:
+            ValueError, TypeError: leaves of other number, shape or dtype.
+        """
+        self._fill(self._state, state)
+
+    def read(self) -> list[Array]:
+        """Copies of the leaves of the state that it holds."""
+        return [array.copy() for _, array in self._state]
+
+    def step(self, batch: Sequence[Any], lr: Any, key: KeyLike) -> float:
+        """One training step: updates the state, gives the loss.
+
+        Args:
+            batch: the leaves of the batch.
+            lr: the learning rate.
+            key: of this step.
+
+        Raises:
+            ValueError, TypeError: as `run`.
+        """
+        return float(self.feed([*batch, lr], key)[0])
+
+    def feed(self, inputs: Sequence[Any], key: KeyLike) -> list[Array]:
+        """One run with the inputs that are not state: updates the state, gives the outputs that are not.
+
+        Raises:
+            ValueError, TypeError: as `run`.
+        """
+        self._fill(self._inputs[len(self._state) :], inputs)
+        return self._advance(as_key(key), None)
+
+    def _advance(self, key: Key, observer: Observer | None) -> list[Array]:
+        """Runs the Block and makes the new state, unless the guard refuses it, the one that is held."""
+        if self.block.rounds is not None:
+            self._run_rounds(self.block.rounds, key)
+        _run(self._always, key)
+        refused = self._flag is not None and not self._flag
+        if not refused and observer is not None:
             self._run_observed(key, observer)
-        return [array.copy() for array in self._outputs]
+        elif not refused:
+            _run(self._rest, key)
+        results = [array.copy() for array in self._results]  # one may be a view of the state that is now replaced
+        if not refused:
+            for to, source in self._moves:
+                np.copyto(to, source)
+        return results
+
+    def _fill(self, places: Sequence[tuple[Var, Array]], values: Sequence[Any]) -> None:
+        if len(values) != len(places):
+            raise ValueError(f"the block has {len(places)} inputs, {len(values)} were given")
+        for (var, array), value in zip(places, values, strict=True):
+            value = checked(var, self.block.given(var).shape, array.dtype, value)
+            if var in self._given:
+                self._given[var] = value
+            else:
+                array[...] = value
+
+    def _run_rounds(self, rounds: Rounds, key: Key) -> None:
+        for old, _ in rounds.totals:
+            self._arrays[old][...] = 0
+        for number in range(rounds.count):
+            for var, value in self._given.items():
+                self._arrays[var][...] = rounds.part(var, value, number)
+            _run(self._rounds, round_key(key, number))
+            for total, new in self._totals:
+                np.copyto(total, new)
 
     def _run_observed(self, key: Key, observer: Observer) -> None:
-        for call, equation in self._calls:
+        for call, equation in self._calls[self._unguarded :]:
+            update = equation.role == "update"
+            operands = [np.array(x) for x in self._operands(equation)] if update else []  # before they are overwritten
             call(None if equation.draws is None else key.fold_in(equation.draws))
-            if equation.role == "update":
-                observer(equation, self._operands(equation), self._arrays[equation.output])
+            if update:
+                observer(equation, operands, self._arrays[equation.output])
 
 
-def checked(var: Var, dtype: np.dtype[Any], value: Any) -> Any:
+def _located(call: BoundCall, equation: Equation) -> BoundCall:
+    """A call whose exceptions say where they were raised."""
+
+    def located(key: Key | None) -> Any:
+        try:
+            return call(key)
+        except FloatingPointException as error:
+            raise FloatingPointException(f"{error}, in {described(equation)}") from None
+
+    return located
+
+
+def _write_back(state: Sequence[Array], new: Sequence[Array]) -> list[tuple[Array, Array]]:
+    """Copies, to and from, that put new state over the old: first away what another copy would overwrite."""
+    saved, written = [], []
+    for old, array in zip(state, new, strict=False):
+        if array is old:
+            continue
+        source = array
+        if any(np.may_share_memory(array, other) for other in state):
+            source = np.empty_like(array)
+            saved.append((source, array))
+        written.append((old, source))
+    return saved + written
+
+
+def _run(calls: Sequence[tuple[BoundCall, int | None]], key: Key) -> None:
+    for call, number in calls:
+        call(None if number is None else key.fold_in(number))
+
+
+def checked(var: Var, shape: tuple[int, ...], dtype: np.dtype[Any], value: Any) -> Any:
     """A value that can be an input of a Block.
 
     Raises:
@@ -109,8 +224,8 @@ def checked(var: Var, dtype: np.dtype[Any], value: Any) -> Any:
         TypeError: another dtype, or masked elements.
     """
     array = np.asarray(whole_array(value))
-    if array.shape != var.type.shape:
-        raise ValueError(f"input {var} must have shape {var.type.shape}, not {array.shape}")
+    if array.shape != shape:
+        raise ValueError(f"input {var} must have shape {shape}, not {array.shape}")
     number = isinstance(value, (int, float)) or (dtype == np.int32 and array.dtype.kind in "iu")
     if array.dtype != dtype and not number:
         raise TypeError(f"input {var} must be {dtype}, not {array.dtype} (see Precision.cast_state, lowprec.astype)")

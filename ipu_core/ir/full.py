@@ -17,7 +17,7 @@ from lowprec import float32 as FLOAT32
 
 
 class Full(Traced):
-    """An array of float32 full of one number.
+    """An array full of one number, of format float32 as a program's constants are: its number is kept whole.
 
     Elementwise operations take the number, moves and sums of it are full again; only what needs an array (a product, a
     slice) makes it a constant of the Block.
@@ -34,13 +34,15 @@ class Full(Traced):
     def atom(self) -> Atom:
         """A constant of the Block, made when first asked for; without axes, the number."""
         if self._array is None:
-            self._array = np.full(self.shape, self.number, np.float32)
+            self._array = np.full(self.shape, self.number)
         return self.builder.constant(self._array, FLOAT32)
 
     def known(
         self, op: str, operands: Sequence[Value], params: Mapping[str, Any], fmt: FloatFormat | None
     ) -> Value | None:
         """The result of an operation that needs no array."""
+        if op == "convert":
+            return self  # a number has no format
         if op in ELEMENTWISE:
             shape = next((x.shape for x in operands if isinstance(x, Traced) and x.shape), ())
             result = elementwise(op, *(x.number if isinstance(x, Full) else x for x in operands), fmt=fmt)

@@ -11,8 +11,8 @@ import numpy as np
 from ipu_core import tile, tile_convolution
 from ipu_core.control import FloatingPointControl
 from ipu_core.ir.block import Array, Equation
-from ipu_core.ir.exact import exact
-from ipu_core.ir.ops import CONVOLUTIONS, ELEMENTWISE, STRUCTURE
+from ipu_core.ir.exact import inner
+from ipu_core.ir.ops import CONVOLUTIONS, ELEMENTWISE
 from lowprec import Accumulation, Key
 from lowprec.spec.axes import fold
 
@@ -114,8 +114,14 @@ def _scatter_add(
 
 
 def _one_hot(equation: Equation, operands: list[Any], out: Array, *_: Any) -> BoundCall:
-    labels, classes = operands[0][..., None], np.arange(equation.params["classes"])
-    return lambda key: np.copyto(out, labels == classes)
+    labels, classes = operands[0][..., None], np.arange(equation.params["classes"], dtype=np.int32)
+    equal = np.empty(out.shape, np.bool_)
+
+    def call(key: Key | None) -> None:
+        np.equal(labels, classes, out=equal)
+        np.copyto(out, equal)
+
+    return call
 
 
 def _dropout_mask(equation: Equation, operands: list[Any], out: Array, *_: Any) -> BoundCall:
@@ -123,10 +129,45 @@ def _dropout_mask(equation: Equation, operands: list[Any], out: Array, *_: Any) 
     return lambda key: mask(key, 0, out)
 
 
-def _move(equation: Equation, operands: list[Any], out: Array, *_: Any) -> BoundCall:
-    """What is no view: a reshape that strides cannot express, gather, concatenate, pad."""
-    op, params = equation.op, equation.params
-    return lambda key: np.copyto(out, exact(op, operands, params))
+def _words(array: Array) -> Array:
+    """The same memory as unsigned integers, which NumPy moves fastest and for every format."""
+    return array.view(f"u{array.itemsize}")
+
+
+def _reshape(equation: Equation, operands: list[Any], out: Array, *_: Any) -> BoundCall:
+    """One that strides cannot express."""
+    source = _words(operands[0])
+    place = _words(out).reshape(source.shape)
+    return lambda key: np.copyto(place, source)
+
+
+def _concatenate(equation: Equation, operands: list[Any], out: Array, *_: Any) -> BoundCall:
+    axis, parts, place = equation.params["axis"], [_words(x) for x in operands], _words(out)
+    return lambda key: np.concatenate(parts, axis, out=place)
+
+
+def _pad(equation: Equation, operands: list[Any], out: Array, *_: Any) -> BoundCall:
+    source, whole = _words(operands[0]), _words(out)
+    place = whole[inner(source.shape, equation.params)]
+
+    def call(key: Key | None) -> None:
+        whole.fill(0)
+        np.copyto(place, source)
+
+    return call
+
+
+def _gather(equation: Equation, operands: list[Any], out: Array, *_: Any) -> BoundCall:
+    """Negative indices count from the last row."""
+    table, indices, place = _words(operands[0]), operands[1], _words(out)
+    rows = len(table)
+
+    def call(key: Key | None) -> None:
+        if indices.size and not -rows <= indices.min() <= indices.max() < rows:
+            raise IndexError(f"indices from {indices.min()} to {indices.max()} are out of bounds for {rows} rows")
+        table.take(indices, 0, place, "wrap")  # "raise" would make the result elsewhere first
+
+    return call
 
 
 BINDINGS: dict[str, Callable[..., BoundCall]] = {
@@ -137,5 +178,8 @@ BINDINGS: dict[str, Callable[..., BoundCall]] = {
     "scatter_add": _scatter_add,
     "one_hot": _one_hot,
     "dropout_mask": _dropout_mask,
-    **dict.fromkeys(STRUCTURE, _move),
+    "reshape": _reshape,
+    "concatenate": _concatenate,
+    "pad": _pad,
+    "gather": _gather,
 }

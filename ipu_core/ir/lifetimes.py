@@ -11,7 +11,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from ipu_core.ir.block import Array, Block, Equation, Type, Var, per_block
 from ipu_core.ir.exact import exact
-from ipu_core.ir.ops import VIEWS
+from ipu_core.ir.ops import ELEMENTWISE, VIEWS
 from lowprec.spec.axes import restrided
 
 
@@ -36,7 +36,8 @@ class Lifetimes(NamedTuple):
     Attributes:
         views: of every value.
         last: of every root that is read: the position of the last equation that reads it, by whatever view; the number
-            of equations where an output lies in it.
+            of equations where an output lies in it. What rounds read that they do not make, and the totals they make,
+            are read until their last equation; the totals before a round where they are read.
     """
 
     views: Mapping[Var, StridedView]
@@ -48,7 +49,7 @@ def lifetimes(block: Block) -> Lifetimes:
     """The lifetimes in a Block, in the order of its equations; made once for all who ask."""
     views: dict[Var, StridedView] = {}
     ghosts: dict[Var, Array] = {}  # over one byte that is never read: NumPy then does the view arithmetic
-    for var in (*block.inputs, *block.constants):
+    for var in (*block.inputs, *block.constants, *(old for old, _ in block.totals)):
         ghosts[var], views[var] = _own(var)
     for equation in block.equations:
         var = equation.output
@@ -58,10 +59,39 @@ def lifetimes(block: Block) -> Lifetimes:
         else:
             ghosts[var], views[var] = seen, _view(views[equation.operands[0]].root, ghosts, seen)
     last: dict[Var, int] = {}
+    made: set[Var] = {*(old for old, _ in block.totals), *(block.rounds.fed if block.rounds else ())}
     for position, equation in enumerate(block.equations):
+        made.add(equation.output)
         for var in equation.operands:
-            last[views[var].root] = position
+            root = views[var].root
+            again = position < block.looped and root not in made
+            last[root] = block.looped - 1 if again else position
+    for _, new in block.totals:
+        last[new] = max(last.get(new, -1), block.looped - 1)
     return Lifetimes(views, last | dict.fromkeys((views[var].root for var in block.outputs), len(block.equations)))
+
+
+@per_block
+def in_place(block: Block) -> dict[Var, Var]:
+    """Values that may be written over the carried input, or the total of the round before, that they replace.
+
+    That is safe where nothing reads the old state after the equation that makes the new one, and where that equation
+    itself reads it element by element in place, or not at all.
+    """
+    views, last = lifetimes(block)
+    made = {equation.output: (position, equation) for position, equation in enumerate(block.equations)}
+    found: dict[Var, Var] = {}
+    for old, new in [*zip(block.inputs[: block.carried], block.outputs, strict=False), *block.totals]:
+        if new not in made or views[new].root is not new or new in found or old.type != new.type:
+            continue
+        position, equation = made[new]
+        if block.guard and position < block.unguarded and old in block.inputs:
+            continue  # the old value is needed where the flag is 0
+        here = [views[var] for var in equation.operands if views[var].root is old]
+        still = not here or (equation.op in ELEMENTWISE and all(view.whole for view in here))
+        if still and last.get(old, -1) <= position:
+            found[new] = old
+    return found
 
 
 def _own(var: Var) -> tuple[Array, StridedView]:

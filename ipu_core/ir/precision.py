@@ -14,6 +14,7 @@ from typing import Any
 from ipu_core.ir.block import Block
 from ipu_core.ir.pytree import flatten, unflatten
 from ipu_core.ir.retype import Retype, Rule, cast
+from ipu_core.ir.streaming import moments
 from lowprec import FloatFormat, Rounding, as_format
 from lowprec import float16 as FLOAT16
 from lowprec import float32 as FLOAT32
@@ -42,7 +43,9 @@ class Precision:
         first_moment, second_moment: the optimiser's stored moments.
         rounding: stochastic where the machine has it (see `PLAIN`), to nearest even elsewhere; or that everywhere.
         running_mean: micro-batch gradients are kept as a running mean, not as a sum.
-        streamed: the moments live in streaming memory.
+        streamed: the moments live in streaming memory, those of one element excepted.
+        scaled_state: what Adam's and LAMB's moments are kept times, and the second times its square: a power of two
+            that moves them into a half's range. Optimisers with a `scaled_state` of their own keep theirs.
 
     Raises:
         TypeError: a format that is no FloatFormat.
@@ -61,6 +64,7 @@ class Precision:
     rounding: Rounding = NEAREST_EVEN
     running_mean: bool = False
     streamed: bool = False
+    scaled_state: float = 1.0
 
     def __post_init__(self) -> None:
         for field in FORMATS:
@@ -69,6 +73,8 @@ class Precision:
                 raise TypeError(f"{field} must be a FloatFormat such as lowprec.float16, not {fmt!r}")
             if not FLOAT32.contains(fmt):
                 raise ValueError(f"{field} cannot be {fmt.name}: it has values that float32, the widest here, lacks")
+        if not isinstance(self.scaled_state, int | float) or not 0 < self.scaled_state <= LARGEST_SCALE:
+            raise ValueError(f"scaled_state must be a number in (0, 2^60], not {self.scaled_state!r}")
         if self.rounding not in ROUNDINGS.values():
             raise ValueError(f"the machine rounds {' or '.join(ROUNDINGS)}, not as {self.rounding!r}")
 
@@ -98,7 +104,7 @@ class Precision:
         if name not in PRESETS:
             raise ValueError(f"unknown precision {spec!r}; there are {', '.join(PRESETS)} {OVERRIDES}")
         precision = PRESETS[name]
-        said = [word for word in rest if "=" not in word]
+        said = [word for word in rest if "=" not in word and word not in STREAMING]
         if name == "fp16.16" and not said:
             raise ValueError("'fp16.16' must say how it rounds: 'fp16.16/nearest' or 'fp16.16/stochastic'")
         for word in rest:
@@ -111,6 +117,8 @@ class Precision:
         results = self.gradients if backwards else self.operands
         match role, family:
             case "update", _:
+                return Rule(self.weights, convert=False)
+            case _, "compensation":
                 return Rule(self.weights, convert=False)
             case _, "first_moment":
                 return Rule(self.first_moment, convert=False)
@@ -140,7 +148,8 @@ class Precision:
 
         Numbers of equations stay; conversions get fresh ones. The types of a carried state follow its new value.
         """
-        return Retype(self, block).run()
+        typed = Retype(self, block).run()
+        return replace(typed, streamed=typed.streamed | moments(typed)) if self.streamed else typed
 
     def cast_state(self, block: Block, state: Any) -> Any:
         """The initial state in the formats that a Block of this precision carries, rounded to nearest even.
@@ -158,27 +167,45 @@ class Precision:
         """The formats in one line."""
         shown = [f for f in fields(self) if f.name in FORMATS]
         formats = ", ".join(f"{f.name} {getattr(self, f.name).name}" for f in shown)
-        return f"{self.name}: {formats}, {self.rounding_name}"
+        scaled = f", moments times {self.scaled_state:g}" if self.scaled_state != 1 else ""
+        return f"{self.name}: {formats}, {self.rounding_name}{scaled}"
 
 
 def _override(precision: Precision, word: str, spec: str) -> Precision:
     field, equals, value = word.partition("=")
+    if word in STREAMING:
+        return replace(precision, streamed=STREAMING[word])
     if not equals:
         if word not in ROUNDINGS:
-            raise ValueError(f"unknown rounding {word!r} in {spec!r}; there are {', '.join(ROUNDINGS)}")
+            raise ValueError(f"unknown word {word!r} in {spec!r}; there are {', '.join((*ROUNDINGS, *STREAMING))}")
         return replace(precision, rounding=ROUNDINGS[word])
     if field == "moments":
         return _override(_override(precision, f"first_moment={value}", spec), f"second_moment={value}", spec)
+    if field == "scaled_state":
+        number: Any = _number(value)
+        return replace(precision, scaled_state=number)
     if field not in FORMATS:
-        raise ValueError(f"unknown field {field!r} in {spec!r}; there are {', '.join(FORMATS)}, moments")
+        raise ValueError(f"unknown field {field!r} in {spec!r}; there are {', '.join(FORMATS)}, moments, scaled_state")
     changes: dict[str, Any] = {field: as_format(value)}
     return replace(precision, **changes)
+
+
+def _number(text: str) -> float | str:
+    """The number a text says, or the text, which a Precision then refuses."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 FORMATS = tuple(f.name for f in fields(Precision) if f.type in (FloatFormat, "FloatFormat"))
 """The fields that an override may name."""
 
-OVERRIDES = "(each may be followed by /nearest or /stochastic and by overrides such as /weights=float16)"
+LARGEST_SCALE = 2**60  # its square is a float32
+STREAMING: Mapping[str, bool] = {"streamed": True, "unstreamed": False}
+"""What a name says of where the moments live."""
+
+OVERRIDES = "(each may be followed by /nearest or /stochastic, /streamed, and by overrides such as /weights=float16)"
 
 _HALF = Precision("", *(FLOAT16,) * 5, gradient_sum=FLOAT32)
 _MLPERF = replace(_HALF, rounding=ROUNDINGS["stochastic"], streamed=True, first_moment=FLOAT16)
@@ -187,7 +214,7 @@ PRESETS: Mapping[str, Precision] = {
     "fp32.32": Precision("fp32.32"),
     "fp16.32": replace(_HALF, partials=FLOAT32, weights=FLOAT32),
     "fp16.16": replace(_HALF, gradient_sum=FLOAT16),
-    "mlperf-bert": replace(_MLPERF, second_moment=FLOAT16),
+    "mlperf-bert": replace(_MLPERF, second_moment=FLOAT16, scaled_state=1024.0),
     "mlperf-bert-pod16": replace(_MLPERF, gradient_sum=FLOAT16, running_mean=True),
 }
 """The named precisions. "mlperf-bert" is the recipe as told in the talk, "-pod16" as in the published configuration."""

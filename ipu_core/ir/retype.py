@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ipu_core.ir.block import Arithmetic, Array, Atom, Block, Equation, Format, Params, Type, Var
+from ipu_core.ir.block import Arithmetic, Array, Atom, Block, Equation, Format, Params, Rounds, Type, Var
 from ipu_core.ir.ops import OPS, PRODUCTS, STRUCTURE, SUMS, WHOLE_VIEWS
 from ipu_core.ir.schedule import dead_code
 from lowprec import FloatFormat, Rounding, astype
@@ -101,21 +101,41 @@ class Retype:
         """The typed Block."""
         inputs = []
         for position, var in enumerate(self.block.inputs):
-            new = Var(var.name, Type(var.type.shape, self._input_format(position, var)))
-            self.natives[var] = new
-            inputs.append(new)
-        for equation in self.block.equations:
-            if equation.op not in STRUCTURE:
-                self._retype(equation)
+            fmt = var.type.format
+            if position < self.block.carried:
+                fmt = self._stored_format(var, self.block.outputs[position])
+            inputs.append(self._typed(var, fmt))
+        for old, new in self.block.totals:
+            self._typed(old, self._stored_format(old, new))
+        self._retype_all(self.block.equations[: self.block.looped])
+        rounds = self._rounds()
+        self._retype_all(self.block.equations[self.block.looped :])
         outputs = tuple(self._native(var) for var in self.block.outputs)
         return dead_code(replace(self.block, inputs=tuple(inputs), outputs=outputs, constants=self.constants,
-                                 equations=tuple(self.equations)))  # fmt: skip
+                                 equations=tuple(self.equations), rounds=rounds))  # fmt: skip
 
-    def _input_format(self, position: int, var: Var) -> Format:
-        """A carried state is stored as its new value comes; other inputs stay as they are."""
-        if position >= self.block.carried:
-            return var.type.format
-        origin = self._origin(self.block.outputs[position])
+    def _typed(self, var: Var, fmt: Format) -> Var:
+        """The new value of one that no equation makes."""
+        new = self.natives[var] = Var(var.name, Type(var.type.shape, fmt))
+        return new
+
+    def _rounds(self) -> Rounds | None:
+        """The loop that the equations so far are."""
+        rounds = self.block.rounds
+        if rounds is None:
+            return None
+        totals = tuple((self._native(old), self._native(new)) for old, new in rounds.totals)
+        fed = tuple(self.natives[var] for var in rounds.fed)
+        return Rounds(rounds.count, len(self.equations), fed, totals)
+
+    def _retype_all(self, equations: Sequence[Equation]) -> None:
+        for equation in equations:
+            if equation.op not in STRUCTURE:
+                self._retype(equation)
+
+    def _stored_format(self, var: Var, new: Var) -> Format:
+        """A carried state, or a total, is stored as its new value comes."""
+        origin = self._origin(new)
         equation = self.definitions.get(origin)
         if equation is None:
             return origin.type.format

@@ -9,11 +9,14 @@ from ipu_core.ir.block import Block, Var
 
 def dead_code(block: Block) -> Block:
     """The Block without equations and constants that no output needs; numbers stay."""
-    needed: set[Var] = set(block.outputs)
+    needed: set[Var] = {*block.outputs, *(new for _, new in block.totals)}
     kept = []
-    for equation in reversed(block.equations):
+    looped = 0
+    for position, equation in reversed(list(enumerate(block.equations))):
         if equation.output in needed:
             kept.append(equation)
             needed.update(equation.operands)
+            looped += position < block.looped
     constants = {var: array for var, array in block.constants.items() if var in needed}
-    return replace(block, equations=tuple(reversed(kept)), constants=constants)
+    rounds = replace(block.rounds, equations=looped) if block.rounds else None
+    return replace(block, equations=tuple(reversed(kept)), constants=constants, rounds=rounds)

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from ipu_core.ir.block import Block, Equation, Literal, Type, Var
+from ipu_core.ir.block import NEAREST, Atom, Block, Equation, Literal, Params, Rounds, Type, Var
 from ipu_core.ir.builder import Builder
-from ipu_core.ir.eager import as_array, format_of
+from ipu_core.ir.eager import as_array, check_labels, format_of
 from ipu_core.ir.pytree import flatten, paths, unflatten
 from ipu_core.ir.schedule import dead_code
-from ipu_core.ir.values import Traced, Value, apply, builder_of, lift, scope
+from ipu_core.ir.values import Traced, Value, apply, builder_of, lift, scope, shape_of
 from lowprec import FloatFormat
 from lowprec import float32 as FLOAT32
 from lowprec import float64 as FLOAT64
@@ -57,7 +57,8 @@ def trace(f: Callable[..., Any], *examples: Any, carry: bool = False) -> Block:
     results, tree = flatten(result)
     outputs = tuple(_output(builder, value) for value in results)
     block = Block(tuple(inputs), outputs, tuple(builder.equations), builder.constants,
-                  _carried(flat, result) if carry else 0, tuple(tree for _, tree in flat), tree)  # fmt: skip
+                  _carried(flat, result) if carry else 0, tuple(tree for _, tree in flat), tree,
+                  rounds=builder.rounds)  # fmt: skip
     _check_carried(block)
     return dead_code(block)
 
@@ -97,6 +98,44 @@ def _check_carried(block: Block) -> None:
             raise ValueError(f"the new value of {old} has shape {new.type.shape}, the old {old.type.shape}")
 
 
+def in_rounds(body: Callable[[Any], Any], fed: Any, like: Any, count: int) -> Any:
+    """Totals after several rounds of a function of them, from zeros: what is traced until then becomes a loop.
+
+    Args:
+        body: from the totals before a round to those after it.
+        fed: inputs of the traced function, of which each round has a part of their shapes.
+        like: arrays or values of the totals' shapes, nested as they are.
+        count: how many rounds.
+
+    Raises:
+        ValueError: there are rounds already, or a total becomes a number.
+    """
+    leaves, tree = flatten(like)
+    inputs = [x for x in flatten(fed)[0] if isinstance(x, Traced)]
+    builder = builder_of(inputs)
+    if builder is None:
+        raise ValueError("rounds are for a function that is traced")
+    old = [Var(f"total.{path}", Type(shape_of(x), FLOAT32)) for x, path in zip(leaves, paths(tree), strict=True)]
+    after = flatten(body(unflatten(tree, [Traced(builder, var) for var in old])))[0]
+    if builder.rounds is not None:
+        raise ValueError("only one loop of rounds can be in a function that is traced")
+    new = [_kept(builder, lift(builder, value), var) for value, var in zip(after, old, strict=True)]
+    fed_vars = tuple(x.var for x in inputs)
+    builder.rounds = Rounds(count, len(builder.equations), fed_vars, tuple(zip(old, new, strict=True)))
+    return unflatten(tree, [Traced(builder, var) for var in new])
+
+
+def _kept(builder: Builder, new: Atom, old: Var) -> Var:
+    """A total after a round; one that stays as it is by an equation of its own.
+
+    Raises:
+        ValueError: it is a number.
+    """
+    if isinstance(new, Literal):
+        raise ValueError(f"the total {old} cannot become the number {new}")
+    return builder.append("add", (old, Literal(0.0)), Params({}), old.type, NEAREST) if new is old else new
+
+
 def interpret(block: Block, values: Sequence[Value]) -> list[Value]:
     """A Block run on values, traced (its equations join their trace) or arrays (computed now)."""
     environment: dict[Var, Value] = dict(zip(block.inputs, values, strict=True)) | dict(block.constants)
@@ -104,6 +143,10 @@ def interpret(block: Block, values: Sequence[Value]) -> list[Value]:
         operands = [x.value if isinstance(x, Literal) else environment[x] for x in equation.inputs]
         given = equation.output.type.format
         fmt = given if equation.op == "convert" and isinstance(given, FloatFormat) else None
+        if fmt == FLOAT32 and isinstance(operands[0], np.ndarray) and operands[0].dtype == np.float64:
+            fmt = FLOAT64  # what was traced as float32, a program's widest, is as wide as its arrays
+        if equation.op == "one_hot" and equation.family == "loss" and not isinstance(operands[0], Traced):
+            check_labels(operands[0], equation.params["classes"])
         with scope(operands, role=equation.role, family=equation.family, parameter=equation.parameter):
             params = _own_bits(equation, operands)
             environment[equation.output] = apply(equation.op, *operands, fmt=fmt, **params)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ipu_core.ir.block import ROLES, Block, Equation, Literal, Type, Var, format_name
-from ipu_core.ir.ops import OPS, STRUCTURE, check
+from ipu_core.ir.ops import OPS, STRUCTURE, VIEWS, check
 
 
 class InvalidBlock(ValueError):
@@ -33,8 +33,8 @@ def verify(block: Block) -> Block:
         UnknownOperation, UseBeforeDefinition, DuplicateDefinition, WrongType: all `InvalidBlock`, a ValueError.
     """
     defined: set[Var] = set()
-    for var in (*block.inputs, *block.constants):
-        _define(defined, var, "the inputs and constants")
+    for var in (*block.inputs, *block.constants, *(old for old, _ in block.totals)):
+        _define(defined, var, "the inputs, constants and totals")
     for var, array in block.constants.items():
         if array.shape != var.type.shape:
             raise WrongType(f"constant {var} has type {var.type} but shape {array.shape}")
@@ -49,6 +49,8 @@ def verify(block: Block) -> Block:
                 raise UseBeforeDefinition(f"{where}: {var} is not defined before it is used")
         _check_equation(equation, where)
         _define(defined, equation.output, where)
+    _check_rounds(block)
+    _check_guard(block)
     for var in block.outputs:
         if var not in defined:
             raise UseBeforeDefinition(f"the output {var} is not defined")
@@ -56,6 +58,29 @@ def verify(block: Block) -> Block:
         if old.type != new.type:
             raise WrongType(f"the carried state {old} is {old.type} before the step and {new.type} after it")
     return block
+
+
+def _check_rounds(block: Block) -> None:
+    """Every total is made anew in the rounds, by an equation that computes, in the type it had."""
+    made = {e.output for e in block.equations[: block.looped] if e.op not in VIEWS}
+    for old, new in block.totals:
+        if new not in made:
+            raise UseBeforeDefinition(f"the total {old} becomes {new}, which no equation of the rounds computes")
+        if old.type != new.type:
+            raise WrongType(f"the total {old} is {old.type} before a round and {new.type} after it")
+    if block.rounds and (other := set(block.rounds.fed) - set(block.inputs[block.carried :])):
+        raise UseBeforeDefinition(f"rounds have parts of {', '.join(map(str, other))}, which are no inputs")
+
+
+def _check_guard(block: Block) -> None:
+    """The flag and what is no state are made in every step."""
+    if block.guard is None:
+        return
+    later = {equation.output for equation in block.equations[block.unguarded :]}
+    if block.unguarded < block.looped or {block.guard.flag, *block.outputs[block.carried :]} & later:
+        raise UseBeforeDefinition("the flag of a guard, or an output that is no state, is made behind the guard")
+    if block.guard.flag.type.shape:
+        raise WrongType(f"the flag of a guard must be one number, not {block.guard.flag.type}")
 
 
 def _define(defined: set[Var], var: Var, where: str) -> None:

@@ -12,15 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ipu_core import nn
-from ipu_core.ir.block import Type
 from ipu_core.ir.execute import execute
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.tracing import trace
 from ipu_core.study.mlp import EVALUATION
-from ipu_core.study.point import Problem
+from ipu_core.study.point import Problem, stand_in
 from ipu_core.study.settings import Settings
 from ipu_core.train import data
-from lowprec import Key, float32
+from lowprec import Key
 
 Params = list[dict[str, Any]]
 KERNEL = 3
@@ -40,7 +39,7 @@ def problem(settings: Settings, task: data.Dataset) -> Problem:
         functools.partial(initial, weights),
         functools.partial(data.batches, task, settings.batch),
         functools.partial(evaluate, task),
-        [{"weight": Type(shape, float32), "bias": Type(shape[-1:], float32)} for shape in weights],
+        [{"weight": stand_in(*shape), "bias": stand_in(shape[-1], zero=True)} for shape in weights],
     )
 
 

@@ -9,14 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ipu_core import nn
-from ipu_core.ir.block import Type
 from ipu_core.ir.execute import execute
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.tracing import trace
-from ipu_core.study.point import Problem
+from ipu_core.study.point import Problem, stand_in
 from ipu_core.study.settings import Settings
 from ipu_core.train import data
-from lowprec import Key, float32
+from lowprec import Key
 
 Params = list[dict[str, Any]]
 EVALUATION = 2**32  # folded into the seed's key for the random bits of the evaluation, beyond every step
@@ -53,9 +52,9 @@ def loss(params: Params, batch: tuple[Any, Any]) -> Any:
 
 
 def shapes(widths: tuple[int, ...]) -> Any:
-    """The shapes and formats of the parameters, nested as `initial` gives them."""
+    """Stand-ins of the parameters, nested as `initial` gives them."""
     return [
-        {"weight": Type((rows, columns), float32), "bias": Type((columns,), float32)}
+        {"weight": stand_in(rows, columns), "bias": stand_in(columns, zero=True)}
         for rows, columns in itertools.pairwise(widths)
     ]
 

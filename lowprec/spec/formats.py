@@ -105,7 +105,6 @@ def _p3109_by_name(name: str) -> FloatFormat | None:
     return p3109(int(numbers[0]), int(numbers[1]), signed=kind[0] == "s", extended=kind[1] == "e")
 
 
-@cached
 def p3109(k: int, p: int, *, signed: bool = True, extended: bool = True) -> FloatFormat:
     """A format of the IEEE P3109 family, Binary{k}p{p}.
 
@@ -121,6 +120,11 @@ def p3109(k: int, p: int, *, signed: bool = True, extended: bool = True) -> Floa
     """
     if not isinstance(k, (int, np.integer)) or not isinstance(p, (int, np.integer)):
         raise TypeError(f"p3109 needs two integers, the bits of a code and of the significand, not {k!r} and {p!r}")
+    return _p3109(int(k), int(p), signed, extended)
+
+
+@cached
+def _p3109(k: int, p: int, signed: bool, extended: bool) -> FloatFormat:
     if not 3 <= k <= 16 or not 1 <= p <= k - int(signed):
         raise ValueError(f"p3109 needs 3 <= k <= 16 and 1 <= p <= {'k - 1' if signed else 'k'}, not k={k}, p={p}")
     name = f"binary{k}p{p}{'s' if signed else 'u'}{'e' if extended else 'f'}"

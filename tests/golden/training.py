@@ -11,7 +11,7 @@ import lowprec as lp
 from ipu_core import Lamb, Precision, Sgd, nn
 from ipu_core.ir.execute import Executable
 from ipu_core.ir.pytree import flatten
-from ipu_core.train.optim import Optimiser
+from ipu_core.train.optim import Optimiser, nothing
 from ipu_core.train.step import initial_state, step_block
 from lowprec import Accumulation
 
@@ -22,7 +22,7 @@ RUNS: dict[str, Optimiser] = {
     "fp16.32": Sgd(0.1),
     "fp16.16/nearest": Sgd(0.1),
     "fp16.16/stochastic": Sgd(0.1, momentum=0.5),
-    "mlperf-bert-pod16": Lamb(0.02, weight_decay=0.01, scaled_state=64.0),
+    "mlperf-bert-pod16": Lamb(0.02, weight_decay=0.01, scaled_state=64.0, ratio_one=nothing),
 }
 
 

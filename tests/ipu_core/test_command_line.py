@@ -249,7 +249,7 @@ BAD = [
     (["--seeds", "0"], "must be an integer from 1 to 1,024, not '0'"),
     (["--seeds", "100000000000"], "must be an integer from 1 to 1,024, not '100000000000'"),
     (["--out", ""], "must name a folder"),
-    (["--optimizer", "adagrad"], "unknown optimizer 'adagrad': choose sgd, adam or lamb"),
+    (["--optimizer", "adagrad"], "unknown optimizer 'adagrad': choose sgd, lars, adam, adamw or lamb"),
     (["--engine", "steam"], "unknown engine 'steam': choose tiles or direct"),
     (["--target", "gc3"], "unknown target 'gc3'; valid targets are gc2, gc200, bow, c600"),
     (
@@ -263,7 +263,7 @@ BAD = [
     (["--data", "mnist"], "unknown data 'mnist': give 'digits' or the path of an .npz file"),
     (["--data", "nowhere.npz"], "no such data file: nowhere.npz"),
     (["--threads", "99999999999999999999"], "must be an integer from 1 to 1,024"),
-    (["--colour", "red"], "unrecognized arguments: --colour red"),
+    (["--colour=red"], "unrecognized arguments: --colour=red"),
 ]
 
 

@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 
+import ipu_core
 from ipu_core import errors
+from ipu_core.compile.planning import plan
 from ipu_core.errors import OutOfTileMemory
+from ipu_core.ir.execute import execute
 
 KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and kind.__module__ == errors.__name__]
 
@@ -49,3 +52,23 @@ def test_a_pool_hands_every_kind_to_its_parent() -> None:
             with pytest.raises(kind) as caught:
                 pool.apply_async(refuse, (kind,)).get(timeout=60)
             assert str(caught.value) == str(made(kind))
+
+
+GRAPH = ipu_core.Graph(ipu_core.Target("gc200"))
+OF_ANOTHER_KIND: dict[str, tuple[Callable[[], object], str]] = {
+    "control": (lambda: ipu_core.FloatingPointControl(esr="x"), "esr must be a bool, not 'x'"),  # type: ignore[arg-type]
+    "Repeat": (lambda: ipu_core.Repeat("3", ipu_core.Sequence()), "count must be an int, not '3'"),  # type: ignore[arg-type]
+    "a bool's Repeat": (lambda: ipu_core.Repeat(True, ipu_core.Sequence()), "count must be an int, not True"),
+    "evaluate": (lambda: ipu_core.evaluate("x"), "block must be a Block, not 'x'"),  # type: ignore[arg-type]
+    "execute": (lambda: execute("x", key=1), "block must be a Block, not 'x'"),  # type: ignore[arg-type]
+    "plan": (lambda: plan("x", GRAPH.target), "block must be a Block, not 'x'"),  # type: ignore[arg-type]
+    "Engine": (lambda: ipu_core.Engine("x", ipu_core.Sequence()), "graph must be a Graph, not 'x'"),  # type: ignore[arg-type]
+    "Engine's key": (lambda: ipu_core.Engine(GRAPH, ipu_core.Sequence(), key="a"), "key"),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("name", OF_ANOTHER_KIND)
+def test_arguments_of_another_kind_are_named(name: str) -> None:
+    call, words = OF_ANOTHER_KIND[name]
+    with pytest.raises(TypeError, match=words):
+        call()

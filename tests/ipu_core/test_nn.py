@@ -10,6 +10,8 @@ from ipu_core import nn
 from ipu_core.ir.autodiff import value_and_grad
 from ipu_core.ir.evaluate import evaluate_flat as evaluate
 from ipu_core.ir.tracing import trace
+from ipu_core.train.loop import TrainLoop
+from ipu_core.train.optim import Sgd
 
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(6, 10)) * 3
@@ -158,3 +160,52 @@ def test_a_perceptron_has_a_layer_between_every_two_widths():
 def test_mse_does_not_compare_every_row_with_every_other() -> None:
     with pytest.raises(ValueError, match=r"shape \(4, 1\) needs a target of the same shape, not \(4,\)"):
         nn.mse(np.ones((4, 1), np.float32), np.ones(4, np.float32))
+
+
+CLOSED = np.where(np.arange(10) % 3 == 0, -np.inf, X)
+OPEN = LABELS // 3 * 3 % 9 + 1  # labels that are not masked
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
+def test_a_class_of_logit_minus_infinity_has_neither_probability_nor_gradient(dtype):
+    logits, tolerance = CLOSED.astype(dtype), {np.float64: 1e-12, np.float32: 1e-6, np.float16: 2e-3}[dtype]
+    left = [c for c in range(10) if c % 3]
+    value, gradient = value_and_grad(nn.softmax_cross_entropy)(logits, OPEN)
+    wanted, inner = value_and_grad(nn.softmax_cross_entropy)(X[:, left], np.searchsorted(left, OPEN))
+    assert float(value) == pytest.approx(float(wanted), rel=tolerance)
+    np.testing.assert_allclose(gradient[:, left], inner, rtol=0, atol=tolerance)
+    np.testing.assert_array_equal(gradient[:, ::3], np.zeros((6, 4)))
+    assert gradient.dtype == dtype
+    assert nn.softmax_cross_entropy(np.array([[1.0, 2.0, -np.inf]]), np.array([1])) == pytest.approx(
+        0.31326168751822286
+    )
+
+
+@pytest.mark.parametrize("precision", ["fp32.32", "fp16.16/stochastic"])
+def test_masked_classes_train_alike_on_both_engines(precision):
+    mask = np.where(np.arange(10) % 3 == 0, -np.inf, 0).astype(np.float32)
+    loss = lambda p, batch: nn.softmax_cross_entropy(batch[0] @ p + mask, batch[1])  # noqa: E731
+    ends = []
+    for engine in ("direct", "tiles"):
+        batch = (X.astype(np.float32), OPEN)
+        made = TrainLoop(
+            loss, np.zeros((10, 10), np.float32), batch, optimizer=Sgd(0.5), precision=precision, engine=engine
+        )
+        losses = made.run([batch] * 9, 9)
+        assert losses[-1] < 0.7 * losses[0]
+        assert losses[0] == pytest.approx(math.log(6), rel=1e-3)
+        np.testing.assert_array_equal(made.params[:, ::3], np.zeros((10, 4)))
+        ends.append(made.params.tobytes())
+    assert ends[0] == ends[1]
+
+
+def test_labels_that_are_no_classes_are_refused_wherever_they_are_seen():
+    for labels, words in (
+        ([1, 3, 10, 0, 0, 0], "the label 10 is none"),
+        ([0, 0, 0, -1, 10, 0], "the label -1 is none"),
+    ):
+        for f in (nn.softmax_cross_entropy, nn.cross_entropy_rows, value_and_grad(nn.softmax_cross_entropy)):
+            with pytest.raises(ValueError, match=words):
+                f(X, np.array(labels))
+        with pytest.raises(ValueError, match=words):
+            trace(lambda x, labels=labels: nn.softmax_cross_entropy(x, np.array(labels)), X)

@@ -59,6 +59,25 @@ def test_flush_comes_after_rounding(backend: str) -> None:
     np.testing.assert_array_equal(np.signbit(got), [False, True, False, True])
 
 
+@pytest.mark.parametrize("mode", ["nearest_even", "toward_zero", "stochastic"])
+def test_a_largest_value_that_is_subnormal_is_flushed(backend: str, mode: str) -> None:
+    low = lp.FloatFormat("low", 1, 2)  # the top exponent is taken by infinity and NaN
+    x = np.array([9, -9, low.max, -low.max, np.inf, -np.inf], np.float32)
+    kept = lp.round(x, low, mode, key=1, overflow="saturate", infinite_input="max")
+    np.testing.assert_array_equal(kept, low.max * np.sign(x))
+    got = lp.encode(x, low, mode, key=1, overflow="saturate", infinite_input="max", flush=True)
+    np.testing.assert_array_equal(got, [0, low.sign_bit] * 3)
+
+
+@pytest.mark.parametrize("overflow, want", [("saturate", 448), ("nan", np.nan), (None, np.nan)])
+def test_an_infinity_without_a_place_counts_as_an_overflow(backend: str, overflow: Any, want: float) -> None:
+    x = np.array([np.inf, -np.inf, 1e9, -1e9], np.float32)
+    got = lp.round(x, "float8_e4m3fn", overflow=overflow)
+    np.testing.assert_array_equal(got, [want, -want, want, -want])
+    np.testing.assert_array_equal(lp.round(x[:2], "float16", overflow="saturate"), x[:2])
+    np.testing.assert_array_equal(lp.round(x[:2], "float8_e4m3fnuz", overflow="ipu"), [np.nan, np.nan])
+
+
 def test_fnuz_formats_have_no_negative_zero(backend: str) -> None:
     codes = lp.encode(np.array([-0.0, -1e-9, np.nan], np.float32), "float8_e4m3fnuz")
     np.testing.assert_array_equal(codes, [0, 0, 0x80])

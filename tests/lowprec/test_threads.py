@@ -135,6 +135,32 @@ with concurrent.futures.ProcessPoolExecutor(2, context) as pool:
     run_program(tmp_path, body)
 
 
+def test_lokys_workers_compute(tmp_path: Path) -> None:
+    pytest.importorskip("joblib")  # which scikit-learn brings
+    body = """
+import joblib
+from program import digest as work
+for _ in range(2):
+    assert joblib.Parallel(2, backend="loky")(joblib.delayed(work)(n) for n in (1, 2, 2, 3)) == [want] * 4
+"""
+    run_program(tmp_path, body)
+
+
+def test_torchs_data_loader_has_workers_that_compute(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    body = """
+import torch
+class Data(torch.utils.data.Dataset):
+    def __len__(self):
+        return 6
+    def __getitem__(self, i):
+        return digest(1 + i % 3) == want
+for _ in range(2):
+    assert all(batch.all() for batch in torch.utils.data.DataLoader(Data(), batch_size=2, num_workers=2))
+"""
+    run_program(tmp_path, body)
+
+
 def test_several_threads_compute_at_once(tmp_path: Path) -> None:
     body = """
 with concurrent.futures.ThreadPoolExecutor(5) as pool:
@@ -277,3 +303,17 @@ def test_the_default_is_what_the_process_may_run_on() -> None:
     code += "print(lowprec._kernels.default_threads())"
     unset = {"LOWPREC_NUM_THREADS": "", "OMP_NUM_THREADS": ""}
     assert output_of([sys.executable, "-c", code], 60, **unset) == "1\n"
+
+
+def test_free_threaded_python_is_refused(tmp_path: Path) -> None:
+    program = tmp_path / "free.py"
+    lines = [
+        "import sys",
+        "sys.abiflags = 't'",
+        "try:",
+        "    import lowprec",
+        "except ImportError as e:",
+        "    print(e)",
+    ]
+    program.write_text("\n".join(lines))
+    assert "free-threaded Python" in output_of([sys.executable, program], 60)

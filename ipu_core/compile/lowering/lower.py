@@ -1,18 +1,32 @@
 """Lowers a whole Block: variables, equations in order, state written back, streams from and to the host."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ipu_core.compile.aliasing import in_place
 from ipu_core.compile.labels import state_names
 from ipu_core.compile.lowering.context import Lowering
 from ipu_core.compile.lowering.families import lower_equation
+from ipu_core.compile.overlap import overlapped
 from ipu_core.compile.planning import BlockPlan
+from ipu_core.compile.streaming import transfers
 from ipu_core.graph.graph import Graph
-from ipu_core.graph.program import Copy, DataStream, Program, Sequence, StreamCopy
+from ipu_core.graph.program import (
+    Copy,
+    DataStream,
+    If,
+    Program,
+    RemoteBuffer,
+    RemoteLoad,
+    RemoteStore,
+    Repeat,
+    Sequence,
+    StreamCopy,
+)
 from ipu_core.graph.tensor import Tensor
-from ipu_core.ir.block import Block
-from ipu_core.ir.lifetimes import lifetimes
+from ipu_core.ir.block import Block, Var
+from ipu_core.ir.lifetimes import in_place, lifetimes
 from ipu_core.library.elementwise import add_array, map_array
+from ipu_core.library.moves import fill
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +37,8 @@ class Lowered:
         block, plan: what was lowered.
         graph: its variables and vertices.
         program: one run of the Block.
-        state: the carried inputs, which the program replaces by the carried outputs.
+        state: the carried inputs, which the program replaces by the carried outputs; those in streaming memory as the
+            buffers that hold them.
         feeds: streams of the other inputs, host to device, in order.
         results: streams of the other outputs, device to host, in order.
     """
@@ -32,17 +47,18 @@ class Lowered:
     plan: BlockPlan
     graph: Graph
     program: Program
-    state: tuple[Tensor, ...]
+    state: tuple[Tensor | RemoteBuffer, ...]
     feeds: tuple[DataStream, ...]
     results: tuple[DataStream, ...]
 
 
-def lower(block: Block, plan: BlockPlan) -> Lowered:
+def lower(block: Block, plan: BlockPlan, *, overlap: bool = False) -> Lowered:
     """Lowers a Block.
 
     Args:
         block: typed; every format must have a storage dtype.
         plan: of this Block, which also names the target.
+        overlap: whether transfers with streaming memory pass beside computation (see `overlapped`).
 
     Raises:
         NotImplementedError: an operation without a lowering.
@@ -53,36 +69,72 @@ def lower(block: Block, plan: BlockPlan) -> Lowered:
     tensors = {var: map_array(graph, graph.add_constant(var.type.format, value, f"constant.{var.name}"))
                for var, value in block.constants.items()}  # fmt: skip
     names = state_names(block)
-    state = tuple(
-        add_array(graph, var.type.format, var.type.shape, names[var], temporary=False) for var in block.inputs[:carried]
-    )
-    tensors |= dict(zip(block.inputs, state, strict=False))
+    near = [
+        add_array(graph, var.type.format, var.type.shape, names[var], temporary=number in block.streamed)
+        for number, var in enumerate(block.inputs[:carried])
+    ]
+    tensors |= dict(zip(block.inputs, near, strict=False))
+    far = {number: RemoteBuffer(names[var := block.inputs[number]], var.type.format, var.type.shape)
+           for number in block.streamed}  # fmt: skip
     programs: list[Program] = []
     feeds = []
+    parts: list[Program] = []
     for number, var in enumerate(block.inputs[carried:]):
         tensor = add_array(graph, var.type.format, var.type.shape, f"input.{var.name}")
         feeds.append(DataStream(f"feed {number}", var.type.format, var.type.shape))
-        programs.append(StreamCopy(feeds[-1], tensor))
+        (parts if block.rounds and var in block.rounds.fed else programs).append(StreamCopy(feeds[-1], tensor))
         tensors[var] = tensor
-    places = {var: state[position] for var, position in in_place(block).items()}
+    for old, _ in block.totals:
+        tensors[old] = add_array(graph, old.type.format, old.type.shape, old.name)
+        programs += fill(graph, tensors[old], 0.0, name=f"{old.name}: zeros")
+    places = {new: tensors[old] for new, old in in_place(block).items()}
     lowering = Lowering(graph, plan, lifetimes(block).views, places, tensors, programs)
-    for equation in block.equations:
-        lower_equation(lowering, equation)
-    _write_back(lowering, block, state)
+    arranged = overlapped if overlap else list
+    if block.rounds:
+        inside = Sequence(*arranged(_round(lowering, block, far, parts)))
+        programs.append(Repeat(block.rounds.count, inside))
+    _lower_equations(lowering, block, far, range(block.looped, block.unguarded))
+    lowering.programs = []
+    _lower_equations(lowering, block, far, range(block.unguarded, len(block.equations)))
+    _write_back(lowering, [(old, block.outputs[number]) for number, old in enumerate(near) if number not in far])
+    if block.guard is not None:
+        programs.append(If(tensors[block.guard.flag], Sequence(*arranged(lowering.programs))))
+    else:
+        programs = arranged([*programs, *lowering.programs])
     results = []
     for number, var in enumerate(block.outputs[carried:]):
         results.append(DataStream(f"result {number}", var.type.format, var.type.shape, to_device=False))
         programs.append(StreamCopy(results[-1], lowering.tensors[var]))
+    state = tuple(far.get(number, tensor) for number, tensor in enumerate(near))
     return Lowered(block, plan, graph, Sequence(*programs), state, tuple(feeds), tuple(results))
 
 
-def _write_back(lowering: Lowering, block: Block, state: tuple[Tensor, ...]) -> None:
-    """Copies new values over the old state: all sources are first copied that another copy would overwrite."""
+def _round(lowering: Lowering, block: Block, far: Mapping[int, RemoteBuffer], parts: list[Program]) -> list[Program]:
+    """One round: its parts of the inputs, its equations, the totals where the next one expects them."""
+    outside, lowering.programs = lowering.programs, parts
+    _lower_equations(lowering, block, far, range(block.looped))
+    _write_back(lowering, [(lowering.tensors[old], new) for old, new in block.totals])
+    lowering.programs = outside
+    return parts
+
+
+def _lower_equations(lowering: Lowering, block: Block, far: Mapping[int, RemoteBuffer], positions: range) -> None:
+    """Adds equations in order, with the loads before and the stores after them."""
+    loads, _, stores = transfers(block)
+    tensors, buffers = lowering.tensors, {block.inputs[number]: buffer for number, buffer in far.items()}
+    for position in positions:
+        lowering.programs += [RemoteLoad(buffers[var], tensors[var]) for var in loads.get(position, ())]
+        lower_equation(lowering, block.equations[position])
+        lowering.programs += [RemoteStore(tensors[block.outputs[i]], far[i]) for i in stores.get(position, ())]
+
+
+def _write_back(lowering: Lowering, pairs: list[tuple[Tensor, Var]]) -> None:
+    """Copies new values over the old ones: all sources are first copied that another copy would overwrite."""
     pending = []
-    for old, var in zip(state, block.outputs, strict=False):
+    for old, var in pairs:
         new, view = lowering.tensors[var], lowering.views[var]
         if view.whole and lowering.tensors[view.root] is old:
             continue
-        overwritten = any(new.variable is other.variable for other in state)
+        overwritten = any(new.variable is other.variable for other, _ in pairs)
         pending.append((lowering.copy(new, f"new {old.variable.name}") if overwritten else new, old))
     lowering.programs += [Copy(new, old, f"write back {old.variable.name}") for new, old in pending if old.size]

@@ -9,13 +9,13 @@ from ir.test_transformer import BATCH, LENGTH, WORDS, parameters
 from ir.test_transformer import loss as transformer_loss
 
 from ipu_core import nn
-from ipu_core.compile.aliasing import in_place
 from ipu_core.compile.lowering import lower
 from ipu_core.compile.machine import Machine
 from ipu_core.compile.planning import plan
 from ipu_core.compile.residency import check_room, residency
 from ipu_core.errors import OutOfTileMemory
 from ipu_core.ir.block import Block
+from ipu_core.ir.lifetimes import in_place
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.tracing import trace
 from ipu_core.target import Target

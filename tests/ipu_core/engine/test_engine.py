@@ -1,11 +1,15 @@
 """The engine end to end: the smallest example as a user writes it, refusals, streams, control flow, random keys."""
 
+import pickle
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
 from ipu_core.control import FloatingPointControl
 from ipu_core.engine import Engine
-from ipu_core.errors import FloatingPointException
+from ipu_core.errors import DataRace, FloatingPointException, OutOfStreamingMemory
 from ipu_core.graph import (
     AbortOnNaN,
     Call,
@@ -18,7 +22,9 @@ from ipu_core.graph import (
     InOut,
     Input,
     Output,
+    Overlap,
     Param,
+    Program,
     RemoteBuffer,
     RemoteLoad,
     RemoteStore,
@@ -29,7 +35,9 @@ from ipu_core.graph import (
     Switch,
     Sync,
     Tensor,
+    Whole,
     WriteUndef,
+    program_text,
 )
 from ipu_core.target import Target
 from lowprec import Key
@@ -226,6 +234,59 @@ def test_remote_buffers() -> None:
     assert buffer.nbytes == 96
 
 
+def test_remote_buffers_beyond_streaming_memory_are_refused() -> None:
+    graph = Graph()
+    x = on_tile_0(graph, "float32", (1000,), "x")
+    small, large = RemoteBuffer("small", "float32", (1000,)), RemoteBuffer("large", "float32", (1000,), 32_650_000)
+    Engine(graph, RemoteStore(x, large, 7))
+    program = Sequence(RemoteLoad(large, x, 7), RemoteStore(x, large, 8), RemoteStore(x, small))
+    words = (
+        "need 130,600,004,000 bytes of 130,600,000,000 of streaming memory; the largest: large 130,600,000,000, small"
+    )
+    with pytest.raises(OutOfStreamingMemory, match=words) as caught:
+        Engine(graph, program)
+    assert pickle.loads(pickle.dumps(caught.value)).buffers == [("large", 130_600_000_000), ("small", 4000)]
+    memory = Engine(graph, program, allow_out_of_memory=True).memory
+    assert (memory.remote, memory.remote_available) == (130_600_004_000, 130_600_000_000)
+    assert memory.unstreamed[0] == memory.peak[0] + 130_600_004_000
+    Engine(Graph(Target("gc2")), Sequence())  # whose streaming memory is the host's, without a figure
+
+
+def test_transfers_beside_a_program_take_the_time_it_leaves() -> None:
+    graph = Graph(Target("gc200", tiles=2, streaming_bandwidth=2e8))
+    a, b, c, d = (on_tile_0(graph, "float32", (500,), name) for name in "abcd")
+    far = [RemoteBuffer(name, "float32", (500,)) for name in ("x", "y")]
+    copy = Copy(a, b)
+    moves = RemoteLoad(far[0], c), RemoteStore(d, far[1])
+    apart = Engine(graph, Sequence(copy, *moves))
+    beside = Engine(graph, Overlap(Repeat(50, copy), *moves))
+    for engine in (apart, beside):
+        engine.write_remote(far[0], 0, np.arange(500))
+        engine.write(a, np.ones(500))
+        engine.write(d, np.full(500, 7))
+        engine.run()
+        assert engine.read(b).tolist() == [1] * 500
+        assert engine.read(c).tolist() == list(range(500))
+        assert engine.read_remote(far[1], 0).tolist() == [7] * 500
+    one, *moved = apart.profile().steps
+    transfers = sum(step.cycles for step in moved)
+    profile = beside.profile()
+    assert profile.cycles == max(50 * one.cycles, transfers)
+    assert profile.streaming_cycles == transfers
+    assert profile.hidden_cycles == min(50 * one.cycles, transfers)
+    during = next(step for step in profile.steps if step.kind == "copy").account.memory["transfers"]
+    assert during.tolist() == [2 * 2000, 0]
+    for wrong in (RemoteLoad(far[0], a), RemoteLoad(far[0], b), RemoteStore(b, far[0])):
+        with pytest.raises(DataRace, match="passes beside 'copy a -> b', which also uses"):
+            Engine(graph, Overlap(copy, wrong))
+    with pytest.raises(DataRace, match="passes beside 'load x'"):
+        Engine(graph, Overlap(copy, RemoteLoad(far[0], c), RemoteStore(c, far[1])))
+    with pytest.raises(TypeError, match="only RemoteLoad and RemoteStore can pass"):
+        Overlap(copy, copy)  # type: ignore[arg-type]
+    Engine(graph, Overlap(copy, RemoteStore(a, far[0])))  # both read it
+    assert "Overlap" in program_text(Overlap(copy, *moves))
+
+
 def drawing() -> tuple[Engine, Tensor, list[np.ndarray]]:
     graph = Graph()
     out = on_tile_0(graph, "float32", (1,), "out")
@@ -263,6 +324,56 @@ def test_rounds_of_a_loop_draw_different_bits() -> None:
     assert len(drawn) == len(set(drawn)) == 12
     assert drawn[0] == Key(5).fold_in(0).fold_in(17).value % 10007  # Repeat(1, x) is x
     assert engine.profile(1).cycles == 6 * (6 + 90) + 6 * (101 + 90)
+
+
+def scaled(operation: int | None) -> tuple[Graph, Tensor, Tensor, Program, list[Key | None]]:
+    """Twice x to y by way of a temporary, whole times three instead so that the two can be told apart; keys seen."""
+    graph = Graph()
+    x, y = (on_tile_0(graph, "float32", (4,), name) for name in "xy")
+    middle = on_tile_0(graph, "float32", (4,), "middle", temporary=True)
+    seen: list[Key | None] = []
+
+    def bind(operands: list[Any], out: Any, control: FloatingPointControl) -> Callable[[Key | None], Any]:
+        def call(key: Key | None) -> None:
+            seen.append(key)
+            np.multiply(operands[0], 3, out=out)
+
+        return call
+
+    steps = []
+    for source, to, factor in ((x, middle, 4.0), (middle, y, 0.5)):
+        cs = graph.add_compute_set()
+        graph.add_vertex(cs, Scale, 0, {"x": source, "y": to}, {"factor": factor})
+        steps.append(Execute(cs))
+    return graph, x, y, Repeat(2, Whole(tuple(steps), (x,), y, bind, operation)), seen
+
+
+def test_what_is_computed_whole_is_accounted_vertex_by_vertex() -> None:
+    profiles = []
+    for whole, control, factor in [
+        (False, None, 2.0),
+        (True, None, 3.0),
+        (True, FloatingPointControl(oflo=True), 2.0),  # every vertex looks for exceptions
+    ]:
+        graph, x, y, program, _ = scaled(None)
+        engine = Engine(graph, program, control, whole=whole)
+        engine.write(x, [1, 2, 3, 4])
+        engine.run()
+        np.testing.assert_array_equal(engine.read(y), np.arange(1, 5) * factor)
+        profiles.append((engine.profile().to_json(), engine.memory.peak.tolist()))
+    assert profiles[0] == profiles[1] == profiles[2]
+    assert len(profiles[0][0]["steps"]) == 2
+
+
+def test_what_is_computed_whole_takes_the_key_of_its_operation() -> None:
+    graph, _, _, program, seen = scaled(17)
+    engine = Engine(graph, program, key=5, whole=True)
+    engine.run()
+    engine.run()
+    rounds = [key for step in range(2) for key in (Key(5).fold_in(step), Key(5).fold_in(step).fold_in((1 << 32) + 1))]
+    assert seen == [key.fold_in(17) for key in rounds]
+    with pytest.raises(ValueError, match="y draws random bits: give the engine a key"):
+        Engine(graph, program, whole=True).run()
 
 
 def test_a_codelet_that_draws_needs_a_key() -> None:

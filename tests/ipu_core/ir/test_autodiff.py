@@ -4,6 +4,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from ml_dtypes import bfloat16
 
 from ipu_core.ir.autodiff import COTANGENTS, differentiate, value_and_grad
 from ipu_core.ir.evaluate import evaluate_flat as evaluate
@@ -184,3 +185,38 @@ def test_a_gradient_full_of_one_number_is_summed_where_its_operand_was_repeated(
     # that of a value without axes is a sum on the machine like any other, whose order and format count
     block = differentiate(trace(lambda s, x: (x + s).sum(), np.float32(1), A))
     assert [e.op for e in block.equations if e.role == "grad_weight"] == ["reduce_sum"]
+
+
+THIRDS = {
+    "a slice": lambda x: (x[1:] * 1.0).mean() * 5,
+    "a product": lambda x: (x.reshape(1, 4) @ np.ones((4, 3))).mean(),
+    "the gradient itself": lambda x: x.mean() / 3,
+    "a conversion": lambda x: (convert(x, "float32") * (1 / 3)).sum(),
+}
+
+
+@pytest.mark.parametrize("name", THIRDS)
+def test_gradients_of_float64_arrays_are_float64(name):
+    _, gradient = value_and_grad(THIRDS[name])(np.linspace(1, 2, 4))
+    wanted = {"a slice": [0, 5 / 3, 5 / 3, 5 / 3], "a product": [1.0] * 4, "the gradient itself": [1 / 12] * 4,
+              "a conversion": [1 / 3] * 4}[name]  # fmt: skip
+    np.testing.assert_allclose(gradient, wanted, rtol=1e-15)
+    block = differentiate(trace(THIRDS[name], np.linspace(1, 2, 4)))
+    np.testing.assert_allclose(evaluate(block, [np.linspace(1, 2, 4)])[1], wanted, rtol=1e-15)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, bfloat16])
+def test_the_gradient_of_an_array_has_its_dtype(dtype):
+    x = np.linspace(1, 2, 4).astype(dtype)
+    for f in (*THIRDS.values(), lambda x: (x * x).sum()):
+        _, gradient = value_and_grad(f)(x)
+        assert gradient.dtype == dtype
+    _, both = value_and_grad(lambda p: (p[0] * p[1]).sum())([x, x.astype(np.float32)])
+    assert [g.dtype for g in both] == [x.dtype, np.float32]
+
+
+def test_gradients_of_float32_arrays_are_computed_in_float32():
+    x = np.linspace(1, 2, 4, dtype=np.float32)
+    _, gradient = value_and_grad(lambda x: ((x[1:] * x[1:]) * 1.0).mean())(x)
+    third = np.float32(1 / 3)
+    np.testing.assert_array_equal(gradient[1:], np.float32(2) * third * x[1:])

@@ -1,5 +1,6 @@
 """Dropout: its law, one mask forward and backward, a new one for every call, step and micro-batch, same bits."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from ipu_core import nn
 from ipu_core.compile.machine import Machine
 from ipu_core.ir.autodiff import value_and_grad
+from ipu_core.ir.block import round_key
 from ipu_core.ir.evaluate import evaluate
 from ipu_core.ir.execute import Executable, execute
 from ipu_core.ir.tracing import trace
@@ -68,10 +70,10 @@ def test_every_call_step_and_run_draws_anew() -> None:
 def test_both_engines_and_declared_arithmetic_agree(tiles: int) -> None:
     for function in (dropped_twice, lambda x: nn.dropout(x.T, 0.3), lambda x: nn.dropout(x[1:, ::2], 0.7)):
         block = trace(function, X)
-        machine = Machine.build(block, Target("gc200", tiles=tiles))
+        machines = [Machine.build(block, Target("gc200", tiles=tiles), whole=whole) for whole in (False, True)]
         for key in (0, 5):
             (wanted,) = Executable(block).run([X], key)
-            assert machine.run([X], key)[0].tobytes() == wanted.tobytes()
+            assert [machine.run([X], key)[0].tobytes() for machine in machines] == [wanted.tobytes()] * 2
             assert evaluate(block, X, arithmetic="declared", key=key).tobytes() == wanted.tobytes()
             np.testing.assert_allclose(evaluate(block, X, key=key), wanted, rtol=1e-6)
 
@@ -102,8 +104,23 @@ def batches(step: int) -> tuple[Any, Any]:
 
 
 def test_micro_batches_have_masks_of_their_own() -> None:
-    block = step_block(loss, Sgd(0.1), parameters(), batches(0), micro_batches=4)
-    assert len(set(masks(block))) == 4
+    """One equation draws them, from the key of each round."""
+    ones = np.ones((16, 20), np.float32)
+    seen: list[bytes] = []
+
+    def observed(params: Any, x: Any) -> Any:
+        return nn.mean(nn.dropout(x, 0.5) * params["w"])
+
+    block = step_block(observed, Sgd(1.0), {"w": np.zeros(20, np.float32)}, ones, micro_batches=4)
+    assert len(masks(block)) == 1
+    for number in range(4):
+        one = replace(block.rounds, count=1) if block.rounds else None
+        out = evaluate(replace(block, rounds=one), {"params": {"w": np.zeros(20)}, "optimiser": {}}, ones[:4], 1.0,
+                       key=round_key(Key(3), number))  # fmt: skip
+        seen.append(out[0]["params"]["w"].tobytes())
+    assert len(set(seen)) == 4
+    whole = evaluate(block, {"params": {"w": np.zeros(20)}, "optimiser": {}}, ones, 1.0, key=3)
+    np.testing.assert_allclose(whole[0]["params"]["w"], np.sum([np.frombuffer(part) for part in seen], axis=0))
 
 
 @pytest.mark.parametrize("precision", ["fp32.32", "fp16.16/stochastic"])

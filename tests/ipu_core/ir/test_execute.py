@@ -1,10 +1,13 @@
 """Execution: bit for bit what every equation declares, close to the ideal, and refusals of wrong inputs."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
 from ipu_core import nn
 from ipu_core.control import FloatingPointControl
+from ipu_core.errors import FloatingPointException
 from ipu_core.ir.autodiff import value_and_grad
 from ipu_core.ir.block import Type
 from ipu_core.ir.evaluate import evaluate as evaluate_nested
@@ -14,7 +17,7 @@ from ipu_core.ir.precision import PRESETS, Precision
 from ipu_core.ir.pytree import flatten, map_leaves, unflatten
 from ipu_core.ir.tracing import trace
 from ipu_core.ir.values import apply, concatenate, convert
-from ipu_core.train.optim import Adam, Lamb, Sgd
+from ipu_core.train.optim import Adam, Lamb, Sgd, nothing
 from ipu_core.train.step import initial_state, step_block
 from lowprec import Accumulation, Key, float16, matmul
 from lowprec.testing import backend
@@ -116,6 +119,55 @@ def test_runs_are_repeatable_and_outputs_are_new_arrays():
     assert any((a != b).any() for a, b in zip(other, kept, strict=True))
 
 
+@pytest.mark.parametrize("optimiser", [Sgd(), Adam()])
+def test_steps_go_on_from_the_state_that_is_held(optimiser):
+    block, state = typed_step("fp16.16/stochastic", optimiser)
+    program, held = Executable(block), Executable(block)
+    held.write(state)
+    for step in range(4):
+        *state, value = program.run([*state, *BATCH, 0.1], step)
+        assert held.step(BATCH, 0.1, step) == value
+        assert_same_bits(held.read(), state)
+    with pytest.raises(ValueError, match="inputs, 1 were given"):
+        held.write(state[:1])
+
+
+STATES = {
+    "exchanged": lambda s, lr: ([s[1], s[0]], ((s[0] - s[1]) * lr).sum()),
+    "handed on": lambda s, lr: ([s[0] * lr, s[0]], s[0].sum()),
+    "twice the same": lambda s, lr: ([(new := s[0] + s[1] * lr), new], new.sum()),
+    "seen otherwise": lambda s, lr: ([s[1].T.T, s[0].reshape(42).reshape(6, 7)], s[0][0, 0] * lr),
+    "given out as it was": lambda s, lr: ([s[0] * 2.0, s[1] + lr], s[1][0, 0]),
+}
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_new_state_lies_where_the_old_did_and_meets_no_half_written_array(name):
+    block = trace(STATES[name], [A, B], np.float32(0), carry=True)
+    program, held, state = Executable(block), Executable(block), [A, B]
+    held.write(state)
+    for _ in range(3):
+        wanted = evaluate(block, [*state, np.float32(0.5)], "declared")
+        assert_same_bits(program.run([*state, 0.5], 0), wanted)
+        *state, value = wanted
+        assert held.step([], 0.5, 0) == value
+        assert_same_bits(held.read(), state)
+
+
+def test_a_step_that_raises_an_exception_leaves_the_old_state():
+    def step(s, b, lr):
+        return [s[0] + b, s[1] * 1e30], s[0].sum() * lr
+
+    block = trace(step, [A, B], A, np.float32(0), carry=True)
+    program = Executable(block, control=FloatingPointControl(oflo=True))
+    program.write([A, B])
+    program.step([A], 1.0, 0)
+    once = program.read()
+    with pytest.raises(FloatingPointException):
+        program.step([A], 1.0, 0)
+    assert_same_bits(program.read(), once)
+
+
 def test_buffers_are_shared_where_lifetimes_do_not_meet():
     def chain(x):
         for _ in range(10):
@@ -198,6 +250,44 @@ def test_inputs_are_checked():
             program.run(inputs, 0)
 
 
+@pytest.mark.parametrize("indices, fine", [([0, -6, 5], True), ([[-1], [2]], True), ([6, 0], False), ([0, -7], False)])
+def test_rows_are_looked_up_as_numpy_does(indices, fine):
+    indices = np.array(indices, np.int32)
+    for table in (A, A.astype(np.float16)):
+        program = Executable(trace(lambda a, i: (a[i], a.T[i]), table, indices))
+        if fine:
+            assert_same_bits(program.run([table, indices], 0), [table[indices], table.T[indices]])
+        else:
+            with pytest.raises(IndexError, match="out of bounds for 6 rows"):
+                program.run([table, indices], 0)
+
+
+def test_a_step_allocates_no_arrays():
+    rows, width = 512, 256
+    x = RNG.normal(size=(rows, width)).astype(np.float32)
+    params = {"weight": RNG.normal(size=(width, width)).astype(np.float32) / 16, "table": x.copy()}
+    batch = (x, RNG.integers(0, rows, rows).astype(np.int32))
+
+    def model(params, batch):
+        y = nn.embedding(params["table"], batch[1]) @ params["weight"]
+        y = concatenate(
+            [y[:256] * batch[0][:256], y[256:].reshape(4, 64, width).transpose(1, 0, 2).reshape(256, width)]
+        )
+        return nn.softmax_cross_entropy(nn.layer_norm(y, params["weight"][0], params["weight"][1]), batch[1])
+
+    precision, optimiser = Precision.parse("fp16.16/stochastic"), Adam()
+    block = precision.apply(step_block(model, optimiser, params, batch))
+    assert {"pad", "gather", "scatter_add", "concatenate", "one_hot"} <= {e.op for e in block.equations}
+    program = Executable(block)
+    program.write(flatten(precision.cast_state(block, initial_state(params, optimiser)))[0])
+    program.step(batch, 0.1, 0)
+    tracemalloc.start()
+    program.step(batch, 0.1, 1)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < rows * width  # bytes: less than any array, more than NumPy buffers
+
+
 def test_stochastic_rounding_needs_a_key():
     block = Precision.parse("fp16.16/stochastic").apply(trace(lambda a: np.exp(a), A))
     with pytest.raises(ValueError, match="key"):
@@ -235,7 +325,7 @@ def test_lamb_in_float32_is_optax():
     optax = pytest.importorskip("optax")
     import jax.numpy as jnp
 
-    block, state = typed_step("fp32.32", Lamb(weight_decay=0.01, exclude=lambda name, shape: False))
+    block, state = typed_step("fp32.32", Lamb(weight_decay=0.01, exclude=nothing, ratio_one=nothing))
     program, shape = Executable(block), flatten(PARAMS)[1]
     gradient_of = Executable(trace(value_and_grad(loss), PARAMS, BATCH))
     reference = optax.lamb(1.0, b1=0.9, b2=0.999, eps=1e-6, weight_decay=0.01)

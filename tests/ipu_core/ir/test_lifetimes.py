@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from ipu_core.compile.aliasing import in_place
 from ipu_core.compile.residency import residency
 from ipu_core.ir.buffers import allocate
-from ipu_core.ir.lifetimes import lifetimes
+from ipu_core.ir.lifetimes import in_place, lifetimes
 from ipu_core.ir.tracing import trace
 from ipu_core.ir.values import apply, broadcast
 from ipu_core.target import Target
@@ -27,7 +26,7 @@ MOVES = {
 @pytest.mark.parametrize("name", MOVES)
 def test_a_value_lies_as_numpys_view_does(name: str) -> None:
     block = trace(lambda a: MOVES[name](a) * 2.0, A)
-    views, arrays = lifetimes(block).views, allocate(block).arrays
+    views, arrays = lifetimes(block).views, allocate(block, {}).arrays
     for var, view in views.items():
         root, array = arrays[view.root], arrays[var]
         assert array.strides == tuple(step * 4 for step in view.strides) or array.size == 0

@@ -12,7 +12,7 @@ from ipu_core.ir.ops import OPS
 
 def test_every_operation_has_an_exact_rule_and_a_binding() -> None:
     assert set(EXACT) == set(OPS) - {"dropout_mask"}  # which is drawn
-    assert set(BINDINGS) == set(OPS) - ops.ELEMENTWISE
+    assert set(BINDINGS) == set(OPS) - ops.ELEMENTWISE - (ops.VIEWS - {"reshape"})  # which strides may not express
     assert set(COTANGENTS) <= set(OPS)
 
 

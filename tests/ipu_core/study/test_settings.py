@@ -35,6 +35,8 @@ def test_data_count_by_name_and_contents_and_not_by_path() -> None:
         {"target": "bow"},
         {"engine": "direct"},
         {"model": "cnn"},
+        {"schedule": "cosine"},
+        {"groups": ("*.bias/decay=0",)},
     ],
 )
 def test_every_other_field_counts(change: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ from ipu_core import nn
 from ipu_core.control import FloatingPointControl
 from ipu_core.ir.precision import Precision
 from ipu_core.train.loop import TrainLoop
-from ipu_core.train.optim import Sgd
+from ipu_core.train.optim import Lamb, Sgd
 from tests.ipu_core.train.test_loop import SMALL, batches, loss, params
 
 
@@ -70,3 +70,60 @@ def test_the_precision_says_how_gradients_of_micro_batches_are_averaged() -> Non
 def test_batches_that_cannot_be_cut_are_refused(count: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         TrainLoop(loss, params(), batches(0), optimizer=Sgd(0.1), precision="fp32.32", micro_batches=count)
+
+
+def test_more_micro_batches_are_not_more_program() -> None:
+    """192 of them are the equations, steps and always-live bytes of 2, and 96 times the rounds."""
+    built = {}
+    for count in (2, 192):
+        x, y = (np.concatenate([a] * 24) for a in batches(0))
+        batch = x[: 2 * count], y[: 2 * count]
+        built[count] = TrainLoop(
+            loss,
+            params(),
+            batch,
+            optimizer=Lamb(0.01),
+            precision="mlperf-bert-pod16",
+            target=SMALL,
+            micro_batches=count,
+        )
+        assert np.isfinite(built[count].train(batch))
+    few, many = built.values()
+    assert len(few.block.equations) == len(many.block.equations)
+    assert few.profile is not None and many.profile is not None  # noqa: PT018
+    assert len(few.profile.steps) == len(many.profile.steps)
+    assert few.profile.memory.always_bytes == many.profile.memory.always_bytes
+    assert few.profile.memory.peak_bytes == many.profile.memory.peak_bytes
+    assert {step.count for step in few.profile.steps} == {1, 2}
+    assert {step.count for step in many.profile.steps} == {1, 192}
+
+
+def errors_of_means(count: int) -> dict[str, float]:
+    """How far the mean gradient of many micro-batches is from that in float64, by how it is formed."""
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(count, 20)).astype(np.float16).astype(np.float32)
+    weights = {"weight": np.zeros((20, 8), np.float32), "bias": np.zeros(8, np.float32)}
+
+    def linear(p: Any, rows: Any) -> Any:  # its gradient for the weight is 1/8 x, exactly, whatever sums it
+        return nn.mean(nn.linear(rows, **p))
+
+    exact = x.astype(np.float64).mean(axis=0) / 8
+    found = {}
+    for name in ("gradient_sum=float32", "gradient_sum=float16", "running mean"):
+        precision = Precision.parse("fp16.16/nearest/weights=float32")
+        changes = {"gradient_sum": lowprec.float32 if "32" in name else lowprec.float16}
+        loop = TrainLoop(
+            linear, weights, x, optimizer=Sgd(1.0), engine="direct", micro_batches=count,
+            precision=replace(precision, running_mean=name == "running mean", **changes),  # type: ignore[arg-type]
+        )  # fmt: skip
+        loop.train(x)
+        got = -loop.params["weight"].astype(np.float64)[:, 0]
+        found[name] = float(np.abs(got - exact).max() / np.abs(exact).max())
+    return found
+
+
+def test_what_the_format_of_the_sum_costs_at_256_micro_batches() -> None:
+    errors = errors_of_means(256)
+    assert errors["gradient_sum=float32"] < 1e-6
+    assert 1e-4 < errors["gradient_sum=float16"] < 2e-2
+    assert 1e-4 < errors["running mean"] < 2e-2

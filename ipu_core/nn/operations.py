@@ -1,8 +1,4 @@
-"""Operations, layers and initial values: on NumPy arrays at once and on traced values, in any precision.
-
-Arrays are computed with in the arithmetic of their dtype: float64 in ideal arithmetic, narrower ones in float32 with
-one rounding to nearest even per operation. Losses, softmax sums and norm statistics are float32 inside.
-"""
+"""Elementwise operations, linear layers, softmax."""
 
 from __future__ import annotations
 
@@ -11,48 +7,28 @@ from typing import Any
 
 import numpy as np
 
-from ipu_core.initial import (
-    glorot_uniform,
-    he_normal,
-    he_uniform,
-    lecun_normal,
-    lecun_uniform,
-    mlp_parameters,
-    normal,
-    uniform,
-)
 from ipu_core.ir.eager import as_array, format_of
-from ipu_core.ir.images import avg_pool2d, conv2d, flatten, max_pool2d, vector
+from ipu_core.ir.images import vector
 from ipu_core.ir.values import (
     Traced,
     Value,
     apply,
-    concatenate,
     convert,
     elementwise,
     matmul,
-    mean,
     reduce_max,
     reduce_sum,
     reshape,
     scope,
     shape_of,
     where,
-)  # fmt: skip
+)
 from ipu_core.tile import dropout_mask
 from lowprec import FloatFormat
 from lowprec import float32 as FLOAT32
 from lowprec.random import KeyLike, as_key
 
-__all__ = [
-    "avg_pool2d", "concatenate", "conv2d", "convert", "cos", "cross_entropy_rows", "dropout", "embedding", "erf", "exp",
-    "flatten", "gelu", "glorot_uniform", "he_normal", "he_uniform", "layer_norm", "lecun_normal", "lecun_uniform",
-    "linear", "log", "log_softmax", "matmul", "max_pool2d", "maximum", "mean", "minimum", "mlp", "mlp_parameters",
-    "mse", "normal", "one_hot", "reduce_max", "reduce_sum", "relu", "reshape", "rms_norm", "rsqrt", "sigmoid", "sin",
-    "softmax", "softmax_cross_entropy", "sqrt", "square", "stop_gradient", "tanh", "uniform", "where",
-]  # fmt: skip
-
-
+LOWEST = -3e38  # of a masked score: its exponential is 0 beside any other's
 MASK_STEPS = 2**16  # rates of dropout are multiples of 1 / this
 
 
@@ -219,105 +195,52 @@ def _format(x: Value) -> Any:
     return x.format if isinstance(x, Traced) else format_of(as_array(x))
 
 
-def _wide(x: Value) -> Value:
+def widen(x: Value) -> Value:
     """x in at least float32: half and narrower formats are converted, exactly."""
     fmt = _format(x)
     return convert(x, FLOAT32) if isinstance(fmt, FloatFormat) and fmt.mantissa_bits < FLOAT32.mantissa_bits else x
 
 
-def _narrow(x: Value, like: Value) -> Value:
+def narrow(x: Value, like: Value) -> Value:
     """x in the format of another value."""
     return convert(x, _format(like))
 
 
-def softmax(x: Value, axis: int = -1) -> Value:
-    """e^x over its sum along an axis, shifted by the maximum; exponentials and sums are float32."""
+def softmax(x: Value, axis: int = -1, *, mask: Value | None = None) -> Value:
+    """e^x over its sum along an axis, shifted by the maximum; exponentials and sums are float32.
+
+    Args:
+        x: any array.
+        axis: of the sums.
+        mask: fits x: 0 where an element does not count (its result and gradient are 0), else 1; None: all count. Where
+            none counts, all results are equal.
+    """
     with scope(x, family="softmax"):
-        wide = _wide(x)
+        wide = widen(x) if mask is None else where(mask, widen(x), LOWEST)
         powers = exp(elementwise("subtract", wide, stop_gradient(reduce_max(wide, axis, keepdims=True))))
         total = reduce_sum(powers, axis, keepdims=True)
-    return _narrow(elementwise("divide", powers, total), x)
+    return narrow(elementwise("divide", powers, total), x)
 
 
 def log_softmax(x: Value, axis: int = -1) -> Value:
     """The logarithm of softmax, without leaving float32 on the way."""
     with scope(x, family="softmax"):
-        shifted, total = _log_sum_exp(_wide(x), axis)
-    return _narrow(elementwise("subtract", shifted, total), x)
+        shifted, total = shifted_log_sum_exp(widen(x), axis)
+    return narrow(elementwise("subtract", shifted, total), x)
 
 
-def _log_sum_exp(x: Value, axis: int) -> tuple[Value, Value]:
+def shifted_log_sum_exp(x: Value, axis: int) -> tuple[Value, Value]:
     """x less its maximum along an axis, and the logarithm of the sum of the exponentials of that."""
     shifted = elementwise("subtract", x, stop_gradient(reduce_max(x, axis, keepdims=True)))
     return shifted, log(reduce_sum(exp(shifted), axis, keepdims=True))
 
 
-def cross_entropy_rows(logits: Value, labels: Value) -> Value:
-    """Minus the logarithm of the probability that softmax gives the label, per row, in float32.
-
-    Args:
-        logits: (..., classes).
-        labels: int32 (...), in [0, classes).
-
-    Raises:
-        ValueError: labels of another shape than the rows of logits.
-    """
-    if shape_of(labels) != shape_of(logits)[:-1]:
-        raise ValueError(f"labels must have the shape {shape_of(logits)[:-1]} of the rows, not {shape_of(labels)}")
-    with scope(logits, family="loss"):
-        shifted, total = _log_sum_exp(_wide(logits), -1)
-        picked = reduce_sum(elementwise("multiply", one_hot(labels, shape_of(logits)[-1]), shifted), -1, keepdims=True)
-        return reshape(elementwise("subtract", total, picked), shape_of(logits)[:-1])
-
-
-def softmax_cross_entropy(logits: Value, labels: Value) -> Value:
-    """The mean over all rows of `cross_entropy_rows`: one float32 number."""
-    with scope(logits, family="loss"):
-        return mean(cross_entropy_rows(logits, labels))
-
-
-def mse(prediction: Value, target: Value) -> Value:
-    """The mean squared difference of arrays of one shape: one float32 number.
-
-    Raises:
-        ValueError: two shapes, which broadcast would compare every row with every other: (n, 1) with (n,).
-    """
-    if shape_of(prediction) != shape_of(target):
-        raise ValueError(
-            f"mse: a prediction of shape {shape_of(prediction)} needs a target of the same shape, "
-            f"not {shape_of(target)}"
-        )
-    with scope((prediction, target), family="loss"):
-        return mean(square(elementwise("subtract", _wide(prediction), _wide(target))))
-
-
-def layer_norm(x: Value, scale: Value, bias: Value, eps: float = 1e-5) -> Value:
-    """Rows of mean 0 and variance 1 along the last axis, times scale plus bias; statistics are float32.
-
-    Args:
-        x: (..., n).
-        scale: (n,).
-        bias: (n,).
-        eps: added to the variance.
-    """
-    with scope(x, family="norm"):
-        wide = _wide(x)
-        centred = elementwise("subtract", wide, mean(wide, -1, keepdims=True))
-        variance = mean(square(centred), -1, keepdims=True)
-        normal = elementwise("multiply", centred, rsqrt(elementwise("add", variance, eps)))
-    return elementwise("add", elementwise("multiply", _narrow(normal, x), scale), bias)
-
-
-def rms_norm(x: Value, scale: Value, eps: float = 1e-6) -> Value:
-    """Rows of mean square 1 along the last axis, times scale; statistics are float32.
-
-    Args:
-        x: (..., n).
-        scale: (n,).
-        eps: added to the mean square.
-    """
-    with scope(x, family="norm"):
-        wide = _wide(x)
-        root = rsqrt(elementwise("add", mean(square(wide), -1, keepdims=True), eps))
-        normal = elementwise("multiply", wide, root)
-    return elementwise("multiply", _narrow(normal, x), scale)
+def log_sum_exp(x: Value, axis: int = -1, keepdims: bool = False) -> Value:
+    """The logarithm of the sum of e^x along an axis, shifted by the maximum; in float32."""
+    with scope(x, family="softmax"):
+        wide = widen(x)
+        top = stop_gradient(reduce_max(wide, axis, keepdims=True))
+        total = reduce_sum(exp(elementwise("subtract", wide, top)), axis, keepdims=True)
+        result = elementwise("add", top, log(total))
+    kept = [n for i, n in enumerate(shape_of(x)) if i != axis % len(shape_of(x))]
+    return result if keepdims else reshape(result, kept)

@@ -1,0 +1,65 @@
+"""Streaming: when what lives in streaming memory is loaded, until when it stays on the tiles, when it is stored."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ipu_core.ir.block import Block, Var, per_block
+from ipu_core.ir.lifetimes import in_place, lifetimes
+
+PHASES = {"forward": 0, "grad_input": 1, "grad_weight": 1, "optimiser": 2, "update": 2}
+"""What is read in several of these parts of a step is loaded anew for each: it need not stay in between."""
+
+
+class Transfers(NamedTuple):
+    """Loads and stores of a Block, by position of the equation.
+
+    Attributes:
+        loads: values that are loaded before it.
+        frees: values in whose memory nothing is needed after it.
+        stores: positions in the carried state of the new values that are stored after it.
+    """
+
+    loads: Mapping[int, tuple[Var, ...]]
+    frees: Mapping[int, tuple[Var, ...]]
+    stores: Mapping[int, tuple[int, ...]]
+
+
+@per_block
+def transfers(block: Block) -> Transfers:
+    """When everything is moved that is streamed: a load for every part of the step that reads it, one store."""
+    views = lifetimes(block).views
+    reads: dict[Var, list[int]] = {}
+    made = {equation.output: position for position, equation in enumerate(block.equations)}
+    for position, equation in enumerate(block.equations):
+        if views[equation.output].root is equation.output:
+            for var in equation.operands:
+                reads.setdefault(views[var].root, []).append(position)
+    over = in_place(block)
+    loads, frees, stores = dict[int, tuple[Var, ...]](), dict[int, tuple[Var, ...]](), dict[int, tuple[int, ...]]()
+    for index in sorted(block.streamed):
+        old, new = block.inputs[index], block.outputs[index]
+        root = views[new].root
+        stored = made[new]
+        stores[stored] = (*stores.get(stored, ()), index)
+        last_of_new = max([stored, *reads.get(root, ())])
+        spans = _spans(block, reads.get(old, []))
+        if over.get(new) is not old:
+            frees[last_of_new] = (*frees.get(last_of_new, ()), root)
+        elif spans:  # the new value lies where the old was
+            spans[-1] = spans[-1][0], last_of_new
+        for first, last in spans:
+            loads[first] = (*loads.get(first, ()), old)
+            frees[last] = (*frees.get(last, ()), old)
+    return Transfers(loads, frees, stores)
+
+
+def _spans(block: Block, positions: list[int]) -> list[tuple[int, int]]:
+    """(first, last) position of every run of readers in one part of the step."""
+    spans: list[tuple[int, int]] = []
+    latest = None
+    for position in positions:
+        phase = PHASES[block.equations[position].role]
+        first = spans.pop()[0] if phase == latest else position
+        spans.append((first, position))
+        latest = phase
+    return spans

@@ -1,0 +1,33 @@
+"""What of a carried state may live in streaming memory, and which of it are an optimiser's moments."""
+
+from __future__ import annotations
+
+from ipu_core.ir.block import Block, Equation, Var, per_block
+from ipu_core.ir.ops import STRUCTURE
+
+MOMENTS = ("first_moment", "second_moment")
+"""Families of the equations that make the new moments."""
+
+LEAST = 2  # elements: what is smaller stays on the tiles
+
+
+@per_block
+def streamable(block: Block) -> frozenset[int]:
+    """Positions in the carried state of what is made anew by an equation and has more than one element."""
+    made = {equation.output for equation in block.equations}
+    new = block.outputs[: block.carried]
+    return frozenset(i for i, var in enumerate(new) if var in made and new.count(var) == 1 and var.type.size >= LEAST)
+
+
+def moments(block: Block) -> frozenset[int]:
+    """Positions in the carried state of the moments that may be streamed."""
+    definitions = {equation.output: equation for equation in block.equations}
+    return frozenset(i for i in streamable(block) if _origin(definitions, block.outputs[i]).family in MOMENTS)
+
+
+def _origin(definitions: dict[Var, Equation], var: Var) -> Equation:
+    """The equation whose result a chain of moves shows."""
+    equation = definitions[var]
+    while equation.op in STRUCTURE and equation.operands[0] in definitions:
+        equation = definitions[equation.operands[0]]
+    return equation

@@ -1,0 +1,64 @@
+"""Operations, layers and initial values: on NumPy arrays at once and on traced values, in any precision.
+
+Arrays are computed with in the arithmetic of their dtype: float64 in ideal arithmetic, narrower ones in float32 with
+one rounding to nearest even per operation. Losses, softmax sums and norm statistics are float32 inside.
+"""
+
+from ipu_core.initial import (
+    glorot_uniform,
+    he_normal,
+    he_uniform,
+    lecun_normal,
+    lecun_uniform,
+    mlp_parameters,
+    normal,
+    uniform,
+)
+from ipu_core.ir.images import avg_pool2d, conv2d, flatten, max_pool2d
+from ipu_core.ir.values import concatenate, convert, matmul, mean, reduce_max, reduce_sum, reshape, where
+from ipu_core.nn.attention import (
+    attention,
+    causal_mask,
+    multi_head_attention,
+    padding_mask,
+    rotary_embedding,
+    segment_mask,
+)
+from ipu_core.nn.losses import cross_entropy_rows, mse, softmax_cross_entropy
+from ipu_core.nn.norms import batch_norm, group_norm, layer_norm, rms_norm
+from ipu_core.nn.operations import (
+    cos,
+    dropout,
+    embedding,
+    erf,
+    exp,
+    gelu,
+    linear,
+    log,
+    log_softmax,
+    log_sum_exp,
+    maximum,
+    minimum,
+    mlp,
+    one_hot,
+    relu,
+    rsqrt,
+    sigmoid,
+    sin,
+    softmax,
+    sqrt,
+    square,
+    stop_gradient,
+    tanh,
+)
+from ipu_core.nn.recurrent import gru, gru_cell, lstm, lstm_cell
+
+__all__ = [
+    "attention", "avg_pool2d", "batch_norm", "causal_mask", "concatenate", "conv2d", "convert", "cos",
+    "cross_entropy_rows", "dropout", "embedding", "erf", "exp", "flatten", "gelu", "glorot_uniform", "group_norm",
+    "gru", "gru_cell", "he_normal", "he_uniform", "layer_norm", "lecun_normal", "lecun_uniform", "linear", "log",
+    "log_softmax", "log_sum_exp", "lstm", "lstm_cell", "matmul", "max_pool2d", "maximum", "mean", "minimum", "mlp",
+    "mlp_parameters", "mse", "multi_head_attention", "normal", "one_hot", "padding_mask", "reduce_max",
+    "reduce_sum", "relu", "reshape", "rms_norm", "rotary_embedding", "rsqrt", "segment_mask", "sigmoid", "sin",
+    "softmax", "softmax_cross_entropy", "sqrt", "square", "stop_gradient", "tanh", "uniform", "where",
+]  # fmt: skip

@@ -1,0 +1,120 @@
+"""Attention and what goes with it: heads, causal, padding and segment masks, rotary positions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ipu_core.ir.block import Array
+from ipu_core.ir.values import Value, concatenate, elementwise, matmul, reshape, shape_of, swap, transpose
+from ipu_core.nn.operations import embedding, linear, one_hot, softmax
+
+
+def causal_mask(queries: int, keys: int | None = None) -> Array:
+    """1 where a query may look at a key, at its own place or before, else 0: (queries, keys), the last at the last."""
+    keys = queries if keys is None else keys
+    return np.tri(queries, keys, keys - queries, dtype=np.float32)
+
+
+def padding_mask(lengths: Value, keys: int) -> Value:
+    """1 for the keys that are there, else 0.
+
+    Args:
+        lengths: int32 in [0, keys], (...): how many keys of each row are there.
+        keys: how many there are places for.
+
+    Returns:
+        (..., 1, keys), so that it fits scores (..., queries, keys); for scores with heads give lengths (rows, 1).
+    """
+    rows = embedding(np.tri(keys + 1, keys, -1, dtype=np.float32), lengths)
+    return reshape(rows, (*shape_of(rows)[:-1], 1, keys))
+
+
+def segment_mask(segments: Value, count: int) -> Value:
+    """1 where query and key are of one segment of a packed row, else 0.
+
+    Args:
+        segments: int32 in [0, count), (..., places).
+        count: how many segments a row holds at most.
+
+    Returns:
+        (..., places, places).
+    """
+    which = one_hot(segments, count)
+    return matmul(which, swap(which))
+
+
+def attention(query: Value, key: Value, value: Value, mask: Value | None = None) -> Value:
+    """Values weighted by the softmax of query times key over the root of the width.
+
+    Args:
+        query: (..., queries, width); scaled before the product, so that halves do not overflow in it.
+        key: (..., keys, width).
+        value: (..., keys, outputs).
+        mask: fits (..., queries, keys): 0 where a query must not look; None: everywhere it may. A query that may look
+            nowhere weighs all values equally.
+    """
+    scaled = elementwise("multiply", query, shape_of(query)[-1] ** -0.5)
+    return matmul(softmax(matmul(scaled, swap(key)), mask=mask), value)
+
+
+def multi_head_attention(
+    params: Mapping[str, Mapping[str, Value]], x: Value, heads: int, mask: Value | None = None, *, rotary: bool = False
+) -> Value:
+    """Self-attention in several heads.
+
+    Args:
+        params: {"qkv": a linear layer to three times the width (queries, keys, values, each head by head), "out": a
+            linear layer}, each {"weight": ..., "bias": ...}.
+        x: (rows, places, width).
+        heads: how many; they divide the width.
+        mask: see `attention`; fits (rows, heads, places, places).
+        rotary: whether queries and keys are turned by their places.
+
+    Raises:
+        ValueError: heads that do not divide the width.
+    """
+    rows, places, width = shape_of(x)
+    if heads < 1 or width % heads:
+        raise ValueError(f"{heads} heads do not divide a width of {width}")
+    parts = reshape(linear(x, **params["qkv"]), (rows, places, 3, heads, width // heads))
+    query, key, value = (transpose(parts, (2, 0, 3, 1, 4))[i] for i in range(3))
+    if rotary:
+        query, key = rotary_embedding(query), rotary_embedding(key)
+    mixed = transpose(attention(query, key, value, mask), (0, 2, 1, 3))
+    return linear(reshape(mixed, (rows, places, width)), **params["out"])
+
+
+def rotary_embedding(x: Value, *, first: int = 0, base: float = 10000.0) -> Value:
+    """Pairs of elements turned by an angle that grows with the place (Su et al., arXiv 2104.09864).
+
+    Element i of the first half of a vector is paired with element i of the second (as GPT-NeoX does).
+
+    Args:
+        x: (..., places, width), an even width.
+        first: the number of the first place.
+        base: element pair i turns by place * base**(-2 i / width).
+
+    Raises:
+        ValueError: an odd width.
+    """
+    places, width = shape_of(x)[-2:]
+    if width % 2:
+        raise ValueError(f"rotary embedding pairs elements: a width of {width} is odd")
+    half = width // 2
+    angle = (first + np.arange(places))[:, None] * base ** (-np.arange(half) / half)
+    cosine, sine = (_like(f(angle), x) for f in (np.cos, np.sin))
+    a, b = x[..., :half], x[..., half:]
+    turned = (_combined(a, cosine, b, sine, "subtract"), _combined(b, cosine, a, sine, "add"))
+    return concatenate(turned, len(shape_of(x)) - 1)
+
+
+def _combined(a: Value, cosine: Array, b: Value, sine: Array, op: str) -> Value:
+    return elementwise(op, elementwise("multiply", a, cosine), elementwise("multiply", b, sine))
+
+
+def _like(table: Array, x: Any) -> Array:
+    """A table in the dtype of an array; where a value is traced, in float32."""
+    return table.astype(x.dtype if isinstance(x, np.ndarray) else np.float32)

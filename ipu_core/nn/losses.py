@@ -1,0 +1,61 @@
+"""Losses: float32 inside, one number over all rows."""
+
+from __future__ import annotations
+
+from ipu_core.ir.eager import check_labels
+from ipu_core.ir.values import Traced, Value, elementwise, mean, reduce_sum, reshape, scope, shape_of, where
+from ipu_core.nn.operations import one_hot, shifted_log_sum_exp, square, widen
+
+
+def cross_entropy_rows(logits: Value, labels: Value) -> Value:
+    """Minus the logarithm of the probability that softmax gives the label, per row, in float32.
+
+    Args:
+        logits: (..., classes). A class of logit -inf has the probability 0 and the gradient 0.
+        labels: int32 (...), in [0, classes).
+
+    Raises:
+        ValueError: labels of another shape than the rows of logits; an array with a label that is no class.
+    """
+    if shape_of(labels) != shape_of(logits)[:-1]:
+        raise ValueError(f"labels must have the shape {shape_of(logits)[:-1]} of the rows, not {shape_of(labels)}")
+    if not isinstance(labels, Traced):
+        check_labels(labels, shape_of(logits)[-1])
+    with scope(logits, family="loss"):
+        shifted, total = shifted_log_sum_exp(widen(logits), -1)
+        picked = reduce_sum(where(one_hot(labels, shape_of(logits)[-1]), shifted, 0.0), -1, keepdims=True)
+        return reshape(elementwise("subtract", total, picked), shape_of(logits)[:-1])
+
+
+def softmax_cross_entropy(logits: Value, labels: Value, weights: Value | None = None) -> Value:
+    """The mean over all rows of `cross_entropy_rows`: one float32 number.
+
+    Args:
+        logits, labels: see `cross_entropy_rows`.
+        weights: (...), of the rows, such as 0 for padding and 1 elsewhere: the mean is weighted by them; None: all 1.
+
+    Raises:
+        ValueError: see `cross_entropy_rows`; weights of another shape than the labels.
+    """
+    with scope(logits, family="loss"):
+        rows = cross_entropy_rows(logits, labels)
+        if weights is None:
+            return mean(rows)
+        if shape_of(weights) != shape_of(labels):
+            raise ValueError(f"weights must have the shape {shape_of(labels)} of the labels, not {shape_of(weights)}")
+        return elementwise("divide", reduce_sum(elementwise("multiply", rows, weights)), reduce_sum(weights))
+
+
+def mse(prediction: Value, target: Value) -> Value:
+    """The mean squared difference of arrays of one shape: one float32 number.
+
+    Raises:
+        ValueError: two shapes, which broadcast would compare every row with every other: (n, 1) with (n,).
+    """
+    if shape_of(prediction) != shape_of(target):
+        raise ValueError(
+            f"mse: a prediction of shape {shape_of(prediction)} needs a target of the same shape, "
+            f"not {shape_of(target)}"
+        )
+    with scope((prediction, target), family="loss"):
+        return mean(square(elementwise("subtract", widen(prediction), widen(target))))

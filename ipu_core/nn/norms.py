@@ -1,0 +1,119 @@
+"""Norms: mean and variance over some axes, in float32 whatever the precision."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from ipu_core.ir.values import Value, apply, elementwise, mean, reshape, scope, shape_of
+from ipu_core.nn.operations import narrow, rsqrt, square, widen
+
+
+def layer_norm(x: Value, scale: Value, bias: Value, eps: float = 1e-5) -> Value:
+    """Rows of mean 0 and variance 1 along the last axis, times scale plus bias; statistics are float32.
+
+    Args:
+        x: (..., n).
+        scale: (n,).
+        bias: (n,).
+        eps: added to the variance.
+    """
+    with scope(x, family="norm"):
+        wide = widen(x)
+        centred = elementwise("subtract", wide, mean(wide, -1, keepdims=True))
+        variance = mean(square(centred), -1, keepdims=True)
+        normal = elementwise("multiply", centred, rsqrt(elementwise("add", variance, eps)))
+    return elementwise("add", elementwise("multiply", narrow(normal, x), scale), bias)
+
+
+def rms_norm(x: Value, scale: Value, eps: float = 1e-6) -> Value:
+    """Rows of mean square 1 along the last axis, times scale; statistics are float32.
+
+    Args:
+        x: (..., n).
+        scale: (n,).
+        eps: added to the mean square.
+    """
+    with scope(x, family="norm"):
+        wide = widen(x)
+        root = rsqrt(elementwise("add", mean(square(wide), -1, keepdims=True), eps))
+        normal = elementwise("multiply", wide, root)
+    return elementwise("multiply", narrow(normal, x), scale)
+
+
+def group_norm(x: Value, scale: Value, bias: Value, groups: int, eps: float = 1e-5) -> Value:
+    """Groups of channels of each row with mean 0 and variance 1, times scale plus bias; statistics are float32.
+
+    Args:
+        x: (rows, ..., channels).
+        scale: (channels,).
+        bias: (channels,).
+        groups: contiguous runs of channels; with one group it is the layer norm of images, with as many as channels
+            the instance norm.
+        eps: added to the variance.
+
+    Raises:
+        ValueError: groups that do not divide the channels.
+    """
+    rows, *places, channels = shape_of(x)
+    if groups < 1 or channels % groups:
+        raise ValueError(f"{groups} groups do not divide {channels} channels")
+    with scope(x, family="norm"):
+        parts = reshape(widen(x), (rows, math.prod(places), groups, channels // groups))
+        normal = reshape(_normal(parts, *_statistics(parts, (1, 3)), eps), shape_of(x))
+    return elementwise("add", elementwise("multiply", narrow(normal, x), scale), bias)
+
+
+def batch_norm(
+    x: Value,
+    scale: Value,
+    bias: Value,
+    running: Mapping[str, Value],
+    *,
+    training: bool,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> tuple[Value, dict[str, Value]]:
+    """Channels of mean 0 and variance 1 over the batch, times scale plus bias, and the running statistics.
+
+    Args:
+        x: (rows, ..., channels).
+        scale: (channels,).
+        bias: (channels,).
+        running: {"mean": (channels,), "variance": (channels,)}: the model's state, beside its parameters.
+        training: whether the batch's own statistics count, else the running ones.
+        momentum: share of the batch's statistics in the new running ones, whose variance is the unbiased one.
+        eps: added to the variance.
+
+    Returns:
+        The result, and the new running statistics, which no gradient passes (the old ones where not training).
+
+    Raises:
+        ValueError: one element a channel while training.
+    """
+    axes = tuple(range(len(shape_of(x)) - 1))
+    count = math.prod(shape_of(x)[:-1])
+    if training and count < 2:
+        raise ValueError("batch norm needs at least two elements a channel to have a variance")
+    with scope(x, family="norm"):
+        wide = widen(x)
+        middle, variance = _statistics(wide, axes) if training else (running["mean"], running["variance"])
+        normal = _normal(wide, middle, variance, eps)
+        new = dict(running)
+        if training:
+            fresh = {"mean": middle, "variance": elementwise("multiply", variance, count / (count - 1))}
+            for name, value in fresh.items():
+                value = apply("stop_gradient", reshape(value, shape_of(running[name])))
+                change = elementwise("subtract", value, running[name])
+                new[name] = apply("scaled_add", running[name], change, momentum)
+    return elementwise("add", elementwise("multiply", narrow(normal, x), scale), bias), new
+
+
+def _statistics(x: Value, axes: Sequence[int]) -> tuple[Value, Value]:
+    """Mean and variance over some axes, which stay with length one."""
+    middle = mean(x, axes, keepdims=True)
+    return middle, mean(square(elementwise("subtract", x, middle)), axes, keepdims=True)
+
+
+def _normal(x: Value, middle: Value, variance: Value, eps: float) -> Value:
+    return elementwise("multiply", elementwise("subtract", x, middle), rsqrt(elementwise("add", variance, eps)))

@@ -1,0 +1,97 @@
+"""Recurrent cells and their runs over sequences, with the gates and formulas of PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ipu_core.ir.values import Value, concatenate, elementwise, matmul, reshape, shape_of
+from ipu_core.nn.operations import sigmoid, tanh
+
+Weights = Mapping[str, Value]
+
+
+def lstm_cell(params: Weights, x: Value, state: tuple[Value, Value]) -> tuple[Value, Value]:
+    """One step of long short-term memory: the new (hidden, cell).
+
+    i, f, o = sigmoid and g = tanh of x @ input + hidden @ hidden's weight + bias, in the order i, f, g, o;
+    cell = f * cell + i * g and hidden = o * tanh(cell).
+
+    Args:
+        params: {"input": (inputs, 4 n), "hidden": (n, 4 n), "bias": (4 n,)}.
+        x: (rows, inputs).
+        state: (hidden, cell), each (rows, n).
+    """
+    hidden, cell = state
+    sums = elementwise("add", matmul(x, params["input"]) + matmul(hidden, params["hidden"]), params["bias"])
+    i, f, g, o = _runs(sums, 4)
+    cell = elementwise("add", elementwise("multiply", sigmoid(f), cell), elementwise("multiply", sigmoid(i), tanh(g)))
+    return elementwise("multiply", sigmoid(o), tanh(cell)), cell
+
+
+def gru_cell(params: Weights, x: Value, hidden: Value) -> Value:
+    """One step of a gated recurrent unit: the new hidden state.
+
+    r, z = sigmoid of x @ input + bias + hidden @ hidden's weight + hidden's bias; the candidate is
+    n = tanh(x @ input + bias + r * (hidden @ hidden's weight + hidden's bias)); hidden = (1 - z) * n + z * hidden.
+
+    Args:
+        params: {"input": (inputs, 3 n), "hidden": (n, 3 n), "bias": (3 n,), "hidden_bias": (3 n,)}, each r, z, n.
+        x: (rows, inputs).
+        hidden: (rows, n).
+    """
+    ours = _runs(elementwise("add", matmul(x, params["input"]), params["bias"]), 3)
+    theirs = _runs(elementwise("add", matmul(hidden, params["hidden"]), params["hidden_bias"]), 3)
+    reset, update = (sigmoid(elementwise("add", a, b)) for a, b in zip(ours[:2], theirs[:2], strict=True))
+    candidate = tanh(elementwise("add", ours[2], elementwise("multiply", reset, theirs[2])))
+    kept = elementwise("multiply", update, elementwise("subtract", hidden, candidate))
+    return elementwise("add", candidate, kept)
+
+
+def lstm(params: Weights, x: Value, state: tuple[Value, Value] | None = None) -> tuple[Value, tuple[Value, Value]]:
+    """Runs of `lstm_cell` along places: all hidden states and the last (hidden, cell).
+
+    Args:
+        params: of the cell.
+        x: (rows, places, inputs).
+        state: before the first place; None: zeros.
+
+    Returns:
+        (rows, places, n), and a pair of (rows, n).
+    """
+    start = (_zeros(params, x), _zeros(params, x)) if state is None else state
+    return _run(lambda before, part: lstm_cell(params, part, before), lambda s: s[0], x, start)
+
+
+def gru(params: Weights, x: Value, hidden: Value | None = None) -> tuple[Value, Value]:
+    """Runs of `gru_cell` along places: all hidden states (rows, places, n) and the last (rows, n).
+
+    Args:
+        params: of the cell.
+        x: (rows, places, inputs).
+        hidden: before the first place; None: zeros.
+    """
+    start = _zeros(params, x) if hidden is None else hidden
+    return _run(lambda before, part: gru_cell(params, part, before), lambda s: s, x, start)
+
+
+def _run(cell: Callable[[Any, Value], Any], shown: Callable[[Any], Value], x: Value, state: Any) -> tuple[Value, Any]:
+    outputs = []
+    for place in range(shape_of(x)[1]):
+        state = cell(state, x[:, place])
+        rows, width = shape_of(shown(state))
+        outputs.append(reshape(shown(state), (rows, 1, width)))
+    return concatenate(outputs, 1), state
+
+
+def _zeros(params: Weights, x: Value) -> Value:
+    dtype = x.dtype if isinstance(x, np.ndarray) else np.float32
+    return np.zeros((shape_of(x)[0], shape_of(params["hidden"])[0]), dtype)
+
+
+def _runs(x: Value, count: int) -> list[Value]:
+    """Equal runs of the last axis."""
+    size = shape_of(x)[-1] // count
+    return [x[..., i * size : (i + 1) * size] for i in range(count)]

@@ -1,0 +1,169 @@
+"""Adam, AdamW and LAMB: directions from two moments, whose storage is a matter of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+
+from ipu_core.ir.values import Value, apply, elementwise, scope, shape_of, where
+from ipu_core.train.optim.common import Common, Exclude, Rate, begins_at_zero, check, moment, norm, vectors
+
+
+@dataclass(frozen=True)
+class Adam(Common):
+    """Adam with decoupled weight decay: w -= lr * (m/(sqrt(v) + eps) + weight_decay * w).
+
+    m = b1 m + (1-b1) g and v = b2 v + (1-b2) g^2, divided by 1 - b1^t and 1 - b2^t (t from 1) with bias correction.
+
+    Attributes:
+        lr: learning rate, or a schedule: step -> learning rate (see `ipu_core.train.schedules`).
+        b1, b2: decay of the moments, in [0, 1).
+        eps: added to the root; scaled along with the state.
+        weight_decay: decoupled decay.
+        bias_correction: whether young moments are corrected.
+        exclude: (name, shape) -> whether the parameter has no decay (default: fewer than two axes).
+        scaled_state: m and v are kept times s and s^2 and eps is taken times s: the same mathematics (bit for bit in
+            float32 if s is a power of two and s^2 v stays in range) that uses float16's range well. 1: not scaled.
+            None: as the precision says (`Precision.scaled_state`).
+        packing: sequences per row, p: b1^p and b2^p are used (Krell et al., arXiv 2107.02027).
+        store_root: the square root of v is stored in its place, which spans half as many powers of two.
+        precision_scale: what a precision asked for where scaled_state is None; `TrainLoop` sets it.
+
+    See `Common` for groups and clipping.
+
+    Raises:
+        TypeError: a field that is no number.
+        ValueError: a field out of range.
+    """
+
+    lr: Rate = 1e-3
+    b1: float = 0.9
+    b2: float = 0.999
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    bias_correction: bool = True
+    exclude: Exclude = vectors
+    scaled_state: float | None = None
+    packing: float = 1.0
+    store_root: bool = False
+    precision_scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        own = type(self).__name__
+        self.check_common(self.lr, self.exclude)
+        for field in ("b1", "b2"):
+            check(f"{own}: {field}", getattr(self, field), 0, 1)
+        positive = ["packing", "precision_scale", *(["scaled_state"] if self.scaled_state is not None else [])]
+        for field in ("eps", "weight_decay", *positive):
+            check(f"{own}: {field}", getattr(self, field), 0, float("inf"))
+        for field in positive:
+            if not getattr(self, field):
+                raise ValueError(f"{own}: {field} must be positive, not {getattr(self, field)!r}")
+
+    def for_precision(self, scaled_state: float) -> Self:
+        """The optimiser whose moments are kept as a precision says, unless its own `scaled_state` does."""
+        return self if self.scaled_state is not None else replace(self, precision_scale=scaled_state)
+
+    def init(self, params: Any) -> Any:
+        """The state before the first step; the corrections hold 1 - b1^t and 1 - b2^t."""
+        state = self.begin(params, first_moment=self.zeros(params), second_moment=self.zeros(params))
+        return {**state, "corrections": [np.float32(0), np.float32(0)]} if self.bias_correction else state
+
+    def update(self, params: Any, gradients: Any, state: Any, lr: Value) -> tuple[Any, Any]:
+        """The new parameters and the new state."""
+        b1, b2 = self.b1**self.packing, self.b2**self.packing
+        clip = self.clipped(gradients)
+        corrections = [self._correct(q, b) for q, b in zip(state.get("corrections", ()), (b1, b2), strict=False)]
+
+        def one(name: str, w: Value, g: Value, rate: Value, m: Value, v: Value) -> tuple[Value, Value, Value, Value]:
+            g, scale = clip(g), self.precision_scale
+            if (factor := self.scaled_state or 1.0) != 1:
+                g = elementwise("multiply", g, factor)
+            m = moment("first_moment", elementwise("multiply", m, b1), g, (1 - b1) * scale)
+            v = self._second(v, g, b2, (1 - b2) * scale**2)
+            x = self._direction(name, w, m, v, corrections)
+            return x, self._scale(name, w, x, rate, state), m, v
+
+        new, kept = self.each(params, gradients, state, lr, one, "first_moment", "second_moment")
+        return new, {**kept, "corrections": corrections} if self.bias_correction else kept
+
+    def _second(self, v: Value, g: Value, b2: float, share: float) -> Value:
+        """The new second moment, or its root, as it is stored."""
+        if not self.store_root:
+            return moment("second_moment", elementwise("multiply", v, b2), apply("square", g), share)
+        whole = apply("scaled_add", elementwise("multiply", apply("square", v), b2), apply("square", g), share)
+        with scope(whole, family="second_moment"):
+            return apply("sqrt", whole)
+
+    def _correct(self, q: Value, b: float) -> Value:
+        """1 - b^t from 1 - b^(t-1), without cancellation."""
+        with scope(q, role="optimiser"):
+            return apply("scaled_add", 1 - b, q, b)
+
+    def _direction(self, name: str, w: Value, m: Value, v: Value, corrections: list[Value]) -> Value:
+        if corrections:
+            m = elementwise("divide", m, corrections[0])
+            v = elementwise("divide", v, apply("sqrt", corrections[1]) if self.store_root else corrections[1])
+        root = v if self.store_root else apply("sqrt", v)
+        root = elementwise("add", root, self.eps * (self.scaled_state or 1.0) * self.precision_scale)
+        x = elementwise("divide", m, root)
+        decay = self.decay_of(name, w)
+        return apply("scaled_add", x, w, decay) if decay else x
+
+    def _scale(self, name: str, w: Value, x: Value, minus: Value, state: Any) -> Value:
+        return minus
+
+
+@dataclass(frozen=True)
+class AdamW(Adam):
+    """Adam by the name that says that its decay is decoupled (Loshchilov and Hutter, arXiv 1711.05101).
+
+    The same equations as `Adam`'s, with a decay by default.
+    """
+
+    weight_decay: float = 0.01
+
+
+@dataclass(frozen=True)
+class Lamb(Adam):
+    """LAMB as PopART defines it: Adam's direction x times a trust ratio per tensor, w -= lr * ratio * x.
+
+    ratio = min(|w|, max_weight_norm)/|x|, and 1 if either norm is 0 or max_weight_norm is 0. Norms are float32.
+
+    Tensors that begin at zero, as biases do, have the ratio 1 for good: by their norm they would hardly move. Which
+    these are is looked up once, in the initial parameters given to `init`, and is known while the step is traced: the
+    state carries their names in its structure, under "ratio_one", and their norms are not computed.
+
+    Attributes:
+        max_weight_norm: bound of the weight's norm; None: none (PopART's own default of 10 clips silently).
+        ratio_one: (name, shape) -> whether the parameter has the ratio 1; None: where its initial values are all zero.
+
+    See `Adam` for the others; the published MLPerf runs have bias_correction=False.
+    """
+
+    eps: float = 1e-6
+    max_weight_norm: float | None = None
+    ratio_one: Exclude | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.max_weight_norm is not None:
+            check("Lamb: max_weight_norm", self.max_weight_norm, 0, float("inf"))
+        if self.ratio_one is not None and not callable(self.ratio_one):
+            raise TypeError(f"Lamb: ratio_one must be a function (name, shape) -> bool or None, not {self.ratio_one!r}")
+
+    def init(self, params: Any) -> Any:
+        """The state before the first step."""
+        state = super().init(params)
+        return state if self.ratio_one is not None else {**state, "ratio_one": begins_at_zero(params)}
+
+    def _scale(self, name: str, w: Value, x: Value, minus: Value, state: Any) -> Value:
+        plain = name in state["ratio_one"] if self.ratio_one is None else self.ratio_one(name, shape_of(w))
+        if plain or self.max_weight_norm == 0:
+            return minus
+        size, length = norm(w), norm(x)
+        bounded = size if self.max_weight_norm is None else elementwise("minimum", size, self.max_weight_norm)
+        ratio = where(size, where(length, elementwise("divide", bounded, length), 1.0), 1.0)
+        return elementwise("multiply", minus, ratio)

@@ -1,0 +1,280 @@
+"""What all optimisers share: parameter groups, clipping, checks, and the equations that write weights and moments."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, Protocol, Self
+
+import numpy as np
+
+from ipu_core.ir.pytree import flatten, paths, unflatten
+from ipu_core.ir.values import Value, apply, elementwise, reduce_sum, scope, shape_of, where
+
+Exclude = Callable[[str, tuple[int, ...]], bool]
+Rate = float | Callable[[int], float]
+"""A learning rate: a number, or a schedule from the step's number (from 0) to one."""
+Change = Callable[..., Value]
+
+
+class Optimiser(Protocol):
+    """What a training step needs of an optimiser."""
+
+    @property
+    def lr(self) -> Rate:
+        """The learning rate a training loop feeds: a number, or a function of the step's number."""
+
+    def init(self, params: Any) -> Any:
+        """The state before the first step, float32 arrays nested in a dict."""
+
+    def update(self, params: Any, gradients: Any, state: Any, lr: Value) -> tuple[Any, Any]:
+        """The new parameters and the new state."""
+
+
+def vectors(name: str, shape: tuple[int, ...]) -> bool:
+    """Biases and norms: everything with fewer than two axes. The default of what weight decay leaves out."""
+    return len(shape) < 2
+
+
+def nothing(name: str, shape: tuple[int, ...]) -> bool:
+    """Leaves nothing out."""
+    return False
+
+
+def check(name: str, value: float, low: float, high: float) -> None:
+    """Refuses what is no number in [low, high).
+
+    Raises:
+        TypeError: no number.
+        ValueError: out of range.
+    """
+    if not isinstance(value, (int, float, np.number)):
+        raise TypeError(f"{name} must be a number, not {value!r}")
+    if not low <= value < high:
+        raise ValueError(f"{name} must lie in [{low:g}, {high:g}), not {value!r}")
+
+
+def check_exclude(name: str, exclude: Any) -> None:
+    """Raises TypeError for what is no function."""
+    if not callable(exclude):
+        raise TypeError(f"{name}: exclude must be a function (name, shape) -> bool, not {exclude!r}")
+
+
+@dataclass(frozen=True)
+class Group:
+    """Parameters by their names, and what is different for them. The first group that matches a name is the one.
+
+    Attributes:
+        pattern: of the names, as file names are matched: "*.bias", "layers.0.*", "embedding".
+        lr: factor on the learning rate.
+        decay: their weight decay, whatever the optimiser's `exclude` says; None: the optimiser's own.
+        frozen: they stay as they are, and have no moments.
+
+    Raises:
+        TypeError: a field of another kind.
+        ValueError: a field out of range.
+    """
+
+    pattern: str
+    lr: float = 1.0
+    decay: float | None = None
+    frozen: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.pattern, str):
+            raise TypeError(f"Group: pattern must be a pattern of names such as '*.bias', not {self.pattern!r}")
+        check("Group: lr", self.lr, 0, float("inf"))
+        if self.decay is not None:
+            check("Group: decay", self.decay, 0, float("inf"))
+
+
+EVERYTHING = Group("*")
+
+
+def rate_of(rate: Rate, step: int) -> np.float32:
+    """The learning rate of a step, as a training loop feeds it.
+
+    Raises:
+        ValueError: a schedule that gives no finite number of at least 0 for the step.
+    """
+    if not callable(rate):
+        return np.float32(rate)
+    given = rate(step)
+    if not isinstance(given, int | float | np.number) or not 0 <= given <= np.finfo(np.float32).max:
+        raise ValueError(f"the schedule gives the learning rate {given!r} for step {step}: it must be a number from 0")
+    return np.float32(given)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Common:
+    """The fields of every optimiser that are given by name.
+
+    Attributes:
+        groups: parameters with a learning rate or decay of their own, or frozen.
+        clip_value: gradients are clipped to +- this; None: not.
+        clip_norm: where the norm of all gradients together exceeds this, they are scaled to it; None: not. Clipping by
+            value comes first.
+        kahan: what the rounding of a weight loses is kept in the weights' format and added to the next update
+            (Zamirai et al., arXiv 2010.06192): narrow weights that lose no small updates, rounded to nearest.
+    """
+
+    groups: tuple[Group, ...] = ()
+    clip_value: float | None = None
+    clip_norm: float | None = None
+    kahan: bool = False
+
+    def check_common(self, lr: Rate, exclude: Any) -> None:
+        """Refuses fields of another kind or out of range."""
+        own = type(self).__name__
+        if not callable(lr):
+            check(f"{own}: lr", lr, 0, float(np.finfo(np.float32).max))
+        check_exclude(own, exclude)
+        if not isinstance(self.groups, tuple) or not all(isinstance(group, Group) for group in self.groups):
+            raise TypeError(f"{own}: groups must be a tuple of Groups such as (Group('*.bias', decay=0),)")
+        for field in ("clip_value", "clip_norm"):
+            bound = getattr(self, field)
+            if bound is not None:
+                check(f"{own}: {field}", bound, float(np.finfo(np.float32).tiny), float("inf"))
+
+    def for_precision(self, scaled_state: float) -> Self:
+        """The optimiser that keeps its moments times what a precision asks for, if it can and says nothing itself."""
+        return self
+
+    def group(self, name: str) -> Group:
+        """The first group that a parameter belongs to."""
+        return next((group for group in self.groups if fnmatchcase(name, group.pattern)), EVERYTHING)
+
+    def check_groups(self, params: Any) -> None:
+        """Refuses a group without parameters.
+
+        Raises:
+            ValueError: with the pattern and the names there are.
+        """
+        names = paths(flatten(params)[1])
+        for group in self.groups:
+            if not any(fnmatchcase(name, group.pattern) for name in names):
+                raise ValueError(f"no parameter is called {group.pattern!r}; there are {', '.join(names)}")
+
+    def zeros(self, params: Any) -> Any:
+        """float32 zeros nested as the parameters, and None for the frozen ones."""
+        leaves, tree = flatten(params)
+        named = zip(paths(tree), leaves, strict=True)
+        return unflatten(
+            tree, [None if self.group(name).frozen else np.zeros(shape_of(p), np.float32) for name, p in named]
+        )
+
+    def decay_of(self, name: str, w: Value) -> float:
+        """The weight decay of a parameter."""
+        own = self.group(name).decay
+        if own is not None:
+            return own
+        decay, exclude = self.weight_decay, self.exclude  # type: ignore[attr-defined]  # of every subclass
+        return 0.0 if exclude(name, shape_of(w)) else decay
+
+    def clipped(self, gradients: Any) -> Callable[[Value], Value]:
+        """The function that clips each gradient."""
+        leaves, tree = flatten(gradients)
+        known = [g for name, g in zip(paths(tree), leaves, strict=True) if not self.group(name).frozen]
+        by_value = functools.partial(_clip, self.clip_value)
+        if self.clip_norm is None or not known:
+            return by_value
+        with scope(known, role="optimiser"):
+            squares = [reduce_sum(apply("square", by_value(g))) for g in known]
+            norm = apply("sqrt", functools.reduce(lambda a, b: elementwise("add", a, b), squares))
+            bound = self.clip_norm
+            factor = where(elementwise("greater", norm, bound), elementwise("divide", bound, norm), 1.0)
+        return lambda g: elementwise("multiply", by_value(g), factor)
+
+    def begin(self, params: Any, **state: Any) -> dict[str, Any]:
+        """The state before the first step, with the compensation where it is kept."""
+        self.check_groups(params)
+        return {**state, "compensation": self.zeros(params)} if self.kahan else state
+
+    def each(
+        self, params: Any, gradients: Any, state: Any, lr: Value, change: Change, *moments: str
+    ) -> tuple[Any, dict[str, Any]]:
+        """The new parameters and the new state, parameter by parameter.
+
+        A frozen parameter is written as it is, so that it is stored as the precision says.
+
+        Args:
+            params, gradients: nested alike.
+            state: a dict of what each parameter has a leaf in, and of anything else.
+            lr: the learning rate.
+            change: (name, parameter, gradient, minus its learning rate, leaf of each moment) -> (direction, factor, new
+                leaf of each moment): the parameter becomes itself plus factor times direction.
+            moments: keys of the state.
+        """
+        leaves, tree = flatten(params)
+        kept = (*moments, "compensation") if self.kahan else moments
+        columns = [_by_name(state[key]) for key in kept]
+        with scope(lr, role="optimiser"):
+            minus = elementwise("negative", lr)
+        results = []
+        for name, w, g in zip(paths(tree), leaves, flatten(gradients)[0], strict=True):
+            group = self.group(name)
+            with scope((w, g), role="optimiser", parameter=name):
+                if group.frozen:
+                    results.append((write(w, w, 0.0), *(None for _ in kept)))
+                    continue
+                own = [column[name] for column in columns]
+                rate = elementwise("multiply", minus, group.lr)
+                direction, factor, *new = change(name, w, g, rate, *own[: len(moments)])
+                if self.kahan:
+                    results.append((*_compensated(w, direction, factor, own[-1], new),))
+                else:
+                    results.append((write(w, direction, factor), *new))
+        made = [unflatten(tree, list(column)) for column in zip(*results, strict=True)]
+        return made[0], {**state, **dict(zip(kept, made[1:], strict=True))}
+
+
+def _compensated(w: Value, direction: Value, factor: Value, lost: Value, new: list[Value]) -> tuple[Value, ...]:
+    """The new weight by Kahan's sum, the new moments, and what the weight's rounding lost of the sum."""
+    wanted = apply("scaled_add", lost, direction, factor)
+    updated = write(w, wanted, 1.0)
+    with scope(w, family="compensation"):
+        rest = elementwise("subtract", wanted, elementwise("subtract", updated, w))
+    return updated, *new, rest
+
+
+def _by_name(state: Any) -> Mapping[str, Value]:
+    leaves, tree = flatten(state)
+    return dict(zip(paths(tree), leaves, strict=True))
+
+
+def _clip(bound: float | None, g: Value) -> Value:
+    return g if bound is None else elementwise("minimum", elementwise("maximum", g, -bound), bound)
+
+
+def moment(family: str, decayed: Value, fresh: Value, scale: float) -> Value:
+    """The equation that stores a moment."""
+    with scope((decayed, fresh), family=family):
+        return apply("scaled_add", decayed, fresh, scale)
+
+
+def write(weight: Value, direction: Value, scale: Value) -> Value:
+    """weight + scale * direction: the equation in which updates are rounded, and lost."""
+    with scope((weight, direction, scale), role="update"):
+        return apply("scaled_add", weight, direction, scale)
+
+
+def norm(x: Value) -> Value:
+    """The root of the sum of squares over all elements."""
+    return apply("sqrt", reduce_sum(apply("square", x)))
+
+
+def begins_at_zero(params: Any) -> dict[str, None]:
+    """The names of the parameters whose initial values are all zero.
+
+    As keys of a dict without leaves: part of a state they are carried by its structure, known while a step is traced.
+    """
+    leaves, tree = flatten(params)
+    return {name: None for name, leaf in zip(paths(tree), leaves, strict=True) if _all_zero(np.asarray(leaf))}
+
+
+def _all_zero(array: Any) -> bool:
+    """Looks once at what strides of zero repeat."""
+    once: Sequence[slice] = [slice(0, 1) if stride == 0 else slice(None) for stride in array.strides]
+    return not array[tuple(once)].any()

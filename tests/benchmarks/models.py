@@ -1,0 +1,97 @@
+"""Models whose training steps are timed: pre-norm transformers, the study's convolutional net and its perceptron."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ipu_core import nn
+from ipu_core.study import cnn, mlp
+from ipu_core.train import data
+from ipu_core.train.optim import Adam, Optimiser, Sgd
+from ipu_core.train.step import Loss
+from lowprec import Key
+
+WORDS = 64
+
+
+@dataclass(frozen=True)
+class Model:
+    """What a training loop needs, and the shape of a transformer for those who build the same in another library."""
+
+    loss: Loss
+    params: Any
+    batch: tuple[Any, Any]
+    optimiser: Optimiser
+    heads: int = 0
+
+
+def transformer(batch: int, context: int, width: int, layers: int, heads: int = 4) -> Model:
+    """A causal language model over 64 words: `layers` blocks of attention and a gelu perceptron of 4 * width."""
+    keys = iter(Key(1).split(8 * layers + 3))
+
+    def linear(inputs: int, outputs: int) -> dict[str, Any]:
+        return {"weight": nn.lecun_normal(next(keys), (inputs, outputs)), "bias": np.zeros(outputs, np.float32)}
+
+    def norm() -> dict[str, Any]:
+        return {"scale": np.ones(width, np.float32), "bias": np.zeros(width, np.float32)}
+
+    def block() -> dict[str, Any]:
+        attention = {"norm1": norm(), "qkv": linear(width, 3 * width), "out": linear(width, width)}
+        return {**attention, "norm2": norm(), "up": linear(width, 4 * width), "down": linear(4 * width, width)}
+
+    params = {
+        "embedding": nn.normal(next(keys), (WORDS, width)),
+        "position": nn.normal(next(keys), (context, width)),
+        "blocks": [block() for _ in range(layers)],
+        "norm": norm(),
+        "head": linear(width, WORDS),
+    }
+    tokens = np.random.default_rng(0).integers(0, WORDS, (batch, context + 1)).astype(np.int32)
+    return Model(_causal_loss(heads), params, (tokens[:, :-1], tokens[:, 1:]), Adam(1e-3), heads)
+
+
+def _causal_loss(heads: int) -> Loss:
+    def apply(layer: Any, x: Any) -> Any:
+        return nn.linear(x, layer["weight"], layer["bias"])
+
+    def normal(layer: Any, x: Any) -> Any:
+        return nn.layer_norm(x, layer["scale"], layer["bias"])
+
+    def attention(block: Any, x: Any, mask: Any) -> Any:
+        batch, context, width = x.shape
+        parts = apply(block["qkv"], x).reshape(batch, context, 3, heads, width // heads).transpose(2, 0, 3, 1, 4)
+        query, key, value = (parts[i] for i in range(3))
+        shares = nn.softmax(query @ key.transpose(0, 1, 3, 2) * (width / heads) ** -0.5 + mask)
+        return apply(block["out"], (shares @ value).transpose(0, 2, 1, 3).reshape(batch, context, width))
+
+    def loss(params: Any, batch: Any) -> Any:
+        words, following = batch
+        mask = np.triu(np.full((words.shape[1],) * 2, -1e4, np.float32), 1)
+        x = nn.embedding(params["embedding"], words) + params["position"]
+        for block in params["blocks"]:
+            x = x + attention(block, normal(block["norm1"], x), mask)
+            x = x + apply(block["down"], nn.gelu(apply(block["up"], normal(block["norm2"], x))))
+        return nn.softmax_cross_entropy(apply(params["head"], normal(params["norm"], x)), following)
+
+    return loss
+
+
+def digits(kind: str) -> Model:
+    """The study's "cnn" (16 and 32 channels) or "mlp" (64-256-256-10) on its digits, batch 64, SGD."""
+    batch = data.batches(data.digits(), 64, 0)(0)
+    if kind == "cnn":
+        return Model(cnn.loss, cnn.initial(cnn.kernels((64, 16, 32, 10)), 0), batch, Sgd(0.002))
+    return Model(mlp.loss, mlp.initial((64, 256, 256, 10), 0), batch, Sgd(0.002))
+
+
+MODELS: dict[str, Callable[[], Model]] = {
+    "transformer 8x128x128": lambda: transformer(8, 128, 128, 2),
+    "transformer 8x32x64": lambda: transformer(8, 32, 64, 2),
+    "cnn": lambda: digits("cnn"),
+    "mlp": lambda: digits("mlp"),
+}
+"""By name: transformers by batch x context x width."""

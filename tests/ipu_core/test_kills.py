@@ -1,0 +1,68 @@
+"""A study that is killed again and again, at random moments, ends in the bits of one that never was."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+STUDY = ["study", "--layers", "64-32-10", "--lr", "0.01", "--engine", "direct", "--workers", "2"]
+STUDY += ["--precisions", "fp32.32", "fp16.16/stochastic", "mlperf-bert"]
+LONGEST = 4.0  # seconds until a kill; a start takes about one
+
+
+def study(folder: Path, *size: str) -> subprocess.Popen[str]:
+    """The real command line, as the leader of a group of its own."""
+    line = [sys.executable, "-m", "ipu_core", *STUDY, *size, "--out", str(folder)]
+    return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+
+
+def finish(folder: Path, *size: str) -> str:
+    """Runs the study to its end; the kernel may take a moment to free a killed one's lock."""
+    for _ in range(100):
+        process = study(folder, *size)
+        printed, _ = process.communicate(timeout=300)
+        if process.returncode == 0 or "another study is running" not in printed:
+            break
+        time.sleep(0.1)
+    assert process.returncode == 0, printed
+    return printed
+
+
+def points(folder: Path) -> dict[tuple[str, int], dict[str, object]]:
+    """Every point but the time it took and the checksum that covers it."""
+    lines = [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
+    assert len({(p["precision"], p["seed"]) for p in lines}) == len(lines)
+    return {(p["precision"], p["seed"]): {k: p[k] for k in p if k not in ("seconds", "sha256")} for p in lines}
+
+
+@pytest.mark.parametrize(
+    "kills, steps, seeds",
+    [(3, 1000, 2), pytest.param(100, 8000, 12, marks=pytest.mark.slow)],
+    ids=["three", "a hundred"],
+)
+def test_kills_at_random_moments_change_no_bit(kills: int, steps: int, seeds: int, tmp_path: Path) -> None:
+    moments = random.Random(kills)
+    killed, whole = tmp_path / "killed", tmp_path / "whole"
+    size = ("--steps", str(steps), "--seeds", str(seeds))
+    for kill in range(kills):
+        process = study(killed, *size)
+        time.sleep(moments.uniform(0, LONGEST))
+        if kill % 2:  # the leader alone: its workers end by themselves
+            os.kill(process.pid, signal.SIGKILL)
+        else:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate(timeout=60)  # which waits for the workers too: they hold the pipe
+    finish(killed, *size)
+    finish(whole, *size)
+    assert points(killed) == points(whole)
+    assert len(points(whole)) == 3 * seeds
+    names = {path.name for path in killed.iterdir()}
+    assert names == {path.name for path in whole.iterdir()}, "a kill left something behind"

@@ -1,0 +1,230 @@
+"""Attention, norms and recurrent layers: gradients against finite differences and PyTorch, masks, engines."""
+
+import numpy as np
+import pytest
+
+from ipu_core import nn
+from ipu_core.ir.autodiff import value_and_grad
+from ipu_core.ir.evaluate import evaluate_flat
+from ipu_core.ir.pytree import flatten, map_leaves
+from ipu_core.ir.tracing import trace
+from ipu_core.train.loop import TrainLoop
+from ipu_core.train.optim import Adam
+
+RNG = np.random.default_rng(11)
+ROWS, PLACES, WIDTH, HEADS = 2, 5, 8, 2
+X = RNG.normal(size=(ROWS, PLACES, WIDTH))
+LENGTHS = np.array([3, 5])
+SEGMENTS = np.array([[0, 0, 1, 1, 2], [0, 1, 1, 1, 1]])
+IMAGES = RNG.normal(size=(3, 2, 2, 6))
+SCALE, BIAS = RNG.normal(size=(2, 6))
+RUNNING = {"mean": RNG.normal(size=6), "variance": RNG.uniform(0.5, 2, 6)}
+
+
+def layer(rows, columns):
+    return {"weight": RNG.normal(size=(rows, columns)) * 0.4, "bias": RNG.normal(size=columns) * 0.4}
+
+
+HEADED = {"qkv": layer(WIDTH, 3 * WIDTH), "out": layer(WIDTH, WIDTH)}
+LSTM = {"input": RNG.normal(size=(WIDTH, 12)), "hidden": RNG.normal(size=(3, 12)), "bias": RNG.normal(size=12)}
+GRU = {"input": RNG.normal(size=(WIDTH, 9)), "hidden": RNG.normal(size=(3, 9)), "bias": RNG.normal(size=9),
+       "hidden_bias": RNG.normal(size=9)}  # fmt: skip
+PADDED = nn.padding_mask(LENGTHS[:, None], PLACES) * nn.causal_mask(PLACES)
+
+LAYERS = {
+    "attention": (lambda p: nn.attention(*p), [X, X + 1, X[..., :3]]),
+    "masked softmax": (lambda p: nn.softmax(p, mask=nn.causal_mask(PLACES, WIDTH)), X),
+    "causal heads": (lambda p: nn.multi_head_attention(p[0], p[1], HEADS, nn.causal_mask(PLACES)), [HEADED, X]),
+    "padded heads": (lambda p: nn.multi_head_attention(p[0], p[1], HEADS, PADDED), [HEADED, X]),
+    "rotary heads": (lambda p: nn.multi_head_attention(p[0], p[1], HEADS, rotary=True), [HEADED, X]),
+    "rotary": (lambda p: nn.rotary_embedding(p, first=3), X),
+    "group norm": (lambda p: nn.group_norm(*p, groups=3), [IMAGES, SCALE, BIAS]),
+    "batch norm": (lambda p: nn.batch_norm(*p, RUNNING, training=True)[0], [IMAGES, SCALE, BIAS]),
+    "batch norm, evaluated": (lambda p: nn.batch_norm(*p, RUNNING, training=False)[0], [IMAGES, SCALE, BIAS]),
+    "lstm": (lambda p: nn.lstm(p[0], p[1])[0], [LSTM, X]),
+    "lstm, last cell": (lambda p: nn.lstm(*p)[1][1], [LSTM, X, (X[:, 0, :3], X[:, 1, :3])]),
+    "gru": (lambda p: nn.gru(*p)[0], [GRU, X, X[:, 2, :3]]),
+    "log_sum_exp": (nn.log_sum_exp, X * 5),
+    "log_sum_exp of rows": (lambda p: nn.log_sum_exp(p, 1, keepdims=True), X),
+    "weighted cross entropy": (
+        lambda p: nn.softmax_cross_entropy(p, SEGMENTS, (SEGMENTS != 1) * 1.0), X),
+}  # fmt: skip
+
+
+def scalar(f, shape):
+    weights = np.random.default_rng(3).normal(size=shape)
+    return lambda p: (f(p) * weights).sum()
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_gradients_are_finite_differences_and_traced_is_eager(name):
+    f, params = LAYERS[name]
+    loss = scalar(f, np.shape(f(params)))
+    value, gradients = value_and_grad(loss)(params)
+    leaves = flatten(params)[0]
+    assert evaluate_flat(trace(loss, params), leaves)[0] == pytest.approx(value, rel=1e-12)
+    directions = map_leaves(lambda x: RNG.normal(size=np.shape(x)), params)
+    up, down = (loss(map_leaves(lambda x, d, s=s: x + s * d, params, directions)) for s in (1e-6, -1e-6))
+    slope = sum((g * d).sum() for g, d in zip(flatten(gradients)[0], flatten(directions)[0], strict=True))
+    assert slope == pytest.approx((up - down) / 2e-6, rel=1e-6, abs=1e-7)
+
+
+def test_masks_by_hand():
+    np.testing.assert_array_equal(nn.causal_mask(2, 4), [[1, 1, 1, 0], [1, 1, 1, 1]])
+    np.testing.assert_array_equal(nn.padding_mask(np.array([0, 3, 1]), 3)[:, 0], [[0, 0, 0], [1, 1, 1], [1, 0, 0]])
+    np.testing.assert_array_equal(nn.segment_mask(np.array([0, 1, 1]), 2), [[1, 0, 0], [0, 1, 1], [0, 1, 1]])
+    weights = nn.softmax(np.array([[1e4, 3.0, 3.0], [1.0, 2.0, 3.0]]), mask=np.array([[0, 1, 1], [0, 0, 0]]) > 0)
+    np.testing.assert_allclose(weights, [[0, 0.5, 0.5], [1 / 3] * 3], rtol=1e-12)
+
+
+def test_what_a_mask_hides_changes_nothing():
+    f = LAYERS["padded heads"][0]
+    changed = X.copy()
+    changed[0, 3:] += 100.0
+    np.testing.assert_allclose(f([HEADED, changed])[0, :3], f([HEADED, X])[0, :3], rtol=1e-12)
+    later = X.copy()
+    later[:, 4] += 100.0
+    f = LAYERS["causal heads"][0]
+    np.testing.assert_allclose(f([HEADED, later])[:, :4], f([HEADED, X])[:, :4])
+    packed = nn.multi_head_attention(HEADED, X, HEADS, nn.segment_mask(SEGMENTS[:, None], 3))
+    alone = nn.multi_head_attention(HEADED, X[:1, 2:4], HEADS)
+    np.testing.assert_allclose(packed[:1, 2:4], alone, rtol=1e-12)
+
+
+def test_rotary_products_depend_on_the_distance_of_places_alone():
+    query, key = (nn.rotary_embedding(np.broadcast_to(v, (9, WIDTH))) for v in X[0, :2])
+    products = query @ key.T
+    for distance in range(-8, 9):
+        diagonal = np.diagonal(products, distance)
+        np.testing.assert_allclose(diagonal, diagonal[0], rtol=1e-12)
+    np.testing.assert_allclose(np.linalg.norm(query, axis=1), np.linalg.norm(X[0, 0]), rtol=1e-12)
+    assert nn.rotary_embedding(X.astype(np.float16)).dtype == np.float16
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda: nn.multi_head_attention(HEADED, X, 3), "3 heads do not divide a width of 8"),
+        (lambda: nn.rotary_embedding(X[..., :3]), "a width of 3 is odd"),
+        (lambda: nn.group_norm(IMAGES, SCALE, BIAS, 4), "4 groups do not divide 6 channels"),
+        (lambda: nn.batch_norm(IMAGES[:1, :1, :1], SCALE, BIAS, RUNNING, training=True), "at least two elements"),
+        (lambda: nn.softmax_cross_entropy(X, SEGMENTS, np.ones(2)), r"weights must have the shape \(2, 5\)"),
+    ],
+)
+def test_sizes_that_do_not_fit_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def torch_gradients(f, leaves):
+    torch = pytest.importorskip("torch")
+    tensors = [torch.tensor(x, requires_grad=True) for x in leaves]
+    result = f(torch, *tensors)
+    weights = torch.tensor(np.random.default_rng(3).normal(size=tuple(result.shape)))
+    (result * weights).sum().backward()
+    return result.detach().numpy(), [t.grad.numpy() for t in tensors]
+
+
+def torch_heads(torch, bias_o, weight_o, bias, weight, x):
+    mask = ~torch.tril(torch.ones(PLACES, PLACES, dtype=torch.bool))
+    # torch keeps weights as (outputs, inputs)
+    return torch.nn.functional.multi_head_attention_forward(
+        x.transpose(0, 1), x.transpose(0, 1), x.transpose(0, 1), WIDTH, HEADS, weight.T, bias, None, None, False, 0.0,
+        weight_o.T, bias_o, need_weights=False, attn_mask=mask,
+    )[0].transpose(0, 1)  # fmt: skip
+
+
+def torch_norm(name, **options):
+    def f(torch, x, scale, bias):
+        function = getattr(torch.nn.functional, name)
+        x = x.permute(0, 3, 1, 2)
+        if name == "batch_norm":
+            running = [torch.tensor(v) for v in RUNNING.values()]
+            return function(x, *running, scale, bias, **options).permute(0, 2, 3, 1)
+        return function(x, 3, scale, bias).permute(0, 2, 3, 1)
+
+    return f
+
+
+def torch_run(name, pick):
+    def f(torch, *leaves):
+        names = sorted(LSTM if name == "LSTM" else GRU)
+        params, (x, *state) = dict(zip(names, leaves, strict=False)), leaves[len(names) :]
+        module = getattr(torch.nn, name)(WIDTH, 3, batch_first=True, dtype=torch.float64)
+        weights = {
+            "weight_ih_l0": params["input"].T, "weight_hh_l0": params["hidden"].T, "bias_ih_l0": params["bias"],
+            "bias_hh_l0": params.get("hidden_bias", torch.zeros_like(params["bias"])),
+        }  # fmt: skip
+        state = tuple(s[None] for s in state)
+        given = (x,) if not state else (x, state if name == "LSTM" else state[0])
+        return pick(torch.func.functional_call(module, weights, given))
+
+    return f
+
+
+TORCH = {
+    "causal heads": torch_heads,
+    "group norm": torch_norm("group_norm"),
+    "batch norm": torch_norm("batch_norm", training=True),
+    "batch norm, evaluated": torch_norm("batch_norm", training=False),
+    "lstm": torch_run("LSTM", lambda out: out[0]),
+    "lstm, last cell": torch_run("LSTM", lambda out: out[1][1][0]),
+    "gru": torch_run("GRU", lambda out: out[0]),
+    "log_sum_exp": lambda torch, x: torch.logsumexp(x, -1),
+    "attention": lambda torch, q, k, v: torch.nn.functional.scaled_dot_product_attention(q, k, v),
+    "weighted cross entropy": lambda torch, x: torch.nn.functional.cross_entropy(
+        x.reshape(-1, WIDTH)[(SEGMENTS != 1).ravel()], torch.tensor(SEGMENTS[SEGMENTS != 1])),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TORCH)
+def test_values_and_gradients_are_pytorchs(name):
+    f, params = LAYERS[name]
+    result, theirs = torch_gradients(TORCH[name], flatten(params)[0])
+    np.testing.assert_allclose(f(params), result, rtol=1e-10, atol=1e-10)
+    _, ours = value_and_grad(scalar(f, result.shape))(params)
+    for got, want in zip(flatten(ours)[0], theirs, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9)
+
+
+def test_running_statistics_are_pytorchs():
+    torch = pytest.importorskip("torch")
+    module = torch.nn.BatchNorm2d(6, momentum=0.3, dtype=torch.float64)
+    running = {"mean": np.zeros(6), "variance": np.ones(6)}
+    for images in (IMAGES, 2 * IMAGES + 1):
+        module(torch.tensor(images).permute(0, 3, 1, 2))
+        _, running = nn.batch_norm(images, SCALE, BIAS, running, training=True, momentum=0.3)
+    np.testing.assert_allclose(running["mean"], module.running_mean.numpy(), rtol=1e-12)
+    np.testing.assert_allclose(running["variance"], module.running_var.numpy(), rtol=1e-12)
+
+
+def test_running_statistics_by_hand():
+    _, new = nn.batch_norm(IMAGES, SCALE, BIAS, RUNNING, training=True, momentum=0.25)
+    flat = IMAGES.reshape(-1, 6)
+    np.testing.assert_allclose(new["mean"], 0.75 * RUNNING["mean"] + 0.25 * flat.mean(0), rtol=1e-12)
+    np.testing.assert_allclose(new["variance"], 0.75 * RUNNING["variance"] + 0.25 * flat.var(0, ddof=1), rtol=1e-12)
+    assert nn.batch_norm(IMAGES, SCALE, BIAS, RUNNING, training=False)[1] == RUNNING
+
+
+TRAINED = {
+    "rotary heads": (lambda p, x: nn.multi_head_attention(p, x, HEADS, rotary=True), HEADED, X),
+    "padded heads": (lambda p, x: nn.multi_head_attention(p, x, HEADS, PADDED), HEADED, X),
+    "group norm": (lambda p, x: nn.group_norm(x * p[0], p[0], p[1], 3) + 1, [SCALE, BIAS], IMAGES),
+    "batch norm": (lambda p, x: nn.batch_norm(x, *p, RUNNING, training=True)[0] + 1, [SCALE, BIAS], IMAGES),
+    "lstm": (lambda p, x: nn.lstm(p, x)[0], LSTM, X),
+    "gru": (lambda p, x: nn.gru(p, x)[0], GRU, X),
+}
+
+
+@pytest.mark.parametrize("name", TRAINED)
+@pytest.mark.parametrize("precision", ["fp32.32", "fp16.16/stochastic"])
+def test_both_engines_train_every_layer_with_the_same_bits(name, precision):
+    f, params, x = TRAINED[name]
+    params, x, ends = map_leaves(np.float32, params), np.float32(x), []
+    loss = lambda p, x: nn.mean(nn.square(f(p, x)))  # noqa: E731
+    for engine in ("direct", "tiles"):
+        made = TrainLoop(loss, params, x, optimizer=Adam(0.01), precision=precision, engine=engine)
+        losses = made.run([x] * 3, 3)
+        assert losses[2] < losses[0]
+        ends.append({name: a.tobytes() for name, a in made.arrays().items()})
+    assert ends[0] == ends[1]
