@@ -1,4 +1,4 @@
-"""The command line: python -m ipu_core study | train | profile | demo, also installed as ipu-core."""
+"""The command line: python -m ipu_core study | train | profile | reproduce | demo, also installed as ipu-core."""
 
 import argparse
 import codecs
@@ -13,15 +13,18 @@ from ipu_core import interruption
 from ipu_core.errors import IpuError
 from ipu_core.study import command
 from ipu_core.study.demo import demo
-from ipu_core.study.options import OPTIMIZERS, SCHEDULES
+from ipu_core.study.options import OPTIMIZERS, SCHEDULES, check_name
+from ipu_core.study.reproduce import REPRODUCTIONS, reproduce
 from ipu_core.study.settings import (
     MODELS,
     PRECISIONS,
+    USUAL,
     Settings,
     parse_layers,
     parse_one_precision,
     parse_precisions,
 )
+from ipu_core.study.size import Size
 from ipu_core.target import CHIPS
 from ipu_core.train.loop import ENGINES
 
@@ -87,7 +90,7 @@ def _plainly(error: UnicodeError) -> tuple[str, int]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="ipu-core", description="Training under the arithmetic of the IPU, on a modelled machine.")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="study|train|profile|demo")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="study|train|profile|reproduce|demo")
     study = _command(commands, "study", _study, "train in several precisions and seeds; table, picture, resumable")
     study.add_argument("--precisions", nargs="+", default=list(PRECISIONS), metavar="P", help=_help("", PRECISIONS))
     study.add_argument("--seeds", type=_count, default=3, help="how many seeds (default 3)")
@@ -100,6 +103,11 @@ def _parser() -> argparse.ArgumentParser:
     profile = _command(commands, "profile", _profile, "plan and account one step: cycles, exchange, tile memory")
     profile.add_argument("--precision", default=PRECISIONS[-1], help=_help(PRECISIONS[-1], PRECISIONS))
     profile.add_argument("--out", type=_folder, help="also write profile.json, profile.html and trace.json there")
+    again = commands.add_parser("reproduce", help="published results made again: the claim, our figure, the verdict")
+    again.add_argument("name", nargs="?", metavar="NAME", help=f"{', '.join(REPRODUCTIONS)} (default: all of them)")
+    again.add_argument("--seeds", type=_count, default=3, help="how many seeds (default 3)")
+    again.add_argument("--share", type=float, default=1.0, help="of the usual number of steps (default 1)")
+    again.set_defaults(run=_reproduce)
     quick = commands.add_parser("demo", help="half a minute: one rounding explained, three precisions trained")
     quick.set_defaults(run=lambda _: demo())
     return parser
@@ -108,16 +116,23 @@ def _parser() -> argparse.ArgumentParser:
 def _command(commands: Any, name: str, run: Callable[[argparse.Namespace], int], words: str) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = commands.add_parser(name, help=words, description=words)
     parser.set_defaults(run=run)
+    parser.add_argument("name", nargs="?", metavar="MODEL", help=_help(DEFAULT.model, MODELS))
     parser.add_argument("--data", default=DEFAULT.data, help="digits, or an .npz with x_train y_train x_test y_test")
-    parser.add_argument("--model", default=DEFAULT.model, help=_help(DEFAULT.model, MODELS))
-    parser.add_argument("--layers", help="widths such as 64-256-256-10 (cnn: channels between pixels and classes)")
-    parser.add_argument("--steps", type=int, default=DEFAULT.steps, help=f"updates (default {DEFAULT.steps})")
-    parser.add_argument("--batch", type=int, default=DEFAULT.batch, help=f"rows a step (default {DEFAULT.batch})")
-    parser.add_argument("--lr", type=float, default=DEFAULT.lr, help=f"learning rate (default {DEFAULT.lr:g})")
+    parser.add_argument("--model", help="the model, where it is not named first")
+    parser.add_argument("--text", metavar="PATH", help="lm: a file or folder (default: the standard library's sources)")
+    parser.add_argument(
+        "--layers",
+        help="widths such as 64-256-256-10 (cnn, resnet: channels between); lm: how many (2)",
+    )
+    for field in ("width", "heads", "context"):
+        usual = getattr(DEFAULT.language_model, field)
+        parser.add_argument(f"--{field}", type=int, help=f"lm: its {field} (default {usual})")
+    parser.add_argument("--steps", type=int, help=_usual("updates", "steps"))
+    parser.add_argument("--batch", type=int, help=_usual("rows a step", "batch"))
+    parser.add_argument("--lr", type=float, help=_usual("learning rate", "lr"))
     parser.add_argument(
         "--optimizer",
         "--optimiser",
-        default=DEFAULT.optimizer,
         help=f"{_help(DEFAULT.optimizer, OPTIMIZERS)} and options, as in lamb/weight_decay=0.01/clip_norm=1",
     )
     parser.add_argument(
@@ -144,20 +159,25 @@ def _output(parser: argparse.ArgumentParser, folder: str) -> None:
 
 
 def _settings(given: argparse.Namespace) -> Settings:
-    layers = None if given.layers is None else parse_layers(given.layers)
+    model = given.name or given.model or DEFAULT.model
+    if given.model not in (None, model):
+        raise ValueError(f"two models are named, {given.name} and {given.model}: give one")
+    check_name("model", model, MODELS)
+    names = ("steps", "batch", "lr", "optimizer", "text")
+    said = {name: getattr(given, name) for name in names if getattr(given, name) is not None}
+    sizes = {name: getattr(given, name) for name in ("width", "heads", "context") if getattr(given, name) is not None}
+    if model == "lm":
+        if given.layers is not None:
+            sizes["layers"] = int(given.layers) if given.layers.isdecimal() else given.layers
+        said["language_model"] = Size(**sizes)
+    elif sizes or given.text is not None:
+        raise ValueError(f"--{next(iter(sizes), 'text')} is for lm, not for {model}")
+    elif given.layers is not None:
+        said["layers"] = parse_layers(given.layers)
     return Settings(
-        given.data,
-        layers,
-        given.steps,
-        given.batch,
-        given.lr,
-        given.optimizer,
-        given.target,
-        given.engine,
-        given.model,
-        given.schedule,
-        tuple(given.group),
-    )
+        data=given.data, target=given.target, engine=given.engine, model=model, schedule=given.schedule,
+        groups=tuple(given.group), **{**USUAL.get(model, {}), **said},
+    )  # fmt: skip
 
 
 def _study(given: argparse.Namespace) -> int:
@@ -184,6 +204,10 @@ def _profile(given: argparse.Namespace) -> int:
     return 0
 
 
+def _reproduce(given: argparse.Namespace) -> int:
+    return reproduce(given.name, tuple(range(given.seeds)), given.share)
+
+
 def _finish(failures: dict[str, str], folder: Path) -> int:
     for point, error in failures.items():
         print(f"{point} failed: {error}", file=sys.stderr)
@@ -200,6 +224,12 @@ def _count(text: str) -> int:
     if not 1 <= value <= MOST:
         raise argparse.ArgumentTypeError(f"must be an integer from 1 to {MOST:,}, not {text!r}")
     return value
+
+
+def _usual(words: str, field: str) -> str:
+    """Help that says a field's default, and each model's own."""
+    own = "".join(f", {model} {usual[field]:g}" for model, usual in USUAL.items())
+    return f"{words} (default {getattr(DEFAULT, field):g}{own})"
 
 
 def _folder(text: str) -> Path:

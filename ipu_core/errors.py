@@ -49,6 +49,10 @@ class Unvalidated(UserWarning):
     """The result rests on a hardware detail for which no public source was found."""
 
 
+class NotFinite(RuntimeWarning):
+    """A loss is infinite or NaN."""
+
+
 class OutOfStreamingMemory(IpuError, MemoryError):
     """Remote buffers need more than the system has of streaming memory.
 

@@ -8,6 +8,7 @@ A product through float32 would be another function: 1 + 2^-24 rounded up to flo
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Unpack
 
 import numpy as np
@@ -15,7 +16,6 @@ import numpy.typing as npt
 
 from lowprec import backends, threads
 from lowprec._caching import cached
-from lowprec._kernels import ExactCall
 from lowprec.arrays import as_subclass, input_array
 from lowprec.backends import cpu
 from lowprec.backends.owner import refuse_cupy
@@ -208,7 +208,7 @@ def _of_plain(
 @cached
 def _call_of_plain(
     operation: str, dtypes: tuple[np.dtype[Any], ...], fmt: FormatLike, rounding: RoundingLike
-) -> tuple[ExactCall | None, bool]:
+) -> tuple[Callable[..., Any] | None, bool]:
     """The compiled call, and whether it needs a key."""
     conversion = _from_keywords(fmt, rounding)
     if not conversion.rule.fmt.within_kernels:

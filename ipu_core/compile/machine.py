@@ -71,13 +71,14 @@ class Machine:
         accumulations: Mapping[int, Accumulation] | None = None,
         control: FloatingPointControl | None = None,
         *,
+        overlap: bool = False,
         allow_out_of_memory: bool = False,
         whole: bool = False,
     ) -> "Machine":
         """Plans, lowers and compiles a Block in one go; see `check_room` for what is refused before that."""
         if not allow_out_of_memory:
             check_room(block, target)
-        lowered = lower(block, plan(block, target, accumulations))
+        lowered = lower(block, plan(block, target, accumulations), overlap=overlap)
         return Machine(lowered, control, allow_out_of_memory=allow_out_of_memory, whole=whole)
 
     @property

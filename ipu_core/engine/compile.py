@@ -10,11 +10,18 @@ from numpy.typing import NDArray
 
 from ipu_core.control import FloatingPointControl
 from ipu_core.engine.accesses import accesses_of
-from ipu_core.engine.account import StepAccount, account_copy, account_execute, account_host, account_sync
+from ipu_core.engine.account import (
+    StepAccount,
+    account_copy,
+    account_execute,
+    account_host,
+    account_overlap,
+    account_sync,
+)
 from ipu_core.engine.bind import Bound, KeyCell, bind_group, folded_key, view_of, words
 from ipu_core.engine.races import check_races
 from ipu_core.engine.streams import HostEnds
-from ipu_core.engine.tree import Branch, Leaf, Loop, Series, Tree, While
+from ipu_core.engine.tree import Branch, Leaf, Loop, Series, Tree, While, counts_of
 from ipu_core.errors import FloatingPointException
 from ipu_core.graph import program as p
 from ipu_core.graph.graph import Graph
@@ -64,6 +71,8 @@ class Compiler:
                 return self._execute(compute_set)
             case p.Copy():
                 return self._copy(program)
+            case p.Overlap():
+                return self._overlap(program, depth)
             case p.Repeat() | p.RepeatWhile() | p.If() | p.Switch():
                 return self._control(program, depth)
             case p.StreamCopy() | p.RemoteLoad() | p.RemoteStore():
@@ -100,6 +109,8 @@ class Compiler:
             bound = [bind_group(g, self.storage, self.target, self.control, self.cell) for g in groups]
             self.bound += bound
             calls = [call for item in bound for call in item.calls]
+            if self.control.traps:
+                calls = [_located(call, compute_set.name) for call in calls]
             self._executes[compute_set] = calls, self._leaf(account_execute(compute_set, bound, accesses, self.target))
         return self._executes[compute_set]
 
@@ -128,6 +139,18 @@ class Compiler:
             account = replace(account, reads=account.reads | {program.entry.variable})
         self.remote.setdefault(program.buffer, program.tensor.variable)
         return [_remote_call(self.ends, program.buffer, view, into, self._entry(program))], self._leaf(account)
+
+    def _overlap(self, overlap: p.Overlap, depth: int) -> Compiled:
+        """Loads, then the program, then stores: the order in which the tensors live; the time is that of the longer."""
+        before, after = (
+            [self._transfer(transfer) for transfer in overlap.transfers if isinstance(transfer, kind)]
+            for kind in (p.RemoteLoad, p.RemoteStore)
+        )
+        calls, tree = self.compile(overlap.program, depth)
+        moved = [leaf.step for _, leaf in (*before, *after) if isinstance(leaf, Leaf)]
+        account_overlap(self.steps, moved, counts_of(tree, len(self.steps)))
+        parts = [*before, (calls, tree), *after]
+        return [call for some, _ in parts for call in some], Series(tuple(part for _, part in parts))
 
     def _entry(self, program: p.RemoteLoad | p.RemoteStore) -> Callable[[], int]:
         entry, buffer = program.entry, program.buffer
@@ -188,6 +211,18 @@ def _keyed(bound: Callable[[Key | None], Any], key: Callable[[], Key]) -> Callab
         bound(key())
 
     return call
+
+
+def _located(call: Callable[[], None], name: str) -> Callable[[], None]:
+    """A call whose exceptions say in which compute set they were raised."""
+
+    def located() -> None:
+        try:
+            call()
+        except FloatingPointException as error:
+            raise FloatingPointException(f"{error}, in {name}") from None
+
+    return located
 
 
 def _repeat(count: int, calls: Calls, cell: KeyCell, depth: int) -> Callable[[], None]:

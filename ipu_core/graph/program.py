@@ -246,6 +246,26 @@ class RemoteStore:
         _check_remote("RemoteStore", self.buffer, self.tensor, self.entry)
 
 
+@dataclass(frozen=True, eq=False)
+class Overlap:
+    """Runs a program while transfers pass between other tensors and streaming memory: ``Overlap(program, *transfers)``.
+
+    It takes as long as the longer of both. Before the program the loads have not begun, after it all have ended; a
+    tensor that is loaded may not be read or written by the program, one that is stored not written.
+    """
+
+    program: "Program"
+    transfers: tuple[RemoteLoad | RemoteStore, ...]
+
+    def __init__(self, program: "Program", *transfers: RemoteLoad | RemoteStore) -> None:
+        _check_program(program)
+        for transfer in transfers:
+            if not isinstance(transfer, RemoteLoad | RemoteStore):
+                raise TypeError(f"beside a program only RemoteLoad and RemoteStore can pass, not {transfer!r}")
+        object.__setattr__(self, "program", program)
+        object.__setattr__(self, "transfers", transfers)
+
+
 Program = (
     Sequence
     | Whole
@@ -262,6 +282,7 @@ Program = (
     | StreamCopy
     | RemoteLoad
     | RemoteStore
+    | Overlap
 )
 
 

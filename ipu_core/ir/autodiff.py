@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ipu_core.ir import convolution
-from ipu_core.ir.block import Array, Block, Equation, Literal, Var
+from ipu_core.ir.block import Array, Block, Equation, Literal, Type, Var
 from ipu_core.ir.builder import Builder
 from ipu_core.ir.eager import as_array, is_number
 from ipu_core.ir.exact import inner
@@ -34,6 +34,7 @@ from ipu_core.ir.values import (
     where,
 )  # fmt: skip
 from lowprec import astype
+from lowprec import float32 as FLOAT32
 
 Cotangent = Callable[..., Value]
 """From (cotangent of the result, equation, result, *operands) to the cotangent of one operand."""
@@ -214,7 +215,9 @@ def _spread(ct: Value, equation: Equation) -> Value:
     return ct
 
 
-def backward(builder: Builder, block: Block, loss: Var, parameters: dict[Var, str]) -> list[Traced]:
+def backward(
+    builder: Builder, block: Block, loss: Var, parameters: dict[Var, str], scale: Var | None = None
+) -> list[Traced]:
     """Appends the equations of the gradient of a loss and gives its value for every parameter.
 
     An equation is grad_weight where it belongs to the cotangent of a value made of parameters alone (the parameter,
@@ -225,9 +228,11 @@ def backward(builder: Builder, block: Block, loss: Var, parameters: dict[Var, st
         block: the forward equations.
         loss: a value without axes.
         parameters: the inputs to differentiate for, with their names.
+        scale: what the loss is multiplied by; None: 1.
     """
     pure, needed = _sources(block, parameters), _needed(block, parameters)
-    cotangents: dict[Var, Traced] = {loss: Full(builder, 1.0, ())} if loss in needed else {}
+    seed = Full(builder, 1.0, ()) if scale is None else Traced(builder, scale)
+    cotangents: dict[Var, Traced] = {loss: seed} if loss in needed else {}
     for equation in reversed(block.equations):
         if equation.output not in cotangents:
             continue
@@ -255,14 +260,18 @@ def name_parameters(block: Block, parameters: dict[Var, str]) -> Block:
     return replace(block, equations=tuple(named))
 
 
-def differentiate(block: Block) -> Block:
+def differentiate(block: Block, scale: Var | None = None, *, has_aux: bool = False) -> Block:
     """The Block of (loss, gradients): a Block's only output and its gradient for the leaves of its first argument.
+
+    With a scale, a number that becomes its last input, the gradients are those of the loss times it. With `has_aux` the
+    outputs after the loss are its last ones, not differentiated.
 
     Raises:
         ValueError: not exactly one output, or one with axes; a loop.
         TypeError: the first argument holds integers.
     """
-    if len(block.outputs) != 1 or block.outputs[0].type.shape != () or block.outputs[0].type.format == "int32":
+    one = len(block.outputs) == 1 or has_aux
+    if not one or block.outputs[0].type.shape != () or block.outputs[0].type.format == "int32":
         given = ", ".join(str(var.type) for var in block.outputs)
         raise ValueError(f"only a loss that is one number without axes can be differentiated, not ({given})")
     if block.rounds:
@@ -275,11 +284,13 @@ def differentiate(block: Block) -> Block:
     parameters = dict(zip(inputs, paths(tree), strict=True))
     block = name_parameters(block, parameters)
     builder = Builder(block)
-    gradients = backward(builder, block, block.outputs[0], parameters)
+    gradients = backward(builder, block, block.outputs[0], parameters, scale)
     shaped = [_gradient(builder, g, var) for g, var in zip(gradients, inputs, strict=True)]
-    result = PyTree(tuple, (0, 1), (block.result or LEAF, tree))
-    return dead_code(replace(block, equations=tuple(builder.equations), constants=builder.constants,
-                             outputs=(*block.outputs, *shaped), result=result))  # fmt: skip
+    result = None if has_aux else PyTree(tuple, (0, 1), (block.result or LEAF, tree))
+    loss, *aux = block.outputs
+    scaled = () if scale is None else (scale,)
+    return dead_code(replace(block, inputs=(*block.inputs, *scaled), outputs=(loss, *shaped, *aux), result=result,
+                             equations=tuple(builder.equations), constants=builder.constants))  # fmt: skip
 
 
 def _gradient(builder: Builder, gradient: Traced, var: Var) -> Var:
@@ -307,11 +318,14 @@ def _like(gradient: Value, x: Value) -> Value:
     return np.asarray(astype(gradient, as_array(x).dtype))
 
 
-def value_and_grad(f: Callable[..., Any] | Block) -> Any:
+def value_and_grad(f: Callable[..., Any] | Block, scale: Value | None = None, *, has_aux: bool = False) -> Any:
     """The value of a loss together with its gradient for the first argument.
 
     Args:
         f: a function of (parameters, ...) that gives a loss without axes; or its Block.
+        scale: for a function, a number: the gradients are those of the loss times it, the loss is itself.
+        has_aux: for a function, whether it gives (loss, anything nested), of which only the loss is differentiated; the
+            result then begins with that pair.
 
     Returns:
         For a function, a function of the same arguments that gives (loss, gradients nested as the parameters); it can
@@ -329,12 +343,16 @@ def value_and_grad(f: Callable[..., Any] | Block) -> Any:
         leaves, tree = flatten(arguments)
         types = [x.var.type if isinstance(x, Traced) else x for x in leaves]
         forward = trace(f, *unflatten(tree, types))
-        block = differentiate(forward)
+        block = differentiate(forward, None if scale is None else Var("scale", Type((), FLOAT32)), has_aux=has_aux)
         if not any(_is_wide(x) for x in leaves):
             block = replace(block, constants={v: a if v in forward.constants else _single(a) for v, a in
                                               block.constants.items()})  # fmt: skip
-        value, *gradients = interpret(block, leaves)
+        value, *rest = interpret(block, leaves if scale is None else [*leaves, scale])
         inputs, inner = flatten(arguments[0])
-        return value, unflatten(inner, [_like(g, x) for g, x in zip(gradients, inputs, strict=True)])
+        gradients = unflatten(inner, [_like(g, x) for g, x in zip(rest, inputs, strict=False)])
+        if not has_aux:
+            return value, gradients
+        assert forward.result is not None
+        return unflatten(forward.result, [value, *rest[len(inputs) :]]), gradients
 
     return gradient_of

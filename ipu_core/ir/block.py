@@ -172,6 +172,21 @@ class Rounds:
         return value[number * rows : (number + 1) * rows]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Guard:
+    """The last equations of a Block as a branch: they run, and the carried state is replaced, only if a flag is not 0.
+
+    Attributes:
+        flag: one number, made before them.
+        equations: how many equations come before them, in rounds or not.
+        names: what is checked, by position in the Block's last output, which holds 1 for what made the flag 0.
+    """
+
+    flag: Var
+    equations: int
+    names: tuple[str, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class Block:
     """A program: inputs, equations in order of computation, outputs, and the arrays it was traced with.
@@ -184,6 +199,7 @@ class Block:
         streamed: positions in the carried state of what lives in streaming memory, on a machine that has one: it is
             loaded before it is read and stored when its new value is there. No bit depends on it.
         rounds: the loop that its first equations are, if they are one. The key of a round is `round_key`.
+        guard: the branch that its last equations are, if they are one.
     """
 
     inputs: tuple[Var, ...]
@@ -195,11 +211,17 @@ class Block:
     result: PyTree | None = None
     streamed: frozenset[int] = frozenset()
     rounds: Rounds | None = None
+    guard: Guard | None = None
 
     @property
     def looped(self) -> int:
         """How many of the equations, from the first, run in rounds."""
         return self.rounds.equations if self.rounds else 0
+
+    @property
+    def unguarded(self) -> int:
+        """How many of the equations, from the first, run in every step."""
+        return self.guard.equations if self.guard else len(self.equations)
 
     @property
     def totals(self) -> tuple[tuple[Var, Var], ...]:
@@ -248,6 +270,11 @@ def typed(var: Var) -> str:
     return f"{var}: {var.type}"
 
 
+def described(equation: Equation) -> str:
+    """An equation in a few words, for messages: "grad_weight 0.weight dot 34"."""
+    return " ".join(filter(None, (equation.role, equation.parameter, equation.op, str(equation.number))))
+
+
 def line(equation: Equation) -> str:
     """One equation in one line, with its role, family and parameter behind a #."""
     arguments = [*map(str, equation.inputs), *([repr(equation.params)] if equation.params else [])]
@@ -267,5 +294,8 @@ def lines(block: Block) -> Iterator[str]:
         yield f"  {rounds.count} rounds, each with its part of {', '.join(map(str, rounds.fed))}, from zeros:"
         yield from (f"    {line(equation)}" for equation in block.equations[: rounds.equations])
         yield from (f"    {typed(old)} <- {new}" for old, new in rounds.totals)
-    yield from (f"  {line(equation)}" for equation in block.equations[block.looped :])
+    yield from (f"  {line(equation)}" for equation in block.equations[block.looped : block.unguarded])
+    if block.guard is not None:
+        yield f"  if {block.guard.flag}, else the state stays as it was:"
+        yield from (f"    {line(equation)}" for equation in block.equations[block.unguarded :])
     yield f"  return {', '.join(map(str, block.outputs))}"

@@ -44,6 +44,8 @@ def run(
             compute(block.equations[: rounds.equations], number)
             values |= {old: values[new] for old, new in rounds.totals}
     compute(block.equations[block.looped :], 0)
+    if block.guard is not None and not values[block.guard.flag]:
+        return [values[var] for var in (*block.inputs[: block.carried], *block.outputs[block.carried :])]
     return [values[var] for var in block.outputs]
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ipu_core.control import FloatingPointControl
-from ipu_core.errors import expect
-from ipu_core.ir.block import Array, Block, Equation, Rounds, Var, round_key
+from ipu_core.errors import FloatingPointException, expect
+from ipu_core.ir.block import Array, Block, Equation, Rounds, Var, described, round_key
 from ipu_core.ir.buffers import allocate
 from ipu_core.ir.kernels import BoundCall, bind
 from ipu_core.ir.lifetimes import in_place, lifetimes
@@ -72,7 +72,11 @@ class Executable:
         self._calls = [(self._bind(e, orders.get(e.number), control), e) for e in computed]
         plain = [(call, e.draws) for call, e in self._calls]
         self._looped = sum(views[e.output].root is e.output for e in block.equations[: block.looped])
-        self._rounds, self._plain = plain[: self._looped], plain[self._looped :]
+        always = block.unguarded if block.guard else block.looped
+        self._unguarded = sum(views[e.output].root is e.output for e in block.equations[:always])
+        self._rounds, self._always = plain[: self._looped], plain[self._looped : self._unguarded]
+        self._rest = plain[self._unguarded :]
+        self._flag = None if block.guard is None else buffers.arrays[block.guard.flag]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Executable, self._made_of  # the prepared calls hold buffers, so a copy prepares its own
@@ -81,7 +85,8 @@ class Executable:
         return [self._arrays[x] if isinstance(x, Var) else x.value for x in equation.inputs]
 
     def _bind(self, equation: Equation, order: Accumulation | None, control: FloatingPointControl) -> BoundCall:
-        return bind(equation, self._operands(equation), self._arrays[equation.output], order, control)
+        call = bind(equation, self._operands(equation), self._arrays[equation.output], order, control)
+        return _located(call, equation) if control.traps else call
 
     def run(self, inputs: Sequence[Any], key: KeyLike, observer: Observer | None = None) -> list[Array]:
         """The outputs for some inputs, in new arrays.
@@ -91,21 +96,14 @@ class Executable:
                 for int32, Python numbers for values without axes.
             key: of this step. Every equation that rounds stochastically takes key.fold_in(its number), in rounds that
                 of `round_key`.
-            observer: called after every equation with role "update", which none in rounds may have.
+            observer: called after every equation with role "update", which none in rounds or before a guard may have.
 
         Raises:
             ValueError, TypeError: inputs of other number, shape or dtype.
         """
         key = as_key(key)
         self._fill(self._inputs, inputs)
-        if self.block.rounds is not None:
-            self._run_rounds(self.block.rounds, key)
-        if observer is None:
-            _run(self._plain, key)
-        else:
-            self._run_observed(key, observer)
-        results = [array.copy() for array in self._results]  # one may be a view of the state that is now replaced
-        self._carry()
+        results = self._advance(key, observer)
         return [*self.read(), *results]
 
     def write(self, state: Sequence[Any]) -> None:
@@ -131,14 +129,32 @@ class Executable:
         Raises:
             ValueError, TypeError: as `run`.
         """
-        key = as_key(key)
-        self._fill(self._inputs[len(self._state) :], [*batch, lr])
+        return float(self.feed([*batch, lr], key)[0])
+
+    def feed(self, inputs: Sequence[Any], key: KeyLike) -> list[Array]:
+        """One run with the inputs that are not state: updates the state, gives the outputs that are not.
+
+        Raises:
+            ValueError, TypeError: as `run`.
+        """
+        self._fill(self._inputs[len(self._state) :], inputs)
+        return self._advance(as_key(key), None)
+
+    def _advance(self, key: Key, observer: Observer | None) -> list[Array]:
+        """Runs the Block and makes the new state, unless the guard refuses it, the one that is held."""
         if self.block.rounds is not None:
             self._run_rounds(self.block.rounds, key)
-        _run(self._plain, key)
-        loss = float(self._results[0])
-        self._carry()
-        return loss
+        _run(self._always, key)
+        refused = self._flag is not None and not self._flag
+        if not refused and observer is not None:
+            self._run_observed(key, observer)
+        elif not refused:
+            _run(self._rest, key)
+        results = [array.copy() for array in self._results]  # one may be a view of the state that is now replaced
+        if not refused:
+            for to, source in self._moves:
+                np.copyto(to, source)
+        return results
 
     def _fill(self, places: Sequence[tuple[Var, Array]], values: Sequence[Any]) -> None:
         if len(values) != len(places):
@@ -161,17 +177,24 @@ class Executable:
                 np.copyto(total, new)
 
     def _run_observed(self, key: Key, observer: Observer) -> None:
-        for call, equation in self._calls[self._looped :]:
+        for call, equation in self._calls[self._unguarded :]:
             update = equation.role == "update"
             operands = [np.array(x) for x in self._operands(equation)] if update else []  # before they are overwritten
             call(None if equation.draws is None else key.fold_in(equation.draws))
             if update:
                 observer(equation, operands, self._arrays[equation.output])
 
-    def _carry(self) -> None:
-        """Makes the new state the one that is held."""
-        for to, source in self._moves:
-            np.copyto(to, source)
+
+def _located(call: BoundCall, equation: Equation) -> BoundCall:
+    """A call whose exceptions say where they were raised."""
+
+    def located(key: Key | None) -> Any:
+        try:
+            return call(key)
+        except FloatingPointException as error:
+            raise FloatingPointException(f"{error}, in {described(equation)}") from None
+
+    return located
 
 
 def _write_back(state: Sequence[Array], new: Sequence[Array]) -> list[tuple[Array, Array]]:

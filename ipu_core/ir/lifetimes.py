@@ -85,6 +85,8 @@ def in_place(block: Block) -> dict[Var, Var]:
         if new not in made or views[new].root is not new or new in found or old.type != new.type:
             continue
         position, equation = made[new]
+        if block.guard and position < block.unguarded and old in block.inputs:
+            continue  # the old value is needed where the flag is 0
         here = [views[var] for var in equation.operands if views[var].root is old]
         still = not here or (equation.op in ELEMENTWISE and all(view.whole for view in here))
         if still and last.get(old, -1) <= position:

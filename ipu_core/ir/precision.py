@@ -118,6 +118,8 @@ class Precision:
         match role, family:
             case "update", _:
                 return Rule(self.weights, convert=False)
+            case _, "compensation":
+                return Rule(self.weights, convert=False)
             case _, "first_moment":
                 return Rule(self.first_moment, convert=False)
             case _, "second_moment":
@@ -212,7 +214,7 @@ PRESETS: Mapping[str, Precision] = {
     "fp32.32": Precision("fp32.32"),
     "fp16.32": replace(_HALF, partials=FLOAT32, weights=FLOAT32),
     "fp16.16": replace(_HALF, gradient_sum=FLOAT16),
-    "mlperf-bert": replace(_MLPERF, second_moment=FLOAT16, scaled_state=64.0),
+    "mlperf-bert": replace(_MLPERF, second_moment=FLOAT16, scaled_state=1024.0),
     "mlperf-bert-pod16": replace(_MLPERF, gradient_sum=FLOAT16, running_mean=True),
 }
 """The named precisions. "mlperf-bert" is the recipe as told in the talk, "-pod16" as in the published configuration."""

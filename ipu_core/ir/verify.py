@@ -50,6 +50,7 @@ def verify(block: Block) -> Block:
         _check_equation(equation, where)
         _define(defined, equation.output, where)
     _check_rounds(block)
+    _check_guard(block)
     for var in block.outputs:
         if var not in defined:
             raise UseBeforeDefinition(f"the output {var} is not defined")
@@ -69,6 +70,17 @@ def _check_rounds(block: Block) -> None:
             raise WrongType(f"the total {old} is {old.type} before a round and {new.type} after it")
     if block.rounds and (other := set(block.rounds.fed) - set(block.inputs[block.carried :])):
         raise UseBeforeDefinition(f"rounds have parts of {', '.join(map(str, other))}, which are no inputs")
+
+
+def _check_guard(block: Block) -> None:
+    """The flag and what is no state are made in every step."""
+    if block.guard is None:
+        return
+    later = {equation.output for equation in block.equations[block.unguarded :]}
+    if block.unguarded < block.looped or {block.guard.flag, *block.outputs[block.carried :]} & later:
+        raise UseBeforeDefinition("the flag of a guard, or an output that is no state, is made behind the guard")
+    if block.guard.flag.type.shape:
+        raise WrongType(f"the flag of a guard must be one number, not {block.guard.flag.type}")
 
 
 def _define(defined: set[Var], var: Var, where: str) -> None:

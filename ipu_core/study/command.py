@@ -16,10 +16,9 @@ from ipu_core.study import live, models
 from ipu_core.study.compare import Study, plan_in_words
 from ipu_core.study.point import Point, Recipe, check_size, make_loop, orders_of_sums, run_point
 from ipu_core.study.pool import Event, Report, Work, run_here, run_in_processes
-from ipu_core.study.settings import MODELS, PRECISIONS, Settings
+from ipu_core.study.settings import PRECISIONS, Settings
 from ipu_core.study.store import Store, file_name, open_store
 from ipu_core.target import Target
-from ipu_core.train import data
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,7 @@ def study(
         ValueError: bad data, layers or folder; nothing has been trained then.
         OutOfTileMemory: a precision does not fit the target; nothing has been trained then.
     """
-    task = data.load(settings.data)
+    task = models.load(settings)
     record = settings.record(task)
     problem = models.problem(settings, task)
     points = [Point(name, seed) for seed in seeds for name in precisions]
@@ -87,7 +86,7 @@ def study(
         held = store.results()
         everything = _with_held(precisions, held)
         words = plan_in_words(problem, recipe(settings), everything)
-        made = Study(_title(settings, task), precisions, record, words)
+        made = Study(models.title(settings, task), precisions, record, words)
         made.results += [result for result in held if _wanted(result, precisions, seeds)]
         store.write_text("plan.txt", words)
         todo = _missing(made, store, points, keep_parameters)
@@ -145,7 +144,7 @@ def _train(made: Study, store: Store, work: Work, todo: list[Task], workers: int
 
 def run_task(settings: Settings, task: Task, report: Report) -> dict[str, Any]:
     """Trains one point; what a worker process does."""
-    problem = models.problem(settings, data.load(settings.data))
+    problem = models.problem(settings, models.load(settings))
     return run_point(problem, recipe(settings), task.point, report, saved=task.saved, parameters=task.parameters)
 
 
@@ -160,13 +159,13 @@ def profile(settings: Settings, precision: str, folder: Path | None) -> None:
     Raises:
         ValueError: the folder cannot be written.
     """
-    task = data.load(settings.data)
+    task = models.load(settings)
     tiled = replace(settings, engine="tiles")
     problem = models.problem(tiled, task)
     check_size(problem, recipe(tiled), [precision])
     loop = make_loop(problem, recipe(tiled), Point(precision, 0))
     assert loop.profile is not None
-    title = f"{_title(tiled, task)}, {precision}"
+    title = f"{models.title(tiled, task)}, {precision}"
     if folder is not None:
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -203,12 +202,6 @@ def _products(words: str) -> str:
     """The plans of products and convolutions among a step's plans: paragraphs that begin with an equation's number."""
     paragraphs = re.split(r"\n(?=  %?\d)", words)
     return "\n".join(each for each in paragraphs if not PRODUCTS.isdisjoint(each.split("\n")[0].split()))
-
-
-def _title(settings: Settings, task: data.Dataset) -> str:
-    widths = "-".join(map(str, settings.widths(task)))
-    training = f"{settings.optimizer} lr {settings.lr:g}, batch {settings.batch}, {settings.steps} steps"
-    return f"{task.name}, {MODELS[settings.model]} {widths}, {training}, {settings.target} ({settings.engine})"
 
 
 def _cores() -> int:

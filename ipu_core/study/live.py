@@ -185,6 +185,7 @@ def _words(event: Event) -> str:
     result = event.payload
     accuracy = result.get("test_accuracy")
     tail = "" if accuracy is None else f", test accuracy {100 * accuracy:.1f} %"
+    tail += f", test loss {result['test_loss']:.4f}" if result.get("test_loss") is not None else ""
     return f"{event.item}: final loss {final_loss(result['losses']):.4f}{tail}"
 
 

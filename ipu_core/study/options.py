@@ -11,7 +11,7 @@ from ipu_core.train.schedules import Constant, Cosine, Piecewise, Polynomial, Sc
 
 OPTIMIZERS: dict[str, type[Sgd] | type[Adam]] = {"sgd": Sgd, "lars": Lars, "adam": Adam, "adamw": AdamW, "lamb": Lamb}
 SCHEDULES = ("constant", "linear", "cosine", "polynomial", "piecewise")
-SAID_ELSEWHERE = frozenset({"lr", "groups", "precision_scale", "loss_scale"})
+SAID_ELSEWHERE = frozenset({"lr", "groups", "precision_scale"})
 TRUTH = {"": True, "true": True, "false": False}
 
 

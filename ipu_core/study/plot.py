@@ -70,6 +70,7 @@ def plot(results: Results, precisions: Sequence[str], title: str) -> Picture:
 
 PANELS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("test_accuracy", "test accuracy", lambda v: f"{100 * v:.1f} %"),
+    ("test_loss", "test loss", lambda v: f"{v:.3f}"),
     ("lost_updates", "single updates that rounded to nothing", lambda v: f"{100 * v:.0f} %"),
     ("update_kept", "wanted change of the weights that arrived", lambda v: f"{100 * v:.0f} %"),
 )
@@ -182,8 +183,9 @@ def _dots(
         axes.text(1.03, row, show(mean), color=colour, va="center", fontsize=9, transform=axes.get_yaxis_transform())
     axes.set_yticks(range(len(names)), [in_lines(name, 34, 2) for name in names])
     axes.set_ylim(len(names) - 0.4, -0.6)
-    axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
-    if field == "test_accuracy":
+    if field != "test_loss":
+        axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
+    if field in ("test_accuracy", "test_loss"):
         axes.margins(x=0.08)
     else:
         axes.set_xlim(

@@ -1,6 +1,7 @@
 """What a study is asked to do, as data: every field checked with a message that says what is allowed."""
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -8,21 +9,25 @@ import numpy as np
 from ipu_core.ir.precision import Precision
 from ipu_core.study import options
 from ipu_core.study.options import check_name
+from ipu_core.study.size import Size
 from ipu_core.target import Target
 from ipu_core.train.data import Dataset
 from ipu_core.train.loop import ENGINES
 from ipu_core.train.optim import Optimiser
+from ipu_core.train.text import Text
 from lowprec import float32 as FLOAT32
 
 PRECISIONS = ("fp32.32", "fp16.32", "fp16.16/nearest", "fp16.16/stochastic")
-MODELS = {"mlp": "perceptron", "cnn": "convolutional net"}
+MODELS = {"mlp": "perceptron", "cnn": "convolutional net", "resnet": "residual net", "lm": "language model"}
+USUAL: Mapping[str, Mapping[str, Any]] = {"lm": {"steps": 1000, "batch": 16, "lr": 0.002, "optimizer": "adamw"}}
+"""What a model is trained with if nobody says, where that is not `Settings`' own."""
 WIDEST = 10**9
-HIDDEN = {"mlp": (256, 256), "cnn": (16, 32)}
+HIDDEN = {"mlp": (256, 256), "cnn": (16, 32), "resnet": (16, 32)}
 
 
 @dataclass(frozen=True)
 class Settings:
-    """A study of a multi-layer perceptron or a convolutional net on a classification task.
+    """A study of a perceptron or a convolutional net on a classification task, or of a language model on text.
 
     The defaults are a small learning rate on purpose: it makes updates that are small beside the weights, where FP16
     weights rounded to nearest stop learning.
@@ -35,7 +40,10 @@ class Settings:
         optimizer, schedule, groups: As `options.optimizer` reads them.
         target: Name of the modelled chip.
         engine: "tiles" (the modelled machine) or "direct" (the same bits without tiles).
-        model: "mlp" (a perceptron) or "cnn" (a convolutional net; rows are square grey images).
+        model: "mlp" (a perceptron), "cnn" (a convolutional net; rows are square grey images), "resnet" (a residual one
+            with batch norm) or "lm" (a transformer over bytes).
+        text: Path of the language model's text; None: the standard library's sources.
+        language_model: Its sizes.
 
     Raises:
         ValueError: a field out of range or an unknown name.
@@ -52,6 +60,8 @@ class Settings:
     model: str = "mlp"
     schedule: str = "constant"
     groups: tuple[str, ...] = ()
+    text: str | None = None
+    language_model: Size = Size()  # noqa: RUF009  # frozen
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch"):
@@ -83,19 +93,15 @@ class Settings:
             )
         return self.layers
 
-    def record(self, data: Dataset) -> dict[str, Any]:
+    def record(self, data: Dataset | Text) -> dict[str, Any]:
         """What decides a point's results, as JSON values: what must agree for a study to be resumed.
 
         Data count by name and contents, wherever their file lies.
         """
         plain = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {
-            **plain,
-            "groups": list(self.groups),
-            "data": data.name,
-            "layers": list(self.widths(data)),
-            "data_digest": data.digest(),
-        }
+        del plain["text"], plain["layers"], plain["language_model"]
+        model = asdict(self.language_model) if isinstance(data, Text) else {"layers": list(self.widths(data))}
+        return {**plain, "groups": list(self.groups), "data": data.name, **model, "data_digest": data.digest()}
 
 
 def parse_layers(text: str) -> tuple[int, ...]:

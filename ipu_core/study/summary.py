@@ -25,6 +25,7 @@ class Summary(NamedTuple):
     Attributes:
         final_loss: Mean training loss of the last twentieth of the steps.
         test_accuracy: Share of test rows classified correctly; NaN if the study has no such measure.
+        test_loss: Loss on the test part; NaN likewise.
         lost_updates: Of the weight updates that were not zero, the share that left the weight as it was.
         update_kept: How much of the wanted change arrived, measured along it: 1 where rounding is unbiased.
         cycles_per_step, microseconds_per_step: On the modelled machine; None where no machine was modelled.
@@ -35,6 +36,7 @@ class Summary(NamedTuple):
     seeds: int
     final_loss: Spread
     test_accuracy: Spread
+    test_loss: Spread
     lost_updates: Spread
     update_kept: Spread
     cycles_per_step: int | None
@@ -103,6 +105,7 @@ def _summary(precision: str, group: Sequence[dict[str, Any]]) -> Summary:
         len(group),
         spread(final_loss(result["losses"]) for result in group),
         spread(result.get("test_accuracy") for result in group),
+        spread(result.get("test_loss") for result in group),
         spread(result.get("lost_updates") for result in group),
         spread(result.get("update_kept") for result in group),
         group[0].get("cycles_per_step"),
@@ -118,6 +121,7 @@ def table(summaries: Sequence[Summary], title: str) -> Table:
         "seeds": [str(s.seeds) for s in summaries],
         "final loss": [_number(s.final_loss, 4) for s in summaries],
         "test accuracy": [_percent(s.test_accuracy) for s in summaries],
+        "test loss": ["" if math.isnan(s.test_loss.mean) else _number(s.test_loss, 4) for s in summaries],
         "updates lost": [_percent(s.lost_updates) for s in summaries],
         "change kept": [_percent(s.update_kept) for s in summaries],
         "cycles/step": ["" if s.cycles_per_step is None else f"{s.cycles_per_step:,}" for s in summaries],

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import fnmatch
+import hashlib
 import itertools
+import math
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,59 +21,28 @@ from ipu_core.compile.planning import choose_accumulations
 from ipu_core.compile.residency import check_room
 from ipu_core.control import FloatingPointControl
 from ipu_core.engine.profile import Profile
-from ipu_core.ir.block import Array, Block, Equation, Type
-from ipu_core.ir.eager import as_array, format_of
+from ipu_core.errors import FloatingPointException, NotFinite
+from ipu_core.ir.block import Array, Block, Equation
 from ipu_core.ir.execute import Executable
+from ipu_core.ir.guard import guarded
 from ipu_core.ir.ops import SUMS
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.pytree import flatten, paths, unflatten
 from ipu_core.ir.retype import cast
 from ipu_core.ir.streaming import streamable
 from ipu_core.target import Target
+from ipu_core.train import checkpoint
+from ipu_core.train.arguments import check_integer, check_kinds, feed
+from ipu_core.train.callbacks import Callback
 from ipu_core.train.optim import Optimiser
 from ipu_core.train.optim.common import Common, rate_of
+from ipu_core.train.scaling import LossScale, Scale, Skipped
 from ipu_core.train.step import Loss, initial_state, step_block
+from ipu_core.train.updates import UpdateCount
 from lowprec import Accumulation, Key, as_key
 from lowprec.arrays import whole_array
 
 ENGINES = ("tiles", "direct")
-
-
-class UpdateCount(NamedTuple):
-    """What became of the weight updates of one step, over all parameters.
-
-    Attributes:
-        wanted: Elements whose update was not zero.
-        lost: Of those, the elements that kept their value.
-        squared: Sum of the squares of the wanted updates.
-        arrived: Sum of wanted update times change made; equals `squared` on average where rounding is unbiased.
-    """
-
-    wanted: int
-    lost: int
-    squared: float
-    arrived: float
-
-    @staticmethod
-    def of(weight: Array, direction: Array, scale: float, updated: Array) -> UpdateCount:
-        """Counts one update, updated = round(weight + scale * direction), in float64."""
-        with np.errstate(invalid="ignore"):  # a run that diverged has infinities
-            wanted = np.float64(scale) * direction.astype(np.float64)
-            change = updated.astype(np.float64) - weight.astype(np.float64)
-        asked = wanted != 0
-        lost = int(np.count_nonzero(asked & (change == 0)))
-        return UpdateCount(
-            int(np.count_nonzero(asked)), lost, float(np.vdot(wanted, wanted)), float(np.vdot(wanted, change))
-        )
-
-    def plus(self, other: UpdateCount) -> UpdateCount:
-        """The sum of two counts."""
-        return UpdateCount(
-            self.wanted + other.wanted,
-            self.lost + other.lost,
-            self.squared + other.squared,
-            self.arrived + other.arrived,
-        )
 
 
 class TrainLoop:
@@ -90,8 +63,16 @@ class TrainLoop:
         control: Floating-point control of the tiles: exceptions and `nanoo`. Its `esr` is the precision's to say.
         streamed: What of the state lives in streaming memory besides what the precision says, by dotted name with * for
             anything: "params.*", "optimiser.first_moment.*.weight". Single numbers stay on the tiles. No bit changes.
+        overlap: Whether transfers with streaming memory pass beside computation: the moments of the next parameter come
+            and those of the one before go while one is updated, so that more of them are on the tiles at a time.
         micro_batches: Parts of each batch, equal runs of its first axis. Their gradients are averaged before the
             update, in the precision's `gradient_sum`: as a sum, or where it says `running_mean` as a running mean.
+        loss_scale: What the loss is multiplied by for its gradients, which are divided by it before the optimiser has
+            them: a number, or "automatic" or a `LossScale` for one that grows and backs off. A step whose gradients
+            hold infinities, NaN or saturated values then changes nothing and is kept in `skipped`. The loss that is
+            reported is not scaled. None: no scale, and nothing is looked at.
+        model_state: What the model carries from step to step beside its parameters, such as running statistics, nested
+            float arrays: the loss is then (params, state, batch) -> (one number, new state). None: nothing.
 
     Raises:
         ValueError: an unknown engine or precision, a batch that cannot be cut into so many parts, a name to stream that
@@ -102,6 +83,8 @@ class TrainLoop:
     Attributes:
         block: The typed step.
         step: Steps done.
+        skipped: Steps that changed nothing, with what was wrong.
+        not_finite: The first step whose loss was infinite or NaN, and that loss; None: there was none.
     """
 
     def __init__(
@@ -119,17 +102,28 @@ class TrainLoop:
         control: FloatingPointControl | None = None,
         micro_batches: int = 1,
         streamed: str | Sequence[str] = (),
+        loss_scale: float | str | LossScale | None = None,
+        overlap: bool = False,
+        model_state: Any = None,
     ) -> None:
         if not isinstance(engine, str) or engine not in ENGINES:
             raise ValueError(f"unknown engine {engine!r}: choose {' or '.join(ENGINES)}")
         precision = Precision.parse(precision)
-        _check_kinds(loss, optimizer, accumulations, control)
-        _check_integer("micro_batches", micro_batches, least=1)
+        check_kinds(loss, optimizer, accumulations, control)
+        check_integer("micro_batches", micro_batches, least=1)
         if isinstance(optimizer, Common):
             optimizer = optimizer.for_precision(precision.scaled_state)
         mean = precision.running_mean
-        ideal = step_block(loss, optimizer, params, batch, micro_batches=int(micro_batches), running_mean=mean)
-        self.block: Block = _streaming(precision.apply(ideal), streamed)
+        self._scale = None if loss_scale is None else Scale.of(loss_scale)
+        ideal = step_block(
+            loss, optimizer, params, batch,
+            micro_batches=int(micro_batches), running_mean=mean, scaled=self._scale is not None,
+            model_state=model_state,
+        )  # fmt: skip
+        typed = _streaming(precision.apply(ideal), streamed)
+        self.block: Block = typed if self._scale is None else guarded(typed)
+        self.skipped: tuple[Skipped, ...] = ()
+        self.not_finite: tuple[int, float] | None = None
         for var, value in self.block.constants.items():
             cast(value, var.type.format)  # refuses what float32 lacks
         self._names = paths(flatten(batch)[1])
@@ -144,10 +138,13 @@ class TrainLoop:
             check_room(self.block, self.target)
         chosen = choose_accumulations(ideal, self.target) if accumulations is None else accumulations
         self.accumulations: Mapping[int, Accumulation] = chosen
+        self._overlap = bool(overlap)
         self._engine, self._control = engine, replace(control or FloatingPointControl(), esr=precision.stochastic)
         self._key, self._rate = as_key(key), optimizer.lr
+        rate = self._rate if isinstance(self._rate, int | float | np.number) else getattr(self._rate, "__name__", "...")
+        self._optimiser = f"{type(optimizer).__name__}(lr={rate})"
         rate_of(self._rate, 0)
-        leaves, self._tree = flatten(precision.cast_state(self.block, initial_state(params, optimizer)))
+        leaves, self._tree = flatten(precision.cast_state(self.block, initial_state(params, optimizer, model_state)))
         self._prepare(leaves)
 
     @cached_property
@@ -158,7 +155,7 @@ class TrainLoop:
     def _prepare(self, state: Sequence[Array]) -> None:
         if self._engine == "tiles":
             self._runner: Machine | Executable = Machine.build(
-                self.block, self.target, self.accumulations, self._control, whole=True
+                self.block, self.target, self.accumulations, self._control, overlap=self._overlap, whole=True
             )
         else:
             self._runner = self._executable
@@ -175,32 +172,76 @@ class TrainLoop:
         self._prepare(state)
 
     def train(self, batch: Any) -> float:
-        """One update on one batch; gives its loss."""
-        loss = self._runner.step(self._batch(batch), rate_of(self._rate, self.step), self._key.fold_in(self.step))
+        """One update on one batch, or none (see `skipped`); gives its loss.
+
+        Raises:
+            ValueError, TypeError: a batch unlike the one that was traced.
+            FloatingPointException: one that the control enables; it says in which step and equation.
+        """
+        try:
+            outputs = self._runner.feed(self._inputs(batch), self._key.fold_in(self.step))
+        except FloatingPointException as error:
+            raise FloatingPointException(f"step {self.step}: {error}") from None
+        loss = float(outputs[0])
+        if not math.isfinite(loss) and self.not_finite is None:
+            self.not_finite = self.step, loss
+        if self._scale is not None and self.block.guard is not None:
+            names = tuple(itertools.compress(self.block.guard.names, outputs[1]))
+            if names:
+                self.skipped = (*self.skipped, Skipped(self.step, float(self._scale.value), names))
+            self._scale = self._scale.after(bool(names))
         self.step += 1
         return loss
 
-    def run(self, batches: Callable[[int], Any] | Iterable[Any], steps: int) -> npt.NDArray[np.float32]:
-        """`steps` updates; gives their losses.
+    def _inputs(self, batch: Any) -> list[Any]:
+        """What the next step takes besides the state."""
+        scale = [] if self._scale is None else [self._scale.value]
+        return [*self._batch(batch), rate_of(self._rate, self.step), *scale]
+
+    def run(
+        self, batches: Callable[[int], Any] | Iterable[Any], steps: int, *, callbacks: Iterable[Callback] = ()
+    ) -> npt.NDArray[np.float32]:
+        """`steps` updates; gives their losses. A loss that is not finite is said by a warning, the first time.
 
         Args:
             batches: A function from the step's number to its batch, or the batches in order.
             steps: How many; fewer are done where the batches in order end before.
+            callbacks: Called after each step with the loop and the step's loss, in order: `Evaluate`, `EarlyStop`,
+                `Checkpoint`, or any function. Where one gives something true the run ends.
 
         Raises:
             ValueError: a number of steps below 0; a batch that `train` refuses.
             TypeError: batches that are neither.
         """
-        _check_integer("steps", steps)
+        check_integer("steps", steps)
         if not callable(batches) and not isinstance(batches, Iterable):
             raise TypeError(f"batches must be a function of the step's number, or batches in order, not {batches!r}")
         following = map(batches, itertools.count(self.step)) if callable(batches) else iter(batches)
-        return np.array([self.train(batch) for batch in itertools.islice(following, steps)], np.float32)
+        known = self.not_finite
+        called, losses = list(callbacks), list[float]()
+        for batch in itertools.islice(following, steps):
+            losses.append(self.train(batch))
+            if any([call(self, losses[-1]) for call in called]):
+                break
+        if self.not_finite is not None and known is None:
+            step, value = self.not_finite
+            warnings.warn(f"the loss of step {step} is {value}: what follows is not training", NotFinite, stacklevel=2)
+        return np.array(losses, np.float32)
+
+    @property
+    def loss_scale(self) -> float | None:
+        """What the loss of the next step is multiplied by for its gradients; None: nothing."""
+        return None if self._scale is None else float(self._scale.value)
 
     @property
     def params(self) -> Any:
         """The parameters after the steps done, nested as given, in the precision's weight format."""
         return unflatten(self._tree, self._runner.read())["params"]
+
+    @property
+    def model_state(self) -> Any:
+        """What the model carries after the steps done; None where it carries nothing."""
+        return unflatten(self._tree, self._runner.read()).get("model")
 
     @property
     def profile(self) -> Profile | None:
@@ -209,7 +250,8 @@ class TrainLoop:
 
     def arrays(self) -> dict[str, Array]:
         """The whole state by dotted name, for a checkpoint."""
-        return dict(zip(paths(self._tree), self._runner.read(), strict=True))
+        state = dict(zip(paths(self._tree), self._runner.read(), strict=True))
+        return state if self._scale is None else state | self._scale.arrays()
 
     def restore(self, arrays: Mapping[str, Array], step: int) -> None:
         """Takes up a state that `arrays` gave after `step` steps.
@@ -218,13 +260,66 @@ class TrainLoop:
             TypeError: masked elements.
             ValueError: the arrays are not those of this loop's state, or there is no such step.
         """
-        _check_integer("step", step)
+        check_integer("step", step)
         arrays = {name: whole_array(array) for name, array in arrays.items()}
         present = {name: (array.shape, array.dtype) for name, array in arrays.items()}
         if present != {name: (array.shape, array.dtype) for name, array in self.arrays().items()}:
             raise ValueError("the checkpoint's arrays are not those of this training step")
+        if self._scale is not None:
+            self._scale = self._scale.restored(arrays)
         self._runner.write([arrays[name] for name in paths(self._tree)])
         self.step = int(step)
+
+    def save(self, path: str | Path) -> None:
+        """Writes a checkpoint that `load` goes on from: weights, moments, loss scale, the step, the key of the run.
+
+        The file is there whole or not at all. With them the random bits of every later step are known, and which batch
+        it takes, where batches are a function of the step.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        checkpoint.save(path, self.arrays(), {"step": self.step, **self._identity()})
+
+    def load(self, path: str | Path) -> None:
+        """Takes up a checkpoint of a loop like this one: what follows has the bits of a run that never ended.
+
+        Raises:
+            ValueError: no checkpoint, or that of a loop with another key, precision, step or state.
+        """
+        arrays, meta = checkpoint.load(path)
+        for name, own in self._identity().items():
+            if meta.get(name) != own:
+                raise ValueError(f"{path} is of a run with {name} {meta.get(name)}, this one has {own}")
+        self.restore(arrays, meta["step"])
+
+    def _identity(self) -> dict[str, str]:
+        """What tells runs apart that have the same state."""
+        orders = sorted((number, order.digest()) for number, order in self.accumulations.items())
+        traced = hashlib.sha256(f"{self.block}{orders}".encode()).hexdigest()
+        return {"key": repr(self._key), "precision": self.precision.words(), "traced step": traced}
+
+    def __str__(self) -> str:
+        """The loop in a few lines: what is trained, how, how far, at what cost."""
+        leaves = flatten(self.params)[0]
+        rounds = f", {self.block.rounds.count} micro-batches a step" if self.block.rounds else ""
+        lines = [
+            f"TrainLoop: {self.step} steps of {self._optimiser} on {self.target.name}, engine {self._engine}",
+            f"  {self.precision.words()}",
+            f"  {sum(leaf.size for leaf in leaves):,} parameters in {len(leaves)} arrays{rounds}",
+        ]
+        if self._scale is not None:
+            lines.append(f"  loss scale {self._scale.value:g}, {len(self.skipped)} steps skipped")
+            lines += [f"    last: step {s.step}, {', '.join(s.names)}" for s in self.skipped[-1:]]
+        if self.not_finite is not None:
+            lines.append("  the loss of step {} is {}".format(*self.not_finite))
+        if (profile := self.profile) is not None:
+            memory = profile.memory
+            lines.append(
+                f"  {profile.cycles:,} cycles = {profile.microseconds:,.2f} us a step; fullest tile "
+                f"{memory.peak_bytes:,} of {memory.available:,} bytes; {memory.remote:,} bytes in streaming memory"
+            )
+        return "\n".join(lines)
 
     def count_updates(self, batch: Any) -> UpdateCount:
         """What would become of the weight updates in the next step, without doing it (computed directly)."""
@@ -236,8 +331,7 @@ class TrainLoop:
             total = total.plus(UpdateCount.of(weight, direction, float(scale), updated))
 
         state = self._runner.read()
-        inputs = [*state, *self._batch(batch), rate_of(self._rate, self.step)]
-        self._executable.run(inputs, self._key.fold_in(self.step), observe)
+        self._executable.run([*state, *self._inputs(batch)], self._key.fold_in(self.step), observe)
         self._runner.write(state)  # which the direct engine has moved on
         return total
 
@@ -265,35 +359,21 @@ class TrainLoop:
 
     def _batch(self, batch: Any) -> list[Array]:
         """The batch's arrays in the formats and shapes that the step was traced with."""
-        (leaves, tree), wanted = flatten(batch), self.block.inputs[self.block.carried : -1]
+        (leaves, tree), wanted = (
+            flatten(batch),
+            self.block.inputs[self.block.carried : -1 if self._scale is None else -2],
+        )
         if len(leaves) != len(wanted):
             raise ValueError(f"the batch holds {len(leaves)} arrays; the step was traced with {len(wanted)}")
         if (names := paths(tree)) != self._names:
             raise ValueError(f"the batch holds {', '.join(names)}; the step was traced with {', '.join(self._names)}")
         types = [self.block.given(var) for var in wanted]
-        arrays = [_feed(i, leaf, kind) for i, (leaf, kind) in enumerate(zip(leaves, types, strict=True))]
+        arrays = [feed(i, leaf, kind) for i, (leaf, kind) in enumerate(zip(leaves, types, strict=True))]
         for i, (array, var) in enumerate(zip(arrays, wanted, strict=True)):
             if (classes := self._classes.get(var)) and array.size and not 0 <= array.min() <= array.max() < classes:
                 held = f"labels from {array.min()} to {array.max()}"
                 raise ValueError(f"array {i} of the batch holds {held}; the loss has the classes 0 to {classes - 1}")
         return arrays
-
-
-def _check_kinds(loss: Any, optimizer: Any, accumulations: Any, control: Any) -> None:
-    """Raises TypeError for arguments that are not what they are called."""
-    if not callable(loss):
-        raise TypeError(f"loss must be a function (params, batch) -> one number, not {loss!r}")
-    if isinstance(optimizer, type) or not all(callable(getattr(optimizer, name, None)) for name in ("init", "update")):
-        raise TypeError(f"optimizer must be one such as Sgd(0.1), Adam(1e-3) or Lamb(1e-3), not {optimizer!r}")
-    if control is not None and not isinstance(control, FloatingPointControl):
-        raise TypeError(f"control must be one such as FloatingPointControl(nanoo=True), not {control!r}")
-    if accumulations is None:
-        return
-    if not isinstance(accumulations, Mapping):
-        raise TypeError(f"accumulations must be a dict from equation numbers to Accumulations, not {accumulations!r}")
-    for number, order in accumulations.items():
-        if not isinstance(order, Accumulation):
-            raise TypeError(f"accumulations[{number!r}] must be one such as Accumulation(group=16), not {order!r}")
 
 
 def _streaming(block: Block, patterns: str | Sequence[str]) -> Block:
@@ -311,27 +391,6 @@ def _streaming(block: Block, patterns: str | Sequence[str]) -> Block:
             raise ValueError(f"no part of the state that can be streamed is called {pattern!r}; there are {there}")
         far |= found
     return replace(block, streamed=frozenset(far))
-
-
-def _check_integer(name: str, value: Any, least: int = 0) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise ValueError(f"{name} must be an integer of at least {least}, not {value!r}")
-
-
-def _feed(position: int, leaf: Any, wanted: Type) -> Array:
-    """One array of a batch as the step takes it: float64, NumPy's default, is rounded to the traced format."""
-    try:
-        given = as_array(leaf)
-        if given.shape != wanted.shape:
-            raise ValueError(f"it has shape {given.shape}; the step was traced with {wanted}")
-        format_of(given)  # refuses what is no number
-        array = cast(given, wanted.format)
-    except (ValueError, TypeError) as error:
-        kind = TypeError if isinstance(error, TypeError) else ValueError
-        raise kind(f"array {position} of the batch: {error}") from None
-    if array.dtype == np.int32 and not np.array_equal(array, given):
-        raise ValueError(f"array {position} of the batch holds numbers that are no 32-bit integers")
-    return array
 
 
 def _shapes(equation: Equation) -> str:

@@ -2,59 +2,89 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ipu_core.ir.autodiff import value_and_grad
 from ipu_core.ir.block import Block
+from ipu_core.ir.guard import UNSCALE
+from ipu_core.ir.ops import STRUCTURE
 from ipu_core.ir.pytree import flatten, map_leaves, paths, unflatten
 from ipu_core.ir.tracing import in_rounds, trace
 from ipu_core.ir.values import Value, apply, elementwise, scope
 from ipu_core.train.optim import Optimiser
 
-Loss = Callable[[Any, Any], Value]
-StepFunction = Callable[[Any, Any, Value], tuple[Any, Value]]
+Loss = Callable[..., Any]
+"""(params, batch) -> one number; of a model with a state (params, state, batch) -> (one number, new state)."""
+
+StepFunction = Callable[..., tuple[Any, Value]]
 
 
-def initial_state(params: Any, optimiser: Optimiser) -> dict[str, Any]:
-    """The state before the first step: {"params": ..., "optimiser": ...}, float32."""
-    return {"params": params, "optimiser": optimiser.init(params)}
+def initial_state(params: Any, optimiser: Optimiser, model_state: Any = None) -> dict[str, Any]:
+    """The state before the first step: {"params": ..., "optimiser": ...} and a model's own as "model", float32."""
+    state = {"params": params, "optimiser": optimiser.init(params)}
+    return state if model_state is None else {**state, "model": model_state}
 
 
 def training_step(
     loss: Loss, optimiser: Optimiser, *, micro_batches: int = 1, running_mean: bool = False
 ) -> StepFunction:
-    """The function (state, batch, lr) -> (new state, loss) of one step, to be traced.
+    """The function (state, batch, lr[, loss scale]) -> (new state, loss) of one step, to be traced.
+
+    With a loss scale the gradients are those of the loss times it, and are divided by it, in float32, before the
+    optimiser has them (family "unscale"); the loss is itself.
 
     Args:
-        loss: (params, batch) -> one number, the mean over the batch.
+        loss: (params, batch) -> one number, the mean over the batch; where the state has a "model", (params, that,
+            batch) -> (the number, the new one), with micro-batches the mean of what each makes of the old.
         optimiser: `Sgd`, `Adam`, `Lamb` or anything like them.
         micro_batches: parts of the batch, whose gradients are averaged before the update; the sum has family
             "gradient_sum". With more than one the function takes a part, and its Block has as many rounds.
         running_mean: average by a running mean, which needs no more range than one gradient, not by a sum.
     """
 
-    def step(state: Any, batch: Any, lr: Value) -> tuple[Any, Value]:
-        params = state["params"]
+    def step(state: Any, batch: Any, lr: Value, loss_scale: Value | None = None) -> tuple[Any, Value]:
+        params, model = state["params"], state.get("model")
+        both = value_and_grad(functools.partial(_with_model, loss), loss_scale, has_aux=True)
         if micro_batches == 1:
-            value, gradients = value_and_grad(loss)(params, batch)
+            (value, model), gradients = both(params, model, batch)
         else:
-            value, gradients = _mean_of_rounds(loss, params, batch, micro_batches, running_mean)
+            (value, model), gradients = _mean_of_rounds(both, params, model, batch, micro_batches, running_mean)
+        if loss_scale is not None:
+            gradients = _unscaled(gradients, loss_scale)
         params, inner = optimiser.update(params, gradients, state["optimiser"], lr)
-        return {"params": params, "optimiser": inner}, value
+        new = {"params": params, "optimiser": inner}
+        return new if model is None else {**new, "model": model}, value
 
     return step
 
 
-def _mean_of_rounds(loss: Loss, params: Any, part: Any, count: int, running_mean: bool) -> tuple[Value, Any]:
-    """The mean loss and gradients of micro-batches, one after another."""
+def _with_model(loss: Loss, params: Any, model: Any, batch: Any) -> Any:
+    """The loss, and the new state of the model or None."""
+    return (loss(params, batch), None) if model is None else loss(params, model, batch)
+
+
+def _unscaled(gradients: Any, loss_scale: Value) -> Any:
+    with scope(loss_scale, role="optimiser"):
+        inverse = apply("reciprocal", loss_scale)
+    return _each_gradient(lambda g: elementwise("multiply", g, inverse), gradients, role="optimiser", family=UNSCALE)
+
+
+def _mean_of_rounds(
+    both: Callable[..., Any], params: Any, model: Any, part: Any, count: int, running_mean: bool
+) -> tuple[tuple[Value, Any], Any]:
+    """The mean loss, state of the model and gradients of micro-batches, one after another."""
 
     def one(totals: dict[str, Any]) -> dict[str, Any]:
-        value, gradients = value_and_grad(loss)(params, part)
+        (value, made), gradients = both(params, model, part)
         with scope(totals, family="loss"):
             new = {"loss": totals["loss"] + value}
+        with scope(totals, family="norm"):
+            new["model"] = map_leaves(lambda old, fresh: elementwise("add", old, fresh), totals["model"], made)
         share = None
         if running_mean:
             with scope(totals, role="optimiser"):
@@ -63,13 +93,15 @@ def _mean_of_rounds(loss: Loss, params: Any, part: Any, count: int, running_mean
         return new | {"gradients": _accumulate(totals["gradients"], gradients, share)}
 
     number = np.float32(0)
-    like = {"loss": number, "gradients": params} | ({"rounds": number} if running_mean else {})
+    like = {"loss": number, "gradients": params, "model": model} | ({"rounds": number} if running_mean else {})
     totals = in_rounds(one, part, like, count)
     with scope(totals, family="loss"):
         value = elementwise("multiply", totals["loss"], 1 / count)
+    with scope(totals, family="norm"):
+        model = map_leaves(lambda total: elementwise("multiply", total, 1 / count), totals["model"])
     if running_mean:
-        return value, totals["gradients"]
-    return value, _each_gradient(lambda g: elementwise("multiply", g, 1 / count), totals["gradients"])
+        return (value, model), totals["gradients"]
+    return (value, model), _each_gradient(lambda g: elementwise("multiply", g, 1 / count), totals["gradients"])
 
 
 def _accumulate(total: Any, new: Any, share: Value | None) -> Any:
@@ -83,12 +115,14 @@ def _accumulate(total: Any, new: Any, share: Value | None) -> Any:
     return _each_gradient(one, total, new)
 
 
-def _each_gradient(f: Callable[..., Value], *trees: Any) -> Any:
-    """f(leaf of each tree, ...) for every parameter, in the gradient sum's format."""
+def _each_gradient(
+    f: Callable[..., Value], *trees: Any, role: str = "grad_weight", family: str = "gradient_sum"
+) -> Any:
+    """f(leaf of each tree, ...) for every parameter, by default in the gradient sum's format."""
     tree = flatten(trees[0])[1]
     results = []
     for name, *leaves in zip(paths(tree), *(flatten(other)[0] for other in trees), strict=True):
-        with scope(leaves, role="grad_weight", family="gradient_sum", parameter=name):
+        with scope(leaves, role=role, family=family, parameter=name):
             results.append(f(*leaves))
     return unflatten(tree, results)
 
@@ -116,12 +150,20 @@ def _part(batch: Any, count: int) -> Any:
 
 
 def step_block(
-    loss: Loss, optimiser: Optimiser, params: Any, batch: Any, *, micro_batches: int = 1, running_mean: bool = False
+    loss: Loss,
+    optimiser: Optimiser,
+    params: Any,
+    batch: Any,
+    *,
+    micro_batches: int = 1,
+    running_mean: bool = False,
+    scaled: bool = False,
+    model_state: Any = None,
 ) -> Block:
     """The Block of one training step, in ideal float32 until a `Precision` is applied.
 
     Inputs: the leaves of `initial_state`, of the batch (or of a part of it in each of its rounds, which are the
-    micro-batches), and lr. Outputs: the new state's leaves and the loss.
+    micro-batches), lr, and the loss scale if there is one. Outputs: the new state's leaves and the loss.
 
     Args:
         loss: (params, batch) -> one number.
@@ -130,9 +172,33 @@ def step_block(
         batch: nested arrays; only shapes and dtypes matter.
         micro_batches: equal runs of the first axis of the batch's arrays; see `training_step`.
         running_mean: see `training_step`.
+        scaled: whether there is a loss scale.
+        model_state: what the model carries from step to step, nested float arrays; None: nothing.
 
     Raises:
         ValueError: fewer than one micro-batch, or a batch that cannot be cut so.
     """
     step = training_step(loss, optimiser, micro_batches=micro_batches, running_mean=running_mean)
-    return trace(step, initial_state(params, optimiser), _part(batch, micro_batches), np.float32(0), carry=True)
+    numbers = (np.float32(0),) * (2 if scaled else 1)
+    block = trace(
+        step, initial_state(params, optimiser, model_state), _part(batch, micro_batches), *numbers, carry=True
+    )
+    return _wide_loss(block)
+
+
+def _wide_loss(block: Block) -> Block:
+    """The step with the numbers its loss is made of, from the first that is one, in family "loss": in float32.
+
+    A loss in a format of activations would be reported rounded to it, or saturated.
+    """
+    made = {equation.output: equation for equation in block.equations}
+    wide, pending = set[int](), [block.outputs[block.carried]]
+    while pending:
+        equation = made.get(pending.pop())
+        if equation is None or equation.output.type.size != 1 or equation.role != "forward":
+            continue
+        if equation.op not in STRUCTURE:
+            wide.add(equation.number)
+        pending += equation.operands
+    equations = tuple(replace(e, family="loss") if e.number in wide else e for e in block.equations)
+    return replace(block, equations=equations)

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from ipu_core.compile.labels import state_names
 from ipu_core.compile.lowering.context import Lowering
 from ipu_core.compile.lowering.families import lower_equation
+from ipu_core.compile.overlap import overlapped
 from ipu_core.compile.planning import BlockPlan
 from ipu_core.compile.streaming import transfers
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import (
     Copy,
     DataStream,
+    If,
     Program,
     RemoteBuffer,
     RemoteLoad,
@@ -52,12 +54,13 @@ class Lowered:
     tensors: Mapping[Var, Tensor]
 
 
-def lower(block: Block, plan: BlockPlan) -> Lowered:
+def lower(block: Block, plan: BlockPlan, *, overlap: bool = False) -> Lowered:
     """Lowers a Block.
 
     Args:
         block: typed; every format must have a storage dtype.
         plan: of this Block, which also names the target.
+        overlap: whether transfers with streaming memory pass beside computation (see `overlapped`).
 
     Raises:
         NotImplementedError: an operation without a lowering.
@@ -88,10 +91,18 @@ def lower(block: Block, plan: BlockPlan) -> Lowered:
         programs += fill(graph, tensors[old], 0.0, name=f"{old.name}: zeros")
     places = {new: tensors[old] for new, old in in_place(block).items()}
     lowering = Lowering(graph, plan, lifetimes(block).views, places, tensors, programs)
+    arranged = overlapped if overlap else list
     if block.rounds:
-        programs.append(Repeat(block.rounds.count, _round(lowering, block, far, parts)))
-    _lower_equations(lowering, block, far, range(block.looped, len(block.equations)))
+        inside = Sequence(*arranged(_round(lowering, block, far, parts)))
+        programs.append(Repeat(block.rounds.count, inside))
+    _lower_equations(lowering, block, far, range(block.looped, block.unguarded))
+    lowering.programs = []
+    _lower_equations(lowering, block, far, range(block.unguarded, len(block.equations)))
     _write_back(lowering, [(old, block.outputs[number]) for number, old in enumerate(near) if number not in far])
+    if block.guard is not None:
+        programs.append(If(tensors[block.guard.flag], Sequence(*arranged(lowering.programs))))
+    else:
+        programs = arranged([*programs, *lowering.programs])
     results = []
     for number, var in enumerate(block.outputs[carried:]):
         results.append(DataStream(f"result {number}", var.type.format, var.type.shape, to_device=False))
@@ -100,13 +111,13 @@ def lower(block: Block, plan: BlockPlan) -> Lowered:
     return Lowered(block, plan, graph, Sequence(*programs), state, tuple(feeds), tuple(results), lowering.tensors)
 
 
-def _round(lowering: Lowering, block: Block, far: Mapping[int, RemoteBuffer], parts: list[Program]) -> Sequence:
+def _round(lowering: Lowering, block: Block, far: Mapping[int, RemoteBuffer], parts: list[Program]) -> list[Program]:
     """One round: its parts of the inputs, its equations, the totals where the next one expects them."""
     outside, lowering.programs = lowering.programs, parts
     _lower_equations(lowering, block, far, range(block.looped))
     _write_back(lowering, [(lowering.tensors[old], new) for old, new in block.totals])
     lowering.programs = outside
-    return Sequence(*parts)
+    return parts
 
 
 def _lower_equations(lowering: Lowering, block: Block, far: Mapping[int, RemoteBuffer], positions: range) -> None:

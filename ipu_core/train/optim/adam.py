@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from ipu_core.ir.values import Value, apply, elementwise, scope, shape_of, where
-from ipu_core.train.optim.common import Common, Exclude, Rate, begins_at_zero, check, moment, norm, vectors, write
+from ipu_core.train.optim.common import Common, Exclude, Rate, begins_at_zero, check, moment, norm, vectors
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,6 @@ class Adam(Common):
         weight_decay: decoupled decay.
         bias_correction: whether young moments are corrected.
         exclude: (name, shape) -> whether the parameter has no decay (default: fewer than two axes).
-        loss_scale: what the loss was multiplied by; the gradients are divided by it.
         scaled_state: m and v are kept times s and s^2 and eps is taken times s: the same mathematics (bit for bit in
             float32 if s is a power of two and s^2 v stays in range) that uses float16's range well. 1: not scaled.
             None: as the precision says (`Precision.scaled_state`).
@@ -46,7 +45,6 @@ class Adam(Common):
     weight_decay: float = 0.0
     bias_correction: bool = True
     exclude: Exclude = vectors
-    loss_scale: float = 1.0
     scaled_state: float | None = None
     packing: float = 1.0
     store_root: bool = False
@@ -57,12 +55,7 @@ class Adam(Common):
         self.check_common(self.lr, self.exclude)
         for field in ("b1", "b2"):
             check(f"{own}: {field}", getattr(self, field), 0, 1)
-        positive = [
-            "loss_scale",
-            "packing",
-            "precision_scale",
-            *(["scaled_state"] if self.scaled_state is not None else []),
-        ]
+        positive = ["packing", "precision_scale", *(["scaled_state"] if self.scaled_state is not None else [])]
         for field in ("eps", "weight_decay", *positive):
             check(f"{own}: {field}", getattr(self, field), 0, float("inf"))
         for field in positive:
@@ -75,27 +68,25 @@ class Adam(Common):
 
     def init(self, params: Any) -> Any:
         """The state before the first step; the corrections hold 1 - b1^t and 1 - b2^t."""
-        self.check_groups(params)
-        state = {"first_moment": self.zeros(params), "second_moment": self.zeros(params)}
+        state = self.begin(params, first_moment=self.zeros(params), second_moment=self.zeros(params))
         return {**state, "corrections": [np.float32(0), np.float32(0)]} if self.bias_correction else state
 
     def update(self, params: Any, gradients: Any, state: Any, lr: Value) -> tuple[Any, Any]:
         """The new parameters and the new state."""
         b1, b2 = self.b1**self.packing, self.b2**self.packing
-        clip = self.clipped(gradients, self.loss_scale)
+        clip = self.clipped(gradients)
         corrections = [self._correct(q, b) for q, b in zip(state.get("corrections", ()), (b1, b2), strict=False)]
 
-        def one(name: str, w: Value, g: Value, rate: Value, m: Value, v: Value) -> tuple[Value, Value, Value]:
+        def one(name: str, w: Value, g: Value, rate: Value, m: Value, v: Value) -> tuple[Value, Value, Value, Value]:
             g, scale = clip(g), self.precision_scale
-            if (factor := (self.scaled_state or 1.0) / self.loss_scale) != 1:
+            if (factor := self.scaled_state or 1.0) != 1:
                 g = elementwise("multiply", g, factor)
             m = moment("first_moment", elementwise("multiply", m, b1), g, (1 - b1) * scale)
             v = self._second(v, g, b2, (1 - b2) * scale**2)
             x = self._direction(name, w, m, v, corrections)
-            return write(w, x, self._scale(name, w, x, rate, state)), m, v
+            return x, self._scale(name, w, x, rate, state), m, v
 
-        new, first, second = self.each(params, gradients, lr, one, state["first_moment"], state["second_moment"])
-        kept = {**state, "first_moment": first, "second_moment": second}
+        new, kept = self.each(params, gradients, state, lr, one, "first_moment", "second_moment")
         return new, {**kept, "corrections": corrections} if self.bias_correction else kept
 
     def _second(self, v: Value, g: Value, b2: float, share: float) -> Value:

@@ -116,11 +116,14 @@ class Common:
         clip_value: gradients are clipped to +- this; None: not.
         clip_norm: where the norm of all gradients together exceeds this, they are scaled to it; None: not. Clipping by
             value comes first.
+        kahan: what the rounding of a weight loses is kept in the weights' format and added to the next update
+            (Zamirai et al., arXiv 2010.06192): narrow weights that lose no small updates, rounded to nearest.
     """
 
     groups: tuple[Group, ...] = ()
     clip_value: float | None = None
     clip_norm: float | None = None
+    kahan: bool = False
 
     def check_common(self, lr: Rate, exclude: Any) -> None:
         """Refuses fields of another kind or out of range."""
@@ -170,28 +173,43 @@ class Common:
         decay, exclude = self.weight_decay, self.exclude  # type: ignore[attr-defined]  # of every subclass
         return 0.0 if exclude(name, shape_of(w)) else decay
 
-    def clipped(self, gradients: Any, scale: float = 1.0) -> Callable[[Value], Value]:
-        """The function that clips each gradient; they are `scale` times as large as they should be."""
+    def clipped(self, gradients: Any) -> Callable[[Value], Value]:
+        """The function that clips each gradient."""
         leaves, tree = flatten(gradients)
         known = [g for name, g in zip(paths(tree), leaves, strict=True) if not self.group(name).frozen]
-        by_value = functools.partial(_clip, None if self.clip_value is None else self.clip_value * scale)
+        by_value = functools.partial(_clip, self.clip_value)
         if self.clip_norm is None or not known:
             return by_value
         with scope(known, role="optimiser"):
             squares = [reduce_sum(apply("square", by_value(g))) for g in known]
             norm = apply("sqrt", functools.reduce(lambda a, b: elementwise("add", a, b), squares))
-            bound = self.clip_norm * scale
+            bound = self.clip_norm
             factor = where(elementwise("greater", norm, bound), elementwise("divide", bound, norm), 1.0)
         return lambda g: elementwise("multiply", by_value(g), factor)
 
-    def each(self, params: Any, gradients: Any, lr: Value, change: Change, *states: Any) -> tuple[Any, ...]:
-        """change(name, parameter, gradient, minus its learning rate, leaf of each state) for every parameter.
+    def begin(self, params: Any, **state: Any) -> dict[str, Any]:
+        """The state before the first step, with the compensation where it is kept."""
+        self.check_groups(params)
+        return {**state, "compensation": self.zeros(params)} if self.kahan else state
 
-        It gives the new parameter and the new leaves; all are gathered into one tree each. A frozen parameter is
-        written as it is, so that it is stored as the precision says.
+    def each(
+        self, params: Any, gradients: Any, state: Any, lr: Value, change: Change, *moments: str
+    ) -> tuple[Any, dict[str, Any]]:
+        """The new parameters and the new state, parameter by parameter.
+
+        A frozen parameter is written as it is, so that it is stored as the precision says.
+
+        Args:
+            params, gradients: nested alike.
+            state: a dict of what each parameter has a leaf in, and of anything else.
+            lr: the learning rate.
+            change: (name, parameter, gradient, minus its learning rate, leaf of each moment) -> (direction, factor, new
+                leaf of each moment): the parameter becomes itself plus factor times direction.
+            moments: keys of the state.
         """
         leaves, tree = flatten(params)
-        moments = [_by_name(state) for state in states]
+        kept = (*moments, "compensation") if self.kahan else moments
+        columns = [_by_name(state[key]) for key in kept]
         with scope(lr, role="optimiser"):
             minus = elementwise("negative", lr)
         results = []
@@ -199,11 +217,26 @@ class Common:
             group = self.group(name)
             with scope((w, g), role="optimiser", parameter=name):
                 if group.frozen:
-                    results.append((write(w, w, 0.0), *(None for _ in states)))
+                    results.append((write(w, w, 0.0), *(None for _ in kept)))
+                    continue
+                own = [column[name] for column in columns]
+                rate = elementwise("multiply", minus, group.lr)
+                direction, factor, *new = change(name, w, g, rate, *own[: len(moments)])
+                if self.kahan:
+                    results.append((*_compensated(w, direction, factor, own[-1], new),))
                 else:
-                    rate = elementwise("multiply", minus, group.lr)
-                    results.append(change(name, w, g, rate, *(moment[name] for moment in moments)))
-        return tuple(unflatten(tree, list(column)) for column in zip(*results, strict=True))
+                    results.append((write(w, direction, factor), *new))
+        made = [unflatten(tree, list(column)) for column in zip(*results, strict=True)]
+        return made[0], {**state, **dict(zip(kept, made[1:], strict=True))}
+
+
+def _compensated(w: Value, direction: Value, factor: Value, lost: Value, new: list[Value]) -> tuple[Value, ...]:
+    """The new weight by Kahan's sum, the new moments, and what the weight's rounding lost of the sum."""
+    wanted = apply("scaled_add", lost, direction, factor)
+    updated = write(w, wanted, 1.0)
+    with scope(w, family="compensation"):
+        rest = elementwise("subtract", wanted, elementwise("subtract", updated, w))
+    return updated, *new, rest
 
 
 def _by_name(state: Any) -> Mapping[str, Value]:

@@ -15,7 +15,6 @@ from ipu_core.train.optim.common import (
     moment,
     norm,
     vectors,
-    write,
 )
 
 
@@ -55,26 +54,22 @@ class Sgd(Common):
 
     def init(self, params: Any) -> Any:
         """The state before the first step."""
-        self.check_groups(params)
-        return {"first_moment": self.zeros(params)} if self.momentum else {}
+        return self.begin(params, **({"first_moment": self.zeros(params)} if self.momentum else {}))
 
     def update(self, params: Any, gradients: Any, state: Any, lr: Value) -> tuple[Any, Any]:
         """The new parameters and the new state."""
         clip = self.clipped(gradients)
         if not self.momentum:
-            (new,) = self.each(
-                params, gradients, lr, lambda name, w, g, rate: (write(w, self.decayed(name, w, clip(g)), rate),)
+            return self.each(
+                params, gradients, state, lr, lambda name, w, g, rate: (self.decayed(name, w, clip(g)), rate)
             )
-            return new, {}
 
-        def one(name: str, w: Value, g: Value, rate: Value, m: Value) -> tuple[Value, Value]:
+        def one(name: str, w: Value, g: Value, rate: Value, m: Value) -> tuple[Value, Value, Value]:
             g = self.decayed(name, w, clip(g))
             m = moment("first_moment", g, m, self.momentum)
-            direction = apply("scaled_add", g, m, self.momentum) if self.nesterov else m
-            return write(w, direction, rate), m
+            return apply("scaled_add", g, m, self.momentum) if self.nesterov else m, rate, m
 
-        new, moments = self.each(params, gradients, lr, one, state["first_moment"])
-        return new, {"first_moment": moments}
+        return self.each(params, gradients, state, lr, one, "first_moment")
 
     def decayed(self, name: str, w: Value, g: Value) -> Value:
         """The gradient with the decay of its parameter."""
@@ -108,14 +103,13 @@ class Lars(Sgd):
 
     def init(self, params: Any) -> Any:
         """The state before the first step; "ratio_one" says in its structure which tensors begin at zero."""
-        self.check_groups(params)
-        return {"first_moment": self.zeros(params), "ratio_one": begins_at_zero(params)}
+        return self.begin(params, first_moment=self.zeros(params), ratio_one=begins_at_zero(params))
 
     def update(self, params: Any, gradients: Any, state: Any, lr: Value) -> tuple[Any, Any]:
         """The new parameters and the new state."""
         clip = self.clipped(gradients)
 
-        def one(name: str, w: Value, g: Value, rate: Value, m: Value) -> tuple[Value, Value]:
+        def one(name: str, w: Value, g: Value, rate: Value, m: Value) -> tuple[Value, float, Value]:
             g = self.decayed(name, w, clip(g))
             if name not in state["ratio_one"] and not self.exclude(name, w.shape):
                 size, length = norm(w), norm(g)
@@ -123,7 +117,6 @@ class Lars(Sgd):
                 rate = elementwise("multiply", rate, where(size, where(length, share, 1.0), 1.0))
             scaled = elementwise("multiply", g, rate)
             m = moment("first_moment", scaled, m, self.momentum)
-            return write(w, apply("scaled_add", scaled, m, self.momentum) if self.nesterov else m, 1.0), m
+            return apply("scaled_add", scaled, m, self.momentum) if self.nesterov else m, 1.0, m
 
-        new, moments = self.each(params, gradients, lr, one, state["first_moment"])
-        return new, {**state, "first_moment": moments}
+        return self.each(params, gradients, state, lr, one, "first_moment")

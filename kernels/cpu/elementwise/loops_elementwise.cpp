@@ -3,8 +3,10 @@
 #include "elementwise/elementwise_job.h"
 #include "elementwise/quick.h"
 #include "elementwise/read_piece.h"
+#include "elementwise/short_functions.h"
 #include "isa/table.h"
 #include "lowprec/elementwise.h"
+#include "rounding/machine.h"
 
 namespace lowprec {
 inline namespace LP_ISA {
@@ -23,9 +25,91 @@ void run(const float *a, const float *b, const float *c, float *to, i64 count) {
     for (; i < count; ++i) to[i] = with_one_nan(Operation::apply(a[i], b[i], c[i]));
 }
 
+// A function by the shorter way, whole vectors again in full where that leaves a lane open.
+template <class Operation, class Short>
+void run_short(const float *a, const float *b, const float *c, float *to, i64 count) {
+    i64 i = 0;
+    for (; i + lanes32 <= count; i += lanes32) {
+        u32v open;
+        const f32v result = with_one_nan(rounded<Short>(load<f32v>(a + i), open));
+        if (__builtin_expect(any_set(open), 0))
+            run<Operation>(a + i, b + i, c + i, to + i, lanes32);
+        else
+            store(to + i, result);
+    }
+    if (i < count) run<Operation>(a + i, b + i, c + i, to + i, count - i);
+}
+
 typedef void (*Run)(const float *, const float *, const float *, float *, i64);
 #define LP_RUN(name) run<name##_operation>,
-const Run runs[] = {LP_OPERATIONS(LP_RUN)};
+const Run full_runs[] = {LP_OPERATIONS(LP_RUN)};
+
+#define LP_NUMBER(name) number_of_##name,
+enum { LP_OPERATIONS(LP_NUMBER) };
+
+Run run_of(int operation) {
+#define LP_SHORT(name)     \
+    case number_of_##name: \
+        return run_short<name##_operation, short_##name##_function>;
+    switch (operation) {
+        LP_SHORT(exp)
+        LP_SHORT(log)
+        LP_SHORT(tanh)
+        LP_SHORT(erf)
+        LP_SHORT(sigmoid)
+        LP_SHORT(sin)
+        LP_SHORT(cos)
+        LP_SHORT(gelu)
+        LP_SHORT(gelu_gradient)
+        default:
+            return full_runs[operation];
+    }
+}
+
+// ---- float16 in and out ----
+
+// An operation on float16 arrays, in registers from one to the other.
+template <class Operation>
+void run_half(const char *a, const char *b, const char *c, char *to, i64 count) {
+    const auto apply = [](u16v x, u16v y, u16v z) {
+        return real_to_half(with_one_nan(Operation::apply(half_to_real(x), half_to_real(y), half_to_real(z))));
+    };
+    i64 i = 0;
+    for (; i + lanes32 <= count; i += lanes32)
+        store(to + 2 * i, apply(load<u16v>(a + 2 * i), load<u16v>(b + 2 * i), load<u16v>(c + 2 * i)));
+    if (i == count) return;
+    const i64 left = count - i;
+    const u16v x = load_some<u16v>(a + 2 * i, left), y = load_some<u16v>(b + 2 * i, left);
+    store_some(to + 2 * i, apply(x, y, load_some<u16v>(c + 2 * i, left)), left);
+}
+
+typedef void (*RunHalf)(const char *, const char *, const char *, char *, i64);
+
+// Where every operand is a float16 array in the result's order and the result is float16, nearest-even; else null.
+// Few operations are worth it: the others take longer than what they read and write.
+RunHalf run_half_of(const ElementwiseJob &job) {
+    if (job.plain || job.out.as_value || machine_way(job.out) != MachineWay::half) return nullptr;
+    for (int i = 0; i < job.operands; ++i) {
+        const Operand &from = job.operand[i];
+        if (job.axes != 1 || from.element != Element::half || from.stride[0] != 2) return nullptr;
+    }
+#define LP_HALF(name)      \
+    case number_of_##name: \
+        return run_half<name##_operation>;
+    switch (job.operation) {
+        LP_HALF(negative)
+        LP_HALF(relu)
+        LP_HALF(square)
+        LP_HALF(add)
+        LP_HALF(subtract)
+        LP_HALF(multiply)
+        LP_HALF(maximum)
+        LP_HALF(minimum)
+        LP_HALF(scaled_add)
+        default:
+            return nullptr;
+    }
+}
 
 // ---- functions rounded to few bits ----
 //
@@ -45,7 +129,7 @@ Brackets brackets_for(const ElementwiseJob &job) {
 class BracketConverter {
   public:
     BracketConverter(const ElementwiseJob &job, Brackets of)
-        : brackets(of), in_full(runs[job.operation]), bytes(job.item_bytes) {}
+        : brackets(of), in_full(full_runs[job.operation]), bytes(job.item_bytes) {}
 
     // `convert` has the piece's place; x has whole vectors.
     bool run(const float *x, ConvertJob convert, i64 count) {
@@ -121,17 +205,25 @@ bool elementwise_by_brackets(const ElementwiseJob &job, Brackets brackets, i64 b
 }  // namespace
 
 bool elementwise(const ElementwiseJob &job, i64 begin, i64 end) {
+    if (const RunHalf run_half = run_half_of(job)) {
+        const char *operand[3];
+        for (int i = 0; i < 3; ++i) operand[i] = job.operand[i < job.operands ? i : 0].data + 2 * begin;
+        run_half(operand[0], operand[1], operand[2], static_cast<char *>(job.out.to) + 2 * begin, end - begin);
+        return false;
+    }
     if (const Brackets brackets = brackets_for(job)) return elementwise_by_brackets(job, brackets, begin, end);
     alignas(64) float buffer[3][piece], result[piece];
+    const Run run_piece = run_of(job.operation);
+    const i64 step = job.plain && all_in_place(job) ? end - begin : piece;  // nothing is buffered
     bool refused = false;
-    for (i64 at = begin; at < end; at += piece) {
-        const i64 count = end - at < piece ? end - at : piece;
+    for (i64 at = begin; at < end; at += step) {
+        const i64 count = end - at < step ? end - at : step;
         const float *operand[3] = {};
         for (int i = 0; i < 3; ++i)
             operand[i] = i < job.operands ? read_piece(job, job.operand[i], at, count, buffer[i]) : operand[0];
         char *to = static_cast<char *>(job.out.to) + at * job.item_bytes;
         float *values = job.plain ? reinterpret_cast<float *>(to) : result;
-        runs[job.operation](operand[0], operand[1], operand[2], values, count);
+        run_piece(operand[0], operand[1], operand[2], values, count);
         if (job.plain) continue;
         ConvertJob convert = job.out;
         convert.offset += u64(at);
@@ -153,14 +245,18 @@ static bool within(float low, float high, float result) {
 i64 outside_brackets(int operation, i64 begin, i64 end) {
     const Brackets brackets = brackets_of(operation);
     if (!brackets) return end - begin;
-    alignas(64) float x[piece], result[piece], low[piece], high[piece];
+    alignas(64) float x[piece], result[piece], quick[piece], low[piece], high[piece];
     i64 misses = 0;
     for (i64 at = begin; at < end; at += piece) {
         const i64 count = end - at < piece ? end - at : piece;
         for (i64 i = 0; i < piece; ++i) x[i] = bit_cast<float>(u32(at + i));
-        runs[operation](x, x, x, result, piece);
+        full_runs[operation](x, x, x, result, piece);
+        run_of(operation)(x, x, x, quick, piece);
         brackets(x, low, high, piece);
-        for (i64 i = 0; i < count; ++i) misses += !within(low[i], high[i], result[i]);
+        for (i64 i = 0; i < count; ++i) {
+            const bool same = bit_cast<u32>(quick[i]) == bit_cast<u32>(result[i]);
+            misses += !same || !within(low[i], high[i], result[i]);
+        }
     }
     return misses;
 }

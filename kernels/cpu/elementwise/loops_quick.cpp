@@ -66,7 +66,7 @@ LP_INLINE Bracket around(f32v y) {
 }
 
 struct quick_exp {
-    static LP_INLINE Bracket of(f32v x) { return around<2>(exp_of(at_least(at_most(x, 89.0f), -105.0f), f32v{})); }
+    static LP_INLINE Bracket of(f32v x) { return around<3>(exp_of(at_least(at_most(x, 89.0f), -105.0f), f32v{})); }
 };
 
 struct quick_log {
@@ -80,7 +80,7 @@ struct quick_log {
         f32v y = mul_add(e, splat_real(ln2_high), f + mul_add(f * f, fit, e * ln2_low));
         y = x == splat_real(__builtin_inff()) ? x : y;
         y = x == f32v{} ? splat_real(-__builtin_inff()) : y;
-        return around<3>(x >= f32v{} ? y : splat_real(__builtin_nanf("")));
+        return around<4>(x >= f32v{} ? y : splat_real(__builtin_nanf("")));
     }
 };
 
@@ -91,14 +91,14 @@ struct quick_tanh {
         const f32v fit =
             polynomial(square, -0.00609634211f, 0.0209968295f, -0.0538507961f, 0.133327678f, -0.333333284f);
         const f32v small = mul_add(a * square, fit, a);
-        return around<4>(with_sign_of(a < splat_real(0.625f) ? small : large, x));
+        return around<5>(with_sign_of(a < splat_real(0.625f) ? small : large, x));
     }
 };
 
 struct quick_sigmoid {
     static LP_INLINE Bracket of(f32v x) {
         const f32v e = exp_of(-at_most(size_of(x), 105.0f), f32v{});
-        return around<3>((x < f32v{} ? e : splat_real(1.0f)) / (1.0f + e));
+        return around<4>((x < f32v{} ? e : splat_real(1.0f)) / (1.0f + e));
     }
 };
 
@@ -127,7 +127,7 @@ struct quick_erf {
         const f32v large = 1.0f - 2.0f * (tail.density * tail.ratio);
         const f32v small = a * polynomial(a * a, 7.85385782e-05f, -0.000801019254f, 0.00518832775f, -0.026853811f,
                                           0.112835854f, -0.37612626f, 1.12837911f);
-        return around<4>(with_sign_of(a < splat_real(1.0f) ? small : large, x));
+        return around<5>(with_sign_of(a < splat_real(1.0f) ? small : large, x));
     }
 };
 
@@ -135,8 +135,8 @@ struct quick_gelu {
     static LP_INLINE Bracket of(f32v x) {
         const f32v bounded = at_least(x, -15.0f);
         const Tail tail = normal_tail(at_most(size_of(bounded), 15.0f));
-        const f32v upper = tail.density * tail.ratio;
-        return around<4>(bounded * (x < f32v{} ? upper : 1.0f - upper));
+        const f32v lower = tail.density * (tail.ratio * bounded);  // in this order none is subnormal before the last
+        return around<7>(x < f32v{} ? lower : bounded * (1.0f - tail.density * tail.ratio));
     }
 };
 

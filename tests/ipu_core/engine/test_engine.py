@@ -9,7 +9,7 @@ import pytest
 
 from ipu_core.control import FloatingPointControl
 from ipu_core.engine import Engine
-from ipu_core.errors import FloatingPointException, OutOfStreamingMemory
+from ipu_core.errors import DataRace, FloatingPointException, OutOfStreamingMemory
 from ipu_core.graph import (
     AbortOnNaN,
     Call,
@@ -22,6 +22,7 @@ from ipu_core.graph import (
     InOut,
     Input,
     Output,
+    Overlap,
     Param,
     Program,
     RemoteBuffer,
@@ -36,6 +37,7 @@ from ipu_core.graph import (
     Tensor,
     Whole,
     WriteUndef,
+    program_text,
 )
 from ipu_core.target import Target
 from lowprec import Key
@@ -248,6 +250,41 @@ def test_remote_buffers_beyond_streaming_memory_are_refused() -> None:
     assert (memory.remote, memory.remote_available) == (130_600_004_000, 130_600_000_000)
     assert memory.unstreamed[0] == memory.peak[0] + 130_600_004_000
     Engine(Graph(Target("gc2")), Sequence())  # whose streaming memory is the host's, without a figure
+
+
+def test_transfers_beside_a_program_take_the_time_it_leaves() -> None:
+    graph = Graph(Target("gc200", tiles=2, streaming_bandwidth=2e8))
+    a, b, c, d = (on_tile_0(graph, "float32", (500,), name) for name in "abcd")
+    far = [RemoteBuffer(name, "float32", (500,)) for name in ("x", "y")]
+    copy = Copy(a, b)
+    moves = RemoteLoad(far[0], c), RemoteStore(d, far[1])
+    apart = Engine(graph, Sequence(copy, *moves))
+    beside = Engine(graph, Overlap(Repeat(50, copy), *moves))
+    for engine in (apart, beside):
+        engine.write_remote(far[0], 0, np.arange(500))
+        engine.write(a, np.ones(500))
+        engine.write(d, np.full(500, 7))
+        engine.run()
+        assert engine.read(b).tolist() == [1] * 500
+        assert engine.read(c).tolist() == list(range(500))
+        assert engine.read_remote(far[1], 0).tolist() == [7] * 500
+    one, *moved = apart.profile().steps
+    transfers = sum(step.cycles for step in moved)
+    profile = beside.profile()
+    assert profile.cycles == max(50 * one.cycles, transfers)
+    assert profile.streaming_cycles == transfers
+    assert profile.hidden_cycles == min(50 * one.cycles, transfers)
+    during = next(step for step in profile.steps if step.kind == "copy").account.memory["transfers"]
+    assert during.tolist() == [2 * 2000, 0]
+    for wrong in (RemoteLoad(far[0], a), RemoteLoad(far[0], b), RemoteStore(b, far[0])):
+        with pytest.raises(DataRace, match="passes beside 'copy a -> b', which also uses"):
+            Engine(graph, Overlap(copy, wrong))
+    with pytest.raises(DataRace, match="passes beside 'load x'"):
+        Engine(graph, Overlap(copy, RemoteLoad(far[0], c), RemoteStore(c, far[1])))
+    with pytest.raises(TypeError, match="only RemoteLoad and RemoteStore can pass"):
+        Overlap(copy, copy)  # type: ignore[arg-type]
+    Engine(graph, Overlap(copy, RemoteStore(a, far[0])))  # both read it
+    assert "Overlap" in program_text(Overlap(copy, *moves))
 
 
 def drawing() -> tuple[Engine, Tensor, list[np.ndarray]]:

@@ -100,11 +100,6 @@ def test_packing_raises_the_decays_to_its_power():
     assert_close(run(Lamb(packing=2.0)), plain(with_ratio(adam_direction(0.81, 0.999**2, 1e-6, 0, True))))
 
 
-def test_loss_scale_divides_the_gradients():
-    scaled = [{name: 8 * s for name, s in slopes.items()} for slopes in SLOPES]
-    assert_close(run(Lamb(loss_scale=8.0), scaled), run(Lamb()))
-
-
 def test_exclusion_is_by_name_and_shape():
     only_b = lambda name, shape: name == "b"  # noqa: E731
     assert_close(run(Adam(weight_decay=0.1, exclude=only_b)),
@@ -120,7 +115,7 @@ def test_exclusion_is_by_name_and_shape():
         (lambda: Sgd(weight_decay=-1), "weight_decay"),
         (lambda: Sgd(nesterov=True), "nesterov needs a momentum"),
         (lambda: Adam(b2=1.0), "Adam: b2"),
-        (lambda: Lamb(loss_scale=0), "Lamb: loss_scale must be positive"),
+        (lambda: Lamb(packing=0), "Lamb: packing must be positive"),
         (lambda: Lamb(max_weight_norm=-1), "max_weight_norm"),
     ],
 )
@@ -135,8 +130,8 @@ def test_a_rate_must_be_a_number():
             make(exclude="bias")
     with pytest.raises(ValueError, match=r"Lamb: lr must lie in \[0, 3.40282e\+38\), not 1e\+39"):
         Lamb(1e39)
-    with pytest.raises(TypeError, match="Adam: loss_scale must be a number, not '2'"):
-        Adam(loss_scale="2")
+    with pytest.raises(TypeError, match="Adam: packing must be a number, not '2'"):
+        Adam(packing="2")
     with pytest.raises(TypeError, match="Sgd: lr must be a number"):
         Sgd("0.1")
 

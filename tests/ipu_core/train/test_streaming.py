@@ -15,6 +15,7 @@ from ipu_core.compile.machine import Machine
 from ipu_core.engine.profile import Profile, Step
 from ipu_core.errors import OutOfStreamingMemory, OutOfTileMemory
 from ipu_core.ir.precision import Precision
+from ipu_core.report.html import to_html
 from ipu_core.target import Target
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import Adam, Lamb, Optimiser, Sgd
@@ -105,9 +106,11 @@ def test_the_time_is_that_of_the_bytes_and_stated_syncs() -> None:
     assert profile(far).cycles - profile(near).cycles == profile(far).streaming_cycles
     assert profile(far).loaded == profile(far).stored == sum(sizes.values())
     text = str(profile(far))
-    assert f"streaming memory: {sum(sizes.values()):,} of 130,600,000,000 bytes; 16 transfers" in text
-    assert f"{int(profile(far).memory.unstreamed.max()):,} if all of it lay on the tiles" in text
+    assert f"streaming memory: {sum(sizes.values()):,} of 130,600,000,000 bytes\ntransfers: 16, " in text
+    assert "us at 0.05 GB/s, 1,440 cycles of sync included\n" in text
+    assert f"fullest tile without: {int(profile(far).memory.unstreamed.max()):,} bytes if all" in text
     assert "streaming memory" not in str(profile(near))
+    assert "<td>transfers</td><td>16, " in to_html(profile(far))
 
 
 def test_200_steps_are_equal_streamed_or_not_on_both_engines() -> None:
@@ -191,3 +194,28 @@ def test_a_restored_run_goes_on_bit_for_bit() -> None:
     assert whole.run(batches, 4).tobytes() == again.run(batches, 4).tobytes()
     assert_same(whole, again)
     assert isinstance(whole._runner, Machine)
+
+
+@pytest.mark.parametrize("more", [{}, {"loss_scale": 64.0}, {"micro_batches": 4, "streamed": "params.*"}], ids=str)
+def test_overlap_changes_time_and_memory_and_no_bit(more: dict[str, Any]) -> None:
+    plain, over = loop(**more), loop(overlap=True, **more)
+    assert plain.run(batches, 6).tobytes() == over.run(batches, 6).tobytes()
+    assert_same(plain, over)
+    a, b = profile(plain), profile(over)
+    assert sorted(step.name for step in transfers(plain)) == sorted(step.name for step in transfers(over))
+    assert (a.loaded, a.stored, a.streaming_cycles) == (b.loaded, b.stored, b.streaming_cycles)
+    assert b.hidden_cycles > 0 == a.hidden_cycles
+    assert a.cycles == b.cycles + b.hidden_cycles
+    assert b.memory.always_bytes == a.memory.always_bytes
+    more_at_a_time = [sum(point.total for point in made.memory.lifetimes) for made in (a, b)]
+    assert more_at_a_time[0] < more_at_a_time[1]
+
+
+@pytest.mark.parametrize(("rate", "bound"), [(20e9, "compute"), (5e7, "transfers")])
+def test_with_overlap_a_step_takes_as_long_as_the_slower_of_tiles_and_streaming_memory(rate: float, bound: str) -> None:
+    target = Target("gc200", tiles=24, streaming_bandwidth=rate)
+    over, near = loop(target=target, overlap=True), loop("mlperf-bert/unstreamed", target=target)
+    both = {"compute": profile(near).cycles, "transfers": profile(over).streaming_cycles}
+    assert max(both, key=lambda name: both[name]) == bound
+    assert max(both.values()) <= profile(over).cycles < 1.05 * max(both.values())
+    assert f"{profile(over).hidden_cycles:,} of {both['transfers']:,} cycles beside other steps" in str(profile(over))

