@@ -297,7 +297,7 @@ def test_sums_over_parted_axes_copy_into_their_own_array(spec):
     for given in (x, -x):
         assert_same_bits(program.run([given], KEY), evaluate(block, [given], "declared", key=KEY))
     tracemalloc.start()
-    program._run(KEY)
+    program.feed([x], KEY)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < x.size
