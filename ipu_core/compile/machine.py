@@ -12,7 +12,10 @@ from ipu_core.control import FloatingPointControl
 from ipu_core.engine.engine import Engine
 from ipu_core.engine.profile import Profile
 from ipu_core.graph.program import RemoteBuffer
+from ipu_core.graph.tensor import Variable
 from ipu_core.ir.block import Array, Block, Var
+from ipu_core.ir.buffers import allocate
+from ipu_core.ir.lifetimes import in_place, lifetimes
 from ipu_core.target import Target
 from lowprec import Accumulation, Key
 
@@ -44,7 +47,10 @@ class Machine:
         whole: bool = False,
     ) -> None:
         self.lowered = lowered
-        self.engine = Engine(lowered.graph, lowered.program, control, None, allow_out_of_memory, whole=whole)
+        memory = _memory(lowered) if whole and not (control and control.traps) else None
+        self.engine = Engine(
+            lowered.graph, lowered.program, control, None, allow_out_of_memory, whole=whole, memory=memory
+        )
         self._fed: list[Iterator[Any]] = [iter(())] * len(lowered.feeds)
         self._results: list[Array] = [np.empty(0)] * len(lowered.results)
         for number, stream in enumerate(lowered.feeds):
@@ -152,3 +158,9 @@ class Machine:
     def _check(what: str, given: int, wanted: int) -> None:
         if given != wanted:
             raise ValueError(f"the block takes {wanted} {what}, {given} were given")
+
+
+def _memory(lowered: Lowered) -> dict[Variable, Array]:
+    """The direct engine's memory for the values of the Block: variables share it, which keeps it in the cache."""
+    views, arrays = lifetimes(lowered.block).views, allocate(lowered.block, in_place(lowered.block)).arrays
+    return {lowered.tensors[var].variable: arrays[var].reshape(-1) for var, view in views.items() if view.root is var}

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ipu_core.arrays import aligned
 from ipu_core.control import FloatingPointControl
 from ipu_core.graph.codelet import Codelet
 from ipu_core.graph.tensor import Tensor, Variable
@@ -14,8 +15,6 @@ from ipu_core.graph.vertices import Operand, VertexGroup
 from ipu_core.integers import Ints
 from ipu_core.target import Target
 from lowprec import FloatFormat, Key, astype
-
-_LINE = 64  # bytes; kernels load whole cache lines
 
 
 class KeyCell:
@@ -47,13 +46,6 @@ class Bound:
         self.group = group
         self.codelet = codelet
         self.calls = calls
-
-
-def allocate(size: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """A zeroed flat array that begins at a cache line."""
-    raw = np.zeros(size * dtype.itemsize + _LINE, np.uint8)
-    shift = -raw.__array_interface__["data"][0] % _LINE
-    return raw[shift : shift + size * dtype.itemsize].view(dtype)
 
 
 def words(array: NDArray[Any]) -> NDArray[Any]:
@@ -105,7 +97,7 @@ def _bind_operand(
             view.flags.writeable = False
         return view
     indices = operand.indices if operand.indices is not None else np.zeros(0, np.int64)
-    buffer = allocate(math.prod(indices.shape), storage.dtype).reshape(indices.shape)
+    buffer = aligned(math.prod(indices.shape), storage.dtype).reshape(indices.shape)
     if operand.field.reads:
         before.append(_gather(words(storage), indices, words(buffer)))
     if operand.field.writes:

@@ -1,13 +1,14 @@
 """Engine: compiles programs of a graph once, runs them, and keeps their account (Poplar's Engine)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ipu_core.arrays import aligned
 from ipu_core.control import FloatingPointControl
-from ipu_core.engine.bind import KeyCell, allocate, view_of
+from ipu_core.engine.bind import KeyCell, view_of
 from ipu_core.engine.compile import Compiler
 from ipu_core.engine.memory import MemoryAccount, account_memory
 from ipu_core.engine.profile import Profile, make_profile
@@ -35,6 +36,8 @@ class Engine:
         allow_out_of_memory: go on when a tile, or streaming memory, has less memory than is needed.
         whole: compute what a `Whole` program makes at once, with the same bits, instead of vertex by vertex. The
             account stays the vertices'; where the control enables exceptions they are run nevertheless.
+        memory: flat arrays in which some variables shall lie; they may share memory where no program needs both at a
+            time. The others get memory of their own.
 
     Raises:
         TypeError: no Graph, or a key that is none.
@@ -50,6 +53,7 @@ class Engine:
         allow_out_of_memory: bool = False,
         *,
         whole: bool = False,
+        memory: Mapping[Variable, NDArray[Any]] | None = None,
     ) -> None:
         expect(Graph, graph=graph)
         self.graph = graph
@@ -60,7 +64,8 @@ class Engine:
         self._step_key: Key | None = None
         self._cell = KeyCell()
         self._ends = HostEnds()
-        self._storage = {variable: _storage_of(variable) for variable in graph.variables}
+        given = memory or {}
+        self._storage = {variable: _storage_of(variable, given.get(variable)) for variable in graph.variables}
         compiler = Compiler(graph, self._storage, self.control, self._cell, self._ends, whole)
         listed: list[Program] = [programs] if isinstance(programs, Program) else list(programs)
         compiled = [compiler.compile(program) for program in listed]
@@ -161,8 +166,8 @@ class Engine:
             )
 
 
-def _storage_of(variable: Variable) -> NDArray[Any]:
-    storage = allocate(variable.size, variable.dtype)
+def _storage_of(variable: Variable, given: NDArray[Any] | None) -> NDArray[Any]:
+    storage = aligned(variable.size, variable.dtype) if given is None else given
     if variable.initial is not None:
         storage[...] = variable.initial
     return storage

@@ -365,6 +365,21 @@ def test_what_is_computed_whole_is_accounted_vertex_by_vertex() -> None:
     assert len(profiles[0][0]["steps"]) == 2
 
 
+def test_variables_lie_in_the_memory_they_are_given() -> None:
+    graph, x, y, program, _ = scaled(None)
+    middle = next(variable for variable in graph.variables if variable.name == "middle")
+    ones = graph.add_constant("float32", np.ones(2), "ones")
+    graph.set_tile_mapping(ones, 1)
+    memory = {y.variable: np.zeros(4, np.float32), middle: np.zeros(4, np.float32), ones.variable: np.zeros(2, "f4")}
+    engine = Engine(graph, program, memory=memory)
+    engine.write(x, [1, 2, 3, 4])
+    engine.run()
+    np.testing.assert_array_equal(memory[y.variable], [2, 4, 6, 8])
+    np.testing.assert_array_equal(memory[middle], [4, 8, 12, 16])
+    np.testing.assert_array_equal(memory[ones.variable], [1, 1])
+    assert engine.profile().to_json() == Engine(graph, program).profile().to_json()
+
+
 def test_what_is_computed_whole_takes_the_key_of_its_operation() -> None:
     graph, _, _, program, seen = scaled(17)
     engine = Engine(graph, program, key=5, whole=True)
