@@ -121,7 +121,8 @@ def _command(commands: Any, name: str, run: Callable[[argparse.Namespace], int],
     parser.add_argument("--model", help="the model, where it is not named first")
     parser.add_argument("--text", metavar="PATH", help="lm: a file or folder (default: the standard library's sources)")
     parser.add_argument(
-        "--layers", help="widths such as 64-256-256-10 (cnn: channels between pixels and classes); lm: how many (2)"
+        "--layers",
+        help="widths such as 64-256-256-10 (cnn, resnet: channels between); lm: how many (2)",
     )
     for field in ("width", "heads", "context"):
         usual = getattr(DEFAULT.language_model, field)

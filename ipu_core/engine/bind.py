@@ -127,17 +127,30 @@ def _scatter(storage: NDArray[Any], indices: Ints, buffer: NDArray[Any]) -> Call
     return scatter
 
 
-def _key_setter(attributes: dict[str, Any], cell: KeyCell, group: VertexGroup) -> Callable[[], None]:
-    operation, name = group.operation, group.codelet.__name__
+def folded_key(cell: KeyCell, operation: int, name: str) -> Callable[[], Key]:
+    """The key of an operation in the round being run.
+
+    Raises, when called:
+        ValueError: the engine has no key.
+    """
     folded = cell.folded.setdefault(operation, FoldedKey())
 
-    def set_key() -> None:
+    def current() -> Key:
         key = cell.key
         if key is None:
             raise ValueError(f"{name} draws random bits: give the engine a key, as in Engine(graph, program, key=0)")
-        if key is not folded.source:
+        if folded.key is None or key is not folded.source:
             folded.source, folded.key = key, key.fold_in(operation)
-        attributes["key"] = folded.key
+        return folded.key
+
+    return current
+
+
+def _key_setter(attributes: dict[str, Any], cell: KeyCell, group: VertexGroup) -> Callable[[], None]:
+    current = folded_key(cell, group.operation, group.codelet.__name__)
+
+    def set_key() -> None:
+        attributes["key"] = current()
 
     return set_key
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from ipu_core.engine.account import (
     account_overlap,
     account_sync,
 )
-from ipu_core.engine.bind import Bound, KeyCell, bind_group, view_of, words
+from ipu_core.engine.bind import Bound, KeyCell, bind_group, folded_key, view_of, words
 from ipu_core.engine.races import check_races
 from ipu_core.engine.streams import HostEnds
 from ipu_core.engine.tree import Branch, Leaf, Loop, Series, Tree, While, counts_of
@@ -26,6 +27,7 @@ from ipu_core.graph import program as p
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.tensor import Tensor, Variable
 from ipu_core.graph.vertices import ComputeSet
+from lowprec import Key
 
 Calls = list[Callable[[], None]]
 Compiled = tuple[Calls, Tree]
@@ -41,6 +43,7 @@ class Compiler:
         control: FloatingPointControl,
         cell: KeyCell,
         ends: HostEnds,
+        whole: bool = False,
     ) -> None:
         self.graph = graph
         self.target = graph.target
@@ -48,6 +51,7 @@ class Compiler:
         self.control = control
         self.cell = cell
         self.ends = ends
+        self.whole = whole
         self.steps: list[StepAccount] = []
         self.bound: list[Bound] = []
         self.remote: dict[p.RemoteBuffer, Variable] = {}  # with the first variable that each is moved to or from
@@ -59,6 +63,8 @@ class Compiler:
             case p.Sequence(steps):
                 parts = [self.compile(step, depth) for step in steps]
                 return [call for calls, _ in parts for call in calls], Series(tuple(tree for _, tree in parts))
+            case p.Whole():
+                return self._whole(program, depth)
             case p.Call(function):
                 return self.compile(function, depth)
             case p.Execute(compute_set):
@@ -80,6 +86,16 @@ class Compiler:
             case p.Sync():
                 return [], self._leaf(account_sync("sync", self.target, frozenset(), frozenset()))
         raise TypeError(f"{program!r} is no program")
+
+    def _whole(self, program: p.Whole, depth: int) -> Compiled:
+        """The account of the steps; where exceptions are enabled every vertex looks for its own."""
+        calls, tree = self.compile(p.Sequence(*program.steps), depth)
+        if self.whole and not self.control.traps:
+            operands = [view_of(tensor, self.storage) for tensor in program.operands]
+            bound = program.bind(operands, view_of(program.result, self.storage), self.control)
+            number, name = program.operation, program.result.variable.name
+            calls = [partial(bound, None) if number is None else _keyed(bound, folded_key(self.cell, number, name))]
+        return calls, tree
 
     def _leaf(self, account: StepAccount) -> Leaf:
         self.steps.append(account)
@@ -188,6 +204,13 @@ class Compiler:
                 call()
 
         return [run], branch
+
+
+def _keyed(bound: Callable[[Key | None], Any], key: Callable[[], Key]) -> Callable[[], None]:
+    def call() -> None:
+        bound(key())
+
+    return call
 
 
 def _located(call: Callable[[], None], name: str) -> Callable[[], None]:

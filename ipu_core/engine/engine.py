@@ -33,6 +33,8 @@ class Engine:
         key: random key (or seed) of codelets that round stochastically. The key of a run is `key` folded with the
             number of the run, `step`, unless `set_key` gives one.
         allow_out_of_memory: go on when a tile, or streaming memory, has less memory than is needed.
+        whole: compute what a `Whole` program makes at once, with the same bits, instead of vertex by vertex. The
+            account stays the vertices'; where the control enables exceptions they are run nevertheless.
 
     Raises:
         TypeError: no Graph, or a key that is none.
@@ -46,6 +48,8 @@ class Engine:
         control: FloatingPointControl | None = None,
         key: Key | int | None = None,
         allow_out_of_memory: bool = False,
+        *,
+        whole: bool = False,
     ) -> None:
         expect(Graph, graph=graph)
         self.graph = graph
@@ -57,7 +61,7 @@ class Engine:
         self._cell = KeyCell()
         self._ends = HostEnds()
         self._storage = {variable: _storage_of(variable) for variable in graph.variables}
-        compiler = Compiler(graph, self._storage, self.control, self._cell, self._ends)
+        compiler = Compiler(graph, self._storage, self.control, self._cell, self._ends, whole)
         listed: list[Program] = [programs] if isinstance(programs, Program) else list(programs)
         compiled = [compiler.compile(program) for program in listed]
         self._calls = [tuple(calls) for calls, _ in compiled]

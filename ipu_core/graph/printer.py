@@ -58,6 +58,8 @@ def _node(program: p.Program) -> tuple[str, Sequence[tuple[str, p.Program]]]:
     match program:
         case p.Sequence(steps):
             return "Sequence", [("", step) for step in steps]
+        case p.Whole(steps, _, result):
+            return f"Whole {result.variable.name}", [("", step) for step in steps]
         case p.Repeat(count, body):
             return f"Repeat {count} times", [("", body)]
         case p.RepeatWhile(condition, predicate, body):

@@ -260,16 +260,18 @@ def name_parameters(block: Block, parameters: dict[Var, str]) -> Block:
     return replace(block, equations=tuple(named))
 
 
-def differentiate(block: Block, scale: Var | None = None) -> Block:
+def differentiate(block: Block, scale: Var | None = None, *, has_aux: bool = False) -> Block:
     """The Block of (loss, gradients): a Block's only output and its gradient for the leaves of its first argument.
 
-    With a scale, a number that becomes its last input, the gradients are those of the loss times it.
+    With a scale, a number that becomes its last input, the gradients are those of the loss times it. With `has_aux` the
+    outputs after the loss are its last ones, not differentiated.
 
     Raises:
         ValueError: not exactly one output, or one with axes; a loop.
         TypeError: the first argument holds integers.
     """
-    if len(block.outputs) != 1 or block.outputs[0].type.shape != () or block.outputs[0].type.format == "int32":
+    one = len(block.outputs) == 1 or has_aux
+    if not one or block.outputs[0].type.shape != () or block.outputs[0].type.format == "int32":
         given = ", ".join(str(var.type) for var in block.outputs)
         raise ValueError(f"only a loss that is one number without axes can be differentiated, not ({given})")
     if block.rounds:
@@ -284,9 +286,10 @@ def differentiate(block: Block, scale: Var | None = None) -> Block:
     builder = Builder(block)
     gradients = backward(builder, block, block.outputs[0], parameters, scale)
     shaped = [_gradient(builder, g, var) for g, var in zip(gradients, inputs, strict=True)]
-    result = PyTree(tuple, (0, 1), (block.result or LEAF, tree))
+    result = None if has_aux else PyTree(tuple, (0, 1), (block.result or LEAF, tree))
+    loss, *aux = block.outputs
     scaled = () if scale is None else (scale,)
-    return dead_code(replace(block, inputs=(*block.inputs, *scaled), outputs=(*block.outputs, *shaped), result=result,
+    return dead_code(replace(block, inputs=(*block.inputs, *scaled), outputs=(loss, *shaped, *aux), result=result,
                              equations=tuple(builder.equations), constants=builder.constants))  # fmt: skip
 
 
@@ -315,12 +318,14 @@ def _like(gradient: Value, x: Value) -> Value:
     return np.asarray(astype(gradient, as_array(x).dtype))
 
 
-def value_and_grad(f: Callable[..., Any] | Block, scale: Value | None = None) -> Any:
+def value_and_grad(f: Callable[..., Any] | Block, scale: Value | None = None, *, has_aux: bool = False) -> Any:
     """The value of a loss together with its gradient for the first argument.
 
     Args:
         f: a function of (parameters, ...) that gives a loss without axes; or its Block.
         scale: for a function, a number: the gradients are those of the loss times it, the loss is itself.
+        has_aux: for a function, whether it gives (loss, anything nested), of which only the loss is differentiated; the
+            result then begins with that pair.
 
     Returns:
         For a function, a function of the same arguments that gives (loss, gradients nested as the parameters); it can
@@ -338,12 +343,16 @@ def value_and_grad(f: Callable[..., Any] | Block, scale: Value | None = None) ->
         leaves, tree = flatten(arguments)
         types = [x.var.type if isinstance(x, Traced) else x for x in leaves]
         forward = trace(f, *unflatten(tree, types))
-        block = differentiate(forward, None if scale is None else Var("scale", Type((), FLOAT32)))
+        block = differentiate(forward, None if scale is None else Var("scale", Type((), FLOAT32)), has_aux=has_aux)
         if not any(_is_wide(x) for x in leaves):
             block = replace(block, constants={v: a if v in forward.constants else _single(a) for v, a in
                                               block.constants.items()})  # fmt: skip
-        value, *gradients = interpret(block, leaves if scale is None else [*leaves, scale])
+        value, *rest = interpret(block, leaves if scale is None else [*leaves, scale])
         inputs, inner = flatten(arguments[0])
-        return value, unflatten(inner, [_like(g, x) for g, x in zip(gradients, inputs, strict=True)])
+        gradients = unflatten(inner, [_like(g, x) for g, x in zip(rest, inputs, strict=False)])
+        if not has_aux:
+            return value, gradients
+        assert forward.result is not None
+        return unflatten(forward.result, [value, *rest[len(inputs) :]]), gradients
 
     return gradient_of

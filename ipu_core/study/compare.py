@@ -23,6 +23,7 @@ from ipu_core.study.point import (
     measured,
     orders_of_sums,
     run_point,
+    trained,
 )
 from ipu_core.study.pool import Event, Report, run_here
 from ipu_core.study.settings import check_count
@@ -135,6 +136,7 @@ def compare(
     accumulations: Accumulations | None = None,
     threads: int = 1,
     title: str = "",
+    model_state: Any = None,
 ) -> Study:
     """Trains a loss function of your own in each precision, with each seed, and shows the table while it runs.
 
@@ -156,6 +158,8 @@ def compare(
             the same for all precisions.
         threads: Threads of lowprec's loops.
         title: Heads the table.
+        model_state: What the model carries from step to step beside its parameters (see `TrainLoop`), or a function
+            seed -> such; `evaluate` then takes (trained parameters, state) as its first argument.
 
     Raises:
         ValueError: an unknown precision, engine or target, an empty list, a count below 1, or what tracing refuses.
@@ -165,10 +169,13 @@ def compare(
     chip = target if isinstance(target, Target) else Target(target)
     make = params if callable(params) else lambda seed: params
     given = batches if callable(batches) else _listed(batches)
-    problem = Problem(loss, make, _by_seed(given), evaluate)
+    state = model_state if callable(model_state) or model_state is None else lambda seed: model_state
+    problem = Problem(loss, make, _by_seed(given), evaluate, state=state)
     recipe = Recipe(optimizer, steps, engine, chip)
     words = _rehearse(problem, recipe, names, accumulations)
     functions = {"loss": loss, "params": params, "batches": given, "evaluate": evaluate, "optimizer": optimizer}
+    if model_state is not None:
+        functions["model_state"] = model_state
     settings = {name: _short(described(value)) for name, value in functions.items()}
     settings |= {"steps": steps, "engine": engine, "target": _chip(chip)}
     orders = orders_of_sums(problem, recipe, accumulations)
@@ -192,7 +199,7 @@ def _rehearse(problem: Problem, recipe: Recipe, precisions: Sequence[str], accum
     words = plan_in_words(problem, recipe, precisions, accumulations)
     if problem.evaluate is not None:
         first = make_loop(problem, replace(recipe, engine="direct"), Point(precisions[0], 0), accumulations)
-        measured(problem.evaluate, first.params, precisions[0])
+        measured(problem.evaluate, trained(first), precisions[0])
     return words
 
 

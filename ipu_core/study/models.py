@@ -1,13 +1,13 @@
 """The models that the command line trains, by name, and the data that each is trained on."""
 
-from ipu_core.study import cnn, lm, mlp
+from ipu_core.study import cnn, lm, mlp, resnet
 from ipu_core.study.point import Problem
 from ipu_core.study.settings import MODELS, Settings
 from ipu_core.train import data, text
 from ipu_core.train.data import Dataset
 from ipu_core.train.text import Text
 
-CLASSIFIERS = {"mlp": mlp.problem, "cnn": cnn.problem}
+CLASSIFIERS = {"mlp": mlp.problem, "cnn": cnn.problem, "resnet": resnet.problem}
 Task = Dataset | Text
 
 

@@ -47,20 +47,27 @@ class Problem:
     """What is trained, as functions.
 
     Attributes:
-        loss: (params, batch) -> scalar, traceable.
+        loss: (params, batch) -> scalar, traceable; of a model with a state (params, state, batch) -> (scalar, new one).
         params: seed -> initial parameters, nested arrays in float32.
         batches: seed -> (step -> batch).
-        evaluate: (trained parameters, precision) -> named measures such as "test_accuracy"; None: none.
+        evaluate: (trained parameters, precision) -> named measures such as "test_accuracy"; of a model with a state
+            ((trained parameters, state), precision) -> such. None: none.
         shapes: stand-ins of the parameters, nested as they are: arrays of their shapes that take no memory (see
             `stand_in`), so that a model far too large is refused before any parameter is made; None: it is refused when
             its first step is planned.
+        state: seed -> what the model carries beside its parameters, such as running statistics; None: nothing.
     """
 
-    loss: Callable[[Any, Any], Any]
+    loss: Callable[..., Any]
     params: Callable[[int], Any]
     batches: Callable[[int], Callable[[int], Any]]
     evaluate: Evaluate | None = None
     shapes: Any = None
+    state: Callable[[int], Any] | None = None
+
+    def initial_state(self, seed: int) -> Any:
+        """What the model carries before the first step."""
+        return None if self.state is None else self.state(seed)
 
 
 @dataclass(frozen=True)
@@ -87,7 +94,14 @@ def make_loop(
         target=recipe.target,
         key=Key(point.seed),
         accumulations=accumulations,
+        model_state=problem.initial_state(point.seed),
     )
+
+
+def trained(loop: TrainLoop) -> Any:
+    """What a problem's `evaluate` takes: the parameters, with the model's state where it has one."""
+    state = loop.model_state
+    return loop.params if state is None else (loop.params, state)
 
 
 def check_size(problem: Problem, recipe: Recipe, precisions: Sequence[str]) -> None:
@@ -119,7 +133,8 @@ def orders_of_sums(
 def _ideal_step(problem: Problem, recipe: Recipe) -> Block:
     """The step before a precision is applied, traced without making the parameters if their shapes are known."""
     params = problem.params(0) if problem.shapes is None else problem.shapes
-    return step_block(problem.loss, recipe.optimizer, params, problem.batches(0)(0))
+    state = problem.initial_state(0)
+    return step_block(problem.loss, recipe.optimizer, params, problem.batches(0)(0), model_state=state)
 
 
 def stand_in(*shape: int, zero: bool = False) -> Array:
@@ -160,10 +175,10 @@ def run_point(
             progress.count_updates(step, batch)
         progress.losses.append(loop.train(batch))
         progress.tick(report)
-    params = loop.params
-    measures = measured(problem.evaluate, params, point.precision)
+    result = trained(loop)
+    measures = measured(problem.evaluate, result, point.precision)
     if parameters is not None:
-        leaves, tree = flatten(params)
+        leaves, tree = flatten(result)
         checkpoint.save(parameters, dict(zip(paths(tree), leaves, strict=True)), {"step": loop.step})
     return {**_describe(point, loop), **measures, **progress.measures()}
 

@@ -18,11 +18,11 @@ from ipu_core.train.text import Text
 from lowprec import float32 as FLOAT32
 
 PRECISIONS = ("fp32.32", "fp16.32", "fp16.16/nearest", "fp16.16/stochastic")
-MODELS = {"mlp": "perceptron", "cnn": "convolutional net", "lm": "language model"}
+MODELS = {"mlp": "perceptron", "cnn": "convolutional net", "resnet": "residual net", "lm": "language model"}
 USUAL: Mapping[str, Mapping[str, Any]] = {"lm": {"steps": 1000, "batch": 16, "lr": 0.002, "optimizer": "adamw"}}
 """What a model is trained with if nobody says, where that is not `Settings`' own."""
 WIDEST = 10**9
-HIDDEN = {"mlp": (256, 256), "cnn": (16, 32)}
+HIDDEN = {"mlp": (256, 256), "cnn": (16, 32), "resnet": (16, 32)}
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class Settings:
         optimizer, schedule, groups: As `options.optimizer` reads them.
         target: Name of the modelled chip.
         engine: "tiles" (the modelled machine) or "direct" (the same bits without tiles).
-        model: "mlp" (a perceptron), "cnn" (a convolutional net; rows are square grey images) or "lm" (a transformer
-            over bytes).
+        model: "mlp" (a perceptron), "cnn" (a convolutional net; rows are square grey images), "resnet" (a residual one
+            with batch norm) or "lm" (a transformer over bytes).
         text: Path of the language model's text; None: the standard library's sources.
         language_model: Its sizes.
 

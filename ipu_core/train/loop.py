@@ -54,7 +54,8 @@ class TrainLoop:
         batch: One batch, for its shapes and dtypes.
         optimizer: Such as `Sgd(0.1)`; its `lr` may be a schedule, a function of the step's number.
         precision: A `Precision` or its name.
-        engine: "tiles" or "direct".
+        engine: "tiles", planned onto the chip, in its memory and with its account, or "direct". The tiles' equations
+            are computed whole too; `compile.Machine` runs them vertex by vertex, to the same bits.
         target: The modelled chip, or its name.
         key: Of the run; step i rounds with key.fold_in(i).
         accumulations: The order of each sum by equation number; None: `choose_accumulations`, which looks at the sizes
@@ -70,6 +71,8 @@ class TrainLoop:
             them: a number, or "automatic" or a `LossScale` for one that grows and backs off. A step whose gradients
             hold infinities, NaN or saturated values then changes nothing and is kept in `skipped`. The loss that is
             reported is not scaled. None: no scale, and nothing is looked at.
+        model_state: What the model carries from step to step beside its parameters, such as running statistics, nested
+            float arrays: the loss is then (params, state, batch) -> (one number, new state). None: nothing.
 
     Raises:
         ValueError: an unknown engine or precision, a batch that cannot be cut into so many parts, a name to stream that
@@ -101,6 +104,7 @@ class TrainLoop:
         streamed: str | Sequence[str] = (),
         loss_scale: float | str | LossScale | None = None,
         overlap: bool = False,
+        model_state: Any = None,
     ) -> None:
         if not isinstance(engine, str) or engine not in ENGINES:
             raise ValueError(f"unknown engine {engine!r}: choose {' or '.join(ENGINES)}")
@@ -114,6 +118,7 @@ class TrainLoop:
         ideal = step_block(
             loss, optimizer, params, batch,
             micro_batches=int(micro_batches), running_mean=mean, scaled=self._scale is not None,
+            model_state=model_state,
         )  # fmt: skip
         typed = _streaming(precision.apply(ideal), streamed)
         self.block: Block = typed if self._scale is None else guarded(typed)
@@ -139,7 +144,7 @@ class TrainLoop:
         rate = self._rate if isinstance(self._rate, int | float | np.number) else getattr(self._rate, "__name__", "...")
         self._optimiser = f"{type(optimizer).__name__}(lr={rate})"
         rate_of(self._rate, 0)
-        leaves, self._tree = flatten(precision.cast_state(self.block, initial_state(params, optimizer)))
+        leaves, self._tree = flatten(precision.cast_state(self.block, initial_state(params, optimizer, model_state)))
         self._prepare(leaves)
 
     @cached_property
@@ -150,7 +155,7 @@ class TrainLoop:
     def _prepare(self, state: Sequence[Array]) -> None:
         if self._engine == "tiles":
             self._runner: Machine | Executable = Machine.build(
-                self.block, self.target, self.accumulations, self._control, overlap=self._overlap
+                self.block, self.target, self.accumulations, self._control, overlap=self._overlap, whole=True
             )
         else:
             self._runner = self._executable
@@ -232,6 +237,11 @@ class TrainLoop:
     def params(self) -> Any:
         """The parameters after the steps done, nested as given, in the precision's weight format."""
         return unflatten(self._tree, self._runner.read())["params"]
+
+    @property
+    def model_state(self) -> Any:
+        """What the model carries after the steps done; None where it carries nothing."""
+        return unflatten(self._tree, self._runner.read()).get("model")
 
     @property
     def profile(self) -> Profile | None:

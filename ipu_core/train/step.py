@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -17,13 +18,16 @@ from ipu_core.ir.tracing import in_rounds, trace
 from ipu_core.ir.values import Value, apply, elementwise, scope
 from ipu_core.train.optim import Optimiser
 
-Loss = Callable[[Any, Any], Value]
+Loss = Callable[..., Any]
+"""(params, batch) -> one number; of a model with a state (params, state, batch) -> (one number, new state)."""
+
 StepFunction = Callable[..., tuple[Any, Value]]
 
 
-def initial_state(params: Any, optimiser: Optimiser) -> dict[str, Any]:
-    """The state before the first step: {"params": ..., "optimiser": ...}, float32."""
-    return {"params": params, "optimiser": optimiser.init(params)}
+def initial_state(params: Any, optimiser: Optimiser, model_state: Any = None) -> dict[str, Any]:
+    """The state before the first step: {"params": ..., "optimiser": ...} and a model's own as "model", float32."""
+    state = {"params": params, "optimiser": optimiser.init(params)}
+    return state if model_state is None else {**state, "model": model_state}
 
 
 def training_step(
@@ -35,7 +39,8 @@ def training_step(
     optimiser has them (family "unscale"); the loss is itself.
 
     Args:
-        loss: (params, batch) -> one number, the mean over the batch.
+        loss: (params, batch) -> one number, the mean over the batch; where the state has a "model", (params, that,
+            batch) -> (the number, the new one), with micro-batches the mean of what each makes of the old.
         optimiser: `Sgd`, `Adam`, `Lamb` or anything like them.
         micro_batches: parts of the batch, whose gradients are averaged before the update; the sum has family
             "gradient_sum". With more than one the function takes a part, and its Block has as many rounds.
@@ -43,18 +48,24 @@ def training_step(
     """
 
     def step(state: Any, batch: Any, lr: Value, loss_scale: Value | None = None) -> tuple[Any, Value]:
-        params = state["params"]
-        both = value_and_grad(loss, loss_scale)
+        params, model = state["params"], state.get("model")
+        both = value_and_grad(functools.partial(_with_model, loss), loss_scale, has_aux=True)
         if micro_batches == 1:
-            value, gradients = both(params, batch)
+            (value, model), gradients = both(params, model, batch)
         else:
-            value, gradients = _mean_of_rounds(both, params, batch, micro_batches, running_mean)
+            (value, model), gradients = _mean_of_rounds(both, params, model, batch, micro_batches, running_mean)
         if loss_scale is not None:
             gradients = _unscaled(gradients, loss_scale)
         params, inner = optimiser.update(params, gradients, state["optimiser"], lr)
-        return {"params": params, "optimiser": inner}, value
+        new = {"params": params, "optimiser": inner}
+        return new if model is None else {**new, "model": model}, value
 
     return step
+
+
+def _with_model(loss: Loss, params: Any, model: Any, batch: Any) -> Any:
+    """The loss, and the new state of the model or None."""
+    return (loss(params, batch), None) if model is None else loss(params, model, batch)
 
 
 def _unscaled(gradients: Any, loss_scale: Value) -> Any:
@@ -64,14 +75,16 @@ def _unscaled(gradients: Any, loss_scale: Value) -> Any:
 
 
 def _mean_of_rounds(
-    both: Callable[[Any, Any], Any], params: Any, part: Any, count: int, running_mean: bool
-) -> tuple[Value, Any]:
-    """The mean loss and gradients of micro-batches, one after another."""
+    both: Callable[..., Any], params: Any, model: Any, part: Any, count: int, running_mean: bool
+) -> tuple[tuple[Value, Any], Any]:
+    """The mean loss, state of the model and gradients of micro-batches, one after another."""
 
     def one(totals: dict[str, Any]) -> dict[str, Any]:
-        value, gradients = both(params, part)
+        (value, made), gradients = both(params, model, part)
         with scope(totals, family="loss"):
             new = {"loss": totals["loss"] + value}
+        with scope(totals, family="norm"):
+            new["model"] = map_leaves(lambda old, fresh: elementwise("add", old, fresh), totals["model"], made)
         share = None
         if running_mean:
             with scope(totals, role="optimiser"):
@@ -80,13 +93,15 @@ def _mean_of_rounds(
         return new | {"gradients": _accumulate(totals["gradients"], gradients, share)}
 
     number = np.float32(0)
-    like = {"loss": number, "gradients": params} | ({"rounds": number} if running_mean else {})
+    like = {"loss": number, "gradients": params, "model": model} | ({"rounds": number} if running_mean else {})
     totals = in_rounds(one, part, like, count)
     with scope(totals, family="loss"):
         value = elementwise("multiply", totals["loss"], 1 / count)
+    with scope(totals, family="norm"):
+        model = map_leaves(lambda total: elementwise("multiply", total, 1 / count), totals["model"])
     if running_mean:
-        return value, totals["gradients"]
-    return value, _each_gradient(lambda g: elementwise("multiply", g, 1 / count), totals["gradients"])
+        return (value, model), totals["gradients"]
+    return (value, model), _each_gradient(lambda g: elementwise("multiply", g, 1 / count), totals["gradients"])
 
 
 def _accumulate(total: Any, new: Any, share: Value | None) -> Any:
@@ -143,6 +158,7 @@ def step_block(
     micro_batches: int = 1,
     running_mean: bool = False,
     scaled: bool = False,
+    model_state: Any = None,
 ) -> Block:
     """The Block of one training step, in ideal float32 until a `Precision` is applied.
 
@@ -157,13 +173,16 @@ def step_block(
         micro_batches: equal runs of the first axis of the batch's arrays; see `training_step`.
         running_mean: see `training_step`.
         scaled: whether there is a loss scale.
+        model_state: what the model carries from step to step, nested float arrays; None: nothing.
 
     Raises:
         ValueError: fewer than one micro-batch, or a batch that cannot be cut so.
     """
     step = training_step(loss, optimiser, micro_batches=micro_batches, running_mean=running_mean)
     numbers = (np.float32(0),) * (2 if scaled else 1)
-    block = trace(step, initial_state(params, optimiser), _part(batch, micro_batches), *numbers, carry=True)
+    block = trace(
+        step, initial_state(params, optimiser, model_state), _part(batch, micro_batches), *numbers, carry=True
+    )
     return _wide_loss(block)
 
 

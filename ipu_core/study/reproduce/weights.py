@@ -12,8 +12,9 @@ from ipu_core.study.reproduce.finding import Finding, Progress, Reproduction, me
 from ipu_core.study.size import Size
 from ipu_core.train import text
 from ipu_core.train.optim import AdamW
+from ipu_core.train.schedules import Cosine
 
-STEPS, BATCH, RATE = 300, 16, 5e-4
+STEPS, BATCH, RATE = 600, 16, 1e-3
 SIZE = Size(width=64, layers=2, heads=4, context=64)
 ROWS = {
     "nothing": ("fp32.32", False),
@@ -30,7 +31,7 @@ def train(row: str, size: Size, steps: int, seed: int) -> tuple[float, float]:
     """The validation loss in nats a byte, and the share of updates lost in the second half."""
     precision, kahan = ROWS[row]
     problem = lm.problem(size, text.load(), BATCH)
-    recipe = Recipe(AdamW(RATE, kahan=kahan), steps, "direct")
+    recipe = Recipe(AdamW(Cosine(RATE, steps, RATE / 10), kahan=kahan), steps, "direct")
     result = run_point(problem, recipe, Point(precision, seed), lambda _: None)
     late = [share for step, share in result["lost_updates_by_step"] if step >= steps // 2]
     return result["test_loss"], float(np.mean(late))

@@ -219,8 +219,9 @@ int exact_narrow(const ExactJob &job, i64 begin, i64 end) {
         operands.operand[i].element = Element::real32;
     }
     int outcome = 0;
-    for (i64 at = begin; at < end; at += piece) {
-        const i64 count = end - at < piece ? end - at : piece;
+    const i64 step = target == same && all_in_place(operands) ? end - begin : piece;  // nothing is buffered
+    for (i64 at = begin; at < end; at += step) {
+        const i64 count = end - at < step ? end - at : step;
         const float *operand[3];
         for (int i = 0; i < 3; ++i)
             operand[i] =

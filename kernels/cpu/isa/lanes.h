@@ -157,6 +157,24 @@ LP_INLINE f32v half_to_real(u16v h) {
 #endif
 }
 
+// Float to IEEE binary16 bits, nearest-even, where the machine has an instruction for it.
+#if defined(__F16C__) || defined(__aarch64__)
+constexpr bool has_half = true;
+LP_INLINE u16v real_to_half(f32v x) {
+#if LP_VECTOR_BYTES == 64
+    return (u16v)_mm512_maskz_cvtps_ph((__mmask16)-1, (__m512)x, _MM_FROUND_TO_NEAREST_INT);
+#elif defined(__F16C__)
+    return (u16v)_mm256_cvtps_ph((__m256)x, _MM_FROUND_TO_NEAREST_INT);
+#else
+    typedef __fp16 f16v __attribute__((vector_size(sizeof(u16v))));
+    return bit_cast<u16v>(__builtin_convertvector(x, f16v));
+#endif
+}
+#else
+constexpr bool has_half = false;
+LP_INLINE u16v real_to_half(f32v) { return u16v{}; }  // never called
+#endif
+
 LP_INLINE f32v bfloat_to_real(u16v b) { return bit_cast<f32v>(__builtin_convertvector(b, u32v) << 16); }
 
 }  // namespace LP_ISA

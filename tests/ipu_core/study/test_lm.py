@@ -122,7 +122,7 @@ def test_study_train_and_profile_run_from_the_command_line(tmp_path: Path, capsy
         (["mlp", "--width", "3"], "--width is for lm, not for mlp"),
         (["--text", "x"], "--text is for lm, not for mlp"),
         (["lm", "--model", "cnn"], "two models are named, lm and cnn: give one"),
-        (["gpt"], "unknown model 'gpt': choose mlp, cnn or lm"),
+        (["gpt"], "unknown model 'gpt': choose mlp, cnn, resnet or lm"),
     ],
 )
 def test_bad_words_are_one_line(
