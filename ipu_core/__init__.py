@@ -47,8 +47,10 @@ from ipu_core.ir.precision import Precision
 from ipu_core.ir.tracing import trace
 from ipu_core.study.compare import compare
 from ipu_core.target import Target
+from ipu_core.train.callbacks import Checkpoint, EarlyStop, Evaluate
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import Adam, AdamW, Group, Lamb, Lars, Sgd
+from ipu_core.train.scaling import LossScale
 from lowprec import Accumulation
 
 __all__ = [
@@ -57,10 +59,13 @@ __all__ = [
     "AdamW",
     "Block",
     "Call",
+    "Checkpoint",
     "Codelet",
     "Copy",
     "DataStream",
+    "EarlyStop",
     "Engine",
+    "Evaluate",
     "Execute",
     "FloatingPointControl",
     "Graph",
@@ -70,6 +75,7 @@ __all__ = [
     "Input",
     "Lamb",
     "Lars",
+    "LossScale",
     "Machine",
     "Output",
     "Overlap",

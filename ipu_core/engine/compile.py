@@ -93,6 +93,8 @@ class Compiler:
             bound = [bind_group(g, self.storage, self.target, self.control, self.cell) for g in groups]
             self.bound += bound
             calls = [call for item in bound for call in item.calls]
+            if self.control.traps:
+                calls = [_located(call, compute_set.name) for call in calls]
             self._executes[compute_set] = calls, self._leaf(account_execute(compute_set, bound, accesses, self.target))
         return self._executes[compute_set]
 
@@ -186,6 +188,18 @@ class Compiler:
                 call()
 
         return [run], branch
+
+
+def _located(call: Callable[[], None], name: str) -> Callable[[], None]:
+    """A call whose exceptions say in which compute set they were raised."""
+
+    def located() -> None:
+        try:
+            call()
+        except FloatingPointException as error:
+            raise FloatingPointException(f"{error}, in {name}") from None
+
+    return located
 
 
 def _repeat(count: int, calls: Calls, cell: KeyCell, depth: int) -> Callable[[], None]:

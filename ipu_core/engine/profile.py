@@ -193,10 +193,10 @@ class Profile:
     def __str__(self) -> str:
         rows = [
             _heading(self),
-            *(_line(step) for step in self.steps if step.count and step.cycles),
+            *(_line(step) for step in self.steps if step.count and (step.cycles or step.account.hidden)),
             "",
             *_memory(self.memory),
-            *_streaming(self),
+            *(f"{name}: {words}" for name, words in streaming_facts(self).items()),
         ]
         return "\n".join(rows)
 
@@ -261,20 +261,20 @@ def _memory(memory: MemoryAccount) -> list[str]:
     ]
 
 
-def _streaming(profile: Profile) -> list[str]:
-    """What streaming costs and saves; nothing where nothing is streamed."""
-    memory, transfers = profile.memory, profile._remote
+def streaming_facts(profile: Profile) -> dict[str, str]:
+    """What streaming costs and saves, in words by name; nothing where nothing is streamed."""
+    memory, target = profile.memory, profile.target
     if not memory.remote:
-        return []
-    number = sum(step.count for step in transfers)
-    syncs = sum(step.count for step in transfers) * profile.target.sync_cycles
-    beside = f", {profile.hidden_cycles:,} of {profile.streaming_cycles:,} cycles beside other steps"
+        return {}
+    number = sum(step.count for step in profile.steps if step.kind == "remote")
     limit = f" of {memory.remote_available:,}" if memory.remote_available else ""
-    time = profile.target.seconds(profile.streaming_cycles) * 1e6
-    rate = profile.target.streaming_bandwidth / 1e9
-    return [
-        f"streaming memory: {memory.remote:,}{limit} bytes; {number} transfers, {profile.loaded:,} bytes loaded and "
-        f"{profile.stored:,} stored in {time:,.2f} us at {rate:g} GB/s, {syncs:,} cycles of sync included"
+    beside = f", {profile.hidden_cycles:,} of {profile.streaming_cycles:,} cycles beside other steps"
+    return {
+        "streaming memory": f"{memory.remote:,}{limit} bytes",
+        "transfers": f"{number}, {profile.loaded:,} bytes loaded and {profile.stored:,} stored",
+        "their time": f"{target.seconds(profile.streaming_cycles) * 1e6:,.2f} us at "
+        f"{target.streaming_bandwidth / 1e9:g} GB/s, {number * target.sync_cycles:,} cycles of sync included"
         + (beside if profile.hidden_cycles else ""),
-        f"  fullest tile: {memory.peak_bytes:,} bytes; {int(memory.unstreamed.max()):,} if all of it lay on the tiles",
-    ]
+        "fullest tile without": f"{int(memory.unstreamed.max()):,} bytes if all of it lay on the tiles, "
+        f"{memory.peak_bytes:,} as it is",
+    }

@@ -270,6 +270,11 @@ def typed(var: Var) -> str:
     return f"{var}: {var.type}"
 
 
+def described(equation: Equation) -> str:
+    """An equation in a few words, for messages: "grad_weight 0.weight dot 34"."""
+    return " ".join(filter(None, (equation.role, equation.parameter, equation.op, str(equation.number))))
+
+
 def line(equation: Equation) -> str:
     """One equation in one line, with its role, family and parameter behind a #."""
     arguments = [*map(str, equation.inputs), *([repr(equation.params)] if equation.params else [])]

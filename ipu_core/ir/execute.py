@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ipu_core.control import FloatingPointControl
-from ipu_core.errors import expect
-from ipu_core.ir.block import Array, Block, Equation, Rounds, Var, round_key
+from ipu_core.errors import FloatingPointException, expect
+from ipu_core.ir.block import Array, Block, Equation, Rounds, Var, described, round_key
 from ipu_core.ir.buffers import allocate
 from ipu_core.ir.kernels import BoundCall, bind
 from ipu_core.ir.lifetimes import in_place, lifetimes
@@ -85,7 +85,8 @@ class Executable:
         return [self._arrays[x] if isinstance(x, Var) else x.value for x in equation.inputs]
 
     def _bind(self, equation: Equation, order: Accumulation | None, control: FloatingPointControl) -> BoundCall:
-        return bind(equation, self._operands(equation), self._arrays[equation.output], order, control)
+        call = bind(equation, self._operands(equation), self._arrays[equation.output], order, control)
+        return _located(call, equation) if control.traps else call
 
     def run(self, inputs: Sequence[Any], key: KeyLike, observer: Observer | None = None) -> list[Array]:
         """The outputs for some inputs, in new arrays.
@@ -182,6 +183,18 @@ class Executable:
             call(None if equation.draws is None else key.fold_in(equation.draws))
             if update:
                 observer(equation, operands, self._arrays[equation.output])
+
+
+def _located(call: BoundCall, equation: Equation) -> BoundCall:
+    """A call whose exceptions say where they were raised."""
+
+    def located(key: Key | None) -> Any:
+        try:
+            return call(key)
+        except FloatingPointException as error:
+            raise FloatingPointException(f"{error}, in {described(equation)}") from None
+
+    return located
 
 
 def _write_back(state: Sequence[Array], new: Sequence[Array]) -> list[tuple[Array, Array]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ipu_core.ir.block import Array, Atom, Block, Equation, Format, Guard, Literal, Params, Type, Var
+from ipu_core.ir.block import Array, Atom, Block, Equation, Format, Guard, Literal, Params, Type, Var, described
 from ipu_core.ir.ops import OPS, STRUCTURE, SUMS, infer
 from lowprec import FloatFormat
 from lowprec import float32 as FLOAT32
@@ -127,7 +127,7 @@ def _checked(block: Block) -> dict[Var, str]:
             for var in (*map(origin, equation.operands), equation.output):
                 maker = made.get(var)
                 if maker is not None and maker.role in BACKWARD and _narrow(var.type.format):
-                    found[var] = _name(maker)
+                    found[var] = described(maker)
     last = {origin(e.operands[0]): e.parameter or "" for e in block.equations if e.family == UNSCALE}
     if not last:
         raise ValueError("no equation takes the gradient of a parameter: there is nothing to guard")
@@ -145,10 +145,6 @@ def _split(block: Block, needed: dict[Var, str]) -> tuple[list[Equation], list[E
         else:
             second.append(equation)
     return first[::-1], second[::-1]
-
-
-def _name(equation: Equation) -> str:
-    return " ".join(filter(None, (equation.role, equation.parameter, equation.op, str(equation.number))))
 
 
 def _narrow(fmt: Format) -> bool:

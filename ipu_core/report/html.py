@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ipu_core.engine.profile import Profile
+from ipu_core.engine.profile import Profile, streaming_facts
 from ipu_core.report.trace import Span, spans
 
 _WIDTH: Final = 1000
@@ -96,6 +96,7 @@ def _totals(profile: Profile) -> list[tuple[str, Any]]:
         ("exchange", profile.exchange_cycles),
         ("sync", profile.sync_cycles),
         ("bytes exchanged", profile.exchanged),
+        *streaming_facts(profile).items(),
     ]
 
 

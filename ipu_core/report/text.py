@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ipu_core.engine.profile import Profile, Step
+from ipu_core.engine.profile import Profile, Step, streaming_facts
 from lowprec.extras import optional
 from lowprec.integers import ceil_div
 
@@ -79,6 +79,8 @@ def _summary(profile: Profile) -> Any:
     table.add_row("bytes exchanged", f"{profile.exchanged:,}")
     share = memory.peak_bytes / memory.available
     table.add_row(f"fullest tile ({memory.tile})", f"{memory.peak_bytes:,} of {memory.available:,} bytes ({share:.0%})")
+    for name, words in streaming_facts(profile).items():
+        table.add_row(name, words)
     return table
 
 

@@ -21,7 +21,7 @@ from ipu_core.compile.planning import choose_accumulations
 from ipu_core.compile.residency import check_room
 from ipu_core.control import FloatingPointControl
 from ipu_core.engine.profile import Profile
-from ipu_core.errors import NotFinite
+from ipu_core.errors import FloatingPointException, NotFinite
 from ipu_core.ir.block import Array, Block, Equation
 from ipu_core.ir.execute import Executable
 from ipu_core.ir.guard import guarded
@@ -171,8 +171,16 @@ class TrainLoop:
         self._prepare(state)
 
     def train(self, batch: Any) -> float:
-        """One update on one batch, or none (see `skipped`); gives its loss."""
-        outputs = self._runner.feed(self._inputs(batch), self._key.fold_in(self.step))
+        """One update on one batch, or none (see `skipped`); gives its loss.
+
+        Raises:
+            ValueError, TypeError: a batch unlike the one that was traced.
+            FloatingPointException: one that the control enables; it says in which step and equation.
+        """
+        try:
+            outputs = self._runner.feed(self._inputs(batch), self._key.fold_in(self.step))
+        except FloatingPointException as error:
+            raise FloatingPointException(f"step {self.step}: {error}") from None
         loss = float(outputs[0])
         if not math.isfinite(loss) and self.not_finite is None:
             self.not_finite = self.step, loss

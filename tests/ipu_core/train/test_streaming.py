@@ -15,6 +15,7 @@ from ipu_core.compile.machine import Machine
 from ipu_core.engine.profile import Profile, Step
 from ipu_core.errors import OutOfStreamingMemory, OutOfTileMemory
 from ipu_core.ir.precision import Precision
+from ipu_core.report.html import to_html
 from ipu_core.target import Target
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import Adam, Lamb, Optimiser, Sgd
@@ -105,9 +106,11 @@ def test_the_time_is_that_of_the_bytes_and_stated_syncs() -> None:
     assert profile(far).cycles - profile(near).cycles == profile(far).streaming_cycles
     assert profile(far).loaded == profile(far).stored == sum(sizes.values())
     text = str(profile(far))
-    assert f"streaming memory: {sum(sizes.values()):,} of 130,600,000,000 bytes; 16 transfers" in text
-    assert f"{int(profile(far).memory.unstreamed.max()):,} if all of it lay on the tiles" in text
+    assert f"streaming memory: {sum(sizes.values()):,} of 130,600,000,000 bytes\ntransfers: 16, " in text
+    assert "us at 0.05 GB/s, 1,440 cycles of sync included\n" in text
+    assert f"fullest tile without: {int(profile(far).memory.unstreamed.max()):,} bytes if all" in text
     assert "streaming memory" not in str(profile(near))
+    assert "<td>transfers</td><td>16, " in to_html(profile(far))
 
 
 def test_200_steps_are_equal_streamed_or_not_on_both_engines() -> None:
