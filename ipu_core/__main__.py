@@ -5,6 +5,7 @@ import codecs
 import io
 import os
 import sys
+import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -45,9 +46,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns the exit code: 0, 2 for bad input or a failed point, 130 when interrupted."""
     _print_anywhere()
     parser = _parser()
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
     given = parser.parse_args(arguments)
     try:
         interruption.restore()
+        if getattr(given, "config", None) is not None:
+            given = parser.parse_args([given.command, *_from_file(given), *arguments[1:]])
         return int(given.run(given))
     except BrokenPipeError:  # the reader of the printed text is gone, as in `... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -147,6 +151,17 @@ def _command(commands: Any, name: str, run: Callable[[argparse.Namespace], int],
         metavar="PATTERN/...",
         help="parameters of their own, as in '*.bias/lr=2/decay=0' or 'embedding/frozen'; the first match counts",
     )
+    parser.add_argument("--micro-batches", type=int, default=1, help="parts of each batch (default 1)")
+    parser.add_argument("--loss-scale", type=_scale, metavar="S", help="a number or 'automatic' (default: none)")
+    parser.add_argument(
+        "--streamed",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="parts of the state in streaming memory, besides the precision's, as in 'optimiser.*.weight'",
+    )
+    parser.add_argument("--overlap", action="store_true", help="transfers with streaming memory beside computation")
+    parser.add_argument("--config", metavar="FILE", help="a .toml file of options; what is said here goes before it")
     parser.add_argument("--target", default=DEFAULT.target, help=_help(DEFAULT.target, CHIPS))
     parser.add_argument("--engine", default=DEFAULT.engine, help=_help(DEFAULT.engine, ENGINES))
     return parser
@@ -176,7 +191,8 @@ def _settings(given: argparse.Namespace) -> Settings:
         said["layers"] = parse_layers(given.layers)
     return Settings(
         data=given.data, target=given.target, engine=given.engine, model=model, schedule=given.schedule,
-        groups=tuple(given.group), **{**USUAL.get(model, {}), **said},
+        groups=tuple(given.group), micro_batches=given.micro_batches, loss_scale=given.loss_scale,
+        streamed=tuple(given.streamed), overlap=given.overlap, **{**USUAL.get(model, {}), **said},
     )  # fmt: skip
 
 
@@ -214,6 +230,43 @@ def _finish(failures: dict[str, str], folder: Path) -> int:
     names = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
     print(f"written to {folder}: {', '.join(names)}")
     return 2 if failures else 0
+
+
+def _from_file(given: argparse.Namespace) -> list[str]:
+    """The options that a configuration file says, as they would be typed.
+
+    Raises:
+        ValueError: it cannot be read, or says what is no option of the command.
+    """
+    try:
+        table = tomllib.loads(Path(given.config).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"the configuration {given.config} cannot be read: {error}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{given.config}: {error}") from error
+    known = {name.replace("_", "-") for name in vars(given)} - {"command", "run", "config", "name"}
+    words = []
+    for name, value in table.items():
+        if name not in known:
+            raise ValueError(f"{given.config}: unknown option {name!r}; there are {', '.join(sorted(known))}")
+        if name == "model" and (given.name or given.model):
+            continue
+        if name == "precisions" and isinstance(value, list):
+            value = ",".join(map(str, value))
+        if isinstance(value, bool):
+            words += [f"--{name}"] if value else []
+        else:
+            words += [f"--{name}={item}" for item in (value if isinstance(value, list) else [value])]
+    return words
+
+
+def _scale(text: str) -> float | str:
+    if text == "automatic":
+        return text
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a number or 'automatic', not {text!r}") from None
 
 
 def _count(text: str) -> int:

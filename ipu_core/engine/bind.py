@@ -18,12 +18,17 @@ from lowprec import FloatFormat, Key, astype
 
 
 class KeyCell:
-    """Holds the random key of the round being run, and what operations fold of it."""
+    """Holds the random key of the round being run, what operations fold of it, and how the engine goes to the next run.
 
-    __slots__ = ("folded", "key")
+    Attributes:
+        next_run: counts a run as done and gives `key` the next one's.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("folded", "key", "next_run")
+
+    def __init__(self, next_run: Callable[[], None] = lambda: None) -> None:
         self.key: Key | None = None
+        self.next_run = next_run
         self.folded: dict[int, FoldedKey] = {}
 
 

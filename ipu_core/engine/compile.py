@@ -188,6 +188,9 @@ class Compiler:
 
     def _control(self, program: p.Repeat | p.RepeatWhile | p.If | p.Switch, depth: int) -> Compiled:
         match program:
+            case p.Repeat(count, body, True):
+                calls, tree = self.compile(body, depth)
+                return [_repeat_runs(count, calls, self.cell)], Loop(count, tree)
             case p.Repeat(count, body):
                 calls, tree = self.compile(body, depth + 1)
                 return [_repeat(count, calls, self.cell, depth)], Loop(count, tree)
@@ -250,6 +253,17 @@ def _repeat(count: int, calls: Calls, cell: KeyCell, depth: int) -> Callable[[],
             for call in calls:
                 call()
         cell.key = key
+
+    return run
+
+
+def _repeat_runs(count: int, calls: Calls, cell: KeyCell) -> Callable[[], None]:
+    def run() -> None:
+        for number in range(count):
+            if number:
+                cell.next_run()
+            for call in calls:
+                call()
 
     return run
 

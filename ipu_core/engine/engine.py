@@ -62,7 +62,7 @@ class Engine:
         self.key = None if key is None else as_key(key)
         self.step = 0
         self._step_key: Key | None = None
-        self._cell = KeyCell()
+        self._cell = KeyCell(self._next_run)
         self._ends = HostEnds()
         given = memory or {}
         self._storage = {variable: _storage_of(variable, given.get(variable)) for variable in graph.variables}
@@ -93,16 +93,23 @@ class Engine:
         """
         if not 0 <= program < len(self._calls):
             raise IndexError(f"there are programs 0..{len(self._calls) - 1}, not {program}")
-        if self._step_key is not None:
-            self._cell.key = self._step_key
-        elif self.key is not None:
-            self._cell.key = self.key.fold_in(self.step)
+        self._set_run_key()
         if self._dynamic[program]:
             reset(self._trees[program])
             self._ran[program] = True
         for call in self._calls[program]:
             call()
         self.step += 1
+
+    def _set_run_key(self) -> None:
+        if self._step_key is not None:
+            self._cell.key = self._step_key
+        elif self.key is not None:
+            self._cell.key = self.key.fold_in(self.step)
+
+    def _next_run(self) -> None:
+        self.step += 1
+        self._set_run_key()
 
     def set_key(self, key: Key | int | None) -> None:
         """Sets the key of the runs to come as it is (a training loop's step key); None returns to `key` and `step`."""

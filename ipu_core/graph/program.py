@@ -152,10 +152,15 @@ class AbortOnNaN:
 
 @dataclass(frozen=True, eq=False)
 class Repeat:
-    """Runs `body` `count` times. Random keys differ from round to round."""
+    """Runs `body` `count` times. Random keys differ from round to round.
+
+    Attributes:
+        runs: whether each round is a run of its own, with the key that it would have if the engine ran `body` so often.
+    """
 
     count: int
     body: "Program"
+    runs: bool = False
 
     def __post_init__(self) -> None:
         expect(int, count=self.count)

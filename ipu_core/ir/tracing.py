@@ -143,8 +143,6 @@ def interpret(block: Block, values: Sequence[Value]) -> list[Value]:
         operands = [x.value if isinstance(x, Literal) else environment[x] for x in equation.inputs]
         given = equation.output.type.format
         fmt = given if equation.op == "convert" and isinstance(given, FloatFormat) else None
-        if fmt == FLOAT32 and isinstance(operands[0], np.ndarray) and operands[0].dtype == np.float64:
-            fmt = FLOAT64  # what was traced as float32, a program's widest, is as wide as its arrays
         if equation.op == "one_hot" and equation.family == "loss" and not isinstance(operands[0], Traced):
             check_labels(operands[0], equation.params["classes"])
         with scope(operands, role=equation.role, family=equation.family, parameter=equation.parameter):

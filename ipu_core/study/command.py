@@ -43,7 +43,10 @@ class Task:
 
 def recipe(settings: Settings) -> Recipe:
     """How the points of these settings are trained."""
-    return Recipe(settings.trainer(), settings.steps, settings.engine, Target(settings.target))
+    return Recipe(
+        settings.trainer(), settings.steps, settings.engine, Target(settings.target),
+        settings.micro_batches, settings.loss_scale, settings.streamed, settings.overlap,
+    )  # fmt: skip
 
 
 def study(

@@ -72,12 +72,16 @@ class Problem:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How it is trained, the same for every point."""
+    """How it is trained, the same for every point; the fields are arguments of `TrainLoop`."""
 
     optimizer: Optimiser
     steps: int
     engine: str = "tiles"
     target: Target = field(default_factory=Target)
+    micro_batches: int = 1
+    loss_scale: float | str | None = None
+    streamed: tuple[str, ...] = ()
+    overlap: bool = False
 
 
 def make_loop(
@@ -94,6 +98,10 @@ def make_loop(
         target=recipe.target,
         key=Key(point.seed),
         accumulations=accumulations,
+        micro_batches=recipe.micro_batches,
+        loss_scale=recipe.loss_scale,
+        streamed=recipe.streamed,
+        overlap=recipe.overlap,
         model_state=problem.initial_state(point.seed),
     )
 
@@ -134,7 +142,10 @@ def _ideal_step(problem: Problem, recipe: Recipe) -> Block:
     """The step before a precision is applied, traced without making the parameters if their shapes are known."""
     params = problem.params(0) if problem.shapes is None else problem.shapes
     state = problem.initial_state(0)
-    return step_block(problem.loss, recipe.optimizer, params, problem.batches(0)(0), model_state=state)
+    return step_block(
+        problem.loss, recipe.optimizer, params, problem.batches(0)(0), model_state=state,
+        micro_batches=recipe.micro_batches, scaled=recipe.loss_scale is not None,
+    )  # fmt: skip
 
 
 def stand_in(*shape: int, zero: bool = False) -> Array:
@@ -265,10 +276,12 @@ def _describe(point: Point, loop: TrainLoop) -> dict[str, Any]:
             "tile_memory": profile.memory.peak_bytes,
         }
     )
+    skipped = {} if loop.loss_scale is None else {"skipped_steps": [each.step for each in loop.skipped]}
     return {
         "precision": point.precision,
         "rounding": Precision.parse(point.precision).rounding_name,
         "seed": point.seed,
+        **skipped,
         **machine,
         "accumulations": {name: order.digest() for name, (_, order) in loop.sums().items()},
     }

@@ -14,6 +14,7 @@ from ipu_core.target import Target
 from ipu_core.train.data import Dataset
 from ipu_core.train.loop import ENGINES
 from ipu_core.train.optim import Optimiser
+from ipu_core.train.scaling import Scale
 from ipu_core.train.text import Text
 from lowprec import float32 as FLOAT32
 
@@ -42,6 +43,7 @@ class Settings:
         engine: "tiles" (the modelled machine) or "direct" (the same bits without tiles).
         model: "mlp" (a perceptron), "cnn" (a convolutional net; rows are square grey images), "resnet" (a residual one
             with batch norm) or "lm" (a transformer over bytes).
+        micro_batches, loss_scale, streamed, overlap: As `TrainLoop` takes them.
         text: Path of the language model's text; None: the standard library's sources.
         language_model: Its sizes.
 
@@ -60,16 +62,24 @@ class Settings:
     model: str = "mlp"
     schedule: str = "constant"
     groups: tuple[str, ...] = ()
+    micro_batches: int = 1
+    loss_scale: float | str | None = None
+    streamed: tuple[str, ...] = ()
+    overlap: bool = False
     text: str | None = None
     language_model: Size = Size()  # noqa: RUF009  # frozen
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch"):
+        for name in ("steps", "batch", "micro_batches"):
             check_count(name, getattr(self, name))
         if not FLOAT32.smallest_subnormal <= self.lr <= FLOAT32.max:
             raise ValueError(f"lr must be a positive number that float32 holds, not {self.lr}")
         check_name("engine", self.engine, ENGINES)
         check_name("model", self.model, MODELS)
+        if self.loss_scale is not None:
+            Scale.of(self.loss_scale)
+        if self.batch % self.micro_batches:
+            raise ValueError(f"{self.batch} rows cannot be cut into {self.micro_batches} equal micro-batches")
         self.trainer()
         Target(self.target)
 
@@ -100,8 +110,9 @@ class Settings:
         """
         plain = {field.name: getattr(self, field.name) for field in fields(self)}
         del plain["text"], plain["layers"], plain["language_model"]
+        lists = {"groups": list(self.groups), "streamed": list(self.streamed)}
         model = asdict(self.language_model) if isinstance(data, Text) else {"layers": list(self.widths(data))}
-        return {**plain, "groups": list(self.groups), "data": data.name, **model, "data_digest": data.digest()}
+        return {**plain, **lists, "data": data.name, **model, "data_digest": data.digest()}
 
 
 def parse_layers(text: str) -> tuple[int, ...]:

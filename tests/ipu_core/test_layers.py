@@ -116,6 +116,41 @@ def test_sizes_that_do_not_fit_are_refused(make, message):
         make()
 
 
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def test_layers_by_hand():
+    scores = X @ X.transpose(0, 2, 1) / np.sqrt(WIDTH)
+    weights = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
+    np.testing.assert_allclose(nn.attention(X, X, X), weights @ X, rtol=1e-12)
+
+    hidden, cell = X[:, 0, :3], X[:, 1, :3]
+    i, f, g, o = np.split(X[:, 2] @ LSTM["input"] + hidden @ LSTM["hidden"] + LSTM["bias"], 4, axis=1)
+    new = sigmoid(f) * cell + sigmoid(i) * np.tanh(g)
+    got = nn.lstm_cell(LSTM, X[:, 2], (hidden, cell))
+    np.testing.assert_allclose(got[1], new, rtol=1e-12)
+    np.testing.assert_allclose(got[0], sigmoid(o) * np.tanh(new), rtol=1e-12)
+
+    ours = np.split(X[:, 2] @ GRU["input"] + GRU["bias"], 3, axis=1)
+    theirs = np.split(hidden @ GRU["hidden"] + GRU["hidden_bias"], 3, axis=1)
+    update = sigmoid(ours[1] + theirs[1])
+    candidate = np.tanh(ours[2] + sigmoid(ours[0] + theirs[0]) * theirs[2])
+    np.testing.assert_allclose(
+        nn.gru_cell(GRU, X[:, 2], hidden), (1 - update) * candidate + update * hidden, rtol=1e-12
+    )
+
+    groups = IMAGES.reshape(3, 4, 3, 2)
+    normal = (groups - groups.mean((1, 3), keepdims=True)) / np.sqrt(groups.var((1, 3), keepdims=True) + 1e-5)
+    np.testing.assert_allclose(nn.group_norm(IMAGES, SCALE, BIAS, 3), normal.reshape(IMAGES.shape) * SCALE + BIAS)
+
+
+def test_running_statistics_pass_no_gradient():
+    follow = lambda x: nn.batch_norm(x, SCALE, BIAS, RUNNING, training=True)[1]["mean"].sum()  # noqa: E731
+    _, gradient = value_and_grad(follow)(IMAGES)
+    np.testing.assert_array_equal(gradient, np.zeros(IMAGES.shape))
+
+
 def torch_gradients(f, leaves):
     torch = pytest.importorskip("torch")
     tensors = [torch.tensor(x, requires_grad=True) for x in leaves]

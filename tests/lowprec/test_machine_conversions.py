@@ -55,6 +55,27 @@ def test_the_reference_agrees_at_every_length(level: str, dtype: Any, overflow: 
 
 
 @pytest.mark.parametrize("level", _kernels.isa_names())
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("count", [3, 40, 600])
+def test_nan_of_any_payload_is_one(level: str, dtype: Any, count: int) -> None:
+    """Rounding and arithmetic give the positive quiet NaN; decoding keeps the sign."""
+    payloads = np.random.default_rng(count).integers(0x7F800001, 0x80000000, count, dtype=np.uint32)
+    x = (payloads | np.where(np.arange(count) % 2, 1 << 31, 0).astype(np.uint32)).view(np.float32)
+    code = {np.float16: 0x7E00, ml_dtypes.bfloat16: 0x7FC0}[dtype]
+    stored = ((x.view(np.uint32) >> 16) & 0x8001 | code).astype(np.uint16).view(dtype)
+    with isa(level):
+        assert (lp.astype(x, dtype).view(np.uint16) == code).all()
+        assert (lp.round(x, dtype).view(np.uint32) == 0x7FC00000).all()
+        for name in ("negative", "add", "maximum"):
+            operands = (stored,) if name == "negative" else (stored, stored[::-1].copy())
+            assert (lp.float32_op(name, *operands, fmt=dtype).view(np.uint16) == code).all()
+        for got in (lp.add(x, x, "float32"), lp.multiply(x, 2.0, "float32")):
+            assert (got.view(np.uint32) == 0x7FC00000).all()
+        signs = (x.view(np.uint32) & np.uint32(1 << 31)) | np.uint32(0x7FC00000)
+        assert (lp.decode(stored, dtype).view(np.uint32) == signs).all()
+
+
+@pytest.mark.parametrize("level", _kernels.isa_names())
 @pytest.mark.parametrize("fmt", ["float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e8m0fnu"])
 def test_codes_of_eight_bits_through_the_table(level: str, fmt: str) -> None:
     codes = np.arange(256, dtype=np.uint8)

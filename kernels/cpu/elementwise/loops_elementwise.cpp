@@ -53,7 +53,6 @@ Run run_of(int operation) {
         return run_short<name##_operation, short_##name##_function>;
     switch (operation) {
         LP_SHORT(exp)
-        LP_SHORT(log)
         LP_SHORT(tanh)
         LP_SHORT(erf)
         LP_SHORT(sigmoid)
@@ -123,7 +122,10 @@ constexpr int few_bits = 12;
 Brackets brackets_for(const ElementwiseJob &job) {
     const Rounding &r = job.out.rounding;
     const bool ordered = r.inf_pos != r.format.max_code || r.over_pos == r.format.max_code;
-    return !job.plain && ordered && r.format.mantissa_bits <= few_bits ? brackets_of(job.operation) : nullptr;
+    if (job.plain || !ordered || r.format.mantissa_bits > few_bits) return nullptr;
+    // In full it costs less than rounding both ends with random bits.
+    if (job.operation == number_of_rsqrt && r.mode == stochastic) return nullptr;
+    return brackets_of(job.operation);
 }
 
 class BracketConverter {

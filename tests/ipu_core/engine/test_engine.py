@@ -326,6 +326,25 @@ def test_rounds_of_a_loop_draw_different_bits() -> None:
     assert engine.profile(1).cycles == 6 * (6 + 90) + 6 * (101 + 90)
 
 
+def test_rounds_that_are_runs_draw_the_bits_of_runs() -> None:
+    engine, out, sent = drawing()
+    cs = engine.graph.compute_sets[0]
+    up = DataStream("up", "float32", (1,), to_device=False)
+    body = Sequence(Execute(cs), Repeat(2, Execute(cs)), StreamCopy(up, out))
+    apart, joined = (Engine(engine.graph, [body, Repeat(3, body, runs=True)], key=5) for _ in range(2))
+    drawn: list[list[np.ndarray]] = [[], []]
+    for made, seen, program, times in ((apart, drawn[0], 0, 6), (joined, drawn[1], 1, 2)):
+        made.connect(up, seen.append)
+        for _ in range(times):
+            made.run(program)
+    assert [float(x[0]) for x in drawn[0]] == [float(x[0]) for x in drawn[1]]
+    assert len(drawn[1]) == 6 == len({float(x[0]) for x in drawn[1]})
+    assert apart.step == joined.step == 6
+    assert joined.profile(1).cycles == 3 * joined.profile(0).cycles
+    assert "Repeat 3 runs" in program_text(Repeat(3, body, runs=True))
+    assert sent == []
+
+
 def scaled(operation: int | None) -> tuple[Graph, Tensor, Tensor, Program, list[Key | None]]:
     """Twice x to y by way of a temporary, whole times three instead so that the two can be told apart; keys seen."""
     graph = Graph()

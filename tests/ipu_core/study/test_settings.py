@@ -36,6 +36,10 @@ def test_data_count_by_name_and_contents_and_not_by_path() -> None:
         {"engine": "direct"},
         {"model": "cnn"},
         {"schedule": "cosine"},
+        {"micro_batches": 2},
+        {"loss_scale": 8.0},
+        {"streamed": ("params.*",)},
+        {"overlap": True},
         {"groups": ("*.bias/decay=0",)},
     ],
 )

@@ -1,0 +1,88 @@
+"""Every setting from the command line and from a file: the same results, and one line for what is wrong."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ipu_core.__main__ import main
+
+WORDS = ["--layers", "64-12-10", "--steps", "8", "--batch", "16", "--lr", "0.02", "--engine", "direct"]
+WORDS += ["--optimizer", "lamb/clip_norm=1", "--schedule", "cosine/warmup=2", "--group", "*.bias/lr=2"]
+WORDS += ["--micro-batches", "2", "--loss-scale", "automatic", "--streamed", "params.*.weight", "--overlap"]
+WORDS += ["--precisions", "fp16.32,mlperf-bert", "--seeds", "1", "--workers", "1"]
+FILE = """
+model = "mlp"
+layers = "64-12-10"
+steps = 8
+batch = 16
+lr = 0.02
+engine = "direct"
+optimizer = "lamb/clip_norm=1"
+schedule = "cosine/warmup=2"
+group = ["*.bias/lr=2"]
+micro-batches = 2
+loss-scale = "automatic"
+streamed = ["params.*.weight"]
+overlap = true
+precisions = ["fp16.32", "mlperf-bert"]
+seeds = 1
+workers = 1
+"""
+
+
+def losses(folder: Path) -> list[object]:
+    lines = (folder / "results.jsonl").read_text().splitlines()
+    return [[json.loads(line)[name] for name in ("precision", "losses", "skipped_steps")] for line in lines]
+
+
+def test_a_file_says_what_the_words_say(tmp_path: Path) -> None:
+    (tmp_path / "study.toml").write_text(FILE)
+    config = ["--config", str(tmp_path / "study.toml")]
+    assert main(["study", *WORDS, "--out", str(tmp_path / "words")]) == 0
+    assert main(["study", *config, "--out", str(tmp_path / "file")]) == 0
+    assert losses(tmp_path / "words") == losses(tmp_path / "file")
+    manifests = [json.loads((tmp_path / name / "manifest.json").read_text()) for name in ("words", "file")]
+    assert manifests[0]["settings"] == manifests[1]["settings"]
+    assert manifests[0]["settings"]["micro_batches"] == 2
+    assert main(["study", "mlp", *config, "--loss-scale", "8", "--out", str(tmp_path / "other")]) == 0
+    assert json.loads((tmp_path / "other" / "manifest.json").read_text())["settings"]["loss_scale"] == 8.0
+
+
+def test_a_profile_knows_streaming_and_micro_batches(capsys: pytest.CaptureFixture[str]) -> None:
+    line = ["profile", "mlp", "--layers", "64-12-10", "--batch", "16", "--precision", "fp32.32", "--optimizer", "adam"]
+    assert main(line) == 0
+    plain = capsys.readouterr().out
+    assert main([*line, "--micro-batches", "4", "--streamed", "optimiser.*_moment.*"]) == 0
+    assert capsys.readouterr().out != plain
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--micro-batches", "3"], "64 rows cannot be cut into 3 equal micro-batches"),
+        (["--micro-batches", "0"], "micro_batches must be an integer of at least 1, not 0"),
+        (["--loss-scale", "-1"], "loss_scale must be a positive float32, not -1.0"),
+        (["--streamed", "moments"], "no part of the state that can be streamed is called 'moments'"),
+        (["--config", "nowhere.toml"], "the configuration nowhere.toml cannot be read"),
+    ],
+)
+def test_bad_words_are_one_line(
+    arguments: list[str], message: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["study", *arguments, "--out", str(tmp_path / "out")]) == 2
+    printed = capfd.readouterr().err
+    assert message in printed
+    assert printed.count("\n") == 1
+
+
+def test_bad_files_are_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    for text, message in (
+        ("colour = 1", "unknown option 'colour'; there are batch, context,"),
+        ("a = ", "study.toml: "),
+    ):
+        (tmp_path / "study.toml").write_text(text)
+        assert main(["study", "--config", str(tmp_path / "study.toml"), "--out", str(tmp_path / "out")]) == 2
+        printed = capfd.readouterr().err
+        assert message in printed
+        assert printed.count("\n") == 1
