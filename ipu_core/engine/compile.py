@@ -18,6 +18,7 @@ from ipu_core.engine.account import (
     account_overlap,
     account_sync,
 )
+from ipu_core.engine.alike import Accounts
 from ipu_core.engine.bind import Bound, KeyCell, bind_group, folded_key, view_of, words
 from ipu_core.engine.races import check_races
 from ipu_core.engine.streams import HostEnds
@@ -26,7 +27,7 @@ from ipu_core.errors import FloatingPointException
 from ipu_core.graph import program as p
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.tensor import Tensor, Variable
-from ipu_core.graph.vertices import ComputeSet
+from ipu_core.graph.vertices import ComputeSet, VertexGroup
 from lowprec import Key
 
 Calls = list[Callable[[], None]]
@@ -53,6 +54,7 @@ class Compiler:
         self.ends = ends
         self.whole = whole
         self.steps: list[StepAccount] = []
+        self.accounts = Accounts()
         self.bound: list[Bound] = []
         self.remote: dict[p.RemoteBuffer, Variable] = {}  # with the first variable that each is moved to or from
         self._executes: dict[ComputeSet, Compiled] = {}
@@ -104,18 +106,32 @@ class Compiler:
     def _execute(self, compute_set: ComputeSet) -> Compiled:
         if compute_set not in self._executes:
             groups = compute_set.all_groups(self.target.tiles)
-            accesses = accesses_of(groups)
-            check_races(compute_set, groups, accesses)
-            bound = [bind_group(g, self.storage, self.target, self.control, self.cell) for g in groups]
+            bound: list[Bound] = []
+            account = self.accounts.of_groups(
+                compute_set.name, groups, partial(self._checked_account, compute_set, groups, bound)
+            )
+            bound = bound or self._bind(groups)
             self.bound += bound
             calls = [call for item in bound for call in item.calls]
             if self.control.traps:
                 calls = [_located(call, compute_set.name) for call in calls]
-            self._executes[compute_set] = calls, self._leaf(account_execute(compute_set, bound, accesses, self.target))
+            self._executes[compute_set] = calls, self._leaf(account)
         return self._executes[compute_set]
 
+    def _checked_account(self, compute_set: ComputeSet, groups: list[VertexGroup], bound: list[Bound]) -> StepAccount:
+        """The account of a compute set without races, whose groups are then bound."""
+        accesses = accesses_of(groups)
+        check_races(compute_set, groups, accesses)
+        bound += self._bind(groups)
+        return account_execute(compute_set, bound, accesses, self.target)
+
+    def _bind(self, groups: list[VertexGroup]) -> list[Bound]:
+        return [bind_group(group, self.storage, self.target, self.control, self.cell) for group in groups]
+
     def _copy(self, copy: p.Copy) -> Compiled:
-        leaf = self._leaf(account_copy(copy, self.target))
+        name = copy.name or f"copy {copy.source.variable.name} -> {copy.destination.variable.name}"
+        make = partial(account_copy, name, copy, self.target)
+        leaf = self._leaf(self.accounts.of_copy(name, copy.source, copy.destination, make))
         source = words(view_of(copy.source, self.storage))
         destination = words(view_of(copy.destination, self.storage))
 
