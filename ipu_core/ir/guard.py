@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,6 +13,7 @@ from lowprec import FloatFormat
 from lowprec import float32 as FLOAT32
 
 BACKWARD = ("grad_input", "grad_weight")
+ON_ONE_TILE = 256  # elements; the maximum of more is found in stages, of which all but the last spread over the tiles
 UNSCALE = "unscale"
 """Family of the equations that divide the gradients of parameters by the loss scale."""
 
@@ -46,6 +48,9 @@ class _Checks:
         fmt = var.type.format
         assert isinstance(fmt, FloatFormat)
         size = self.emit("absolute", var, fmt=fmt)
+        while size.type.size > ON_ONE_TILE and (each := _divisor(size.type.size)) > 1:
+            rows = self.emit("reshape", size, shape=(size.type.size // each, each))
+            size = self.emit("reduce_max", rows, fmt=fmt, axis=(1,), keepdims=False)
         if size.type.shape:
             size = self.emit("reduce_max", size, fmt=fmt, axis=tuple(range(len(size.type.shape))), keepdims=False)
         self.found.setdefault(fmt, []).append((self.emit("reshape", size, shape=(1,)), name))
@@ -145,6 +150,11 @@ def _split(block: Block, needed: dict[Var, str]) -> tuple[list[Equation], list[E
         else:
             second.append(equation)
     return first[::-1], second[::-1]
+
+
+def _divisor(number: int) -> int:
+    """The largest divisor that is no larger than the root."""
+    return next(divisor for divisor in range(math.isqrt(number), 0, -1) if number % divisor == 0)
 
 
 def _narrow(fmt: Format) -> bool:

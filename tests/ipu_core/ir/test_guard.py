@@ -107,6 +107,38 @@ def test_a_step_that_is_skipped_costs_less() -> None:
     assert cycles[1] < cycles[0]
 
 
+@pytest.mark.parametrize("shape", [(1,), (257,), (256, 2), (30, 40), (3, 5, 7, 11), (64, 64)])
+def test_the_largest_of_many_is_found_wherever_it_is(shape: tuple[int, ...]) -> None:
+    def step(state: Any, x: Any) -> Any:
+        with scope(x, role="optimiser", family=UNSCALE, parameter="a"):
+            gradient = elementwise("multiply", x, 2.0)
+        return {"a": state["a"] - gradient}, (state["a"] * 3.0).sum()
+
+    x = np.ones(shape, np.float32)
+    run = Executable(guarded(trace(step, {"a": x}, x, carry=True)))
+    for place in {0, x.size // 2, x.size - 1}:
+        for value in (np.inf, -np.inf, np.nan):
+            spoilt = x.copy()
+            spoilt.flat[place] = value
+            assert run.run([x, spoilt], 0)[2].tolist() == [1]
+    assert run.run([x, x], 0)[2].tolist() == [0]
+
+
+def test_looking_at_a_large_weight_is_spread_over_the_tiles() -> None:
+    """On one tile the maximum of a million halves would take its memory thrice over."""
+
+    def loss(params: Any, batch: Any) -> Any:
+        return nn.mse(batch @ params["w"], batch)
+
+    x = np.zeros((4, 1024), np.float32)
+    weights = {"w": np.broadcast_to(np.float32(0), (1024, 1024))}
+    blocks = [Precision.parse("fp16.32").apply(step_block(loss, Sgd(0.1), weights, x, scaled=True))]
+    blocks.append(guarded(blocks[0]))
+    plain, looked = (Machine.build(block, Target("gc200")).profile for block in blocks)
+    assert looked.cycles < 1.6 * plain.cycles
+    assert looked.memory.peak_bytes < 1.6 * plain.memory.peak_bytes
+
+
 def test_what_is_no_guard_is_refused() -> None:
     block = guarded(typed("fp32.32"))
     guard = block.guard
