@@ -52,7 +52,15 @@ class Conversion:
 
 class WholeConversion:
     def __init__(self, conversion: Conversion, in_dtype: Any, out_dtype: Any, /) -> None: ...
-    def __call__(self, x: npt.NDArray[Any], key: int, threads: int, /) -> npt.NDArray[Any] | None: ...
+    def __call__(
+        self, x: npt.NDArray[Any], out: npt.NDArray[Any] | None, key: int, threads: int
+    ) -> npt.NDArray[Any] | None: ...
+
+class WholeDecoding:
+    def __init__(self, format: Format, in_storage: int, out_storage: int, in_dtype: Any, out_dtype: Any, /) -> None: ...
+    def __call__(
+        self, codes: npt.NDArray[Any], out: npt.NDArray[Any] | None, threads: int
+    ) -> npt.NDArray[Any] | None: ...
 
 def convert(
     conversion: Conversion, x: npt.NDArray[Any], out: npt.NDArray[Any], key: int, offset: int, threads: int

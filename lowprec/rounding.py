@@ -149,6 +149,10 @@ def decode(codes: npt.ArrayLike, fmt: FormatLike, out: Array | None = None) -> A
         ValueError: a code wider than the format.
     """
     fmt = as_format(fmt)
+    if type(codes) is np.ndarray and backends.current() is cpu:
+        call = _whole_decoding(codes.dtype, fmt)
+        if call is not None and (quick := call(codes, out, threads.current())) is not None:
+            return quick
     array, scalar = input_array(codes)
     if not array.size and not hasattr(codes, "dtype"):  # an empty list is float64 to numpy
         array = array.astype(fmt.code_dtype)
@@ -157,6 +161,14 @@ def decode(codes: npt.ArrayLike, fmt: FormatLike, out: Array | None = None) -> A
     target = output_array(out, array, _value_dtype(fmt))
     backends.of(array).decode(fmt, unsigned, target)
     return finish(target, out, codes, scalar)
+
+
+@cached
+def _whole_decoding(dtype: np.dtype[Any], fmt: FloatFormat) -> Callable[..., Any] | None:
+    """The call for whole arrays of codes that need no check; None for others."""
+    own = fmt.dtype is not None and dtype == fmt.dtype
+    every = dtype == fmt.code_dtype and fmt.bits == 8 * dtype.itemsize
+    return cpu.whole_decoding(fmt, dtype, _value_dtype(fmt)) if own or every else None
 
 
 def _refuse_on_gpu(array: Array, fmt: FloatFormat) -> None:
@@ -197,8 +209,8 @@ def _convert(
     policies: RoundingKeywords,
 ) -> Any:
     """The one body of round, astype and encode."""
-    if out is None and type(x) is np.ndarray and type(offset) is int and offset == 0:
-        quick = _whole(result, x, fmt, rounding, key, policies)
+    if type(x) is np.ndarray and type(offset) is int and offset == 0:
+        quick = _whole(result, x, fmt, rounding, key, out, policies)
         if quick is not None:
             return quick
     array, scalar = input_array(x)
@@ -245,6 +257,7 @@ def _whole(
     fmt: FormatLike,
     rounding: FewBitRoundingLike,
     key: KeyLike | None,
+    out: Array | None,
     policies: RoundingKeywords,
 ) -> Array | None:
     """The result of an ordinary call in one step; None where it takes more, or where there is something to refuse."""
@@ -255,7 +268,7 @@ def _whole(
         seed = 0 if key is None else key_value(key)
     except (TypeError, ValueError):
         return None
-    return None if call is None or (keyed and key is None) else call(x, seed, threads.current())
+    return None if call is None or (keyed and key is None) else call(x, out, seed, threads.current())
 
 
 @cached

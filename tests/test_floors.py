@@ -28,7 +28,7 @@ FLOORS = {
     "chip": Floor(
         tuple(f"ipu_core.{name}" for name in (
             "errors", "interruption", "integers", "traffic", "target", "control", "cost", "tile", "tile_convolution",
-            "hardware_random",
+            "hardware_random", "arrays",
         )),
         ("lowprec",),
     ),
@@ -39,7 +39,8 @@ FLOORS = {
     "library": Floor(("ipu_core.library",), ("plan",)),
     "equations": Floor(("ipu_core.ir",), ("lowprec",)),
     "execution": Floor(
-        tuple(f"ipu_core.ir.{name}" for name in ("kernels", "declared", "evaluate", "execute")), ("equations", "chip")
+        tuple(f"ipu_core.ir.{name}" for name in ("buffers", "kernels", "declared", "evaluate", "execute")),
+        ("equations", "chip"),
     ),
     "tracing": Floor(
         tuple(f"ipu_core.ir.{name}" for name in ("eager", "values", "full", "images", "tracing", "autodiff")),

@@ -1,6 +1,7 @@
 """Machine: a lowered training step in an engine, its state on the tiles; runs like `execute`'s Executable."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, NoReturn
 
 import numpy as np
@@ -11,8 +12,11 @@ from ipu_core.compile.residency import check_room
 from ipu_core.control import FloatingPointControl
 from ipu_core.engine.engine import Engine
 from ipu_core.engine.profile import Profile
-from ipu_core.graph.program import RemoteBuffer
+from ipu_core.graph.program import RemoteBuffer, Repeat
+from ipu_core.graph.tensor import Variable
 from ipu_core.ir.block import Array, Block, Var
+from ipu_core.ir.buffers import allocate
+from ipu_core.ir.lifetimes import in_place, lifetimes
 from ipu_core.target import Target
 from lowprec import Accumulation, Key
 
@@ -22,12 +26,16 @@ class Machine:
 
     Attributes:
         lowered: the graph and program.
+        steps_per_call: steps of one `feed_many`.
         engine: which runs it.
 
     Args:
         lowered: from `lower`.
         control: floating-point control of the tiles.
         allow_out_of_memory: go on when a tile needs more memory than it has.
+        steps_per_call: steps that `feed_many` runs in one call, without the host.
+        whole: run every equation on whole arrays, as the direct engine does, instead of vertex by vertex: faster, with
+            the same bits and the same account.
 
     Raises:
         OutOfTileMemory: naming the tile, the bytes by category and the largest variables.
@@ -39,15 +47,20 @@ class Machine:
         control: FloatingPointControl | None = None,
         *,
         allow_out_of_memory: bool = False,
+        steps_per_call: int = 1,
+        whole: bool = False,
     ) -> None:
-        self.lowered = lowered
-        self.engine = Engine(lowered.graph, lowered.program, control, allow_out_of_memory=allow_out_of_memory)
+        self.lowered, self.steps_per_call = lowered, steps_per_call
+        step = lowered.program
+        programs = step if steps_per_call == 1 else [step, Repeat(steps_per_call, step, runs=True)]
+        memory = _memory(lowered) if whole and not (control and control.traps) else None
+        self.engine = Engine(lowered.graph, programs, control, None, allow_out_of_memory, whole=whole, memory=memory)
         self._fed: list[Iterator[Any]] = [iter(())] * len(lowered.feeds)
-        self._results: list[Array] = [np.empty(0)] * len(lowered.results)
+        self._results: list[list[Array]] = [[] for _ in lowered.results]
         for number, stream in enumerate(lowered.feeds):
             self.engine.connect(stream, lambda number=number: next(self._fed[number]))
         for number, stream in enumerate(lowered.results):
-            self.engine.connect(stream, lambda values, number=number: self._results.__setitem__(number, values.copy()))
+            self.engine.connect(stream, lambda values, number=number: self._results[number].append(values.copy()))
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
@@ -64,12 +77,16 @@ class Machine:
         *,
         overlap: bool = False,
         allow_out_of_memory: bool = False,
+        steps_per_call: int = 1,
+        whole: bool = False,
     ) -> "Machine":
         """Plans, lowers and compiles a Block in one go; see `check_room` for what is refused before that."""
         if not allow_out_of_memory:
             check_room(block, target)
         lowered = lower(block, plan(block, target, accumulations), overlap=overlap)
-        return Machine(lowered, control, allow_out_of_memory=allow_out_of_memory)
+        return Machine(
+            lowered, control, allow_out_of_memory=allow_out_of_memory, steps_per_call=steps_per_call, whole=whole
+        )
 
     @property
     def plan(self) -> BlockPlan:
@@ -107,11 +124,39 @@ class Machine:
         Raises:
             ValueError: another number of inputs, or another shape.
         """
-        self._check("inputs", len(inputs), len(self._fed))
-        self._fed[:] = [self._transfers(*given) for given in zip(self._inputs, inputs, strict=True)]
+        self._send([inputs])
         self.engine.set_key(key)
         self.engine.run()
-        return list(self._results)
+        return [made[0] for made in self._results]
+
+    def feed_many(self, inputs: Sequence[Sequence[Any]], key: Key, first: int) -> list[list[Array]]:
+        """`steps_per_call` runs in one, without the host: gives what as many calls of `feed` would.
+
+        Args:
+            inputs: of each run, those that are not state.
+            key: of all runs; that of run i is key.fold_in(first + i).
+            first: number of the first.
+
+        Raises:
+            ValueError: another number of runs or inputs, or another shape.
+        """
+        self._check("runs in a call", len(inputs), self.steps_per_call)
+        if len(inputs) == 1:
+            return [self.feed(inputs[0], key.fold_in(first))]
+        self._send(inputs)
+        self.engine.set_key(None)
+        self.engine.key, self.engine.step = key, first
+        self.engine.run(1)
+        return [list(outputs) for outputs in zip(*self._results, strict=True)]
+
+    def _send(self, runs: Sequence[Sequence[Any]]) -> None:
+        """Makes ready what the streams bring in the next runs, and forgets what they took away."""
+        for inputs in runs:
+            self._check("inputs", len(inputs), len(self._fed))
+        for number, var in enumerate(self._inputs):
+            self._fed[number] = chain.from_iterable([self._transfers(var, inputs[number]) for inputs in runs])
+        for made in self._results:
+            made.clear()
 
     @property
     def _inputs(self) -> tuple[Var, ...]:
@@ -148,3 +193,9 @@ class Machine:
     def _check(what: str, given: int, wanted: int) -> None:
         if given != wanted:
             raise ValueError(f"the block takes {wanted} {what}, {given} were given")
+
+
+def _memory(lowered: Lowered) -> dict[Variable, Array]:
+    """The direct engine's memory for the values of the Block: variables share it, which keeps it in the cache."""
+    views, arrays = lifetimes(lowered.block).views, allocate(lowered.block, in_place(lowered.block)).arrays
+    return {lowered.tensors[var].variable: arrays[var].reshape(-1) for var, view in views.items() if view.root is var}

@@ -83,6 +83,10 @@ def accessed(program: p.Program) -> tuple[set[Variable], set[Variable]]:
         match pending.pop():
             case p.Sequence(steps):
                 pending += steps
+            case p.Whole(steps, operands, result):
+                pending += steps
+                reads |= {operand.variable for operand in operands}
+                writes.add(result.variable)
             case p.Repeat(_, body) | p.Call(body):
                 pending.append(body)
             case p.Overlap(inner, transfers):

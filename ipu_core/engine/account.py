@@ -81,14 +81,14 @@ def account_execute(compute_set: ComputeSet, bound: Sequence[Bound], accesses: A
     )
 
 
-def account_copy(copy: Copy, target: Target) -> StepAccount:
+def account_copy(name: str, copy: Copy, target: Target) -> StepAccount:
     """The account of a copy: foreign bytes over the exchange, local ones by the tile's workers."""
     traffic, local = copy_traffic(copy.source, copy.destination, target)
     compute = cost.local_copy(target, local)
     source, destination = copy.source.variable, copy.destination.variable
     full = _is_all(destination, *_runs(copy.destination))
     return StepAccount(
-        copy.name or f"copy {source.name} -> {destination.name}",
+        name,
         "copy",
         compute,
         traffic,

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ipu_core.arrays import aligned
 from ipu_core.control import FloatingPointControl
 from ipu_core.graph.codelet import Codelet
 from ipu_core.graph.tensor import Tensor, Variable
@@ -15,16 +16,19 @@ from ipu_core.integers import Ints
 from ipu_core.target import Target
 from lowprec import FloatFormat, Key, astype
 
-_LINE = 64  # bytes; kernels load whole cache lines
-
 
 class KeyCell:
-    """Holds the random key of the round being run, and what operations fold of it."""
+    """Holds the random key of the round being run, what operations fold of it, and how the engine goes to the next run.
 
-    __slots__ = ("folded", "key")
+    Attributes:
+        next_run: counts a run as done and gives `key` the next one's.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("folded", "key", "next_run")
+
+    def __init__(self, next_run: Callable[[], None] = lambda: None) -> None:
         self.key: Key | None = None
+        self.next_run = next_run
         self.folded: dict[int, FoldedKey] = {}
 
 
@@ -47,13 +51,6 @@ class Bound:
         self.group = group
         self.codelet = codelet
         self.calls = calls
-
-
-def allocate(size: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """A zeroed flat array that begins at a cache line."""
-    raw = np.zeros(size * dtype.itemsize + _LINE, np.uint8)
-    shift = -raw.__array_interface__["data"][0] % _LINE
-    return raw[shift : shift + size * dtype.itemsize].view(dtype)
 
 
 def words(array: NDArray[Any]) -> NDArray[Any]:
@@ -105,7 +102,7 @@ def _bind_operand(
             view.flags.writeable = False
         return view
     indices = operand.indices if operand.indices is not None else np.zeros(0, np.int64)
-    buffer = allocate(math.prod(indices.shape), storage.dtype).reshape(indices.shape)
+    buffer = aligned(math.prod(indices.shape), storage.dtype).reshape(indices.shape)
     if operand.field.reads:
         before.append(_gather(words(storage), indices, words(buffer)))
     if operand.field.writes:
@@ -127,17 +124,30 @@ def _scatter(storage: NDArray[Any], indices: Ints, buffer: NDArray[Any]) -> Call
     return scatter
 
 
-def _key_setter(attributes: dict[str, Any], cell: KeyCell, group: VertexGroup) -> Callable[[], None]:
-    operation, name = group.operation, group.codelet.__name__
+def folded_key(cell: KeyCell, operation: int, name: str) -> Callable[[], Key]:
+    """The key of an operation in the round being run.
+
+    Raises, when called:
+        ValueError: the engine has no key.
+    """
     folded = cell.folded.setdefault(operation, FoldedKey())
 
-    def set_key() -> None:
+    def current() -> Key:
         key = cell.key
         if key is None:
             raise ValueError(f"{name} draws random bits: give the engine a key, as in Engine(graph, program, key=0)")
-        if key is not folded.source:
+        if folded.key is None or key is not folded.source:
             folded.source, folded.key = key, key.fold_in(operation)
-        attributes["key"] = folded.key
+        return folded.key
+
+    return current
+
+
+def _key_setter(attributes: dict[str, Any], cell: KeyCell, group: VertexGroup) -> Callable[[], None]:
+    current = folded_key(cell, group.operation, group.codelet.__name__)
+
+    def set_key() -> None:
+        attributes["key"] = current()
 
     return set_key
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,8 @@ from ipu_core.engine.account import (
     account_overlap,
     account_sync,
 )
-from ipu_core.engine.bind import Bound, KeyCell, bind_group, view_of, words
+from ipu_core.engine.alike import Accounts
+from ipu_core.engine.bind import Bound, KeyCell, bind_group, folded_key, view_of, words
 from ipu_core.engine.races import check_races
 from ipu_core.engine.streams import HostEnds
 from ipu_core.engine.tree import Branch, Leaf, Loop, Series, Tree, While, counts_of
@@ -25,7 +27,8 @@ from ipu_core.errors import FloatingPointException
 from ipu_core.graph import program as p
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.tensor import Tensor, Variable
-from ipu_core.graph.vertices import ComputeSet
+from ipu_core.graph.vertices import ComputeSet, VertexGroup
+from lowprec import Key
 
 Calls = list[Callable[[], None]]
 Compiled = tuple[Calls, Tree]
@@ -41,6 +44,7 @@ class Compiler:
         control: FloatingPointControl,
         cell: KeyCell,
         ends: HostEnds,
+        whole: bool = False,
     ) -> None:
         self.graph = graph
         self.target = graph.target
@@ -48,7 +52,9 @@ class Compiler:
         self.control = control
         self.cell = cell
         self.ends = ends
+        self.whole = whole
         self.steps: list[StepAccount] = []
+        self.accounts = Accounts()
         self.bound: list[Bound] = []
         self.remote: dict[p.RemoteBuffer, Variable] = {}  # with the first variable that each is moved to or from
         self._executes: dict[ComputeSet, Compiled] = {}
@@ -59,6 +65,8 @@ class Compiler:
             case p.Sequence(steps):
                 parts = [self.compile(step, depth) for step in steps]
                 return [call for calls, _ in parts for call in calls], Series(tuple(tree for _, tree in parts))
+            case p.Whole():
+                return self._whole(program, depth)
             case p.Call(function):
                 return self.compile(function, depth)
             case p.Execute(compute_set):
@@ -81,6 +89,16 @@ class Compiler:
                 return [], self._leaf(account_sync("sync", self.target, frozenset(), frozenset()))
         raise TypeError(f"{program!r} is no program")
 
+    def _whole(self, program: p.Whole, depth: int) -> Compiled:
+        """The account of the steps; where exceptions are enabled every vertex looks for its own."""
+        calls, tree = self.compile(p.Sequence(*program.steps), depth)
+        if self.whole and not self.control.traps:
+            operands = [view_of(tensor, self.storage) for tensor in program.operands]
+            bound = program.bind(operands, view_of(program.result, self.storage), self.control)
+            number, name = program.operation, program.result.variable.name
+            calls = [partial(bound, None) if number is None else _keyed(bound, folded_key(self.cell, number, name))]
+        return calls, tree
+
     def _leaf(self, account: StepAccount) -> Leaf:
         self.steps.append(account)
         return Leaf(len(self.steps) - 1)
@@ -88,18 +106,32 @@ class Compiler:
     def _execute(self, compute_set: ComputeSet) -> Compiled:
         if compute_set not in self._executes:
             groups = compute_set.all_groups(self.target.tiles)
-            accesses = accesses_of(groups)
-            check_races(compute_set, groups, accesses)
-            bound = [bind_group(g, self.storage, self.target, self.control, self.cell) for g in groups]
+            bound: list[Bound] = []
+            account = self.accounts.of_groups(
+                compute_set.name, groups, partial(self._checked_account, compute_set, groups, bound)
+            )
+            bound = bound or self._bind(groups)
             self.bound += bound
             calls = [call for item in bound for call in item.calls]
             if self.control.traps:
                 calls = [_located(call, compute_set.name) for call in calls]
-            self._executes[compute_set] = calls, self._leaf(account_execute(compute_set, bound, accesses, self.target))
+            self._executes[compute_set] = calls, self._leaf(account)
         return self._executes[compute_set]
 
+    def _checked_account(self, compute_set: ComputeSet, groups: list[VertexGroup], bound: list[Bound]) -> StepAccount:
+        """The account of a compute set without races, whose groups are then bound."""
+        accesses = accesses_of(groups)
+        check_races(compute_set, groups, accesses)
+        bound += self._bind(groups)
+        return account_execute(compute_set, bound, accesses, self.target)
+
+    def _bind(self, groups: list[VertexGroup]) -> list[Bound]:
+        return [bind_group(group, self.storage, self.target, self.control, self.cell) for group in groups]
+
     def _copy(self, copy: p.Copy) -> Compiled:
-        leaf = self._leaf(account_copy(copy, self.target))
+        name = copy.name or f"copy {copy.source.variable.name} -> {copy.destination.variable.name}"
+        make = partial(account_copy, name, copy, self.target)
+        leaf = self._leaf(self.accounts.of_copy(name, copy.source, copy.destination, make))
         source = words(view_of(copy.source, self.storage))
         destination = words(view_of(copy.destination, self.storage))
 
@@ -156,6 +188,9 @@ class Compiler:
 
     def _control(self, program: p.Repeat | p.RepeatWhile | p.If | p.Switch, depth: int) -> Compiled:
         match program:
+            case p.Repeat(count, body, True):
+                calls, tree = self.compile(body, depth)
+                return [_repeat_runs(count, calls, self.cell)], Loop(count, tree)
             case p.Repeat(count, body):
                 calls, tree = self.compile(body, depth + 1)
                 return [_repeat(count, calls, self.cell, depth)], Loop(count, tree)
@@ -190,6 +225,13 @@ class Compiler:
         return [run], branch
 
 
+def _keyed(bound: Callable[[Key | None], Any], key: Callable[[], Key]) -> Callable[[], None]:
+    def call() -> None:
+        bound(key())
+
+    return call
+
+
 def _located(call: Callable[[], None], name: str) -> Callable[[], None]:
     """A call whose exceptions say in which compute set they were raised."""
 
@@ -211,6 +253,17 @@ def _repeat(count: int, calls: Calls, cell: KeyCell, depth: int) -> Callable[[],
             for call in calls:
                 call()
         cell.key = key
+
+    return run
+
+
+def _repeat_runs(count: int, calls: Calls, cell: KeyCell) -> Callable[[], None]:
+    def run() -> None:
+        for number in range(count):
+            if number:
+                cell.next_run()
+            for call in calls:
+                call()
 
     return run
 

@@ -1,13 +1,14 @@
 """Engine: compiles programs of a graph once, runs them, and keeps their account (Poplar's Engine)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ipu_core.arrays import aligned
 from ipu_core.control import FloatingPointControl
-from ipu_core.engine.bind import KeyCell, allocate, view_of
+from ipu_core.engine.bind import KeyCell, view_of
 from ipu_core.engine.compile import Compiler
 from ipu_core.engine.memory import MemoryAccount, account_memory
 from ipu_core.engine.profile import Profile, make_profile
@@ -33,6 +34,10 @@ class Engine:
         key: random key (or seed) of codelets that round stochastically. The key of a run is `key` folded with the
             number of the run, `step`, unless `set_key` gives one.
         allow_out_of_memory: go on when a tile, or streaming memory, has less memory than is needed.
+        whole: compute what a `Whole` program makes at once, with the same bits, instead of vertex by vertex. The
+            account stays the vertices'; where the control enables exceptions they are run nevertheless.
+        memory: flat arrays in which some variables shall lie; they may share memory where no program needs both at a
+            time. The others get memory of their own.
 
     Raises:
         TypeError: no Graph, or a key that is none.
@@ -46,6 +51,9 @@ class Engine:
         control: FloatingPointControl | None = None,
         key: Key | int | None = None,
         allow_out_of_memory: bool = False,
+        *,
+        whole: bool = False,
+        memory: Mapping[Variable, NDArray[Any]] | None = None,
     ) -> None:
         expect(Graph, graph=graph)
         self.graph = graph
@@ -54,10 +62,11 @@ class Engine:
         self.key = None if key is None else as_key(key)
         self.step = 0
         self._step_key: Key | None = None
-        self._cell = KeyCell()
+        self._cell = KeyCell(self._next_run)
         self._ends = HostEnds()
-        self._storage = {variable: _storage_of(variable) for variable in graph.variables}
-        compiler = Compiler(graph, self._storage, self.control, self._cell, self._ends)
+        given = memory or {}
+        self._storage = {variable: _storage_of(variable, given.get(variable)) for variable in graph.variables}
+        compiler = Compiler(graph, self._storage, self.control, self._cell, self._ends, whole)
         listed: list[Program] = [programs] if isinstance(programs, Program) else list(programs)
         compiled = [compiler.compile(program) for program in listed]
         self._calls = [tuple(calls) for calls, _ in compiled]
@@ -84,16 +93,23 @@ class Engine:
         """
         if not 0 <= program < len(self._calls):
             raise IndexError(f"there are programs 0..{len(self._calls) - 1}, not {program}")
-        if self._step_key is not None:
-            self._cell.key = self._step_key
-        elif self.key is not None:
-            self._cell.key = self.key.fold_in(self.step)
+        self._set_run_key()
         if self._dynamic[program]:
             reset(self._trees[program])
             self._ran[program] = True
         for call in self._calls[program]:
             call()
         self.step += 1
+
+    def _set_run_key(self) -> None:
+        if self._step_key is not None:
+            self._cell.key = self._step_key
+        elif self.key is not None:
+            self._cell.key = self.key.fold_in(self.step)
+
+    def _next_run(self) -> None:
+        self.step += 1
+        self._set_run_key()
 
     def set_key(self, key: Key | int | None) -> None:
         """Sets the key of the runs to come as it is (a training loop's step key); None returns to `key` and `step`."""
@@ -157,8 +173,8 @@ class Engine:
             )
 
 
-def _storage_of(variable: Variable) -> NDArray[Any]:
-    storage = allocate(variable.size, variable.dtype)
+def _storage_of(variable: Variable, given: NDArray[Any] | None) -> NDArray[Any]:
+    storage = aligned(variable.size, variable.dtype) if given is None else given
     if variable.initial is not None:
         storage[...] = variable.initial
     return storage

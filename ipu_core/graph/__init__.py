@@ -21,6 +21,7 @@ from ipu_core.graph.program import (
     StreamCopy,
     Switch,
     Sync,
+    Whole,
     WriteUndef,
 )
 from ipu_core.graph.tensor import Tensor, Variable
@@ -55,6 +56,7 @@ __all__ = [
     "Variable",
     "Vertex",
     "VertexGroup",
+    "Whole",
     "WriteUndef",
     "program_text",
 ]

@@ -1,15 +1,16 @@
 """Programs: what an engine does with a graph, in Poplar's words, as frozen data."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ipu_core.control import FloatingPointControl
 from ipu_core.errors import OutOfStreamingMemory, expect
 from ipu_core.graph.tensor import Tensor, element_type
 from ipu_core.graph.vertices import ComputeSet
 from ipu_core.target import Target
-from lowprec import FloatFormat
+from lowprec import FloatFormat, Key
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +90,28 @@ class Sequence:
 
 
 @dataclass(frozen=True, eq=False)
+class Whole:
+    """Programs that make one tensor of others, and the same computation on whole arrays, which gives the same bits.
+
+    Cycles, exchange and memory are those of the steps. An engine that is told so then computes the result at once
+    instead of vertex by vertex; temporaries of the steps hold nothing.
+
+    Attributes:
+        steps: what the machine does, in order.
+        operands: what is read.
+        result: what is made, a whole variable.
+        bind: (arrays of the operands, array of the result, control) -> f(key), the computation.
+        operation: number folded into the key; None: it draws no random bits.
+    """
+
+    steps: tuple["Program", ...]
+    operands: tuple[Tensor, ...]
+    result: Tensor
+    bind: Callable[[list[Any], Any, FloatingPointControl], Callable[[Key | None], Any]]
+    operation: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
 class Execute:
     """Runs a compute set: gather remote operands, compute on all tiles, scatter remote results."""
 
@@ -129,10 +152,15 @@ class AbortOnNaN:
 
 @dataclass(frozen=True, eq=False)
 class Repeat:
-    """Runs `body` `count` times. Random keys differ from round to round."""
+    """Runs `body` `count` times. Random keys differ from round to round.
+
+    Attributes:
+        runs: whether each round is a run of its own, with the key that it would have if the engine ran `body` so often.
+    """
 
     count: int
     body: "Program"
+    runs: bool = False
 
     def __post_init__(self) -> None:
         expect(int, count=self.count)
@@ -245,6 +273,7 @@ class Overlap:
 
 Program = (
     Sequence
+    | Whole
     | Execute
     | Copy
     | WriteUndef

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ipu_core.arrays import aligned
 from ipu_core.ir.block import Array, Block, Format, Var
 from ipu_core.ir.exact import exact
 from ipu_core.ir.lifetimes import lifetimes
@@ -51,8 +52,8 @@ class Pool:
         fitting = [buffer for buffer in self.free if buffer.nbytes >= size]
         if not fitting:
             self.bytes += size
-            return np.empty(size, np.uint8)
-        best = min(reversed(fitting), key=lambda buffer: buffer.nbytes)
+            return aligned(size, np.dtype(np.uint8))
+        best = min(reversed(fitting), key=lambda buffer: buffer.nbytes)  # the last freed: it is still in the cache
         self.free = [buffer for buffer in self.free if buffer is not best]
         return best
 
@@ -65,8 +66,12 @@ def allocate(block: Block, over: Mapping[Var, Var]) -> Buffers:
         over: values that are written over an input, or over the total of the round before.
     """
     own = (*block.inputs, *(old for old, _ in block.totals))
-    arrays = {var: np.empty(var.type.shape, dtype_of(var.type.format)) for var in own}
-    arrays |= {var: np.array(x, dtype_of(var.type.format), order="C") for var, x in block.constants.items()}
+    arrays = {
+        var: aligned(var.type.size, dtype_of(var.type.format)).reshape(var.type.shape)
+        for var in (*own, *block.constants)
+    }
+    for var, value in block.constants.items():
+        arrays[var][...] = value
     views, last = lifetimes(block)
     pool, held = Pool(), dict[Var, Array]()
     places = {var: arrays[old] for var, old in over.items()}

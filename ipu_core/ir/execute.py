@@ -140,6 +140,10 @@ class Executable:
         self._fill(self._inputs[len(self._state) :], inputs)
         return self._advance(as_key(key), None)
 
+    def feed_many(self, inputs: Sequence[Sequence[Any]], key: Key, first: int) -> list[list[Array]]:
+        """Several runs one after another, run i with key.fold_in(first + i), as a `Machine` does them in one call."""
+        return [self.feed(given, key.fold_in(first + number)) for number, given in enumerate(inputs)]
+
     def _advance(self, key: Key, observer: Observer | None) -> list[Array]:
         """Runs the Block and makes the new state, unless the guard refuses it, the one that is held."""
         if self.block.rounds is not None:

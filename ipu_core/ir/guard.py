@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
-from ipu_core.ir.block import Array, Atom, Block, Equation, Format, Guard, Literal, Params, Type, Var, described
+from ipu_core.ir.block import Atom, Block, Equation, Format, Guard, Literal, Params, Var, described
 from ipu_core.ir.ops import OPS, STRUCTURE, SUMS, infer
 from lowprec import FloatFormat
 from lowprec import float32 as FLOAT32
 
 BACKWARD = ("grad_input", "grad_weight")
+ON_ONE_TILE = 256  # elements; the maximum of more is found in stages, of which all but the last spread over the tiles
 UNSCALE = "unscale"
 """Family of the equations that divide the gradients of parameters by the loss scale."""
 
@@ -25,12 +25,14 @@ class _Checks:
     Attributes:
         number: of the next new equation.
         equations: so far.
-        found: the largest magnitudes of what is checked, each of shape (1,) in float32, with its limit and name.
+        found: the largest magnitudes of what is checked, each of shape (1,), with names, by format.
+        names: of all that was checked and gathered.
     """
 
     number: int
     equations: list[Equation] = field(default_factory=list)
-    found: list[tuple[Var, float, str]] = field(default_factory=list)
+    found: dict[FloatFormat, list[tuple[Var, str]]] = field(default_factory=dict)
+    names: list[str] = field(default_factory=list)
 
     def emit(self, op: str, *inputs: Atom, fmt: FloatFormat | None = None, **params: Any) -> Var:
         """Appends an equation of the check."""
@@ -46,18 +48,22 @@ class _Checks:
         fmt = var.type.format
         assert isinstance(fmt, FloatFormat)
         size = self.emit("absolute", var, fmt=fmt)
+        while size.type.size > ON_ONE_TILE and (each := _divisor(size.type.size)) > 1:
+            rows = self.emit("reshape", size, shape=(size.type.size // each, each))
+            size = self.emit("reduce_max", rows, fmt=fmt, axis=(1,), keepdims=False)
         if size.type.shape:
             size = self.emit("reduce_max", size, fmt=fmt, axis=tuple(range(len(size.type.shape))), keepdims=False)
-        if fmt != FLOAT32:
-            size = self.emit("convert", size, fmt=FLOAT32)
-        self.found.append((self.emit("reshape", size, shape=(1,)), _limit(fmt), name))
+        self.found.setdefault(fmt, []).append((self.emit("reshape", size, shape=(1,)), name))
 
-    def bad(self, constants: dict[Var, Array]) -> Var:
-        """1 for every check so far that found infinities, NaN or a saturated value, else 0."""
-        limits = Var(f"limits{len(constants)}", Type((len(self.found),), FLOAT32))
-        constants[limits] = np.array([limit for _, limit, _ in self.found], np.float32)
-        good = self.emit("greater", limits, self.joined([var for var, _, _ in self.found]))
-        return self.emit("subtract", Literal(1.0), good)
+    def gathered(self) -> list[Var]:
+        """1 for every check since the last time that found infinities, NaN or a saturated value, else 0, in parts."""
+        parts = []
+        for fmt, found in self.found.items():
+            good = self.emit("greater", Literal(_limit(fmt)), self.joined([var for var, _ in found]), fmt=FLOAT32)
+            parts.append(self.emit("subtract", Literal(1.0), good))
+            self.names += [name for _, name in found]
+        self.found = {}
+        return parts
 
     def joined(self, parts: Sequence[Var]) -> Var:
         """Values of one axis, one after another."""
@@ -79,20 +85,20 @@ def guarded(block: Block) -> Block:
     """
     needed = _checked(block)
     checks = _Checks(1 + max(equation.number for equation in block.equations))
-    constants, rounds = dict(block.constants), block.rounds
+    rounds = block.rounds
     for equation in block.equations[: block.looped]:
         checks.equations.append(equation)
         if equation.output in needed:
             checks.check(equation.output, needed.pop(equation.output))
-    names, parts = [name for _, _, name in checks.found], list[Var]()
+    parts = list[Var]()
     if rounds is not None:
         totals = rounds.totals
         if checks.found:
-            old = Var("total.bad", Type((len(names),), FLOAT32))
-            parts = [checks.emit("maximum", old, checks.bad(constants))]
+            now = checks.joined(checks.gathered())
+            old = Var("total.bad", now.type)
+            parts = [checks.emit("maximum", old, now)]
             totals = (*totals, (old, parts[0]))
         rounds = replace(rounds, equations=len(checks.equations), totals=totals)
-    checks.found = []
     first, second = _split(block, needed)
     for var in (*block.inputs, *block.constants, *(new for _, new in block.totals)):
         if var in needed:  # a gradient that is a constant, or is finished when the rounds are
@@ -101,13 +107,12 @@ def guarded(block: Block) -> Block:
         checks.equations.append(equation)
         if equation.output in needed:
             checks.check(equation.output, needed.pop(equation.output))
-    names += [name for _, _, name in checks.found]
-    bad = checks.joined([*parts, *([checks.bad(constants)] if checks.found else [])])
+    bad = checks.joined([*parts, *checks.gathered()])
     worst = checks.emit("reduce_max", bad, fmt=FLOAT32, axis=(0,), keepdims=False)
     flag = checks.emit("subtract", Literal(1.0), worst)
-    guard = Guard(flag, len(checks.equations), tuple(names))
+    guard = Guard(flag, len(checks.equations), tuple(checks.names))
     return replace(
-        block, equations=(*checks.equations, *second), constants=constants, rounds=rounds, guard=guard,
+        block, equations=(*checks.equations, *second), rounds=rounds, guard=guard,
         outputs=(*block.outputs, bad), result=None,
     )  # fmt: skip
 
@@ -145,6 +150,11 @@ def _split(block: Block, needed: dict[Var, str]) -> tuple[list[Equation], list[E
         else:
             second.append(equation)
     return first[::-1], second[::-1]
+
+
+def _divisor(number: int) -> int:
+    """The largest divisor that is no larger than the root."""
+    return next(divisor for divisor in range(math.isqrt(number), 0, -1) if number % divisor == 0)
 
 
 def _narrow(fmt: Format) -> bool:

@@ -70,30 +70,41 @@ def _convolution(
     return lambda key: kernel(a, b, key, out)
 
 
-def _fold(equation: Equation, x: Array) -> Callable[[], Array]:
-    """The operand of a reduction as (outer, terms, inner): one view for all calls, or a copy made in each."""
+def _fold(equation: Equation, x: Array) -> tuple[Array, Callable[[], None] | None]:
+    """The operand of a reduction as (outer, terms, inner): a view, or an array and what copies the operand there."""
     how = fold(x.shape, equation.params["axis"])
     view = how.view(x)
     if np.may_share_memory(view, x):
-        return lambda: view
-    return lambda: how.view(x)
+        return view, None
+    source = _words(x).transpose(*how.before, *how.terms, *how.after)
+    place = _words(view).reshape(source.shape)
+    return view, lambda: np.copyto(place, source)
 
 
 def _reduce_sum(
     equation: Equation, operands: list[Any], out: Array, order: Accumulation | None, control: FloatingPointControl
 ) -> BoundCall:
-    fold = _fold(equation, operands[0])
-    outer, _terms, inside = fold().shape
+    x, copy = _fold(equation, operands[0])
+    result = out.reshape(len(x), x.shape[-1])
     kernel = tile.reduce_sum(order_of(equation, order), equation.arithmetic.rounding, control)
-    result = out.reshape(outer, inside)
-    return lambda key: kernel(fold(), key, result)
+    return _after(copy, lambda key: kernel(x, key, result))
 
 
 def _reduce_max(equation: Equation, operands: list[Any], out: Array, *_: Any) -> BoundCall:
-    fold = _fold(equation, operands[0])
-    outer, _terms, inside = fold().shape
-    result = out.reshape(outer, inside)
-    return lambda key: tile.reduce_max(fold(), result)(None)
+    x, copy = _fold(equation, operands[0])
+    return _after(copy, tile.reduce_max(x, out.reshape(len(x), x.shape[-1])))
+
+
+def _after(first: Callable[[], None] | None, call: BoundCall) -> BoundCall:
+    """A call, and before it what it needs."""
+    if first is None:
+        return call
+
+    def both(key: Key | None) -> None:
+        first()
+        call(key)
+
+    return both
 
 
 def _scatter_add(

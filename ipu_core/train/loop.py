@@ -54,7 +54,8 @@ class TrainLoop:
         batch: One batch, for its shapes and dtypes.
         optimizer: Such as `Sgd(0.1)`; its `lr` may be a schedule, a function of the step's number.
         precision: A `Precision` or its name.
-        engine: "tiles" or "direct".
+        engine: "tiles", planned onto the chip, in its memory and with its account, or "direct". The tiles' equations
+            are computed whole too; `compile.Machine` runs them vertex by vertex, to the same bits.
         target: The modelled chip, or its name.
         key: Of the run; step i rounds with key.fold_in(i).
         accumulations: The order of each sum by equation number; None: `choose_accumulations`, which looks at the sizes
@@ -70,6 +71,8 @@ class TrainLoop:
             them: a number, or "automatic" or a `LossScale` for one that grows and backs off. A step whose gradients
             hold infinities, NaN or saturated values then changes nothing and is kept in `skipped`. The loss that is
             reported is not scaled. None: no scale, and nothing is looked at.
+        steps_per_call: Steps that `run` does in one call of the machine, without the host, where so many are left. The
+            same bits; callbacks are called after each call, with its last loss.
         model_state: What the model carries from step to step beside its parameters, such as running statistics, nested
             float arrays: the loss is then (params, state, batch) -> (one number, new state). None: nothing.
 
@@ -103,6 +106,7 @@ class TrainLoop:
         streamed: str | Sequence[str] = (),
         loss_scale: float | str | LossScale | None = None,
         overlap: bool = False,
+        steps_per_call: int = 1,
         model_state: Any = None,
     ) -> None:
         if not isinstance(engine, str) or engine not in ENGINES:
@@ -114,6 +118,10 @@ class TrainLoop:
             optimizer = optimizer.for_precision(precision.scaled_state)
         mean = precision.running_mean
         self._scale = None if loss_scale is None else Scale.of(loss_scale)
+        check_integer("steps_per_call", steps_per_call, least=1)
+        if steps_per_call > 1 and self._scale is not None and self._scale.policy is not None:
+            raise ValueError("an automatic loss scale is moved by the host after each step: steps_per_call must be 1")
+        self._steps_per_call = int(steps_per_call)
         ideal = step_block(
             loss, optimizer, params, batch,
             micro_batches=int(micro_batches), running_mean=mean, scaled=self._scale is not None,
@@ -154,8 +162,9 @@ class TrainLoop:
     def _prepare(self, state: Sequence[Array]) -> None:
         if self._engine == "tiles":
             self._runner: Machine | Executable = Machine.build(
-                self.block, self.target, self.accumulations, self._control, overlap=self._overlap
-            )
+                self.block, self.target, self.accumulations, self._control,
+                overlap=self._overlap, steps_per_call=self._steps_per_call, whole=True,
+            )  # fmt: skip
         else:
             self._runner = self._executable
         self._runner.write(state)
@@ -178,9 +187,25 @@ class TrainLoop:
             FloatingPointException: one that the control enables; it says in which step and equation.
         """
         try:
-            outputs = self._runner.feed(self._inputs(batch), self._key.fold_in(self.step))
+            outputs = self._runner.feed(self._inputs(batch, self.step), self._key.fold_in(self.step))
         except FloatingPointException as error:
             raise FloatingPointException(f"step {self.step}: {error}") from None
+        return self._done(outputs)
+
+    def _train_many(self, batches: Sequence[Any]) -> list[float]:
+        """Updates on several batches, in one call if they are as many as one does."""
+        if len(batches) == 1 or len(batches) < self._steps_per_call:
+            return [self.train(batch) for batch in batches]
+        given = [self._inputs(batch, self.step + number) for number, batch in enumerate(batches)]
+        try:
+            outputs = self._runner.feed_many(given, self._key, self.step)
+        except FloatingPointException as error:
+            last = self.step + len(batches) - 1
+            raise FloatingPointException(f"one of the steps {self.step} to {last}: {error}") from None
+        return [self._done(one) for one in outputs]
+
+    def _done(self, outputs: Sequence[Array]) -> float:
+        """Keeps what a step that is done says; gives its loss."""
         loss = float(outputs[0])
         if not math.isfinite(loss) and self.not_finite is None:
             self.not_finite = self.step, loss
@@ -192,10 +217,10 @@ class TrainLoop:
         self.step += 1
         return loss
 
-    def _inputs(self, batch: Any) -> list[Any]:
-        """What the next step takes besides the state."""
+    def _inputs(self, batch: Any, step: int) -> list[Any]:
+        """What a step takes besides the state."""
         scale = [] if self._scale is None else [self._scale.value]
-        return [*self._batch(batch), rate_of(self._rate, self.step), *scale]
+        return [*self._batch(batch), rate_of(self._rate, step), *scale]
 
     def run(
         self, batches: Callable[[int], Any] | Iterable[Any], steps: int, *, callbacks: Iterable[Callback] = ()
@@ -218,8 +243,9 @@ class TrainLoop:
         following = map(batches, itertools.count(self.step)) if callable(batches) else iter(batches)
         known = self.not_finite
         called, losses = list(callbacks), list[float]()
-        for batch in itertools.islice(following, steps):
-            losses.append(self.train(batch))
+        rest = itertools.islice(following, steps)
+        while some := list(itertools.islice(rest, self._steps_per_call)):
+            losses += self._train_many(some)
             if any([call(self, losses[-1]) for call in called]):
                 break
         if self.not_finite is not None and known is None:
@@ -330,7 +356,7 @@ class TrainLoop:
             total = total.plus(UpdateCount.of(weight, direction, float(scale), updated))
 
         state = self._runner.read()
-        self._executable.run([*state, *self._inputs(batch)], self._key.fold_in(self.step), observe)
+        self._executable.run([*state, *self._inputs(batch, self.step)], self._key.fold_in(self.step), observe)
         self._runner.write(state)  # which the direct engine has moved on
         return total
 

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.benchmarks.machine import described
+
 FOLDER = Path(__file__).parent
 
 
@@ -14,6 +16,7 @@ def main(names: list[str]) -> int:
         valid = ", ".join(path.stem[6:] for path in sorted(FOLDER.glob("bench_*.py")))
         print(f"no such benchmark: {' '.join(names)}; there are {valid}", file=sys.stderr)
         return 2
+    print(described(), flush=True)
     codes = []
     for path in chosen:
         print(f"== {path.stem}", flush=True)

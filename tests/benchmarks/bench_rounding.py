@@ -169,6 +169,51 @@ def conversions(x: Array, rounds: int, console: Console) -> None:
     console.print(table)
 
 
+# A format and the least ratios wanted of nearest and stochastic rounding in cache, of both at 2^24, and of decoding.
+SIZED = [("float16", 0.8, 0.35), ("bfloat16", 0.8, 0.35), ("float8_e4m3fn", 0.5, 0.35), ("float8_e5m2", 0.5, 0.35)]
+
+
+def by_size(rounds: int, console: Console) -> None:
+    """Rounding and decoding of arrays from those that lie in the first cache to those that lie in none."""
+    sizes = [1 << power for power in (12, 16, 20, 24)]
+    table = Table(title="rounding and decoding by size, in copies of the same bytes by one thread")
+    table.add_column("")
+    for size in sizes:
+        table.add_column(f"2^{size.bit_length() - 1}, 1 thread", justify="right")
+        table.add_column("2", justify="right")
+    for level in isa_names():
+        with isa(level):
+            for fmt, nearest, stochastic in SIZED:
+                for what, wanted in (("nearest_even", nearest), ("stochastic", stochastic), ("decode", 0.8)):
+                    cells = [one_size(fmt, what, size, n, rounds) for size in sizes for n in (1, 2)]
+                    least = [0.8 if size == 1 << 24 else wanted for size in sizes for _ in (1, 2)]
+                    newest = level == isa_names()[-1]
+                    shown = [cell(x, y if newest else None) for x, y in zip(cells, least, strict=True)]
+                    table.add_row(f"{level} {fmt} {what}", *shown)
+    console.print(table)
+
+
+def one_size(fmt: str, what: str, size: int, threads: int, rounds: int) -> float:
+    """A conversion against the copy; small ones several times for each look at the clock."""
+    x = np.random.default_rng(1).standard_normal(size).astype(np.float32)
+    codes, values = lp.astype(x, fmt), np.empty_like(x)
+    copy, again = copying((4 + codes.itemsize) * size), max(1, (1 << 17) // size)
+
+    def ours() -> None:
+        for _ in range(again):
+            if what == "decode":
+                lp.decode(codes, fmt, out=values)
+            else:
+                lp.astype(x, fmt, what, key=1, out=codes)  # type: ignore[arg-type]
+
+    def copies() -> None:
+        for _ in range(again):
+            copy()
+
+    with lp.num_threads(threads):
+        return against(copies, ours, rounds)
+
+
 def values_and_decoding(x: Array, rounds: int, console: Console) -> None:
     """Rounding to values, float64 input, and decoding every format."""
     table = Table(title="rounding to values, other input, and decoding, in copies of the same bytes by one thread")
@@ -224,6 +269,7 @@ def main() -> None:
     console = Console(width=130)
     conversions(x, given.rounds, console)
     values_and_decoding(x, given.rounds, console)
+    by_size(given.rounds, console)
     console.print(f"call on 10 elements: {call_overhead():.2f} us (5)")
     bare, ours = import_time("import numpy, ml_dtypes"), import_time("import numpy, ml_dtypes, lowprec")
     console.print(f"import lowprec: {ours - bare:.0f} ms over numpy and ml_dtypes, which take {bare:.0f} ms (30)")

@@ -47,6 +47,27 @@ def test_narrow_operands_give_the_bits_of_doubles(name: str, dtype: Any, level: 
                     lp.testing.assert_same_bits(got, want)
 
 
+@pytest.mark.parametrize("level", _kernels.isa_names())
+@pytest.mark.parametrize("name", ["add", "subtract", "multiply", "divide", "sqrt"])
+@pytest.mark.parametrize("exponents", [(-75, -60), (-149, -120), (-60, -10), (110, 127)])
+def test_the_ends_of_the_range(name: str, exponents: tuple[int, int], level: str) -> None:
+    """Products and remainders that underflow, sums that overflow: with no other element beside them in a piece."""
+    rng = np.random.default_rng(8)
+
+    def drawn(low: int, high: int) -> npt.NDArray[np.float32]:
+        return np.ldexp(1 + rng.integers(0, 64, 400) / 64, rng.integers(low, high, 400)).astype(np.float32)
+
+    other = (-75, -60) if exponents[0] > -76 and exponents[1] < 0 else (-3, 3)
+    operands = (drawn(*exponents), drawn(*other))[: OPERANDS[name]]
+    with isa(level):
+        for fmt in ("bfloat16", "tfloat32", "float8_e5m2"):
+            for mode in MODES:
+                how: dict[str, Any] = {"rounding": mode, "key": 7}
+                wide = tuple(x.astype(np.float64) for x in operands)
+                got, want = getattr(lp, name)(*operands, fmt, **how), getattr(lp, name)(*wide, fmt, **how)
+                lp.testing.assert_same_bits(got, want)
+
+
 @pytest.mark.parametrize("name", ["add", "subtract", "multiply", "divide"])
 def test_float16_pairs_are_rounded_once(name: str) -> None:
     """Every float16 with partners of every exponent: through float32 no result is rounded twice."""

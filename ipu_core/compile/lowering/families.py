@@ -1,14 +1,17 @@
 """Equations to tiles: one function per family of operations."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from ipu_core.compile.aliasing import seen
 from ipu_core.compile.labels import label
 from ipu_core.compile.lowering.context import Lowering
 from ipu_core.compile.lowering.convolution import lower_convolution
-from ipu_core.graph.program import Copy
+from ipu_core.control import FloatingPointControl
+from ipu_core.graph.program import Copy, Program, Whole
 from ipu_core.graph.tensor import Tensor
-from ipu_core.ir.block import Equation
+from ipu_core.ir.block import Equation, Literal
+from ipu_core.ir.kernels import BoundCall, bind
 from ipu_core.ir.ops import CONVOLUTIONS, ELEMENTWISE, VIEWS
 from ipu_core.library.elementwise import elementwise
 from ipu_core.library.matmul import matmul, reduce
@@ -25,7 +28,24 @@ def lower_equation(lowering: Lowering, equation: Equation) -> None:
     rule = _RULES.get(equation.op)
     if rule is None:
         raise NotImplementedError(f"no lowering for {equation.op!r}; there are {', '.join(sorted(_RULES))}")
+    first = len(lowering.programs)
     rule(lowering, equation)
+    if equation.op not in VIEWS and (steps := lowering.programs[first:]):
+        lowering.programs[first:] = [_whole(lowering, equation, steps)]
+
+
+def _whole(lowering: Lowering, equation: Equation, steps: Sequence[Program]) -> Whole:
+    """The steps of an equation with its computation as the direct engine does it."""
+    planned = lowering.plan.sums.get(equation.number)
+    order = None if planned is None else planned.accumulation
+
+    def bound(arrays: list[Any], out: Any, control: FloatingPointControl) -> BoundCall:
+        given = iter(arrays)
+        operands = [x.value if isinstance(x, Literal) else next(given) for x in equation.inputs]
+        return bind(equation, operands, out, order, control)
+
+    operands = tuple(lowering.tensors[var] for var in equation.operands)
+    return Whole(tuple(steps), operands, lowering.tensors[equation.output], bound, equation.draws)
 
 
 def _elementwise(lowering: Lowering, equation: Equation) -> None:

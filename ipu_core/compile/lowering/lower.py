@@ -41,6 +41,7 @@ class Lowered:
             buffers that hold them.
         feeds: streams of the other inputs, host to device, in order.
         results: streams of the other outputs, device to host, in order.
+        tensors: where every value lies.
     """
 
     block: Block
@@ -50,6 +51,7 @@ class Lowered:
     state: tuple[Tensor | RemoteBuffer, ...]
     feeds: tuple[DataStream, ...]
     results: tuple[DataStream, ...]
+    tensors: Mapping[Var, Tensor]
 
 
 def lower(block: Block, plan: BlockPlan, *, overlap: bool = False) -> Lowered:
@@ -106,7 +108,7 @@ def lower(block: Block, plan: BlockPlan, *, overlap: bool = False) -> Lowered:
         results.append(DataStream(f"result {number}", var.type.format, var.type.shape, to_device=False))
         programs.append(StreamCopy(results[-1], lowering.tensors[var]))
     state = tuple(far.get(number, tensor) for number, tensor in enumerate(near))
-    return Lowered(block, plan, graph, Sequence(*programs), state, tuple(feeds), tuple(results))
+    return Lowered(block, plan, graph, Sequence(*programs), state, tuple(feeds), tuple(results), lowering.tensors)
 
 
 def _round(lowering: Lowering, block: Block, far: Mapping[int, RemoteBuffer], parts: list[Program]) -> list[Program]:

@@ -6,6 +6,7 @@
 #include "elementwise/short_functions.h"
 #include "isa/table.h"
 #include "lowprec/elementwise.h"
+#include "rounding/machine.h"
 
 namespace lowprec {
 inline namespace LP_ISA {
@@ -52,7 +53,6 @@ Run run_of(int operation) {
         return run_short<name##_operation, short_##name##_function>;
     switch (operation) {
         LP_SHORT(exp)
-        LP_SHORT(log)
         LP_SHORT(tanh)
         LP_SHORT(erf)
         LP_SHORT(sigmoid)
@@ -62,6 +62,51 @@ Run run_of(int operation) {
         LP_SHORT(gelu_gradient)
         default:
             return full_runs[operation];
+    }
+}
+
+// ---- float16 in and out ----
+
+// An operation on float16 arrays, in registers from one to the other.
+template <class Operation>
+void run_half(const char *a, const char *b, const char *c, char *to, i64 count) {
+    const auto apply = [](u16v x, u16v y, u16v z) {
+        return real_to_half(with_one_nan(Operation::apply(half_to_real(x), half_to_real(y), half_to_real(z))));
+    };
+    i64 i = 0;
+    for (; i + lanes32 <= count; i += lanes32)
+        store(to + 2 * i, apply(load<u16v>(a + 2 * i), load<u16v>(b + 2 * i), load<u16v>(c + 2 * i)));
+    if (i == count) return;
+    const i64 left = count - i;
+    const u16v x = load_some<u16v>(a + 2 * i, left), y = load_some<u16v>(b + 2 * i, left);
+    store_some(to + 2 * i, apply(x, y, load_some<u16v>(c + 2 * i, left)), left);
+}
+
+typedef void (*RunHalf)(const char *, const char *, const char *, char *, i64);
+
+// Where every operand is a float16 array in the result's order and the result is float16, nearest-even; else null.
+// Few operations are worth it: the others take longer than what they read and write.
+RunHalf run_half_of(const ElementwiseJob &job) {
+    if (job.plain || job.out.as_value || machine_way(job.out) != MachineWay::half) return nullptr;
+    for (int i = 0; i < job.operands; ++i) {
+        const Operand &from = job.operand[i];
+        if (job.axes != 1 || from.element != Element::half || from.stride[0] != 2) return nullptr;
+    }
+#define LP_HALF(name)      \
+    case number_of_##name: \
+        return run_half<name##_operation>;
+    switch (job.operation) {
+        LP_HALF(negative)
+        LP_HALF(relu)
+        LP_HALF(square)
+        LP_HALF(add)
+        LP_HALF(subtract)
+        LP_HALF(multiply)
+        LP_HALF(maximum)
+        LP_HALF(minimum)
+        LP_HALF(scaled_add)
+        default:
+            return nullptr;
     }
 }
 
@@ -77,7 +122,10 @@ constexpr int few_bits = 12;
 Brackets brackets_for(const ElementwiseJob &job) {
     const Rounding &r = job.out.rounding;
     const bool ordered = r.inf_pos != r.format.max_code || r.over_pos == r.format.max_code;
-    return !job.plain && ordered && r.format.mantissa_bits <= few_bits ? brackets_of(job.operation) : nullptr;
+    if (job.plain || !ordered || r.format.mantissa_bits > few_bits) return nullptr;
+    // In full it costs less than rounding both ends with random bits.
+    if (job.operation == number_of_rsqrt && r.mode == stochastic) return nullptr;
+    return brackets_of(job.operation);
 }
 
 class BracketConverter {
@@ -159,12 +207,19 @@ bool elementwise_by_brackets(const ElementwiseJob &job, Brackets brackets, i64 b
 }  // namespace
 
 bool elementwise(const ElementwiseJob &job, i64 begin, i64 end) {
+    if (const RunHalf run_half = run_half_of(job)) {
+        const char *operand[3];
+        for (int i = 0; i < 3; ++i) operand[i] = job.operand[i < job.operands ? i : 0].data + 2 * begin;
+        run_half(operand[0], operand[1], operand[2], static_cast<char *>(job.out.to) + 2 * begin, end - begin);
+        return false;
+    }
     if (const Brackets brackets = brackets_for(job)) return elementwise_by_brackets(job, brackets, begin, end);
     alignas(64) float buffer[3][piece], result[piece];
     const Run run_piece = run_of(job.operation);
+    const i64 step = job.plain && all_in_place(job) ? end - begin : piece;  // nothing is buffered
     bool refused = false;
-    for (i64 at = begin; at < end; at += piece) {
-        const i64 count = end - at < piece ? end - at : piece;
+    for (i64 at = begin; at < end; at += step) {
+        const i64 count = end - at < step ? end - at : step;
         const float *operand[3] = {};
         for (int i = 0; i < 3; ++i)
             operand[i] = i < job.operands ? read_piece(job, job.operand[i], at, count, buffer[i]) : operand[0];

@@ -11,6 +11,7 @@
 #include "elementwise/exact_job.h"
 #include "elementwise/read_piece.h"
 #include "isa/table.h"
+#include "lowprec/elementwise.h"
 
 namespace lowprec {
 inline namespace LP_ISA {
@@ -32,7 +33,7 @@ LP_INLINE f32v nearest(f32v a, f32v b, f32v c) {
     if constexpr (operation == exact_subtract) return a - b;
     if constexpr (operation == exact_multiply) return a * b;
     if constexpr (operation == exact_divide) return a / b;
-    if constexpr (operation == exact_sqrt) return square_root_of(a);
+    if constexpr (operation == exact_sqrt) return root(a);
     return fused(a, b, c);
 }
 
@@ -104,7 +105,7 @@ LP_INLINE Near quotient_of(f32v a, f32v b) {
 
 LP_INLINE Near root_of(f32v a) {
     Near x;
-    x.value = square_root_of(a);
+    x.value = root(a);
     x.error = is_finite(a) ? fused(-x.value, x.value, a) : f32v{};
     x.unsure = (a > f32v{}) & (a < splat_real(least));
     return x;
@@ -219,8 +220,9 @@ int exact_narrow(const ExactJob &job, i64 begin, i64 end) {
         operands.operand[i].element = Element::real32;
     }
     int outcome = 0;
-    for (i64 at = begin; at < end; at += piece) {
-        const i64 count = end - at < piece ? end - at : piece;
+    const i64 step = target == same && all_in_place(operands) ? end - begin : piece;  // nothing is buffered
+    for (i64 at = begin; at < end; at += step) {
+        const i64 count = end - at < step ? end - at : step;
         const float *operand[3];
         for (int i = 0; i < 3; ++i)
             operand[i] =

@@ -103,7 +103,7 @@ struct quick_sigmoid {
 };
 
 struct quick_rsqrt {
-    static LP_INLINE Bracket of(f32v x) { return around<2>(1.0f / square_root_of(x)); }
+    static LP_INLINE Bracket of(f32v x) { return around<2>(1.0f / root(x)); }
 };
 
 // exp(-z^2 / 2), and (1 - Phi(z)) over it, for z in [0, 15]. The square's rounding error is the exponential's tail.

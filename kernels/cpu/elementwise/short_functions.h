@@ -54,25 +54,6 @@ struct short_exp_function {
     static LP_INLINE Approximation of(f64v x) { return relative(short_exp(clamp(x, -110.0, 90.0))); }
 };
 
-struct short_log_function {
-    static LP_INLINE Approximation of(f64v x) {
-        const u64v base = to_bits(broadcast<f64v>(SQRT_HALF)), bits = to_bits(x);
-        const u64v biased = (bits - base + 0x4000000000000000ull) >> 52;
-        const f64v exponent = from_bits<f64v>(biased | 0x4330000000000000ull) - (4503599627370496.0 + 1024.0);
-        const f64v f = from_bits<f64v>(bits - (biased << 52) + 0x4000000000000000ull) - 1.0;
-        const f64v fit =
-            polynomial(f, broadcast<f64v>(-0.040671010181092128), 0.079721768186163125, -0.081335995824524582,
-                       0.076617662341611117, -0.082030259165725053, 0.090806322682888907, -0.10008070034507507,
-                       0.1111204206193117, -0.12499745002689873, 0.1428568390510733, -0.16666670568876785,
-                       0.20000000385171446, -0.24999999976791032, 0.33333333332008697, -0.50000000000023692);
-        f64v y = mul_add(exponent, broadcast<f64v>(0x1.62e42fefa39efp-1), mul_add(f * f, fit, f));
-        const f64v zero = broadcast<f64v>(0.0), infinity = broadcast<f64v>(__builtin_inf());
-        y = x == zero ? -infinity : y;
-        y = x == infinity ? infinity : y;
-        return relative(x >= zero ? y : broadcast<f64v>(__builtin_nan("")));
-    }
-};
-
 struct short_tanh_function {
     static LP_INLINE Approximation of(f64v x) {
         const ExpParts<f64v> e = short_expm1_parts(clamp(2.0 * magnitude(x), 0.0, 80.0));

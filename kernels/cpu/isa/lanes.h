@@ -112,11 +112,6 @@ LP_INLINE D add_to_odd(D a, D b) {
     return error < D{} || error > D{} ? bit_cast<D>(odd) : sum;
 }
 
-LP_INLINE f32v square_root_of(f32v x) {
-    for (int i = 0; i < lanes32; ++i) x[i] = __builtin_sqrtf(x[i]);
-    return x;
-}
-
 // a * b + c, rounded once. a * b is exact in double, so without the instruction two doubles per lane do it.
 LP_INLINE f32v fused(f32v a, f32v b, f32v c) {
 #if defined(__AVX512F__) && LP_VECTOR_BYTES == 64
@@ -156,6 +151,21 @@ LP_INLINE f32v half_to_real(u16v h) {
     return bit_cast<f32v>(bits | ((wide & 0x8000u) << 16));
 #endif
 }
+
+// Float to IEEE binary16 bits, nearest-even, where there is an instruction for it.
+#if defined(__F16C__)
+constexpr bool has_half = true;
+LP_INLINE u16v real_to_half(f32v x) {
+#if LP_VECTOR_BYTES == 64
+    return (u16v)_mm512_maskz_cvtps_ph((__mmask16)-1, (__m512)x, _MM_FROUND_TO_NEAREST_INT);
+#else
+    return (u16v)_mm256_cvtps_ph((__m256)x, _MM_FROUND_TO_NEAREST_INT);
+#endif
+}
+#else
+constexpr bool has_half = false;
+LP_INLINE u16v real_to_half(f32v) { return u16v{}; }  // never called
+#endif
 
 LP_INLINE f32v bfloat_to_real(u16v b) { return bit_cast<f32v>(__builtin_convertvector(b, u32v) << 16); }
 

@@ -58,26 +58,57 @@ bool convert_array(const ConvertJob &conversion, nb::handle x, nb::handle out, u
     return convert_all(job, n, threads);
 }
 
-// A conversion of arrays of one dtype to new arrays of another, for the calls that are nothing out of the ordinary.
-struct WholeConversion {
-    ConvertJob conversion;
+// What calls on whole arrays expect: ordinary arrays of one dtype, and results of another.
+struct WholeArrays {
     int in_type;
     nb::object dtype;  // of results
+
+    WholeArrays(nb::handle in, nb::object out)
+        : in_type(reinterpret_cast<PyArray_Descr *>(in.ptr())->type_num), dtype(out) {}
+
+    static bool ordinary(nb::handle x, int type) {
+        if (!PyArray_CheckExact(x.ptr())) return false;
+        PyArrayObject *array = reinterpret_cast<PyArrayObject *>(x.ptr());
+        return PyArray_DESCR(array)->type_num == type && PyArray_ISCARRAY_RO(array);
+    }
+
+    // `out`, where it is of the input's shape and apart from it or in its very place, or a new array; none where `out`
+    // is another.
+    nb::object result(PyArrayObject *input, nb::handle out) const {
+        PyArray_Descr *descr = reinterpret_cast<PyArray_Descr *>(dtype.ptr());
+        if (out.is_none()) return nb::steal((PyObject *)new_array(descr, PyArray_NDIM(input), PyArray_DIMS(input)));
+        if (!ordinary(out, descr->type_num)) return nb::none();
+        PyArrayObject *given = as_array(out);
+        if (!PyArray_ISWRITEABLE(given) || !PyArray_SAMESHAPE(given, input)) return nb::none();
+        const char *from = PyArray_BYTES(input), *to = PyArray_BYTES(given);
+        const bool apart = to + PyArray_NBYTES(given) <= from || from + PyArray_NBYTES(input) <= to;
+        const bool in_place = from == to && PyArray_ITEMSIZE(given) == PyArray_ITEMSIZE(input);
+        return apart || in_place ? nb::borrow(out) : nb::none();
+    }
 };
 
-// The new array; None where x is no such array or lies in pieces, and where a NaN meets a format that has none.
-nb::object convert_whole(const WholeConversion &call, nb::handle x, u64 key, int threads) {
-    PyArrayObject *input = reinterpret_cast<PyArrayObject *>(x.ptr());
-    if (!PyArray_CheckExact(x.ptr()) || PyArray_DESCR(input)->type_num != call.in_type) return nb::none();
-    if (!PyArray_ISCARRAY_RO(input)) return nb::none();
-    PyArray_Descr *descr = reinterpret_cast<PyArray_Descr *>(call.dtype.ptr());
-    PyArrayObject *out = new_array(descr, PyArray_NDIM(input), PyArray_DIMS(input));
-    nb::object result = nb::steal(reinterpret_cast<PyObject *>(out));
+struct WholeConversion {
+    ConvertJob conversion;
+    WholeArrays arrays;
+};
+
+// The result; None for arrays that are not ordinary, and where a NaN meets a format that has none.
+nb::object convert_whole(const WholeConversion &call, nb::handle x, nb::handle out, u64 key, int threads) {
+    if (!WholeArrays::ordinary(x, call.arrays.in_type)) return nb::none();
+    nb::object result = call.arrays.result(as_array(x), out);
+    if (result.is_none()) return result;
     ConvertJob job = call.conversion;
-    job.from = PyArray_DATA(input);
-    job.to = PyArray_DATA(out);
+    job.from = data_of(x);
+    job.to = data_of(result);
     job.key = key;
-    return convert_all(job, PyArray_SIZE(input), threads) ? nb::none() : result;
+    return convert_all(job, size_of(x), threads) ? nb::none() : result;
+}
+
+void decode_all(const DecodeJob &job, i64 n, int threads) {
+    auto loop = table().rounding->decode;
+    if (n < quick) return loop(job, 0, n);
+    nb::gil_scoped_release release;
+    parallel_for(n, grain, threads, [&](i64 begin, i64 end) { loop(job, begin, end); });
 }
 
 void decode_array(const Format &format, nb::handle codes, nb::handle out, int in_storage, int out_storage,
@@ -86,10 +117,24 @@ void decode_array(const Format &format, nb::handle codes, nb::handle out, int in
     DecodeJob job = {format, Storage(in_storage), Storage(out_storage), data_of(input), output_of(out)};
     const i64 n = size_of(input);
     if (size_of(out) != n) throw std::invalid_argument("input and output differ in size");
-    auto loop = table().rounding->decode;
-    if (n < quick) return loop(job, 0, n);
-    nb::gil_scoped_release release;
-    parallel_for(n, grain, threads, [&](i64 begin, i64 end) { loop(job, begin, end); });
+    decode_all(job, n, threads);
+}
+
+struct WholeDecoding {
+    DecodeJob decoding;
+    WholeArrays arrays;
+};
+
+// The values; None for arrays that are not ordinary.
+nb::object decode_whole(const WholeDecoding &call, nb::handle codes, nb::handle out, int threads) {
+    if (!WholeArrays::ordinary(codes, call.arrays.in_type)) return nb::none();
+    nb::object result = call.arrays.result(as_array(codes), out);
+    if (result.is_none()) return result;
+    DecodeJob job = call.decoding;
+    job.from = data_of(codes);
+    job.to = data_of(result);
+    decode_all(job, size_of(codes), threads);
+    return result;
 }
 
 }  // namespace
@@ -110,13 +155,18 @@ void bind_rounding(nb::module_ &m) {
                             int out, bool as_value, bool wide) {
             new (self) ConvertJob(make_conversion(r, source, carrier, in, out, as_value, wide));
         });
-    nb::class_<WholeConversion>(m, "WholeConversion", "A conversion of ordinary arrays of one dtype to new ones.")
+    nb::class_<WholeConversion>(m, "WholeConversion", "A conversion of ordinary arrays of one dtype.")
+        .def("__init__", [](WholeConversion *self, const ConvertJob &conversion, nb::handle in,
+                            nb::object out) { new (self) WholeConversion{conversion, {in, out}}; })
+        .def("__call__", &convert_whole, nb::arg("x"), nb::arg("out").none(), nb::arg("key"), nb::arg("threads"));
+    nb::class_<WholeDecoding>(m, "WholeDecoding", "A decoding of ordinary arrays of one dtype.")
         .def("__init__",
-             [](WholeConversion *self, const ConvertJob &conversion, nb::handle in, nb::object out) {
-                 const int in_type = reinterpret_cast<PyArray_Descr *>(in.ptr())->type_num;
-                 new (self) WholeConversion{conversion, in_type, out};
+             [](WholeDecoding *self, const Format &format, int in_storage, int out_storage, nb::handle in,
+                nb::object out) {
+                 const DecodeJob job = {format, Storage(in_storage), Storage(out_storage), nullptr, nullptr};
+                 new (self) WholeDecoding{job, {in, out}};
              })
-        .def("__call__", &convert_whole);
+        .def("__call__", &decode_whole, nb::arg("codes"), nb::arg("out").none(), nb::arg("threads"));
     m.def("convert", &convert_array, nb::arg("conversion"), nb::arg("x"), nb::arg("out"), nb::arg("key"),
           nb::arg("offset"), nb::arg("threads"), "Rounds x into out; True where a NaN met a format that has none.");
     m.def("decode", &decode_array, nb::arg("format"), nb::arg("codes"), nb::arg("out"), nb::arg("in_storage"),

@@ -10,12 +10,6 @@ namespace lowprec {
 inline namespace LP_ISA {
 namespace {
 
-#if defined(__F16C__) || defined(__aarch64__)
-constexpr bool has_half = true;
-#else
-constexpr bool has_half = false;
-#endif
-
 // ---- stores ----
 
 constexpr i64 beyond_caches = i64(1) << 23;  // bytes: a result of so many would only drive others out of the caches
@@ -96,16 +90,7 @@ LP_INLINE u16v half_of(f32v x) {
         x = x > splat_real(65504.0f) ? splat_real(65504.0f) : x;
         x = x < splat_real(-65504.0f) ? splat_real(-65504.0f) : x;
     }
-#if defined(__F16C__) && LP_VECTOR_BYTES == 64
-    return (u16v)_mm512_maskz_cvtps_ph((__mmask16)-1, (__m512)x, _MM_FROUND_TO_NEAREST_INT);
-#elif defined(__F16C__)
-    return (u16v)_mm256_cvtps_ph((__m256)x, _MM_FROUND_TO_NEAREST_INT);
-#elif defined(__aarch64__)
-    typedef __fp16 f16v __attribute__((vector_size(sizeof(u16v))));
-    return bit_cast<u16v>(__builtin_convertvector(x, f16v));
-#else
-    return u16v{};  // never called
-#endif
+    return real_to_half(x);
 }
 
 template <bool saturate>
@@ -137,11 +122,20 @@ struct ToBfloat {
     static LP_INLINE u16v of(f32v x) { return narrow<u16, 4, lanes32>(bfloat_in_place(x) >> 16); }
 #if defined(__AVX512BW__) && LP_VECTOR_BYTES == 64
     static constexpr bool paired = true;
+    static LP_INLINE __m512i rounded(f32v x) {
+        const __m512i bits = (__m512i)x, last = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+        return _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), last);
+    }
     static LP_INLINE __m512i both(f32v x, f32v y) {
         alignas(64) u16 odd[32];
         for (int i = 0; i < 32; ++i) odd[i] = u16(2 * i + 1);
         const __m512i upper_halves = _mm512_load_si512(odd);
-        return _mm512_permutex2var_epi16((__m512i)bfloat_in_place(x), upper_halves, (__m512i)bfloat_in_place(y));
+        __m512i first = rounded(x), second = rounded(y);
+        if (__builtin_expect(_mm512_cmp_ps_mask((__m512)x, (__m512)y, _CMP_UNORD_Q) != 0, 0)) {
+            first = (__m512i)bfloat_in_place(x);
+            second = (__m512i)bfloat_in_place(y);
+        }
+        return _mm512_permutex2var_epi16(first, upper_halves, second);
     }
 #else
     static constexpr bool paired = false;
@@ -175,19 +169,29 @@ bool run_either(const ConvertJob &job, i64 begin, i64 end) {
 
 }  // namespace
 
-bool convert_by_machine(const ConvertJob &job, i64 begin, i64 end) {
+MachineWay machine_way(const ConvertJob &job) {
     const Rounding &r = job.rounding;
     const Format &f = r.format;
-    if (job.in != real32 || r.mode != nearest_even || r.flush) return false;
-    if (job.out != (job.as_value ? real32 : coded16)) return false;
+    if (job.in != real32 || r.mode != nearest_even || r.flush) return MachineWay::none;
+    if (job.out != (job.as_value ? real32 : coded16)) return MachineWay::none;
     const bool one_end = r.over_pos == r.inf_pos && r.over_neg == r.inf_neg && r.over_neg == (r.over_pos | f.sign_bit);
-    if (!one_end) return false;
-    if (has_half && is_half(f) && r.over_pos == f.inf_code)
-        return run_either<ToHalf<false>, OnHalfGrid<false>>(job, begin, end);
-    if (has_half && is_half(f) && r.over_pos == f.max_code)
-        return run_either<ToHalf<true>, OnHalfGrid<true>>(job, begin, end);
-    if (is_bfloat(f) && r.over_pos == f.inf_code) return run_either<ToBfloat, OnBfloatGrid>(job, begin, end);
-    return false;
+    if (!one_end) return MachineWay::none;
+    if (has_half && is_half(f) && r.over_pos == f.inf_code) return MachineWay::half;
+    if (has_half && is_half(f) && r.over_pos == f.max_code) return MachineWay::saturated_half;
+    return is_bfloat(f) && r.over_pos == f.inf_code ? MachineWay::bfloat : MachineWay::none;
+}
+
+bool convert_by_machine(const ConvertJob &job, i64 begin, i64 end) {
+    switch (machine_way(job)) {
+        case MachineWay::half:
+            return run_either<ToHalf<false>, OnHalfGrid<false>>(job, begin, end);
+        case MachineWay::saturated_half:
+            return run_either<ToHalf<true>, OnHalfGrid<true>>(job, begin, end);
+        case MachineWay::bfloat:
+            return run_either<ToBfloat, OnBfloatGrid>(job, begin, end);
+        default:
+            return false;
+    }
 }
 
 // ---- decoding ----

@@ -7,6 +7,10 @@
 namespace lowprec {
 inline namespace LP_ISA {
 
+// The conversions from float32: to float16 with infinities, to float16 saturating everything, to bfloat16.
+enum class MachineWay { none, half, saturated_half, bfloat };
+MachineWay machine_way(const ConvertJob &job);
+
 // Elements [begin, end); false, and nothing done, where the job is not one of these.
 bool convert_by_machine(const ConvertJob &job, i64 begin, i64 end);
 bool decode_by_machine(const DecodeJob &job, i64 begin, i64 end);

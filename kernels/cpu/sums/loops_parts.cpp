@@ -113,15 +113,19 @@ void largest_of_columns(const MaximumJob &job, const Store &keep, i64 row) {
 
 void largest_of_row(const MaximumJob &job, const Store &keep, i64 row) {
     constexpr i64 window = 256;
+    constexpr int chains = 4;  // side by side: a comparison waits for the one before it
     alignas(64) float line[window];
-    i32v top = i32v{} + nothing, one = top;
+    i32v top[chains], one = i32v{} + nothing;
+    for (i32v &t : top) t = one;
     for (i64 k = 0; k < job.k; k += window) {
         const i64 count = job.k - k < window ? job.k - k : window;
         decode_run(job.x.element, job.x.table, job.x.data + row * job.x_row + k * job.x_k, job.x_k, line, count);
-        for (i64 i = count; i % lanes32; ++i) line[i] = line[0];
-        for (i64 i = 0; i < count; i += lanes32) take(top, load<f32v>(line + i));
+        for (i64 i = count; i % (chains * lanes32); ++i) line[i] = line[0];
+        for (i64 i = 0; i < count; i += chains * lanes32)
+            for (int c = 0; c < chains; ++c) take(top[c], load<f32v>(line + i + c * lanes32));
     }
-    for (int lane = 0; lane < lanes32; ++lane) one = i32v{} + top[lane] > one ? i32v{} + top[lane] : one;
+    for (const i32v &t : top)
+        for (int lane = 0; lane < lanes32; ++lane) one = i32v{} + t[lane] > one ? i32v{} + t[lane] : one;
     alignas(64) float lanes[lanes32];
     store(lanes, of_rank(one));
     keep.row(lanes, job.out.data + row * job.out.row, 1);

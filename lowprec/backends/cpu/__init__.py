@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from lowprec._lazy import lazy_names
 from lowprec.backends.cpu.random import fold_in, random_words, split
-from lowprec.backends.cpu.rounding import convert, decode, whole_conversion
+from lowprec.backends.cpu.rounding import convert, decode, whole_conversion, whole_decoding
 
 if TYPE_CHECKING:
     from lowprec.backends.cpu.blocks import (
@@ -48,6 +48,7 @@ __all__ = [
     "unpack",
     "weight_sums",
     "whole_conversion",
+    "whole_decoding",
 ]
 
 # Rounding is all that a plain `import lowprec` needs (see lowprec/__init__.py).

@@ -178,11 +178,18 @@ def native_conversion(conversion: Conversion) -> _kernels.Conversion:
 
 
 def whole_conversion(conversion: Conversion) -> _kernels.WholeConversion | None:
-    """The conversion of ordinary arrays in one call, f(x, key, threads); None where it is not the kernels' own."""
+    """The conversion of ordinary arrays in one call, f(x, out, key, threads); None where it is not the kernels' own."""
     rule = conversion.rule
     if rule.mode in FEW_BIT_MODES or not rule.fmt.within_kernels:
         return None
     return _kernels.WholeConversion(native_conversion(conversion), conversion.in_dtype, conversion.out_dtype)
+
+
+def whole_decoding(fmt: FloatFormat, codes: np.dtype[Any], out: np.dtype[Any]) -> _kernels.WholeDecoding | None:
+    """Decoding of ordinary arrays in one call, f(codes, out, threads); None where it is not the kernels' own."""
+    if not fmt.within_kernels:
+        return None
+    return _kernels.WholeDecoding(native_format(fmt), _CODED[codes.itemsize], _REAL[out], codes, out)
 
 
 def _storage(dtype: np.dtype[Any], fmt: FloatFormat | None) -> int:

@@ -1,6 +1,8 @@
 """The engine end to end: the smallest example as a user writes it, refusals, streams, control flow, random keys."""
 
 import pickle
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +24,7 @@ from ipu_core.graph import (
     Output,
     Overlap,
     Param,
+    Program,
     RemoteBuffer,
     RemoteLoad,
     RemoteStore,
@@ -32,6 +35,7 @@ from ipu_core.graph import (
     Switch,
     Sync,
     Tensor,
+    Whole,
     WriteUndef,
     program_text,
 )
@@ -320,6 +324,90 @@ def test_rounds_of_a_loop_draw_different_bits() -> None:
     assert len(drawn) == len(set(drawn)) == 12
     assert drawn[0] == Key(5).fold_in(0).fold_in(17).value % 10007  # Repeat(1, x) is x
     assert engine.profile(1).cycles == 6 * (6 + 90) + 6 * (101 + 90)
+
+
+def test_rounds_that_are_runs_draw_the_bits_of_runs() -> None:
+    engine, out, sent = drawing()
+    cs = engine.graph.compute_sets[0]
+    up = DataStream("up", "float32", (1,), to_device=False)
+    body = Sequence(Execute(cs), Repeat(2, Execute(cs)), StreamCopy(up, out))
+    apart, joined = (Engine(engine.graph, [body, Repeat(3, body, runs=True)], key=5) for _ in range(2))
+    drawn: list[list[np.ndarray]] = [[], []]
+    for made, seen, program, times in ((apart, drawn[0], 0, 6), (joined, drawn[1], 1, 2)):
+        made.connect(up, seen.append)
+        for _ in range(times):
+            made.run(program)
+    assert [float(x[0]) for x in drawn[0]] == [float(x[0]) for x in drawn[1]]
+    assert len(drawn[1]) == 6 == len({float(x[0]) for x in drawn[1]})
+    assert apart.step == joined.step == 6
+    assert joined.profile(1).cycles == 3 * joined.profile(0).cycles
+    assert "Repeat 3 runs" in program_text(Repeat(3, body, runs=True))
+    assert sent == []
+
+
+def scaled(operation: int | None) -> tuple[Graph, Tensor, Tensor, Program, list[Key | None]]:
+    """Twice x to y by way of a temporary, whole times three instead so that the two can be told apart; keys seen."""
+    graph = Graph()
+    x, y = (on_tile_0(graph, "float32", (4,), name) for name in "xy")
+    middle = on_tile_0(graph, "float32", (4,), "middle", temporary=True)
+    seen: list[Key | None] = []
+
+    def bind(operands: list[Any], out: Any, control: FloatingPointControl) -> Callable[[Key | None], Any]:
+        def call(key: Key | None) -> None:
+            seen.append(key)
+            np.multiply(operands[0], 3, out=out)
+
+        return call
+
+    steps = []
+    for source, to, factor in ((x, middle, 4.0), (middle, y, 0.5)):
+        cs = graph.add_compute_set()
+        graph.add_vertex(cs, Scale, 0, {"x": source, "y": to}, {"factor": factor})
+        steps.append(Execute(cs))
+    return graph, x, y, Repeat(2, Whole(tuple(steps), (x,), y, bind, operation)), seen
+
+
+def test_what_is_computed_whole_is_accounted_vertex_by_vertex() -> None:
+    profiles = []
+    for whole, control, factor in [
+        (False, None, 2.0),
+        (True, None, 3.0),
+        (True, FloatingPointControl(oflo=True), 2.0),  # every vertex looks for exceptions
+    ]:
+        graph, x, y, program, _ = scaled(None)
+        engine = Engine(graph, program, control, whole=whole)
+        engine.write(x, [1, 2, 3, 4])
+        engine.run()
+        np.testing.assert_array_equal(engine.read(y), np.arange(1, 5) * factor)
+        profiles.append((engine.profile().to_json(), engine.memory.peak.tolist()))
+    assert profiles[0] == profiles[1] == profiles[2]
+    assert len(profiles[0][0]["steps"]) == 2
+
+
+def test_variables_lie_in_the_memory_they_are_given() -> None:
+    graph, x, y, program, _ = scaled(None)
+    middle = next(variable for variable in graph.variables if variable.name == "middle")
+    ones = graph.add_constant("float32", np.ones(2), "ones")
+    graph.set_tile_mapping(ones, 1)
+    memory = {y.variable: np.zeros(4, np.float32), middle: np.zeros(4, np.float32), ones.variable: np.zeros(2, "f4")}
+    engine = Engine(graph, program, memory=memory)
+    engine.write(x, [1, 2, 3, 4])
+    engine.run()
+    np.testing.assert_array_equal(memory[y.variable], [2, 4, 6, 8])
+    np.testing.assert_array_equal(memory[middle], [4, 8, 12, 16])
+    np.testing.assert_array_equal(memory[ones.variable], [1, 1])
+    assert engine.profile().to_json() == Engine(graph, program).profile().to_json()
+
+
+def test_what_is_computed_whole_takes_the_key_of_its_operation() -> None:
+    graph, _, _, program, seen = scaled(17)
+    engine = Engine(graph, program, key=5, whole=True)
+    engine.run()
+    engine.run()
+    rounds = [key for step in range(2) for key in (Key(5).fold_in(step), Key(5).fold_in(step).fold_in((1 << 32) + 1))]
+    assert seen == [key.fold_in(17) for key in rounds]
+    with pytest.raises(ValueError, match="y draws random bits: give the engine a key"):
+        Engine(graph, program, whole=True).run()
 
 
 def test_a_codelet_that_draws_needs_a_key() -> None:

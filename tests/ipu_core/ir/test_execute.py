@@ -288,6 +288,21 @@ def test_a_step_allocates_no_arrays():
     assert peak < rows * width  # bytes: less than any array, more than NumPy buffers
 
 
+@pytest.mark.parametrize("spec", ["fp32.32", "fp16.16/stochastic"])
+def test_sums_over_parted_axes_copy_into_their_own_array(spec):
+    x = RNG.normal(size=(32, 4, 32, 4, 8)).astype(np.float32)
+    function = lambda x: [x.sum((1, 3)), x.max((1, 3)), (x + 1.0).sum((0, 2)), x[1:, :, ::2].sum((1, 4))]  # noqa: E731
+    block = Precision.parse(spec).apply(trace(function, x))
+    program = Executable(block)
+    for given in (x, -x):
+        assert_same_bits(program.run([given], KEY), evaluate(block, [given], "declared", key=KEY))
+    tracemalloc.start()
+    program.feed([x], KEY)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < x.size
+
+
 def test_stochastic_rounding_needs_a_key():
     block = Precision.parse("fp16.16/stochastic").apply(trace(lambda a: np.exp(a), A))
     with pytest.raises(ValueError, match="key"):

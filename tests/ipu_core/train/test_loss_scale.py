@@ -180,7 +180,7 @@ def test_both_engines_and_the_declared_arithmetic_agree(
     direct = loop(precision, **settings)
     tiles = loop(precision, "tiles", **settings, accumulations=direct.accumulations)
     state, _ = flatten(Precision.parse(precision).cast_state(direct.block, list(direct._runner.read())))
-    inputs = [*state, *direct._inputs(spoilt(0, at=1))]
+    inputs = [*state, *direct._inputs(spoilt(0, at=1), 0)]
     declared = evaluate_flat(
         direct.block, inputs, "declared", key=direct._key.fold_in(0), accumulations=direct.accumulations
     )

@@ -35,8 +35,11 @@ def numbers(seed: int, shape: tuple[int, ...], dtype: Any) -> Any:
         return x.astype(dtype)
 
 
+SHORT_CUTS = {"exact_call", "whole_conversion", "whole_decoding"}  # calls of the compiled loops in one step
+
+
 def test_the_backends_have_the_same_doors() -> None:
-    assert set(reference.__all__) - {"fill"} == set(cpu.__all__)
+    assert set(reference.__all__) - {"fill"} == set(cpu.__all__) - SHORT_CUTS
     for name in ("pack", "unpack", "fold_in", "split", "quantize", "dequantize", "scale_and_round", "spread_power"):
         assert name in cpu.__all__
 

@@ -95,17 +95,21 @@ CASES: dict[str, Case] = {
 
 
 def both(case: Case, tiles: int, stochastic: bool = False) -> None:
-    """Runs a case on tiles and directly and compares all bits."""
+    """Runs a case vertex by vertex, whole on the tiles' memory, and directly; compares all bits, and the accounts."""
     function, arguments = case
     block = trace(function, *arguments)
     control = FloatingPointControl(esr=stochastic)
     machine = Machine.build(block, Target("gc200", tiles=tiles), control=control)
+    whole = Machine(machine.lowered, control, whole=True)
     direct = Executable(block, machine.plan.accumulations, control)
     for key in (1, 2):
-        for got, wanted in zip(machine.run(arguments, key), direct.run(arguments, key), strict=True):
-            assert got.dtype == wanted.dtype
-            assert got.shape == wanted.shape
+        given = [one.run(arguments, key) for one in (machine, whole, direct)]
+        for got, other, wanted in zip(*given, strict=True):
+            assert got.dtype == other.dtype == wanted.dtype
+            assert got.shape == other.shape == wanted.shape
             np.testing.assert_array_equal(np.asarray(got, np.float64), np.asarray(wanted, np.float64))
+            np.testing.assert_array_equal(np.asarray(other, np.float64), np.asarray(wanted, np.float64))
+    assert whole.profile.to_json() == machine.profile.to_json()
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -125,11 +129,18 @@ def test_every_operation_is_among_the_cases() -> None:
     assert used == set(OPS)
 
 
-def test_an_index_outside_the_table_is_refused() -> None:
+@pytest.mark.parametrize("whole", [False, True])
+def test_an_index_outside_the_table_is_refused(whole: bool) -> None:
     block = trace(lambda x, i: x[i], X, ROWS)
-    machine = Machine.build(block, Target("gc200", tiles=4))
+    machine = Machine.build(block, Target("gc200", tiles=4), whole=whole)
     with pytest.raises(IndexError):
         machine.run([X, ROWS + 4], 0)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_what_rounds_to_nearest_needs_no_key(whole: bool) -> None:
+    machine = Machine.build(trace(lambda x: x * 2.0, X), Target("gc200", tiles=4), whole=whole)
+    np.testing.assert_array_equal(machine.run([X], None)[0], X * 2)
 
 
 def test_wrong_inputs_are_named() -> None:

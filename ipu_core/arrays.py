@@ -1,0 +1,15 @@
+"""Memory for arrays as the kernels like it."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+LINE = 64  # bytes; kernels load whole cache lines
+
+
+def aligned(size: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """A zeroed flat array that begins at a cache line."""
+    raw = np.zeros(size * dtype.itemsize + LINE, np.uint8)
+    shift = -raw.__array_interface__["data"][0] % LINE
+    return raw[shift : shift + size * dtype.itemsize].view(dtype)

@@ -1,0 +1,91 @@
+"""Several steps in one call of the machine: the bits, losses and skipped steps of as many calls."""
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ipu_core.compile.machine import Machine
+from ipu_core.control import FloatingPointControl
+from ipu_core.errors import FloatingPointException
+from ipu_core.train.callbacks import Evaluate
+from ipu_core.train.optim import Lamb
+from ipu_core.train.schedules import Polynomial
+from tests.ipu_core.train.test_loop import batches, bits, loop
+from tests.ipu_core.train.test_loss_scale import spoilt
+
+MORE: list[dict[str, Any]] = [
+    {},
+    {"micro_batches": 4, "optimizer": Lamb(Polynomial(0.01, 0.001, 9))},
+    {"loss_scale": 64.0, "overlap": True, "micro_batches": 2},
+]
+
+
+@pytest.mark.parametrize("precision", ["fp16.16/stochastic", "mlperf-bert", "fp32.32/streamed"])
+@pytest.mark.parametrize("more", MORE, ids=["plain", "looped", "scaled"])
+def test_the_bits_are_those_of_single_steps(precision: str, more: dict[str, Any]) -> None:
+    single = loop(precision, **more)
+    losses = single.run(spoilt, 11)
+    for engine in ("tiles", "direct"):
+        made = loop(precision, engine, steps_per_call=4, **more)  # two calls of four, and three single steps
+        assert made.run(spoilt, 11).tobytes() == losses.tobytes()
+        assert bits(made) == bits(single)
+        assert (made.step, made.skipped) == (11, single.skipped)
+    assert bool(single.skipped) == ("loss_scale" in more and precision != "fp32.32/streamed")
+
+
+def test_one_call_is_one_run_of_the_machine() -> None:
+    made = loop("mlperf-bert", "tiles", steps_per_call=5)
+    machine = made._runner
+    assert isinstance(machine, Machine)
+    runs: list[int] = []
+    run = machine.engine.run
+    machine.engine.run = lambda program=0: (runs.append(program), run(program))[1]  # type: ignore[method-assign]
+    made.run(batches, 12)
+    assert runs == [1, 1, 0, 0]
+    one, five = machine.engine.profile(0), machine.engine.profile(1)
+    assert five.cycles == 5 * one.cycles
+    assert (five.loaded, five.stored) == (5 * one.loaded, 5 * one.stored)
+    assert made.profile is not None
+    assert made.profile.cycles == one.cycles
+    alone = loop("mlperf-bert", "tiles").profile
+    assert alone is not None
+    assert alone.cycles == one.cycles
+    assert alone.memory.always_bytes == one.memory.always_bytes
+
+
+def test_copies_and_restored_runs_go_on() -> None:
+    made = loop("fp16.16/stochastic", "tiles", steps_per_call=3)
+    made.run(batches, 3)
+    again = copy.deepcopy(made)
+    kept = made.arrays()
+    made.run(batches, 6)
+    again.run(batches, 6)
+    assert bits(again) == bits(made)
+    again.restore(kept, 3)
+    again.run(batches, 6)
+    assert bits(again) == bits(made)
+
+
+def test_callbacks_see_the_end_of_each_call() -> None:
+    evaluate = Evaluate(lambda params: 0.0, every=4)
+    seen: list[int] = []
+    loop(steps_per_call=4).run(batches, 10, callbacks=[evaluate, lambda made, loss: seen.append(made.step)])
+    assert seen == [4, 8, 10]
+    assert [step for step, _ in evaluate.history] == [4, 8]
+
+
+def test_what_cannot_be_is_refused() -> None:
+    with pytest.raises(ValueError, match="steps_per_call must be an integer of at least 1, not 0"):
+        loop(steps_per_call=0)
+    with pytest.raises(ValueError, match="moved by the host after each step"):
+        loop(steps_per_call=2, loss_scale="automatic")
+    machine = loop("fp32.32", "tiles", steps_per_call=2)._runner
+    assert isinstance(machine, Machine)
+    with pytest.raises(ValueError, match="takes 2 runs in a call, 1 were given"):
+        machine.feed_many([[]], loop()._key, 0)
+    x, y = batches(0)
+    made = loop("fp16.16/nearest", "tiles", steps_per_call=2, control=FloatingPointControl(oflo=True))
+    with pytest.raises(FloatingPointException, match="one of the steps 0 to 1: "):
+        made.run([(x, y), (x * np.float32(6e4), y)], 2)
