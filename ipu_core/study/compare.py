@@ -137,6 +137,10 @@ def compare(
     threads: int = 1,
     title: str = "",
     model_state: Any = None,
+    micro_batches: int = 1,
+    loss_scale: float | str | None = None,
+    streamed: Sequence[str] = (),
+    overlap: bool = False,
 ) -> Study:
     """Trains a loss function of your own in each precision, with each seed, and shows the table while it runs.
 
@@ -160,6 +164,7 @@ def compare(
         title: Heads the table.
         model_state: What the model carries from step to step beside its parameters (see `TrainLoop`), or a function
             seed -> such; `evaluate` then takes (trained parameters, state) as its first argument.
+        micro_batches, loss_scale, streamed, overlap: As `TrainLoop` takes them.
 
     Raises:
         ValueError: an unknown precision, engine or target, an empty list, a count below 1, or what tracing refuses.
@@ -171,13 +176,17 @@ def compare(
     given = batches if callable(batches) else _listed(batches)
     state = model_state if callable(model_state) or model_state is None else lambda seed: model_state
     problem = Problem(loss, make, _by_seed(given), evaluate, state=state)
-    recipe = Recipe(optimizer, steps, engine, chip)
+    recipe = Recipe(optimizer, steps, engine, chip, micro_batches, loss_scale, tuple(streamed), overlap)
     words = _rehearse(problem, recipe, names, accumulations)
     functions = {"loss": loss, "params": params, "batches": given, "evaluate": evaluate, "optimizer": optimizer}
     if model_state is not None:
         functions["model_state"] = model_state
     settings = {name: _short(described(value)) for name, value in functions.items()}
     settings |= {"steps": steps, "engine": engine, "target": _chip(chip)}
+    plain = Recipe(optimizer, steps)
+    for name in ("micro_batches", "loss_scale", "streamed", "overlap"):  # where they are not as usual
+        if (value := getattr(recipe, name)) != getattr(plain, name):
+            settings[name] = list(value) if isinstance(value, tuple) else value
     orders = orders_of_sums(problem, recipe, accumulations)
     study = Study(title or getattr(loss, "__name__", "comparison"), names, settings, words, accumulations=orders)
 

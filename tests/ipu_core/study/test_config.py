@@ -6,6 +6,11 @@ from pathlib import Path
 import pytest
 
 from ipu_core.__main__ import main
+from ipu_core.study.compare import compare
+from ipu_core.study.models import problem
+from ipu_core.study.settings import Settings
+from ipu_core.train import data
+from ipu_core.train.optim import Sgd
 
 WORDS = ["--layers", "64-12-10", "--steps", "8", "--batch", "16", "--lr", "0.02", "--engine", "direct"]
 WORDS += ["--optimizer", "lamb/clip_norm=1", "--schedule", "cosine/warmup=2", "--group", "*.bias/lr=2"]
@@ -86,3 +91,20 @@ def test_bad_files_are_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str
         printed = capfd.readouterr().err
         assert message in printed
         assert printed.count("\n") == 1
+
+
+def test_compare_takes_the_same_settings() -> None:
+    model = problem(Settings(layers=(64, 12, 10), batch=16), data.digits())
+    given = {"micro_batches": 2, "loss_scale": "automatic", "streamed": ["params.*.weight"], "overlap": True}
+    made = compare(
+        model.loss, model.params, lambda seed, step: model.batches(seed)(step), ["fp16.32"], seeds=1, steps=4,
+        optimizer=Sgd(0.1), engine="direct", **given,
+    )  # fmt: skip
+    assert {name: made.settings[name] for name in given} == given
+    assert made.results[0]["skipped_steps"] == []
+    plain = compare(
+        model.loss, model.params, lambda seed, step: model.batches(seed)(step), ["fp16.32"], seeds=1, steps=4,
+        optimizer=Sgd(0.1), engine="direct",
+    )  # fmt: skip
+    assert made.results[0]["losses"] != plain.results[0]["losses"]
+    assert not given.keys() & plain.settings.keys()
