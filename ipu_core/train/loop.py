@@ -148,7 +148,7 @@ class TrainLoop:
         self._overlap = bool(overlap)
         self._engine, self._control = engine, replace(control or FloatingPointControl(), esr=precision.stochastic)
         self._key, self._rate = as_key(key), optimizer.lr
-        rate = self._rate if isinstance(self._rate, int | float | np.number) else getattr(self._rate, "__name__", "...")
+        rate = self._rate if isinstance(self._rate, int | float | np.number) else getattr(self._rate, "__name__", repr(self._rate))
         self._optimiser = f"{type(optimizer).__name__}(lr={rate})"
         rate_of(self._rate, 0)
         leaves, self._tree = flatten(precision.cast_state(self.block, initial_state(params, optimizer, model_state)))
