@@ -109,16 +109,16 @@ def _trapping(
     def checked(operands: tuple[Any, ...], key: Key | None, offset: int, out: Array) -> Array:
         values = [np.asarray(operand, np.float32) for operand in operands]
         exact = wide(operands, None, 0, np.empty(out.shape, np.float32))
-        result = call(operands, key, offset, out)
         finite = np.logical_and.reduce(np.broadcast_arrays(*(np.isfinite(value) for value in values)))
         known = np.logical_and.reduce(np.broadcast_arrays(*(~np.isnan(value) for value in values)))
         divisor = _divisor(op, values)
-        over = np.abs(exact) > largest
-        if control.div0 and divisor is not None and bool(((divisor == 0) & finite & np.isinf(exact)).any()):
+        zero, over = _is_zero(divisor), np.abs(exact) > largest
+        result = call(operands, key, offset, out)  # which may be written over an operand
+        if control.div0 and bool((zero & finite & np.isinf(exact)).any()):
             raise FloatingPointException(f"{op}: division by zero")
         if control.inv and bool((np.isnan(np.asarray(result, np.float32)) & known).any()):
             raise FloatingPointException(f"{op}: invalid operation: NaN from operands that are none")
-        if control.oflo and bool((over & finite & ~_is_zero(divisor)).any()):
+        if control.oflo and bool((over & finite & ~zero).any()):
             raise FloatingPointException(f"{op}: overflow: a result beyond {largest:g}")
         return result
 

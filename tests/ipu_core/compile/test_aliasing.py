@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from ipu_core.compile.machine import Machine
+from ipu_core.control import FloatingPointControl
+from ipu_core.errors import FloatingPointException
 from ipu_core.ir.execute import Executable
 from ipu_core.ir.lifetimes import in_place
 from ipu_core.ir.tracing import trace
@@ -67,3 +69,12 @@ def test_states_that_change_places_meet_no_half_written_array() -> None:
     machine, direct = Machine.build(block, FEW), Executable(block)
     for got, wanted in zip(machine.run([W, W + 1], 0), direct.run([W, W + 1], 0), strict=True):
         np.testing.assert_array_equal(got, wanted)
+
+
+def test_an_overflow_is_seen_where_the_result_is_written_over_its_operand() -> None:
+    block = trace(lambda s, lr: (s * 1e30, lr * 2.0), W, np.float32(0), carry=True)
+    assert in_place(block)
+    machine = Machine.build(block, FEW, control=FloatingPointControl(oflo=True))
+    machine.run([W, np.float32(1)], 0)
+    with pytest.raises(FloatingPointException, match="overflow"):
+        machine.run([W * np.float32(1e20), np.float32(1)], 0)
