@@ -11,7 +11,7 @@ import numpy as np
 from ipu_core.study.summary import Table
 
 Progress = Callable[[str], None]
-VERDICTS = {True: "reproduced", False: "NOT reproduced", None: "not run"}
+VERDICTS = {True: "reproduced", False: "NOT reproduced", None: "no verdict"}
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Finding:
     Attributes:
         claim: what the source says, and what would show it here.
         ours: what was measured.
-        holds: whether it shows; None: it could not be run, `ours` says why.
+        holds: whether it shows; None: there is no verdict, `ours` says why.
     """
 
     claim: str

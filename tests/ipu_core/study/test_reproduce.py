@@ -48,7 +48,7 @@ def test_tables_say_what_was_not_run() -> None:
     made = str(table([Finding("a", "1", True), Finding("b", "2", False), Finding("c", "no data", None)]))
     assert "reproduced" in made.splitlines()[2]
     assert "NOT reproduced" in made.splitlines()[3]
-    assert "not run" in made.splitlines()[4]
+    assert "no verdict" in made.splitlines()[4]
     assert spread([1.0]) == "1.000"
     assert spread([1.0, 2.0]) == "1.500 ± 0.707"
 
