@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import fnmatch
+from collections.abc import Sequence
+from dataclasses import replace
+
 from ipu_core.ir.block import Block, Equation, Var, per_block
 from ipu_core.ir.ops import STRUCTURE
+from ipu_core.ir.pytree import paths
 
 MOMENTS = ("first_moment", "second_moment")
 """Families of the equations that make the new moments."""
@@ -31,3 +36,20 @@ def _origin(definitions: dict[Var, Equation], var: Var) -> Equation:
     while equation.op in STRUCTURE and equation.operands[0] in definitions:
         equation = definitions[equation.operands[0]]
     return equation
+
+
+def streaming(block: Block, patterns: str | Sequence[str]) -> Block:
+    """The step with more of its state in streaming memory: what has one of these names and can be streamed.
+
+    Raises:
+        ValueError: a name that fits nothing that can be streamed.
+    """
+    names = paths(block.arguments[0])
+    far = set(block.streamed)
+    for pattern in [patterns] if isinstance(patterns, str) else patterns:
+        found = {number for number in streamable(block) if fnmatch.fnmatchcase(names[number], pattern)}
+        if not found:
+            there = ", ".join(names[number] for number in sorted(streamable(block)))
+            raise ValueError(f"no part of the state that can be streamed is called {pattern!r}; there are {there}")
+        far |= found
+    return replace(block, streamed=frozenset(far))

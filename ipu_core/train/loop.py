@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import hashlib
 import itertools
 import math
@@ -29,7 +28,7 @@ from ipu_core.ir.ops import SUMS
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.pytree import flatten, paths, unflatten
 from ipu_core.ir.retype import cast
-from ipu_core.ir.streaming import streamable
+from ipu_core.ir.streaming import streaming
 from ipu_core.target import Target
 from ipu_core.train import checkpoint
 from ipu_core.train.arguments import check_integer, check_kinds, feed
@@ -127,7 +126,7 @@ class TrainLoop:
             micro_batches=int(micro_batches), running_mean=mean, scaled=self._scale is not None,
             model_state=model_state,
         )  # fmt: skip
-        typed = _streaming(precision.apply(ideal), streamed)
+        typed = streaming(precision.apply(ideal), streamed)
         self.block: Block = typed if self._scale is None else guarded(typed)
         self.skipped: tuple[Skipped, ...] = ()
         self.not_finite: tuple[int, float] | None = None
@@ -148,7 +147,11 @@ class TrainLoop:
         self._overlap = bool(overlap)
         self._engine, self._control = engine, replace(control or FloatingPointControl(), esr=precision.stochastic)
         self._key, self._rate = as_key(key), optimizer.lr
-        rate = self._rate if isinstance(self._rate, int | float | np.number) else getattr(self._rate, "__name__", repr(self._rate))
+        rate = (
+            self._rate
+            if isinstance(self._rate, int | float | np.number)
+            else getattr(self._rate, "__name__", repr(self._rate))
+        )
         self._optimiser = f"{type(optimizer).__name__}(lr={rate})"
         rate_of(self._rate, 0)
         leaves, self._tree = flatten(precision.cast_state(self.block, initial_state(params, optimizer, model_state)))
@@ -384,10 +387,8 @@ class TrainLoop:
 
     def _batch(self, batch: Any) -> list[Array]:
         """The batch's arrays in the formats and shapes that the step was traced with."""
-        (leaves, tree), wanted = (
-            flatten(batch),
-            self.block.inputs[self.block.carried : -1 if self._scale is None else -2],
-        )
+        leaves, tree = flatten(batch)
+        wanted = self.block.inputs[self.block.carried : -1 if self._scale is None else -2]
         if len(leaves) != len(wanted):
             raise ValueError(f"the batch holds {len(leaves)} arrays; the step was traced with {len(wanted)}")
         if (names := paths(tree)) != self._names:
@@ -399,23 +400,6 @@ class TrainLoop:
                 held = f"labels from {array.min()} to {array.max()}"
                 raise ValueError(f"array {i} of the batch holds {held}; the loss has the classes 0 to {classes - 1}")
         return arrays
-
-
-def _streaming(block: Block, patterns: str | Sequence[str]) -> Block:
-    """The step with more of its state in streaming memory: what has one of these names and can be streamed.
-
-    Raises:
-        ValueError: a name that fits nothing that can be streamed.
-    """
-    names = paths(block.arguments[0])
-    far = set(block.streamed)
-    for pattern in [patterns] if isinstance(patterns, str) else patterns:
-        found = {number for number in streamable(block) if fnmatch.fnmatchcase(names[number], pattern)}
-        if not found:
-            there = ", ".join(names[number] for number in sorted(streamable(block)))
-            raise ValueError(f"no part of the state that can be streamed is called {pattern!r}; there are {there}")
-        far |= found
-    return replace(block, streamed=frozenset(far))
 
 
 def _shapes(equation: Equation) -> str:
