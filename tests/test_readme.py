@@ -12,11 +12,11 @@ SNIPPETS = re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
 
 
 def test_there_is_one_for_each_depth() -> None:
-    marks = ["lowprec.astype", "lowprec.matmul", "Graph(", "compare(", "TrainLoop("]
-    assert [[mark in snippet for mark in marks].index(True) for snippet in SNIPPETS] == [0, 1, 2, 3, 4]
+    marks = ["lowprec.astype", "lowprec.matmul", "Graph(", "compare(", "nn.conv2d(", "Lamb("]
+    assert [[mark in snippet for mark in marks].index(True) for snippet in SNIPPETS] == [0, 1, 2, 3, 4, 5]
 
 
-@pytest.mark.parametrize("snippet", SNIPPETS, ids=["rounding", "products", "graph", "compare", "convolutions"])
+@pytest.mark.parametrize("snippet", SNIPPETS, ids=["rounding", "products", "graph", "compare", "convolutions", "recipe"])
 def test_snippet_runs(snippet: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     exec(compile(snippet, "README.md", "exec"), {})
