@@ -16,7 +16,9 @@ def test_there_is_one_for_each_depth() -> None:
     assert [[mark in snippet for mark in marks].index(True) for snippet in SNIPPETS] == [0, 1, 2, 3, 4, 5]
 
 
-@pytest.mark.parametrize("snippet", SNIPPETS, ids=["rounding", "products", "graph", "compare", "convolutions", "recipe"])
+@pytest.mark.parametrize(
+    "snippet", SNIPPETS, ids=["rounding", "products", "graph", "compare", "convolutions", "recipe"]
+)
 def test_snippet_runs(snippet: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     exec(compile(snippet, "README.md", "exec"), {})

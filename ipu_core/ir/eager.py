@@ -48,9 +48,12 @@ def check_labels(labels: Any, classes: int) -> None:
     """Refuses labels that are no classes.
 
     Raises:
+        TypeError: no numbers.
         ValueError: with the first such label and the number of classes.
     """
     given = as_array(labels)
+    if given.dtype.kind not in "iuf":
+        raise TypeError(f"labels must be integers, not {given.dtype}")
     wrong = given[(given < 0) | (given >= classes)]
     if wrong.size:
         raise ValueError(f"the label {wrong.flat[0]} is none of the {classes} classes 0 to {classes - 1}")

@@ -52,7 +52,7 @@ def load(path: str | None = None) -> Text:
     return standard_library() if path is None else from_path(Path(path))
 
 
-@functools.cache
+@functools.lru_cache(maxsize=1)
 def standard_library() -> Text:
     """The sources of Python's standard library without its tests, some ten million bytes, in the order of names."""
     root = Path(sysconfig.get_path("stdlib"))

@@ -12,7 +12,7 @@ import pytest
 import ipu_core
 from ipu_core import errors
 from ipu_core.compile.planning import plan
-from ipu_core.errors import OutOfTileMemory
+from ipu_core.errors import OutOfStreamingMemory, OutOfTileMemory
 from ipu_core.ir.execute import execute
 
 KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and kind.__module__ == errors.__name__]
@@ -23,6 +23,8 @@ def made(kind: type[Exception]) -> Exception:
         return OutOfTileMemory(
             3, 700_000, 600_000, {"code": 5, "variables": 9}, [("w", 512)], "dot", before_planning=True
         )
+    if kind is OutOfStreamingMemory:
+        return OutOfStreamingMemory(800, 700, [("first_moment", 600)])
     return kind("what is wrong")
 
 

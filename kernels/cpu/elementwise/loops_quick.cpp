@@ -40,7 +40,7 @@ LP_INLINE f32v with_sign_of(f32v x, f32v sign) {
 }
 LP_INLINE f32v at_most(f32v x, float limit) { return x > splat_real(limit) ? splat_real(limit) : x; }
 LP_INLINE f32v at_least(f32v x, float limit) { return x < splat_real(limit) ? splat_real(limit) : x; }
-LP_INLINE f32v power_of_two(i32v n) { return bit_cast<f32v>((n + 127) << 23); }
+LP_INLINE f32v power_of_two(i32v n) { return bit_cast<f32v>((bit_cast<u32v>(n) + 127u) << 23); }
 
 constexpr float shift = 12582912.0f;  // 1.5 * 2^23: adding and subtracting it rounds to an integer
 constexpr float ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f;
@@ -51,7 +51,7 @@ LP_INLINE f32v exp_of(f32v x, f32v tail) {
     const f32v r = mul_add(k, splat_real(-ln2_low), mul_add(k, splat_real(-ln2_high), x)) + tail;
     const f32v fraction =
         polynomial(r, 0.00138368341f, 0.00837482233f, 0.0416682251f, 0.166664198f, 0.499999911f, 1.0f, 1.0f);
-    const i32v n = bit_cast<i32v>(shifted) - bit_cast<i32v>(splat_real(shift)), half = n >> 1;
+    const i32v n = bit_cast<i32v>(bit_cast<u32v>(shifted) - bit_cast<u32v>(splat_real(shift))), half = n >> 1;
     return fraction * power_of_two(half) * power_of_two(n - half);
 }
 
@@ -72,8 +72,9 @@ struct quick_exp {
 struct quick_log {
     static LP_INLINE Bracket of(f32v x) {
         const i32v tiny = x < splat_real(0x1p-126f);
-        const i32v bits = bit_cast<i32v>(tiny ? x * 0x1p23f : x), exponent = (bits - 0x3f3504f3) >> 23;
-        const f32v f = bit_cast<f32v>(bits - (exponent << 23)) - 1.0f;
+        const u32v bits = bit_cast<u32v>(tiny ? x * 0x1p23f : x);  // unsigned: those of negative numbers wrap
+        const i32v exponent = bit_cast<i32v>(bits - 0x3f3504f3u) >> 23;
+        const f32v f = bit_cast<f32v>(bits - (bit_cast<u32v>(exponent) << 23)) - 1.0f;
         const f32v e = __builtin_convertvector(tiny ? exponent - 23 : exponent, f32v);
         const f32v fit = polynomial(f, -0.0777801871f, 0.127773985f, -0.131140754f, 0.141961411f, -0.166270897f,
                                     0.200016364f, -0.250007778f, 0.333333254f, -0.49999997f);
