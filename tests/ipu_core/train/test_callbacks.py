@@ -141,7 +141,7 @@ def test_killed_runs_end_in_the_same_bits(tmp_path: Path) -> None:
     for kill in (0.05, 0.15, 0.3, None):
         process = subprocess.Popen(
             [sys.executable, "-c", RUN, str(tmp_path / "run.npz")], stdout=subprocess.PIPE, text=True,
-            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},  # the installed package, where that is tested
         )  # fmt: skip
         assert process.stdout is not None
         started.append(int(process.stdout.readline()))
