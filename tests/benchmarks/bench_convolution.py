@@ -21,6 +21,7 @@ from typing import Any  # noqa: E402
 import numpy as np  # noqa: E402
 
 import lowprec as lp  # noqa: E402
+from tests.benchmarks.ratios import record  # noqa: E402
 
 SIZE, CHANNELS, KERNEL = 56, 64, 3
 FLOPS = 2 * SIZE**2 * CHANNELS**2 * KERNEL**2
@@ -105,6 +106,7 @@ def compare(images: int, threads: int, rounds: int) -> None:
                 times = [(seconds(plain, 3), seconds(ours, 3)) for _ in range(rounds)][2:]
             theirs = statistics.median(a for a, _ in times)
             ratio = statistics.median(b / a for a, b in times)
+            record(f"convolution {images} images, {threads} threads, {name}, {setting}, of {library}", ratio)
             limit = "" if setting.endswith("group 1") else f"  (limit {LIMIT:g})"
             print(
                 f"  {images:2d} images, {threads} threads, {name:15s} {setting:30s} "
@@ -147,7 +149,7 @@ def main() -> None:
         return
     for threads in (1, 2):
         environment = os.environ | {"OMP_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": str(threads)}
-        command = [sys.executable, __file__, *sys.argv[1:], "--threads", str(threads)]
+        command = [sys.executable, "-m", "tests.benchmarks.bench_convolution", *sys.argv[1:], "--threads", str(threads)]
         subprocess.run(command, env=environment, check=True)
 
 

@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 import lowprec as lp
+from tests.benchmarks.ratios import record
 
 Call = Callable[[], object]
 Array = npt.NDArray[Any]
@@ -118,14 +119,17 @@ def elementwise(size: int, rounds: int, console: Console) -> None:
     numbers = [np.abs(generator.standard_normal(size)).astype(np.float32) + np.float32(0.1) for _ in range(3)]
     with lp.num_threads(1):
         for row in ROWS:
-            cells = []
+            cells, name = [], f"{row.name}{', exact' if row.exact else ''}"
             for dtype, mode in ((np.float32, "nearest_even"), (np.float16, "nearest_even"), (np.float16, "stochastic")):
                 operands = [x.astype(dtype) for x in numbers[: row.operands]]
                 peers = theirs(row, operands)
                 least = None if peers is None else seconds(peers, rounds)
                 wanted = WANTED.get("float32" if dtype is np.float32 else mode)
-                cells.append(cell(seconds(ours(row, operands, mode), rounds), size, least, wanted))
-            table.add_row(f"{row.name}{', exact' if row.exact else ''}", *cells)
+                taken = seconds(ours(row, operands, mode), rounds)
+                cells.append(cell(taken, size, least, wanted))
+                if least is not None:
+                    record(f"elementwise {name}, {size}, {np.dtype(dtype)} {mode}, of {peer}", taken / least)
+            table.add_row(name, *cells)
     console.print(table)
 
 

@@ -29,6 +29,7 @@ from lowprec import Accumulation, Rounding  # noqa: E402
 from lowprec.sums.products import prepare  # noqa: E402
 from lowprec.testing import isa, isa_names  # noqa: E402
 from tests.benchmarks.product_peers import peers  # noqa: E402
+from tests.benchmarks.ratios import record  # noqa: E402
 
 Call = Callable[[], object]
 Array = npt.NDArray[Any]
@@ -127,6 +128,8 @@ def square(n: int, threads: int, rounds: int, beside: bool) -> None:
     print(f"{n} x {n} x {n}, {threads} thread(s): sgemm {2e-9 * n**3 / least:.0f} GFLOP/s")
     for (fmt, accumulate, group, rounding, limit), ratio in zip(SQUARE, ratios, strict=False):
         print(f"  {fmt + ' into ' + accumulate:32s} {rounding:12s} group {group:<3d} {ratio:6.2f} (limit {limit})")
+        name = f"matmul {n} {fmt} into {accumulate} {rounding} group {group}, {threads} threads, of sgemm"
+        record(name, ratio)
     for name, ratio in zip(others, ratios[len(SQUARE) :], strict=True):
         print(f"  {'float16 into float16, ' + name:45s} group 16  {ratio:6.2f}")
     if missing:
@@ -150,6 +153,8 @@ def training(rounds: int) -> None:
                 calls.append(lambda f=call, x=left, y=right: f(x, y, 1))  # type: ignore[misc]
             least, ratios = compare(calls, rounds, 0.005)
             shape = f"{name} {f'{batch} x ' if batch else ''}{m}x{k}x{n}"
+            for (accumulate, rounding), ratio in zip(kinds, ratios, strict=True):
+                record(f"matmul {shape} into {accumulate} {rounding}, of numpy", ratio)
             print(f"  {shape:32s} {1e6 * least:9.1f} {ratios[0]:9.2f} {ratios[1]:9.2f} {ratios[2]:10.2f}")
 
 

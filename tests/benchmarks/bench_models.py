@@ -20,6 +20,7 @@ from ipu_core.train.loop import ENGINES, TrainLoop  # noqa: E402
 from tests.benchmarks import torch_models  # noqa: E402
 from tests.benchmarks.models import MODELS, Model  # noqa: E402
 from tests.benchmarks.plain_step import Float32Step  # noqa: E402
+from tests.benchmarks.ratios import record  # noqa: E402
 
 PRECISIONS = ("fp32.32", "fp16.16/stochastic")
 LIMITS = {"fp32.32": (1.2, 1.2), "fp16.16/stochastic": (1.8, 1.5)}
@@ -66,6 +67,8 @@ def compare(name: str, engines: list[str], rounds: int) -> None:
             times[way].append(seconds(call, counts[way]))
     for way, mine in times.items():
         beside = f"{ratio(mine, times[first]):8.2f} of {first} {limit(name, way)}" if first else ""
+        if first and way != first:
+            record(f"models {name}, {way}, of {first}", ratio(mine, times[first]))
         direct = times.get(way.replace("tiles", "direct"))
         engine = f"{ratio(mine, direct):5.2f} / direct (limit {TILES_LIMIT})" if "tiles" in way and direct else ""
         print(f"{name:22s} {way:26s} {1e3 * min(mine):8.3f} ms {beside:28s} {engine:24s} loss {losses[way]:.4f}")

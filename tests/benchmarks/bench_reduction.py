@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 import lowprec as lp
 from lowprec.testing import isa, isa_names
+from tests.benchmarks.ratios import record
 
 Call = Callable[[], object]
 Array = npt.NDArray[Any]
@@ -89,11 +90,14 @@ def reductions(name: str, x: Array, axis: Any, rounds: int) -> None:
             f" {took / numpy_sum:7.2f} np.sum, {took / x.size * 1e9:6.2f} ns per element",
             flush=True,
         )
+        work = f"{x.dtype} into {accumulate} group {group} {rounding}"
+        record(f"reduce_sum {work}, {name} axis of {x.shape}, of numpy", took / numpy_sum)
 
 
-def largest(x: Array, axis: Any, rounds: int) -> None:
+def largest(name: str, x: Array, axis: Any, rounds: int) -> None:
     """reduce_max beside numpy's."""
     ours, theirs = (seconds(call, rounds) for call in (lambda: lp.reduce_max(x, axis), lambda: x.max(axis)))
+    record(f"reduce_max {x.dtype}, {name} axis of {x.shape}, of numpy", ours / theirs)
     print(f"  reduce_max {'':35s} {ours / seconds(copy(x), rounds):8.2f} copies, {ours / theirs:7.2f} np.max")
 
 
@@ -131,6 +135,7 @@ def sums(name: str, x: Array, axis: Any, rounds: int) -> None:
             f" {each:6.2f} ns per element",
             flush=True,
         )
+        record(f"{label} {x.dtype} to {fmt} {rounding}, {name} axis of {x.shape}, of numpy", took / numpy_sum)
 
 
 def small(rounds: int) -> None:
@@ -187,7 +192,7 @@ def arrays(terms: Array, given: argparse.Namespace) -> None:
             x = shaped(terms.astype(dtype), cuts)
             if given.only != "sums":
                 reductions(name, x, axis, given.rounds)
-                largest(x, axis, given.rounds)
+                largest(name, x, axis, given.rounds)
             if given.only != "reductions":
                 sums(name, x, axis, given.rounds)
     if given.only != "sums":

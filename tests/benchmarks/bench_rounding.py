@@ -16,6 +16,7 @@ import sys
 import time
 import timeit
 from collections.abc import Callable
+from itertools import product
 from typing import Any, NamedTuple
 
 import gfloat
@@ -27,6 +28,7 @@ from rich.table import Table
 
 import lowprec as lp
 from lowprec.testing import isa, isa_names
+from tests.benchmarks.ratios import record
 
 Call = Callable[[], object]
 Array = npt.NDArray[Any]
@@ -186,6 +188,8 @@ def by_size(rounds: int, console: Console) -> None:
             for fmt, nearest, stochastic in SIZED:
                 for what, wanted in (("nearest_even", nearest), ("stochastic", stochastic), ("decode", 0.8)):
                     cells = [one_size(fmt, what, size, n, rounds) for size in sizes for n in (1, 2)]
+                    for (size, n), ratio in zip(product(sizes, (1, 2)), cells, strict=True):
+                        record(f"rounding {level} {fmt} {what}, {size}, {n} threads, of a copy", 1 / ratio)
                     least = [0.8 if size == 1 << 24 else wanted for size in sizes for _ in (1, 2)]
                     newest = level == isa_names()[-1]
                     shown = [cell(x, y if newest else None) for x, y in zip(cells, least, strict=True)]

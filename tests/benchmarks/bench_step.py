@@ -23,6 +23,7 @@ from ipu_core.train import data  # noqa: E402
 from ipu_core.train.loop import TrainLoop  # noqa: E402
 from ipu_core.train.optim import Sgd  # noqa: E402
 from tests.benchmarks.plain_step import PLAIN, Float32Step  # noqa: E402
+from tests.benchmarks.ratios import record  # noqa: E402
 
 WIDTHS, BATCH, LR = (64, 256, 256, 10), 64, 0.002
 LIMITS = {"tiles": 10.0, "direct": 4.0}
@@ -69,6 +70,8 @@ def compare(precision: str, params: mlp.Params, batch: data.Batch, rounds: int, 
     before = times.get("before: numpy loops")
     for name, mine in times.items():
         limit = f"  (limit {LIMITS[name]:g})" if precision == "fp16.16/stochastic" and name in LIMITS else ""
+        if name != "numpy float32":
+            record(f"step {precision}, {name}, of numpy", ratio(mine, times["numpy float32"]))
         faster = f"{ratio(before, mine):12.2f}" if before and name in LIMITS else f"{'':12s}"
         print(
             f"{precision:20s} {name:20s} {1e3 * statistics.median(mine):8.3f} "

@@ -20,6 +20,18 @@ def model() -> str:
     return names[0] if names else platform.machine()
 
 
+def family() -> str:
+    """Model, family and model number: clouds give many processors the same name."""
+    words = {}
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            name, _, value = line.partition(":")
+            words.setdefault(name.strip(), value.strip())
+    except OSError:
+        return model()
+    return f"{model()} {words.get('cpu family', '')} {words.get('model', '')}".strip()
+
+
 def described() -> str:
     """Model, instruction sets and versions."""
     sets = ", ".join(isa_names())
