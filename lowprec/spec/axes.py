@@ -31,16 +31,21 @@ class Fold(NamedTuple):
     shape: tuple[int, int, int]
     result: tuple[int, ...]
 
+    @property
+    def in_order(self) -> bool:
+        """Whether the three groups follow each other as the axes do."""
+        return self.before == tuple(range(len(self.before)))
+
     def view(self, x: Array) -> Array:
         """x as (outer, terms, inner): a view where its strides allow one, else a copy."""
-        if self.before != tuple(range(len(self.before))):
+        if not self.in_order:
             x = x.transpose(*self.before, *self.terms, *self.after)
         return x.reshape(self.shape)
 
     def is_view(self, x: Array) -> bool:
         """Whether `view` copies nothing."""
         return (
-            x.flags.c_contiguous
+            (x.flags.c_contiguous and self.in_order)
             or not x.size
             or all(one_stride(x, group) for group in (self.before, self.terms, self.after))
         )

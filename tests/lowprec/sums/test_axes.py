@@ -136,3 +136,12 @@ def test_bad_axes_say_what_is_wrong() -> None:
             function(x, 0.5)
     with pytest.raises(TypeError, match="one axis or all"):
         lp.cumulative_sum(x, axis=(0, 1))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2, (0, 1), (1, 2), (0, 2), (0, 1, 2), ()])
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (1, 0, 2)])
+def test_a_fold_says_whether_its_view_copies(axis, order):
+    for shape in ((2, 3, 4), (1, 3, 4), (2, 1, 4)):
+        x = np.zeros(shape).transpose(order)
+        how = fold(x.shape, axis)
+        assert how.is_view(x) == np.shares_memory(how.view(x), x)
