@@ -49,7 +49,7 @@ from ipu_core.study.compare import compare
 from ipu_core.target import Target
 from ipu_core.train.callbacks import Checkpoint, EarlyStop, Evaluate
 from ipu_core.train.loop import TrainLoop
-from ipu_core.train.optim import Adam, AdamW, Group, Lamb, Lars, Sgd
+from ipu_core.train.optim import Adam, AdamW, Group, Lamb, Lars, Optimiser, Sgd
 from ipu_core.train.scaling import LossScale
 from lowprec import Accumulation
 
@@ -77,6 +77,7 @@ __all__ = [
     "Lars",
     "LossScale",
     "Machine",
+    "Optimiser",
     "Output",
     "Overlap",
     "Param",

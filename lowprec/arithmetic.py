@@ -14,7 +14,7 @@ from typing import Any, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from lowprec import backends, threads
+from lowprec import _kernels, backends, threads
 from lowprec._caching import cached
 from lowprec.arrays import as_subclass, input_array
 from lowprec.backends import cpu
@@ -29,6 +29,7 @@ from lowprec.types import Array
 
 Operand = Array | float
 _STORED = frozenset(STORAGE.values())
+_QUICK = frozenset({"key", "out"})  # options that calls in one step know
 _NUMBERS = frozenset({float, int, np.float64, np.float32, np.float16})
 
 
@@ -144,10 +145,7 @@ def _rounded_once(
     options: OperationKeywords,
 ) -> Any:
     """The one body of the functions above."""
-    if (
-        len(options) == ("key" in options)
-        and (quick := _of_plain(operation, operands, fmt, rounding, options)) is not None
-    ):
+    if options.keys() <= _QUICK and (quick := _of_plain(operation, operands, fmt, rounding, options)) is not None:
         return quick
     key, offset, out = None, 0, None
     if options:
@@ -186,20 +184,18 @@ def _of_plain(
 
     There is where something is to be refused.
     """
-    dtypes = []
-    for x in operands:
-        if type(x) is not np.ndarray or x.dtype not in _STORED:
-            return None
-        dtypes.append(x.dtype)
-    if backends.current() is not cpu:
+    dtypes = _kernels.plain_dtypes(operands)
+    if dtypes is None or backends.current() is not cpu:
         return None
-    key = options.get("key")
+    key, out = options.get("key"), options.get("out")
+    if out is not None and not _kernels.ready_output(out, operands, False):
+        return None
     try:
         seed = 0 if key is None else key_value(key)
-        call, keyed = _call_of_plain(operation, tuple(dtypes), fmt, rounding)
+        call, keyed = _call_of_plain(operation, dtypes, fmt, rounding)
         if call is None or (keyed and key is None):
             return None
-        result, outcome, _ = call(operands, seed, 0, None, threads.current())
+        result, outcome, _ = call(operands, seed, 0, out, threads.current())
     except (TypeError, ValueError):
         return None
     return None if outcome else result
@@ -211,7 +207,7 @@ def _call_of_plain(
 ) -> tuple[Callable[..., Any] | None, bool]:
     """The compiled call, and whether it needs a key."""
     conversion = _from_keywords(fmt, rounding)
-    if not conversion.rule.fmt.within_kernels:
+    if not conversion.rule.fmt.within_kernels or not _STORED.issuperset(dtypes):
         return None, False
     return cpu.exact_call(operation, conversion, dtypes), conversion.keyed
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from lowprec import backends, threads
+from lowprec import _kernels, backends, threads
 from lowprec._caching import cached
 from lowprec.arrays import apart, as_subclass, input_array
 from lowprec.backends.owner import refuse_cupy
@@ -70,12 +70,12 @@ def float32_op(
         ValueError: unknown names, wrong number of operands, shapes that do not broadcast, stochastic without a key, or
             a NaN into a format without NaN.
     """
-    plain = _dtypes_of_plain(operands)
-    if plain is not None and out is None:  # most calls, quickly
+    plain = _kernels.plain_dtypes(operands)
+    if plain is not None and (out is None or _kernels.ready_output(out, operands, True)):  # most calls, quickly
         call = _prepared(op, plain, fmt, rounding, policies)
         if offset:
             offset = first_index(offset, np.broadcast(*operands).size)
-        return call(operands, key, offset)
+        return call(operands, key, offset, out)
     given = [_operand(x) for x in operands]
     arrays = tuple(x for x, _ in given)
     dtypes = tuple(x.dtype if isinstance(x, np.ndarray) else None for x in arrays)
@@ -92,16 +92,6 @@ def float32_op(
     if out is not None:
         return result
     return result[()] if all(scalar for _, scalar in given) else as_subclass(result, operands)
-
-
-def _dtypes_of_plain(operands: tuple[Any, ...]) -> tuple[np.dtype[Any], ...] | None:
-    """The operands' dtypes where all are plain arrays that the kernels take as they are."""
-    dtypes = []
-    for x in operands:
-        if type(x) is not np.ndarray or not x.dtype.isnative or not x.flags.aligned:
-            return None
-        dtypes.append(x.dtype)
-    return tuple(dtypes)
 
 
 def _operand(x: Any) -> tuple[Any, bool]:

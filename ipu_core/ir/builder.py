@@ -59,6 +59,10 @@ class Builder:
         finally:
             self.scope = outer
 
+    def role_of(self, var: Var) -> str | None:
+        """The role of the equation that gives a value; None for inputs and constants."""
+        return next((equation.role for equation in reversed(self.equations) if equation.output == var), None)
+
     def constant(self, array: Array, fmt: Format) -> Atom:
         """A value that is part of the program: a captured array (one value however often it is used) or a number."""
         if array.ndim == 0 and fmt != "int32":

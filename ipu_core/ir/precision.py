@@ -220,4 +220,4 @@ PRESETS: Mapping[str, Precision] = {
     "mlperf-bert-pod16": replace(_MLPERF, gradient_sum=FLOAT16, running_mean=True),
 }
 """The named precisions. "mlperf-bert" is the recipe as told in the talk, "-pod16" as in the published configuration.
-"bf16.32" is bfloat16 as other machines train with it, for comparison on the direct engine: no tile multiplies bfloat16."""
+"bf16.32" is bfloat16 as other machines train with it, for comparison on the direct engine: no tile multiplies it."""

@@ -15,8 +15,9 @@ from ipu_core.ir.guard import UNSCALE
 from ipu_core.ir.ops import STRUCTURE
 from ipu_core.ir.pytree import flatten, map_leaves, paths, unflatten
 from ipu_core.ir.tracing import in_rounds, trace
-from ipu_core.ir.values import Value, apply, elementwise, scope
+from ipu_core.ir.values import Traced, Value, apply, elementwise, scope, shape_of
 from ipu_core.train.optim import Optimiser
+from ipu_core.train.optim.common import write
 
 Loss = Callable[..., Any]
 """(params, batch) -> one number; of a model with a state (params, state, batch) -> (one number, new state)."""
@@ -56,7 +57,7 @@ def training_step(
             (value, model), gradients = _mean_of_rounds(both, params, model, batch, micro_batches, running_mean)
         if loss_scale is not None:
             gradients = _unscaled(gradients, loss_scale)
-        params, inner = optimiser.update(params, gradients, state["optimiser"], lr)
+        params, inner = _updated(optimiser, params, gradients, state["optimiser"], lr)
         new = {"params": params, "optimiser": inner}
         return new if model is None else {**new, "model": model}, value
 
@@ -66,6 +67,36 @@ def training_step(
 def _with_model(loss: Loss, params: Any, model: Any, batch: Any) -> Any:
     """The loss, and the new state of the model or None."""
     return (loss(params, batch), None) if model is None else loss(params, model, batch)
+
+
+def _updated(optimiser: Optimiser, params: Any, gradients: Any, state: Any, lr: Value) -> tuple[Any, Any]:
+    """What an optimiser makes of parameters and state, in float32 and written as weights are, whoever wrote it.
+
+    Raises:
+        ValueError: new parameters that are not nested as the old ones, or of other shapes.
+    """
+    with scope((lr, gradients), role="optimiser"):
+        new, inner = optimiser.update(params, gradients, state, lr)
+    old_leaves, tree = flatten(params)
+    new_leaves, new_tree = flatten(new)
+    own = f"{type(optimiser).__name__}.update"
+    if new_tree != tree:
+        names = ", ".join(paths(tree))
+        raise ValueError(f"{own} must give (parameters, state), parameters nested as it got them: {names}")
+    results = []
+    for name, w, x in zip(paths(tree), old_leaves, new_leaves, strict=True):
+        if shape_of(x) != shape_of(w):
+            raise ValueError(f"{own} gives {name} the shape {shape_of(x)}, it has {shape_of(w)}")
+        with scope((w, x), role="optimiser", parameter=name):
+            results.append(_written(w, x))
+    return unflatten(tree, results), inner
+
+
+def _written(w: Value, x: Value) -> Value:
+    """A new weight by the one equation that rounds it: itself where that made it, else w + (x - w)."""
+    if isinstance(x, Traced) and x.builder.role_of(x.var) == "update":
+        return x
+    return write(w, w, 0.0) if x is w else write(w, elementwise("subtract", x, w), 1.0)
 
 
 def _unscaled(gradients: Any, loss_scale: Value) -> Any:

@@ -87,3 +87,51 @@ def test_coordinates_of_either_byte_order_are_the_same_numbers(host_backend: str
     both(lp.matmul_part, a, a, accumulate="float16", group=2, first_group=numbers.astype(">i8"), **how)
     both(lp.reduce_part, a[:, :, :, None], accumulate="float16", group=2, **how)
     both(lp.sum_parts, a[None] * np.ones((3, 1, 1, 1), np.float32), fmt="float16", index=numbers.astype(">i8"), **how)
+
+
+def outs_over(x: Any) -> dict[str, Any]:
+    """Views that share memory with x in every way, and some that are awkward without."""
+    memory = np.zeros(3 * x.size, x.dtype)
+    memory[x.size : 2 * x.size] = x
+    n = x.size
+    inside = memory[n : 2 * n]
+    return {
+        "x itself": (inside, inside),
+        "a little before": (inside, memory[n - 3 : 2 * n - 3]),
+        "a little after": (inside, memory[n + 3 : 2 * n + 3]),
+        "right behind": (inside, memory[2 * n :]),
+        "right before": (inside, memory[:n]),
+        "backwards": (inside, inside[::-1]),
+        "every second": (inside, memory[: 2 * n : 2]),
+        "at odd bytes": (inside, np.frombuffer(bytearray(n * x.itemsize + 1), np.uint8)[1:].view(x.dtype)),
+    }
+
+
+@pytest.mark.parametrize("name", outs_over(np.ones(8, np.float32)))
+@pytest.mark.parametrize("size", [5, 3000])
+@pytest.mark.parametrize("kind", ["float32_op", "exact"])
+def test_out_may_lie_anywhere(name: str, size: int, kind: str, host_backend: str) -> None:
+    if size > 5 and host_backend == "reference":
+        size = 40
+    numbers = np.random.default_rng(size).standard_normal(size).astype(np.float32)
+    x, out = outs_over(numbers)[name]
+
+    def call(left: Any, right: Any, **where: Any) -> Any:
+        if kind == "exact":
+            return lp.subtract(left, right, "float32", **where)
+        return lp.float32_op("subtract", left, right, **where)
+
+    wanted = call(numbers, numbers[::-1].copy())
+    assert call(x, x[::-1], out=out) is out
+    np.testing.assert_array_equal(out, wanted)
+
+
+def test_elements_that_loops_leave_are_found_in_long_arrays() -> None:
+    x = np.random.default_rng(1).standard_normal(5000)
+    x[[7, 1999, 4999]] = 1.7e308
+    x[[8, 3000]] = 5e-324
+    out = np.empty(x.shape, np.float64)
+    lp.multiply(x, x, "float64", "toward_zero", out=out)
+    with lp.testing.backend("reference"):
+        wanted = lp.multiply(x, x, "float64", "toward_zero")
+    np.testing.assert_array_equal(out, wanted)

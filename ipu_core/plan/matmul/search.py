@@ -26,7 +26,7 @@ TOGETHER: Final = 48  # cuts over tiles for which cuts in time are costed at a t
 
 
 class Found(NamedTuple):
-    """A candidate: where, for how many parts of the sums, its modelled cycles and the bytes per tile of its working set."""
+    """A candidate: where, for how many parts of the sums, its modelled cycles, and a tile's bytes of working set."""
 
     placement: Placement
     splits: int

@@ -20,7 +20,23 @@ Change = Callable[..., Value]
 
 
 class Optimiser(Protocol):
-    """What a training step needs of an optimiser."""
+    """What a training step needs of an optimiser: one of your own is any object with these three.
+
+    It is traced once, with NumPy's functions and operators, in float32 whatever the precision; a new weight is then
+    rounded as the precision says, and counted as an update: `w + (new - w)`, or the equation itself where `write` made
+    it. So Adagrad (Duchi et al. 2011) is::
+
+        class Adagrad:
+            lr = 0.1
+
+            def init(self, params):
+                return {name: np.zeros_like(w) for name, w in params.items()}
+
+            def update(self, params, gradients, state, lr):
+                state = {name: state[name] + g * g for name, g in gradients.items()}
+                step = {name: g / np.sqrt(state[name] + 1e-10) for name, g in gradients.items()}
+                return {name: w - lr * step[name] for name, w in params.items()}, state
+    """
 
     @property
     def lr(self) -> Rate:

@@ -14,7 +14,7 @@ struct ExactJob : Operands {
     int wide[3];     // operands that are doubles, not what `Element` says
     ConvertJob out;  // result element i is rounded with the random bits of index out.offset + i
     int item_bytes;  // of the result
-    u8 *left;        // zeros; becomes 1 where the element is left to the reference
+    u8 *left;        // zeros, or null; becomes 1 where the element is left to the reference
 };
 
 enum ExactOutcome { nan_refused = 1, some_left = 2 };  // bits

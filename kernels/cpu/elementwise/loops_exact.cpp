@@ -107,7 +107,7 @@ int exact(const ExactJob &job, i64 begin, i64 end) {
             here.operand[i] = i < job.operands ? read(job, i, at, count, buffer[i]) : here.operand[0];
         if (exact_piece(job, here, count)) {
             outcome |= some_left;
-            __builtin_memcpy(job.left + at, here.left, count);
+            if (job.left) __builtin_memcpy(job.left + at, here.left, count);
         }
         ConvertJob convert = job.out;
         convert.offset += u64(at);

@@ -44,6 +44,36 @@ inline PyArrayObject *result_array(PyArray_Descr *descr, const Broadcast &shape,
     return fresh;
 }
 
+// The bytes that an array's elements lie between.
+struct Extent {
+    const char *begin, *end;
+
+    explicit Extent(PyArrayObject *array) : begin(static_cast<const char *>(PyArray_DATA(array))), end(begin) {
+        if (!PyArray_SIZE(array)) return;
+        for (int i = 0; i < PyArray_NDIM(array); ++i) {
+            const npy_intp step = (PyArray_DIM(array, i) - 1) * PyArray_STRIDE(array, i);
+            (step < 0 ? begin : end) += step;
+        }
+        end += PyArray_ITEMSIZE(array);
+    }
+    bool meets(const Extent &other) const { return begin < other.end && other.begin < end; }
+};
+
+// Whether element i of both arrays lies in the same bytes.
+inline bool same_place(PyArrayObject *a, PyArrayObject *b) {
+    if (PyArray_DATA(a) != PyArray_DATA(b) || PyArray_NDIM(a) != PyArray_NDIM(b)) return false;
+    bool same = PyArray_ITEMSIZE(a) == PyArray_ITEMSIZE(b);
+    for (int i = 0; i < PyArray_NDIM(a); ++i)
+        same &= PyArray_DIM(a, i) == PyArray_DIM(b, i) && PyArray_STRIDE(a, i) == PyArray_STRIDE(b, i);
+    return same;
+}
+
+// Whether an object is an array, of no subclass, that loops can read or write where it lies.
+inline bool plain(nanobind::handle object) {
+    return PyArray_CheckExact(object.ptr()) && PyArray_ISALIGNED(as_array(object)) &&
+           PyArray_ISNOTSWAPPED(as_array(object));
+}
+
 // What a call returns: `out`, into which a result that lies elsewhere is copied, or the new array.
 inline nanobind::object handed_back(PyArrayObject *target, nanobind::handle out, const nanobind::object &holder) {
     if (out.is_none() || reinterpret_cast<PyObject *>(target) == out.ptr()) return holder;

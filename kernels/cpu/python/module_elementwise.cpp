@@ -82,6 +82,29 @@ nb::object run(const ElementwiseCall &call, nb::tuple operands, nb::handle key, 
     return handed_back(target, out, holder);
 }
 
+// The dtypes of operands that are all plain arrays, else None.
+nb::object plain_dtypes(nb::tuple operands) {
+    const size_t count = operands.size();
+    for (size_t i = 0; i < count; ++i)
+        if (!plain(operands[i])) return nb::none();
+    nb::object dtypes = nb::steal(PyTuple_New(Py_ssize_t(count)));
+    if (!dtypes.is_valid()) throw nb::python_error();
+    for (size_t i = 0; i < count; ++i)
+        PyTuple_SET_ITEM(dtypes.ptr(), Py_ssize_t(i),
+                         nb::borrow(reinterpret_cast<PyObject *>(PyArray_DESCR(as_array(operands[i])))).release().ptr());
+    return dtypes;
+}
+
+// Whether a result can be computed into `out` while the operands, arrays, are read: it is plain and C-contiguous, and
+// shares no memory with them, or (`in_place`) lies where they do.
+bool ready_output(nb::handle out, nb::tuple operands, bool in_place) {
+    if (!plain(out) || !PyArray_ISCARRAY(as_array(out))) return false;
+    const Extent written(as_array(out));
+    for (nb::handle x : operands)
+        if (written.meets(Extent(as_array(x))) && !(in_place && same_place(as_array(out), as_array(x)))) return false;
+    return true;
+}
+
 // How many of the float32 numbers with bits [begin, end) have results outside the brackets of a function, by which
 // results of few bits are found: none.
 i64 outside_brackets(int operation, i64 begin, i64 end) {
@@ -98,6 +121,8 @@ void bind_elementwise(nb::module_ &m) {
         .def(nb::init<int, const std::vector<const OperandType *> &, const ConvertJob &, nb::object, bool>())
         .def("__call__", &run, nb::arg("operands"), nb::arg("key").none(), nb::arg("offset"), nb::arg("out").none(),
              nb::arg("threads"));
+    m.def("plain_dtypes", &plain_dtypes, nb::arg("operands"));
+    m.def("ready_output", &ready_output, nb::arg("out"), nb::arg("operands"), nb::arg("in_place"));
     m.def("outside_brackets", &outside_brackets, nb::arg("operation"), nb::arg("begin"), nb::arg("end"));
 }
 

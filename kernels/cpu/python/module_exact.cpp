@@ -72,6 +72,15 @@ bool floats_hold(const ExactJob &job, const nb::object *arrays, const double *sc
     return true;
 }
 
+int looped(const ExactJob &job, int (*loop)(const ExactJob &, i64, i64), i64 n, int threads) {
+    if (n <= quick) return loop(job, 0, n);
+    int outcome = 0;
+    nb::gil_scoped_release release;
+    parallel_for(n, grain, threads,
+                 [&](i64 begin, i64 end) { __atomic_fetch_or(&outcome, loop(job, begin, end), __ATOMIC_RELAXED); });
+    return outcome;
+}
+
 // The result, ExactOutcome's bits, and 1 for every element (C order) that is left to the reference, or None.
 nb::tuple run_exact(const ExactCall &call, nb::tuple operands, u64 key, u64 offset, nb::handle out, int threads) {
     ExactJob job = {};
@@ -96,27 +105,17 @@ nb::tuple run_exact(const ExactCall &call, nb::tuple operands, u64 key, u64 offs
     job.out.offset = offset;
     job.out.to = PyArray_DATA(target);
     npy_intp n = shape.size();
-    u8 few[quick] = {};
-    nb::object marks;
-    if (n > quick) marks = nb::steal(PyArray_ZEROS(1, &n, NPY_UINT8, 0));
-    job.left = n > quick ? static_cast<u8 *>(data_of(marks)) : few;
     const ElementwiseTable &loops = *table().elementwise;
     auto loop = floats_hold(job, arrays, scalars) ? loops.exact_narrow : loops.exact;
-    int outcome = 0;
-    if (n <= quick) {
-        outcome = loop(job, 0, n);
-    } else {
-        nb::gil_scoped_release release;
-        parallel_for(n, grain, threads,
-                     [&](i64 begin, i64 end) { __atomic_fetch_or(&outcome, loop(job, begin, end), __ATOMIC_RELAXED); });
+    int outcome = looped(job, loop, n, threads);
+    nb::object marks = nb::none();
+    if (outcome & some_left) {  // hardly ever: once more, to know which
+        marks = nb::steal(PyArray_ZEROS(1, &n, NPY_UINT8, 0));
+        if (!marks.is_valid()) throw nb::python_error();
+        job.left = static_cast<u8 *>(data_of(marks));
+        outcome = looped(job, loop, n, threads);
     }
-    nb::object result = handed_back(target, out, holder);
-    if (!(outcome & some_left)) return nb::make_tuple(result, outcome, nb::none());
-    if (n <= quick) {
-        marks = nb::steal(PyArray_SimpleNew(1, &n, NPY_UINT8));
-        std::copy(few, few + n, static_cast<u8 *>(data_of(marks)));
-    }
-    return nb::make_tuple(result, outcome, marks);
+    return nb::make_tuple(handed_back(target, out, holder), outcome, marks);
 }
 
 }  // namespace
