@@ -1,12 +1,12 @@
 // float32_op: operands are read as float32 in pieces that stay in the first-level cache, the operation runs over them,
 // and the rounding loop converts the piece to the wanted storage.
 #include "elementwise/elementwise_job.h"
+#include "elementwise/half_runs.h"
 #include "elementwise/quick.h"
 #include "elementwise/read_piece.h"
 #include "elementwise/short_functions.h"
 #include "isa/table.h"
 #include "lowprec/elementwise.h"
-#include "rounding/machine.h"
 
 namespace lowprec {
 inline namespace LP_ISA {
@@ -67,34 +67,18 @@ Run run_of(int operation) {
 
 // ---- float16 in and out ----
 
-// An operation on float16 arrays, in registers from one to the other.
 template <class Operation>
-void run_half(const char *a, const char *b, const char *c, char *to, i64 count) {
-    const auto apply = [](u16v x, u16v y, u16v z) {
-        return real_to_half(with_one_nan(Operation::apply(half_to_real(x), half_to_real(y), half_to_real(z))));
-    };
-    i64 i = 0;
-    for (; i + lanes32 <= count; i += lanes32)
-        store(to + 2 * i, apply(load<u16v>(a + 2 * i), load<u16v>(b + 2 * i), load<u16v>(c + 2 * i)));
-    if (i == count) return;
-    const i64 left = count - i;
-    const u16v x = load_some<u16v>(a + 2 * i, left), y = load_some<u16v>(b + 2 * i, left);
-    store_some(to + 2 * i, apply(x, y, load_some<u16v>(c + 2 * i, left)), left);
-}
+struct of_reals {
+    static LP_INLINE f32v of(f32v a, f32v b, f32v c) { return Operation::apply(a, b, c); }
+};
 
-typedef void (*RunHalf)(const char *, const char *, const char *, char *, i64);
-
-// Where every operand is a float16 array in the result's order and the result is float16, nearest-even; else null.
-// Few operations are worth it: the others take longer than what they read and write.
-RunHalf run_half_of(const ElementwiseJob &job) {
-    if (job.plain || job.out.as_value || machine_way(job.out) != MachineWay::half) return nullptr;
-    for (int i = 0; i < job.operands; ++i) {
-        const Operand &from = job.operand[i];
-        if (job.axes != 1 || from.element != Element::half || from.stride[0] != 2) return nullptr;
-    }
+// For float16 arrays and a float16 result, else null. Few operations are worth it: the others take longer than what
+// they read and write.
+HalfRun half_run_of(const ElementwiseJob &job) {
+    if (job.plain || !halves_only(job, job.out)) return nullptr;
 #define LP_HALF(name)      \
     case number_of_##name: \
-        return run_half<name##_operation>;
+        return run_halves<of_reals<name##_operation>>;
     switch (job.operation) {
         LP_HALF(negative)
         LP_HALF(relu)
@@ -207,10 +191,8 @@ bool elementwise_by_brackets(const ElementwiseJob &job, Brackets brackets, i64 b
 }  // namespace
 
 bool elementwise(const ElementwiseJob &job, i64 begin, i64 end) {
-    if (const RunHalf run_half = run_half_of(job)) {
-        const char *operand[3];
-        for (int i = 0; i < 3; ++i) operand[i] = job.operand[i < job.operands ? i : 0].data + 2 * begin;
-        run_half(operand[0], operand[1], operand[2], static_cast<char *>(job.out.to) + 2 * begin, end - begin);
+    if (const HalfRun run = half_run_of(job)) {
+        run_halves(job, run, job.out.to, begin, end);
         return false;
     }
     if (const Brackets brackets = brackets_for(job)) return elementwise_by_brackets(job, brackets, begin, end);

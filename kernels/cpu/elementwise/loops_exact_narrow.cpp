@@ -9,6 +9,7 @@
 // rounded with the same random bits: no rounding is decreasing, so what both become is what the exact result becomes. A
 // piece where they differ, or where a remainder may not be exact, goes through doubles.
 #include "elementwise/exact_job.h"
+#include "elementwise/half_runs.h"
 #include "elementwise/read_piece.h"
 #include "isa/table.h"
 #include "lowprec/elementwise.h"
@@ -52,6 +53,14 @@ typedef void (*Nearest)(const float *, const float *, const float *, float *, i6
 const Nearest nearest_pieces[] = {nearest_piece<exact_add>,      nearest_piece<exact_subtract>,
                                   nearest_piece<exact_multiply>, nearest_piece<exact_divide>,
                                   nearest_piece<exact_sqrt>,     nearest_piece<exact_fma>};
+
+template <int operation>
+struct nearest_of {
+    static LP_INLINE f32v of(f32v a, f32v b, f32v c) { return nearest<operation>(a, b, c); }
+};
+const HalfRun half_runs[] = {run_halves<nearest_of<exact_add>>, run_halves<nearest_of<exact_subtract>>,
+                             run_halves<nearest_of<exact_multiply>>, run_halves<nearest_of<exact_divide>>,
+                             run_halves<nearest_of<exact_sqrt>>};
 
 // ---- narrower results ----
 
@@ -210,6 +219,13 @@ bool convert_piece(const ExactJob &job, const float *const *operand, Target targ
 int exact_narrow(const ExactJob &job, i64 begin, i64 end) {
     const Target target = target_of(job);
     if (target == none) return exact(job, begin, end);
+    ConvertJob from_real = job.out;
+    from_real.in = real32;
+    from_real.wide = 0;
+    if (target == near_enough && halves_only(job, from_real)) {
+        run_halves(job, half_runs[job.operation], job.out.to, begin, end);
+        return 0;
+    }
     alignas(64) float buffer[3][piece];
     float scalar[3];
     Operands operands = job;
