@@ -7,7 +7,7 @@ is then converted once to the wanted format. The bits are the same on every mach
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, Unpack
 
 import numpy as np
@@ -92,6 +92,13 @@ def float32_op(
     if out is not None:
         return result
     return result[()] if all(scalar for _, scalar in given) else as_subclass(result, operands)
+
+
+def function_op(op: str, x: npt.ArrayLike, fmt: FormatLike, rounding: RoundingLike, options: Mapping[str, Any]) -> Any:
+    """`float32_op` of one operand, the usual call in fewer steps."""
+    if not options and (dtypes := _kernels.plain_dtypes((x,))) is not None:
+        return _prepared(op, dtypes, fmt, rounding, {})((x,))
+    return float32_op(op, x, fmt=fmt, rounding=rounding, **options)
 
 
 def _operand(x: Any) -> tuple[Any, bool]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from lowprec.elementwise import float32_op
+from lowprec.elementwise import function_op
 from lowprec.spec.formats import FormatLike
 from lowprec.spec.keywords import RoundingLike
 
@@ -30,48 +30,48 @@ def exp(x: npt.ArrayLike, fmt: FormatLike = "float32", rounding: RoundingLike = 
     Raises:
         TypeError, ValueError: as `lowprec.float32_op`.
     """
-    return float32_op("exp", x, fmt=fmt, rounding=rounding, **options)
+    return function_op("exp", x, fmt, rounding, options)
 
 
 def log(x: npt.ArrayLike, fmt: FormatLike = "float32", rounding: RoundingLike = "nearest_even", **options: Any) -> Any:
     """Natural logarithm (arguments as of `exp`). -inf for zeros, NaN below zero, inf for inf."""
-    return float32_op("log", x, fmt=fmt, rounding=rounding, **options)
+    return function_op("log", x, fmt, rounding, options)
 
 
 def tanh(x: npt.ArrayLike, fmt: FormatLike = "float32", rounding: RoundingLike = "nearest_even", **options: Any) -> Any:
     """Hyperbolic tangent (arguments as of `exp`); keeps -0."""
-    return float32_op("tanh", x, fmt=fmt, rounding=rounding, **options)
+    return function_op("tanh", x, fmt, rounding, options)
 
 
 def erf(x: npt.ArrayLike, fmt: FormatLike = "float32", rounding: RoundingLike = "nearest_even", **options: Any) -> Any:
     """Error function (arguments as of `exp`); keeps -0."""
-    return float32_op("erf", x, fmt=fmt, rounding=rounding, **options)
+    return function_op("erf", x, fmt, rounding, options)
 
 
 def sigmoid(
     x: npt.ArrayLike, fmt: FormatLike = "float32", rounding: RoundingLike = "nearest_even", **options: Any
 ) -> Any:
     """1 / (1 + exp(-x)) (arguments as of `exp`)."""
-    return float32_op("sigmoid", x, fmt=fmt, rounding=rounding, **options)
+    return function_op("sigmoid", x, fmt, rounding, options)
 
 
 def rsqrt(
     x: npt.ArrayLike, fmt: FormatLike = "float32", rounding: RoundingLike = "nearest_even", **options: Any
 ) -> Any:
     """1 / sqrt(x) (arguments as of `exp`). An infinity of x's sign at zeros, NaN below zero, 0 for inf."""
-    return float32_op("rsqrt", x, fmt=fmt, rounding=rounding, **options)
+    return function_op("rsqrt", x, fmt, rounding, options)
 
 
 def sin(x: npt.ArrayLike, fmt: FormatLike = "float32", rounding: RoundingLike = "nearest_even", **options: Any) -> Any:
     """Sine of x radians, any float32 (arguments as of `exp`). NaN for infinities; keeps -0."""
-    return float32_op("sin", x, fmt=fmt, rounding=rounding, **options)
+    return function_op("sin", x, fmt, rounding, options)
 
 
 def cos(x: npt.ArrayLike, fmt: FormatLike = "float32", rounding: RoundingLike = "nearest_even", **options: Any) -> Any:
     """Cosine of x radians, any float32 (arguments as of `exp`). NaN for infinities."""
-    return float32_op("cos", x, fmt=fmt, rounding=rounding, **options)
+    return function_op("cos", x, fmt, rounding, options)
 
 
 def gelu(x: npt.ArrayLike, fmt: FormatLike = "float32", rounding: RoundingLike = "nearest_even", **options: Any) -> Any:
     """x * Phi(x) with the normal distribution function, not its tanh approximation (arguments as of `exp`)."""
-    return float32_op("gelu", x, fmt=fmt, rounding=rounding, **options)
+    return function_op("gelu", x, fmt, rounding, options)
