@@ -14,10 +14,11 @@ from typing import Any, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from lowprec import _kernels, backends, threads
+from lowprec import backends, threads
 from lowprec._caching import cached
 from lowprec.arrays import as_subclass, input_array
 from lowprec.backends import cpu
+from lowprec.backends.cpu import plain_dtypes, ready_output
 from lowprec.backends.owner import refuse_cupy
 from lowprec.spec.conversion import Conversion, exact_conversion
 from lowprec.spec.float_format import STORAGE
@@ -184,11 +185,11 @@ def _of_plain(
 
     There is where something is to be refused.
     """
-    dtypes = _kernels.plain_dtypes(operands)
+    dtypes = plain_dtypes(operands)
     if dtypes is None or backends.current() is not cpu:
         return None
     key, out = options.get("key"), options.get("out")
-    if out is not None and not _kernels.ready_output(out, operands, False):
+    if out is not None and not ready_output(out, operands, False):
         return None
     try:
         seed = 0 if key is None else key_value(key)

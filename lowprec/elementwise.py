@@ -13,9 +13,10 @@ from typing import Any, Protocol, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from lowprec import _kernels, backends, threads
+from lowprec import backends, threads
 from lowprec._caching import cached
 from lowprec.arrays import apart, as_subclass, input_array
+from lowprec.backends.cpu import plain_dtypes, ready_output
 from lowprec.backends.owner import refuse_cupy
 from lowprec.spec.conversion import conversion_of
 from lowprec.spec.elementwise_op import OPERATIONS, ElementwiseOp
@@ -70,8 +71,8 @@ def float32_op(
         ValueError: unknown names, wrong number of operands, shapes that do not broadcast, stochastic without a key, or
             a NaN into a format without NaN.
     """
-    plain = _kernels.plain_dtypes(operands)
-    if plain is not None and (out is None or _kernels.ready_output(out, operands, True)):  # most calls, quickly
+    plain = plain_dtypes(operands)
+    if plain is not None and (out is None or ready_output(out, operands, True)):  # most calls, quickly
         call = _prepared(op, plain, fmt, rounding, policies)
         if offset:
             offset = first_index(offset, np.broadcast(*operands).size)
@@ -96,7 +97,7 @@ def float32_op(
 
 def function_op(op: str, x: npt.ArrayLike, fmt: FormatLike, rounding: RoundingLike, options: Mapping[str, Any]) -> Any:
     """`float32_op` of one operand, the usual call in fewer steps."""
-    if not options and (dtypes := _kernels.plain_dtypes((x,))) is not None:
+    if not options and (dtypes := plain_dtypes((x,))) is not None:
         return _prepared(op, dtypes, fmt, rounding, {})((x,))
     return float32_op(op, x, fmt=fmt, rounding=rounding, **options)
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from lowprec.backends.cpu.columns import column_sums
     from lowprec.backends.cpu.convolution import correlate, correlate_windows
     from lowprec.backends.cpu.exact import arithmetic, exact_call
+    from lowprec.backends.cpu.operands import plain_dtypes, ready_output
     from lowprec.backends.cpu.operation import elementwise
     from lowprec.backends.cpu.packing import pack, unpack
     from lowprec.backends.cpu.products import maximum, product, reduce, scatter, sum_parts
@@ -36,9 +37,11 @@ __all__ = [
     "largest_magnitude",
     "maximum",
     "pack",
+    "plain_dtypes",
     "product",
     "quantize",
     "random_words",
+    "ready_output",
     "reduce",
     "scale_and_round",
     "scatter",
@@ -59,6 +62,7 @@ __getattr__ = lazy_names(
         "columns": "column_sums",
         "convolution": "correlate correlate_windows",
         "exact": "arithmetic exact_call",
+        "operands": "plain_dtypes ready_output",
         "operation": "elementwise",
         "packing": "pack unpack",
         "products": "maximum product reduce scatter sum_parts",

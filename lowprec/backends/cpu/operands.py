@@ -16,6 +16,11 @@ from lowprec.spec.rounding import RoundingRule
 _ELEMENTS = {float32: 0, float16: 1, bfloat16: 2}
 _TABLE = 3
 
+plain_dtypes = _kernels.plain_dtypes
+"""The dtypes of operands that are all plain arrays, which loops read where they lie; None for others."""
+ready_output = _kernels.ready_output
+"""Whether loops that read these operands can write to an array: plain, C-contiguous, apart or just where they lie."""
+
 
 @lru_cache(maxsize=4096)
 def operand_type(dtype: np.dtype[Any]) -> _kernels.OperandType:
