@@ -13,7 +13,7 @@ from ipu_core.compile.residency import check_room
 from ipu_core.ir.block import Array, Block
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.pytree import flatten, paths
-from ipu_core.study.pool import Report
+from ipu_core.study.run import Report
 from ipu_core.target import Target
 from ipu_core.train import checkpoint
 from ipu_core.train.loop import TrainLoop
