@@ -219,7 +219,7 @@ class _Progress:
         self._start = self._reported = self._kept = time.monotonic()
         if saved is not None and saved.exists():
             arrays, meta = checkpoint.load(saved)
-            loop.restore(arrays, meta["step"])
+            loop.restore(arrays, meta["step"], meta.get("history"))
             self.losses, self._samples, self._before = meta["losses"], meta["samples"], meta["seconds"]
 
     def count_updates(self, step: int, batch: Any) -> None:
@@ -236,7 +236,8 @@ class _Progress:
             self._keep(self._saved, report)
 
     def _keep(self, saved: Path, report: Report) -> None:
-        meta = {"step": self._loop.step, "losses": self.losses, "samples": self._samples, "seconds": self.seconds()}
+        meta = {"losses": self.losses, "samples": self._samples, "seconds": self.seconds()}
+        meta |= {"step": self._loop.step, "history": self._loop.history()}
         try:
             checkpoint.save(saved, self._loop.arrays(), meta)
         except OSError as error:
