@@ -180,12 +180,13 @@ def run_point(
     loop = make_loop(problem, recipe, point, accumulations)
     batches = problem.batches(point.seed)
     progress = _Progress(loop, saved)
-    for step in range(loop.step, recipe.steps):
-        batch = batches(step)
-        if _sampled(step, recipe.steps):
-            progress.count_updates(step, batch)
-        progress.losses.append(loop.train(batch))
-        progress.tick(report)
+    with loop.whole_steps():
+        for step in range(loop.step, recipe.steps):
+            batch = batches(step)
+            if _sampled(step, recipe.steps):
+                progress.count_updates(step, batch)
+            progress.losses.append(loop.train(batch))
+            progress.tick(report)
     result = trained(loop)
     measures = measured(problem.evaluate, result, point.precision)
     if parameters is not None:

@@ -7,7 +7,7 @@ import itertools
 import math
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -35,7 +35,7 @@ from ipu_core.train.arguments import check_integer, check_kinds
 from ipu_core.train.batches import Batches
 from ipu_core.train.callbacks import Callback
 from ipu_core.train.intake import Intake
-from ipu_core.train.interrupts import uninterrupted
+from ipu_core.train.interrupts import Hold
 from ipu_core.train.optim import Optimiser
 from ipu_core.train.optim.common import Common, rate_of
 from ipu_core.train.progress import Run
@@ -138,6 +138,7 @@ class TrainLoop:
         for var, value in self.block.constants.items():
             cast(value, var.type.format)  # refuses what float32 lacks
         self._intake = Intake(self.block, batch, scaled=self._scale is not None)
+        self._hold = Hold()
         self._run: Run | None = None
         self._resumed: tuple[int, dict[str, Any]] | None = None
         self.precision, self.step = precision, 0
@@ -177,7 +178,7 @@ class TrainLoop:
     def __getstate__(self) -> dict[str, Any]:
         """What a copy or a pickle holds: the traced step and its state, so that each has prepared calls of its own."""
         kept = {name: value for name, value in vars(self).items() if name not in ("_executable", "_runner")}
-        return {**kept, "_run": None, "state": self._runner.read()}
+        return {**kept, "_run": None, "_hold": Hold(), "state": self._runner.read()}
 
     def __setstate__(self, kept: dict[str, Any]) -> None:
         state = kept.pop("state")
@@ -191,8 +192,16 @@ class TrainLoop:
             ValueError, TypeError: a batch unlike the one that was traced.
             FloatingPointException: one that the control enables; it says in which step and equation.
         """
+        with self.whole_steps():
+            return self._train(batch)
+
+    def whole_steps(self) -> AbstractContextManager[None]:
+        """A context for many calls of `train`, in which they need not prepare for Ctrl-C one by one."""
+        return self._hold.installed()
+
+    def _train(self, batch: Any) -> float:
         inputs, key = self._inputs(batch, self.step), self._key.fold_in(self.step)
-        with self._undone() if self._control.traps else uninterrupted():
+        with self._undone() if self._control.traps else self._hold:
             try:
                 return self._done(self._runner.feed(inputs, key))
             except FloatingPointException as error:
@@ -201,7 +210,7 @@ class TrainLoop:
     def _train_many(self, batches: Sequence[Any]) -> list[float]:
         """Updates on several batches, in one call if they are as many as one does."""
         if len(batches) == 1 or len(batches) < self._steps_per_call:
-            return [self.train(batch) for batch in batches]
+            return [self._train(batch) for batch in batches]
         given = [self._inputs(batch, self.step + number) for number, batch in enumerate(batches)]
         with self._undone():
             try:
@@ -217,7 +226,7 @@ class TrainLoop:
         try:
             yield
         except BaseException:
-            with uninterrupted():
+            with self._hold:
                 self._runner.write(state)
                 self.step, self._scale, self.skipped, self.not_finite = before
             raise
@@ -264,9 +273,10 @@ class TrainLoop:
         run = Run(batches, callbacks, self.step, self._kept(), self._steps_per_call)
         self._run, self._resumed = run, None  # not before: one that is refused may be begun again
         known, losses = self.not_finite, list[float]()
-        while some := run.take(min(self._steps_per_call, steps - len(losses))):
-            losses += self._train_many(some)
-            run.call(self, losses[-1])
+        with self.whole_steps():
+            while some := run.take(min(self._steps_per_call, steps - len(losses))):
+                losses += self._train_many(some)
+                run.call(self, losses[-1])
         run.finish()
         if self.not_finite is not None and known is None:
             step, value = self.not_finite
@@ -376,7 +386,7 @@ class TrainLoop:
 
         state = self._runner.read()
         inputs, key = self._inputs(batch, self.step), self._key.fold_in(self.step)
-        with uninterrupted():
+        with self.whole_steps(), self._hold:
             try:
                 self._executable.run([*state, *inputs], key, observe)
             finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -18,7 +19,6 @@ STUDY += ["--precisions", "fp32.32", "fp16.16/stochastic", "mlperf-bert"]
 PERCEPTRON = ["mlp", "--layers", "64-32-10"]
 LANGUAGE_MODEL = ["lm", "--width", "16", "--layers", "1", "--heads", "2", "--context", "16", "--batch", "4"]
 LONGEST = 4.0  # seconds until a kill; a start takes about one
-LONGER = 12.0  # in which there are checkpoints too, which come every five seconds
 
 
 def study(folder: Path, *size: str) -> subprocess.Popen[str]:
@@ -86,31 +86,53 @@ def children(leader: int) -> list[int]:
     return [int(pid) for pids in found for pid in pids]
 
 
+def wait_for_progress(folder: Path, process: subprocess.Popen[str]) -> None:
+    """Until another checkpoint is kept or another point is finished."""
+
+    def latest() -> dict[str, int]:
+        return {path.name: path.stat().st_mtime_ns for path in [*folder.glob("*.jsonl"), *folder.glob("*/[!.]*")]}
+
+    with contextlib.suppress(FileNotFoundError):
+        before = latest()
+        while process.poll() is None and latest() == before:
+            time.sleep(0.05)
+
+
 @pytest.mark.slow
 def test_twenty_kills_of_a_language_model_change_no_bit(tmp_path: Path) -> None:
-    """The leader or one of its workers, at random; where a worker is killed the study goes on by itself."""
+    """The leader or one of its workers, at random: early, or some time after a checkpoint or a result.
+
+    Where a worker is killed the study goes on by itself.
+    """
     chance = random.Random(20)
-    killed, whole = tmp_path / "killed", tmp_path / "whole"
-    size = (*LANGUAGE_MODEL, "--steps", "6000", "--seeds", "4")
-    resumed, begun_again, process = 0, 0, None
-    for _ in range(20):
+    whole, folders = tmp_path / "whole", [tmp_path / "killed"]
+    size = (*LANGUAGE_MODEL, "--steps", "5000", "--seeds", "2")
+    kills, resumed, begun_again, process = 0, 0, 0, None
+    while kills < 20:
+        folder = folders[-1]
         if process is None:
-            resumed += any((killed / "checkpoints").glob("[!.]*"))
-            process = study(killed, *size)
-        time.sleep(chance.uniform(0, LONGER))
-        assert process.poll() is None, "the study was over before it had been killed often enough"
+            resumed += any(folder.glob("checkpoints/[!.]*"))
+            process = study(folder, *size)
+        if chance.random() < 0.7:
+            wait_for_progress(folder, process)
+        time.sleep(chance.uniform(0, LONGEST))
         crew = workers(process.pid)
-        if crew and chance.random() < 0.5:
+        if process.poll() is not None:  # over before it was killed often enough: the rest is another study's
+            process.communicate()
+            folders += [tmp_path / f"killed {kills} times"] if process.returncode == 0 else []
+            process = None
+        elif crew and chance.random() < 0.5:
             os.kill(chance.choice(crew), signal.SIGKILL)
-            begun_again += 1
+            kills, begun_again = kills + 1, begun_again + 1
         else:
             os.kill(process.pid, signal.SIGKILL)
             process.communicate(timeout=60)
-            process = None
+            kills, process = kills + 1, None
     if process is not None:
         process.communicate(timeout=1200)
-    finish(killed, *size)
     finish(whole, *size)
-    assert_same(killed, whole, 12)
+    for folder in folders:
+        finish(folder, *size)
+        assert_same(folder, whole, 6)
     assert resumed >= 3
     assert begun_again >= 3

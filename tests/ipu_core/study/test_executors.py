@@ -10,6 +10,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +19,11 @@ import numpy as np
 import pytest
 
 from ipu_core.__main__ import main
+from ipu_core.study import command, models, point
 from ipu_core.study.compare import compare
 from ipu_core.study.executors import connected
 from ipu_core.study.run import Event, run_on
+from ipu_core.study.settings import Settings
 from ipu_core.train.optim import Sgd
 from tests.ipu_core.test_kills import points
 
@@ -124,6 +128,54 @@ def test_ones_own_function_goes_to_dask_and_tells_how_far_it_is(cluster: Cluster
     assert kept(made.results) == kept(here.results)
     assert [e.payload["step"] for e in events if e.kind == "progress" and e.item == 7] == [0, 1, 2]
     assert sorted(e.item for e in events if e.kind == "done") == [7, 8]
+
+
+class Elsewhere(Executor):
+    """Does everything at once, in another working directory."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future, here = Future[Any](), Path.cwd()
+        os.chdir(self.folder)
+        try:
+            future.set_result(fn(*args, **kwargs))
+        finally:
+            os.chdir(here)
+        return future
+
+
+def test_workers_in_another_folder_find_data_and_checkpoints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+    monkeypatch.chdir(here)
+    monkeypatch.setattr(point, "CHECKPOINT_SECONDS", 0)
+    x, y = np.random.default_rng(0).normal(size=(8, 4)), np.arange(8) % 2
+    np.savez("own.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    settings = Settings(data="own.npz", layers=(4, 2), steps=3, batch=4, engine="direct")
+    made, folder = command.study(
+        settings, ("fp32.32",), (0,), Path("out"), keep_parameters=True, executor=Elsewhere(there)
+    )
+    assert not made.failures
+    assert [result["seed"] for result in made.results] == [0]
+    assert {path.suffix for path in folder.iterdir()} == {".json", ".jsonl", ".txt", ".png", ".npz"}
+    assert "no checkpoint" not in capsys.readouterr().err
+    assert not list(there.iterdir())
+
+
+def test_workers_with_another_lowprec_or_other_data_refuse(tmp_path: Path) -> None:
+    settings = Settings(layers=(64, 10), steps=3, engine="direct")
+    digest = models.load(settings).digest()
+    task = command.Task(point.Point("fp32.32", 0), tmp_path / "s.npz", digest)
+    command.run_task(settings, task, lambda _: None)
+    with pytest.raises(ValueError, match=f"its worker has other data than the study: {digest[:16]}, not 00"):
+        command.run_task(settings, replace(task, data="00"), lambda _: None)
+    with pytest.raises(ValueError, match=r"its worker has other lowprec than the study: .*, not 0\.0\.1"):
+        command.run_task(settings, replace(task, version="0.0.1"), lambda _: None)
 
 
 def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
