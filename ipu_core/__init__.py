@@ -47,6 +47,7 @@ from ipu_core.ir.precision import Precision
 from ipu_core.ir.tracing import trace
 from ipu_core.study.compare import compare
 from ipu_core.target import Target
+from ipu_core.train.batches import Epochs
 from ipu_core.train.callbacks import Checkpoint, EarlyStop, Evaluate
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import Adam, AdamW, Group, Lamb, Lars, Optimiser, Sgd
@@ -65,6 +66,7 @@ __all__ = [
     "DataStream",
     "EarlyStop",
     "Engine",
+    "Epochs",
     "Evaluate",
     "Execute",
     "FloatingPointControl",

@@ -14,6 +14,7 @@ from ipu_core import interruption
 from ipu_core.errors import IpuError
 from ipu_core.study import command
 from ipu_core.study.demo import demo
+from ipu_core.study.executors import connected
 from ipu_core.study.options import OPTIMIZERS, SCHEDULES, check_name
 from ipu_core.study.reproduce import REPRODUCTIONS, reproduce
 from ipu_core.study.settings import (
@@ -99,6 +100,7 @@ def _parser() -> argparse.ArgumentParser:
     study.add_argument("--precisions", nargs="+", default=list(PRECISIONS), metavar="P", help=_help("", PRECISIONS))
     study.add_argument("--seeds", type=_count, default=3, help="how many seeds (default 3)")
     study.add_argument("--workers", type=_count, help="processes (default: one per core)")
+    study.add_argument("--executor", metavar="ADDRESS", help="a cluster's workers instead, as in dask://localhost:8786")
     _output(study, "results/study")
     train = _command(commands, "train", _train, "train in one precision and keep the parameters")
     train.add_argument("--precision", default=PRECISIONS[-1], help=_help(PRECISIONS[-1], PRECISIONS))
@@ -197,11 +199,14 @@ def _settings(given: argparse.Namespace) -> Settings:
 
 
 def _study(given: argparse.Namespace) -> int:
-    precisions = parse_precisions(given.precisions)
-    made, folder = command.study(
-        _settings(given), precisions, tuple(range(given.seeds)), given.out, given.workers, given.threads,
-        force=given.force,
-    )  # fmt: skip
+    precisions, settings = parse_precisions(given.precisions), _settings(given)
+    if given.executor is not None and given.workers is not None:
+        raise ValueError("--workers are processes of this machine, an --executor has workers of its own: give one")
+    with connected(given.executor) as executor:
+        made, folder = command.study(
+            settings, precisions, tuple(range(given.seeds)), given.out, given.workers, given.threads,
+            force=given.force, executor=executor,
+        )  # fmt: skip
     return _finish(made.failures, folder)
 
 

@@ -5,17 +5,20 @@ import json
 import os
 import re
 import sys
+from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import lowprec
 from ipu_core.ir.ops import PRODUCTS
 from ipu_core.report.html import write_html
 from ipu_core.report.trace import write_chrome
 from ipu_core.study import live, models
 from ipu_core.study.compare import Study, plan_in_words
 from ipu_core.study.point import Point, Recipe, check_size, make_loop, orders_of_sums, run_point
-from ipu_core.study.pool import Event, Report, Work, run_here, run_in_processes
+from ipu_core.study.pool import Processes
+from ipu_core.study.run import Event, Report, Work, run_here, run_on
 from ipu_core.study.settings import PRECISIONS, Settings
 from ipu_core.study.store import Store, file_name, open_store
 from ipu_core.target import Target
@@ -28,12 +31,16 @@ class Task:
     Attributes:
         point: What to train.
         saved: Where its unfinished state is kept.
+        data: The digest of the data that it must find.
+        version: Of lowprec, which must be the worker's.
         parameters: Where to write what was trained; None: nowhere.
         again: The point's result is there from before; only its parameters are wanted.
     """
 
     point: Point
     saved: Path
+    data: str
+    version: str = lowprec.__version__
     parameters: Path | None = None
     again: bool = False
 
@@ -58,6 +65,7 @@ def study(
     threads: int = 1,
     keep_parameters: bool = False,
     force: bool = False,
+    executor: Executor | None = None,
 ) -> tuple[Study, Path]:
     """Runs what is missing of a study in `folder`, prints its plan and table there and here, and draws its picture.
 
@@ -67,11 +75,13 @@ def study(
         settings: What all points share.
         precisions, seeds: The points: every precision with every seed.
         folder: Results are kept here, each as soon as its point is finished.
-        workers: Processes (1: this one); None: one per available core.
+        workers: Processes (1: this one); None: one per available core. Where an executor is given they are its own.
         threads: Threads of lowprec's loops in each.
         keep_parameters: Whether each point's trained parameters are written, as an .npz named after it; a point that
             is finished but lacks the file is trained again, to the same bits, and its result stays as it is.
         force: Where the folder holds another study, leave it and use one beside it, NAME-2 and so on.
+        executor: What trains the points, such as a cluster's client; see `run_on`. Its workers need this version of
+            lowprec and the same data, and go on from what is unfinished if they see the same folder.
 
     Returns:
         The study, and the folder it was kept in.
@@ -93,11 +103,13 @@ def study(
         made.results += [result for result in held if _wanted(result, precisions, seeds)]
         store.write_text("plan.txt", words)
         todo = _missing(made, store, points, keep_parameters)
-        store.sweep((str(Point(each["precision"], each["seed"])) for each in held), {task.saved for task in todo})
+        wanted = {store.checkpoint(str(task)) for task in todo}
+        store.sweep((str(Point(each["precision"], each["seed"])) for each in held), wanted)
         if store.folder != folder:
             print(f"{folder} holds another study and stays as it is; this one is kept in {store.folder}\n")
         _announce(made, store, len(points), todo)
-        _train(made, store, functools.partial(run_task, settings), todo, workers or _cores(), threads)
+        work = functools.partial(run_task, settings.at_absolute_paths())
+        _train(made, store, work, todo, executor or workers or _cores(), threads)
         if made.results:
             print(made.table())  # before anything can go wrong with the files
             replace(made, precisions=everything, results=store.results()).write(store)
@@ -119,13 +131,14 @@ def _missing(made: Study, store: Store, points: list[Point], keep_parameters: bo
     tasks = []
     for point in points:
         again = (point.precision, point.seed) in finished
-        parameters = _parameters(store.folder, point) if keep_parameters else None
+        parameters = _parameters(store.folder, point).absolute() if keep_parameters else None
         if not again or (parameters is not None and not parameters.exists()):
-            tasks.append(Task(point, store.checkpoint(str(point)), parameters, again))
+            saved, data = store.checkpoint(str(point)).absolute(), made.settings["data_digest"]
+            tasks.append(Task(point, saved, data, parameters=parameters, again=again))
     return tasks
 
 
-def _train(made: Study, store: Store, work: Work, todo: list[Task], workers: int, threads: int) -> None:
+def _train(made: Study, store: Store, work: Work, todo: list[Task], workers: int | Executor, threads: int) -> None:
     steps, done = made.settings["steps"], len(made.results) - sum(task.again for task in todo)
     with live.choose(made.table, done + len(todo), done, steps) as view:
 
@@ -139,15 +152,26 @@ def _train(made: Study, store: Store, work: Work, todo: list[Task], workers: int
                 event.item.saved.unlink(missing_ok=True)  # not before: what a kill loses until here goes on from it
             view(event)
 
-        if min(workers, len(todo)) > 1:
-            run_in_processes(work, todo, listen, min(workers, len(todo)), threads)
+        if isinstance(workers, Executor):
+            run_on(workers, work, todo, listen, threads)
+        elif min(workers, len(todo)) > 1:
+            with Processes(min(workers, len(todo))) as pool:
+                run_on(pool, work, todo, listen, threads)
         else:
             run_here(work, todo, listen, threads)
 
 
 def run_task(settings: Settings, task: Task, report: Report) -> dict[str, Any]:
-    """Trains one point; what a worker process does."""
-    problem = models.problem(settings, models.load(settings))
+    """Trains one point; what a worker process does.
+
+    Raises:
+        ValueError: this process has another version of lowprec or other data than the study.
+    """
+    loaded = models.load(settings)
+    for what, there, here in (("lowprec", task.version, lowprec.__version__), ("data", task.data, loaded.digest())):
+        if there != here:
+            raise ValueError(f"its worker has other {what} than the study: {here[:16]}, not {there[:16]}")
+    problem = models.problem(settings, loaded)
     return run_point(problem, recipe(settings), task.point, report, saved=task.saved, parameters=task.parameters)
 
 

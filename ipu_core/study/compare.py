@@ -3,7 +3,9 @@
 import html
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ from ipu_core.study.point import (
     run_point,
     trained,
 )
-from ipu_core.study.pool import Event, Report, run_here
+from ipu_core.study.run import Event, Report, run_here, run_on
 from ipu_core.study.settings import check_count
 from ipu_core.study.store import Store, agree, open_store
 from ipu_core.study.summary import Table, summarise, table
@@ -141,6 +143,7 @@ def compare(
     loss_scale: float | str | None = None,
     streamed: Sequence[str] = (),
     overlap: bool = False,
+    executor: Executor | None = None,
 ) -> Study:
     """Trains a loss function of your own in each precision, with each seed, and shows the table while it runs.
 
@@ -165,6 +168,10 @@ def compare(
         model_state: What the model carries from step to step beside its parameters (see `TrainLoop`), or a function
             seed -> such; `evaluate` then takes (trained parameters, state) as its first argument.
         micro_batches, loss_scale, streamed, overlap: As `TrainLoop` takes them.
+        executor: What trains the points, any of `concurrent.futures`' kind: a pool of processes, a Dask client's
+            `get_executor()`, MPI's pool. It must be able to send your functions: Dask sends any, a pool of processes
+            those of modules, no lambdas and nothing of a notebook. A point that fails there is among `failures`.
+            None: one point after another in this process.
 
     Raises:
         ValueError: an unknown precision, engine or target, an empty list, a count below 1, or what tracing refuses.
@@ -172,9 +179,9 @@ def compare(
     names = _names(precisions)
     steps, seeds, threads = check_count("steps", steps), check_count("seeds", seeds), check_count("threads", threads)
     chip = target if isinstance(target, Target) else Target(target)
-    make = params if callable(params) else lambda seed: params
+    make = params if callable(params) else partial(_same, params)
     given = batches if callable(batches) else _listed(batches)
-    state = model_state if callable(model_state) or model_state is None else lambda seed: model_state
+    state = model_state if callable(model_state) or model_state is None else partial(_same, model_state)
     problem = Problem(loss, make, _by_seed(given), evaluate, state=state)
     recipe = Recipe(optimizer, steps, engine, chip, micro_batches, loss_scale, tuple(streamed), overlap)
     words = _rehearse(problem, recipe, names, accumulations)
@@ -189,18 +196,25 @@ def compare(
             settings[name] = list(value) if isinstance(value, tuple) else value
     orders = orders_of_sums(problem, recipe, accumulations)
     study = Study(title or getattr(loss, "__name__", "comparison"), names, settings, words, accumulations=orders)
-
-    def work(point: Point, report: Report) -> dict[str, Any]:
-        return run_point(problem, recipe, point, report, accumulations=accumulations)
-
+    points = [Point(name, seed) for seed in range(seeds) for name in names]
+    work = partial(_train, problem, recipe, accumulations)
     with live.choose(study.table, len(names) * seeds, 0, steps) as view:
 
         def listen(event: Event) -> None:
             study.listen(event)
             view(event)
 
-        run_here(work, [Point(name, seed) for seed in range(seeds) for name in names], listen, threads)
+        if executor is None:
+            run_here(work, points, listen, threads)
+        else:
+            run_on(executor, work, points, listen, threads)
     return study
+
+
+def _train(
+    problem: Problem, recipe: Recipe, accumulations: Accumulations | None, point: Point, report: Report
+) -> dict[str, Any]:
+    return run_point(problem, recipe, point, report, accumulations=accumulations)
 
 
 def _rehearse(problem: Problem, recipe: Recipe, precisions: Sequence[str], accumulations: Accumulations | None) -> str:
@@ -256,8 +270,7 @@ def _listed(batches: Iterable[Any]) -> list[Any]:
 
 def _by_seed(batches: list[Any] | Callable[[int, int], Any]) -> Callable[[int], Callable[[int], Any]]:
     if callable(batches):
-        function = batches
-        return lambda seed: lambda step: function(seed, step)
+        return partial(partial, batches)
     rows = batches
     if not rows:
         raise ValueError("batches must hold at least one batch")
@@ -265,9 +278,13 @@ def _by_seed(batches: list[Any] | Callable[[int, int], Any]) -> Callable[[int], 
     if different := [i for i, row in enumerate(shapes) if row != shapes[0]]:
         i = different[0]
         raise ValueError(f"batches must have equal shapes; batch 0 has {shapes[0]}, batch {i} {shapes[i]}")
+    return partial(_in_drawn_order, rows)
 
-    def of_seed(seed: int) -> Callable[[int], Any]:
-        order = shuffled(len(rows), 1, seed)
-        return lambda step: rows[int(order(step)[0])]
 
-    return of_seed
+def _in_drawn_order(rows: list[Any], seed: int) -> Callable[[int], Any]:
+    order = shuffled(len(rows), 1, seed)
+    return lambda step: rows[int(order(step)[0])]
+
+
+def _same(value: Any, seed: int) -> Any:
+    return value

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from ipu_core.study.pool import Event
+from ipu_core.study.run import Event
 from ipu_core.study.summary import Table, final_loss
 from lowprec.extras import optional
 

@@ -13,7 +13,7 @@ from ipu_core.compile.residency import check_room
 from ipu_core.ir.block import Array, Block
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.pytree import flatten, paths
-from ipu_core.study.pool import Report
+from ipu_core.study.run import Report
 from ipu_core.target import Target
 from ipu_core.train import checkpoint
 from ipu_core.train.loop import TrainLoop
@@ -180,12 +180,13 @@ def run_point(
     loop = make_loop(problem, recipe, point, accumulations)
     batches = problem.batches(point.seed)
     progress = _Progress(loop, saved)
-    for step in range(loop.step, recipe.steps):
-        batch = batches(step)
-        if _sampled(step, recipe.steps):
-            progress.count_updates(step, batch)
-        progress.losses.append(loop.train(batch))
-        progress.tick(report)
+    with loop.whole_steps():
+        for step in range(loop.step, recipe.steps):
+            batch = batches(step)
+            if _sampled(step, recipe.steps):
+                progress.count_updates(step, batch)
+            progress.losses.append(loop.train(batch))
+            progress.tick(report)
     result = trained(loop)
     measures = measured(problem.evaluate, result, point.precision)
     if parameters is not None:
@@ -219,7 +220,7 @@ class _Progress:
         self._start = self._reported = self._kept = time.monotonic()
         if saved is not None and saved.exists():
             arrays, meta = checkpoint.load(saved)
-            loop.restore(arrays, meta["step"])
+            loop.restore(arrays, meta["step"], meta.get("history"))
             self.losses, self._samples, self._before = meta["losses"], meta["samples"], meta["seconds"]
 
     def count_updates(self, step: int, batch: Any) -> None:
@@ -236,7 +237,8 @@ class _Progress:
             self._keep(self._saved, report)
 
     def _keep(self, saved: Path, report: Report) -> None:
-        meta = {"step": self._loop.step, "losses": self.losses, "samples": self._samples, "seconds": self.seconds()}
+        meta = {"losses": self.losses, "samples": self._samples, "seconds": self.seconds()}
+        meta |= {"step": self._loop.step, "history": self._loop.history()}
         try:
             checkpoint.save(saved, self._loop.arrays(), meta)
         except OSError as error:

@@ -1,165 +1,128 @@
-"""Runs the points of a study one after another here, or in worker processes that report through pipes."""
+"""Processes of this machine as an executor in which the death of one costs the others nothing."""
 
-import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
-from typing import Any, NamedTuple
-
-import lowprec
-
-Report = Callable[[dict[str, Any]], None]
-Work = Callable[[Any, Report], dict[str, Any]]
+from collections.abc import Callable
+from concurrent.futures import CancelledError, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from functools import partial
+from multiprocessing import parent_process, resource_tracker
+from multiprocessing.connection import wait
+from multiprocessing.context import SpawnContext, SpawnProcess
+from types import TracebackType
+from typing import Any
 
 
-class Event(NamedTuple):
-    """What happened to an item.
-
-    "progress" or "warning" (payload: what its work reported, with a "warning" in it or not), "done" (the result) or
-    "failed" ({"error"}).
-    """
-
-    item: Any
-    kind: str
-    payload: dict[str, Any]
+class WorkerDied(RuntimeError):
+    """The process that did something ended before it was done."""
 
 
-Listen = Callable[[Event], None]
-REPORTED = ("progress", "warning")
+class Processes(Executor):
+    """Spawned processes, each of them the only one of a standard pool, which a thread of this process waits for.
 
+    A standard pool of several fails everything that it holds, done or not begun, as soon as one of them dies. Here a
+    death fails the future of what that process was doing with `WorkerDied`, and the next thing gets a new process.
 
-@dataclass
-class _Worker:
-    process: BaseProcess
-    connection: Connection
-    item: Any = None
-
-
-def run_here(work: Work, items: Iterable[Any], listen: Listen, threads: int = 1) -> None:
-    """Does all items in this process; an exception fails its item only."""
-    with lowprec.num_threads(threads):
-        for item in items:
-            _attempt(work, item, listen)
-
-
-def run_in_processes(work: Work, items: Iterable[Any], listen: Listen, workers: int, threads: int = 1) -> None:
-    """Does the items in `workers` fresh processes of `threads` threads each; `listen` is called here.
+    They do not hear of Ctrl-C, which is this process's to handle, and end with it, even where it is killed.
 
     Args:
-        work: A picklable function (item, report) -> result; report(payload) may be called at any time.
-        items: Picklable. Started in this order, finished in any.
-        listen: Gets every Event. An exception in it, such as KeyboardInterrupt, ends the workers.
-        workers: Processes.
-        threads: Threads of lowprec's loops in each.
+        workers: How many, started where they are first needed.
     """
-    waiting = iter(items)
-    with _started(work, workers, threads) as crew:
-        busy = [worker for worker in crew if _assign(worker, waiting)]
-        while busy:
-            ready = wait([worker.connection for worker in busy])
-            for worker in [worker for worker in busy if worker.connection in ready]:
-                event = _receive(worker)
-                listen(event)
-                if event.kind in REPORTED:
-                    continue
-                if not worker.process.is_alive() or not _assign(worker, waiting):
-                    busy.remove(worker)
-        for item in waiting:
-            listen(Event(item, "failed", {"error": "no worker process is left"}))
+
+    def __init__(self, workers: int) -> None:
+        resource_tracker.ensure_running()  # not by a thread: it lets Ctrl-C pass in the one that starts it
+        self._threads = ThreadPoolExecutor(workers, "worker", _ignore_interrupts)
+        self._lock = threading.Lock()
+        self._workers: list[_Worker] = []
+        self._idle: list[_Worker] = []
+        self._over = False
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """As any executor's; what is sent is pickled."""
+        return self._threads.submit(self._do, partial(fn, *args, **kwargs))
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """As any executor's; where it waits, the processes are gone when it is back."""
+        self._threads.shutdown(wait, cancel_futures=cancel_futures)
+        if wait:
+            self.terminate_workers()
+
+    def terminate_workers(self) -> None:
+        """Ends all processes at once; whatever they were doing is lost."""
+        with self._lock:
+            self._over = True
+            for worker in self._workers:
+                worker.end()
+        self._threads.shutdown(cancel_futures=True)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self.terminate_workers()
+        self.shutdown()
+
+    def _do(self, call: Callable[[], Any]) -> Any:
+        with self._lock:
+            if self._over:
+                raise CancelledError
+            if not self._idle:
+                self._idle.append(_Worker())
+                self._workers.append(self._idle[-1])
+            worker = self._idle.pop()
+            future = worker.pool.submit(call)
+        try:
+            return future.result()
+        except BrokenProcessPool:
+            with self._lock:
+                raise WorkerDied(f"its process ended with code {worker.end()}") from None
+        finally:
+            with self._lock:
+                (self._idle.append if worker.living else self._workers.remove)(worker)
 
 
-@contextmanager
-def _started(work: Work, workers: int, threads: int) -> Iterator[list[_Worker]]:
-    context = multiprocessing.get_context("spawn")
-    crew: list[_Worker] = []
-    try:
-        with _deaf_to_interrupts():
-            for _ in range(workers):
-                here, there = context.Pipe()
-                process = context.Process(target=_serve, args=(there, work, threads), daemon=True)
-                process.start()
-                there.close()
-                crew.append(_Worker(process, here))
-        yield crew
-    finally:
-        for worker in crew:
-            worker.process.terminate()
-        for worker in crew:
-            worker.process.join()
-            worker.connection.close()
+class _Worker:
+    """A process and the pool that it is all of."""
+
+    def __init__(self) -> None:
+        self._context = _Watched()
+        self.pool = ProcessPoolExecutor(1, self._context, _end_with_parent)
+        self.living = True
+
+    def end(self) -> int | None:
+        """Ends the process, if it has not; gives its exit code."""
+        self.living = False
+        process = self._context.process
+        if process is not None:
+            process.terminate()
+        self.pool.shutdown()
+        return None if process is None else process.exitcode
 
 
-@contextmanager
-def _deaf_to_interrupts() -> Iterator[None]:
-    """Ignores Ctrl-C for a moment: processes started in it ignore it from their first instruction on.
+class _Watched(SpawnContext):
+    """A context that knows the last process started in it, which a pool does not tell."""
+
+    process: SpawnProcess | None = None
+
+    def Process(self, *args: Any, **kwargs: Any) -> SpawnProcess:  # type: ignore[override]
+        self.process = SpawnProcess(*args, **kwargs)
+        return self.process
+
+
+def _ignore_interrupts() -> None:
+    """Processes started by a thread that does not hear of Ctrl-C do not hear of it from their first instruction on.
 
     Without it a worker that is still importing when a terminal interrupts the whole group prints a traceback.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may say what signals do
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def _assign(worker: _Worker, waiting: Iterator[Any]) -> bool:
-    for item in waiting:
-        worker.item = item
-        worker.connection.send(item)
-        return True
-    return False
-
-
-def _receive(worker: _Worker) -> Event:
-    try:
-        kind, payload = worker.connection.recv()
-    except (EOFError, ConnectionResetError):
-        worker.process.join()
-        return Event(worker.item, "failed", {"error": f"its process ended with code {worker.process.exitcode}"})
-    return Event(worker.item, kind, payload)
-
-
-def _serve(connection: Connection, work: Work, threads: int) -> None:
-    """A worker's main loop. Ctrl-C is the parent's to handle; when the parent dies, so does the worker."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    with lowprec.num_threads(threads):
-        while True:
-            item = connection.recv()
-            _attempt(work, item, lambda event: connection.send((event.kind, event.payload)))
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 
 
 def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
-        os._exit(1)
+    def follow() -> None:
+        parent = parent_process()
+        if parent is not None:
+            wait([parent.sentinel])
+            os._exit(1)
 
-
-def _attempt(work: Work, item: Any, listen: Listen) -> None:
-    try:
-        result = work(item, lambda payload: listen(Event(item, REPORTED["warning" in payload], payload)))
-    except Exception as error:  # whatever a user's function raises, the other items go on
-        listen(Event(item, "failed", {"error": _in_words(error)}))
-    else:
-        listen(Event(item, "done", result))
-
-
-def _in_words(error: Exception) -> str:
-    """One line; errors that are not ours to word are called by their kind as well."""
-    text, kind = (str(error).splitlines() or [""])[0], type(error).__name__
-    if not text:
-        return kind
-    return (
-        text
-        if isinstance(error, ValueError | TypeError | RuntimeError | MemoryError | ImportError)
-        else f"{kind}: {text}"
-    )
+    threading.Thread(target=follow, daemon=True).start()

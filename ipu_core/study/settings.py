@@ -1,8 +1,9 @@
 """What a study is asked to do, as data: every field checked with a message that says what is allowed."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
 
@@ -86,6 +87,11 @@ class Settings:
     def trainer(self) -> Optimiser:
         """The optimiser, with its schedule and groups."""
         return options.optimizer(self.optimizer, self.lr, self.schedule, self.groups, self.steps)
+
+    def at_absolute_paths(self) -> Self:
+        """The same, found from any working directory."""
+        data = str(Path(self.data).absolute()) if self.data.endswith(".npz") else self.data
+        return replace(self, data=data, text=None if self.text is None else str(Path(self.text).absolute()))
 
     def widths(self, data: Dataset) -> tuple[int, ...]:
         """The layer widths for this data.

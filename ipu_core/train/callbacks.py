@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 
 class Trained(Protocol):
@@ -25,6 +25,20 @@ class Trained(Protocol):
 
 Callback = Callable[[Any, float], Any]
 """Called with the loop and the loss of the step just done; what it gives, if it is true, ends the run."""
+
+
+@runtime_checkable
+class Stateful(Protocol):
+    """A callback whose state is part of a loop's checkpoints."""
+
+    def __call__(self, loop: Trained, loss: float, /) -> Any:
+        """As every callback."""
+
+    def state(self) -> Any:
+        """JSON values."""
+
+    def restore(self, state: Any) -> None:
+        """Takes up what `state` gave."""
 
 
 class Evaluate:
@@ -52,6 +66,14 @@ class Evaluate:
         found = self._metric(loop.params)
         named = found if isinstance(found, Mapping) else {"metric": found}
         self.history.append((loop.step, {name: float(value) for name, value in named.items()}))
+
+    def state(self) -> Any:
+        """The history, for a checkpoint."""
+        return self.history
+
+    def restore(self, state: Any) -> None:
+        """Takes up a history."""
+        self.history = [(int(step), dict(measures)) for step, measures in state]
 
     @property
     def latest(self) -> dict[str, float]:
@@ -102,6 +124,15 @@ class EarlyStop:
             self._without += 1
         return self._without >= self._patience
 
+    def state(self) -> Any:
+        """What it has seen, for a checkpoint."""
+        return {"best": self.best, "seen": self._seen, "without": self._without}
+
+    def restore(self, state: Any) -> None:
+        """Takes up what `state` gave."""
+        value, step = state["best"]
+        self.best, self._seen, self._without = (value, step), state["seen"], state["without"]
+
     def _value(self) -> float:
         measures = self._evaluate.latest
         if self._name is None and len(measures) == 1:
@@ -114,8 +145,10 @@ class EarlyStop:
 class Checkpoint:
     """Saves a loop every so many steps into one file, which is whole at any time: ``Checkpoint("run.npz", every=50)``.
 
+    It is called after the other callbacks: the file holds what they have seen.
+
     Args:
-        path: the file.
+        path: the file, see `TrainLoop.save`.
         every: steps from one to the next.
 
     Raises:

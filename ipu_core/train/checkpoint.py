@@ -1,4 +1,4 @@
-"""Saves and loads training state: named arrays of any dtype and a few JSON values in one .npz file."""
+"""Saves and loads training state: named arrays of any dtype and a few JSON values in one file."""
 
 import contextlib
 import json
@@ -9,11 +9,13 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-import ml_dtypes
 import numpy as np
 import numpy.typing as npt
+
+from ipu_core.train import tensor_file
+from ipu_core.train.codes import as_codes, dtype_of
 
 Arrays = dict[str, npt.NDArray[Any]]
 DRAFT = re.compile(r"\..+\.\d+")  # what `replacing` calls its drafts
@@ -25,22 +27,22 @@ _META = "__meta__"
 def save(path: str | Path, arrays: Mapping[str, npt.NDArray[Any]], meta: Mapping[str, Any]) -> None:
     """Writes the arrays bit for bit, then renames: a kill or a full disk leaves either the old file or the new one.
 
-    ml_dtypes arrays are stored as unsigned integers beside the name of their dtype, because .npz forgets it.
+    ml_dtypes arrays are stored as unsigned integers beside the name of their dtype, because .npz forgets it; in
+    safetensors, where that has a name for them, as they are.
 
     Args:
-        path: The file, by custom .npz.
+        path: The file: of the safetensors format where its name ends so, else an .npz.
         arrays: NumPy arrays by name.
         meta: JSON values, such as the step.
 
     Raises:
         OSError: the file cannot be written.
+        ImportError: the package safetensors is wanted and not installed.
     """
     path = Path(path)
-    kinds = {name: array.dtype.name for name, array in arrays.items()}
-    plain = {f"a/{name}": _codes(array) for name, array in arrays.items()}
-    text = json.dumps({"dtypes": kinds, "meta": dict(meta)})
+    write = tensor_file.write if path.suffix == tensor_file.SUFFIX else _write_npz
     with replacing(path) as draft, draft.open("wb") as file:
-        np.savez(file, **plain, **{_META: np.frombuffer(text.encode(), np.uint8)})  # type: ignore[arg-type]
+        write(file, arrays, meta)
 
 
 @contextlib.contextmanager
@@ -83,20 +85,24 @@ def load(path: str | Path) -> tuple[Arrays, dict[str, Any]]:
 
     Raises:
         ValueError: the file is not a checkpoint.
+        ImportError: it is one in the safetensors format, and that package is not installed.
     """
+    path = Path(path)
     try:
-        with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            head = json.loads(archive[_META].tobytes())
-            arrays = {name: archive[f"a/{name}"].view(_dtype(kind)) for name, kind in head["dtypes"].items()}
-            return arrays, head["meta"]
+        return tensor_file.read(path.read_bytes()) if path.suffix == tensor_file.SUFFIX else _read_npz(path)
     except (*UNREADABLE, LookupError, TypeError) as error:
         raise ValueError(f"{path} is not a checkpoint that this version can read: remove it to start anew") from error
 
 
-def _codes(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    array = np.asarray(array)
-    return array if array.dtype.isbuiltin == 1 else array.view(f"u{array.dtype.itemsize}")
+def _write_npz(file: IO[bytes], arrays: Mapping[str, npt.NDArray[Any]], meta: Mapping[str, Any]) -> None:
+    kinds = {name: array.dtype.name for name, array in arrays.items()}
+    plain = {f"a/{name}": as_codes(array) for name, array in arrays.items()}
+    text = json.dumps({"dtypes": kinds, "meta": dict(meta)})
+    np.savez(file, **plain, **{_META: np.frombuffer(text.encode(), np.uint8)})  # type: ignore[arg-type]
 
 
-def _dtype(name: str) -> np.dtype[Any]:
-    return np.dtype(getattr(ml_dtypes, name)) if hasattr(ml_dtypes, name) else np.dtype(name)
+def _read_npz(path: Path) -> tuple[Arrays, dict[str, Any]]:
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+        head = json.loads(archive[_META].tobytes())
+        arrays = {name: archive[f"a/{name}"].view(dtype_of(kind)) for name, kind in head["dtypes"].items()}
+        return arrays, head["meta"]

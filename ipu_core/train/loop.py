@@ -6,7 +6,8 @@ import hashlib
 import itertools
 import math
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -24,20 +25,24 @@ from ipu_core.errors import FloatingPointException, NotFinite
 from ipu_core.ir.block import Array, Block, Equation
 from ipu_core.ir.execute import Executable
 from ipu_core.ir.guard import guarded
-from ipu_core.ir.ops import SUMS
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.pytree import flatten, paths, unflatten
 from ipu_core.ir.retype import cast
 from ipu_core.ir.streaming import streaming
 from ipu_core.target import Target
 from ipu_core.train import checkpoint
-from ipu_core.train.arguments import check_integer, check_kinds, feed
+from ipu_core.train.arguments import check_integer, check_kinds
+from ipu_core.train.batches import Batches
 from ipu_core.train.callbacks import Callback
+from ipu_core.train.intake import Intake
+from ipu_core.train.interrupts import Hold
 from ipu_core.train.optim import Optimiser
 from ipu_core.train.optim.common import Common, rate_of
+from ipu_core.train.progress import Run
 from ipu_core.train.scaling import LossScale, Scale, Skipped
 from ipu_core.train.step import Loss, initial_state, step_block
 from ipu_core.train.updates import UpdateCount
+from ipu_core.train.words import described, summary, sums
 from lowprec import Accumulation, Key, as_key
 from lowprec.arrays import whole_array
 
@@ -132,12 +137,10 @@ class TrainLoop:
         self.not_finite: tuple[int, float] | None = None
         for var, value in self.block.constants.items():
             cast(value, var.type.format)  # refuses what float32 lacks
-        self._names = paths(flatten(batch)[1])
-        self._classes = {
-            equation.inputs[0]: int(equation.params["classes"])
-            for equation in self.block.equations
-            if equation.op == "one_hot" and equation.family == "loss"
-        }
+        self._intake = Intake(self.block, batch, scaled=self._scale is not None)
+        self._hold = Hold()
+        self._run: Run | None = None
+        self._resumed: tuple[int, dict[str, Any]] | None = None
         self.precision, self.step = precision, 0
         self.target = target if isinstance(target, Target) else Target("gc200" if target is None else target)
         if engine == "tiles":
@@ -175,7 +178,7 @@ class TrainLoop:
     def __getstate__(self) -> dict[str, Any]:
         """What a copy or a pickle holds: the traced step and its state, so that each has prepared calls of its own."""
         kept = {name: value for name, value in vars(self).items() if name not in ("_executable", "_runner")}
-        return {**kept, "state": self._runner.read()}
+        return {**kept, "_run": None, "_hold": Hold(), "state": self._runner.read()}
 
     def __setstate__(self, kept: dict[str, Any]) -> None:
         state = kept.pop("state")
@@ -189,23 +192,44 @@ class TrainLoop:
             ValueError, TypeError: a batch unlike the one that was traced.
             FloatingPointException: one that the control enables; it says in which step and equation.
         """
-        try:
-            outputs = self._runner.feed(self._inputs(batch, self.step), self._key.fold_in(self.step))
-        except FloatingPointException as error:
-            raise FloatingPointException(f"step {self.step}: {error}") from None
-        return self._done(outputs)
+        with self.whole_steps():
+            return self._train(batch)
+
+    def whole_steps(self) -> AbstractContextManager[None]:
+        """A context for many calls of `train`, in which they need not prepare for Ctrl-C one by one."""
+        return self._hold.installed()
+
+    def _train(self, batch: Any) -> float:
+        inputs, key = self._inputs(batch, self.step), self._key.fold_in(self.step)
+        with self._undone() if self._control.traps else self._hold:
+            try:
+                return self._done(self._runner.feed(inputs, key))
+            except FloatingPointException as error:
+                raise FloatingPointException(f"step {self.step}: {error}") from None
 
     def _train_many(self, batches: Sequence[Any]) -> list[float]:
         """Updates on several batches, in one call if they are as many as one does."""
         if len(batches) == 1 or len(batches) < self._steps_per_call:
-            return [self.train(batch) for batch in batches]
+            return [self._train(batch) for batch in batches]
         given = [self._inputs(batch, self.step + number) for number, batch in enumerate(batches)]
+        with self._undone():
+            try:
+                return [self._done(one) for one in self._runner.feed_many(given, self._key, self.step)]
+            except FloatingPointException as error:
+                last = self.step + len(batches) - 1
+                raise FloatingPointException(f"one of the steps {self.step} to {last}: {error}") from None
+
+    @contextmanager
+    def _undone(self) -> Iterator[None]:
+        """Where steps end early, by an exception or Ctrl-C, everything is as before them."""
+        state, before = self._runner.read(), (self.step, self._scale, self.skipped, self.not_finite)
         try:
-            outputs = self._runner.feed_many(given, self._key, self.step)
-        except FloatingPointException as error:
-            last = self.step + len(batches) - 1
-            raise FloatingPointException(f"one of the steps {self.step} to {last}: {error}") from None
-        return [self._done(one) for one in outputs]
+            yield
+        except BaseException:
+            with self._hold:
+                self._runner.write(state)
+                self.step, self._scale, self.skipped, self.not_finite = before
+            raise
 
     def _done(self, outputs: Sequence[Array]) -> float:
         """Keeps what a step that is done says; gives its loss."""
@@ -223,34 +247,37 @@ class TrainLoop:
     def _inputs(self, batch: Any, step: int) -> list[Any]:
         """What a step takes besides the state."""
         scale = [] if self._scale is None else [self._scale.value]
-        return [*self._batch(batch), rate_of(self._rate, step), *scale]
+        return [*self._intake(batch), rate_of(self._rate, step), *scale]
 
-    def run(
-        self, batches: Callable[[int], Any] | Iterable[Any], steps: int, *, callbacks: Iterable[Callback] = ()
-    ) -> npt.NDArray[np.float32]:
+    def run(self, batches: Batches, steps: int, *, callbacks: Iterable[Callback] = ()) -> npt.NDArray[np.float32]:
         """`steps` updates; gives their losses. A loss that is not finite is said by a warning, the first time.
 
+        The first run after `load` goes on where the checkpoint's run was: in its batches, which are passed over without
+        training and must come in the same order again, and with what its callbacks had seen. It does nothing where a
+        callback had ended that run.
+
         Args:
-            batches: A function from the step's number to its batch, or the batches in order.
+            batches: A function from the step's number to its batch; the batches in order, such as a list; or `Epochs`,
+                passes over them without end.
             steps: How many; fewer are done where the batches in order end before.
             callbacks: Called after each step with the loop and the step's loss, in order: `Evaluate`, `EarlyStop`,
-                `Checkpoint`, or any function. Where one gives something true the run ends.
+                `Checkpoint`, or any function. Where one gives something true the run ends. Those with `state` and
+                `restore` are part of checkpoints.
 
         Raises:
-            ValueError: a number of steps below 0; a batch that `train` refuses.
-            TypeError: batches that are neither.
+            ValueError: a number of steps below 0; a batch that `train` refuses; batches or callbacks with which the
+                checkpoint's run cannot go on.
+            TypeError: batches that are none of these.
         """
         check_integer("steps", steps)
-        if not callable(batches) and not isinstance(batches, Iterable):
-            raise TypeError(f"batches must be a function of the step's number, or batches in order, not {batches!r}")
-        following = map(batches, itertools.count(self.step)) if callable(batches) else iter(batches)
-        known = self.not_finite
-        called, losses = list(callbacks), list[float]()
-        rest = itertools.islice(following, steps)
-        while some := list(itertools.islice(rest, self._steps_per_call)):
-            losses += self._train_many(some)
-            if any([call(self, losses[-1]) for call in called]):
-                break
+        run = Run(batches, callbacks, self.step, self._kept(), self._steps_per_call)
+        self._run, self._resumed = run, None  # not before: one that is refused may be begun again
+        known, losses = self.not_finite, list[float]()
+        with self.whole_steps():
+            while some := run.take(min(self._steps_per_call, steps - len(losses))):
+                losses += self._train_many(some)
+                run.call(self, losses[-1])
+        run.finish()
         if self.not_finite is not None and known is None:
             step, value = self.not_finite
             warnings.warn(f"the loss of step {step} is {value}: what follows is not training", NotFinite, stacklevel=2)
@@ -281,8 +308,12 @@ class TrainLoop:
         state = dict(zip(paths(self._tree), self._runner.read(), strict=True))
         return state if self._scale is None else state | self._scale.arrays()
 
-    def restore(self, arrays: Mapping[str, Array], step: int) -> None:
-        """Takes up a state that `arrays` gave after `step` steps.
+    def history(self) -> dict[str, Any]:
+        """What happened so far, as JSON for a checkpoint: steps skipped, and a loss that was not finite."""
+        return {"skipped": [list(each) for each in self.skipped], "not_finite": self.not_finite}
+
+    def restore(self, arrays: Mapping[str, Array], step: int, history: Mapping[str, Any] | None = None) -> None:
+        """Takes up a state that `arrays` gave after `step` steps, and the `history` of then.
 
         Raises:
             TypeError: masked elements.
@@ -296,18 +327,25 @@ class TrainLoop:
         if self._scale is not None:
             self._scale = self._scale.restored(arrays)
         self._runner.write([arrays[name] for name in paths(self._tree)])
-        self.step = int(step)
+        self.step, self._run = int(step), None
+        if history is not None:
+            self.skipped = tuple(Skipped(at, scale, tuple(names)) for at, scale, names in history["skipped"])
+            self.not_finite = None if history["not_finite"] is None else tuple(history["not_finite"])
 
     def save(self, path: str | Path) -> None:
         """Writes a checkpoint that `load` goes on from: weights, moments, loss scale, the step, the key of the run.
 
-        The file is there whole or not at all. With them the random bits of every later step are known, and which batch
-        it takes, where batches are a function of the step.
+        With the key and the step the random bits of every later step are known. In a run it holds also what callbacks
+        have seen and the place in the batches. The file is there whole or not at all; a name that ends in .safetensors
+        makes one of that format, any other an .npz.
 
         Raises:
             OSError: the file cannot be written.
+            TypeError: the state of a callback is not made of JSON values.
         """
-        checkpoint.save(path, self.arrays(), {"step": self.step, **self._identity()})
+        run = self._kept() if self._run is None else self._run.state(self.step)
+        meta = {"step": self.step, **self._identity(), "history": self.history(), "run": run}
+        checkpoint.save(path, self.arrays(), meta)
 
     def load(self, path: str | Path) -> None:
         """Takes up a checkpoint of a loop like this one: what follows has the bits of a run that never ended.
@@ -319,7 +357,13 @@ class TrainLoop:
         for name, own in self._identity().items():
             if meta.get(name) != own:
                 raise ValueError(f"{path} is of a run with {name} {meta.get(name)}, this one has {own}")
-        self.restore(arrays, meta["step"])
+        self.restore(arrays, meta["step"], meta.get("history"))
+        self._resumed = self.step, meta.get("run") or {}
+
+    def _kept(self) -> dict[str, Any]:
+        """What the run of a checkpoint left to the next one, if that begins where it was."""
+        step, run = self._resumed or (self.step, {})
+        return run if step == self.step else {}
 
     def _identity(self) -> dict[str, str]:
         """What tells runs apart that have the same state."""
@@ -329,25 +373,7 @@ class TrainLoop:
 
     def __str__(self) -> str:
         """The loop in a few lines: what is trained, how, how far, at what cost."""
-        leaves = flatten(self.params)[0]
-        rounds = f", {self.block.rounds.count} micro-batches a step" if self.block.rounds else ""
-        lines = [
-            f"TrainLoop: {self.step} steps of {self._optimiser} on {self.target.name}, engine {self._engine}",
-            f"  {self.precision.words()}",
-            f"  {sum(leaf.size for leaf in leaves):,} parameters in {len(leaves)} arrays{rounds}",
-        ]
-        if self._scale is not None:
-            lines.append(f"  loss scale {self._scale.value:g}, {len(self.skipped)} steps skipped")
-            lines += [f"    last: step {s.step}, {', '.join(s.names)}" for s in self.skipped[-1:]]
-        if self.not_finite is not None:
-            lines.append("  the loss of step {} is {}".format(*self.not_finite))
-        if (profile := self.profile) is not None:
-            memory = profile.memory
-            lines.append(
-                f"  {profile.cycles:,} cycles = {profile.microseconds:,.2f} us a step; fullest tile "
-                f"{memory.peak_bytes:,} of {memory.available:,} bytes; {memory.remote:,} bytes in streaming memory"
-            )
-        return "\n".join(lines)
+        return summary(self, self._optimiser, self._engine)
 
     def count_updates(self, batch: Any) -> UpdateCount:
         """What would become of the weight updates in the next step, without doing it (computed directly)."""
@@ -359,48 +385,20 @@ class TrainLoop:
             total = total.plus(UpdateCount.of(weight, direction, float(scale), updated))
 
         state = self._runner.read()
-        self._executable.run([*state, *self._inputs(batch, self.step)], self._key.fold_in(self.step), observe)
-        self._runner.write(state)  # which the direct engine has moved on
+        inputs, key = self._inputs(batch, self.step), self._key.fold_in(self.step)
+        with self.whole_steps(), self._hold:
+            try:
+                self._executable.run([*state, *inputs], key, observe)
+            finally:
+                self._runner.write(state)  # which the direct engine has moved on
         return total
 
     def sums(self) -> dict[str, tuple[Equation, Accumulation]]:
         """Every product and sum of the step by name, with the order and types in which it is made."""
-        found = {}
-        for equation in self.block.equations:
-            if equation.op in SUMS:
-                order = self.accumulations.get(equation.number, Accumulation())
-                kind = equation.arithmetic.accumulate
-                out = equation.output.type.format
-                assert kind is not None
-                assert not isinstance(out, str)
-                name = " ".join(filter(None, (str(equation.number), equation.role, equation.op, equation.parameter)))
-                found[name] = equation, order.with_types(kind.name, out.name)
-        return found
+        return sums(self.block, self.accumulations)
 
     def words(self) -> str:
         """The precision and every product and sum in words, on the tiles with its place and cost."""
-        head = f"  {self.precision.words()}"
-        if isinstance(self._runner, Machine):
-            return "\n".join([head, *(f"  {line}" for line in self._runner.plan.words().splitlines())])
-        lines = [f"  {name}: {_shapes(equation)}; {order.words()}" for name, (equation, order) in self.sums().items()]
-        return "\n".join([head, *lines])
-
-    def _batch(self, batch: Any) -> list[Array]:
-        """The batch's arrays in the formats and shapes that the step was traced with."""
-        leaves, tree = flatten(batch)
-        wanted = self.block.inputs[self.block.carried : -1 if self._scale is None else -2]
-        if len(leaves) != len(wanted):
-            raise ValueError(f"the batch holds {len(leaves)} arrays; the step was traced with {len(wanted)}")
-        if (names := paths(tree)) != self._names:
-            raise ValueError(f"the batch holds {', '.join(names)}; the step was traced with {', '.join(self._names)}")
-        types = [self.block.given(var) for var in wanted]
-        arrays = [feed(i, leaf, kind) for i, (leaf, kind) in enumerate(zip(leaves, types, strict=True))]
-        for i, (array, var) in enumerate(zip(arrays, wanted, strict=True)):
-            if (classes := self._classes.get(var)) and array.size and not 0 <= array.min() <= array.max() < classes:
-                held = f"labels from {array.min()} to {array.max()}"
-                raise ValueError(f"array {i} of the batch holds {held}; the loss has the classes 0 to {classes - 1}")
-        return arrays
-
-
-def _shapes(equation: Equation) -> str:
-    return f"{' @ '.join(str(x.type) for x in equation.operands)} -> {equation.output.type}"
+        runner = self._runner
+        lines = runner.plan.words().splitlines() if isinstance(runner, Machine) else described(self.sums())
+        return "\n".join([f"  {self.precision.words()}", *(f"  {line}" for line in lines)])

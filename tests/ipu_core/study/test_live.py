@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from ipu_core.study import live
-from ipu_core.study.pool import Event
+from ipu_core.study.run import Event
 from ipu_core.study.summary import Table, summarise, table
 
 EVENTS = [

@@ -135,6 +135,17 @@ def test_an_interrupted_point_goes_on_from_its_checkpoint(
     assert without_time(run(problem, saved=saved)) == whole  # killed before the result was kept
 
 
+def test_steps_skipped_before_an_interruption_are_in_the_result(
+    problem: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(point, "CHECKPOINT_SECONDS", 0.0)
+    scaled = dataclasses.replace(recipe(SETTINGS), loss_scale=2.0**30)  # gradients overflow in a half
+    for steps in (4, 9):
+        so_far = dataclasses.replace(scaled, steps=steps)
+        result = run_point(problem, so_far, Point("fp16.16/nearest", 0), lambda _: None, saved=tmp_path / "p.npz")
+        assert result["skipped_steps"] == list(range(steps))
+
+
 def test_seconds_go_on_from_those_before_the_interruption(problem: Problem, tmp_path: Path) -> None:
     loop = point.make_loop(problem, recipe(SETTINGS), Point("fp16.16/stochastic", 3))
     saved = tmp_path / "p.npz"

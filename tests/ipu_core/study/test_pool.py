@@ -1,94 +1,86 @@
-"""The workers: results, progress, failures, deaths, and no process left behind."""
+"""Processes as an executor: deaths, interrupts, and no process left behind."""
 
-import functools
 import multiprocessing
 import os
+import signal
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from ipu_core.study.pool import Event, Report, run_here, run_in_processes
-from lowprec import threads
+from ipu_core.study.pool import Processes, WorkerDied
 
 
-def work(factor: int, item: int, report: Report) -> dict[str, Any]:
-    report({"step": item})
-    if item == 6:
-        report({"warning": "six is odd"})
-    if item == 3:
-        raise ValueError("three is refused\nand this is detail")
-    if item == 4:
-        os._exit(9)
-    return {"value": factor * item, "pid": os.getpid(), "threads": threads.current()}
+def test_a_death_costs_the_others_nothing() -> None:
+    with Processes(2) as executor:
+        long = executor.submit(time.sleep, 1.0)
+        with pytest.raises(WorkerDied, match="its process ended with code 7"):
+            executor.submit(os._exit, 7).result()
+        assert not long.done()
+        assert executor.submit(pow, 2, 5).result() == 32
+        assert long.result() is None
 
 
-def collect(run: Any, *args: Any, **more: Any) -> list[Event]:
-    events: list[Event] = []
-    run(functools.partial(work, 10), *args, events.append, **more)
-    return events
+def test_exceptions_come_back_and_processes_are_kept() -> None:
+    with Processes(1) as executor:
+        one = executor.submit(os.getpid).result()
+        with pytest.raises(ZeroDivisionError):
+            executor.submit(divmod, 1, 0).result()
+        assert executor.submit(os.getpid).result() == one
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        executor.submit(os.getpid)
 
 
-def outcome(events: list[Event]) -> dict[int, Any]:
-    return {e.item: e.payload.get("value", e.payload.get("error")) for e in events if e.kind in ("done", "failed")}
+def test_an_exception_ends_the_processes_at_once() -> None:
+    futures: list[Future[None]] = []
 
+    def interrupted() -> None:
+        with Processes(2) as executor:
+            executor.submit(pow, 2, 5).result()
+            futures.extend(executor.submit(time.sleep, 600) for _ in range(4))
+            raise KeyboardInterrupt
 
-def test_items_are_done_here_in_order_and_one_may_fail() -> None:
-    events = collect(run_here, [1, 3, 2])
-    assert [(e.item, e.kind) for e in events[:4]] == [
-        (1, "progress"),
-        (1, "done"),
-        (3, "progress"),
-        (3, "failed"),
-    ]
-    assert outcome(events) == {1: 10, 3: "three is refused", 2: 20}
-
-
-def test_processes_give_the_same_outcome() -> None:
-    events = collect(run_in_processes, [1, 2, 3, 5, 6], workers=2)
-    assert outcome(events) == {1: 10, 2: 20, 3: "three is refused", 5: 50, 6: 60}
-    assert {e.payload["step"] for e in events if e.kind == "progress"} == {1, 2, 3, 5, 6}
-    assert [(e.item, e.payload) for e in events if e.kind == "warning"] == [(6, {"warning": "six is odd"})]
-    pids = {e.payload["pid"] for e in events if e.kind == "done"}
-    assert os.getpid() not in pids
-    assert len(pids) <= 2
-
-
-def test_loops_have_the_threads_asked_for() -> None:
-    for run, more in ((run_here, {}), (run_in_processes, {"workers": 1})):
-        events = collect(run, [1], **more, threads=3)
-        assert [e.payload["threads"] for e in events if e.kind == "done"] == [3]
-
-
-def test_a_worker_that_dies_fails_its_item_and_the_other_goes_on() -> None:
-    assert outcome(collect(run_in_processes, [4, 1, 2], workers=2)) == {
-        4: "its process ended with code 9",
-        1: 10,
-        2: 20,
-    }
-    assert outcome(collect(run_in_processes, [4, 1], workers=1))[1] == "no worker process is left"
-
-
-def test_an_interrupt_ends_the_workers() -> None:
-    def interrupt(event: Event) -> None:
-        raise KeyboardInterrupt
-
+    start = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        run_in_processes(functools.partial(work, 10), [1, 2], interrupt, workers=2)
+        interrupted()
+    assert time.monotonic() - start < 30
+    assert isinstance(futures[0].exception(), WorkerDied)
+    assert all(future.cancelled() or future.exception() is not None for future in futures)
     assert not multiprocessing.active_children()
 
 
-def linger(file: Path, item: int, report: Report) -> dict[str, Any]:
+def test_processes_do_not_hear_of_interrupts() -> None:
+    with Processes(1) as executor:
+        blocked = executor.submit(signal.pthread_sigmask, signal.SIG_BLOCK, []).result()
+        assert signal.SIGINT in blocked
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+
+def test_threads_may_have_them_too() -> None:
+    made: list[int] = []
+
+    def use() -> None:
+        with Processes(1) as executor:
+            made.append(executor.submit(pow, 3, 3).result())
+
+    thread = threading.Thread(target=use)
+    thread.start()
+    thread.join()
+    assert made == [27]
+
+
+def linger(file: Path) -> None:
     file.with_suffix(".draft").write_text(str(os.getpid()))
     file.with_suffix(".draft").rename(file)
     time.sleep(600)
-    return {}
 
 
 def employ(file: Path) -> None:
-    run_in_processes(functools.partial(linger, file), [1], lambda event: None, workers=1)
+    with Processes(1) as executor:
+        executor.submit(linger, file).result()
 
 
 def test_a_worker_ends_with_its_parent(tmp_path: Path) -> None:
@@ -107,9 +99,3 @@ def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.02)
-
-
-def test_nothing_to_do_starts_nothing() -> None:
-    start = time.monotonic()
-    assert collect(run_in_processes, [], workers=0) == []
-    assert time.monotonic() - start < 0.5

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ipu_core.errors import NotFinite
 from ipu_core.train.callbacks import Checkpoint, EarlyStop, Evaluate
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import Lamb, Sgd
@@ -168,3 +169,99 @@ def test_a_loop_prints_what_it_is() -> None:
     assert made.profile is not None
     assert f"{made.profile.cycles:,} cycles" in text
     assert str(loop()).count("\n") == 2
+
+
+def measured(values: list[float]) -> tuple[Evaluate, EarlyStop]:
+    """An evaluation every second step whose values are given, and what they stop."""
+    evaluate = Evaluate(lambda params: values[len(evaluate.history)], every=2)
+    return evaluate, EarlyStop(evaluate, patience=3)
+
+
+@pytest.mark.parametrize("suffix", ["npz", "safetensors"])
+@pytest.mark.parametrize("every", [1, 2, 3, 4])
+def test_a_resumed_run_stops_at_the_same_step(every: int, suffix: str, tmp_path: Path) -> None:
+    """Killed after any step, also the one that ends it; checkpoints hold what the callbacks behind them have seen."""
+    if suffix == "safetensors":
+        pytest.importorskip("safetensors")
+    values = [3.0, 2.0, float("nan"), 2.0, 1.0, 1.0, 2.0, 1.0, 0.5]
+    whole, path = loop(), tmp_path / f"run.{suffix}"
+    evaluate, stop = measured(values)
+    losses = whole.run(batches, 40, callbacks=[evaluate, stop])
+    assert (whole.step, stop.best) == (16, (1.0, 10))
+    for kill in range(1, 18):
+        path.unlink(missing_ok=True)
+        loop().run(batches, kill, callbacks=[Checkpoint(path, every), *measured(values)])
+        made, (evaluate, stop) = loop(), measured(values)
+        if path.exists():
+            made.load(path)
+        begun = made.step
+        assert made.run(batches, 40 - begun, callbacks=[Checkpoint(path, every), evaluate, stop]).tobytes() == (
+            losses[begun:].tobytes()
+        )
+        assert (made.step, stop.best) == (16, (1.0, 10))
+        assert repr(evaluate.history) == repr([(2 * i + 2, {"metric": v}) for i, v in enumerate(values[:8])])
+        assert bits(made) == bits(whole)
+
+
+class Count:
+    """A callback of one's own with a state."""
+
+    def __init__(self) -> None:
+        self.seen = 0
+
+    def __call__(self, made: TrainLoop, loss: float) -> bool:
+        self.seen += 1
+        return self.seen == 6
+
+    def state(self) -> Any:
+        return self.seen
+
+    def restore(self, state: Any) -> None:
+        self.seen = state
+
+
+def test_callbacks_of_ones_own_are_part_of_a_checkpoint(tmp_path: Path) -> None:
+    path, made = tmp_path / "run.npz", loop()
+    made.run(batches, 4, callbacks=[Count(), Checkpoint(path, every=2)])
+    again = loop()
+    again.load(path)
+    again.save(path)  # nothing is lost by loading and saving
+    again = loop()
+    again.load(path)
+    assert len(again.run(batches, 9, callbacks=[Count()])) == 2
+
+
+def test_other_callbacks_are_refused_and_none_keep_what_was(tmp_path: Path) -> None:
+    path, made = tmp_path / "run.npz", loop()
+    made.run(batches, 4, callbacks=[*measured([1.0, 1.0]), Checkpoint(path, every=2)])
+    made.load(path)
+    with pytest.raises(ValueError, match="had the callbacks Evaluate, EarlyStop, this one has Count: give the same"):
+        made.run(batches, 2, callbacks=[Count()])
+    assert made.step == 4
+    made.run(batches, 2, callbacks=[Checkpoint(path, every=1)])
+    made.load(path)
+    evaluate, stop = measured([1.0, 1.0, 1.0])
+    made.run(batches, 2, callbacks=[evaluate, stop])
+    assert [step for step, _ in evaluate.history] == [2, 4, 8]  # while there was no Evaluate nothing was measured
+    made.load(path)
+    made.train(batches(6))  # by hand: what comes then is another run
+    made.run(batches, 1, callbacks=[Count()])
+
+
+def test_steps_that_were_skipped_and_a_loss_that_was_not_finite_are_not_forgotten(tmp_path: Path) -> None:
+    x, y = batches(0)
+    made = loop("fp16.16/nearest", loss_scale=LossScale(init_scale=2.0**20))
+    made.run(batches, 6)
+    made.save(tmp_path / "run.npz")
+    again = loop("fp16.16/nearest", loss_scale=LossScale(init_scale=2.0**20))
+    again.load(tmp_path / "run.npz")
+    assert again.skipped == made.skipped
+    assert again.skipped
+    lost = loop(optimizer=Sgd(1e30))
+    with pytest.warns(NotFinite):
+        lost.run([(x * np.float32(1e30), y)] * 4, 4)
+    lost.save(tmp_path / "run.npz")
+    again = loop(optimizer=Sgd(1e30))
+    again.load(tmp_path / "run.npz")
+    assert repr(again.not_finite) == repr(lost.not_finite)
+    again.run(batches, 1)  # without another warning

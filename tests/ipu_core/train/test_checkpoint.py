@@ -1,6 +1,9 @@
 """Checkpoints hold every dtype bit for bit and refuse foreign files."""
 
+import importlib.util
+import io
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,16 +11,26 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from ipu_core.train import tensor_file
 from ipu_core.train.checkpoint import load, replacing, save, sweep
 
 DTYPES = ["float16", "float32", "float64", "int32", "uint8", "bfloat16", "float8_e4m3fnuz", "float8_e5m2"]
+DTYPES += ["float8_e4m3fn", "float8_e3m4"]
 
 
-def test_every_dtype_comes_back_bit_for_bit(tmp_path: Path) -> None:
+@pytest.fixture(params=["npz", "safetensors"])
+def file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """Where a checkpoint of either format is kept."""
+    if request.param == "safetensors":
+        pytest.importorskip("safetensors")
+    return tmp_path / f"s.{request.param}"
+
+
+def test_every_dtype_comes_back_bit_for_bit(file: Path) -> None:
     codes = np.arange(256, dtype=np.uint8)
     arrays = {name: codes.view(getattr(ml_dtypes, name, None) or np.dtype(name)).reshape(2, -1) for name in DTYPES}
-    save(tmp_path / "state.npz", arrays, {"step": 17, "loss": 0.25})
-    loaded, meta = load(tmp_path / "state.npz")
+    save(file, arrays, {"step": 17, "loss": 0.25})
+    loaded, meta = load(file)
     assert meta == {"step": 17, "loss": 0.25}
     assert list(loaded) == DTYPES
     for name, array in arrays.items():
@@ -26,17 +39,47 @@ def test_every_dtype_comes_back_bit_for_bit(tmp_path: Path) -> None:
         assert loaded[name].tobytes() == array.tobytes()
 
 
-def test_dotted_and_odd_names_survive(tmp_path: Path) -> None:
-    arrays = {"layers.0.weight": np.ones(3), "__meta__": np.zeros(2), "file": np.zeros(())}
-    save(tmp_path / "s.npz", arrays, {})
-    assert {name: a.shape for name, a in load(tmp_path / "s.npz")[0].items()} == {n: a.shape for n, a in arrays.items()}
+def test_dotted_and_odd_names_and_shapes_survive(file: Path) -> None:
+    arrays = {"layers.0.weight": np.ones(3), "__meta__": np.zeros(2), "file": np.zeros(()), "none": np.ones((0, 3))}
+    arrays["turned"] = np.arange(6.0).reshape(2, 3).T
+    save(file, arrays, {})
+    loaded = load(file)[0]
+    assert list(loaded) == list(arrays)
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(loaded[name], array, strict=True)
+        loaded[name][...] = 1  # what is loaded may be written to
 
 
-def test_saving_replaces_and_leaves_no_draft(tmp_path: Path) -> None:
+def test_saving_replaces_and_leaves_no_draft(file: Path) -> None:
     for step in range(2):
-        save(tmp_path / "s.npz", {"w": np.full(4, step)}, {"step": step})
-    assert load(tmp_path / "s.npz")[1] == {"step": 1}
-    assert [path.name for path in tmp_path.iterdir()] == ["s.npz"]
+        save(file, {"w": np.full(4, step)}, {"step": step})
+    assert load(file)[1] == {"step": 1}
+    assert [path.name for path in file.parent.iterdir()] == [file.name]
+
+
+def test_other_programs_read_the_tensors() -> None:
+    package = pytest.importorskip("safetensors")
+    data = io.BytesIO()
+    arrays = {"w": np.arange(4, dtype=np.uint16).view(ml_dtypes.bfloat16), "q": np.zeros(3, ml_dtypes.float8_e4m3fnuz)}
+    tensor_file.write(data, {**arrays, "e": np.ones(2, ml_dtypes.float8_e4m3fn)}, {"step": 3})
+    found = {name: (each["dtype"], bytes(each["data"])) for name, each in package.deserialize(data.getvalue())}
+    assert found == {
+        "w": ("BF16", arrays["w"].tobytes()),
+        "q": ("U8", arrays["q"].tobytes()),
+        "e": ("F8_E4M3", b"88"),
+    }
+
+
+def test_without_the_package_one_sentence_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("safetensors", "safetensors.numpy"):
+        monkeypatch.setitem(sys.modules, module, None)
+    path = tmp_path / "s.safetensors"
+    with pytest.raises(ImportError, match=r"safetensors is needed here: python -m pip install -e '.\[safetensors\]'"):
+        save(path, {"w": np.ones(4)}, {})
+    assert not list(tmp_path.iterdir())
+    path.write_bytes(b"x")
+    with pytest.raises(ImportError, match="safetensors is needed here"):
+        load(path)
 
 
 def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
@@ -59,18 +102,18 @@ def damaged(whole: bytes) -> Iterator[bytes]:
             yield whole[:place]
 
 
-def test_a_damaged_file_is_refused_or_holds_what_was_saved(tmp_path: Path) -> None:
-    path = tmp_path / "s.npz"
-    save(path, {"w": np.arange(6, dtype=np.float16), "b": np.ones(2, ml_dtypes.bfloat16)}, {"step": 3, "losses": [0.5]})
-    wanted, refused = repr(load(path)), 0
-    for data in damaged(path.read_bytes()):
-        path.write_bytes(data)
+def test_a_damaged_file_is_refused_or_holds_what_was_saved(file: Path) -> None:
+    save(file, {"w": np.arange(6, dtype=np.float16), "b": np.ones(2, ml_dtypes.bfloat16)}, {"step": 3, "losses": [0.5]})
+    wanted, refused, whole = repr(load(file)), 0, list(damaged(file.read_bytes()))
+    for data in whole:
+        file.write_bytes(data)
         try:
-            assert repr(load(path)) == wanted
+            assert repr(load(file)) == wanted
         except ValueError as error:
             refused += 1
             assert "is not a checkpoint" in str(error)  # noqa: PT017
-    assert refused > 650  # the rest are fields of the archive that say nothing, such as dates
+    said = {".npz": 0.5, ".safetensors": 0.99}  # the rest are fields that say nothing, such as an archive's dates
+    assert refused > said[file.suffix] * len(whole), (refused, len(whole))
 
 
 def test_a_draft_is_on_the_disk_before_it_takes_the_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,6 +143,13 @@ def test_drafts_of_the_dead_are_swept_and_nothing_else(tmp_path: Path) -> None:
 def test_foreign_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.npz").write_bytes(b"no")
     np.savez(tmp_path / "b.npz", w=np.ones(2))
-    for name in ("a.npz", "b.npz", "missing.npz"):
+    (tmp_path / "b.safetensors").write_bytes((tmp_path / "b.npz").read_bytes())
+    names = ["a.npz", "b.npz", "missing.npz"]
+    if importlib.util.find_spec("safetensors"):
+        st = pytest.importorskip("safetensors.numpy")
+        st.save_file({"w": np.ones(2)}, tmp_path / "c.safetensors")
+        st.save_file({"w": np.ones(2)}, tmp_path / "d.safetensors", {"lowprec": "{}", "sha256": ""})
+        names += ["b.safetensors", "c.safetensors", "d.safetensors", "missing.safetensors"]
+    for name in names:
         with pytest.raises(ValueError, match="is not a checkpoint"):
             load(tmp_path / name)

@@ -1,6 +1,8 @@
 """Several steps in one call of the machine: the bits, losses and skipped steps of as many calls."""
 
 import copy
+import itertools
+import signal
 from typing import Any
 
 import numpy as np
@@ -89,3 +91,71 @@ def test_what_cannot_be_is_refused() -> None:
     made = loop("fp16.16/nearest", "tiles", steps_per_call=2, control=FloatingPointControl(oflo=True))
     with pytest.raises(FloatingPointException, match="one of the steps 0 to 1: "):
         made.run([(x, y), (x * np.float32(6e4), y)], 2)
+
+
+TRAPS = {"control": FloatingPointControl(oflo=True)}
+
+
+def trapped(step: int) -> tuple[np.ndarray, np.ndarray]:
+    """Overflows at step 6, the third of a call of four."""
+    return spoilt(step, at=6)
+
+
+@pytest.mark.parametrize("steps_per_call", [1, 4])
+@pytest.mark.parametrize("engine", ["tiles", "direct"])
+@pytest.mark.parametrize("precision", ["fp16.16/stochastic", "mlperf-bert"])
+def test_a_trap_leaves_the_last_whole_state(precision: str, engine: str, steps_per_call: int) -> None:
+    """State, step and random keys are those of the same step: with other batches it goes on to the bits of ones own."""
+    more: dict[str, Any] = {**TRAPS, "optimizer": Lamb(0.01), "micro_batches": 2, "steps_per_call": steps_per_call}
+    made, whole = loop(precision, engine, **more), loop(precision, **more)
+    words = "step 6: " if steps_per_call == 1 else "one of the steps 4 to 7: "
+    with pytest.raises(FloatingPointException, match=words):
+        made.run(trapped, 12)
+    assert made.step == (6 if steps_per_call == 1 else 4)
+    before = loop(precision, **more)
+    before.run(batches, made.step)
+    assert bits(made) == bits(before)
+    losses = whole.run(batches, 12)
+    assert made.run(batches, 12 - made.step).tobytes() == losses[before.step :].tobytes()
+    assert bits(made) == bits(whole)
+
+
+@pytest.mark.parametrize("engine", ["tiles", "direct"])
+def test_an_exception_of_a_callback_comes_after_the_whole_call(engine: str) -> None:
+    def fail(made: Any, loss: float) -> None:
+        raise ZeroDivisionError
+
+    made, whole = loop("fp16.16/stochastic", engine, steps_per_call=4), loop("fp16.16/stochastic")
+    with pytest.raises(ZeroDivisionError):
+        made.run(batches, 12, callbacks=[fail])
+    assert made.step == 4
+    made.run(batches, 6)
+    whole.run(batches, 10)
+    assert bits(made) == bits(whole)
+
+
+@pytest.mark.parametrize("more", [{}, {"loss_scale": 2.0**18}, TRAPS], ids=["plain", "scaled", "traps"])
+@pytest.mark.parametrize("steps_per_call", [1, 5])
+@pytest.mark.parametrize("engine", ["tiles", "direct"])
+def test_interrupts_at_any_moment_change_no_bit(engine: str, steps_per_call: int, more: dict[str, Any]) -> None:
+    """Ctrl-C again and again, a little later each time, until 60 steps are done."""
+    settings: dict[str, Any] = {"optimizer": Lamb(0.01), "micro_batches": 2, "steps_per_call": steps_per_call, **more}
+    made, whole = loop("fp16.16/stochastic", engine, **settings), loop("fp16.16/stochastic", **settings)
+    whole.run(batches, 60)
+    came, before = 0, signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
+    try:
+        for delay in itertools.count(1):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0.0004 * delay)
+                made.run(batches, 60 - made.step)
+                break
+            except KeyboardInterrupt:
+                came += 1
+                assert made.step % steps_per_call == 0
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert came > 3
+    assert (made.step, made.skipped) == (60, whole.skipped)
+    assert bits(made) == bits(whole)

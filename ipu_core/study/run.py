@@ -1,0 +1,157 @@
+"""Does the points of a study one after another here, or on any executor, and tells what happens to them."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from concurrent.futures import BrokenExecutor, Executor, Future
+from functools import partial
+from queue import SimpleQueue
+from typing import Any, NamedTuple
+
+import lowprec
+from ipu_core.study.pool import WorkerDied
+from ipu_core.study.progress import Sender, Wire, listening
+
+Report = Callable[[dict[str, Any]], None]
+Work = Callable[[Any, Report], dict[str, Any]]
+
+
+class Event(NamedTuple):
+    """What happened to an item.
+
+    "progress" or "warning" (payload: what its work reported, with a "warning" in it or not), "done" (the result) or
+    "failed" ({"error"}).
+    """
+
+    item: Any
+    kind: str
+    payload: dict[str, Any]
+
+
+Listen = Callable[[Event], None]
+REPORTED = ("progress", "warning")
+
+
+class Outcome(NamedTuple):
+    """How an item ended, as its worker sends it.
+
+    Attributes:
+        kind, payload: As of an `Event`, "done" or "failed".
+        told: How many reports went before it.
+        unsaid: Warnings that could not.
+    """
+
+    kind: str
+    payload: dict[str, Any]
+    told: int
+    unsaid: list[dict[str, Any]]
+
+
+def run_here(work: Work, items: Iterable[Any], listen: Listen, threads: int = 1) -> None:
+    """Does all items in this process; an exception fails its item only."""
+    for item in items:
+        kind, payload = _attempt(work, item, partial(_report, listen, item), threads)
+        listen(Event(item, kind, payload))
+
+
+def run_on(executor: Executor, work: Work, items: Iterable[Any], listen: Listen, threads: int = 1) -> None:
+    """Does the items on an executor: processes, threads, a cluster's client; `listen` is called here.
+
+    What a work reports is heard at once from workers on this machine. From others nothing is heard before an item is
+    done: what it reported of its progress is lost then, its warnings come with the result.
+
+    An item whose `WorkerDied` is begun again, once. Another executor that breaks fails what it had not finished.
+
+    Args:
+        executor: Any; it stays open.
+        work: A function (item, report) -> result, which the executor can send; report(payload) may be called any time.
+        items: Which it can send too. Started in this order, finished in any.
+        listen: Gets every Event. An exception in it, such as KeyboardInterrupt, cancels what is not begun; workers on
+            this machine give up what they have begun as soon as they report.
+        threads: Threads of lowprec's loops in each worker.
+    """
+    listed, again, heard = list(items), set[int](), Counter[int]()
+    waiting: dict[int, Future[Outcome]] = {}
+    told: SimpleQueue[tuple[int, Future[Outcome] | dict[str, Any]]] = SimpleQueue()
+
+    def begin(number: int, path: str) -> None:
+        waiting[number] = _submitted(executor, work, listed[number], Wire(path, number), threads)
+        waiting[number].add_done_callback(lambda future: told.put((number, future)))
+
+    with listening(lambda number, payload: told.put((number, payload))) as path:
+        try:
+            for number in range(len(listed)):
+                begin(number, path)
+            while waiting:
+                number, news = told.get()
+                item = listed[number]
+                if isinstance(news, dict):
+                    heard[number] += 1
+                    listen(_reported(item, news))
+                elif (error := news.exception()) is None and heard[number] < news.result().told:
+                    told.put((number, news))  # its last reports are still on their way: they come first
+                elif isinstance(error, WorkerDied) and number not in again:
+                    again.add(number)
+                    listen(_reported(item, {"warning": f"{error}: it is begun again"}))
+                    begin(number, path)
+                else:
+                    del waiting[number]
+                    _tell(item, news, listen)
+        finally:
+            for future in waiting.values():
+                future.cancel()
+
+
+def _submitted(executor: Executor, work: Work, item: Any, wire: Wire, threads: int) -> Future[Outcome]:
+    try:
+        return executor.submit(_attempt_there, work, item, wire, threads)
+    except BrokenExecutor as error:
+        broken: Future[Outcome] = Future()
+        broken.set_exception(error)
+        return broken
+
+
+def _tell(item: Any, future: Future[Outcome], listen: Listen) -> None:
+    """Says how an item ended, after what it could not say itself."""
+    error = future.exception()
+    if error is not None:
+        listen(Event(item, "failed", {"error": _in_words(error)}))
+        return
+    outcome = future.result()
+    for warning in outcome.unsaid:
+        listen(_reported(item, warning))
+    listen(Event(item, outcome.kind, outcome.payload))
+
+
+def _attempt_there(work: Work, item: Any, wire: Wire, threads: int) -> Outcome:
+    """What a worker does."""
+    with wire.opened() as report:
+        kind, payload = _attempt(work, item, report, threads)
+        return Outcome(kind, payload, report.told, report.unsaid)
+
+
+def _attempt(work: Work, item: Any, report: Report | Sender, threads: int) -> tuple[str, dict[str, Any]]:
+    try:
+        with lowprec.num_threads(threads):
+            return "done", work(item, report)
+    except Exception as error:  # whatever a user's function raises, the other items go on
+        return "failed", {"error": _in_words(error)}
+
+
+def _report(listen: Listen, item: Any, payload: dict[str, Any]) -> None:
+    listen(_reported(item, payload))
+
+
+def _reported(item: Any, payload: dict[str, Any]) -> Event:
+    return Event(item, REPORTED["warning" in payload], payload)
+
+
+def _in_words(error: BaseException) -> str:
+    """One line; errors that are not ours to word are called by their kind as well."""
+    text, kind = (str(error).splitlines() or [""])[0], type(error).__name__
+    if not text:
+        return kind
+    return (
+        text
+        if isinstance(error, ValueError | TypeError | RuntimeError | MemoryError | ImportError)
+        else f"{kind}: {text}"
+    )

@@ -1,0 +1,63 @@
+"""A training loop in words: what is trained, how far, at what cost, and how each of its sums is made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ipu_core.ir.block import Block, Equation
+from ipu_core.ir.ops import SUMS
+from ipu_core.ir.pytree import flatten
+from lowprec import Accumulation
+
+if TYPE_CHECKING:
+    from ipu_core.train.loop import TrainLoop
+
+Sums = dict[str, tuple[Equation, Accumulation]]
+
+
+def summary(loop: TrainLoop, optimiser: str, engine: str) -> str:
+    """The loop in a few lines."""
+    leaves = flatten(loop.params)[0]
+    rounds = f", {loop.block.rounds.count} micro-batches a step" if loop.block.rounds else ""
+    lines = [
+        f"TrainLoop: {loop.step} steps of {optimiser} on {loop.target.name}, engine {engine}",
+        f"  {loop.precision.words()}",
+        f"  {sum(leaf.size for leaf in leaves):,} parameters in {len(leaves)} arrays{rounds}",
+    ]
+    if loop.loss_scale is not None:
+        lines.append(f"  loss scale {loop.loss_scale:g}, {len(loop.skipped)} steps skipped")
+        lines += [f"    last: step {s.step}, {', '.join(s.names)}" for s in loop.skipped[-1:]]
+    if loop.not_finite is not None:
+        lines.append("  the loss of step {} is {}".format(*loop.not_finite))
+    if (profile := loop.profile) is not None:
+        memory = profile.memory
+        lines.append(
+            f"  {profile.cycles:,} cycles = {profile.microseconds:,.2f} us a step; fullest tile "
+            f"{memory.peak_bytes:,} of {memory.available:,} bytes; {memory.remote:,} bytes in streaming memory"
+        )
+    return "\n".join(lines)
+
+
+def sums(block: Block, accumulations: Mapping[int, Accumulation]) -> Sums:
+    """Every product and sum of a step by name, with the order and types in which it is made."""
+    found = {}
+    for equation in block.equations:
+        if equation.op in SUMS:
+            order = accumulations.get(equation.number, Accumulation())
+            kind = equation.arithmetic.accumulate
+            out = equation.output.type.format
+            assert kind is not None
+            assert not isinstance(out, str)
+            name = " ".join(filter(None, (str(equation.number), equation.role, equation.op, equation.parameter)))
+            found[name] = equation, order.with_types(kind.name, out.name)
+    return found
+
+
+def described(found: Sums) -> list[str]:
+    """A line for each of them."""
+    return [f"{name}: {_shapes(equation)}; {order.words()}" for name, (equation, order) in found.items()]
+
+
+def _shapes(equation: Equation) -> str:
+    return f"{' @ '.join(str(x.type) for x in equation.operands)} -> {equation.output.type}"
