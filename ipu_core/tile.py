@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from ipu_core.control import FloatingPointControl
 from ipu_core.errors import FloatingPointException
+from ipu_core.tile_integers import has_integers, of_integers
 from lowprec import Accumulation, Key, Rounding, as_format, random_bits
 from lowprec.elementwise import prepare as prepare_elementwise
 from lowprec.spec.keys import Coordinates
@@ -67,7 +68,7 @@ def elementwise(
 
     Args:
         op: see `lowprec.elementwise.float32_op`.
-        formats_in: format or dtype of each operand, None for a Python number.
+        formats_in: format or dtype of each operand, None for a Python number; with int32 see `of_integers`.
         out_format: format of the result.
         rounding: of the result; its overflow is the control's.
         control: overflow and exceptions.
@@ -75,6 +76,8 @@ def elementwise(
     Returns:
         f(operands, key, offset, out): `offset` is the index of the first element among the random bits.
     """
+    if has_integers(formats_in):
+        return of_integers(op)
     dtypes = tuple(None if spec is None else _dtype(spec) for spec in formats_in)
     call = _converting(op, dtypes, out_format, rounding, control)
     return _trapping(op, dtypes, call, out_format, control) if control.traps else call

@@ -18,6 +18,7 @@ from ipu_core.ir.full import Full
 from ipu_core.ir.ops import OPS, STRUCTURE
 from ipu_core.ir.pytree import LEAF, PyTree, flatten, paths, unflatten
 from ipu_core.ir.schedule import dead_code
+from ipu_core.ir.traced import TracedArray
 from ipu_core.ir.tracing import interpret, trace
 from ipu_core.ir.values import (
     Traced,
@@ -204,7 +205,7 @@ def _needed(block: Block, parameters: dict[Var, str]) -> set[Var]:
 
 
 def _value(builder: Builder, atom: Var | Literal) -> Value:
-    return atom.value if isinstance(atom, Literal) else Traced(builder, atom)
+    return atom.value if isinstance(atom, Literal) else TracedArray(builder, atom)
 
 
 def _spread(ct: Value, equation: Equation) -> Value:
@@ -231,7 +232,7 @@ def backward(
         scale: what the loss is multiplied by; None: 1.
     """
     pure, needed = _sources(block, parameters), _needed(block, parameters)
-    seed = Full(builder, 1.0, ()) if scale is None else Traced(builder, scale)
+    seed = Full(builder, 1.0, ()) if scale is None else TracedArray(builder, scale)
     cotangents: dict[Var, Traced] = {loss: seed} if loss in needed else {}
     for equation in reversed(block.equations):
         if equation.output not in cotangents:

@@ -144,7 +144,7 @@ class Retype:
         return self._output_format(equation)
 
     def _output_format(self, equation: Equation) -> Format:
-        if equation.op == "convert":
+        if equation.op == "convert" or isinstance(equation.output.type.format, str):
             return equation.output.type.format
         return self.table.rule(equation.role, equation.family).output
 

@@ -13,6 +13,7 @@ from ipu_core.ir.builder import Builder
 from ipu_core.ir.eager import as_array, check_labels, format_of
 from ipu_core.ir.pytree import flatten, paths, unflatten
 from ipu_core.ir.schedule import dead_code
+from ipu_core.ir.traced import TracedArray
 from ipu_core.ir.values import Traced, Value, apply, builder_of, lift, scope, shape_of
 from lowprec import FloatFormat
 from lowprec import float32 as FLOAT32
@@ -52,7 +53,7 @@ def trace(f: Callable[..., Any], *examples: Any, carry: bool = False) -> Block:
     inputs: list[Var] = []
     for (leaves, tree), name in zip(flat, names, strict=True):
         inputs += [Var(path, example_type(x)) for x, path in zip(leaves, paths(tree, name), strict=True)]
-    values = iter([Traced(builder, var) for var in inputs])
+    values = iter([TracedArray(builder, var) for var in inputs])
     result = f(*(unflatten(tree, [next(values) for _ in leaves]) for leaves, tree in flat))
     results, tree = flatten(result)
     outputs = tuple(_output(builder, value) for value in results)
@@ -116,13 +117,13 @@ def in_rounds(body: Callable[[Any], Any], fed: Any, like: Any, count: int) -> An
     if builder is None:
         raise ValueError("rounds are for a function that is traced")
     old = [Var(f"total.{path}", Type(shape_of(x), FLOAT32)) for x, path in zip(leaves, paths(tree), strict=True)]
-    after = flatten(body(unflatten(tree, [Traced(builder, var) for var in old])))[0]
+    after = flatten(body(unflatten(tree, [TracedArray(builder, var) for var in old])))[0]
     if builder.rounds is not None:
         raise ValueError("only one loop of rounds can be in a function that is traced")
     new = [_kept(builder, lift(builder, value), var) for value, var in zip(after, old, strict=True)]
     fed_vars = tuple(x.var for x in inputs)
     builder.rounds = Rounds(count, len(builder.equations), fed_vars, tuple(zip(old, new, strict=True)))
-    return unflatten(tree, [Traced(builder, var) for var in new])
+    return unflatten(tree, [TracedArray(builder, var) for var in new])
 
 
 def _kept(builder: Builder, new: Atom, old: Var) -> Var:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ipu_core.ir.block import ROLES, Block, Equation, Literal, Type, Var, format_name
-from ipu_core.ir.ops import OPS, STRUCTURE, VIEWS, check
+from ipu_core.ir.ops import COMPARISONS, OPS, STRUCTURE, VIEWS, check, of_integers
 
 
 class InvalidBlock(ValueError):
@@ -107,5 +107,6 @@ def _check_equation(equation: Equation, where: str) -> None:
     if formats and formats != {found.format}:
         given = ", ".join(sorted(map(format_name, formats)))
         raise WrongType(f"{where}: it only moves elements, but the result is {found} and the operands are {given}")
-    if op.name not in STRUCTURE and isinstance(found.format, str):
-        raise WrongType(f"{where}: the result is {found}, but only inputs and moved elements can be int32")
+    integers = op.name not in COMPARISONS | {"convert"} and of_integers(op.name, types)
+    if op.name not in STRUCTURE and isinstance(found.format, str) != integers:
+        raise WrongType(f"{where}: the result is {found}, but int32 numbers are what is given, moved or chosen of such")

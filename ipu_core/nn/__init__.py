@@ -17,6 +17,7 @@ from ipu_core.initial import (
 from ipu_core.ir.images import avg_pool2d, conv2d, flatten, max_pool2d
 from ipu_core.ir.values import concatenate, convert, matmul, mean, reduce_max, reduce_sum, reshape, where
 from ipu_core.nn.attention import (
+    additive_mask,
     attention,
     causal_mask,
     multi_head_attention,
@@ -54,7 +55,7 @@ from ipu_core.nn.operations import (
 from ipu_core.nn.recurrent import gru, gru_cell, lstm, lstm_cell
 
 __all__ = [
-    "attention", "avg_pool2d", "batch_norm", "causal_mask", "concatenate", "conv2d", "convert", "cos",
+    "additive_mask", "attention", "avg_pool2d", "batch_norm", "causal_mask", "concatenate", "conv2d", "convert", "cos",
     "cross_entropy_rows", "dropout", "embedding", "erf", "exp", "flatten", "gelu", "glorot_uniform", "group_norm",
     "gru", "gru_cell", "he_normal", "he_uniform", "layer_norm", "lecun_normal", "lecun_uniform", "linear", "log",
     "log_softmax", "log_sum_exp", "lstm", "lstm_cell", "matmul", "max_pool2d", "maximum", "mean", "minimum", "mlp",

@@ -91,6 +91,56 @@ def test_what_a_mask_hides_changes_nothing():
     np.testing.assert_allclose(packed[:1, 2:4], alone, rtol=1e-12)
 
 
+PACKED = np.array([[1, 1, 2, 2, 0], [3, 1, 1, 1, 1]], np.int32)  # 0 pads
+
+
+def packed_heads(params, batch, segments):
+    """The heads' mean square over the places that are no padding."""
+    x, segments = batch, segments[:, None]
+    mixed = nn.multi_head_attention(params, x, HEADS, nn.segment_mask(segments, 4) * (segments != 0)[..., None])
+    return nn.mean(nn.square(mixed) * (segments[:, 0, :, None] != 0))
+
+
+def test_packed_attention_is_that_of_each_sequence_alone():
+    """Values and gradients, the segments being an int32 input of what is traced."""
+    block = trace(value_and_grad(packed_heads), HEADED, X, PACKED)
+    assert not any(e.op in ("one_hot", "dot") and "int32" in str(e.operands[0].type) for e in block.equations)
+    runs = [(0, slice(0, 2)), (0, slice(2, 4)), (1, slice(0, 1)), (1, slice(1, 5))]
+
+    def alone(params):
+        return sum(nn.square(nn.multi_head_attention(params, X[r : r + 1, s], HEADS)).sum() for r, s in runs) / X.size
+
+    value, gradients = value_and_grad(alone)(HEADED)
+    got = evaluate_flat(block, flatten((HEADED, X, PACKED))[0])
+    for ours, theirs in zip(got, [value, *flatten(gradients)[0]], strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-12)
+
+
+def test_masks_of_segments():
+    mask = nn.segment_mask(np.array([[0, 1, 1, -1, 2]]), 2)
+    np.testing.assert_array_equal(mask[0], [[1, 0, 0, 0, 0], [0, 1, 1, 0, 0], [0, 1, 1, 0, 0], [0] * 5, [0] * 5])
+    across = nn.segment_mask(np.array([5, 7]), keys=np.array([7, 7, 5]))
+    np.testing.assert_array_equal(across, [[0, 0, 1], [1, 1, 0]])
+    np.testing.assert_array_equal(nn.additive_mask(across), np.where(across, 0, -1e4))
+    for dtype, tolerance in ((np.float64, 1e-12), (np.float16, 2e-3)):
+        x, mask = X.astype(dtype), nn.segment_mask(SEGMENTS)
+        added = nn.attention(x, x, x, bias=nn.additive_mask(mask))
+        np.testing.assert_allclose(added, nn.attention(x, x, x, mask), rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("precision", ["fp32.32", "fp16.16/stochastic"])
+def test_packed_rows_train_with_the_same_bits_on_both_engines(precision):
+    loss = lambda p, batch: packed_heads(p, *batch) + nn.mean(nn.square(p["out"]["bias"]))  # noqa: E731
+    batch, ends = (np.float32(X), PACKED), []
+    for engine in ("direct", "tiles"):
+        made = TrainLoop(loss, map_leaves(np.float32, HEADED), batch, optimizer=Adam(0.01), precision=precision,
+                         engine=engine)  # fmt: skip
+        losses = made.run([batch] * 3, 3)
+        assert losses[2] < losses[0]
+        ends.append({name: a.tobytes() for name, a in made.arrays().items()})
+    assert ends[0] == ends[1]
+
+
 def test_rotary_products_depend_on_the_distance_of_places_alone():
     query, key = (nn.rotary_embedding(np.broadcast_to(v, (9, WIDTH))) for v in X[0, :2])
     products = query @ key.T

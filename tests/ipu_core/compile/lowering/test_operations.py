@@ -56,6 +56,13 @@ CASES: dict[str, Case] = {
     "gather of more axes": (lambda x, i: x[i] * 2.0, (BIG, np.array([2, 1, 2, 0], np.int32))),
     "scatter_add": (lambda i, u: apply("scatter_add", i, u, rows=7), (ROWS, BIG[:2, :2])),
     "one_hot": (lambda i: nn.one_hot(i, 7), (ROWS,)),
+    "comparisons of integers": (lambda i, j: [i == j, i > j, i <= 2, (i > 0) & ~(i == j)], (ROWS, ROWS[:1])),
+    "choices of integers": (
+        lambda i, j, x: [np.where(i > j, i, 7), np.maximum(i, j), np.minimum(i, 3), np.where(x[:2, :2] > 0, i, j)],
+        (ROWS, ROWS[:1], X),
+    ),
+    "table of integers": (lambda i, j: i[j], (ROWS, ROWS[0] // 2)),
+    "integers to floats": (lambda i, x: nn.convert(i, "float16") * x[:2, :2], (ROWS, X)),
     "reduce_sum": (lambda x: x.sum(0), (X,)),
     "reduce_sum last": (lambda x: x.sum(1, keepdims=True) * 2.0, (X,)),
     "reduce_sum two axes": (lambda x: x.sum((0, 2)), (BIG,)),
