@@ -167,10 +167,12 @@ COTANGENTS: dict[str, tuple[Cotangent, ...]] = {
     "pad": (_pad,),
     "gather": (lambda ct, e, y, x, i: apply("scatter_add", i, ct, rows=shape_of(x)[0]), lambda *_: None),
     "scatter_add": (lambda *_: None, lambda ct, e, y, i, x: apply("gather", ct, i)),
+    "take_along": (lambda ct, e, y, x, i: apply("put_along", i, ct, size=shape_of(x)[-1]), lambda *_: None),
+    "put_along": (lambda *_: None, lambda ct, e, y, i, x: apply("take_along", ct, i)),
 }
-"""Operations that are missing are constant almost everywhere: step, greater, equal, one_hot, dropout_mask,
-stop_gradient. Where there is no derivative: equal elements of a maximum or minimum share its gradient equally, that of
-absolute and relu at 0 is 0."""
+"""Operations that are missing are constant almost everywhere: step, greater, equal, one_hot, top_indices,
+dropout_mask, stop_gradient. Where there is no derivative: equal elements of a maximum or minimum share its gradient
+equally (of topk the chosen ones have it), that of absolute and relu at 0 is 0."""
 
 
 def _rules(equation: Equation) -> tuple[Cotangent, ...]:

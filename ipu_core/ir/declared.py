@@ -12,7 +12,7 @@ from ipu_core.ir.buffers import dtype_of
 from ipu_core.ir.exact import exact
 from ipu_core.ir.kernels import order_of
 from ipu_core.ir.ops import CONVOLUTIONS, ELEMENTWISE, STRUCTURE
-from ipu_core.tile import SECOND_ROUNDING, dropout_mask
+from ipu_core.tile import SECOND_ROUNDING, dropout_mask, put_along
 from ipu_core.tile_convolution import whole
 from ipu_core.tile_integers import has_integers, of_integers
 from lowprec import Accumulation, Key, Rounding
@@ -50,6 +50,8 @@ def declared(
     name = "identity" if op == "convert" else op
     if op in ELEMENTWISE and has_integers([getattr(x, "dtype", None) for x in operands]):
         return of_integers(name)(tuple(operands), None, 0, np.empty(out.shape, dtype_of(out.format)))
+    if op == "top_indices":
+        return np.asarray(exact(op, [operands[0].astype(np.float64)], params)).astype(np.int32)
     fmt = as_format(out.format)
     if op == "dot":
         total = _sum(matmul, tuple(operands), equation, order_of(equation, order), key, control)
@@ -65,6 +67,10 @@ def declared(
         total = (operands[0][..., None] == np.arange(params["classes"])).astype(fmt.dtype)
     elif op == "dropout_mask":
         total = dropout_mask(params["rate"])(key, 0, np.empty(out.shape, fmt.dtype))
+    elif op == "put_along":
+        wide = np.empty(out.shape, np.float32)
+        put_along(operands[0], operands[1], wide)
+        total = _rounded("identity", [wide], fmt, equation.arithmetic.rounding, key, control)
     elif op == "scatter_add":
         wide = scatter_add(operands[0], operands[1], out.shape[0])
         total = _rounded("identity", [wide], fmt, equation.arithmetic.rounding, key, control)

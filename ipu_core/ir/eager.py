@@ -74,7 +74,9 @@ def compute(op: str, operands: Sequence[Any], params: Params, fmt: FloatFormat |
     if op in STRUCTURE:
         return exact(op, arrays, params)
     if result.format == INT32:
-        return exact(op, arrays, params).astype(np.int32)
+        return exact(op, [x if is_number(x) or x.dtype.kind in "iu" else as_exact(x) for x in arrays], params).astype(
+            np.int32
+        )
     if result.format == FLOAT64 or all(isinstance(x, Literal) for x in types):
         return exact(op, [x if is_number(x) else as_exact(x) for x in arrays], params)
     equation = Equation(0, op, (), Var("0", result), params)

@@ -18,9 +18,9 @@ from lowprec import float64 as FLOAT64
 INT32 = "int32"
 Argument = Type | Literal
 ShapeRule = Callable[[tuple[Argument, ...], Params], Shape]
-Kind = typing.Literal["elementwise", "product", "convolution", "reduction", "scatter", "view", "move", "mask"]
+Kind = typing.Literal["elementwise", "product", "convolution", "reduction", "scatter", "view", "move", "mask", "order"]
 """What an operation does: one function of elements that lie alike, a product or sum of many, a view of an array or a
-copy of some of its elements, or 0 and 1 made of something else."""
+copy of some of its elements, 0 and 1 made of something else, or the order of elements as int32 indices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +171,27 @@ def _scatter_add(operands: tuple[Argument, ...], params: Params) -> Shape:
     return (params["rows"], *updates[len(indices) :])
 
 
+def _top_indices(operands: tuple[Argument, ...], params: Params) -> Shape:
+    shape, k = _array(operands[0]).shape, params["k"]
+    if not shape or not 1 <= k <= shape[-1]:
+        raise ValueError(f"there are no {k} largest along the last axis of {shape}")
+    return (*shape[:-1], k)
+
+
+def _take_along(operands: tuple[Argument, ...], params: Params) -> Shape:
+    x, indices = (_array(one).shape for one in operands)
+    if not x or not indices or x[:-1] != indices[:-1]:
+        raise ValueError(f"the indices {indices} must have the leading axes of {x}")
+    return indices
+
+
+def _put_along(operands: tuple[Argument, ...], params: Params) -> Shape:
+    indices, updates = (_array(one).shape for one in operands)
+    if not indices or indices != updates:
+        raise ValueError(f"the updates {updates} must have the shape of the indices {indices}")
+    return (*indices[:-1], params["size"])
+
+
 def _one_hot(operands: tuple[Argument, ...], params: Params) -> Shape:
     return (*_array(operands[0]).shape, params["classes"])
 
@@ -212,6 +233,7 @@ OPS = {op.name: op for op in (
     Op("reduce_sum", "reduction", "reduction", 1, _reduce, params=("axis", "keepdims")),
     Op("reduce_max", "reduction", "reduction", 1, _reduce_max, exact=True, params=("axis", "keepdims")),
     Op("scatter_add", "scatter", "reduction", 2, _scatter_add, integers=(0,), params=("rows",)),
+    Op("put_along", "scatter", "reduction", 2, _put_along, integers=(0,), params=("size",)),
     _structural("transpose", "view", _transpose, "perm"),
     _structural("reshape", "view", _reshape, "shape"),
     _structural("broadcast", "view", _broadcast, "shape"),
@@ -220,6 +242,8 @@ OPS = {op.name: op for op in (
     _structural("concatenate", "move", _concatenate, "axis", arity=None),
     _structural("pad", "move", _pad, "low", "high", "interior"),
     _structural("gather", "move", _gather, arity=2, integers=(1,), either=(0,)),
+    _structural("take_along", "move", _take_along, arity=2, integers=(1,), either=(0,)),
+    Op("top_indices", "order", "elementwise", 1, _top_indices, exact=True, params=("k",)),
     Op("dropout_mask", "mask", "elementwise", 1, _same, exact=True, params=("rate", "operation")),
     Op("one_hot", "mask", "elementwise", 1, _one_hot, exact=True, integers=(0,), params=("classes",)),
 )}  # fmt: skip
@@ -241,6 +265,9 @@ STRUCTURE = _of("view", "move")
 """Move elements without looking at them; the result has the operand's format."""
 
 CONVOLUTIONS = _of("convolution")
+GATHERS = frozenset(("gather", "take_along"))
+"""Moves whose second operand says where from."""
+
 PRODUCTS = _of("product", "convolution")
 PLANNED = _of("product", "convolution", "reduction")
 """Make one element of many: they have a place on tiles, and the sums an order."""
@@ -315,12 +342,18 @@ def of_integers(name: str, operands: tuple[Argument, ...]) -> bool:
     return any(isinstance(x, Type) and isinstance(x.format, str) for x in kinds)
 
 
+def gives_integers(name: str, operands: tuple[Argument, ...]) -> bool:
+    """Whether the result of an operation that does not only move elements is int32."""
+    chosen = name not in COMPARISONS | {"convert"} and of_integers(name, operands)
+    return OPS[name].kind == "order" or (chosen and name not in STRUCTURE)
+
+
 def infer(name: str, operands: tuple[Argument, ...], params: Params, fmt: FloatFormat | None = None) -> Type:
     """The type of a result: its shape by the operation's rule, its format as asked for, else by `promote`."""
     shape = check(name, operands, params)
     if fmt is not None:
         return Type(shape, fmt)
-    if name not in COMPARISONS and of_integers(name, operands):
+    if gives_integers(name, operands):
         return Type(shape, INT32)
     if name in STRUCTURE:
         return Type(shape, next(x.format for x in operands if isinstance(x, Type)))

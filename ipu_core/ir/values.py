@@ -274,6 +274,23 @@ def logical_not(a: Value) -> Value:
     return elementwise("equal", a, 0.0)
 
 
+def topk(x: Value, k: int, *, largest: bool = True) -> tuple[Value, Value]:
+    """The k largest along the last axis, the largest first, and their int32 indices.
+
+    Of equal ones the lowest index comes first, NaN before all numbers. The gradient goes to the chosen elements.
+
+    Args:
+        x: (..., n).
+        k: from 1 to n.
+        largest: False: the smallest, the smallest first (and NaN before all numbers).
+
+    Raises:
+        ValueError: a k that is not from 1 to n, or no axis.
+    """
+    indices = apply("top_indices", x if largest else elementwise("negative", x), k=int(k))
+    return apply("take_along", x, indices), indices
+
+
 def concatenate(values: Sequence[Value], axis: int = 0) -> Value:
     """Values joined along an axis."""
     return apply("concatenate", *values, axis=_axes(values[0], axis)[0])

@@ -15,7 +15,7 @@ from ipu_core.initial import (
     uniform,
 )
 from ipu_core.ir.images import avg_pool2d, conv2d, flatten, max_pool2d
-from ipu_core.ir.values import concatenate, convert, matmul, mean, reduce_max, reduce_sum, reshape, where
+from ipu_core.ir.values import concatenate, convert, matmul, mean, reduce_max, reduce_sum, reshape, topk, where
 from ipu_core.nn.attention import (
     additive_mask,
     attention,
@@ -61,5 +61,5 @@ __all__ = [
     "log_softmax", "log_sum_exp", "lstm", "lstm_cell", "matmul", "max_pool2d", "maximum", "mean", "minimum", "mlp",
     "mlp_parameters", "mse", "multi_head_attention", "normal", "one_hot", "padding_mask", "reduce_max",
     "reduce_sum", "relu", "reshape", "rms_norm", "rotary_embedding", "rsqrt", "segment_mask", "sigmoid", "sin",
-    "softmax", "softmax_cross_entropy", "sqrt", "square", "stop_gradient", "tanh", "uniform", "where",
+    "softmax", "softmax_cross_entropy", "sqrt", "square", "stop_gradient", "tanh", "topk", "uniform", "where",
 ]  # fmt: skip

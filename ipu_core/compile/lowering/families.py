@@ -17,6 +17,7 @@ from ipu_core.library.elementwise import elementwise
 from ipu_core.library.matmul import matmul, reduce
 from ipu_core.library.moves import fill, gather, one_hot, scatter_add
 from ipu_core.library.random import dropout_mask
+from ipu_core.library.rows import put_along, take_along, top_indices
 
 
 def lower_equation(lowering: Lowering, equation: Equation) -> None:
@@ -135,6 +136,30 @@ def _scatter_add(lowering: Lowering, equation: Equation) -> None:
     )  # fmt: skip
 
 
+def _joined(lowering: Lowering, equation: Equation) -> list[Tensor]:
+    """The operands, or copies, whose axes but the last can be viewed as one."""
+    tensors = (lowering.tensors[var] for var in equation.operands)
+    return [_rows(lowering, tensor, tensor.ndim - 1, equation) for tensor in tensors]
+
+
+def _top_indices(lowering: Lowering, equation: Equation) -> None:
+    (x,) = _joined(lowering, equation)
+    lowering.programs += top_indices(lowering.graph, x, lowering.result(equation), name=label(equation))
+
+
+def _take_along(lowering: Lowering, equation: Equation) -> None:
+    x, indices = _joined(lowering, equation)
+    lowering.programs += take_along(lowering.graph, x, indices, lowering.result(equation), name=label(equation))
+
+
+def _put_along(lowering: Lowering, equation: Equation) -> None:
+    indices, updates = _joined(lowering, equation)
+    lowering.programs += put_along(
+        lowering.graph, indices, updates, lowering.result(equation),
+        stochastic=equation.arithmetic.stochastic, operation=equation.number, name=label(equation),
+    )  # fmt: skip
+
+
 def _rows(lowering: Lowering, tensor: Tensor, axes: int, equation: Equation) -> Tensor:
     """The tensor, or a copy, whose first axes and whose other axes can each be joined."""
     first, rest = tensor.shape[:axes], tensor.shape[axes:]
@@ -167,6 +192,9 @@ _RULES: dict[str, Callable[[Lowering, Equation], None]] = {
     "pad": _pad,
     "gather": _gather,
     "scatter_add": _scatter_add,
+    "top_indices": _top_indices,
+    "take_along": _take_along,
+    "put_along": _put_along,
     "one_hot": _one_hot,
     "dropout_mask": _dropout_mask,
 }
