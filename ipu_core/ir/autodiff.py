@@ -15,6 +15,7 @@ from ipu_core.ir.builder import Builder
 from ipu_core.ir.eager import as_array, is_number
 from ipu_core.ir.exact import inner
 from ipu_core.ir.full import Full
+from ipu_core.ir.loss_chain import as_loss
 from ipu_core.ir.ops import OPS, STRUCTURE
 from ipu_core.ir.pytree import LEAF, PyTree, flatten, paths, unflatten
 from ipu_core.ir.schedule import dead_code
@@ -25,8 +26,8 @@ from ipu_core.ir.values import (
     Value,
     apply,
     broadcast,
-    convert,
     elementwise,
+    in_format,
     reduce_sum,
     reshape,
     shape_of,
@@ -147,7 +148,7 @@ COTANGENTS: dict[str, tuple[Cotangent, ...]] = {
         lambda ct, e, y, a, b, s: ct * s,
         lambda ct, e, y, a, b, s: ct * b,
     ),
-    "convert": (lambda ct, e, y, x: convert(ct, x.format),),
+    "convert": (lambda ct, e, y, x: in_format(ct, x.format),),
     "reduce_sum": (lambda ct, e, y, x: _reduced(ct, e, x),),
     "reduce_max": (_reduce_max,),
     "dot": (lambda ct, e, y, a, b: apply("dot", ct, swap(b)), lambda ct, e, y, a, b: apply("dot", swap(a), ct)),
@@ -266,6 +267,8 @@ def name_parameters(block: Block, parameters: dict[Var, str]) -> Block:
 def differentiate(block: Block, scale: Var | None = None, *, has_aux: bool = False) -> Block:
     """The Block of (loss, gradients): a Block's only output and its gradient for the leaves of its first argument.
 
+    What the loss is made of is in family "loss" (see `as_loss`), and the derivative of that too.
+
     With a scale, a number that becomes its last input, the gradients are those of the loss times it. With `has_aux` the
     outputs after the loss are its last ones, not differentiated.
 
@@ -285,7 +288,7 @@ def differentiate(block: Block, scale: Var | None = None, *, has_aux: bool = Fal
         if var.type.format == "int32":
             raise TypeError(f"cannot differentiate for the integers {var}: {var.type}")
     parameters = dict(zip(inputs, paths(tree), strict=True))
-    block = name_parameters(block, parameters)
+    block = as_loss(name_parameters(block, parameters), block.outputs[0])
     builder = Builder(block)
     gradients = backward(builder, block, block.outputs[0], parameters, scale)
     shaped = [_gradient(builder, g, var) for g, var in zip(gradients, inputs, strict=True)]

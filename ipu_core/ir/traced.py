@@ -13,6 +13,7 @@ from ipu_core.ir.values import (
     Value,
     broadcast,
     concatenate,
+    convert,
     elementwise,
     index_basic,
     logical_and,
@@ -166,6 +167,10 @@ class TracedArray(Traced):
     def transpose(self, *perm: Any) -> Value:
         """The axes in another order (reversed if none is given)."""
         return transpose(self, perm[0] if len(perm) == 1 and not isinstance(perm[0], int) else perm or None)
+
+    def astype(self, dtype: Any) -> Value:
+        """The value in the format of a dtype or name (see `nn.convert`), which every precision keeps to."""
+        return convert(self, dtype)
 
     def sum(self, axis: Any = None, keepdims: bool = False) -> Value:
         """The sum over axes."""

@@ -297,10 +297,19 @@ def concatenate(values: Sequence[Value], axis: int = 0) -> Value:
 
 
 def convert(x: Value, fmt: Any) -> Value:
-    """The value rounded to a format; nothing happens if it has it already.
+    """The value rounded to a format, in every precision; int32 numbers become float32 first, to nearest even.
 
-    int32 numbers become float32 first, to nearest even.
+    Traced, it asks for a format that the precision keeps to: what is computed from the value alone, or from it and
+    others element by element, is in that format too where it is wider than the precision's, until another conversion.
+    Gradients have the precision's formats.
     """
+    if isinstance(x, Traced) and x.format == as_format(fmt):
+        return apply("convert", x, fmt=as_format(fmt))
+    return in_format(x, fmt)
+
+
+def in_format(x: Value, fmt: Any) -> Value:
+    """`convert` of a value that is in another format; one that has it already is left to the precision."""
     wanted = as_format(fmt)
     given = x.format if isinstance(x, Traced) else format_of(as_array(x))
     if given == INT32 and wanted not in (FLOAT32, FLOAT64):

@@ -13,8 +13,8 @@ from ipu_core.ir.values import (
     Traced,
     Value,
     apply,
-    convert,
     elementwise,
+    in_format,
     matmul,
     reduce_max,
     reduce_sum,
@@ -198,12 +198,12 @@ def _format(x: Value) -> Any:
 def widen(x: Value) -> Value:
     """x in at least float32: half and narrower formats are converted, exactly."""
     fmt = _format(x)
-    return convert(x, FLOAT32) if isinstance(fmt, FloatFormat) and fmt.mantissa_bits < FLOAT32.mantissa_bits else x
+    return in_format(x, FLOAT32) if isinstance(fmt, FloatFormat) and fmt.mantissa_bits < FLOAT32.mantissa_bits else x
 
 
 def narrow(x: Value, like: Value) -> Value:
     """x in the format of another value."""
-    return convert(x, _format(like))
+    return in_format(x, _format(like))
 
 
 def softmax(x: Value, axis: int = -1, *, mask: Value | None = None) -> Value:
