@@ -301,7 +301,7 @@ def differentiate(block: Block, scale: Var | None = None, *, has_aux: bool = Fal
 
 def _gradient(builder: Builder, gradient: Traced, var: Var) -> Var:
     if not isinstance(gradient, Full):
-        return gradient.var
+        return gradient.node
     constant = Var(f"gradient.{var.name}", var.type)
     builder.constants[constant] = np.full(var.type.shape, gradient.number)
     return constant
@@ -347,7 +347,7 @@ def value_and_grad(f: Callable[..., Any] | Block, scale: Value | None = None, *,
 
     def gradient_of(*arguments: Any) -> tuple[Value, Any]:
         leaves, tree = flatten(arguments)
-        types = [x.var.type if isinstance(x, Traced) else x for x in leaves]
+        types = [x.node.type if isinstance(x, Traced) else x for x in leaves]
         forward = trace(f, *unflatten(tree, types))
         block = differentiate(forward, None if scale is None else Var("scale", Type((), FLOAT32)), has_aux=has_aux)
         if not any(_is_wide(x) for x in leaves):

@@ -53,8 +53,8 @@ class Full(TracedArray):
             result = elementwise(op, *(x.number if isinstance(x, Full) else x for x in operands), fmt=fmt)
             return broadcast(result, shape) if isinstance(result, Traced) else Full(self.builder, float(result), shape)
         if op in WHOLE_VIEWS:
-            return Full(self.builder, self.number, infer(op, (self.var.type,), Params(params)).shape)
+            return Full(self.builder, self.number, infer(op, (self.node.type,), Params(params)).shape)
         if op == "reduce_sum":
             terms = math.prod(self.shape[axis] for axis in params["axis"])
-            return Full(self.builder, self.number * terms, infer(op, (self.var.type,), Params(params)).shape)
+            return Full(self.builder, self.number * terms, infer(op, (self.node.type,), Params(params)).shape)
         return None

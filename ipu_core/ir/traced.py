@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
-from ipu_core.ir.ops import ELEMENTWISE
+from ipu_core.ir.array_functions import FUNCTIONS, INSTEAD, UFUNCS, greater_equal, not_equal
 from ipu_core.ir.values import (
     Traced,
     Value,
-    broadcast,
-    concatenate,
     convert,
     elementwise,
     index_basic,
@@ -25,21 +22,35 @@ from ipu_core.ir.values import (
     reduce_max,
     reduce_sum,
     reshape,
-    shape_of,
     transpose,
-    where,
 )
 
-NUMPY = {name for name, function in vars(np).items() if isinstance(function, np.ufunc)}
-UFUNCS: dict[str, Callable[..., Value]] = {
-    **{op: (lambda *x, op=op: elementwise(op, *x)) for op in ELEMENTWISE & NUMPY},
-    "matmul": matmul, "power": power, "less": lambda a, b: elementwise("greater", b, a),
-}  # fmt: skip
-FUNCTIONS: dict[str, Callable[..., Value]] = {
-    "sum": reduce_sum, "mean": mean, "max": reduce_max, "amax": reduce_max, "transpose": transpose,
-    "reshape": reshape, "broadcast_to": broadcast, "where": where, "concatenate": concatenate, "shape": shape_of,
-    "ndim": lambda x: x.ndim,
-}  # fmt: skip
+
+def _method(name: str) -> Callable[..., Any]:
+    """The array method that one of NumPy's functions is too."""
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return _call(FUNCTIONS, name, (self, *args), kwargs)
+
+    return method
+
+
+def _call(table: Mapping[str, Callable[..., Any]], name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """One of NumPy's functions with what NumPy was given.
+
+    Raises:
+        TypeError: there is no rule for it, with what to write instead, or it takes no such arguments.
+    """
+    f = table.get(name)
+    if f is None:
+        known = f"these can: {', '.join(sorted(table))}"
+        raise TypeError(f"np.{name} cannot be traced; {INSTEAD.get(name, known)}")
+    try:
+        given = inspect.signature(f).bind(*args, **kwargs)
+    except TypeError as error:
+        takes = ", ".join(inspect.signature(f).parameters)
+        raise TypeError(f"np.{name} of a traced value takes ({takes}): {error}") from None
+    return f(*given.args, **given.kwargs)
 
 
 class TracedArray(Traced):
@@ -74,14 +85,13 @@ class TracedArray(Traced):
         raise TypeError(f"{self!r} has no numbers yet: it cannot become a NumPy array while a function is traced")
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        if method != "__call__" or kwargs or ufunc.__name__ not in UFUNCS:
-            raise TypeError(f"np.{ufunc.__name__} cannot be traced; these can: {', '.join(sorted(UFUNCS))}")
-        return UFUNCS[ufunc.__name__](*inputs)
+        if method != "__call__":
+            raise TypeError(f"np.{ufunc.__name__}.{method} cannot be traced; np.sum, np.max and np.cumsum can")
+        return _call(UFUNCS, ufunc.__name__, inputs, kwargs)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        if function.__name__ not in FUNCTIONS:
-            raise TypeError(f"np.{function.__name__} cannot be traced; these can: {', '.join(sorted(FUNCTIONS))}")
-        return FUNCTIONS[function.__name__](*args, **kwargs)
+        module = function.__module__.removeprefix("numpy").removeprefix(".")
+        return _call(FUNCTIONS, f"{module}.{function.__name__}".removeprefix("."), args, kwargs)
 
     def __add__(self, other: Value) -> Value:
         return elementwise("add", self, other)
@@ -129,16 +139,16 @@ class TracedArray(Traced):
         return elementwise("greater", other, self)
 
     def __ge__(self, other: Value) -> Value:
-        return elementwise("maximum", self > other, elementwise("equal", self, other))
+        return greater_equal(self, other)
 
     def __le__(self, other: Value) -> Value:
-        return elementwise("maximum", self < other, elementwise("equal", self, other))
+        return greater_equal(other, self)
 
     def __eq__(self, other: object) -> Any:
         return elementwise("equal", self, other)
 
     def __ne__(self, other: object) -> Any:
-        return 1.0 - elementwise("equal", self, other)
+        return not_equal(self, other)
 
     def __and__(self, other: Value) -> Value:
         return logical_and(self, other)
@@ -171,6 +181,11 @@ class TracedArray(Traced):
     def astype(self, dtype: Any) -> Value:
         """The value in the format of a dtype or name (see `nn.convert`), which every precision keeps to."""
         return convert(self, dtype)
+
+    argmax, argmin, min, var, std = (_method(name) for name in ("argmax", "argmin", "min", "var", "std"))
+    any, all, cumsum, clip, trace = (_method(name) for name in ("any", "all", "cumsum", "clip", "trace"))
+    dot, take, repeat, squeeze = (_method(name) for name in ("dot", "take", "repeat", "squeeze"))
+    ravel, flatten, swapaxes = (_method(name) for name in ("ravel", "ravel", "swapaxes"))
 
     def sum(self, axis: Any = None, keepdims: bool = False) -> Value:
         """The sum over axes."""

@@ -121,7 +121,7 @@ def in_rounds(body: Callable[[Any], Any], fed: Any, like: Any, count: int) -> An
     if builder.rounds is not None:
         raise ValueError("only one loop of rounds can be in a function that is traced")
     new = [_kept(builder, lift(builder, value), var) for value, var in zip(after, old, strict=True)]
-    fed_vars = tuple(x.var for x in inputs)
+    fed_vars = tuple(x.node for x in inputs)
     builder.rounds = Rounds(count, len(builder.equations), fed_vars, tuple(zip(old, new, strict=True)))
     return unflatten(tree, [TracedArray(builder, var) for var in new])
 

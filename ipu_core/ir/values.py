@@ -26,16 +26,16 @@ Value = Any
 class Traced:
     """A value of a function that is being traced: a shape and a format, and no numbers (see `TracedArray`)."""
 
-    __slots__ = ("builder", "var")
+    __slots__ = ("builder", "node")
 
     def __init__(self, builder: Builder, var: Var) -> None:
         self.builder = builder
-        self.var = var
+        self.node = var
 
     @property
     def atom(self) -> Atom:
         """The operand of an equation that it is."""
-        return self.var
+        return self.node
 
     def known(
         self, op: str, operands: Sequence[Value], params: Mapping[str, Any], fmt: FloatFormat | None
@@ -46,12 +46,12 @@ class Traced:
     @property
     def shape(self) -> tuple[int, ...]:
         """Sizes of the axes."""
-        return self.var.type.shape
+        return self.node.type.shape
 
     @property
     def format(self) -> Format:
         """The element format: a FloatFormat or "int32"."""
-        return self.var.type.format
+        return self.node.type.format
 
     @property
     def ndim(self) -> int:
@@ -61,14 +61,14 @@ class Traced:
     @property
     def size(self) -> int:
         """Number of elements."""
-        return self.var.type.size
+        return self.node.type.size
 
     def made(self, var: Var) -> Traced:
         """Another value of the trace."""
         return type(self)(self.builder, var)
 
     def __repr__(self) -> str:
-        return f"Traced({self.var}: {self.var.type})"
+        return f"Traced({self.node}: {self.node.type})"
 
 
 def builder_of(values: Sequence[Value]) -> Builder | None:
@@ -145,7 +145,12 @@ def shape_of(value: Value) -> tuple[int, ...]:
     return value.shape if isinstance(value, Traced) else np.shape(value)
 
 
-def _axes(value: Value, axis: int | Sequence[int] | None) -> tuple[int, ...]:
+def axes_of(value: Value, axis: int | Sequence[int] | None) -> tuple[int, ...]:
+    """The axes that are meant, ascending and from 0 on; None: all.
+
+    Raises:
+        ValueError: one that there is not.
+    """
     ndim = len(shape_of(value))
     axes = range(ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
     if any(not -ndim <= a < ndim for a in axes):
@@ -155,19 +160,19 @@ def _axes(value: Value, axis: int | Sequence[int] | None) -> tuple[int, ...]:
 
 def reduce_sum(x: Value, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Value:
     """The sum over axes (all by default), in the order its Accumulation says."""
-    axes = _axes(x, axis)
+    axes = axes_of(x, axis)
     return apply("reduce_sum", x, axis=axes, keepdims=bool(keepdims)) if axes else x
 
 
 def reduce_max(x: Value, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Value:
     """The maximum over axes (all by default); NaN if there is one. Equal maxima share its gradient equally."""
-    axes = _axes(x, axis)
+    axes = axes_of(x, axis)
     return apply("reduce_max", x, axis=axes, keepdims=bool(keepdims)) if axes else x
 
 
 def mean(x: Value, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Value:
     """The mean over axes (all by default): the sum times the reciprocal of the number of elements."""
-    count = math.prod(shape_of(x)[a] for a in _axes(x, axis))
+    count = math.prod(shape_of(x)[a] for a in axes_of(x, axis))
     if count == 0:
         raise ValueError(f"no mean over no elements (shape {shape_of(x)}, axis {axis})")
     return elementwise("multiply", reduce_sum(x, axis, keepdims), 1.0 / count)
@@ -293,7 +298,7 @@ def topk(x: Value, k: int, *, largest: bool = True) -> tuple[Value, Value]:
 
 def concatenate(values: Sequence[Value], axis: int = 0) -> Value:
     """Values joined along an axis."""
-    return apply("concatenate", *values, axis=_axes(values[0], axis)[0])
+    return apply("concatenate", *values, axis=axes_of(values[0], axis)[0])
 
 
 def convert(x: Value, fmt: Any) -> Value:
