@@ -10,7 +10,7 @@ import numpy as np
 
 from ipu_core.ir.block import NEAREST, Atom, Block, Equation, Literal, Params, Rounds, Type, Var
 from ipu_core.ir.builder import Builder
-from ipu_core.ir.eager import as_array, check_labels, format_of
+from ipu_core.ir.eager import as_array, check_labels, format_of, is_number
 from ipu_core.ir.pytree import flatten, paths, unflatten
 from ipu_core.ir.schedule import dead_code
 from ipu_core.ir.traced import TracedArray
@@ -138,12 +138,19 @@ def _kept(builder: Builder, new: Atom, old: Var) -> Var:
 
 
 def interpret(block: Block, values: Sequence[Value]) -> list[Value]:
-    """A Block run on values, traced (its equations join their trace) or arrays (computed now)."""
+    """A Block run on values, traced (its equations join their trace) or arrays (computed now).
+
+    Where all arrays of floats are float64, so is what is chosen of two numbers.
+    """
+    floats = {x.dtype for x in values if isinstance(x, np.ndarray) and x.dtype.kind not in "iu"}
+    wide = floats == {np.dtype(np.float64)} and builder_of(values) is None
     environment: dict[Var, Value] = dict(zip(block.inputs, values, strict=True)) | dict(block.constants)
     for equation in block.equations:
         operands = [x.value if isinstance(x, Literal) else environment[x] for x in equation.inputs]
         given = equation.output.type.format
         fmt = given if equation.op == "convert" and isinstance(given, FloatFormat) else None
+        if wide and equation.op == "select" and all(is_number(x) for x in operands[1:]):
+            fmt = FLOAT64
         if equation.op == "one_hot" and equation.family == "loss" and not isinstance(operands[0], Traced):
             check_labels(operands[0], equation.params["classes"])
         with scope(operands, role=equation.role, family=equation.family, parameter=equation.parameter):

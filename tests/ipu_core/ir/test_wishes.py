@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from ipu_core import nn
+from ipu_core.ir.autodiff import value_and_grad
 from ipu_core.ir.evaluate import evaluate_flat
 from ipu_core.ir.ops import STRUCTURE
 from ipu_core.ir.precision import Precision
@@ -67,6 +68,15 @@ def test_what_is_asked_for_is_computed():
     wide, narrow = evaluate_flat(Precision.parse("fp16.16/nearest").apply(trace(squares, x)), [x], "declared")
     assert float(wide) == 6 * 450.0**2
     assert not float(narrow) > 65504
+
+
+def test_arrays_are_converted_as_asked_inside_and_outside_of_derivatives():
+    x = np.linspace(0.1, 1, 5)
+    assert nn.convert(x, "float32").dtype == np.float32
+    value, gradient = value_and_grad(lambda x: (nn.convert(x * 1.0, "float16") * 2.0).sum())(x)
+    assert float(value) == pytest.approx(2 * x.astype(np.float16).astype(float).sum(), rel=1e-3)
+    np.testing.assert_array_equal(gradient, np.full(5, 2.0))
+    assert gradient.dtype == np.float64
 
 
 def test_float32_needs_no_conversion():
