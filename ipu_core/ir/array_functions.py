@@ -240,8 +240,9 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "sum": reduce_sum, "mean": mean, "max": reduce_max, "amax": reduce_max, "min": reduce_min, "amin": reduce_min,
     "any": any_of, "all": all_of, "count_nonzero": count_nonzero, "argmax": argmax, "argmin": argmin,
     "var": var, "std": std, "linalg.norm": norm, "cumsum": cumsum, "diff": diff,
-    "transpose": transpose, "matrix_transpose": lambda x: swapaxes(x, -1, -2), "swapaxes": swapaxes,
-    "moveaxis": moveaxis, "reshape": reshape, "ravel": ravel, "expand_dims": expand_dims, "squeeze": squeeze,
+    "transpose": lambda a, axes=None: transpose(a, axes), "matrix_transpose": lambda x: swapaxes(x, -1, -2),
+    "swapaxes": swapaxes, "moveaxis": moveaxis, "reshape": reshape, "ravel": ravel,
+    "expand_dims": expand_dims, "squeeze": squeeze,
     "broadcast_to": broadcast, "concatenate": lambda arrays, axis=0: concatenate(
         *(([ravel(x) for x in arrays], 0) if axis is None else (arrays, axis))),
     "stack": stack, "vstack": vstack, "hstack": hstack, "split": split, "array_split": array_split,

@@ -6,7 +6,10 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from ipu_core.ir.array_functions import FUNCTIONS, INSTEAD, UFUNCS, greater_equal, not_equal
+from ipu_core.ir.buffers import dtype_of
 from ipu_core.ir.values import (
     Traced,
     Value,
@@ -62,6 +65,11 @@ class TracedArray(Traced):
     """
 
     __slots__ = ()
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of its format as it is traced, which a precision may make another."""
+        return dtype_of(self.format)
 
     @property
     def T(self) -> Value:

@@ -21,6 +21,7 @@ TRUE = np.array([[0.0, 1, 0, 2], [0, 0, 0, 0], [1, 1, -1, 3]])
 
 MOVES = {
     "swapaxes": lambda a, b, c: np.swapaxes(c, 0, -1),
+    "transpose": lambda a, b, c: [np.transpose(a), np.transpose(c, axes=(2, 0, 1)), np.permute_dims(c, (1, 0, 2))],
     "moveaxis": lambda a, b, c: [np.moveaxis(c, 0, -1), np.moveaxis(c, (0, 2), (1, 0)), np.moveaxis(c, -1, 0)],
     "expand_dims": lambda a, b, c: [np.expand_dims(a, 1), np.expand_dims(a, (0, -1))],
     "squeeze": lambda a, b, c: [np.squeeze(c[:1]), np.squeeze(c[:, :1], 1), c[:1, :, :1].squeeze(axis=(0, -1))],
@@ -44,7 +45,7 @@ MOVES = {
     "matrix_transpose": lambda a, b, c: np.matrix_transpose(c),
     "where": lambda a, b, c: np.where(a > b, a, b),
     "copy, likes": lambda a, b, c: [np.copy(a) * np.full_like(a, 2.0), np.zeros_like(c) + c, np.ones_like(a) * b],
-    "shapes": lambda a, b, c: a * (np.ndim(c) + np.size(a) + np.shape(b)[1]),
+    "shapes": lambda a, b, c: a * np.ones(4, a.dtype) * (np.ndim(c) + np.size(a) + np.shape(b)[1]),
 }  # fmt: skip
 NUMBERS = {
     "min": lambda a, b, c: [np.min(a), np.amin(c, axis=(0, 2)), a.min(1, keepdims=True)],
