@@ -27,7 +27,10 @@ CAST_OVERHEAD: Final = 26  # [PL] cycles per worker
 REDUCE_OVERHEAD: Final = 20  # [PL] cycles per worker
 REDUCE_SUPERVISOR: Final = 33  # [PL] cycles per vertex
 DROPOUT_OVERHEAD: Final = 24  # [PL] cycles per worker
+NORMAL_OVERHEAD: Final = 22  # [PL] cycles per worker
 DROPOUT_SUPERVISOR: Final = 6  # [PL] cycles per vertex
+TOP_TERM: Final = 3  # [model] cycles per worker and term: load, compare, branch
+TOP_LEVEL: Final = 6  # [model] cycles per worker and level of a heap: load both children, compare, choose, store
 REDUCE_COLUMN: Final = 3  # [model] cycles per worker and vector of results: address, load, store
 
 # Cycles per 64-bit vector beyond the memory's: [PL] 1 for what one instruction does; [model] the rest.
@@ -175,6 +178,11 @@ def dropout(target: Target, elements: Numbers, size: int) -> Ints:
     return 2 * vectors + DROPOUT_OVERHEAD * target.workers + DROPOUT_SUPERVISOR
 
 
+def normal(target: Target, elements: Numbers, size: int) -> Ints:
+    """Cycles of one vertex that draws so many normal numbers of `size` bytes [PL: 4n/vec + 22*6]."""
+    return 4 * _vectors(elements, size) + NORMAL_OVERHEAD * target.workers
+
+
 def reduce(target: Target, terms: Numbers, results: Numbers, size: int) -> Ints:
     """Cycles of one vertex that adds so many terms of `size` bytes into each of so many results [PL: W(20 + ...) + 33].
 
@@ -194,6 +202,19 @@ def copy_rows(target: Target, rows: Numbers, columns: Numbers, size: int) -> Int
     vectors = _vectors(columns, size)
     per_worker = ceil_div(np.asarray(rows, np.int64), target.workers)
     return target.workers * (ELEMENTWISE_OVERHEAD + per_worker * (6 + vectors))
+
+
+def top(target: Target, rows: Numbers, terms: Numbers, k: Numbers) -> Ints:
+    """Cycles of one vertex that finds the k largest of so many terms, in so many rows [model]: W(20 + rows/W * c).
+
+    A worker keeps the k largest so far in a heap: it reads and compares every term, and in the worst case, which is
+    what is counted (cycles do not depend on data), each sinks through all levels of the heap; then the heap is emptied.
+    """
+    levels = np.ceil(np.log2(np.asarray(k, np.float64))).astype(np.int64)
+    each = np.asarray(terms, np.int64) * (TOP_TERM + TOP_LEVEL * levels) + np.asarray(k, np.int64) * (
+        REDUCE_COLUMN + TOP_LEVEL * levels
+    )
+    return target.workers * (ELEMENTWISE_OVERHEAD + ceil_div(np.asarray(rows, np.int64), target.workers) * each)
 
 
 def local_copy(target: Target, size: Numbers) -> Ints:

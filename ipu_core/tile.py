@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from ipu_core.control import FloatingPointControl
 from ipu_core.errors import FloatingPointException
+from ipu_core.tile_integers import flat_indices, has_integers, of_integers
 from lowprec import Accumulation, Key, Rounding, as_format, random_bits
 from lowprec.elementwise import prepare as prepare_elementwise
 from lowprec.spec.keys import Coordinates
@@ -67,7 +68,7 @@ def elementwise(
 
     Args:
         op: see `lowprec.elementwise.float32_op`.
-        formats_in: format or dtype of each operand, None for a Python number.
+        formats_in: format or dtype of each operand, None for a Python number; with int32 see `of_integers`.
         out_format: format of the result.
         rounding: of the result; its overflow is the control's.
         control: overflow and exceptions.
@@ -75,6 +76,8 @@ def elementwise(
     Returns:
         f(operands, key, offset, out): `offset` is the index of the first element among the random bits.
     """
+    if has_integers(formats_in):
+        return of_integers(op)
     dtypes = tuple(None if spec is None else _dtype(spec) for spec in formats_in)
     call = _converting(op, dtypes, out_format, rounding, control)
     return _trapping(op, dtypes, call, out_format, control) if control.traps else call
@@ -273,6 +276,22 @@ def scatter_add(indices: Array, updates: Array, out: Array) -> None:
     """
     call = prepare_scatter(updates.dtype, _ASCENDING, Rounding())
     call(updates, row_numbers(indices), out.shape[-2], out=out)
+
+
+def put_along(indices: Array, updates: Array, out: Array) -> None:
+    """Adds elements at the indices of every row in float32, in the order in which they stand, from +0.
+
+    Args:
+        indices, updates: integers and floats (.., k).
+        out: (.., n) float32.
+
+    Raises:
+        IndexError: an index outside [0, n).
+    """
+    places = flat_indices(indices, out.shape[-1]).reshape(-1)
+    total = np.empty((out.size, 1), np.float32)
+    scatter_add(places, updates.reshape(-1, 1), total)
+    out[...] = total.reshape(out.shape)
 
 
 def dropout_mask(rate: float) -> Callable[[Key | None, int, Array], Array]:

@@ -28,7 +28,7 @@ FLOORS = {
     "chip": Floor(
         tuple(f"ipu_core.{name}" for name in (
             "errors", "interruption", "integers", "traffic", "target", "control", "cost", "tile", "tile_convolution",
-            "hardware_random", "arrays",
+            "tile_integers", "tile_random", "hardware_random", "arrays",
         )),
         ("lowprec",),
     ),
@@ -43,7 +43,10 @@ FLOORS = {
         ("equations", "chip"),
     ),
     "tracing": Floor(
-        tuple(f"ipu_core.ir.{name}" for name in ("eager", "values", "full", "images", "tracing", "autodiff")),
+        tuple(f"ipu_core.ir.{name}" for name in (
+            "eager", "values", "array_moves", "array_products", "array_functions", "traced", "full", "images",
+            "tracing", "autodiff",
+        )),
         ("execution",),
     ),
     "compile": Floor(("ipu_core.compile",), ("library", "engine", "execution")),

@@ -5,28 +5,25 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from ipu_core.compile.operands import Side, Sizes, sides, sizes, sums_of
+from ipu_core.compile.operands import sides, sizes, sums_of
 from ipu_core.compile.residency import residency
 from ipu_core.errors import expect
 from ipu_core.graph.tensor import element_type
 from ipu_core.ir.block import Block, Equation, format_name
 from ipu_core.ir.ops import CONVOLUTIONS, PLANNED, SUMS
+from ipu_core.library.sides import Side, Sizes, planned
 from ipu_core.plan.convolution import (
     ConvPlacement,
     ConvPlan,
     choose_convolution_accumulation,
     plan_convolution,
 )
-from ipu_core.plan.layout import Stored, linear_layout
 from ipu_core.plan.matmul import (
     RESERVED,
     Placement,
     SumPlan,
     choose_accumulation,
     choose_reduction_accumulation,
-    plan_sum,
-    product_of,
-    sum_of,
 )
 from ipu_core.target import Target
 from lowprec import Accumulation
@@ -153,13 +150,8 @@ def _plan_sum(
 ) -> SumPlan:
     if isinstance(place, ConvPlacement):
         raise ValueError(f"equation {equation.number} is no convolution: its place is a Placement, not {place}")
-    (m, k, n, batch), name = sizes(equation), _widest(equation)
-    lies = (*(side.layout for side in lie), Stored("bmn", linear_layout(target, equation.output.type.shape).chunk))
-    if equation.op == "dot":
-        product = product_of(target, m, k, n, batch=batch, operands=name, lies=lies)
-    else:
-        product = sum_of(target, m, k, n, operands=name, lies=lies)
-    return plan_sum(target, product, order, placement=place, memory=room)
+    name, out = _widest(equation), equation.output.type.shape
+    return planned(target, sizes(equation), lie, name, out, order, place, room)
 
 
 def _plan_convolution(

@@ -15,17 +15,19 @@ from ipu_core.ir.builder import Builder
 from ipu_core.ir.eager import as_array, is_number
 from ipu_core.ir.exact import inner
 from ipu_core.ir.full import Full
+from ipu_core.ir.loss_chain import as_loss
 from ipu_core.ir.ops import OPS, STRUCTURE
 from ipu_core.ir.pytree import LEAF, PyTree, flatten, paths, unflatten
 from ipu_core.ir.schedule import dead_code
+from ipu_core.ir.traced import TracedArray
 from ipu_core.ir.tracing import interpret, trace
 from ipu_core.ir.values import (
     Traced,
     Value,
     apply,
     broadcast,
-    convert,
     elementwise,
+    in_format,
     reduce_sum,
     reshape,
     shape_of,
@@ -146,7 +148,7 @@ COTANGENTS: dict[str, tuple[Cotangent, ...]] = {
         lambda ct, e, y, a, b, s: ct * s,
         lambda ct, e, y, a, b, s: ct * b,
     ),
-    "convert": (lambda ct, e, y, x: convert(ct, x.format),),
+    "convert": (lambda ct, e, y, x: in_format(ct, x.format),),
     "reduce_sum": (lambda ct, e, y, x: _reduced(ct, e, x),),
     "reduce_max": (_reduce_max,),
     "dot": (lambda ct, e, y, a, b: apply("dot", ct, swap(b)), lambda ct, e, y, a, b: apply("dot", swap(a), ct)),
@@ -166,10 +168,12 @@ COTANGENTS: dict[str, tuple[Cotangent, ...]] = {
     "pad": (_pad,),
     "gather": (lambda ct, e, y, x, i: apply("scatter_add", i, ct, rows=shape_of(x)[0]), lambda *_: None),
     "scatter_add": (lambda *_: None, lambda ct, e, y, i, x: apply("gather", ct, i)),
+    "take_along": (lambda ct, e, y, x, i: apply("put_along", i, ct, size=shape_of(x)[-1]), lambda *_: None),
+    "put_along": (lambda *_: None, lambda ct, e, y, i, x: apply("take_along", ct, i)),
 }
-"""Operations that are missing are constant almost everywhere: step, greater, equal, one_hot, dropout_mask,
-stop_gradient. Where there is no derivative: equal elements of a maximum or minimum share its gradient equally, that of
-absolute and relu at 0 is 0."""
+"""Operations that are missing are constant almost everywhere: step, greater, equal, one_hot, top_indices,
+dropout_mask, stop_gradient. Where there is no derivative: equal elements of a maximum or minimum share its gradient
+equally (of topk the chosen ones have it), that of absolute and relu at 0 is 0."""
 
 
 def _rules(equation: Equation) -> tuple[Cotangent, ...]:
@@ -204,7 +208,7 @@ def _needed(block: Block, parameters: dict[Var, str]) -> set[Var]:
 
 
 def _value(builder: Builder, atom: Var | Literal) -> Value:
-    return atom.value if isinstance(atom, Literal) else Traced(builder, atom)
+    return atom.value if isinstance(atom, Literal) else TracedArray(builder, atom)
 
 
 def _spread(ct: Value, equation: Equation) -> Value:
@@ -231,7 +235,7 @@ def backward(
         scale: what the loss is multiplied by; None: 1.
     """
     pure, needed = _sources(block, parameters), _needed(block, parameters)
-    seed = Full(builder, 1.0, ()) if scale is None else Traced(builder, scale)
+    seed = Full(builder, 1.0, ()) if scale is None else TracedArray(builder, scale)
     cotangents: dict[Var, Traced] = {loss: seed} if loss in needed else {}
     for equation in reversed(block.equations):
         if equation.output not in cotangents:
@@ -263,6 +267,8 @@ def name_parameters(block: Block, parameters: dict[Var, str]) -> Block:
 def differentiate(block: Block, scale: Var | None = None, *, has_aux: bool = False) -> Block:
     """The Block of (loss, gradients): a Block's only output and its gradient for the leaves of its first argument.
 
+    What the loss is made of is in family "loss" (see `as_loss`), and the derivative of that too.
+
     With a scale, a number that becomes its last input, the gradients are those of the loss times it. With `has_aux` the
     outputs after the loss are its last ones, not differentiated.
 
@@ -282,7 +288,7 @@ def differentiate(block: Block, scale: Var | None = None, *, has_aux: bool = Fal
         if var.type.format == "int32":
             raise TypeError(f"cannot differentiate for the integers {var}: {var.type}")
     parameters = dict(zip(inputs, paths(tree), strict=True))
-    block = name_parameters(block, parameters)
+    block = as_loss(name_parameters(block, parameters), block.outputs[0])
     builder = Builder(block)
     gradients = backward(builder, block, block.outputs[0], parameters, scale)
     shaped = [_gradient(builder, g, var) for g, var in zip(gradients, inputs, strict=True)]
@@ -295,7 +301,7 @@ def differentiate(block: Block, scale: Var | None = None, *, has_aux: bool = Fal
 
 def _gradient(builder: Builder, gradient: Traced, var: Var) -> Var:
     if not isinstance(gradient, Full):
-        return gradient.var
+        return gradient.node
     constant = Var(f"gradient.{var.name}", var.type)
     builder.constants[constant] = np.full(var.type.shape, gradient.number)
     return constant
@@ -341,7 +347,7 @@ def value_and_grad(f: Callable[..., Any] | Block, scale: Value | None = None, *,
 
     def gradient_of(*arguments: Any) -> tuple[Value, Any]:
         leaves, tree = flatten(arguments)
-        types = [x.var.type if isinstance(x, Traced) else x for x in leaves]
+        types = [x.node.type if isinstance(x, Traced) else x for x in leaves]
         forward = trace(f, *unflatten(tree, types))
         block = differentiate(forward, None if scale is None else Var("scale", Type((), FLOAT32)), has_aux=has_aux)
         if not any(_is_wide(x) for x in leaves):

@@ -8,11 +8,13 @@ import numpy as np
 
 from ipu_core.control import FloatingPointControl
 from ipu_core.ir.block import Array, Equation
+from ipu_core.ir.buffers import dtype_of
 from ipu_core.ir.exact import exact
 from ipu_core.ir.kernels import order_of
-from ipu_core.ir.ops import CONVOLUTIONS, STRUCTURE
-from ipu_core.tile import SECOND_ROUNDING, dropout_mask
+from ipu_core.ir.ops import CONVOLUTIONS, ELEMENTWISE, STRUCTURE
+from ipu_core.tile import SECOND_ROUNDING, dropout_mask, put_along
 from ipu_core.tile_convolution import whole
+from ipu_core.tile_integers import has_integers, of_integers
 from lowprec import Accumulation, Key, Rounding
 from lowprec import float16 as FLOAT16
 from lowprec.elementwise import float32_op
@@ -45,6 +47,11 @@ def declared(
     op, params, out = equation.op, equation.params, equation.output.type
     if op in STRUCTURE:
         return np.asarray(exact(op, operands, params))
+    name = "identity" if op == "convert" else op
+    if op in ELEMENTWISE and has_integers([getattr(x, "dtype", None) for x in operands]):
+        return of_integers(name)(tuple(operands), None, 0, np.empty(out.shape, dtype_of(out.format)))
+    if op == "top_indices":
+        return np.asarray(exact(op, [operands[0].astype(np.float64)], params)).astype(np.int32)
     fmt = as_format(out.format)
     if op == "dot":
         total = _sum(matmul, tuple(operands), equation, order_of(equation, order), key, control)
@@ -60,11 +67,14 @@ def declared(
         total = (operands[0][..., None] == np.arange(params["classes"])).astype(fmt.dtype)
     elif op == "dropout_mask":
         total = dropout_mask(params["rate"])(key, 0, np.empty(out.shape, fmt.dtype))
+    elif op == "put_along":
+        wide = np.empty(out.shape, np.float32)
+        put_along(operands[0], operands[1], wide)
+        total = _rounded("identity", [wide], fmt, equation.arithmetic.rounding, key, control)
     elif op == "scatter_add":
         wide = scatter_add(operands[0], operands[1], out.shape[0])
         total = _rounded("identity", [wide], fmt, equation.arithmetic.rounding, key, control)
     else:
-        name = "identity" if op == "convert" else op
         total = _rounded(name, operands, fmt, equation.arithmetic.rounding, key, control)
     return np.asarray(total).reshape(out.shape)
 

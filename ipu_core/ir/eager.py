@@ -10,8 +10,8 @@ import numpy as np
 from ipu_core.ir.block import Array, Equation, Format, Literal, Params, Type, Var
 from ipu_core.ir.declared import declared
 from ipu_core.ir.exact import as_exact, exact
-from ipu_core.ir.ops import STRUCTURE, infer
-from lowprec import FloatFormat, as_format
+from ipu_core.ir.ops import INT32, STRUCTURE, infer
+from lowprec import FloatFormat, as_format, astype
 from lowprec import float64 as FLOAT64
 from lowprec.arrays import whole_array
 
@@ -73,7 +73,13 @@ def compute(op: str, operands: Sequence[Any], params: Params, fmt: FloatFormat |
     result = infer(op, tuple(types), params, fmt)
     if op in STRUCTURE:
         return exact(op, arrays, params)
+    if result.format == INT32:
+        return exact(op, [x if is_number(x) or x.dtype.kind in "iu" else as_exact(x) for x in arrays], params).astype(
+            np.int32
+        )
     if result.format == FLOAT64 or all(isinstance(x, Literal) for x in types):
         return exact(op, [x if is_number(x) else as_exact(x) for x in arrays], params)
+    if op == "convert" and arrays[0].dtype == np.float64:
+        return np.asarray(astype(arrays[0], result.format))
     equation = Equation(0, op, (), Var("0", result), params)
     return declared(equation, arrays, None)

@@ -12,6 +12,7 @@ from ipu_core.errors import expect
 from ipu_core.ir.block import Array, Block, Equation, Format, Literal, Var, round_key
 from ipu_core.ir.declared import declared
 from ipu_core.ir.exact import as_exact, exact
+from ipu_core.ir.ops import INT32
 from ipu_core.ir.pytree import flatten, unflatten
 from ipu_core.ir.retype import cast
 from lowprec import Accumulation, Key
@@ -93,7 +94,8 @@ def evaluate_flat(
 def _exact(equation: Equation, operands: list[Any], step: Key | None) -> Array:
     """One equation in float64; a mask is drawn as the machine draws it."""
     if step is None or equation.draws is None or equation.op != "dropout_mask":
-        return np.asarray(exact(equation.op, operands, equation.params))
+        result = np.asarray(exact(equation.op, operands, equation.params))
+        return result.astype(np.int64) if equation.output.type.format == INT32 else result
     return declared(equation, operands, step.fold_in(equation.draws)).astype(np.float64)
 
 

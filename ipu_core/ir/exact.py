@@ -45,6 +45,20 @@ def _scatter_add(indices: Array, updates: Array, p: Params) -> Array:
     return result
 
 
+def _put_along(indices: Array, updates: Array, p: Params) -> Array:
+    result = np.zeros((*indices.shape[:-1], p["size"]), updates.dtype)
+    rows = np.ix_(*map(np.arange, indices.shape))[:-1]
+    np.add.at(result, (*rows, indices), updates)
+    return result
+
+
+def _top_indices(x: Array, p: Params) -> Array:
+    """The largest first; of equal ones the lowest index, NaN before all."""
+    down = np.argsort(-x, axis=-1, kind="stable")
+    numbers = ~np.isnan(np.take_along_axis(x, down, -1))
+    return np.take_along_axis(down, np.argsort(numbers, axis=-1, kind="stable"), -1)[..., : p["k"]]
+
+
 EXACT: dict[str, Callable[..., Any]] = {
     "negative": np.negative,
     "absolute": np.abs,
@@ -73,7 +87,7 @@ EXACT: dict[str, Callable[..., Any]] = {
     "equal": lambda a, b: np.equal(a, b) * 1.0,
     "select": lambda c, a, b: np.where(np.not_equal(c, 0), a, b),
     "scaled_add": lambda a, b, s: a + s * b,
-    "convert": lambda x: x,
+    "convert": lambda x: np.asarray(x, np.float64),
     "dot": lambda a, b: a @ b,
     "conv2d": convolution.exact_conv2d,
     "conv2d_input_gradient": convolution.exact_input_gradient,
@@ -81,6 +95,7 @@ EXACT: dict[str, Callable[..., Any]] = {
     "reduce_sum": lambda x, p: np.sum(x, p["axis"], keepdims=p["keepdims"]),
     "reduce_max": lambda x, p: np.max(x, p["axis"], keepdims=p["keepdims"]),
     "scatter_add": _scatter_add,
+    "put_along": _put_along,
     "transpose": lambda x, p: x.transpose(p["perm"]),
     "reshape": lambda x, p: x.reshape(p["shape"]),
     "broadcast": lambda x, p: np.broadcast_to(x, p["shape"]),
@@ -89,6 +104,8 @@ EXACT: dict[str, Callable[..., Any]] = {
     "concatenate": lambda *a: np.concatenate(a[:-1], a[-1]["axis"]),
     "pad": _pad,
     "gather": lambda x, i: x[i],
+    "take_along": lambda x, i: np.take_along_axis(x, i, -1),
+    "top_indices": _top_indices,
     "one_hot": lambda i, p: (i[..., None] == np.arange(p["classes"])).astype(np.float64),
 }
 """By operation; the parameters are the last argument where it has any. What moves elements takes any dtype."""

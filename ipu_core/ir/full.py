@@ -11,12 +11,13 @@ import numpy as np
 from ipu_core.ir.block import Array, Atom, Params, Type, Var
 from ipu_core.ir.builder import Builder
 from ipu_core.ir.ops import ELEMENTWISE, WHOLE_VIEWS, infer
+from ipu_core.ir.traced import TracedArray
 from ipu_core.ir.values import Traced, Value, broadcast, elementwise
 from lowprec import FloatFormat
 from lowprec import float32 as FLOAT32
 
 
-class Full(Traced):
+class Full(TracedArray):
     """An array full of one number, of format float32 as a program's constants are: its number is kept whole.
 
     Elementwise operations take the number, moves and sums of it are full again; only what needs an array (a product, a
@@ -29,6 +30,10 @@ class Full(Traced):
         super().__init__(builder, Var(f"full of {number}", Type(shape, FLOAT32)))
         self.number = number
         self._array: Array | None = None
+
+    def made(self, var: Var) -> Traced:
+        """A value of the trace that is computed."""
+        return TracedArray(self.builder, var)
 
     @property
     def atom(self) -> Atom:
@@ -48,8 +53,8 @@ class Full(Traced):
             result = elementwise(op, *(x.number if isinstance(x, Full) else x for x in operands), fmt=fmt)
             return broadcast(result, shape) if isinstance(result, Traced) else Full(self.builder, float(result), shape)
         if op in WHOLE_VIEWS:
-            return Full(self.builder, self.number, infer(op, (self.var.type,), Params(params)).shape)
+            return Full(self.builder, self.number, infer(op, (self.node.type,), Params(params)).shape)
         if op == "reduce_sum":
             terms = math.prod(self.shape[axis] for axis in params["axis"])
-            return Full(self.builder, self.number * terms, infer(op, (self.var.type,), Params(params)).shape)
+            return Full(self.builder, self.number * terms, infer(op, (self.node.type,), Params(params)).shape)
         return None

@@ -61,6 +61,43 @@ def conv2d(
     return product if bias is None else elementwise("add", product, vector("bias", bias, shape_of(product)[-1]))
 
 
+def conv1d(
+    x: Value,
+    weight: Value,
+    bias: Value | None = None,
+    *,
+    stride: int = 1,
+    padding: int | tuple[int, int] | str = 0,
+    dilation: int = 1,
+    groups: int = 1,
+) -> Value:
+    """The convolution of sequences with a kernel (not flipped), plus a bias: `conv2d` of images of one line.
+
+    Args:
+        x: (n, length, channels).
+        weight: (kernel, channels / groups, outputs).
+        bias: (outputs,) or None.
+        stride: distance of windows.
+        padding: zeros at both ends, (before, after), "valid" (none) or "same" (ceil(length / stride) windows).
+        dilation: distance of kernel positions.
+        groups: channels and outputs are split into as many contiguous runs.
+
+    Raises:
+        TypeError, ValueError: see `conv2d`.
+    """
+    if len(shape_of(x)) != 3 or len(shape_of(weight)) != 3:
+        raise ValueError(
+            f"conv1d takes x (n, length, channels) and weight (kernel, channels / groups, outputs), not the shapes "
+            f"{shape_of(x)} and {shape_of(weight)}"
+        )
+    (n, length, channels), ends = shape_of(x), (padding, padding) if isinstance(padding, int) else padding
+    made = conv2d(
+        reshape(x, (n, 1, length, channels)), reshape(weight, (1, *shape_of(weight))), bias, groups=groups,
+        stride=(1, stride), padding=ends if isinstance(ends, str) else ((0, 0), ends), dilation=(1, dilation),
+    )  # fmt: skip
+    return reshape(made, (n, *shape_of(made)[2:]))
+
+
 def vector(name: str, value: Value, size: int) -> Value:
     """The value itself, which must have one number per output: any other shape might fit by broadcasting alone.
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ipu_core import tile, tile_convolution
+from ipu_core import tile, tile_convolution, tile_integers
 from ipu_core.control import FloatingPointControl
 from ipu_core.ir.block import Array, Equation
 from ipu_core.ir.exact import inner
@@ -124,6 +124,31 @@ def _scatter_add(
     return call
 
 
+def _put_along(
+    equation: Equation, operands: list[Any], out: Array, order: Accumulation | None, control: FloatingPointControl
+) -> BoundCall:
+    """Added in float32 in the order of the indices, then rounded once."""
+    indices, updates = operands
+    wide = np.empty(out.shape, np.float32)
+    kernel = tile.elementwise("identity", [wide.dtype], out.dtype, equation.arithmetic.rounding, control)
+
+    def call(key: Key | None) -> None:
+        tile.put_along(indices, updates, wide)
+        kernel((wide,), key, 0, out)
+
+    return call
+
+
+def _take_along(equation: Equation, operands: list[Any], out: Array, *_: Any) -> BoundCall:
+    x, indices = operands
+    return lambda key: tile_integers.take_along(x, indices, out)
+
+
+def _top_indices(equation: Equation, operands: list[Any], out: Array, *_: Any) -> BoundCall:
+    (x,), k = operands, equation.params["k"]
+    return lambda key: tile_integers.top_indices(x, k, out)
+
+
 def _one_hot(equation: Equation, operands: list[Any], out: Array, *_: Any) -> BoundCall:
     labels, classes = operands[0][..., None], np.arange(equation.params["classes"], dtype=np.int32)
     equal = np.empty(out.shape, np.bool_)
@@ -187,6 +212,9 @@ BINDINGS: dict[str, Callable[..., BoundCall]] = {
     "reduce_sum": _reduce_sum,
     "reduce_max": _reduce_max,
     "scatter_add": _scatter_add,
+    "put_along": _put_along,
+    "take_along": _take_along,
+    "top_indices": _top_indices,
     "one_hot": _one_hot,
     "dropout_mask": _dropout_mask,
     "reshape": _reshape,

@@ -15,11 +15,12 @@ from lowprec import FloatFormat
 from lowprec import float32 as FLOAT32
 from lowprec import float64 as FLOAT64
 
+INT32 = "int32"
 Argument = Type | Literal
 ShapeRule = Callable[[tuple[Argument, ...], Params], Shape]
-Kind = typing.Literal["elementwise", "product", "convolution", "reduction", "scatter", "view", "move", "mask"]
+Kind = typing.Literal["elementwise", "product", "convolution", "reduction", "scatter", "view", "move", "mask", "order"]
 """What an operation does: one function of elements that lie alike, a product or sum of many, a view of an array or a
-copy of some of its elements, or 0 and 1 made of something else."""
+copy of some of its elements, 0 and 1 made of something else, or the order of elements as int32 indices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,8 @@ class Op:
         shape: the shape of the result from the operands' types, or ValueError in words.
         exact: the result is one of the operand's values or 0 or 1, so it never rounds in the operand's format.
         integers: positions of the operands that are int32.
+        either: positions of operands that may be floats or int32 numbers, all of one kind. The result is of that kind,
+            but a comparison gives truth values, floats, and a conversion what it is asked for.
         params: names of its parameters, all needed.
         neutral: numbers that change nothing as an operand, by position.
         part: a view that leaves elements out.
@@ -46,6 +49,7 @@ class Op:
     shape: ShapeRule
     exact: bool = False
     integers: tuple[int, ...] = ()
+    either: tuple[int, ...] = ()
     params: tuple[str, ...] = ()
     neutral: Mapping[int, float] = field(default_factory=dict)
     part: bool = False
@@ -167,6 +171,27 @@ def _scatter_add(operands: tuple[Argument, ...], params: Params) -> Shape:
     return (params["rows"], *updates[len(indices) :])
 
 
+def _top_indices(operands: tuple[Argument, ...], params: Params) -> Shape:
+    shape, k = _array(operands[0]).shape, params["k"]
+    if not shape or not 1 <= k <= shape[-1]:
+        raise ValueError(f"there are no {k} largest along the last axis of {shape}")
+    return (*shape[:-1], k)
+
+
+def _take_along(operands: tuple[Argument, ...], params: Params) -> Shape:
+    x, indices = (_array(one).shape for one in operands)
+    if not x or not indices or x[:-1] != indices[:-1]:
+        raise ValueError(f"the indices {indices} must have the leading axes of {x}")
+    return indices
+
+
+def _put_along(operands: tuple[Argument, ...], params: Params) -> Shape:
+    indices, updates = (_array(one).shape for one in operands)
+    if not indices or indices != updates:
+        raise ValueError(f"the updates {updates} must have the shape of the indices {indices}")
+    return (*indices[:-1], params["size"])
+
+
 def _one_hot(operands: tuple[Argument, ...], params: Params) -> Shape:
     return (*_array(operands[0]).shape, params["classes"])
 
@@ -189,8 +214,8 @@ def _convolution_op(name: str, *params: str) -> Op:
 
 OPS = {op.name: op for op in (
     *(_elementwise_op(name, exact=True) for name in ("negative", "absolute", "relu", "step")),
-    *(_elementwise_op(name, 2, exact=True) for name in ("maximum", "minimum", "greater", "equal")),
-    _elementwise_op("select", 3, exact=True),
+    *(_elementwise_op(name, 2, exact=True, either=(0, 1)) for name in ("maximum", "minimum", "greater", "equal")),
+    _elementwise_op("select", 3, exact=True, either=(1, 2)),
     _elementwise_op("square"),
     _elementwise_op("add", 2, neutral={0: 0, 1: 0}),
     _elementwise_op("subtract", 2, neutral={1: 0}),
@@ -200,7 +225,7 @@ OPS = {op.name: op for op in (
     )),
     _elementwise_op("divide", 2, "nonlinearity", neutral={1: 1}),
     _elementwise_op("scaled_add", 3, "scaled_add"),
-    Op("convert", "elementwise", "cast", 1, _same, exact=True),
+    Op("convert", "elementwise", "cast", 1, _same, exact=True, either=(0,)),
     Op("dot", "product", "matmul", 2, _dot),
     _convolution_op("conv2d"),
     _convolution_op("conv2d_input_gradient", "size"),
@@ -208,6 +233,7 @@ OPS = {op.name: op for op in (
     Op("reduce_sum", "reduction", "reduction", 1, _reduce, params=("axis", "keepdims")),
     Op("reduce_max", "reduction", "reduction", 1, _reduce_max, exact=True, params=("axis", "keepdims")),
     Op("scatter_add", "scatter", "reduction", 2, _scatter_add, integers=(0,), params=("rows",)),
+    Op("put_along", "scatter", "reduction", 2, _put_along, integers=(0,), params=("size",)),
     _structural("transpose", "view", _transpose, "perm"),
     _structural("reshape", "view", _reshape, "shape"),
     _structural("broadcast", "view", _broadcast, "shape"),
@@ -215,7 +241,9 @@ OPS = {op.name: op for op in (
     _structural("stop_gradient", "view", _same),
     _structural("concatenate", "move", _concatenate, "axis", arity=None),
     _structural("pad", "move", _pad, "low", "high", "interior"),
-    _structural("gather", "move", _gather, arity=2, integers=(1,)),
+    _structural("gather", "move", _gather, arity=2, integers=(1,), either=(0,)),
+    _structural("take_along", "move", _take_along, arity=2, integers=(1,), either=(0,)),
+    Op("top_indices", "order", "elementwise", 1, _top_indices, exact=True, params=("k",)),
     Op("dropout_mask", "mask", "elementwise", 1, _same, exact=True, params=("rate", "operation")),
     Op("one_hot", "mask", "elementwise", 1, _one_hot, exact=True, integers=(0,), params=("classes",)),
 )}  # fmt: skip
@@ -237,9 +265,15 @@ STRUCTURE = _of("view", "move")
 """Move elements without looking at them; the result has the operand's format."""
 
 CONVOLUTIONS = _of("convolution")
+GATHERS = frozenset(("gather", "take_along"))
+"""Moves whose second operand says where from."""
+
 PRODUCTS = _of("product", "convolution")
 PLANNED = _of("product", "convolution", "reduction")
 """Make one element of many: they have a place on tiles, and the sums an order."""
+
+COMPARISONS = frozenset(("greater", "equal"))
+"""Give truth values, 0 and 1, of floats and of int32 numbers."""
 
 SUMS = frozenset(name for name in PLANNED if not OPS[name].exact)
 """Have an accumulator with a format of its own."""
@@ -268,16 +302,50 @@ def check(name: str, operands: tuple[Argument, ...], params: Params) -> Shape:
     if set(params) != set(op.params):
         takes = ", ".join(op.params) or "none"
         raise ValueError(f"{name}: its parameters are {takes}; given were {', '.join(params) or 'none'}")
-    for position, operand in enumerate(operands):
-        integer = isinstance(operand, Type) and isinstance(operand.format, str)
-        if integer != (position in op.integers) and not (name in STRUCTURE and not op.integers):
-            wanted = "int32 numbers" if position in op.integers else "floats (int32 numbers only index and label)"
-            given = format_name(operand.format) if isinstance(operand, Type) else f"the number {operand}"
-            raise TypeError(f"{name}: operand {position} must be {wanted}, not {given}")
+    _check_kinds(op, operands)
     try:
         return op.shape(operands, params)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
+
+
+def _check_kinds(op: Op, operands: tuple[Argument, ...]) -> None:
+    """Refuses integers where floats are needed, and the other way round."""
+    kinds = [isinstance(x, Type) and isinstance(x.format, str) for x in operands]
+    for position, (operand, integer) in enumerate(zip(operands, kinds, strict=True)):
+        free = position in op.either or (op.name in STRUCTURE and not op.integers)
+        if integer != (position in op.integers) and not free:
+            wanted = (
+                "int32 numbers" if position in op.integers else "floats (int32 numbers are compared, index and label)"
+            )
+            given = format_name(operand.format) if isinstance(operand, Type) else f"the number {operand}"
+            raise TypeError(f"{op.name}: operand {position} must be {wanted}, not {given}")
+    if not of_integers(op.name, operands):
+        return
+    for position in op.either:
+        operand = operands[position]
+        if isinstance(operand, Type) and not kinds[position]:
+            raise TypeError(
+                f"{op.name}: int32 and {format_name(operand.format)} do not mix; convert the integers first"
+            )
+        if isinstance(operand, Literal) and op.name not in COMPARISONS and not _is_int32(operand.value):
+            raise TypeError(f"{op.name}: the number {operand} beside int32 numbers must be one too")
+
+
+def _is_int32(number: float) -> bool:
+    return number.is_integer() and -(2**31) <= number < 2**31
+
+
+def of_integers(name: str, operands: tuple[Argument, ...]) -> bool:
+    """Whether an operation of floats or int32 numbers has the latter."""
+    kinds = (operands[position] for position in OPS[name].either)
+    return any(isinstance(x, Type) and isinstance(x.format, str) for x in kinds)
+
+
+def gives_integers(name: str, operands: tuple[Argument, ...]) -> bool:
+    """Whether the result of an operation that does not only move elements is int32."""
+    chosen = name not in COMPARISONS | {"convert"} and of_integers(name, operands)
+    return OPS[name].kind == "order" or (chosen and name not in STRUCTURE)
 
 
 def infer(name: str, operands: tuple[Argument, ...], params: Params, fmt: FloatFormat | None = None) -> Type:
@@ -285,6 +353,8 @@ def infer(name: str, operands: tuple[Argument, ...], params: Params, fmt: FloatF
     shape = check(name, operands, params)
     if fmt is not None:
         return Type(shape, fmt)
+    if gives_integers(name, operands):
+        return Type(shape, INT32)
     if name in STRUCTURE:
         return Type(shape, next(x.format for x in operands if isinstance(x, Type)))
     return Type(shape, promote([x.format for x in operands if isinstance(x, Type)]))

@@ -11,6 +11,7 @@ import numpy as np
 from ipu_core.ir.block import Arithmetic, Array, Atom, Block, Equation, Format, Params, Rounds, Type, Var
 from ipu_core.ir.ops import OPS, PRODUCTS, STRUCTURE, SUMS, WHOLE_VIEWS
 from ipu_core.ir.schedule import dead_code
+from ipu_core.ir.wishes import wishes
 from lowprec import FloatFormat, Rounding, astype
 from lowprec import float32 as FLOAT32
 from lowprec.arrays import whole_array
@@ -96,6 +97,7 @@ class Retype:
         self.natives: dict[Var, Var] = {var: var for var in block.constants}
         self.versions: dict[tuple[Var, Format], Var] = {}
         self.owners: dict[Var, str | None] = {}
+        self.wishes = wishes(block, self._own_format)
 
     def run(self) -> Block:
         """The typed Block."""
@@ -144,9 +146,22 @@ class Retype:
         return self._output_format(equation)
 
     def _output_format(self, equation: Equation) -> Format:
-        if equation.op == "convert":
+        if equation.op == "convert" or isinstance(equation.output.type.format, str):
             return equation.output.type.format
-        return self.table.rule(equation.role, equation.family).output
+        return self._rule(equation).output
+
+    def _own_format(self, equation: Equation) -> FloatFormat | None:
+        """The table's format of a result that a function may ask to be wider."""
+        rule = self.table.rule(equation.role, equation.family)
+        return rule.output if rule.convert else None
+
+    def _rule(self, equation: Equation) -> Rule:
+        """What the table says for an equation, or the function asked for."""
+        rule = self.table.rule(equation.role, equation.family)
+        asked = self.wishes.get(equation.output)
+        if asked is None:
+            return rule
+        return Rule(asked, asked if asked.contains(rule.accumulate) else rule.accumulate, convert=False)
 
     def _origin(self, var: Var) -> Var:
         """The value that a chain of moves shows."""
@@ -155,9 +170,12 @@ class Retype:
         return var
 
     def _retype(self, equation: Equation) -> None:
-        rule = self.table.rule(equation.role, equation.family)
+        rule = self._rule(equation)
         inputs = tuple(self._operand(equation, rule, x) if isinstance(x, Var) else x for x in equation.inputs)
         output = self._output_format(equation)
+        if equation.op == "convert" and isinstance(inputs[0], Var) and inputs[0].type.format == output:
+            self.natives[equation.output] = inputs[0]
+            return
         if equation.op == "reduce_max" and isinstance(inputs[0], Var):
             output = inputs[0].type.format  # one of the operand's values, as it is
         accumulate = rule.accumulate if equation.op in SUMS else None

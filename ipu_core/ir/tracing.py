@@ -10,9 +10,10 @@ import numpy as np
 
 from ipu_core.ir.block import NEAREST, Atom, Block, Equation, Literal, Params, Rounds, Type, Var
 from ipu_core.ir.builder import Builder
-from ipu_core.ir.eager import as_array, check_labels, format_of
+from ipu_core.ir.eager import as_array, check_labels, format_of, is_number
 from ipu_core.ir.pytree import flatten, paths, unflatten
 from ipu_core.ir.schedule import dead_code
+from ipu_core.ir.traced import TracedArray
 from ipu_core.ir.values import Traced, Value, apply, builder_of, lift, scope, shape_of
 from lowprec import FloatFormat
 from lowprec import float32 as FLOAT32
@@ -52,7 +53,7 @@ def trace(f: Callable[..., Any], *examples: Any, carry: bool = False) -> Block:
     inputs: list[Var] = []
     for (leaves, tree), name in zip(flat, names, strict=True):
         inputs += [Var(path, example_type(x)) for x, path in zip(leaves, paths(tree, name), strict=True)]
-    values = iter([Traced(builder, var) for var in inputs])
+    values = iter([TracedArray(builder, var) for var in inputs])
     result = f(*(unflatten(tree, [next(values) for _ in leaves]) for leaves, tree in flat))
     results, tree = flatten(result)
     outputs = tuple(_output(builder, value) for value in results)
@@ -116,13 +117,13 @@ def in_rounds(body: Callable[[Any], Any], fed: Any, like: Any, count: int) -> An
     if builder is None:
         raise ValueError("rounds are for a function that is traced")
     old = [Var(f"total.{path}", Type(shape_of(x), FLOAT32)) for x, path in zip(leaves, paths(tree), strict=True)]
-    after = flatten(body(unflatten(tree, [Traced(builder, var) for var in old])))[0]
+    after = flatten(body(unflatten(tree, [TracedArray(builder, var) for var in old])))[0]
     if builder.rounds is not None:
         raise ValueError("only one loop of rounds can be in a function that is traced")
     new = [_kept(builder, lift(builder, value), var) for value, var in zip(after, old, strict=True)]
-    fed_vars = tuple(x.var for x in inputs)
+    fed_vars = tuple(x.node for x in inputs)
     builder.rounds = Rounds(count, len(builder.equations), fed_vars, tuple(zip(old, new, strict=True)))
-    return unflatten(tree, [Traced(builder, var) for var in new])
+    return unflatten(tree, [TracedArray(builder, var) for var in new])
 
 
 def _kept(builder: Builder, new: Atom, old: Var) -> Var:
@@ -137,12 +138,19 @@ def _kept(builder: Builder, new: Atom, old: Var) -> Var:
 
 
 def interpret(block: Block, values: Sequence[Value]) -> list[Value]:
-    """A Block run on values, traced (its equations join their trace) or arrays (computed now)."""
+    """A Block run on values, traced (its equations join their trace) or arrays (computed now).
+
+    Where all arrays of floats are float64, so is what is chosen of two numbers.
+    """
+    floats = {x.dtype for x in values if isinstance(x, np.ndarray) and x.dtype.kind not in "iu"}
+    wide = floats == {np.dtype(np.float64)} and builder_of(values) is None
     environment: dict[Var, Value] = dict(zip(block.inputs, values, strict=True)) | dict(block.constants)
     for equation in block.equations:
         operands = [x.value if isinstance(x, Literal) else environment[x] for x in equation.inputs]
         given = equation.output.type.format
         fmt = given if equation.op == "convert" and isinstance(given, FloatFormat) else None
+        if wide and equation.op == "select" and all(is_number(x) for x in operands[1:]):
+            fmt = FLOAT64
         if equation.op == "one_hot" and equation.family == "loss" and not isinstance(operands[0], Traced):
             check_labels(operands[0], equation.params["classes"])
         with scope(operands, role=equation.role, family=equation.family, parameter=equation.parameter):

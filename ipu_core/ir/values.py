@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -13,7 +13,7 @@ from ipu_core.ir.block import Atom, Format, Literal, Params, Var
 from ipu_core.ir.builder import Builder
 from ipu_core.ir.eager import as_array, compute, format_of, is_number
 from ipu_core.ir.indexing import select
-from ipu_core.ir.ops import ELEMENTWISE, OPS
+from ipu_core.ir.ops import INT32, OPS
 from ipu_core.ir.pytree import flatten
 from lowprec import FloatFormat, as_format
 from lowprec import float32 as FLOAT32
@@ -24,22 +24,18 @@ Value = Any
 
 
 class Traced:
-    """A value of a function that is being traced: a shape and a format, and no numbers.
+    """A value of a function that is being traced: a shape and a format, and no numbers (see `TracedArray`)."""
 
-    Python's operators, `@`, basic indexing, comparisons, the usual array methods and NumPy's own functions
-    (`np.exp(x)`, `np.sum(x, 0)`) all append equations to the Block.
-    """
-
-    __slots__ = ("builder", "var")
+    __slots__ = ("builder", "node")
 
     def __init__(self, builder: Builder, var: Var) -> None:
         self.builder = builder
-        self.var = var
+        self.node = var
 
     @property
     def atom(self) -> Atom:
         """The operand of an equation that it is."""
-        return self.var
+        return self.node
 
     def known(
         self, op: str, operands: Sequence[Value], params: Mapping[str, Any], fmt: FloatFormat | None
@@ -50,12 +46,12 @@ class Traced:
     @property
     def shape(self) -> tuple[int, ...]:
         """Sizes of the axes."""
-        return self.var.type.shape
+        return self.node.type.shape
 
     @property
     def format(self) -> Format:
         """The element format: a FloatFormat or "int32"."""
-        return self.var.type.format
+        return self.node.type.format
 
     @property
     def ndim(self) -> int:
@@ -65,123 +61,14 @@ class Traced:
     @property
     def size(self) -> int:
         """Number of elements."""
-        return self.var.type.size
+        return self.node.type.size
 
-    @property
-    def T(self) -> Value:
-        """The axes in reverse order."""
-        return transpose(self)
-
-    def __len__(self) -> int:
-        if not self.shape:
-            raise TypeError("a traced value without axes has no len()")
-        return self.shape[0]
+    def made(self, var: Var) -> Traced:
+        """Another value of the trace."""
+        return type(self)(self.builder, var)
 
     def __repr__(self) -> str:
-        return f"Traced({self.var}: {self.var.type})"
-
-    def __bool__(self) -> bool:
-        raise TypeError(f"{self!r} has no numbers yet: use where(condition, a, b) instead of if, and, or, not")
-
-    def __float__(self) -> float:
-        raise TypeError(f"{self!r} has no numbers yet: it cannot become a Python number while a function is traced")
-
-    __int__ = __index__ = __float__
-
-    def __array__(self, *args: Any, **kwargs: Any) -> Any:
-        raise TypeError(f"{self!r} has no numbers yet: it cannot become a NumPy array while a function is traced")
-
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        if method != "__call__" or kwargs or ufunc.__name__ not in UFUNCS:
-            raise TypeError(f"np.{ufunc.__name__} cannot be traced; these can: {', '.join(sorted(UFUNCS))}")
-        return UFUNCS[ufunc.__name__](*inputs)
-
-    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        if function.__name__ not in FUNCTIONS:
-            raise TypeError(f"np.{function.__name__} cannot be traced; these can: {', '.join(sorted(FUNCTIONS))}")
-        return FUNCTIONS[function.__name__](*args, **kwargs)
-
-    def __add__(self, other: Value) -> Value:
-        return elementwise("add", self, other)
-
-    def __radd__(self, other: Value) -> Value:
-        return elementwise("add", other, self)
-
-    def __sub__(self, other: Value) -> Value:
-        return elementwise("subtract", self, other)
-
-    def __rsub__(self, other: Value) -> Value:
-        return elementwise("subtract", other, self)
-
-    def __mul__(self, other: Value) -> Value:
-        return elementwise("multiply", self, other)
-
-    def __rmul__(self, other: Value) -> Value:
-        return elementwise("multiply", other, self)
-
-    def __truediv__(self, other: Value) -> Value:
-        return elementwise("divide", self, other)
-
-    def __rtruediv__(self, other: Value) -> Value:
-        return elementwise("divide", other, self)
-
-    def __neg__(self) -> Value:
-        return elementwise("negative", self)
-
-    def __abs__(self) -> Value:
-        return elementwise("absolute", self)
-
-    def __pow__(self, exponent: float) -> Value:
-        return power(self, exponent)
-
-    def __matmul__(self, other: Value) -> Value:
-        return matmul(self, other)
-
-    def __rmatmul__(self, other: Value) -> Value:
-        return matmul(other, self)
-
-    def __gt__(self, other: Value) -> Value:
-        return elementwise("greater", self, other)
-
-    def __lt__(self, other: Value) -> Value:
-        return elementwise("greater", other, self)
-
-    def __ge__(self, other: Value) -> Value:
-        return elementwise("maximum", self > other, elementwise("equal", self, other))
-
-    def __le__(self, other: Value) -> Value:
-        return elementwise("maximum", self < other, elementwise("equal", self, other))
-
-    def __eq__(self, other: object) -> Any:
-        return elementwise("equal", self, other)
-
-    def __ne__(self, other: object) -> Any:
-        return 1.0 - elementwise("equal", self, other)
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __getitem__(self, index: Any) -> Value:
-        return index_basic(self, index)
-
-    def reshape(self, *shape: Any) -> Value:
-        """The same elements in C order in another shape; one size may be -1."""
-        return reshape(self, shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)
-
-    def transpose(self, *perm: Any) -> Value:
-        """The axes in another order (reversed if none is given)."""
-        return transpose(self, perm[0] if len(perm) == 1 and not isinstance(perm[0], int) else perm or None)
-
-    def sum(self, axis: Any = None, keepdims: bool = False) -> Value:
-        """The sum over axes."""
-        return reduce_sum(self, axis, keepdims)
-
-    def mean(self, axis: Any = None, keepdims: bool = False) -> Value:
-        """The mean over axes."""
-        return mean(self, axis, keepdims)
-
-    def max(self, axis: Any = None, keepdims: bool = False) -> Value:
-        """The maximum over axes; NaN if there is one."""
-        return reduce_max(self, axis, keepdims)
+        return f"Traced({self.node}: {self.node.type})"
 
 
 def builder_of(values: Sequence[Value]) -> Builder | None:
@@ -228,7 +115,7 @@ def apply(op: str, *operands: Value, fmt: FloatFormat | None = None, **params: A
         if isinstance(operand, Traced) and (known := operand.known(op, operands, params, fmt)) is not None:
             return known
     atom = builder.emit(op, tuple(lift(builder, x) for x in operands), Params(params), fmt=fmt)
-    return atom.value if isinstance(atom, Literal) else Traced(builder, atom)
+    return atom.value if isinstance(atom, Literal) else next(x for x in operands if isinstance(x, Traced)).made(atom)
 
 
 def elementwise(op: str, *operands: Value, fmt: FloatFormat | None = None) -> Value:
@@ -258,7 +145,12 @@ def shape_of(value: Value) -> tuple[int, ...]:
     return value.shape if isinstance(value, Traced) else np.shape(value)
 
 
-def _axes(value: Value, axis: int | Sequence[int] | None) -> tuple[int, ...]:
+def axes_of(value: Value, axis: int | Sequence[int] | None) -> tuple[int, ...]:
+    """The axes that are meant, ascending and from 0 on; None: all.
+
+    Raises:
+        ValueError: one that there is not.
+    """
     ndim = len(shape_of(value))
     axes = range(ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
     if any(not -ndim <= a < ndim for a in axes):
@@ -268,19 +160,19 @@ def _axes(value: Value, axis: int | Sequence[int] | None) -> tuple[int, ...]:
 
 def reduce_sum(x: Value, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Value:
     """The sum over axes (all by default), in the order its Accumulation says."""
-    axes = _axes(x, axis)
+    axes = axes_of(x, axis)
     return apply("reduce_sum", x, axis=axes, keepdims=bool(keepdims)) if axes else x
 
 
 def reduce_max(x: Value, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Value:
     """The maximum over axes (all by default); NaN if there is one. Equal maxima share its gradient equally."""
-    axes = _axes(x, axis)
+    axes = axes_of(x, axis)
     return apply("reduce_max", x, axis=axes, keepdims=bool(keepdims)) if axes else x
 
 
 def mean(x: Value, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Value:
     """The mean over axes (all by default): the sum times the reciprocal of the number of elements."""
-    count = math.prod(shape_of(x)[a] for a in _axes(x, axis))
+    count = math.prod(shape_of(x)[a] for a in axes_of(x, axis))
     if count == 0:
         raise ValueError(f"no mean over no elements (shape {shape_of(x)}, axis {axis})")
     return elementwise("multiply", reduce_sum(x, axis, keepdims), 1.0 / count)
@@ -372,25 +264,59 @@ def where(condition: Value, a: Value, b: Value) -> Value:
     return elementwise("select", condition, a, b)
 
 
+def logical_and(a: Value, b: Value) -> Value:
+    """b where a is not 0, else 0: of truth values (1 and 0, as comparisons give), whether both are true."""
+    return where(a, b, 0.0)
+
+
+def logical_or(a: Value, b: Value) -> Value:
+    """1 where a is not 0, else b: of truth values, whether one of them is true."""
+    return where(a, 1.0, b)
+
+
+def logical_not(a: Value) -> Value:
+    """1 where a is 0, else 0."""
+    return elementwise("equal", a, 0.0)
+
+
+def topk(x: Value, k: int, *, largest: bool = True) -> tuple[Value, Value]:
+    """The k largest along the last axis, the largest first, and their int32 indices.
+
+    Of equal ones the lowest index comes first, NaN before all numbers. The gradient goes to the chosen elements.
+
+    Args:
+        x: (..., n).
+        k: from 1 to n.
+        largest: False: the smallest, the smallest first (and NaN before all numbers).
+
+    Raises:
+        ValueError: a k that is not from 1 to n, or no axis.
+    """
+    indices = apply("top_indices", x if largest else elementwise("negative", x), k=int(k))
+    return apply("take_along", x, indices), indices
+
+
 def concatenate(values: Sequence[Value], axis: int = 0) -> Value:
     """Values joined along an axis."""
-    return apply("concatenate", *values, axis=_axes(values[0], axis)[0])
+    return apply("concatenate", *values, axis=axes_of(values[0], axis)[0])
 
 
 def convert(x: Value, fmt: Any) -> Value:
-    """The value rounded to a format; nothing happens if it has it already."""
+    """The value rounded to a format, in every precision; int32 numbers become float32 first, to nearest even.
+
+    Traced, it asks for a format that the precision keeps to: what is computed from the value alone, or from it and
+    others element by element, is in that format too where it is wider than the precision's, until another conversion.
+    Gradients have the precision's formats.
+    """
+    if isinstance(x, Traced) and x.format == as_format(fmt):
+        return apply("convert", x, fmt=as_format(fmt))
+    return in_format(x, fmt)
+
+
+def in_format(x: Value, fmt: Any) -> Value:
+    """`convert` of a value that is in another format; one that has it already is left to the precision."""
     wanted = as_format(fmt)
     given = x.format if isinstance(x, Traced) else format_of(as_array(x))
+    if given == INT32 and wanted not in (FLOAT32, FLOAT64):
+        x = apply("convert", x, fmt=FLOAT32)
     return x if given == wanted else apply("convert", x, fmt=wanted)
-
-
-NUMPY = {name for name, function in vars(np).items() if isinstance(function, np.ufunc)}
-UFUNCS: dict[str, Callable[..., Value]] = {
-    **{op: (lambda *x, op=op: elementwise(op, *x)) for op in ELEMENTWISE & NUMPY},
-    "matmul": matmul, "power": power, "less": lambda a, b: elementwise("greater", b, a),
-}  # fmt: skip
-FUNCTIONS: dict[str, Callable[..., Value]] = {
-    "sum": reduce_sum, "mean": mean, "max": reduce_max, "amax": reduce_max, "transpose": transpose,
-    "reshape": reshape, "broadcast_to": broadcast, "where": where, "concatenate": concatenate, "shape": shape_of,
-    "ndim": lambda x: x.ndim,
-}  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ipu_core.ir.block import ROLES, Block, Equation, Literal, Type, Var, format_name
-from ipu_core.ir.ops import OPS, STRUCTURE, VIEWS, check
+from ipu_core.ir.ops import GATHERS, OPS, STRUCTURE, VIEWS, check, gives_integers
 
 
 class InvalidBlock(ValueError):
@@ -103,9 +103,9 @@ def _check_equation(equation: Equation, where: str) -> None:
     if found.shape != shape:
         raise WrongType(f"{where}: the result is {found}, the operands give the shape {shape}")
     formats = {x.format for x in types if isinstance(x, Type)} if op.name in STRUCTURE and not op.integers else set()
-    formats |= {types[0].format} if op.name == "gather" and isinstance(types[0], Type) else set()
+    formats |= {types[0].format} if op.name in GATHERS and isinstance(types[0], Type) else set()
     if formats and formats != {found.format}:
         given = ", ".join(sorted(map(format_name, formats)))
         raise WrongType(f"{where}: it only moves elements, but the result is {found} and the operands are {given}")
-    if op.name not in STRUCTURE and isinstance(found.format, str):
-        raise WrongType(f"{where}: the result is {found}, but only inputs and moved elements can be int32")
+    if op.name not in STRUCTURE and isinstance(found.format, str) != gives_integers(op.name, types):
+        raise WrongType(f"{where}: the result is {found}, but int32 numbers are what is given, moved or chosen of such")

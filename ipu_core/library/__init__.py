@@ -1,1 +1,12 @@
-"""Operations on tiles (PopLibs' part): codelets, their cycles, and functions that add them to a graph."""
+"""Operations and layers on tiles: codelets, their cycles and the builders that add them to a graph (PopLibs' part).
+
+None of it needs a training layer, and the compiler lowers to the same vertices. Operations (`elementwise`, `matmul`,
+`reduce`, `convolution`, `moves`, `rows`) give the programs that run them. Layers (`softmax`, `cross_entropy`,
+`layer_norm`, `group_norm`, `max_pool2d`, `avg_pool2d`, `lstm_cell`) and random numbers (`uniform`, `normal`,
+`bernoulli`) append theirs to a list and give the tensors that they make:
+
+    graph, programs = Graph("gc200"), []
+    logits = normal(graph, (64, 10), programs)
+    probabilities = softmax(graph, logits, programs)
+    Engine(graph, Sequence(*programs), key=1).run()
+"""

@@ -1,6 +1,7 @@
 """Moves on tiles: filling, looking up rows by index, adding rows at indices, one-hot rows."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy.typing as npt
 from ipu_core import cost, tile
 from ipu_core.graph.codelet import Codelet, Input, Output, Param
 from ipu_core.graph.graph import Graph
-from ipu_core.graph.program import Execute
+from ipu_core.graph.program import Copy, Execute
 from ipu_core.graph.tensor import Tensor
 from ipu_core.library.elementwise import add_array, elementwise, pieces, vertex_tiles
 from ipu_core.plan.layout import LinearLayout, linear_layout
@@ -98,6 +99,38 @@ def fill(graph: Graph, out: Tensor, value: float, *, name: str = "fill") -> list
     for (tiles, _), source in zip(vertex_tiles(layout), pieces(layout, out, out.shape), strict=True):
         graph.add_vertices(compute_set, Fill, tiles, {"out": source}, {"value": value, "own_axes": _own(layout)})
     return [Execute(compute_set)]
+
+
+def concatenate(parts: Sequence[Tensor], out: Tensor, axis: int, *, name: str = "concatenate") -> list[Copy]:
+    """The copies that put tensors one after another along an axis of a mapped one."""
+    at, copies = 0, []
+    for part in parts:
+        place = out[(slice(None),) * axis + (slice(at, at + part.shape[axis]),)]
+        at += part.shape[axis]
+        if part.size:
+            copies.append(Copy(part, place, name))
+    return copies
+
+
+def pad(
+    graph: Graph, x: Tensor, out: Tensor, *, low: Sequence[int], interior: Sequence[int], name: str = "pad"
+) -> list[Execute | Copy]:
+    """Adds zeros with a tensor among them.
+
+    Args:
+        graph: where.
+        x: what is padded.
+        out: a whole variable in the layout of its shape.
+        low: zeros before the first element of each axis.
+        interior: zeros between two elements of each.
+        name: of the copy.
+    """
+    zeros = fill(graph, out, 0.0, name=f"{name}: zeros")
+    if not x.size:
+        return [*zeros]
+    ends = zip(x.shape, low, interior, strict=True)
+    inner = out[tuple(slice(first, first + (n - 1) * (gap + 1) + 1, gap + 1) for n, first, gap in ends)]
+    return [*zeros, Copy(x, inner, name)]
 
 
 def one_hot(graph: Graph, labels: Tensor, out: Tensor, *, name: str = "one_hot") -> list[Execute]:

@@ -14,9 +14,10 @@ from ipu_core.initial import (
     normal,
     uniform,
 )
-from ipu_core.ir.images import avg_pool2d, conv2d, flatten, max_pool2d
-from ipu_core.ir.values import concatenate, convert, matmul, mean, reduce_max, reduce_sum, reshape, where
+from ipu_core.ir.images import avg_pool2d, conv1d, conv2d, flatten, max_pool2d
+from ipu_core.ir.values import concatenate, convert, matmul, mean, reduce_max, reduce_sum, reshape, topk, where
 from ipu_core.nn.attention import (
+    additive_mask,
     attention,
     causal_mask,
     multi_head_attention,
@@ -24,7 +25,13 @@ from ipu_core.nn.attention import (
     rotary_embedding,
     segment_mask,
 )
-from ipu_core.nn.losses import cross_entropy_rows, mse, softmax_cross_entropy
+from ipu_core.nn.losses import (
+    binary_cross_entropy_with_logits,
+    cross_entropy,
+    cross_entropy_rows,
+    mse,
+    softmax_cross_entropy,
+)
 from ipu_core.nn.norms import batch_norm, group_norm, layer_norm, rms_norm
 from ipu_core.nn.operations import (
     cos,
@@ -33,6 +40,7 @@ from ipu_core.nn.operations import (
     erf,
     exp,
     gelu,
+    leaky_relu,
     linear,
     log,
     log_softmax,
@@ -44,21 +52,24 @@ from ipu_core.nn.operations import (
     relu,
     rsqrt,
     sigmoid,
+    silu,
     sin,
     softmax,
+    softplus,
     sqrt,
     square,
     stop_gradient,
     tanh,
 )
-from ipu_core.nn.recurrent import gru, gru_cell, lstm, lstm_cell
+from ipu_core.nn.recurrent import gru, gru_cell, lstm, lstm_cell, scan
 
 __all__ = [
-    "attention", "avg_pool2d", "batch_norm", "causal_mask", "concatenate", "conv2d", "convert", "cos",
-    "cross_entropy_rows", "dropout", "embedding", "erf", "exp", "flatten", "gelu", "glorot_uniform", "group_norm",
-    "gru", "gru_cell", "he_normal", "he_uniform", "layer_norm", "lecun_normal", "lecun_uniform", "linear", "log",
-    "log_softmax", "log_sum_exp", "lstm", "lstm_cell", "matmul", "max_pool2d", "maximum", "mean", "minimum", "mlp",
-    "mlp_parameters", "mse", "multi_head_attention", "normal", "one_hot", "padding_mask", "reduce_max",
-    "reduce_sum", "relu", "reshape", "rms_norm", "rotary_embedding", "rsqrt", "segment_mask", "sigmoid", "sin",
-    "softmax", "softmax_cross_entropy", "sqrt", "square", "stop_gradient", "tanh", "uniform", "where",
+    "additive_mask", "attention", "avg_pool2d", "batch_norm", "binary_cross_entropy_with_logits", "causal_mask",
+    "concatenate", "conv1d", "conv2d", "convert", "cos", "cross_entropy", "cross_entropy_rows", "dropout", "embedding",
+    "erf", "exp", "flatten", "gelu", "glorot_uniform", "group_norm", "gru", "gru_cell", "he_normal", "he_uniform",
+    "layer_norm", "leaky_relu", "lecun_normal", "lecun_uniform", "linear", "log", "log_softmax", "log_sum_exp", "lstm",
+    "lstm_cell", "matmul", "max_pool2d", "maximum", "mean", "minimum", "mlp", "mlp_parameters", "mse",
+    "multi_head_attention", "normal", "one_hot", "padding_mask", "reduce_max", "reduce_sum", "relu", "reshape",
+    "rms_norm", "rotary_embedding", "rsqrt", "scan", "segment_mask", "sigmoid", "silu", "sin", "softmax",
+    "softmax_cross_entropy", "softplus", "sqrt", "square", "stop_gradient", "tanh", "topk", "uniform", "where",
 ]  # fmt: skip

@@ -8,8 +8,19 @@ from typing import Any
 import numpy as np
 
 from ipu_core.ir.block import Array
-from ipu_core.ir.values import Value, concatenate, elementwise, matmul, reshape, shape_of, swap, transpose
-from ipu_core.nn.operations import embedding, linear, one_hot, softmax
+from ipu_core.ir.values import (
+    Value,
+    concatenate,
+    elementwise,
+    logical_and,
+    matmul,
+    reshape,
+    shape_of,
+    swap,
+    transpose,
+    where,
+)
+from ipu_core.nn.operations import embedding, linear, softmax
 
 
 def causal_mask(queries: int, keys: int | None = None) -> Array:
@@ -32,21 +43,38 @@ def padding_mask(lengths: Value, keys: int) -> Value:
     return reshape(rows, (*shape_of(rows)[:-1], 1, keys))
 
 
-def segment_mask(segments: Value, count: int) -> Value:
-    """1 where query and key are of one segment of a packed row, else 0.
+def segment_mask(segments: Value, count: int | None = None, *, keys: Value | None = None) -> Value:
+    """1 where query and key are of one segment of a packed row, else 0: int32 numbers compared in the step.
 
     Args:
-        segments: int32 in [0, count), (..., places).
-        count: how many segments a row holds at most.
+        segments: int32 (..., places): the segment of each.
+        count: only numbers in [0, count) are segments', and a place of another (padding) looks nowhere and is looked at
+            by none; None: all are.
+        keys: int32 (..., keys): the segments of the keys; None: as of the queries.
 
     Returns:
-        (..., places, places).
+        (..., places, keys), float32; for scores with heads give segments (rows, 1, places).
     """
-    which = one_hot(segments, count)
-    return matmul(which, swap(which))
+    lead, other = shape_of(segments), segments if keys is None else keys
+    rows = reshape(segments, (*lead, 1))
+    same = elementwise("equal", rows, reshape(other, (*shape_of(other)[:-1], 1, shape_of(other)[-1])))
+    if count is None:
+        return same
+    known = logical_and(elementwise("greater", rows, -1), elementwise("greater", count, rows))
+    return logical_and(same, known)
 
 
-def attention(query: Value, key: Value, value: Value, mask: Value | None = None) -> Value:
+def additive_mask(mask: Value, lowest: float = -10000.0) -> Value:
+    """0 where a mask is not 0, else a number so low that its exponential is 0: a `bias` of attention.
+
+    Args:
+        mask: of any shape; its format is the result's.
+        lowest: -10,000 is a float16 and leaves room for the score that is added to it.
+    """
+    return where(mask, 0.0, lowest)
+
+
+def attention(query: Value, key: Value, value: Value, mask: Value | None = None, *, bias: Value | None = None) -> Value:
     """Values weighted by the softmax of query times key over the root of the width.
 
     Args:
@@ -55,9 +83,13 @@ def attention(query: Value, key: Value, value: Value, mask: Value | None = None)
         value: (..., keys, outputs).
         mask: fits (..., queries, keys): 0 where a query must not look; None: everywhere it may. A query that may look
             nowhere weighs all values equally.
+        bias: added to the scores, which it fits: an `additive_mask`, or what depends on distances; None: nothing.
     """
     scaled = elementwise("multiply", query, shape_of(query)[-1] ** -0.5)
-    return matmul(softmax(matmul(scaled, swap(key)), mask=mask), value)
+    scores = matmul(scaled, swap(key))
+    if bias is not None:
+        scores = elementwise("add", scores, bias)
+    return matmul(softmax(scores, mask=mask), value)
 
 
 def multi_head_attention(

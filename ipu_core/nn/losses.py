@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ipu_core.ir.eager import check_labels
 from ipu_core.ir.values import Traced, Value, elementwise, mean, reduce_sum, reshape, scope, shape_of, where
-from ipu_core.nn.operations import one_hot, shifted_log_sum_exp, square, widen
+from ipu_core.nn.operations import one_hot, shifted_log_sum_exp, softplus, square, widen
 
 
 def cross_entropy_rows(logits: Value, labels: Value) -> Value:
@@ -44,6 +44,64 @@ def softmax_cross_entropy(logits: Value, labels: Value, weights: Value | None = 
         if shape_of(weights) != shape_of(labels):
             raise ValueError(f"weights must have the shape {shape_of(labels)} of the labels, not {shape_of(weights)}")
         return elementwise("divide", reduce_sum(elementwise("multiply", rows, weights)), reduce_sum(weights))
+
+
+def cross_entropy(
+    logits: Value,
+    labels: Value,
+    *,
+    ignore_index: int | None = None,
+    label_smoothing: float = 0.0,
+    reduction: str = "mean",
+) -> Value:
+    """Minus the logarithm of the probability that softmax gives the labels, in float32, under PyTorch's name.
+
+    Args:
+        logits: (..., classes): the classes come last, where PyTorch has them second.
+        labels: int32 (...), in [0, classes) or the one that is ignored.
+        ignore_index: rows of this label count for nothing, PyTorch's default being -100; None: all rows count.
+        label_smoothing: share of the loss that is the mean over all classes instead of the label's.
+        reduction: "mean" over the rows that count, "sum", or "none": (...), 0 for rows that do not.
+
+    Raises:
+        ValueError: see `cross_entropy_rows`; another reduction, a smoothing outside [0, 1].
+    """
+    if reduction not in ("mean", "sum", "none"):
+        raise ValueError(f"reduction is 'mean', 'sum' or 'none', not {reduction!r}")
+    if not 0 <= label_smoothing <= 1:
+        raise ValueError(f"label_smoothing must be in [0, 1], not {label_smoothing}")
+    with scope(logits, family="loss"):
+        counts = None if ignore_index is None else elementwise("equal", elementwise("equal", labels, ignore_index), 0.0)
+        known = labels if counts is None else where(counts, labels, 0)
+        rows = cross_entropy_rows(logits, known)
+        if label_smoothing:
+            shifted, total = shifted_log_sum_exp(widen(logits), -1)
+            every = reshape(elementwise("subtract", total, mean(shifted, -1, keepdims=True)), shape_of(rows))
+            rows = elementwise("multiply", rows, 1 - label_smoothing) + elementwise("multiply", every, label_smoothing)
+        if counts is not None:
+            rows = where(counts, rows, 0.0)
+        if reduction == "none":
+            return rows
+        if reduction == "sum":
+            return reduce_sum(rows)
+        return mean(rows) if counts is None else elementwise("divide", reduce_sum(rows), reduce_sum(counts))
+
+
+def binary_cross_entropy_with_logits(logits: Value, target: Value) -> Value:
+    """The mean of minus the logarithms of the probabilities of truth values, in float32.
+
+    Args:
+        logits: any shape; the probability of 1 is their sigmoid.
+        target: of that shape, from 0 to 1.
+
+    Raises:
+        ValueError: two shapes.
+    """
+    if shape_of(logits) != shape_of(target):
+        raise ValueError(f"a target must have the shape {shape_of(logits)} of the logits, not {shape_of(target)}")
+    with scope((logits, target), family="loss"):
+        wide = widen(logits)
+        return mean(elementwise("subtract", softplus(wide), elementwise("multiply", wide, widen(target))))
 
 
 def mse(prediction: Value, target: Value) -> Value:

@@ -9,13 +9,13 @@ from ipu_core.ir.values import Value, apply, elementwise, mean, reshape, scope, 
 from ipu_core.nn.operations import narrow, rsqrt, square, widen
 
 
-def layer_norm(x: Value, scale: Value, bias: Value, eps: float = 1e-5) -> Value:
+def layer_norm(x: Value, scale: Value | None = None, bias: Value | None = None, eps: float = 1e-5) -> Value:
     """Rows of mean 0 and variance 1 along the last axis, times scale plus bias; statistics are float32.
 
     Args:
         x: (..., n).
-        scale: (n,).
-        bias: (n,).
+        scale: (n,), or None: not scaled.
+        bias: (n,), or None: nothing added.
         eps: added to the variance.
     """
     with scope(x, family="norm"):
@@ -23,31 +23,33 @@ def layer_norm(x: Value, scale: Value, bias: Value, eps: float = 1e-5) -> Value:
         centred = elementwise("subtract", wide, mean(wide, -1, keepdims=True))
         variance = mean(square(centred), -1, keepdims=True)
         normal = elementwise("multiply", centred, rsqrt(elementwise("add", variance, eps)))
-    return elementwise("add", elementwise("multiply", narrow(normal, x), scale), bias)
+    return _affine(narrow(normal, x), scale, bias)
 
 
-def rms_norm(x: Value, scale: Value, eps: float = 1e-6) -> Value:
+def rms_norm(x: Value, scale: Value | None = None, eps: float = 1e-6) -> Value:
     """Rows of mean square 1 along the last axis, times scale; statistics are float32.
 
     Args:
         x: (..., n).
-        scale: (n,).
+        scale: (n,), or None: not scaled.
         eps: added to the mean square.
     """
     with scope(x, family="norm"):
         wide = widen(x)
         root = rsqrt(elementwise("add", mean(square(wide), -1, keepdims=True), eps))
         normal = elementwise("multiply", wide, root)
-    return elementwise("multiply", narrow(normal, x), scale)
+    return _affine(narrow(normal, x), scale, None)
 
 
-def group_norm(x: Value, scale: Value, bias: Value, groups: int, eps: float = 1e-5) -> Value:
+def group_norm(
+    x: Value, scale: Value | None = None, bias: Value | None = None, groups: int = 1, eps: float = 1e-5
+) -> Value:
     """Groups of channels of each row with mean 0 and variance 1, times scale plus bias; statistics are float32.
 
     Args:
         x: (rows, ..., channels).
-        scale: (channels,).
-        bias: (channels,).
+        scale: (channels,), or None: not scaled.
+        bias: (channels,), or None: nothing added.
         groups: contiguous runs of channels; with one group it is the layer norm of images, with as many as channels
             the instance norm.
         eps: added to the variance.
@@ -61,7 +63,7 @@ def group_norm(x: Value, scale: Value, bias: Value, groups: int, eps: float = 1e
     with scope(x, family="norm"):
         parts = reshape(widen(x), (rows, math.prod(places), groups, channels // groups))
         normal = reshape(_normal(parts, *_statistics(parts, (1, 3)), eps), shape_of(x))
-    return elementwise("add", elementwise("multiply", narrow(normal, x), scale), bias)
+    return _affine(narrow(normal, x), scale, bias)
 
 
 def batch_norm(
@@ -106,7 +108,13 @@ def batch_norm(
                 value = apply("stop_gradient", reshape(value, shape_of(running[name])))
                 change = elementwise("subtract", value, running[name])
                 new[name] = apply("scaled_add", running[name], change, momentum)
-    return elementwise("add", elementwise("multiply", narrow(normal, x), scale), bias), new
+    return _affine(narrow(normal, x), scale, bias), new
+
+
+def _affine(x: Value, scale: Value | None, bias: Value | None) -> Value:
+    """x times scale plus bias, as far as there are such."""
+    scaled = x if scale is None else elementwise("multiply", x, scale)
+    return scaled if bias is None else elementwise("add", scaled, bias)
 
 
 def _statistics(x: Value, axes: Sequence[int]) -> tuple[Value, Value]:

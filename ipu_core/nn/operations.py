@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from ipu_core.ir.array_functions import log1p
 from ipu_core.ir.eager import as_array, format_of
 from ipu_core.ir.images import vector
 from ipu_core.ir.values import (
     Traced,
     Value,
     apply,
-    convert,
     elementwise,
+    in_format,
     matmul,
     reduce_max,
     reduce_sum,
@@ -77,9 +79,38 @@ def relu(x: Value) -> Value:
     return apply("relu", x)
 
 
-def gelu(x: Value) -> Value:
-    """x times the normal distribution function of x (the exact form, by erf)."""
-    return apply("gelu", x)
+def gelu(x: Value, approximate: str = "none") -> Value:
+    """x times the normal distribution function of x.
+
+    Args:
+        x: any array.
+        approximate: "none": by erf, one operation; "tanh": 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), in several.
+
+    Raises:
+        ValueError: another approximation.
+    """
+    if approximate == "none":
+        return apply("gelu", x)
+    if approximate != "tanh":
+        raise ValueError(f"gelu's approximate is 'none' or 'tanh', not {approximate!r}")
+    cube = elementwise("multiply", elementwise("multiply", square(x), x), 0.044715)
+    inner = elementwise("multiply", elementwise("add", x, cube), math.sqrt(2 / math.pi))
+    return elementwise("multiply", elementwise("multiply", x, 0.5), elementwise("add", tanh(inner), 1.0))
+
+
+def silu(x: Value) -> Value:
+    """x times its sigmoid, also called swish."""
+    return elementwise("multiply", x, sigmoid(x))
+
+
+def softplus(x: Value) -> Value:
+    """The logarithm of 1 + e^x, without overflow."""
+    return elementwise("add", relu(x), log1p(exp(elementwise("negative", elementwise("absolute", x)))))
+
+
+def leaky_relu(x: Value, slope: float = 0.01) -> Value:
+    """x where it is above 0, else x times a slope."""
+    return where(elementwise("greater", x, 0.0), x, elementwise("multiply", x, slope))
 
 
 def tanh(x: Value) -> Value:
@@ -118,7 +149,7 @@ def one_hot(labels: Value, classes: int) -> Value:
     return apply("one_hot", labels, classes=int(classes))
 
 
-def dropout(x: Value, rate: float, *, key: KeyLike | None = None) -> Value:
+def dropout(x: Value, rate: float | None = None, *, p: float | None = None, key: KeyLike | None = None) -> Value:
     """Sets a share of the elements to 0 and scales the others, so that the mean stays.
 
     Traced, the mask is drawn anew in every step, from the step's key and a number that this call gets when it is
@@ -127,12 +158,16 @@ def dropout(x: Value, rate: float, *, key: KeyLike | None = None) -> Value:
     Args:
         x: an array.
         rate: share set to 0, in [0, 1); rounded to a multiple of 2^-16, and the scale is 1 / (1 - that).
+        p: PyTorch's name of the rate.
         key: of the mask, for arrays only.
 
     Raises:
-        TypeError: a rate that is no number; masked elements.
+        TypeError: a rate that is no number, or given by both names; masked elements.
         ValueError: a rate outside [0, 1); arrays without a key, or a key for a traced value.
     """
+    if p is not None and rate is not None:
+        raise TypeError(f"dropout takes one rate, not rate={rate!r} and p={p!r}")
+    rate = p if rate is None else rate
     if not isinstance(rate, int | float | np.floating | np.integer):
         raise TypeError(f"a dropout rate must be a number in [0, 1), not {rate!r}")
     if not 0 <= rate < 1:
@@ -198,12 +233,12 @@ def _format(x: Value) -> Any:
 def widen(x: Value) -> Value:
     """x in at least float32: half and narrower formats are converted, exactly."""
     fmt = _format(x)
-    return convert(x, FLOAT32) if isinstance(fmt, FloatFormat) and fmt.mantissa_bits < FLOAT32.mantissa_bits else x
+    return in_format(x, FLOAT32) if isinstance(fmt, FloatFormat) and fmt.mantissa_bits < FLOAT32.mantissa_bits else x
 
 
 def narrow(x: Value, like: Value) -> Value:
     """x in the format of another value."""
-    return convert(x, _format(like))
+    return in_format(x, _format(like))
 
 
 def softmax(x: Value, axis: int = -1, *, mask: Value | None = None) -> Value:

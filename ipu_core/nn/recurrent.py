@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ipu_core.ir.values import Value, concatenate, elementwise, matmul, reshape, shape_of
+from ipu_core.ir.array_moves import stack
+from ipu_core.ir.values import Value, elementwise, matmul, shape_of
 from ipu_core.nn.operations import sigmoid, tanh
 
 Weights = Mapping[str, Value]
@@ -77,13 +78,38 @@ def gru(params: Weights, x: Value, hidden: Value | None = None) -> tuple[Value, 
     return _run(lambda before, part: gru_cell(params, part, before), lambda s: s, x, start)
 
 
+def scan(f: Callable[[Any, Value], tuple[Any, Value]], state: Any, x: Value, axis: int = 0) -> tuple[Any, Value]:
+    """A function run along an axis, each time from the state that the last run left: unrolled where it is traced.
+
+    Args:
+        f: from (state, x at a place) to (new state, result).
+        state: before the first place, nested in any way.
+        x: an array of one place at least.
+        axis: of x, and of the results.
+
+    Returns:
+        The last state, and the results along the axis.
+
+    Raises:
+        ValueError: no places.
+    """
+    places = shape_of(x)[axis]
+    if not places:
+        raise ValueError(f"scan needs one place at least along axis {axis} of {shape_of(x)}")
+    before, results = (slice(None),) * (axis % len(shape_of(x))), []
+    for place in range(places):
+        state, result = f(state, x[(*before, place)])
+        results.append(result)
+    return state, stack(results, axis)
+
+
 def _run(cell: Callable[[Any, Value], Any], shown: Callable[[Any], Value], x: Value, state: Any) -> tuple[Value, Any]:
-    outputs = []
-    for place in range(shape_of(x)[1]):
-        state = cell(state, x[:, place])
-        rows, width = shape_of(shown(state))
-        outputs.append(reshape(shown(state), (rows, 1, width)))
-    return concatenate(outputs, 1), state
+    def step(before: Any, part: Value) -> tuple[Any, Value]:
+        after = cell(before, part)
+        return after, shown(after)
+
+    last, outputs = scan(step, state, x, 1)
+    return outputs, last
 
 
 def _zeros(params: Weights, x: Value) -> Value:

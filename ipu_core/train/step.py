@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ import numpy as np
 from ipu_core.ir.autodiff import value_and_grad
 from ipu_core.ir.block import Block
 from ipu_core.ir.guard import UNSCALE
-from ipu_core.ir.ops import STRUCTURE
 from ipu_core.ir.pytree import flatten, map_leaves, paths, unflatten
 from ipu_core.ir.tracing import in_rounds, trace
 from ipu_core.ir.values import Traced, Value, apply, elementwise, scope, shape_of
@@ -211,25 +209,4 @@ def step_block(
     """
     step = training_step(loss, optimiser, micro_batches=micro_batches, running_mean=running_mean)
     numbers = (np.float32(0),) * (2 if scaled else 1)
-    block = trace(
-        step, initial_state(params, optimiser, model_state), _part(batch, micro_batches), *numbers, carry=True
-    )
-    return _wide_loss(block)
-
-
-def _wide_loss(block: Block) -> Block:
-    """The step with the numbers its loss is made of, from the first that is one, in family "loss": in float32.
-
-    A loss in a format of activations would be reported rounded to it, or saturated.
-    """
-    made = {equation.output: equation for equation in block.equations}
-    wide, pending = set[int](), [block.outputs[block.carried]]
-    while pending:
-        equation = made.get(pending.pop())
-        if equation is None or equation.output.type.size != 1 or equation.role != "forward":
-            continue
-        if equation.op not in STRUCTURE:
-            wide.add(equation.number)
-        pending += equation.operands
-    equations = tuple(replace(e, family="loss") if e.number in wide else e for e in block.equations)
-    return replace(block, equations=equations)
+    return trace(step, initial_state(params, optimiser, model_state), _part(batch, micro_batches), *numbers, carry=True)

@@ -25,6 +25,7 @@ def layer(rows, columns):
     return {"weight": RNG.normal(size=(rows, columns)) * 0.4, "bias": RNG.normal(size=columns) * 0.4}
 
 
+KERNEL = RNG.normal(size=(3, WIDTH, 4))
 HEADED = {"qkv": layer(WIDTH, 3 * WIDTH), "out": layer(WIDTH, WIDTH)}
 LSTM = {"input": RNG.normal(size=(WIDTH, 12)), "hidden": RNG.normal(size=(3, 12)), "bias": RNG.normal(size=12)}
 GRU = {"input": RNG.normal(size=(WIDTH, 9)), "hidden": RNG.normal(size=(3, 9)), "bias": RNG.normal(size=9),
@@ -46,6 +47,24 @@ LAYERS = {
     "gru": (lambda p: nn.gru(*p)[0], [GRU, X, X[:, 2, :3]]),
     "log_sum_exp": (nn.log_sum_exp, X * 5),
     "log_sum_exp of rows": (lambda p: nn.log_sum_exp(p, 1, keepdims=True), X),
+    "cross entropy": (lambda p: nn.cross_entropy(p, SEGMENTS), X),
+    "cross entropy, ignoring": (lambda p: nn.cross_entropy(p, SEGMENTS, ignore_index=1), X),
+    "cross entropy, smoothed rows": (
+        lambda p: nn.cross_entropy(p, SEGMENTS, ignore_index=0, label_smoothing=0.2, reduction="none"), X),
+    "cross entropy, summed": (lambda p: nn.cross_entropy(p, SEGMENTS, label_smoothing=0.3, reduction="sum"), X),
+    "binary cross entropy": (lambda p: nn.binary_cross_entropy_with_logits(9 * p, 1.0 * (X > 0.3)), X),
+    "silu": (nn.silu, X),
+    "softplus": (nn.softplus, 20 * X),
+    "leaky relu": (lambda p: nn.leaky_relu(p, 0.2), X),
+    "gelu, tanh": (lambda p: nn.gelu(p, approximate="tanh"), X),
+    "layer norm, plain": (lambda p: nn.layer_norm(p), X),
+    "layer norm, scaled": (lambda p: nn.layer_norm(p[0], p[1]), [IMAGES, SCALE]),
+    "rms norm, plain": (lambda p: nn.rms_norm(p), X),
+    "group norm, plain": (lambda p: nn.group_norm(p, groups=2), IMAGES),
+    "conv1d": (lambda p: nn.conv1d(*p, stride=2, padding=1), [X, KERNEL, SCALE[:4]]),
+    "conv1d, dilated": (lambda p: nn.conv1d(p[0], p[1], padding=(2, 0), dilation=2, groups=2), [X, KERNEL[:, :4]]),
+    "conv1d, same": (lambda p: nn.conv1d(p[0], p[1], padding="same"), [X, KERNEL]),
+    "scan": (lambda p: nn.scan(lambda s, x: (s * 0.5 + x, s * x), p[:, 0] * 0.0, p, 1)[1], X),
     "weighted cross entropy": (
         lambda p: nn.softmax_cross_entropy(p, SEGMENTS, (SEGMENTS != 1) * 1.0), X),
 }  # fmt: skip
@@ -91,6 +110,56 @@ def test_what_a_mask_hides_changes_nothing():
     np.testing.assert_allclose(packed[:1, 2:4], alone, rtol=1e-12)
 
 
+PACKED = np.array([[1, 1, 2, 2, 0], [3, 1, 1, 1, 1]], np.int32)  # 0 pads
+
+
+def packed_heads(params, batch, segments):
+    """The heads' mean square over the places that are no padding."""
+    x, segments = batch, segments[:, None]
+    mixed = nn.multi_head_attention(params, x, HEADS, nn.segment_mask(segments, 4) * (segments != 0)[..., None])
+    return nn.mean(nn.square(mixed) * (segments[:, 0, :, None] != 0))
+
+
+def test_packed_attention_is_that_of_each_sequence_alone():
+    """Values and gradients, the segments being an int32 input of what is traced."""
+    block = trace(value_and_grad(packed_heads), HEADED, X, PACKED)
+    assert not any(e.op in ("one_hot", "dot") and "int32" in str(e.operands[0].type) for e in block.equations)
+    runs = [(0, slice(0, 2)), (0, slice(2, 4)), (1, slice(0, 1)), (1, slice(1, 5))]
+
+    def alone(params):
+        return sum(nn.square(nn.multi_head_attention(params, X[r : r + 1, s], HEADS)).sum() for r, s in runs) / X.size
+
+    value, gradients = value_and_grad(alone)(HEADED)
+    got = evaluate_flat(block, flatten((HEADED, X, PACKED))[0])
+    for ours, theirs in zip(got, [value, *flatten(gradients)[0]], strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-12)
+
+
+def test_masks_of_segments():
+    mask = nn.segment_mask(np.array([[0, 1, 1, -1, 2]]), 2)
+    np.testing.assert_array_equal(mask[0], [[1, 0, 0, 0, 0], [0, 1, 1, 0, 0], [0, 1, 1, 0, 0], [0] * 5, [0] * 5])
+    across = nn.segment_mask(np.array([5, 7]), keys=np.array([7, 7, 5]))
+    np.testing.assert_array_equal(across, [[0, 0, 1], [1, 1, 0]])
+    np.testing.assert_array_equal(nn.additive_mask(across), np.where(across, 0, -1e4))
+    for dtype, tolerance in ((np.float64, 1e-12), (np.float16, 2e-3)):
+        x, mask = X.astype(dtype), nn.segment_mask(SEGMENTS)
+        added = nn.attention(x, x, x, bias=nn.additive_mask(mask))
+        np.testing.assert_allclose(added, nn.attention(x, x, x, mask), rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("precision", ["fp32.32", "fp16.16/stochastic"])
+def test_packed_rows_train_with_the_same_bits_on_both_engines(precision):
+    loss = lambda p, batch: packed_heads(p, *batch) + nn.mean(nn.square(p["out"]["bias"]))  # noqa: E731
+    batch, ends = (np.float32(X), PACKED), []
+    for engine in ("direct", "tiles"):
+        made = TrainLoop(loss, map_leaves(np.float32, HEADED), batch, optimizer=Adam(0.01), precision=precision,
+                         engine=engine)  # fmt: skip
+        losses = made.run([batch] * 3, 3)
+        assert losses[2] < losses[0]
+        ends.append({name: a.tobytes() for name, a in made.arrays().items()})
+    assert ends[0] == ends[1]
+
+
 def test_rotary_products_depend_on_the_distance_of_places_alone():
     query, key = (nn.rotary_embedding(np.broadcast_to(v, (9, WIDTH))) for v in X[0, :2])
     products = query @ key.T
@@ -114,6 +183,32 @@ def test_rotary_products_depend_on_the_distance_of_places_alone():
 def test_sizes_that_do_not_fit_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_other_names_and_numbers_by_hand():
+    np.testing.assert_array_equal(nn.dropout(X, p=0.5, key=3), nn.dropout(X, 0.5, key=3))
+    with pytest.raises(TypeError, match=r"dropout takes one rate, not rate=0\.1 and p=0\.5"):
+        nn.dropout(X, 0.1, p=0.5, key=3)
+    with pytest.raises(TypeError, match="must be a number"):
+        nn.dropout(X, key=3)
+    with pytest.raises(ValueError, match="approximate is 'none' or 'tanh', not 'erf'"):
+        nn.gelu(X, approximate="erf")
+    with pytest.raises(ValueError, match="reduction is 'mean', 'sum' or 'none', not 'max'"):
+        nn.cross_entropy(X, SEGMENTS, reduction="max")
+    with pytest.raises(ValueError, match=r"conv1d takes x \(n, length, channels\)"):
+        nn.conv1d(X[0], KERNEL)
+    with pytest.raises(ValueError, match="scan needs one place"):
+        nn.scan(lambda s, x: (s, x), 0.0, X[:, :0], 1)
+    labels = np.array([[0, -100, 1, 1, -100], [2, 2, 2, 2, 2]])
+    ours, rows = nn.cross_entropy(X, labels, ignore_index=-100), nn.cross_entropy_rows(X, np.maximum(labels, 0))
+    assert float(ours) == pytest.approx(rows[labels >= 0].mean(), rel=1e-12)
+    assert nn.cross_entropy(X.astype(np.float16), labels, ignore_index=-100).dtype == np.float32
+    last, sums = nn.scan(lambda s, x: (s + x, s + x), np.zeros((ROWS, WIDTH)), X, 1)
+    np.testing.assert_allclose(sums, np.cumsum(X, 1))
+    np.testing.assert_allclose(last, X.sum(1))
+    blocks = np.float16(np.full((1, 4), 6e4))
+    assert float(nn.layer_norm(np.float16([[1, 2, 3, 4]]))[0, 0]) == pytest.approx(-1.342, abs=2e-3)
+    assert np.isfinite(nn.layer_norm(blocks)).all()
 
 
 def sigmoid(x):
@@ -155,7 +250,7 @@ def torch_gradients(f, leaves):
     torch = pytest.importorskip("torch")
     tensors = [torch.tensor(x, requires_grad=True) for x in leaves]
     result = f(torch, *tensors)
-    weights = torch.tensor(np.random.default_rng(3).normal(size=tuple(result.shape)))
+    weights = torch.tensor(np.random.default_rng(3).normal(size=tuple(result.shape)), dtype=torch.float64)
     (result * weights).sum().backward()
     return result.detach().numpy(), [t.grad.numpy() for t in tensors]
 
@@ -197,7 +292,38 @@ def torch_run(name, pick):
     return f
 
 
+def torch_rows(**options):
+    def f(torch, x):
+        kept = options.get("reduction") != "none"
+        made = torch.nn.functional.cross_entropy(x.reshape(-1, WIDTH), torch.tensor(SEGMENTS.ravel()), **options)
+        return made if kept else made.reshape(SEGMENTS.shape)
+
+    return f
+
+
+def torch_conv1d(**options):
+    def f(torch, x, weight, bias=None):
+        made = torch.nn.functional.conv1d(x.transpose(1, 2), weight.permute(2, 1, 0), bias, **options)
+        return made.transpose(1, 2)
+
+    return f
+
+
 TORCH = {
+    "cross entropy": torch_rows(),
+    "cross entropy, ignoring": torch_rows(ignore_index=1),
+    "cross entropy, smoothed rows": torch_rows(ignore_index=0, label_smoothing=0.2, reduction="none"),
+    "cross entropy, summed": torch_rows(label_smoothing=0.3, reduction="sum"),
+    "binary cross entropy": lambda torch, x: torch.nn.functional.binary_cross_entropy_with_logits(
+        9 * x, torch.tensor(1.0 * (X > 0.3))),
+    "silu": lambda torch, x: torch.nn.functional.silu(x),
+    "softplus": lambda torch, x: torch.nn.functional.softplus(x, threshold=1e9),
+    "leaky relu": lambda torch, x: torch.nn.functional.leaky_relu(x, 0.2),
+    "gelu, tanh": lambda torch, x: torch.nn.functional.gelu(x, approximate="tanh"),
+    "layer norm, plain": lambda torch, x: torch.nn.functional.layer_norm(x, (WIDTH,)),
+    "rms norm, plain": lambda torch, x: torch.nn.functional.rms_norm(x, (WIDTH,), eps=1e-6),
+    "conv1d": torch_conv1d(stride=2, padding=1),
+    "conv1d, same": torch_conv1d(padding="same"),
     "causal heads": torch_heads,
     "group norm": torch_norm("group_norm"),
     "batch norm": torch_norm("batch_norm", training=True),

@@ -86,6 +86,51 @@ def test_families_mark_what_is_float32_inside():
     assert softmax[-1] == "nonlinearity"
 
 
+TIED = np.array([[1.0, 3.0, np.nan, 3.0, -np.inf, 3.0], [-0.0, 0.0, -1.0, 0.0, -0.0, np.inf]])
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
+def test_the_largest_in_order_and_of_equal_ones_the_first(dtype):
+    x = TIED.astype(dtype)
+    for f, wanted in (
+        (lambda x: nn.topk(x, 6), [[2, 1, 3, 5, 0, 4], [5, 0, 1, 3, 4, 2]]),
+        (lambda x: nn.topk(x, 1), [[2], [5]]),
+        (lambda x: nn.topk(x, 6, largest=False), [[2, 4, 0, 1, 3, 5], [2, 0, 1, 3, 4, 5]]),
+    ):
+        values, indices = f(x)
+        traced = evaluate(trace(f, x), [x], "declared" if dtype != np.float64 else "exact")
+        for got in (indices, traced[1]):
+            np.testing.assert_array_equal(got, wanted)
+        np.testing.assert_array_equal(values, np.take_along_axis(x, np.array(wanted), 1))
+        np.testing.assert_array_equal(np.signbit(traced[0]), np.signbit(values))
+        assert (values.dtype, indices.dtype) == (dtype, np.int32)
+
+
+def test_topk_is_pytorchs_with_its_gradient():
+    torch = pytest.importorskip("torch")
+    weights = RNG.normal(size=(6, 4))
+    for largest in (True, False):
+        tensor = torch.tensor(X, requires_grad=True)
+        values, indices = torch.topk(tensor, 4, largest=largest)
+        (values * torch.tensor(weights)).sum().backward()
+        ours = nn.topk(X, 4, largest=largest)
+        np.testing.assert_array_equal(ours[0], values.detach().numpy())
+        np.testing.assert_array_equal(ours[1], indices.numpy())
+        _, gradient = value_and_grad(lambda x, s=largest: (nn.topk(x, 4, largest=s)[0] * weights).sum())(X)
+        np.testing.assert_array_equal(gradient, tensor.grad.numpy())
+
+
+def test_the_gradient_of_topk_goes_to_the_chosen():
+    value, gradient = value_and_grad(lambda x: (nn.topk(x, 2)[0] * np.array([10.0, 1.0])).sum())(
+        np.array([1, 3.0, 3, 2])
+    )
+    assert value == 33
+    np.testing.assert_array_equal(gradient, [0, 10, 1, 0])
+    for k in (0, 5):
+        with pytest.raises(ValueError, match=rf"there are no {k} largest along the last axis of \(4,\)"):
+            nn.topk(np.ones(4), k)
+
+
 MASKED = np.ma.masked_greater(RNG.normal(size=(2, 4, 4, 3)), 1)
 
 

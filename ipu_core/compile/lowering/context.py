@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from ipu_core.compile.labels import label
 from ipu_core.compile.planning import BlockPlan
 from ipu_core.graph.graph import Graph
-from ipu_core.graph.program import Copy, Program
+from ipu_core.graph.program import Program
 from ipu_core.graph.tensor import Tensor
 from ipu_core.ir.block import Atom, Equation, Literal, Var
 from ipu_core.ir.lifetimes import StridedView
 from ipu_core.library.elementwise import add_array
+from ipu_core.library.sides import copied
 from ipu_core.plan.matmul import SumPlan
 from ipu_core.target import Target
 
@@ -61,7 +62,4 @@ class Lowering:
 
     def copy(self, source: Tensor, name: str) -> Tensor:
         """A new temporary in the layout of its shape, filled from a tensor."""
-        made = add_array(self.graph, source.format, source.shape, name)
-        if source.size:
-            self.programs.append(Copy(source, made, name))
-        return made
+        return copied(self.graph, self.programs, source, name)

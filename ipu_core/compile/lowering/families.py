@@ -8,15 +8,17 @@ from ipu_core.compile.labels import label
 from ipu_core.compile.lowering.context import Lowering
 from ipu_core.compile.lowering.convolution import lower_convolution
 from ipu_core.control import FloatingPointControl
-from ipu_core.graph.program import Copy, Program, Whole
+from ipu_core.graph.program import Program, Whole
 from ipu_core.graph.tensor import Tensor
 from ipu_core.ir.block import Equation, Literal
 from ipu_core.ir.kernels import BoundCall, bind
 from ipu_core.ir.ops import CONVOLUTIONS, ELEMENTWISE, VIEWS
 from ipu_core.library.elementwise import elementwise
 from ipu_core.library.matmul import matmul, reduce
-from ipu_core.library.moves import fill, gather, one_hot, scatter_add
+from ipu_core.library.moves import concatenate, gather, one_hot, pad, scatter_add
 from ipu_core.library.random import dropout_mask
+from ipu_core.library.rows import put_along, take_along, top_indices
+from ipu_core.library.sides import arranged
 
 
 def lower_equation(lowering: Lowering, equation: Equation) -> None:
@@ -59,13 +61,8 @@ def _elementwise(lowering: Lowering, equation: Equation) -> None:
 
 def _sides(lowering: Lowering, equation: Equation) -> list[Tensor]:
     """The operands of a product or sum as its plan states them, copied where they do not lie so."""
-    found = []
-    for var, side in zip(equation.operands, lowering.plan.sides[equation.number], strict=True):
-        source = side.source(lowering.tensors[var])
-        if not side.stays:
-            source = lowering.copy(source, f"{label(equation)}: operand")
-        found.append(source.reshape(side.sizes))
-    return found
+    tensors = [lowering.tensors[var] for var in equation.operands]
+    return arranged(lowering.graph, lowering.programs, tensors, lowering.plan.sides[equation.number], label(equation))
 
 
 def _dot(lowering: Lowering, equation: Equation) -> None:
@@ -98,23 +95,15 @@ def _view(lowering: Lowering, equation: Equation) -> None:
 
 
 def _concatenate(lowering: Lowering, equation: Equation) -> None:
-    out, axis, at = lowering.result(equation), equation.params["axis"], 0
-    for var in equation.operands:
-        source = lowering.tensors[var]
-        place = out[(slice(None),) * axis + (slice(at, at + source.shape[axis]),)]
-        at += source.shape[axis]
-        if source.size:
-            lowering.programs.append(Copy(source, place, label(equation)))
+    parts = [lowering.tensors[var] for var in equation.operands]
+    lowering.programs += concatenate(parts, lowering.result(equation), equation.params["axis"], name=label(equation))
 
 
 def _pad(lowering: Lowering, equation: Equation) -> None:
     out, source, params = lowering.result(equation), lowering.tensors[equation.operands[0]], equation.params
-    lowering.programs += fill(lowering.graph, out, 0.0, name=f"{label(equation)}: zeros")
-    if not source.size:
-        return
-    ends = zip(source.shape, params["low"], params["interior"], strict=True)
-    inner = out[tuple(slice(low, low + (n - 1) * (gap + 1) + 1, gap + 1) for n, low, gap in ends)]
-    lowering.programs.append(Copy(source, inner, label(equation)))
+    lowering.programs += pad(
+        lowering.graph, source, out, low=params["low"], interior=params["interior"], name=label(equation)
+    )
 
 
 def _gather(lowering: Lowering, equation: Equation) -> None:
@@ -132,6 +121,30 @@ def _scatter_add(lowering: Lowering, equation: Equation) -> None:
         lowering.graph, _rows(lowering, indices, axes, equation), _rows(lowering, updates, axes, equation),
         lowering.result(equation), stochastic=equation.arithmetic.stochastic,
         operation=equation.number, name=label(equation),
+    )  # fmt: skip
+
+
+def _joined(lowering: Lowering, equation: Equation) -> list[Tensor]:
+    """The operands, or copies, whose axes but the last can be viewed as one."""
+    tensors = (lowering.tensors[var] for var in equation.operands)
+    return [_rows(lowering, tensor, tensor.ndim - 1, equation) for tensor in tensors]
+
+
+def _top_indices(lowering: Lowering, equation: Equation) -> None:
+    (x,) = _joined(lowering, equation)
+    lowering.programs += top_indices(lowering.graph, x, lowering.result(equation), name=label(equation))
+
+
+def _take_along(lowering: Lowering, equation: Equation) -> None:
+    x, indices = _joined(lowering, equation)
+    lowering.programs += take_along(lowering.graph, x, indices, lowering.result(equation), name=label(equation))
+
+
+def _put_along(lowering: Lowering, equation: Equation) -> None:
+    indices, updates = _joined(lowering, equation)
+    lowering.programs += put_along(
+        lowering.graph, indices, updates, lowering.result(equation),
+        stochastic=equation.arithmetic.stochastic, operation=equation.number, name=label(equation),
     )  # fmt: skip
 
 
@@ -167,6 +180,9 @@ _RULES: dict[str, Callable[[Lowering, Equation], None]] = {
     "pad": _pad,
     "gather": _gather,
     "scatter_add": _scatter_add,
+    "top_indices": _top_indices,
+    "take_along": _take_along,
+    "put_along": _put_along,
     "one_hot": _one_hot,
     "dropout_mask": _dropout_mask,
 }

@@ -11,7 +11,7 @@ from ipu_core.ir.evaluate import evaluate_flat as evaluate
 from ipu_core.ir.ops import OPS
 from ipu_core.ir.pytree import flatten
 from ipu_core.ir.tracing import trace
-from ipu_core.ir.values import apply, concatenate, convert, where
+from ipu_core.ir.values import apply, concatenate, convert, topk, where
 from ipu_core.ir.verify import verify
 
 RNG = np.random.default_rng(2)
@@ -19,6 +19,7 @@ A, B, C = (RNG.normal(size=(3, 4)) for _ in range(3))
 POSITIVE = RNG.uniform(0.5, 2.0, (3, 4))
 INDICES = np.array([[1, 0, 2, 1], [0, 0, 1, 2]])
 LABELS = np.array([1, 0, 3])
+ALONG = np.array([[1, 3], [2, 2], [0, 1]])
 
 UNARY = ["negative", "absolute", "relu", "square", "exp", "tanh", "erf", "sigmoid", "sin", "cos", "gelu"]
 UNARY += ["gelu_gradient"]
@@ -52,6 +53,9 @@ CASES = {
     "pad": (lambda x: apply("pad", x, low=(1, 0), high=(0, 2), interior=(2, 1)) * np.arange(9.0), (A,)),
     "gather": (lambda x: x[INDICES] * np.arange(8.0).reshape(2, 4, 1), (A,)),
     "scatter_add": (lambda x: apply("scatter_add", INDICES, x, rows=3) ** 2, (RNG.normal(size=(2, 4, 2)),)),
+    "take_along": (lambda x: apply("take_along", x, ALONG) * np.arange(6.0).reshape(3, 2), (A,)),
+    "put_along": (lambda x: apply("put_along", ALONG, x[:, :2], size=5) ** 2, (A,)),
+    "topk": (lambda x: topk(x, 3)[0] * np.arange(9.0).reshape(3, 3), (A,)),
     "one_hot": (lambda x: apply("one_hot", LABELS, classes=4) * x, (A,)),
     "scalar": (lambda x, y: x * y + x, (np.float64(0.3), A)),
     "scalar of a mean": (lambda x, y: (x + y).mean(), (np.float64(0.3), A)),
@@ -88,7 +92,14 @@ def test_gradient_is_the_finite_difference(case):
 
 
 def test_every_differentiable_operation_has_a_case_and_the_others_are_constant():
-    constant = {"step", "greater", "equal", "stop_gradient", "dropout_mask"}  # the mask is tested by itself
+    constant = {
+        "step",
+        "greater",
+        "equal",
+        "stop_gradient",
+        "dropout_mask",
+        "top_indices",
+    }  # the mask is tested by itself
     assert set(OPS) - constant == set(CASES) & set(OPS)
     assert set(OPS) - constant - {"one_hot", "concatenate"} == set(COTANGENTS)
 

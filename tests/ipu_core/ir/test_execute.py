@@ -16,7 +16,7 @@ from ipu_core.ir.execute import Executable, execute
 from ipu_core.ir.precision import PRESETS, Precision
 from ipu_core.ir.pytree import flatten, map_leaves, unflatten
 from ipu_core.ir.tracing import trace
-from ipu_core.ir.values import apply, concatenate, convert
+from ipu_core.ir.values import apply, broadcast, concatenate, convert, topk
 from ipu_core.train.optim import Adam, Lamb, Sgd, nothing
 from ipu_core.train.step import initial_state, step_block
 from lowprec import Accumulation, Key, float16, matmul
@@ -35,6 +35,11 @@ def assert_same_bits(got, want):
         np.testing.assert_array_equal(a.view(f"u{a.itemsize}"), b.view(f"u{b.itemsize}"))
 
 
+def index(a, b):
+    """int32 numbers that a program makes."""
+    return np.where(a > b, LABELS[:, None], -1)
+
+
 PROGRAMS = {
     "functions": lambda a, b: [apply(op, a) for op in ("exp", "tanh", "erf", "sigmoid", "sin", "cos", "gelu",
                                                       "gelu_gradient", "square", "negative", "absolute", "relu",
@@ -51,6 +56,10 @@ PROGRAMS = {
                            apply("pad", a, low=(1, 0), high=(0, 2), interior=(1, 0)), a.T.reshape(-1).reshape(7, 6).T],
     "indices": lambda a, b: [a[LABELS], apply("one_hot", LABELS, classes=5), apply("scatter_add", LABELS, b, rows=7),
                              a[LABELS].T @ b],
+    "integers": lambda a, b: [a * (broadcast(LABELS[:, None], (6, 7)) == index(a, b)), index(a, b) > 0,
+                               a[np.maximum(index(a, b), 0)[0]], convert(index(a, b), "float16")],
+    "largest": lambda a, b: [*topk(a * b, 3), topk(a > b, 7)[1], topk(b, 1, largest=False)[1],
+                             apply("put_along", topk(a, 2)[1], b[:, :2], size=8)],
     "layers": lambda a, b: [nn.softmax(a @ b.T), nn.log_softmax(a), nn.layer_norm(a, b[0], b[1]),
                             nn.softmax_cross_entropy(a, LABELS), nn.mse(a, b)],
     "outputs that are inputs, views or constants": lambda a, b: [a, a.T, (a + b).T, 2.0, a[0]],

@@ -45,6 +45,29 @@ def test_a_traced_program_computes_what_numpy_computes(name):
     np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-12)
 
 
+IDS, OTHERS = np.array([[3, -2, 16777217, 0], [2, 2, 16777216, -5]]), np.array([2, -2, 16777216, 7])
+OF_INTEGERS = {
+    "comparisons": (lambda i, j: [i == j, i != j, i < j, i <= j, i > j, i >= j],) * 2,
+    "with numbers": (lambda i, j: [i == 2, i != 2, i > 2, i <= 1.5, i > np.int32(-3), i <= 2.5],) * 2,
+    "combined": (
+        lambda i, j: [(i > 0) & (i < j), (i > 0) | (j < 0), ~(i == j), ~((i > 0) & ~(j > 0)), 1 & (i > j)],
+        lambda i, j: [(i > 0) & (i < j), (i > 0) | (j < 0), i != j, ~((i > 0) & ~(j > 0)), i > j]),
+    "chosen": (lambda i, j: [np.where(i > j, i, j), np.where(i < 0, 0, i), np.maximum(i, j), np.minimum(i, 2)],) * 2,
+    "rows": (lambda i, j: [i[np.array([1, 0, 1])], (i[:, :, None] == i[:, None]).sum(-1)],) * 2,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OF_INTEGERS)
+def test_integers_are_compared_and_chosen_as_numpy_does(name):
+    f, theirs = OF_INTEGERS[name]
+    block = verify(trace(f, IDS, OTHERS))
+    for got, out, want in zip(evaluate(block, [IDS, OTHERS]), block.outputs, theirs(IDS, OTHERS), strict=True):
+        np.testing.assert_array_equal(got, want)
+        integers = name == "chosen" or got.shape == (3, 4)
+        assert got.dtype == (np.int64 if integers else np.float64)
+        assert (out.type.format == "int32") == integers
+
+
 def test_trees_go_in_and_come_out():
     f = lambda state, x: ({"b": state["b"] + x, "a": [state["a"][0] * 2, (3.0, x)]}, None)  # noqa: E731
     block = trace(f, {"a": [A], "b": V}, V)
@@ -117,11 +140,15 @@ REFUSALS = {
     r"use where": (TypeError, lambda x: x if x.sum() > 0 else -x),
     r"cannot become a NumPy array": (TypeError, lambda x: np.asarray(x)),
     r"np.arctan cannot be traced; these can: .*exp": (TypeError, lambda x: np.arctan(x)),
-    r"np.cumsum cannot be traced": (TypeError, lambda x: np.cumsum(x)),
+    r"np.nanmean cannot be traced": (TypeError, lambda x: np.nanmean(x)),
     r"axis 2 is no axis": (ValueError, lambda x: x.sum(2)),
     r"index 7 is outside": (ValueError, lambda x: x[7]),
     r"go forwards": (ValueError, lambda x: x[::-1]),
     r"cannot index with": (TypeError, lambda x: x["a"]),
+    r"equal: int32 and float32 do not mix; convert the integers first": (
+        TypeError, lambda x: x[0] == np.array([1, 2, 3, 4])),
+    r"select: the number 0.5 beside int32 numbers must be one too": (
+        TypeError, lambda x: np.where(x[0] > 0, np.array([1, 2, 3, 4]), 0.5)),
     r"operand 1 must be floats": (TypeError, lambda x: x[0] + np.array([1, 2, 3, 4])),
     r"operand 1 must be int32": (TypeError, lambda x: x[x]),
     r"a power must be": (ValueError, lambda x: x**0.3),

@@ -1,0 +1,157 @@
+"""Operands of products and sums as a plan takes them: how they lie, and what must first be copied elsewhere."""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ipu_core.graph.graph import Graph
+from ipu_core.graph.program import Copy, Program
+from ipu_core.graph.tensor import Tensor
+from ipu_core.library.elementwise import add_array
+from ipu_core.plan.layout import Stored, linear_layout
+from ipu_core.plan.matmul import Placement, SumPlan, plan_sum, product_of, sum_of
+from ipu_core.target import Target
+from lowprec import Accumulation
+from lowprec.spec.axes import fold
+
+
+class Sizes(NamedTuple):
+    """Of a product m x k by k x n, as often as `batch` says; of a reduction over k of m x k x n."""
+
+    m: int
+    k: int
+    n: int
+    batch: int = 1
+
+
+def product_sizes(a: tuple[int, ...], b: tuple[int, ...]) -> Sizes:
+    """Of a product of arrays of these shapes, with the same leading axes."""
+    *batch, m, k = a
+    return Sizes(m, k, b[-1], math.prod(batch))
+
+
+def sum_sizes(shape: tuple[int, ...], axes: Sequence[int]) -> Sizes:
+    """Of a sum or a maximum over some axes."""
+    return Sizes(*fold(shape, tuple(axes)).shape)
+
+
+class Side(NamedTuple):
+    """How a plan takes an operand of a product or a sum.
+
+    Attributes:
+        perm: order in which its axes are taken; None: as they are.
+        sizes: of the three axes the plan sees.
+        layout: how it lies.
+        stays: False: it must first be copied into a new array with its axes in that order, which then lies so.
+    """
+
+    perm: tuple[int, ...] | None
+    sizes: tuple[int, int, int]
+    layout: Stored
+    stays: bool
+
+    def source(self, tensor: Tensor) -> Tensor:
+        """The operand with its axes in order."""
+        return tensor if self.perm is None else tensor.transpose(*self.perm)
+
+
+def product_sides(target: Target, a: Tensor, b: Tensor) -> list[Side]:
+    """The operands of a product."""
+    size = product_sizes(a.shape, b.shape)
+    other = a.variable is not b.variable  # tiles count what they receive of a variable, whichever operand asks
+    return [
+        _side(a, None, (size.batch, size.m, size.k), "bmk", target, stay=True),
+        _side(b, None, (size.batch, size.k, size.n), "bkn", target, stay=other),
+    ]
+
+
+def sum_side(target: Target, x: Tensor, axes: Sequence[int]) -> Side:
+    """The operand of a sum or a maximum over some axes."""
+    how = fold(x.shape, tuple(axes))
+    perm = (*how.before, *how.terms, *how.after)
+    return _side(x, perm, how.shape, "mkn", target, stay=True)
+
+
+def _side(
+    tensor: Tensor,
+    perm: tuple[int, ...] | None,
+    sizes: tuple[int, int, int],
+    letters: str,
+    target: Target,
+    *,
+    stay: bool,
+) -> Side:
+    source = tensor if perm is None else tensor.transpose(*perm)
+    try:
+        planned = source.reshape(sizes) if stay else None
+    except ValueError:
+        planned = None
+    axes = None if planned is None else _stored_order(planned, letters)
+    if axes is not None:
+        return Side(perm, sizes, Stored(axes, linear_layout(target, source.variable.shape).chunk), True)
+    return Side(perm, sizes, Stored(letters, linear_layout(target, source.shape).chunk), False)
+
+
+def _stored_order(tensor: Tensor, letters: str) -> str | None:
+    """The axes in the order they are stored, if the tensor is a whole variable with its axes permuted."""
+    if tensor.offset or tensor.size != tensor.variable.size:
+        return None
+    axes = sorted(zip(tensor.strides, tensor.shape, letters, strict=True), key=lambda axis: (axis[1] > 1, -axis[0]))
+    size = 1
+    for stride, length, _ in reversed(axes):
+        if length > 1 and stride != size:
+            return None
+        size *= length
+    return "".join(letter for _, _, letter in axes)
+
+
+def arranged(
+    graph: Graph, programs: list[Program], tensors: Sequence[Tensor], sides: Sequence[Side], name: str
+) -> list[Tensor]:
+    """The operands as a plan states them, copied where they do not lie so."""
+    found = []
+    for tensor, side in zip(tensors, sides, strict=True):
+        source = side.source(tensor)
+        if not side.stays:
+            source = copied(graph, programs, source, f"{name}: operand")
+        found.append(source.reshape(side.sizes))
+    return found
+
+
+def copied(graph: Graph, programs: list[Program], source: Tensor, name: str) -> Tensor:
+    """A new temporary in the layout of its shape, filled from a tensor."""
+    made = add_array(graph, source.format, source.shape, name)
+    if source.size:
+        programs.append(Copy(source, made, name))
+    return made
+
+
+def planned(
+    target: Target,
+    size: Sizes,
+    sides: Sequence[Side],
+    operands: str,
+    out: tuple[int, ...],
+    order: Accumulation,
+    place: Placement | None = None,
+    memory: int | None = None,
+) -> SumPlan:
+    """The plan of a product (two sides) or of a sum (one).
+
+    Args:
+        target: the chip.
+        size: of `product_sizes` or `sum_sizes`.
+        sides: the operands.
+        operands: name of the widest operand's format.
+        out: the shape of the result, which lies in its layout.
+        order: with its types.
+        place: where; None searches.
+        memory: bytes of a tile for what is under way; None: what operands and result leave.
+    """
+    (m, k, n, batch), result = size, Stored("bmn", linear_layout(target, out).chunk)
+    lies = (*(side.layout for side in sides), result)
+    if len(sides) == 2:
+        product = product_of(target, m, k, n, batch=batch, operands=operands, lies=lies)
+    else:
+        product = sum_of(target, m, k, n, operands=operands, lies=lies)
+    return plan_sum(target, product, order, placement=place, memory=memory)

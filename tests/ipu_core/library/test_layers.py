@@ -1,0 +1,177 @@
+"""Layers built from a graph alone: the bits of the lowered training layer, and NumPy's numbers in float64."""
+
+import textwrap
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ipu_core.library
+from ipu_core import nn
+from ipu_core.compile.machine import Machine
+from ipu_core.engine.engine import Engine
+from ipu_core.graph.graph import Graph
+from ipu_core.graph.program import Copy, Program, Sequence
+from ipu_core.graph.tensor import Tensor
+from ipu_core.ir.autodiff import value_and_grad
+from ipu_core.ir.precision import PLAIN, Precision
+from ipu_core.ir.tracing import trace
+from ipu_core.library import random
+from ipu_core.library.elementwise import add_array
+from ipu_core.library.lstm import lstm_cell
+from ipu_core.library.norm import group_norm, layer_norm
+from ipu_core.library.pool import avg_pool2d, max_pool2d
+from ipu_core.library.softmax import cross_entropy, log_softmax, softmax
+from ipu_core.library.steps import HALF_REGISTERS
+from ipu_core.target import Target
+from lowprec import float16, float32
+from lowprec.spec.rounding import NEAREST_EVEN, STOCHASTIC
+
+RNG = np.random.default_rng(4)
+X = RNG.normal(size=(12, 10)) * 3
+LABELS = RNG.integers(0, 10, 12).astype(np.int32)
+IMAGES = RNG.normal(size=(3, 6, 5, 4))
+SCALE, BIAS = RNG.normal(size=(2, 10))
+CELL = [RNG.normal(size=shape) for shape in ((6, 5), (6, 3), (6, 3), (5, 12), (3, 12), (12,))]
+
+Build = Callable[..., list[Tensor]]
+
+
+def lstm(g: Graph, p: list[Program], x: Any, h: Any, c: Any, w: Any, u: Any, b: Any, **how: Any) -> list[Tensor]:
+    return [*lstm_cell(g, {"input": w, "hidden": u, "bias": b}, x, (h, c), p, accumulate=x.format, **how)]
+
+
+def nn_lstm(x: Any, h: Any, c: Any, w: Any, u: Any, b: Any) -> Any:
+    return list(nn.lstm_cell({"input": w, "hidden": u, "bias": b}, x, (h, c)))
+
+
+def loss_and_gradient(x: Any, labels: Any) -> Any:
+    return list(value_and_grad(nn.softmax_cross_entropy)(x, labels))
+
+
+def pooled(x: np.ndarray[Any, Any], size: int, stride: int) -> np.ndarray[Any, Any]:
+    view = np.lib.stride_tricks.sliding_window_view(x, (size, size), (1, 2))
+    return view[:, ::stride, ::stride]
+
+
+def normal(x: np.ndarray[Any, Any], axes: Any) -> np.ndarray[Any, Any]:
+    return (x - x.mean(axes, keepdims=True)) / np.sqrt(x.var(axes, keepdims=True) + 1e-5)
+
+
+def powers(x: np.ndarray[Any, Any], axis: int = -1) -> np.ndarray[Any, Any]:
+    return np.exp(x) / np.exp(x).sum(axis, keepdims=True)
+
+
+CASES: dict[str, tuple[Build, Callable[..., Any], list[np.ndarray[Any, Any]], Callable[..., Any]]] = {
+    "softmax": (lambda g, p, x, **how: [softmax(g, x, p, **how)], nn.softmax, [X], powers),
+    "softmax down": (
+        lambda g, p, x, **how: [softmax(g, x, p, axis=0, **how)], lambda x: nn.softmax(x, 0), [X],
+        lambda x: powers(x, 0)),
+    "log_softmax": (
+        lambda g, p, x, **how: [log_softmax(g, x, p, **how)], nn.log_softmax, [X], lambda x: np.log(powers(x))),
+    "layer_norm": (
+        lambda g, p, x, s, b, **how: [layer_norm(g, x, p, scale=s, bias=b, **how)], nn.layer_norm, [X, SCALE, BIAS],
+        lambda x, s, b: normal(x, -1) * s + b),
+    "group_norm": (
+        lambda g, p, x, s, b, **how: [group_norm(g, x, 2, p, scale=s, bias=b, **how)],
+        lambda x, s, b: nn.group_norm(x, s, b, 2), [IMAGES, SCALE[:4], BIAS[:4]],
+        lambda x, s, b: normal(x.reshape(3, 30, 2, 2), (1, 3)).reshape(x.shape) * s + b),
+    "max_pool2d": (
+        lambda g, p, x, **how: [max_pool2d(g, x, p)], nn.max_pool2d, [IMAGES],
+        lambda x: pooled(x, 2, 2).max((-2, -1))),
+    "max_pool2d, overlapping": (
+        lambda g, p, x, **how: [max_pool2d(g, x, p, window=3, stride=1)], lambda x: nn.max_pool2d(x, 3, 1), [IMAGES],
+        lambda x: pooled(x, 3, 1).max((-2, -1))),
+    "avg_pool2d": (
+        lambda g, p, x, **how: [avg_pool2d(g, x, p, accumulate=x.format, **how)], nn.avg_pool2d, [IMAGES],
+        lambda x: pooled(x, 2, 2).mean((-2, -1))),
+    "avg_pool2d, overlapping": (
+        lambda g, p, x, **how: [avg_pool2d(g, x, p, window=2, stride=1, accumulate=x.format, **how)],
+        lambda x: nn.avg_pool2d(x, 2, 1), [IMAGES], lambda x: pooled(x, 2, 1).mean((-2, -1))),
+    "lstm_cell": (lstm, nn_lstm, CELL, nn_lstm),
+    "cross_entropy": (
+        lambda g, p, x, labels, **how: [*cross_entropy(g, x, labels, p, **how)], loss_and_gradient, [X, LABELS],
+        lambda x, labels: [-np.log(powers(x)[np.arange(12), labels]).mean(), (powers(x) - np.eye(10)[labels]) / 12]),
+}  # fmt: skip
+
+
+def run(build: Build, arrays: list[Any], tiles: int, **how: Any) -> list[Any]:
+    """What a builder computes of arrays on so many tiles."""
+    graph, programs = Graph(Target("gc200", tiles=tiles)), list[Program]()
+    tensors = [add_array(graph, str(x.dtype), x.shape, f"operand {n}", temporary=False) for n, x in enumerate(arrays)]
+    made = build(graph, programs, *tensors, **how)
+    kept = [add_array(graph, one.format, one.shape or (1,), "result", temporary=False) for one in made]
+    copies = [Copy(one.reshape(place.shape), place) for one, place in zip(made, kept, strict=True)]
+    engine = Engine(graph, Sequence(*programs, *copies), key=5)
+    for tensor, x in zip(tensors, arrays, strict=True):
+        engine.write(tensor, x)
+    engine.run()
+    assert engine.profile().cycles > 0
+    return [engine.read(place).reshape(one.shape) for one, place in zip(made, kept, strict=True)]
+
+
+@pytest.mark.parametrize("tiles", [3, 1472])
+@pytest.mark.parametrize("dtype, spec", [(np.float32, "fp32.32"), (np.float16, "fp16.16/nearest")])
+@pytest.mark.parametrize("name", CASES)
+def test_a_builder_has_the_bits_of_the_lowered_layer(name: str, dtype: Any, spec: str, tiles: int) -> None:
+    build, layer, given, exact = CASES[name]
+    arrays = [x if x.dtype == np.int32 else x.astype(dtype) for x in given]
+    got = run(build, arrays, tiles)
+    halved = [x if x.dtype == np.int32 else np.float32(x) / 2 for x in arrays]  # so that they are computed in the step
+    plain = trace(lambda *xs: layer(*(x if x.format == "int32" else 2.0 * x for x in xs)), *halved)
+    lowered = Machine.build(Precision.parse(spec).apply(plain), Target("gc200", tiles=tiles)).run(halved, None)
+    wanted = exact(*(x if x.dtype == np.int32 else x.astype(np.float64) for x in arrays))
+    tolerance = 3e-6 if dtype == np.float32 else 2e-2
+    for one, other, true in zip(got, lowered, wanted if isinstance(wanted, list) else [wanted], strict=True):
+        assert one.shape == other.shape
+        np.testing.assert_allclose(one.astype(np.float64), true, rtol=tolerance, atol=tolerance)
+        if name == "cross_entropy":  # whose gradient is a formula of its own
+            np.testing.assert_allclose(one.astype(np.float64), other, rtol=1e-3, atol=1e-4)
+        else:
+            assert one.dtype == other.dtype
+            np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("name", ["softmax", "layer_norm", "avg_pool2d", "lstm_cell", "cross_entropy"])
+def test_stochastic_rounding_takes_a_number_for_every_step(name: str) -> None:
+    build, _, given, _ = CASES[name]
+    arrays = [x if x.dtype == np.int32 else x.astype(np.float16) for x in given]
+    nearest, one, again, other = (
+        run(build, arrays, 6, **how) for how in ({}, *({"stochastic": True, "operation": n} for n in (0, 0, 100)))
+    )
+    for a, b, c, d in zip(nearest, one, again, other, strict=True):
+        np.testing.assert_array_equal(b, c)
+        np.testing.assert_allclose(a.astype(float), b.astype(float), rtol=2e-2, atol=1e-2)
+        assert a.dtype == np.float32 or ((b != d).any() and (a != b).any())
+
+
+def test_what_is_computed_in_half_registers_is_rounded_as_a_precision_says() -> None:
+    assert HALF_REGISTERS == PLAIN
+    precision = Precision.parse("fp16.16/stochastic")
+    for op in ("add", "exp"):
+        assert precision.rounding_of(op, [float16], float16) == (NEAREST_EVEN if op in HALF_REGISTERS else STOCHASTIC)
+        assert precision.rounding_of(op, [float32], float16) == STOCHASTIC
+
+
+def test_the_example_of_the_library_runs() -> None:
+    example = textwrap.dedent(ipu_core.library.__doc__.split("make:\n")[1])  # type: ignore[union-attr]
+    names: dict[str, Any] = {"Graph": Graph, "Engine": Engine, "Sequence": Sequence, "normal": random.normal,
+                             "softmax": softmax}  # fmt: skip
+    exec(example, names)
+    assert names["probabilities"].shape == (64, 10)
+
+
+def test_wrong_sizes_are_refused() -> None:
+    graph, programs = Graph(Target("gc200", tiles=4)), list[Program]()
+    x = add_array(graph, "float16", (4, 6), "x")
+    labels = add_array(graph, "int32", (3,), "labels")
+    for f, message in (
+        (lambda: cross_entropy(graph, x, labels, programs), r"labels must have the shape \(4,\) of the rows"),
+        (lambda: group_norm(graph, x, 4, programs), "4 groups do not divide 6 channels"),
+        (lambda: max_pool2d(graph, x, programs), r"images have the axes \(n, h, w, channels\)"),
+        (lambda: lstm_cell(graph, {"input": x, "hidden": x, "bias": x}, x, (x, x), programs), "weights must have"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            f()
+    assert programs == []
