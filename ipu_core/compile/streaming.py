@@ -5,9 +5,7 @@ from typing import NamedTuple
 
 from ipu_core.ir.block import Block, Var, per_block
 from ipu_core.ir.lifetimes import in_place, lifetimes
-
-PHASES = {"forward": 0, "grad_input": 1, "grad_weight": 1, "optimiser": 2, "update": 2}
-"""What is read in several of these parts of a step is loaded anew for each: it need not stay in between."""
+from ipu_core.ir.streaming import PHASES
 
 
 class Transfers(NamedTuple):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ipu_core.compile.planning import choose_accumulations
-from ipu_core.compile.residency import check_room
+from ipu_core.compile.residency import check_room, scheduled
 from ipu_core.ir.block import Array, Block
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.pytree import flatten, paths
@@ -122,7 +122,7 @@ def check_size(problem: Problem, recipe: Recipe, precisions: Sequence[str]) -> N
         return
     ideal = _ideal_step(problem, recipe)
     for name in precisions:
-        check_room(Precision.parse(name).apply(ideal), recipe.target)
+        check_room(scheduled(Precision.parse(name).apply(ideal), recipe.target), recipe.target)
 
 
 def orders_of_sums(

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from ipu_core.compile.machine import Machine
 from ipu_core.compile.planning import choose_accumulations
-from ipu_core.compile.residency import check_room
+from ipu_core.compile.residency import check_room, scheduled
 from ipu_core.control import FloatingPointControl
 from ipu_core.engine.profile import Profile
 from ipu_core.errors import FloatingPointException, NotFinite
@@ -74,6 +74,8 @@ class TrainLoop:
             same bits; callbacks are called after each call, with its last loss.
         model_state: What the model carries from step to step beside its parameters, such as running statistics, nested
             float arrays: the loss is then (params, state, batch) -> (one number, new state). None: nothing.
+        reorder: Whether the equations are put into an order in which less memory lives at a time, or stay as they were
+            traced. No bit changes.
 
     Raises:
         ValueError: an unknown engine or precision, a batch that cannot be cut into so many parts, a name to stream that
@@ -107,6 +109,7 @@ class TrainLoop:
         overlap: bool = False,
         steps_per_call: int = 1,
         model_state: Any = None,
+        reorder: bool = True,
     ) -> None:
         if not isinstance(engine, str) or engine not in ENGINES:
             raise ValueError(f"unknown engine {engine!r}: choose {' or '.join(ENGINES)}")
@@ -127,7 +130,9 @@ class TrainLoop:
             model_state=model_state,
         )  # fmt: skip
         typed = streaming(precision.apply(ideal), streamed)
-        self.block: Block = typed if self._scale is None else guarded(typed)
+        traced = typed if self._scale is None else guarded(typed)
+        self.target = target if isinstance(target, Target) else Target("gc200" if target is None else target)
+        self.block: Block = scheduled(traced, self.target) if reorder else traced
         self.skipped: tuple[Skipped, ...] = ()
         self.not_finite: tuple[int, float] | None = None
         for var, value in self.block.constants.items():
@@ -139,11 +144,12 @@ class TrainLoop:
             if equation.op == "one_hot" and equation.family == "loss"
         }
         self.precision, self.step = precision, 0
-        self.target = target if isinstance(target, Target) else Target("gc200" if target is None else target)
         if engine == "tiles":
             check_room(self.block, self.target)
         chosen = choose_accumulations(ideal, self.target) if accumulations is None else accumulations
         self.accumulations: Mapping[int, Accumulation] = chosen
+        orders = sorted((number, order.digest()) for number, order in chosen.items())
+        self._traced_step = hashlib.sha256(f"{traced}{orders}".encode()).hexdigest()
         self._overlap = bool(overlap)
         self._engine, self._control = engine, replace(control or FloatingPointControl(), esr=precision.stochastic)
         self._key, self._rate = as_key(key), optimizer.lr
@@ -322,10 +328,8 @@ class TrainLoop:
         self.restore(arrays, meta["step"])
 
     def _identity(self) -> dict[str, str]:
-        """What tells runs apart that have the same state."""
-        orders = sorted((number, order.digest()) for number, order in self.accumulations.items())
-        traced = hashlib.sha256(f"{self.block}{orders}".encode()).hexdigest()
-        return {"key": repr(self._key), "precision": self.precision.words(), "traced step": traced}
+        """What tells runs apart that have the same state; the order of the equations does not."""
+        return {"key": repr(self._key), "precision": self.precision.words(), "traced step": self._traced_step}
 
     def __str__(self) -> str:
         """The loop in a few lines: what is trained, how, how far, at what cost."""
