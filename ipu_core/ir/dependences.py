@@ -66,10 +66,9 @@ def dependences(block: Block, grain: int) -> Dependences:
     found.before = [{maker[root] for root in roots if root in maker} for roots in operands]
     for new, old in over.items():
         found.before[maker[new]].update(node for node in reading.get(old, ()) if node != maker[new])
-    stored = {block.inputs[i]: maker[views[block.outputs[i]].root] for i in sorted(block.streamed)}
-    loads = {old: _loads(equations, reading.get(old, ())) for old in stored}
-    for old, spans in loads.items():
-        found.before[stored[old]].update(node for nodes in spans for node in nodes if node < stored[old])
+    streamed = [block.inputs[i] for i in sorted(block.streamed)]
+    loads = {old: _loads(equations, reading.get(old, ())) for old in streamed}
+    for spans in loads.values():
         for first, second in pairwise(spans):
             for node in second:
                 found.before[node].update(first)
