@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from ipu_core import cost, tile
+from ipu_core import cost, tile, tile_random
 from ipu_core.graph.codelet import Codelet, Output, Param
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Execute
@@ -27,7 +27,8 @@ class DropoutMask(Codelet):
     def prepare(self) -> None:
         """Joins axes and makes the draw ready."""
         (self._result,) = join_axes([self.out])
-        self._mask = tile.dropout_mask(self.rate)
+        draws = self.draws
+        self._mask = tile.dropout_mask(self.rate) if draws is None else tile_random.dropout_mask(self.rate, draws)
 
     def compute(self) -> None:
         """Draws."""

@@ -82,6 +82,7 @@ class Recipe:
     loss_scale: float | str | None = None
     streamed: tuple[str, ...] = ()
     overlap: bool = False
+    random: str = "philox"
 
 
 def make_loop(
@@ -102,6 +103,7 @@ def make_loop(
         loss_scale=recipe.loss_scale,
         streamed=recipe.streamed,
         overlap=recipe.overlap,
+        random=recipe.random,
         model_state=problem.initial_state(point.seed),
     )
 

@@ -21,6 +21,7 @@ from ipu_core.compile.residency import check_room, scheduled
 from ipu_core.control import FloatingPointControl
 from ipu_core.engine.profile import Profile
 from ipu_core.errors import FloatingPointException, NotFinite
+from ipu_core.hardware_random import HardwareRandom, WorkerState
 from ipu_core.ir.block import Array, Block, Equation
 from ipu_core.ir.execute import Executable
 from ipu_core.ir.guard import guarded
@@ -35,6 +36,7 @@ from ipu_core.train.arguments import check_integer, check_kinds, feed
 from ipu_core.train.callbacks import Callback
 from ipu_core.train.optim import Optimiser
 from ipu_core.train.optim.common import Common, rate_of
+from ipu_core.train.random import check_hardware_random, read_random
 from ipu_core.train.scaling import LossScale, Scale, Skipped
 from ipu_core.train.step import Loss, initial_state, step_block
 from ipu_core.train.updates import UpdateCount
@@ -74,11 +76,15 @@ class TrainLoop:
             same bits; callbacks are called after each call, with its last loss.
         model_state: What the model carries from step to step beside its parameters, such as running statistics, nested
             float arrays: the loss is then (params, state, batch) -> (one number, new state). None: nothing.
+        random: Where the random bits come from: "philox", from the key, whatever the machine; "hardware", from the
+            generators of the tiles' workers, seeded with the key; or a `HardwareRandom`, which says how these start.
+            Those bits depend on the placement, and every equation then runs vertex by vertex, much slower.
         reorder: Whether the equations are put into an order in which less memory lives at a time, or stay as they were
             traced. No bit changes.
 
     Raises:
-        ValueError: an unknown engine or precision, a batch that cannot be cut into so many parts, a name to stream that
+        ValueError: an unknown engine or precision, hardware random bits on an engine or in a precision that has none
+            (see `check_hardware_random`), a batch that cannot be cut into so many parts, a name to stream that
             nothing has, or what tracing refuses.
         TypeError: an argument of another kind.
         OutOfTileMemory, OutOfStreamingMemory: the step does not fit the target (engine "tiles").
@@ -109,6 +115,7 @@ class TrainLoop:
         overlap: bool = False,
         steps_per_call: int = 1,
         model_state: Any = None,
+        random: str | HardwareRandom = "philox",
         reorder: bool = True,
     ) -> None:
         if not isinstance(engine, str) or engine not in ENGINES:
@@ -133,6 +140,9 @@ class TrainLoop:
         traced = typed if self._scale is None else guarded(typed)
         self.target = target if isinstance(target, Target) else Target("gc200" if target is None else target)
         self.block: Block = scheduled(traced, self.target) if reorder else traced
+        self._key, self._random = as_key(key), read_random(random, as_key(key))
+        if self._random is not None:
+            check_hardware_random(self.block, engine)
         self.skipped: tuple[Skipped, ...] = ()
         self.not_finite: tuple[int, float] | None = None
         for var, value in self.block.constants.items():
@@ -152,7 +162,7 @@ class TrainLoop:
         self._traced_step = hashlib.sha256(f"{traced}{orders}".encode()).hexdigest()
         self._overlap = bool(overlap)
         self._engine, self._control = engine, replace(control or FloatingPointControl(), esr=precision.stochastic)
-        self._key, self._rate = as_key(key), optimizer.lr
+        self._rate = optimizer.lr
         rate = (
             self._rate
             if isinstance(self._rate, int | float | np.number)
@@ -170,9 +180,10 @@ class TrainLoop:
 
     def _prepare(self, state: Sequence[Array]) -> None:
         if self._engine == "tiles":
+            drawn = None if self._random is None else self._random.state(self.target.tiles, self.target.workers)
             self._runner: Machine | Executable = Machine.build(
                 self.block, self.target, self.accumulations, self._control,
-                overlap=self._overlap, steps_per_call=self._steps_per_call, whole=True,
+                overlap=self._overlap, steps_per_call=self._steps_per_call, whole=drawn is None, random=drawn,
             )  # fmt: skip
         else:
             self._runner = self._executable
@@ -181,12 +192,24 @@ class TrainLoop:
     def __getstate__(self) -> dict[str, Any]:
         """What a copy or a pickle holds: the traced step and its state, so that each has prepared calls of its own."""
         kept = {name: value for name, value in vars(self).items() if name not in ("_executable", "_runner")}
-        return {**kept, "state": self._runner.read()}
+        return {**kept, "state": self._runner.read(), "drawn": self._drawn}
 
     def __setstate__(self, kept: dict[str, Any]) -> None:
-        state = kept.pop("state")
+        state, drawn = kept.pop("state"), kept.pop("drawn")
         vars(self).update(kept)
         self._prepare(state)
+        self._draw_on(drawn)
+
+    @property
+    def _drawn(self) -> dict[str, Array]:
+        """The state of the tiles' generators by name; nothing where random bits are the key's."""
+        state = self._runner.engine.random_state if isinstance(self._runner, Machine) else None
+        return {} if state is None else {f"random.{name}": words for name, words in state._asdict().items()}
+
+    def _draw_on(self, drawn: Mapping[str, Array]) -> None:
+        """Goes on from what `_drawn` gave."""
+        if self._random is not None and isinstance(self._runner, Machine):
+            self._runner.engine.random_state = WorkerState(drawn["random.s0"], drawn["random.s1"])
 
     def train(self, batch: Any) -> float:
         """One update on one batch, or none (see `skipped`); gives its loss.
@@ -284,7 +307,7 @@ class TrainLoop:
 
     def arrays(self) -> dict[str, Array]:
         """The whole state by dotted name, for a checkpoint."""
-        state = dict(zip(paths(self._tree), self._runner.read(), strict=True))
+        state = dict(zip(paths(self._tree), self._runner.read(), strict=True)) | self._drawn
         return state if self._scale is None else state | self._scale.arrays()
 
     def restore(self, arrays: Mapping[str, Array], step: int) -> None:
@@ -302,10 +325,12 @@ class TrainLoop:
         if self._scale is not None:
             self._scale = self._scale.restored(arrays)
         self._runner.write([arrays[name] for name in paths(self._tree)])
+        self._draw_on(arrays)
         self.step = int(step)
 
     def save(self, path: str | Path) -> None:
-        """Writes a checkpoint that `load` goes on from: weights, moments, loss scale, the step, the key of the run.
+        """Writes a checkpoint that `load` goes on from: weights, moments, loss scale, the step, the key of the run, and
+        the state of the tiles' random generators where it draws from them.
 
         The file is there whole or not at all. With them the random bits of every later step are known, and which batch
         it takes, where batches are a function of the step.
@@ -329,7 +354,8 @@ class TrainLoop:
 
     def _identity(self) -> dict[str, str]:
         """What tells runs apart that have the same state; the order of the equations does not."""
-        return {"key": repr(self._key), "precision": self.precision.words(), "traced step": self._traced_step}
+        own = {"key": repr(self._key), "precision": self.precision.words(), "traced step": self._traced_step}
+        return own if self._random is None else {**own, "random": repr(self._random)}
 
     def __str__(self) -> str:
         """The loop in a few lines: what is trained, how, how far, at what cost."""
@@ -343,6 +369,8 @@ class TrainLoop:
         if self._scale is not None:
             lines.append(f"  loss scale {self._scale.value:g}, {len(self.skipped)} steps skipped")
             lines += [f"    last: step {s.step}, {', '.join(s.names)}" for s in self.skipped[-1:]]
+        if self._random is not None:
+            lines.append(f"  random bits of the tiles' workers, {self._random}")
         if self.not_finite is not None:
             lines.append("  the loss of step {} is {}".format(*self.not_finite))
         if (profile := self.profile) is not None:
@@ -354,7 +382,10 @@ class TrainLoop:
         return "\n".join(lines)
 
     def count_updates(self, batch: Any) -> UpdateCount:
-        """What would become of the weight updates in the next step, without doing it (computed directly)."""
+        """What would become of the weight updates in the next step, without doing it.
+
+        It is computed directly, with random bits of the key whichever the run takes.
+        """
         total = UpdateCount(0, 0, 0.0, 0.0)
 
         def observe(equation: Equation, operands: Sequence[Any], updated: Array) -> None:
