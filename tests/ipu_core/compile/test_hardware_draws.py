@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ipu_core import tile, tile_random
 from ipu_core.compile.machine import Machine
 from ipu_core.control import FloatingPointControl
 from ipu_core.engine.engine import Engine
@@ -13,11 +14,12 @@ from ipu_core.errors import Unvalidated
 from ipu_core.graph import program as p
 from ipu_core.graph.tensor import Tensor
 from ipu_core.graph.vertices import VertexGroup
-from ipu_core.hardware_random import HardwareRandom, TileRandom
+from ipu_core.hardware_random import Draws, HardwareRandom, TileRandom
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.tracing import trace
+from ipu_core.library.matmul.chains import Origin
 from ipu_core.target import Target
-from lowprec import Accumulation, Xoroshiro128aox
+from lowprec import Accumulation, Rounding, Xoroshiro128aox
 
 TARGET = Target("gc200", tiles=5)
 SEED = HardwareRandom((0x12345678, 0x9ABCDEF0), modifier=3)
@@ -156,10 +158,10 @@ def test_a_program_draws_as_one_that_draws_word_by_word() -> None:
     }  # fmt: skip
     drawn = machine.engine.random_state
     assert drawn is not None
-    for tile in range(TARGET.tiles):
+    for number in range(TARGET.tiles):
         for worker in range(TARGET.workers):
-            one = slow.random.of[tile][worker]
-            assert (int(drawn.s0[tile, worker]), int(drawn.s1[tile, worker])) == (one.s0, one.s1)
+            one = slow.random.of[number][worker]
+            assert (int(drawn.s0[number, worker]), int(drawn.s1[number, worker])) == (one.s0, one.s1)
 
 
 @pytest.mark.parametrize("count", [0, 1, 4, 23, 24, 25, 60])
@@ -187,3 +189,30 @@ def test_whole_arrays_have_no_tiles_to_draw_from() -> None:
         engine = Machine.build(block, TARGET, random=state).engine
     with pytest.raises(ValueError, match="no state of shape"):
         engine.random_state = SEED.state(2, 6)
+
+
+@pytest.mark.parametrize("adder", ["sequential", "dot4", "pairwise"])
+def test_sums_in_float32_draw_nothing_and_are_the_tiles(adder: str) -> None:
+    rng = np.random.default_rng(4)
+    a, b = (rng.normal(size=shape).astype(np.float16) for shape in ((2, 5, 37), (2, 37, 3)))
+    x = rng.normal(size=(2, 5, 37, 3)).astype(np.float32) * np.exp2(rng.integers(-20, 20, (37, 1))).astype(np.float32)
+    order = Accumulation(group=16, accumulate="float32", adder=adder)
+    control, place = FloatingPointControl(), Origin()
+    with pytest.warns(Unvalidated):
+        random = TileRandom(SEED.state(TARGET.tiles, TARGET.workers))
+    before = random.state.s0.copy()
+    draws = Draws(random, np.arange(2))
+    initial = rng.normal(size=(2, 5, 3)).astype(np.float32)
+    parts = np.ascontiguousarray(np.moveaxis(x, -2, 0))
+    ours, theirs = ([np.empty((2, 5, 3), np.float32) for _ in range(4)] for _ in range(2))
+    for first, out in ((None, ours[0]), (initial, ours[1])):
+        tile_random.matmul_part(a, b, out, order, control, draws, first)(None)
+    tile_random.reduce_part(x, ours[2], order, control, draws)(None)
+    tile_random.sum_parts(parts, ours[3], "float32", control, draws)(None)
+    for first, out in ((None, theirs[0]), (initial, theirs[1])):
+        tile.matmul_part(a, b, out, order, place, Rounding(), control, first)(None)
+    tile.reduce_part(x, theirs[2], order, place, Rounding(), control)(None)
+    tile.sum_parts(np.moveaxis(x, -2, 1).copy(), theirs[3], "float32", "output", 0, place, Rounding(), control)(None)
+    for own, other in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(own, other)
+    np.testing.assert_array_equal(random.state.s0, before)
