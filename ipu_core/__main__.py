@@ -29,6 +29,7 @@ from ipu_core.study.settings import (
 from ipu_core.study.size import Size
 from ipu_core.target import CHIPS
 from ipu_core.train.loop import ENGINES
+from ipu_core.train.random import GENERATORS
 
 PIPE_CLOSED = 141
 PLAIN = {"±": "+-"}
@@ -163,6 +164,7 @@ def _command(commands: Any, name: str, run: Callable[[argparse.Namespace], int],
         help="parts of the state in streaming memory, besides the precision's, as in 'optimiser.*.weight'",
     )
     parser.add_argument("--overlap", action="store_true", help="transfers with streaming memory beside computation")
+    parser.add_argument("--random", default=DEFAULT.random, help=f"{_help(DEFAULT.random, GENERATORS)}: of the tiles")
     parser.add_argument("--config", metavar="FILE", help="a .toml file of options; what is said here goes before it")
     parser.add_argument("--target", default=DEFAULT.target, help=_help(DEFAULT.target, CHIPS))
     parser.add_argument("--engine", default=DEFAULT.engine, help=_help(DEFAULT.engine, ENGINES))
@@ -194,7 +196,8 @@ def _settings(given: argparse.Namespace) -> Settings:
     return Settings(
         data=given.data, target=given.target, engine=given.engine, model=model, schedule=given.schedule,
         groups=tuple(given.group), micro_batches=given.micro_batches, loss_scale=given.loss_scale,
-        streamed=tuple(given.streamed), overlap=given.overlap, **{**USUAL.get(model, {}), **said},
+        streamed=tuple(given.streamed), overlap=given.overlap, random=given.random,
+        **{**USUAL.get(model, {}), **said},
     )  # fmt: skip
 
 

@@ -7,12 +7,14 @@ counts of PopLibs' own test of stochastic rounding, on hardware and on its simul
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ipu_core.errors import Unvalidated
+from ipu_core.integers import Ints
 from lowprec.xoroshiro import register_state
 from lowprec.xoroshiro import step as aox_step
 
@@ -23,6 +25,8 @@ WARM_UP_2019: Final = 10  # the same before November 2020
 _STEPS_PER_INSTRUCTION: Final = 2
 _DISCARDED: Final = 13  # significand bits that float32 has and half has not
 _LOW: Final = np.uint64(0xFFFFFFFF)
+_LARGEST: Final = 65504.0
+_LANES: Final = 4  # numbers of 16 bits in an output
 
 
 class WorkerState(NamedTuple):
@@ -116,6 +120,11 @@ def half_from_bits(x: ArrayLike, random: Words) -> NDArray[np.float16]:
     tiny = (np.abs(values) < np.float32(2.0**-14)) & (values != 0)
     if tiny.any():
         warnings.warn("stochastic conversion to half subnormals follows no public source", Unvalidated, stacklevel=2)
+    return _half(values, random)
+
+
+def _half(values: NDArray[np.float32], random: Words, nanoo: bool = False) -> NDArray[np.float16]:
+    """The halves of `half_from_bits`; with `nanoo` NaN where they overflow."""
     values, words = np.broadcast_arrays(values, random)
     mask = np.uint64((1 << _DISCARDED) - 1)
     bits = values.view(np.uint32) if values.flags.c_contiguous else values.copy().view(np.uint32)
@@ -123,8 +132,9 @@ def half_from_bits(x: ArrayLike, random: Words) -> NDArray[np.float16]:
     with np.errstate(over="ignore"):
         rounded = carried.view(np.float32).astype(np.float64)
     subnormal = _subnormal(values, words)
-    limited = np.clip(np.where(np.abs(values) < 2.0**-14, subnormal, rounded), -65504.0, 65504.0)
-    return np.where(np.isnan(values), np.nan, limited).astype(np.float16)
+    result = np.where(np.abs(values) < 2.0**-14, subnormal, rounded)
+    undefined = np.isnan(values) | (np.abs(result) > _LARGEST) if nanoo else np.isnan(values)
+    return np.where(undefined, np.nan, np.clip(result, -_LARGEST, _LARGEST)).astype(np.float16)
 
 
 def float32_to_half(x: ArrayLike, state: WorkerState) -> tuple[WorkerState, NDArray[np.float16]]:
@@ -148,3 +158,122 @@ def _subnormal(values: NDArray[Any], words: Words) -> NDArray[np.float64]:
     fraction = (words & np.uint64((1 << _DISCARDED) - 1)).astype(np.float64) / (1 << _DISCARDED)
     result: NDArray[np.float64] = np.copysign(np.floor(scaled + fraction) * 2.0**-24, values)
     return result
+
+
+@dataclass(frozen=True)
+class HardwareRandom:
+    """How the generators of all tiles of a chip start: the arguments of setSeed, and of a replica its number.
+
+    Attributes:
+        seed: two 32-bit words.
+        modifier: 32 bits.
+        replica, identical: see `replica_seed`.
+        warm_up: see `set_seed`.
+    """
+
+    seed: tuple[int, int] = (0, 0)
+    modifier: int = 0
+    replica: int = 0
+    identical: bool = False
+    warm_up: int = WARM_UP
+
+    def state(self, tiles: int, workers: int) -> WorkerState:
+        """The state of every worker of every tile, of shape (tiles, workers).
+
+        Raises:
+            ValueError: see `set_seed` and `replica_seed`.
+        """
+        seed = replica_seed(self.seed, self.replica, identical=self.identical)
+        return set_seed(seed, self.modifier, np.arange(tiles)[:, None], np.arange(workers), warm_up=self.warm_up)
+
+
+class TileRandom:
+    """The generators of all workers of all tiles while programs run.
+
+    What is documented of one conversion is not of many: which worker converts which of a vertex's results, and which
+    bits of an output the lanes of a vector instruction take. Here a vertex takes its results four by four in C order,
+    the i-th four on worker i modulo their number, by one instruction, whose lane l adds the low 13 of bits 16 l to
+    16 l + 15 of its output (lane 0 is the documented one). Vertices of a tile draw one after another.
+
+    Attributes:
+        state: of shape (tiles, workers).
+
+    Warns:
+        Unvalidated: always, for the sake of the above.
+    """
+
+    def __init__(self, state: WorkerState) -> None:
+        self.state = WorkerState(*(np.array(words, np.uint64) for words in state))
+        warnings.warn(
+            "the order in which vertices draw, the lanes of vector conversions, the accumulators' read-out and half "
+            "subnormals follow no public source: these random bits are not validated on hardware",
+            Unvalidated,
+            stacklevel=2,
+        )
+
+    def restore(self, state: WorkerState) -> None:
+        """Goes on from another state.
+
+        Raises:
+            ValueError: of another shape.
+        """
+        for own, words in zip(self.state, state, strict=True):
+            if np.shape(words) != own.shape:
+                raise ValueError(
+                    f"the generators of (tiles, workers) {own.shape} have no state of shape {np.shape(words)}"
+                )
+            own[...] = words
+
+    def draw(self, tiles: Ints, count: int) -> NDArray[np.uint16]:
+        """Numbers of 16 bits for `count` results of each of some vertices, which lie on these tiles.
+
+        Returns:
+            Shape (vertices, count).
+        """
+        drawn = np.empty((tiles.size, count), np.uint16)
+        left = np.arange(tiles.size)
+        while left.size:  # a vertex on each tile at a time
+            first = np.unique(tiles[left], return_index=True)[1]
+            drawn[left[first]] = self._draw_once(tiles[left[first]], count)
+            left = np.delete(left, first)
+        return drawn
+
+    def _draw_once(self, tiles: Ints, count: int) -> NDArray[np.uint16]:
+        workers = self.state.s0.shape[1]
+        vectors = -(-count // _LANES)
+        drawn = np.empty((tiles.size, vectors), np.uint64)
+        s0, s1 = (words[tiles] for words in self.state)
+        for first in range(0, vectors, workers):
+            busy = min(workers, vectors - first)
+            after, words = outputs(WorkerState(s0[:, :busy], s1[:, :busy]), 1)
+            s0[:, :busy], s1[:, :busy] = after
+            drawn[:, first : first + busy] = words[0]
+        self.state.s0[tiles], self.state.s1[tiles] = s0, s1
+        lanes = drawn[..., None] >> (np.arange(_LANES, dtype=np.uint64) * np.uint64(16))
+        return (lanes & np.uint64(0xFFFF)).astype(np.uint16).reshape(tiles.size, -1)[:, :count]
+
+
+class Draws:
+    """What the vertices of a group draw.
+
+    Args:
+        random: of the chip.
+        tiles: of the vertices, in C order of the vertex axes.
+    """
+
+    def __init__(self, random: TileRandom, tiles: Ints) -> None:
+        self._random, self._tiles = random, tiles.ravel()
+
+    def words(self, shape: tuple[int, ...]) -> NDArray[np.uint16]:
+        """A number of 16 bits for every result of the group, vertices first, each one's results in C order."""
+        count = int(np.prod(shape, dtype=np.int64)) // max(1, self._tiles.size)
+        return self._random.draw(self._tiles, count).reshape(shape)
+
+    def half(self, values: NDArray[Any], nanoo: bool) -> NDArray[np.float16]:
+        """float32 results of the group, vertices first, converted to half stochastically.
+
+        Args:
+            values: the results.
+            nanoo: whether an overflow gives NaN; else it saturates.
+        """
+        return _half(np.asarray(values, np.float32), self.words(values.shape).astype(np.uint64), nanoo)

@@ -80,7 +80,7 @@ def elementwise(
         return of_integers(op)
     dtypes = tuple(None if spec is None else _dtype(spec) for spec in formats_in)
     call = _converting(op, dtypes, out_format, rounding, control)
-    return _trapping(op, dtypes, call, out_format, control) if control.traps else call
+    return trapping(op, dtypes, call, out_format, control) if control.traps else call
 
 
 def _converting(
@@ -102,7 +102,7 @@ def _converting(
     return twice
 
 
-def _trapping(
+def trapping(
     op: str, dtypes: tuple[Any, ...], call: Elementwise, out_format: Any, control: FloatingPointControl
 ) -> Elementwise:
     """Inspects operands and result after the call; the float32 value before conversion is computed once more."""

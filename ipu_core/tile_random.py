@@ -1,7 +1,10 @@
-"""A tile's random numbers: uniform and normal, of counter-based bits, through the tile's own arithmetic."""
+"""A tile's arithmetic with its own random generator (see `hardware_random`): the same steps as `tile`'s, other bits.
 
-import math
-from collections.abc import Callable
+Every result in half is computed in float32 and converted by one draw: an elementwise result, the partial sum of a group
+of products or terms, a sum of parts. Other formats draw nothing.
+"""
+
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,64 +12,98 @@ from numpy.typing import NDArray
 
 from ipu_core import tile
 from ipu_core.control import FloatingPointControl
-from lowprec import Key, Rounding, astype, random_bits
+from ipu_core.hardware_random import Draws
+from ipu_core.tile import Bound, Elementwise, trapping, watched
+from lowprec import Accumulation, Key, Rounding, as_format
+from lowprec import float16 as FLOAT16
+from lowprec import float32 as FLOAT32
+from lowprec.elementwise import prepare as prepare_elementwise
+from lowprec.sums.products import prepare_part
 
 Array = NDArray[Any]
-Draw = Callable[[Key, int, Array], None]
-BITS = 24  # of a number: what float32 holds exactly
-_STEP = 2.0**-BITS
-_FLOAT32 = np.dtype(np.float32)
 _NEAREST = Rounding()
 
 
-def _call(op: str, formats: tuple[Any, ...], out: Any, control: FloatingPointControl) -> Callable[..., Array]:
-    kernel = tile.elementwise(op, formats, out, _NEAREST, control)
-    return lambda operands, result: kernel(operands, None, 0, result)
+def elementwise(
+    op: str, formats_in: Sequence[Any], out_format: Any, control: FloatingPointControl, draws: Draws
+) -> Elementwise:
+    """A prepared elementwise operation, as `tile.elementwise`."""
+    if as_format(out_format) != FLOAT16:
+        return tile.elementwise(op, formats_in, out_format, _NEAREST, control)
+    dtypes = tuple(None if spec is None else np.dtype(as_format(spec).dtype) for spec in formats_in)
+    wide = prepare_elementwise(op, dtypes, "float32")
+
+    def call(operands: tuple[Any, ...], key: Key | None, offset: int, out: Array) -> Array:
+        exact = wide(operands, None, 0, np.empty(out.shape, np.float32))
+        out[...] = draws.half(exact, control.nanoo)
+        return out
+
+    return trapping(op, dtypes, call, FLOAT16, control) if control.traps else call
 
 
-def _words(key: Key, offset: int, shape: tuple[int, ...]) -> Array:
-    return random_bits(key, shape, BITS, offset=offset).astype(np.int64)
+def matmul_part(
+    a: Array, b: Array, out: Array, order: Accumulation, control: FloatingPointControl, draws: Draws,
+    initial: Array | None = None,
+) -> Bound:  # fmt: skip
+    """Chains of products of many vertices, as `tile.matmul_part`, group by group."""
+    terms = a.shape[-1]
+    group = order.group_of(terms)
+    wide = np.zeros(out.shape, np.float32)
+    one = Accumulation(None, 1, 1, FLOAT32, None, order.adder)
+    call = prepare_part(a.dtype, b.dtype, one, _NEAREST)
+    cuts = [slice(first, first + group) for first in range(0, terms, group)]
+
+    def part(key: Key | None) -> None:
+        wide[...] = 0 if initial is None else initial
+        for cut in cuts:
+            wide[...] = call(a[..., cut], b[..., cut, :], None, initial=wide)
+            _convert(wide, order.accumulate, control, draws)
+        out[...] = wide
+
+    return watched("matmul", part, (a, b) if initial is None else (a, b, initial), out, control)
 
 
-def _numbers(words: Array) -> Array:
-    """Whole numbers of at most 2^24 in steps of 2^-24: exact."""
-    numbers: Array = astype(words, "float32")
-    return _call("multiply", (_FLOAT32, None), _FLOAT32, FloatingPointControl())((numbers, _STEP), numbers)
+def reduce_part(x: Array, out: Array, order: Accumulation, control: FloatingPointControl, draws: Draws) -> Bound:
+    """Chains of terms of many vertices, x (vertex axes.., m, k, n), as `tile.reduce_part`, term by term."""
+    terms = x.shape[-2]
+    group = order.group_of(terms)
+
+    def part(key: Key | None) -> None:
+        wide = np.zeros(out.shape, np.float32)
+        for term in range(terms):
+            wide += x[..., term, :]
+            if (term + 1) % group == 0 or term + 1 == terms:
+                _convert(wide, order.accumulate, control, draws)
+        out[...] = wide
+
+    return watched("reduce_sum", part, (x,), out, control)
 
 
-def uniform(low: float, high: float, out_format: Any, control: FloatingPointControl) -> Draw:
-    """A prepared draw of uniform numbers: f(key, offset, out).
+def sum_parts(parts: Array, out: Array, fmt: Any, control: FloatingPointControl, draws: Draws) -> Bound:
+    """Sums of parts (P, vertex axes.., own axes..), as `tile.sum_parts`."""
 
-    low + (high - low) * u, of 2^24 equally likely u in [0, 1): the product and the sum are rounded to float32, the sum
-    then to the format, all to nearest; `high` comes only by that. The bits are those of an element's index, `offset`
-    being that of the first, in C order.
-    """
-    spread = _call("scaled_add", (None, _FLOAT32, None), out_format, control)
+    def total(key: Key | None) -> None:
+        wide = parts[0].astype(np.float32)
+        for part in parts[1:]:
+            wide += part
+        _convert(wide, as_format(fmt), control, draws)
+        out[...] = wide
 
-    def draw(key: Key, offset: int, out: Array) -> None:
-        spread((low, _numbers(_words(key, offset, out.shape)), high - low), out)
-
-    return draw
+    return watched("sum of parts", total, (parts,), out, control)
 
 
-def normal(mean: float, deviation: float, out_format: Any, control: FloatingPointControl) -> Draw:
-    """A prepared draw of normal numbers (Box and Muller): f(key, offset, out).
+def dropout_mask(rate: float, draws: Draws) -> Callable[[Key | None, int, Array], Array]:
+    """A prepared random mask, as `tile.dropout_mask`."""
+    dropped = round(rate * 2**16)
 
-    mean + deviation * (sqrt(-2 log u) cos(2 pi v)), u of 2^24 numbers in (0, 1], v of as many in [0, 1), so none is
-    further than 5.77 deviations from the mean. Every operation is rounded to float32, the last then to the format.
-    """
-    one, two = (_FLOAT32,), (_FLOAT32, None)
-    log, root, cosine = (_call(op, one, _FLOAT32, control) for op in ("log", "sqrt", "cos"))
-    times, both = _call("multiply", two, _FLOAT32, control), _call("multiply", (_FLOAT32,) * 2, _FLOAT32, control)
-    spread = _call("scaled_add", (None, _FLOAT32, None), out_format, control)
+    def mask(key: Key | None, offset: int, out: Array) -> Array:
+        np.copyto(out, draws.words(out.shape) >= dropped)
+        return out
 
-    def draw(key: Key, offset: int, out: Array) -> None:
-        radius, angle = (
-            _numbers(_words(key.fold_in(0), offset, out.shape) + 1),
-            _numbers(_words(key.fold_in(1), offset, out.shape)),
-        )
-        root((times((log((radius,), radius), -2.0), radius),), radius)
-        cosine((times((angle, 2 * math.pi), angle),), angle)
-        spread((mean, both((radius, angle), radius), deviation), out)
+    return mask
 
-    return draw
+
+def _convert(wide: Array, fmt: Any, control: FloatingPointControl, draws: Draws) -> None:
+    """float32 results to a format, in place."""
+    if fmt == FLOAT16:
+        wide[...] = draws.half(wide, control.nanoo)

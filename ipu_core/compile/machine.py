@@ -14,6 +14,7 @@ from ipu_core.engine.engine import Engine
 from ipu_core.engine.profile import Profile
 from ipu_core.graph.program import RemoteBuffer, Repeat
 from ipu_core.graph.tensor import Variable
+from ipu_core.hardware_random import WorkerState
 from ipu_core.ir.block import Array, Block, Var
 from ipu_core.ir.buffers import allocate
 from ipu_core.ir.lifetimes import in_place, lifetimes
@@ -36,6 +37,7 @@ class Machine:
         steps_per_call: steps that `feed_many` runs in one call, without the host.
         whole: run every equation on whole arrays, as the direct engine does, instead of vertex by vertex: faster, with
             the same bits and the same account.
+        random: the state of the tiles' own generators, see `Engine`; None: random bits are the key's.
 
     Raises:
         OutOfTileMemory: naming the tile, the bytes by category and the largest variables.
@@ -49,12 +51,15 @@ class Machine:
         allow_out_of_memory: bool = False,
         steps_per_call: int = 1,
         whole: bool = False,
+        random: WorkerState | None = None,
     ) -> None:
         self.lowered, self.steps_per_call = lowered, steps_per_call
         step = lowered.program
         programs = step if steps_per_call == 1 else [step, Repeat(steps_per_call, step, runs=True)]
         memory = _memory(lowered) if whole and not (control and control.traps) else None
-        self.engine = Engine(lowered.graph, programs, control, None, allow_out_of_memory, whole=whole, memory=memory)
+        self.engine = Engine(
+            lowered.graph, programs, control, None, allow_out_of_memory, whole=whole, random=random, memory=memory
+        )
         self._fed: list[Iterator[Any]] = [iter(())] * len(lowered.feeds)
         self._results: list[list[Array]] = [[] for _ in lowered.results]
         for number, stream in enumerate(lowered.feeds):
@@ -79,14 +84,16 @@ class Machine:
         allow_out_of_memory: bool = False,
         steps_per_call: int = 1,
         whole: bool = False,
+        random: WorkerState | None = None,
     ) -> "Machine":
         """Plans, lowers and compiles a Block in one go; see `check_room` for what is refused before that."""
         if not allow_out_of_memory:
             check_room(block, target)
         lowered = lower(block, plan(block, target, accumulations), overlap=overlap)
         return Machine(
-            lowered, control, allow_out_of_memory=allow_out_of_memory, steps_per_call=steps_per_call, whole=whole
-        )
+            lowered, control, allow_out_of_memory=allow_out_of_memory, steps_per_call=steps_per_call, whole=whole,
+            random=random,
+        )  # fmt: skip
 
     @property
     def plan(self) -> BlockPlan:

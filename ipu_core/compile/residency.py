@@ -14,6 +14,7 @@ from ipu_core.graph.tensor import element_type
 from ipu_core.integers import Ints
 from ipu_core.ir.block import Block, Equation, Type, Var, per_block
 from ipu_core.ir.lifetimes import in_place, lifetimes
+from ipu_core.ir.schedule import schedule
 from ipu_core.plan.layout import linear_layout
 from ipu_core.target import Target
 from lowprec.integers import ceil_div
@@ -125,6 +126,11 @@ def array_bytes(target: Target, kind: Type) -> Ints:
     held = np.clip(layout.size - starts, 0, layout.chunk) * element_type(kind.format)[1].itemsize
     padded: Ints = ceil_div(held, WORD) * WORD
     return padded
+
+
+def scheduled(block: Block, target: Target) -> Block:
+    """The Block in an order in which its values need less of the fullest tile, see `schedule`."""
+    return schedule(block, WORD * target.tiles)
 
 
 def check_room(block: Block, target: Target) -> None:

@@ -5,9 +5,7 @@ from typing import NamedTuple
 
 from ipu_core.ir.block import Block, Var, per_block
 from ipu_core.ir.lifetimes import in_place, lifetimes
-
-PHASES = {"forward": 0, "grad_input": 1, "grad_weight": 1, "optimiser": 2, "update": 2}
-"""What is read in several of these parts of a step is loaded anew for each: it need not stay in between."""
+from ipu_core.ir.streaming import PHASES
 
 
 class Transfers(NamedTuple):
@@ -35,11 +33,12 @@ def transfers(block: Block) -> Transfers:
             for var in equation.operands:
                 reads.setdefault(views[var].root, []).append(position)
     over = in_place(block)
+    earliest = min(block.unguarded, len(block.equations) - 1) if block.guard else 0  # not before it is known whether
     loads, frees, stores = dict[int, tuple[Var, ...]](), dict[int, tuple[Var, ...]](), dict[int, tuple[int, ...]]()
     for index in sorted(block.streamed):
         old, new = block.inputs[index], block.outputs[index]
         root = views[new].root
-        stored = made[new]
+        stored = max([made[new], earliest, *reads.get(old, ())])  # while the old value is read it stays where it is
         stores[stored] = (*stores.get(stored, ()), index)
         last_of_new = max([stored, *reads.get(root, ())])
         spans = _spans(block, reads.get(old, []))

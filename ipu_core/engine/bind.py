@@ -12,6 +12,7 @@ from ipu_core.control import FloatingPointControl
 from ipu_core.graph.codelet import Codelet
 from ipu_core.graph.tensor import Tensor, Variable
 from ipu_core.graph.vertices import Operand, VertexGroup
+from ipu_core.hardware_random import Draws, TileRandom
 from ipu_core.integers import Ints
 from ipu_core.target import Target
 from lowprec import FloatFormat, Key, astype
@@ -22,11 +23,13 @@ class KeyCell:
 
     Attributes:
         next_run: counts a run as done and gives `key` the next one's.
+        random: the tiles' own generators, where random bits are theirs and not the key's.
     """
 
-    __slots__ = ("folded", "key", "next_run")
+    __slots__ = ("folded", "key", "next_run", "random")
 
-    def __init__(self, next_run: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, next_run: Callable[[], None] = lambda: None, random: TileRandom | None = None) -> None:
+        self.random = random
         self.key: Key | None = None
         self.next_run = next_run
         self.folded: dict[int, FoldedKey] = {}
@@ -82,10 +85,12 @@ def bind_group(
     for name, operand in group.operands.items():
         attributes[name] = _bind_operand(operand, storage[operand.variable], before, after)
     attributes.update(group.params)
-    attributes.update(target=target, control=control, key=None)
+    random = group.codelet.uses_key or _converts_randomly(group, control)
+    draws = Draws(cell.random, group.tiles) if random and cell.random is not None else None
+    attributes.update(target=target, control=control, key=None, draws=draws)
     attributes["_convert"] = _converter(group, control, attributes)
     codelet.prepare()
-    if group.codelet.uses_key or _converts_randomly(group, control):
+    if random and draws is None:
         before.append(_key_setter(attributes, cell, group))
     return Bound(group, codelet, [*before, codelet.compute, *after])
 
@@ -170,6 +175,9 @@ def _converter(
             destination[...] = source
             return
         random = control.esr and fmt.mantissa_bits <= 10
+        if random and attributes["draws"] is not None:
+            destination[...] = attributes["draws"].half(source, control.nanoo)
+            return
         destination[...] = astype(
             source,
             fmt,

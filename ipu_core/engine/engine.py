@@ -18,6 +18,7 @@ from ipu_core.errors import expect
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import DataStream, Program, RemoteBuffer, check_remote_memory
 from ipu_core.graph.tensor import Tensor, Variable
+from ipu_core.hardware_random import TileRandom, WorkerState
 from lowprec import Key, as_key
 
 
@@ -36,11 +37,14 @@ class Engine:
         allow_out_of_memory: go on when a tile, or streaming memory, has less memory than is needed.
         whole: compute what a `Whole` program makes at once, with the same bits, instead of vertex by vertex. The
             account stays the vertices'; where the control enables exceptions they are run nevertheless.
+        random: the state of every worker of every tile, of shape (tiles, workers), where random bits shall be those of
+            the tiles' own generators; None: they are the key's. Not with `whole`.
         memory: flat arrays in which some variables shall lie; they may share memory where no program needs both at a
             time. The others get memory of their own.
 
     Raises:
         TypeError: no Graph, or a key that is none.
+        ValueError: `random` and `whole`: arrays know no tiles.
         UnmappedTensor, MappedTwice, DataRace, OutOfTileMemory, OutOfStreamingMemory: see `ipu_core.errors`.
     """
 
@@ -53,6 +57,7 @@ class Engine:
         allow_out_of_memory: bool = False,
         *,
         whole: bool = False,
+        random: WorkerState | None = None,
         memory: Mapping[Variable, NDArray[Any]] | None = None,
     ) -> None:
         expect(Graph, graph=graph)
@@ -62,7 +67,10 @@ class Engine:
         self.key = None if key is None else as_key(key)
         self.step = 0
         self._step_key: Key | None = None
-        self._cell = KeyCell(self._next_run)
+        if whole and random is not None:
+            raise ValueError("what is computed on whole arrays knows no tiles to draw from: whole must be False")
+        self._random = None if random is None else TileRandom(random)
+        self._cell = KeyCell(self._next_run, self._random)
         self._ends = HostEnds()
         given = memory or {}
         self._storage = {variable: _storage_of(variable, given.get(variable)) for variable in graph.variables}
@@ -114,6 +122,17 @@ class Engine:
     def set_key(self, key: Key | int | None) -> None:
         """Sets the key of the runs to come as it is (a training loop's step key); None returns to `key` and `step`."""
         self._step_key = None if key is None else as_key(key)
+
+    @property
+    def random_state(self) -> WorkerState | None:
+        """A copy of the state of the tiles' generators; None where random bits are the key's. Runs go on from it."""
+        return None if self._random is None else WorkerState(*(words.copy() for words in self._random.state))
+
+    @random_state.setter
+    def random_state(self, state: WorkerState) -> None:
+        if self._random is None:
+            raise ValueError("this engine's random bits are its key's: it has no state of generators")
+        self._random.restore(state)
 
     def write(self, tensor: Tensor, values: Any) -> None:
         """Writes host values into a tensor; floats are rounded to nearest by the format's own rules.

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Final
 from numpy.typing import NDArray
 
 from ipu_core.control import FloatingPointControl
+from ipu_core.hardware_random import Draws
 from ipu_core.target import Target
 from lowprec import Key, as_format
 
@@ -98,7 +99,9 @@ class Codelet:
         code_bytes: program memory, once per tile that runs the codelet [modelled].
         target, control: set before `prepare`, for use in all methods.
         key: the random key of this execution: the engine's key of the run folded with the group's operation number.
-        uses_key: whether `compute` needs `key`.
+        draws: the vertices' own random generators, set before `prepare` where the machine draws from these, of codelets
+            that use a key; they have none then. Such vertices must not be joined.
+        uses_key: whether `compute` needs `key`, or `draws`.
         converts: whether values assigned to outputs may need the tile's conversion (False: `compute` rounds by itself).
     """
 
@@ -110,6 +113,7 @@ class Codelet:
     target: Target
     control: FloatingPointControl
     key: Key | None
+    draws: Draws | None
 
     def prepare(self) -> None:
         """Runs once when the engine is built, with fields, parameters, `target` and `control` in place."""

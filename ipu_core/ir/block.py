@@ -8,6 +8,7 @@ from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
+import numpy as np
 import numpy.typing as npt
 
 from ipu_core.ir.pytree import PyTree
@@ -263,6 +264,19 @@ def per_block(
 def format_name(fmt: Format) -> str:
     """The name of an element format."""
     return fmt if isinstance(fmt, str) else fmt.name
+
+
+def dtype_of(fmt: Format) -> np.dtype[Any]:
+    """The dtype an element format is stored in.
+
+    Raises:
+        ValueError: a format without one.
+    """
+    if isinstance(fmt, str):
+        return np.dtype(np.int32)
+    if fmt.dtype is None:
+        raise ValueError(f"{fmt.name} has no storage dtype, so no value of a program can have it")
+    return fmt.dtype
 
 
 def typed(var: Var) -> str:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from ipu_core.arrays import aligned
-from ipu_core.ir.block import Array, Block, Format, Var
+from ipu_core.ir.block import Array, Block, Var, dtype_of
 from ipu_core.ir.exact import exact
 from ipu_core.ir.lifetimes import lifetimes
 
@@ -25,19 +24,6 @@ class Buffers:
 
     arrays: Mapping[Var, Array]
     bytes: int
-
-
-def dtype_of(fmt: Format) -> np.dtype[Any]:
-    """The dtype an element format is stored in.
-
-    Raises:
-        ValueError: a format without one.
-    """
-    if isinstance(fmt, str):
-        return np.dtype(np.int32)
-    if fmt.dtype is None:
-        raise ValueError(f"{fmt.name} has no storage dtype, so no value of a program can have it")
-    return fmt.dtype
 
 
 class Pool:

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from ipu_core.control import FloatingPointControl
-from ipu_core.ir.block import Array, Equation
-from ipu_core.ir.buffers import dtype_of
+from ipu_core.ir.block import Array, Equation, dtype_of
 from ipu_core.ir.exact import exact
 from ipu_core.ir.kernels import order_of
 from ipu_core.ir.ops import CONVOLUTIONS, ELEMENTWISE, STRUCTURE

@@ -13,6 +13,9 @@ from ipu_core.ir.pytree import paths
 MOMENTS = ("first_moment", "second_moment")
 """Families of the equations that make the new moments."""
 
+PHASES = {"forward": 0, "grad_input": 1, "grad_weight": 1, "optimiser": 2, "update": 2}
+"""What is read in several of these parts of a step is loaded anew for each: it need not stay in between."""
+
 LEAST = 2  # elements: what is smaller stays on the tiles
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ipu_core.ir.array_functions import FUNCTIONS, INSTEAD, UFUNCS, greater_equal, not_equal
-from ipu_core.ir.buffers import dtype_of
+from ipu_core.ir.block import dtype_of
 from ipu_core.ir.values import (
     Traced,
     Value,

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from ipu_core import cost, tile
+from ipu_core import cost, tile, tile_random
 from ipu_core.graph.codelet import Codelet, Input, Output, Param
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Execute
@@ -48,7 +48,10 @@ class ElementwiseVertex(Codelet):
         views = dict(zip(names, folded, strict=True))
         given = tuple(views[item] if isinstance(item, str) else item for item in self.operands)
         formats = tuple(item.dtype if isinstance(item, np.ndarray) else None for item in given)
-        kernel = tile.elementwise(self.op, formats, result.dtype, self.rounding, self.control)
+        if self.draws is None:
+            kernel = tile.elementwise(self.op, formats, result.dtype, self.rounding, self.control)
+        else:
+            kernel = tile_random.elementwise(self.op, formats, result.dtype, self.control, self.draws)
         self._call = kernel, given, self.offset, result
 
     def compute(self) -> None:

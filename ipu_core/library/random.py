@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ipu_core import cost, tile, tile_random
+from ipu_core import cost, tile, tile_distributions, tile_random
 from ipu_core.graph.codelet import Codelet, Output, Param
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Execute, Program
@@ -28,7 +28,8 @@ class DropoutMask(Codelet):
     def prepare(self) -> None:
         """Joins axes and makes the draw ready."""
         (self._result,) = join_axes([self.out])
-        self._mask = tile.dropout_mask(self.rate)
+        draws = self.draws
+        self._mask = tile.dropout_mask(self.rate) if draws is None else tile_random.dropout_mask(self.rate, draws)
 
     def compute(self) -> None:
         """Draws."""
@@ -52,12 +53,14 @@ class Uniform(Codelet):
 
     def prepare(self) -> None:
         """Joins axes and makes the draw ready."""
+        if self.draws is not None:
+            raise ValueError("uniform and normal numbers are drawn with a key, not by the tiles' own generators")
         (self._result,) = join_axes([self.out])
         self._draw = self.draw_of(self._result.dtype)
 
-    def draw_of(self, dtype: Any) -> tile_random.Draw:
+    def draw_of(self, dtype: Any) -> tile_distributions.Draw:
         """The draw into a dtype."""
-        return tile_random.uniform(self.low, self.high, dtype, self.control)
+        return tile_distributions.uniform(self.low, self.high, dtype, self.control)
 
     def compute(self) -> None:
         """Draws."""
@@ -75,9 +78,9 @@ class Normal(Uniform):
     mean = Param(0.0)
     deviation = Param(1.0)
 
-    def draw_of(self, dtype: Any) -> tile_random.Draw:
+    def draw_of(self, dtype: Any) -> tile_distributions.Draw:
         """The draw into a dtype."""
-        return tile_random.normal(self.mean, self.deviation, dtype, self.control)
+        return tile_distributions.normal(self.mean, self.deviation, dtype, self.control)
 
     def cycles(self, target: Target) -> Any:
         """Cycles of each vertex."""

@@ -52,7 +52,7 @@ def recipe(settings: Settings) -> Recipe:
     """How the points of these settings are trained."""
     return Recipe(
         settings.trainer(), settings.steps, settings.engine, Target(settings.target),
-        settings.micro_batches, settings.loss_scale, settings.streamed, settings.overlap,
+        settings.micro_batches, settings.loss_scale, settings.streamed, settings.overlap, settings.random,
     )  # fmt: skip
 
 

@@ -144,6 +144,7 @@ def compare(
     streamed: Sequence[str] = (),
     overlap: bool = False,
     executor: Executor | None = None,
+    random: str = "philox",
 ) -> Study:
     """Trains a loss function of your own in each precision, with each seed, and shows the table while it runs.
 
@@ -167,7 +168,7 @@ def compare(
         title: Heads the table.
         model_state: What the model carries from step to step beside its parameters (see `TrainLoop`), or a function
             seed -> such; `evaluate` then takes (trained parameters, state) as its first argument.
-        micro_batches, loss_scale, streamed, overlap: As `TrainLoop` takes them.
+        micro_batches, loss_scale, streamed, overlap, random: As `TrainLoop` takes them.
         executor: What trains the points, any of `concurrent.futures`' kind: a pool of processes, a Dask client's
             `get_executor()`, MPI's pool. It must be able to send your functions: Dask sends any, a pool of processes
             those of modules, no lambdas and nothing of a notebook. A point that fails there is among `failures`.
@@ -183,7 +184,7 @@ def compare(
     given = batches if callable(batches) else _listed(batches)
     state = model_state if callable(model_state) or model_state is None else partial(_same, model_state)
     problem = Problem(loss, make, _by_seed(given), evaluate, state=state)
-    recipe = Recipe(optimizer, steps, engine, chip, micro_batches, loss_scale, tuple(streamed), overlap)
+    recipe = Recipe(optimizer, steps, engine, chip, micro_batches, loss_scale, tuple(streamed), overlap, random)
     words = _rehearse(problem, recipe, names, accumulations)
     functions = {"loss": loss, "params": params, "batches": given, "evaluate": evaluate, "optimizer": optimizer}
     if model_state is not None:
@@ -191,7 +192,7 @@ def compare(
     settings = {name: _short(described(value)) for name, value in functions.items()}
     settings |= {"steps": steps, "engine": engine, "target": _chip(chip)}
     plain = Recipe(optimizer, steps)
-    for name in ("micro_batches", "loss_scale", "streamed", "overlap"):  # where they are not as usual
+    for name in ("micro_batches", "loss_scale", "streamed", "overlap", "random"):  # where they are not as usual
         if (value := getattr(recipe, name)) != getattr(plain, name):
             settings[name] = list(value) if isinstance(value, tuple) else value
     orders = orders_of_sums(problem, recipe, accumulations)
@@ -221,7 +222,9 @@ def _rehearse(problem: Problem, recipe: Recipe, precisions: Sequence[str], accum
     """Everything that can go wrong at the first step, before there is anything to lose; gives `plan_in_words`."""
     words = plan_in_words(problem, recipe, precisions, accumulations)
     if problem.evaluate is not None:
-        first = make_loop(problem, replace(recipe, engine="direct"), Point(precisions[0], 0), accumulations)
+        first = make_loop(
+            problem, replace(recipe, engine="direct", random="philox"), Point(precisions[0], 0), accumulations
+        )
         measured(problem.evaluate, trained(first), precisions[0])
     return words
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ipu_core.compile.planning import choose_accumulations
-from ipu_core.compile.residency import check_room
+from ipu_core.compile.residency import check_room, scheduled
 from ipu_core.ir.block import Array, Block
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.pytree import flatten, paths
@@ -82,6 +82,7 @@ class Recipe:
     loss_scale: float | str | None = None
     streamed: tuple[str, ...] = ()
     overlap: bool = False
+    random: str = "philox"
 
 
 def make_loop(
@@ -102,6 +103,7 @@ def make_loop(
         loss_scale=recipe.loss_scale,
         streamed=recipe.streamed,
         overlap=recipe.overlap,
+        random=recipe.random,
         model_state=problem.initial_state(point.seed),
     )
 
@@ -122,7 +124,7 @@ def check_size(problem: Problem, recipe: Recipe, precisions: Sequence[str]) -> N
         return
     ideal = _ideal_step(problem, recipe)
     for name in precisions:
-        check_room(Precision.parse(name).apply(ideal), recipe.target)
+        check_room(scheduled(Precision.parse(name).apply(ideal), recipe.target), recipe.target)
 
 
 def orders_of_sums(

@@ -15,6 +15,7 @@ from ipu_core.target import Target
 from ipu_core.train.data import Dataset
 from ipu_core.train.loop import ENGINES
 from ipu_core.train.optim import Optimiser
+from ipu_core.train.random import GENERATORS
 from ipu_core.train.scaling import Scale
 from ipu_core.train.text import Text
 from lowprec import float32 as FLOAT32
@@ -44,7 +45,7 @@ class Settings:
         engine: "tiles" (the modelled machine) or "direct" (the same bits without tiles).
         model: "mlp" (a perceptron), "cnn" (a convolutional net; rows are square grey images), "resnet" (a residual one
             with batch norm) or "lm" (a transformer over bytes).
-        micro_batches, loss_scale, streamed, overlap: As `TrainLoop` takes them.
+        micro_batches, loss_scale, streamed, overlap, random: As `TrainLoop` takes them.
         text: Path of the language model's text; None: the standard library's sources.
         language_model: Its sizes.
 
@@ -67,6 +68,7 @@ class Settings:
     loss_scale: float | str | None = None
     streamed: tuple[str, ...] = ()
     overlap: bool = False
+    random: str = "philox"
     text: str | None = None
     language_model: Size = Size()  # noqa: RUF009  # frozen
 
@@ -77,6 +79,7 @@ class Settings:
             raise ValueError(f"lr must be a positive number that float32 holds, not {self.lr}")
         check_name("engine", self.engine, ENGINES)
         check_name("model", self.model, MODELS)
+        check_name("random", self.random, GENERATORS)
         if self.loss_scale is not None:
             Scale.of(self.loss_scale)
         if self.batch % self.micro_batches:
@@ -116,6 +119,8 @@ class Settings:
         """
         plain = {field.name: getattr(self, field.name) for field in fields(self)}
         del plain["text"], plain["layers"], plain["language_model"]
+        if self.random == "philox":
+            del plain["random"]
         lists = {"groups": list(self.groups), "streamed": list(self.streamed)}
         model = asdict(self.language_model) if isinstance(data, Text) else {"layers": list(self.widths(data))}
         return {**plain, **lists, "data": data.name, **model, "data_digest": data.digest()}

@@ -18,10 +18,11 @@ import numpy.typing as npt
 
 from ipu_core.compile.machine import Machine
 from ipu_core.compile.planning import choose_accumulations
-from ipu_core.compile.residency import check_room
+from ipu_core.compile.residency import check_room, scheduled
 from ipu_core.control import FloatingPointControl
 from ipu_core.engine.profile import Profile
 from ipu_core.errors import FloatingPointException, NotFinite
+from ipu_core.hardware_random import HardwareRandom, WorkerState
 from ipu_core.ir.block import Array, Block, Equation
 from ipu_core.ir.execute import Executable
 from ipu_core.ir.guard import guarded
@@ -39,6 +40,7 @@ from ipu_core.train.interrupts import Hold
 from ipu_core.train.optim import Optimiser
 from ipu_core.train.optim.common import Common, rate_of
 from ipu_core.train.progress import Run
+from ipu_core.train.random import check_hardware_random, read_random
 from ipu_core.train.scaling import LossScale, Scale, Skipped
 from ipu_core.train.step import Loss, initial_state, step_block
 from ipu_core.train.updates import UpdateCount
@@ -79,9 +81,15 @@ class TrainLoop:
             same bits; callbacks are called after each call, with its last loss.
         model_state: What the model carries from step to step beside its parameters, such as running statistics, nested
             float arrays: the loss is then (params, state, batch) -> (one number, new state). None: nothing.
+        random: Where the random bits come from: "philox", from the key, whatever the machine; "hardware", from the
+            generators of the tiles' workers, seeded with the key; or a `HardwareRandom`, which says how these start.
+            Those bits depend on the placement, and every equation then runs vertex by vertex, much slower.
+        reorder: Whether the equations are put into an order in which less memory lives at a time, or stay as they were
+            traced. No bit changes.
 
     Raises:
-        ValueError: an unknown engine or precision, a batch that cannot be cut into so many parts, a name to stream that
+        ValueError: an unknown engine or precision, hardware random bits on an engine or in a precision that has none
+            (see `check_hardware_random`), a batch that cannot be cut into so many parts, a name to stream that
             nothing has, or what tracing refuses.
         TypeError: an argument of another kind.
         OutOfTileMemory, OutOfStreamingMemory: the step does not fit the target (engine "tiles").
@@ -112,6 +120,8 @@ class TrainLoop:
         overlap: bool = False,
         steps_per_call: int = 1,
         model_state: Any = None,
+        random: str | HardwareRandom = "philox",
+        reorder: bool = True,
     ) -> None:
         if not isinstance(engine, str) or engine not in ENGINES:
             raise ValueError(f"unknown engine {engine!r}: choose {' or '.join(ENGINES)}")
@@ -132,7 +142,12 @@ class TrainLoop:
             model_state=model_state,
         )  # fmt: skip
         typed = streaming(precision.apply(ideal), streamed)
-        self.block: Block = typed if self._scale is None else guarded(typed)
+        traced = typed if self._scale is None else guarded(typed)
+        self.target = target if isinstance(target, Target) else Target("gc200" if target is None else target)
+        self.block: Block = scheduled(traced, self.target) if reorder else traced
+        self._key, self._random = as_key(key), read_random(random, as_key(key))
+        if self._random is not None:
+            check_hardware_random(self.block, engine)
         self.skipped: tuple[Skipped, ...] = ()
         self.not_finite: tuple[int, float] | None = None
         for var, value in self.block.constants.items():
@@ -142,14 +157,15 @@ class TrainLoop:
         self._run: Run | None = None
         self._resumed: tuple[int, dict[str, Any]] | None = None
         self.precision, self.step = precision, 0
-        self.target = target if isinstance(target, Target) else Target("gc200" if target is None else target)
         if engine == "tiles":
             check_room(self.block, self.target)
         chosen = choose_accumulations(ideal, self.target) if accumulations is None else accumulations
         self.accumulations: Mapping[int, Accumulation] = chosen
+        orders = sorted((number, order.digest()) for number, order in chosen.items())
+        self._traced_step = hashlib.sha256(f"{traced}{orders}".encode()).hexdigest()
         self._overlap = bool(overlap)
         self._engine, self._control = engine, replace(control or FloatingPointControl(), esr=precision.stochastic)
-        self._key, self._rate = as_key(key), optimizer.lr
+        self._rate = optimizer.lr
         rate = (
             self._rate
             if isinstance(self._rate, int | float | np.number)
@@ -167,9 +183,10 @@ class TrainLoop:
 
     def _prepare(self, state: Sequence[Array]) -> None:
         if self._engine == "tiles":
+            drawn = None if self._random is None else self._random.state(self.target.tiles, self.target.workers)
             self._runner: Machine | Executable = Machine.build(
                 self.block, self.target, self.accumulations, self._control,
-                overlap=self._overlap, steps_per_call=self._steps_per_call, whole=True,
+                overlap=self._overlap, steps_per_call=self._steps_per_call, whole=drawn is None, random=drawn,
             )  # fmt: skip
         else:
             self._runner = self._executable
@@ -178,12 +195,24 @@ class TrainLoop:
     def __getstate__(self) -> dict[str, Any]:
         """What a copy or a pickle holds: the traced step and its state, so that each has prepared calls of its own."""
         kept = {name: value for name, value in vars(self).items() if name not in ("_executable", "_runner")}
-        return {**kept, "_run": None, "_hold": Hold(), "state": self._runner.read()}
+        return {**kept, "_run": None, "_hold": Hold(), "state": self._runner.read(), "drawn": self._drawn}
 
     def __setstate__(self, kept: dict[str, Any]) -> None:
-        state = kept.pop("state")
+        state, drawn = kept.pop("state"), kept.pop("drawn")
         vars(self).update(kept)
         self._prepare(state)
+        self._draw_on(drawn)
+
+    @property
+    def _drawn(self) -> dict[str, Array]:
+        """The state of the tiles' generators by name; nothing where random bits are the key's."""
+        state = self._runner.engine.random_state if isinstance(self._runner, Machine) else None
+        return {} if state is None else {f"random.{name}": words for name, words in state._asdict().items()}
+
+    def _draw_on(self, drawn: Mapping[str, Array]) -> None:
+        """Goes on from what `_drawn` gave."""
+        if self._random is not None and isinstance(self._runner, Machine):
+            self._runner.engine.random_state = WorkerState(drawn["random.s0"], drawn["random.s1"])
 
     def train(self, batch: Any) -> float:
         """One update on one batch, or none (see `skipped`); gives its loss.
@@ -305,7 +334,7 @@ class TrainLoop:
 
     def arrays(self) -> dict[str, Array]:
         """The whole state by dotted name, for a checkpoint."""
-        state = dict(zip(paths(self._tree), self._runner.read(), strict=True))
+        state = dict(zip(paths(self._tree), self._runner.read(), strict=True)) | self._drawn
         return state if self._scale is None else state | self._scale.arrays()
 
     def history(self) -> dict[str, Any]:
@@ -327,13 +356,15 @@ class TrainLoop:
         if self._scale is not None:
             self._scale = self._scale.restored(arrays)
         self._runner.write([arrays[name] for name in paths(self._tree)])
+        self._draw_on(arrays)
         self.step, self._run = int(step), None
         if history is not None:
             self.skipped = tuple(Skipped(at, scale, tuple(names)) for at, scale, names in history["skipped"])
             self.not_finite = None if history["not_finite"] is None else tuple(history["not_finite"])
 
     def save(self, path: str | Path) -> None:
-        """Writes a checkpoint that `load` goes on from: weights, moments, loss scale, the step, the key of the run.
+        """Writes a checkpoint that `load` goes on from: weights, moments, loss scale, the step, the key of the run, and
+        the state of the tiles' random generators where it draws from them.
 
         With the key and the step the random bits of every later step are known. In a run it holds also what callbacks
         have seen and the place in the batches. The file is there whole or not at all; a name that ends in .safetensors
@@ -366,17 +397,19 @@ class TrainLoop:
         return run if step == self.step else {}
 
     def _identity(self) -> dict[str, str]:
-        """What tells runs apart that have the same state."""
-        orders = sorted((number, order.digest()) for number, order in self.accumulations.items())
-        traced = hashlib.sha256(f"{self.block}{orders}".encode()).hexdigest()
-        return {"key": repr(self._key), "precision": self.precision.words(), "traced step": traced}
+        """What tells runs apart that have the same state; the order of the equations does not."""
+        own = {"key": repr(self._key), "precision": self.precision.words(), "traced step": self._traced_step}
+        return own if self._random is None else {**own, "random": repr(self._random)}
 
     def __str__(self) -> str:
         """The loop in a few lines: what is trained, how, how far, at what cost."""
-        return summary(self, self._optimiser, self._engine)
+        return summary(self, self._optimiser, self._engine, self._random)
 
     def count_updates(self, batch: Any) -> UpdateCount:
-        """What would become of the weight updates in the next step, without doing it (computed directly)."""
+        """What would become of the weight updates in the next step, without doing it.
+
+        It is computed directly, with random bits of the key whichever the run takes.
+        """
         total = UpdateCount(0, 0, 0.0, 0.0)
 
         def observe(equation: Equation, operands: Sequence[Any], updated: Array) -> None:

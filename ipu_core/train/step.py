@@ -92,7 +92,7 @@ def _updated(optimiser: Optimiser, params: Any, gradients: Any, state: Any, lr: 
 
 def _written(w: Value, x: Value) -> Value:
     """A new weight by the one equation that rounds it: itself where that made it, else w + (x - w)."""
-    if isinstance(x, Traced) and x.builder.role_of(x.var) == "update":
+    if isinstance(x, Traced) and x.builder.role_of(x.node) == "update":
         return x
     return write(w, w, 0.0) if x is w else write(w, elementwise("subtract", x, w), 1.0)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from ipu_core.hardware_random import HardwareRandom
 from ipu_core.ir.block import Block, Equation
 from ipu_core.ir.ops import SUMS
 from ipu_core.ir.pytree import flatten
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 Sums = dict[str, tuple[Equation, Accumulation]]
 
 
-def summary(loop: TrainLoop, optimiser: str, engine: str) -> str:
+def summary(loop: TrainLoop, optimiser: str, engine: str, random: HardwareRandom | None) -> str:
     """The loop in a few lines."""
     leaves = flatten(loop.params)[0]
     rounds = f", {loop.block.rounds.count} micro-batches a step" if loop.block.rounds else ""
@@ -28,6 +29,8 @@ def summary(loop: TrainLoop, optimiser: str, engine: str) -> str:
     if loop.loss_scale is not None:
         lines.append(f"  loss scale {loop.loss_scale:g}, {len(loop.skipped)} steps skipped")
         lines += [f"    last: step {s.step}, {', '.join(s.names)}" for s in loop.skipped[-1:]]
+    if random is not None:
+        lines.append(f"  random bits of the tiles' workers, {random}")
     if loop.not_finite is not None:
         lines.append("  the loss of step {} is {}".format(*loop.not_finite))
     if (profile := loop.profile) is not None:

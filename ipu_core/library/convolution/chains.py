@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-from ipu_core import tile, tile_convolution
+from ipu_core import tile, tile_convolution, tile_random
 from ipu_core.graph.codelet import Codelet, Input, Output, Param
 from ipu_core.library.folding import fold_axis
 from ipu_core.library.matmul.chains import Origin
@@ -18,6 +18,7 @@ from ipu_core.plan.convolution.sizes import Convolution, along, chain_cycles
 from ipu_core.plan.cuts import PlacementProblem, stage_cycles
 from ipu_core.target import Target
 from lowprec import Accumulation, Rounding
+from lowprec import float16 as FLOAT16
 from lowprec.spec.rounding import NEAREST_EVEN, STOCHASTIC
 from lowprec.spec.windows import BlockPlace
 
@@ -56,9 +57,12 @@ class _Chains(Codelet):
         out = self._in_order(fold(self.out, (-5, -4, -3, -2, -1)))
         order: Accumulation = self.accumulation
         place: BlockPlace = self.place
+        if self.draws is not None and order.accumulate == FLOAT16:
+            raise NotImplementedError("a convolution that accumulates in float16 draws no bits of the tiles' own")
         self._kernel = tile_convolution.convolution_part(
-            self.operation_name, x, other, out, order, place, self.span or None, self.rounding, self.control
-        )
+            self.operation_name, x, other, out, order, place, self.span or None,
+            self.rounding if self.draws is None else NEAREST_EVEN, self.control,
+        )  # fmt: skip
 
     def _in_order(self, out: Array) -> Array:
         return out
@@ -123,12 +127,16 @@ class SumBlocks(Codelet):
 
     def prepare(self) -> None:
         """Folds the blocks; sums along the first two axes and the groups of the result are batched."""
+        fmt = self.accumulation.out if self.final else self.accumulation.accumulate
+        if self.draws is not None:
+            parts = np.moveaxis(self.parts, -6, 0)
+            self._kernel = tile_random.sum_parts(parts, self.out, fmt, self.control, self.draws)
+            return
         parts, out = fold(self.parts, (-5, -4, -3)), fold(self.out, (-5, -4, -3))
         high, wide, groups = out.shape[0], out.shape[1], out.shape[3]
         lies: BlockPlace = self.place
         rows = lies.row + np.arange(high)[:, None] * lies.outer + np.arange(wide) * lies.inner
         place = Origin(rows[None], 0, 0, lies.batch + np.arange(groups)[:, None, None])
-        fmt = self.accumulation.out if self.final else self.accumulation.accumulate
         tag: Literal["stage", "output"] = "output" if self.final else "stage"
         batched = parts.transpose(4, 1, 2, 0, 3, 5), out.transpose(3, 0, 1, 2, 4)
         self._kernel = tile.sum_parts(*batched, fmt, tag, self.index, place, self.rounding, self.control)

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ipu_core import cost, tile
+from ipu_core import cost, tile, tile_random
 from ipu_core.graph.codelet import Codelet, Input, Output, Param
 from ipu_core.library.folding import continues, first_along, fold_all
 from ipu_core.plan.cuts import stage_cycles
@@ -87,6 +87,10 @@ class MatmulChains(_Summing):
 
     def prepare(self) -> None:
         """Folds the grid of blocks into as few and large products as the memory allows."""
+        if self.draws is not None:
+            given = self.a, self.b, self.out, self.accumulation, self.control, self.draws
+            self._kernel = tile_random.matmul_part(*given)
+            return
         into = {"m": (-2, None, -2), "n": (None, -1, -1)}
         (a, b, out), origin = fold([self.a, self.b, self.out], self.axes, self.origin, into)
         self._kernel = tile.matmul_part(a, b, out, self.accumulation, origin, self.rounding, self.control)
@@ -114,6 +118,10 @@ class GoingOnMatmulChains(MatmulChains):
 
     def prepare(self) -> None:
         """Folds the grid of blocks into as few and large products as the memory allows."""
+        if self.draws is not None:
+            given = self.a, self.b, self.out, self.accumulation, self.control, self.draws
+            self._kernel = tile_random.matmul_part(*given, self.partial)
+            return
         into = {"m": (-2, None, -2, -2), "n": (None, -1, -1, -1)}
         views, origin = fold([self.a, self.b, self.partial, self.out], self.axes, self.origin, into)
         a, b, partial, out = views
@@ -135,6 +143,9 @@ class ReduceChains(_Summing):
 
     def prepare(self) -> None:
         """Folds the grid of blocks into as few and large sums as the memory allows."""
+        if self.draws is not None:
+            self._kernel = tile_random.reduce_part(self.x, self.out, self.accumulation, self.control, self.draws)
+            return
         (x, out), origin = fold([self.x, self.out], self.axes, self.origin, {"m": (-3, -2), "n": (-1, -1)})
         self._kernel = tile.reduce_part(x, out, self.accumulation, origin, self.rounding, self.control)
 
@@ -170,8 +181,12 @@ class SumParts(_Summing):
 
     def prepare(self) -> None:
         """Folds the grid of blocks."""
-        (parts, out), origin = fold([self.parts, self.out], self.axes, self.origin, {"m": (-2, -2), "n": (-1, -1)})
         fmt = self.accumulation.out if self.final else self.accumulation.accumulate
+        if self.draws is not None:
+            parts = np.moveaxis(self.parts, -3, 0)
+            self._kernel = tile_random.sum_parts(parts, self.out, fmt, self.control, self.draws)
+            return
+        (parts, out), origin = fold([self.parts, self.out], self.axes, self.origin, {"m": (-2, -2), "n": (-1, -1)})
         tag: Literal["stage", "output"] = "output" if self.final else "stage"
         self._kernel = tile.sum_parts(parts, out, fmt, tag, self.index, origin, self.rounding, self.control)
 

@@ -34,10 +34,11 @@ def early(state: Any, x: Any) -> Any:
     return {"a": first, "b": state["b"] - gradient, "c": state["b"]}, first.sum()
 
 
+@pytest.mark.parametrize("streamed", [frozenset(), frozenset({0, 1})], ids=["near", "streamed"])
 @pytest.mark.parametrize("value", [1.0, np.inf, np.nan])
-def test_no_state_is_replaced_where_the_guard_refuses(value: float) -> None:
+def test_no_state_is_replaced_where_the_guard_refuses(value: float, streamed: frozenset[int]) -> None:
     state = {"a": A, "b": A + 1, "c": A + 2}
-    block = verify(guarded(trace(early, state, A, carry=True)))
+    block = replace(verify(guarded(trace(early, state, A, carry=True))), streamed=streamed)
     assert block.guard is not None
     x = A.copy()
     x[1, 2] = value

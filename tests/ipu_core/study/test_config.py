@@ -69,6 +69,8 @@ def test_a_profile_knows_streaming_and_micro_batches(capsys: pytest.CaptureFixtu
         (["--micro-batches", "0"], "micro_batches must be an integer of at least 1, not 0"),
         (["--loss-scale", "-1"], "loss_scale must be a positive float32, not -1.0"),
         (["--streamed", "moments"], "no part of the state that can be streamed is called 'moments'"),
+        (["--random", "hardware", "--engine", "direct"], "draws on every tile and worker"),
+        (["--random", "dice"], "unknown random 'dice': choose philox or hardware"),
         (["--config", "nowhere.toml"], "the configuration nowhere.toml cannot be read"),
     ],
 )
@@ -91,6 +93,22 @@ def test_bad_files_are_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str
         printed = capfd.readouterr().err
         assert message in printed
         assert printed.count("\n") == 1
+
+
+@pytest.mark.filterwarnings("ignore::ipu_core.errors.Unvalidated")
+def test_random_bits_of_the_tiles_from_the_command_line(tmp_path: Path) -> None:
+    line = ["train", "mlp", "--layers", "64-12-10", "--steps", "6", "--batch", "8", "--lr", "0.02"]
+    line += ["--precision", "fp16.16/stochastic", "--random", "hardware"]
+    for name in ("once", "again"):
+        assert main([*line, "--out", str(tmp_path / name)]) == 0
+    assert main([*line[:-2], "--out", str(tmp_path / "philox")]) == 0
+    results = {
+        name: json.loads((tmp_path / name / "results.jsonl").read_text())["losses"]
+        for name in ("once", "again", "philox")
+    }
+    assert results["once"] == results["again"] != results["philox"]
+    settings = json.loads((tmp_path / "once" / "manifest.json").read_text())["settings"]
+    assert settings["random"] == "hardware"
 
 
 def test_compare_takes_the_same_settings() -> None:

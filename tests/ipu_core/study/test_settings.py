@@ -40,6 +40,7 @@ def test_data_count_by_name_and_contents_and_not_by_path() -> None:
         {"loss_scale": 8.0},
         {"streamed": ("params.*",)},
         {"overlap": True},
+        {"random": "hardware"},
         {"groups": ("*.bias/decay=0",)},
     ],
 )

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,8 @@ from ipu_core.compile.machine import Machine
 from ipu_core.engine.profile import Profile, Step
 from ipu_core.errors import OutOfStreamingMemory, OutOfTileMemory
 from ipu_core.ir.precision import Precision
+from ipu_core.ir.pytree import map_leaves
+from ipu_core.ir.values import Value
 from ipu_core.report.html import to_html
 from ipu_core.target import Target
 from ipu_core.train.loop import TrainLoop
@@ -154,6 +156,32 @@ def test_master_weights_are_loaded_for_each_part_of_the_step_and_stored_once() -
         "store 1.weight",
     ]
     assert profile(made).memory.remote == sum(layer["weight"].nbytes for layer in params())
+
+
+@dataclass(frozen=True)
+class Delayed:
+    """Steps by the gradients of the step before, which are read last when those that replace them are there."""
+
+    lr: float = 0.1
+
+    def init(self, params: Any) -> Any:
+        return {"before": map_leaves(np.zeros_like, params)}
+
+    def update(self, params: Any, gradients: Any, state: Any, lr: Value) -> tuple[Any, Any]:
+        new = map_leaves(lambda old, gradient: old - gradient * lr, params, state["before"])
+        return new, {"before": gradients}
+
+
+@pytest.mark.parametrize("reorder", [False, True])
+def test_a_new_value_is_stored_once_the_old_one_is_read_no_more(reorder: bool) -> None:
+    loops = [
+        loop("fp32.32", optimizer=Delayed(), streamed=streamed, reorder=reorder)
+        for streamed in ((), "optimiser.before.*")
+    ]
+    for made in loops:
+        made.run(batches, 4)
+    assert loops[1].block.streamed
+    assert_same(*loops)
 
 
 def test_a_model_that_fits_only_streamed() -> None:

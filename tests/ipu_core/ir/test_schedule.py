@@ -1,0 +1,202 @@
+"""The order of a Block: less memory at a time, never more, and no rule of the old order broken."""
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ipu_core import nn
+from ipu_core.compile.streaming import transfers
+from ipu_core.ir.autodiff import value_and_grad
+from ipu_core.ir.block import Block, Equation, Params, Type, Var, dtype_of
+from ipu_core.ir.dependences import dependences, reordered
+from ipu_core.ir.guard import guarded
+from ipu_core.ir.lifetimes import in_place, lifetimes
+from ipu_core.ir.precision import Precision
+from ipu_core.ir.schedule import peak, schedule
+from ipu_core.ir.streaming import streaming
+from ipu_core.ir.tracing import trace
+from ipu_core.ir.verify import verify
+from ipu_core.study import lm
+from ipu_core.study.size import Size
+from ipu_core.train.optim import Adam, AdamW, Lamb, Optimiser, Sgd
+from ipu_core.train.step import step_block
+from lowprec import float32
+
+SIZE = Size(width=16, layers=2, heads=2, context=8)
+
+
+def step(optimizer: Optimiser, precision: str, rows: int = 4, size: Size = SIZE, **more: Any) -> Block:
+    """A step of a small language model."""
+    text = np.zeros((rows, size.context), np.int32)
+    params = lm.initial(lm.layout(size), 0)
+
+    def loss(params: Any, batch: Any) -> Any:
+        return lm.loss(size.heads, params, batch)
+
+    return Precision.parse(precision).apply(step_block(loss, optimizer, params, (text, text), **more))
+
+
+STEPS = {
+    "sgd": lambda: step(Sgd(0.1, momentum=0.9), "fp16.16/stochastic"),
+    "clipped": lambda: step(AdamW(0.1, clip_norm=1.0), "fp32.32"),
+    "rounds": lambda: step(Adam(0.1), "fp16.32", micro_batches=2),
+    "guarded": lambda: guarded(step(Lamb(0.1), "fp16.32", scaled=True)),
+    "guarded rounds": lambda: guarded(step(Lamb(0.1), "mlperf-bert-pod16", scaled=True, micro_batches=4)),
+    "streamed": lambda: step(Lamb(0.1), "mlperf-bert"),
+    "all streamed": lambda: streaming(step(Lamb(0.1), "fp32.32"), ["params.*", "optimiser.*_moment.*"]),
+}
+
+
+def live_bytes(block: Block) -> int:
+    """The peak as one would count it by hand, of what is neither streamed nor a round's."""
+    (views, last), over = lifetimes(block), in_place(block)
+    made = [(position, e.output) for position, e in enumerate(block.equations) if views[e.output].root is e.output]
+    spans = [
+        (first, max(first, last.get(var, first)), var.type.size * dtype_of(var.type.format).itemsize)
+        for first, var in made
+        if var not in over
+    ]
+    computing = [position for position, _ in made]
+    return max(sum(size for first, end, size in spans if first <= now <= end) for now in computing)
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_scheduled_step_keeps_the_rules_of_the_old_order(name: str) -> None:
+    old = STEPS[name]()
+    new = verify(schedule(old))
+    assert new is not old
+    for first, last in itertools.pairwise([0, old.looped, max(old.looped, old.unguarded), len(old.equations)]):
+        assert set(new.equations[first:last]) == set(old.equations[first:last])
+    assert replace(new, equations=old.equations).__dict__ == old.__dict__  # nothing else is another
+    assert in_place(new).items() >= in_place(old).items()
+    ways = [transfers(block) for block in (old, new)]
+    assert len(list(itertools.chain.from_iterable(ways[1].loads.values()))) == sum(map(len, ways[0].loads.values()))
+    known = [dependences(block, 1) for block in (old, new)]
+    traced, scheduled = (peak(one, range(len(one.reads))) for one in known)
+    assert scheduled < traced
+    if not old.streamed and old.rounds is None:
+        assert (traced, scheduled) == (live_bytes(old), live_bytes(new))
+    assert [e.number for e in schedule(STEPS[name]()).equations] == [e.number for e in new.equations]
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_every_order_that_the_dependences_allow_keeps_state_in_place_and_loads_no_more(name: str) -> None:
+    old = STEPS[name]()
+    known, rng = dependences(old, 1), np.random.default_rng(3)
+    for _ in range(5):
+        order, done = list[int](), set[int]()
+        for part in known.parts:
+            left = list(rng.permutation(part))
+            while left:
+                ready = [node for node in left if known.before[node] <= done][: 1 + int(rng.integers(4))]
+                order += ready
+                done.update(ready)
+                left = [node for node in left if node not in done]
+        new = verify(replace(old, equations=reordered(old, known, order)))
+        assert set(new.equations) == set(old.equations)
+        assert in_place(new).items() >= in_place(old).items()
+        loads = [sum(map(len, transfers(block).loads.values())) for block in (new, old)]
+        assert loads[0] == loads[1]
+
+
+def test_views_that_nothing_computes_with_are_kept() -> None:
+    def moved(x: Any) -> Any:
+        twice = x * 2.0
+        return x.T[1:], twice.T, twice.reshape(12).reshape(3, 4), (x.T + 1.0).sum()
+
+    block = trace(moved, np.ones((3, 4), np.float32))
+    known = dependences(block, 1)
+    for order in itertools.permutations(range(len(known.reads))):
+        if all(known.before[node] <= set(order[:place]) for place, node in enumerate(order)):
+            new = verify(replace(block, equations=reordered(block, known, order)))
+            assert set(new.equations) == set(block.equations)
+
+
+def test_what_is_loaded_is_stored_before_it_is_loaded_again() -> None:
+    block = schedule(STEPS["all streamed"]())
+    ways = transfers(block)
+    for index in block.streamed:
+        store = next(position for position, stored in ways.stores.items() if index in stored)
+        assert max(position for position, loaded in ways.loads.items() if block.inputs[index] in loaded) <= store
+
+
+def test_updates_come_as_soon_as_their_gradients() -> None:
+    """Where parameters are more than activations, no more than a few gradients live at a time."""
+    size = Size(width=64, layers=4, heads=2, context=8)
+    old = step(Sgd(0.1), "fp32.32", rows=1, size=size)
+    new = schedule(old)
+    largest = max(var.type.size * 4 for var in old.inputs[: old.carried])
+    assert live_bytes(old) > 12 * largest
+    assert live_bytes(new) < 6 * largest
+
+
+def test_a_result_waits_for_what_reads_it() -> None:
+    """The loss's exponentials are made once what else reads its logits is done with them."""
+
+    def loss(x: Any, labels: Any) -> Any:
+        return nn.softmax_cross_entropy(x * 2.0, labels)
+
+    old = trace(value_and_grad(loss), np.ones((4, 32), np.float32), np.zeros(4, np.int32))
+    new = schedule(old)
+    ops = [e.op for e in new.equations]
+    assert [e.op for e in old.equations].index("exp") < [e.op for e in old.equations].index("select")
+    assert ops.index("select") < ops.index("exp")
+    assert live_bytes(old) - live_bytes(new) >= 4 * 32 * 4
+
+
+def joined(name: str, number: int, operands: Sequence[Var], total: bool) -> Equation:
+    """One value after another, or their sum's likes: a large result, or one of a single element."""
+    if total:
+        kind, params = Type((1,), float32), Params({"axis": (0,), "keepdims": True})
+        return Equation(number, "reduce_sum", (operands[0],), Var(name, kind), params)
+    kind = Type((sum(var.type.size for var in operands),), float32)
+    return Equation(number, "concatenate", tuple(operands), Var(name, kind), Params({"axis": 0}))
+
+
+@st.composite
+def small_blocks(draw: Any) -> Block:
+    """Blocks of a few equations that make values of many sizes of one another."""
+    start = Var("x", Type((draw(st.integers(1, 4)),), float32))
+    known, equations = [start], []
+    for number in range(draw(st.integers(2, 7))):
+        operands = draw(st.lists(st.sampled_from(known), min_size=1, max_size=2))
+        equations.append(joined(str(number), number, operands, draw(st.booleans())))
+        known.append(equations[-1].output)
+    outputs = draw(st.lists(st.sampled_from(known[1:]), min_size=1, max_size=2, unique=True))
+    return verify(Block((start,), tuple(outputs), tuple(equations)))
+
+
+def possible(block: Block) -> Iterator[Block]:
+    """The Block in every order that its dependences allow."""
+    for order in itertools.permutations(block.equations):
+        there = {*block.inputs}
+        for equation in order:
+            if not there.issuperset(equation.operands):
+                break
+            there.add(equation.output)
+        else:
+            yield replace(block, equations=order)
+
+
+@settings(max_examples=60, deadline=None)
+@given(block=small_blocks())
+def test_no_order_is_worse_than_the_traced_or_better_than_the_best(block: Block) -> None:
+    new = verify(schedule(block))
+    assert min(map(live_bytes, possible(block))) <= live_bytes(new) <= live_bytes(block)
+    known = dependences(new, 1)
+    assert peak(known, range(len(known.reads))) == live_bytes(new)
+
+
+def test_sizes_are_multiples_of_the_grain() -> None:
+    block = step(Sgd(0.1), "fp32.32")
+    for grain in (1, 64, 4096):
+        known = dependences(block, grain)
+        exact = dependences(block, 1).bytes
+        assert known.bytes == [math.ceil(size / grain) * grain for size in exact]

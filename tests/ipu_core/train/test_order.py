@@ -1,0 +1,85 @@
+"""The order of a step's equations: the same bits in either, on both engines; a checkpoint of one fits the other."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ipu_core.ir.lifetimes import in_place
+from ipu_core.study import lm
+from ipu_core.study.size import Size
+from ipu_core.target import Target
+from ipu_core.train.loop import TrainLoop
+from ipu_core.train.optim import Adam, AdamW, Lamb, Sgd
+
+SIZE = Size(width=16, layers=1, heads=2, context=8)
+TARGET = Target("gc200", tiles=24)
+WAYS: dict[str, dict[str, Any]] = {
+    "stochastic": {"precision": "fp16.16/stochastic", "optimizer": AdamW(0.01, clip_norm=1.0)},
+    "rounds": {"precision": "fp16.32/stochastic", "optimizer": Sgd(0.1, momentum=0.9), "micro_batches": 2},
+    "guarded": {"precision": "fp16.32", "optimizer": Lamb(0.01), "loss_scale": 64.0},
+    "overflow": {"precision": "fp16.32", "optimizer": Lamb(0.01), "loss_scale": 2.0**24},
+    "streamed": {"precision": "mlperf-bert", "optimizer": Lamb(0.01), "overlap": True},
+    "all streamed": {
+        "precision": "fp16.16/stochastic", "optimizer": Adam(0.01), "micro_batches": 2, "loss_scale": "automatic",
+        "streamed": ["params.*", "optimiser.*"],
+    },
+}  # fmt: skip
+
+
+def loss(params: Any, batch: Any) -> Any:
+    return lm.loss(SIZE.heads, params, batch)
+
+
+def batches(step: int) -> tuple[np.ndarray, np.ndarray]:
+    text = np.random.default_rng(step).integers(0, 256, (4, SIZE.context + 1)).astype(np.int32)
+    return text[:, :-1], text[:, 1:]
+
+
+def loop(engine: str, **more: Any) -> TrainLoop:
+    params = lm.initial(lm.layout(SIZE), 3)
+    return TrainLoop(loss, params, batches(0), engine=engine, target=TARGET, key=9, **more)
+
+
+def assert_same(a: TrainLoop, b: TrainLoop) -> None:
+    ours, theirs = a.arrays(), b.arrays()
+    assert ours.keys() == theirs.keys()
+    for name in ours:
+        assert ours[name].tobytes() == theirs[name].tobytes(), name
+    assert a.skipped == b.skipped
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_order_changes_no_bit(way: str) -> None:
+    loops = [loop(engine, reorder=reorder, **WAYS[way]) for engine in ("direct", "tiles") for reorder in (False, True)]
+    losses = [made.run(batches, 3) for made in loops]
+    numbers = [[e.number for e in made.block.equations] for made in loops]
+    assert numbers[0] == numbers[2] != numbers[1] == numbers[3]
+    for made, values in zip(loops, losses, strict=True):
+        assert values.tobytes() == losses[0].tobytes()
+        assert_same(made, loops[0])
+    assert (way == "overflow") == bool(loops[0].skipped)
+
+
+def test_less_lives_on_the_tiles_and_in_the_buffers_of_whole_arrays() -> None:
+    more = {"precision": "fp32.32", "optimizer": Sgd(0.1)}
+    (traced, ordered), (plain, direct) = (
+        [loop(engine, reorder=reorder, **more) for reorder in (False, True)] for engine in ("tiles", "direct")
+    )
+    memories = [made.profile.memory for made in (traced, ordered) if made.profile is not None]
+    assert memories[1].peak_bytes < memories[0].peak_bytes
+    assert memories[1].always_bytes == memories[0].always_bytes
+    assert direct._executable.bytes < plain._executable.bytes
+    assert len(in_place(ordered.block)) == len(in_place(traced.block))
+
+
+def test_a_checkpoint_of_one_order_is_taken_up_in_the_other(tmp_path: Path) -> None:
+    more = {"precision": "fp16.16/stochastic", "optimizer": Adam(0.01)}
+    first, second = loop("direct", reorder=False, **more), loop("direct", **more)
+    first.run(batches, 2)
+    first.save(tmp_path / "state.npz")
+    second.load(tmp_path / "state.npz")
+    first.run(batches, 2)
+    second.run(batches, 2)
+    assert_same(first, second)
