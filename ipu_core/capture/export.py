@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ipu_core.capture.errors import FRAME
 from ipu_core.ir.pytree import PyTree, flatten, paths, unflatten
 
 PREFIX = "module."
@@ -52,12 +55,11 @@ def export(torch: Any, module: Any, batch: Any, loss: Callable[..., Any] | None,
     modes = {part: part.training for part in module.modules()}
     wrapper.train(training)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _quiet(torch):
             warnings.simplefilter("ignore")
             program = torch.export.export(wrapper, tuple(tensors), strict=False)
     except Exception as error:
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        raise ValueError(f"torch.export cannot capture {type(module).__name__}: {lines[0]}") from error
+        raise ValueError(f"torch.export cannot capture {type(module).__name__}: {_in_words(error)}") from None
     finally:
         for part, mode in modes.items():
             part.training = mode
@@ -70,6 +72,33 @@ def export(torch: Any, module: Any, batch: Any, loss: Callable[..., Any] | None,
     known = {**program.state_dict, **program.constants}
     values = {name.removeprefix(PREFIX): tensor for name, tensor in known.items()}
     return Exported(program.graph_module, tuple(inputs), values, tree, tuple(tuple(t.shape) for t in tensors))
+
+
+@contextlib.contextmanager
+def _quiet(torch: Any) -> Iterator[None]:
+    """Without the graph that torch prints where a capture fails, and without a question about numbers.
+
+    `nn.Transformer` looks whether a mask is the causal one, only to take a faster way; numbers have no values here.
+    """
+    transformer, name = torch.nn.modules.transformer, "_detect_is_causal_mask"
+    detect, disabled = getattr(transformer, name, None), logging.root.manager.disable
+    if detect is not None:
+        setattr(transformer, name, lambda mask, is_causal=None, size=None: bool(is_causal))
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(disabled)
+        if detect is not None:
+            setattr(transformer, name, detect)
+
+
+def _in_words(error: Exception) -> str:
+    """The first line of an error of torch.export, and the last line of the user's code in it."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    frames = [frame for frame in FRAME.finditer(str(error)) if "/torch/" not in frame["file"]]
+    where = f"; {frames[-1]['file']}:{frames[-1]['line']}: {frames[-1]['code'].strip()}" if frames else ""
+    return f"{lines[0]}{where}"
 
 
 def as_tensor(torch: Any, leaf: Any, name: str) -> Any:

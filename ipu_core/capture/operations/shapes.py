@@ -208,8 +208,8 @@ def indexed(call: Call, x: Value, indices: Sequence[Value | None]) -> Value:
         return taken(x, places[0], given[0])
     flat = [part for one in given for part in (one if isinstance(one, tuple) else (one,))]
     first, count = places[0], len(flat)
-    if places != list(range(first, first + len(places))):
-        raise NotImplementedError("indices of axes that do not lie side by side")
+    if places != list(range(first, first + len(places))):  # NumPy's rule: what they give comes first
+        x, first = transpose(x, (*places, *(i for i in range(len(shape_of(x))) if i not in places))), 0
     if any(isinstance(index, Traced) for index in flat):
         return _picked(x, first, flat)
     sizes = shape_of(x)[first : first + count]
