@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -129,14 +130,17 @@ class Interpreter:
 
     def _computed(self, node: Any, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         given = [self._value(x) for x in _in_order(node.target._schema, args, kwargs)]
+        call = Call(node, self._builder)
+        exact = self._builder.scoped(family="loss") if call.kind() == "int" else nullcontext()  # in float32
         try:
-            return function(Call(node, self._builder), *given)
+            with exact:
+                return function(call, *given)
         except (NotImplementedError, TypeError, ValueError, IndexError) as error:
             raise not_covered(f"aten.{name_of(node)}", node, str(error)) from error
 
     def _written(self, node: Any, name: str, slot: Slot, value: Value) -> None:
         try:
-            slot.write(_as_shaped(value, tuple(node.meta["val"].shape)))
+            slot.write(_as_shaped(value, Call(node, self._builder)))
         except NotImplementedError as error:
             raise not_covered(f"aten.{name}", node, str(error)) from None
 
@@ -230,6 +234,8 @@ def _array(tensor: Any) -> Any:
     return array.astype(np.int32) if array.dtype.kind in "iu" else array
 
 
-def _as_shaped(value: Value, shape: tuple[int, ...]) -> Value:
-    """What is written in place has the shape of where it is written."""
-    return broadcast(value, shape) if isinstance(value, Traced) or np.shape(value) != shape else value
+def _as_shaped(value: Value, call: Call) -> Value:
+    """What is written in place has the shape of where it is written, and its kind where it is a number."""
+    if isinstance(value, Traced) or np.ndim(value):
+        return broadcast(value, call.shape)
+    return np.full(call.shape, value, np.int32 if call.kind() == "int" else np.float32)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ipu_core.ir.block import Array
 from ipu_core.ir.builder import Builder
-from ipu_core.ir.values import Traced, Value, apply, elementwise, scope, shape_of
+from ipu_core.ir.values import Traced, Value, apply, elementwise, matmul, reshape, scope, shape_of
 from lowprec import float32 as FLOAT32
 
 REACH = 2**15  # integers of the batch that are computed with lie in [-REACH, REACH)
@@ -29,6 +29,7 @@ class Call(NamedTuple):
     def kind(self, position: int | None = None) -> str:
         """What the elements of an operand, or of the result, are for torch: "bool", "int" or "float"."""
         fake = (self.node if position is None else self.node.args[position]).meta["val"]
+        fake = fake[0] if isinstance(fake, list | tuple) else fake
         name = str(fake.dtype).removeprefix("torch.")
         return "bool" if name == "bool" else "float" if "float" in name else "int"
 
@@ -59,6 +60,23 @@ def numbers(value: Value) -> Value:
     if not is_integer(value):
         return value
     return apply("gather", _numbers(), value) if isinstance(value, Traced) else value.astype(np.float32)
+
+
+def ones_at(rows: Value, classes: int) -> Value:
+    """1 where a new last axis equals the number, else 0; also of integers that were computed, which are floats."""
+    if is_integer(rows):
+        return apply("one_hot", rows, classes=classes)
+    with scope(rows, family="loss"):
+        return elementwise("equal", reshape(rows, (*shape_of(rows), 1)), np.arange(classes, dtype=np.float32))
+
+
+def looked_up(table: Value, rows: Value) -> Value:
+    """Rows of a table by number; by computed numbers it is a product with ones and zeros."""
+    if is_integer(rows):
+        return apply("gather", table, rows)
+    if len(shape_of(table)) == 1:
+        return reshape(looked_up(reshape(table, (-1, 1)), rows), shape_of(rows))
+    return matmul(ones_at(rows, shape_of(table)[0]), table)
 
 
 def combined(op: str, *values: Value) -> Value:

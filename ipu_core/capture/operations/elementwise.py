@@ -6,12 +6,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from ipu_core.capture.operations.call import Call, combined
-from ipu_core.ir.values import Value, apply, convert, power, where
-from ipu_core.ir.values import concatenate, reshape, shape_of
-from ipu_core.capture.operations.call import axis
+from ipu_core.capture.operations.call import Call, axis, combined
+from ipu_core.ir.values import Traced, Value, apply, power, reshape, shape_of, where
 from ipu_core.nn import stop_gradient
-from lowprec import float32 as FLOAT32
 
 LN2 = math.log(2)
 SELU_SCALE, SELU_ALPHA = 1.0507009873554805, 1.6732632423543772
@@ -160,7 +157,7 @@ def filled(call: Call, x: Value, mask: Value, number: Value) -> Value:
 
 def full(call: Call, x: Value, number: Value, *_: Any) -> Value:
     """An array full of a number, in the shape of another."""
-    return combined("add", call.full(0.0, shape_of(x)), number) if shape_of(x) else number
+    return combined("add", call.full(0.0, shape_of(x)), number) if isinstance(number, Traced) else number
 
 
 def interpolated(call: Call, a: Value, b: Value, weight: Value) -> Value:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ipu_core.capture.operations.call import Call, combined, is_integer
+from ipu_core.capture.operations.call import Call, combined, is_integer, looked_up, ones_at
 from ipu_core.capture.operations.elementwise import clamped, greater, softplus
 from ipu_core.ir.values import Value, apply, broadcast, mean, reduce_sum, reshape, scope, shape_of, transpose, where
 from ipu_core.nn import log_softmax, stop_gradient
@@ -89,7 +89,7 @@ def counted(labels: Value, classes: int, ignored: int) -> Value:
     table = np.full(classes + abs(ignored) + 1, np.nan, np.float32)
     table[:classes] = 1
     table[ignored] = 0
-    return apply("gather", table, labels)
+    return looked_up(table, labels)
 
 
 def likelihood(
@@ -99,7 +99,7 @@ def likelihood(
     """Minus the logarithms of the labels' probabilities, of which x are the logarithms."""
     x = classes_last(x)
     classes = shape_of(x)[-1]
-    ones = apply("one_hot", y, classes=classes)
+    ones = ones_at(y, classes)
     with scope([x, y], family="loss"):
         counts = counted(y, classes, ignored)
         if weight is not None:
@@ -124,7 +124,7 @@ def cross_entropy(
     place = 1 if len(shape_of(x)) > 1 else 0
     with scope([x, y], family="loss"):
         logs = log_softmax(widen(x), place)
-        if not is_integer(y):
+        if call.kind(1) == "float":
             classes = shape_of(x)[place]
             y = combined("add", combined("multiply", y, 1 - smoothing), smoothing / classes) if smoothing else y
             logs = combined("multiply", logs, y)
@@ -141,12 +141,12 @@ def embedding(call: Call, table: Value, rows: Value, padding: int = -1, by_frequ
     """The row of padding has no gradient."""
     if by_frequency:
         raise NotImplementedError("gradients scaled by frequency")
-    found = apply("gather", table, rows)
+    found = looked_up(table, rows)
     if padding < 0:
         return found
     is_padding = np.zeros(shape_of(table)[0], np.float32)
     is_padding[padding] = 1
-    mask = apply("gather", is_padding, rows)
+    mask = looked_up(is_padding, rows)
     return where(_as_rows(mask, found), stop_gradient(found), found)
 
 
@@ -156,7 +156,7 @@ def _as_rows(mask: Value, like: Value) -> Value:
 
 
 def one_hot(call: Call, rows: Value, classes: int = -1) -> Value:
-    return apply("one_hot", rows, classes=call.shape[-1])
+    return ones_at(rows, call.shape[-1])
 
 
 TABLE: dict[str, Callable[..., Any]] = {

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ipu_core.capture.operations.call import Call, axis, combined, is_integer, numbers
+from ipu_core.capture.operations.call import Call, axis, combined, is_integer, numbers, ones_at
 from ipu_core.ir.values import Traced, Value, apply, broadcast, concatenate, reduce_sum, reshape, shape_of, transpose
 
 BACKWARD = slice(None)
@@ -243,7 +243,7 @@ def _picked(x: Value, first: int, indices: Sequence[Value]) -> Value:
 def picked(x: Value, index: Value) -> Value:
     """For each row of the first axes of x, which are those of the index, the element of the next axis it says."""
     count = len(shape_of(index))
-    ones = apply("one_hot", index, classes=shape_of(x)[count])
+    ones = ones_at(index, shape_of(x)[count])
     rest = shape_of(x)[count + 1 :]
     ones = reshape(ones, (*shape_of(ones), *(1,) * len(rest)))
     return reduce_sum(combined("select", ones, x, 0.0), count)
