@@ -13,7 +13,6 @@ from ipu_core.capture.export import Exported, export
 from ipu_core.capture.interpret import Interpreter
 from ipu_core.capture.slots import Slot
 from ipu_core.ir.block import Array
-from ipu_core.ir.builder import Builder
 from ipu_core.ir.pytree import flatten
 from ipu_core.ir.tracing import trace
 from ipu_core.ir.values import Value, builder_of, shape_of
@@ -29,7 +28,7 @@ def from_torch(
     torch. What has no counterpart here is refused now.
 
         model = ipu_core.from_torch(module, (x, y), loss=torch.nn.functional.cross_entropy)
-        loop = TrainLoop(model, model.params, (x, y), model_state=model.state, optimizer=Adam(1e-3), precision="fp32.32")
+        loop = TrainLoop(model, model.params, (x, y), model_state=model.state, optimizer=Sgd(0.1), precision="fp16.32")
         loop.run(batches, steps=100)
         model.to_torch(loop.params, loop.model_state)  # the module has the trained weights
 
@@ -120,7 +119,9 @@ class TorchModel:
     def _fakes(self) -> list[Any]:
         """What the batch's leaves are for torch."""
         nodes = [node for node in self.exported.graph.graph.nodes if node.op == "placeholder"]
-        return [node.meta["val"] for node, (kind, _) in zip(nodes, self.exported.inputs, strict=True) if kind == "batch"]
+        return [
+            node.meta["val"] for node, (kind, _) in zip(nodes, self.exported.inputs, strict=True) if kind == "batch"
+        ]
 
     def check(self) -> None:
         """Refuses a loss that is not one number."""
@@ -137,7 +138,7 @@ class TorchModel:
             ValueError: a batch of other shapes than the example.
         """
         *state, batch = rest
-        leaves, tree = flatten(batch)
+        leaves = flatten(batch)[0]
         shapes = tuple(shape_of(x) for x in leaves)
         if shapes != self.exported.shapes:
             raise ValueError(f"{self.__name__} was captured for arrays of {self.exported.shapes}, not {shapes}")
@@ -191,7 +192,12 @@ class TorchModel:
         return params, None if self.state is None else {name: as_array(arrays[name]) for name in self.state}
 
     def to_torch(
-        self, params: Mapping[str, Array], state: Mapping[str, Array] | None = None, *, steps: int = 0, module: Any = None
+        self,
+        params: Mapping[str, Array],
+        state: Mapping[str, Array] | None = None,
+        *,
+        steps: int = 0,
+        module: Any = None,
     ) -> Any:
         """Writes trained parameters and state back.
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from ipu_core.capture.operations import elementwise, images, losses, norms, products, recurrent, reductions, shapes
 from ipu_core.capture.operations.norms import WRITES
-from ipu_core.capture.operations.shapes import VIEWS
+from ipu_core.capture.operations.shapes import PIECES, VIEWS
 
 FAMILIES: Mapping[str, Mapping[str, Callable[..., Any]]] = {
     "elements": elementwise.TABLE, "shapes": shapes.TABLE, "reductions": reductions.TABLE,
@@ -20,4 +20,4 @@ OPERATIONS: Mapping[str, Callable[..., Any]] = {
     name: function for table in FAMILIES.values() for name, function in table.items()
 }
 
-__all__ = ["FAMILIES", "OPERATIONS", "VIEWS", "WRITES"]
+__all__ = ["FAMILIES", "OPERATIONS", "PIECES", "VIEWS", "WRITES"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,7 +29,13 @@ class Call(NamedTuple):
 
     def kind(self, position: int | None = None) -> str:
         """What the elements of an operand, or of the result, are for torch: "bool", "int" or "float"."""
-        fake = (self.node if position is None else self.node.args[position]).meta["val"]
+        if position is None:
+            given = self.node
+        else:
+            given = in_order(self.node.target._schema, self.node.args, self.node.kwargs)[position]
+        if not hasattr(given, "meta"):
+            return type(given).__name__
+        fake = given.meta["val"]
         fake = fake[0] if isinstance(fake, list | tuple) else fake
         name = str(fake.dtype).removeprefix("torch.")
         return "bool" if name == "bool" else "float" if "float" in name else "int"
@@ -38,6 +45,12 @@ class Call(NamedTuple):
         atom = self.builder.constant(np.full(shape, number, np.float32), FLOAT32)
         assert shape
         return Traced(self.builder, atom)  # type: ignore[arg-type]  # an array with axes is a value
+
+
+def in_order(schema: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    """All arguments by position, as the schema of an operation lists them."""
+    rest = schema.arguments[len(args) :]
+    return [*args, *(kwargs.get(argument.name, argument.default_value) for argument in rest)]
 
 
 def is_integer(value: Value) -> bool:

@@ -77,8 +77,12 @@ def clamped_inside(x: Value, low: float, high: float) -> Value:
 
 def softplus(call: Call, x: Value, beta: float = 1, threshold: float = 20) -> Value:
     x = combined("multiply", x, beta)
-    soft = combined("add", apply("relu", x), logarithm_of_1_and(apply("exp", combined("negative", magnitude(x)))))
-    return combined("divide", where(greater(x, threshold), x, soft), beta)
+    return combined("divide", where(greater(x, threshold), x, log_of_1_and_exp(x)), beta)
+
+
+def log_of_1_and_exp(x: Value) -> Value:
+    """Without overflow: the exponential is of a number below 0."""
+    return combined("add", apply("relu", x), logarithm_of_1_and(apply("exp", combined("negative", magnitude(x)))))
 
 
 def magnitude(x: Value) -> Value:
@@ -90,7 +94,7 @@ def logarithm_of_1_and(x: Value) -> Value:
 
 
 def log_sigmoid(call: Call, x: Value) -> Value:
-    return combined("negative", softplus(call, combined("negative", x)))
+    return combined("negative", log_of_1_and_exp(combined("negative", x)))
 
 
 def silu(call: Call, x: Value, *_: Any) -> Value:
@@ -192,8 +196,8 @@ TABLE: dict[str, Callable[..., Any]] = {
     "rsub": lambda call, a, b, alpha=1: scaled("subtract")(call, b, a, alpha),
     "maximum": binary("maximum"), "minimum": binary("minimum"), "max.other": binary("maximum"),
     "min.other": binary("minimum"),
-    "addcmul": lambda call, x, a, b, value=1: combined("add", x, combined("multiply", combined("multiply", a, b), value)),
-    "addcdiv": lambda call, x, a, b, value=1: combined("add", x, combined("multiply", combined("divide", a, b), value)),
+    "addcmul": lambda call, x, a, b, value=1: scaled("add")(call, x, combined("multiply", a, b), value),
+    "addcdiv": lambda call, x, a, b, value=1: scaled("add")(call, x, combined("divide", a, b), value),
     "lerp": interpolated,
     "exp2": lambda call, x: apply("exp", combined("multiply", x, LN2)),
     "expm1": lambda call, x: combined("subtract", apply("exp", x), 1.0),

@@ -96,7 +96,7 @@ def transposed(
     else:
         kernel = transpose(weight, (2, 3, 1, 0))
     strides, around, apart = _line(stride, 1, lines), _line(padding, 0, lines), _line(dilation, 1, lines)
-    where = windows((size[0], size[1]), shape_of(weight)[2:], strides, around, apart)
+    where = windows((size[0], size[1]), pair(shape_of(weight)[2:]), strides, around, apart)
     result = apply("conv2d_input_gradient", last(x), kernel, stride=where.stride, padding=where.padding,
                    dilation=where.dilation, groups=groups, size=tuple(size))  # fmt: skip
     result = first(result if bias is None else combined("add", result, bias))
@@ -138,9 +138,7 @@ def _windows(x: Value, kernel: Any, stride: Any, padding: Any, dilation: Any = (
     return concatenate([reshape(one, (n, down, across, 1, channels)) for one in cut], 3), (3,)
 
 
-def max_pool(
-    x: Value, kernel: Any, stride: Any, padding: Any, dilation: Numbers = 1, ceil: bool = False
-) -> Value:
+def max_pool(x: Value, kernel: Any, stride: Any, padding: Any, dilation: Numbers = 1, ceil: bool = False) -> Value:
     """The gradient goes to the largest element, in equal shares where several are; torch gives it to the first."""
     _refuse_ceil(x, kernel, stride, padding, ceil)
     if any(padding):

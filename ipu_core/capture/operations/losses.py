@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ipu_core.capture.operations.call import Call, combined, is_integer, looked_up, ones_at
-from ipu_core.capture.operations.elementwise import clamped, greater, softplus
+from ipu_core.capture.operations.elementwise import clamped, greater, log_of_1_and_exp
 from ipu_core.ir.values import Value, apply, broadcast, mean, reduce_sum, reshape, scope, shape_of, transpose, where
 from ipu_core.nn import log_softmax, stop_gradient
 from ipu_core.nn.operations import widen
@@ -61,7 +61,9 @@ def divergence(x: Value, y: Value, log_target: bool = False) -> Value:
 def cross_entropy_binary(call: Call, x: Value, y: Value, weight: Value | None = None, reduction: int = MEAN) -> Value:
     with scope([x, y], family="loss"):
         logs = [clamped(call, apply("log", p), -100.0) for p in (widen(x), combined("subtract", 1.0, widen(x)))]
-        rows = combined("add", combined("multiply", y, logs[0]), combined("multiply", combined("subtract", 1.0, y), logs[1]))
+        rows = combined(
+            "add", combined("multiply", y, logs[0]), combined("multiply", combined("subtract", 1.0, y), logs[1])
+        )
         rows = combined("negative", rows)
         return reduced(rows if weight is None else combined("multiply", rows, weight), reduction)
 
@@ -71,9 +73,11 @@ def with_logits(
 ) -> Value:
     with scope([x, y], family="loss"):
         x = widen(x)
-        soft = softplus(call, combined("negative", x))  # minus the logarithm of the probability of 1
+        soft = log_of_1_and_exp(combined("negative", x))  # minus the logarithm of the probability of 1
         if positive is not None:
-            soft = combined("multiply", soft, combined("add", combined("multiply", combined("subtract", positive, 1.0), y), 1.0))
+            soft = combined(
+                "multiply", soft, combined("add", combined("multiply", combined("subtract", positive, 1.0), y), 1.0)
+            )
         rows = combined("add", combined("multiply", combined("subtract", 1.0, y), x), soft)
         return reduced(rows if weight is None else combined("multiply", rows, weight), reduction)
 
@@ -164,7 +168,7 @@ TABLE: dict[str, Callable[..., Any]] = {
     "mse_loss": loss_of(lambda x, y: apply("square", difference(x, y))),
     "l1_loss": loss_of(lambda x, y: apply("absolute", difference(x, y))),
     "smooth_l1_loss": loss_of(smooth), "huber_loss": loss_of(huber), "kl_div": loss_of(divergence),
-    "soft_margin_loss": loss_of(lambda x, y: softplus(None, combined("negative", combined("multiply", x, y)))),
+    "soft_margin_loss": loss_of(lambda x, y: log_of_1_and_exp(combined("negative", combined("multiply", x, y)))),
     "binary_cross_entropy": cross_entropy_binary, "binary_cross_entropy_with_logits": with_logits,
     "embedding": embedding, "one_hot": one_hot,
 }  # fmt: skip

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ipu_core.capture.operations.call import Call, combined
 from ipu_core.capture.operations.shapes import part, stacked
-from ipu_core.ir.values import Value, apply, concatenate, matmul, shape_of, transpose, where
+from ipu_core.ir.values import Traced, Value, apply, concatenate, matmul, shape_of, transpose, where
 from ipu_core.nn import dropout
 
 Step = Callable[[Value, Sequence[Value], Sequence[Value]], tuple[Value, ...]]
@@ -26,7 +26,10 @@ def hidden_sums(state: Value, weights: Sequence[Value]) -> Value:
 
 def lstm_step(sums: Value, states: Sequence[Value], weights: Sequence[Value]) -> tuple[Value, ...]:
     i, f, g, o = runs(combined("add", sums, hidden_sums(states[0], weights)), 4)
-    kept, fresh = combined("multiply", apply("sigmoid", f), states[1]), combined("multiply", apply("sigmoid", i), apply("tanh", g))
+    kept, fresh = (
+        combined("multiply", apply("sigmoid", f), states[1]),
+        combined("multiply", apply("sigmoid", i), apply("tanh", g)),
+    )
     cell = combined("add", kept, fresh)
     return combined("multiply", apply("sigmoid", o), apply("tanh", cell)), cell
 
@@ -59,8 +62,8 @@ def network(step: Step) -> Callable[..., list[Value]]:
     """Layers in one or both directions: the last layer's hidden states and every layer's last states."""
 
     def run(
-        call: Call, x: Value, states: Any, weights: Sequence[Value], biases: bool, layers: int, rate: float,
-        train: bool, both: bool, batch_first: bool,
+        call: Call, x: Value, states: Any, weights: Sequence[Value], biases: Any, layers: int, rate: float,
+        train: Any, both: bool, batch_first: Any,
     ) -> list[Value]:  # fmt: skip
         if isinstance(batch_first, list | tuple) or isinstance(biases, list | tuple):
             raise NotImplementedError("packed sequences")
@@ -98,7 +101,9 @@ def _own(weights: Sequence[Value], biases: bool) -> list[Value]:
 def cell(step: Step, count: int) -> Callable[..., Any]:
     """One step of a layer."""
 
-    def run(call: Call, x: Value, states: Any, w: Value, u: Value, b: Value | None = None, c: Value | None = None) -> Any:
+    def run(
+        call: Call, x: Value, states: Any, w: Value, u: Value, b: Value | None = None, c: Value | None = None
+    ) -> Any:
         states = states if isinstance(states, list | tuple) else [states]
         sums = matmul(x, transpose(w))
         sums = sums if b is None else combined("add", sums, b)
@@ -112,7 +117,13 @@ def dropped(call: Call, x: Value, rate: float, train: bool = True) -> Value:
     """The mask is drawn from the step's key, not by torch."""
     if not train or not rate:
         return x
-    return combined("multiply", x, 0.0) if rate >= 1 else dropout(x, rate)
+    if rate >= 1:
+        return combined("multiply", x, 0.0)
+    return (
+        dropout(x, rate)
+        if isinstance(x, Traced)
+        else combined("multiply", x, dropout(call.full(1.0, shape_of(x)), rate))
+    )
 
 
 def drop_channels(call: Call, x: Value, rate: float, train: bool = True) -> Value:

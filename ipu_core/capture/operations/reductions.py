@@ -9,7 +9,18 @@ from typing import Any
 import numpy as np
 
 from ipu_core.capture.operations.call import Call, axes, axis, combined, numbers
-from ipu_core.ir.values import Value, apply, broadcast, matmul, mean, reduce_max, reduce_sum, reshape, scope, shape_of, transpose
+from ipu_core.ir.values import (
+    Value,
+    apply,
+    broadcast,
+    matmul,
+    mean,
+    reduce_max,
+    reduce_sum,
+    reshape,
+    shape_of,
+    transpose,
+)
 from ipu_core.nn import log_softmax, log_sum_exp, softmax
 
 
@@ -38,7 +49,11 @@ def variance(x: Value, over: tuple[int, ...], less: float = 0, keepdim: bool = T
     """The mean square distance from the mean, of so many elements less."""
     count = math.prod(shape_of(x)[i] for i in over)
     centred = combined("subtract", x, mean(x, over, True))
-    return combined("multiply", reduce_sum(apply("square", centred), over, keepdim), 1 / max(count - less, 0) if count > less else math.nan)
+    return combined(
+        "multiply",
+        reduce_sum(apply("square", centred), over, keepdim),
+        1 / max(count - less, 0) if count > less else math.nan,
+    )
 
 
 def corrected(call: Call, x: Value, *arguments: Any) -> Value:

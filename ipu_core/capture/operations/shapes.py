@@ -187,7 +187,8 @@ def _padded(x: Value, dim: int, low: int, high: int, mode: str, value: float) ->
         return x
     if mode != "constant":
         kinds = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
-        return taken(x, dim, np.pad(np.arange(size, dtype=np.int32), (low, high), kinds[mode]))
+        rows: Any = np.pad(np.arange(size), (low, high), kinds[mode])  # type: ignore[call-overload]
+        return taken(x, dim, rows.astype(np.int32))
     if value == 0 or not isinstance(x, Traced):
         sides = [(low, high) if i == dim else (0, 0) for i in range(len(shape_of(x)))]
         before, after = zip(*sides, strict=True)
@@ -285,9 +286,9 @@ def put_index(call: Call, x: Value, indices: Sequence[Value | None], new: Value,
         raise NotImplementedError("writes where the batch says")
     if accumulate:
         raise NotImplementedError("adds where an index says")
+    pairs = zip(indices, call.node.args[1], strict=True)
     keys = tuple(slice(None) if i is None else np.asarray(i).astype(
-        bool if "bool" in str(n.meta["val"].dtype) else np.int64) for i, n in zip(indices, call.node.args[1], strict=True)
-    )  # fmt: skip
+        bool if "bool" in str(node.meta["val"].dtype) else np.int64) for i, node in pairs)  # fmt: skip
     numbers_of = np.full(shape_of(x), -1, np.int64)
     size = numbers_of[keys].size
     numbers_of[keys] = np.arange(size).reshape(numbers_of[keys].shape)
@@ -326,9 +327,12 @@ TABLE: dict[str, Callable[..., Any]] = {
     "flip": flipped, "roll": rolled,
     "pad": padded, "constant_pad_nd": lambda call, x, pad, value=0: padded(call, x, pad, "constant", value),
     "index": indexed, "index_put": put_index,
-    "index_select": lambda call, x, dim, index: taken(x, dim, np.atleast_1d(index) if not isinstance(index, Traced) else index),
+    "index_select": lambda call, x, dim, index: taken(x, dim, index),
     "gather": gathered, "tril": triangle(np.tril), "triu": triangle(np.triu), "pixel_shuffle": shuffled_pixels,
 }  # fmt: skip
+
+PIECES = {"chunk", "split", "split_with_sizes", "tensor_split", "unbind"}
+"""Operations with several results, which are views that nothing can be written through."""
 
 VIEWS: dict[str, tuple[Callable[..., Value], Callable[..., Value] | None]] = {
     **{name: (shaped, put_whole) for name in ("view", "reshape", "flatten", "unflatten", "unsqueeze", "squeeze")},
