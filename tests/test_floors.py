@@ -51,7 +51,7 @@ FLOORS = {
     "train": Floor(("ipu_core.train",), ("compile", "nn")),
     "study": Floor(("ipu_core.study",), ("train", "report")),
     "capture": Floor(("ipu_core.capture",), ("train",)),
-    "command line": Floor(("ipu_core.__main__", "ipu_core"), ("study", "capture")),  # the package only gathers public names
+    "command line": Floor(("ipu_core.__main__", "ipu_core"), ("study", "capture")),  # gathers names
 }  # fmt: skip
 
 

@@ -20,7 +20,7 @@ def linear(call: Call, x: Value, weight: Value, bias: Value | None = None) -> Va
 
 
 def product(call: Call, a: Value, b: Value, *_: Any) -> Value:
-    return matmul(a, b)
+    return reshape(matmul(a, b), call.shape)  # of two vectors a number
 
 
 def plus_product(call: Call, x: Value, a: Value, b: Value, beta: float = 1, alpha: float = 1) -> Value:
@@ -107,7 +107,8 @@ def _without(term: str, places: Sequence[int]) -> str:
 
 
 TABLE: dict[str, Callable[..., Any]] = {
-    "linear": linear, "matmul": product, "mm": product, "bmm": product, "mv": product, "dot": product,
+    "linear": linear, "matmul": product, "mm": product, "bmm": product, "mv": product,
+    "dot": product, "vdot": product,
     "__matmul__": product, "addmm": plus_product, "baddbmm": plus_product, "addmv": plus_product,
     "outer": outer, "ger": outer, "bilinear": bilinear, "einsum": einsum,
     "scaled_dot_product_attention": attention,

@@ -51,6 +51,11 @@ def expanded(call: Call, x: Value, *_: Any) -> Value:
     return broadcast(x, call.shape)
 
 
+def together(call: Call, values: Sequence[Value]) -> list[Value]:
+    shape = np.broadcast_shapes(*map(shape_of, values))
+    return [broadcast(x, shape) for x in values]
+
+
 def bounds(x: Value, dim: int, start: int | None, stop: int | None, step: int = 1) -> slice:
     size = shape_of(x)[dim]
     return slice(*slice(start, None if stop is None or stop > size else stop, step).indices(size))
@@ -122,6 +127,7 @@ def stacked(call: Call, values: Sequence[Value], dim: int = 0) -> Value:
 
 def repeated(call: Call, x: Value, repeats: Sequence[int]) -> Value:
     """The whole array so many times along each axis."""
+    repeats = (*(1,) * (len(shape_of(x)) - len(repeats)), *repeats)
     sizes = (1,) * (len(repeats) - len(shape_of(x))) + shape_of(x)
     apart = reshape(x, [n for size in sizes for n in (1, size)])
     return reshape(broadcast(apart, [n for pair in zip(repeats, sizes, strict=True) for n in pair]), call.shape)
@@ -291,6 +297,8 @@ def put_index(call: Call, x: Value, indices: Sequence[Value | None], new: Value,
         bool if "bool" in str(node.meta["val"].dtype) else np.int64) for i, node in pairs)  # fmt: skip
     numbers_of = np.full(shape_of(x), -1, np.int64)
     size = numbers_of[keys].size
+    if not size:
+        return x
     numbers_of[keys] = np.arange(size).reshape(numbers_of[keys].shape)
     flat = reshape(broadcast(as_one(new), np.empty(shape_of(x), np.uint8)[keys].shape), -1)
     spread = apply("gather", flat, np.maximum(numbers_of, 0).astype(np.int32))
@@ -315,6 +323,7 @@ TABLE: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(("view", "reshape", "flatten", "unflatten", "unsqueeze", "squeeze", "view_as", "reshape_as",
                      "_unsafe_view", "ravel", "atleast_1d", "atleast_2d"), shaped),
     **dict.fromkeys(("expand", "expand_as", "broadcast_to"), expanded),
+    "broadcast_tensors": together,
     "permute": permuted, "transpose": swapped, "swapaxes": swapped, "swapdims": swapped, "movedim": moved,
     "t": swapped, "mT": swapped, "adjoint": swapped, "numpy_T": lambda call, x: transpose(x),
     "slice": sliced, "select": selected,
