@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ipu_core.capture.errors import FRAME
+from ipu_core.capture.errors import line_of
 from ipu_core.ir.pytree import PyTree, flatten, paths, unflatten
 
 PREFIX = "module."
@@ -86,7 +87,8 @@ def _quiet(torch: Any) -> Iterator[None]:
         setattr(transformer, name, lambda mask, is_causal=None, size=None: bool(is_causal))
     logging.disable(logging.CRITICAL)
     try:
-        yield
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            yield
     finally:
         logging.disable(disabled)
         if detect is not None:
@@ -96,9 +98,7 @@ def _quiet(torch: Any) -> Iterator[None]:
 def _in_words(error: Exception) -> str:
     """The first line of an error of torch.export, and the last line of the user's code in it."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
-    frames = [frame for frame in FRAME.finditer(str(error)) if "/torch/" not in frame["file"]]
-    where = f"; {frames[-1]['file']}:{frames[-1]['line']}: {frames[-1]['code'].strip()}" if frames else ""
-    return f"{lines[0]}{where}"
+    return "; ".join(filter(None, (lines[0], line_of(str(error)))))
 
 
 def as_tensor(torch: Any, leaf: Any, name: str) -> Any:

@@ -105,7 +105,7 @@ class Interpreter:
         if name in WRITES:
             result, *written = result
             for position, new in zip(WRITES[name], written, strict=True):
-                if isinstance(slots[position], Slot):
+                if new is not None:
                     slots[position].write(new)
         if in_place:
             with _located(node, name):

@@ -139,7 +139,7 @@ class TorchModel:
         """
         *state, batch = rest
         leaves = flatten(batch)[0]
-        shapes = tuple(shape_of(x) for x in leaves)
+        shapes = tuple(tuple(shape_of(x)) for x in leaves)
         if shapes != self.exported.shapes:
             raise ValueError(f"{self.__name__} was captured for arrays of {self.exported.shapes}, not {shapes}")
         if not state:

@@ -60,7 +60,7 @@ def batch_norm(
     call: Call, x: Value, weight: Value | None, bias: Value | None, running_mean: Value | None,
     running_variance: Value | None, training: bool, momentum: float, eps: float, *_: Any,
 ) -> tuple[Value, ...]:  # fmt: skip
-    """The result and the new running statistics, which no gradient passes."""
+    """The result and the new running statistics, which no gradient passes; None where they stay."""
     over = (0, *range(2, len(shape_of(x))))
     count = math.prod(shape_of(x)[i] for i in over)
     with scope(x, family="norm"):
@@ -70,7 +70,7 @@ def batch_norm(
         else:
             middle, spread = channels(running_mean, x), channels(running_variance, x)
         normal = standard(wide, middle, spread, eps)
-        new = (running_mean, running_variance)
+        new: tuple[Value | None, ...] = (None, None)
         if training and running_mean is not None:
             unbiased = combined("multiply", spread, count / (count - 1))
             new = (moved(running_mean, middle, momentum), moved(running_variance, unbiased, momentum))
