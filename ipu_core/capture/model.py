@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from ipu_core.capture.export import Exported, export
-from ipu_core.capture.interpret import Interpreter
+from ipu_core.capture.interpret import Interpreter, name_of
 from ipu_core.capture.slots import Slot
 from ipu_core.ir.block import Array
 from ipu_core.ir.pytree import flatten
 from ipu_core.ir.tracing import trace
-from ipu_core.ir.values import Value, builder_of, shape_of
+from ipu_core.ir.values import Value, builder_of, shape_of, transpose
 from lowprec.extras import optional
 
 
@@ -65,7 +65,9 @@ class TorchModel:
     Attributes:
         module: what was captured.
         exported: the graph.
-        params: the trainable parameters when it was captured, float32 by dotted name; tied ones once.
+        params: the trainable parameters when it was captured, float32 by dotted name; tied ones once. Weights lie
+            as products here take them: (inputs, outputs) of linear layers, (kh, kw, channels, outputs) of convolutions;
+            tied embeddings as torch's.
         state: buffers that a step changes, likewise; None: there are none.
     """
 
@@ -77,7 +79,8 @@ class TorchModel:
     def __post_init__(self) -> None:
         tensors = self.exported.tensors
         names = [name for kind, name in self.exported.inputs if kind == "parameter" and self._trained(name)]
-        object.__setattr__(self, "params", {self._owners[name]: as_array(tensors[name]) for name in names})
+        params = {self._owners[name]: as_array(tensors[name]) for name in names}
+        object.__setattr__(self, "params", {name: self._laid(name, array) for name, array in params.items()})
         written = self._changed[0]
         object.__setattr__(self, "state", {name: as_array(tensors[name]) for name in written} or None)
 
@@ -98,6 +101,26 @@ class TorchModel:
             for kind, name in self.exported.inputs
             if kind == "parameter"
         }
+
+    @cached_property
+    def _layouts(self) -> dict[str, tuple[int, ...]]:
+        """The order of axes of the parameters that lie otherwise than torch's: weights of one kind of product alone."""
+        nodes = [node for node in self.exported.graph.graph.nodes if node.op == "placeholder"]
+        found: dict[str, set[tuple[int, ...]]] = {}
+        for node, (kind, name) in zip(nodes, self.exported.inputs, strict=True):
+            if kind == "parameter":
+                uses = {WEIGHTS.get(name_of(user), ()) if user.args[1:2] == (node,) else () for user in node.users}
+                found.setdefault(self._owners[name], set()).update(uses)
+        return {name: orders.pop() for name, orders in found.items() if len(orders) == 1 and () not in orders}
+
+    def _laid(self, name: str, array: Array) -> Array:
+        """A parameter of torch as it lies here."""
+        return np.ascontiguousarray(array.transpose(self._layouts.get(name, range(array.ndim))))
+
+    def _as_torch(self, name: str, array: Array) -> Array:
+        """A parameter as torch has it, in float32."""
+        order = self._layouts.get(name, range(array.ndim))
+        return np.asarray(array, np.float32).transpose(inverse(list(order)))
 
     @cached_property
     def _changed(self) -> tuple[list[str], list[str]]:
@@ -157,7 +180,9 @@ class TorchModel:
             if kind == "batch":
                 inputs.append(Slot(leaves[name]))
             elif kind == "parameter" and self._trained(name):
-                inputs.append(Slot(params[self._owners[name]]))
+                owner = self._owners[name]
+                order = self._layouts.get(owner)
+                inputs.append(Slot(params[owner] if order is None else transpose(params[owner], inverse(order))))
             else:
                 inputs.append(Slot(state[name] if name in state else self.exported.tensors[name].detach().clone()))
                 if kind == "buffer":
@@ -177,7 +202,7 @@ class TorchModel:
         trained = {**params, **(state or {})}
         names = {id(tensor): name for name, tensor in self.exported.tensors.items()}
         return {
-            name: np.asarray(trained[owner], np.float32) if owner in trained else as_array(tensor)
+            name: self._as_torch(owner, trained[owner]) if owner in trained else as_array(tensor)
             for name, tensor in own.items()
             for owner in [self._owners.get(names.get(id(tensor), name), name)]
         }
@@ -188,7 +213,7 @@ class TorchModel:
         Raises:
             KeyError: a parameter that is missing.
         """
-        params = {name: as_array(arrays[name]) for name in self.params}
+        params = {name: self._laid(name, as_array(arrays[name])) for name in self.params}
         return params, None if self.state is None else {name: as_array(arrays[name]) for name in self.state}
 
     def to_torch(
@@ -215,10 +240,19 @@ class TorchModel:
         targets = {**dict(to.named_parameters()), **dict(to.named_buffers())}
         with torch.no_grad():
             for name, array in {**params, **(state or {})}.items():
-                targets[name].copy_(torch.from_numpy(np.array(array, np.float32)))
+                targets[name].copy_(torch.from_numpy(self._as_torch(name, array).copy()))
             for name in self._changed[1]:
                 targets[name] += steps
         return to
+
+
+WEIGHTS = {"linear": (1, 0), "conv2d": (2, 3, 1, 0)}
+"""Products by their weight's axes as they lie here: a weight that lies as its product takes it is never moved."""
+
+
+def inverse(order: Sequence[int]) -> list[int]:
+    """The order of axes that undoes another."""
+    return [order.index(axis) for axis in range(len(order))]
 
 
 def as_array(tensor: Any) -> Array:

@@ -63,7 +63,13 @@ def ours(model: TorchModel, batch: Any, *, exact: bool = False) -> Step:
         value, gradients = evaluate(trace(step, model.params, *state, arrays), model.params, *state, arrays)
     else:
         value, gradients = execute(block, model.params, *state, arrays, key=0)
-    return Step(float(value[0] if state else value), gradients)
+    return Step(float(value[0] if state else value), _named(model, gradients))
+
+
+def _named(model: TorchModel, gradients: Any) -> dict[str, Any]:
+    """Gradients as torch's parameters lie."""
+    found = model.state_dict(gradients)
+    return {name: found[name] for name in gradients}
 
 
 def check_gradients(module: Any, model: TorchModel, batch: Any, loss: Loss | None = None) -> None:

@@ -232,7 +232,7 @@ TABLE: dict[str, Callable[..., Any]] = {
     "threshold": lambda call, x, bound, other: where(greater(x, bound), x, other),
     "hardshrink": lambda call, x, lambd=0.5: where(greater(magnitude(x), lambd), x, 0.0),
     "softshrink": lambda call, x, lambd=0.5: combined("subtract", x, clamped_inside(x, -lambd, lambd)),
-    "to": converted, "_to_copy": converted, "type_as": converted, "float": converted,
-    **dict.fromkeys(("contiguous", "clone", "alias", "lift_fresh_copy", "lift_fresh"), lambda call, x, *_: x),
+    "to": converted, "type_as": converted,
+    **dict.fromkeys(("contiguous", "clone", "alias", "lift_fresh_copy"), lambda call, x, *_: x),
     "detach": lambda call, x: x if isinstance(getattr(x, "format", None), str) else stop_gradient(x),
 }  # fmt: skip

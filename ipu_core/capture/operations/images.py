@@ -220,8 +220,8 @@ def resized(call: Call, x: Value, *_: Any) -> Value:
 
 max_pool_of = pooled(max_pool)
 TABLE: dict[str, Callable[..., Any]] = {
-    **dict.fromkeys(("conv1d", "conv2d", "conv3d"), convolution),
-    **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), transposed),
+    **dict.fromkeys(("conv1d", "conv2d"), convolution),
+    **dict.fromkeys(("conv_transpose1d", "conv_transpose2d"), transposed),
     **dict.fromkeys(("max_pool1d", "max_pool2d"), max_pool_of),
     **dict.fromkeys(("avg_pool1d", "avg_pool2d"), pooled(avg_pool)),
     **dict.fromkeys(("adaptive_avg_pool1d", "adaptive_avg_pool2d"), adaptive_mean),

@@ -164,7 +164,7 @@ def one_hot(call: Call, rows: Value, classes: int = -1) -> Value:
 
 
 TABLE: dict[str, Callable[..., Any]] = {
-    "cross_entropy_loss": cross_entropy, "nll_loss": likelihood, "nll_loss_nd": likelihood, "nll_loss2d": likelihood,
+    "cross_entropy_loss": cross_entropy, "nll_loss_nd": likelihood,
     "mse_loss": loss_of(lambda x, y: apply("square", difference(x, y))),
     "l1_loss": loss_of(lambda x, y: apply("absolute", difference(x, y))),
     "smooth_l1_loss": loss_of(smooth), "huber_loss": loss_of(huber), "kl_div": loss_of(divergence),

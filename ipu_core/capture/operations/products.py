@@ -109,7 +109,7 @@ def _without(term: str, places: Sequence[int]) -> str:
 TABLE: dict[str, Callable[..., Any]] = {
     "linear": linear, "matmul": product, "mm": product, "bmm": product, "mv": product,
     "dot": product, "vdot": product,
-    "__matmul__": product, "addmm": plus_product, "baddbmm": plus_product, "addmv": plus_product,
+    "addmm": plus_product, "baddbmm": plus_product, "addmv": plus_product,
     "outer": outer, "ger": outer, "bilinear": bilinear, "einsum": einsum,
     "scaled_dot_product_attention": attention,
 }  # fmt: skip

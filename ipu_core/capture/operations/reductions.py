@@ -132,8 +132,7 @@ TABLE: dict[str, Callable[..., Any]] = {
     "sum": summed, "mean": averaged, "amax": largest, "amin": smallest, "max": largest, "min": smallest,
     "max.dim": with_places(largest), "min.dim": with_places(smallest),
     "var": corrected, "std": lambda call, *x: apply("sqrt", corrected(call, *x)),
-    "linalg_vector_norm": normed, "norm": normed,
-    "logsumexp": log_sums, "softmax": soft(softmax), "_softmax": soft(softmax), "log_softmax": soft(log_softmax),
-    "softmin": lambda call, x, dim, *_: softmax(combined("negative", x), axis(x, dim)),
+    "linalg_vector_norm": normed,
+    "logsumexp": log_sums, "softmax": soft(softmax), "log_softmax": soft(log_softmax),
     "cumsum": running_sum, "prod": multiplied, "all": all_of, "any": any_of, "cosine_similarity": cosine,
 }  # fmt: skip

@@ -320,17 +320,17 @@ def moved(call: Call, x: Value, source: Any, destination: Any) -> Value:
 
 
 TABLE: dict[str, Callable[..., Any]] = {
-    **dict.fromkeys(("view", "reshape", "flatten", "unflatten", "unsqueeze", "squeeze", "view_as", "reshape_as",
-                     "_unsafe_view", "ravel", "atleast_1d", "atleast_2d"), shaped),
+    **dict.fromkeys(("view", "reshape", "flatten", "unflatten", "unsqueeze", "squeeze"), shaped),
+    **dict.fromkeys(("view_as", "reshape_as", "ravel"), shaped),
     **dict.fromkeys(("expand", "expand_as", "broadcast_to"), expanded),
     "broadcast_tensors": together,
     "permute": permuted, "transpose": swapped, "swapaxes": swapped, "swapdims": swapped, "movedim": moved,
-    "t": swapped, "mT": swapped, "adjoint": swapped, "numpy_T": lambda call, x: transpose(x),
+    "t": swapped, "mT": swapped, "numpy_T": lambda call, x: transpose(x),
     "slice": sliced, "select": selected,
     "narrow": lambda call, x, dim, start, length: sliced(call, x, dim, start, start + length),
-    "chunk": runs, "split": runs, "split_with_sizes": runs, "tensor_split": runs, "unsafe_chunk": runs,
-    "unsafe_split": runs, "unbind": unbound,
-    "cat": joined, "concat": joined, "concatenate": joined, "stack": stacked,
+    "chunk": runs, "split": runs, "split_with_sizes": runs, "tensor_split": runs,
+    "unbind": unbound,
+    "cat": joined, "stack": stacked,
     "hstack": lambda call, values: joined(call, values, 0 if len(shape_of(values[0])) == 1 else 1),
     "repeat": repeated, "tile": repeated, "repeat_interleave.self_int": each_repeated,
     "flip": flipped, "roll": rolled,
