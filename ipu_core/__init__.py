@@ -11,6 +11,7 @@ from ipu_core import interruption  # noqa: F401  # first: it answers Ctrl-C whil
 
 # isort: split
 from ipu_core import nn
+from ipu_core.capture import TorchModel, from_torch, from_torch_optimizer
 from ipu_core.compile.lowering import lower
 from ipu_core.compile.machine import Machine
 from ipu_core.compile.planning import plan
@@ -96,10 +97,13 @@ __all__ = [
     "Switch",
     "Target",
     "Tensor",
+    "TorchModel",
     "TrainLoop",
     "compare",
     "evaluate",
     "execute",
+    "from_torch",
+    "from_torch_optimizer",
     "lower",
     "nn",
     "plan",

@@ -41,6 +41,10 @@ class UnsupportedByTarget(IpuError, NotImplementedError):
     """The target has no such unit, or no public figure for it is known."""
 
 
+class NotCovered(IpuError, NotImplementedError):
+    """A captured module does something that has no counterpart here."""
+
+
 class FloatingPointException(IpuError, ArithmeticError):
     """An enabled floating-point exception (inv, div0 or oflo) was raised by an operation."""
 

@@ -53,7 +53,8 @@ FLOORS = {
     "nn": Floor(("ipu_core.nn", "ipu_core.initial"), ("tracing",)),
     "train": Floor(("ipu_core.train",), ("compile", "nn")),
     "study": Floor(("ipu_core.study",), ("train", "report")),
-    "command line": Floor(("ipu_core.__main__", "ipu_core"), ("study",)),  # the package only gathers public names
+    "capture": Floor(("ipu_core.capture",), ("train",)),
+    "command line": Floor(("ipu_core.__main__", "ipu_core"), ("study", "capture")),  # gathers names
 }  # fmt: skip
 
 

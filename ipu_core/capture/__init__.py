@@ -1,0 +1,9 @@
+"""Models of PyTorch as functions of this library: captured by `torch.export`, traced, differentiated and run here.
+
+torch itself is needed to capture a module and to write trained values back, never in a training step.
+"""
+
+from ipu_core.capture.model import TorchModel, from_torch
+from ipu_core.capture.optimizers import from_torch_optimizer
+
+__all__ = ["TorchModel", "from_torch", "from_torch_optimizer"]

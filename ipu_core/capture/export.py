@@ -1,0 +1,151 @@
+"""A module captured by torch.export, before any decomposition: its graph, and what its inputs are."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ipu_core.capture.errors import line_of
+from ipu_core.ir.pytree import PyTree, flatten, paths, unflatten
+
+PREFIX = "module."
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A captured graph.
+
+    Attributes:
+        graph: the graph module.
+        inputs: for every input of the graph what it is: ("parameter", dotted name), ("buffer", name), ("constant",
+            name) or ("batch", position of the leaf).
+        tensors: parameters, buffers and constants by name, as they were.
+        tree: how the batch is nested.
+        shapes: of the batch's leaves.
+    """
+
+    graph: Any
+    inputs: tuple[tuple[str, Any], ...]
+    tensors: Mapping[str, Any]
+    tree: PyTree
+    shapes: tuple[tuple[int, ...], ...]
+
+
+def export(torch: Any, module: Any, batch: Any, loss: Callable[..., Any] | None, training: bool) -> Exported:
+    """Captures a module with its loss.
+
+    Args:
+        torch: the module torch.
+        module: a `torch.nn.Module`.
+        batch: example inputs, see `from_torch`.
+        loss: of the output and the last input; None: the module gives it.
+        training: whether the module is captured as it is in training.
+
+    Raises:
+        ValueError: inputs that are no tensors or arrays; torch.export cannot capture the module (its own error is the
+            cause).
+    """
+    leaves, tree = flatten(batch)
+    tensors = [as_tensor(torch, leaf, name) for leaf, name in zip(leaves, paths(tree), strict=True)]
+    wrapper = _with_loss(torch, module, tree, loss)
+    modes = {part: part.training for part in module.modules()}
+    wrapper.train(training)
+    try:
+        with warnings.catch_warnings(), _quiet(torch):
+            warnings.simplefilter("ignore")
+            program = torch.export.export(wrapper, tuple(tensors), strict=False)
+    except Exception as error:
+        raise ValueError(f"torch.export cannot capture {type(module).__name__}: {_in_words(error)}") from None
+    finally:
+        for part, mode in modes.items():
+            part.training = mode
+    kinds = {"PARAMETER": "parameter", "BUFFER": "buffer", "CONSTANT_TENSOR": "constant", "USER_INPUT": "batch"}
+    specs, inputs, position = program.graph_signature.input_specs, list[tuple[str, Any]](), 0
+    for spec in specs:
+        kind = kinds.get(spec.kind.name, "constant")
+        inputs.append((kind, position if kind == "batch" else spec.target.removeprefix(PREFIX)))
+        position += kind == "batch"
+    known = {**program.state_dict, **program.constants}
+    values = {name.removeprefix(PREFIX): tensor for name, tensor in known.items()}
+    return Exported(program.graph_module, tuple(inputs), values, tree, tuple(tuple(t.shape) for t in tensors))
+
+
+@contextlib.contextmanager
+def _quiet(torch: Any) -> Iterator[None]:
+    """Without the graph that torch prints where a capture fails, and without a question about numbers.
+
+    `nn.Transformer` looks whether a mask is the causal one, only to take a faster way; numbers have no values here.
+    """
+    transformer, name = torch.nn.modules.transformer, "_detect_is_causal_mask"
+    detect, disabled = getattr(transformer, name, None), logging.root.manager.disable
+    if detect is not None:
+        setattr(transformer, name, lambda mask, is_causal=None, size=None: bool(is_causal))
+    logging.disable(logging.CRITICAL)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            yield
+    finally:
+        logging.disable(disabled)
+        if detect is not None:
+            setattr(transformer, name, detect)
+
+
+def _in_words(error: Exception) -> str:
+    """The first line of an error of torch.export, and the last line of the user's code in it."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return "; ".join(filter(None, (lines[0], line_of(str(error)))))
+
+
+def as_tensor(torch: Any, leaf: Any, name: str) -> Any:
+    """An example input as a tensor: floats are float32, integers int64, as torch's layers take them.
+
+    Raises:
+        ValueError: neither a tensor nor an array.
+    """
+    if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
+        raise ValueError(f"example input {name or '0'} must be a tensor or an array, not {leaf!r}")
+    tensor = torch.as_tensor(leaf).detach()
+    if tensor.is_floating_point():
+        return tensor.float()
+    return tensor if tensor.dtype == torch.bool else tensor.long()
+
+
+def _with_loss(torch: Any, module: Any, tree: PyTree, loss: Callable[..., Any] | None) -> Any:
+    """The module whose output is the loss, with the leaves of the batch as its arguments."""
+
+    class WithLoss(torch.nn.Module):  # type: ignore[misc]  # torch is not there when types are checked
+        def __init__(self) -> None:
+            super().__init__()
+            self.module = module
+            if isinstance(loss, torch.nn.Module):
+                self.loss = loss
+
+        def forward(self, *leaves: Any) -> Any:
+            batch = unflatten(tree, list(leaves))
+            given, target = (batch, None) if loss is None else _split(batch)
+            output = self.module(**given) if isinstance(given, Mapping) else self.module(*given)
+            return _own_loss(output) if loss is None else loss(output, target)
+
+    return WithLoss()
+
+
+def _split(batch: Any) -> tuple[Any, Any]:
+    """All inputs but the last, and the last."""
+    if isinstance(batch, Mapping):
+        *names, last = batch
+        return {name: batch[name] for name in names}, batch[last]
+    if not isinstance(batch, Sequence) or len(batch) < 2:
+        raise ValueError("with a loss the example inputs are those of the module and the target: (x, y)")
+    return tuple(batch[:-1]), batch[-1]
+
+
+def _own_loss(output: Any) -> Any:
+    """The loss that a module gives: its output, the output's attribute `loss`, or the first of several."""
+    if getattr(output, "loss", None) is not None:
+        return output.loss
+    return output[0] if isinstance(output, list | tuple) else output

@@ -1,0 +1,266 @@
+"""A captured module as a loss function of this library, with its parameters by torch's names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ipu_core.capture.export import Exported, export
+from ipu_core.capture.interpret import Interpreter, name_of
+from ipu_core.capture.slots import Slot
+from ipu_core.ir.block import Array
+from ipu_core.ir.pytree import flatten
+from ipu_core.ir.tracing import trace
+from ipu_core.ir.values import Value, builder_of, shape_of, transpose
+from lowprec.extras import optional
+
+
+def from_torch(
+    module: Any, example_inputs: Any, loss: Callable[..., Any] | None = None, *, training: bool = True
+) -> TorchModel:
+    """Captures a module of PyTorch as a loss function for `TrainLoop`, `compare`, `trace` and `value_and_grad`.
+
+    The module is captured by `torch.export`, once, with the shapes of the example inputs; no step of training calls
+    torch. What has no counterpart here is refused now.
+
+        model = ipu_core.from_torch(module, (x, y), loss=torch.nn.functional.cross_entropy)
+        loop = TrainLoop(model, model.params, (x, y), model_state=model.state, optimizer=Sgd(0.1), precision="fp16.32")
+        loop.run(batches, steps=100)
+        model.to_torch(loop.params, loop.model_state)  # the module has the trained weights
+
+    Dropout draws its masks from the step's key, not from torch's generator. A maximum of several equal elements (in
+    pooling) gives them equal shares of its gradient, torch gives all to the first.
+
+    Args:
+        module: a `torch.nn.Module` whose parameters are floats.
+        example_inputs: a batch: a tuple of tensors or arrays, or a dict of them, which are given by name.
+        loss: (output, target) -> one number, a function or module of torch; the target is the last of the example
+            inputs. None: the module gives its loss, alone, first, or as the attribute `loss` of its output.
+        training: whether the module is captured as it is in training (dropout, statistics of the batch) or in eval.
+
+    Raises:
+        ImportError: torch is not installed.
+        TypeError: no module.
+        ValueError: inputs that are no arrays, or torch.export cannot capture the module.
+        NotCovered: an operation has no counterpart; the message names it, the layer and the line.
+    """
+    torch = optional("torch", extra="torch")
+    if not isinstance(module, torch.nn.Module):
+        raise TypeError(f"from_torch takes a torch.nn.Module, not {module!r}")
+    batch = example_inputs if isinstance(example_inputs, tuple | list | dict) else (example_inputs,)
+    model = TorchModel(module, export(torch, module, batch, loss, training))
+    model.check()
+    return model
+
+
+@dataclass(frozen=True, eq=False)
+class TorchModel:
+    """A loss function (params, batch) -> one number; where the module has running statistics (params, state, batch) ->
+    (the number, new state).
+
+    Attributes:
+        module: what was captured.
+        exported: the graph.
+        params: the trainable parameters when it was captured, float32 by dotted name; tied ones once. Weights lie
+            as products here take them: (inputs, outputs) of linear layers, (kh, kw, channels, outputs) of convolutions;
+            tied embeddings as torch's.
+        state: buffers that a step changes, likewise; None: there are none.
+    """
+
+    module: Any
+    exported: Exported
+    params: dict[str, Array] = field(init=False)
+    state: dict[str, Array] | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        tensors = self.exported.tensors
+        names = [name for kind, name in self.exported.inputs if kind == "parameter" and self._trained(name)]
+        params = {self._owners[name]: as_array(tensors[name]) for name in names}
+        object.__setattr__(self, "params", {name: self._laid(name, array) for name, array in params.items()})
+        written = self._changed[0]
+        object.__setattr__(self, "state", {name: as_array(tensors[name]) for name in written} or None)
+
+    @property
+    def __name__(self) -> str:
+        """The class of the module."""
+        return type(self.module).__name__
+
+    def _trained(self, name: str) -> bool:
+        return bool(self.exported.tensors[name].requires_grad)
+
+    @cached_property
+    def _owners(self) -> dict[str, str]:
+        """For every parameter the first name of the same tensor."""
+        first: dict[int, str] = {}
+        return {
+            name: first.setdefault(id(self.exported.tensors[name]), name)
+            for kind, name in self.exported.inputs
+            if kind == "parameter"
+        }
+
+    @cached_property
+    def _layouts(self) -> dict[str, tuple[int, ...]]:
+        """The order of axes of the parameters that lie otherwise than torch's: weights of one kind of product alone."""
+        nodes = [node for node in self.exported.graph.graph.nodes if node.op == "placeholder"]
+        found: dict[str, set[tuple[int, ...]]] = {}
+        for node, (kind, name) in zip(nodes, self.exported.inputs, strict=True):
+            if kind == "parameter":
+                uses = {WEIGHTS.get(name_of(user), ()) if user.args[1:2] == (node,) else () for user in node.users}
+                found.setdefault(self._owners[name], set()).update(uses)
+        return {name: orders.pop() for name, orders in found.items() if len(orders) == 1 and () not in orders}
+
+    def _laid(self, name: str, array: Array) -> Array:
+        """A parameter of torch as it lies here."""
+        return np.ascontiguousarray(array.transpose(self._layouts.get(name, range(array.ndim))))
+
+    def _as_torch(self, name: str, array: Array) -> Array:
+        """A parameter as torch has it, in float32."""
+        order = self._layouts.get(name, range(array.ndim))
+        return np.asarray(array, np.float32).transpose(inverse(list(order)))
+
+    @cached_property
+    def _changed(self) -> tuple[list[str], list[str]]:
+        """The buffers that a step writes to: of floats, and counters."""
+        floats: list[str] = []
+        counters: list[str] = []
+        batch = [np.zeros(shape, _dtype(fake)) for shape, fake in zip(self.exported.shapes, self._fakes(), strict=True)]
+
+        def look(params: Any, leaves: Any) -> Value:
+            result, slots = self._run(params, {}, leaves)
+            for name, slot in slots.items():
+                if slot.written:
+                    (floats if self.exported.tensors[name].is_floating_point() else counters).append(name)
+            return result
+
+        trace(look, self.params, batch)
+        return floats, counters
+
+    def _fakes(self) -> list[Any]:
+        """What the batch's leaves are for torch."""
+        nodes = [node for node in self.exported.graph.graph.nodes if node.op == "placeholder"]
+        return [
+            node.meta["val"] for node, (kind, _) in zip(nodes, self.exported.inputs, strict=True) if kind == "batch"
+        ]
+
+    def check(self) -> None:
+        """Refuses a loss that is not one number."""
+        batch = [np.zeros(shape, _dtype(fake)) for shape, fake in zip(self.exported.shapes, self._fakes(), strict=True)]
+        block = trace(lambda params, leaves: self._run(params, {}, leaves)[0], self.params, batch)
+        if [var.type.shape for var in block.outputs] != [()]:
+            given = ", ".join(str(var.type.shape) for var in block.outputs)
+            raise ValueError(f"the loss of {self.__name__} must be one number without axes, not {given}")
+
+    def __call__(self, params: Mapping[str, Value], *rest: Any) -> Any:
+        """The loss of a batch, and the new state where there is one. To be traced.
+
+        Raises:
+            ValueError: a batch of other shapes than the example.
+        """
+        *state, batch = rest
+        leaves = flatten(batch)[0]
+        shapes = tuple(tuple(shape_of(x)) for x in leaves)
+        if shapes != self.exported.shapes:
+            raise ValueError(f"{self.__name__} was captured for arrays of {self.exported.shapes}, not {shapes}")
+        if not state:
+            return self._run(params, {}, leaves)[0]
+        result, slots = self._run(params, state[0], leaves)
+        return result, {name: slots[name].read() for name in state[0]}
+
+    def _run(self, params: Any, state: Any, leaves: Any) -> tuple[Value, dict[str, Slot]]:
+        """The loss and the slots of the buffers."""
+        builder = builder_of([*flatten(params)[0], *leaves])
+        if builder is None:
+            raise TypeError("a captured module is traced: use trace(model, ...) and execute, or TrainLoop")
+        inputs, buffers = [], {}
+        for kind, name in self.exported.inputs:
+            if kind == "batch":
+                inputs.append(Slot(leaves[name]))
+            elif kind == "parameter" and self._trained(name):
+                owner = self._owners[name]
+                order = self._layouts.get(owner)
+                inputs.append(Slot(params[owner] if order is None else transpose(params[owner], inverse(order))))
+            else:
+                inputs.append(Slot(state[name] if name in state else self.exported.tensors[name].detach().clone()))
+                if kind == "buffer":
+                    buffers[name] = inputs[-1]
+        torch = optional("torch", extra="torch")
+        (result,) = Interpreter(torch, builder).run(self.exported.graph, inputs)
+        return result.read(), buffers
+
+    def state_dict(self, params: Mapping[str, Array], state: Mapping[str, Array] | None = None) -> dict[str, Array]:
+        """Parameters and buffers by torch's names, tied ones under each name: what `safetensors.numpy.save_file` takes.
+
+        Args:
+            params: as `TrainLoop.params` gives them.
+            state: as `TrainLoop.model_state` gives it; None: the buffers as they were captured.
+        """
+        own = self.module.state_dict(keep_vars=True)
+        trained = {**params, **(state or {})}
+        names = {id(tensor): name for name, tensor in self.exported.tensors.items()}
+        return {
+            name: self._as_torch(owner, trained[owner]) if owner in trained else as_array(tensor)
+            for name, tensor in own.items()
+            for owner in [self._owners.get(names.get(id(tensor), name), name)]
+        }
+
+    def from_state_dict(self, arrays: Mapping[str, Any]) -> tuple[dict[str, Array], dict[str, Array] | None]:
+        """Parameters and state from tensors or arrays by torch's names; names that are neither are left out.
+
+        Raises:
+            KeyError: a parameter that is missing.
+        """
+        params = {name: self._laid(name, as_array(arrays[name])) for name in self.params}
+        return params, None if self.state is None else {name: as_array(arrays[name]) for name in self.state}
+
+    def to_torch(
+        self,
+        params: Mapping[str, Array],
+        state: Mapping[str, Array] | None = None,
+        *,
+        steps: int = 0,
+        module: Any = None,
+    ) -> Any:
+        """Writes trained parameters and state back.
+
+        Args:
+            params: as `TrainLoop.params` gives them, in any format.
+            state: as `TrainLoop.model_state` gives it.
+            steps: training steps done, which counters of batches go on by.
+            module: one of the same names and shapes; None: that which was captured.
+
+        Returns:
+            The module.
+        """
+        torch = optional("torch", extra="torch")
+        to = self.module if module is None else module
+        targets = {**dict(to.named_parameters()), **dict(to.named_buffers())}
+        with torch.no_grad():
+            for name, array in {**params, **(state or {})}.items():
+                targets[name].copy_(torch.from_numpy(self._as_torch(name, array).copy()))
+            for name in self._changed[1]:
+                targets[name] += steps
+        return to
+
+
+WEIGHTS = {"linear": (1, 0), "conv2d": (2, 3, 1, 0)}
+"""Products by their weight's axes as they lie here: a weight that lies as its product takes it is never moved."""
+
+
+def inverse(order: Sequence[int]) -> list[int]:
+    """The order of axes that undoes another."""
+    return [order.index(axis) for axis in range(len(order))]
+
+
+def as_array(tensor: Any) -> Array:
+    """A tensor or array of numbers; floats as float32."""
+    array = np.array(tensor.detach().float().numpy() if hasattr(tensor, "detach") and tensor.is_floating_point() else
+                     tensor.detach().numpy() if hasattr(tensor, "detach") else tensor)  # fmt: skip
+    return array.astype(np.float32) if array.dtype.kind == "f" else array
+
+
+def _dtype(fake: Any) -> Any:
+    return np.float32 if "float" in str(fake.dtype) or "bool" in str(fake.dtype) else np.int32

@@ -1,0 +1,138 @@
+"""Sums, means, maxima and what is made of them, over any axes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ipu_core.capture.operations.call import Call, axes, axis, combined, numbers
+from ipu_core.ir.values import (
+    Value,
+    apply,
+    broadcast,
+    matmul,
+    mean,
+    reduce_max,
+    reduce_sum,
+    reshape,
+    shape_of,
+    transpose,
+)
+from ipu_core.nn import log_softmax, log_sum_exp, softmax
+
+
+def summed(call: Call, x: Value, dim: Any = None, keepdim: bool = False, *_: Any) -> Value:
+    return reduce_sum(numbers(x), axes(x, dim), keepdim)
+
+
+def averaged(call: Call, x: Value, dim: Any = None, keepdim: bool = False, *_: Any) -> Value:
+    return mean(numbers(x), axes(x, dim), keepdim)
+
+
+def largest(call: Call, x: Value, dim: Any = None, keepdim: bool = False) -> Value:
+    return reduce_max(numbers(x), axes(x, dim), keepdim)
+
+
+def smallest(call: Call, x: Value, dim: Any = None, keepdim: bool = False) -> Value:
+    return combined("negative", reduce_max(combined("negative", x), axes(x, dim), keepdim))
+
+
+def with_places(function: Callable[..., Value]) -> Callable[..., Any]:
+    """A maximum or minimum along one axis; the places, which it gives too, are refused where they are used."""
+    return lambda call, x, dim, keepdim=False: [function(call, x, dim, keepdim), None]
+
+
+def variance(x: Value, over: tuple[int, ...], less: float = 0, keepdim: bool = True) -> Value:
+    """The mean square distance from the mean, of so many elements less."""
+    count = math.prod(shape_of(x)[i] for i in over)
+    centred = combined("subtract", x, mean(x, over, True))
+    return combined(
+        "multiply",
+        reduce_sum(apply("square", centred), over, keepdim),
+        1 / max(count - less, 0) if count > less else math.nan,
+    )
+
+
+def corrected(call: Call, x: Value, *arguments: Any) -> Value:
+    """The variance as its overloads ask for it: (unbiased), (dim, unbiased, keepdim), (dim, correction, keepdim)."""
+    unbiased_only = len(arguments) == 1
+    dim, less, keepdim = (None, arguments[0], False) if unbiased_only else arguments
+    return variance(x, axes(x, dim), 1 if less is None else float(less), keepdim)
+
+
+def normed(call: Call, x: Value, *arguments: Any) -> Value:
+    """The norm of a vector: of order 1, 2 or infinity."""
+    order, dim, keepdim = (*arguments, None, None, False)[:3] if arguments else (2, None, False)
+    order, over, keepdim = 2 if order is None else order, axes(x, dim), bool(keepdim)
+    if order == 2:
+        return apply("sqrt", reduce_sum(apply("square", x), over, keepdim))
+    if order == 1:
+        return reduce_sum(apply("absolute", x), over, keepdim)
+    if order == math.inf:
+        return reduce_max(apply("absolute", x), over, keepdim)
+    raise NotImplementedError(f"a norm of order {order}")
+
+
+def log_sums(call: Call, x: Value, dim: Any, keepdim: bool = False) -> Value:
+    over = axes(x, dim)
+    if len(over) != 1:
+        raise NotImplementedError("more than one axis")
+    return log_sum_exp(x, over[0], keepdim)
+
+
+def running_sum(call: Call, x: Value, dim: int, *_: Any) -> Value:
+    """A product with ones and zeros."""
+    x = numbers(x)
+    place, ndim = axis(x, dim), len(shape_of(x))
+    order = (*(i for i in range(ndim) if i != place), place)
+    sums = matmul(transpose(x, order), np.triu(np.ones((shape_of(x)[place],) * 2, np.float32)))
+    return transpose(sums, np.argsort(order).tolist())
+
+
+def multiplied(call: Call, x: Value, dim: int | None = None, keepdim: bool = False, *_: Any) -> Value:
+    if dim is None:
+        x, dim = reshape(x, -1), 0
+    place = axis(x, dim)
+    result = None
+    for i in range(shape_of(x)[place]):
+        one = x[(slice(None),) * place + (slice(i, i + 1),)]
+        result = one if result is None else combined("multiply", result, one)
+    return reshape(result, call.shape)
+
+
+def all_of(call: Call, x: Value, dim: Any = None, keepdim: bool = False) -> Value:
+    return combined("negative", reduce_max(combined("negative", truth(x)), axes(x, dim), keepdim))
+
+
+def any_of(call: Call, x: Value, dim: Any = None, keepdim: bool = False) -> Value:
+    return reduce_max(truth(x), axes(x, dim), keepdim)
+
+
+def truth(x: Value) -> Value:
+    return combined("subtract", 1.0, combined("equal", x, 0.0))
+
+
+def cosine(call: Call, a: Value, b: Value, dim: int = 1, eps: float = 1e-8) -> Value:
+    over = axes(a, dim)
+    shape = np.broadcast_shapes(shape_of(a), shape_of(b))
+    a, b = broadcast(a, shape), broadcast(b, shape)
+    lengths = [apply("sqrt", reduce_sum(apply("square", x), over)) for x in (a, b)]
+    sizes = combined("multiply", *(combined("maximum", length, eps) for length in lengths))
+    return combined("divide", reduce_sum(combined("multiply", a, b), over), sizes)
+
+
+def soft(function: Callable[..., Value]) -> Callable[..., Value]:
+    return lambda call, x, dim, *_: function(x, axis(x, dim))
+
+
+TABLE: dict[str, Callable[..., Any]] = {
+    "sum": summed, "mean": averaged, "amax": largest, "amin": smallest, "max": largest, "min": smallest,
+    "max.dim": with_places(largest), "min.dim": with_places(smallest),
+    "var": corrected, "std": lambda call, *x: apply("sqrt", corrected(call, *x)),
+    "linalg_vector_norm": normed,
+    "logsumexp": log_sums, "softmax": soft(softmax), "log_softmax": soft(log_softmax),
+    "cumsum": running_sum, "prod": multiplied, "all": all_of, "any": any_of, "cosine_similarity": cosine,
+}  # fmt: skip

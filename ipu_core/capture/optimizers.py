@@ -1,0 +1,75 @@
+"""Optimisers of torch.optim as settings of the ones here: the same equations, with torch's defaults and groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ipu_core.capture.model import TorchModel
+from ipu_core.train.optim import Adam, AdamW, Group, Sgd
+from ipu_core.train.optim.common import Common, Rate, nothing
+
+
+def from_torch_optimizer(model: TorchModel, optimizer: Any, lr: Rate | None = None) -> Common:
+    """The settings of an optimiser of torch over a captured module's parameters.
+
+    Args:
+        model: what `from_torch` gave.
+        optimizer: a `torch.optim.SGD`, `Adam` or `AdamW` over parameters of that module, in groups or not. A parameter
+            in none of them is frozen.
+        lr: a schedule, in place of the first group's learning rate; the others keep their ratios to it.
+
+    Raises:
+        ValueError: another optimiser, or settings that the ones here do not have.
+    """
+    kind = type(optimizer).__name__
+    if kind not in MAKERS:
+        raise ValueError(f"from_torch_optimizer knows {', '.join(MAKERS)}, not {kind}")
+    first, *others = optimizer.param_groups
+    for name, usual in REFUSED.items():
+        if any(group.get(name, usual) != usual for group in optimizer.param_groups):
+            raise ValueError(f"{kind}: {name}={first.get(name)!r} has no counterpart here, only {usual!r}")
+    for name in set(first) - {"params", "lr", "initial_lr", "weight_decay"}:
+        if any(group.get(name) != first[name] for group in others):
+            raise ValueError(f"{kind}: its groups differ in {name}; here they may differ in lr and weight_decay")
+    if (
+        kind == "Adam"
+        and not first.get("decoupled_weight_decay")
+        and any(group["weight_decay"] for group in optimizer.param_groups)
+    ):
+        raise ValueError("Adam: its weight_decay is added to the gradient; here it is decoupled, as AdamW's")
+    base = float(first["lr"])
+    settings = {"lr": base if lr is None else lr, "weight_decay": float(first["weight_decay"]), "exclude": nothing}
+    return MAKERS[kind](first, groups=_groups(model, optimizer, base), **settings)
+
+
+def _groups(model: TorchModel, optimizer: Any, base: float) -> tuple[Group, ...]:
+    """A group for every parameter that is not as the first group's are."""
+    of = {id(p): group for group in optimizer.param_groups for p in group["params"]}
+    first, found = optimizer.param_groups[0], []
+    for name, tensor in model.module.named_parameters():
+        group = of.get(id(tensor))
+        if name not in model.params or group is first:
+            continue
+        if group is None:
+            found.append(Group(name, frozen=True))
+        else:
+            found.append(Group(name, lr=float(group["lr"]) / base, decay=float(group["weight_decay"])))
+    return tuple(found)
+
+
+def _sgd(group: Mapping[str, Any], **settings: Any) -> Common:
+    return Sgd(momentum=float(group["momentum"]), nesterov=bool(group["nesterov"]), **settings)
+
+
+def _adam(kind: type[Adam]) -> Callable[..., Common]:
+    def make(group: Mapping[str, Any], **settings: Any) -> Common:
+        b1, b2 = group["betas"]
+        return kind(b1=float(b1), b2=float(b2), eps=float(group["eps"]), **settings)
+
+    return make
+
+
+MAKERS: Mapping[str, Callable[..., Common]] = {"SGD": _sgd, "Adam": _adam(Adam), "AdamW": _adam(AdamW)}
+REFUSED = {"dampening": 0, "maximize": False, "amsgrad": False}
+"""Settings of torch with the only value that has a counterpart."""

@@ -1,0 +1,68 @@
+"""torch's optimisers as settings: the same weights after several steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ipu_core import TrainLoop, from_torch, from_torch_optimizer
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def module_and_batch() -> tuple[Any, Any]:
+    torch.manual_seed(5)
+    module = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.Tanh(), torch.nn.Linear(5, 4))
+    return module, (torch.randn(8, 6), torch.randint(0, 4, (8,)))
+
+
+MAKERS = {
+    "SGD": lambda m: torch.optim.SGD(m.parameters(), 0.1),
+    "SGD with momentum": lambda m: torch.optim.SGD(m.parameters(), 0.05, momentum=0.9, weight_decay=0.1, nesterov=True),
+    "Adam": lambda m: torch.optim.Adam(m.parameters()),
+    "AdamW": lambda m: torch.optim.AdamW(m.parameters(), 1e-2, betas=(0.8, 0.95), weight_decay=0.2),
+    "AdamW in groups": lambda m: torch.optim.AdamW(
+        [{"params": m[0].parameters(), "lr": 1e-2}, {"params": [m[2].weight], "weight_decay": 0.0}], 1e-3
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_weights_are_those_of_torch(name: str) -> None:
+    module, batch = module_and_batch()
+    optimizer = MAKERS[name](module)
+    loss = torch.nn.functional.cross_entropy
+    model = from_torch(module, batch, loss)
+    loop = TrainLoop(model, model.params, batch, optimizer=from_torch_optimizer(model, optimizer), precision="fp32.32",
+                     engine="direct")  # fmt: skip
+    for _ in range(10):
+        optimizer.zero_grad()
+        loss(module(batch[0]), batch[1]).backward()
+        optimizer.step()
+        loop.train(batch)
+    found = model.state_dict(loop.params)
+    for parameter, tensor in module.named_parameters():
+        np.testing.assert_allclose(found[parameter], tensor.detach().numpy(), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "make, words",
+    [
+        (lambda m: torch.optim.Adam(m.parameters(), weight_decay=0.1), "decoupled"),
+        (lambda m: torch.optim.AdamW(m.parameters(), amsgrad=True), "amsgrad=True has no counterpart"),
+        (lambda m: torch.optim.SGD(m.parameters(), 0.1, momentum=0.9, dampening=0.5), "dampening=0.5"),
+        (lambda m: torch.optim.RMSprop(m.parameters()), "knows SGD, Adam, AdamW, not RMSprop"),
+        (
+            lambda m: torch.optim.Adam([{"params": m[0].parameters(), "eps": 1e-3}, {"params": m[2].parameters()}]),
+            "groups differ in eps",
+        ),
+    ],
+)
+def test_settings_without_a_counterpart_are_refused(make: Any, words: str) -> None:
+    module, batch = module_and_batch()
+    model = from_torch(module, batch, torch.nn.functional.cross_entropy)
+    with pytest.raises(ValueError, match=words):
+        from_torch_optimizer(model, make(module))
