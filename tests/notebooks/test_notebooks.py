@@ -6,11 +6,21 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
+from ipu_core.study.reproduce import REPRODUCTIONS
+
+ROOT = Path(__file__).parents[2]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 
 def test_there_are_notebooks() -> None:
     assert NOTEBOOKS
+
+
+@pytest.mark.parametrize("name", REPRODUCTIONS)
+def test_a_published_result_is_a_notebook_that_the_readme_names(name: str) -> None:
+    path = ROOT / "notebooks" / f"published_{name.replace('-', '_')}.ipynb"
+    assert path in NOTEBOOKS
+    assert f"[{name}](notebooks/{path.name})" in (ROOT / "README.md").read_text("utf-8")
 
 
 @pytest.mark.filterwarnings("ignore")  # of the kernel's own machinery

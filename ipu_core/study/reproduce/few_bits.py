@@ -7,7 +7,7 @@ three random bits. "stochastic" is their SRFF, "stochastic_half" SRF and "stocha
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -40,17 +40,25 @@ def recipe(steps: int) -> Recipe:
     return Recipe(AdamW(schedule, b2=0.99, weight_decay=0.1, clip_norm=1.0), steps, "direct")
 
 
-def train(row: str, size: Size, steps: int, seed: int) -> float:
-    """The validation loss, in nats a byte, of a model whose matrices are rounded after each step as a row says."""
+class Trained(NamedTuple):
+    """The validation loss at the end and the training loss of every step, in nats a byte."""
+
+    validation: float
+    training: list[float]
+
+
+def train(row: str, size: Size, steps: int, seed: int) -> Trained:
+    """A model whose matrices are rounded after each step as a row says."""
     problem = lm.problem(size, text.load(), BATCH)
     loop = make_loop(problem, recipe(steps), Point("fp32.32", seed))
     batches, rule = problem.batches(seed), ROWS[row]
+    losses = []
     for step in range(steps):
-        loop.train(batches(step))
+        losses.append(loop.train(batches(step)))
         if rule is not None:
             loop.restore(rounded(loop.arrays(), rule, Key(seed).fold_in(step)), loop.step)
     assert problem.evaluate is not None
-    return problem.evaluate(loop.params, loop.precision)["test_loss"]
+    return Trained(problem.evaluate(loop.params, loop.precision)["test_loss"], losses)
 
 
 def rounded(arrays: dict[str, Any], rule: dict[str, Any], key: Key) -> dict[str, Any]:
@@ -63,15 +71,23 @@ def rounded(arrays: dict[str, Any], rule: dict[str, Any], key: Key) -> dict[str,
     return new
 
 
+def measure(seeds: Sequence[int], share: float, progress: Progress) -> dict[str, list[Trained]]:
+    """What `train` gives for every row and seed."""
+    steps, found = max(1, round(share * STEPS)), dict[str, list[Trained]]()
+    for row in ROWS:
+        found[row] = [train(row, SIZE, steps, seed) for seed in seeds]
+        progress(f"{row}: {spread(validation(found)[row])} nats a byte")
+    return found
+
+
+def validation(found: dict[str, list[Trained]]) -> dict[str, list[float]]:
+    """The validation losses of every row and seed."""
+    return {row: [each.validation for each in of_seeds] for row, of_seeds in found.items()}
+
+
 def run(seeds: Sequence[int], share: float, progress: Progress) -> list[Finding]:
     """The findings; see `Reproduction`."""
-    steps = max(1, round(share * STEPS))
-    losses: dict[str, list[float]] = {}
-    for row in ROWS:
-        for seed in seeds:
-            losses.setdefault(row, []).append(train(row, SIZE, steps, seed))
-        progress(f"{row}: {spread(losses[row])} nats a byte")
-    return judged(losses)
+    return judged(validation(measure(seeds, share, progress)))
 
 
 def judged(losses: dict[str, list[float]]) -> list[Finding]:

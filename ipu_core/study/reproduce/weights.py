@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,35 +28,53 @@ ROWS = {
 """What is kept in bfloat16: the precision, and whether Kahan's sum is used."""
 
 
-def train(row: str, size: Size, steps: int, seed: int) -> tuple[float, float]:
-    """The validation loss in nats a byte, and the share of updates lost in the second half."""
+class Trained(NamedTuple):
+    """A finished run.
+
+    Attributes:
+        loss: on the validation part, in nats a byte.
+        lost: (step, share of its weight updates that were lost), of steps evenly spread.
+    """
+
+    loss: float
+    lost: list[tuple[int, float]]
+
+    def late(self) -> float:
+        """The mean share in the second half of the steps looked at."""
+        return float(np.mean([share for _, share in self.lost[len(self.lost) // 2 :]]))
+
+
+def train(row: str, size: Size, steps: int, seed: int) -> Trained:
+    """A model of which a row says what is kept in bfloat16."""
     precision, kahan = ROWS[row]
     problem = lm.problem(size, text.load(), BATCH)
     recipe = Recipe(AdamW(Cosine(RATE, steps, RATE / 10), kahan=kahan), steps, "direct")
     result = run_point(problem, recipe, Point(precision, seed), lambda _: None)
-    late = [share for step, share in result["lost_updates_by_step"] if step >= steps // 2]
-    return result["test_loss"], float(np.mean(late))
+    return Trained(result["test_loss"], [(step, share) for step, share in result["lost_updates_by_step"]])
+
+
+def measure(seeds: Sequence[int], share: float, progress: Progress) -> dict[str, list[Trained]]:
+    """What `train` gives for every row and seed."""
+    steps, found = max(2, round(share * STEPS)), dict[str, list[Trained]]()
+    for row in ROWS:
+        found[row] = [train(row, SIZE, steps, seed) for seed in seeds]
+        late = 100 * np.mean([each.late() for each in found[row]])
+        progress(f"{row}: {spread([each.loss for each in found[row]])} nats a byte, {late:.0f} % of late updates lost")
+    return found
 
 
 def run(seeds: Sequence[int], share: float, progress: Progress) -> list[Finding]:
     """The findings; see `Reproduction`."""
-    steps = max(2, round(share * STEPS))
-    losses: dict[str, list[float]] = {}
-    lost: dict[str, list[float]] = {}
-    for row in ROWS:
-        for seed in seeds:
-            loss, updates = train(row, SIZE, steps, seed)
-            losses.setdefault(row, []).append(loss)
-            lost.setdefault(row, []).append(updates)
-        progress(f"{row}: {spread(losses[row])} nats a byte, {100 * np.mean(lost[row]):.0f} % of late updates lost")
-    return judged(losses, lost)
+    return judged(measure(seeds, share, progress))
 
 
-def judged(losses: dict[str, list[float]], lost: dict[str, list[float]]) -> list[Finding]:
-    """The findings in the validation losses and shares of lost updates of every row."""
-    mean, gone = mean_of(losses), mean_of(lost)
+def judged(found: dict[str, list[Trained]]) -> list[Finding]:
+    """The findings in what became of every row."""
+    losses = {row: [each.loss for each in of_seeds] for row, of_seeds in found.items()}
+    lost_late = 100 * float(np.mean([each.late() for each in found["weights, nearest"]]))
+    mean = mean_of(losses)
     shown = {row: spread(values) for row, values in losses.items()}
-    full, lost_late = mean["nothing"], 100 * gone["weights, nearest"]
+    full = mean["nothing"]
     remedies = [mean[f"weights, {name}"] - full for name in ("stochastic", "Kahan")]
     moments = [mean[f"moments, {name}"] - full for name in ("nearest", "stochastic")]
     return [

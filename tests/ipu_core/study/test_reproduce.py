@@ -34,14 +34,20 @@ def test_a_verdict_is_of_its_figures() -> None:
     assert [f.holds for f in few_bits.judged(losses)] == [True] * 4
     for row, worse in (("16 bits", 2.35), ("SRC, 3 bits", 2.5), ("SRFF, 3 bits", 2.4), ("nearest", 3.0)):
         assert [f.holds for f in few_bits.judged({**losses, row: [worse]})].count(False) >= 1
-    kept = dict(zip(weights.ROWS, ([2.8447], [3.0012], [2.8406], [2.8449], [2.8443], [2.8448]), strict=True))
-    lost = {row: [0.7] for row in weights.ROWS}
-    assert [f.holds for f in weights.judged(kept, lost)] == [True, True, None]
-    assert [f.holds for f in weights.judged({**kept, "weights, Kahan": [2.87]}, lost)] == [True, False, None]
-    assert [f.holds for f in weights.judged({**kept, "weights, nearest": [2.9]}, lost)] == [False, True, None]
+    ends = zip(weights.ROWS, (2.8447, 3.0012, 2.8406, 2.8449, 2.8443, 2.8448), strict=True)
+    kept = {row: [weights.Trained(loss, [(0, 0.1), (1, 0.7)])] for row, loss in ends}
+    other = kept["nothing"][0]._replace
+    assert [f.holds for f in weights.judged(kept)] == [True, True, None]
+    assert "; 70 % of late updates lost" in weights.judged(kept)[0].ours
+    assert [f.holds for f in weights.judged({**kept, "weights, Kahan": [other(loss=2.87)]})] == [True, False, None]
+    assert [f.holds for f in weights.judged({**kept, "weights, nearest": [other(loss=2.9)]})] == [False, True, None]
     wrong = {"float32": [8.3], "nearest": [44.0], "stochastic": [7.8]}
     assert [f.holds for f in fixed_point.judged(wrong)] == [True, True]
     assert [f.holds for f in fixed_point.judged({**wrong, "stochastic": [9.4], "nearest": [20]})] == [False, False]
+    found = sums.measure((0,), 0.5, silent)
+    far = sums.Measured({**found.stops, "float16": (7.0859375, 512)}, {**found.errors, "bfloat16": {100: (0.1, 0.2)}})
+    assert [f.holds for f in sums.judged(found, 10)] == [True] * 5
+    assert [f.holds for f in sums.judged(far, 10)] == [False, True, True, True, False]
 
 
 def test_tables_say_what_was_not_run() -> None:
@@ -71,14 +77,15 @@ def test_matrices_lie_on_the_8_bit_grid_after_every_step(row: str) -> None:
 
 
 def test_the_studies_train_in_a_reduced_form() -> None:
-    ends = {row: few_bits.train(row, TINY, 30, seed=0) for row in ("float32", "16 bits", "nearest")}
+    runs = {row: few_bits.train(row, TINY, 30, seed=0) for row in ("float32", "16 bits", "nearest")}
+    ends = {row: run.validation for row, run in runs.items()}
+    assert [len(run.training) for run in runs.values()] == [30] * 3
     assert ends["float32"] < 5.4
     assert abs(ends["16 bits"] - ends["float32"]) < abs(ends["nearest"] - ends["float32"])
-    full, lost = weights.train("nothing", TINY, 20, seed=0)
-    nearest, gone = weights.train("weights, nearest", TINY, 20, seed=0)
-    kahan, _ = weights.train("weights, Kahan", TINY, 20, seed=0)
-    assert lost < 0.02 < 0.2 < gone
-    assert abs(kahan - full) < abs(nearest - full)
+    rows = ("nothing", "weights, nearest", "weights, Kahan")
+    full, nearest, kahan = (weights.train(row, TINY, 20, seed=0) for row in rows)
+    assert full.late() < 0.02 < 0.2 < nearest.late()
+    assert abs(kahan.loss - full.loss) < abs(nearest.loss - full.loss)
 
 
 def test_fixed_point_without_its_images_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,10 +104,11 @@ def images() -> fixed_point.Images:
 
 
 def test_fixed_point_trains_with_stochastic_rounding_and_not_to_nearest() -> None:
-    wrong = {row: fixed_point.train(row, images(), 2, seed=0) for row in fixed_point.ROWS}
-    assert wrong["float32"] < 60
-    assert wrong["stochastic"] < 60
-    assert wrong["nearest"] > wrong["stochastic"]
+    wrong = fixed_point.measure(images(), (0,), 2 / fixed_point.EPOCHS, silent)
+    assert [len(errors) for (errors,) in wrong.values()] == [2] * 3
+    ends = fixed_point.last(wrong)
+    assert max(ends["float32"] + ends["stochastic"]) < 60
+    assert ends["nearest"] > ends["stochastic"]
     assert fixed_point.FORMAT.max == 128 - 2.0**-8
     rounded = lowprec.round(np.float32([0.001, 0.003, 500]), fixed_point.FORMAT, overflow="saturate")
     np.testing.assert_array_equal(rounded, np.float32([0, 2.0**-8, 128 - 2.0**-8]))
