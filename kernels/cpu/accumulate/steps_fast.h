@@ -78,6 +78,7 @@ struct GridNearest {
 // Stochastic: the fraction of a quantum is cut to 16 bits, the random bits are added, the fraction is dropped.
 struct GridStochastic {
     static constexpr bool active = true, random = true, alone = false, bounded = bounds_pay;
+    static constexpr int steps = 8;  // roundings between two looks at how large, and how small, the sums are
     const Rounders &k;
     const Grid<u32> g;
     explicit GridStochastic(const Rounders &rounders) : k(rounders), g(k.narrow) {}
@@ -90,15 +91,17 @@ struct GridStochastic {
     }
 
     Bound bound(i64 group, float largest_product) const {  // the sums of a group lose far less than half a digit
-        return Bound(bit_cast<float>(g.largest), g.mantissa_bits - 1, group, largest_product, 8);
+        return Bound(bit_cast<float>(g.largest), g.mantissa_bits - 1, group, largest_product, steps);
     }
 
-    // Where no sum can overflow. `tiny`: the way for any size was taken before, and is taken without another look.
+    // Where no sum can overflow. `tiny`: so many times more the way for any size is taken without a look.
     template <int rows, int vectors>
     LP_INLINE void round_bounded(f32v (&tile)[rows][vectors], const u32v (*words)[vectors], int shift,
-                                 bool &tiny) const {
-        if (!tiny) tiny = any_smaller(tile, bit_cast<float>(g.smallest_normal)) && any_tiny(tile, g.smallest_normal);
-        if (!tiny && g.zero_sign != 0) return round_normal(tile, words, shift);
+                                 int &tiny) const {
+        if (tiny == 0 && any_smaller(tile, bit_cast<float>(g.smallest_normal)) && any_tiny(tile, g.smallest_normal))
+            tiny = steps;
+        if (tiny == 0 && g.zero_sign != 0) return round_normal(tile, words, shift);
+        tiny -= tiny > 0;
         round_any(tile, words, shift);
     }
 

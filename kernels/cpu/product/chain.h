@@ -3,6 +3,8 @@
 #ifndef LOWPREC_CHAIN_H
 #define LOWPREC_CHAIN_H
 
+#include <type_traits>
+
 #include "accumulate/finish.h"
 #include "product/product_job.h"
 
@@ -107,22 +109,47 @@ struct NoWords {
     explicit NoWords(const Chain &) {}
 };
 
+// When steps that ask how large sums can be look at them: at first, and whenever `bound` holds no longer.
+template <bool asked>
+struct Watch {
+    template <class Step>
+    Watch(const Step &, const Chain &) {}
+};
+
+template <>
+struct Watch<true> {
+    const Bound bound;
+    i64 groups = 0;  // until the next look
+    bool calm = false;
+    int tiny = 0;  // see Step::round_bounded
+
+    template <class Step>
+    Watch(const Step &step, const Chain &c) : bound(step.bound(c.group, c.largest_product)) {}
+
+    LP_INLINE void start(const Chain &c) {
+        const bool zeros = c.start_row == 0;  // 1 in empty lanes
+        calm = zeros && bound.start >= 1;
+        groups = zeros ? bound.steps : 0;
+    }
+    template <int rows, int vectors>
+    LP_INLINE bool next(const f32v (&tile)[rows][vectors]) {
+        if (groups == 0) {
+            calm = bound.holds(tile);
+            groups = bound.steps;
+        }
+        --groups;
+        return calm;
+    }
+};
+
 // Products [k, end), rounded after every group, of which the first has number g.
 template <class Step, int rows, int vectors, bool along_k, bool exact, class Words>
 LP_INLINE void add_groups(const Chain &c, const Step &step, const float *a, const float *b, i64 k, i64 end, u32 g,
-                          Words &words, f32v (&tile)[rows][vectors]) {
-    i64 look = 0;  // groups until sums are looked at again
-    bool calm = false, tiny = false, first = c.start_row == 0;
+                          Words &words, Watch<Step::bounded> &watch, f32v (&tile)[rows][vectors]) {
+    if constexpr (Step::bounded) watch.start(c);
     for (; k < end; ++g) {
-        if constexpr (Step::bounded) {
-            if (look == 0) {
-                const Bound bound = step.bound(c.group, c.largest_product);
-                calm = first ? bound.start >= 1 : bound.holds(tile);  // sums start from 0, and from 1 in empty lanes
-                look = bound.steps;
-                first = tiny = false;
-            }
-            --look;
-        }
+        bool calm = false;
+        if constexpr (Step::bounded) calm = watch.next(tile);
         const i64 stop = Step::active && c.group < end - k ? k + c.group : end;
         for (; k < stop; ++k) add_products<NoStep, rows, vectors, along_k, exact>(c, a, b, k, tile);
         if constexpr (Step::active) {
@@ -130,7 +157,7 @@ LP_INLINE void add_groups(const Chain &c, const Step &step, const float *a, cons
             if constexpr (Step::random) drawn = words.of(g);
             if constexpr (Step::bounded) {
                 if (calm) {
-                    step.round_bounded(tile, drawn, words.shift, tiny);
+                    step.round_bounded(tile, drawn, words.shift, watch.tiny);
                     continue;
                 }
             }
@@ -165,7 +192,7 @@ LP_INLINE void keep_part(const Chain &c, const Rounders &between, const f32v (&t
 // The chains of products [k, end) from their start on.
 template <class Step, int rows, int vectors, bool along_k, bool exact, class Words>
 LP_INLINE void add_part(const Chain &c, const Step &step, const float *a, const float *b, i64 k, i64 end, Words &words,
-                        f32v (&tile)[rows][vectors]) {
+                        Watch<Step::bounded && !Step::alone> &watch, f32v (&tile)[rows][vectors]) {
     load_tile(c, tile);
     if constexpr (Step::alone && Step::bounded) {
         add_one_by_one<Step, rows, vectors, along_k, exact>(c, step, a, b, k, end, tile);
@@ -175,29 +202,21 @@ LP_INLINE void add_part(const Chain &c, const Step &step, const float *a, const 
                 for (; k < end; ++k) add_products<Step, rows, vectors, along_k, exact>(c, a, b, k, tile);
         }
         const u32 g = Step::random ? c.first_group + u32(k / c.group) : 0;
-        add_groups<Step, rows, vectors, along_k, exact>(c, step, a, b, k, end, g, words, tile);
+        add_groups<Step, rows, vectors, along_k, exact>(c, step, a, b, k, end, g, words, watch, tile);
     }
 }
-
-template <bool condition, class A, class B>
-struct Choice {
-    typedef A type;
-};
-template <class A, class B>
-struct Choice<false, A, B> {
-    typedef B type;
-};
 
 template <class Step, int rows, int vectors, bool along_k, bool exact>
 LP_INLINE void run_chains(const Chain &c, const Rounders &rounders, const float *a, const float *b, TileSums &to) {
     if (c.count < 1 || c.part < 1) __builtin_unreachable();  // lets the sums stay in registers throughout
     const Step step(rounders);
-    typename Choice<Step::random, GroupWords<rows, vectors>, NoWords>::type words(c);
+    std::conditional_t<Step::random, GroupWords<rows, vectors>, NoWords> words(c);
+    Watch<Step::bounded && !Step::alone> watch(step, c);
     i64 k = 0;
     for (i64 p = 0; k < c.count; ++p) {
         const i64 end = c.part < c.count - k ? k + c.part : c.count;
         f32v tile[rows][vectors];
-        add_part<Step, rows, vectors, along_k, exact>(c, step, a, b, k, end, words, tile);
+        add_part<Step, rows, vectors, along_k, exact>(c, step, a, b, k, end, words, watch, tile);
         keep_part(c, rounders, tile, p, to);
         k = end;
     }

@@ -106,8 +106,9 @@ class Product {
         chain.stages = stages;
         chain.whole_words = step.whole_words();
         const i64 rows = region.row_end - region.row_begin, columns = region.column_end - region.column_begin;
-        // Looking for the largest product pays where every number is used often.
-        const bool often = bounds_pay && rows >= 48 && columns >= 48;
+        // Looking for the largest product pays where every number is used often, or sums are rounded often.
+        const i64 least = job.group < 8 ? 16 : 32;
+        const bool often = bounds_pay && rows >= least && columns >= least;
         if (often && path == Path::half_nearest && job.group == 1) path = Path::half_bounded;
         sized = often && (path == Path::half_bounded || path == Path::grid_stochastic);
         chain.largest_product = __builtin_inff();
