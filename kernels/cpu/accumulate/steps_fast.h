@@ -78,6 +78,7 @@ struct GridNearest {
 // Stochastic: the fraction of a quantum is cut to 16 bits, the random bits are added, the fraction is dropped.
 struct GridStochastic {
     static constexpr bool active = true, random = true, alone = false, bounded = bounds_pay;
+    static constexpr int steps = 8;  // roundings between two looks at how large, and how small, the sums are
     const Rounders &k;
     const Grid<u32> g;
     explicit GridStochastic(const Rounders &rounders) : k(rounders), g(k.narrow) {}
@@ -90,14 +91,17 @@ struct GridStochastic {
     }
 
     Bound bound(i64 group, float largest_product) const {  // the sums of a group lose far less than half a digit
-        return Bound(bit_cast<float>(g.largest), g.mantissa_bits - 1, group, largest_product, 8);
+        return Bound(bit_cast<float>(g.largest), g.mantissa_bits - 1, group, largest_product, steps);
     }
 
-    // Where no sum can overflow.
+    // Where no sum can overflow. `tiny`: so many times more the way for any size is taken without a look.
     template <int rows, int vectors>
-    LP_INLINE void round_bounded(f32v (&tile)[rows][vectors], const u32v (*words)[vectors], int shift) const {
-        const bool small = any_smaller(tile, bit_cast<float>(g.smallest_normal)) && any_tiny(tile, g.smallest_normal);
-        if (!small && g.zero_sign != 0) return round_normal(tile, words, shift);
+    LP_INLINE void round_bounded(f32v (&tile)[rows][vectors], const u32v (*words)[vectors], int shift,
+                                 int &tiny) const {
+        if (tiny == 0 && any_smaller(tile, bit_cast<float>(g.smallest_normal)) && any_tiny(tile, g.smallest_normal))
+            tiny = steps;
+        if (tiny == 0 && g.zero_sign != 0) return round_normal(tile, words, shift);
+        tiny -= tiny > 0;
         round_any(tile, words, shift);
     }
 
@@ -116,24 +120,24 @@ struct GridStochastic {
     template <int rows, int vectors>
     LP_INLINE void round_any(f32v (&tile)[rows][vectors], const u32v (*words)[vectors], int shift) const {
 #if defined(__AVX512F__) && LP_VECTOR_BYTES == 64
-        // x + quantum * (1 + r / 2^16), cut towards zero, then to whole quanta; cuts of nested grids compose. Quanta
-        // have the value's sign, so cutting towards zero is the floor of the magnitude.
+        // x + quantum * (1 + r / 2^16), cut towards zero, then to whole quanta, with 2^23 - 1 more; cuts of nested
+        // grids compose. Quanta have the value's sign, so cutting towards zero is the floor of the magnitude. A quantum
+        // is its binade times 2^-mantissa_bits.
+        const u32 unit = u32(127 - g.mantissa_bits) << 23;
         const __m512i turn = _mm512_set1_epi32(shift ? 23 : 7), mask = _mm512_set1_epi32(int(g.random_mask << 7));
-        const __m512i one = _mm512_set1_epi32(0x3f800000), down = _mm512_set1_epi32(g.mantissa_bits << 23);
-        const __m512i up = _mm512_set1_epi32(int(((22u - u32(g.mantissa_bits)) << 23) + 0x7ffffeu));
-        const __m512 quanta = _mm512_set1_ps(8388608.0f);
+        const __m512i one = _mm512_set1_epi32(int(unit));
+        const __m512 quanta = _mm512_set1_ps(bit_cast<float>(unit + (23u << 23)));
+        const __m512 nearly = _mm512_set1_ps(bit_cast<float>(unit + (22u << 23) + 0x7ffffeu));
         constexpr int cut = _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC;
         for (int i = 0; i < rows; ++i)
             for (int j = 0; j < vectors; ++j) {
                 const __m512 x = (__m512)tile[i][j];
                 const __m512i turned = _mm512_rolv_epi32((__m512i)words[i][j], turn);
                 const __m512 factor = (__m512)_mm512_ternarylogic_epi32(turned, mask, one, 0xea);  // (a & b) | c
-                const __m512i binade = (__m512i)signed_binade(bit_cast<u32v>(tile[i][j]), g.smallest_normal);
-                const __m512 quantum = (__m512)_mm512_sub_epi32(binade, down);
-                const __m512 magic = (__m512)_mm512_add_epi32(binade, up);  // 2^23 - 1 quanta
-                const __m512 sum = _mm512_fmadd_round_ps(quantum, factor, x, cut);
-                const __m512 whole = _mm512_add_round_ps(sum, magic, cut);
-                const f32v rounded = (f32v)_mm512_fnmadd_ps(quantum, quanta, whole);
+                const __m512 binade = (__m512)signed_binade(bit_cast<u32v>(tile[i][j]), g.smallest_normal);
+                const __m512 sum = _mm512_fmadd_round_ps(binade, factor, x, cut);
+                const __m512 whole = _mm512_fmadd_round_ps(binade, nearly, sum, cut);
+                const f32v rounded = (f32v)_mm512_fnmadd_ps(binade, quanta, whole);
                 tile[i][j] = with_zero_sign(rounded, tile[i][j], g.zero_sign);
             }
 #else
@@ -183,15 +187,25 @@ struct AlignedStep {
 };
 
 // The same roundings over loose vectors, for sums that are no register tiles.
+template <class Step, int count>
+LP_INLINE void round_few(const Step &step, float *values, const u32v *words, int shift) {
+    f32v tile[count][1];
+    u32v drawn[count][1];
+    for (int i = 0; i < count; ++i) {
+        tile[i][0] = load<f32v>(values + i * lanes32);
+        drawn[i][0] = Step::random ? words[i] : u32v{};
+    }
+    step.round(tile, drawn, shift);
+    for (int i = 0; i < count; ++i) store(values + i * lanes32, tile[i][0]);
+}
+
 template <class Step>
 void round_vectors(float *values, const u32v *words, int shift, i64 count, const Rounders &rounders) {
     const Step step(rounders);
-    for (i64 i = 0; i < count; ++i) {
-        f32v tile[1][1] = {{load<f32v>(values + i * lanes32)}};
-        const u32v word[1][1] = {{Step::random ? words[i] : u32v{}}};
-        step.round(tile, word, shift);
-        store(values + i * lanes32, tile[0][0]);
-    }
+    i64 i = 0;
+    for (; i + 4 <= count; i += 4)
+        round_few<Step, 4>(step, values + i * lanes32, Step::random ? words + i : nullptr, shift);
+    for (; i < count; ++i) round_few<Step, 1>(step, values + i * lanes32, Step::random ? words + i : nullptr, shift);
 }
 
 inline RoundVectors round_vectors_of(const StepRounding &step) {

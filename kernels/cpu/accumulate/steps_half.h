@@ -23,8 +23,6 @@ LP_INLINE void round_whole(f32v (&tile)[rows][vectors], const u32v (*words)[vect
     for (int i = 0; i < rows * vectors; ++i) tile[i / vectors][i % vectors] = copy[i];
 }
 
-constexpr int bounded_steps = 64;  // roundings between two looks at how large the sums are
-
 #if defined(__F16C__)
 LP_INLINE f32v through_half(f32v x) {
 #if LP_VECTOR_BYTES == 64

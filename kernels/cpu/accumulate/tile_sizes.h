@@ -16,14 +16,26 @@ LP_INLINE bool beyond(const f32v (&tile)[rows][vectors], u32 largest) {
     return any_set((u32v)(top > largest));
 }
 
+#if defined(__AVX512DQ__) && LP_VECTOR_BYTES == 64
+// The value of a tile that vrangeps chooses, and `start`: four chains side by side, for each comparison waits for the
+// one before it.
+template <int how, int rows, int vectors>
+LP_INLINE __m512 range_of(const f32v (&tile)[rows][vectors], __m512 start) {
+    __m512 chosen[4] = {start, start, start, start};
+    for (int i = 0; i < rows; ++i)
+        for (int j = 0; j < vectors; ++j) {
+            __m512 &chain = chosen[(i * vectors + j) % 4];
+            chain = _mm512_range_ps(chain, (__m512)tile[i][j], how);
+        }
+    return _mm512_range_ps(_mm512_range_ps(chosen[0], chosen[1], how), _mm512_range_ps(chosen[2], chosen[3], how), how);
+}
+#endif
+
 // The same for steps that keep NaN as it is.
 template <int rows, int vectors>
 LP_INLINE bool beyond_or_nan(const f32v (&tile)[rows][vectors], u32 largest) {
 #if defined(__AVX512DQ__) && LP_VECTOR_BYTES == 64
-    __m512 top = _mm512_setzero_ps();
-    for (int i = 0; i < rows; ++i)
-        for (int j = 0; j < vectors; ++j)
-            top = _mm512_range_ps(top, (__m512)tile[i][j], 11);  // the larger magnitude, unsigned; NaN never wins
+    const __m512 top = range_of<11>(tile, _mm512_setzero_ps());  // the larger magnitude, unsigned; NaN never wins
     return _mm512_cmp_ps_mask(top, _mm512_set1_ps(bit_cast<float>(largest)), _CMP_GT_OQ) != 0;
 #else
     return beyond(tile, largest);
@@ -42,9 +54,7 @@ LP_INLINE bool any_below(u32v values, u32 bound) {
 template <int rows, int vectors>
 LP_INLINE bool any_smaller(const f32v (&tile)[rows][vectors], float bound) {
 #if defined(__AVX512DQ__) && LP_VECTOR_BYTES == 64
-    __m512 low = _mm512_set1_ps(bound);
-    for (int i = 0; i < rows; ++i)
-        for (int j = 0; j < vectors; ++j) low = _mm512_range_ps(low, (__m512)tile[i][j], 10);  // the smaller, unsigned
+    const __m512 low = range_of<10>(tile, _mm512_set1_ps(bound));  // the smaller magnitude, unsigned
     return _mm512_cmp_ps_mask(low, _mm512_set1_ps(bound), _CMP_LT_OQ) != 0;
 #else
     u32v low = u32v{} + bit_cast<u32>(bound);

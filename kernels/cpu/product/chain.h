@@ -1,8 +1,11 @@
-// One register tile of a product: rows x vectors sums, each a chain of fused multiply-adds, rounded after every group.
+// One register tile of a product: rows x vectors sums, each a chain of fused multiply-adds for every part, rounded
+// after every group; the sums of parts are added up beside it.
 #ifndef LOWPREC_CHAIN_H
 #define LOWPREC_CHAIN_H
 
-#include "accumulate/steps_fast.h"
+#include <type_traits>
+
+#include "accumulate/finish.h"
 #include "product/product_job.h"
 
 namespace lowprec {
@@ -10,14 +13,16 @@ inline namespace LP_ISA {
 
 // What every tile of one product shares, and (the last lines) what is its own.
 struct Chain {
-    i64 group, count;       // products of this chain, from the operands' first on
-    u32 first_group;        // global number of the chain's first group
+    i64 group, part;        // products between roundings, and of a part (whole groups)
+    i64 count;              // products of all parts, from the operands' first on
+    u32 first_group;        // global number of their first group
     bool whole_words;       // more than 16 random bits
     const float *start;     // what sums start from, as a tile
     i64 start_row;          // floats between its rows
     i64 a_row, a_k;         // floats
     i64 b_k;                // floats between rows of the packed panel
     float largest_product;  // no product of two operands is larger; set where steps ask for it
+    Stages stages;
     WordPlace place;
 };
 
@@ -47,16 +52,17 @@ LP_INLINE void load_tile(const Chain &c, f32v (&tile)[rows][vectors]) {
         for (int j = 0; j < vectors; ++j) tile[i][j] = load<f32v>(c.start + i * c.start_row + j * lanes32);
 }
 
-// Products rounded one by one: the short way while no sum can overflow, then the long way to the end. The short way
-// gives zeros +: that shows only in sums that are zero when it is looked at, and then all is done again the long way.
+// Products [k, end) rounded one by one: the short way while no sum can overflow, then the long way to the end. The
+// short way gives zeros +: that shows only in sums that are zero when it is looked at, and then all is done again the
+// long way.
 template <class Step, int rows, int vectors, bool along_k, bool exact>
-LP_INLINE void add_one_by_one(const Chain &c, const Step &step, const float *a, const float *b,
+LP_INLINE void add_one_by_one(const Chain &c, const Step &step, const float *a, const float *b, i64 k, i64 end,
                               f32v (&tile)[rows][vectors]) {
     constexpr int some = rows % 2 ? rows : rows / 2;  // half a tile is rounded while the other is added to
     const Bound bound = step.bound(1, c.largest_product);
-    i64 k = 0;
-    while (k < c.count && bound.holds(tile)) {
-        for (const i64 stop = bound.steps < c.count - k ? k + bound.steps : c.count; k < stop; ++k)
+    const i64 begin = k;
+    while (k < end && bound.holds(tile)) {
+        for (const i64 stop = bound.steps < end - k ? k + bound.steps : end; k < stop; ++k)
             for (int i = 0; i < rows; i += some) {
                 auto &part = *reinterpret_cast<f32v(*)[some][vectors]>(&tile[i]);
                 add_products<NoStep, some, vectors, along_k, exact>(c, a + i * (along_k ? c.a_row : 1), b, k, part);
@@ -64,11 +70,100 @@ LP_INLINE void add_one_by_one(const Chain &c, const Step &step, const float *a, 
             }
         if (__builtin_expect(any_smaller(tile, 0x1p-149f), 0)) {
             load_tile(c, tile);
-            k = 0;
+            k = begin;
             break;
         }
     }
-    for (; k < c.count; ++k) add_products<Step, rows, vectors, along_k, exact>(c, a, b, k, tile);
+    for (; k < end; ++k) add_products<Step, rows, vectors, along_k, exact>(c, a, b, k, tile);
+}
+
+// The random words of the group at hand. Neighbouring groups share them, also where a part ends between two.
+template <int rows, int vectors>
+struct GroupWords {
+    const Draws<7, rows, vectors> draws;
+    const bool wide;
+    const u32 last;  // number of the last group
+    bool fresh = true;
+    u32v words[2][rows][vectors];
+    int shift = 0;
+
+    explicit GroupWords(const Chain &c)
+        : draws(c.place), wide(c.whole_words), last(c.first_group + u32((c.count - 1) / c.group)) {}
+
+    LP_INLINE const u32v (*of(u32 g))[vectors] {
+        if (fresh || (g & (wide ? 1 : 3)) == 0) {
+            const u32 c3 = wide ? (g >> 1) << 3 : (g >> 2) << 3;
+            if (wide ? last >> 1 == g >> 1 && !(last & 1) : last >> 2 == g >> 2 && !(last & 2))
+                draws.first_words(c3, words);
+            else
+                draws.words(c3, words);
+        }
+        fresh = false;
+        shift = wide ? 0 : int(g & 1) * 16;
+        return words[wide ? g & 1 : (g >> 1) & 1];
+    }
+};
+
+struct NoWords {
+    static constexpr int shift = 0;
+    explicit NoWords(const Chain &) {}
+};
+
+// When steps that ask how large sums can be look at them: at first, and whenever `bound` holds no longer.
+template <bool asked>
+struct Watch {
+    template <class Step>
+    Watch(const Step &, const Chain &) {}
+};
+
+template <>
+struct Watch<true> {
+    const Bound bound;
+    i64 groups = 0;  // until the next look
+    bool calm = false;
+    int tiny = 0;  // see Step::round_bounded
+
+    template <class Step>
+    Watch(const Step &step, const Chain &c) : bound(step.bound(c.group, c.largest_product)) {}
+
+    LP_INLINE void start(const Chain &c) {
+        const bool zeros = c.start_row == 0;  // 1 in empty lanes
+        calm = zeros && bound.start >= 1;
+        groups = zeros ? bound.steps : 0;
+    }
+    template <int rows, int vectors>
+    LP_INLINE bool next(const f32v (&tile)[rows][vectors]) {
+        if (groups == 0) {
+            calm = bound.holds(tile);
+            groups = bound.steps;
+        }
+        --groups;
+        return calm;
+    }
+};
+
+// Products [k, end), rounded after every group, of which the first has number g.
+template <class Step, int rows, int vectors, bool along_k, bool exact, class Words>
+LP_INLINE void add_groups(const Chain &c, const Step &step, const float *a, const float *b, i64 k, i64 end, u32 g,
+                          Words &words, Watch<Step::bounded> &watch, f32v (&tile)[rows][vectors]) {
+    if constexpr (Step::bounded) watch.start(c);
+    for (; k < end; ++g) {
+        bool calm = false;
+        if constexpr (Step::bounded) calm = watch.next(tile);
+        const i64 stop = Step::active && c.group < end - k ? k + c.group : end;
+        for (; k < stop; ++k) add_products<NoStep, rows, vectors, along_k, exact>(c, a, b, k, tile);
+        if constexpr (Step::active) {
+            const u32v(*drawn)[vectors] = nullptr;
+            if constexpr (Step::random) drawn = words.of(g);
+            if constexpr (Step::bounded) {
+                if (calm) {
+                    step.round_bounded(tile, drawn, words.shift, watch.tiny);
+                    continue;
+                }
+            }
+            step.round(tile, drawn, words.shift);
+        }
+    }
 }
 
 template <int rows, int vectors>
@@ -77,62 +172,54 @@ LP_INLINE void store_tile(const f32v (&tile)[rows][vectors], float *to) {
         for (int j = 0; j < vectors; ++j) store(to + (i * vectors + j) * lanes32, tile[i][j]);
 }
 
-template <class Step, int rows, int vectors, bool along_k, bool exact>
-LP_INLINE void run_chain(const Chain &c, const Step &step, const float *a, const float *b, float *to) {
-    if (c.count < 1) __builtin_unreachable();  // lets the sums stay in registers throughout
-    f32v tile[rows][vectors];
+// Takes the sums of part number p; after the last part those of the last stage are the tile's.
+template <int rows, int vectors>
+LP_INLINE void keep_part(const Chain &c, const Rounders &between, const f32v (&tile)[rows][vectors], i64 p,
+                         TileSums &to) {
+    if (c.stages.count > 1) {
+        alignas(64) float part[rows * vectors * lanes32];
+        store_tile(tile, part);
+        return take_part(part, to, p, rows, vectors, c.stages, between, c.place);
+    }
+    if (p == 0) return store_tile(tile, to[0]);
+    for (int i = 0; i < rows; ++i)
+        for (int j = 0; j < vectors; ++j) {
+            float *sum = to[0] + (i * vectors + j) * lanes32;
+            store(sum, load<f32v>(sum) + tile[i][j]);
+        }
+}
+
+// The chains of products [k, end) from their start on.
+template <class Step, int rows, int vectors, bool along_k, bool exact, class Words>
+LP_INLINE void add_part(const Chain &c, const Step &step, const float *a, const float *b, i64 k, i64 end, Words &words,
+                        Watch<Step::bounded && !Step::alone> &watch, f32v (&tile)[rows][vectors]) {
     load_tile(c, tile);
     if constexpr (Step::alone && Step::bounded) {
-        add_one_by_one<Step, rows, vectors, along_k, exact>(c, step, a, b, tile);
-        return store_tile(tile, to);
+        add_one_by_one<Step, rows, vectors, along_k, exact>(c, step, a, b, k, end, tile);
+    } else {
+        if constexpr (Step::alone) {
+            if (c.group == 1)
+                for (; k < end; ++k) add_products<Step, rows, vectors, along_k, exact>(c, a, b, k, tile);
+        }
+        const u32 g = Step::random ? c.first_group + u32(k / c.group) : 0;
+        add_groups<Step, rows, vectors, along_k, exact>(c, step, a, b, k, end, g, words, watch, tile);
     }
-    u32v words[2][Step::random ? rows : 1][vectors];
-    const bool wide = Step::random && c.whole_words;
-    const Draws<7, Step::random ? rows : 1, vectors> draws(c.place);
-    const u32 last = c.first_group + u32((c.count - 1) / (Step::random ? c.group : c.count));
+}
+
+template <class Step, int rows, int vectors, bool along_k, bool exact>
+LP_INLINE void run_chains(const Chain &c, const Rounders &rounders, const float *a, const float *b, TileSums &to) {
+    if (c.count < 1 || c.part < 1) __builtin_unreachable();  // lets the sums stay in registers throughout
+    const Step step(rounders);
+    std::conditional_t<Step::random, GroupWords<rows, vectors>, NoWords> words(c);
+    Watch<Step::bounded && !Step::alone> watch(step, c);
     i64 k = 0;
-    bool fresh = true;
-    if constexpr (Step::alone) {
-        if (c.group == 1)
-            for (; k < c.count; ++k) add_products<Step, rows, vectors, along_k, exact>(c, a, b, k, tile);
+    for (i64 p = 0; k < c.count; ++p) {
+        const i64 end = c.part < c.count - k ? k + c.part : c.count;
+        f32v tile[rows][vectors];
+        add_part<Step, rows, vectors, along_k, exact>(c, step, a, b, k, end, words, watch, tile);
+        keep_part(c, rounders, tile, p, to);
+        k = end;
     }
-    i64 look = 0;  // groups until sums are looked at again
-    bool calm = false;
-    for (u32 g = c.first_group; k < c.count; ++g) {
-        if constexpr (Step::bounded && !Step::alone) {
-            if (look == 0) {
-                const Bound bound = step.bound(c.group, c.largest_product);
-                calm = bound.holds(tile);
-                look = bound.steps;
-            }
-            --look;
-        }
-        const i64 stop = Step::active && c.group < c.count - k ? k + c.group : c.count;
-        for (; k < stop; ++k) add_products<NoStep, rows, vectors, along_k, exact>(c, a, b, k, tile);
-        if constexpr (Step::active) {
-            int pair_number = 0, shift = 0;
-            if constexpr (Step::random) {
-                if (fresh || (g & (wide ? 1 : 3)) == 0) {
-                    const u32 c3 = wide ? (g >> 1) << 3 : (g >> 2) << 3;
-                    if (wide ? last >> 1 == g >> 1 && !(last & 1) : last >> 2 == g >> 2 && !(last & 2))
-                        draws.first_words(c3, words);
-                    else
-                        draws.words(c3, words);
-                }
-                fresh = false;
-                pair_number = wide ? g & 1 : (g >> 1) & 1;
-                shift = wide ? 0 : int(g & 1) * 16;
-            }
-            if constexpr (Step::bounded && !Step::alone) {
-                if (calm) {
-                    step.round_bounded(tile, words[pair_number], shift);
-                    continue;
-                }
-            }
-            step.round(tile, words[pair_number], shift);
-        }
-    }
-    store_tile(tile, to);
 }
 
 }  // namespace LP_ISA

@@ -101,10 +101,14 @@ class Product {
           stages{parts, j.run, j.stages} {
         random = (step.active && step.mode == stochastic) || (final.active && final.mode == stochastic);
         chain.group = job.group;
+        chain.part = job.part;
+        chain.count = job.k;
+        chain.stages = stages;
         chain.whole_words = step.whole_words();
         const i64 rows = region.row_end - region.row_begin, columns = region.column_end - region.column_begin;
-        // Looking for the largest product pays where every number is used often, and rounded sums are not the first.
-        const bool often = bounds_pay && rows >= 48 && columns >= 48 && job.part > 2 * job.group;
+        // Looking for the largest product pays where every number is used often, or sums are rounded often.
+        const i64 least = job.group < 8 ? 16 : 32;
+        const bool often = bounds_pay && rows >= least && columns >= least;
         if (often && path == Path::half_nearest && job.group == 1) path = Path::half_bounded;
         sized = often && (path == Path::half_bounded || path == Path::grid_stochastic);
         chain.largest_product = __builtin_inff();
@@ -149,6 +153,7 @@ class Product {
             column0 = u32(job.column.at(index, job.axes) + region.column_begin);
             group0 = u32(job.first_group.at(index, job.axes));
         }
+        chain.first_group = group0;
         const i64 skip = random ? column0 % lanes32 : 0, columns = region.column_end - region.column_begin;
         const i64 all = skip + columns;
         i64 panels = panel_floats / ((job.k + 1) * tile_columns);
@@ -253,29 +258,34 @@ class Product {
     }
 
     void tile(const float *a, const Left &left, const Panel &p, i64 row, int rows, Kernel run_tile) {
-        alignas(64) float part[tile_floats + lanes32], sums[3][tile_floats + lanes32];
-        float *total = part;
+        alignas(64) float first[tile_floats + lanes32];
+        alignas(64) TileSums sums;
+        float *total = parts == 0 ? first : sums[stages.count - 1];
         chain.place = place;
-        chain.start = initial ? part : p.start;
+        chain.start = initial ? first : p.start;
         chain.start_row = initial ? p.vectors * lanes32 : 0;
-        if (initial || parts == 0) start(p, row, rows, part);
-        for (i64 i = 0; i < parts; ++i) {
-            const i64 begin = i * job.part;
-            chain.count = job.k - begin < job.part ? job.k - begin : job.part;
-            chain.first_group = group0 + u32(begin / job.group);
-            const float *from = a + begin * left.k, *right = p.data + begin * chain.b_k;
-            if (job.adder == Adder::sequential)
-                run_tile(chain, step, from, right, part);
-            else
-                adder_kernel(job.adder, chain, step, rows, p.vectors, from, right, part);
-            if (parts == 1 && stages.count == 1) break;
-            take_part(part, sums, i, rows, p.vectors, stages, step, place);
-            total = sums[stages.count - 1];
+        if (initial || parts == 0) start(p, row, rows, first);
+        if (parts == 0) {
+        } else if (job.adder == Adder::sequential) {
+            run_tile(chain, step, a, p.data, sums);
+        } else {
+            adder_parts(a, left, p, rows, sums);
         }
         if (final.active) round_rows(total, rows, p.vectors, final, place, tag_output, 0);
-        for (i64 i = 0; i < rows; ++i)
-            keep.row(total + i * p.vectors * lanes32 + p.skip, out + (row + i) * job.out.row + p.first * job.out.column,
-                     p.columns);
+        keep.rows(total + p.skip, p.vectors * lanes32, out + row * job.out.row + p.first * job.out.column, rows,
+                  p.columns);
+    }
+
+    void adder_parts(const float *a, const Left &left, const Panel &p, int rows, TileSums &sums) const {
+        alignas(64) float part[tile_floats];
+        Chain here = chain;
+        for (i64 i = 0; i < parts; ++i) {
+            const i64 begin = i * job.part;
+            here.count = job.k - begin < job.part ? job.k - begin : job.part;
+            here.first_group = group0 + u32(begin / job.group);
+            adder_kernel(job.adder, here, step, rows, p.vectors, a + begin * left.k, p.data + begin * chain.b_k, part);
+            take_part(part, sums, i, rows, p.vectors, stages, step, place);
+        }
     }
 
     // The sums a tile's chains start from.

@@ -7,11 +7,11 @@
 namespace lowprec {
 inline namespace LP_ISA {
 
-typedef void (*Kernel)(const Chain &, const Rounders &, const float *a, const float *b, float *to);
+typedef void (*Kernel)(const Chain &, const Rounders &, const float *a, const float *b, TileSums &to);
 
 template <class Step, int rows, int vectors, bool along_k, bool exact>
-void tile_kernel(const Chain &chain, const Rounders &rounders, const float *a, const float *b, float *to) {
-    run_chain<Step, rows, vectors, along_k, exact>(chain, Step(rounders), a, b, to);
+void tile_kernel(const Chain &chain, const Rounders &rounders, const float *a, const float *b, TileSums &to) {
+    run_chains<Step, rows, vectors, along_k, exact>(chain, rounders, a, b, to);
 }
 
 template <class Step, int rows, bool exact>
@@ -44,7 +44,7 @@ Kernel nearest_kernel(Path path, int rows, int vectors, bool along_k, bool exact
 Kernel stochastic_kernel(Path path, int rows, int vectors, bool along_k, bool exact);
 Kernel general_kernel(Path path, int rows, int vectors, bool along_k, bool exact);
 
-// The same contract with another order inside a group (`dot4`, `pairwise`).
+// The same contract with another order inside a group (`dot4`, `pairwise`), for the chains of one part.
 void adder_kernel(Adder adder, const Chain &chain, const Rounders &rounders, int rows, int vectors, const float *a,
                   const float *b, float *to);
 

@@ -62,6 +62,27 @@ def test_every_backend_gives_the_same_bits(case: str, step: dict[str, Any]) -> N
     assert_backends_agree(lp.matmul, *operands(case), **{"accumulate": "float16", **step})
 
 
+IN_PARTS: list[dict[str, Any]] = [
+    {"group": 1, "splits": 9, "rounding": "stochastic", "key": 5},
+    {"group": 4, "splits": 40, "rounding": "stochastic", "key": 5, "random_bits": 20},
+    {"group": 16, "splits": 3, "rounding": "stochastic", "key": 5},
+    {"group": 16, "splits": 13},
+]
+
+
+@pytest.mark.parametrize("step", [*STEPS, *IN_PARTS], ids=str)
+@pytest.mark.parametrize("case", CASES)
+def test_a_large_product_holds_the_bits_of_its_pieces(case: str, step: dict[str, Any]) -> None:
+    """With so many rows and columns kernels first look how large products can be, and then do without other looks."""
+    a, b = operands(case)
+    options = {"accumulate": "float16", "out_format": "float32", **step}
+    for name in lp.testing.isa_names():
+        with lp.testing.isa(name):
+            whole = lp.matmul(np.tile(a, (4, 1)), np.tile(b, (1, 3)), **options)
+            piece = lp.matmul(a, b, offset=(ROWS, COLUMNS), **options)
+            lp.testing.assert_same_bits(whole[ROWS : 2 * ROWS, COLUMNS : 2 * COLUMNS], piece)
+
+
 def test_the_cases_visit_what_they_name() -> None:
     """The sums of each case lie where its name says, or the tests above would compare less than they promise."""
 
