@@ -27,7 +27,8 @@ def connected(spec: str | None) -> Iterator[Executor | None]:
         return
     address = _address(spec)
     distributed = optional("distributed", extra="dask")
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what fails is said in one line, here or by a point
+    for name in ("distributed", "tornado", "asyncio"):  # what fails is said in one line, here or by a point
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
         client = distributed.Client(address, timeout=SECONDS)
     except (OSError, ValueError) as error:

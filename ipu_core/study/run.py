@@ -87,7 +87,7 @@ def run_on(executor: Executor, work: Work, items: Iterable[Any], listen: Listen,
                 if isinstance(news, dict):
                     heard[number] += 1
                     listen(_reported(item, news))
-                elif (error := news.exception()) is None and heard[number] < news.result().told:
+                elif (error := _error(news)) is None and heard[number] < news.result().told:
                     told.put((number, news))  # its last reports are still on their way: they come first
                 elif isinstance(error, WorkerDied) and number not in again:
                     again.add(number)
@@ -112,7 +112,7 @@ def _submitted(executor: Executor, work: Work, item: Any, wire: Wire, threads: i
 
 def _tell(item: Any, future: Future[Outcome], listen: Listen) -> None:
     """Says how an item ended, after what it could not say itself."""
-    error = future.exception()
+    error = _error(future)
     if error is not None:
         listen(Event(item, "failed", {"error": _in_words(error)}))
         return
@@ -120,6 +120,11 @@ def _tell(item: Any, future: Future[Outcome], listen: Listen) -> None:
     for warning in outcome.unsaid:
         listen(_reported(item, warning))
     listen(Event(item, outcome.kind, outcome.payload))
+
+
+def _error(future: Future[Outcome]) -> BaseException | None:
+    """What kept an executor from doing an item."""
+    return RuntimeError("its executor has given it up") if future.cancelled() else future.exception()
 
 
 def _attempt_there(work: Work, item: Any, wire: Wire, threads: int) -> Outcome:

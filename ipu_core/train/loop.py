@@ -44,7 +44,7 @@ from ipu_core.train.random import check_hardware_random, read_random
 from ipu_core.train.scaling import LossScale, Scale, Skipped
 from ipu_core.train.step import Loss, initial_state, step_block
 from ipu_core.train.updates import UpdateCount
-from ipu_core.train.words import described, summary, sums
+from ipu_core.train.words import described, named, summary, sums
 from lowprec import Accumulation, Key, as_key
 from lowprec.arrays import whole_array
 
@@ -165,13 +165,7 @@ class TrainLoop:
         self._traced_step = hashlib.sha256(f"{traced}{orders}".encode()).hexdigest()
         self._overlap = bool(overlap)
         self._engine, self._control = engine, replace(control or FloatingPointControl(), esr=precision.stochastic)
-        self._rate = optimizer.lr
-        rate = (
-            self._rate
-            if isinstance(self._rate, int | float | np.number)
-            else getattr(self._rate, "__name__", repr(self._rate))
-        )
-        self._optimiser = f"{type(optimizer).__name__}(lr={rate})"
+        self._rate, self._optimiser = optimizer.lr, named(optimizer)
         rate_of(self._rate, 0)
         leaves, self._tree = flatten(precision.cast_state(self.block, initial_state(params, optimizer, model_state)))
         self._prepare(leaves)

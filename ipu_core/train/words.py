@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ipu_core.hardware_random import HardwareRandom
 from ipu_core.ir.block import Block, Equation
 from ipu_core.ir.ops import SUMS
 from ipu_core.ir.pytree import flatten
+from ipu_core.train.optim import Optimiser
 from lowprec import Accumulation
 
 if TYPE_CHECKING:
@@ -40,6 +43,13 @@ def summary(loop: TrainLoop, optimiser: str, engine: str, random: HardwareRandom
             f"{memory.peak_bytes:,} of {memory.available:,} bytes; {memory.remote:,} bytes in streaming memory"
         )
     return "\n".join(lines)
+
+
+def named(optimizer: Optimiser) -> str:
+    """An optimiser and its learning rate."""
+    rate = optimizer.lr
+    number = isinstance(rate, int | float | np.number)
+    return f"{type(optimizer).__name__}(lr={rate if number else getattr(rate, '__name__', repr(rate))})"
 
 
 def sums(block: Block, accumulations: Mapping[int, Accumulation]) -> Sums:

@@ -77,13 +77,12 @@ def assert_same(killed: Path, whole: Path, count: int) -> None:
 
 def workers(leader: int) -> list[int]:
     """The processes that train points, in the order in which they were started."""
-    lines = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children(leader)}
-    return sorted(pid for pid, line in lines.items() if b"spawn_main" in line)
-
-
-def children(leader: int) -> list[int]:
-    found = [path.read_text().split() for path in Path(f"/proc/{leader}/task").glob("*/children")]
-    return [int(pid) for pids in found for pid in pids]
+    found = []
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # one of them has just ended
+        for path in Path(f"/proc/{leader}/task").glob("*/children"):
+            found += [int(pid) for pid in path.read_text().split()]
+        return sorted(pid for pid in found if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes())
+    return []
 
 
 def wait_for_progress(folder: Path, process: subprocess.Popen[str]) -> None:
@@ -122,8 +121,9 @@ def test_twenty_kills_of_a_language_model_change_no_bit(tmp_path: Path) -> None:
             folders += [tmp_path / f"killed {kills} times"] if process.returncode == 0 else []
             process = None
         elif crew and chance.random() < 0.5:
-            os.kill(chance.choice(crew), signal.SIGKILL)
-            kills, begun_again = kills + 1, begun_again + 1
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(chance.choice(crew), signal.SIGKILL)
+                kills, begun_again = kills + 1, begun_again + 1
         else:
             os.kill(process.pid, signal.SIGKILL)
             process.communicate(timeout=60)

@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -121,6 +121,20 @@ def test_a_pool_that_breaks_fails_what_it_held() -> None:
     assert found[1] == 10
     assert found[4].startswith("A process in the process pool was terminated abruptly")
     assert found[2] == found[4]
+
+
+class GivesUp(Executor):
+    """As a cluster's client does when it loses its scheduler."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future = Future[Any]()
+        future.cancel()
+        future.set_running_or_notify_cancel()
+        return future
+
+
+def test_what_an_executor_gives_up_has_failed() -> None:
+    assert outcome(collect(on(GivesUp()), [1, 2])) == dict.fromkeys((1, 2), "its executor has given it up")
 
 
 def test_what_cannot_be_sent_fails_alone() -> None:
