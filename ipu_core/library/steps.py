@@ -89,9 +89,9 @@ class Steps:
         plan = planned(target, size, lie, _format_name(a), out.shape, order)
         left, right = arranged(self.graph, self.programs, [a, b], lie, name)
         place = out.reshape(size.batch, size.m, size.n)
-        self.programs += matmul(self.graph, left, right, plan, out=place, name=name, **self._rounding(fmt, accumulate))[
-            1
-        ]
+        rounding = self._rounding(fmt, accumulate)
+        _, programs = matmul(self.graph, left, right, plan, out=place, name=name, **rounding)
+        self.programs += programs
         return out
 
     def _named(self, step: str) -> str:
