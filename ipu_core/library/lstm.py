@@ -47,13 +47,15 @@ def lstm_cell(
     if (given := {key: weights[key].shape for key in wanted}) != wanted:
         raise ValueError(f"weights must have the shapes {wanted}, not {given}")
     steps = Steps(graph, programs, name, stochastic, operation)
-    ours = steps.product(x, weights["input"], fmt=fmt, accumulate=accumulate)
-    theirs = steps.product(hidden, weights["hidden"], fmt=fmt, accumulate=accumulate)
-    sums = steps.compute("add", steps.compute("add", ours, theirs, fmt=fmt), weights["bias"], fmt=fmt)
+    ours = steps.matmul(x, weights["input"], fmt=fmt, accumulate=accumulate)
+    theirs = steps.matmul(hidden, weights["hidden"], fmt=fmt, accumulate=accumulate)
+    sums = steps.elementwise("add", steps.elementwise("add", ours, theirs, fmt=fmt), weights["bias"], fmt=fmt)
     i, f, g, o = (sums[:, k * n : (k + 1) * n] for k in range(4))
-    kept = steps.compute("multiply", steps.compute("sigmoid", f, fmt=fmt), cell, fmt=fmt)
-    fresh = steps.compute("multiply", steps.compute("sigmoid", i, fmt=fmt), steps.compute("tanh", g, fmt=fmt), fmt=fmt)
-    cell = steps.compute("add", kept, fresh, fmt=fmt)
-    return steps.compute(
-        "multiply", steps.compute("sigmoid", o, fmt=fmt), steps.compute("tanh", cell, fmt=fmt), fmt=fmt
+    kept = steps.elementwise("multiply", steps.elementwise("sigmoid", f, fmt=fmt), cell, fmt=fmt)
+    fresh = steps.elementwise(
+        "multiply", steps.elementwise("sigmoid", i, fmt=fmt), steps.elementwise("tanh", g, fmt=fmt), fmt=fmt
+    )
+    cell = steps.elementwise("add", kept, fresh, fmt=fmt)
+    return steps.elementwise(
+        "multiply", steps.elementwise("sigmoid", o, fmt=fmt), steps.elementwise("tanh", cell, fmt=fmt), fmt=fmt
     ), cell

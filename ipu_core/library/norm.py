@@ -81,14 +81,14 @@ def group_norm(
 
 def _normal(steps: Steps, x: Tensor, axes: Sequence[int], eps: float) -> Tensor:
     """x less its mean over axes, over the root of its variance."""
-    centred = steps.compute("subtract", x, steps.mean(x, axes))
-    variance = steps.mean(steps.compute("square", centred), axes)
-    return steps.compute("multiply", centred, steps.compute("rsqrt", steps.compute("add", variance, eps)))
+    centred = steps.elementwise("subtract", x, steps.reduce_mean(x, axes))
+    variance = steps.reduce_mean(steps.elementwise("square", centred), axes)
+    return steps.elementwise("multiply", centred, steps.elementwise("rsqrt", steps.elementwise("add", variance, eps)))
 
 
 def _affine(steps: Steps, normal: Tensor, x: Tensor, scale: Tensor | None, bias: Tensor | None) -> Tensor:
     fmt: Any = x.format
     if scale is None and bias is None:
-        return steps.compute("identity", normal, fmt=fmt)
-    scaled = normal if scale is None else steps.compute("multiply", normal, scale, fmt=fmt)
-    return scaled if bias is None else steps.compute("add", scaled, bias, fmt=fmt)
+        return steps.elementwise("identity", normal, fmt=fmt)
+    scaled = normal if scale is None else steps.elementwise("multiply", normal, scale, fmt=fmt)
+    return scaled if bias is None else steps.elementwise("add", scaled, bias, fmt=fmt)

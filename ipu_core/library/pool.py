@@ -37,7 +37,7 @@ def max_pool2d(
         TypeError: numbers that are no integers.
         ValueError: images without four axes, numbers below 1, windows larger than the image.
     """
-    return _flat(Steps(graph, programs, name).maximum(_windows(x, window, stride), (3, 4)))
+    return _flat(Steps(graph, programs, name).reduce_max(_windows(x, window, stride), (3, 4)))
 
 
 def avg_pool2d(
@@ -64,7 +64,7 @@ def avg_pool2d(
         TypeError, ValueError: as `max_pool2d`.
     """
     steps = Steps(graph, programs, name, stochastic, operation)
-    return _flat(steps.mean(_windows(x, window, stride), (3, 4), fmt=x.format, accumulate=accumulate))
+    return _flat(steps.reduce_mean(_windows(x, window, stride), (3, 4), fmt=x.format, accumulate=accumulate))
 
 
 def _windows(x: Tensor, window: Any, stride: Any) -> Tensor:

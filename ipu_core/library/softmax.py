@@ -39,7 +39,7 @@ def softmax(
     """
     steps = Steps(graph, programs, name, stochastic, operation)
     powers, total = _powers(steps, x, axis)[1:]
-    return steps.compute("divide", powers, total, fmt=x.format if out_format is None else out_format)
+    return steps.elementwise("divide", powers, total, fmt=x.format if out_format is None else out_format)
 
 
 def log_softmax(
@@ -56,8 +56,8 @@ def log_softmax(
     """Adds the logarithm of softmax; arguments as `softmax`."""
     steps = Steps(graph, programs, name, stochastic, operation)
     shifted, _, total = _powers(steps, x, axis)
-    logarithm = steps.compute("log", total)
-    return steps.compute("subtract", shifted, logarithm, fmt=x.format if out_format is None else out_format)
+    logarithm = steps.elementwise("log", total)
+    return steps.elementwise("subtract", shifted, logarithm, fmt=x.format if out_format is None else out_format)
 
 
 class Loss(NamedTuple):
@@ -109,16 +109,16 @@ def cross_entropy(
     shifted, powers, total = _powers(steps, logits, -1)
     chosen = add_array(graph, "float32", logits.shape, f"{name}: one_hot")
     programs += one_hot(graph, labels, chosen, name=f"{name}: one_hot")
-    picked = steps.sum(steps.compute("select", chosen, shifted, 0.0), -1)
-    each = steps.compute("subtract", steps.compute("log", total), picked)
-    loss = steps.mean(each, tuple(range(each.ndim))).reshape(())
-    wrong = steps.compute("subtract", steps.compute("divide", powers, total), chosen)
+    picked = steps.reduce_sum(steps.elementwise("select", chosen, shifted, 0.0), -1)
+    each = steps.elementwise("subtract", steps.elementwise("log", total), picked)
+    loss = steps.reduce_mean(each, tuple(range(each.ndim))).reshape(())
+    wrong = steps.elementwise("subtract", steps.elementwise("divide", powers, total), chosen)
     fmt = logits.format if gradient_format is None else gradient_format
-    return Loss(loss, steps.compute("multiply", wrong, scale / rows, fmt=fmt))
+    return Loss(loss, steps.elementwise("multiply", wrong, scale / rows, fmt=fmt))
 
 
 def _powers(steps: Steps, x: Tensor, axis: int) -> tuple[Tensor, Tensor, Tensor]:
     """x less its maximum along an axis, its exponentials, and their sums."""
-    shifted = steps.compute("subtract", x, steps.maximum(x, axis))
-    powers = steps.compute("exp", shifted)
-    return shifted, powers, steps.sum(powers, axis)
+    shifted = steps.elementwise("subtract", x, steps.reduce_max(x, axis))
+    powers = steps.elementwise("exp", shifted)
+    return shifted, powers, steps.reduce_sum(powers, axis)

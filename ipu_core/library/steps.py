@@ -39,7 +39,7 @@ class Steps:
     stochastic: bool = False
     operation: int = 0
 
-    def compute(self, op: str, *operands: Operand, fmt: Any = "float32") -> Tensor:
+    def elementwise(self, op: str, *operands: Operand, fmt: Any = "float32") -> Tensor:
         """An elementwise operation of operands that broadcast together, as a new array.
 
         What is computed in half registers is rounded to nearest even in either case, as on the machine.
@@ -52,18 +52,20 @@ class Steps:
         self.programs += elementwise(self.graph, op, seen, out, name=self._named(op), **rounding)
         return out
 
-    def sum(self, x: Tensor, axes: Axes, *, fmt: Any = "float32", accumulate: Any = "float32") -> Tensor:
+    def reduce_sum(self, x: Tensor, axes: Axes, *, fmt: Any = "float32", accumulate: Any = "float32") -> Tensor:
         """The sum over axes, which stay with length one, in the order chosen for its sizes."""
         size = sum_sizes(x.shape, _ascending(x, axes))
         order = choose_reduction_accumulation(self.graph.target, size.m, size.k, size.n)
         return self._reduce(x, axes, order.with_types(accumulate, fmt), maximum=False)
 
-    def mean(self, x: Tensor, axes: Axes, *, fmt: Any = "float32", accumulate: Any = "float32") -> Tensor:
+    def reduce_mean(self, x: Tensor, axes: Axes, *, fmt: Any = "float32", accumulate: Any = "float32") -> Tensor:
         """The sum over axes times the reciprocal of the number of terms."""
         terms = math.prod(x.shape[axis] for axis in _ascending(x, axes))
-        return self.compute("multiply", self.sum(x, axes, fmt=fmt, accumulate=accumulate), 1.0 / terms, fmt=fmt)
+        return self.elementwise(
+            "multiply", self.reduce_sum(x, axes, fmt=fmt, accumulate=accumulate), 1.0 / terms, fmt=fmt
+        )
 
-    def maximum(self, x: Tensor, axes: Axes) -> Tensor:
+    def reduce_max(self, x: Tensor, axes: Axes) -> Tensor:
         """The largest over axes, which stay with length one, in the operand's own format."""
         return self._reduce(x, axes, Accumulation().with_types(*(_format_name(x),) * 2), maximum=True)
 
@@ -78,7 +80,7 @@ class Steps:
         self.programs += reduce(self.graph, terms, out, plan, maximum=maximum, name=name, **rounding)
         return out
 
-    def product(self, a: Tensor, b: Tensor, *, fmt: Any, accumulate: Any) -> Tensor:
+    def matmul(self, a: Tensor, b: Tensor, *, fmt: Any, accumulate: Any) -> Tensor:
         """The matrix product of two tensors of one format, in the order chosen for its sizes."""
         target, name = self.graph.target, self._named("product")
         size, lie = product_sizes(a.shape, b.shape), product_sides(target, a, b)
@@ -87,9 +89,9 @@ class Steps:
         plan = planned(target, size, lie, _format_name(a), out.shape, order)
         left, right = arranged(self.graph, self.programs, [a, b], lie, name)
         place = out.reshape(size.batch, size.m, size.n)
-        self.programs += matmul(self.graph, left, right, plan, out=place, name=name, **self._rounding(fmt, accumulate))[
-            1
-        ]
+        rounding = self._rounding(fmt, accumulate)
+        _, programs = matmul(self.graph, left, right, plan, out=place, name=name, **rounding)
+        self.programs += programs
         return out
 
     def _named(self, step: str) -> str:
