@@ -1,5 +1,5 @@
 # Every target sets up .venv by itself; nothing else is needed than python3 >= 3.11, g++ and make.
-.PHONY: setup study demo test test-slow test-versions fuzz sanitize lint bench notebooks clean
+.PHONY: setup study demo test test-slow test-torch test-versions fuzz sanitize lint bench notebooks clean
 .DEFAULT_GOAL := help
 
 VENV := .venv
@@ -12,6 +12,7 @@ help:
 	@echo "make study      train the digits model under four precisions: table, picture, results/"
 	@echo "make demo       thirty seconds: formats, rounding, a sum that stagnates"
 	@echo "make test       all tests but the slow ones;  make test-slow  the slow ones too"
+	@echo "make test-torch  models captured from PyTorch, in an environment of its own"
 	@echo "make test-versions  part of them on the oldest dependencies and the newest Python;  make fuzz  two minutes of fuzzing"
 	@echo "make lint       ruff, mypy --strict, clang-format"
 	@echo "make sanitize   the kernel tests under the address and undefined-behaviour sanitizers (slow to build)"
@@ -40,6 +41,14 @@ test: setup
 test-slow: setup
 	$(PY) -m pytest -q
 
+# The tests of captured models, in an environment of its own: PyTorch and the packages whose models they take.
+TORCH_VENV := .venv-torch
+test-torch: setup
+	[ -x $(TORCH_VENV)/bin/python ] || $(PY) -m venv $(TORCH_VENV)
+	$(TORCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[test,torch]" \
+	  transformers timm torchvision mlp-mixer-pytorch
+	$(TORCH_VENV)/bin/python -m pytest -q tests/ipu_core/test_torch_*.py $(ARGS)
+
 # Part of the suite on the oldest dependencies that are declared, and on the newest Python there is.
 test-versions: setup
 	$(PY) -m tests.versions $(ARGS)
@@ -65,4 +74,4 @@ notebooks: setup
 	$(PY) -m pytest -q tests/notebooks -m "slow or not slow"
 
 clean:
-	rm -rf build dist $(VENV)
+	rm -rf build dist $(VENV) $(TORCH_VENV)

@@ -71,6 +71,8 @@ class Interpreter:
             return self._region(name, args[: REGIONS[name]], *args[REGIONS[name] :])
         if not hasattr(node.target, "_schema"):
             raise not_covered(name, node)
+        if any(isinstance(x, Slot) and x.read() is None for x in args):
+            raise not_covered(f"aten.{name}", node, "it takes the places of a maximum or minimum")
         values, named = read(args), {key: read(value) for key, value in kwargs.items()}
         if name not in RANDOM and not any(isinstance(x, Traced) for x in flatten([list(values), named])[0]):
             return self._by_torch(node, name, args, values, named)

@@ -225,6 +225,7 @@ class Odd(nn.Module):
     "function, words",
     [
         (lambda x: torch.linalg.svd(x)[1], r"aten\.linalg_svd is not covered .*no counterpart"),
+        (lambda x: x.max(1)[1] + x, r"aten\.add .*places of a maximum"),
         (lambda x: x.sort().values, r"aten\.sort"),
         (lambda x: torch.fft.rfft(x).abs(), r"aten\.fft_rfft"),
         (lambda x: torch.div(x, 2, rounding_mode="floor"), r"aten\.div .*whole number"),

@@ -19,5 +19,19 @@ FAMILIES: Mapping[str, Mapping[str, Callable[..., Any]]] = {
 OPERATIONS: Mapping[str, Callable[..., Any]] = {
     name: function for table in FAMILIES.values() for name, function in table.items()
 }
+PARTLY: Mapping[str, str] = {
+    "`div`": "`rounding_mode`",
+    "`index`, `index_put`": "indices of the batch other than rows of one axis and `x[arange, rows]`; masks of the batch",
+    "`gather`": "an index of the batch that takes a part of the rows",
+    "`max`, `min` along an axis, `adaptive_max_pool`": "the places (indices), where they are used",
+    "`max_pool`, `avg_pool`": "`ceil_mode`, where windows reach beyond the image",
+    "`conv`, `conv_transpose`": "volumes (3d)",
+    "`instance_norm`": "running statistics",
+    "`embedding`": "`scale_grad_by_freq`, `max_norm`",
+    "`lstm`, `gru`, `rnn`": "packed sequences, `proj_size`",
+    "`bernoulli`": "a probability for each element",
+    "integers of the batch": "arithmetic with those of 2^15 and more in magnitude, which are NaN in it",
+}
+"""What a supported operation does not do."""
 
-__all__ = ["FAMILIES", "OPERATIONS", "PIECES", "VIEWS", "WRITES"]
+__all__ = ["FAMILIES", "OPERATIONS", "PARTLY", "PIECES", "VIEWS", "WRITES"]
