@@ -49,7 +49,7 @@ def allocate(block: Block, over: Mapping[Var, Var]) -> Buffers:
     ]
     sizes = [var.type.size * dtype_of(var.type.format).itemsize for _, var in own_memory]
     spans = [(first, max(first, last.get(var, first))) for first, var in own_memory]
-    offsets, total = _pack(sizes, spans)
+    offsets, total = pack(sizes, spans)
     buffer = aligned(total, np.dtype(np.uint8))
     for (_, var), offset, size in zip(own_memory, offsets, sizes, strict=True):
         arrays[var] = buffer[offset : offset + size].view(dtype_of(var.type.format)).reshape(var.type.shape)
@@ -60,7 +60,7 @@ def allocate(block: Block, over: Mapping[Var, Var]) -> Buffers:
     return Buffers(arrays, total)
 
 
-def _pack(sizes: Sequence[int], spans: Sequence[tuple[int, int]]) -> tuple[list[int], int]:
+def pack(sizes: Sequence[int], spans: Sequence[tuple[int, int]]) -> tuple[list[int], int]:
     """Offsets of arrays in one buffer, and its bytes: no two overlap that live at a time.
 
     The largest first, each at the lowest offset that is free while it lives.

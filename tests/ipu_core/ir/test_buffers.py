@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ipu_core.arrays import LINE
-from ipu_core.ir.buffers import allocate
+from ipu_core.ir.buffers import allocate, pack
 from ipu_core.ir.lifetimes import lifetimes
 from ipu_core.ir.tracing import trace
 from ipu_core.study import lm
@@ -35,6 +35,22 @@ def test_what_lives_at_a_time_lies_apart(choices: list[tuple[int, int]]) -> None
         if start <= stop and begin <= end:
             assert not np.may_share_memory(arrays[a], arrays[b])
     assert all(arrays[var].__array_interface__["data"][0] % LINE == 0 for var, *_ in spans if var.type.size)
+
+
+lives = st.tuples(st.integers(0, 300), st.integers(0, 9), st.integers(0, 9))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(lives, max_size=15))
+def test_no_two_that_live_at_a_time_overlap(chosen: list[tuple[int, int, int]]) -> None:
+    sizes, spans = [size for size, *_ in chosen], [(min(one), max(one)) for _, *one in chosen]
+    offsets, total = pack(sizes, spans)
+    places = list(zip(sizes, spans, offsets, strict=True))
+    assert all(offset % LINE == 0 and offset + size <= total for size, _, offset in places)
+    for (a, (start, end), at), (b, (begin, stop), there) in itertools.combinations(places, 2):
+        if start <= stop and begin <= end and a and b:
+            assert at + a <= there or there + b <= at
+    assert total <= sum(-(-size // LINE) * LINE for size in sizes)
 
 
 def test_little_is_lost_between_the_results_of_a_language_model() -> None:
