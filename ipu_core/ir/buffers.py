@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from ipu_core.arrays import aligned
+from ipu_core.arrays import LINE, aligned
 from ipu_core.ir.block import Array, Block, Var, dtype_of
 from ipu_core.ir.exact import exact
 from ipu_core.ir.lifetimes import lifetimes
+from lowprec.integers import ceil_div
 
 
 @dataclass(frozen=True)
@@ -19,33 +20,15 @@ class Buffers:
 
     Attributes:
         arrays: an array for every value, the same in every run.
-        bytes: bytes of the buffers that results share.
+        bytes: bytes of the buffer that results share.
     """
 
     arrays: Mapping[Var, Array]
     bytes: int
 
 
-class Pool:
-    """Byte buffers, handed out whole and taken back."""
-
-    def __init__(self) -> None:
-        self.free: list[Array] = []
-        self.bytes = 0
-
-    def take(self, size: int) -> Array:
-        """The smallest free buffer that is large enough, else a new one."""
-        fitting = [buffer for buffer in self.free if buffer.nbytes >= size]
-        if not fitting:
-            self.bytes += size
-            return aligned(size, np.dtype(np.uint8))
-        best = min(reversed(fitting), key=lambda buffer: buffer.nbytes)  # the last freed: it is still in the cache
-        self.free = [buffer for buffer in self.free if buffer is not best]
-        return best
-
-
 def allocate(block: Block, over: Mapping[Var, Var]) -> Buffers:
-    """Plans the arrays of a Block, given its order: a buffer is handed on after the last use of what lies in it.
+    """Plans the arrays of a Block, given its order: the memory of a result is another's after its last use.
 
     Args:
         block: what is to be run.
@@ -59,19 +42,43 @@ def allocate(block: Block, over: Mapping[Var, Var]) -> Buffers:
     for var, value in block.constants.items():
         arrays[var][...] = value
     views, last = lifetimes(block)
-    pool, held = Pool(), dict[Var, Array]()
-    places = {var: arrays[old] for var, old in over.items()}
-    for position, equation in enumerate(block.equations):
-        var = equation.output
-        if views[var].root is not var:
-            arrays[var] = exact(equation.op, [arrays[equation.operands[0]]], equation.params)
-        elif var in places:
-            arrays[var] = places[var]
-        else:
-            dtype = dtype_of(var.type.format)
-            size = var.type.size * dtype.itemsize
-            held[var] = pool.take(size)
-            arrays[var] = held[var][:size].view(dtype).reshape(var.type.shape)
-        for dead in [root for root in held if last.get(root, -1) <= position]:
-            pool.free.append(held.pop(dead))
-    return Buffers(arrays, pool.bytes)
+    own_memory = [
+        (position, var)
+        for position, var in enumerate(equation.output for equation in block.equations)
+        if views[var].root is var and var not in over
+    ]
+    sizes = [var.type.size * dtype_of(var.type.format).itemsize for _, var in own_memory]
+    spans = [(first, max(first, last.get(var, first))) for first, var in own_memory]
+    offsets, total = pack(sizes, spans)
+    buffer = aligned(total, np.dtype(np.uint8))
+    for (_, var), offset, size in zip(own_memory, offsets, sizes, strict=True):
+        arrays[var] = buffer[offset : offset + size].view(dtype_of(var.type.format)).reshape(var.type.shape)
+    arrays |= {var: arrays[old] for var, old in over.items()}
+    for equation in block.equations:
+        if views[equation.output].root is not equation.output:
+            arrays[equation.output] = exact(equation.op, [arrays[equation.operands[0]]], equation.params)
+    return Buffers(arrays, total)
+
+
+def pack(sizes: Sequence[int], spans: Sequence[tuple[int, int]]) -> tuple[list[int], int]:
+    """Offsets of arrays in one buffer, and its bytes: no two overlap that live at a time.
+
+    The largest first, each at the lowest offset that is free while it lives.
+
+    Args:
+        sizes: in bytes.
+        spans: the first and the last equation of each life.
+    """
+    padded = ceil_div(np.array(sizes, np.int64), LINE) * LINE
+    first, last = np.array(spans, np.int64).reshape(-1, 2).T
+    offsets = np.zeros(len(sizes), np.int64)
+    placed: list[int] = []
+    for number in np.argsort(-padded, kind="stable").tolist():
+        others = np.array(placed, np.int64)
+        meet = others[(first[others] <= last[number]) & (first[number] <= last[others])]
+        meet = meet[np.argsort(offsets[meet], kind="stable")]
+        ends = np.maximum.accumulate(np.concatenate([[0], offsets[meet] + padded[meet]]))
+        fits = np.flatnonzero(offsets[meet] - ends[:-1] >= padded[number])
+        offsets[number] = ends[fits[0]] if fits.size else ends[-1]
+        placed.append(number)
+    return offsets.tolist(), int((offsets + padded).max(initial=0))

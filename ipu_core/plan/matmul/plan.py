@@ -6,6 +6,7 @@ from typing import Final
 
 from ipu_core.plan.cuts import PlacementProblem, item_bytes
 from ipu_core.plan.matmul.account import account
+from ipu_core.plan.matmul.estimate import UNBOUNDED
 from ipu_core.plan.matmul.geometry import Geometry, geometry
 from ipu_core.plan.matmul.placement import HOLDS, Placement
 from ipu_core.plan.matmul.product import Product, product_of, sum_of
@@ -110,7 +111,12 @@ def plan_sum(
     accumulate, out = types or given
     room = _room(target, product, out) if memory is None else memory
     order = (accumulation or Accumulation()).with_types(accumulate, out)
-    return _plan(PlacementProblem(target, product, order), accumulation is None, placement, room)
+    problem = PlacementProblem(target, product, order)
+    if placement is None:
+        ample = _plan(problem, accumulation is None, None, UNBOUNDED)
+        if ample.memory <= room:  # the cheapest of all is the cheapest of those that fit: searched for once
+            return ample
+    return _plan(problem, accumulation is None, placement, room)
 
 
 @lru_cache(maxsize=512)

@@ -9,9 +9,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ipu_core.plan.cuts import Cuts, PlacementProblem
-from ipu_core.plan.matmul import Product, product_of
+from ipu_core.plan.matmul import Product, plan_sum, product_of
+from ipu_core.plan.matmul import plan as plan_module
 from ipu_core.plan.matmul.estimate import Candidates, costed
-from ipu_core.plan.matmul.search import TURNS, search
+from ipu_core.plan.matmul.search import TURNS, Found, search
 from ipu_core.target import Target
 from lowprec import Accumulation
 from tests.ipu_core.plans import plan_matmul, plan_reduction
@@ -163,3 +164,32 @@ def test_a_short_last_block_of_a_held_operand_is_a_copy_of_its_own_in_every_turn
 
     whole, short = 32 * blocks, 32 * blocks - 1  # the largest block is the same
     assert cycles(short) - cycles(whole) >= turns * (target.exchange_fixed_cycles + target.sync_cycles)
+
+
+@settings(max_examples=12, deadline=None, derandomize=True)
+@given(size=sizes, order=orders, memory=st.integers(0, 200_000), tiles=st.sampled_from([6, 1472]))
+def test_a_plan_is_what_the_search_for_its_memory_finds(
+    size: tuple[int, int, int, int], order: Accumulation, memory: int, tiles: int
+) -> None:
+    """Also where the plan for ample memory fits and nothing is searched again."""
+    target = Target("gc200", tiles=tiles)
+    product = _product(target, *size)
+    order = order.with_types("float16")
+    planned = plan_sum(target, product, order, memory=memory)
+    assert planned.placement == search(PlacementProblem(target, product, order), memory).placement
+
+
+def test_equal_sums_are_searched_for_once_whatever_memory_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched = list[int]()
+
+    def counted(problem: PlacementProblem[Product], memory: int, *, choose_splits: bool = False) -> Found:
+        searched.append(memory)
+        return search(problem, memory, choose_splits=choose_splits)
+
+    monkeypatch.setattr(plan_module, "search", counted)
+    product = _product(GC200, 71, 133, 59)
+    plans = [plan_sum(GC200, product, Accumulation(group=16), memory=memory) for memory in range(400_000, 400_020)]
+    assert len(searched) == 1
+    assert set(plans) == {plans[0]}
+    assert plan_sum(GC200, product, Accumulation(group=16), memory=500) != plans[0]
+    assert len(searched) == 2
