@@ -6,7 +6,6 @@ lower bound of what they would cost rules out the others. So nothing in the spac
 depend on the memory, and more memory never makes the modelled cycles more.
 """
 
-from functools import lru_cache
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -26,12 +25,11 @@ TOGETHER: Final = 48  # cuts over tiles for which cuts in time are costed at a t
 
 
 class Found(NamedTuple):
-    """A candidate: where, for how many parts of the sums, its modelled cycles, and a tile's bytes of working set."""
+    """A candidate: where, for how many parts of the sums, and its modelled cycles."""
 
     placement: Placement
     splits: int
     cycles: float
-    memory: int
 
 
 def search(problem: PlacementProblem[Product], memory: int, *, choose_splits: bool = False) -> Found:
@@ -42,27 +40,15 @@ def search(problem: PlacementProblem[Product], memory: int, *, choose_splits: bo
         memory: bytes per tile for gathered operands, partials and results: the working set.
         choose_splits: also search the number of parts (each then lies on its own tile).
     """
-    uncut = _unbounded(problem, choose_splits)
-    if uncut.memory <= memory:
-        return uncut
     every = _cuts_over_tiles(problem, choose_splits)
-    plain = costed(problem, every, memory)
-    best = _cheapest(plain, plain.memory <= memory)
-    best = _with_turns(problem, costed(problem, every, UNBOUNDED), best, memory)
+    whole = costed(problem, every, UNBOUNDED)
+    if whole.memory.max() <= memory:  # a cut in time only adds to the cycles
+        best = _cheapest(whole, whole.memory <= memory)
+    else:
+        plain = costed(problem, every, memory)
+        best = _cheapest(plain, plain.memory <= memory)
+        best = _with_turns(problem, whole, best, memory)
     return best or _smallest(problem, every)
-
-
-@lru_cache(maxsize=512)
-def _unbounded(problem: PlacementProblem[Product], choose_splits: bool) -> Found:
-    """The cheapest placement if memory were no matter.
-
-    A cut in time only adds to the cycles, so where it fits it is the cheapest of all: equal products that find
-    different memory left are mostly planned once.
-    """
-    whole = costed(problem, _cuts_over_tiles(problem, choose_splits), UNBOUNDED)
-    found = _cheapest(whole, np.ones(whole.memory.shape, bool))
-    assert found is not None  # there is always a candidate
-    return found
 
 
 def _with_turns(problem: PlacementProblem[Product], whole: Costed, best: Found | None, memory: int) -> Found | None:
@@ -159,5 +145,4 @@ def _cheapest(costs: Costed, allowed: npt.NDArray[np.bool_]) -> Found | None:
         over.rows, over.columns, over.parts, over.batch, turns.rows, turns.columns,
         HOLDS[int(best.hold)], ORDERS[int(best.rows_fastest)], turns.parts,
     )  # fmt: skip
-    memory = np.broadcast_to(costs.memory, costs.cycles.shape).reshape(-1)[first]
-    return Found(placement, int(best.parts), float(cycles.min()), int(memory))
+    return Found(placement, int(best.parts), float(cycles.min()))
