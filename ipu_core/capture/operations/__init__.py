@@ -21,7 +21,7 @@ OPERATIONS: Mapping[str, Callable[..., Any]] = {
 }
 PARTLY: Mapping[str, str] = {
     "`div`": "`rounding_mode`",
-    "`index`, `index_put`": "indices of the batch other than rows of one axis and `x[arange, rows]`; masks of the batch",
+    "`index`, `index_put`": "indices of the batch but rows of one axis and `x[arange, rows]`; masks of the batch",
     "`gather`": "an index of the batch that takes a part of the rows",
     "`max`, `min` along an axis, `adaptive_max_pool`": "the places (indices), where they are used",
     "`max_pool`, `avg_pool`": "`ceil_mode`, where windows reach beyond the image",
