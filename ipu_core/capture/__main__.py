@@ -8,7 +8,7 @@ def table() -> str:
     lines = [
         "# Operations of torch that a captured module may use",
         "",
-        "Printed by `python -m ipu_core.capture`. Names are aten's as `torch.export` gives them, not decomposed; a",
+        "Printed by `python -m ipu_core.capture`. Names are aten's as `torch.export` gives them, undecomposed; a",
         "name stands for all its overloads and for the operation in place (`add_`). Each is compared with torch in",
         "float64, value and gradient, by `tests/ipu_core/test_torch_operations.py`. What depends on neither parameters",
         "nor inputs (masks, positions) is computed by torch itself and may be any operation. All others are refused",

@@ -148,16 +148,17 @@ MODELS: dict[str, tuple[str, Callable[[Any], Made]]] = {
 }  # fmt: skip
 
 
-@pytest.fixture(params=MODELS)
-def model(request: pytest.FixtureRequest) -> Made:
-    package, make = MODELS[request.param]
+def made(name: str) -> Made:
+    package, make = MODELS[name]
     torch.manual_seed(1)
-    return make(pytest.importorskip(package, exc_type=Exception))
+    return make(pytest.importorskip(package))
 
 
-def test_losses_and_gradients_are_those_of_torch(model: Made) -> None:
-    check_losses(*model)
+@pytest.mark.parametrize("name", MODELS)
+def test_losses_and_gradients_are_those_of_torch(name: str) -> None:
+    check_losses(*made(name), drifts="ResNet" in name)
 
 
-def test_halves_train(model: Made) -> None:
-    check_narrow(*model, steps=20)
+@pytest.mark.parametrize("name", MODELS)
+def test_halves_train(name: str) -> None:
+    check_narrow(*made(name), steps=20)

@@ -11,8 +11,6 @@ import numpy as np
 from ipu_core.capture.operations.call import Call, axis, combined, is_integer, numbers, ones_at
 from ipu_core.ir.values import Traced, Value, apply, broadcast, concatenate, reduce_sum, reshape, shape_of, transpose
 
-BACKWARD = slice(None)
-
 
 def part(x: Value, dim: int, index: int | slice) -> Value:
     """Some places along one axis."""
