@@ -68,7 +68,7 @@ def test_it_trains_and_says_what_is_not_validated() -> None:
         {"steps_per_call": 2, "precision": "mlperf-bert"},
         {"precision": "fp16.32/stochastic", "optimizer": Sgd(0.1)},
     ],
-    ids=str,
+    ids=["plain", "micro-batches", "steps_per_call", "sgd"],
 )
 def test_a_resumed_run_and_a_copy_go_on_with_the_same_bits(more: dict[str, Any], tmp_path: Path) -> None:
     made = loop(**more)
