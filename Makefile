@@ -36,7 +36,7 @@ demo: setup
 	$(PY) -m ipu_core demo
 
 test: setup
-	$(PY) -m pytest -q -m "not slow"
+	$(PY) -m pytest -q -m "not slow" -n auto --dist loadfile
 
 test-slow: setup
 	$(PY) -m pytest -q

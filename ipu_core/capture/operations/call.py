@@ -60,7 +60,7 @@ def is_integer(value: Value) -> bool:
     return isinstance(value, np.ndarray) and value.dtype.kind in "iu"
 
 
-@functools.cache
+@functools.lru_cache(maxsize=1)
 def _numbers() -> Array:
     """Row i holds i, for negative i too, which count from the end; NaN where REACH ends."""
     table = np.full(4 * REACH, np.nan, np.float32)

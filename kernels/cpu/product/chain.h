@@ -90,7 +90,7 @@ struct GroupWords {
     explicit GroupWords(const Chain &c)
         : draws(c.place), wide(c.whole_words), last(c.first_group + u32((c.count - 1) / c.group)) {}
 
-    LP_INLINE const u32v (*of(u32 g))[vectors] {
+    LP_INLINE const u32v (*of(u32 g)) [vectors] {
         if (fresh || (g & (wide ? 1 : 3)) == 0) {
             const u32 c3 = wide ? (g >> 1) << 3 : (g >> 2) << 3;
             if (wide ? last >> 1 == g >> 1 && !(last & 1) : last >> 2 == g >> 2 && !(last & 2))

@@ -90,8 +90,9 @@ nb::object plain_dtypes(nb::tuple operands) {
     nb::object dtypes = nb::steal(PyTuple_New(Py_ssize_t(count)));
     if (!dtypes.is_valid()) throw nb::python_error();
     for (size_t i = 0; i < count; ++i)
-        PyTuple_SET_ITEM(dtypes.ptr(), Py_ssize_t(i),
-                         nb::borrow(reinterpret_cast<PyObject *>(PyArray_DESCR(as_array(operands[i])))).release().ptr());
+        PyTuple_SET_ITEM(
+            dtypes.ptr(), Py_ssize_t(i),
+            nb::borrow(reinterpret_cast<PyObject *>(PyArray_DESCR(as_array(operands[i])))).release().ptr());
     return dtypes;
 }
 

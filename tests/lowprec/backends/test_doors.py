@@ -35,7 +35,8 @@ def numbers(seed: int, shape: tuple[int, ...], dtype: Any) -> Any:
         return x.astype(dtype)
 
 
-SHORT_CUTS = {"exact_call", "whole_conversion", "whole_decoding"}  # calls of the compiled loops in one step
+# Calls of the compiled loops in one step, and what those ask first.
+SHORT_CUTS = {"exact_call", "plain_dtypes", "ready_output", "whole_conversion", "whole_decoding"}
 
 
 def test_the_backends_have_the_same_doors() -> None:
