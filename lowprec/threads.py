@@ -27,9 +27,9 @@ _threads: ContextVar[int] = ContextVar("lowprec_threads", default=0)
 current = _threads.get
 """The number that this thread or task has set; 0 where it has set none, for which the kernels know a number."""
 
-_in_force: dict[object, int] = {}
-"""The contexts of all threads that were entered and not yet left, the last one last."""
-_lock = threading.Lock()
+_in_force: dict[object, tuple[int, int]] = {}
+"""The number and the thread of every context that was entered and not yet left, the last one last."""
+_lock = threading.RLock()
 
 
 def environment_threads(environment: Mapping[str, str]) -> int:
@@ -75,12 +75,30 @@ def num_threads(n: int) -> AbstractContextManager[None]:
 def _context(n: int) -> Iterator[None]:
     token, place = _threads.set(n), object()
     with _lock:
-        _in_force[place] = n
-        _kernels.set_default_threads(n)
+        _in_force[place] = n, threading.get_ident()
+        _follow_last()
     try:
         yield
     finally:
         with _lock:
             del _in_force[place]
-            _kernels.set_default_threads(next(reversed(_in_force.values()), _DEFAULT))
+            _follow_last()
         _threads.reset(token)
+
+
+def _follow_last() -> None:
+    """Threads in no context of their own follow the one entered last."""
+    _kernels.set_default_threads(next(reversed(_in_force.values()), (_DEFAULT, 0))[0])
+
+
+def _forked() -> None:
+    """A forked child has the forking thread alone: the contexts of the others are left by nobody."""
+    own = threading.get_ident()
+    for place in [place for place, (_, thread) in _in_force.items() if thread != own]:
+        del _in_force[place]
+    _follow_last()
+    _lock.release()
+
+
+if hasattr(os, "register_at_fork"):  # no thread may be in the middle of a change when the process forks
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_forked)

@@ -123,6 +123,39 @@ for thread in busy:
     run_program(tmp_path, body)
 
 
+def test_a_fork_waits_for_a_change_of_threads_and_forgets_those_of_other_threads(tmp_path: Path) -> None:
+    body = """
+from lowprec import _kernels, threads
+default, inside, leave = _kernels.default_threads(), threading.Event(), threading.Event()
+def other():
+    with lp.num_threads(default + 3):
+        inside.set()
+        leave.wait()
+busy = threading.Thread(target=other)
+busy.start()
+inside.wait()
+assert _kernels.default_threads() == default + 3
+child_of_fork(lambda: _kernels.default_threads() == default and digest(2) == want)
+with lp.num_threads(default + 5):
+    child_of_fork(lambda: _kernels.default_threads() == default + 5)
+leave.set()
+busy.join()
+for _ in range(20):
+    held, done = threading.Event(), threading.Event()
+    def change():
+        with threads._lock:
+            held.set()
+            done.wait(0.02)
+    busy = threading.Thread(target=change)
+    busy.start()
+    held.wait()
+    child_of_fork(lambda: digest(2) == want)
+    busy.join()
+assert _kernels.default_threads() == default
+"""
+    run_program(tmp_path, body)
+
+
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_workers_of_every_kind_compute(tmp_path: Path, method: str) -> None:
     body = f"""
