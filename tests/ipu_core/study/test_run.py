@@ -142,7 +142,7 @@ def test_what_cannot_be_sent_fails_alone() -> None:
     with Processes(1) as executor:
         run_on(executor, functools.partial(work, 10), [lambda: None, 1], events.append)
     assert [e.kind for e in events if e.kind != "progress"] == ["failed", "done"]
-    assert "pickle" in events[0].payload["error"]
+    assert "<lambda>" in events[0].payload["error"]  # Pythons say differently that it cannot be sent
 
 
 def linger(folder: Path, item: int, report: Report) -> dict[str, Any]:
