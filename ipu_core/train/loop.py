@@ -162,7 +162,8 @@ class TrainLoop:
         chosen = choose_accumulations(ideal, self.target) if accumulations is None else accumulations
         self.accumulations: Mapping[int, Accumulation] = chosen
         orders = sorted((number, order.digest()) for number, order in chosen.items())
-        self._traced_step = hashlib.sha256(f"{traced}{orders}".encode()).hexdigest()
+        told = traced if self._random is None else self.block  # tiles draw in the order of the equations
+        self._traced_step = hashlib.sha256(f"{told}{orders}".encode()).hexdigest()
         self._overlap = bool(overlap)
         self._engine, self._control = engine, replace(control or FloatingPointControl(), esr=precision.stochastic)
         self._rate, self._optimiser = optimizer.lr, named(optimizer)
@@ -245,12 +246,14 @@ class TrainLoop:
     @contextmanager
     def _undone(self) -> Iterator[None]:
         """Where steps end early, by an exception or Ctrl-C, everything is as before them."""
-        state, before = self._runner.read(), (self.step, self._scale, self.skipped, self.not_finite)
+        state, drawn = self._runner.read(), self._drawn
+        before = self.step, self._scale, self.skipped, self.not_finite
         try:
             yield
         except BaseException:
             with self._hold:
                 self._runner.write(state)
+                self._draw_on(drawn)
                 self.step, self._scale, self.skipped, self.not_finite = before
             raise
 
@@ -391,7 +394,7 @@ class TrainLoop:
         return run if step == self.step else {}
 
     def _identity(self) -> dict[str, str]:
-        """What tells runs apart that have the same state; the order of the equations does not."""
+        """What tells runs apart that have the same state; the order of the equations does only where tiles draw."""
         own = {"key": repr(self._key), "precision": self.precision.words(), "traced step": self._traced_step}
         return own if self._random is None else {**own, "random": repr(self._random)}
 

@@ -10,6 +10,7 @@ from ipu_core.engine.engine import Engine
 from ipu_core.engine.profile import Profile
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Copy, Program, Sequence
+from ipu_core.hardware_random import HardwareRandom
 from ipu_core.library.elementwise import add_array
 from ipu_core.library.random import bernoulli, normal, uniform
 from ipu_core.target import Target
@@ -88,3 +89,13 @@ def test_normal_cycles_by_hand() -> None:
 def test_wrong_numbers_are_refused(build: Any, wrong: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         build(Graph(Target("gc200", tiles=4)), SHAPE, [], **wrong)
+
+
+@pytest.mark.filterwarnings("ignore::ipu_core.errors.Unvalidated")
+@pytest.mark.parametrize("build", [uniform, normal])
+def test_the_tiles_own_generators_are_refused(build: Any) -> None:
+    graph, programs = Graph(Target("gc200", tiles=4)), list[Program]()
+    build(graph, SHAPE, programs)
+    start = HardwareRandom((1, 2)).state(4, graph.target.workers)
+    with pytest.raises(ValueError, match="drawn with a key, not by the tiles' own generators"):
+        Engine(graph, Sequence(*programs), random=start).run()

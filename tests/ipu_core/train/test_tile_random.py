@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from ipu_core import nn
+from ipu_core.control import FloatingPointControl
 from ipu_core.errors import Unvalidated
 from ipu_core.hardware_random import HardwareRandom
 from ipu_core.target import Target
@@ -152,3 +153,40 @@ def test_convolutions_draw_for_their_results_and_not_within() -> None:
     losses = [of("fp16.32/stochastic", random).run(lambda step: x, 5) for random in ("philox", "hardware", "hardware")]
     assert losses[1].tobytes() == losses[2].tobytes() != losses[0].tobytes()
     np.testing.assert_allclose(losses[1], losses[0], rtol=2e-2)
+
+
+@pytest.mark.parametrize("how", ["several at a time", "trapping"])
+def test_steps_that_end_early_leave_the_generators_as_they_were(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    several = how == "several at a time"
+    more: dict[str, Any] = {"steps_per_call": 3} if several else {"control": FloatingPointControl(inv=True)}
+    made, other = loop(**more), loop(**more)
+    for each in (made, other):
+        each.run(batches, 3)
+    before, name = bits(made), "feed_many" if several else "feed"
+    whole = getattr(made._runner, name)
+
+    def interrupted(*given: Any) -> Any:
+        whole(*given)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(made._runner, name, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        made.run(batches, 3)
+    monkeypatch.undo()
+    assert bits(made) == before
+    for each in (made, other):
+        each.run(batches, 3)
+    assert bits(made) == bits(other)
+
+
+def test_the_order_of_the_equations_is_part_of_such_a_run(tmp_path: Path) -> None:
+    """The tiles draw as equations come; bits of a key do not care."""
+    sgd: dict[str, Any] = {"optimizer": Sgd(0.1, momentum=0.9)}
+    ordered, traced = loop(**sgd), loop(**sgd, reorder=False)
+    assert str(ordered.block) != str(traced.block)
+    ordered.save(tmp_path / "state.npz")
+    with pytest.raises(ValueError, match="is of a run with traced step"):
+        traced.load(tmp_path / "state.npz")
+    ordered, traced = loop(**sgd, random="philox"), loop(**sgd, random="philox", reorder=False)
+    ordered.save(tmp_path / "state.npz")
+    traced.load(tmp_path / "state.npz")
