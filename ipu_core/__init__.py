@@ -45,6 +45,7 @@ from ipu_core.ir.block import Block
 from ipu_core.ir.evaluate import evaluate
 from ipu_core.ir.execute import execute
 from ipu_core.ir.precision import Precision
+from ipu_core.ir.rules import PrecisionRule
 from ipu_core.ir.tracing import trace
 from ipu_core.study.compare import compare
 from ipu_core.target import Target
@@ -85,6 +86,7 @@ __all__ = [
     "Overlap",
     "Param",
     "Precision",
+    "PrecisionRule",
     "Profile",
     "RemoteBuffer",
     "RemoteLoad",

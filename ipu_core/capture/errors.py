@@ -14,10 +14,21 @@ FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in \S+\n +(?P<c
 
 def line_of(trace: str) -> str:
     """The last line of a stack's text that is not torch's own, as "file:line: code"; "" where there is none."""
+    frame = _own_frame(trace)
+    return f"{frame['file']}:{frame['line']}: {frame['code'].strip()}" if frame else ""
+
+
+def source_of(node: Any) -> str | None:
+    """The line of the user's code that asks for an operation, as "file:line"; None where torch does not know it."""
+    frame = _own_frame(node.meta.get("stack_trace") or "")
+    return f"{frame['file']}:{frame['line']}" if frame else None
+
+
+def _own_frame(trace: str) -> re.Match[str] | None:
     torch = str(Path(sys.modules["torch"].__file__ or "").parent)
     frames = list(FRAME.finditer(trace))
     own = [frame for frame in frames if not frame["file"].startswith(torch)] or frames
-    return f"{own[-1]['file']}:{own[-1]['line']}: {own[-1]['code'].strip()}" if own else ""
+    return own[-1] if own else None
 
 
 def layer_of(node: Any) -> tuple[str, str]:

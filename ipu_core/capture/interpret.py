@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 
-from ipu_core.capture.errors import not_covered
+from ipu_core.capture.errors import layer_of, not_covered, source_of
 from ipu_core.capture.operations import OPERATIONS, PIECES, VIEWS, WRITES
 from ipu_core.capture.operations.call import Call, in_order
 from ipu_core.capture.slots import Slot, View, read
@@ -118,8 +117,9 @@ class Interpreter:
 
     def _computed(self, node: Any, name: str, function: Callable[..., Any], args: Sequence[Any]) -> Any:
         call = Call(node, self._builder)
-        in_float32 = self._builder.scoped(family="loss") if call.kind() == "int" else nullcontext()
-        with _located(node, name), in_float32:
+        in_float32 = "loss" if call.kind() == "int" else None
+        place = self._builder.scoped(family=in_float32, layer=layer_of(node)[0] or None, source=source_of(node))
+        with _located(node, name), place:
             return function(call, *map(self._value, args))
 
     def _slots(self, node: Any, name: str, slots: Sequence[Any], args: Sequence[Any], result: Any) -> Any:

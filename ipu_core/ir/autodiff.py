@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from ipu_core.ir.exact import inner
 from ipu_core.ir.full import Full
 from ipu_core.ir.loss_chain import as_loss
 from ipu_core.ir.ops import OPS, STRUCTURE
+from ipu_core.ir.parameters import name_of, name_parameters, sources
 from ipu_core.ir.pytree import LEAF, PyTree, flatten, paths, unflatten
 from ipu_core.ir.schedule import dead_code
 from ipu_core.ir.traced import TracedArray
@@ -182,22 +183,6 @@ def _rules(equation: Equation) -> tuple[Cotangent, ...]:
     return COTANGENTS.get(equation.op, ())
 
 
-def _sources(block: Block, parameters: dict[Var, str]) -> dict[Var, frozenset[str]]:
-    """For every value that is made of parameters and constants alone: the names of the parameters."""
-    pure = {var: frozenset({name}) for var, name in parameters.items()}
-    pure |= dict.fromkeys(block.constants, frozenset())
-    for equation in block.equations:
-        if all(var in pure for var in equation.operands):
-            pure[equation.output] = frozenset().union(*(pure[var] for var in equation.operands))
-    return pure
-
-
-def _name(pure: dict[Var, frozenset[str]], values: Iterable[Var]) -> str | None:
-    """The one parameter that values made of parameters alone come from."""
-    names = frozenset().union(*(pure.get(var, frozenset()) for var in values))
-    return next(iter(names)) if len(names) == 1 else None
-
-
 def _needed(block: Block, parameters: dict[Var, str]) -> set[Var]:
     """The values that depend on a parameter: only these have cotangents."""
     needed = set(parameters)
@@ -234,7 +219,7 @@ def backward(
         parameters: the inputs to differentiate for, with their names.
         scale: what the loss is multiplied by; None: 1.
     """
-    pure, needed = _sources(block, parameters), _needed(block, parameters)
+    pure, needed = sources(block, parameters), _needed(block, parameters)
     seed = Full(builder, 1.0, ()) if scale is None else TracedArray(builder, scale)
     cotangents: dict[Var, Traced] = {loss: seed} if loss in needed else {}
     for equation in reversed(block.equations):
@@ -245,23 +230,16 @@ def backward(
         for rule, atom, x in zip(_rules(equation), equation.inputs, xs, strict=True):
             if not isinstance(atom, Var) or atom not in needed:
                 continue
-            name = _name(pure, [atom] if atom in pure else equation.operands)
+            name = name_of(pure, [atom] if atom in pure else equation.operands)
             family = equation.family if equation.family != OPS[equation.op].family else None
             role = "grad_weight" if atom in pure else "grad_input"
-            with builder.scoped(role=role, family=family, parameter=name):
+            with builder.scoped(role=role, family=family, parameter=name, layer=equation.layer, source=equation.source):
                 new = rule(ct, equation, y, *xs)
                 if shape_of(x) == () != shape_of(new):
                     new = reduce_sum(new)
                 if new is not None:
                     cotangents[atom] = cotangents[atom] + new if atom in cotangents else new
     return [cotangents.get(var, Full(builder, 0.0, var.type.shape)) for var in parameters]
-
-
-def name_parameters(block: Block, parameters: dict[Var, str]) -> Block:
-    """The Block with the parameter's name on every equation that has one parameter among its operands."""
-    pure = _sources(block, parameters)
-    named = (replace(e, parameter=e.parameter or _name(pure, e.operands)) for e in block.equations)
-    return replace(block, equations=tuple(named))
 
 
 def differentiate(block: Block, scale: Var | None = None, *, has_aux: bool = False) -> Block:

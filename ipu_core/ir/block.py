@@ -117,6 +117,8 @@ class Equation:
     """One operation. Its number is given when it is traced and never changes: random bits and plans are keyed by it.
 
     Attributes:
+        layer: dotted name of the part of the model it belongs to, by `nn.name_scope` or as torch calls it.
+        source: where the model's code asks for it, "file:line"; of a derivative, for what is differentiated.
         operands: the inputs that are values, without the literals.
     """
 
@@ -129,6 +131,8 @@ class Equation:
     family: str = "elementwise"
     parameter: str | None = None
     arithmetic: Arithmetic = NEAREST
+    layer: str | None = field(default=None, compare=False)
+    source: str | None = field(default=None, compare=False)
     operands: tuple[Var, ...] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:

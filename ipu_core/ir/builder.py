@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ipu_core.ir.block import (
     NEAREST,
@@ -22,6 +22,7 @@ from ipu_core.ir.block import (
 )
 from ipu_core.ir.exact import exact
 from ipu_core.ir.ops import OPS, STRUCTURE, infer
+from ipu_core.ir.sources import calling_line
 from lowprec import FloatFormat
 
 
@@ -32,6 +33,8 @@ class Scope:
     role: str = "forward"
     family: str | None = None
     parameter: str | None = None
+    layer: str | None = field(default=None, compare=False)  # one meaning is computed once, wherever it is asked for
+    source: str | None = field(default=None, compare=False)
 
 
 class Builder:
@@ -48,11 +51,12 @@ class Builder:
 
     @contextmanager
     def scoped(
-        self, *, role: str | None = None, family: str | None = None, parameter: str | None = None
-    ) -> Iterator[None]:
+        self, *, role: str | None = None, family: str | None = None, parameter: str | None = None,
+        layer: str | None = None, source: str | None = None,
+    ) -> Iterator[None]:  # fmt: skip
         """Marks the equations emitted inside; what is not given stays as it is outside."""
         outer = self.scope
-        changes = {"role": role, "family": family, "parameter": parameter}
+        changes = {"role": role, "family": family, "parameter": parameter, "layer": layer, "source": source}
         self.scope = replace(outer, **{key: value for key, value in changes.items() if value is not None})
         try:
             yield
@@ -102,7 +106,8 @@ class Builder:
         var = Var(str(self.number), type_)
         scope = self.scope
         family = scope.family if scope.family and op not in STRUCTURE else OPS[op].family
-        equation = Equation(self.number, op, inputs, var, params, scope.role, family, scope.parameter, arithmetic)
+        equation = Equation(self.number, op, inputs, var, params, scope.role, family, scope.parameter, arithmetic,
+                            scope.layer, scope.source or calling_line())  # fmt: skip
         self.equations.append(equation)
         self.number += 1
         return var

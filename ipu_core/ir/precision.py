@@ -7,13 +7,15 @@ published performance tables of the machine mean compute type . master-weight ty
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from ipu_core.ir.block import Block
-from ipu_core.ir.pytree import flatten, unflatten
+from ipu_core.ir.block import Block, Equation
+from ipu_core.ir.parameters import name_parameters
+from ipu_core.ir.pytree import LEAF, flatten, paths, unflatten
 from ipu_core.ir.retype import Retype, Rule, cast
+from ipu_core.ir.rules import PrecisionRule, check_matches
 from ipu_core.ir.streaming import moments
 from lowprec import FloatFormat, Rounding, as_format
 from lowprec import bfloat16 as BFLOAT16
@@ -47,10 +49,13 @@ class Precision:
         streamed: the moments live in streaming memory, those of one element excepted.
         scaled_state: what Adam's and LAMB's moments are kept times, and the second times its square: a power of two
             that moves them into a half's range. Optimisers with a `scaled_state` of their own keep theirs.
+        rules: what is otherwise in parts of the model: `PrecisionRule`s, or texts such as "layers.0.*:weights=float32"
+            or "*.attention.*:grad_weight.partials=float32" (see `ipu_core.ir.rules`); later ones win.
 
     Raises:
-        TypeError: a format that is no FloatFormat.
-        ValueError: a format with values that float32, the machine's widest, lacks; a rounding it does not have.
+        TypeError: a format that is no FloatFormat, a rule that is none.
+        ValueError: a format with values that float32, the machine's widest, lacks; a rounding it does not have; a rule
+            for a field that there is not.
     """
 
     name: str
@@ -66,8 +71,11 @@ class Precision:
     running_mean: bool = False
     streamed: bool = False
     scaled_state: float = 1.0
+    rules: tuple[PrecisionRule, ...] = ()
 
     def __post_init__(self) -> None:
+        texts = (self.rules,) if isinstance(self.rules, str | PrecisionRule) else self.rules
+        object.__setattr__(self, "rules", tuple(rule for text in texts for rule in _rules(text)))
         for field in FORMATS:
             fmt = getattr(self, field)
             if not isinstance(fmt, FloatFormat):
@@ -78,6 +86,11 @@ class Precision:
             raise ValueError(f"scaled_state must be a number in (0, 2^60], not {self.scaled_state!r}")
         if self.rounding not in ROUNDINGS.values():
             raise ValueError(f"the machine rounds {' or '.join(ROUNDINGS)}, not as {self.rounding!r}")
+        for rule in self.rules:
+            if rule.field not in (*FORMATS, "rounding"):
+                raise ValueError(f"unknown field {rule.field!r} in {str(rule)!r}; there are {RULED}")
+            changes: dict[str, Any] = {rule.field: rule.value}
+            replace(self, rules=(), **changes)  # refuses a value that is not for the field
 
     @property
     def rounding_name(self) -> str:
@@ -87,11 +100,13 @@ class Precision:
     @property
     def stochastic(self) -> bool:
         """Whether anything is rounded stochastically."""
-        return self.rounding.stochastic
+        ruled = (rule.value for rule in self.rules)
+        return self.rounding.stochastic or any(isinstance(one, Rounding) and one.stochastic for one in ruled)
 
     @staticmethod
     def parse(spec: str | Precision) -> Precision:
-        """A preset by name, with overrides: "fp32.32", "fp16.16/stochastic", "fp16.32/weights=float16".
+        """A preset by name, with overrides and rules: "fp32.32", "fp16.16/stochastic", "fp16.32/weights=float16",
+        "fp16.16/stochastic/layers.0.*:weights=float32/grad_weight.partials=float32".
 
         Raises:
             TypeError: neither a name nor a Precision.
@@ -105,12 +120,17 @@ class Precision:
         if name not in PRESETS:
             raise ValueError(f"unknown precision {spec!r}; there are {', '.join(PRESETS)} {OVERRIDES}")
         precision = PRESETS[name]
-        said = [word for word in rest if "=" not in word and word not in STREAMING]
+        said = [word for word in rest if "=" not in word and ":" not in word and word not in STREAMING]
         if name == "fp16.16" and not said:
             raise ValueError("'fp16.16' must say how it rounds: 'fp16.16/nearest' or 'fp16.16/stochastic'")
         for word in rest:
             precision = _override(precision, word, spec)
         return replace(precision, name=spec)
+
+    def at(self, equation: Equation) -> Precision:
+        """The precision without rules that an equation has."""
+        said: dict[str, Any] = {rule.field: rule.value for rule in self.rules if rule.matches(equation)}
+        return replace(self, rules=(), **said) if self.rules else self
 
     def rule(self, role: str, family: str) -> Rule:
         """What the table says for an equation of that role and family."""
@@ -148,7 +168,14 @@ class Precision:
         """The Block with every equation typed by the table, and conversions where operands need them.
 
         Numbers of equations stay; conversions get fresh ones. The types of a carried state follow its new value.
+
+        Raises:
+            ValueError: a rule that is for nothing in the Block; the message has names that are near.
         """
+        if self.rules and all(equation.role == "forward" for equation in block.equations):
+            block = _named(block)  # a model that is evaluated has no weights' updates that a rule could be for
+        else:
+            check_matches(self.rules, block)
         typed = Retype(self, block).run()
         return replace(typed, streamed=typed.streamed | moments(typed)) if self.streamed else typed
 
@@ -169,11 +196,20 @@ class Precision:
         shown = [f for f in fields(self) if f.name in FORMATS]
         formats = ", ".join(f"{f.name} {getattr(self, f.name).name}" for f in shown)
         scaled = f", moments times {self.scaled_state:g}" if self.scaled_state != 1 else ""
-        return f"{self.name}: {formats}, {self.rounding_name}{scaled}"
+        ruled = "".join(f"; {rule}" for rule in self.rules)
+        return f"{self.name}: {formats}, {self.rounding_name}{scaled}{ruled}"
+
+
+def _named(block: Block) -> Block:
+    """The Block of a model with the names of its parameters, the leaves of its first argument."""
+    tree = block.arguments[0] if block.arguments else LEAF
+    return name_parameters(block, dict(zip(block.inputs, paths(tree), strict=False)))
 
 
 def _override(precision: Precision, word: str, spec: str) -> Precision:
     field, equals, value = word.partition("=")
+    if ":" in word:
+        return replace(precision, rules=(*precision.rules, *_rules(word)))
     if word in STREAMING:
         return replace(precision, streamed=STREAMING[word])
     if not equals:
@@ -191,6 +227,24 @@ def _override(precision: Precision, word: str, spec: str) -> Precision:
     return replace(precision, **changes)
 
 
+def _rules(text: str | PrecisionRule) -> Iterable[PrecisionRule]:
+    """The rules that a text says: PATTERN:FIELD=VALUE, PATTERN:PRODUCT.FIELD=VALUE, PATTERN:nearest."""
+    if isinstance(text, PrecisionRule):
+        return [text]
+    if not isinstance(text, str):
+        raise TypeError(f"a rule is a PrecisionRule or a text such as 'layers.0.*:weights=float32', not {text!r}")
+    pattern, colon, word = text.rpartition(":")
+    said, _, value = word.partition("=") if "=" in word else ("rounding", "", word)
+    *product, field = said.split(".", 1)
+    if not colon or field not in (*FORMATS, "moments", "rounding"):
+        raise ValueError(f"unknown field {field!r} in the rule {text!r}; there are {RULED}")
+    fields = ("first_moment", "second_moment") if field == "moments" else (field,)
+    if field == "rounding" and value not in ROUNDINGS:
+        raise ValueError(f"the rule {text!r} must round {' or '.join(ROUNDINGS)}, not {value!r}")
+    known = ROUNDINGS[value] if field == "rounding" else as_format(value)
+    return [PrecisionRule(pattern, one, known, *product) for one in fields]
+
+
 def _number(text: str) -> float | str:
     """The number a text says, or the text, which a Precision then refuses."""
     try:
@@ -201,12 +255,16 @@ def _number(text: str) -> float | str:
 
 FORMATS = tuple(f.name for f in fields(Precision) if f.type in (FloatFormat, "FloatFormat"))
 """The fields that an override may name."""
+RULED = f"{', '.join(FORMATS)}, moments, rounding"
 
 LARGEST_SCALE = 2**60  # its square is a float32
 STREAMING: Mapping[str, bool] = {"streamed": True, "unstreamed": False}
 """What a name says of where the moments live."""
 
-OVERRIDES = "(each may be followed by /nearest or /stochastic, /streamed, and by overrides such as /weights=float16)"
+OVERRIDES = (
+    "(each may be followed by /nearest or /stochastic, /streamed, by overrides such as /weights=float16, and by "
+    "rules such as /layers.0.*:weights=float32)"
+)
 
 _HALF = Precision("", *(FLOAT16,) * 5, gradient_sum=FLOAT32)
 _MLPERF = replace(_HALF, rounding=ROUNDINGS["stochastic"], streamed=True, first_moment=FLOAT16)

@@ -39,6 +39,9 @@ class Rule:
 class TypeTable(Protocol):
     """What the pass needs of a Precision."""
 
+    def at(self, equation: Equation) -> TypeTable:
+        """The table of one equation, by its name."""
+
     @property
     def operands(self) -> FloatFormat:
         """Format of forward operands."""
@@ -152,12 +155,12 @@ class Retype:
 
     def _own_format(self, equation: Equation) -> FloatFormat | None:
         """The table's format of a result that a function may ask to be wider."""
-        rule = self.table.rule(equation.role, equation.family)
+        rule = self.table.at(equation).rule(equation.role, equation.family)
         return rule.output if rule.convert else None
 
     def _rule(self, equation: Equation) -> Rule:
         """What the table says for an equation, or the function asked for."""
-        rule = self.table.rule(equation.role, equation.family)
+        rule = self.table.at(equation).rule(equation.role, equation.family)
         asked = self.wishes.get(equation.output)
         if asked is None:
             return rule
@@ -191,7 +194,8 @@ class Retype:
         if rule.convert and equation.op != "convert" and (whole or (origin not in self.definitions and var.type.shape)):
             definition = self.definitions.get(origin)
             backward = definition is not None and definition.role in BACKWARD
-            return self._version(var, self.table.gradients if backward else self.table.operands)
+            table = self.table.at(equation)
+            return self._version(var, table.gradients if backward else table.operands)
         return self._native(var)
 
     def _native(self, var: Var) -> Var:
@@ -204,7 +208,7 @@ class Retype:
                 return self.natives[var]
             formats = {x.type.format for x in inputs if not isinstance(x.type.format, str)}
             if len(formats) > 1:
-                inputs = [self._version(x, self.table.operands) for x in equation.operands]
+                inputs = [self._version(x, self.table.at(equation).operands) for x in equation.operands]
             self.natives[var] = self._append(equation, tuple(inputs), inputs[0].type.format, None)
         return self.natives[var]
 
@@ -229,26 +233,34 @@ class Retype:
             return new
         role = equation.role if equation is not None else "forward"
         convert = Equation(-1, "convert", (), var, Params({}), role, OPS["convert"].family, self.owners.get(var))
-        return self._append(convert, (base,), fmt, None)
+        if equation is not None:
+            convert = replace(convert, layer=equation.layer, source=equation.source)
+        return self._append(convert, (base,), fmt, None, ruled=equation)
 
-    def _append(self, like: Equation, inputs: tuple[Atom, ...], fmt: Format, accumulate: FloatFormat | None) -> Var:
-        """Appends an equation like another: with its number if that is not used yet, else with a fresh one."""
+    def _append(
+        self, like: Equation, inputs: tuple[Atom, ...], fmt: Format, accumulate: FloatFormat | None,
+        ruled: Equation | None = None,
+    ) -> Var:  # fmt: skip
+        """Appends an equation like another: with its number if that is not used yet, else with a fresh one.
+
+        The table is asked for that, or for the equation whose result is converted.
+        """
         number = like.number
         if number < 0 or number in self.emitted:
             number, self.fresh = self.fresh, self.fresh + 1
         self.emitted.add(number)
         output = Var(str(number), Type(like.output.type.shape, fmt))
-        arithmetic = Arithmetic(self._rounding(like.op, inputs, fmt), accumulate)
+        arithmetic = Arithmetic(self._rounding(like.op, self.table.at(ruled or like), inputs, fmt), accumulate)
         self.equations.append(replace(like, number=number, inputs=inputs, output=output, arithmetic=arithmetic))
         return output
 
-    def _rounding(self, name: str, inputs: tuple[Atom, ...], output: Format) -> Rounding:
+    def _rounding(self, name: str, table: TypeTable, inputs: tuple[Atom, ...], output: Format) -> Rounding:
         """Exact results never round; the table decides for the rest."""
         formats = [f for x in inputs if isinstance(x, Var) and isinstance(f := x.type.format, FloatFormat)]
         exact = OPS[name].exact and all(_holds(output, f) for f in formats)
         if exact or not isinstance(output, FloatFormat):
             return NEAREST_EVEN
-        return self.table.rounding_of(name, formats, output)
+        return table.rounding_of(name, formats, output)
 
 
 def _holds(output: Format, fmt: FloatFormat) -> bool:

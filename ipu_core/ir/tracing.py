@@ -153,7 +153,8 @@ def interpret(block: Block, values: Sequence[Value]) -> list[Value]:
             fmt = FLOAT64
         if equation.op == "one_hot" and equation.family == "loss" and not isinstance(operands[0], Traced):
             check_labels(operands[0], equation.params["classes"])
-        with scope(operands, role=equation.role, family=equation.family, parameter=equation.parameter):
+        with scope(operands, role=equation.role, family=equation.family, parameter=equation.parameter,
+                   layer=equation.layer, source=equation.source):  # fmt: skip
             params = _own_bits(equation, operands)
             environment[equation.output] = apply(equation.op, *operands, fmt=fmt, **params)
     return [environment[var] for var in block.outputs]

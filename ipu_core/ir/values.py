@@ -79,8 +79,8 @@ def builder_of(values: Sequence[Value]) -> Builder | None:
     return next(iter(builders.values()), None)
 
 
-def scope(values: Any, *, role: str | None = None, family: str | None = None,
-          parameter: str | None = None) -> AbstractContextManager[None]:  # fmt: skip
+def scope(values: Any, *, role: str | None = None, family: str | None = None, parameter: str | None = None,
+          layer: str | None = None, source: str | None = None) -> AbstractContextManager[None]:  # fmt: skip
     """A context that marks the equations emitted inside it; does nothing when the values are arrays.
 
     Args:
@@ -88,9 +88,37 @@ def scope(values: Any, *, role: str | None = None, family: str | None = None,
         role: see `ROLES`.
         family: what the precision table calls the equations ("loss", "norm", "softmax", ...).
         parameter: name of the parameter concerned.
+        layer, source: see `Equation`.
     """
     builder = builder_of(flatten(values)[0])
-    return builder.scoped(role=role, family=family, parameter=parameter) if builder else nullcontext()
+    if builder is None:
+        return nullcontext()
+    return builder.scoped(role=role, family=family, parameter=parameter, layer=layer, source=source)
+
+
+def name_scope(name: str, values: Any) -> AbstractContextManager[None]:
+    """A context that names what is computed inside it, for rules of a `Precision`, tables and reports.
+
+        with nn.name_scope("attention", x):
+            x = nn.attention(q, k, v)  # its equations are "attention.dot", "attention.exp", ...
+
+    Names in names are joined by dots; a derivative has the name of what it is the derivative of. Equations of a
+    parameter have its path as a name too. Nothing else changes, and nothing at all where the values are arrays.
+
+    Args:
+        name: such as "blocks.0.attention".
+        values: any nested value of the trace that computes it.
+
+    Raises:
+        ValueError: an empty name.
+    """
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"a name scope needs a name such as 'attention', not {name!r}")
+    builder = builder_of(flatten(values)[0])
+    if builder is None:
+        return nullcontext()
+    outer = builder.scope.layer
+    return builder.scoped(layer=f"{outer}.{name}" if outer else name)
 
 
 def lift(builder: Builder, value: Value) -> Atom:

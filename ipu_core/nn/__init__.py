@@ -15,7 +15,18 @@ from ipu_core.initial import (
     uniform,
 )
 from ipu_core.ir.images import avg_pool2d, conv1d, conv2d, flatten, max_pool2d
-from ipu_core.ir.values import concatenate, convert, matmul, mean, reduce_max, reduce_sum, reshape, topk, where
+from ipu_core.ir.values import (
+    concatenate,
+    convert,
+    matmul,
+    mean,
+    name_scope,
+    reduce_max,
+    reduce_sum,
+    reshape,
+    topk,
+    where,
+)
 from ipu_core.nn.attention import (
     additive_mask,
     attention,
@@ -69,7 +80,7 @@ __all__ = [
     "erf", "exp", "flatten", "gelu", "glorot_uniform", "group_norm", "gru", "gru_cell", "he_normal", "he_uniform",
     "layer_norm", "leaky_relu", "lecun_normal", "lecun_uniform", "linear", "log", "log_softmax", "log_sum_exp", "lstm",
     "lstm_cell", "matmul", "max_pool2d", "maximum", "mean", "minimum", "mlp", "mlp_parameters", "mse",
-    "multi_head_attention", "normal", "one_hot", "padding_mask", "reduce_max", "reduce_sum", "relu", "reshape",
-    "rms_norm", "rotary_embedding", "rsqrt", "scan", "segment_mask", "sigmoid", "silu", "sin", "softmax",
+    "multi_head_attention", "name_scope", "normal", "one_hot", "padding_mask", "reduce_max", "reduce_sum", "relu",
+    "reshape", "rms_norm", "rotary_embedding", "rsqrt", "scan", "segment_mask", "sigmoid", "silu", "sin", "softmax",
     "softmax_cross_entropy", "softplus", "sqrt", "square", "stop_gradient", "tanh", "topk", "uniform", "where",
 ]  # fmt: skip

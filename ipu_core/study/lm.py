@@ -94,11 +94,13 @@ def logits(heads: int, params: Any, x: Any) -> Any:
     places = x.shape[1]
     h = nn.embedding(params["embedding"], x) + params["position"][:places]
     mask = nn.causal_mask(places)
-    for block in params["blocks"]:
-        part = block["attention"]
-        h = h + nn.multi_head_attention(part, _normed(part, h), heads, mask)
-        part = block["perceptron"]
-        h = h + nn.linear(nn.gelu(nn.linear(_normed(part, h), **part["up"])), **part["down"])
+    for number, block in enumerate(params["blocks"]):
+        with nn.name_scope(f"blocks.{number}.attention", h):
+            part = block["attention"]
+            h = h + nn.multi_head_attention(part, _normed(part, h), heads, mask)
+        with nn.name_scope(f"blocks.{number}.perceptron", h):
+            part = block["perceptron"]
+            h = h + nn.linear(nn.gelu(nn.linear(_normed(part, h), **part["up"])), **part["down"])
     return nn.matmul(_normed(params, h), params["head"])
 
 

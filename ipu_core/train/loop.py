@@ -30,6 +30,7 @@ from ipu_core.ir.precision import Precision
 from ipu_core.ir.pytree import flatten, paths, unflatten
 from ipu_core.ir.retype import cast
 from ipu_core.ir.streaming import streaming
+from ipu_core.table import Table
 from ipu_core.target import Target
 from ipu_core.train import checkpoint
 from ipu_core.train.arguments import check_integer, check_kinds
@@ -39,6 +40,7 @@ from ipu_core.train.intake import Intake
 from ipu_core.train.interrupts import Hold
 from ipu_core.train.optim import Optimiser
 from ipu_core.train.optim.common import Common, rate_of
+from ipu_core.train.precision_table import WIDTH, precision_table
 from ipu_core.train.progress import Run
 from ipu_core.train.random import check_hardware_random, read_random
 from ipu_core.train.scaling import LossScale, Scale, Skipped
@@ -426,6 +428,14 @@ class TrainLoop:
     def sums(self) -> dict[str, tuple[Equation, Accumulation]]:
         """Every product and sum of the step by name, with the order and types in which it is made."""
         return sums(self.block, self.accumulations)
+
+    def precision_table(self, width: int = WIDTH) -> Table:
+        """What every equation of the step has: its name, role, operation, formats, sums, rounding and source line.
+
+        Args:
+            width: characters of a line; long names are shortened to fit.
+        """
+        return precision_table(self.block, self.precision, width)
 
     def words(self) -> str:
         """The precision and every product and sum in words, on the tiles with its place and cost."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 
 from ipu_core import Adam, Sgd, TrainLoop, compare, from_torch
 from ipu_core.errors import NotCovered
+from lowprec import float32
 from tests.ipu_core.torch_peer import check_gradients, check_losses, check_narrow, loss_of
 
 torch = pytest.importorskip("torch")
@@ -132,6 +134,24 @@ def test_engines_give_the_same_bits(kind: str, precision: str) -> None:
         assert one.tobytes() == other.tobytes()
     assert tiles.profile is not None
     assert tiles.profile.cycles > 0
+
+
+def test_rules_go_by_the_names_of_torch_s_layers() -> None:
+    module, batches, loss = made("encoder")
+    model = from_torch(module, batches[0], loss)
+    names = {name.rpartition(".layers.")[0] for name in model.params if ".layers." in name}
+    (stack,) = names
+    loop = TrainLoop(
+        model, model.params, batches[0], optimizer=Sgd(0.1), engine="direct",
+        precision=f"fp16.16/nearest/{stack}.layers.*.self_attn:partials=float32/{stack}.layers.0.linear1.*:weights=float32",
+    )  # fmt: skip
+    products = [e for e in loop.block.equations if e.op == "dot"]
+    wide = {e.layer for e in products if e.arithmetic.accumulate == float32}
+    assert wide == {e.layer for e in products if e.layer and e.layer.endswith("self_attn")} != set()
+    assert {e.parameter for e in products if e.layer in wide} > {None}  # scores have no parameter
+    kept = {name for name, array in loop.params.items() if array.dtype == np.float32}
+    assert kept == {f"{stack}.layers.0.linear1.weight", f"{stack}.layers.0.linear1.bias"}
+    assert any(f"{Path(__file__).name}:" in (e.source or "") for e in products)
 
 
 def test_trained_weights_go_back_with_running_statistics() -> None:

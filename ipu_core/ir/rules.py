@@ -1,0 +1,105 @@
+"""Rules of a precision for parts of a model: "layers.0.*:weights=float32", "*.qkv.*:grad_weight.partials=float32".
+
+A rule is PATTERN:FIELD=VALUE or PATTERN:PRODUCT.FIELD=VALUE. The pattern is a dotted name in which * stands for
+anything; "layers.0" means everything in it too, and an empty one everything. Equations are called by the path of the
+parameter they concern ("layers.0.attention.qkv.weight", also of its update and its moments) and by their layer (see
+`nn.name_scope`; torch's own names for a module of torch) with their operation ("layers.0.attention.dot"). The product
+says that only the forward equations are meant (forward), those of gradients of activations (grad_input) or of weights
+(grad_weight). Instead of "rounding=nearest" a rule may say "nearest".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+
+from ipu_core.ir.block import Block, Equation
+from ipu_core.ir.ops import STRUCTURE
+from lowprec import FloatFormat, Rounding
+
+PASSES = ("forward", "grad_input", "grad_weight")
+"""The three products of a layer, and what belongs to each; roles of equations."""
+STATE = ("weights", "gradient_sum", "first_moment", "second_moment")
+"""Fields of what is kept, of which each parameter has one, whatever the product."""
+NEAR = 5  # names that a refusal offers
+
+
+@dataclass(frozen=True)
+class PrecisionRule:
+    """One field of a `Precision`, for the equations of some names; where several fit, the last counts.
+
+    Attributes:
+        pattern: of names, with * for anything.
+        field: a field of `Precision` that is a format, or "rounding".
+        value: what it is there.
+        product: "forward", "grad_input" or "grad_weight"; None: all of them.
+
+    Raises:
+        ValueError: an unknown product, or one for what is kept between steps.
+    """
+
+    pattern: str
+    field: str
+    value: FloatFormat | Rounding
+    product: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.product is None:
+            return
+        if self.product not in PASSES:
+            raise ValueError(f"unknown product {self.product!r} in a rule; there are {', '.join(PASSES)}")
+        if self.field in STATE:
+            raise ValueError(f"{self.field} are kept from step to step, {self.product} does not apply to them")
+
+    def matches(self, equation: Equation) -> bool:
+        """Whether it is for this equation."""
+        return self.product in (None, equation.role) and any(map(self.names, names_of(equation)))
+
+    def names(self, name: str) -> bool:
+        """Whether its pattern is for a name."""
+        return not self.pattern or fnmatchcase(name, self.pattern) or fnmatchcase(name, f"{self.pattern}.*")
+
+    def __str__(self) -> str:
+        product = f"{self.product}." if self.product else ""
+        if isinstance(self.value, Rounding):
+            return f"{self.pattern}:{product}rounding={self.value.mode.removesuffix('_even')}"
+        return f"{self.pattern}:{product}{self.field}={self.value.name}"
+
+
+def names_of(equation: Equation) -> Iterator[str]:
+    """What an equation is called in rules: by its parameter and by its layer, or by its operation alone."""
+    if equation.parameter:
+        yield equation.parameter
+    if equation.layer or not equation.parameter:
+        yield ".".join(filter(None, (equation.layer, equation.op)))
+
+
+def check_matches(rules: Sequence[PrecisionRule], block: Block) -> None:
+    """Refuses rules that are for nothing.
+
+    Raises:
+        ValueError: with names that are near to what was meant.
+    """
+    equations = [equation for equation in block.equations if equation.op not in STRUCTURE]
+    for rule in rules:
+        if not any(map(rule.matches, equations)):
+            raise ValueError(f"the rule {str(rule)!r} is for nothing in this model; {_near(rule, equations)}")
+
+
+def _near(rule: PrecisionRule, equations: Sequence[Equation]) -> str:
+    """Names like a rule's, in words."""
+    meant = rule.pattern.replace("*", "").strip(".")
+    names = dict.fromkeys(name for equation in equations for name in names_of(equation))
+    if any(map(rule.names, names)):
+        return f"what has such a name has no part in {rule.product}"
+    parts = dict.fromkeys(part for name in names for part in _beginnings(name))
+    near = get_close_matches(meant, list(parts), NEAR, 0.5) or list(names)[:NEAR]
+    return f"names are {', '.join(near)}{' ...' if len(names) > NEAR else ''}"
+
+
+def _beginnings(name: str) -> Iterator[str]:
+    """The names of the parts that something is in, and its own."""
+    parts = name.split(".")
+    return (".".join(parts[:count]) for count in range(1, len(parts) + 1))
