@@ -138,15 +138,14 @@ class TrainLoop:
         if steps_per_call > 1 and self._scale is not None and self._scale.policy is not None:
             raise ValueError("an automatic loss scale is moved by the host after each step: steps_per_call must be 1")
         self._steps_per_call = int(steps_per_call)
-        ideal = step_block(
+        self._ideal = step_block(
             loss, optimizer, params, batch,
             micro_batches=int(micro_batches), running_mean=mean, scaled=self._scale is not None,
             model_state=model_state,
         )  # fmt: skip
-        typed = streaming(precision.apply(ideal), streamed)
-        traced = typed if self._scale is None else guarded(typed)
         self.target = target if isinstance(target, Target) else Target("gc200" if target is None else target)
-        self.block: Block = scheduled(traced, self.target) if reorder else traced
+        self._streamed, self._reorder, self._given_control = streamed, reorder, control or FloatingPointControl()
+        traced = self._typed(precision)
         self._key, self._random = as_key(key), read_random(random, as_key(key))
         if self._random is not None:
             check_hardware_random(self.block, engine)
@@ -158,20 +157,55 @@ class TrainLoop:
         self._hold = Hold()
         self._run: Run | None = None
         self._resumed: tuple[int, dict[str, Any]] | None = None
-        self.precision, self.step = precision, 0
+        self.step = 0
         if engine == "tiles":
             check_room(self.block, self.target)
-        chosen = choose_accumulations(ideal, self.target) if accumulations is None else accumulations
+        chosen = choose_accumulations(self._ideal, self.target) if accumulations is None else accumulations
         self.accumulations: Mapping[int, Accumulation] = chosen
-        orders = sorted((number, order.digest()) for number, order in chosen.items())
-        told = traced if self._random is None else self.block  # tiles draw in the order of the equations
-        self._traced_step = hashlib.sha256(f"{told}{orders}".encode()).hexdigest()
-        self._overlap = bool(overlap)
-        self._engine, self._control = engine, replace(control or FloatingPointControl(), esr=precision.stochastic)
+        self._traced_step = self._digest(traced)
+        self._overlap, self._engine = bool(overlap), engine
         self._rate, self._optimiser = optimizer.lr, named(optimizer)
         rate_of(self._rate, 0)
         leaves, self._tree = flatten(precision.cast_state(self.block, initial_state(params, optimizer, model_state)))
         self._prepare(leaves)
+
+    def _typed(self, precision: Precision) -> Block:
+        """Types the step; gives it in the order in which it was traced."""
+        typed = streaming(precision.apply(self._ideal), self._streamed)
+        traced = typed if self._scale is None else guarded(typed)
+        self.precision = precision
+        self.block: Block = scheduled(traced, self.target) if self._reorder else traced
+        self._control = replace(self._given_control, esr=precision.stochastic)
+        return traced
+
+    def _digest(self, traced: Block) -> str:
+        orders = sorted((number, order.digest()) for number, order in self.accumulations.items())
+        told = traced if self._random is None else self.block  # tiles draw in the order of the equations
+        return hashlib.sha256(f"{told}{orders}".encode()).hexdigest()
+
+    def in_precision(self, precision: Precision | str) -> TrainLoop:
+        """The same training from the state it is in, in another precision, on the direct engine.
+
+        Random bits are the key's. The state is rounded to nearest where the new formats are narrower.
+
+        Raises:
+            ValueError: the precision keeps scaled moments or a running mean otherwise, which is traced.
+        """
+        precision = Precision.parse(precision)
+        for name in ("scaled_state", "running_mean"):
+            if getattr(precision, name) != (own := getattr(self.precision, name)):
+                raise ValueError(f"this loop was traced with {name} {own}, not {getattr(precision, name)}")
+        other = object.__new__(type(self))
+        kept = {name: value for name, value in vars(self).items() if name not in ("_executable", "_runner")}
+        vars(other).update({**kept, "_run": None, "_hold": Hold(), "_engine": "direct", "_random": None})
+        other._traced_step = other._digest(other._typed(precision))
+        state = zip(self._runner.read(), other.block.inputs, strict=False)
+        other._prepare([cast(x, var.type.format) for x, var in state])
+        return other
+
+    def next_step(self, batch: Any) -> tuple[list[Any], Key]:
+        """What the next step takes: one array or number per input of `block`, the state first, and its key."""
+        return [*self._runner.read(), *self._inputs(batch, self.step)], self._key.fold_in(self.step)
 
     @cached_property
     def _executable(self) -> Executable:
@@ -312,6 +346,11 @@ class TrainLoop:
         return np.array(losses, np.float32)
 
     @property
+    def control(self) -> FloatingPointControl:
+        """The floating-point control of its steps."""
+        return self._control
+
+    @property
     def loss_scale(self) -> float | None:
         """What the loss of the next step is multiplied by for its gradients; None: nothing."""
         return None if self._scale is None else float(self._scale.value)
@@ -416,13 +455,12 @@ class TrainLoop:
             weight, direction, scale = operands
             total = total.plus(UpdateCount.of(weight, direction, float(scale), updated))
 
-        state = self._runner.read()
-        inputs, key = self._inputs(batch, self.step), self._key.fold_in(self.step)
+        inputs, key = self.next_step(batch)
         with self.whole_steps(), self._hold:
             try:
-                self._executable.run([*state, *inputs], key, observe)
+                self._executable.run(inputs, key, observe)
             finally:
-                self._runner.write(state)  # which the direct engine has moved on
+                self._runner.write(inputs[: self.block.carried])  # which the direct engine has moved on
         return total
 
     def sums(self) -> dict[str, tuple[Equation, Accumulation]]:

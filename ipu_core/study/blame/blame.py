@@ -1,0 +1,201 @@
+"""Finds out why: two runs, some steps beside float64 that say what to suspect, and trials with one suspect in float32."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ipu_core.ir.block import Equation
+from ipu_core.ir.precision import FORMATS, Precision
+from ipu_core.study.blame.errors import Errors
+from ipu_core.study.blame.report import Blame, Culprit
+from ipu_core.study.blame.switches import Parts, Switch
+from ipu_core.study.blame.trials import Gap, Losses, Trials
+from ipu_core.train.arguments import check_integer
+from ipu_core.train.batches import Batches, Feed
+from ipu_core.train.loop import TrainLoop
+from ipu_core.train.precision_table import source_lines
+from lowprec import float32 as FLOAT32
+
+TOLERANCE = 0.05
+BUDGET = 5.0
+ENOUGH = 0.75  # of the gap: what closes so much is the cause
+SOME = 0.15  # what closes less is none
+ALONE = 3.0  # a part so many times as suspect as the next one is tried before the whole model
+LOOKS = 10
+
+
+def blame(
+    loop: TrainLoop, batches: Batches, steps: int, *, tolerance: float = TOLERANCE, budget: float = BUDGET
+) -> Blame:
+    """Says which equation, and which cause, keeps a training in low precision from learning what float32 learns.
+
+    From the loop's state it runs the steps in the loop's precision and in float32. Where the losses are the same within
+    the tolerance, nothing is to blame. Else some steps of the run, beside float64 for the same weights, batch and
+    operands, say of every equation what its formats lose, and one suspect after another (a cause, in one part of the
+    model or everywhere) is put into float32, by rules of the precision, to see how much of the loss that brings back.
+    All of it is done on the direct engine with random bits of the key; the loop itself stays as it is.
+
+    Args:
+        loop: at the state from which the run begins.
+        batches: as `TrainLoop.run` takes them.
+        steps: of the run to be explained.
+        tolerance: the share of what float32 learns that may be missing.
+        budget: how much may be computed, in steps, as a multiple of the run's own.
+
+    Raises:
+        ValueError: no steps, or a budget in which nothing can be tried; fewer batches than steps.
+        TypeError: no loop.
+    """
+    if not isinstance(loop, TrainLoop):
+        raise TypeError(f"blame takes a TrainLoop, not {loop!r}")
+    check_integer("steps", steps, least=1)
+    if not budget >= LEAST_BUDGET:
+        raise ValueError(f"budget must be at least {LEAST_BUDGET:g} times the run, not {budget!r}")
+    given = [batches(loop.step + i) for i in range(steps)] if callable(batches) else Feed(batches, loop.step).take(steps)
+    if len(given) < steps:
+        raise ValueError(f"{steps} steps need as many batches, there are {len(given)}")
+    trials = Trials(loop, given)
+    low = trials.watched(max(2, min(LOOKS, steps // SPARSE)))
+    reference = trials.run(reference_of(loop.precision), steps)
+    gap = Gap(low, reference)
+    seen = trials.seen
+    known = Blame(
+        loop.precision, steps, float(reference[0]), gap.level(low, steps), gap.level(reference, steps), gap.size(steps),
+        updates=seen.updates, looked=tuple(step for step, _, _ in seen.losses), spent=trials.spent / steps,
+        healthy=not gap.size(steps) > tolerance,
+    )  # fmt: skip
+    if known.healthy:
+        return known
+    search = Search(trials, gap, gap.horizon(tolerance), budget * steps)
+    culprits, closed = search.culprits()
+    cure = loop.precision
+    for culprit in culprits:
+        cure = culprit.switch.off(cure)
+    return replace(
+        known, culprits=culprits, closed=closed, tried=search.tried, cure=cure if culprits else None,
+        horizon=search.horizon, spent=trials.spent / steps,
+    )  # fmt: skip
+
+
+SPARSE = 25  # steps of the run for each that is looked at
+LEAST_BUDGET = 3.5
+
+
+def reference_of(precision: Precision) -> Precision:
+    """Float32 throughout, with what is no format as it is."""
+    wide: dict[str, Any] = dict.fromkeys(FORMATS, FLOAT32)
+    return replace(precision, name="float32", rules=(), rounding=Precision("").rounding, **wide)
+
+
+class Search:
+    """Trials, from the most to the least suspect, until something explains the gap or the budget is spent.
+
+    Attributes:
+        horizon: Steps of a trial.
+        tried: How much of the gap each closed.
+        suspects: By switch for a part, how suspect it is.
+    """
+
+    def __init__(self, trials: Trials, gap: Gap, horizon: int, budget: float) -> None:
+        self._trials, self._gap, self.horizon, self._budget = trials, gap, horizon, budget
+        self._block = trials.loop.in_precision(trials.loop.precision).block
+        self._equations = {equation.number: equation for equation in self._block.equations}
+        self.tried: dict[Switch, float] = {}
+        self._worst: dict[Switch, tuple[float, int]] = {}
+        parts = Parts(self._block)
+        for number, errors in trials.seen.errors.items():
+            self._suspect(parts, self._equations[number], errors)
+        self.suspects = {switch: score for switch, (score, _) in self._worst.items()}
+
+    def _suspect(self, parts: Parts, equation: Equation, errors: Errors) -> None:
+        switch = parts.switch(equation)
+        if switch is None:
+            return
+        steps, partial = len(self._trials.batches), min(1.0, errors.partial / errors.error) if errors.error else 0.0
+        for one, share in ((Switch("partials", switch.part), partial), (switch, 1 - partial)):
+            score = errors.suspicion(steps, share) if share else 0.0
+            if score > self._worst.get(one, (0.0, 0))[0]:
+                self._worst[one] = score, equation.number
+
+    def culprits(self) -> tuple[tuple[Culprit, ...], float]:
+        """What explains the gap, and how much of it."""
+        for cause in sorted({s.cause for s in self.suspects}, key=lambda c: -self._ranked(c)[0][0]):
+            if (best := self._in(cause)) is not None:
+                return (self._culprit(best, self.tried[best]),), self.tried[best]
+        several = sorted((s for s, closed in self.tried.items() if closed >= SOME), key=lambda s: -self.tried[s])
+        chosen: list[Switch] = []
+        for switch in several:
+            if all(switch.cause != other.cause for other in chosen):
+                chosen.append(switch)
+        if not chosen:
+            return (), 0.0
+        closed = self.tried[chosen[0]]
+        if len(chosen) > 1 and self._affordable:
+            closed = self._closed(chosen[:2])
+            chosen = chosen[:2]
+        else:
+            chosen = chosen[:1]
+        return tuple(self._culprit(switch, self.tried[switch]) for switch in chosen), closed
+
+    def _in(self, cause: str) -> Switch | None:
+        """The part in which this cause explains the gap: one, or the whole model; None where it does not."""
+        ranked = self._ranked(cause)
+        everywhere, first = Switch(cause), ranked[0][1]
+        rivals = [score for score, _ in ranked[1:]]
+        alone = not rivals or ranked[0][0] >= ALONE * rivals[0]
+        order = (first, everywhere) if alone else (everywhere, first)
+        if self._try(order[0]) >= ENOUGH and alone:
+            return first
+        if self.tried.get(order[0], 0.0) < ENOUGH and not alone:
+            return None
+        whole, one = (self._try(switch) for switch in (everywhere, first))
+        if one >= ENOUGH * max(whole, ENOUGH) and one >= ENOUGH:
+            return first
+        return everywhere if whole >= ENOUGH else None
+
+    def _ranked(self, cause: str) -> list[tuple[float, Switch]]:
+        return sorted(((score, s) for s, score in self.suspects.items() if s.cause == cause), key=lambda x: -x[0])
+
+    @property
+    def _affordable(self) -> bool:
+        return self._trials.spent + self.horizon <= self._budget
+
+    def _try(self, switch: Switch) -> float:
+        """How much of the gap a switch closes; 0 where that can no longer be tried."""
+        if switch not in self.tried:
+            if not self._affordable:
+                return 0.0
+            self.tried[switch] = self._closed([switch])
+        return self.tried[switch]
+
+    def _closed(self, switches: Iterable[Switch]) -> float:
+        precision = self._trials.loop.precision
+        for switch in switches:
+            precision = switch.off(precision)
+        return self._gap.closed(self._trials.run(precision, self.horizon), self.horizon)
+
+    def _culprit(self, switch: Switch, closed: float) -> Culprit:
+        """The switch with the equation that it is about."""
+        own = switch if switch.part else self._ranked(switch.cause)[0][1]
+        equation = self._equations[self._worst[own][1]]
+        errors = self._trials.seen.errors[equation.number]
+        kind, share = _kind(switch.cause, errors)
+        line = source_lines(self._block)[equation.number]
+        name = " ".join(filter(None, (equation.parameter or equation.layer, equation.role, equation.op)))
+        return Culprit(switch, name, line, kind, share, errors.begins, closed)
+
+
+def _kind(cause: str, errors: Errors) -> tuple[str, float]:
+    """What most of the error of an equation is, and its figure."""
+    kind = errors.kind()
+    shares = {"overflow": errors.beyond / errors.elements, "underflow": errors.zeros / errors.elements}
+    if kind == "lost":
+        return ("lost updates" if cause == "weights" else "lost increments"), errors.lost / errors.wanted
+    if kind in shares:
+        return kind, shares[kind]
+    return ("partial sums" if cause == "partials" else "rounding"), errors.size

@@ -1,0 +1,119 @@
+"""A step in its declared arithmetic beside float64: every equation for the same operands, and every update as a whole."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ipu_core.ir.block import Array, Block, Equation, Literal, Var, round_key
+from ipu_core.ir.declared import declared
+from ipu_core.ir.evaluate import evaluate_flat, run
+from ipu_core.ir.exact import as_exact, exact
+from ipu_core.ir.ops import STRUCTURE, SUMS
+from ipu_core.ir.retype import cast
+from ipu_core.study.blame.errors import Errors
+from ipu_core.train.loop import TrainLoop
+from lowprec import FloatFormat
+from lowprec import float32 as FLOAT32
+
+UNROUNDED = frozenset({"dropout_mask", "one_hot", "top_indices"})
+
+
+@dataclass
+class Update:
+    """One parameter's updates beside those of float64 from the same weights, moments and batch: sums over steps."""
+
+    exact: float = 0.0
+    arrived: float = 0.0
+    missing: float = 0.0
+
+    @property
+    def share(self) -> float:
+        """How much of the exact update arrived, measured along it: 1 where nothing is lost."""
+        return self.arrived / self.exact if self.exact else 1.0
+
+
+@dataclass
+class Lockstep:
+    """What was seen in the steps that were looked at.
+
+    Attributes:
+        errors: by equation number.
+        updates: by parameter.
+        losses: (step, the loss of the step, float64's of the same step).
+    """
+
+    errors: dict[int, Errors] = field(default_factory=dict)
+    updates: dict[str, Update] = field(default_factory=dict)
+    losses: list[tuple[int, float, float]] = field(default_factory=list)
+
+    def look(self, loop: TrainLoop, batch: Any) -> None:
+        """Looks at the next step of a loop, without doing it."""
+        block, (inputs, key) = loop.block, loop.next_step(batch)
+        kept = _kept(block, inputs)
+
+        def rule(equation: Equation, operands: list[Any], number: int) -> Array:
+            own = None if equation.draws is None else round_key(key, number).fold_in(equation.draws)
+            made = declared(equation, operands, own, loop.accumulations.get(equation.number), loop.control)
+            if rounds(equation):
+                ideal = exact(equation.op, [_exact(x) for x in operands], equation.params)
+                fmt, accumulate = equation.output.type.format, equation.arithmetic.accumulate
+                assert isinstance(fmt, FloatFormat)
+                before = operands[0] if _is_total(equation) else kept.get(equation.output)
+                new = Errors(equation.arithmetic.stochastic, before is not None)
+                narrow = accumulate is not None and accumulate != FLOAT32
+                self.errors.setdefault(equation.number, new).add(loop.step, made, ideal, fmt, before, narrow)
+            return made
+
+        outputs = run(block, inputs, cast, rule)
+        ideal = evaluate_flat(block, inputs, "exact", key=key)
+        self.losses.append((loop.step, float(outputs[block.carried]), float(ideal[block.carried])))
+        for name, position in updated(block).items():
+            old, low, high = (np.asarray(x[position], np.float64) for x in (inputs, outputs, ideal))
+            with np.errstate(all="ignore"):
+                wanted, change = high - old, low - old
+                if not np.isfinite(wanted).all() or not np.isfinite(change).all():
+                    continue
+                update = self.updates.setdefault(name, Update())
+                update.exact += float(np.vdot(wanted, wanted))
+                update.arrived += float(np.vdot(wanted, change))
+                update.missing += float(np.vdot(wanted - change, wanted - change))
+
+
+def rounds(equation: Equation) -> bool:
+    """Whether an equation has results or partial sums narrower than float32."""
+    fmt, accumulate = equation.output.type.format, equation.arithmetic.accumulate
+    if not isinstance(fmt, FloatFormat) or equation.op in STRUCTURE | UNROUNDED:
+        return False
+    return fmt != FLOAT32 or (equation.op in SUMS and accumulate not in (None, FLOAT32))
+
+
+def updated(block: Block) -> dict[str, int]:
+    """Where in the carried state each parameter is."""
+    made = {e.output: e.parameter for e in block.equations if e.role == "update" and e.parameter}
+    return {made[var]: i for i, var in enumerate(block.outputs[: block.carried]) if var in made}
+
+
+def _exact(operand: Any) -> Any:
+    return operand if isinstance(operand, float) else as_exact(operand)
+
+
+def _is_total(equation: Equation) -> bool:
+    """Whether it adds to a sum of gradients, its first operand."""
+    return equation.family == "gradient_sum" and equation.op in ("add", "scaled_add")
+
+
+def _kept(block: Block, inputs: list[Any]) -> dict[Var, Array]:
+    """What an equation makes the new value of, by its result."""
+    definitions = {equation.output: equation for equation in block.equations}
+    found = {}
+    for var, old in zip(block.outputs[: block.carried], inputs, strict=False):
+        while (equation := definitions.get(var)) is not None and equation.op in STRUCTURE:
+            if isinstance(equation.inputs[0], Literal):
+                break
+            var = equation.inputs[0]
+        if np.shape(old) == var.type.shape:
+            found[var] = old
+    return found

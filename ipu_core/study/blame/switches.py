@@ -1,0 +1,100 @@
+"""What can be put into float32 alone: one cause, in one part of the model or everywhere, as rules of a precision."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ipu_core.ir.block import Block, Equation, Var
+from ipu_core.ir.ops import STRUCTURE
+from ipu_core.ir.precision import Precision
+from ipu_core.ir.rules import PrecisionRule, names_of
+from lowprec import float32 as FLOAT32
+
+FIELDS: dict[str, tuple[tuple[str | None, str], ...]] = {
+    "weights": ((None, "weights"),),
+    "first_moment": ((None, "first_moment"),),
+    "second_moment": ((None, "second_moment"),),
+    "gradient_sum": ((None, "gradient_sum"),),
+    "partials": ((None, "partials"),),
+    "forward": (("forward", "operands"), ("forward", "output")),
+    "backward": tuple((role, field) for role in ("grad_input", "grad_weight")
+                      for field in ("gradients", "operands", "output")),
+}  # fmt: skip
+"""By cause, the (product, field)s of a precision. "forward" and "backward" are the values of these passes themselves."""
+
+WORDS = {
+    "weights": "weights", "first_moment": "first moments", "second_moment": "second moments",
+    "gradient_sum": "sums of gradients", "partials": "partial sums", "forward": "forward values and operands",
+    "backward": "gradients and their operands",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, order=True)
+class Switch:
+    """A cause in a part of the model.
+
+    Attributes:
+        cause: a key of `FIELDS`.
+        part: the name of a part, as the pattern of a rule; "" for the whole model.
+    """
+
+    cause: str
+    part: str = ""
+
+    @property
+    def rules(self) -> tuple[PrecisionRule, ...]:
+        """What puts it into float32."""
+        return tuple(PrecisionRule(self.part, field, FLOAT32, product) for product, field in FIELDS[self.cause])
+
+    def off(self, precision: Precision) -> Precision:
+        """A precision without this cause."""
+        rules = "".join(f"/{rule}" for rule in self.rules)
+        return replace(precision, name=f"{precision.name}{rules}", rules=(*precision.rules, *self.rules))
+
+    def __str__(self) -> str:
+        return f"float32 {WORDS[self.cause]}{f' of {self.part}' if self.part else ''}"
+
+
+class Parts:
+    """The parts that the equations of a typed step belong to."""
+
+    def __init__(self, block: Block) -> None:
+        self._readers: dict[Var, list[Equation]] = {}
+        for equation in block.equations:
+            for var in equation.operands:
+                self._readers.setdefault(var, []).append(equation)
+
+    def switch(self, equation: Equation) -> Switch | None:
+        """What puts the rounding of an equation's result away; None for what every precision has in float32."""
+        owner = self.owner(equation)
+        match equation.role, equation.family:
+            case "update", _:
+                cause = "weights"
+            case _, "compensation":
+                cause = "weights"
+            case _, "first_moment" | "second_moment" | "gradient_sum":
+                cause = equation.family
+            case "optimiser", _:
+                return None
+            case _:
+                cause = "forward" if owner.role == "forward" else "backward"
+        return Switch(cause, part_of(owner))
+
+    def owner(self, equation: Equation) -> Equation:
+        """The equation itself; of a conversion that has no name, what first takes its result."""
+        if equation.op != "convert" or equation.parameter:
+            return equation
+        pending = [equation.output]
+        while pending:
+            for reader in self._readers.get(pending.pop(0), ()):
+                if reader.op not in STRUCTURE:
+                    return reader
+                pending.append(reader.output)
+        return equation
+
+
+def part_of(equation: Equation) -> str:
+    """The part of the model that an equation is in: what holds its parameter, or else its own name."""
+    if equation.parameter:
+        return equation.parameter.rpartition(".")[0] or equation.parameter
+    return next(names_of(equation))

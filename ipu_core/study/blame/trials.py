@@ -1,0 +1,114 @@
+"""Runs of one training in several precisions: their losses, what they cost, and how much of a gap each one closes."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ipu_core.errors import NotFinite
+from ipu_core.ir.precision import Precision
+from ipu_core.study.blame.lockstep import Lockstep
+from ipu_core.train.loop import TrainLoop
+
+Losses = npt.NDArray[np.float64]
+WINDOW = 10  # a loss "after n steps" is the mean of the last tenth of them
+LOOK = 4  # steps that one step in lockstep with float64 counts as
+DIVERGED = 2.0  # losses count at most as much as so many times the first one
+
+
+class Trials:
+    """Runs from the state of one loop on the same batches, which leave the loop itself as it is.
+
+    Attributes:
+        spent: Steps done, those in lockstep as `LOOK` each.
+        seen: What the run in the loop's own precision showed in lockstep.
+    """
+
+    def __init__(self, loop: TrainLoop, batches: Sequence[Any]) -> None:
+        self.loop, self.batches, self.spent, self.seen = loop, batches, 0, Lockstep()
+
+    def run(self, precision: Precision, steps: int) -> Losses:
+        """The losses of a run; what follows one that is not finite is not computed."""
+        loop, losses = self.loop.in_precision(precision), np.full(steps, np.nan)
+        for number, batch in enumerate(self.batches[:steps]):
+            losses[number] = loop.train(batch)
+            self.spent += 1
+            if not math.isfinite(losses[number]):
+                break
+        return losses
+
+    def watched(self, looks: int) -> Losses:
+        """The losses of the run in the loop's own precision, which is looked at in some evenly spread steps.
+
+        Where it ends in a loss that is not finite, the last steps before are looked at too.
+        """
+        steps = len(self.batches)
+        places = {round(place) for place in np.linspace(0, steps - 1, looks)}
+        loop, losses = self.loop.in_precision(self.loop.precision), np.full(steps, np.nan)
+        before = [(loop.arrays(), loop.step, loop.history())]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NotFinite)
+            for number, batch in enumerate(self.batches):
+                if number in places:
+                    self._look(loop, batch)
+                before = [*before[-1:], (loop.arrays(), loop.step, loop.history())]
+                losses[number] = loop.train(batch)
+                self.spent += 1
+                if not math.isfinite(losses[number]):
+                    for state, own in zip(before, self.batches[max(0, number - 1) :], strict=False):
+                        loop.restore(*state)
+                        self._look(loop, own)
+                    break
+        return losses
+
+    def _look(self, loop: TrainLoop, batch: Any) -> None:
+        self.seen.look(loop, batch)
+        self.spent += LOOK
+
+
+class Gap:
+    """How far the losses of one run lie above those of another, after some steps.
+
+    Args:
+        low: the run that is explained.
+        reference: the one in float32.
+    """
+
+    def __init__(self, low: Losses, reference: Losses) -> None:
+        self._first = float(reference[: max(1, len(reference) // WINDOW)].mean())
+        self._low, self._reference = low, reference
+
+    def level(self, losses: Losses, steps: int) -> float:
+        """The loss after so many steps; one that is not finite, or beyond `DIVERGED`, counts as that."""
+        window = max(1, steps // WINDOW)
+        bound = DIVERGED * abs(self._first)
+        part = losses[steps - window : steps]
+        return float(np.minimum(np.where(np.isfinite(part), part, bound), bound).mean())
+
+    def size(self, steps: int) -> float:
+        """The share of what the reference learnt that is missing."""
+        low, reference = (self.level(losses, steps) for losses in (self._low, self._reference))
+        learnt = self._first - reference
+        return (low - reference) / learnt if learnt > 0 else (low - reference) / abs(self._first)
+
+    def closed(self, losses: Losses, steps: int) -> float:
+        """How much of the gap another run closes: 0 nothing, 1 all."""
+        low, reference = (self.level(each, steps) for each in (self._low, self._reference))
+        return (low - self.level(losses, steps)) / (low - reference)
+
+    def horizon(self, tolerance: float) -> int:
+        """The first eighth, quarter or half of the steps, or all, after which most of the gap is there."""
+        steps = len(self._low)
+        for parts in (8, 4, 2):
+            part = steps // parts
+            if part >= WINDOW and self.size(part) >= max(2 * tolerance, MOST * self.size(steps)):
+                return part
+        return steps
+
+
+MOST = 0.6  # of the final gap
