@@ -98,6 +98,7 @@ class TrainLoop:
 
     Attributes:
         block: The typed step.
+        ideal: The step before its precision, in float32.
         step: Steps done.
         skipped: Steps that changed nothing, with what was wrong.
         not_finite: The first step whose loss was infinite or NaN, and that loss; None: there was none.
@@ -138,7 +139,7 @@ class TrainLoop:
         if steps_per_call > 1 and self._scale is not None and self._scale.policy is not None:
             raise ValueError("an automatic loss scale is moved by the host after each step: steps_per_call must be 1")
         self._steps_per_call = int(steps_per_call)
-        self._ideal = step_block(
+        self.ideal = step_block(
             loss, optimizer, params, batch,
             micro_batches=int(micro_batches), running_mean=mean, scaled=self._scale is not None,
             model_state=model_state,
@@ -160,7 +161,7 @@ class TrainLoop:
         self.step = 0
         if engine == "tiles":
             check_room(self.block, self.target)
-        chosen = choose_accumulations(self._ideal, self.target) if accumulations is None else accumulations
+        chosen = choose_accumulations(self.ideal, self.target) if accumulations is None else accumulations
         self.accumulations: Mapping[int, Accumulation] = chosen
         self._traced_step = self._digest(traced)
         self._overlap, self._engine = bool(overlap), engine
@@ -171,7 +172,7 @@ class TrainLoop:
 
     def _typed(self, precision: Precision) -> Block:
         """Types the step; gives it in the order in which it was traced."""
-        typed = streaming(precision.apply(self._ideal), self._streamed)
+        typed = streaming(precision.apply(self.ideal), self._streamed)
         traced = typed if self._scale is None else guarded(typed)
         self.precision = precision
         self.block: Block = scheduled(traced, self.target) if self._reorder else traced

@@ -1,20 +1,18 @@
-"""Finds out why: two runs, some steps beside float64 that say what to suspect, and trials with one suspect in float32."""
+"""Finds out why: two runs, steps beside float64 that say what to suspect, and trials with one suspect in float32."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from ipu_core.ir.block import Equation
 from ipu_core.ir.precision import FORMATS, Precision
+from ipu_core.ir.rules import STATE, names_of
 from ipu_core.study.blame.errors import Errors
 from ipu_core.study.blame.report import Blame, Culprit
 from ipu_core.study.blame.switches import Parts, Switch
-from ipu_core.study.blame.trials import Gap, Losses, Trials
+from ipu_core.study.blame.trials import Gap, Trials
 from ipu_core.train.arguments import check_integer
 from ipu_core.train.batches import Batches, Feed
 from ipu_core.train.loop import TrainLoop
@@ -25,8 +23,9 @@ TOLERANCE = 0.05
 BUDGET = 5.0
 ENOUGH = 0.75  # of the gap: what closes so much is the cause
 SOME = 0.15  # what closes less is none
+NEGLIGIBLE = 0.01  # beside the most suspect
 ALONE = 3.0  # a part so many times as suspect as the next one is tried before the whole model
-LOOKS = 10
+LOOKS = 8
 
 
 def blame(
@@ -56,7 +55,7 @@ def blame(
     check_integer("steps", steps, least=1)
     if not budget >= LEAST_BUDGET:
         raise ValueError(f"budget must be at least {LEAST_BUDGET:g} times the run, not {budget!r}")
-    given = [batches(loop.step + i) for i in range(steps)] if callable(batches) else Feed(batches, loop.step).take(steps)
+    given = Feed(batches, loop.step).take(steps)
     if len(given) < steps:
         raise ValueError(f"{steps} steps need as many batches, there are {len(given)}")
     trials = Trials(loop, given)
@@ -67,22 +66,24 @@ def blame(
     known = Blame(
         loop.precision, steps, float(reference[0]), gap.level(low, steps), gap.level(reference, steps), gap.size(steps),
         updates=seen.updates, looked=tuple(step for step, _, _ in seen.losses), spent=trials.spent / steps,
-        healthy=not gap.size(steps) > tolerance,
+        healthy=not gap.size(steps) > tolerance, skipped=trials.skipped,
     )  # fmt: skip
     if known.healthy:
         return known
     search = Search(trials, gap, gap.horizon(tolerance), budget * steps)
     culprits, closed = search.culprits()
-    cure = loop.precision
-    for culprit in culprits:
-        cure = culprit.switch.off(cure)
-    return replace(
-        known, culprits=culprits, closed=closed, tried=search.tried, cure=cure if culprits else None,
-        horizon=search.horizon, spent=trials.spent / steps,
-    )  # fmt: skip
+    found = replace(known, culprits=culprits, closed=closed, tried=search.tried, horizon=search.horizon)
+    if culprits:
+        cure = loop.precision
+        for culprit in culprits:
+            cure = culprit.switch.off(cure, loop.ideal)
+        found = replace(found, cure=cure)
+        if search.horizon < steps and trials.spent + steps <= budget * steps:
+            found = replace(found, closed=gap.closed(trials.run(cure, steps), steps), horizon=steps)
+    return replace(found, trial=search.horizon, spent=trials.spent / steps)
 
 
-SPARSE = 25  # steps of the run for each that is looked at
+SPARSE = 40  # steps of the run for each that is looked at
 LEAST_BUDGET = 3.5
 
 
@@ -124,7 +125,9 @@ class Search:
 
     def culprits(self) -> tuple[tuple[Culprit, ...], float]:
         """What explains the gap, and how much of it."""
-        for cause in sorted({s.cause for s in self.suspects}, key=lambda c: -self._ranked(c)[0][0]):
+        causes = {cause: self._ranked(cause)[0][0] for cause in {switch.cause for switch in self.suspects}}
+        least = NEGLIGIBLE * max(causes.values(), default=0.0)
+        for cause in sorted((c for c, score in causes.items() if score >= least), key=lambda c: -causes[c]):
             if (best := self._in(cause)) is not None:
                 return (self._culprit(best, self.tried[best]),), self.tried[best]
         several = sorted((s for s, closed in self.tried.items() if closed >= SOME), key=lambda s: -self.tried[s])
@@ -148,15 +151,11 @@ class Search:
         everywhere, first = Switch(cause), ranked[0][1]
         rivals = [score for score, _ in ranked[1:]]
         alone = not rivals or ranked[0][0] >= ALONE * rivals[0]
-        order = (first, everywhere) if alone else (everywhere, first)
-        if self._try(order[0]) >= ENOUGH and alone:
+        if alone and self._try(first) >= ENOUGH:
             return first
-        if self.tried.get(order[0], 0.0) < ENOUGH and not alone:
+        if not rivals or self._try(everywhere) < ENOUGH:
             return None
-        whole, one = (self._try(switch) for switch in (everywhere, first))
-        if one >= ENOUGH * max(whole, ENOUGH) and one >= ENOUGH:
-            return first
-        return everywhere if whole >= ENOUGH else None
+        return first if self._try(first) >= ENOUGH * self.tried[everywhere] else everywhere
 
     def _ranked(self, cause: str) -> list[tuple[float, Switch]]:
         return sorted(((score, s) for s, score in self.suspects.items() if s.cause == cause), key=lambda x: -x[0])
@@ -176,7 +175,7 @@ class Search:
     def _closed(self, switches: Iterable[Switch]) -> float:
         precision = self._trials.loop.precision
         for switch in switches:
-            precision = switch.off(precision)
+            precision = switch.off(precision, self._trials.loop.ideal)
         return self._gap.closed(self._trials.run(precision, self.horizon), self.horizon)
 
     def _culprit(self, switch: Switch, closed: float) -> Culprit:
@@ -186,7 +185,7 @@ class Search:
         errors = self._trials.seen.errors[equation.number]
         kind, share = _kind(switch.cause, errors)
         line = source_lines(self._block)[equation.number]
-        name = " ".join(filter(None, (equation.parameter or equation.layer, equation.role, equation.op)))
+        name = f"{next(names_of(equation))} {equation.family if equation.family in STATE else equation.role}"
         return Culprit(switch, name, line, kind, share, errors.begins, closed)
 
 

@@ -33,6 +33,7 @@ class Errors:
         flushed, saturated: of the errors of results that became zero, and of those beyond the largest number.
         elements, wanted: how many elements there were, and how many increments that are not zero.
         zeros, beyond, lost: how many became zero, were too large, and left what is kept as it was.
+        stuck: of those lost, how many left a zero.
         steps: (step, relative error then, share of increments lost then).
     """
 
@@ -49,6 +50,7 @@ class Errors:
     zeros: int = 0
     beyond: int = 0
     lost: int = 0
+    stuck: int = 0
     steps: list[tuple[int, float, float]] = field(default_factory=list)
 
     def add(self, step: int, made: Array, exact: Array, fmt: FloatFormat, before: Array | None, sums: bool) -> None:
@@ -62,31 +64,39 @@ class Errors:
             before: what was kept, for an equation of what is kept.
             sums: whether the equation has partial sums narrower than float32.
         """
-        y, x = (np.asarray(value, np.float64).ravel() for value in (made, exact))
-        base = np.zeros(1) if before is None else np.asarray(before, np.float64).ravel()
-        known = np.isfinite(x)
+        base = np.zeros(1) if before is None else _some(before)
+        y, x = _some(made), _some(exact)
         with np.errstate(all="ignore"):
-            reference = np.where(known, x - base, 0.0)
-            missing = np.where(known, np.where(np.isfinite(y), x - y, x), 0.0)
-            flushed = known & (y == 0) & (x != 0)
-            beyond = known & (np.abs(x) > fmt.max)
-            lost = (reference != 0) & (y == base) if before is not None else np.zeros(0, bool)
-            signal, error = (float(np.vdot(a, a)) for a in (reference, missing))
-            rounded = np.asarray(cast(np.clip(np.where(known, x, 0.0), -LARGE, LARGE), fmt), np.float64) if sums else y
-            partial = np.where(known & np.isfinite(y), rounded - y, 0.0)
+            reference = x if before is None else x - base
+            missing = x - y
+            if not np.isfinite(total := float(np.vdot(missing, missing))):
+                known = np.isfinite(x)
+                x, reference = np.where(known, x, 0.0), np.where(known, reference, 0.0)
+                y = np.where(known, np.where(np.isfinite(y), y, 0.0), 0.0)
+                missing = x - y
+                total = float(np.vdot(missing, missing))
+            flushed, beyond = (y == 0) & (x != 0), np.abs(x) > fmt.max
+        wanted = int(np.count_nonzero(reference)) if before is not None else 0
+        same = (reference != 0) & (y == base) if wanted else np.zeros(1, bool)
+        lost = int(np.count_nonzero(same))
+        self.stuck += int(np.count_nonzero(same & (y == 0)))
+        signal = float(np.vdot(reference, reference))
         self.signal += signal
-        self.error += error
+        self.error += total
         self.along += float(np.vdot(reference, missing))
-        self.partial += float(np.vdot(partial, partial))
-        self.flushed += float(np.vdot(missing[flushed], missing[flushed]))
-        self.saturated += float(np.vdot(missing[beyond], missing[beyond]))
+        if sums:
+            partial = np.asarray(cast(np.clip(x, -LARGE, LARGE), fmt), np.float64) - y
+            self.partial += float(np.vdot(partial, partial))
+        if flushed.any():
+            self.flushed += float(np.square(missing[flushed]).sum())
+            self.zeros += int(flushed.sum())
+        if beyond.any():
+            self.saturated += float(np.square(missing[beyond]).sum())
+            self.beyond += int(beyond.sum())
         self.elements += x.size
-        self.wanted += int(np.count_nonzero(reference)) if before is not None else 0
-        self.zeros += int(flushed.sum())
-        self.beyond += int(beyond.sum())
-        self.lost += int(lost.sum())
-        share = lost.sum() / max(1, np.count_nonzero(reference)) if before is not None else 0.0
-        self.steps.append((step, _ratio(error, signal), float(share)))
+        self.wanted += wanted
+        self.lost += lost
+        self.steps.append((step, _ratio(total, signal), lost / wanted if wanted else 0.0))
 
     @property
     def size(self) -> float:
@@ -118,12 +128,19 @@ class Errors:
     def kind(self) -> str:
         """What most of the error is: "lost", "underflow", "overflow" or "rounding"."""
         if self.wanted and self.lost > LOST * self.wanted:
-            return "lost" if self.flushed < FULL * self.error else "underflow"
+            return "underflow" if self.stuck > FULL * self.lost else "lost"
         if self.saturated > FULL * self.error:
             return "overflow"
         return "underflow" if self.flushed > FULL * self.error else "rounding"
 
 
+def _some(values: Array) -> Array:
+    """At most about `MOST` elements of an array, evenly spread, as float64."""
+    flat = values.reshape(-1)
+    return np.asarray(flat[:: 1 + flat.size // MOST], np.float64)
+
+
+MOST = 8192  # no more, so that BLAS does not wake threads for them
 LARGE = float(np.finfo(np.float32).max)
 
 

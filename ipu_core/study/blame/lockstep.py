@@ -1,4 +1,4 @@
-"""A step in its declared arithmetic beside float64: every equation for the same operands, and every update as a whole."""
+"""A step in its declared arithmetic beside float64: every equation for the same operands, and every update."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ class Update:
 
     exact: float = 0.0
     arrived: float = 0.0
-    missing: float = 0.0
 
     @property
     def share(self) -> float:
@@ -77,9 +76,8 @@ class Lockstep:
                 if not np.isfinite(wanted).all() or not np.isfinite(change).all():
                     continue
                 update = self.updates.setdefault(name, Update())
-                update.exact += float(np.vdot(wanted, wanted))
-                update.arrived += float(np.vdot(wanted, change))
-                update.missing += float(np.vdot(wanted - change, wanted - change))
+                update.exact += float(np.square(wanted).sum())
+                update.arrived += float((wanted * change).sum())
 
 
 def rounds(equation: Equation) -> bool:

@@ -35,12 +35,20 @@ class Culprit:
     closed: float
 
     def __str__(self) -> str:
-        where = ", ".join(filter(None, (self.equation, self.line and "line {2} of {0}".format(*self.line.rpartition(":")))))
+        file, _, number = self.line.rpartition(":")
+        place = f"{self.equation}, line {number} of {file}" if self.line else self.equation
+        where = place if self.switch.part else f"everywhere, most at {place}"
+        what = WHAT[self.kind].format(share=_percent(self.share), kept=WORDS[self.switch.cause])
         since = f" from step {self.begins}" if self.begins else ""
-        what = WHAT[self.kind].format(share=f"{100 * self.share:.2g} %", kept=WORDS[self.switch.cause])
-        return f"{where}: {what}{since}; {self.switch} alone bring back {100 * self.closed:.0f} % of the loss"
+        return f"{where}: {what}{since}; {self.switch} alone bring back {_percent(self.closed)} of the loss"
 
 
+def _percent(share: float) -> str:
+    """In percent, to a whole one where that says something."""
+    return f"{100 * share:.0f} %" if not 0 < abs(share) < LEAST else f"{100 * share:.1g} %"
+
+
+LEAST = 0.01
 WHAT = {
     "lost updates": "{share} of the updates rounded to nothing",
     "lost increments": "{share} of the increments of {kept} rounded to nothing",
@@ -66,8 +74,11 @@ class Blame:
         cure: the precision with the culprits in float32.
         updates: by parameter, what became of its updates in the steps looked at.
         looked: those steps.
-        horizon: steps of each trial.
+        horizon: steps after which that is so.
+        trial: steps of each trial.
         spent: steps in all, as multiples of the run's.
+        healthy: whether no more is missing than the tolerance.
+        skipped: steps that the loss scale skipped.
     """
 
     precision: Precision
@@ -83,12 +94,15 @@ class Blame:
     updates: dict[str, Update] = field(default_factory=dict)
     looked: tuple[int, ...] = ()
     horizon: int = 0
+    trial: int = 0
     spent: float = 0.0
     healthy: bool = False
+    skipped: int = 0
 
     def __str__(self) -> str:
+        skipped = f" ({self.skipped} of them skipped)" if self.skipped else ""
         lines = [
-            f"{self.precision.name}, {self.steps} steps: loss {self.loss:.4g}, float32 {self.reference:.4g} "
+            f"{self.precision.name}, {self.steps} steps{skipped}: loss {self.loss:.4g}, float32 {self.reference:.4g} "
             f"(before: {self.first:.4g}); {_missing(self.gap)}"
         ]
         if self.healthy:
@@ -96,18 +110,19 @@ class Blame:
         elif not self.culprits:
             lines.append("no single cause was found that brings back half of it")
         lines += [str(culprit) for culprit in self.culprits]
-        if len(self.culprits) > 1:
-            lines.append(f"together they bring back {100 * self.closed:.0f} %")
-        others = {switch: closed for switch, closed in self.tried.items() if all(c.switch != switch for c in self.culprits)}
+        if self.cure is not None and (len(self.culprits) > 1 or self.trial < self.horizon):
+            lines.append(f"after {self.horizon} steps without it: {_percent(self.closed)} of the loss is back")
+        found = {culprit.switch for culprit in self.culprits}
+        others = [f"{switch} {_percent(closed)}" for switch, closed in self.tried.items() if switch not in found]
         if others:
-            lines.append("tried too: " + "; ".join(f"{switch} {100 * closed:.0f} %" for switch, closed in others.items()))
+            lines.append(f"tried too: {'; '.join(others)}")
         if self.cure is not None:
             lines.append(f"precision without it: {self.cure.name}")
         lines += self._updates()
-        trials = f", {len(self.tried)} trials of {self.horizon} steps" if self.tried else ""
-        lines.append(
-            f"(two runs, {len(self.looked)} steps beside float64{trials}: {self.spent:.1f} times the steps of the run)"
-        )
+        runs = 2 + (self.trial < self.horizon)
+        trials = f", {len(self.tried)} trials of {self.trial} steps" if self.tried else ""
+        cost = f"{self.spent:.1f} times the steps of the run"
+        lines.append(f"({runs} runs, {len(self.looked)} steps beside float64{trials}: {cost})")
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -118,7 +133,7 @@ class Blame:
     def _updates(self) -> list[str]:
         """What arrives of the updates, the worst first, where it is not all."""
         worst = sorted(self.updates.items(), key=lambda item: item[1].share)[:WORST]
-        listed = [f"{name} {100 * update.share:.0f} %" for name, update in worst if update.share < WHOLE]
+        listed = [f"{name} {_percent(update.share)}" for name, update in worst if update.share < WHOLE]
         return [f"of float64's updates from the same state arrive, along them: {', '.join(listed)}"] if listed else []
 
 
@@ -126,4 +141,4 @@ WHOLE = 0.95
 
 
 def _missing(gap: float) -> str:
-    return f"{100 * gap:.0f} % of what float32 learns is missing" if gap > 0 else "nothing is missing"
+    return f"{_percent(gap)} of what float32 learns is missing" if gap > 0 else "nothing is missing"

@@ -20,7 +20,7 @@ FIELDS: dict[str, tuple[tuple[str | None, str], ...]] = {
     "backward": tuple((role, field) for role in ("grad_input", "grad_weight")
                       for field in ("gradients", "operands", "output")),
 }  # fmt: skip
-"""By cause, the (product, field)s of a precision. "forward" and "backward" are the values of these passes themselves."""
+"""By cause, the (product, field)s of a precision. "forward" and "backward" are the values of these passes."""
 
 WORDS = {
     "weights": "weights", "first_moment": "first moments", "second_moment": "second moments",
@@ -41,15 +41,13 @@ class Switch:
     cause: str
     part: str = ""
 
-    @property
-    def rules(self) -> tuple[PrecisionRule, ...]:
-        """What puts it into float32."""
-        return tuple(PrecisionRule(self.part, field, FLOAT32, product) for product, field in FIELDS[self.cause])
-
-    def off(self, precision: Precision) -> Precision:
-        """A precision without this cause."""
-        rules = "".join(f"/{rule}" for rule in self.rules)
-        return replace(precision, name=f"{precision.name}{rules}", rules=(*precision.rules, *self.rules))
+    def off(self, precision: Precision, block: Block) -> Precision:
+        """A precision without this cause, by rules that are for something in the Block of an ideal step."""
+        fields = FIELDS[self.cause]
+        every = (PrecisionRule(self.part, field, FLOAT32, product) for product, field in fields)
+        rules = tuple(rule for rule in every if any(map(rule.matches, block.equations)))
+        said = "".join(f"/{rule}" for rule in rules)
+        return replace(precision, name=f"{precision.name}{said}", rules=(*precision.rules, *rules))
 
     def __str__(self) -> str:
         return f"float32 {WORDS[self.cause]}{f' of {self.part}' if self.part else ''}"

@@ -17,7 +17,7 @@ from ipu_core.train.loop import TrainLoop
 
 Losses = npt.NDArray[np.float64]
 WINDOW = 10  # a loss "after n steps" is the mean of the last tenth of them
-LOOK = 4  # steps that one step in lockstep with float64 counts as
+LOOK = 10  # steps that one step in lockstep with float64 counts as
 DIVERGED = 2.0  # losses count at most as much as so many times the first one
 
 
@@ -27,10 +27,11 @@ class Trials:
     Attributes:
         spent: Steps done, those in lockstep as `LOOK` each.
         seen: What the run in the loop's own precision showed in lockstep.
+        skipped: Steps of that run that its loss scale skipped.
     """
 
     def __init__(self, loop: TrainLoop, batches: Sequence[Any]) -> None:
-        self.loop, self.batches, self.spent, self.seen = loop, batches, 0, Lockstep()
+        self.loop, self.batches, self.spent, self.skipped, self.seen = loop, batches, 0, 0, Lockstep()
 
     def run(self, precision: Precision, steps: int) -> Losses:
         """The losses of a run; what follows one that is not finite is not computed."""
@@ -64,6 +65,7 @@ class Trials:
                         loop.restore(*state)
                         self._look(loop, own)
                     break
+        self.skipped = len(loop.skipped)
         return losses
 
     def _look(self, loop: TrainLoop, batch: Any) -> None:
