@@ -1,4 +1,4 @@
-"""Every Python snippet of the site's pages runs, page by page; the pages are all in the site, and it builds without a warning."""
+"""Every Python snippet of the site's pages runs, page by page; all pages are in it, and it builds without a warning."""
 
 import importlib.util
 import re
@@ -10,7 +10,8 @@ import pytest
 
 import ipu_core
 import lowprec
-from ipu_core import nn
+from ipu_core import Precision, nn
+from ipu_core.ir.precision import FORMATS, PRESETS
 
 ROOT = Path(__file__).parent.parent
 SITE = ROOT / "notebooks" / "docs"
@@ -53,8 +54,8 @@ def test_every_page_is_in_the_navigation() -> None:
 
 def test_every_public_name_has_a_place_in_the_reference() -> None:
     reference = "\n".join(page.read_text() for page in (SITE / "pages" / "reference").glob("*.md"))
-    shown = set(re.findall(r"^ {4,}- (\w+)$|^::: ([\w.]+)$", reference, re.MULTILINE))
-    shown = {word.rpartition(".")[2] for pair in shown for word in pair}
+    shown = {name.rpartition(".")[2] for name in re.findall(r"^::: ([\w.]+)$", reference, re.MULTILINE)}
+    shown |= {name.removeprefix("lowprec.") for name in re.findall(r"`([\w.]+)`", reference)}  # the named formats
     public = {*lowprec.__all__, *ipu_core.__all__, *nn.__all__} - {"__version__", "nn"}
     assert not sorted(public - shown)
 
@@ -65,3 +66,19 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     built = subprocess.run([*command, "-d", str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stdout + built.stderr
     assert (tmp_path / "how-to" / "fp8" / "index.html").exists()
+
+
+def test_the_table_of_precisions_is_the_code_s() -> None:
+    page = (SITE / "pages" / "reference" / "precisions.md").read_text()
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
+    assert rows == [_row(preset) for preset in PRESETS]
+
+
+def _row(name: str) -> str:
+    said = name if name != "fp16.16" else "fp16.16/nearest"
+    precision = Precision.parse(said)
+    formats = [getattr(precision, field).name for field in FORMATS]
+    notes = [word for word, holds in {"streamed": precision.streamed, "mean": precision.running_mean}.items() if holds]
+    notes += [f"moments x {precision.scaled_state:g}"] if precision.scaled_state != 1 else []
+    rounding = precision.rounding_name if name != "fp16.16" else "must be said"
+    return f"| `{name}` | " + " | ".join([*formats, rounding, ", ".join(notes)]) + " |"

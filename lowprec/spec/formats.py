@@ -126,8 +126,8 @@ def p3109(k: int, p: int, *, signed: bool = True, extended: bool = True) -> Floa
 def fixed_point(bits: int, fraction: int, *, signed: bool = True) -> FloatFormat:
     """Fixed point as a format: multiples of 2^-fraction, evenly spaced, that saturate at the largest.
 
-    It is a float of one exponent bit, whose normal values have the spacing of its subnormals; so a sign and a magnitude,
-    with a -0 and without two's complement's lowest value: fixed_point(16, 8) holds [-(128 - 2^-8), 128 - 2^-8].
+    It is a float of one exponent bit, whose normal values have the spacing of its subnormals; so a sign and a
+    magnitude, with a -0 and without two's complement's lowest value: fixed_point(16, 8) ends at +-(128 - 2^-8).
 
     Args:
         bits: of a code, 3 to 19, the sign's among them.

@@ -242,9 +242,9 @@ def test_fixed_point_is_evenly_spaced_and_saturates(bits: int, fraction: int, si
     assert float(lp.finfo(fmt).max) == largest * step
 
 
-@pytest.mark.parametrize(("bits", "fraction", "message"), [(2, 0, "3 to 19 bits, not 2"), (20, 8, "3 to 19 bits, not 20")])
-def test_fixed_point_names_bad_widths(bits: int, fraction: int, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        lp.fixed_point(bits, fraction)
+@pytest.mark.parametrize("bits", [2, 20])
+def test_fixed_point_names_bad_widths(bits: int) -> None:
+    with pytest.raises(ValueError, match=f"3 to 19 bits, not {bits}"):
+        lp.fixed_point(bits, 0)
     with pytest.raises(TypeError, match=r"two integers.*8\.5"):
         lp.fixed_point(16, 8.5)  # type: ignore[arg-type]
