@@ -117,6 +117,7 @@ class Equation:
     """One operation. Its number is given when it is traced and never changes: random bits and plans are keyed by it.
 
     Attributes:
+        drawn: whose random bits it takes, that of which it is a copy; None: its own.
         operands: the inputs that are values, without the literals.
     """
 
@@ -129,10 +130,16 @@ class Equation:
     family: str = "elementwise"
     parameter: str | None = None
     arithmetic: Arithmetic = NEAREST
+    drawn: int | None = None
     operands: tuple[Var, ...] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "operands", tuple(atom for atom in self.inputs if isinstance(atom, Var)))
+
+    @property
+    def keyed(self) -> int:
+        """The number that its own random bits are keyed by, if it draws any."""
+        return self.number if self.drawn is None else self.drawn
 
     @property
     def draws(self) -> int | None:
@@ -141,7 +148,7 @@ class Equation:
         Its own if it rounds stochastically. A mask has one as a parameter, given when it was traced.
         """
         mask: int | None = self.params.get("operation")
-        return mask if mask is not None else self.number if self.arithmetic.stochastic else None
+        return mask if mask is not None else self.keyed if self.arithmetic.stochastic else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -28,6 +28,7 @@ from ipu_core.ir.execute import Executable
 from ipu_core.ir.guard import guarded
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.pytree import flatten, paths, unflatten
+from ipu_core.ir.recompute import recompute as recomputed
 from ipu_core.ir.retype import cast
 from ipu_core.ir.streaming import streaming
 from ipu_core.target import Target
@@ -86,6 +87,8 @@ class TrainLoop:
             Those bits depend on the placement, and every equation then runs vertex by vertex, much slower.
         reorder: Whether the equations are put into an order in which less memory lives at a time, or stay as they were
             traced. No bit changes.
+        recompute: Whether results of the forward part that are cheap to make, element by element, are made again where
+            the gradients need them, instead of kept: less memory for more work (needs scipy). No bit changes.
 
     Raises:
         ValueError: an unknown engine or precision, hardware random bits on an engine or in a precision that has none
@@ -122,6 +125,7 @@ class TrainLoop:
         model_state: Any = None,
         random: str | HardwareRandom = "philox",
         reorder: bool = True,
+        recompute: bool = False,
     ) -> None:
         if not isinstance(engine, str) or engine not in ENGINES:
             raise ValueError(f"unknown engine {engine!r}: choose {' or '.join(ENGINES)}")
@@ -144,10 +148,15 @@ class TrainLoop:
         typed = streaming(precision.apply(ideal), streamed)
         traced = typed if self._scale is None else guarded(typed)
         self.target = target if isinstance(target, Target) else Target("gc200" if target is None else target)
-        self.block: Block = scheduled(traced, self.target) if reorder else traced
+        again = recomputed(traced) if recompute else traced
+        self.block: Block = scheduled(again, self.target) if reorder else again
         self._key, self._random = as_key(key), read_random(random, as_key(key))
         if self._random is not None:
             check_hardware_random(self.block, engine)
+            if recompute:
+                raise ValueError(
+                    "the tiles' generators never draw the same bits again: recompute needs random='philox'"
+                )
         self.skipped: tuple[Skipped, ...] = ()
         self.not_finite: tuple[int, float] | None = None
         for var, value in self.block.constants.items():

@@ -55,7 +55,7 @@ def _elementwise(lowering: Lowering, equation: Equation) -> None:
     op = "identity" if equation.op == "convert" else equation.op
     lowering.programs += elementwise(
         lowering.graph, op, operands, lowering.result(equation),
-        stochastic=equation.arithmetic.stochastic, operation=equation.number, name=label(equation),
+        stochastic=equation.arithmetic.stochastic, operation=equation.keyed, name=label(equation),
     )  # fmt: skip
 
 
