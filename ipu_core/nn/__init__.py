@@ -51,6 +51,7 @@ from ipu_core.nn.operations import (
     one_hot,
     relu,
     rsqrt,
+    scale,
     sigmoid,
     silu,
     sin,
@@ -70,6 +71,6 @@ __all__ = [
     "layer_norm", "leaky_relu", "lecun_normal", "lecun_uniform", "linear", "log", "log_softmax", "log_sum_exp", "lstm",
     "lstm_cell", "matmul", "max_pool2d", "maximum", "mean", "minimum", "mlp", "mlp_parameters", "mse",
     "multi_head_attention", "normal", "one_hot", "padding_mask", "reduce_max", "reduce_sum", "relu", "reshape",
-    "rms_norm", "rotary_embedding", "rsqrt", "scan", "segment_mask", "sigmoid", "silu", "sin", "softmax",
+    "rms_norm", "rotary_embedding", "rsqrt", "scale", "scan", "segment_mask", "sigmoid", "silu", "sin", "softmax",
     "softmax_cross_entropy", "softplus", "sqrt", "square", "stop_gradient", "tanh", "topk", "uniform", "where",
 ]  # fmt: skip
