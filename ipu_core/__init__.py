@@ -46,6 +46,7 @@ from ipu_core.ir.evaluate import evaluate
 from ipu_core.ir.execute import execute
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.tracing import trace
+from ipu_core.ir.unit_scaling import UnitScaled, unit_scale
 from ipu_core.study.compare import compare
 from ipu_core.target import Target
 from ipu_core.train.batches import Epochs
@@ -99,6 +100,7 @@ __all__ = [
     "Tensor",
     "TorchModel",
     "TrainLoop",
+    "UnitScaled",
     "compare",
     "evaluate",
     "execute",
@@ -108,5 +110,6 @@ __all__ = [
     "nn",
     "plan",
     "trace",
+    "unit_scale",
     "value_and_grad",
 ]

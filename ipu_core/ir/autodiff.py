@@ -201,7 +201,7 @@ def _name(pure: dict[Var, frozenset[str]], values: Iterable[Var]) -> str | None:
     return next(iter(names)) if len(names) == 1 else None
 
 
-def _needed(block: Block, parameters: dict[Var, str]) -> set[Var]:
+def needed_values(block: Block, parameters: Iterable[Var]) -> set[Var]:
     """The values that depend on a parameter: only these have cotangents."""
     needed = set(parameters)
     for equation in block.equations:
@@ -248,7 +248,7 @@ def backward(
     Raises:
         UnbalancedScale: see `check_scales`.
     """
-    pure, needed = _sources(block, parameters), _needed(block, parameters)
+    pure, needed = _sources(block, parameters), needed_values(block, parameters)
     if any(equation.op in SCALES for equation in block.equations):
         check_scales(gradient_edges(block, needed), loss)
     seed = Full(builder, 1.0, ()) if scale is None else TracedArray(builder, scale)
