@@ -52,7 +52,7 @@ from ipu_core.target import Target
 from ipu_core.train.batches import Epochs
 from ipu_core.train.callbacks import Checkpoint, EarlyStop, Evaluate
 from ipu_core.train.loop import TrainLoop
-from ipu_core.train.optim import Adam, AdamW, Group, Lamb, Lars, Optimiser, Sgd
+from ipu_core.train.optim import Adam, AdamW, Group, Lamb, Lars, Optimiser, Sgd, mup_groups
 from ipu_core.train.scaling import LossScale
 from lowprec import Accumulation
 
@@ -107,6 +107,7 @@ __all__ = [
     "from_torch",
     "from_torch_optimizer",
     "lower",
+    "mup_groups",
     "nn",
     "plan",
     "trace",

@@ -155,6 +155,8 @@ def _command(commands: Any, name: str, run: Callable[[argparse.Namespace], int],
         help="parameters of their own, as in '*.bias/lr=2/decay=0' or 'embedding/frozen'; the first match counts",
     )
     parser.add_argument("--micro-batches", type=int, default=1, help="parts of each batch (default 1)")
+    parser.add_argument("--unit-scaled", action="store_true", help="unit scaling: factors instead of a loss scale")
+    parser.add_argument("--mup", action="store_true", help="unit scaling with u-muP's rules and learning rates (adam)")
     parser.add_argument("--loss-scale", type=_scale, metavar="S", help="a number or 'automatic' (default: none)")
     parser.add_argument(
         "--streamed",
@@ -197,6 +199,7 @@ def _settings(given: argparse.Namespace) -> Settings:
         data=given.data, target=given.target, engine=given.engine, model=model, schedule=given.schedule,
         groups=tuple(given.group), micro_batches=given.micro_batches, loss_scale=given.loss_scale,
         streamed=tuple(given.streamed), overlap=given.overlap, random=given.random,
+        unit_scaled=given.unit_scaled, mup=given.mup,
         **{**USUAL.get(model, {}), **said},
     )  # fmt: skip
 

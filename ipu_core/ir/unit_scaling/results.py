@@ -49,6 +49,8 @@ class Results:
         factors: of results, where they are not 1.
         shares: factors of operands of additions, by (number of the equation, position).
         dropped: numbers of the equations that multiply by a number which the next factor takes up.
+        above: by value, the equations that it is made by, as bits of their numbers.
+        residuals: the additions of which one operand is made of the other.
         growth: by (node, operand): root mean square of what one gradient of 1 of the node brings to the operand.
     """
 
@@ -65,8 +67,8 @@ class Results:
         self.gates: dict[Var, float] = {}  # by how much a gate, or what it lets pass, is multiplied
         self._statistics: set[Var] = set()
         self._inside: dict[Var, Law] = {}
-        self._above = ancestors(graph)
-        self._skips = [e for e in graph.block.equations if self._is_residual(e)]
+        self.above = ancestors(graph)
+        self.residuals = [e for e in graph.block.equations if self._is_residual(e)]
         for var in graph.block.inputs:
             self.laws[var] = normal() if graph.origin(var).pure else normal(rules.deviation)
         for var, array in graph.block.constants.items():
@@ -273,7 +275,7 @@ class Results:
         """A sum of so many products, and for each operand of how many products its gradient is a sum."""
         data = [not self.graph.origin(var).weight for var in operands]
         sizes = [self._size(var, published=not all(data)) for var in operands]
-        last = self.rules.mup and sum(data) == 1 and self._is_last(equation)
+        last = self.rules.mup and sum(data) == 1 and self.is_last(equation)
         scores = self.rules.mup and all(data) and self._is_scored(equation)
         squares = inner * math.prod(sizes) ** 2
         if all(data):  # what all rows of one have in common is added up by the mean of the other
@@ -298,9 +300,9 @@ class Results:
         size = self.sizes.get(var, law.rms) if published else law.rms
         return size if size > 0 else 1.0
 
-    def _is_last(self, equation: Equation) -> bool:
+    def is_last(self, equation: Equation) -> bool:
         """Whether no other product comes after one."""
-        return not any(self._above.get(e.output, 0) >> equation.number & 1 and e.op in PRODUCTS and e is not equation
+        return not any(self.above.get(e.output, 0) >> equation.number & 1 and e.op in PRODUCTS and e is not equation
                        for e in self.graph.block.equations)  # fmt: skip
 
     def _is_scored(self, equation: Equation) -> bool:
@@ -325,7 +327,7 @@ class Results:
         ends += [after for end in ends if len(end.operands) == 1 for after in self.graph.ends(end.output)]
         others = {self.graph.shown(var) for end in ends if end.op in ELEMENTWISE for var in end.operands}
         return x in others or (maker is not None and any(
-            self._above.get(var, 0) >> maker.number & 1 and not self._above[var] >> equation.number & 1
+            self.above.get(var, 0) >> maker.number & 1 and not self.above[var] >> equation.number & 1
             for var in others
         ))  # fmt: skip
 
@@ -373,28 +375,28 @@ class Results:
         if len(set(shares.values())) == 1 and (tau is None or shares[0] != 1):
             return dict.fromkeys(shares, 1.0), shares[0]
         if tau is not None and all(share == 1 for share in shares.values()):
-            skip = self._skip(equation)
+            skip = self.skip(equation)
             for i, var in operands.items():
                 shares[i] = math.sqrt(1 - tau if i == skip else tau) / max(self._law(var).std, 1e-12)
         return {i: rounded(share) for i, share in shares.items()}, 1.0
 
     def _tau(self, equation: Equation) -> float | None:
-        if equation not in self._skips:
+        if equation not in self.residuals:
             return None
         if self.rules.by_depth:
-            return 1 / (len(self._skips) / 2 + self._skips.index(equation) + 1)
+            return 1 / (len(self.residuals) / 2 + self.residuals.index(equation) + 1)
         return self.rules.tau
 
     def _is_residual(self, equation: Equation) -> bool:
-        return equation.op == "add" and len(equation.operands) == 2 and self._skip(equation) is not None
+        return equation.op == "add" and len(equation.operands) == 2 and self.skip(equation) is not None
 
-    def _skip(self, equation: Equation) -> int | None:
+    def skip(self, equation: Equation) -> int | None:
         """The position of the operand of an addition that the other one is made of."""
         made = self.graph.made
         for i, j in ((0, 1), (1, 0)):
             skip, branch = equation.operands[i], equation.operands[j]
             own = made.get(skip)
-            if own is not None and self._above.get(branch, 0) >> own.number & 1:
+            if own is not None and self.above.get(branch, 0) >> own.number & 1:
                 return i
         return None
 

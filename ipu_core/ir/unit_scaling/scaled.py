@@ -11,13 +11,14 @@ from ipu_core.ir.autodiff import gradient_edges, needed_values
 from ipu_core.ir.block import Block, Equation, Literal, Var
 from ipu_core.ir.builder import Builder
 from ipu_core.ir.loss_chain import LOSS, as_loss
-from ipu_core.ir.pytree import PyTree, flatten, unflatten
+from ipu_core.ir.pytree import PyTree, flatten, paths, unflatten
 from ipu_core.ir.schedule import dead_code
 from ipu_core.ir.traced import TracedArray
 from ipu_core.ir.tracing import interpret, trace
 from ipu_core.ir.unit_scaling.gradients import SAME, gradient_factors
 from ipu_core.ir.unit_scaling.nodes import REGIONS, Graph, Node
 from ipu_core.ir.unit_scaling.results import Results, Rules
+from ipu_core.ir.unit_scaling.roles import Role, role_of
 from ipu_core.ir.values import Traced, Value, apply, elementwise, lift, scope
 
 
@@ -40,6 +41,13 @@ class UnitScaled:
         leaves, tree = flatten(arguments)
         types = [x.node.type if isinstance(x, Traced) else x for x in leaves]
         return trace(self.function, *unflatten(tree, types))
+
+    def roles(self, *arguments: Any) -> dict[str, Role]:
+        """What each parameter is for, by name."""
+        block = self.block(*arguments)
+        tree = block.arguments[0]
+        results = Factors.of(block, self.rules).results
+        return {name: role_of(var, results) for name, var in zip(paths(tree), block.inputs, strict=False)}
 
     @property
     def __signature__(self) -> inspect.Signature:
