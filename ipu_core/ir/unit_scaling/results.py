@@ -221,13 +221,20 @@ class Results:
         return law.largest(equation.output.type.size // max(1, ends[0].output.type.size))
 
     def _taken_up(self, equation: Equation) -> bool:
-        """Whether a factor is one that the next product's own makes nothing of: of a mean, or in front of products."""
+        """Whether a number is one that the next factor makes nothing of: of a mean, before products and dropout."""
         if equation.op not in ("multiply", "divide") or not isinstance(equation.inputs[-1], Literal):
             return False
         maker = self.graph.made.get(equation.operands[0])
         summed = maker is not None and maker.op == "reduce_sum" and maker.output not in self._statistics
         ends = self.graph.ends(equation.output)
-        return equation.output.type.size > 1 and (summed or bool(ends and all(e.op in PRODUCTS for e in ends)))
+        return equation.output.type.size > 1 and (
+            summed or bool(ends and all(e.op in PRODUCTS or self._drops(e) for e in ends))
+        )
+
+    def _drops(self, equation: Equation) -> bool:
+        """Whether an equation sets elements to 0 by a mask of dropout."""
+        maker = self.graph.made.get(equation.operands[0]) if equation.op == "select" else None
+        return maker is not None and maker.op == "dropout_mask"
 
     def _is_gate(self, equation: Equation) -> bool:
         """Whether a sigmoid is used to multiply others with alone."""
@@ -408,7 +415,14 @@ class Results:
             self._grow(node, vectors[0], self._law(other).rms)
             self._pass_on(equation, other)
             return
+        if len(equation.operands) == 1 and self._taken_up(equation):
+            self.dropped.add(equation.number)
+            self._grow(node, equation.operands[0], 1.0)
+            self._pass_on(equation, equation.operands[0])
+            return
         self._elementwise(equation, node)
+        if len(equation.operands) == 1:
+            return
         gate = math.prod(self.gates.get(var, 1.0) for var in equation.operands)
         pure = any(self.graph.origin(var).constant for var in equation.operands)
         law = self._law(equation.output)
@@ -418,20 +432,18 @@ class Results:
             self._give(equation, normal(law.std, law.mean), 1 / law.std)
 
     def _select(self, equation: Equation, node: Node) -> None:
-        condition, *others = equation.inputs
-        maker = self.graph.made.get(condition) if isinstance(condition, Var) else None
-        arrays = [x for x in others if isinstance(x, Var)]
-        for var in arrays:
-            self._grow(node, var, 1.0 if len(arrays) == 1 else math.sqrt(0.5))
-        law = self._law(arrays[0]) if arrays else normal()
-        if maker is None or maker.op != "dropout_mask" or len(arrays) != 1:
-            self._give(equation, law)
-            return
-        kept = 1 - float(maker.params["rate"])
-        self.growth[node, arrays[0]] = math.sqrt(kept)
-        self._give(equation, law)
-        self.factors[equation.output] = rounded(math.sqrt(kept))
-        self.laws[equation.output] = law.times(kept).root()
+        arrays = [x for x in equation.inputs[1:] if isinstance(x, Var)]
+        if self._drops(equation) and len(arrays) == 1:
+            kept = 1 - float(self.graph.made[equation.operands[0]].params["rate"])
+            self._grow(node, arrays[0], math.sqrt(kept))
+            self.factors[equation.output] = rounded(kept**-0.5)
+        else:
+            for var in arrays:
+                self._grow(node, var, len(arrays) ** -0.5)
+        if arrays:
+            self._pass_on(equation, arrays[0])
+        else:
+            self._give(equation, normal())
 
     def _scale(self, equation: Equation, node: Node) -> None:
         number = equation.inputs[1]
