@@ -19,6 +19,7 @@ from ipu_core.ir.unit_scaling.gradients import SAME, gradient_factors
 from ipu_core.ir.unit_scaling.nodes import REGIONS, Graph, Node
 from ipu_core.ir.unit_scaling.results import Results, Rules
 from ipu_core.ir.unit_scaling.roles import Role, role_of
+from ipu_core.ir.unit_scaling.rules import results_of
 from ipu_core.ir.values import Traced, Value, apply, elementwise, lift, scope
 
 
@@ -77,7 +78,7 @@ class Factors:
         if not any(equation.family == LOSS for equation in block.equations) and block.outputs[0].type.shape == ():
             block = as_loss(block, block.outputs[0])
         graph = Graph(block, parameters)
-        results = Results(graph, rules)
+        results = results_of(graph, rules)
         edges: dict[Var, list[Equation]] = {}
         for edge in gradient_edges(block, needed_values(block, parameters)):
             edges.setdefault(edge.operand, []).append(edge.equation)
