@@ -25,6 +25,8 @@ PRECISIONS = ("fp32.32", "fp16.32", "fp16.16/nearest", "fp16.16/stochastic")
 MODELS = {"mlp": "perceptron", "cnn": "convolutional net", "resnet": "residual net", "lm": "language model"}
 USUAL: Mapping[str, Mapping[str, Any]] = {"lm": {"steps": 1000, "batch": 16, "lr": 0.002, "optimizer": "adamw"}}
 """What a model is trained with if nobody says, where that is not `Settings`' own."""
+UNIT_RATES: Mapping[str, float] = {"unit": 0.03, "mup": 0.5}
+"""Learning rates of unit-scaled models if nobody says: their weights begin with deviation 1."""
 WIDEST = 10**9
 HIDDEN = {"mlp": (256, 256), "cnn": (16, 32), "resnet": (16, 32)}
 

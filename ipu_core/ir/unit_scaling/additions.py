@@ -37,6 +37,19 @@ def add(results: Results, equation: Equation, node: Node) -> None:
     results.give(equation, normal(deviation, mean), factor if plain else 1 / max(deviation, 1e-12))
 
 
+def mix(results: Results, equation: Equation, node: Node) -> None:
+    """The rule of a `Mix`, which is left as it is, its gate too."""
+    parts = results.graph.mix(equation)
+    assert parts is not None
+    a, b = results.law(parts.a), results.law(parts.b)
+    gate = results.law(parts.gate)
+    closed = math.sqrt(max(1 - 2 * gate.mean + gate.rms**2, 0.0))
+    results.grow(node, parts.a, closed)
+    results.grow(node, parts.b, gate.rms)
+    results.grow(node, parts.gate, math.hypot(a.rms, b.rms))
+    results.give(equation, normal(math.hypot(closed * a.rms, gate.rms * b.rms)))
+
+
 def _shares(results: Results, equation: Equation, operands: dict[int, Var]) -> tuple[dict[int, float], float]:
     """What each operand of an addition is multiplied by, and the sum where it is left as it is.
 

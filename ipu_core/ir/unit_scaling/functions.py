@@ -37,7 +37,10 @@ def function_of_one(results: Results, equation: Equation, node: Node) -> None:
         results.pass_on(equation, node.root)
         return
     factor = 1 / law.std if bent and law.std > 0 else 1.0
-    if bent and _is_gate(results, equation):
+    gate, mixes = _gates(results, equation)
+    if bent and mixes:
+        factor = 1.0
+    elif bent and gate:
         factor = results.gates[equation.output] = rounded(1 / math.sqrt(law.rms * law.std))
     results.give(equation, law, factor)
     if bent:
@@ -72,8 +75,9 @@ def drops(results: Results, equation: Equation) -> bool:
     return maker is not None and maker.op == "dropout_mask"
 
 
-def _is_gate(results: Results, equation: Equation) -> bool:
-    """Whether a sigmoid is used to multiply others with alone."""
+def _gates(results: Results, equation: Equation) -> tuple[bool, bool]:
+    """Whether a sigmoid is used to multiply others with alone, and that in mixtures alone."""
     own = results.graph.node(equation)
     ends = [end for end in results.graph.ends(equation.output) if results.graph.node(end) is not own]
-    return equation.op == "sigmoid" and bool(ends) and all(end.op == "multiply" for end in ends)
+    gate = equation.op == "sigmoid" and bool(ends) and all(end.op == "multiply" for end in ends)
+    return gate, gate and all(results.graph.node(end).kind == "mix" for end in ends)

@@ -19,7 +19,7 @@ class Node:
     """Equations that are one operation.
 
     Attributes:
-        kind: a family of REGIONS, "function" (elementwise, of one value) or "single".
+        kind: a family of REGIONS, "function" (elementwise, of one value), "mix" (see `Mix`) or "single".
         equations: in their order.
         root: of a function: the value that it is one of.
     """
@@ -27,6 +27,22 @@ class Node:
     kind: str
     equations: list[Equation] = field(default_factory=list)
     root: Var | None = None
+
+
+class Mix(NamedTuple):
+    """An addition a + gate * (b - a): b where the gate is open, a where it is not.
+
+    Attributes:
+        a, b, gate: its operands.
+        product: the equation that multiplies.
+        difference: the one that subtracts.
+    """
+
+    a: Var
+    b: Var
+    gate: Var
+    product: Equation
+    difference: Equation
 
 
 class Origin(NamedTuple):
@@ -63,6 +79,10 @@ class Graph:
         self._functions: dict[Var, Node] = {}
         for equation in block.equations:
             self._join(equation)
+        for equation in block.equations:
+            if (mix := self.mix(equation)) is not None:
+                node = Node("mix", [mix.difference, mix.product, equation])
+                self._nodes |= {part.number: node for part in node.equations}
 
     def node(self, equation: Equation) -> Node:
         """The node of an equation."""
@@ -86,6 +106,22 @@ class Graph:
         while (equation := self.made.get(var)) is not None and equation.op in STRUCTURE:
             var = equation.operands[0]
         return var
+
+    def mix(self, equation: Equation) -> Mix | None:
+        """The parts of an addition that mixes two values by a sigmoid, used by nothing else."""
+        if equation.op != "add" or len(equation.operands) != 2:
+            return None
+        for a, added in (equation.operands, equation.operands[::-1]):
+            product = self.made.get(added)
+            if product is None or product.op != "multiply" or len(product.operands) != 2:
+                continue
+            for gate, change in (product.operands, product.operands[::-1]):
+                maker, difference = self.made.get(self.shown(gate)), self.made.get(change)
+                alone = len(self.readers[added]) == 1 == len(self.readers[change])
+                by_gate = maker is not None and maker.op == "sigmoid" and alone
+                if by_gate and difference is not None and difference.op == "subtract" and difference.inputs[1] is a:
+                    return Mix(a, difference.operands[0], gate, product, difference)
+        return None
 
     def _origins(self, parameters: Iterable[Var]) -> dict[Var, Origin]:
         origins = {var: Origin(constant=True) for var in self.block.constants}

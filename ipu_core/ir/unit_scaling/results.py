@@ -102,7 +102,8 @@ class Results:
                        for e in self.graph.block.equations)  # fmt: skip
 
     def _is_residual(self, equation: Equation) -> bool:
-        return equation.op == "add" and len(equation.operands) == 2 and self.skip(equation) is not None
+        several = equation.op == "add" and len(equation.operands) == 2 and self.graph.node(equation).kind != "mix"
+        return several and self.skip(equation) is not None
 
     def skip(self, equation: Equation) -> int | None:
         """The position of the operand of an addition that the other one is made of."""

@@ -9,7 +9,7 @@ import numpy as np
 from ipu_core.ir.block import Equation, Literal, Var
 from ipu_core.ir.exact import EXACT
 from ipu_core.ir.ops import ELEMENTWISE, PRODUCTS, STRUCTURE
-from ipu_core.ir.unit_scaling.additions import add
+from ipu_core.ir.unit_scaling.additions import add, mix
 from ipu_core.ir.unit_scaling.functions import LINEAR, drops, function_of_one, is_taken_up
 from ipu_core.ir.unit_scaling.laws import Law, normal, of_array, rounded, together
 from ipu_core.ir.unit_scaling.nodes import REGIONS, Graph, Node
@@ -29,6 +29,9 @@ def results_of(graph: Graph, rules: Rules) -> Results:
             region(results, equation, node)
         elif node.kind == "function":
             function_of_one(results, equation, node)
+        elif node.kind == "mix":
+            if equation.op == "add":
+                mix(results, equation, node)
         else:
             RULES.get(equation.op, _elementwise)(results, equation, node)
         statistic = not results.statistics.isdisjoint(equation.operands)

@@ -27,9 +27,7 @@ def test_every_parameter_has_the_rate_of_its_role() -> None:
     wanted = {f"blocks.{i}.{name}": rate for i in range(2) for name, rate in block.items()}
     wanted |= {"embedding": hidden, "position": hidden}
     assert rates == pytest.approx(wanted)
-    assert set(rates) < set(
-        paths(flatten(model.params)[1])
-    )  # biases, scales of norms and the head have the rate itself
+    assert set(rates) < set(paths(flatten(model.params)[1]))  # the others have the rate itself
 
 
 def test_convolutions_count_all_inputs() -> None:

@@ -45,6 +45,14 @@ def test_every_activation_and_gradient_begins_with_size_one(name: str) -> None:
     assert not bad, bad
 
 
+def test_a_gated_unit_but_for_the_gate_that_mixes() -> None:
+    model = models.recurrent("gru")
+    block, inputs = models.block_of(model)
+    found = models.scales(block, inputs, len(flatten(model.params)[0]))
+    outside = {scale.equation.op for scale in found if not 0.5 <= scale.deviation <= 2}
+    assert outside == {"sigmoid"}  # between 0 and 1, as it is
+
+
 @pytest.mark.parametrize("rules", RULES)
 @pytest.mark.parametrize("name", SMALL)
 def test_gradients_are_the_true_ones_but_for_a_factor(name: str, rules: str) -> None:
