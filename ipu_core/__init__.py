@@ -46,12 +46,13 @@ from ipu_core.ir.evaluate import evaluate
 from ipu_core.ir.execute import execute
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.tracing import trace
+from ipu_core.ir.unit_scaling import UnitScaled, unit_scale
 from ipu_core.study.compare import compare
 from ipu_core.target import Target
 from ipu_core.train.batches import Epochs
 from ipu_core.train.callbacks import Checkpoint, EarlyStop, Evaluate
 from ipu_core.train.loop import TrainLoop
-from ipu_core.train.optim import Adam, AdamW, Group, Lamb, Lars, Optimiser, Sgd
+from ipu_core.train.optim import Adam, AdamW, Group, Lamb, Lars, Optimiser, Sgd, mup_groups
 from ipu_core.train.scaling import LossScale
 from lowprec import Accumulation
 
@@ -99,14 +100,17 @@ __all__ = [
     "Tensor",
     "TorchModel",
     "TrainLoop",
+    "UnitScaled",
     "compare",
     "evaluate",
     "execute",
     "from_torch",
     "from_torch_optimizer",
     "lower",
+    "mup_groups",
     "nn",
     "plan",
     "trace",
+    "unit_scale",
     "value_and_grad",
 ]

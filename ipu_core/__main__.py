@@ -20,6 +20,7 @@ from ipu_core.study.reproduce import REPRODUCTIONS, reproduce
 from ipu_core.study.settings import (
     MODELS,
     PRECISIONS,
+    UNIT_RATES,
     USUAL,
     Settings,
     parse_layers,
@@ -155,6 +156,14 @@ def _command(commands: Any, name: str, run: Callable[[argparse.Namespace], int],
         help="parameters of their own, as in '*.bias/lr=2/decay=0' or 'embedding/frozen'; the first match counts",
     )
     parser.add_argument("--micro-batches", type=int, default=1, help="parts of each batch (default 1)")
+    parser.add_argument(
+        "--unit-scaled", action="store_true", help=f"unit scaling, no loss scale (default lr {UNIT_RATES['unit']:g})"
+    )
+    parser.add_argument(
+        "--mup",
+        action="store_true",
+        help=f"unit scaling with u-muP's rules and learning rates, of adam or adamw (default lr {UNIT_RATES['mup']:g})",
+    )
     parser.add_argument("--loss-scale", type=_scale, metavar="S", help="a number or 'automatic' (default: none)")
     parser.add_argument(
         "--streamed",
@@ -193,10 +202,13 @@ def _settings(given: argparse.Namespace) -> Settings:
         raise ValueError(f"--{next(iter(sizes), 'text')} is for lm, not for {model}")
     elif given.layers is not None:
         said["layers"] = parse_layers(given.layers)
+    if given.unit_scaled or given.mup:
+        said.setdefault("lr", UNIT_RATES["mup" if given.mup else "unit"])
     return Settings(
         data=given.data, target=given.target, engine=given.engine, model=model, schedule=given.schedule,
         groups=tuple(given.group), micro_batches=given.micro_batches, loss_scale=given.loss_scale,
         streamed=tuple(given.streamed), overlap=given.overlap, random=given.random,
+        unit_scaled=given.unit_scaled, mup=given.mup,
         **{**USUAL.get(model, {}), **said},
     )  # fmt: skip
 

@@ -45,7 +45,7 @@ FLOORS = {
     "tracing": Floor(
         tuple(f"ipu_core.ir.{name}" for name in (
             "eager", "values", "array_moves", "array_products", "array_functions", "traced", "full", "images",
-            "tracing", "autodiff",
+            "tracing", "autodiff", "unit_scaling",
         )),
         ("execution",),
     ),

@@ -118,6 +118,8 @@ class Equation:
 
     Attributes:
         drawn: whose random bits it takes, that of which it is a copy; None: its own.
+        source: the line that asked for it, as "model.py:41", of the forward equation where it is a derivative; None:
+            no line of a user's. It says nothing of what is computed, and equations that differ in it alone are equal.
         operands: the inputs that are values, without the literals.
     """
 
@@ -131,6 +133,7 @@ class Equation:
     parameter: str | None = None
     arithmetic: Arithmetic = NEAREST
     drawn: int | None = None
+    source: str | None = field(default=None, compare=False)
     operands: tuple[Var, ...] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -16,7 +16,7 @@ from ipu_core.report.html import write_html
 from ipu_core.report.trace import write_chrome
 from ipu_core.study import live, models
 from ipu_core.study.compare import Study, plan_in_words
-from ipu_core.study.point import Point, Recipe, check_size, make_loop, orders_of_sums, run_point
+from ipu_core.study.point import Point, Problem, Recipe, check_size, make_loop, orders_of_sums, run_point
 from ipu_core.study.pool import Processes
 from ipu_core.study.run import Event, Report, Work, run_here, run_on
 from ipu_core.study.settings import PRECISIONS, Settings
@@ -48,10 +48,12 @@ class Task:
         return str(self.point)
 
 
-def recipe(settings: Settings) -> Recipe:
-    """How the points of these settings are trained."""
+def recipe(settings: Settings, problem: Problem | None = None) -> Recipe:
+    """How the points of these settings are trained; with u-muP's rules a problem says the learning rates."""
+    trainer = settings.trainer()
     return Recipe(
-        settings.trainer(), settings.steps, settings.engine, Target(settings.target),
+        trainer if problem is None else settings.scaling.optimizer(trainer, problem),
+        settings.steps, settings.engine, Target(settings.target),
         settings.micro_batches, settings.loss_scale, settings.streamed, settings.overlap, settings.random,
     )  # fmt: skip
 
@@ -94,11 +96,12 @@ def study(
     record = settings.record(task)
     problem = models.problem(settings, task)
     points = [Point(name, seed) for seed in seeds for name in precisions]
-    check_size(problem, recipe(settings), precisions)  # before its sums are planned, which takes long where it is large
-    with open_store(folder, record, orders_of_sums(problem, recipe(settings)), force=force) as store:
+    how = recipe(settings, problem)
+    check_size(problem, how, precisions)  # before its sums are planned, which takes long where it is large
+    with open_store(folder, record, orders_of_sums(problem, how), force=force) as store:
         held = store.results()
         everything = _with_held(precisions, held)
-        words = plan_in_words(problem, recipe(settings), everything)
+        words = plan_in_words(problem, how, everything)
         made = Study(models.title(settings, task), precisions, record, words)
         made.results += [result for result in held if _wanted(result, precisions, seeds)]
         store.write_text("plan.txt", words)
@@ -172,7 +175,9 @@ def run_task(settings: Settings, task: Task, report: Report) -> dict[str, Any]:
         if there != here:
             raise ValueError(f"its worker has other {what} than the study: {here[:16]}, not {there[:16]}")
     problem = models.problem(settings, loaded)
-    return run_point(problem, recipe(settings), task.point, report, saved=task.saved, parameters=task.parameters)
+    return run_point(
+        problem, recipe(settings, problem), task.point, report, saved=task.saved, parameters=task.parameters
+    )
 
 
 def profile(settings: Settings, precision: str, folder: Path | None) -> None:
@@ -189,8 +194,9 @@ def profile(settings: Settings, precision: str, folder: Path | None) -> None:
     task = models.load(settings)
     tiled = replace(settings, engine="tiles")
     problem = models.problem(tiled, task)
-    check_size(problem, recipe(tiled), [precision])
-    loop = make_loop(problem, recipe(tiled), Point(precision, 0))
+    how = recipe(tiled, problem)
+    check_size(problem, how, [precision])
+    loop = make_loop(problem, how, Point(precision, 0))
     assert loop.profile is not None
     title = f"{models.title(tiled, task)}, {precision}"
     if folder is not None:
