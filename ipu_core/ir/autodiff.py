@@ -248,7 +248,7 @@ def backward(
             name = _name(pure, [atom] if atom in pure else equation.operands)
             family = equation.family if equation.family != OPS[equation.op].family else None
             role = "grad_weight" if atom in pure else "grad_input"
-            with builder.scoped(role=role, family=family, parameter=name):
+            with builder.scoped(role=role, family=family, parameter=name), builder.of_line(equation.source):
                 new = rule(ct, equation, y, *xs)
                 if shape_of(x) == () != shape_of(new):
                     new = reduce_sum(new)

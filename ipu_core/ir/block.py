@@ -117,6 +117,8 @@ class Equation:
     """One operation. Its number is given when it is traced and never changes: random bits and plans are keyed by it.
 
     Attributes:
+        source: the line that asked for it, as "model.py:41", of the forward equation where it is a derivative; None:
+            no line of a user's. It says nothing of what is computed, and equations that differ in it alone are equal.
         operands: the inputs that are values, without the literals.
     """
 
@@ -129,6 +131,7 @@ class Equation:
     family: str = "elementwise"
     parameter: str | None = None
     arithmetic: Arithmetic = NEAREST
+    source: str | None = field(default=None, compare=False)
     operands: tuple[Var, ...] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:

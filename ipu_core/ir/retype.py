@@ -228,7 +228,10 @@ class Retype:
             self.constants[new] = cast(self.constants[base], fmt)
             return new
         role = equation.role if equation is not None else "forward"
-        convert = Equation(-1, "convert", (), var, Params({}), role, OPS["convert"].family, self.owners.get(var))
+        source = None if equation is None else equation.source
+        convert = Equation(
+            -1, "convert", (), var, Params({}), role, OPS["convert"].family, self.owners.get(var), source=source
+        )
         return self._append(convert, (base,), fmt, None)
 
     def _append(self, like: Equation, inputs: tuple[Atom, ...], fmt: Format, accumulate: FloatFormat | None) -> Var:

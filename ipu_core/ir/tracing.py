@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -153,7 +154,9 @@ def interpret(block: Block, values: Sequence[Value]) -> list[Value]:
             fmt = FLOAT64
         if equation.op == "one_hot" and equation.family == "loss" and not isinstance(operands[0], Traced):
             check_labels(operands[0], equation.params["classes"])
-        with scope(operands, role=equation.role, family=equation.family, parameter=equation.parameter):
+        builder = builder_of(operands)
+        line = nullcontext() if builder is None else builder.of_line(equation.source)
+        with scope(operands, role=equation.role, family=equation.family, parameter=equation.parameter), line:
             params = _own_bits(equation, operands)
             environment[equation.output] = apply(equation.op, *operands, fmt=fmt, **params)
     return [environment[var] for var in block.outputs]
