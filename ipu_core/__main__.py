@@ -28,8 +28,8 @@ from ipu_core.study.settings import (
 )
 from ipu_core.study.size import Size
 from ipu_core.target import CHIPS
-from ipu_core.train.loop import ENGINES
 from ipu_core.train.random import GENERATORS
+from ipu_core.train.runner import ENGINES
 
 PIPE_CLOSED = 141
 PLAIN = {"±": "+-"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import itertools
 import math
@@ -9,22 +10,19 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from ipu_core.compile.machine import Machine
 from ipu_core.compile.planning import choose_accumulations
 from ipu_core.compile.residency import check_room, scheduled
 from ipu_core.control import FloatingPointControl
 from ipu_core.engine.profile import Profile
 from ipu_core.errors import FloatingPointException, NotFinite
-from ipu_core.hardware_random import HardwareRandom, WorkerState
+from ipu_core.hardware_random import HardwareRandom
 from ipu_core.ir.block import Array, Block, Equation
-from ipu_core.ir.execute import Executable
 from ipu_core.ir.guard import guarded
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.pytree import flatten, paths, unflatten
@@ -41,14 +39,13 @@ from ipu_core.train.optim import Optimiser
 from ipu_core.train.optim.common import Common, rate_of
 from ipu_core.train.progress import Run
 from ipu_core.train.random import check_hardware_random, read_random
+from ipu_core.train.runner import ENGINES, Runner
 from ipu_core.train.scaling import LossScale, Scale, Skipped
 from ipu_core.train.step import Loss, initial_state, step_block
 from ipu_core.train.updates import UpdateCount
 from ipu_core.train.words import described, named, summary, sums
 from lowprec import Accumulation, Key, as_key
 from lowprec.arrays import whole_array
-
-ENGINES = ("tiles", "direct")
 
 
 class TrainLoop:
@@ -164,50 +161,25 @@ class TrainLoop:
         orders = sorted((number, order.digest()) for number, order in chosen.items())
         told = traced if self._random is None else self.block  # tiles draw in the order of the equations
         self._traced_step = hashlib.sha256(f"{told}{orders}".encode()).hexdigest()
-        self._overlap = bool(overlap)
-        self._engine, self._control = engine, replace(control or FloatingPointControl(), esr=precision.stochastic)
+        self._control = replace(control or FloatingPointControl(), esr=precision.stochastic)
         self._rate, self._optimiser = optimizer.lr, named(optimizer)
         rate_of(self._rate, 0)
         leaves, self._tree = flatten(precision.cast_state(self.block, initial_state(params, optimizer, model_state)))
-        self._prepare(leaves)
-
-    @cached_property
-    def _executable(self) -> Executable:
-        """The step on whole arrays; beside the tiles only where updates are counted."""
-        return Executable(self.block, self.accumulations, self._control)
-
-    def _prepare(self, state: Sequence[Array]) -> None:
-        if self._engine == "tiles":
-            drawn = None if self._random is None else self._random.state(self.target.tiles, self.target.workers)
-            self._runner: Machine | Executable = Machine.build(
-                self.block, self.target, self.accumulations, self._control,
-                overlap=self._overlap, steps_per_call=self._steps_per_call, whole=drawn is None, random=drawn,
-            )  # fmt: skip
-        else:
-            self._runner = self._executable
-        self._runner.write(state)
+        self._engine = engine
+        self._runner = Runner(
+            self.block, self.target, chosen, self._control, engine,
+            overlap=bool(overlap), steps_per_call=self._steps_per_call, random=self._random,
+        )  # fmt: skip
+        self._runner.write(leaves)
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a copy or a pickle holds: the traced step and its state, so that each has prepared calls of its own."""
-        kept = {name: value for name, value in vars(self).items() if name not in ("_executable", "_runner")}
-        return {**kept, "_run": None, "_hold": Hold(), "state": self._runner.read(), "drawn": self._drawn}
+        """What a copy or a pickle holds: everything but the run under way."""
+        return {**vars(self), "_run": None, "_hold": Hold()}
 
-    def __setstate__(self, kept: dict[str, Any]) -> None:
-        state, drawn = kept.pop("state"), kept.pop("drawn")
-        vars(self).update(kept)
-        self._prepare(state)
-        self._draw_on(drawn)
-
-    @property
-    def _drawn(self) -> dict[str, Array]:
-        """The state of the tiles' generators by name; nothing where random bits are the key's."""
-        state = self._runner.engine.random_state if isinstance(self._runner, Machine) else None
-        return {} if state is None else {f"random.{name}": words for name, words in state._asdict().items()}
-
-    def _draw_on(self, drawn: Mapping[str, Array]) -> None:
-        """Goes on from what `_drawn` gave."""
-        if self._random is not None and isinstance(self._runner, Machine):
-            self._runner.engine.random_state = WorkerState(drawn["random.s0"], drawn["random.s1"])
+    def __copy__(self) -> Self:
+        new = object.__new__(type(self))
+        vars(new).update(self.__getstate__(), _runner=copy.copy(self._runner))
+        return new
 
     def train(self, batch: Any) -> float:
         """One update on one batch, or none (see `skipped`); gives its loss.
@@ -246,14 +218,14 @@ class TrainLoop:
     @contextmanager
     def _undone(self) -> Iterator[None]:
         """Where steps end early, by an exception or Ctrl-C, everything is as before them."""
-        state, drawn = self._runner.read(), self._drawn
+        state, drawn = self._runner.read(), self._runner.drawn
         before = self.step, self._scale, self.skipped, self.not_finite
         try:
             yield
         except BaseException:
             with self._hold:
                 self._runner.write(state)
-                self._draw_on(drawn)
+                self._runner.draw_on(drawn)
                 self.step, self._scale, self.skipped, self.not_finite = before
             raise
 
@@ -327,11 +299,12 @@ class TrainLoop:
     @property
     def profile(self) -> Profile | None:
         """The machine's account of one step: cycles, memory, exchange; None on the direct engine."""
-        return self._runner.profile if isinstance(self._runner, Machine) else None
+        machine = self._runner.machine
+        return None if machine is None else machine.profile
 
     def arrays(self) -> dict[str, Array]:
         """The whole state by dotted name, for a checkpoint."""
-        state = dict(zip(paths(self._tree), self._runner.read(), strict=True)) | self._drawn
+        state = dict(zip(paths(self._tree), self._runner.read(), strict=True)) | self._runner.drawn
         return state if self._scale is None else state | self._scale.arrays()
 
     def history(self) -> dict[str, Any]:
@@ -353,7 +326,7 @@ class TrainLoop:
         if self._scale is not None:
             self._scale = self._scale.restored(arrays)
         self._runner.write([arrays[name] for name in paths(self._tree)])
-        self._draw_on(arrays)
+        self._runner.draw_on(arrays)
         self.step, self._run = int(step), None
         if history is not None:
             self.skipped = tuple(Skipped(at, scale, tuple(names)) for at, scale, names in history["skipped"])
@@ -411,16 +384,12 @@ class TrainLoop:
 
         def observe(equation: Equation, operands: Sequence[Any], updated: Array) -> None:
             nonlocal total
-            weight, direction, scale = operands
-            total = total.plus(UpdateCount.of(weight, direction, float(scale), updated))
+            if equation.role == "update":
+                weight, direction, scale = operands
+                total = total.plus(UpdateCount.of(weight, direction, float(scale), updated))
 
-        state = self._runner.read()
-        inputs, key = self._inputs(batch, self.step), self._key.fold_in(self.step)
         with self.whole_steps(), self._hold:
-            try:
-                self._executable.run([*state, *inputs], key, observe)
-            finally:
-                self._runner.write(state)  # which the direct engine has moved on
+            self._runner.rehearse(self._inputs(batch, self.step), self._key.fold_in(self.step), observe)
         return total
 
     def sums(self) -> dict[str, tuple[Equation, Accumulation]]:
@@ -429,6 +398,6 @@ class TrainLoop:
 
     def words(self) -> str:
         """The precision and every product and sum in words, on the tiles with its place and cost."""
-        runner = self._runner
-        lines = runner.plan.words().splitlines() if isinstance(runner, Machine) else described(self.sums())
+        machine = self._runner.machine
+        lines = described(self.sums()) if machine is None else machine.plan.words().splitlines()
         return "\n".join([f"  {self.precision.words()}", *(f"  {line}" for line in lines)])
