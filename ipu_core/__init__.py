@@ -53,6 +53,7 @@ from ipu_core.train.callbacks import Checkpoint, EarlyStop, Evaluate
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import Adam, AdamW, Group, Lamb, Lars, Optimiser, Sgd
 from ipu_core.train.scaling import LossScale
+from ipu_core.train.watch import Record, Watch
 from lowprec import Accumulation
 
 __all__ = [
@@ -86,6 +87,7 @@ __all__ = [
     "Param",
     "Precision",
     "Profile",
+    "Record",
     "RemoteBuffer",
     "RemoteLoad",
     "RemoteStore",
@@ -99,6 +101,7 @@ __all__ = [
     "Tensor",
     "TorchModel",
     "TrainLoop",
+    "Watch",
     "compare",
     "evaluate",
     "execute",

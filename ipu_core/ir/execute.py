@@ -189,10 +189,8 @@ class Executable:
 
     def _told(self, observer: Observer) -> Calls:
         """The calls of all equations, after each of which an observer is told of it."""
-        return [
-            (_observed(call, e, self._operands(e), self._arrays[e.output], observer), e.draws)
-            for call, e in self._calls
-        ]
+        arrays = self._arrays
+        return [(_observed(call, e, self._operands(e), arrays[e.output], observer), e.draws) for call, e in self._calls]
 
 
 def _observed(call: BoundCall, equation: Equation, operands: list[Any], result: Array, observer: Observer) -> BoundCall:

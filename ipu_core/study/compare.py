@@ -30,12 +30,13 @@ from ipu_core.study.point import (
 from ipu_core.study.run import Event, Report, run_here, run_on
 from ipu_core.study.settings import check_count
 from ipu_core.study.store import Store, agree, open_store
-from ipu_core.study.summary import Table, summarise, table
+from ipu_core.study.summary import summarise, table
 from ipu_core.study.values import described, digest
 from ipu_core.target import Target
 from ipu_core.train.checkpoint import replacing
 from ipu_core.train.data import shuffled
 from ipu_core.train.optim import Optimiser
+from ipu_core.train.table import Table
 from lowprec import Accumulation
 
 Accumulations = Mapping[int, Accumulation]
