@@ -39,6 +39,13 @@ def read(path: str | Path) -> tuple[Rows, Rows]:
     return values, rows
 
 
+def write(path: str | Path, values: Rows, rows: Rows) -> None:
+    """Writes a whole file, or leaves the old one."""
+    with replacing(Path(path)) as draft, draft.open("wb") as file:
+        np.save(file, values, allow_pickle=False)
+        np.save(file, rows, allow_pickle=False)
+
+
 class RowFile:
     """The rows of one run in a file, written look by look; between them the file is closed.
 

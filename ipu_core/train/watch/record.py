@@ -57,6 +57,10 @@ class Record:
         """
         return cls(*file.read(path))
 
+    def save(self, path: str | Path) -> None:
+        """Writes a file that `read` reads, in place of one that is there."""
+        file.write(path, self.values, self.rows)
+
     @property
     def steps(self) -> npt.NDArray[np.int64]:
         """The steps that were looked at."""
