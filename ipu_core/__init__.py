@@ -54,6 +54,7 @@ from ipu_core.train.callbacks import Checkpoint, EarlyStop, Evaluate
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import Adam, AdamW, Group, Lamb, Lars, Optimiser, Sgd, mup_groups
 from ipu_core.train.scaling import LossScale
+from ipu_core.train.watch import Record, Watch
 from lowprec import Accumulation
 
 __all__ = [
@@ -87,6 +88,7 @@ __all__ = [
     "Param",
     "Precision",
     "Profile",
+    "Record",
     "RemoteBuffer",
     "RemoteLoad",
     "RemoteStore",
@@ -101,6 +103,7 @@ __all__ = [
     "TorchModel",
     "TrainLoop",
     "UnitScaled",
+    "Watch",
     "compare",
     "evaluate",
     "execute",

@@ -29,8 +29,8 @@ from ipu_core.study.settings import (
 )
 from ipu_core.study.size import Size
 from ipu_core.target import CHIPS
-from ipu_core.train.loop import ENGINES
 from ipu_core.train.random import GENERATORS
+from ipu_core.train.runner import ENGINES
 
 PIPE_CLOSED = 141
 PLAIN = {"±": "+-"}
@@ -184,6 +184,7 @@ def _output(parser: argparse.ArgumentParser, folder: str) -> None:
     parser.add_argument("--out", type=_folder, default=Path(folder), help=f"output folder (default {folder})")
     parser.add_argument("--force", action="store_true", help="if it holds another study, begin one beside it")
     parser.add_argument("--threads", type=_count, default=1, help="threads in each process (default 1)")
+    parser.add_argument("--watch", type=int, metavar="N", help="every N steps, what rounding does to each value")
 
 
 def _settings(given: argparse.Namespace) -> Settings:
@@ -220,7 +221,7 @@ def _study(given: argparse.Namespace) -> int:
     with connected(given.executor) as executor:
         made, folder = command.study(
             settings, precisions, tuple(range(given.seeds)), given.out, given.workers, given.threads,
-            force=given.force, executor=executor,
+            force=given.force, executor=executor, watch=given.watch,
         )  # fmt: skip
     return _finish(made.failures, folder)
 
@@ -229,7 +230,7 @@ def _train(given: argparse.Namespace) -> int:
     precision = parse_one_precision(given.precision)
     made, folder = command.study(
         _settings(given), (precision,), (given.seed,), given.out, 1, given.threads, keep_parameters=True,
-        force=given.force,
+        force=given.force, watch=given.watch,
     )  # fmt: skip
     return _finish(made.failures, folder)
 

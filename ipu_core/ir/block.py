@@ -117,9 +117,9 @@ class Equation:
     """One operation. Its number is given when it is traced and never changes: random bits and plans are keyed by it.
 
     Attributes:
-        drawn: whose random bits it takes, that of which it is a copy; None: its own.
         source: the line that asked for it, as "model.py:41", of the forward equation where it is a derivative; None:
             no line of a user's. It says nothing of what is computed, and equations that differ in it alone are equal.
+        drawn: whose random bits it takes, that of which it is a copy; None: its own.
         operands: the inputs that are values, without the literals.
     """
 
@@ -132,8 +132,8 @@ class Equation:
     family: str = "elementwise"
     parameter: str | None = None
     arithmetic: Arithmetic = NEAREST
-    drawn: int | None = None
     source: str | None = field(default=None, compare=False)
+    drawn: int | None = None
     operands: tuple[Var, ...] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:

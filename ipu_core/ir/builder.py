@@ -7,6 +7,7 @@ from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import FrameType
 
 from ipu_core.ir.block import (
     NEAREST,
@@ -130,12 +131,12 @@ class Builder:
 
 def calling_line() -> str | None:
     """The innermost line outside the machinery of tracing, as "model.py:41"; None if the traced function has none."""
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         code = frame.f_code
         if not code.co_filename.startswith(MACHINERY):
             return f"{Path(code.co_filename).name}:{frame.f_lineno}"
         if (code.co_filename, code.co_name) == TRACE:
             return None
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return None

@@ -20,8 +20,12 @@ from ipu_core.study.point import Point, Problem, Recipe, check_size, make_loop, 
 from ipu_core.study.pool import Processes
 from ipu_core.study.run import Event, Report, Work, run_here, run_on
 from ipu_core.study.settings import PRECISIONS, Settings
-from ipu_core.study.store import Store, file_name, open_store
+from ipu_core.study.store import Store, file_name, open_store, watch_file
 from ipu_core.target import Target
+from ipu_core.train.watch import Record, Watch
+
+REPORT = "blame.txt"
+"""A file of a study's folder whose text its page shows."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,8 @@ class Task:
         data: The digest of the data that it must find.
         version: Of lowprec, which must be the worker's.
         parameters: Where to write what was trained; None: nowhere.
-        again: The point's result is there from before; only its parameters are wanted.
+        again: The point's result is there from before; only its parameters, or what is watched, are wanted.
+        watch: What is looked at, and where that is kept; None: nothing.
     """
 
     point: Point
@@ -43,6 +48,7 @@ class Task:
     version: str = lowprec.__version__
     parameters: Path | None = None
     again: bool = False
+    watch: Watch | None = None
 
     def __str__(self) -> str:
         return str(self.point)
@@ -68,6 +74,7 @@ def study(
     keep_parameters: bool = False,
     force: bool = False,
     executor: Executor | None = None,
+    watch: int | None = None,
 ) -> tuple[Study, Path]:
     """Runs what is missing of a study in `folder`, prints its plan and table there and here, and draws its picture.
 
@@ -84,6 +91,8 @@ def study(
         force: Where the folder holds another study, leave it and use one beside it, NAME-2 and so on.
         executor: What trains the points, such as a cluster's client; see `run_on`. Its workers need this version of
             lowprec and the same data, and go on from what is unfinished if they see the same folder.
+        watch: Every how many steps the values of each point are looked at, into a file of the folder named after it; a
+            point that is finished but lacks a whole file is trained again, as for its parameters. None: never.
 
     Returns:
         The study, and the folder it was kept in.
@@ -105,7 +114,7 @@ def study(
         made = Study(models.title(settings, task), precisions, record, words)
         made.results += [result for result in held if _wanted(result, precisions, seeds)]
         store.write_text("plan.txt", words)
-        todo = _missing(made, store, points, keep_parameters)
+        todo = _missing(made, store, points, keep_parameters, watch)
         wanted = {store.checkpoint(str(task)) for task in todo}
         store.sweep((str(Point(each["precision"], each["seed"])) for each in held), wanted)
         if store.folder != folder:
@@ -115,7 +124,10 @@ def study(
         _train(made, store, work, todo, executor or workers or _cores(), threads)
         if made.results:
             print(made.table())  # before anything can go wrong with the files
-            replace(made, precisions=everything, results=store.results()).write(store)
+            whole = replace(made, precisions=everything, results=store.results())
+            whole = replace(whole, records=_records(store), report=_report(store))
+            whole.write(store)
+            _print_worst(whole, points)
         return made, store.folder
 
 
@@ -128,17 +140,49 @@ def _with_held(precisions: tuple[str, ...], held: list[dict[str, Any]]) -> tuple
     return tuple(sorted(names, key=lambda name: PRECISIONS.index(name) if name in PRECISIONS else len(PRECISIONS)))
 
 
-def _missing(made: Study, store: Store, points: list[Point], keep_parameters: bool) -> list[Task]:
-    """What is left to do: the points without a result, and those without their parameters if these are wanted."""
+def _missing(made: Study, store: Store, points: list[Point], keep_parameters: bool, every: int | None) -> list[Task]:
+    """What is left to do: the points without a result, and those without parameters or looks if these are wanted."""
     finished = {(result["precision"], result["seed"]) for result in made.results}
     tasks = []
     for point in points:
         again = (point.precision, point.seed) in finished
         parameters = _parameters(store.folder, point).absolute() if keep_parameters else None
-        if not again or (parameters is not None and not parameters.exists()):
+        watch = None if every is None else Watch(every, watch_file(store.folder, str(point)).absolute())
+        unseen = watch is not None and not _seen_whole(watch, made.settings["steps"])
+        if not again or (parameters is not None and not parameters.exists()) or unseen:
             saved, data = store.checkpoint(str(point)).absolute(), made.settings["data_digest"]
-            tasks.append(Task(point, saved, data, parameters=parameters, again=again))
+            tasks.append(Task(point, saved, data, parameters=parameters, again=again, watch=watch))
     return tasks
+
+
+def _seen_whole(watch: Watch, steps: int) -> bool:
+    """Whether the file of a watch holds all the looks at a run of so many steps."""
+    assert watch.path is not None
+    path = Path(watch.path)
+    return path.exists() and Record.read(path).steps.tolist() == list(range(0, steps, watch.every))
+
+
+def _records(store: Store) -> dict[str, Record]:
+    """What was watched of the points that a folder holds."""
+    points = [str(Point(result["precision"], result["seed"])) for result in store.results()]
+    paths = {point: watch_file(store.folder, point) for point in points}
+    return {point: Record.read(path) for point, path in paths.items() if path.exists()}
+
+
+def _report(store: Store) -> str:
+    """What somebody put beside the results to say why they are as they are."""
+    path = store.folder / REPORT
+    return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
+def _print_worst(made: Study, points: list[Point]) -> None:
+    """The worst values of each precision that was watched, of its first seed."""
+    shown = set[str]()
+    for point in points:
+        record = made.records.get(str(point))
+        if record is not None and point.precision not in shown:
+            shown.add(point.precision)
+            print(f"\n{record.table(title=f'worst values of {point}')}")
 
 
 def _train(made: Study, store: Store, work: Work, todo: list[Task], workers: int | Executor, threads: int) -> None:
@@ -176,8 +220,9 @@ def run_task(settings: Settings, task: Task, report: Report) -> dict[str, Any]:
             raise ValueError(f"its worker has other {what} than the study: {here[:16]}, not {there[:16]}")
     problem = models.problem(settings, loaded)
     return run_point(
-        problem, recipe(settings, problem), task.point, report, saved=task.saved, parameters=task.parameters
-    )
+        problem, recipe(settings, problem), task.point, report,
+        saved=task.saved, parameters=task.parameters, watch=task.watch,
+    )  # fmt: skip
 
 
 def profile(settings: Settings, precision: str, folder: Path | None) -> None:
@@ -227,7 +272,8 @@ def _announce(made: Study, store: Store, total: int, todo: list[Task]) -> None:
         print(f"{done} of {total} points were finished before; {total - done} to go")
     for task in todo:
         if task.again:
-            print(f"{task} is trained again: its result is here, its parameters are not")
+            lacks = "its parameters are not" if task.watch is None else "what is to be watched is not"
+            print(f"{task} is trained again: its result is here, {lacks}")
     sys.stdout.flush()
 
 

@@ -10,7 +10,8 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from ipu_core.study.run import Event
-from ipu_core.study.summary import Table, final_loss
+from ipu_core.study.summary import final_loss
+from ipu_core.train.table import Table
 from lowprec.extras import optional
 
 DUMB = ("dumb", "unknown")  # terminals in which nothing can be redrawn

@@ -14,9 +14,9 @@ from ipu_core.study.scaling import Scaling
 from ipu_core.study.size import Size
 from ipu_core.target import Target
 from ipu_core.train.data import Dataset
-from ipu_core.train.loop import ENGINES
 from ipu_core.train.optim import Optimiser
 from ipu_core.train.random import GENERATORS
+from ipu_core.train.runner import ENGINES
 from ipu_core.train.scaling import Scale
 from ipu_core.train.text import Text
 from lowprec import float32 as FLOAT32

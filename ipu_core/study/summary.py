@@ -1,13 +1,13 @@
 """What a study's results say: mean and spread over seeds, per precision, as a table that prints anywhere."""
 
-import html
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from ipu_core.train.table import Table
 
 TAIL = 20  # the final loss is the mean of the last 1/20 of the steps
 
@@ -42,41 +42,6 @@ class Summary(NamedTuple):
     cycles_per_step: int | None
     microseconds_per_step: float | None
     tile_memory: int | None
-
-
-@dataclass(frozen=True)
-class Table:
-    """A small table of text that prints in a terminal, in a log and in a notebook."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    note: str = ""
-
-    def __str__(self) -> str:
-        cells = [self.columns, *self.rows]
-        widths = [max(len(row[i]) for row in cells) for i in range(len(self.columns))]
-        lines = [self._line(row, widths) for row in cells]
-        lines.insert(1, "  ".join("-" * width for width in widths))
-        return "\n".join(part for part in (self.title, *lines, self.note) if part)
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        def row(cells: Sequence[str], tag: str) -> str:
-            return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
-
-        body = "".join(row(cells, "td") for cells in self.rows)
-        caption, note = html.escape(self.title), html.escape(self.note)
-        head = f"<caption>{caption}</caption>{row(self.columns, 'th')}"
-        return f"<table>{head}{body}</table><p><small>{note}</small></p>"
-
-    @staticmethod
-    def _line(row: Sequence[str], widths: Sequence[int]) -> str:
-        first = row[0].ljust(widths[0])
-        return "  ".join(
-            [first, *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
-        ).rstrip()
 
 
 def final_loss(losses: Sequence[float]) -> float:
