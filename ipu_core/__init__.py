@@ -45,6 +45,7 @@ from ipu_core.ir.block import Block
 from ipu_core.ir.evaluate import evaluate
 from ipu_core.ir.execute import execute
 from ipu_core.ir.precision import Precision
+from ipu_core.ir.scaling import OperandScaling
 from ipu_core.ir.tracing import trace
 from ipu_core.study.compare import compare
 from ipu_core.target import Target
@@ -80,6 +81,7 @@ __all__ = [
     "Lars",
     "LossScale",
     "Machine",
+    "OperandScaling",
     "Optimiser",
     "Output",
     "Overlap",

@@ -14,6 +14,8 @@ from typing import Any
 from ipu_core.ir.block import Block
 from ipu_core.ir.pytree import flatten, unflatten
 from ipu_core.ir.retype import Retype, Rule, cast
+from ipu_core.ir.scaled_products import scale_products, with_scales
+from ipu_core.ir.scaling import HOWS, READERS, OperandScaling, is_said, overridden
 from ipu_core.ir.streaming import moments
 from lowprec import FloatFormat, Rounding, as_format
 from lowprec import bfloat16 as BFLOAT16
@@ -45,6 +47,8 @@ class Precision:
         rounding: stochastic where the machine has it (see `PLAIN`), to nearest even elsewhere; or that everywhere.
         running_mean: micro-batch gradients are kept as a running mean, not as a sum.
         streamed: the moments live in streaming memory, those of one element excepted.
+        scaling: how the operands of products are cast and scaled, just before each; None: they are what `operands` and
+            `gradients` say, as everything else is.
         scaled_state: what Adam's and LAMB's moments are kept times, and the second times its square: a power of two
             that moves them into a half's range. Optimisers with a `scaled_state` of their own keep theirs.
 
@@ -66,6 +70,7 @@ class Precision:
     running_mean: bool = False
     streamed: bool = False
     scaled_state: float = 1.0
+    scaling: OperandScaling | None = None
 
     def __post_init__(self) -> None:
         for field in FORMATS:
@@ -150,6 +155,8 @@ class Precision:
         Numbers of equations stay; conversions get fresh ones. The types of a carried state follow its new value.
         """
         typed = Retype(self, block).run()
+        if self.scaling is not None:
+            typed = scale_products(typed, self.scaling, self)
         return replace(typed, streamed=typed.streamed | moments(typed)) if self.streamed else typed
 
     def cast_state(self, block: Block, state: Any) -> Any:
@@ -157,9 +164,9 @@ class Precision:
 
         Args:
             block: what `apply` gave.
-            state: nested as the Block's first argument.
+            state: nested as the Block's first argument; scales may be missing, which begin as 1.
         """
-        leaves, tree = flatten(state)
+        leaves, tree = flatten(with_scales(block, state))
         if len(leaves) != block.carried:
             raise ValueError(f"the step carries {block.carried} arrays, the state has {len(leaves)}")
         return unflatten(tree, [cast(x, var.type.format) for x, var in zip(leaves, block.inputs, strict=False)])
@@ -169,16 +176,21 @@ class Precision:
         shown = [f for f in fields(self) if f.name in FORMATS]
         formats = ", ".join(f"{f.name} {getattr(self, f.name).name}" for f in shown)
         scaled = f", moments times {self.scaled_state:g}" if self.scaled_state != 1 else ""
-        return f"{self.name}: {formats}, {self.rounding_name}{scaled}"
+        products = f", {self.scaling.words()}" if self.scaling is not None else ""
+        return f"{self.name}: {formats}, {self.rounding_name}{scaled}{products}"
 
 
 def _override(precision: Precision, word: str, spec: str) -> Precision:
     field, equals, value = word.partition("=")
     if word in STREAMING:
         return replace(precision, streamed=STREAMING[word])
+    if is_said(word):
+        return replace(precision, scaling=overridden(precision.scaling, word, spec))
     if not equals:
         if word not in ROUNDINGS:
-            raise ValueError(f"unknown word {word!r} in {spec!r}; there are {', '.join((*ROUNDINGS, *STREAMING))}")
+            raise ValueError(
+                f"unknown word {word!r} in {spec!r}; there are {', '.join((*ROUNDINGS, *STREAMING, *HOWS))}"
+            )
         return replace(precision, rounding=ROUNDINGS[word])
     if field == "moments":
         return _override(_override(precision, f"first_moment={value}", spec), f"second_moment={value}", spec)
@@ -186,7 +198,8 @@ def _override(precision: Precision, word: str, spec: str) -> Precision:
         number: Any = _number(value)
         return replace(precision, scaled_state=number)
     if field not in FORMATS:
-        raise ValueError(f"unknown field {field!r} in {spec!r}; there are {', '.join(FORMATS)}, moments, scaled_state")
+        fields = ", ".join((*FORMATS, "moments", "scaled_state", *READERS))
+        raise ValueError(f"unknown field {field!r} in {spec!r}; there are {fields}")
     changes: dict[str, Any] = {field: as_format(value)}
     return replace(precision, **changes)
 
@@ -209,6 +222,7 @@ STREAMING: Mapping[str, bool] = {"streamed": True, "unstreamed": False}
 OVERRIDES = "(each may be followed by /nearest or /stochastic, /streamed, and by overrides such as /weights=float16)"
 
 _HALF = Precision("", *(FLOAT16,) * 5, gradient_sum=FLOAT32)
+_FP8 = replace(_HALF, partials=FLOAT32, weights=FLOAT32, scaling=OperandScaling())
 _MLPERF = replace(_HALF, rounding=ROUNDINGS["stochastic"], streamed=True, first_moment=FLOAT16)
 
 PRESETS: Mapping[str, Precision] = {
@@ -216,6 +230,7 @@ PRESETS: Mapping[str, Precision] = {
     "fp16.32": replace(_HALF, partials=FLOAT32, weights=FLOAT32),
     "fp16.16": replace(_HALF, gradient_sum=FLOAT16),
     "bf16.32": Precision("", BFLOAT16, BFLOAT16, output=BFLOAT16),
+    "fp8": _FP8,
     "mlperf-bert": replace(_MLPERF, second_moment=FLOAT16, scaled_state=1024.0),
     "mlperf-bert-pod16": replace(_MLPERF, gradient_sum=FLOAT16, running_mean=True),
 }
