@@ -7,9 +7,9 @@ from typing import Final
 
 from ipu_core.compile.operands import sides, sizes, sums_of
 from ipu_core.compile.residency import residency
-from ipu_core.errors import expect
+from ipu_core.errors import UnsupportedByTarget, expect
 from ipu_core.graph.tensor import element_type
-from ipu_core.ir.block import Block, Equation, format_name
+from ipu_core.ir.block import Block, Equation, described, format_name
 from ipu_core.ir.ops import CONVOLUTIONS, PLANNED, SUMS
 from ipu_core.library.sides import Side, Sizes, planned
 from ipu_core.plan.convolution import (
@@ -112,11 +112,12 @@ def plan(
 
     Raises:
         TypeError: no Block, or no Target.
-        UnsupportedByTarget: the chip has no unit for a product's formats.
+        UnsupportedByTarget: the chip has no unit for a product's formats, and none has one for block formats.
         ValueError: a placement that needs more tiles than there are; numbers of no product or sum.
     """
     expect(Block, block=block)
     expect(Target, target=target)
+    _refuse_blocks(block, target)
     orders = choose_accumulations(block, target) if accumulations is None else accumulations
     planned = {equation.number: equation for equation in block.equations if equation.op in PLANNED}
     if unknown := (orders.keys() | (placements or {}).keys()) - planned.keys():
@@ -138,6 +139,15 @@ def plan(
             sums[number] = _plan_sum(equation, lie[number], target, order, place, room)
     names = {n: " ".join(filter(None, (e.role, e.op, e.parameter))) for n, e in planned.items()}
     return BlockPlan(target, sums, lie, names, maxima)
+
+
+def _refuse_blocks(block: Block, target: Target) -> None:
+    for equation in block.equations:
+        if equation.op == "to_blocks":
+            raise UnsupportedByTarget(
+                f"{described(equation)}: {target.name} has no unit for {equation.params['format']}, whose elements "
+                "share scales; the direct engine (engine='direct') computes it"
+            )
 
 
 def _plan_sum(

@@ -13,7 +13,7 @@ from ipu_core.control import FloatingPointControl
 from ipu_core.ir.block import Array, Equation
 from ipu_core.ir.exact import inner
 from ipu_core.ir.ops import CONVOLUTIONS, ELEMENTWISE
-from lowprec import Accumulation, Key
+from lowprec import Accumulation, BlockArray, Key, to_blocks
 from lowprec.spec.axes import fold
 
 BoundCall = Callable[[Key | None], Any]
@@ -165,6 +165,22 @@ def _dropout_mask(equation: Equation, operands: list[Any], out: Array, *_: Any) 
     return lambda key: mask(key, 0, out)
 
 
+def _to_blocks(equation: Equation, operands: list[Any], out: Array, *_: Any) -> BoundCall:
+    """The values that the blocks stand for."""
+    (x,), params, rounding = operands, equation.params, equation.arithmetic.rounding
+    blocks: list[BlockArray] = []  # of the call before, whose arrays are used again
+
+    def call(key: Key | None) -> None:
+        last = blocks.pop() if blocks else None
+        made = to_blocks(
+            x, params["format"], params["axis"], scale_rule=params["rule"], rounding=rounding, key=key, out=last
+        )
+        blocks.append(made)
+        made.dequantize(out=out)
+
+    return call
+
+
 def _words(array: Array) -> Array:
     """The same memory as unsigned integers, which NumPy moves fastest and for every format."""
     return array.view(f"u{array.itemsize}")
@@ -217,6 +233,7 @@ BINDINGS: dict[str, Callable[..., BoundCall]] = {
     "top_indices": _top_indices,
     "one_hot": _one_hot,
     "dropout_mask": _dropout_mask,
+    "to_blocks": _to_blocks,
     "reshape": _reshape,
     "concatenate": _concatenate,
     "pad": _pad,

@@ -18,9 +18,12 @@ from lowprec import float64 as FLOAT64
 INT32 = "int32"
 Argument = Type | Literal
 ShapeRule = Callable[[tuple[Argument, ...], Params], Shape]
-Kind = typing.Literal["elementwise", "product", "convolution", "reduction", "scatter", "view", "move", "mask", "order"]
+Kind = typing.Literal[
+    "elementwise", "product", "convolution", "reduction", "scatter", "view", "move", "mask", "order", "blocks"
+]
 """What an operation does: one function of elements that lie alike, a product or sum of many, a view of an array or a
-copy of some of its elements, 0 and 1 made of something else, or the order of elements as int32 indices."""
+copy of some of its elements, 0 and 1 made of something else, the order of elements as int32 indices, or elements
+rounded to a block format, in which neighbours share a scale."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +199,13 @@ def _one_hot(operands: tuple[Argument, ...], params: Params) -> Shape:
     return (*_array(operands[0]).shape, params["classes"])
 
 
+def _to_blocks(operands: tuple[Argument, ...], params: Params) -> Shape:
+    shape, axis = _array(operands[0]).shape, params["axis"]
+    if not 0 <= axis < len(shape):
+        raise ValueError(f"axis {axis} is no axis of {shape}")
+    return shape
+
+
 def _same(operands: tuple[Argument, ...], params: Params) -> Shape:
     return _array(operands[0]).shape
 
@@ -244,6 +254,7 @@ OPS = {op.name: op for op in (
     _structural("gather", "move", _gather, arity=2, integers=(1,), either=(0,)),
     _structural("take_along", "move", _take_along, arity=2, integers=(1,), either=(0,)),
     Op("top_indices", "order", "elementwise", 1, _top_indices, exact=True, params=("k",)),
+    Op("to_blocks", "blocks", "cast", 1, _to_blocks, params=("format", "axis", "rule")),
     Op("dropout_mask", "mask", "elementwise", 1, _same, exact=True, params=("rate", "operation")),
     Op("one_hot", "mask", "elementwise", 1, _one_hot, exact=True, integers=(0,), params=("classes",)),
 )}  # fmt: skip

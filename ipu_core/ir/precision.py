@@ -21,6 +21,7 @@ from lowprec import FloatFormat, Rounding, as_format
 from lowprec import bfloat16 as BFLOAT16
 from lowprec import float16 as FLOAT16
 from lowprec import float32 as FLOAT32
+from lowprec.spec.block_format import mxfp8_e4m3, nvfp4
 from lowprec.spec.rounding import NEAREST_EVEN, STOCHASTIC
 
 PLAIN = frozenset({"add", "subtract", "multiply", "square"})
@@ -92,7 +93,7 @@ class Precision:
     @property
     def stochastic(self) -> bool:
         """Whether anything is rounded stochastically."""
-        return self.rounding.stochastic
+        return self.rounding.stochastic or (self.scaling is not None and self.scaling.backward_rounding == "stochastic")
 
     @staticmethod
     def parse(spec: str | Precision) -> Precision:
@@ -231,8 +232,11 @@ PRESETS: Mapping[str, Precision] = {
     "fp16.16": replace(_HALF, gradient_sum=FLOAT16),
     "bf16.32": Precision("", BFLOAT16, BFLOAT16, output=BFLOAT16),
     "fp8": _FP8,
+    "mxfp8": replace(_FP8, scaling=OperandScaling(mxfp8_e4m3, mxfp8_e4m3, "unscaled")),
+    "nvfp4": replace(_FP8, scaling=OperandScaling(nvfp4, nvfp4)),
     "mlperf-bert": replace(_MLPERF, second_moment=FLOAT16, scaled_state=1024.0),
     "mlperf-bert-pod16": replace(_MLPERF, gradient_sum=FLOAT16, running_mean=True),
 }
 """The named precisions. "mlperf-bert" is the recipe as told in the talk, "-pod16" as in the published configuration.
-"bf16.32" is bfloat16 as other machines train with it, for comparison on the direct engine: no tile multiplies it."""
+"bf16.32" is bfloat16 as other machines train with it, for comparison on the direct engine: no tile multiplies it.
+"fp8", "mxfp8" and "nvfp4" are "fp16.32" but for the operands of products (see `OperandScaling`), on that engine too."""

@@ -16,7 +16,7 @@ from ipu_core.ir.scaling import ElementFormat, OperandScaling
 from ipu_core.ir.schedule import dead_code
 from lowprec import BlockFormat, FloatFormat, Rounding
 from lowprec import float32 as FLOAT32
-from lowprec.spec.rounding import NEAREST_EVEN
+from lowprec.spec.rounding import NEAREST_EVEN, STOCHASTIC
 
 ROLES = ("forward", "grad_input", "grad_weight")
 BACKWARD = ("grad_input", "grad_weight")
@@ -202,19 +202,18 @@ class _ScaledProducts(Appended):
         about = self._about_cast(var, product)
         if self.scaling.scales_tensors:
             about["family"] = SCALED_CAST
-        if _is_one(scale):
-            return self._rounded("convert", var, fmt=fmt, **about)
-        return self._rounded("multiply", var, scale, fmt=fmt, **about)
+        op, inputs = ("convert", (var,)) if _is_one(scale) else ("multiply", (var, scale))
+        return self.emit(op, *inputs, fmt=fmt, rounding=self._rounding(var, fmt), **about)
 
     def _cast_blocks(self, fmt: BlockFormat, axis: int, var: Var, scale: Atom, product: Equation) -> Var:
         """Blocks along an axis, as the values that they stand for."""
         about = self._about_cast(var, product) | {"family": SCALED_CAST}
+        rounding, values = self._rounding(var, fmt), var
         if not _is_one(scale):
-            var = self._rounded("multiply", var, scale, fmt=FLOAT32, **about)
-        rounding = self.table.rounding_of("to_blocks", [_float(var)], fmt.element)
+            values = self.emit("multiply", var, scale, fmt=FLOAT32, **about)
         rule = self.scaling.scale_rule or fmt.scale_rules[0]
         named: dict[str, Any] = {"format": fmt.name, "axis": axis, "rule": rule}
-        return self.emit("to_blocks", var, fmt=FLOAT32, rounding=rounding, **named, **about)
+        return self.emit("to_blocks", values, fmt=FLOAT32, rounding=rounding, **named, **about)
 
     def _about_cast(self, var: Var, product: Equation) -> dict[str, Any]:
         """Role and parameter of what casts a value: those of what makes it, where an equation does."""
@@ -226,6 +225,12 @@ class _ScaledProducts(Appended):
         """An equation whose result is rounded as the table says."""
         formats = [_float(x) for x in inputs if isinstance(x, Var)]
         return self.emit(op, *inputs, fmt=fmt, rounding=self.table.rounding_of(op, formats, fmt), **about)
+
+    def _rounding(self, var: Var, fmt: ElementFormat) -> Rounding:
+        """How a cast rounds."""
+        if self.scaling.backward_rounding is not None and self._is_backward(var):
+            return STOCHASTIC if self.scaling.backward_rounding == "stochastic" else NEAREST_EVEN
+        return self.table.rounding_of("convert", [FLOAT32], fmt.element if isinstance(fmt, BlockFormat) else fmt)
 
     def _scale(self, root: Var, fmt: ElementFormat, product: Equation) -> Atom:
         """The scale of a tensor."""

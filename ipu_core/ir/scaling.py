@@ -47,6 +47,7 @@ class OperandScaling:
         amax_history_len: steps that a "delayed" scale looks back on, the last one included.
         amax_compute_algo: whether it takes the "max" of them, or the "most_recent".
         scale_rule: of the blocks' scales (see `lowprec.to_blocks`); None: the format's first.
+        backward_rounding: how cotangents are cast, "nearest" or "stochastic"; None: as the precision rounds.
 
     Raises:
         TypeError: a format that is none, a number that is none.
@@ -63,6 +64,7 @@ class OperandScaling:
     amax_history_len: int = 1024
     amax_compute_algo: str = "max"
     scale_rule: str | None = None
+    backward_rounding: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("forward", "backward"):
@@ -71,6 +73,8 @@ class OperandScaling:
             raise ValueError(f"operands are scaled {', '.join(HOWS)}, not {self.how!r}")
         if self.amax_compute_algo not in ALGORITHMS:
             raise ValueError(f"amax_compute_algo is {' or '.join(ALGORITHMS)}, not {self.amax_compute_algo!r}")
+        if self.backward_rounding not in (None, "nearest", "stochastic"):
+            raise ValueError(f"backward_rounding is nearest or stochastic, not {self.backward_rounding!r}")
         for name in ("forward_scale", "backward_scale"):
             scale = getattr(self, name)
             if not isinstance(scale, int | float) or not 0 < scale <= float32.max:
@@ -112,6 +116,7 @@ class OperandScaling:
             how += f" ({self.amax_compute_algo} of {self.amax_history_len})"
         margin = f", margin {self.margin}" if self.margin and self.scales_tensors else ""
         rule = f", scale rule {self.scale_rule}" if self.scale_rule else ""
+        rule += f", cotangents to {self.backward_rounding}" if self.backward_rounding else ""
         return f"products of {self.forward.name}, backward {self.backward.name}, {how}{margin}{rule}"
 
 
@@ -136,6 +141,7 @@ READERS: Mapping[str, Callable[[str], Any]] = {
     "amax_history_len": int,
     "amax_compute_algo": str,
     "scale_rule": str,
+    "backward_rounding": str,
 }
 """The fields that an override may name, and what reads their values."""
 

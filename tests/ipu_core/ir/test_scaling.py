@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import ml_dtypes
@@ -10,11 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import lowprec
 from ipu_core import nn
+from ipu_core.errors import UnsupportedByTarget
+from ipu_core.ir.autodiff import value_and_grad
 from ipu_core.ir.block import Block, Equation
 from ipu_core.ir.evaluate import evaluate
 from ipu_core.ir.execute import execute
 from ipu_core.ir.precision import Precision
+from ipu_core.ir.pytree import flatten
 from ipu_core.ir.tracing import trace
 from ipu_core.ir.verify import verify
 from ipu_core.train.loop import TrainLoop
@@ -231,6 +236,83 @@ def test_a_program_without_state_takes_current_scales() -> None:
     x = batch(0)[0]
     now, delayed = (Precision.parse(spec).apply(trace(nn.mlp, PARAMS, x)) for spec in ("fp8", "fp8/delayed"))
     assert str(now) == str(delayed)
+
+
+def in_blocks(a: np.ndarray, fmt: str, axis: int) -> np.ndarray:
+    """A tensor's values in a block format; NVFP4's have a tensor scale in front, in float32."""
+    values = a.astype(np.float32)
+    if fmt == "nvfp4":
+        values = values * (np.float32(6 * 448) / np.abs(values).max())
+    return lowprec.to_blocks(values, fmt, axis).dequantize()
+
+
+def factor(fmt: str, *tensors: np.ndarray) -> np.float32:
+    """What takes the tensor scales out of a product."""
+    if fmt != "nvfp4":
+        return np.float32(1)
+    a, b = (np.float32(1) / (np.float32(6 * 448) / np.abs(x.astype(np.float32)).max()) for x in tensors)
+    return a * b
+
+
+@pytest.mark.parametrize("spec, fmt", [("mxfp8", "mxfp8_e4m3"), ("nvfp4", "nvfp4")])
+def test_blocks_lie_along_the_summed_axis_in_all_three_products(spec: str, fmt: str) -> None:
+    rng = np.random.default_rng(7)
+    x, w, g = (
+        (rng.normal(size=shape) * np.exp2(rng.integers(-8, 8, shape))).astype(np.float16).astype(np.float32)
+        for shape in ((70, 50), (50, 40), (70, 40))
+    )
+    ideal = trace(lambda params, g: ((params[1] @ params[0]) * g).sum(), [w, x], g)
+    block = verify(Precision.parse(f"{spec}/output=float32").apply(value_and_grad(ideal)))
+    _, (dw, dx) = execute(block, [w, x], g, key=0)
+    g = g.astype(np.float16)
+
+    def of(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return lowprec.matmul(in_blocks(a, fmt, 1), in_blocks(b, fmt, 0)) * factor(fmt, a, b)
+
+    np.testing.assert_array_equal(dx, of(g, w.T))
+    np.testing.assert_array_equal(dw, of(x.T, g))
+    (forward,) = [e for e in block.equations if e.op == "dot" and e.role == "forward"]
+    casts = {e.output: e.params["axis"] for e in block.equations if e.op == "to_blocks"}
+    assert [casts[v] for v in forward.operands] == [1, 0]
+    wide = value_of(block, forward.output, [w, x], g)
+    np.testing.assert_array_equal(wide, lowprec.matmul(in_blocks(x, fmt, 1), in_blocks(w, fmt, 0)))
+
+
+@pytest.mark.parametrize("spec", ["fp8", "mxfp8", "nvfp4"])
+def test_convolutions_sum_blocks_of_channels_and_for_the_weights_of_images(spec: str) -> None:
+    rng = np.random.default_rng(8)
+    x = rng.normal(size=(34, 5, 5, 3)).astype(np.float32)
+    w = rng.normal(size=(3, 3, 3, 8)).astype(np.float32)
+    ideal = value_and_grad(trace(lambda p: (nn.conv2d(p[1], p[0], padding=1) ** 2).mean(), [w, x]))
+    block = verify(Precision.parse(spec).apply(ideal))
+    casts = {e.output: e.params["axis"] for e in block.equations if e.op == "to_blocks"}
+    axes = {e.op: [casts.get(v) for v in e.operands] for e in block.equations if e.op.startswith("conv2d")}
+    blocks = {"conv2d": [3, 2], "conv2d_input_gradient": [3, 3], "conv2d_weight_gradient": [0, 0]}
+    assert axes == (dict.fromkeys(blocks, [None, None]) if spec == "fp8" else blocks)
+    got, wanted = execute(block, [w, x], key=0), evaluate(block, [w, x], arithmetic="declared")
+    assert all(a.tobytes() == b.tobytes() for a, b in zip(flatten(got)[0], flatten(wanted)[0], strict=True))
+    exact = flatten(evaluate(block, [w, x]))[0]
+    for a, b in zip(flatten(got)[0], exact, strict=True):
+        assert np.linalg.norm(a - b) < (0.2 if spec == "nvfp4" else 0.05) * np.linalg.norm(b)
+
+
+def test_cotangents_may_be_rounded_stochastically_alone() -> None:
+    block = typed("nvfp4/backward_rounding=stochastic")
+    stochastic = {e.role for e in block.equations if e.arithmetic.stochastic}
+    assert stochastic == {"grad_input"}
+    assert {e.op for e in block.equations if e.arithmetic.stochastic} == {"to_blocks"}
+    assert Precision.parse("nvfp4/backward_rounding=stochastic").stochastic
+    made = loop("nvfp4/backward_rounding=stochastic")
+    first, other = (copy.deepcopy(made).train(batch(0)) for _ in range(2))
+    assert first == other
+
+
+@pytest.mark.parametrize("spec, words", [
+    ("fp8", "gc200 has no figure for float8_e4m3fn"), ("mxfp8", "forward to_blocks .*gc200 has no unit for mxfp8_e4m3"),
+])  # fmt: skip
+def test_tiles_refuse_what_they_lack_and_name_the_engine_that_does_it(spec: str, words: str) -> None:
+    with pytest.raises(UnsupportedByTarget, match=rf"{words}.*\(engine='direct'\)"):
+        loop(spec, engine="tiles")
 
 
 def test_words_and_overrides() -> None:
