@@ -288,12 +288,12 @@ def test_convolutions_sum_blocks_of_channels_and_for_the_weights_of_images(spec:
     casts = {e.output: e.params["axis"] for e in block.equations if e.op == "to_blocks"}
     axes = {e.op: [casts.get(v) for v in e.operands] for e in block.equations if e.op.startswith("conv2d")}
     blocks = {"conv2d": [3, 2], "conv2d_input_gradient": [3, 3], "conv2d_weight_gradient": [0, 0]}
-    assert axes == (dict.fromkeys(blocks, [None, None]) if spec == "fp8" else blocks)
+    assert axes == ({op: [None, None] for op in blocks} if spec == "fp8" else blocks)
     got, wanted = execute(block, [w, x], key=0), evaluate(block, [w, x], arithmetic="declared")
     assert all(a.tobytes() == b.tobytes() for a, b in zip(flatten(got)[0], flatten(wanted)[0], strict=True))
     exact = flatten(evaluate(block, [w, x]))[0]
     for a, b in zip(flatten(got)[0], exact, strict=True):
-        assert np.linalg.norm(a - b) < (0.2 if spec == "nvfp4" else 0.05) * np.linalg.norm(b)
+        assert np.linalg.norm(a - b) < (0.25 if spec == "nvfp4" else 0.1) * np.linalg.norm(b)
 
 
 def test_cotangents_may_be_rounded_stochastically_alone() -> None:
