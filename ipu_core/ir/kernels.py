@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from ipu_core.ir.block import Array, Equation
 from ipu_core.ir.exact import inner
 from ipu_core.ir.ops import CONVOLUTIONS, ELEMENTWISE
 from lowprec import Accumulation, BlockArray, Key, to_blocks
+from lowprec.integers import ceil_div
 from lowprec.spec.axes import fold
 
 BoundCall = Callable[[Key | None], Any]
@@ -21,10 +23,25 @@ BoundCall = Callable[[Key | None], Any]
 
 
 def order_of(equation: Equation, order: Accumulation | None) -> Accumulation:
-    """The Accumulation of a product or sum, with the types of its equation."""
+    """The Accumulation of a product or sum, with the types and promotions of its equation."""
     accumulate, out = equation.arithmetic.accumulate, equation.output.type.format
     assert not isinstance(out, str)
-    return (order or Accumulation()).with_types(out if accumulate is None else accumulate, out)
+    typed = (order or Accumulation()).with_types(out if accumulate is None else accumulate, out)
+    if (promote := equation.arithmetic.promote) is None:
+        return typed
+    return replace(typed, splits=max(1, ceil_div(summed(equation), promote)), stages=1)
+
+
+def summed(equation: Equation) -> int:
+    """Number of products that become one element of the result."""
+    first, second = (var.type.shape for var in equation.operands)
+    if equation.op == "dot":
+        return first[-1]
+    if equation.op == "conv2d":
+        return math.prod(second[:3])
+    if equation.op == "conv2d_input_gradient":
+        return math.prod(second[:2]) * (second[3] // int(equation.params["groups"]))
+    return math.prod(second[:3])
 
 
 def bind(

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from ipu_core.ir.block import Block
+from ipu_core.ir.block import Block, Equation
+from ipu_core.ir.ops import PRODUCTS
 from ipu_core.ir.pytree import flatten, unflatten
 from ipu_core.ir.retype import Retype, Rule, cast
 from ipu_core.ir.scaled_products import scale_products, with_scales
@@ -50,6 +51,8 @@ class Precision:
         streamed: the moments live in streaming memory, those of one element excepted.
         scaling: how the operands of products are cast and scaled, just before each; None: they are what `operands` and
             `gradients` say, as everything else is.
+        promote: partial sums of products are added to float32 ones after at most so many products, which begin anew;
+            None: as the order of each sum says.
         scaled_state: what Adam's and LAMB's moments are kept times, and the second times its square: a power of two
             that moves them into a half's range. Optimisers with a `scaled_state` of their own keep theirs.
 
@@ -72,6 +75,7 @@ class Precision:
     streamed: bool = False
     scaled_state: float = 1.0
     scaling: OperandScaling | None = None
+    promote: int | None = None
 
     def __post_init__(self) -> None:
         for field in FORMATS:
@@ -82,6 +86,8 @@ class Precision:
                 raise ValueError(f"{field} cannot be {fmt.name}: it has values that float32, the widest here, lacks")
         if not isinstance(self.scaled_state, int | float) or not 0 < self.scaled_state <= LARGEST_SCALE:
             raise ValueError(f"scaled_state must be a number in (0, 2^60], not {self.scaled_state!r}")
+        if self.promote is not None and (type(self.promote) is not int or self.promote < 1):
+            raise ValueError(f"promote must be a number of products of at least 1, not {self.promote!r}")
         if self.rounding not in ROUNDINGS.values():
             raise ValueError(f"the machine rounds {' or '.join(ROUNDINGS)}, not as {self.rounding!r}")
 
@@ -158,7 +164,14 @@ class Precision:
         typed = Retype(self, block).run()
         if self.scaling is not None:
             typed = scale_products(typed, self.scaling, self)
+        if self.promote is not None:
+            typed = replace(typed, equations=tuple(map(self._promoted, typed.equations)))
         return replace(typed, streamed=typed.streamed | moments(typed)) if self.streamed else typed
+
+    def _promoted(self, equation: Equation) -> Equation:
+        if equation.op not in PRODUCTS:
+            return equation
+        return replace(equation, arithmetic=replace(equation.arithmetic, promote=self.promote))
 
     def cast_state(self, block: Block, state: Any) -> Any:
         """The initial state in the formats that a Block of this precision carries, rounded to nearest even.
@@ -178,7 +191,8 @@ class Precision:
         formats = ", ".join(f"{f.name} {getattr(self, f.name).name}" for f in shown)
         scaled = f", moments times {self.scaled_state:g}" if self.scaled_state != 1 else ""
         products = f", {self.scaling.words()}" if self.scaling is not None else ""
-        return f"{self.name}: {formats}, {self.rounding_name}{scaled}{products}"
+        promoted = f", promoted every {self.promote}" if self.promote is not None else ""
+        return f"{self.name}: {formats}, {self.rounding_name}{scaled}{products}{promoted}"
 
 
 def _override(precision: Precision, word: str, spec: str) -> Precision:
@@ -195,11 +209,11 @@ def _override(precision: Precision, word: str, spec: str) -> Precision:
         return replace(precision, rounding=ROUNDINGS[word])
     if field == "moments":
         return _override(_override(precision, f"first_moment={value}", spec), f"second_moment={value}", spec)
-    if field == "scaled_state":
-        number: Any = _number(value)
-        return replace(precision, scaled_state=number)
+    if field in ("scaled_state", "promote"):
+        number: dict[str, Any] = {field: int(value) if value.isdecimal() and field == "promote" else _number(value)}
+        return replace(precision, **number)
     if field not in FORMATS:
-        fields = ", ".join((*FORMATS, "moments", "scaled_state", *READERS))
+        fields = ", ".join((*FORMATS, "moments", "scaled_state", "promote", *READERS))
         raise ValueError(f"unknown field {field!r} in {spec!r}; there are {fields}")
     changes: dict[str, Any] = {field: as_format(value)}
     return replace(precision, **changes)

@@ -65,7 +65,7 @@ class TrainLoop:
         target: The modelled chip, or its name.
         key: Of the run; step i rounds with key.fold_in(i).
         accumulations: The order of each sum by equation number; None: `choose_accumulations`, which looks at the sizes
-            and the target (whose `adder` it takes) but not at the precision.
+            and the target (whose `adder` it takes), and of the precision only at whether operands have 8 bits.
         control: Floating-point control of the tiles: exceptions and `nanoo`. Its `esr` is the precision's to say.
         streamed: What of the state lives in streaming memory besides what the precision says, by dotted name with * for
             anything: "params.*", "optimiser.first_moment.*.weight". Single numbers stay on the tiles. No bit changes.
@@ -159,7 +159,7 @@ class TrainLoop:
         self.precision, self.step = precision, 0
         if engine == "tiles":
             check_room(self.block, self.target)
-        chosen = choose_accumulations(ideal, self.target) if accumulations is None else accumulations
+        chosen = choose_accumulations(ideal, self.target, typed) if accumulations is None else accumulations
         self.accumulations: Mapping[int, Accumulation] = chosen
         orders = sorted((number, order.digest()) for number, order in chosen.items())
         told = traced if self._random is None else self.block  # tiles draw in the order of the equations
