@@ -11,7 +11,7 @@ from ipu_core.errors import UnsupportedByTarget, expect
 from ipu_core.graph.tensor import element_type
 from ipu_core.ir.block import Block, Equation, Var, described, format_name
 from ipu_core.ir.kernels import order_of
-from ipu_core.ir.ops import CONVOLUTIONS, PLANNED, PRODUCTS, SUMS
+from ipu_core.ir.ops import CONVOLUTIONS, DOTS, PLANNED, PRODUCTS, SUMS
 from ipu_core.library.sides import Side, Sizes, planned
 from ipu_core.plan.convolution import (
     ConvPlacement,
@@ -107,12 +107,12 @@ def _of_bytes(block: Block) -> set[int]:
         fmt = var.type.format
         return made.get(var) == "to_blocks" or (not isinstance(fmt, str) and fmt.bits <= BYTE)
 
-    return {e.number for e in block.equations if e.op in PRODUCTS and all(map(narrow, e.operands))}
+    return {e.number for e in block.equations if e.op in PRODUCTS and all(map(narrow, e.operands[:2]))}
 
 
 @lru_cache(maxsize=512)
 def _choose(target: Target, op: str, size: Sizes) -> Accumulation:
-    if op == "dot":
+    if op in DOTS:
         return choose_accumulation(target, size.m, size.k, size.n, batch=size.batch)
     return choose_reduction_accumulation(target, size.m, size.k, size.n)
 
@@ -195,8 +195,8 @@ def _plan_convolution(
 
 
 def _widest(equation: Equation) -> str:
-    """Name of the widest operand's format."""
-    names = (format_name(var.type.format) for var in equation.operands)
+    """Name of the widest operand's format; a scale counts as none."""
+    names = (format_name(var.type.format) for var in equation.operands[:2])
     return max(names, key=lambda name: element_type(name)[1].itemsize)
 
 

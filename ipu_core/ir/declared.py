@@ -54,6 +54,9 @@ def declared(
     fmt = as_format(out.format)
     if op == "dot":
         total = _sum(matmul, tuple(operands), equation, order_of(equation, order), key, control)
+    elif op == "scaled_dot":
+        first = float32_op("multiply", operands[0], operands[2], fmt="float32")
+        total = _sum(matmul, (first, operands[1]), equation, order_of(equation, order), key, control)
     elif op in CONVOLUTIONS:
         function = whole(op, params)
         total = _sum(function, tuple(operands), equation, order_of(equation, order), key, control)

@@ -89,6 +89,7 @@ EXACT: dict[str, Callable[..., Any]] = {
     "scaled_add": lambda a, b, s: a + s * b,
     "convert": lambda x: np.asarray(x, np.float64),
     "dot": lambda a, b: a @ b,
+    "scaled_dot": lambda a, b, s: (a @ b) * s,
     "conv2d": convolution.exact_conv2d,
     "conv2d_input_gradient": convolution.exact_input_gradient,
     "conv2d_weight_gradient": convolution.exact_weight_gradient,

@@ -13,7 +13,7 @@ from ipu_core import tile, tile_convolution, tile_integers
 from ipu_core.control import FloatingPointControl
 from ipu_core.ir.block import Array, Equation
 from ipu_core.ir.exact import inner
-from ipu_core.ir.ops import CONVOLUTIONS, ELEMENTWISE
+from ipu_core.ir.ops import CONVOLUTIONS, DOTS, ELEMENTWISE
 from lowprec import Accumulation, BlockArray, Key, to_blocks
 from lowprec.integers import ceil_div
 from lowprec.spec.axes import fold
@@ -34,8 +34,8 @@ def order_of(equation: Equation, order: Accumulation | None) -> Accumulation:
 
 def summed(equation: Equation) -> int:
     """Number of products that become one element of the result."""
-    first, second = (var.type.shape for var in equation.operands)
-    if equation.op == "dot":
+    first, second = (var.type.shape for var in equation.operands[:2])
+    if equation.op in DOTS:
         return first[-1]
     if equation.op == "conv2d":
         return math.prod(second[:3])
@@ -75,6 +75,15 @@ def _dot(
     a, b = operands
     kernel = tile.matmul(order_of(equation, order), equation.arithmetic.rounding, control)
     return lambda key: kernel(a, b, key, out)
+
+
+def _scaled_dot(
+    equation: Equation, operands: list[Any], out: Array, order: Accumulation | None, control: FloatingPointControl
+) -> BoundCall:
+    a, b, scale = operands
+    kernel = tile.matmul(order_of(equation, order), equation.arithmetic.rounding, control)
+    wide, scaled = np.empty(a.shape, np.float32), tile.scaled(a.dtype, scale.dtype, control)
+    return lambda key: kernel(scaled(a, scale, wide), b, key, out)
 
 
 def _convolution(
@@ -241,6 +250,7 @@ def _gather(equation: Equation, operands: list[Any], out: Array, *_: Any) -> Bou
 
 BINDINGS: dict[str, Callable[..., BoundCall]] = {
     "dot": _dot,
+    "scaled_dot": _scaled_dot,
     **dict.fromkeys(CONVOLUTIONS, _convolution),
     "reduce_sum": _reduce_sum,
     "reduce_max": _reduce_max,

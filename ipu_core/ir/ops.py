@@ -87,6 +87,12 @@ def _dot(operands: tuple[Argument, ...], params: Params) -> Shape:
     return (*a[:-1], b[-1])
 
 
+def _scaled_dot(operands: tuple[Argument, ...], params: Params) -> Shape:
+    if (scale := _array(operands[2]).shape) != ():
+        raise ValueError(f"the scale must be one number, not an array of {scale}")
+    return _dot(operands[:2], params)
+
+
 def _convolution(op: str) -> ShapeRule:
     def rule(operands: tuple[Argument, ...], params: Params) -> Shape:
         first, second = (_array(x).shape for x in operands)
@@ -237,6 +243,7 @@ OPS = {op.name: op for op in (
     _elementwise_op("scaled_add", 3, "scaled_add"),
     Op("convert", "elementwise", "cast", 1, _same, exact=True, either=(0,)),
     Op("dot", "product", "matmul", 2, _dot),
+    Op("scaled_dot", "product", "matmul", 3, _scaled_dot),
     _convolution_op("conv2d"),
     _convolution_op("conv2d_input_gradient", "size"),
     _convolution_op("conv2d_weight_gradient", "kernel"),
@@ -279,7 +286,10 @@ CONVOLUTIONS = _of("convolution")
 GATHERS = frozenset(("gather", "take_along"))
 """Moves whose second operand says where from."""
 
-PRODUCTS = _of("product", "convolution")
+DOTS = _of("product")
+"""Products of matrices; those with a scale, a power of two, multiply it in before anything is rounded."""
+
+PRODUCTS = DOTS | CONVOLUTIONS
 PLANNED = _of("product", "convolution", "reduction")
 """Make one element of many: they have a place on tiles, and the sums an order."""
 

@@ -18,7 +18,7 @@ from ipu_core.ir.retype import Retype, Rule, cast
 from ipu_core.ir.scaled_products import scale_products, with_scales
 from ipu_core.ir.scaling import HOWS, READERS, OperandScaling, is_said, overridden
 from ipu_core.ir.streaming import moments
-from lowprec import FloatFormat, Rounding, as_format
+from lowprec import FloatFormat, Rounding, as_format, float8_e4m3fnuz, float8_e5m2fnuz
 from lowprec import bfloat16 as BFLOAT16
 from lowprec import float16 as FLOAT16
 from lowprec import float32 as FLOAT32
@@ -238,6 +238,7 @@ OVERRIDES = "(each may be followed by /nearest or /stochastic, /streamed, and by
 
 _HALF = Precision("", *(FLOAT16,) * 5, gradient_sum=FLOAT32)
 _FP8 = replace(_HALF, partials=FLOAT32, weights=FLOAT32, scaling=OperandScaling())
+_C600 = OperandScaling(float8_e4m3fnuz, float8_e5m2fnuz, power_of_two=True, inside=True)
 _MLPERF = replace(_HALF, rounding=ROUNDINGS["stochastic"], streamed=True, first_moment=FLOAT16)
 
 PRESETS: Mapping[str, Precision] = {
@@ -248,9 +249,11 @@ PRESETS: Mapping[str, Precision] = {
     "fp8": _FP8,
     "mxfp8": replace(_FP8, scaling=OperandScaling(mxfp8_e4m3, mxfp8_e4m3, "unscaled")),
     "nvfp4": replace(_FP8, scaling=OperandScaling(nvfp4, nvfp4)),
+    "fp8.16": replace(_HALF, weights=FLOAT32, scaling=_C600),
     "mlperf-bert": replace(_MLPERF, second_moment=FLOAT16, scaled_state=1024.0),
     "mlperf-bert-pod16": replace(_MLPERF, gradient_sum=FLOAT16, running_mean=True),
 }
 """The named precisions. "mlperf-bert" is the recipe as told in the talk, "-pod16" as in the published configuration.
 "bf16.32" is bfloat16 as other machines train with it, for comparison on the direct engine: no tile multiplies it.
-"fp8", "mxfp8" and "nvfp4" are "fp16.32" but for the operands of products (see `OperandScaling`), on that engine too."""
+"fp8", "mxfp8" and "nvfp4" are "fp16.32" but for the operands of products (see `OperandScaling`), on that engine too.
+"fp8.16" is what a C600 has: its own formats, scales that are powers of two, FP16 partial sums of 32 products a time."""

@@ -12,7 +12,7 @@ from ipu_core.ir.appended import Appended
 from ipu_core.ir.block import Array, Atom, Block, Equation, Format, Literal, Rounds, Type, Var
 from ipu_core.ir.ops import PRODUCTS, STRUCTURE, WHOLE_VIEWS
 from ipu_core.ir.pytree import LEAF, PyTree
-from ipu_core.ir.scaling import ElementFormat, OperandScaling
+from ipu_core.ir.scaling import LEAST_INSIDE, MOST_INSIDE, ElementFormat, OperandScaling
 from ipu_core.ir.schedule import dead_code
 from lowprec import BlockFormat, FloatFormat, Rounding
 from lowprec import float32 as FLOAT32
@@ -87,6 +87,7 @@ class _ScaledProducts(Appended):
         self.casts: dict[tuple[Var, ElementFormat, int | None], Var] = {}
         self.scales: dict[tuple[Var, ElementFormat], Atom] = {}
         self.inverses: dict[Atom, Var] = {}
+        self.constants: dict[Var, Array] = {}
         self.stand_ins: dict[Var, Equation] = {}
         self.amaxes: list[Var] = []
         self.slots: dict[tuple[Var, ElementFormat], int] | None = None
@@ -104,7 +105,7 @@ class _ScaledProducts(Appended):
         rounds = self._close_rounds(self.block.rounds) if self.block.rounds else None
         for equation in self.block.equations[self.block.looped :] if self.block.rounds else ():
             self._take(equation)
-        block = replace(self.block, rounds=rounds)
+        block = replace(self.block, rounds=rounds, constants={**self.block.constants, **self.constants})
         if self.slots:
             block = self._carrying(block)
         block = dead_code(replace(block, equations=tuple(self.equations)))
@@ -145,6 +146,9 @@ class _ScaledProducts(Appended):
         if factor is None:
             self.equations.append(replace(equation, inputs=tuple(operands)))
             return
+        if self.scaling.inside:
+            self._scaled_inside(equation, operands, factor, about)
+            return
         accumulate = equation.arithmetic.accumulate
         exact = accumulate is None or accumulate.contains(FLOAT32)
         arithmetic = replace(equation.arithmetic, rounding=NEAREST_EVEN) if exact else equation.arithmetic
@@ -152,6 +156,28 @@ class _ScaledProducts(Appended):
         self.equations.append(replace(equation, inputs=tuple(operands), output=wide, arithmetic=arithmetic))
         self._rounded("multiply", wide, factor, fmt=_float(equation.output), **about)
         self.equations[-1] = replace(self.equations[-1], output=equation.output)
+
+    def _scaled_inside(
+        self, equation: Equation, operands: Sequence[Var], factor: Atom, about: Mapping[str, Any]
+    ) -> None:
+        """A product that multiplies the scales in itself; a convolution has them in its first operand, in float32."""
+        a, b = operands
+        if equation.op == "dot":
+            inputs = a, b, self._value(factor)
+            self.equations.append(replace(equation, op="scaled_dot", inputs=inputs))
+        else:
+            wide = self.emit("multiply", a, factor, fmt=FLOAT32, **about)
+            self.equations.append(replace(equation, inputs=(wide, b)))
+
+    def _value(self, factor: Atom) -> Var:
+        """A number as a value of the Block."""
+        if isinstance(factor, Var):
+            return factor
+        known = next((var for var, array in self.constants.items() if float(array) == factor.value), None)
+        if known is None:
+            known = Var(f"{STATE}.{factor}", Type((), FLOAT32))
+            self.constants[known] = np.array(factor.value, np.float32)
+        return known
 
     def _inverse(self, scales: Sequence[Atom], about: Mapping[str, Any]) -> Atom | None:
         """What a product of scaled operands is multiplied by; None: nothing, the scales are 1."""
@@ -262,13 +288,16 @@ class _ScaledProducts(Appended):
         def emit(op: str, *inputs: Atom) -> Var:
             return self.emit(op, *inputs, fmt=FLOAT32, **about)
 
-        ratio = emit("minimum", emit("divide", goal, amax), Literal(LARGEST))
+        ratio = scale = emit("minimum", emit("divide", goal, amax), Literal(LARGEST))
         if self.scaling.power_of_two:
             # Rump's unit in the first place, exact in float32: |q - (1 - 2^-24) q| with q = (2^23 + 1) x.
-            wide = emit("multiply", emit("minimum", ratio, Literal(LARGEST_POWER)), Literal(UNIT_IN_FIRST_PLACE))
+            most = MOST_INSIDE if self.scaling.inside else LARGEST_POWER
+            wide = emit("multiply", emit("minimum", ratio, Literal(most)), Literal(UNIT_IN_FIRST_PLACE))
             less = emit("multiply", wide, Literal(1 - 2.0**-24))
-            ratio = emit("absolute", emit("subtract", wide, less))
-        finite = emit("select", emit("greater", ratio, Literal(0.0)), ratio, otherwise)
+            scale = emit("absolute", emit("subtract", wide, less))
+        if self.scaling.inside:
+            scale = emit("maximum", scale, Literal(LEAST_INSIDE))
+        finite = emit("select", emit("greater", ratio, Literal(0.0)), scale, otherwise)
         return emit("select", emit("greater", amax, Literal(0.0)), finite, otherwise)
 
     def _together(self) -> Var:

@@ -30,6 +30,7 @@ HOWS: Mapping[str, str] = {
 }
 """Where the scale of a tensor comes from, and in words. "unscaled" block formats have the scales of their blocks."""
 
+LEAST_INSIDE, MOST_INSIDE = 2.0**-31, 2.0**32  # a tensor is worth its elements times 2^-32 to 2^31
 ALGORITHMS = ("max", "most_recent")
 
 
@@ -43,6 +44,8 @@ class OperandScaling:
         how: one of `HOWS`.
         forward_scale, backward_scale: the given scales, where it is "static".
         power_of_two: scales are rounded down to powers of two.
+        inside: they are taken out of products before these are added, as the C600's unit does, and lie between
+            2^-31 and 2^32: its tensors have an exponent of 6 bits. A narrow partial sum then holds true values.
         margin: amax is brought to 2^-margin of the format's maximum.
         amax_history_len: steps that a "delayed" scale looks back on, the last one included.
         amax_compute_algo: whether it takes the "max" of them, or the "most_recent".
@@ -60,6 +63,7 @@ class OperandScaling:
     forward_scale: float = 1.0
     backward_scale: float = 1.0
     power_of_two: bool = False
+    inside: bool = False
     margin: int = 0
     amax_history_len: int = 1024
     amax_compute_algo: str = "max"
@@ -71,6 +75,10 @@ class OperandScaling:
             self._check_format(name, getattr(self, name))
         if self.how not in HOWS:
             raise ValueError(f"operands are scaled {', '.join(HOWS)}, not {self.how!r}")
+        if self.inside and not (self.power_of_two or self.how == "unscaled"):
+            raise ValueError("scales inside of products must be powers of two: say power_of_two=true")
+        if self.inside and (isinstance(self.forward, BlockFormat) or isinstance(self.backward, BlockFormat)):
+            raise ValueError("scales inside of products are those of tensors, not of blocks")
         if self.amax_compute_algo not in ALGORITHMS:
             raise ValueError(f"amax_compute_algo is {' or '.join(ALGORITHMS)}, not {self.amax_compute_algo!r}")
         if self.backward_rounding not in (None, "nearest", "stochastic"):
@@ -79,6 +87,8 @@ class OperandScaling:
             scale = getattr(self, name)
             if not isinstance(scale, int | float) or not 0 < scale <= float32.max:
                 raise ValueError(f"{name} must be a positive float32, not {scale!r}")
+            if self.inside and (math.frexp(scale)[0] != 0.5 or not LEAST_INSIDE <= scale <= MOST_INSIDE):
+                raise ValueError(f"{name} must be a power of two from 2^-31 to 2^32, not {scale!r}")
         for name, least, most in (("margin", -32, 32), ("amax_history_len", 1, 2**20)):
             number = getattr(self, name)
             if not isinstance(number, int) or isinstance(number, bool) or not least <= number <= most:
@@ -114,6 +124,7 @@ class OperandScaling:
             how += f" {self.forward_scale:g} and {self.backward_scale:g}"
         if self.how == "delayed":
             how += f" ({self.amax_compute_algo} of {self.amax_history_len})"
+        how += ", inside of products" if self.inside else ""
         margin = f", margin {self.margin}" if self.margin and self.scales_tensors else ""
         rule = f", scale rule {self.scale_rule}" if self.scale_rule else ""
         rule += f", cotangents to {self.backward_rounding}" if self.backward_rounding else ""
@@ -127,7 +138,7 @@ def as_element_format(spec: str) -> ElementFormat:
 
 def _yes_or_no(text: str) -> bool:
     if text not in ("true", "false"):
-        raise ValueError(f"power_of_two is true or false, not {text!r}")
+        raise ValueError(f"it is true or false, not {text!r}")
     return text == "true"
 
 
@@ -137,6 +148,7 @@ READERS: Mapping[str, Callable[[str], Any]] = {
     "forward_scale": float,
     "backward_scale": float,
     "power_of_two": _yes_or_no,
+    "inside": _yes_or_no,
     "margin": int,
     "amax_history_len": int,
     "amax_compute_algo": str,

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import lowprec
 from ipu_core import nn
+from ipu_core.compile.planning import choose_accumulations, plan
 from ipu_core.errors import UnsupportedByTarget
 from ipu_core.ir.autodiff import value_and_grad
 from ipu_core.ir.block import Block, Equation
@@ -23,6 +24,7 @@ from ipu_core.ir.precision import Precision
 from ipu_core.ir.pytree import flatten
 from ipu_core.ir.tracing import trace
 from ipu_core.ir.verify import verify
+from ipu_core.target import Target
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import Adam, Sgd
 from ipu_core.train.step import step_block
@@ -351,6 +353,41 @@ def test_promotion_takes_a_number_of_products(spec: str) -> None:
         Precision.parse(spec)
 
 
+@pytest.mark.parametrize("exponent", [-40, -10, 0, 14])
+def test_the_c600_takes_scales_out_before_partial_sums_are_rounded(exponent: int) -> None:
+    """As a product of the cast tensors' true values in float32, with half partial sums of 32 products."""
+    rng = np.random.default_rng(6)
+    x = np.ldexp(rng.normal(size=(9, 100)), min(exponent, 10)).astype(np.float16)
+    w = np.ldexp(rng.normal(size=(100, 7)), exponent // 4).astype(np.float16)
+    precision = Precision.parse("fp8.16")
+    block = verify(precision.apply(trace(lambda x, w: x @ w, x, w)))
+    (product,) = [e for e in block.equations if e.op == "scaled_dot"]
+    assert [v.type.format for v in product.operands] == [float8_e4m3fnuz, float8_e4m3fnuz, float32]
+    orders = choose_accumulations(block, Target("c600"))
+    assert orders[product.number].group == 32
+
+    def true(a: np.ndarray) -> np.ndarray:
+        amax = float(np.abs(a).max())
+        scale = np.clip(2.0 ** np.floor(np.log2(240 / amax)), 2.0**-31, 2.0**32) if amax else 1.0
+        halves = np.clip(a.astype(np.float64) * scale, -65504, 65504).astype(np.float16)
+        return lowprec.astype(halves, float8_e4m3fnuz, overflow="saturate").astype(np.float32) * np.float32(1 / scale)
+
+    order = orders[product.number].with_types("float16")
+    wanted = lowprec.matmul(true(x), true(w), accumulation=order, rounding=lowprec.Rounding(overflow="saturate"))
+    got = execute(block, x, w, key=0, accumulations=orders)
+    np.testing.assert_array_equal(got, wanted)
+
+
+def test_a_convolution_has_the_scales_of_a_c600_too_and_its_tiles_do_not() -> None:
+    rng = np.random.default_rng(8)
+    x, w = rng.normal(size=(4, 5, 5, 40)).astype(np.float32), rng.normal(size=(3, 3, 40, 8)).astype(np.float32)
+    block = verify(Precision.parse("fp8.16").apply(trace(lambda x, w: nn.conv2d(x, w), x, w)))
+    got, exact = execute(block, x, w, key=0), evaluate(block, x, w)
+    assert np.linalg.norm(got - exact) < 0.06 * np.linalg.norm(exact)
+    with pytest.raises(UnsupportedByTarget, match="no figure for float32"):
+        plan(block, Target("c600"))
+
+
 def test_words_and_overrides() -> None:
     precision = Precision.parse("fp8/delayed/amax_history_len=16/amax_compute_algo=most_recent/forward=float8_e4m3fnuz")
     assert precision.scaling.forward == float8_e4m3fnuz
@@ -378,7 +415,12 @@ def test_words_and_overrides() -> None:
         ("fp8/amax_compute_algo=mean", "amax_compute_algo is max or most_recent, not 'mean'"),
         ("fp8/forward_scale=0", "forward_scale must be a positive float32"),
         ("fp8/forward=float64", "forward cannot be float64"),
-        ("fp8/power_of_two=yes", "power_of_two is true or false"),
+        ("fp8/power_of_two=yes", "'power_of_two=yes' in 'fp8/power_of_two=yes': it is true or false"),
+        ("fp8/inside=true", "must be powers of two: say power_of_two=true"),
+        ("mxfp8/power_of_two=true/inside=true", "not of blocks"),
+        ("fp8.16/static/forward_scale=3", "forward_scale must be a power of two from 2\\^-31 to 2\\^32, not 3"),
+        ("mxfp8/scale_rule=up", "scale_rule of mxfp8_e4m3 is floor, ceil, even, rceil, not 'up'"),
+        ("nvfp4/backward_rounding=up", "backward_rounding is nearest or stochastic, not 'up'"),
     ],
 )
 def test_what_is_no_scaling_is_refused(spec: str, message: str) -> None:
