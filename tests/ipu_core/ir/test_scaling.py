@@ -246,7 +246,7 @@ def in_blocks(a: np.ndarray, fmt: str, axis: int) -> np.ndarray:
     values = a.astype(np.float32)
     if fmt == "nvfp4":
         values = values * (np.float32(6 * 448) / np.abs(values).max())
-    return lowprec.to_blocks(values, fmt, axis).dequantize()
+    return lowprec.to_blocks(values, fmt, axis, scale_rule=None if fmt == "nvfp4" else "rceil").dequantize()
 
 
 def factor(fmt: str, *tensors: np.ndarray) -> np.float32:
@@ -297,6 +297,15 @@ def test_convolutions_sum_blocks_of_channels_and_for_the_weights_of_images(spec:
     exact = flatten(evaluate(block, [w, x]))[0]
     for a, b in zip(flatten(got)[0], exact, strict=True):
         assert np.linalg.norm(a - b) < (0.25 if spec == "nvfp4" else 0.1) * np.linalg.norm(b)
+
+
+def test_blocks_whose_largest_saturate_shrink_gradients() -> None:
+    """One number in a block counts, as in the cotangent of a softmax: by OCP's rule 1.875 becomes 1.75."""
+    x = np.zeros((64, 64), np.float32)
+    np.fill_diagonal(x, 1.875)
+    for spec, factor in (("mxfp8", 1.0), ("mxfp8/scale_rule=floor", 1.75 / 1.875)):
+        block = Precision.parse(spec).apply(trace(lambda x, w: x @ w, x, np.eye(64, dtype=np.float32)))
+        np.testing.assert_array_equal(execute(block, x, np.eye(64, dtype=np.float32), key=0), x * np.float32(factor))
 
 
 def test_cotangents_may_be_rounded_stochastically_alone() -> None:
