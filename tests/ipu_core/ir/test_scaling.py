@@ -140,6 +140,14 @@ def value_of(block: Block, var: Any, *arguments: Any) -> np.ndarray:
     return np.asarray(result)
 
 
+@pytest.mark.parametrize("value, scale", [(2.0**60, 2.0**-31), (2.0**-60, 2.0**32), (240.0, 1.0), (241.0, 0.5)])
+def test_a_c600s_scales_have_six_bits(value: float, scale: float) -> None:
+    x = np.full((2, 2), value, np.float32)
+    block = Precision.parse("fp8.16/operands=float32/partials=float32/output=float32").apply(trace(lambda x: x @ x, x))
+    (cast,) = [e for e in block.equations if e.family == "scaled_cast"]
+    assert value_of(block, cast.inputs[1], x) == scale
+
+
 @pytest.mark.parametrize("value", [0.0, np.inf, -np.inf, np.nan])
 def test_a_tensor_without_a_largest_number_is_not_scaled(value: float) -> None:
     x, w = np.full((2, 3), value, np.float32), np.eye(3, dtype=np.float32)
@@ -225,6 +233,22 @@ def test_an_overflow_of_what_is_cast_is_seen_all_the_same() -> None:
     made.run(batch, 2)
     assert made.skipped
     assert any(name.startswith("grad_input convert") for name in made.skipped[0].names)
+
+
+def test_an_overflow_of_a_product_of_what_is_cast_is_seen_by_name() -> None:
+    """The cotangent of the scores fits a half, and so do the gradients of the weights; what passes between does not."""
+
+    def scores(params: Any, given: Any) -> Any:
+        return nn.softmax_cross_entropy((given[0] @ params["a"]) @ params["b"], given[1])
+
+    weights = {"a": np.full((12, 9), 2.0**-20, np.float32), "b": np.full((9, 4), 256.0, np.float32)}
+    weights["b"][:, 0] *= 2
+    x, labels = batch(0)[0] * np.float32(2.0**-20), np.ones(16, np.int32)
+    settings: dict[str, Any] = {"optimizer": Sgd(0.05), "engine": "direct", "loss_scale": 2.0**16}
+    made = TrainLoop(scores, weights, (x, labels), precision="fp8", **settings)
+    made.train((x, labels))
+    (skipped,) = made.skipped
+    assert [name.split()[:3] for name in skipped.names] == [["grad_input", "b", "multiply"]]
 
 
 def test_a_checkpoint_holds_the_history(tmp_path: Any) -> None:
