@@ -421,6 +421,14 @@ def test_a_convolution_has_the_scales_of_a_c600_too_and_its_tiles_do_not() -> No
         plan(block, Target("c600"))
 
 
+def test_a_history_needs_a_state_that_is_a_dict() -> None:
+    block = trace(
+        lambda state, x: (state, (x @ state[0]).sum()), [np.ones((3, 2), np.float32)], np.ones((4, 3)), carry=True
+    )
+    with pytest.raises(ValueError, match=r"carried in a dict as its last part, 'scaling'; the state has \[0\]"):
+        Precision.parse("fp8/delayed").apply(block)
+
+
 def test_words_and_overrides() -> None:
     precision = Precision.parse("fp8/delayed/amax_history_len=16/amax_compute_algo=most_recent/forward=float8_e4m3fnuz")
     assert precision.scaling.forward == float8_e4m3fnuz
