@@ -100,11 +100,13 @@ class _ScaledProducts(Appended):
 
     def run(self) -> Block:
         """The new Block."""
-        for equation in self._looped():
-            self._take(equation)
+        for equation in (looped := self._looped()):
+            if self._applies(equation):
+                self._product(equation)
+            else:
+                self.equations.append(equation)
         rounds = self._close_rounds(self.block.rounds) if self.block.rounds else None
-        for equation in self.block.equations[self.block.looped :] if self.block.rounds else ():
-            self._take(equation)
+        self.equations += self.block.equations[len(looped) :]
         block = replace(self.block, rounds=rounds, constants={**self.block.constants, **self.constants})
         if self.slots:
             block = self._carrying(block)
@@ -125,16 +127,10 @@ class _ScaledProducts(Appended):
         """The equations that hold a model's products: those of the rounds, where there are any."""
         return self.block.equations[: self.block.looped] if self.block.rounds else self.block.equations
 
-    def _take(self, equation: Equation) -> None:
-        if self._applies(equation):
-            self._product(equation)
-        else:
-            self.equations.append(equation)
-
     def _applies(self, equation: Equation) -> bool:
         own = (self.table.operands, self.table.gradients)
         named = equation.op in PRODUCTS and equation.role in ROLES and equation.family in FAMILIES
-        return named and all(x.type.format in own for x in equation.operands)
+        return named and all(x.type.format in own and x.type.size for x in equation.operands)
 
     def _product(self, equation: Equation) -> None:
         """A product of cast operands, and what takes their scales out of it."""
@@ -313,7 +309,6 @@ class _ScaledProducts(Appended):
             old = Var("total.amax", now.type)
             new = self.emit("maximum", old, now, family=SCALED)
             totals, self.amaxes = (*totals, (old, new)), [new]
-        self.casts, self.scales, self.inverses = {}, {}, {}
         return replace(rounds, equations=len(self.equations), totals=totals)
 
     def _carrying(self, block: Block) -> Block:

@@ -119,6 +119,13 @@ def test_products_in_a_format_that_was_asked_for_stay() -> None:
     assert {v.type.format for v in product.operands} == {float32}
 
 
+@pytest.mark.parametrize("spec", ["fp8", "mxfp8", "nvfp4", "fp8.16"])
+def test_products_of_nothing_are_not_cast(spec: str) -> None:
+    x = np.ones((3, 0), np.float32)
+    block = verify(Precision.parse(spec).apply(trace(lambda x: x @ x.T, x)))
+    np.testing.assert_array_equal(execute(block, x, key=0), np.zeros((3, 3), np.float16))
+
+
 @settings(max_examples=40)
 @given(st.floats(2.0**-80, 2.0**80, width=32), st.sampled_from(["fp8", "fp8/margin=3", "fp8/margin=-2"]))
 def test_powers_of_two_are_the_ones_below(value: float, spec: str) -> None:
