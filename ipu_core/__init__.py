@@ -46,6 +46,7 @@ from ipu_core.ir.evaluate import evaluate
 from ipu_core.ir.execute import execute
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.rules import PrecisionRule
+from ipu_core.ir.scaling import OperandScaling
 from ipu_core.ir.tracing import trace
 from ipu_core.ir.unit_scaling import UnitScaled, unit_scale
 from ipu_core.study.blame import Blame, Sensitivity, blame, cheapest, sensitivity
@@ -85,6 +86,7 @@ __all__ = [
     "Lars",
     "LossScale",
     "Machine",
+    "OperandScaling",
     "Optimiser",
     "Output",
     "Overlap",

@@ -141,7 +141,8 @@ class Target:
                 return macs
         known = ", ".join(f"{a} x {a} into {p}" for a, p, _ in self.macs)
         raise UnsupportedByTarget(
-            f"{self.name} has no figure for {operands} x {operands} into {partials}; known: {known}"
+            f"{self.name} has no figure for {operands} x {operands} into {partials}; known: {known}. "
+            "The direct engine (engine='direct') needs none"
         )
 
     @property

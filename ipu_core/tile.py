@@ -11,6 +11,7 @@ result of the format's largest magnitude counts as one.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -171,6 +172,17 @@ def matmul(
     return checked
 
 
+def scaled(
+    dtype: np.dtype[Any], scale: np.dtype[Any], control: FloatingPointControl
+) -> Callable[[Array, Array, Array], Array]:
+    """A prepared operand of a product times a power of two: f(operand, scale, out) with a float32 `out`, exact.
+
+    The AMP unit multiplies the scale of fp8 tensors into products before it adds them.
+    """
+    kernel = elementwise("multiply", [dtype, scale], np.float32, Rounding(), replace(control, inv=False, oflo=False))
+    return lambda operand, factor, out: kernel((operand, factor), None, 0, out)
+
+
 def reduce_sum(
     order: Accumulation, rounding: Rounding, control: FloatingPointControl
 ) -> Callable[[Array, Key | None, Array], Array]:
@@ -196,7 +208,7 @@ def reduce_sum(
 
 def matmul_part(
     a: Array, b: Array, out: Array, order: Accumulation, place: Position, rounding: Rounding,
-    control: FloatingPointControl, initial: Array | None = None,
+    control: FloatingPointControl, initial: Array | None = None, scale: Array | None = None,
 ) -> Bound:  # fmt: skip
     """Chains of products of many vertices, one part each, bound to their arrays: f(key).
 
@@ -207,14 +219,26 @@ def matmul_part(
         rounding: of the partial sums; its overflow is the control's.
         control: overflow and exceptions.
         initial: partial sums that the chains go on from, shaped as `out` (which they may be); None: +0.
+        scale: one number that products are multiplied by before they are added, a power of two; None: 1.
     """
-    call = prepare_part(a.dtype, b.dtype, order, control.rounding(rounding, order.accumulate))
+    first = _plain(a) if scale is None else _scaled(a, scale, control)
+    dtype = a.dtype if scale is None else np.dtype(np.float32)
+    call = prepare_part(dtype, b.dtype, order, control.rounding(rounding, order.accumulate))
     where = _coordinates(place)
 
     def part(key: Key | None) -> None:
-        call(a, b, key, where, out, initial)
+        call(first(), b, key, where, out, initial)
 
     return watched("matmul", part, (a, b) if initial is None else (a, b, initial), out, control)
+
+
+def _plain(operand: Array) -> Callable[[], Array]:
+    return lambda: operand
+
+
+def _scaled(operand: Array, scale: Array, control: FloatingPointControl) -> Callable[[], Array]:
+    multiply, out = scaled(operand.dtype, scale.dtype, control), np.empty(operand.shape, np.float32)
+    return lambda: multiply(operand, scale, out)
 
 
 def reduce_part(

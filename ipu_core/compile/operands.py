@@ -3,6 +3,7 @@
 from ipu_core.compile.aliasing import operand_tensors
 from ipu_core.ir.block import Block, Equation
 from ipu_core.ir.convolution import place_of
+from ipu_core.ir.ops import DOTS
 from ipu_core.library.sides import Side, Sizes, product_sides, product_sizes, sum_side, sum_sizes
 from ipu_core.plan.convolution import Convolution
 from ipu_core.target import Target
@@ -10,15 +11,15 @@ from lowprec.spec.windows import PhaseBlock, phase_blocks
 
 
 def sizes(equation: Equation) -> Sizes:
-    """Of a dot, a reduce_sum or a reduce_max."""
-    shapes = [var.type.shape for var in equation.operands]
-    return product_sizes(*shapes) if equation.op == "dot" else sum_sizes(shapes[0], equation.params["axis"])
+    """Of a product of matrices, a reduce_sum or a reduce_max."""
+    shapes = [var.type.shape for var in equation.operands[:2]]
+    return product_sizes(*shapes) if equation.op in DOTS else sum_sizes(shapes[0], equation.params["axis"])
 
 
 def sides(block: Block, equation: Equation, target: Target) -> list[Side]:
-    """The operands of a dot, a reduce_sum or a reduce_max."""
-    tensors = operand_tensors(block, equation)
-    if equation.op == "dot":
+    """The operands of a product of matrices, without its scale, of a reduce_sum or a reduce_max."""
+    tensors = operand_tensors(block, equation)[:2]
+    if equation.op in DOTS:
         return product_sides(target, *tensors)
     return [sum_side(target, tensors[0], equation.params["axis"])]
 

@@ -1,16 +1,17 @@
 """The plan of a Block: for every product and sum its order (Accumulation) and its place (Placement) on a target."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
 from ipu_core.compile.operands import sides, sizes, sums_of
 from ipu_core.compile.residency import residency
-from ipu_core.errors import expect
+from ipu_core.errors import UnsupportedByTarget, expect
 from ipu_core.graph.tensor import element_type
-from ipu_core.ir.block import Block, Equation, format_name
-from ipu_core.ir.ops import CONVOLUTIONS, PLANNED, SUMS
+from ipu_core.ir.block import Block, Equation, Var, described, format_name
+from ipu_core.ir.kernels import order_of
+from ipu_core.ir.ops import CONVOLUTIONS, DOTS, PLANNED, PRODUCTS, SUMS
 from ipu_core.library.sides import Side, Sizes, planned
 from ipu_core.plan.convolution import (
     ConvPlacement,
@@ -29,6 +30,8 @@ from ipu_core.target import Target
 from lowprec import Accumulation
 
 RESERVED_SHARE: Final = 8  # of a small tile no more than an eighth is kept for code
+BYTE: Final = 8  # bits
+BYTES_GROUP: Final = 32  # products of 8 bits that a pass of the AMP unit adds to a partial: twice those of halves
 LEAST_ROOM: Final = 32  # products may use this share of a tile at least, whatever the values of the Block leave
 
 
@@ -73,10 +76,16 @@ class BlockPlan:
         return one.words(maximum=number in self.maxima) if isinstance(one, SumPlan) else one.words()
 
 
-def choose_accumulations(block: Block, target: Target) -> dict[int, Accumulation]:
-    """An order for every product and sum of a Block that suits the target and does not depend on any format.
+def choose_accumulations(block: Block, target: Target, typed: Block | None = None) -> dict[int, Accumulation]:
+    """An order for every product and sum of a Block that suits the target and does not depend on formats, but for one.
 
-    A study chooses once, for the Block before a precision is applied, and uses the choice for all its precisions.
+    A study chooses once, for the Block before a precision is applied, and uses the choice for all its precisions. Only
+    products of at most 8 bits add twice as many in a group, as the matrix units that have them do.
+
+    Args:
+        block: traced, or typed.
+        target: the chip.
+        typed: the Block with a precision applied, if `block` is the one without.
     """
     chosen = {}
     for equation in block.equations:
@@ -85,12 +94,25 @@ def choose_accumulations(block: Block, target: Target) -> dict[int, Accumulation
             chosen[equation.number] = choose_convolution_accumulation(target, sums)
         elif equation.op in SUMS:
             chosen[equation.number] = _choose(target, equation.op, sizes(equation))
+    for number in _of_bytes(block if typed is None else typed) & chosen.keys():
+        chosen[number] = replace(chosen[number], group=BYTES_GROUP)
     return chosen
+
+
+def _of_bytes(block: Block) -> set[int]:
+    """Numbers of the products whose operands are of at most 8 bits, or of blocks of such."""
+    made = {equation.output: equation.op for equation in block.equations}
+
+    def narrow(var: Var) -> bool:
+        fmt = var.type.format
+        return made.get(var) == "to_blocks" or (not isinstance(fmt, str) and fmt.bits <= BYTE)
+
+    return {e.number for e in block.equations if e.op in PRODUCTS and all(map(narrow, e.operands[:2]))}
 
 
 @lru_cache(maxsize=512)
 def _choose(target: Target, op: str, size: Sizes) -> Accumulation:
-    if op == "dot":
+    if op in DOTS:
         return choose_accumulation(target, size.m, size.k, size.n, batch=size.batch)
     return choose_reduction_accumulation(target, size.m, size.k, size.n)
 
@@ -112,11 +134,12 @@ def plan(
 
     Raises:
         TypeError: no Block, or no Target.
-        UnsupportedByTarget: the chip has no unit for a product's formats.
+        UnsupportedByTarget: the chip has no unit for a product's formats, and none has one for block formats.
         ValueError: a placement that needs more tiles than there are; numbers of no product or sum.
     """
     expect(Block, block=block)
     expect(Target, target=target)
+    _refuse_blocks(block, target)
     orders = choose_accumulations(block, target) if accumulations is None else accumulations
     planned = {equation.number: equation for equation in block.equations if equation.op in PLANNED}
     if unknown := (orders.keys() | (placements or {}).keys()) - planned.keys():
@@ -129,7 +152,7 @@ def plan(
     lie: dict[int, tuple[Side, ...]] = {}
     for number, equation in planned.items():
         order = orders.get(number, Accumulation()) if number not in maxima else Accumulation()
-        order = order.with_types(*sum_types(equation))
+        order = order_of(equation, order)
         place, room = (placements or {}).get(number), _room(target, free[number])
         if equation.op in CONVOLUTIONS:
             sums[number] = _plan_convolution(equation, target, order, place, room)
@@ -138,6 +161,15 @@ def plan(
             sums[number] = _plan_sum(equation, lie[number], target, order, place, room)
     names = {n: " ".join(filter(None, (e.role, e.op, e.parameter))) for n, e in planned.items()}
     return BlockPlan(target, sums, lie, names, maxima)
+
+
+def _refuse_blocks(block: Block, target: Target) -> None:
+    for equation in block.equations:
+        if equation.op == "to_blocks":
+            raise UnsupportedByTarget(
+                f"{described(equation)}: {target.name} has no unit for {equation.params['format']}, whose elements "
+                "share scales; the direct engine (engine='direct') computes it"
+            )
 
 
 def _plan_sum(
@@ -163,16 +195,9 @@ def _plan_convolution(
 
 
 def _widest(equation: Equation) -> str:
-    """Name of the widest operand's format."""
-    names = (format_name(var.type.format) for var in equation.operands)
+    """Name of the widest operand's format; a scale counts as none."""
+    names = (format_name(var.type.format) for var in equation.operands[:2])
     return max(names, key=lambda name: element_type(name)[1].itemsize)
-
-
-def sum_types(equation: Equation) -> tuple[str, str]:
-    """Names of the formats in which an equation accumulates and gives its result."""
-    out = format_name(equation.output.type.format)
-    accumulate = equation.arithmetic.accumulate if equation.op in SUMS else None
-    return (accumulate.name if accumulate is not None else out), out
 
 
 def _room(target: Target, free: int) -> int:

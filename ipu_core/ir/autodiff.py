@@ -153,9 +153,15 @@ COTANGENTS: dict[str, tuple[Cotangent, ...]] = {
         lambda ct, e, y, a, b, s: ct * b,
     ),
     "convert": (lambda ct, e, y, x: in_format(ct, x.format),),
+    "to_blocks": (lambda ct, e, y, x: in_format(ct, x.format),),
     "reduce_sum": (lambda ct, e, y, x: _reduced(ct, e, x),),
     "reduce_max": (_reduce_max,),
     "dot": (lambda ct, e, y, a, b: apply("dot", ct, swap(b)), lambda ct, e, y, a, b: apply("dot", swap(a), ct)),
+    "scaled_dot": (
+        lambda ct, e, y, a, b, s: apply("scaled_dot", ct, swap(b), s),
+        lambda ct, e, y, a, b, s: apply("scaled_dot", swap(a), ct, s),
+        lambda ct, e, y, a, b, s: reduce_sum(ct * apply("dot", a, b)),
+    ),
     "conv2d": (lambda ct, e, y, x, w: _images(ct, w, e, x), lambda ct, e, y, x, w: _kernel(x, ct, e, w)),
     "conv2d_input_gradient": (
         lambda ct, e, y, g, w: _convolve("conv2d", ct, w, e),

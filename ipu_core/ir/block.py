@@ -98,10 +98,17 @@ class Params(Mapping[str, Any]):
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
-    """How an equation rounds, and in which format a sum is accumulated."""
+    """How an equation rounds, and in which format a sum is accumulated.
+
+    Attributes:
+        rounding: of the result and of partial sums.
+        accumulate: format of partial sums; None: it is no sum.
+        promote: after at most so many products a partial sum is added to a float32 one; None: as the order says.
+    """
 
     rounding: Rounding = NEAREST_EVEN
     accumulate: FloatFormat | None = None
+    promote: int | None = None
 
     @property
     def stochastic(self) -> bool:
@@ -306,6 +313,7 @@ def line(equation: Equation) -> str:
     arguments = [*map(str, equation.inputs), *([repr(equation.params)] if equation.params else [])]
     arithmetic = equation.arithmetic
     how = [f"accumulate {arithmetic.accumulate.name}"] if arithmetic.accumulate else []
+    how += [f"promoted every {arithmetic.promote}"] if arithmetic.promote else []
     how += [arithmetic.rounding.mode] if arithmetic.stochastic else []
     note = " ".join(filter(None, (equation.role, equation.family, equation.parameter, *how)))
     return f"{typed(equation.output)} = {equation.op}({', '.join(arguments)})  # {note}"

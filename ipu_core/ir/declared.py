@@ -14,7 +14,7 @@ from ipu_core.ir.ops import COMPUTED_AS, CONVOLUTIONS, ELEMENTWISE, STRUCTURE
 from ipu_core.tile import SECOND_ROUNDING, dropout_mask, put_along
 from ipu_core.tile_convolution import whole
 from ipu_core.tile_integers import has_integers, of_integers
-from lowprec import Accumulation, Key, Rounding
+from lowprec import Accumulation, Key, Rounding, to_blocks
 from lowprec import float16 as FLOAT16
 from lowprec.elementwise import float32_op
 from lowprec.spec.axes import fold
@@ -54,6 +54,9 @@ def declared(
     fmt = as_format(out.format)
     if op == "dot":
         total = _sum(matmul, tuple(operands), equation, order_of(equation, order), key, control)
+    elif op == "scaled_dot":
+        first = float32_op("multiply", operands[0], operands[2], fmt="float32")
+        total = _sum(matmul, (first, operands[1]), equation, order_of(equation, order), key, control)
     elif op in CONVOLUTIONS:
         function = whole(op, params)
         total = _sum(function, tuple(operands), equation, order_of(equation, order), key, control)
@@ -64,6 +67,12 @@ def declared(
         total = reduce_max(operands[0], params["axis"])
     elif op == "one_hot":
         total = (operands[0][..., None] == np.arange(params["classes"])).astype(fmt.dtype)
+    elif op == "to_blocks":
+        rounding = equation.arithmetic.rounding
+        blocks = to_blocks(
+            operands[0], params["format"], params["axis"], scale_rule=params["rule"], rounding=rounding, key=key
+        )
+        total = blocks.dequantize(fmt.dtype)
     elif op == "dropout_mask":
         total = dropout_mask(params["rate"])(key, 0, np.empty(out.shape, fmt.dtype))
     elif op == "put_along":

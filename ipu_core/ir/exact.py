@@ -90,6 +90,7 @@ EXACT: dict[str, Callable[..., Any]] = {
     "scaled_add": lambda a, b, s: a + s * b,
     "convert": lambda x: np.asarray(x, np.float64),
     "dot": lambda a, b: a @ b,
+    "scaled_dot": lambda a, b, s: (a @ b) * s,
     "conv2d": convolution.exact_conv2d,
     "conv2d_input_gradient": convolution.exact_input_gradient,
     "conv2d_weight_gradient": convolution.exact_weight_gradient,
@@ -108,6 +109,7 @@ EXACT: dict[str, Callable[..., Any]] = {
     "gather": lambda x, i: x[i],
     "take_along": lambda x, i: np.take_along_axis(x, i, -1),
     "top_indices": _top_indices,
+    "to_blocks": lambda x, p: np.asarray(x, np.float64),
     "one_hot": lambda i, p: (i[..., None] == np.arange(p["classes"])).astype(np.float64),
 }
 """By operation; the parameters are the last argument where it has any. What moves elements takes any dtype."""

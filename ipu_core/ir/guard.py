@@ -2,57 +2,38 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-from ipu_core.ir.block import Atom, Block, Equation, Format, Guard, Literal, Params, Var, described
-from ipu_core.ir.ops import OPS, STRUCTURE, SUMS, infer
+from ipu_core.ir.appended import Appended
+from ipu_core.ir.block import Block, Equation, Format, Guard, Literal, Var, described
+from ipu_core.ir.ops import STRUCTURE, SUMS
+from ipu_core.ir.scaled_products import SCALED_CAST
 from lowprec import FloatFormat
 from lowprec import float32 as FLOAT32
 
 BACKWARD = ("grad_input", "grad_weight")
-ON_ONE_TILE = 256  # elements; the maximum of more is found in stages, of which all but the last spread over the tiles
 UNSCALE = "unscale"
 """Family of the equations that divide the gradients of parameters by the loss scale."""
 
 
 @dataclass
-class _Checks:
+class _Checks(Appended):
     """Equations under construction with checks among them.
 
     Attributes:
-        number: of the next new equation.
-        equations: so far.
         found: the largest magnitudes of what is checked, each of shape (1,), with names, by format.
         names: of all that was checked and gathered.
     """
 
-    number: int
-    equations: list[Equation] = field(default_factory=list)
     found: dict[FloatFormat, list[tuple[Var, str]]] = field(default_factory=dict)
     names: list[str] = field(default_factory=list)
-
-    def emit(self, op: str, *inputs: Atom, fmt: FloatFormat | None = None, **params: Any) -> Var:
-        """Appends an equation of the check."""
-        kind = infer(op, tuple(x if isinstance(x, Literal) else x.type for x in inputs), Params(params), fmt)
-        out = Var(str(self.number), kind)
-        role = "optimiser"
-        self.equations.append(Equation(self.number, op, inputs, out, Params(params), role, OPS[op].family))
-        self.number += 1
-        return out
 
     def check(self, var: Var, name: str) -> None:
         """Finds the largest magnitude of a value; NaN if it holds one."""
         fmt = var.type.format
         assert isinstance(fmt, FloatFormat)
-        size = self.emit("absolute", var, fmt=fmt)
-        while size.type.size > ON_ONE_TILE and (each := _divisor(size.type.size)) > 1:
-            rows = self.emit("reshape", size, shape=(size.type.size // each, each))
-            size = self.emit("reduce_max", rows, fmt=fmt, axis=(1,), keepdims=False)
-        if size.type.shape:
-            size = self.emit("reduce_max", size, fmt=fmt, axis=tuple(range(len(size.type.shape))), keepdims=False)
+        size = self.largest(var)
         self.found.setdefault(fmt, []).append((self.emit("reshape", size, shape=(1,)), name))
 
     def gathered(self) -> list[Var]:
@@ -122,8 +103,9 @@ def _checked(block: Block) -> dict[Var, str]:
     made = {equation.output: equation for equation in block.equations}
 
     def origin(var: Var) -> Var:
-        while (equation := made.get(var)) is not None and equation.op in STRUCTURE:
-            var = equation.operands[0]
+        """What moves show, and casts whose scale leaves nothing but the largest to saturate."""
+        while (maker := made.get(var)) is not None and (maker.op in STRUCTURE or maker.family == SCALED_CAST):
+            var = maker.operands[0]
         return var
 
     found: dict[Var, str] = {}
@@ -150,11 +132,6 @@ def _split(block: Block, needed: dict[Var, str]) -> tuple[list[Equation], list[E
         else:
             second.append(equation)
     return first[::-1], second[::-1]
-
-
-def _divisor(number: int) -> int:
-    """The largest divisor that is no larger than the root."""
-    return next(divisor for divisor in range(math.isqrt(number), 0, -1) if number % divisor == 0)
 
 
 def _narrow(fmt: Format) -> bool:

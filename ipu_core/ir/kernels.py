@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,9 @@ from ipu_core import tile, tile_convolution, tile_integers
 from ipu_core.control import FloatingPointControl
 from ipu_core.ir.block import Array, Equation
 from ipu_core.ir.exact import inner
-from ipu_core.ir.ops import COMPUTED_AS, CONVOLUTIONS, ELEMENTWISE
-from lowprec import Accumulation, Key
+from ipu_core.ir.ops import COMPUTED_AS, CONVOLUTIONS, DOTS, ELEMENTWISE
+from lowprec import Accumulation, BlockArray, Key, to_blocks
+from lowprec.integers import ceil_div
 from lowprec.spec.axes import fold
 
 BoundCall = Callable[[Key | None], Any]
@@ -21,10 +23,25 @@ BoundCall = Callable[[Key | None], Any]
 
 
 def order_of(equation: Equation, order: Accumulation | None) -> Accumulation:
-    """The Accumulation of a product or sum, with the types of its equation."""
+    """The Accumulation of a product or sum, with the types and promotions of its equation."""
     accumulate, out = equation.arithmetic.accumulate, equation.output.type.format
     assert not isinstance(out, str)
-    return (order or Accumulation()).with_types(out if accumulate is None else accumulate, out)
+    typed = (order or Accumulation()).with_types(out if accumulate is None else accumulate, out)
+    if (promote := equation.arithmetic.promote) is None:
+        return typed
+    return replace(typed, splits=max(1, ceil_div(summed(equation), promote)), stages=1)
+
+
+def summed(equation: Equation) -> int:
+    """Number of products that become one element of the result."""
+    first, second = (var.type.shape for var in equation.operands[:2])
+    if equation.op in DOTS:
+        return first[-1]
+    if equation.op == "conv2d":
+        return math.prod(second[:3])
+    if equation.op == "conv2d_input_gradient":
+        return math.prod(second[:2]) * (second[3] // int(equation.params["groups"]))
+    return math.prod(second[:3])
 
 
 def bind(
@@ -58,6 +75,15 @@ def _dot(
     a, b = operands
     kernel = tile.matmul(order_of(equation, order), equation.arithmetic.rounding, control)
     return lambda key: kernel(a, b, key, out)
+
+
+def _scaled_dot(
+    equation: Equation, operands: list[Any], out: Array, order: Accumulation | None, control: FloatingPointControl
+) -> BoundCall:
+    a, b, scale = operands
+    kernel = tile.matmul(order_of(equation, order), equation.arithmetic.rounding, control)
+    wide, scaled = np.empty(a.shape, np.float32), tile.scaled(a.dtype, scale.dtype, control)
+    return lambda key: kernel(scaled(a, scale, wide), b, key, out)
 
 
 def _convolution(
@@ -165,6 +191,22 @@ def _dropout_mask(equation: Equation, operands: list[Any], out: Array, *_: Any) 
     return lambda key: mask(key, 0, out)
 
 
+def _to_blocks(equation: Equation, operands: list[Any], out: Array, *_: Any) -> BoundCall:
+    """The values that the blocks stand for."""
+    (x,), params, rounding = operands, equation.params, equation.arithmetic.rounding
+    blocks: list[BlockArray] = []  # of the call before, whose arrays are used again
+
+    def call(key: Key | None) -> None:
+        last = blocks.pop() if blocks else None
+        made = to_blocks(
+            x, params["format"], params["axis"], scale_rule=params["rule"], rounding=rounding, key=key, out=last
+        )
+        blocks.append(made)
+        made.dequantize(out=out)
+
+    return call
+
+
 def _words(array: Array) -> Array:
     """The same memory as unsigned integers, which NumPy moves fastest and for every format."""
     return array.view(f"u{array.itemsize}")
@@ -208,6 +250,7 @@ def _gather(equation: Equation, operands: list[Any], out: Array, *_: Any) -> Bou
 
 BINDINGS: dict[str, Callable[..., BoundCall]] = {
     "dot": _dot,
+    "scaled_dot": _scaled_dot,
     **dict.fromkeys(CONVOLUTIONS, _convolution),
     "reduce_sum": _reduce_sum,
     "reduce_max": _reduce_max,
@@ -217,6 +260,7 @@ BINDINGS: dict[str, Callable[..., BoundCall]] = {
     "top_indices": _top_indices,
     "one_hot": _one_hot,
     "dropout_mask": _dropout_mask,
+    "to_blocks": _to_blocks,
     "reshape": _reshape,
     "concatenate": _concatenate,
     "pad": _pad,

@@ -18,9 +18,12 @@ from lowprec import float64 as FLOAT64
 INT32 = "int32"
 Argument = Type | Literal
 ShapeRule = Callable[[tuple[Argument, ...], Params], Shape]
-Kind = typing.Literal["elementwise", "product", "convolution", "reduction", "scatter", "view", "move", "mask", "order"]
+Kind = typing.Literal[
+    "elementwise", "product", "convolution", "reduction", "scatter", "view", "move", "mask", "order", "blocks"
+]
 """What an operation does: one function of elements that lie alike, a product or sum of many, a view of an array or a
-copy of some of its elements, 0 and 1 made of something else, or the order of elements as int32 indices."""
+copy of some of its elements, 0 and 1 made of something else, the order of elements as int32 indices, or elements
+rounded to a block format, in which neighbours share a scale."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +85,12 @@ def _dot(operands: tuple[Argument, ...], params: Params) -> Shape:
     if a[:-2] != b[:-2]:
         raise ValueError(f"{a} @ {b}: leading sizes {a[:-2]} and {b[:-2]} differ")
     return (*a[:-1], b[-1])
+
+
+def _scaled_dot(operands: tuple[Argument, ...], params: Params) -> Shape:
+    if (scale := _array(operands[2]).shape) != ():
+        raise ValueError(f"the scale must be one number, not an array of {scale}")
+    return _dot(operands[:2], params)
 
 
 def _convolution(op: str) -> ShapeRule:
@@ -196,6 +205,13 @@ def _one_hot(operands: tuple[Argument, ...], params: Params) -> Shape:
     return (*_array(operands[0]).shape, params["classes"])
 
 
+def _to_blocks(operands: tuple[Argument, ...], params: Params) -> Shape:
+    shape, axis = _array(operands[0]).shape, params["axis"]
+    if not 0 <= axis < len(shape):
+        raise ValueError(f"axis {axis} is no axis of {shape}")
+    return shape
+
+
 def _same(operands: tuple[Argument, ...], params: Params) -> Shape:
     return _array(operands[0]).shape
 
@@ -228,6 +244,7 @@ OPS = {op.name: op for op in (
     _elementwise_op("scaled_add", 3, "scaled_add"),
     Op("convert", "elementwise", "cast", 1, _same, exact=True, either=(0,)),
     Op("dot", "product", "matmul", 2, _dot),
+    Op("scaled_dot", "product", "matmul", 3, _scaled_dot),
     _convolution_op("conv2d"),
     _convolution_op("conv2d_input_gradient", "size"),
     _convolution_op("conv2d_weight_gradient", "kernel"),
@@ -246,6 +263,7 @@ OPS = {op.name: op for op in (
     _structural("gather", "move", _gather, arity=2, integers=(1,), either=(0,)),
     _structural("take_along", "move", _take_along, arity=2, integers=(1,), either=(0,)),
     Op("top_indices", "order", "elementwise", 1, _top_indices, exact=True, params=("k",)),
+    Op("to_blocks", "blocks", "cast", 1, _to_blocks, params=("format", "axis", "rule")),
     Op("dropout_mask", "mask", "elementwise", 1, _same, exact=True, params=("rate", "operation")),
     Op("one_hot", "mask", "elementwise", 1, _one_hot, exact=True, integers=(0,), params=("classes",)),
 )}  # fmt: skip
@@ -276,7 +294,10 @@ CONVOLUTIONS = _of("convolution")
 GATHERS = frozenset(("gather", "take_along"))
 """Moves whose second operand says where from."""
 
-PRODUCTS = _of("product", "convolution")
+DOTS = _of("product")
+"""Products of matrices; those with a scale, a power of two, multiply it in before anything is rounded."""
+
+PRODUCTS = DOTS | CONVOLUTIONS
 PLANNED = _of("product", "convolution", "reduction")
 """Make one element of many: they have a place on tiles, and the sums an order."""
 

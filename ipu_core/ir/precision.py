@@ -12,15 +12,19 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from ipu_core.ir.block import Block, Equation
+from ipu_core.ir.ops import PRODUCTS
 from ipu_core.ir.parameters import name_parameters
 from ipu_core.ir.pytree import LEAF, flatten, paths, unflatten
 from ipu_core.ir.retype import Retype, Rule, cast
 from ipu_core.ir.rules import PrecisionRule, check_matches
+from ipu_core.ir.scaled_products import scale_products, with_scales
+from ipu_core.ir.scaling import HOWS, READERS, OperandScaling, is_said, overridden
 from ipu_core.ir.streaming import moments
-from lowprec import FloatFormat, Rounding, as_format
+from lowprec import FloatFormat, Rounding, as_format, float8_e4m3fnuz, float8_e5m2fnuz
 from lowprec import bfloat16 as BFLOAT16
 from lowprec import float16 as FLOAT16
 from lowprec import float32 as FLOAT32
+from lowprec.spec.block_format import mxfp8_e4m3, nvfp4
 from lowprec.spec.rounding import NEAREST_EVEN, STOCHASTIC
 
 PLAIN = frozenset({"add", "subtract", "multiply", "scale", "square"})
@@ -47,6 +51,10 @@ class Precision:
         rounding: stochastic where the machine has it (see `PLAIN`), to nearest even elsewhere; or that everywhere.
         running_mean: micro-batch gradients are kept as a running mean, not as a sum.
         streamed: the moments live in streaming memory, those of one element excepted.
+        scaling: how the operands of products are cast and scaled, just before each; None: they are what `operands` and
+            `gradients` say, as everything else is.
+        promote: partial sums of products are added to float32 ones after at most so many products, which begin anew;
+            None: as the order of each sum says.
         scaled_state: what Adam's and LAMB's moments are kept times, and the second times its square: a power of two
             that moves them into a half's range. Optimisers with a `scaled_state` of their own keep theirs.
         rules: what is otherwise in parts of the model: `PrecisionRule`s, or texts such as "layers.0.*:weights=float32"
@@ -71,6 +79,8 @@ class Precision:
     running_mean: bool = False
     streamed: bool = False
     scaled_state: float = 1.0
+    scaling: OperandScaling | None = None
+    promote: int | None = None
     rules: tuple[PrecisionRule, ...] = ()
 
     def __post_init__(self) -> None:
@@ -84,6 +94,8 @@ class Precision:
                 raise ValueError(f"{field} cannot be {fmt.name}: it has values that float32, the widest here, lacks")
         if not isinstance(self.scaled_state, int | float) or not 0 < self.scaled_state <= LARGEST_SCALE:
             raise ValueError(f"scaled_state must be a number in (0, 2^60], not {self.scaled_state!r}")
+        if self.promote is not None and (type(self.promote) is not int or self.promote < 1):
+            raise ValueError(f"promote must be a number of products of at least 1, not {self.promote!r}")
         if self.rounding not in ROUNDINGS.values():
             raise ValueError(f"the machine rounds {' or '.join(ROUNDINGS)}, not as {self.rounding!r}")
         for rule in self.rules:
@@ -100,8 +112,9 @@ class Precision:
     @property
     def stochastic(self) -> bool:
         """Whether anything is rounded stochastically."""
-        ruled = (rule.value for rule in self.rules)
-        return self.rounding.stochastic or any(isinstance(one, Rounding) and one.stochastic for one in ruled)
+        said = [self.rounding, *(rule.value for rule in self.rules if isinstance(rule.value, Rounding))]
+        scaled = self.scaling is not None and self.scaling.backward_rounding == "stochastic"
+        return scaled or any(one.stochastic for one in said)
 
     @staticmethod
     def parse(spec: str | Precision) -> Precision:
@@ -177,16 +190,25 @@ class Precision:
         else:
             check_matches(self.rules, block)
         typed = Retype(self, block).run()
+        if self.scaling is not None:
+            typed = scale_products(typed, self.scaling, self)
+        if self.promote is not None:
+            typed = replace(typed, equations=tuple(map(self._promoted, typed.equations)))
         return replace(typed, streamed=typed.streamed | moments(typed)) if self.streamed else typed
+
+    def _promoted(self, equation: Equation) -> Equation:
+        if equation.op not in PRODUCTS:
+            return equation
+        return replace(equation, arithmetic=replace(equation.arithmetic, promote=self.promote))
 
     def cast_state(self, block: Block, state: Any) -> Any:
         """The initial state in the formats that a Block of this precision carries, rounded to nearest even.
 
         Args:
             block: what `apply` gave.
-            state: nested as the Block's first argument.
+            state: nested as the Block's first argument; scales may be missing, which begin as 1.
         """
-        leaves, tree = flatten(state)
+        leaves, tree = flatten(with_scales(block, state))
         if len(leaves) != block.carried:
             raise ValueError(f"the step carries {block.carried} arrays, the state has {len(leaves)}")
         return unflatten(tree, [cast(x, var.type.format) for x, var in zip(leaves, block.inputs, strict=False)])
@@ -196,8 +218,10 @@ class Precision:
         shown = [f for f in fields(self) if f.name in FORMATS]
         formats = ", ".join(f"{f.name} {getattr(self, f.name).name}" for f in shown)
         scaled = f", moments times {self.scaled_state:g}" if self.scaled_state != 1 else ""
+        products = f", {self.scaling.words()}" if self.scaling is not None else ""
+        promoted = f", promoted every {self.promote}" if self.promote is not None else ""
         ruled = "".join(f"; {rule}" for rule in self.rules)
-        return f"{self.name}: {formats}, {self.rounding_name}{scaled}{ruled}"
+        return f"{self.name}: {formats}, {self.rounding_name}{scaled}{products}{promoted}{ruled}"
 
 
 def _named(block: Block) -> Block:
@@ -212,17 +236,22 @@ def _override(precision: Precision, word: str, spec: str) -> Precision:
         return replace(precision, rules=(*precision.rules, *_rules(word)))
     if word in STREAMING:
         return replace(precision, streamed=STREAMING[word])
+    if is_said(word):
+        return replace(precision, scaling=overridden(precision.scaling, word, spec))
     if not equals:
         if word not in ROUNDINGS:
-            raise ValueError(f"unknown word {word!r} in {spec!r}; there are {', '.join((*ROUNDINGS, *STREAMING))}")
+            raise ValueError(
+                f"unknown word {word!r} in {spec!r}; there are {', '.join((*ROUNDINGS, *STREAMING, *HOWS))}"
+            )
         return replace(precision, rounding=ROUNDINGS[word])
     if field == "moments":
         return _override(_override(precision, f"first_moment={value}", spec), f"second_moment={value}", spec)
-    if field == "scaled_state":
-        number: Any = _number(value)
-        return replace(precision, scaled_state=number)
+    if field in ("scaled_state", "promote"):
+        number: dict[str, Any] = {field: int(value) if value.isdecimal() and field == "promote" else _number(value)}
+        return replace(precision, **number)
     if field not in FORMATS:
-        raise ValueError(f"unknown field {field!r} in {spec!r}; there are {', '.join(FORMATS)}, moments, scaled_state")
+        fields = ", ".join((*FORMATS, "moments", "scaled_state", "promote", *READERS))
+        raise ValueError(f"unknown field {field!r} in {spec!r}; there are {fields}")
     changes: dict[str, Any] = {field: as_format(value)}
     return replace(precision, **changes)
 
@@ -267,6 +296,9 @@ OVERRIDES = (
 )
 
 _HALF = Precision("", *(FLOAT16,) * 5, gradient_sum=FLOAT32)
+_FP8 = replace(_HALF, partials=FLOAT32, weights=FLOAT32, scaling=OperandScaling())
+_MXFP8 = OperandScaling(mxfp8_e4m3, mxfp8_e4m3, "unscaled", scale_rule="rceil")
+_C600 = OperandScaling(float8_e4m3fnuz, float8_e5m2fnuz, power_of_two=True, inside=True)
 _MLPERF = replace(_HALF, rounding=ROUNDINGS["stochastic"], streamed=True, first_moment=FLOAT16)
 
 PRESETS: Mapping[str, Precision] = {
@@ -274,8 +306,16 @@ PRESETS: Mapping[str, Precision] = {
     "fp16.32": replace(_HALF, partials=FLOAT32, weights=FLOAT32),
     "fp16.16": replace(_HALF, gradient_sum=FLOAT16),
     "bf16.32": Precision("", BFLOAT16, BFLOAT16, output=BFLOAT16),
+    "fp8": _FP8,
+    "mxfp8": replace(_FP8, scaling=_MXFP8),
+    "nvfp4": replace(_FP8, scaling=OperandScaling(nvfp4, nvfp4)),
+    "fp8.16": replace(_HALF, weights=FLOAT32, scaling=_C600),
     "mlperf-bert": replace(_MLPERF, second_moment=FLOAT16, scaled_state=1024.0),
     "mlperf-bert-pod16": replace(_MLPERF, gradient_sum=FLOAT16, running_mean=True),
 }
 """The named precisions. "mlperf-bert" is the recipe as told in the talk, "-pod16" as in the published configuration.
-"bf16.32" is bfloat16 as other machines train with it, for comparison on the direct engine: no tile multiplies it."""
+"bf16.32" is bfloat16 as other machines train with it, for comparison on the direct engine: no tile multiplies it.
+"fp8", "mxfp8" and "nvfp4" are "fp16.32" but for the operands of products (see `OperandScaling`), on that engine too.
+The scales of "mxfp8" are rounded up (NVIDIA's recipe): with OCP's rule, "floor", the largest of a block saturate, and
+gradients come out a tenth too small.
+"fp8.16" is what a C600 has: its own formats, scales that are powers of two, FP16 partial sums of 32 products a time."""

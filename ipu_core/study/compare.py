@@ -57,7 +57,8 @@ class Study:
         plan: How each product is computed, in words.
         results: One object per finished point; see README, "What a study writes".
         failures: What went wrong, by point.
-        accumulations: The digest of the order of every sum, by name; the same in every precision.
+        accumulations: The digest of the order of every sum, by name; the same in every precision, but that products
+            of 8 bits add twice as many in a group.
         records: What was seen of the points that were watched, by point.
         report: What is known of why a run went as it did, as text; the page shows it.
     """
@@ -185,7 +186,7 @@ def compare(
         engine: "tiles" (cycles and memory of the modelled machine) or "direct" (the same bits without tiles).
         target: The modelled chip, by name or as a Target.
         accumulations: The order of each sum by equation number; None: as `choose_accumulations` says,
-            the same for all precisions.
+            the same for all precisions but for groups of products of 8 bits.
         threads: Threads of lowprec's loops.
         title: Heads the table.
         model_state: What the model carries from step to step beside its parameters (see `TrainLoop`), or a function

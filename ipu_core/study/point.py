@@ -137,7 +137,7 @@ def check_size(problem: Problem, recipe: Recipe, precisions: Sequence[str]) -> N
 def orders_of_sums(
     problem: Problem, recipe: Recipe, accumulations: Mapping[int, Accumulation] | None = None
 ) -> dict[str, str]:
-    """The digest of the order of every product and sum of a step, by its name: the same in every precision."""
+    """The digest of the order of every product and sum of a step, by its name, before a precision is applied."""
     ideal = _ideal_step(problem, recipe)
     orders = choose_accumulations(ideal, recipe.target) if accumulations is None else accumulations
     return {

@@ -64,7 +64,7 @@ def planned_step(
         cast(value, var.type.format)  # refuses what float32 lacks
     if engine == "tiles":
         check_room(block, target)
-    chosen = choose_accumulations(ideal, target) if accumulations is None else accumulations
+    chosen = choose_accumulations(ideal, target, typed) if accumulations is None else accumulations
     orders = sorted((number, order.digest()) for number, order in chosen.items())
     told = traced if random is None else block  # tiles draw in the order of the equations
     return PlannedStep(block, chosen, hashlib.sha256(f"{told}{orders}".encode()).hexdigest())

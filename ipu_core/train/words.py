@@ -9,6 +9,7 @@ import numpy as np
 
 from ipu_core.hardware_random import HardwareRandom
 from ipu_core.ir.block import Block, Equation
+from ipu_core.ir.kernels import order_of
 from ipu_core.ir.ops import SUMS
 from ipu_core.ir.pytree import flatten
 from ipu_core.train.optim import Optimiser
@@ -57,13 +58,8 @@ def sums(block: Block, accumulations: Mapping[int, Accumulation]) -> Sums:
     found = {}
     for equation in block.equations:
         if equation.op in SUMS:
-            order = accumulations.get(equation.number, Accumulation())
-            kind = equation.arithmetic.accumulate
-            out = equation.output.type.format
-            assert kind is not None
-            assert not isinstance(out, str)
             name = " ".join(filter(None, (str(equation.number), equation.role, equation.op, equation.parameter)))
-            found[name] = equation, order.with_types(kind.name, out.name)
+            found[name] = equation, order_of(equation, accumulations.get(equation.number))
     return found
 
 

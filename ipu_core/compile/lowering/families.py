@@ -12,7 +12,7 @@ from ipu_core.graph.program import Program, Whole
 from ipu_core.graph.tensor import Tensor
 from ipu_core.ir.block import Equation, Literal
 from ipu_core.ir.kernels import BoundCall, bind
-from ipu_core.ir.ops import COMPUTED_AS, CONVOLUTIONS, ELEMENTWISE, VIEWS
+from ipu_core.ir.ops import COMPUTED_AS, CONVOLUTIONS, DOTS, ELEMENTWISE, VIEWS
 from ipu_core.library.elementwise import elementwise
 from ipu_core.library.matmul import matmul, reduce
 from ipu_core.library.moves import concatenate, gather, one_hot, pad, scatter_add
@@ -61,16 +61,18 @@ def _elementwise(lowering: Lowering, equation: Equation) -> None:
 
 def _sides(lowering: Lowering, equation: Equation) -> list[Tensor]:
     """The operands of a product or sum as its plan states them, copied where they do not lie so."""
-    tensors = [lowering.tensors[var] for var in equation.operands]
-    return arranged(lowering.graph, lowering.programs, tensors, lowering.plan.sides[equation.number], label(equation))
+    lie = lowering.plan.sides[equation.number]
+    tensors = [lowering.tensors[var] for var in equation.operands[: len(lie)]]
+    return arranged(lowering.graph, lowering.programs, tensors, lie, label(equation))
 
 
 def _dot(lowering: Lowering, equation: Equation) -> None:
     a, b = _sides(lowering, equation)
     plan = lowering.sum_plan(equation)
     out = lowering.result(equation).reshape(plan.product.batch, plan.product.m, plan.product.n)
+    scale = lowering.tensors[equation.operands[2]] if equation.op == "scaled_dot" else None
     _, programs = matmul(
-        lowering.graph, a, b, plan, out=out,
+        lowering.graph, a, b, plan, out=out, scale=scale,
         stochastic=equation.arithmetic.stochastic, operation=equation.number, name=label(equation),
     )  # fmt: skip
     lowering.programs += programs
@@ -172,7 +174,7 @@ def _dropout_mask(lowering: Lowering, equation: Equation) -> None:
 
 _RULES: dict[str, Callable[[Lowering, Equation], None]] = {
     **dict.fromkeys(ELEMENTWISE, _elementwise),
-    "dot": _dot,
+    **dict.fromkeys(DOTS, _dot),
     **dict.fromkeys(CONVOLUTIONS, lower_convolution),
     **dict.fromkeys(("reduce_sum", "reduce_max"), _reduce),
     **dict.fromkeys(VIEWS, _view),

@@ -84,16 +84,27 @@ class MatmulChains(_Summing):
     out = Output(None, ndim=2)
     operand_name = Param("")
     goes_on: ClassVar[bool] = False
+    takes_scale: ClassVar[bool] = False
 
     def prepare(self) -> None:
         """Folds the grid of blocks into as few and large products as the memory allows."""
+        partial = [self.partial] if self.goes_on else []  # type: ignore[attr-defined]
         if self.draws is not None:
+            if self.takes_scale:
+                raise NotImplementedError("a product with a scale draws no bits of the tiles' own")
             given = self.a, self.b, self.out, self.accumulation, self.control, self.draws
-            self._kernel = tile_random.matmul_part(*given)
+            self._kernel = tile_random.matmul_part(*given, *partial)
             return
-        into = {"m": (-2, None, -2), "n": (None, -1, -1)}
-        (a, b, out), origin = fold([self.a, self.b, self.out], self.axes, self.origin, into)
-        self._kernel = tile.matmul_part(a, b, out, self.accumulation, origin, self.rounding, self.control)
+        into = {"m": (-2, None, *(-2 for _ in partial), -2), "n": (None, -1, *(-1 for _ in partial), -1)}
+        views, origin = fold([self.a, self.b, *partial, self.out], self.axes, self.origin, into)
+        a, b, *partial, out = views
+        initial, scale = (partial[0] if partial else None), None
+        if self.takes_scale:
+            every: Array = self.scale  # type: ignore[attr-defined]
+            scale = every[(0,) * every.ndim + (...,)]  # all vertices have the same
+        self._kernel = tile.matmul_part(
+            a, b, out, self.accumulation, origin, self.rounding, self.control, initial, scale
+        )
 
     def cycles(self, target: Target) -> int:
         """Cycles of each vertex."""
@@ -116,23 +127,49 @@ class GoingOnMatmulChains(MatmulChains):
     partial = Input(None, ndim=2)
     goes_on = True
 
-    def prepare(self) -> None:
-        """Folds the grid of blocks into as few and large products as the memory allows."""
-        if self.draws is not None:
-            given = self.a, self.b, self.out, self.accumulation, self.control, self.draws
-            self._kernel = tile_random.matmul_part(*given, self.partial)
-            return
-        into = {"m": (-2, None, -2, -2), "n": (None, -1, -1, -1)}
-        views, origin = fold([self.a, self.b, self.partial, self.out], self.axes, self.origin, into)
-        a, b, partial, out = views
-        self._kernel = tile.matmul_part(a, b, out, self.accumulation, origin, self.rounding, self.control, partial)
-
 
 class StochasticGoingOnMatmulChains(GoingOnMatmulChains):
     """The same, rounded stochastically."""
 
     uses_key = True
     rounding = STOCHASTIC
+
+
+class ScaledMatmulChains(MatmulChains):
+    """The same of fp8 tensors that have a scale, a power of two, which the unit multiplies in before it adds."""
+
+    scale = Input("float32", ndim=0)
+    takes_scale = True
+
+
+class StochasticScaledMatmulChains(ScaledMatmulChains):
+    """The same, rounded stochastically."""
+
+    uses_key = True
+    rounding = STOCHASTIC
+
+
+class GoingOnScaledMatmulChains(ScaledMatmulChains):
+    """The same, each chain going on from its partial result."""
+
+    partial = Input(None, ndim=2)
+    goes_on = True
+
+
+class StochasticGoingOnScaledMatmulChains(GoingOnScaledMatmulChains):
+    """The same, rounded stochastically."""
+
+    uses_key = True
+    rounding = STOCHASTIC
+
+
+CHAINS = {
+    (False, False): (MatmulChains, GoingOnMatmulChains),
+    (True, False): (StochasticMatmulChains, StochasticGoingOnMatmulChains),
+    (False, True): (ScaledMatmulChains, GoingOnScaledMatmulChains),
+    (True, True): (StochasticScaledMatmulChains, StochasticGoingOnScaledMatmulChains),
+}
+"""Codelets of products, to begin chains and to go on: by whether they round stochastically and have a scale."""
 
 
 class ReduceChains(_Summing):

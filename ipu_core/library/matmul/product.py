@@ -5,12 +5,7 @@ from ipu_core.graph.program import Copy, Execute
 from ipu_core.graph.tensor import Tensor
 from ipu_core.library.elementwise import add_array
 from ipu_core.library.matmul.build import Chains, contract
-from ipu_core.library.matmul.chains import (
-    GoingOnMatmulChains,
-    MatmulChains,
-    StochasticGoingOnMatmulChains,
-    StochasticMatmulChains,
-)
+from ipu_core.library.matmul.chains import CHAINS
 from ipu_core.plan.matmul import SumPlan
 
 
@@ -21,6 +16,7 @@ def matmul(
     plan: SumPlan,
     *,
     out: Tensor | None = None,
+    scale: Tensor | None = None,
     stochastic: bool = False,
     operation: int | None = None,
     name: str = "matmul",
@@ -32,6 +28,7 @@ def matmul(
         a, b: operands, any affine views of different variables; leading axes (at most one after joining) are a batch.
         plan: from `plan_sum`, for these sizes. Its cycles hold if the operands lie as it states.
         out: a mapped (.., m, n) tensor of the plan's result format; default a new variable in its shape's layout.
+        scale: one number that products are multiplied by before they are added, a power of two; None: 1.
         stochastic: round stochastically after every group, stage and at the end.
         operation: number folded into the key of the random bits.
         name: for profiles.
@@ -48,12 +45,11 @@ def matmul(
     if [view.shape for view in views] != [(p.batch, p.m, p.k), (p.batch, p.k, p.n)]:
         raise ValueError(f"{a.shape} @ {b.shape} is not the plan's product:\n{plan.words()}")
     result = add_array(graph, plan.accumulation.out, shape, name) if out is None else out
-    chains = Chains(
-        StochasticMatmulChains if stochastic else MatmulChains,
-        {"a": (views[0], "bmk", "mk"), "b": (views[1], "bkn", "kn")},
-        {"operand_name": p.operands},
-        StochasticGoingOnMatmulChains if stochastic else GoingOnMatmulChains,
-    )
+    fields = {"a": (views[0], "bmk", "mk"), "b": (views[1], "bkn", "kn")}
+    if scale is not None:
+        fields["scale"] = (scale, "", "")
+    codelet, going_on = CHAINS[stochastic, scale is not None]
+    chains = Chains(codelet, fields, {"operand_name": p.operands}, going_on)
     programs = contract(graph, chains, _batched(result), plan, stochastic=stochastic, operation=operation, name=name)
     return result, programs
 

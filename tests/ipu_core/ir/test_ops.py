@@ -22,7 +22,7 @@ def test_the_sets_are_those_of_the_machine() -> None:
     assert sorted(ops.STRUCTURE - ops.VIEWS) == ["concatenate", "gather", "pad", "take_along"]
     assert sorted(ops.PLANNED - ops.SUMS) == ["reduce_max"]
     assert sorted(ops.SUMS - ops.PRODUCTS) == ["reduce_sum"]
-    assert sorted(ops.PRODUCTS - ops.CONVOLUTIONS) == ["dot"]
+    assert sorted(ops.PRODUCTS - ops.CONVOLUTIONS) == ["dot", "scaled_dot"]
     assert ops.ELEMENTWISE.isdisjoint(ops.STRUCTURE | ops.PLANNED)
 
 

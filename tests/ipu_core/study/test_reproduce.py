@@ -8,7 +8,7 @@ import pytest
 
 import lowprec
 from ipu_core.__main__ import main
-from ipu_core.study.reproduce import REPRODUCTIONS, few_bits, fixed_point, sums, weights
+from ipu_core.study.reproduce import REPRODUCTIONS, few_bits, fixed_point, fp8, sums, weights
 from ipu_core.study.reproduce.finding import Finding, spread, table
 from ipu_core.study.size import Size
 from lowprec import Key
@@ -48,6 +48,26 @@ def test_a_verdict_is_of_its_figures() -> None:
     far = sums.Measured({**found.stops, "float16": (7.0859375, 512)}, {**found.errors, "bfloat16": {100: (0.1, 0.2)}})
     assert [f.holds for f in sums.judged(found, 10)] == [True] * 5
     assert [f.holds for f in sums.judged(far, 10)] == [False, True, True, True, False]
+
+
+def test_verdicts_on_gradients_in_8_bits() -> None:
+    pairs = ((2.406, 0.0), (3.263, 0.96), (5.571, 1.0), (2.406, 0.015), (2.417, 0.0), (2.42, 0.002))
+    found = {row: [fp8.Trained(*pair)] for row, pair in zip(fp8.ROWS, pairs, strict=True)}
+    assert [f.holds for f in fp8.judged(found)] == [True] * 4
+    assert fp8.judged(found)[0].ours == "3.263, 96.0% flushed; float32 2.406"
+    for row, worse, number in (
+        ("unscaled", (2.5, 0.96), 0), ("unscaled", (3.263, 0.4), 0), ("E4M3 cotangents", (3.3, 1.0), 1),
+        ("loss scale", (2.5, 0.015), 2), ("loss scale", (2.406, 0.2), 2), ("current", (2.47, 0.0), 3),
+        ("delayed", (2.42, 0.11), 3),
+    ):  # fmt: skip
+        assert [f.holds for f in fp8.judged({**found, row: [fp8.Trained(*worse)]})][number] is False
+
+
+def test_cotangents_are_counted_where_they_are_cast() -> None:
+    runs = {row: fp8.train(row, TINY, 10, seed=0) for row in ("float32", "unscaled", "E4M3 cotangents", "current")}
+    lost = [run.flushed for run in runs.values()]
+    assert lost[0] == 0
+    assert lost[3] < 0.01 < lost[1] < 0.9 < lost[2]
 
 
 def test_tables_say_what_was_not_run() -> None:
@@ -138,7 +158,7 @@ def test_from_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Croci et al. 2022" in printed
     assert printed.count("reproduced") == 5
     assert main(["reproduce", "gravity"]) == 2
-    assert "unknown result 'gravity': choose sums, fixed-point, few-bits or weights" in capsys.readouterr().err
+    assert "unknown result 'gravity': choose sums, fixed-point, few-bits, weights or fp8" in capsys.readouterr().err
     assert main(["reproduce", "sums", "--share", "0"]) == 2
 
 

@@ -26,6 +26,9 @@ FP8 = "fp16.16/stochastic/operands=float8_e4m3fnuz/gradients=float8_e5m2fnuz"
         ("fp16.16/stochastic", Target("gc200")),
         ("fp16.16/stochastic", Target("gc200", tiles=7)),
         (FP8, Target("c600")),
+        ("fp8.16/stochastic", Target("c600")),
+        ("fp8.16/delayed/amax_history_len=3", Target("c600", tiles=7)),
+        ("fp8.16/static/backward_scale=1024", Target("c600")),
     ],
 )
 def test_a_transformer_layer_has_the_bits_of_execute(spec: str, target: Target) -> None:

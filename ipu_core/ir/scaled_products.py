@@ -1,0 +1,384 @@
+"""The pass that casts the operands of a typed Block's products as an `OperandScaling` says, and carries its history."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from ipu_core.ir.appended import Appended
+from ipu_core.ir.block import Array, Atom, Block, Equation, Format, Literal, Rounds, Type, Var
+from ipu_core.ir.ops import PRODUCTS, STRUCTURE, WHOLE_VIEWS
+from ipu_core.ir.pytree import LEAF, PyTree
+from ipu_core.ir.scaling import LEAST_INSIDE, MOST_INSIDE, ElementFormat, OperandScaling
+from ipu_core.ir.schedule import dead_code
+from lowprec import BlockFormat, FloatFormat, Rounding
+from lowprec import float32 as FLOAT32
+from lowprec.spec.rounding import NEAREST_EVEN, STOCHASTIC
+
+ROLES = ("forward", "grad_input", "grad_weight")
+BACKWARD = ("grad_input", "grad_weight")
+FAMILIES = ("matmul", "conv")
+SCALED = "scaling"
+"""Family of the equations that find scales and take them out of results."""
+
+SCALED_CAST = "scaled_cast"
+"""Family of the equations that cast operands with scales found from their values: what saturates there was to."""
+
+STATE = "scaling"
+"""What the part of a carried state is called that holds histories and scales."""
+
+STATE_TREE = PyTree(dict, ("amax_history", "scale"), (LEAF, LEAF))
+LARGEST = float(FLOAT32.max)
+UNIT_IN_FIRST_PLACE = 2.0**23 + 1  # see `_power_of_two`
+LARGEST_POWER = 2.0**100  # times which UNIT_IN_FIRST_PLACE is a float32
+
+
+class Table(Protocol):
+    """What the pass needs of a Precision."""
+
+    @property
+    def operands(self) -> FloatFormat:
+        """Format of operands before they are cast."""
+
+    @property
+    def gradients(self) -> FloatFormat:
+        """Format of cotangents before they are cast."""
+
+    def rounding_of(self, op: str, operands: Sequence[FloatFormat], output: FloatFormat) -> Rounding:
+        """How a result that is rounded is rounded."""
+
+
+def scale_products(block: Block, scaling: OperandScaling, table: Table) -> Block:
+    """The Block with the operands of its products cast.
+
+    With "delayed" scales a training step carries {"amax_history": (steps, tensors), "scale": (tensors,)} as the last
+    part of its state, "scaling"; a Block that carries no state takes the current amax instead.
+
+    Args:
+        block: typed by `Retype`; products in wider formats than the table's, which a function asked for, stay.
+        scaling: how.
+        table: formats and rounding of what is not cast.
+
+    Raises:
+        ValueError: a state to be extended that is no dict, or has parts called later than "scaling".
+    """
+    return _ScaledProducts(block, scaling, table).run()
+
+
+class _ScaledProducts(Appended):
+    """One run of the pass.
+
+    Attributes:
+        casts: what operands became, by value and format (and axis, where blocks lie along one).
+        scales: of tensors, by value and format.
+        inverses: of scales.
+        stand_ins: views of casts, each with the view of what was cast.
+        amaxes: of tensors with a history, in the order of `slots`.
+        slots: where the history of a tensor lies, by value and format; None: there is no history.
+    """
+
+    def __init__(self, block: Block, scaling: OperandScaling, table: Table) -> None:
+        super().__init__(1 + max((e.number for e in block.equations), default=-1))
+        self.block, self.scaling, self.table = block, scaling, table
+        self.made = {e.output: e for e in block.equations}
+        self.casts: dict[tuple[Var, ElementFormat, int | None], Var] = {}
+        self.scales: dict[tuple[Var, ElementFormat], Atom] = {}
+        self.inverses: dict[Atom, Var] = {}
+        self.constants: dict[Var, Array] = {}
+        self.stand_ins: dict[Var, Equation] = {}
+        self.amaxes: list[Var] = []
+        self.slots: dict[tuple[Var, ElementFormat], int] | None = None
+        if scaling.how == "delayed" and block.carried:
+            products = [e for e in self._looped() if self._applies(e)]
+            wanted = [(self._root(x), self._format(x)) for e in products for x in e.operands]
+            self.slots = {tensor: slot for slot, tensor in enumerate(dict.fromkeys(wanted))}
+            self.history = Var(f"{STATE}.amax_history", Type((scaling.amax_history_len, len(self.slots)), FLOAT32))
+            self.old_scales = Var(f"{STATE}.scale", Type((len(self.slots),), FLOAT32))
+
+    def run(self) -> Block:
+        """The new Block."""
+        for equation in (looped := self._looped()):
+            if self._applies(equation):
+                self._product(equation)
+            else:
+                self.equations.append(equation)
+        rounds = self._close_rounds(self.block.rounds) if self.block.rounds else None
+        self.equations += self.block.equations[len(looped) :]
+        block = replace(self.block, rounds=rounds, constants={**self.block.constants, **self.constants})
+        if self.slots:
+            block = self._carrying(block)
+        block = dead_code(replace(block, equations=tuple(self.equations)))
+        return replace(block, equations=tuple(self._renumbered(block.equations)))
+
+    def _renumbered(self, equations: Sequence[Equation]) -> Iterator[Equation]:
+        """Views of casts with the numbers of those that nothing reads any more."""
+        used = {equation.number for equation in equations}
+        for equation in equations:
+            like = self.stand_ins.get(equation.output)
+            if like is not None and like.number not in used:
+                used.add(like.number)
+                equation = replace(equation, number=like.number)
+            yield equation
+
+    def _looped(self) -> tuple[Equation, ...]:
+        """The equations that hold a model's products: those of the rounds, where there are any."""
+        return self.block.equations[: self.block.looped] if self.block.rounds else self.block.equations
+
+    def _applies(self, equation: Equation) -> bool:
+        own = (self.table.operands, self.table.gradients)
+        named = equation.op in PRODUCTS and equation.role in ROLES and equation.family in FAMILIES
+        return named and all(x.type.format in own and x.type.size for x in equation.operands)
+
+    def _product(self, equation: Equation) -> None:
+        """A product of cast operands, and what takes their scales out of it."""
+        about = {"role": equation.role, "parameter": equation.parameter, "family": SCALED}
+        axes = summed_axes(equation)
+        operands = [self._cast(x, axis, equation) for x, axis in zip(equation.operands, axes, strict=True)]
+        scales = [self._scale(self._root(x), self._format(x), equation) for x in equation.operands]
+        factor = self._inverse(scales, about)
+        if factor is None:
+            self.equations.append(replace(equation, inputs=tuple(operands)))
+            return
+        if self.scaling.inside:
+            self._scaled_inside(equation, operands, factor, about)
+            return
+        accumulate = equation.arithmetic.accumulate
+        exact = accumulate is None or accumulate.contains(FLOAT32)
+        arithmetic = replace(equation.arithmetic, rounding=NEAREST_EVEN) if exact else equation.arithmetic
+        wide = Var(f"{equation.number}.scaled", Type(equation.output.type.shape, FLOAT32))
+        self.equations.append(replace(equation, inputs=tuple(operands), output=wide, arithmetic=arithmetic))
+        self._rounded("multiply", wide, factor, fmt=_float(equation.output), **about)
+        self.equations[-1] = replace(self.equations[-1], output=equation.output)
+
+    def _scaled_inside(
+        self, equation: Equation, operands: Sequence[Var], factor: Atom, about: Mapping[str, Any]
+    ) -> None:
+        """A product that multiplies the scales in itself; a convolution has them in its first operand, in float32."""
+        a, b = operands
+        if equation.op == "dot":
+            inputs = a, b, self._value(factor)
+            self.equations.append(replace(equation, op="scaled_dot", inputs=inputs))
+        else:
+            wide = self.emit("multiply", a, factor, fmt=FLOAT32, **about)
+            self.equations.append(replace(equation, inputs=(wide, b)))
+
+    def _value(self, factor: Atom) -> Var:
+        """A number as a value of the Block."""
+        if isinstance(factor, Var):
+            return factor
+        known = next((var for var, array in self.constants.items() if float(array) == factor.value), None)
+        if known is None:
+            known = Var(f"{STATE}.{factor}", Type((), FLOAT32))
+            self.constants[known] = np.array(factor.value, np.float32)
+        return known
+
+    def _inverse(self, scales: Sequence[Atom], about: Mapping[str, Any]) -> Atom | None:
+        """What a product of scaled operands is multiplied by; None: nothing, the scales are 1."""
+        if all(isinstance(scale, Literal) for scale in scales):
+            number = float(np.prod([scale.value for scale in scales if isinstance(scale, Literal)]))
+            return None if number == 1 else Literal(1 / number)
+        for scale in scales:
+            if scale not in self.inverses:
+                self.inverses[scale] = self.emit("reciprocal", scale, fmt=FLOAT32, **about)
+        a, b = (self.inverses[scale] for scale in scales)
+        return self.emit("multiply", a, b, fmt=FLOAT32, **about)
+
+    def _root(self, var: Var) -> Var:
+        """The value that a chain of views shows whole."""
+        while (equation := self.made.get(var)) is not None and equation.op in WHOLE_VIEWS:
+            var = equation.operands[0]
+        return var
+
+    def _format(self, var: Var) -> ElementFormat:
+        """What an operand is cast to: cotangents have a format of their own."""
+        return self.scaling.backward if self._is_backward(var) else self.scaling.forward
+
+    def _is_backward(self, var: Var) -> bool:
+        while (equation := self.made.get(var)) is not None and equation.op in STRUCTURE:
+            var = equation.operands[0]
+        return equation is not None and equation.role in BACKWARD
+
+    def _cast(self, var: Var, axis: int, product: Equation) -> Var:
+        """An operand in its format: a tensor once for all its views, blocks anew along each axis that is summed."""
+        fmt = self._format(var)
+        key = (var, fmt, axis if isinstance(fmt, BlockFormat) else None)
+        if key not in self.casts:
+            scale = self._scale(self._root(var), fmt, product)
+            given = var, scale, product
+            if isinstance(fmt, BlockFormat):
+                self.casts[key] = self._cast_blocks(fmt, axis, *given)
+            else:
+                self.casts[key] = self._cast_tensor(fmt, *given)
+        return self.casts[key]
+
+    def _cast_tensor(self, fmt: FloatFormat, var: Var, scale: Atom, product: Equation) -> Var:
+        equation = self.made.get(var)
+        if equation is not None and equation.op in WHOLE_VIEWS:
+            about: dict[str, Any] = {"role": equation.role, "family": equation.family, "parameter": equation.parameter}
+            shown = self.emit(equation.op, self._cast(equation.operands[0], 0, product), **about, **equation.params)
+            self.stand_ins[shown] = equation
+            return shown
+        about = self._about_cast(var, product)
+        if self.scaling.scales_tensors:
+            about["family"] = SCALED_CAST
+        op, inputs = ("convert", (var,)) if _is_one(scale) else ("multiply", (var, scale))
+        return self.emit(op, *inputs, fmt=fmt, rounding=self._rounding(var, fmt), **about)
+
+    def _cast_blocks(self, fmt: BlockFormat, axis: int, var: Var, scale: Atom, product: Equation) -> Var:
+        """Blocks along an axis, as the values that they stand for."""
+        about = self._about_cast(var, product) | {"family": SCALED_CAST}
+        rounding, values = self._rounding(var, fmt), var
+        if not _is_one(scale):
+            values = self.emit("multiply", var, scale, fmt=FLOAT32, **about)
+        rule = self.scaling.scale_rule or fmt.scale_rules[0]
+        named: dict[str, Any] = {"format": fmt.name, "axis": axis, "rule": rule}
+        return self.emit("to_blocks", values, fmt=FLOAT32, rounding=rounding, **named, **about)
+
+    def _about_cast(self, var: Var, product: Equation) -> dict[str, Any]:
+        """Role and parameter of what casts a value: those of what makes it, where an equation does."""
+        maker = self.made.get(self._root(var))
+        role, parameter = ("forward", product.parameter) if maker is None else (maker.role, maker.parameter)
+        return {"role": role, "parameter": parameter, "family": "cast"}
+
+    def _rounded(self, op: str, *inputs: Atom, fmt: FloatFormat, **about: Any) -> Var:
+        """An equation whose result is rounded as the table says."""
+        formats = [_float(x) for x in inputs if isinstance(x, Var)]
+        return self.emit(op, *inputs, fmt=fmt, rounding=self.table.rounding_of(op, formats, fmt), **about)
+
+    def _rounding(self, var: Var, fmt: ElementFormat) -> Rounding:
+        """How a cast rounds."""
+        if self.scaling.backward_rounding is not None and self._is_backward(var):
+            return STOCHASTIC if self.scaling.backward_rounding == "stochastic" else NEAREST_EVEN
+        return self.table.rounding_of("convert", [FLOAT32], fmt.element if isinstance(fmt, BlockFormat) else fmt)
+
+    def _scale(self, root: Var, fmt: ElementFormat, product: Equation) -> Atom:
+        """The scale of a tensor."""
+        if self.scaling.how == "static":
+            back = self._is_backward(root)
+            return Literal(float(self.scaling.backward_scale if back else self.scaling.forward_scale))
+        if not self.scaling.scales_tensors:
+            return Literal(1.0)
+        if (root, fmt) not in self.scales:
+            about = self._about_cast(root, product) | {"family": SCALED}
+            amax = self.largest(root, **about)
+            if self.slots is None:
+                goal = Literal(self.scaling.goal(fmt))
+                self.scales[root, fmt] = self._of_amax(amax, goal, Literal(1.0), about)
+            else:
+                self.scales[root, fmt] = self._old_scale(self.slots[root, fmt], about)
+                self.amaxes.append(self.emit("convert", amax, fmt=FLOAT32, **about))
+        return self.scales[root, fmt]
+
+    def _old_scale(self, slot: int, about: Mapping[str, Any]) -> Var:
+        """The scale that earlier steps left for a tensor."""
+        assert slot == len(self.amaxes)  # slots are in the order in which tensors are first cast
+        one = self.emit("slice", self.old_scales, start=(slot,), stop=(slot + 1,), step=(1,), **about)
+        return self.emit("reshape", one, shape=(), **about)
+
+    def _of_amax(self, amax: Var, goal: Atom, otherwise: Atom, about: Mapping[str, Any]) -> Var:
+        """goal / amax, at most the largest float32; something else where amax is 0, infinite or NaN."""
+
+        def emit(op: str, *inputs: Atom) -> Var:
+            return self.emit(op, *inputs, fmt=FLOAT32, **about)
+
+        ratio = scale = emit("minimum", emit("divide", goal, amax), Literal(LARGEST))
+        if self.scaling.power_of_two:
+            # Rump's unit in the first place, exact in float32: |q - (1 - 2^-24) q| with q = (2^23 + 1) x.
+            most = MOST_INSIDE if self.scaling.inside else LARGEST_POWER
+            wide = emit("multiply", emit("minimum", ratio, Literal(most)), Literal(UNIT_IN_FIRST_PLACE))
+            less = emit("multiply", wide, Literal(1 - 2.0**-24))
+            scale = emit("absolute", emit("subtract", wide, less))
+        if self.scaling.inside:
+            scale = emit("maximum", scale, Literal(LEAST_INSIDE))
+        finite = emit("select", emit("greater", ratio, Literal(0.0)), scale, otherwise)
+        return emit("select", emit("greater", amax, Literal(0.0)), finite, otherwise)
+
+    def _together(self) -> Var:
+        """The amaxes of all tensors, one after another."""
+        rows = [self.emit("reshape", amax, shape=(1,), family=SCALED) for amax in self.amaxes]
+        return rows[0] if len(rows) == 1 else self.emit("concatenate", *rows, axis=0, family=SCALED)
+
+    def _close_rounds(self, rounds: Rounds) -> Rounds:
+        """The rounds; amax is the largest of all of them."""
+        totals = rounds.totals
+        if self.slots:
+            now = self._together()
+            old = Var("total.amax", now.type)
+            new = self.emit("maximum", old, now, family=SCALED)
+            totals, self.amaxes = (*totals, (old, new)), [new]
+        return replace(rounds, equations=len(self.equations), totals=totals)
+
+    def _carrying(self, block: Block) -> Block:
+        """The step with history and scales in its state: new amaxes come first, scales are those of the next step."""
+        assert self.slots is not None
+        steps, tensors = self.history.type.shape
+        amax = new = self.amaxes[0] if block.rounds else self._together()
+        history = self.emit("reshape", new, shape=(1, tensors), family=SCALED)
+        if steps > 1:
+            kept = self.emit("slice", self.history, start=(0, 0), stop=(steps - 1, tensors), step=(1, 1), family=SCALED)
+            history = self.emit("concatenate", history, kept, axis=0, family=SCALED)
+        if self.scaling.amax_compute_algo == "max":
+            amax = self.emit("reduce_max", history, axis=(0,), keepdims=False, family=SCALED)
+        goal = Var(f"{STATE}.goal", new.type)
+        goals: Array = np.array([self.scaling.goal(fmt) for _, fmt in self.slots], np.float32)
+        scales = self._of_amax(amax, goal, self.old_scales, {"family": SCALED})
+        carried = block.carried
+        inputs = (*block.inputs[:carried], self.history, self.old_scales, *block.inputs[carried:])
+        outputs = (*block.outputs[:carried], history, scales, *block.outputs[carried:])
+        first, *others = block.arguments
+        result = block.result
+        if result is not None:
+            result = replace(result, children=(_extended(result.children[0]), *result.children[1:]))
+        return replace(
+            block, inputs=inputs, outputs=outputs, carried=carried + 2, constants={**block.constants, goal: goals},
+            arguments=(_extended(first), *others), result=result,
+        )  # fmt: skip
+
+
+def _extended(tree: PyTree) -> PyTree:
+    """The tree of a state with scales."""
+    if tree.kind is not dict or any(not isinstance(key, str) or key >= STATE for key in tree.keys):
+        raise ValueError(
+            f"delayed scales are carried in a dict as its last part, {STATE!r}; the state has {list(tree.keys)}"
+        )
+    return PyTree(dict, (*tree.keys, STATE), (*tree.children, STATE_TREE))
+
+
+def with_scales(block: Block, state: Any) -> Any:
+    """A state with what a Block carries of scales before its first step, where that is not in it: no history, scales 1.
+
+    Args:
+        block: what `scale_products` gave, or any other.
+        state: nested as the Block's first argument, with or without "scaling".
+    """
+    carries = bool(block.arguments) and STATE in block.arguments[0].keys[-1:]
+    if not carries or not isinstance(state, dict) or STATE in state:
+        return state
+    history, scale = (var.type.shape for var in block.inputs[block.carried - 2 : block.carried])
+    return {**state, STATE: {"amax_history": np.zeros(history, np.float32), "scale": np.ones(scale, np.float32)}}
+
+
+SUMMED_AXES = {"conv2d": (3, 2), "conv2d_input_gradient": (3, 3), "conv2d_weight_gradient": (0, 0)}
+"""Of the operands of convolutions: channels, and for the weights the images at one place, which all positions of the
+kernel share."""
+
+
+def summed_axes(equation: Equation) -> tuple[int, int]:
+    """The axis of each operand of a product along which blocks lie: one that is summed."""
+    if equation.op in SUMMED_AXES:
+        return SUMMED_AXES[equation.op]
+    ndim = len(equation.output.type.shape)
+    return ndim - 1, ndim - 2
+
+
+def _is_one(scale: Atom) -> bool:
+    return isinstance(scale, Literal) and scale.value == 1
+
+
+def _float(x: Var) -> FloatFormat:
+    fmt: Format = x.type.format
+    assert isinstance(fmt, FloatFormat)
+    return fmt

@@ -1,0 +1,182 @@
+"""Scaled operands: products of 8 and 4 bits as people train with them, and the names by which a precision says so.
+
+Only what goes into a product (of matrices, or a convolution; all three of a layer) is cast, just before it, times a
+scale that brings it into the format's range. The result is divided by the scales again, in float32, and has the format
+that the precision gives it. Everything else stays in the precision's own formats.
+
+The scale of a tensor is float32: the format's maximum / amax / 2^margin, amax being the tensor's largest magnitude. The
+words are those of NVIDIA's Transformer Engine. Where amax is 0, infinite or NaN the scale is 1, with a history what it
+was. A "delayed" scale is that of the largest ("max") or last ("most_recent") of the last amax_history_len amaxes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from lowprec import BlockFormat, FloatFormat, as_format, block_formats
+from lowprec.spec.formats import float8_e4m3fn, float8_e5m2, float32
+
+ElementFormat = FloatFormat | BlockFormat
+"""What operands are cast to: one format for all elements, or blocks that share scales."""
+
+HOWS: Mapping[str, str] = {
+    "unscaled": "not scaled",
+    "static": "times given scales",
+    "current": "scaled by their amax",
+    "delayed": "scaled by the amax of earlier steps",
+}
+"""Where the scale of a tensor comes from, and in words. "unscaled" block formats have the scales of their blocks."""
+
+LEAST_INSIDE, MOST_INSIDE = 2.0**-31, 2.0**32  # a tensor is worth its elements times 2^-32 to 2^31
+ALGORITHMS = ("max", "most_recent")
+
+
+@dataclass(frozen=True)
+class OperandScaling:
+    """How the operands of products are cast.
+
+    Attributes:
+        forward: format of activations and weights.
+        backward: format of cotangents.
+        how: one of `HOWS`.
+        forward_scale, backward_scale: the given scales, where it is "static".
+        power_of_two: scales are rounded down to powers of two.
+        inside: they are taken out of products before these are added, as the C600's unit does, and lie between
+            2^-31 and 2^32: its tensors have an exponent of 6 bits. A narrow partial sum then holds true values.
+        margin: amax is brought to 2^-margin of the format's maximum.
+        amax_history_len: steps that a "delayed" scale looks back on, the last one included.
+        amax_compute_algo: whether it takes the "max" of them, or the "most_recent".
+        scale_rule: of the blocks' scales (see `lowprec.to_blocks`); None: the format's first.
+        backward_rounding: how cotangents are cast, "nearest" or "stochastic"; None: as the precision rounds.
+
+    Raises:
+        TypeError: a format that is none, a number that is none.
+        ValueError: a format without a dtype; a name or number out of range.
+    """
+
+    forward: ElementFormat = float8_e4m3fn
+    backward: ElementFormat = float8_e5m2
+    how: str = "current"
+    forward_scale: float = 1.0
+    backward_scale: float = 1.0
+    power_of_two: bool = False
+    inside: bool = False
+    margin: int = 0
+    amax_history_len: int = 1024
+    amax_compute_algo: str = "max"
+    scale_rule: str | None = None
+    backward_rounding: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("forward", "backward"):
+            self._check_format(name, getattr(self, name))
+        if self.how not in HOWS:
+            raise ValueError(f"operands are scaled {', '.join(HOWS)}, not {self.how!r}")
+        if self.inside and not (self.power_of_two or self.how == "unscaled"):
+            raise ValueError("scales inside of products must be powers of two: say power_of_two=true")
+        if self.inside and (isinstance(self.forward, BlockFormat) or isinstance(self.backward, BlockFormat)):
+            raise ValueError("scales inside of products are those of tensors, not of blocks")
+        if self.amax_compute_algo not in ALGORITHMS:
+            raise ValueError(f"amax_compute_algo is {' or '.join(ALGORITHMS)}, not {self.amax_compute_algo!r}")
+        if self.backward_rounding not in (None, "nearest", "stochastic"):
+            raise ValueError(f"backward_rounding is nearest or stochastic, not {self.backward_rounding!r}")
+        for name in ("forward_scale", "backward_scale"):
+            scale = getattr(self, name)
+            if not isinstance(scale, int | float) or not 0 < scale <= float32.max:
+                raise ValueError(f"{name} must be a positive float32, not {scale!r}")
+            if self.inside and (math.frexp(scale)[0] != 0.5 or not LEAST_INSIDE <= scale <= MOST_INSIDE):
+                raise ValueError(f"{name} must be a power of two from 2^-31 to 2^32, not {scale!r}")
+        for name, least, most in (("margin", -32, 32), ("amax_history_len", 1, 2**20)):
+            number = getattr(self, name)
+            if not isinstance(number, int) or isinstance(number, bool) or not least <= number <= most:
+                raise ValueError(f"{name} must be an integer from {least} to {most}, not {number!r}")
+
+    def _check_format(self, name: str, fmt: Any) -> None:
+        if isinstance(fmt, BlockFormat):
+            if self.scale_rule is not None and self.scale_rule not in fmt.scale_rules:
+                raise ValueError(f"scale_rule of {fmt.name} is {', '.join(fmt.scale_rules)}, not {self.scale_rule!r}")
+        elif not isinstance(fmt, FloatFormat):
+            raise TypeError(f"{name} must be a FloatFormat or BlockFormat such as lowprec.float8_e5m2, not {fmt!r}")
+        elif fmt.dtype is None or not float32.contains(fmt):
+            raise ValueError(f"{name} cannot be {fmt.name}: it has no storage dtype, or values that float32 lacks")
+
+    @property
+    def scales_tensors(self) -> bool:
+        """Whether a tensor has a scale that is found from its values."""
+        return self.how in ("current", "delayed")
+
+    def goal(self, fmt: ElementFormat) -> float:
+        """What the amax of a tensor is brought to."""
+        if isinstance(fmt, BlockFormat):
+            largest = float(fmt.element.max) * (1 if fmt.power_of_two else float(fmt.scale.max))
+        else:
+            largest = float(fmt.max)
+        return math.ldexp(largest, -self.margin)
+
+    def words(self) -> str:
+        """How operands are cast, in words."""
+        scales = "by powers of two " if self.power_of_two and self.scales_tensors else ""
+        how = f"{scales}{HOWS[self.how]}"
+        if self.how == "static":
+            how += f" {self.forward_scale:g} and {self.backward_scale:g}"
+        if self.how == "delayed":
+            how += f" ({self.amax_compute_algo} of {self.amax_history_len})"
+        how += ", inside of products" if self.inside else ""
+        margin = f", margin {self.margin}" if self.margin and self.scales_tensors else ""
+        rule = f", scale rule {self.scale_rule}" if self.scale_rule else ""
+        rule += f", cotangents to {self.backward_rounding}" if self.backward_rounding else ""
+        return f"products of {self.forward.name}, backward {self.backward.name}, {how}{margin}{rule}"
+
+
+def as_element_format(spec: str) -> ElementFormat:
+    """A format or a block format by name."""
+    return block_formats[spec] if spec in block_formats else as_format(spec)
+
+
+def _yes_or_no(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise ValueError(f"it is true or false, not {text!r}")
+    return text == "true"
+
+
+READERS: Mapping[str, Callable[[str], Any]] = {
+    "forward": as_element_format,
+    "backward": as_element_format,
+    "forward_scale": float,
+    "backward_scale": float,
+    "power_of_two": _yes_or_no,
+    "inside": _yes_or_no,
+    "margin": int,
+    "amax_history_len": int,
+    "amax_compute_algo": str,
+    "scale_rule": str,
+    "backward_rounding": str,
+}
+"""The fields that an override may name, and what reads their values."""
+
+
+def is_said(word: str) -> bool:
+    """Whether a word of a precision's name is about scaled operands."""
+    return word in HOWS or word.partition("=")[0] in READERS
+
+
+def overridden(scaling: OperandScaling | None, word: str, spec: str) -> OperandScaling:
+    """The scaling with one word of a precision's name taken in.
+
+    Raises:
+        ValueError: the precision scales no operands, or the word's value is not one.
+    """
+    if scaling is None:
+        raise ValueError(f"{word!r} in {spec!r}: only fp8, mxfp8 and nvfp4 scale the operands of products")
+    if word in HOWS:
+        return replace(scaling, how=word)
+    name, _, value = word.partition("=")
+    try:
+        read = READERS[name](value)
+    except ValueError as error:
+        raise ValueError(f"{word!r} in {spec!r}: {error}") from None
+    changes: dict[str, Any] = {name: read}
+    return replace(scaling, **changes)

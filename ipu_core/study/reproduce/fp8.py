@@ -1,0 +1,140 @@
+"""Gradients in 8 bits (Micikevicius et al., arXiv 2209.05433, 2022; Noune et al., arXiv 2206.02915, 2022).
+
+Their settings, smaller: a transformer over bytes, everything in float32 but for the operands of products, which are
+E4M3 and for cotangents E5M2. Without a scale most cotangents are too small for the format; a loss scale, or one for
+each tensor from its largest magnitude (Perez et al., arXiv 2309.17224, 2023), brings them back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ipu_core.ir.block import Equation
+from ipu_core.ir.execute import Executable
+from ipu_core.ir.pytree import flatten, paths
+from ipu_core.study import lm
+from ipu_core.study.point import Point, Recipe, make_loop
+from ipu_core.study.reproduce.finding import Finding, Progress, Reproduction, mean_of, spread
+from ipu_core.study.size import Size
+from ipu_core.train import text
+from ipu_core.train.loop import TrainLoop
+from ipu_core.train.optim import AdamW
+
+STEPS, BATCH, RATE = 200, 16, 2e-3
+SIZE = Size(width=64, layers=2, heads=4, context=64)
+ALONE = "operands=float32/gradients=float32/output=float32"
+"""Only the operands of products have 8 bits."""
+
+ROWS: dict[str, tuple[str, float | None]] = {
+    "float32": ("fp32.32", None),
+    "unscaled": (f"fp8/unscaled/{ALONE}", None),
+    "E4M3 cotangents": (f"fp8/unscaled/backward=float8_e4m3fn/{ALONE}", None),
+    "loss scale": (f"fp8/unscaled/{ALONE}", 4096.0),
+    "current": (f"fp8/{ALONE}", None),
+    "delayed": (f"fp8/delayed/{ALONE}", None),
+}
+"""Precision and loss scale."""
+
+
+class Trained(NamedTuple):
+    """The validation loss at the end, in nats a byte, and the share of cotangents that casts made zero then."""
+
+    loss: float
+    flushed: float
+
+
+def train(row: str, size: Size, steps: int, seed: int) -> Trained:
+    """A model in the precision of a row."""
+    precision, scale = ROWS[row]
+    problem = lm.problem(size, text.load(), BATCH)
+    loop = make_loop(problem, Recipe(AdamW(RATE), steps, "direct", loss_scale=scale), Point(precision, seed))
+    batches = problem.batches(seed)
+    for step in range(steps):
+        loop.train(batches(step))
+    assert problem.evaluate is not None
+    loss = problem.evaluate(loop.params, loop.precision)["test_loss"]
+    return Trained(loss, flushed(loop, batches(steps)))
+
+
+def flushed(loop: TrainLoop, batch: Any) -> float:
+    """The share of a step's cotangents that are not zero until they are cast for a product."""
+    block = loop.block
+    casts = [e for e in block.equations if e.role == "grad_input" and _is_cast(e)]
+    if not casts:
+        return 0.0
+    shown = tuple(var for cast in casts for var in (cast.operands[0], cast.output))
+    step = replace(block, outputs=(*block.outputs[: block.carried], *shown), guard=None, result=None)
+    arrays = loop.arrays()
+    state = [arrays[name] for name in paths(block.arguments[0])]
+    scale = [] if loop.loss_scale is None else [np.float32(loop.loss_scale)]
+    values = Executable(step, loop.accumulations).run([*state, *flatten(batch)[0], np.float32(0), *scale], 0)
+    lost = wanted = 0
+    for source, cast in zip(values[block.carried :: 2], values[block.carried + 1 :: 2], strict=True):
+        there = source != 0
+        wanted += int(np.count_nonzero(there))
+        lost += int(np.count_nonzero(there & (cast.astype(np.float32) == 0)))
+    return lost / max(1, wanted)
+
+
+def _is_cast(equation: Equation) -> bool:
+    fmt = equation.output.type.format
+    return equation.family in ("cast", "scaled_cast") and not isinstance(fmt, str) and fmt.bits == 8
+
+
+def measure(seeds: Sequence[int], share: float, progress: Progress) -> dict[str, list[Trained]]:
+    """What `train` gives for every row and seed."""
+    steps, found = max(1, round(share * STEPS)), dict[str, list[Trained]]()
+    for row in ROWS:
+        found[row] = [train(row, SIZE, steps, seed) for seed in seeds]
+        progress(f"{row}: {_loss(found[row])} nats a byte, {_flushed(found[row])} of cotangents flushed to zero")
+    return found
+
+
+def run(seeds: Sequence[int], share: float, progress: Progress) -> list[Finding]:
+    """The findings; see `Reproduction`."""
+    return judged(measure(seeds, share, progress))
+
+
+def judged(found: dict[str, list[Trained]]) -> list[Finding]:
+    """The findings in the losses and shares of every row."""
+    mean = mean_of({row: [each.loss for each in runs] for row, runs in found.items()})
+    lost = mean_of({row: [each.flushed for each in runs] for row, runs in found.items()})
+    exact = mean["float32"]
+    shown = {row: f"{_loss(runs)}, {_flushed(runs)} flushed" for row, runs in found.items()}
+    return [
+        Finding(
+            "E5M2 cotangents without a scale: more than half are flushed to zero, and the loss is worse (0.3)",
+            f"{shown['unscaled']}; float32 {_loss(found['float32'])}",
+            lost["unscaled"] > 0.5 and mean["unscaled"] - exact > 0.3,
+        ),
+        Finding(
+            "E4M3 cotangents without a scale are worse still",
+            shown["E4M3 cotangents"],
+            mean["E4M3 cotangents"] - mean["unscaled"] > 0.3,
+        ),
+        Finding(
+            "a loss scale of 4096 brings them back (within 0.05 of float32)",
+            shown["loss scale"],
+            lost["loss scale"] < 0.1 and mean["loss scale"] - exact < 0.05,
+        ),
+        Finding(
+            "so do scales for each tensor, from its amax now or of steps before, without a loss scale (within 0.05)",
+            f"{shown['current']}; delayed {shown['delayed']}",
+            max(lost["current"], lost["delayed"]) < 0.1 and max(mean["current"], mean["delayed"]) - exact < 0.05,
+        ),
+    ]
+
+
+def _loss(runs: Sequence[Trained]) -> str:
+    return spread([each.loss for each in runs])
+
+
+def _flushed(runs: Sequence[Trained]) -> str:
+    return f"{np.mean([each.flushed for each in runs]):.1%}"
+
+
+FP8 = Reproduction("fp8", "gradients in 8 bits", "Micikevicius et al. 2022, arXiv 2209.05433", run)
