@@ -58,12 +58,11 @@ def sums(block: Block, accumulations: Mapping[int, Accumulation]) -> Sums:
     for equation in block.equations:
         if equation.op in SUMS:
             order = accumulations.get(equation.number, Accumulation())
-            kind = equation.arithmetic.accumulate
-            out = equation.output.type.format
+            kind, out = equation.arithmetic.accumulate, equation.output.type.format
             assert kind is not None
             assert not isinstance(out, str)
             name = " ".join(filter(None, (str(equation.number), equation.role, equation.op, equation.parameter)))
-            found[name] = equation, order.with_types(kind.name, out.name)
+            found[name] = equation, order.with_types(kind, out)
     return found
 
 
