@@ -46,6 +46,9 @@ def test_subnormal_factors_have_the_smallest_normal_exponent(host_backend: str) 
     assert dot(small, [1, 2**-11], 13, np.float32) == 2**-24 + 2**-25
     assert dot(small, [1, 2**-11], 10, np.float16) == 2**-24
     assert dot(small, [1, 2**-11], 11, np.float16) == 2**-24 + 2**-25
+    half, brain = np.float16(small), np.asarray([1, 2**-11], ml_dtypes.bfloat16)
+    for a, b in ((half, brain), (brain, half)):
+        assert float(lp.matmul(a, b, adder="aligned", aligned_bits=10)) == 2**-24
 
 
 def test_zeros_take_no_part(host_backend: str) -> None:
