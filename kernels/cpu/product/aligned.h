@@ -87,8 +87,7 @@ LP_INLINE f32v add_aligned(const float *a, const float *b, const Chain &c, i64 c
     for (i64 i = 0; i < count; ++i) {
         const Doubles right = doubles(load<f32v>(b + i * c.b_k));
         const double left = a[i * c.a_k];
-        for (int h = 0; h < 2; ++h)
-            sum.part[h] += cut_to(right.part[h] * left, quantum.part[h], lift.part[h]);
+        for (int h = 0; h < 2; ++h) sum.part[h] += cut_to(right.part[h] * left, quantum.part[h], lift.part[h]);
     }
     return cut_to_floats(sum, to_odd);
 }
