@@ -14,6 +14,9 @@ import numpy as np
 from ipu_core.errors import UnsupportedByTarget
 from lowprec.spec.accumulation import ADDERS, Adder
 
+AMP_ADDERS: Final = tuple(adder for adder in ADDERS if adder != "aligned")
+"""What may be the AMP unit's order; aligned adders are other machines'."""
+
 _COMMON: Final[dict[str, Any]] = {
     "workers": 6,  # [PL] hardware worker contexts per tile, round robin, one instruction a cycle for the tile
     "load_store_bytes_per_cycle": 24,  # [PL] two 64-bit loads and one 64-bit store
@@ -124,8 +127,19 @@ class Target:
         for field_name, value in {"name": name, **_COMMON, **_CHIPS[name], **changes}.items():
             checked = value if field_name in ("name", "adder") else _checked(field_name, value)
             object.__setattr__(self, field_name, checked)
-        if self.adder not in ADDERS:
-            raise ValueError(f"unknown adder {self.adder!r}; it is one of {', '.join(ADDERS)}")
+        if self.adder not in AMP_ADDERS:
+            raise ValueError(f"unknown adder {self.adder!r}; it is one of {', '.join(AMP_ADDERS)}")
+
+    def check_adder(self, adder: Adder) -> None:
+        """Refuses an order of additions that no tile has.
+
+        Raises:
+            UnsupportedByTarget: it is none of AMP_ADDERS.
+        """
+        if adder not in AMP_ADDERS:
+            raise UnsupportedByTarget(
+                f"the tiles of {self.name} have no {adder} adder; orders with it run on the direct engine"
+            )
 
     def macs_per_cycle(self, operands: str, partials: str) -> int:
         """Multiply-accumulates per cycle and tile, for example ``("float16", "float32")`` for FP16.32.

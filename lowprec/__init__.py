@@ -10,7 +10,8 @@ sums           sum, mean, dot, norm, cumulative_sum, kahan_sum: every addition i
 accumulators   matmul, conv2d and its gradients, reduce_sum, scatter_add: as a matrix unit adds, in float32, rounded
                to the accumulator once per group; matmul_part, reduce_part and sum_parts are the pieces;
                Accumulation and Rounding say how as values
-scales         to_scaled (one per tensor), to_blocks (one per block: MX, NVFP4)
+scales         to_scaled (one per tensor), to_blocks (one per block: MX, NVFP4), scaled_matmul: their products;
+               hadamard spreads outliers before
 tools          statistics (what rounding did to an array), testing (backends, assertions, strategies), num_threads
 """
 
@@ -66,6 +67,8 @@ if TYPE_CHECKING:
     from lowprec.functions import cos, erf, exp, gelu, log, rsqrt, sigmoid, sin, tanh
     from lowprec.scaling.blocks import BlockArray, to_blocks
     from lowprec.scaling.packing import pack, unpack
+    from lowprec.scaling.products import scaled_matmul
+    from lowprec.scaling.rotations import hadamard
     from lowprec.scaling.tensor import ScaledArray, to_scaled
     from lowprec.spec.block_format import BlockFormat, block_formats
     from lowprec.spec.format_info import finfo
@@ -125,6 +128,7 @@ __all__ = [
     "fma",
     "formats",
     "gelu",
+    "hadamard",
     "kahan_sum",
     "log",
     "matmul",
@@ -142,6 +146,7 @@ __all__ = [
     "round",
     "rsqrt",
     "scaled_add",
+    "scaled_matmul",
     "scatter_add",
     "sigmoid",
     "sin",
@@ -172,6 +177,8 @@ __getattr__ = lazy_names(
         "spec.format_info": "finfo",
         "functions": "cos erf exp gelu log rsqrt sigmoid sin tanh",
         "scaling.packing": "pack unpack",
+        "scaling.products": "scaled_matmul",
+        "scaling.rotations": "hadamard",
         "sums.reduce": "reduce_max reduce_part reduce_sum sum_parts",
         "scaling.tensor": "ScaledArray to_scaled",
         "sums.scatter": "scatter_add",

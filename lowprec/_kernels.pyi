@@ -123,6 +123,8 @@ class ProductCall:
         accumulator: Accumulator,
         order: Order,
         exact: bool,
+        aligned_bits: int,
+        least: tuple[int, int],
         /,
     ) -> None: ...
     def __call__(

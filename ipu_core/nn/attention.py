@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from ipu_core.ir.values import (
     transpose,
     where,
 )
-from ipu_core.nn.operations import embedding, linear, softmax
+from ipu_core.nn.operations import embedding, linear, softmax, table_like
 
 
 def causal_mask(queries: int, keys: int | None = None) -> Array:
@@ -137,7 +136,7 @@ def rotary_embedding(x: Value, *, first: int = 0, base: float = 10000.0) -> Valu
         raise ValueError(f"rotary embedding pairs elements: a width of {width} is odd")
     half = width // 2
     angle = (first + np.arange(places))[:, None] * base ** (-np.arange(half) / half)
-    cosine, sine = (_like(f(angle), x) for f in (np.cos, np.sin))
+    cosine, sine = (table_like(f(angle), x) for f in (np.cos, np.sin))
     a, b = x[..., :half], x[..., half:]
     turned = (_combined(a, cosine, b, sine, "subtract"), _combined(b, cosine, a, sine, "add"))
     return concatenate(turned, len(shape_of(x)) - 1)
@@ -145,8 +144,3 @@ def rotary_embedding(x: Value, *, first: int = 0, base: float = 10000.0) -> Valu
 
 def _combined(a: Value, cosine: Array, b: Value, sine: Array, op: str) -> Value:
     return elementwise(op, elementwise("multiply", a, cosine), elementwise("multiply", b, sine))
-
-
-def _like(table: Array, x: Any) -> Array:
-    """A table in the dtype of an array; where a value is traced, in float32."""
-    return table.astype(x.dtype if isinstance(x, np.ndarray) else np.float32)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ipu_core.ir.array_functions import log1p
+from ipu_core.ir.block import Array
 from ipu_core.ir.eager import as_array, format_of
 from ipu_core.ir.images import vector
 from ipu_core.ir.values import (
@@ -259,6 +260,11 @@ def widen(x: Value) -> Value:
 def narrow(x: Value, like: Value) -> Value:
     """x in the format of another value."""
     return in_format(x, _format(like))
+
+
+def table_like(table: Array, x: Value) -> Array:
+    """A table in the dtype of an array; where a value is traced, in float32."""
+    return table.astype(x.dtype if isinstance(x, np.ndarray) else np.float32)
 
 
 def softmax(x: Value, axis: int = -1, *, mask: Value | None = None) -> Value:

@@ -16,11 +16,15 @@ from lowprec.integers import ceil_div
 from lowprec.spec.float_format import FloatFormat
 from lowprec.spec.formats import FormatLike, as_format, formats
 
-Adder = Literal["sequential", "dot4", "pairwise"]
+Adder = Literal["sequential", "dot4", "pairwise", "aligned"]
 Stages = Literal[1, 2, 3]
 
 ADDERS: tuple[str, ...] = get_args(Adder)
 """Orders of addition inside a group; the position is the number the kernels know it by."""
+
+MOST_ALIGNED_BITS = 35
+MOST_ALIGNED_TERMS = 1 << 15
+"""Sums of so many terms of so many bits are exact in double."""
 
 ONE_STAGE_PARTS = 15
 TWO_STAGE_PARTS = 124
@@ -59,7 +63,8 @@ class Accumulation:
         stages: stages in which the parts are summed, 1 to 3; None: one up to 15 parts, two up to 124, else three.
         accumulate: the format partial sums are rounded to; float32 means no rounding beside the chain's own.
         out: the result's format; None: `accumulate`.
-        adder: order inside a group: "sequential", "dot4" or "pairwise".
+        adder: order inside a group: "sequential", "dot4", "pairwise" or "aligned".
+        aligned_bits: with "aligned", and only with it: places that terms keep behind the largest exponent, 1 to 35.
 
     Raises:
         TypeError: something that names no format.
@@ -72,6 +77,7 @@ class Accumulation:
     accumulate: FloatFormat
     out: FloatFormat
     adder: Adder
+    aligned_bits: int | None
 
     def __init__(
         self,
@@ -81,6 +87,7 @@ class Accumulation:
         accumulate: FormatLike = "float32",
         out: FormatLike | None = None,
         adder: Adder = "sequential",
+        aligned_bits: int | None = None,
     ) -> None:
         if not (group is None or _is_count(group)):
             raise ValueError(f"group must be an integer of at least 1, or None for all of a part, not {group!r}")
@@ -90,6 +97,7 @@ class Accumulation:
             raise ValueError(f"stages must be 1, 2 or 3, or None for the number of parts to decide, not {stages!r}")
         if not isinstance(adder, str) or adder not in ADDERS:
             raise ValueError(f"unknown adder {adder!r}; allowed are {', '.join(ADDERS)}")
+        _check_aligned(adder, group, aligned_bits)
         chain = as_format(accumulate)
         if not (chain.signed and chain.zero):
             raise ValueError(f"{chain.name} cannot accumulate: it has no negative numbers or no zero")
@@ -100,6 +108,7 @@ class Accumulation:
             "accumulate": chain,
             "out": chain if out is None else as_format(out),
             "adder": adder,
+            "aligned_bits": None if aligned_bits is None else int(aligned_bits),
         }
         for name, value in fields.items():
             object.__setattr__(self, name, value)
@@ -118,11 +127,11 @@ class Accumulation:
 
     def with_types(self, accumulate: FormatLike, out: FormatLike | None = None) -> Accumulation:
         """The same order in other types (a study keeps the order and varies the types)."""
-        return Accumulation(self.group, self.splits, self.stages, accumulate, out, self.adder)
+        return Accumulation(self.group, self.splits, self.stages, accumulate, out, self.adder, self.aligned_bits)
 
     def one_part(self) -> Accumulation:
         """How one part is made: the group, the accumulator and the adder, which also is all of the result."""
-        return Accumulation(self.group, 1, 1, self.accumulate, None, self.adder)
+        return Accumulation(self.group, 1, 1, self.accumulate, None, self.adder, self.aligned_bits)
 
     def group_of(self, size: int) -> int:
         """Terms between two roundings in a sum of `size`: `group`, or all of a part."""
@@ -167,9 +176,10 @@ class Accumulation:
         """The Accumulation in one printed line; :meth:`digest` is its hash."""
         group = "all of a part" if self.group is None else self.group
         stages = "stages by number of parts" if self.stages is None else f"stages {self.stages}"
+        kept = "" if self.aligned_bits is None else f" ({self.aligned_bits} bits)"
         return (
             f"group {group}, splits {self.splits}, {stages}, "
-            f"accumulate {self.accumulate.name}, out {self.out.name}, adder {self.adder}"
+            f"accumulate {self.accumulate.name}, out {self.out.name}, adder {self.adder}{kept}"
         )
 
     def digest(self) -> str:
@@ -194,6 +204,18 @@ def run_length(parts: int, stages: int) -> int:
     while run**stages < parts:
         run += 1
     return run
+
+
+def _check_aligned(adder: str, group: int | None, bits: object) -> None:
+    """Refuses numbers of an aligned adder that do not fit together."""
+    if adder != "aligned":
+        if bits is not None:
+            raise ValueError(f"aligned_bits={bits!r} is for adder='aligned', not {adder!r}")
+        return
+    if not (_is_count(bits) and bits <= MOST_ALIGNED_BITS):  # type: ignore[operator]  # a count is a number
+        raise ValueError(f"adder='aligned' needs aligned_bits, 1 to {MOST_ALIGNED_BITS}, not {bits!r}")
+    if group is None or group > MOST_ALIGNED_TERMS:
+        raise ValueError(f"adder='aligned' needs a group of at most {MOST_ALIGNED_TERMS} products, not {group!r}")
 
 
 def _is_count(value: object) -> bool:

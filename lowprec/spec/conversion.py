@@ -15,6 +15,8 @@ from lowprec.spec.rounding import Rounding, RoundingRule
 Kind = Literal["value", "code"]
 Result = Literal["value", "storage", "code"]
 _FLOAT64 = np.dtype(np.float64)
+CARRIED_BITS = 51
+"""A double rounded to odd keeps the law of formats whose mantissa and random bits are together at most these."""
 
 
 @dataclass(frozen=True, eq=False)  # compared by identity: made once per set of arguments, by a cache

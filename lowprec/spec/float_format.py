@@ -15,7 +15,7 @@ from lowprec.spec.describe import format_html, format_text
 
 NanStyle = Literal["ieee", "top", "negative_zero", "none"]
 NAN_STYLES = ("ieee", "top", "negative_zero", "none")
-MAX_BITS = 19
+MAX_BITS = 31
 
 # Formats whose codes are the bytes of a dtype: every number of the format but its name -> the dtype.
 STORAGE: dict[tuple[object, ...], np.dtype[Any]] = {
@@ -39,7 +39,7 @@ STORAGE: dict[tuple[object, ...], np.dtype[Any]] = {
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FloatFormat:
-    """A binary floating-point format of at most 19 bits (float32 and float64 are the two larger ones).
+    """A binary floating-point format of at most 31 bits (float32 and float64 are the two larger ones).
 
     Attributes:
         name: what it is called in messages and specs.

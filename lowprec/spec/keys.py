@@ -18,6 +18,7 @@ TAGS = {
     "output": 7,
     "dropout": 9,
     "user": 10,
+    "signs": 13,
 }
 """What a counter's first word is tagged with, so that no two uses share words (wide draws of 1 to 7: tag + 1)."""
 

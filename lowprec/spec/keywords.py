@@ -40,9 +40,10 @@ class ChainKeywords(PolicyKeywords, total=False):
 
 
 class ProductChainKeywords(ChainKeywords, total=False):
-    """Of one chain of a product: adder ("sequential")."""
+    """Of one chain of a product: adder ("sequential"), and aligned_bits for "aligned"."""
 
     adder: Adder
+    aligned_bits: int | None
 
 
 class RowKeywords(ChainKeywords, total=False):
@@ -59,9 +60,10 @@ class SumKeywords(RowKeywords, total=False):
 
 
 class ProductKeywords(SumKeywords, total=False):
-    """Of whole products: adder ("sequential")."""
+    """Of whole products: adder ("sequential"), and aligned_bits for "aligned"."""
 
     adder: Adder
+    aligned_bits: int | None
 
 
 _ROUNDING = frozenset(RoundingKeywords.__annotations__)

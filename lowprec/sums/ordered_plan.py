@@ -12,8 +12,8 @@ import numpy as np
 from lowprec._caching import cached
 from lowprec.random import Key, KeyLike, as_key
 from lowprec.spec.column_sums import ColumnSum, carrier
-from lowprec.spec.conversion import Conversion, conversion_of, exact_conversion
-from lowprec.spec.formats import FormatLike, as_format, float32, float64
+from lowprec.spec.conversion import CARRIED_BITS, Conversion, conversion_of, exact_conversion
+from lowprec.spec.formats import FormatLike, as_format, float64
 from lowprec.spec.keys import first_index
 from lowprec.spec.keywords import RoundingKeywords, RoundingLike, as_rounding, refuse_unhashable
 from lowprec.spec.rounding import NEAREST_EVEN, Rounding, RoundingRule
@@ -21,7 +21,6 @@ from lowprec.spec.rounding import NEAREST_EVEN, Rounding, RoundingRule
 SumOrder = Literal["sequential", "blocked", "pairwise", "kahan"]
 ORDERS: tuple[str, ...] = get_args(SumOrder)
 LONGEST = 1 << 62  # terms of a run that never ends
-MOST_BITS = 28  # random bits that a double carries beside a float32
 
 
 @dataclass(frozen=True, eq=False)  # made once per set of arguments, by a cache
@@ -136,8 +135,9 @@ def _plan(fmt: FormatLike, order: SumOrder, block: int, rounding: Rounding) -> O
     rule = rounding.rule(fmt)
     if fmt == float64 and (rounding.mode != "nearest_even" or policies):
         raise ValueError("sums in float64 are IEEE's: rounding='nearest_even' and no other policy")
-    if fmt == float32 and rule.random_bits > MOST_BITS:
-        raise ValueError(f"sums in float32 take at most {MOST_BITS} random bits, not {rule.random_bits}")
+    most = CARRIED_BITS - fmt.mantissa_bits
+    if fmt != float64 and rule.random_bits > most:
+        raise ValueError(f"sums in {fmt.name} take at most {most} random bits, not {rule.random_bits}")
     jobs = {
         "sequential": ColumnSum(rule, "sequential", LONGEST),
         "blocked": ColumnSum(rule, "sequential", min(int(block), LONGEST)),

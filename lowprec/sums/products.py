@@ -73,6 +73,17 @@ def matmul(
                      most 11 bits
         pairwise     (p0 + p1) + (p2 + p3) in float32, each pair one product rounded and one fused, then added to the
                      partial sum
+        aligned      all products of a group and the partial sum: each is cut toward zero `aligned_bits` places behind
+                     the largest exponent among them, and they are added exactly; the sum is normalised once, to
+                     float32
+
+    Aligned is what tensor cores were measured to do. A product's exponent is the sum of its factors', before it is
+    normalised, so that it is less than 4 in units of 2^exponent; a subnormal number has the exponent of its format's
+    smallest normal one, and zeros take no part. The sum is cut toward zero to float32's 24 bits; where it is then
+    rounded to a narrower `accumulate`, it is rounded to odd instead, so that an accumulator of at most 21 mantissa bits
+    gets the exact sum rounded once. From 2^128 on it is infinite; a sum of zero is +0. Measured (products of a group,
+    places, accumulator): V100 4, 23, float32; A100 8, 24, float32; H100 16, 25, float32; H100 on 8-bit operands 32, 13,
+    e8m13 (`FloatFormat("e8m13", 8, 13)`, "FP22"), all with rounding="toward_zero".
 
     Fours are counted from a group's first product; its last four may have fewer (a pair of one is that product,
     rounded). Roundings to float32 are to nearest, ties to even; `rounding` is for those to the two other formats.
@@ -102,7 +113,8 @@ def matmul(
             splits: parts into which K is cut (1).
             stages: stages in which parts are summed, 1 to 3; None: by their number.
             out_format: the result's format; None: `accumulate`.
-            adder: "sequential" (the fast one), "dot4" or "pairwise".
+            adder: "sequential" (the fast one), "dot4", "pairwise" or "aligned".
+            aligned_bits: places kept by the aligned adder, 1 to 35 (it also needs a group of at most 32768 products).
         rounding: of groups, stages and result alike: a `lowprec.Rounding`; or a mode, and by keywords random_bits (16),
             overflow and infinite_input, as of `lowprec.round`. Sums take no few-bit modes, no "exact" bits and do not
             flush. Infinities and NaN in the operands give what float32 arithmetic gives.
@@ -121,6 +133,8 @@ def matmul(
 
     References:
         Graphcore, "AI-Float: Mixed Precision Arithmetic for AI" (white paper, 2023), for the AMP unit's order.
+        Fasi, Higham, Mikaitis, Pranesh, "Numerical behavior of NVIDIA tensor cores" (PeerJ Computer Science 7, 2021),
+        and Xie, Wang, Yang, Yang, "MMA-Sim" (arXiv 2511.10909, 2025), for the aligned adder.
     """
     left, right, offset = whole_array(a), whole_array(b), first_element(offset)
     target = None if out is None else straight(out, left, right)

@@ -130,6 +130,8 @@ def prepare_reduce(dtype: npt.DTypeLike, accumulation: Accumulation, rounding: R
     Raises:
         TypeError, ValueError: as `reduce_sum`.
     """
+    if accumulation.adder == "aligned":
+        raise ValueError("adder='aligned' is for products, not for sums")
     chosen, thread_count = backends.prepared("reduce", operand_dtype(dtype), accumulation, rounding), threads.current
 
     def call(x: Array, key: KeyLike | None = None, place: Coordinates = ORIGIN, out: Array | None = None) -> Array:

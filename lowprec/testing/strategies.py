@@ -28,7 +28,7 @@ def formats(*, custom: bool = True, max_bits: int = 64) -> st.SearchStrategy[Flo
 def custom_formats(draw: st.DrawFn, *, max_bits: int = MAX_BITS) -> FloatFormat:
     """Formats of 4 to `max_bits` bits with a sign and a zero, of every NaN, infinity and subnormal convention."""
     exponent_bits = draw(st.integers(2, min(8, max_bits - 2)))
-    mantissa_bits = draw(st.integers(1, min(13, max_bits - 1 - exponent_bits)))
+    mantissa_bits = draw(st.integers(1, max_bits - 1 - exponent_bits))
     nan: NanStyle = draw(st.sampled_from(get_args(NanStyle)))
     bias = 2 ** (exponent_bits - 1) - 1 + draw(st.integers(-3, 3))
     infinities = nan == "ieee" or draw(st.booleans())

@@ -40,7 +40,7 @@ def _product(d: Draw) -> Arguments:
     batch = d.shape(d.one_of((0, 0, 1)))
     order = d.order()
     a, b = d.array((*batch, m, k), OPERANDS), d.array((*batch, k, n), OPERANDS)
-    return {"a": a, "b": b, **order, **d.rounding(few=False), "adder": d.adder(),
+    return {"a": a, "b": b, **order, **d.rounding(few=False), **d.adder(),
             **_out(d, (*batch, m, n), order["accumulate"])}  # fmt: skip
 
 
@@ -148,7 +148,7 @@ CALLS: dict[str, tuple[Callable[..., Any], Make]] = {
                                           "size": d.integer(0, 18)}),
     "random_bits": (lowprec.random_bits, lambda d: {"key": 3, "shape": d.shape(), "bits": d.integer(1, 32)}),
     "Key": (lowprec.Key, lambda d: {"seed": d.integer(0, 2**64 - 1)}),
-    "Accumulation": (lowprec.Accumulation, lambda d: {**d.order(), "adder": d.adder()}),
+    "Accumulation": (lowprec.Accumulation, lambda d: {**d.order(), **d.adder()}),
     "Rounding": (lowprec.Rounding, lambda d: {"mode": "up", "random_bits": 3}),
     "FloatFormat": (lowprec.FloatFormat, lambda d: {
         "name": "own", "exponent_bits": d.integer(0, 11), "mantissa_bits": d.integer(0, 12),

@@ -130,9 +130,10 @@ class Draw:
             "stages": self.one_of((None, None, 1, 2, 3)), "accumulate": self.one_of(("float32", "float16", "bfloat16")),
         }  # fmt: skip
 
-    def adder(self) -> str:
+    def adder(self) -> dict[str, Any]:
         """The order inside a group."""
-        return self.one_of((ADDERS[0], *ADDERS))
+        adder = self.one_of((ADDERS[0], *ADDERS))
+        return {"adder": adder} | ({"aligned_bits": self.integer(0, 36)} if adder == "aligned" else {})
 
     def wild(self) -> Any:
         """Anything."""

@@ -68,6 +68,26 @@ def products() -> dict[str, Any]:
     return results
 
 
+def aligned() -> dict[str, Any]:
+    """Products and convolutions with terms cut behind the largest exponent, and sums in formats of 20 to 31 bits."""
+    wide = {"e8m13": lp.FloatFormat("e8m13", 8, 13), "e6m22": lp.FloatFormat("e6m22", 6, 22)}
+    results = {}
+    for dtype in ("float16", "float32", "bfloat16", "float8_e4m3fn", "float8_e5m2"):
+        a, b = numbers((3, 70), 1, dtype), numbers((70, 5), 2, dtype)
+        for accumulate in ("float32", "float16", "e8m13", "e6m22"):
+            for rounding in ("nearest_even", "toward_zero", "stochastic"):
+                options: dict[str, Any] = {"accumulate": wide.get(accumulate, accumulate), "out_format": "float32"}
+                options |= {"rounding": rounding, "key": 0x0123456789ABCDEF, "offset": (2, 13)}
+                name = f"{dtype} {accumulate} {rounding}"
+                results[name] = codes(lp.matmul(a, b, group=4, splits=3, **options))
+                for group, bits in ((32, 13), (4, 23), (7, 3)):
+                    how = {"group": group, "adder": "aligned", "aligned_bits": bits}
+                    results[f"{name}, {group} to {bits} bits"] = codes(lp.matmul(a, b, **how, **options))
+    x, w = numbers((2, 6, 5, 6), 5, "float16"), numbers((3, 2, 6, 5), 6, "float16")
+    results["convolution"] = codes(lp.conv2d(x, w, group=4, splits=2, adder="aligned", aligned_bits=12))
+    return results
+
+
 def reductions() -> dict[str, Any]:
     """Sums over each axis, and sums of parts."""
     x = numbers((3, 40, 5), 3, "float16")
@@ -111,6 +131,7 @@ def build() -> dict[str, Any]:
     return {
         "functions.json": functions(),
         "products.json": products(),
+        "aligned.json": aligned(),
         "reductions.json": reductions(),
         "convolutions.json": convolutions(),
     }

@@ -98,3 +98,5 @@ def test_the_adder_is_a_named_switch() -> None:
     assert Target("gc200", adder="dot4").adder == "dot4"
     with pytest.raises(ValueError, match="unknown adder 'tree'; it is one of sequential, dot4, pairwise"):
         Target("gc200", adder="tree")
+    with pytest.raises(ValueError, match="unknown adder 'aligned'"):
+        Target("gc200", adder="aligned")

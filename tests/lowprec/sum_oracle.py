@@ -85,7 +85,29 @@ class Grid:
         return (1 if x > 0 else -1) * steps * quantum
 
 
-SINGLE, HALF, BRAIN = Grid(23, -126), Grid(10, -14), Grid(7, -126)
+SINGLE, HALF, BRAIN, FP22 = Grid(23, -126), Grid(10, -14), Grid(7, -126), Grid(13, -126)
+
+
+def exponent(x: Any) -> int:
+    """The exponent of a normal number's binade."""
+    return math.frexp(float(x))[1] - 1
+
+
+def aligned(partial: Fraction, terms: Sequence[Term], places: int) -> Fraction:
+    """The exact sum of what is left of normal terms so many places behind the largest exponent."""
+    exponents = [exponent(a) + exponent(b) for a, b in terms if a != 0 and b != 0]
+    top = max(exponents + [exponent(partial)] * (partial != 0), default=0)
+    quantum = Fraction(2) ** (top - places)
+    values = [partial, *(Fraction(float(a)) * Fraction(float(b)) for a, b in terms)]
+    return sum(math.trunc(value / quantum) for value in values) * quantum
+
+
+def cut(x: Fraction) -> Fraction:
+    """Toward zero to 24 bits."""
+    if x == 0:
+        return x
+    quantum = Fraction(2) ** (exponent(x) - 23)
+    return math.trunc(x / quantum) * quantum
 
 
 def added(partial: Fraction, terms: Sequence[Term], adder: str) -> Fraction:
@@ -117,6 +139,7 @@ class Sum:
     adder: str = "sequential"
     key: int | None = None
     bits: int = 16
+    places: int = 0
 
     def rounded(self, x: Fraction, grid: Grid, tag: int, place: Place, number: int) -> Fraction:
         if grid == SINGLE:
@@ -133,7 +156,11 @@ class Sum:
     def chain_of(self, groups: Sequence[Sequence[Term]], place: Place, first: int, partial: Fraction) -> Fraction:
         """One part whose groups may have any lengths."""
         for number, terms in enumerate(groups, first):
-            partial = added(partial, terms, self.adder)
+            if self.adder == "aligned":
+                exact = aligned(partial, terms, self.places)
+                partial = cut(exact) if self.accumulate == SINGLE else exact
+            else:
+                partial = added(partial, terms, self.adder)
             partial = self.rounded(partial, self.accumulate, STEP, place, number)
         return partial
 

@@ -1,6 +1,6 @@
 """The compiled loops against the reference over random formats, modes, policies, orders, dtypes and instruction sets.
 
-The formats reach from powers of two to ten mantissa bits, with every convention of NaN, infinities and subnormals, and
+The formats reach from powers of two to 31 bits, with every convention of NaN, infinities and subnormals, and
 the values lie where a rounding is decided. A call must give the same bits, or be refused in the same words.
 """
 
@@ -41,7 +41,7 @@ def formats(draw: st.DrawFn, *, accumulators: bool = False) -> lp.FloatFormat:
 @st.composite
 def _made_up(draw: st.DrawFn) -> lp.FloatFormat | None:
     exponent_bits = draw(st.integers(1, 8))
-    mantissa_bits = draw(st.sampled_from((0, 0, *range(11))))
+    mantissa_bits = draw(st.sampled_from((0, 0, *range(11), 14, 22)))
     nan: NanStyle = draw(st.sampled_from(get_args(NanStyle)))
     bias = 2 ** (exponent_bits - 1) - 1 + draw(st.sampled_from((0, 0, 0, -3, -1, 1, 2, 20, -20)))
     try:
@@ -165,7 +165,10 @@ def some(draw: st.DrawFn, *, adders: bool = False) -> dict[str, Any]:
         "splits": draw(st.sampled_from((1, 1, 3, 20))),
         "stages": draw(st.sampled_from((None, None, 1, 2, 3))),
     }
-    return order | ({"adder": draw(st.sampled_from(ADDERS))} if adders else {})
+    adder = draw(st.sampled_from(ADDERS)) if adders else "sequential"
+    if adder == "aligned":
+        order |= {"aligned_bits": draw(st.integers(1, 35)), "group": order["group"] or 33}
+    return order | ({"adder": adder} if adders else {})
 
 
 orders = st.composite(some)

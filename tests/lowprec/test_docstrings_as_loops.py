@@ -14,9 +14,9 @@ import pytest
 
 import lowprec as lp
 from tests.lowprec import sum_oracle as oracle
-from tests.lowprec.sum_oracle import BRAIN, HALF, SINGLE, Grid, Sum
+from tests.lowprec.sum_oracle import BRAIN, FP22, HALF, SINGLE, Grid, Sum
 
-NAMES = {SINGLE: "float32", HALF: "float16", BRAIN: "bfloat16"}
+NAMES: dict[Grid, Any] = {SINGLE: "float32", HALF: "float16", BRAIN: "bfloat16", FP22: lp.FloatFormat("e8m13", 8, 13)}
 KEY = 2**40 + 5
 LONG = 603
 """More than 124 groups of 4, with a short one at the end: parts in three stages."""
@@ -58,6 +58,12 @@ PRODUCTS = {
     "dot4": (27, np.float16, Sum(SINGLE, HALF, 7, 2, adder="dot4", key=KEY)),
     "dot4 in float32": (27, np.float16, Sum(group=7, splits=2, adder="dot4")),
     "pairwise": (27, np.float32, Sum(HALF, HALF, 7, 2, adder="pairwise", key=KEY)),
+    "22 bits": (27, np.float16, Sum(FP22, SINGLE, 4, 2)),
+    "22 bits, one by one": (27, np.float32, Sum(FP22, SINGLE, 1, key=KEY)),
+    "aligned": (27, np.float16, Sum(HALF, SINGLE, 7, 2, adder="aligned", places=13, key=KEY)),
+    "aligned, more places than float32 has": (27, np.float16, Sum(FP22, SINGLE, 7, adder="aligned", places=35)),
+    "aligned in float32": (27, np.float32, Sum(group=7, splits=2, adder="aligned", places=25)),
+    "aligned, one by one": (27, ml_dtypes.bfloat16, Sum(group=1, adder="aligned", places=4)),
     "pairwise in float32": (27, np.float32, Sum(group=7, splits=2, adder="pairwise")),
 }
 
@@ -66,7 +72,7 @@ PRODUCTS = {
 def test_matmul(name: str, host_backend: str) -> None:
     size, dtype, how = PRODUCTS[name]
     a, b = normal(2, 1, 2, size, dtype=dtype), normal(2, size, 2, seed=1, dtype=dtype)
-    got = lp.matmul(a, b, adder=how.adder, offset=(7, 15), **options(how))
+    got = lp.matmul(a, b, adder=how.adder, aligned_bits=how.places or None, offset=(7, 15), **options(how))
     lp.testing.assert_same_bits(got, oracle.matmul(a, b, how, (7, 15)).astype(got.dtype))
 
 

@@ -106,8 +106,9 @@ def plan_convolution(
 
     Raises:
         ValueError: a placement that needs more tiles than there are.
-        UnsupportedByTarget: the chip has no AMP mode for these formats.
+        UnsupportedByTarget: the chip has no AMP mode for these formats, or no such adder.
     """
+    target.check_adder(accumulation.adder)
     room = target.tile_memory // 2 if memory is None else memory
     if placement is not None and math.prod(placed_grid(convolution, accumulation, placement)) > target.tiles:
         raise ValueError(f"{placement} needs more than the {target.tiles} tiles of {target.name}")

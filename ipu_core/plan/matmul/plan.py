@@ -105,8 +105,10 @@ def plan_sum(
 
     Raises:
         ValueError: unknown format, or a placement that needs more tiles than there are.
-        UnsupportedByTarget: the chip has no AMP mode for these formats.
+        UnsupportedByTarget: the chip has no AMP mode for these formats, or no such adder.
     """
+    if accumulation is not None:
+        target.check_adder(accumulation.adder)
     given = (accumulation.accumulate, accumulation.out) if accumulation else (product.operands, product.operands)
     accumulate, out = types or given
     room = _room(target, product, out) if memory is None else memory

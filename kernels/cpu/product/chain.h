@@ -22,6 +22,7 @@ struct Chain {
     i64 a_row, a_k;         // floats
     i64 b_k;                // floats between rows of the packed panel
     float largest_product;  // no product of two operands is larger; set where steps ask for it
+    Alignment alignment;
     Stages stages;
     WordPlace place;
 };

@@ -103,6 +103,7 @@ class Product {
         chain.group = job.group;
         chain.part = job.part;
         chain.count = job.k;
+        chain.alignment = job.alignment;
         chain.stages = stages;
         chain.whole_words = step.whole_words();
         const i64 rows = region.row_end - region.row_begin, columns = region.column_end - region.column_begin;

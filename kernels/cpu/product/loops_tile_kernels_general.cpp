@@ -1,4 +1,5 @@
 // Tile kernels for any format and mode, and for other orders of addition inside a group.
+#include "product/aligned.h"
 #include "product/tile_kernels.h"
 
 namespace lowprec {
@@ -41,23 +42,6 @@ float round_sum(const double *terms, int count) {
     return top != 0.0 ? float(top) : plain == 0.0 ? float(plain) : 0.0f;
 }
 
-// Two vectors of doubles hold what one of floats does.
-struct Doubles {
-    f64v part[2];
-};
-
-LP_INLINE Doubles doubles(f32v x) {
-    f32_pair half[2];
-    __builtin_memcpy(half, &x, sizeof x);
-    return {{__builtin_convertvector(half[0], f64v), __builtin_convertvector(half[1], f64v)}};
-}
-
-LP_INLINE f32v floats(const Doubles &x) {
-    const f32_pair half[2] = {__builtin_convertvector(x.part[0], f32_pair),
-                              __builtin_convertvector(x.part[1], f32_pair)};
-    return load<f32v>(half);
-}
-
 // Sums of lanes in which an addition of doubles was not exact, one by one. Products stand as [term][lane].
 __attribute__((noinline)) f32v add_exactly(const float *a, const float *b, const Chain &c, int count, f32v partial) {
     for (int lane = 0; lane < lanes32; ++lane) {
@@ -97,10 +81,12 @@ LP_INLINE f32v add_four_in_pairs(const float *a, const float *b, const Chain &c,
     return partial + (count > 2 ? pairs[0] + pairs[1] : pairs[0]);
 }
 
+// Up to four products, or, aligned, all of a group, whose sum may be `rounded` further.
 template <Adder adder>
-LP_INLINE f32v add_four(const float *a, const float *b, const Chain &c, int count, f32v partial) {
-    return adder == Adder::dot4 ? add_four_exactly(a, b, c, count, partial)
-                                : add_four_in_pairs(a, b, c, count, partial);
+LP_INLINE f32v add_some(const float *a, const float *b, const Chain &c, i64 count, f32v partial, bool rounded) {
+    if constexpr (adder == Adder::aligned) return add_aligned(a, b, c, count, partial, rounded);
+    return adder == Adder::dot4 ? add_four_exactly(a, b, c, int(count), partial)
+                                : add_four_in_pairs(a, b, c, int(count), partial);
 }
 
 // `rows` chains side by side, because one waits for its additions.
@@ -116,11 +102,11 @@ void adder_chains(const Chain &c, i64 a_row, const Rounders &rounders, const flo
     u32 g = c.first_group;
     for (i64 k = 0; k < c.count; ++g) {
         const i64 stop = c.group < c.count - k ? k + c.group : c.count;
-        for (; k + 4 <= stop; k += 4)
+        for (; adder != Adder::aligned && k + 4 <= stop; k += 4)
             for (int i = 0; i < rows; ++i)
-                sums[i] = add_four<adder>(a + i * a_row + k * c.a_k, b + k * c.b_k, c, 4, sums[i]);
+                sums[i] = add_some<adder>(a + i * a_row + k * c.a_k, b + k * c.b_k, c, 4, sums[i], rounders.active);
         for (int i = 0; k < stop && i < rows; ++i)
-            sums[i] = add_four<adder>(a + i * a_row + k * c.a_k, b + k * c.b_k, c, int(stop - k), sums[i]);
+            sums[i] = add_some<adder>(a + i * a_row + k * c.a_k, b + k * c.b_k, c, stop - k, sums[i], rounders.active);
         k = stop;
         if (!rounders.active) continue;
         if (random && (fresh || (g & (wide ? 1 : 3)) == 0)) draws.words(wide ? (g >> 1) << 3 : (g >> 2) << 3, words);
@@ -142,11 +128,12 @@ void adder_kernel(Adder adder, const Chain &chain, const Rounders &rounders, int
     Chain c = chain;
     for (int j = 0; j < vectors; ++j)
         for (int i = 0; i < rows;) {
-            const bool four = rows - i >= 4;
+            const bool four = rows - i >= 4 && adder != Adder::aligned;
             c.place.row = chain.place.row + u32(i);
             c.place.column = chain.place.column + u32(j) * lanes32;
             c.start = chain.start + i * chain.start_row + j * lanes32;
-            const auto run = adder == Adder::dot4
+            const auto run = adder == Adder::aligned ? adder_chains<Adder::aligned, 1>
+                             : adder == Adder::dot4
                                  ? (four ? adder_chains<Adder::dot4, 4> : adder_chains<Adder::dot4, 1>)
                                  : (four ? adder_chains<Adder::pairwise, 4> : adder_chains<Adder::pairwise, 1>);
             run(c, a_row, rounders, a + i * a_row, b + j * lanes32, to + i * to_row + j * lanes32, to_row);

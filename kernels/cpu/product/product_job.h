@@ -7,7 +7,13 @@
 
 namespace lowprec {
 
-enum class Adder { sequential, dot4, pairwise };
+enum class Adder { sequential, dot4, pairwise, aligned };
+
+// What the aligned adder knows: places that terms keep behind the largest exponent, and the exponents of the operands'
+// smallest normal numbers.
+struct Alignment {
+    int bits, a_least, b_least;
+};
 
 // One product (or one chain of it) per vertex: a (m, k) times b (k, n).
 struct ProductJob {
@@ -19,6 +25,7 @@ struct ProductJob {
     Destination out;
     StepRounding step, final;
     Adder adder;
+    Alignment alignment;
     i64 group, part;  // products between roundings; products of one part (a multiple of group)
     i64 run;          // parts that all stages but the last sum
     int stages;

@@ -44,7 +44,7 @@ Kernel nearest_kernel(Path path, int rows, int vectors, bool along_k, bool exact
 Kernel stochastic_kernel(Path path, int rows, int vectors, bool along_k, bool exact);
 Kernel general_kernel(Path path, int rows, int vectors, bool along_k, bool exact);
 
-// The same contract with another order inside a group (`dot4`, `pairwise`), for the chains of one part.
+// The same contract with another order inside a group (`dot4`, `pairwise`, `aligned`), for the chains of one part.
 void adder_kernel(Adder adder, const Chain &chain, const Rounders &rounders, int rows, int vectors, const float *a,
                   const float *b, float *to);
 

@@ -12,6 +12,7 @@ struct ProductCall {
     Accumulator accumulator;
     Order order;
     bool exact_products;
+    Alignment alignment;
 };
 
 // The flat number of a vertex in C order.
@@ -101,6 +102,7 @@ nb::object product(const ProductCall &call, nb::handle left, nb::handle right, n
     job.step = call.accumulator.step;
     job.final = call.accumulator.final;
     job.adder = call.order.adder;
+    job.alignment = call.alignment;
     const Cut cut = call.order.cut(job.k);
     job.group = cut.group;
     job.part = cut.part;
@@ -127,9 +129,13 @@ void bind_product(nb::module_ &m) {
         .def(nb::init<nb::object, int>(), nb::arg("cut"), nb::arg("adder"));
     nb::class_<ProductCall>(m, "ProductCall", nb::type_slots(holds_order<ProductCall>),
                             "A prepared matmul or matmul_part.")
-        .def("__init__", [](ProductCall *self, const OperandType &a, const OperandType &b, const OperandType &sums,
-                            const Accumulator &accumulator, const Order &order,
-                            bool exact) { new (self) ProductCall{a, b, sums, accumulator, order, exact}; })
+        .def("__init__",
+             [](ProductCall *self, const OperandType &a, const OperandType &b, const OperandType &sums,
+                const Accumulator &accumulator, const Order &order, bool exact, int aligned_bits,
+                const std::tuple<int, int> &least) {
+                 const Alignment alignment = {aligned_bits, std::get<0>(least), std::get<1>(least)};
+                 new (self) ProductCall{a, b, sums, accumulator, order, exact, alignment};
+             })
         .def("__call__", &product, nb::arg("a"), nb::arg("b"), nb::arg("key").none(), nb::arg("row"), nb::arg("column"),
              nb::arg("first_group"), nb::arg("batch").none(), nb::arg("out").none(), nb::arg("threads"),
              nb::arg("initial").none() = nb::none());

@@ -26,7 +26,8 @@ enum Tag {
     tag_dropout = 9,
     tag_user = 10,
     tag_fold_in = 11,
-    tag_split = 12
+    tag_split = 12,
+    tag_signs = 13
 };
 
 struct Words {

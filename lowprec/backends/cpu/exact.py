@@ -11,13 +11,12 @@ import numpy.typing as npt
 from lowprec import _kernels, threads
 from lowprec.backends.cpu.operands import operand_type
 from lowprec.backends.cpu.rounding import left_to_reference, native_conversion
-from lowprec.spec.conversion import Conversion
+from lowprec.spec.conversion import CARRIED_BITS, Conversion
 from lowprec.spec.formats import float64
 from lowprec.spec.rounding import MODES
 from lowprec.types import Array
 
 OPERATIONS = {"add": 0, "subtract": 1, "multiply": 2, "divide": 3, "sqrt": 4, "fma": 5}
-CARRIED_BITS = 51  # a double rounded to odd keeps the law of formats whose mantissa and random bits are at most these
 MOST_AXES = 8
 
 Operand = Array | float

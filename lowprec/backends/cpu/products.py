@@ -59,10 +59,17 @@ def product_by_rules(
     a: np.dtype[Any], b: np.dtype[Any], accumulation: Accumulation, rules: SumRules
 ) -> _kernels.ProductCall:
     """`product` whose roundings are the rules, whatever the Accumulation's types."""
-    exact = exact_products(operand_format(a), operand_format(b))
+    left, right = operand_format(a), operand_format(b)
     sums = operand_type(rules.out_dtype if float32.contains(rules.out) else np.dtype(np.float32))
     return _kernels.ProductCall(
-        operand_type(a), operand_type(b), sums, native_accumulator(rules), _native_order(accumulation), exact
+        operand_type(a),
+        operand_type(b),
+        sums,
+        native_accumulator(rules),
+        _native_order(accumulation),
+        exact_products(left, right),
+        accumulation.aligned_bits or 0,
+        (left.emin, right.emin),
     )
 
 

@@ -6,17 +6,22 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial as bound
 
 from lowprec.backends.reference.elementwise import float32
 from lowprec.backends.reference.random import MASK, half_word, philox, whole_word
-from lowprec.backends.reference.rounding import round_number
+from lowprec.backends.reference.rounding import round_finite, round_number
 from lowprec.spec.accumulation import Accumulation
+from lowprec.spec.float_format import FloatFormat
 from lowprec.spec.formats import float32 as FLOAT32
 from lowprec.spec.keys import TAGS
 from lowprec.spec.rounding import RoundingRule, rounding_rule
 from lowprec.spec.sum_rules import SumRules
 
 _NEAREST_FLOAT32 = rounding_rule(FLOAT32)
+
+AddGroup = Callable[[float, Sequence[float], Sequence[float]], float]
+"""(partial sum, factors of a group, the other factors) -> the new partial sum, a float32."""
 
 
 @dataclass(frozen=True)
@@ -128,11 +133,47 @@ def pairwise(partial: float, a: Sequence[float], b: Sequence[float]) -> float:
     return partial
 
 
-ADD: dict[str, Callable[[float, Sequence[float], Sequence[float]], float]] = {
-    "sequential": sequential,
-    "dot4": dot4,
-    "pairwise": pairwise,
-}
+def aligned(
+    partial: float, a: Sequence[float], b: Sequence[float], *, bits: int, least: tuple[int, int], cut: RoundingRule
+) -> float:
+    """All terms cut toward zero `bits` places behind the largest exponent, then added exactly and cut to float32.
+
+    least: exponents of the factors' smallest normal numbers, which their subnormal ones have too.
+    """
+    terms = [partial, *(x * y for x, y in zip(a, b, strict=True))]
+    plain = sum(terms)
+    if not math.isfinite(plain):
+        return plain
+    pairs = zip(a, b, strict=True)
+    exponents = [exponent(x, least[0]) + exponent(y, least[1]) for x, y in pairs if x != 0 and y != 0]
+    if partial != 0:
+        exponents.append(exponent(partial, FLOAT32.emin))
+    if not exponents:
+        return 0.0
+    quantum = Fraction(2) ** (max(exponents) - bits)
+    total = sum(int(Fraction(term) / quantum) for term in terms) * quantum
+    if abs(total) >= 2**128:
+        return math.inf if total > 0 else -math.inf
+    code = round_number(0.0, cut) if total == 0 else round_finite(total, cut)
+    assert code is not None
+    return FLOAT32.value_of(code)
+
+
+def exponent(x: float, least: int) -> int:
+    """The exponent of a number's binade; of a subnormal one that of the smallest normal number."""
+    return max(math.frexp(x)[1] - 1, least)
+
+
+ADD: dict[str, AddGroup] = {"sequential": sequential, "dot4": dot4, "pairwise": pairwise}
+
+
+def group_adder(order: Accumulation, rules: SumRules, a: FloatFormat, b: FloatFormat) -> AddGroup:
+    """How the products of a group of two formats are added."""
+    if order.adder != "aligned":
+        return ADD[order.adder]
+    assert order.aligned_bits is not None
+    cut = rounding_rule(FLOAT32, "toward_zero" if rules.step is None else "odd")
+    return bound(aligned, bits=order.aligned_bits, least=(a.emin, b.emin), cut=cut)
 
 
 def chain(
@@ -140,14 +181,14 @@ def chain(
     b: Sequence[float],
     rule: RoundingRule | None,
     group: int,
-    adder: str,
+    add: AddGroup,
     place: Element,
     first: int,
     partial: float,
 ) -> float:
     """One part: from `partial`, rounded after every group; `first` is the number of its first group."""
     for i, k in enumerate(range(0, len(a), group)):
-        partial = ADD[adder](partial, a[k : k + group], b[k : k + group])
+        partial = add(partial, a[k : k + group], b[k : k + group])
         partial = round_sum(partial, rule, "step", place, first + i)
     return partial
 
@@ -161,18 +202,24 @@ def add_ascending(parts: Sequence[float]) -> float:
 
 
 def dot(
-    a: Sequence[float], b: Sequence[float], order: Accumulation, rules: SumRules, place: Element, start: float = 0.0
+    a: Sequence[float],
+    b: Sequence[float],
+    order: Accumulation,
+    rules: SumRules,
+    place: Element,
+    add: AddGroup,
+    start: float = 0.0,
 ) -> float:
     """One element of a product: its parts, their stages and the last rounding; a float32 on the result's grid.
 
-    The first part starts from `start`.
+    Groups are added by `add`; the first part starts from `start`.
     """
     group = order.group_of(len(a))
     parts = []
     for begin, end in order.parts(len(a)):
         first = place.first_group + begin // group
         partial = 0.0 if begin else start
-        parts.append(chain(a[begin:end], b[begin:end], rules.step, group, order.adder, place, first, partial))
+        parts.append(chain(a[begin:end], b[begin:end], rules.step, group, add, place, first, partial))
     return sum_stages(parts or [start], order, rules, place)
 
 

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lowprec.backends.reference.chains import ADD, Element, dot, round_sum, sum_stages
+from lowprec.backends.reference.chains import AddGroup, Element, dot, group_adder, round_sum, sum_stages
 from lowprec.backends.reference.products import stored_values
 from lowprec.integers import ceil_div
 from lowprec.spec.convolution_task import ConvolutionTask
 from lowprec.spec.keys import key_value
+from lowprec.spec.operands import operand_format
 from lowprec.spec.windows import window_view
 from lowprec.types import Array, Pair
 
@@ -39,13 +40,13 @@ def correlate_windows(windows: Array, weight: Array, task: ConvolutionTask, out:
         values, factors = windows.astype(np.float64), weight.astype(np.float64)
     place, bits = task.place, 0 if task.key is None else key_value(task.key)
     first, last = task.span or (0, None)
-    sums = np.empty(out.shape, np.float64)
+    sums, add = np.empty(out.shape, np.float64), _adder(windows, weight, task)
     for image, high, wide, group, column in np.ndindex(*out.shape):
         window = values[image, high, wide, :, :, group]
         terms = groups_of(window, factors[:, :, group, :, column], task.accumulation.group)[first:last]
         row = place.row + image * place.outer + high * place.inner + wide
         here = Element(bits, place.batch + group, row, place.column + column, place.group)
-        sums[image, high, wide, group, column] = ragged_dot(terms, task, here)
+        sums[image, high, wide, group, column] = ragged_dot(terms, task, here, add)
     out[...] = stored_values(sums, task.rules, None)
 
 
@@ -61,14 +62,18 @@ def weight_sums(windows: Array, gradient: Array, task: ConvolutionTask, out: Arr
         values, factors = windows.astype(np.float64), gradient.astype(np.float64)
     place, bits = task.place, 0 if task.key is None else key_value(task.key)
     first, last = task.span or (0, None)
-    sums = np.empty(out.shape, np.float64)
+    sums, add = np.empty(out.shape, np.float64), _adder(windows, gradient, task)
     for high, wide, group, channel, column in np.ndindex(*out.shape):
         left = values[:, :, :, high, wide, group, channel].ravel()[first:last].tolist()
         right = factors[:, :, :, group, column].ravel()[first:last].tolist()
         row = place.row + high * place.outer + wide * place.inner + channel
         here = Element(bits, place.batch + group, row, place.column + column, place.group)
-        sums[high, wide, group, channel, column] = dot(left, right, task.accumulation, task.rules, here)
+        sums[high, wide, group, channel, column] = dot(left, right, task.accumulation, task.rules, here, add)
     out[...] = stored_values(sums, task.rules, None)
+
+
+def _adder(a: Array, b: Array, task: ConvolutionTask) -> AddGroup:
+    return group_adder(task.accumulation, task.rules, operand_format(a.dtype), operand_format(b.dtype))
 
 
 def groups_of(window: Array, factors: Array, size: int | None) -> list[Terms]:
@@ -82,7 +87,7 @@ def groups_of(window: Array, factors: Array, size: int | None) -> list[Terms]:
     ]
 
 
-def ragged_dot(groups: Sequence[Terms], task: ConvolutionTask, place: Element) -> float:
+def ragged_dot(groups: Sequence[Terms], task: ConvolutionTask, place: Element, add: AddGroup) -> float:
     """One element: parts of ceil(groups / splits) groups, each rounded after every group, and their sum."""
     order, rules = task.accumulation, task.rules
     length = max(1, ceil_div(len(groups), order.splits))
@@ -90,7 +95,7 @@ def ragged_dot(groups: Sequence[Terms], task: ConvolutionTask, place: Element) -
     for first in range(0, len(groups), length):
         partial = 0.0
         for number, (a, b) in enumerate(groups[first : first + length], place.first_group + first):
-            partial = ADD[order.adder](partial, a, b)
+            partial = add(partial, a, b)
             partial = round_sum(partial, rules.step, "step", place, number)
         parts.append(partial)
     return sum_stages(parts, order, rules, place)

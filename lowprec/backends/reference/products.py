@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from lowprec.backends.reference.chains import Element, add_ascending, dot, round_sum
+from lowprec.backends.reference.chains import ADD, Element, add_ascending, dot, group_adder, round_sum
 from lowprec.backends.reference.elementwise import stored
 from lowprec.backends.reference.rounding import round_number
 from lowprec.spec.accumulation import Accumulation
@@ -26,8 +26,8 @@ def product(a: np.dtype[Any], b: np.dtype[Any], accumulation: Accumulation, roun
 
     initial: what every element's chain starts from, of the result's shape and dtype or float32; one part only.
     """
-    del a, b
     rules = sum_rules(accumulation, rounding)
+    add = group_adder(accumulation, rules, operand_format(a), operand_format(b))
 
     def call(
         a: Array,
@@ -61,7 +61,7 @@ def product(a: np.dtype[Any], b: np.dtype[Any], accumulation: Accumulation, roun
                 for j in range(result.shape[-1]):
                     here = replace(place, row=place.row + i, column=place.column + j)
                     column_terms, first = right[index][:, j].tolist(), float(start[(*index, i, j)])
-                    result[(*index, i, j)] = dot(terms, column_terms, accumulation, rules, here, first)
+                    result[(*index, i, j)] = dot(terms, column_terms, accumulation, rules, here, add, first)
         return stored_values(result.reshape(shape), rules, out)
 
     return call
@@ -84,7 +84,7 @@ def _start(initial: Array | None, dtype: np.dtype[Any], shape: tuple[int, ...], 
 def reduce(x: np.dtype[Any], accumulation: Accumulation, rounding: Rounding) -> Callable[..., Array]:
     """f(x, key, row, column, first_group, batch, out, threads) for x (.., m, k, n)."""
     del x
-    rules = sum_rules(accumulation, rounding)
+    rules, add = sum_rules(accumulation, rounding), ADD[accumulation.adder]
 
     def call(
         x: Array,
@@ -106,7 +106,7 @@ def reduce(x: np.dtype[Any], accumulation: Accumulation, rounding: Rounding) -> 
                 for j in range(n):
                     here = replace(place, row=place.row + i, column=place.column + j)
                     terms = values[index][i, :, j].tolist()
-                    result[(*index, i, j)] = dot(terms, ones, accumulation, rules, here)
+                    result[(*index, i, j)] = dot(terms, ones, accumulation, rules, here, add)
         return stored_values(result, rules, out)
 
     return call
@@ -115,7 +115,7 @@ def reduce(x: np.dtype[Any], accumulation: Accumulation, rounding: Rounding) -> 
 def scatter(x: np.dtype[Any], accumulation: Accumulation, rounding: Rounding) -> Callable[..., Array]:
     """f(x, indices, rows, key, row, column, batch, out, threads) for x (.., k, n) into (.., rows, n)."""
     del x
-    rules = sum_rules(accumulation, rounding)
+    rules, add = sum_rules(accumulation, rounding), ADD[accumulation.adder]
 
     def call(
         x: Array,
@@ -141,7 +141,7 @@ def scatter(x: np.dtype[Any], accumulation: Accumulation, rounding: Rounding) ->
             for i, j in np.ndindex(rows, n):
                 here = replace(place, row=place.row + i, column=place.column + j)
                 terms = values[index][lines[i], j].tolist()
-                result[(*index, i, j)] = dot(terms, [1.0] * len(terms), accumulation, rules, here)
+                result[(*index, i, j)] = dot(terms, [1.0] * len(terms), accumulation, rules, here, add)
         return stored_values(result, rules, out)
 
     return call

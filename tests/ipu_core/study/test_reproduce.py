@@ -8,11 +8,21 @@ import pytest
 
 import lowprec
 from ipu_core.__main__ import main
-from ipu_core.study.reproduce import REPRODUCTIONS, few_bits, fixed_point, fp8, sums, weights
+from ipu_core.study.reproduce import (
+    REPRODUCTIONS,
+    accumulators,
+    few_bits,
+    fixed_point,
+    fp8,
+    sums,
+    tensor_cores,
+    weights,
+)
 from ipu_core.study.reproduce.finding import Finding, spread, table
 from ipu_core.study.size import Size
 from lowprec import Key
 
+CHEAP = ("sums", "accumulators", "tensor-cores")
 TINY = Size(width=16, layers=1, heads=2, context=16)
 
 
@@ -68,6 +78,41 @@ def test_cotangents_are_counted_where_they_are_cast() -> None:
     lost = [run.flushed for run in runs.values()]
     assert lost[0] == 0
     assert lost[3] < 0.01 < lost[1] < 0.9 < lost[2]
+
+
+def test_narrow_accumulators_stop_and_lose_variance() -> None:
+    measured = accumulators.measure((0,), 0.5, silent)
+    assert [f.holds for f in accumulators.judged(measured)] == [True] * 6 + [None]
+    assert accumulators.judged(measured)[0].ours == "4096"
+    made = accumulators.sums(0)
+    assert 0.97 < made.chunks[64] < 1.03
+    for found in ([made._replace(plain=4104.0)], [made._replace(chunks={32: 0.9})], [made._replace(stochastic=0.8)]):
+        assert [f.holds for f in accumulators.judged(measured._replace(sums=found))].count(False) == 1
+    for case, kept in (((7, 64), 0.8), ((3, 1024), 0.95), ((7, 1024), 0.7)):
+        other = measured._replace(plain={**measured.plain, case: kept})
+        assert [f.holds for f in accumulators.judged(other)[3:]].count(False) >= 1, case
+
+
+def test_the_retained_variance_and_its_formula() -> None:
+    """Wide accumulators lose nothing; where the formula's every sum is cut at its first step, one term is left."""
+    assert accumulators.retained(20, 64, seed=0) == pytest.approx(1, abs=1e-4)
+    assert accumulators.formula(20, 64) == pytest.approx(1)
+    assert accumulators.formula(-20, 64) == pytest.approx(1 / 64, abs=1e-5)
+    ratios = [accumulators.formula(bits, 1024) for bits in range(1, 9)]
+    assert ratios == sorted(ratios)
+
+
+def test_tensor_cores_err_as_published_and_promotion_cures_it() -> None:
+    measured = tensor_cores.measure((0,), silent)
+    assert [f.holds for f in tensor_cores.judged(measured)] == [True, True, None]
+    plain = measured.plain | {13: tensor_cores.Error(0.05, 0.0)}
+    assert [f.holds for f in tensor_cores.judged(measured._replace(plain=plain))] == [False, True, None]
+    promoted = measured.promoted | {14: tensor_cores.Error(0.005, 0.0)}
+    assert [f.holds for f in tensor_cores.judged(measured._replace(promoted=promoted))] == [True, False, None]
+    assert measured.positive[0].bias < -0.05 < -0.001 < measured.positive[1].bias < 0
+    order = tensor_cores.order(13, promoted=True)
+    assert order.parts(tensor_cores.TERMS)[:2] == ((0, 128), (128, 256))
+    assert order.words().endswith("accumulate e8m13, out float32, adder aligned (13 bits)")
 
 
 def test_tables_say_what_was_not_run() -> None:
@@ -158,12 +203,15 @@ def test_from_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Croci et al. 2022" in printed
     assert printed.count("reproduced") == 5
     assert main(["reproduce", "gravity"]) == 2
-    assert "unknown result 'gravity': choose sums, fixed-point, few-bits, weights or fp8" in capsys.readouterr().err
+    assert (
+        "unknown result 'gravity': choose sums, accumulators, tensor-cores, fixed-point, few-bits, weights or fp8"
+        in capsys.readouterr().err
+    )
     assert main(["reproduce", "sums", "--share", "0"]) == 2
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["sums", "fixed-point", "few-bits", "weights"])
+@pytest.mark.parametrize("name", REPRODUCTIONS)
 def test_a_published_result_shows(name: str) -> None:
-    findings = REPRODUCTIONS[name].run((0, 1, 2) if name == "sums" else (0,), 1, silent)
+    findings = REPRODUCTIONS[name].run((0, 1, 2) if name in CHEAP else (0,), 1, silent)
     assert all(finding.holds is not False for finding in findings), str(table(findings))

@@ -11,14 +11,15 @@ import pytest
 import lowprec
 from ipu_core import nn
 from ipu_core.control import FloatingPointControl
-from ipu_core.errors import FloatingPointException, NotFinite
+from ipu_core.errors import FloatingPointException, NotFinite, UnsupportedByTarget
 from ipu_core.ir.evaluate import evaluate
+from ipu_core.ir.precision import Precision
 from ipu_core.target import Target
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import Lamb, Sgd
 from ipu_core.train.step import initial_state, step_block
 from ipu_core.train.updates import UpdateCount
-from lowprec import Accumulation
+from lowprec import Accumulation, FloatFormat, float16
 
 SMALL = Target("gc200", tiles=24)
 PRECISIONS = ["fp32.32", "fp16.32", "fp16.16/nearest", "fp16.16/stochastic"]
@@ -43,7 +44,7 @@ def batches(step: int) -> tuple[np.ndarray, np.ndarray]:
     return x, (np.argmax(x[:, :5], axis=1)).astype(np.int32)
 
 
-def loop(precision: str = "fp32.32", engine: str = "direct", **more: Any) -> TrainLoop:
+def loop(precision: str | Precision = "fp32.32", engine: str = "direct", **more: Any) -> TrainLoop:
     settings = {"optimizer": Sgd(0.1), "target": SMALL, "key": 7} | more
     return TrainLoop(loss, params(), batches(0), precision=precision, engine=engine, **settings)
 
@@ -72,6 +73,25 @@ def test_the_targets_adder_reaches_the_products_of_both_engines() -> None:
         assert bits(runs[0]) == bits(runs[1])
         found.add(bits(runs[0]))
     assert len(found) == 3
+
+
+def test_an_aligned_adder_trains_on_the_direct_engine_only() -> None:
+    """So do partial sums in a format of 22 bits; a tile has neither."""
+    products = [e.number for e in loop("fp16.32").block.equations if e.op == "dot"]
+    found = set()
+    for bits_kept in (3, 13):
+        order = Accumulation(group=4, adder="aligned", aligned_bits=bits_kept)
+        accumulations = dict.fromkeys(products, order)
+        made = loop("fp16.32", accumulations=accumulations)
+        losses = made.run(batches, 100)
+        assert losses[-20:].mean() < 0.7 * losses[:20].mean()
+        assert {order.aligned_bits for equation, order in made.sums().values() if equation.op == "dot"} == {bits_kept}
+        found.add(bits(made))
+        with pytest.raises(UnsupportedByTarget, match="no aligned adder; orders with it run on the direct engine"):
+            loop("fp16.32", "tiles", accumulations=accumulations)
+    made = loop(Precision("fp16 into FP22", float16, float16, FloatFormat("e8m13", 8, 13)))
+    made.run(batches, 100)
+    assert len(found | {bits(made)}) == 3
 
 
 def test_an_adder_that_takes_no_float32_says_so() -> None:

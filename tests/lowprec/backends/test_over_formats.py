@@ -20,7 +20,7 @@ def formats(draw: st.DrawFn) -> Any:
     """A named format, or one of few bits: with and without infinities, NaN and subnormals."""
     if draw(st.booleans()):
         return draw(st.sampled_from(STORED))
-    exponent_bits, mantissa_bits = draw(st.integers(2, 7)), draw(st.integers(1, 12))
+    exponent_bits, mantissa_bits = draw(st.integers(2, 7)), draw(st.integers(1, 22))
     special = draw(st.sampled_from([("ieee", True), ("ieee", True), ("top", False), ("none", False)]))
     subnormals = draw(st.sampled_from([True, True, True, False]))
     return lp.FloatFormat(
@@ -71,6 +71,8 @@ def test_products_agree_over_formats(data: st.DataObject) -> None:
     k = data.draw(st.integers(1, 7))
     a, b = data.draw(matrices((2, k), largest)), data.draw(matrices((k, 3), 1.0))
     adder = data.draw(st.sampled_from(ADDERS))
+    if adder == "aligned":
+        how |= {"aligned_bits": data.draw(st.integers(1, 35)), "group": how["group"] or 4}
     if adder == "dot4":
         a, b = lp.astype(a, "bfloat16"), lp.astype(b, "bfloat16")
     assert_backends_agree(lp.matmul, a, b, adder=adder, **how)

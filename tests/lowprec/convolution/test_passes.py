@@ -187,13 +187,15 @@ def test_every_backend_gives_the_same_bits(problem: Any, rounding: dict[str, Any
         splits=data.draw(st.sampled_from([1, 1, 2, 5, 17])),
         stages=data.draw(st.sampled_from([None, None, 1, 2, 3])),
         out_format=data.draw(st.sampled_from(RESULTS)),
-        adder=data.draw(st.sampled_from(["sequential", "sequential", "dot4", "pairwise"])),
+        adder=data.draw(st.sampled_from(["sequential", "sequential", "dot4", "pairwise", "aligned"])),
         layout=data.draw(st.sampled_from(["NHWC", "NCHW"])),
     )
+    if options["adder"] == "aligned":
+        options |= dict(group=options["group"] or 5, aligned_bits=data.draw(st.integers(1, 35)))
     if options["layout"] == "NCHW":
         x, w = x.transpose(0, 3, 1, 2), w.transpose(3, 2, 0, 1)
     assert_backends_agree(lp.conv2d, x, w, **options, offset=(data.draw(st.integers(0, 99)), 3))
-    shape = lp.conv2d(x, w, **options | dict(accumulate="float32", adder="sequential", key=0)).shape
+    shape = lp.conv2d(x, w, **options | dict(accumulate="float32", adder="sequential", aligned_bits=None, key=0)).shape
     g = data.draw(arrays(shape))
     high = 1 if options["layout"] == "NHWC" else 2
     assert_backends_agree(lp.conv2d_input_gradient, g, w, x.shape[high : high + 2], **options)
@@ -265,10 +267,11 @@ def test_sums_rounded_after_few_products_have_the_bits_of_products(
 
 
 @pytest.mark.parametrize("outputs", [1, 7, 8, 9])
-@pytest.mark.parametrize("adder", ["sequential", "dot4", "pairwise"])
+@pytest.mark.parametrize("adder", ["sequential", "dot4", "pairwise", "aligned"])
 def test_few_outputs_are_computed_as_many_are(outputs: int, adder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     x, w = normal(2, 9, 8, 2 * 6), normal(3, 2, 6, 2 * outputs, seed=1)
     options: dict[str, Any] = dict(padding=1, groups=2, accumulate="float16", group=4, adder=adder, splits=2)
+    options |= dict(aligned_bits=11) if adder == "aligned" else {}
     for layout in ("NHWC", "NCHW"):
         options["layout"] = layout
         want = []

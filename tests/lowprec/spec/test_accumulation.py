@@ -1,6 +1,7 @@
 """Accumulation: parts, stages, words and hash."""
 
 import math
+import pickle
 from dataclasses import replace
 
 import pytest
@@ -59,14 +60,28 @@ def test_digest_is_pinned_and_every_field_changes_it() -> None:
     assert hash(order) == hash(replace(order))
 
 
+def test_the_places_of_an_aligned_adder_belong_to_it() -> None:
+    order = Accumulation(group=32, accumulate="float16", adder="aligned", aligned_bits=13)
+    assert order.words().endswith("adder aligned (13 bits)")
+    assert replace(order, aligned_bits=14).digest() != order.digest()
+    assert replace(order, aligned_bits=14) != order
+    assert order.with_types("float32").aligned_bits == order.one_part().aligned_bits == 13
+    assert pickle.loads(pickle.dumps(order)) == order
+
+
 @pytest.mark.parametrize(
     "fields, message",
     [
         ({"group": 0}, "group must be an integer of at least 1"),
         ({"splits": 2.0}, "splits must be an integer"),
         ({"stages": 4}, "stages must be 1, 2 or 3"),
-        ({"adder": "tree"}, "sequential, dot4, pairwise"),
+        ({"adder": "tree"}, "sequential, dot4, pairwise, aligned"),
         ({"group": True}, "group must be an integer"),
+        ({"aligned_bits": 13}, "aligned_bits=13 is for adder='aligned', not 'sequential'"),
+        ({"adder": "aligned"}, "needs aligned_bits, 1 to 35, not None"),
+        ({"adder": "aligned", "aligned_bits": 36}, "needs aligned_bits, 1 to 35, not 36"),
+        ({"adder": "aligned", "aligned_bits": 13, "group": None}, "needs a group of at most 32768 products, not None"),
+        ({"adder": "aligned", "aligned_bits": 13, "group": 32769}, "needs a group of at most 32768 products"),
         ({"accumulate": "halve"}, "halve"),
         ({"accumulate": "float8_e8m0fnu"}, "cannot accumulate"),
     ],

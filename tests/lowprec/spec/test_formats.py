@@ -72,7 +72,7 @@ def test_a_named_format_prints_its_table() -> None:
     [
         ({"exponent_bits": 0, "mantissa_bits": 3}, "exponent_bits >= 1"),
         ({"exponent_bits": 5, "mantissa_bits": -1}, "mantissa_bits >= 0"),
-        ({"exponent_bits": 8, "mantissa_bits": 14}, "at most 19"),
+        ({"exponent_bits": 8, "mantissa_bits": 24}, "at most 31"),
         ({"exponent_bits": 4, "mantissa_bits": 0}, 'nan="ieee"'),
         ({"exponent_bits": 4, "mantissa_bits": 3, "nan": "quiet"}, "allowed are ieee, top"),
         ({"exponent_bits": 4, "mantissa_bits": 3, "signed": False, "nan": "negative_zero"}, "no sign"),

@@ -232,6 +232,8 @@ def test_refusals() -> None:
         lp.sum(x, "float64", "up")
     with pytest.raises(ValueError, match="at most 28"):
         lp.sum(x, "float32", "stochastic", key=1, random_bits=29)
+    with pytest.raises(ValueError, match="sums in e6m24 take at most 27 random bits, not 28"):
+        lp.sum(x, lp.FloatFormat("e6m24", 6, 24), "stochastic", key=1, random_bits=28)
     with pytest.raises(ValueError, match="axis 1 is out of bounds"):
         lp.sum(x, axis=1)
     with pytest.raises(ValueError, match="products are summed"):

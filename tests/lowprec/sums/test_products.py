@@ -337,7 +337,7 @@ def test_bad_calls_say_what_is_allowed(host_backend: str) -> None:
         lp.matmul(a.astype(float), b)
     with pytest.raises(TypeError, match="no storage dtype; give out_format"):
         lp.matmul(a, b, accumulate="tfloat32")
-    with pytest.raises(ValueError, match="unknown adder 'tree'; allowed are sequential, dot4, pairwise"):
+    with pytest.raises(ValueError, match="unknown adder 'tree'; allowed are sequential, dot4, pairwise, aligned"):
         lp.matmul(a, b, adder="tree")
     with pytest.raises(ValueError, match="group must be an integer of at least 1"):
         lp.matmul(a, b, group=0)

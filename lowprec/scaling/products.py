@@ -1,0 +1,174 @@
+"""Products of operands that share scales: `scaled_matmul`.
+
+The scales never meet the elements: the elements of a block are multiplied and added as `lowprec.matmul` does, and what
+comes out is scaled. The docstring of `scaled_matmul` gives the order and the rounding of every step.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple, Unpack
+
+import numpy as np
+import numpy.typing as npt
+
+from lowprec import backends, threads
+from lowprec.arithmetic import fma, multiply
+from lowprec.arrays import whole_array
+from lowprec.random import KeyLike
+from lowprec.rounding import decode
+from lowprec.scaling.blocks import BlockArray
+from lowprec.scaling.tensor import ScaledArray, from_storage
+from lowprec.spec.accumulation import Accumulation
+from lowprec.spec.float_format import FloatFormat
+from lowprec.spec.formats import float32
+from lowprec.spec.keys import key_value
+from lowprec.spec.keywords import ProductKeywords, RoundingLike, as_sum, refuse_unhashable
+from lowprec.spec.operands import factor_dtypes
+from lowprec.spec.rounding import Rounding
+from lowprec.types import Array
+
+ScaledLike = BlockArray | ScaledArray | npt.ArrayLike
+
+BLOCK_SUMS = 1 << 20
+"""Sums of blocks that are held at a time, unless one block has more."""
+
+
+def scaled_matmul(
+    a: ScaledLike,
+    b: ScaledLike,
+    *,
+    accumulation: Accumulation | None = None,
+    rounding: RoundingLike = "nearest_even",
+    key: KeyLike | None = None,
+    **keywords: Unpack[ProductKeywords],
+) -> Array:
+    """The product of matrices (m, k) and (k, n) of which one or both have scales, each block added up by itself.
+
+    1. The elements of each block of k are multiplied and added as `lowprec.matmul` does with `accumulation`, from +0:
+       groups, parts and stages are those of a product as long as the block, and the result of its last stage is left in
+       float32. Block number i is batch number i among the random bits.
+    2. The blocks' results d are added up in float32, from +0 and in order: sum + d * scale of a * scale of b, exact,
+       rounded once to float32, to nearest even.
+    3. That sum times the scales of the whole tensors is rounded once to `out_format`, with the random bits that
+       `lowprec.round` gives the element's index.
+
+    Step 2 is what kernels for block-scaled operands do in software (the scales meet partial sums of an accumulator in
+    float32). Where neither operand has blocks all of k is one block of scale 1.
+
+    Args:
+        a: a `BlockArray` with its blocks along axis 1, a `ScaledArray`, or an array that `lowprec.matmul` takes.
+        b: the same with its blocks along axis 0. If both have blocks, these are of one size.
+        accumulation: order and types of the sum of a block's products; or keywords as of `lowprec.matmul`.
+        rounding: of these sums (step 1) and of the result (step 3), as of `lowprec.matmul`.
+        key: as of `lowprec.round`.
+
+    Returns:
+        (m, n) in `out_format`'s storage dtype (`accumulate`'s where there is none given).
+
+    Raises:
+        TypeError: as `lowprec.matmul`.
+        ValueError: as `lowprec.matmul`; operands that are no matrices; blocks along the other axis, or of two sizes.
+    """
+    refuse_unhashable(rounding=rounding, **keywords)
+    order, how = as_sum(ProductKeywords, 16, accumulation, rounding, **keywords)
+    left, right = _side("a", a, axis=1), _side("b", b, axis=0)
+    length = left.elements.shape[1]
+    if length != right.elements.shape[0]:
+        raise ValueError(f"the inner lengths differ: {length} and {right.elements.shape[0]}")
+    sizes = {side.block for side in (left, right) if side.block is not None}
+    if len(sizes) > 1:
+        raise ValueError(f"the blocks of a hold {left.block} values and those of b {right.block}")
+    block = sizes.pop() if sizes else max(1, length)
+    total = np.zeros((left.elements.shape[0], right.elements.shape[1]), np.float32)
+    product = _BlockProduct(left, right, order, how, None if key is None else key_value(key))
+    many = max(1, BLOCK_SUMS // max(1, total.size))
+    for first in range(0, length // block, many):
+        product.add(total, first, min(many, length // block - first), block)
+    if rest := length % block:
+        product.add(total, length // block, 1, block, rest)
+    result = multiply(total, left.tensor * right.tensor, order.out, how, key=key)
+    return np.asarray(result)
+
+
+class _Side(NamedTuple):
+    """An operand: elements that `matmul` takes, scales of blocks in float64 along the same axis, the tensor's scale."""
+
+    elements: Array
+    scales: Array | None
+    block: int | None
+    tensor: float
+
+
+def _side(name: str, x: ScaledLike, axis: int) -> _Side:
+    """An operand whose summed axis is `axis`."""
+    if isinstance(x, ScaledArray):
+        side = _Side(_elements(x.elements, x.format), None, None, math.ldexp(1.0, x.exponent))
+    elif isinstance(x, BlockArray):
+        if x.axis != axis and len(x.shape) == 2:
+            raise ValueError(f"the blocks of {name} lie along axis {x.axis}, and axis {axis} is summed")
+        fmt = x.format
+        values = _elements(x.elements, fmt.element) if not fmt.integers else _from_integers(x)
+        scales = from_storage(x.scales, fmt.scale).astype(np.float64)
+        side = _Side(values, scales, fmt.block, x.tensor_scale)
+    else:
+        side = _Side(whole_array(x), None, None, 1.0)
+    if side.elements.ndim != 2:
+        raise ValueError(f"{name} has {side.elements.ndim} axes; scaled_matmul takes matrices")
+    return side
+
+
+def _elements(elements: Array, fmt: FloatFormat) -> Array:
+    """Elements as an operand; those of formats without a dtype as float32.
+
+    Raises:
+        TypeError: float32 does not hold them.
+    """
+    if fmt.dtype is not None:
+        return elements
+    if not float32.contains(fmt):
+        raise TypeError(f"float32 does not hold {fmt.name}, the format of an operand's elements")
+    return np.asarray(decode(elements, fmt))
+
+
+def _from_integers(x: BlockArray) -> Array:
+    """Two's complement as float16, which holds its 8 bits."""
+    return np.asarray(x.elements.astype(np.float16) * np.float16(x.format.element.smallest_subnormal))
+
+
+class _BlockProduct:
+    """The products of blocks, added to a total."""
+
+    def __init__(self, a: _Side, b: _Side, order: Accumulation, rounding: Rounding, key: int | None) -> None:
+        dtypes = factor_dtypes(a.elements.dtype, b.elements.dtype, order.adder)
+        chain = order.with_types(order.accumulate, float32)
+        self.call = backends.prepared("product", *dtypes, chain, rounding)()
+        self.a, self.b, self.key = a, b, key
+        self.scales = _scales(a, b)
+
+    def add(self, total: Array, first: int, count: int, block: int, length: int | None = None) -> None:
+        """Adds `count` blocks from number `first` on, of `length` values where they are short."""
+        length = length or block
+        run = slice(first * block, first * block + count * length)
+        left = self.a.elements[:, run].reshape(-1, count, length).swapaxes(0, 1)
+        right = self.b.elements[run].reshape(count, length, -1)
+        numbers = np.arange(first, first + count)
+        sums = self.call(left, right, self.key, 0, 0, 0, numbers, None, threads.current())
+        for number, part in zip(numbers, sums, strict=True):
+            fma(part, self._scale(int(number)), total, "float32", out=total)
+
+    def _scale(self, number: int) -> Array:
+        """The scales of a block's results, (m, n) or what broadcasts to it, exact."""
+        left, right = self.scales
+        return np.asarray(left[:, min(number, left.shape[1] - 1), None] * right[min(number, len(right) - 1)])
+
+
+def _scales(a: _Side, b: _Side) -> tuple[Array, Array]:
+    """The scales along both summed axes, one in place of none, in float32 if that holds all their products."""
+    left, right = (np.ones((1, 1)) if side.scales is None else side.scales for side in (a, b))
+    significands = [np.frexp(scales)[0] * 2.0**12 for scales in (left, right)]
+    short = all(np.array_equal(x, np.floor(x)) for x in significands)
+    largest, least = (float(pick(left) * pick(right)) if left.size and right.size else 1.0 for pick in (np.max, np.min))
+    narrow = short and least >= float32.smallest_normal and largest <= float32.max
+    dtype = np.float32 if narrow else np.float64
+    return left.astype(dtype), right.astype(dtype)

@@ -1,0 +1,106 @@
+"""Hadamard rotations, which spread outliers over a block before it is quantised: `hadamard`.
+
+Of two operands that are rotated alike along the summed axis the product is what it was, but for rounding. Used so for
+4-bit training by Tseng, Yu and Park (arXiv 2502.20586, 2025) and NVIDIA (arXiv 2509.25149, 2025).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numpy.lib.array_utils import normalize_axis_index
+
+from lowprec import backends
+from lowprec.arrays import whole_array
+from lowprec.backends.owner import refuse_cupy
+from lowprec.random import KeyLike
+from lowprec.spec.formats import float32, format_of_dtype
+from lowprec.spec.keys import TAGS, key_value
+from lowprec.types import Array
+
+
+def hadamard(
+    x: npt.ArrayLike, axis: int = -1, *, block: int | None = None, key: KeyLike | None = None, inverse: bool = False
+) -> Array:
+    """Blocks along an axis times a Hadamard matrix over the root of its size, with random signs if there is a key.
+
+    The matrix is Sylvester's: H(1) = 1, H(2 n) = [[H(n), H(n)], [H(n), -H(n)]], symmetric and orthogonal. With a key
+    element k of the axis is first multiplied by a sign of its own, the same for all lines along the axis; `inverse`
+    multiplies by the signs last, and so undoes the rotation.
+
+    In float32 (float64 of float64): for h = 1, 2, 4, .. below the block's size, elements i and i + h of every run of
+    2 h become their sum and their difference, each rounded to nearest even; at last each is multiplied by
+    1 / sqrt(block), rounded, which is a power of two where the block is a power of four. NaN and infinities spread over
+    a block.
+
+    Args:
+        x: float64, float32 or a narrower float array with at least one axis.
+        axis: the axis that blocks lie along.
+        block: elements of a block, a power of two that divides the axis; None: all of the axis.
+        key: of the signs (`random_signs`); None: there are none.
+        inverse: whether to undo the rotation of the same arguments.
+
+    Returns:
+        A new array of x's shape, in float32, or in float64 of float64.
+
+    Raises:
+        TypeError: no floating-point array.
+        ValueError: no axis, or a block that is no power of two or does not divide it.
+    """
+    array = whole_array(x)
+    refuse_cupy(array)
+    fmt = format_of_dtype(array.dtype)
+    if fmt is None:
+        raise TypeError(f"hadamard takes floating-point arrays, not {array.dtype}")
+    if array.ndim == 0:
+        raise ValueError("hadamard needs an axis, and x is 0-d")
+    axis = normalize_axis_index(axis, array.ndim)
+    dtype = np.dtype(np.float32 if float32.contains(fmt) else np.float64)
+    lines = np.moveaxis(array, axis, -1)
+    size = block_size(lines.shape[-1], block)
+    signs = None if key is None else random_signs(key, lines.shape[-1]).astype(dtype)
+    with np.errstate(over="ignore", invalid="ignore"):
+        values = np.array(lines, dtype, order="C")
+        if signs is not None and not inverse:
+            values *= signs
+        _butterflies(values.reshape(-1, size), size)
+        values *= dtype.type(1 / math.sqrt(size))
+        if signs is not None and inverse:
+            values *= signs
+    return np.ascontiguousarray(np.moveaxis(values, -1, axis))
+
+
+def random_signs(key: KeyLike, size: int) -> npt.NDArray[np.float32]:
+    """1 or -1 for each of `size` elements: one random bit of its index, under a tag that nothing else has."""
+    bits = np.empty(size, np.uint16)
+    backends.current().random_words(TAGS["signs"], 1, key_value(key), 0, bits)
+    return np.float32(1) - np.float32(2) * bits
+
+
+def block_size(length: int, block: int | None) -> int:
+    """Elements of a block of an axis.
+
+    Raises:
+        ValueError: no power of two, or it does not divide the axis.
+    """
+    size: Any = length if block is None else block
+    if not isinstance(size, (int, np.integer)) or isinstance(size, bool) or size < 1 or size & (size - 1):
+        raise ValueError(f"a Hadamard block holds a power of two of elements, not {size!r}; give block=")
+    if length % size:
+        raise ValueError(f"blocks of {size} do not divide an axis of {length}")
+    return int(size)
+
+
+def _butterflies(blocks: Array, size: int) -> None:
+    """Sums and differences of all steps, in place, along the last axis."""
+    half = 1
+    while half < size:
+        pairs = blocks.reshape(-1, size // (2 * half), 2, half)
+        first, second = pairs[:, :, 0], pairs[:, :, 1]
+        difference = first - second
+        first += second
+        second[...] = difference
+        half *= 2
