@@ -52,6 +52,8 @@ from ipu_core.train.batches import Epochs
 from ipu_core.train.callbacks import Checkpoint, EarlyStop, Evaluate
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import Adam, AdamW, Group, Lamb, Lars, Optimiser, Sgd
+from ipu_core.train.predictor import Predictor
+from ipu_core.train.samples import Samples
 from ipu_core.train.scaling import LossScale
 from lowprec import Accumulation
 
@@ -85,12 +87,14 @@ __all__ = [
     "Overlap",
     "Param",
     "Precision",
+    "Predictor",
     "Profile",
     "RemoteBuffer",
     "RemoteLoad",
     "RemoteStore",
     "Repeat",
     "RepeatWhile",
+    "Samples",
     "Sequence",
     "Sgd",
     "StreamCopy",

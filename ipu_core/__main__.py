@@ -28,7 +28,7 @@ from ipu_core.study.settings import (
 )
 from ipu_core.study.size import Size
 from ipu_core.target import CHIPS
-from ipu_core.train.loop import ENGINES
+from ipu_core.train.arguments import ENGINES
 from ipu_core.train.random import GENERATORS
 
 PIPE_CLOSED = 141

@@ -13,14 +13,19 @@ from ipu_core.capture.export import Exported, export
 from ipu_core.capture.interpret import Interpreter, name_of
 from ipu_core.capture.slots import Slot
 from ipu_core.ir.block import Array
-from ipu_core.ir.pytree import flatten
+from ipu_core.ir.pytree import flatten, unflatten
 from ipu_core.ir.tracing import trace
 from ipu_core.ir.values import Value, builder_of, shape_of, transpose
 from lowprec.extras import optional
 
 
 def from_torch(
-    module: Any, example_inputs: Any, loss: Callable[..., Any] | None = None, *, training: bool = True
+    module: Any,
+    example_inputs: Any,
+    loss: Callable[..., Any] | None = None,
+    *,
+    training: bool = True,
+    inference: bool = False,
 ) -> TorchModel:
     """Captures a module of PyTorch as a loss function for `TrainLoop`, `compare`, `trace` and `value_and_grad`.
 
@@ -40,7 +45,9 @@ def from_torch(
         example_inputs: a batch: a tuple of tensors or arrays, or a dict of them, which are given by name.
         loss: (output, target) -> one number, a function or module of torch; the target is the last of the example
             inputs. None: the module gives its loss, alone, first, or as the attribute `loss` of its output.
-        training: whether the module is captured as it is in training (dropout, statistics of the batch) or in eval.
+        training: whether the module is trained as it is in training (dropout, statistics of the batch) or as in eval.
+        inference: the module in eval mode, for a `Predictor`: all that it gives without a loss, nested as it gives it
+            (classes with names become dicts), with a loss that. Its state is all buffers of floats.
 
     Raises:
         ImportError: torch is not installed.
@@ -52,7 +59,8 @@ def from_torch(
     if not isinstance(module, torch.nn.Module):
         raise TypeError(f"from_torch takes a torch.nn.Module, not {module!r}")
     batch = example_inputs if isinstance(example_inputs, tuple | list | dict) else (example_inputs,)
-    model = TorchModel(module, export(torch, module, batch, loss, training))
+    exported = export(torch, module, batch, loss, training=training and not inference, outputs=inference)
+    model = TorchModel(module, exported, inference)
     model.check()
     return model
 
@@ -60,19 +68,21 @@ def from_torch(
 @dataclass(frozen=True, eq=False)
 class TorchModel:
     """A loss function (params, batch) -> one number; where the module has running statistics (params, state, batch) ->
-    (the number, new state).
+    (the number, new state). For inference (params, batch) or (params, state, batch) -> what the module gives.
 
     Attributes:
         module: what was captured.
         exported: the graph.
+        inference: whether it gives the module's outputs, in eval mode.
         params: the trainable parameters when it was captured, float32 by dotted name; tied ones once. Weights lie
             as products here take them: (inputs, outputs) of linear layers, (kh, kw, channels, outputs) of convolutions;
             tied embeddings as torch's.
-        state: buffers that a step changes, likewise; None: there are none.
+        state: buffers that a step changes, likewise, for inference all of floats; None: there are none.
     """
 
     module: Any
     exported: Exported
+    inference: bool = False
     params: dict[str, Array] = field(init=False)
     state: dict[str, Array] | None = field(init=False)
 
@@ -81,13 +91,24 @@ class TorchModel:
         names = [name for kind, name in self.exported.inputs if kind == "parameter" and self._trained(name)]
         params = {self._owners[name]: as_array(tensors[name]) for name in names}
         object.__setattr__(self, "params", {name: self._laid(name, array) for name, array in params.items()})
-        written = self._changed[0]
-        object.__setattr__(self, "state", {name: as_array(tensors[name]) for name in written} or None)
+        carried = self._changed[0]
+        if self.inference:
+            buffers = [name for kind, name in self.exported.inputs if kind == "buffer"]
+            carried = [name for name in buffers if tensors[name].is_floating_point()]
+        object.__setattr__(self, "state", {name: as_array(tensors[name]) for name in carried} or None)
 
     @property
     def __name__(self) -> str:
         """The class of the module."""
         return type(self.module).__name__
+
+    def description(self) -> dict[str, Any]:
+        """What tells it from others in a study: the class, the captured graph and the tensors that are not trained."""
+        carried = {*self.params, *(self.state or {})}
+        tensors, owners = self.exported.tensors.items(), self._owners
+        fixed = {name: as_array(x) for name, x in tensors if owners.get(name, name) not in carried}
+        code = [node.format_node() for node in self.exported.graph.graph.nodes]
+        return {"module": self.__name__, "graph": "\n".join(filter(None, code)), "tensors": fixed}
 
     def _trained(self, name: str) -> bool:
         return bool(self.exported.tensors[name].requires_grad)
@@ -147,15 +168,15 @@ class TorchModel:
         ]
 
     def check(self) -> None:
-        """Refuses a loss that is not one number."""
+        """Refuses a loss that is not one number, and operations that have no counterpart."""
         batch = [np.zeros(shape, _dtype(fake)) for shape, fake in zip(self.exported.shapes, self._fakes(), strict=True)]
         block = trace(lambda params, leaves: self._run(params, {}, leaves)[0], self.params, batch)
-        if [var.type.shape for var in block.outputs] != [()]:
+        if not self.inference and [var.type.shape for var in block.outputs] != [()]:
             given = ", ".join(str(var.type.shape) for var in block.outputs)
             raise ValueError(f"the loss of {self.__name__} must be one number without axes, not {given}")
 
     def __call__(self, params: Mapping[str, Value], *rest: Any) -> Any:
-        """The loss of a batch, and the new state where there is one. To be traced.
+        """The loss of a batch, and the new state where there is one; for inference the outputs. To be traced.
 
         Raises:
             ValueError: a batch of other shapes than the example.
@@ -168,10 +189,12 @@ class TorchModel:
         if not state:
             return self._run(params, {}, leaves)[0]
         result, slots = self._run(params, state[0], leaves)
+        if self.inference:
+            return result
         return result, {name: slots[name].read() for name in state[0]}
 
-    def _run(self, params: Any, state: Any, leaves: Any) -> tuple[Value, dict[str, Slot]]:
-        """The loss and the slots of the buffers."""
+    def _run(self, params: Any, state: Any, leaves: Any) -> tuple[Any, dict[str, Slot]]:
+        """The loss, or the outputs as they are nested, and the slots of the buffers."""
         builder = builder_of([*flatten(params)[0], *leaves])
         if builder is None:
             raise TypeError("a captured module is traced: use trace(model, ...) and execute, or TrainLoop")
@@ -188,8 +211,8 @@ class TorchModel:
                 if kind == "buffer":
                     buffers[name] = inputs[-1]
         torch = optional("torch", extra="torch")
-        (result,) = Interpreter(torch, builder).run(self.exported.graph, inputs)
-        return result.read(), buffers
+        results = Interpreter(torch, builder).run(self.exported.graph, inputs)
+        return unflatten(self.exported.result, [slot.read() for slot in results]), buffers
 
     def state_dict(self, params: Mapping[str, Array], state: Mapping[str, Array] | None = None) -> dict[str, Array]:
         """Parameters and buffers by torch's names, tied ones under each name: what `safetensors.numpy.save_file` takes.

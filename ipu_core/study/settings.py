@@ -12,8 +12,8 @@ from ipu_core.study import options
 from ipu_core.study.options import check_name
 from ipu_core.study.size import Size
 from ipu_core.target import Target
+from ipu_core.train.arguments import ENGINES
 from ipu_core.train.data import Dataset
-from ipu_core.train.loop import ENGINES
 from ipu_core.train.optim import Optimiser
 from ipu_core.train.random import GENERATORS
 from ipu_core.train.scaling import Scale

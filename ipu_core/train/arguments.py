@@ -13,6 +13,14 @@ from ipu_core.ir.eager import as_array, format_of
 from ipu_core.ir.retype import cast
 from lowprec import Accumulation
 
+ENGINES = ("tiles", "direct")
+
+
+def check_engine(name: Any) -> None:
+    """Raises ValueError for what is no engine's name."""
+    if not isinstance(name, str) or name not in ENGINES:
+        raise ValueError(f"unknown engine {name!r}: choose {' or '.join(ENGINES)}")
+
 
 def check_kinds(loss: Any, optimizer: Any, accumulations: Any, control: Any) -> None:
     """Raises TypeError for arguments that are not what they are called."""

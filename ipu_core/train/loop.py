@@ -32,7 +32,7 @@ from ipu_core.ir.retype import cast
 from ipu_core.ir.streaming import streaming
 from ipu_core.target import Target
 from ipu_core.train import checkpoint
-from ipu_core.train.arguments import check_integer, check_kinds
+from ipu_core.train.arguments import check_engine, check_integer, check_kinds
 from ipu_core.train.batches import Batches
 from ipu_core.train.callbacks import Callback
 from ipu_core.train.intake import Intake
@@ -47,8 +47,6 @@ from ipu_core.train.updates import UpdateCount
 from ipu_core.train.words import described, named, summary, sums
 from lowprec import Accumulation, Key, as_key
 from lowprec.arrays import whole_array
-
-ENGINES = ("tiles", "direct")
 
 
 class TrainLoop:
@@ -123,8 +121,7 @@ class TrainLoop:
         random: str | HardwareRandom = "philox",
         reorder: bool = True,
     ) -> None:
-        if not isinstance(engine, str) or engine not in ENGINES:
-            raise ValueError(f"unknown engine {engine!r}: choose {' or '.join(ENGINES)}")
+        check_engine(engine)
         precision = Precision.parse(precision)
         check_kinds(loss, optimizer, accumulations, control)
         check_integer("micro_batches", micro_batches, least=1)
@@ -152,7 +149,7 @@ class TrainLoop:
         self.not_finite: tuple[int, float] | None = None
         for var, value in self.block.constants.items():
             cast(value, var.type.format)  # refuses what float32 lacks
-        self._intake = Intake(self.block, batch, scaled=self._scale is not None)
+        self._intake = Intake(self.block, batch, numbers=1 if self._scale is None else 2)
         self._hold = Hold()
         self._run: Run | None = None
         self._resumed: tuple[int, dict[str, Any]] | None = None
