@@ -11,7 +11,7 @@ from ipu_core import interruption  # noqa: F401  # first: it answers Ctrl-C whil
 
 # isort: split
 from ipu_core import nn
-from ipu_core.capture import TorchModel, from_torch, from_torch_optimizer
+from ipu_core.capture import TorchModel, TorchSchedule, from_torch, from_torch_optimizer
 from ipu_core.compile.lowering import lower
 from ipu_core.compile.machine import Machine
 from ipu_core.compile.planning import plan
@@ -102,6 +102,7 @@ __all__ = [
     "Target",
     "Tensor",
     "TorchModel",
+    "TorchSchedule",
     "TrainLoop",
     "compare",
     "evaluate",

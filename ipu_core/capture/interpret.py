@@ -39,10 +39,11 @@ class Interpreter:
     Args:
         torch: the module.
         builder: of the trace.
+        observe: told of every operation and what it gave, in slots, as soon as it is done.
     """
 
-    def __init__(self, torch: Any, builder: Builder) -> None:
-        self._torch, self._builder = torch, builder
+    def __init__(self, torch: Any, builder: Builder, observe: Callable[[Any, Any], None] | None = None) -> None:
+        self._torch, self._builder, self._observe = torch, builder, observe
         self._arrays: dict[int, tuple[Any, int, Value]] = {}
 
     def run(self, graph: Any, inputs: Sequence[Slot]) -> list[Any]:
@@ -59,6 +60,8 @@ class Interpreter:
                 slots[node] = operator.attrgetter(node.target)(graph)
             elif node.op == "call_function":
                 slots[node] = self._call(node, slots)
+                if self._observe is not None:
+                    self._observe(node, slots[node])
         return list(_looked_up(graph.graph.output_node().args[0], slots))
 
     def _call(self, node: Any, slots: Mapping[Any, Any]) -> Any:

@@ -9,13 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from ipu_core.capture.export import Exported, export
+from ipu_core.capture.export import Exported, as_tensor, export
+from ipu_core.capture.fidelity import Fidelity, Found, by_torch, compared, is_float, without_drawing
 from ipu_core.capture.interpret import Interpreter, name_of
 from ipu_core.capture.slots import Slot
+from ipu_core.ir.autodiff import value_and_grad
 from ipu_core.ir.block import Array
+from ipu_core.ir.execute import execute
+from ipu_core.ir.precision import Precision
 from ipu_core.ir.pytree import flatten, unflatten
 from ipu_core.ir.tracing import trace
-from ipu_core.ir.values import Value, builder_of, shape_of, transpose
+from ipu_core.ir.values import Traced, Value, builder_of, shape_of, transpose
 from lowprec.extras import optional
 
 
@@ -61,7 +65,7 @@ def from_torch(
     batch = example_inputs if isinstance(example_inputs, tuple | list | dict) else (example_inputs,)
     exported = export(torch, module, batch, loss, training=training and not inference, outputs=inference)
     model = TorchModel(module, exported, inference)
-    model.check()
+    model.refuse()
     return model
 
 
@@ -167,7 +171,7 @@ class TorchModel:
             node.meta["val"] for node, (kind, _) in zip(nodes, self.exported.inputs, strict=True) if kind == "batch"
         ]
 
-    def check(self) -> None:
+    def refuse(self) -> None:
         """Refuses a loss that is not one number, and operations that have no counterpart."""
         batch = [np.zeros(shape, _dtype(fake)) for shape, fake in zip(self.exported.shapes, self._fakes(), strict=True)]
         block = trace(lambda params, leaves: self._run(params, {}, leaves)[0], self.params, batch)
@@ -183,9 +187,7 @@ class TorchModel:
         """
         *state, batch = rest
         leaves = flatten(batch)[0]
-        shapes = tuple(tuple(shape_of(x)) for x in leaves)
-        if shapes != self.exported.shapes:
-            raise ValueError(f"{self.__name__} was captured for arrays of {self.exported.shapes}, not {shapes}")
+        self._check_shapes(leaves)
         if not state:
             return self._run(params, {}, leaves)[0]
         result, slots = self._run(params, state[0], leaves)
@@ -193,7 +195,72 @@ class TorchModel:
             return result
         return result, {name: slots[name].read() for name in state[0]}
 
-    def _run(self, params: Any, state: Any, leaves: Any) -> tuple[Any, dict[str, Slot]]:
+    def check(
+        self, batch: Any, params: Mapping[str, Array] | None = None, state: Mapping[str, Array] | None = None
+    ) -> Fidelity:
+        """Every result and gradient of a batch in float32 beside torch's, and the first that differs, if one does.
+
+            print(model.check(batch))
+
+        Dropout is left out in both. Gradients may differ where a maximum has several equal elements, see `from_torch`.
+
+        Args:
+            batch: tensors or arrays, like the example.
+            params, state: as `TrainLoop` gives them; None: as captured.
+
+        Raises:
+            ValueError: a batch of other shapes than the example.
+        """
+        torch = optional("torch", extra="torch")
+        params, state = params or self.params, {**(self.state or {}), **(state or {})}
+        graph, results = without_drawing(self.exported.graph), list[Any]()
+        leaves = [as_tensor(torch, leaf, "") for leaf in flatten(batch)[0]]
+        self._check_shapes(leaves)
+
+        def run(params: Any, given: Any) -> tuple[Any, list[Value]]:
+            made: dict[Any, Value] = {}
+
+            def observe(node: Any, slot: Any) -> None:
+                if isinstance(slot, Slot) and isinstance(slot.read(), Traced) and is_float(node.meta.get("val")):
+                    made[node] = slot.read()
+
+            result = self._run(params, state, given, graph, observe)[0]
+            results[:] = made
+            return result, list(made.values())
+
+        arrays = [np.asarray(x, _dtype(x)) for x in leaves]
+        step = run if self.inference else value_and_grad(run, has_aux=True)
+        wide = {name: np.asarray(array, np.float32) for name, array in params.items()}
+        made = execute(Precision.parse("fp32.32").apply(trace(step, wide, arrays)), wide, arrays, key=0)
+        values, gradients = (made[1], {}) if self.inference else (made[0][1], made[1])
+        ours = Found(
+            {node: np.asarray(x, np.float64) for node, x in zip(results, values, strict=True)},
+            {name: np.asarray(self._as_torch(name, x), np.float64) for name, x in gradients.items()},
+        )
+        given, names = self._as_tensors(torch, wide, state, leaves)
+        single, exact = (by_torch(torch, graph, given, names, double=double) for double in (False, True))
+        return compared(ours, single, exact)
+
+    def _as_tensors(self, torch: Any, params: Any, state: Any, leaves: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """The inputs of the graph as torch has them, and for each the parameter that it is, if it is trained."""
+        tensors, names = [], list[str | None]()
+        for kind, name in self.exported.inputs:
+            trained = kind == "parameter" and self._trained(name) and not self.inference
+            owner = self._owners.get(name, name)
+            array = params.get(owner) if kind == "parameter" else state.get(name)
+            known = leaves[name] if kind == "batch" else self.exported.tensors[name]
+            tensors.append(known if array is None else torch.tensor(self._as_torch(owner, array)))
+            names.append(owner if trained else None)
+        return tensors, names
+
+    def _check_shapes(self, leaves: Sequence[Any]) -> None:
+        shapes = tuple(tuple(shape_of(x)) for x in leaves)
+        if shapes != self.exported.shapes:
+            raise ValueError(f"{self.__name__} was captured for arrays of {self.exported.shapes}, not {shapes}")
+
+    def _run(
+        self, params: Any, state: Any, leaves: Any, graph: Any = None, observe: Callable[[Any, Any], None] | None = None
+    ) -> tuple[Any, dict[str, Slot]]:
         """The loss, or the outputs as they are nested, and the slots of the buffers."""
         builder = builder_of([*flatten(params)[0], *leaves])
         if builder is None:
@@ -211,7 +278,7 @@ class TorchModel:
                 if kind == "buffer":
                     buffers[name] = inputs[-1]
         torch = optional("torch", extra="torch")
-        results = Interpreter(torch, builder).run(self.exported.graph, inputs)
+        results = Interpreter(torch, builder, observe).run(graph or self.exported.graph, inputs)
         return unflatten(self.exported.result, [slot.read() for slot in results]), buffers
 
     def state_dict(self, params: Mapping[str, Array], state: Mapping[str, Array] | None = None) -> dict[str, Array]:
