@@ -123,7 +123,7 @@ def by_torch(torch: Any, graph: Any, inputs: Sequence[Any], names: Sequence[str 
     wide = torch.float64 if double else torch.float32
     given = [x.detach().clone().to(wide) if x.is_floating_point() else x.detach().clone() for x in inputs]
     trained = {name: x.requires_grad_() for name, x in zip(names, given, strict=True) if name}
-    given = [trained.get(name, x) for name, x in zip(names, given, strict=True)]  # tied ones are one tensor
+    given = [trained.get(name or "", x) for name, x in zip(names, given, strict=True)]  # tied ones are one tensor
     results: dict[Any, Array] = {}
 
     class Runner(torch.fx.Interpreter):  # type: ignore[misc]  # torch is not there when types are checked

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from ipu_core.capture.export import Exported, as_tensor, export
 from ipu_core.capture.fidelity import Fidelity, Found, by_torch, compared, is_float, without_drawing
 from ipu_core.capture.interpret import Interpreter, name_of
 from ipu_core.capture.slots import Slot
+from ipu_core.capture.weights import WEIGHTS, as_array, inverse, read_weights, write_weights
 from ipu_core.ir.autodiff import value_and_grad
 from ipu_core.ir.block import Array
 from ipu_core.ir.execute import execute
@@ -281,30 +283,77 @@ class TorchModel:
         results = Interpreter(torch, builder, observe).run(graph or self.exported.graph, inputs)
         return unflatten(self.exported.result, [slot.read() for slot in results]), buffers
 
-    def state_dict(self, params: Mapping[str, Array], state: Mapping[str, Array] | None = None) -> dict[str, Array]:
-        """Parameters and buffers by torch's names, tied ones under each name: what `safetensors.numpy.save_file` takes.
+    @cached_property
+    def _tied(self) -> dict[str, str]:
+        """For every name in the module's `state_dict` the name that it has here."""
+        names = {id(tensor): name for name, tensor in self.exported.tensors.items()}
+        own = self.module.state_dict(keep_vars=True)
+        return {name: self._owners.get(names.get(id(x), name), name) for name, x in own.items()}
+
+    def state_dict(
+        self, params: Mapping[str, Array], state: Mapping[str, Array] | None = None, *, steps: int = 0
+    ) -> dict[str, Array]:
+        """Parameters and buffers by torch's names, as its `load_state_dict` takes them, as arrays; tied ones under each.
 
         Args:
             params: as `TrainLoop.params` gives them.
             state: as `TrainLoop.model_state` gives it; None: the buffers as they were captured.
+            steps: training steps done, which counters of batches go on by.
         """
-        own = self.module.state_dict(keep_vars=True)
-        trained = {**params, **(state or {})}
-        names = {id(tensor): name for name, tensor in self.exported.tensors.items()}
+        own, trained = self.module.state_dict(keep_vars=True), {**params, **(state or {})}
+        done = dict.fromkeys(self._changed[1], steps)
         return {
-            name: self._as_torch(owner, trained[owner]) if owner in trained else as_array(tensor)
-            for name, tensor in own.items()
-            for owner in [self._owners.get(names.get(id(tensor), name), name)]
+            name: self._as_torch(owner, trained[owner]) if owner in trained else as_array(own[name] + done.get(name, 0))
+            for name, owner in self._tied.items()
         }
 
     def from_state_dict(self, arrays: Mapping[str, Any]) -> tuple[dict[str, Array], dict[str, Array] | None]:
-        """Parameters and state from tensors or arrays by torch's names; names that are neither are left out.
+        """Parameters and state, for `TrainLoop`, from tensors or arrays by torch's names; other names are left out.
+
+        Args:
+            arrays: such as a module's `state_dict()`, in any format; tied ones under one name or several.
 
         Raises:
-            KeyError: a parameter that is missing.
+            KeyError: a parameter or buffer that is missing.
+            ValueError: one of another shape.
         """
-        params = {name: self._laid(name, as_array(arrays[name])) for name in self.params}
-        return params, None if self.state is None else {name: as_array(arrays[name]) for name in self.state}
+
+        def found(name: str, shape: Sequence[int]) -> Array:
+            names = [name, *(other for other, owner in self._tied.items() if owner == name)]
+            given = next((arrays[each] for each in names if each in arrays), None)
+            if given is None:
+                raise KeyError(f"the weights hold no {name} of {self.__name__}")
+            if tuple(given.shape) != tuple(shape):
+                raise ValueError(f"{name} of {self.__name__} has the shape {tuple(shape)}, not {tuple(given.shape)}")
+            return as_array(given)
+
+        shapes = {name: x.shape for name, x in self.exported.tensors.items()}
+        params = {name: self._laid(name, found(name, shapes[name])) for name in self.params}
+        return params, None if self.state is None else {name: found(name, shapes[name]) for name in self.state}
+
+    def save_weights(
+        self, path: str | Path, params: Mapping[str, Array], state: Mapping[str, Array] | None = None, *, steps: int = 0
+    ) -> None:
+        """Writes a safetensors file that torch's users load: what `state_dict` gives, in float32.
+
+        Args:
+            path: the file, which is there whole or not at all.
+            params, state, steps: as `state_dict` takes them.
+
+        Raises:
+            ImportError: the package safetensors is not installed.
+            OSError: the file cannot be written.
+        """
+        write_weights(path, self.state_dict(params, state, steps=steps))
+
+    def load_weights(self, path: str | Path) -> tuple[dict[str, Array], dict[str, Array] | None]:
+        """Parameters and state, for `TrainLoop`, from a safetensors file such as packages of models publish.
+
+        Raises:
+            ImportError: the package safetensors is not installed.
+            KeyError, ValueError: what the file holds does not fit, see `from_state_dict`, or is no such file.
+        """
+        return self.from_state_dict(read_weights(path))
 
     def to_torch(
         self,
@@ -334,22 +383,6 @@ class TorchModel:
             for name in self._changed[1]:
                 targets[name] += steps
         return to
-
-
-WEIGHTS = {"linear": (1, 0), "conv2d": (2, 3, 1, 0)}
-"""Products by their weight's axes as they lie here: a weight that lies as its product takes it is never moved."""
-
-
-def inverse(order: Sequence[int]) -> list[int]:
-    """The order of axes that undoes another."""
-    return [order.index(axis) for axis in range(len(order))]
-
-
-def as_array(tensor: Any) -> Array:
-    """A tensor or array of numbers; floats as float32."""
-    array = np.array(tensor.detach().float().numpy() if hasattr(tensor, "detach") and tensor.is_floating_point() else
-                     tensor.detach().numpy() if hasattr(tensor, "detach") else tensor)  # fmt: skip
-    return array.astype(np.float32) if array.dtype.kind == "f" else array
 
 
 def _dtype(fake: Any) -> Any:
