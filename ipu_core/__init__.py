@@ -10,7 +10,7 @@ training   TrainLoop with Sgd, Lars, Adam, AdamW or Lamb trains in one precision
 from ipu_core import interruption  # noqa: F401  # first: it answers Ctrl-C while the rest is imported
 
 # isort: split
-from ipu_core import nn
+from ipu_core import nn, poptorch
 from ipu_core.capture import TorchModel, TorchSchedule, from_torch, from_torch_optimizer
 from ipu_core.compile.lowering import lower
 from ipu_core.compile.machine import Machine
@@ -112,6 +112,7 @@ __all__ = [
     "lower",
     "nn",
     "plan",
+    "poptorch",
     "trace",
     "value_and_grad",
 ]

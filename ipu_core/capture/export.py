@@ -178,7 +178,9 @@ def _tensors(torch: Any, output: Any) -> Any:
 
 
 def _own_loss(output: Any) -> Any:
-    """The loss that a module gives: its output, the output's attribute `loss`, or the first of several."""
+    """The loss that a module gives: its output, the output's attribute `loss`, or the first of several without axes."""
     if getattr(output, "loss", None) is not None:
         return output.loss
-    return output[0] if isinstance(output, list | tuple) else output
+    if not isinstance(output, list | tuple):
+        return output
+    return next((part for part in output if getattr(part, "shape", None) == ()), output[0])

@@ -50,7 +50,8 @@ def from_torch(
         module: a `torch.nn.Module` whose parameters are floats.
         example_inputs: a batch: a tuple of tensors or arrays, or a dict of them, which are given by name.
         loss: (output, target) -> one number, a function or module of torch; the target is the last of the example
-            inputs. None: the module gives its loss, alone, first, or as the attribute `loss` of its output.
+            inputs. None: the module gives its loss, alone, as the attribute `loss` of its output, or as the first of
+            several outputs that is one number.
         training: whether the module is trained as it is in training (dropout, statistics of the batch) or as in eval.
         inference: the module in eval mode, for a `Predictor`: all that it gives without a loss, nested as it gives it
             (classes with names become dicts), with a loss that. Its state is all buffers of floats.
@@ -293,7 +294,7 @@ class TorchModel:
     def state_dict(
         self, params: Mapping[str, Array], state: Mapping[str, Array] | None = None, *, steps: int = 0
     ) -> dict[str, Array]:
-        """Parameters and buffers by torch's names, as its `load_state_dict` takes them, as arrays; tied ones under each.
+        """Parameters and buffers by torch's names, as arrays that `load_state_dict` takes; tied ones under each.
 
         Args:
             params: as `TrainLoop.params` gives them.
