@@ -6,13 +6,14 @@
         loss = model(x, y)
     model.copy_weights_to_host()
 
-Names are PopTorch's, in this library's spelling; what is behind them is `from_torch`, `TrainLoop` and `Predictor`. A model
-is captured and compiled at its first call. Pipelines, replicas and the placing of layers on several chips have no
+Names are PopTorch's, in this library's spelling; what is behind them is `from_torch`, `TrainLoop` and `Predictor`. A
+model is captured and compiled at its first call. Pipelines, replicas and the placing of layers on several chips have no
 counterpart.
 """
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 from dataclasses import dataclass, replace
@@ -28,6 +29,7 @@ from ipu_core.ir.pytree import flatten, map_leaves
 from ipu_core.target import Target
 from ipu_core.train.arguments import check_engine, check_integer
 from ipu_core.train.loop import TrainLoop
+from ipu_core.train.optim import Adam, Sgd
 from ipu_core.train.optim.common import Common
 from ipu_core.train.predictor import Predictor
 from lowprec.extras import optional
@@ -101,6 +103,7 @@ class TrainingModel:
         self._rate = float(optimizer.param_groups[0]["lr"])
         self.model: TorchModel | None = None
         self.loop: TrainLoop | None = None
+        self._counted = 0
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
         """Trains on a batch.
@@ -110,8 +113,8 @@ class TrainingModel:
             named: likewise, by name.
 
         Returns:
-            The loss of the last iteration, the mean over its micro-batches, as a tensor. Other outputs of the module are
-            not given: an inference model gives them.
+            The loss of the last iteration, the mean over its micro-batches, as a tensor. Other outputs of the module
+            are not given: an inference model gives them.
 
         Raises:
             ValueError: rows that cannot be cut into so many parts, or what `from_torch` and `TrainLoop` refuse.
@@ -142,7 +145,7 @@ class TrainingModel:
         """The account of a step; None before the first call and on the direct engine."""
         return None if self.loop is None else self.loop.profile
 
-    def _read(self, model: TorchModel, optimizer: Any) -> Common:
+    def _read(self, model: TorchModel, optimizer: Any) -> Sgd | Adam:
         return from_torch_optimizer(model, optimizer, lr=self._rate_of)
 
     def _rate_of(self, step: int) -> float:
@@ -159,7 +162,7 @@ class TrainingModel:
                 target=options.target, key=options.seed, micro_batches=options.gradient_accumulation,
                 loss_scale=options.loss_scale, steps_per_call=options.device_iterations, model_state=model.state,
             )  # fmt: skip
-            self.model, self._settings, self._counted = model, settings, 0
+            self.model, self._settings = model, settings
         return self.loop
 
 
@@ -230,14 +233,14 @@ def _parts(batch: Any, count: int) -> list[Any]:
     rows = {np.shape(leaf)[:1] for leaf in flatten(batch)[0]}
     if count > 1 and not all(given and given[0] % count == 0 for given in rows):
         raise ValueError(f"inputs of {sorted(rows)} rows cannot be cut into {count} equal parts")
-    return (
-        [map_leaves(lambda x: x[_rows(x, number, count)], batch) for number in range(count)] if count > 1 else [batch]
-    )
+    return [map_leaves(functools.partial(_part, number, count), batch) for number in range(count)]
 
 
-def _rows(x: Any, number: int, count: int) -> slice:
+def _part(number: int, count: int, x: Any) -> Any:
+    if count == 1:
+        return x
     size = np.shape(x)[0] // count
-    return slice(number * size, (number + 1) * size)
+    return x[number * size : (number + 1) * size]
 
 
 def _joined(parts: tuple[Any, ...]) -> Any:

@@ -8,10 +8,10 @@ from typing import Any
 from ipu_core.capture.model import TorchModel
 from ipu_core.capture.schedules import TorchSchedule
 from ipu_core.train.optim import Adam, AdamW, Group, Sgd
-from ipu_core.train.optim.common import Common, Rate, nothing
+from ipu_core.train.optim.common import Rate, nothing
 
 
-def from_torch_optimizer(model: TorchModel, optimizer: Any, lr: Rate | Any = None) -> Common:
+def from_torch_optimizer(model: TorchModel, optimizer: Any, lr: Rate | Any = None) -> Sgd | Adam:
     """The settings of an optimiser of torch over a captured module's parameters.
 
     Args:
@@ -66,19 +66,19 @@ def _groups(model: TorchModel, optimizer: Any, rates: Sequence[float]) -> tuple[
     return tuple(found)
 
 
-def _sgd(group: Mapping[str, Any], **settings: Any) -> Common:
+def _sgd(group: Mapping[str, Any], **settings: Any) -> Sgd:
     return Sgd(momentum=float(group["momentum"]), nesterov=bool(group["nesterov"]), **settings)
 
 
-def _adam(kind: type[Adam]) -> Callable[..., Common]:
-    def make(group: Mapping[str, Any], **settings: Any) -> Common:
+def _adam(kind: type[Adam]) -> Callable[..., Adam]:
+    def make(group: Mapping[str, Any], **settings: Any) -> Adam:
         b1, b2 = group["betas"]
         return kind(b1=float(b1), b2=float(b2), eps=float(group["eps"]), **settings)
 
     return make
 
 
-MAKERS: Mapping[str, Callable[..., Common]] = {"SGD": _sgd, "Adam": _adam(Adam), "AdamW": _adam(AdamW)}
+MAKERS: Mapping[str, Callable[..., Sgd | Adam]] = {"SGD": _sgd, "Adam": _adam(Adam), "AdamW": _adam(AdamW)}
 MAY_DIFFER = {"params", "lr", "initial_lr", "weight_decay", "max_lr", "min_lr", "max_momentum", "base_momentum"}
 """Settings in which groups may differ: those with a counterpart, and notes of schedulers."""
 REFUSED = {"dampening": 0, "maximize": False, "amsgrad": False}

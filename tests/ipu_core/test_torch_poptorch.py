@@ -57,7 +57,7 @@ def test_a_call_does_all_iterations_and_micro_batches(engine: str) -> None:
 
 
 def test_inference_gives_what_the_module_gives_in_eval_and_takes_new_weights() -> None:
-    _, batches, loss = made("cnn")
+    batches = made("cnn")[1]
     module = Net()
     images, labels = torch.cat([b[0] for b in batches]), torch.cat([b[1] for b in batches])
     model = poptorch.inference_model(module, poptorch.Options(device_iterations=3))
@@ -118,7 +118,7 @@ def test_refusals() -> None:
     with pytest.raises(ValueError, match="unknown precision"):
         poptorch.Options(precision="fp7")
     model = poptorch.training_model(module, poptorch.Options(device_iterations=5), optimizer)
-    with pytest.raises(ValueError, match="24.* rows cannot be cut into 5"):
+    with pytest.raises(ValueError, match=r"24.* rows cannot be cut into 5"):
         model(x, labels)
     assert model.profile is None
 
