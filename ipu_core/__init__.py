@@ -16,6 +16,7 @@ from ipu_core.compile.lowering import lower
 from ipu_core.compile.machine import Machine
 from ipu_core.compile.planning import plan
 from ipu_core.control import FloatingPointControl
+from ipu_core.emulation import emulate
 from ipu_core.engine import Engine, Profile
 from ipu_core.graph import (
     Call,
@@ -105,6 +106,7 @@ __all__ = [
     "TorchSchedule",
     "TrainLoop",
     "compare",
+    "emulate",
     "evaluate",
     "execute",
     "from_torch",
