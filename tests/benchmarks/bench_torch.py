@@ -1,7 +1,7 @@
 """One training step of captured modules beside torch's own in float32: time, and memory at its peak. Direct engine.
 
 Run by `make bench ARGS=torch` where torch is installed, or in the environment of `make test-torch`, by
-`.venv-torch/bin/python -m tests.benchmarks.bench_torch`. One thread. Times are taken in turn in one process, in CPU time,
+`.venv-torch/bin/python -m tests.benchmarks.bench_torch`. One thread. Times are taken in turn in a process, in CPU time,
 medians of ratios over rounds. Memory is of a process each: the peak of resident memory in a few steps, above what was
 resident before the module was made, when everything was imported.
 """
