@@ -1,9 +1,9 @@
 """Tests on what is declared: the oldest dependencies that pyproject.toml allows, the newest Python, several PyTorches.
 
 `make test-versions` runs the first two; `python -m tests.versions oldest` or `newest` one of them. `make
-test-torch-versions` runs the tests of captured models on the oldest PyTorch that is declared and on the last three minor
-versions (gigabytes each). Each has a virtual environment of its own beside .venv, kept for the next time. What CI runs
-here is what the project may declare.
+test-torch-versions` runs the tests of captured models on the oldest PyTorch that is declared and on the last three
+minor versions (gigabytes each). Each has a virtual environment of its own beside .venv, kept for the next time. What CI
+runs here is what the project may declare.
 """
 
 from __future__ import annotations

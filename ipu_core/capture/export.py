@@ -84,10 +84,14 @@ def export(
 
 @contextlib.contextmanager
 def _quiet(torch: Any) -> Iterator[None]:
-    """Without the graph that torch prints where a capture fails, and without a question about numbers.
+    """Without the graph that torch prints where a capture fails, and without two faster ways of Transformer layers.
 
-    `nn.Transformer` looks whether a mask is the causal one, only to take a faster way; numbers have no values here.
+    One asks whether a mask is the causal one, and numbers have no values here; in eval mode the other does all in one
+    operation.
     """
+    layers = torch.backends.mha
+    fast = layers.get_fastpath_enabled()
+    layers.set_fastpath_enabled(False)
     transformer, name = torch.nn.modules.transformer, "_detect_is_causal_mask"
     detect, disabled = getattr(transformer, name, None), logging.root.manager.disable
     if detect is not None:
@@ -98,6 +102,7 @@ def _quiet(torch: Any) -> Iterator[None]:
             yield
     finally:
         logging.disable(disabled)
+        layers.set_fastpath_enabled(fast)
         if detect is not None:
             setattr(transformer, name, detect)
 

@@ -212,7 +212,10 @@ def _looked_up(value: Any, slots: Mapping[Any, Any]) -> Any:
 def _check_shapes(node: Any, name: str, result: Any) -> None:
     """The table's function gave what torch would have given, as far as shapes say."""
     several = isinstance(result, list | tuple)
-    for value, fake in _pairs(result if several else [result], node.meta.get("val"), several):
+    unused = {user.args[1] for user in node.users if user.target is operator.getitem and not user.users}
+    for number, (value, fake) in enumerate(_pairs(result if several else [result], node.meta.get("val"), several)):
+        if several and number in unused:  # torch 2.6 is wrong about the shapes of an LSTM's states
+            continue
         if hasattr(fake, "shape") and value is not None and shape_of(value) != tuple(fake.shape):
             why = f"its result would have the shape {shape_of(value)}, not {tuple(fake.shape)}"
             raise not_covered(f"aten.{name}", node, why)

@@ -14,6 +14,7 @@ from tests.ipu_core.test_torch_optimizers import module_and_batch
 
 torch = pytest.importorskip("torch")
 kinds = torch.optim.lr_scheduler
+pytestmark = pytest.mark.filterwarnings("ignore:The epoch parameter")  # of torch 2.6 to itself, in SequentialLR
 
 
 def two_groups() -> Any:
