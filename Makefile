@@ -1,6 +1,7 @@
 # Every target sets up .venv by itself; nothing else is needed than python3 >= 3.11, g++ and make.
 # `make study` and `make demo` install what they need and no more; the other targets the tools of development too.
-.PHONY: setup light study demo test test-slow test-torch test-versions fuzz sanitize lint bench notebooks docs clean
+.PHONY: setup light study demo test test-slow test-torch test-torch-versions test-versions fuzz sanitize lint bench notebooks \
+  docs clean
 .DEFAULT_GOAL := help
 
 VENV := .venv
@@ -15,6 +16,7 @@ help:
 	@echo "make demo       thirty seconds: formats, rounding, a sum that stagnates"
 	@echo "make test       all tests but the slow ones;  make test-slow  the slow ones too"
 	@echo "make test-torch  models captured from PyTorch, in an environment of its own"
+	@echo "make test-torch-versions  part of them on the oldest and the last three minor versions of PyTorch (gigabytes)"
 	@echo "make test-versions  part of them on the oldest dependencies and the newest Python;  make fuzz  two minutes of fuzzing"
 	@echo "make lint       ruff, mypy --strict, clang-format"
 	@echo "make sanitize   the kernel tests under the address and undefined-behaviour sanitizers (slow to build)"
@@ -61,6 +63,10 @@ test-torch: setup
 	$(TORCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[test,torch]" \
 	  transformers timm torchvision mlp-mixer-pytorch
 	$(TORCH_VENV)/bin/python -m pytest -q tests/ipu_core/test_torch_*.py $(ARGS)
+
+# The same without the packages, on the oldest PyTorch that is declared and the last three minor versions.
+test-torch-versions: setup
+	$(PY) -m tests.versions torch
 
 # Part of the suite on the oldest dependencies that are declared, and on the newest Python there is.
 test-versions: setup

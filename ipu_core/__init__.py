@@ -10,12 +10,13 @@ training   TrainLoop with Sgd, Lars, Adam, AdamW or Lamb trains in one precision
 from ipu_core import interruption  # noqa: F401  # first: it answers Ctrl-C while the rest is imported
 
 # isort: split
-from ipu_core import nn
-from ipu_core.capture import TorchModel, from_torch, from_torch_optimizer
+from ipu_core import nn, poptorch
+from ipu_core.capture import TorchModel, TorchSchedule, from_torch, from_torch_optimizer
 from ipu_core.compile.lowering import lower
 from ipu_core.compile.machine import Machine
 from ipu_core.compile.planning import plan
 from ipu_core.control import FloatingPointControl
+from ipu_core.emulation import emulate
 from ipu_core.engine import Engine, Profile
 from ipu_core.graph import (
     Call,
@@ -56,6 +57,8 @@ from ipu_core.train.batches import Epochs
 from ipu_core.train.callbacks import Checkpoint, EarlyStop, Evaluate
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import Adam, AdamW, Group, Lamb, Lars, Optimiser, Sgd, mup_groups
+from ipu_core.train.predictor import Predictor
+from ipu_core.train.samples import Samples
 from ipu_core.train.scaling import LossScale
 from ipu_core.train.watch import Record, Watch
 from lowprec import Accumulation
@@ -93,6 +96,7 @@ __all__ = [
     "Param",
     "Precision",
     "PrecisionRule",
+    "Predictor",
     "Profile",
     "Record",
     "RemoteBuffer",
@@ -100,6 +104,7 @@ __all__ = [
     "RemoteStore",
     "Repeat",
     "RepeatWhile",
+    "Samples",
     "Sensitivity",
     "Sequence",
     "Sgd",
@@ -108,12 +113,14 @@ __all__ = [
     "Target",
     "Tensor",
     "TorchModel",
+    "TorchSchedule",
     "TrainLoop",
     "UnitScaled",
     "Watch",
     "blame",
     "cheapest",
     "compare",
+    "emulate",
     "evaluate",
     "execute",
     "from_torch",
@@ -122,6 +129,7 @@ __all__ = [
     "mup_groups",
     "nn",
     "plan",
+    "poptorch",
     "sensitivity",
     "trace",
     "unit_scale",

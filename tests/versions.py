@@ -1,7 +1,9 @@
-"""Tests on what is declared: the oldest dependencies that pyproject.toml allows, and the newest Python there is.
+"""Tests on what is declared: the oldest dependencies that pyproject.toml allows, the newest Python, several PyTorches.
 
-`make test-versions` runs both; `python -m tests.versions oldest` or `newest` one of them. Each has a virtual
-environment of its own beside .venv, kept for the next time. What CI runs here is what the project may declare.
+`make test-versions` runs the first two; `python -m tests.versions oldest` or `newest` one of them. `make
+test-torch-versions` runs the tests of captured models on the oldest PyTorch that is declared and on the last three
+minor versions (gigabytes each). Each has a virtual environment of its own beside .venv, kept for the next time. What CI
+runs here is what the project may declare.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -22,17 +25,20 @@ PARTS = (
 )  # fmt: skip
 """Rooms that between them import everything, use the most of NumPy, and take about a minute."""
 
+QUIETLY = ("-m", "pytest", "--import-mode=append", "-W", "default::DeprecationWarning")
+"""Old releases may use what newer ones of their own dependencies call deprecated."""
 
-def declared() -> list[str]:
-    """The requirements of a study, as pyproject.toml declares them."""
+
+def declared(extra: str = "study") -> list[str]:
+    """The requirements with an extra, as pyproject.toml declares them."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    return [*project["dependencies"], *project["optional-dependencies"]["study"]]
+    return [*project["dependencies"], *project["optional-dependencies"][extra]]
 
 
-def oldest() -> list[str]:
+def oldest(extra: str = "study") -> list[str]:
     """The same, each pinned to the least version it allows."""
     pinned = []
-    for requirement in declared():
+    for requirement in declared(extra):
         found = re.fullmatch(r"([\w-]+)>=([\d.]+)", requirement)
         if found is None:
             raise ValueError(f"{requirement!r} in pyproject.toml declares no least version")
@@ -71,12 +77,11 @@ def environment(name: str, python: str, requirements: list[str]) -> str:
     return own
 
 
-def run_oldest() -> int:
-    """The suite's parts on the oldest dependencies, with the compiled module of this environment."""
+def copied(name: str) -> dict[str, str]:
+    """The variables of an environment that takes the packages, and this environment's compiled module, from a copy."""
     from lowprec import _kernels
 
-    python = environment("oldest", sys.executable, [*oldest(), *TOOLS])
-    copy = ROOT / "build" / "oldest"
+    copy = ROOT / "build" / name
     shutil.rmtree(copy, ignore_errors=True)
     for package in ("lowprec", "ipu_core"):
         shutil.copytree(ROOT / package, copy / package)
@@ -87,9 +92,36 @@ def run_oldest() -> int:
         shutil.copytree(metadata, copy / metadata.name)
     # A safe path and append: the checkout's own folders, which have no compiled module, come last.
     path = {"PYTHONPATH": os.pathsep.join([str(copy), str(ROOT)]), "PYTHONSAFEPATH": "1"}
-    # Old releases may use what newer ones of their own dependencies call deprecated.
-    quiet = ["-W", "default::DeprecationWarning"]
-    return _pytest([python, "-m", "pytest", "--import-mode=append", *quiet], {**os.environ, **path})
+    return {**os.environ, **path}
+
+
+def run_oldest() -> int:
+    """The suite's parts on the oldest dependencies, with the compiled module of this environment."""
+    python = environment("oldest", sys.executable, [*oldest(), *TOOLS])
+    return _pytest([python, *QUIETLY], copied("oldest"), PARTS)
+
+
+def minors(listed: str, count: int = 3) -> list[str]:
+    """The last minor versions among those that `pip index versions` lists: "2.13", "2.14", ..."""
+    found = {(int(major), int(minor)) for major, minor in re.findall(r"\b(\d+)\.(\d+)\.\d+\b", listed)}
+    return [f"{major}.{minor}" for major, minor in sorted(found)[-count:]]
+
+
+def run_torch() -> int:
+    """The tests of captured models, those of packages excepted, on several versions of PyTorch."""
+    command = [sys.executable, "-m", "pip", "index", "versions", "torch"]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.partition(
+        "Available versions:"
+    )[2]
+    pinned = [requirement for requirement in oldest("torch") if requirement.startswith("torch==")]
+    parts = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests" / "ipu_core").glob("test_torch_*.py"))
+    codes = []
+    for wanted in (*pinned, *(f"torch=={minor}.*" for minor in minors(listed.partition("\n")[0]))):
+        name = wanted.replace("==", "-").removesuffix(".*")
+        python = environment(name, sys.executable, [*declared(), *declared("safetensors"), wanted, *TOOLS])
+        print(f"== {wanted}", flush=True)
+        codes.append(_pytest([python, *QUIETLY], copied(name), parts))
+    return max(codes)
 
 
 def run_newest() -> int:
@@ -99,17 +131,20 @@ def run_newest() -> int:
     if sys.version.startswith(version):
         print(f"Python {version} is the newest there is, and the suite runs on it already")
         return 0
-    return _pytest([environment(version, python, ["--editable", f"{ROOT}[study]", *TOOLS]), "-m", "pytest"], None)
+    return _pytest(
+        [environment(version, python, ["--editable", f"{ROOT}[study]", *TOOLS]), "-m", "pytest"], None, PARTS
+    )
 
 
-def _pytest(command: list[str], env: dict[str, str] | None) -> int:
+def _pytest(command: list[str], env: dict[str, str] | None, parts: Sequence[str]) -> int:
     own = subprocess.run([command[0], "-c", "import sys, numpy; print(sys.version.split()[0], numpy.__version__)"],
                          capture_output=True, text=True, check=True)  # fmt: skip
     python, numpy = own.stdout.split()
     print(f"Python {python}, NumPy {numpy}", flush=True)
-    return subprocess.run([*command, "-q", "-m", "not slow", *PARTS], cwd=ROOT, env=env, check=False).returncode
+    return subprocess.run([*command, "-q", "-m", "not slow", *parts], cwd=ROOT, env=env, check=False).returncode
 
 
 if __name__ == "__main__":
     wanted = sys.argv[1:] or ["oldest", "newest"]
-    sys.exit(max({"oldest": run_oldest, "newest": run_newest}[name]() for name in wanted))
+    jobs = {"oldest": run_oldest, "newest": run_newest, "torch": run_torch}
+    sys.exit(max(jobs[name]() for name in wanted))

@@ -5,5 +5,6 @@ torch itself is needed to capture a module and to write trained values back, nev
 
 from ipu_core.capture.model import TorchModel, from_torch
 from ipu_core.capture.optimizers import from_torch_optimizer
+from ipu_core.capture.schedules import TorchSchedule
 
-__all__ = ["TorchModel", "from_torch", "from_torch_optimizer"]
+__all__ = ["TorchModel", "TorchSchedule", "from_torch", "from_torch_optimizer"]

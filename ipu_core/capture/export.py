@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ipu_core.capture.errors import line_of
-from ipu_core.ir.pytree import PyTree, flatten, paths, unflatten
+from ipu_core.ir.pytree import LEAF, PyTree, flatten, paths, unflatten
 
 PREFIX = "module."
 
@@ -27,6 +27,7 @@ class Exported:
         tensors: parameters, buffers and constants by name, as they were.
         tree: how the batch is nested.
         shapes: of the batch's leaves.
+        result: how what it gives is nested.
     """
 
     graph: Any
@@ -34,9 +35,12 @@ class Exported:
     tensors: Mapping[str, Any]
     tree: PyTree
     shapes: tuple[tuple[int, ...], ...]
+    result: PyTree
 
 
-def export(torch: Any, module: Any, batch: Any, loss: Callable[..., Any] | None, training: bool) -> Exported:
+def export(
+    torch: Any, module: Any, batch: Any, loss: Callable[..., Any] | None, *, training: bool, outputs: bool
+) -> Exported:
     """Captures a module with its loss.
 
     Args:
@@ -45,6 +49,7 @@ def export(torch: Any, module: Any, batch: Any, loss: Callable[..., Any] | None,
         batch: example inputs, see `from_torch`.
         loss: of the output and the last input; None: the module gives it.
         training: whether the module is captured as it is in training.
+        outputs: whether without a loss all that the module gives is captured, not a loss that is in it.
 
     Raises:
         ValueError: inputs that are no tensors or arrays; torch.export cannot capture the module (its own error is the
@@ -52,7 +57,8 @@ def export(torch: Any, module: Any, batch: Any, loss: Callable[..., Any] | None,
     """
     leaves, tree = flatten(batch)
     tensors = [as_tensor(torch, leaf, name) for leaf, name in zip(leaves, paths(tree), strict=True)]
-    wrapper = _with_loss(torch, module, tree, loss)
+    results: list[PyTree] = []
+    wrapper = _with_loss(torch, module, tree, loss, results if outputs else None)
     modes = {part: part.training for part in module.modules()}
     wrapper.train(training)
     try:
@@ -72,15 +78,20 @@ def export(torch: Any, module: Any, batch: Any, loss: Callable[..., Any] | None,
         position += kind == "batch"
     known = {**program.state_dict, **program.constants}
     values = {name.removeprefix(PREFIX): tensor for name, tensor in known.items()}
-    return Exported(program.graph_module, tuple(inputs), values, tree, tuple(tuple(t.shape) for t in tensors))
+    shapes = tuple(tuple(t.shape) for t in tensors)
+    return Exported(program.graph_module, tuple(inputs), values, tree, shapes, results[-1] if results else LEAF)
 
 
 @contextlib.contextmanager
 def _quiet(torch: Any) -> Iterator[None]:
-    """Without the graph that torch prints where a capture fails, and without a question about numbers.
+    """Without the graph that torch prints where a capture fails, and without two faster ways of Transformer layers.
 
-    `nn.Transformer` looks whether a mask is the causal one, only to take a faster way; numbers have no values here.
+    One asks whether a mask is the causal one, and numbers have no values here; in eval mode the other does all in one
+    operation.
     """
+    layers = torch.backends.mha
+    fast = layers.get_fastpath_enabled()
+    layers.set_fastpath_enabled(False)
     transformer, name = torch.nn.modules.transformer, "_detect_is_causal_mask"
     detect, disabled = getattr(transformer, name, None), logging.root.manager.disable
     if detect is not None:
@@ -91,6 +102,7 @@ def _quiet(torch: Any) -> Iterator[None]:
             yield
     finally:
         logging.disable(disabled)
+        layers.set_fastpath_enabled(fast)
         if detect is not None:
             setattr(transformer, name, detect)
 
@@ -115,8 +127,13 @@ def as_tensor(torch: Any, leaf: Any, name: str) -> Any:
     return tensor if tensor.dtype == torch.bool else tensor.long()
 
 
-def _with_loss(torch: Any, module: Any, tree: PyTree, loss: Callable[..., Any] | None) -> Any:
-    """The module whose output is the loss, with the leaves of the batch as its arguments."""
+def _with_loss(
+    torch: Any, module: Any, tree: PyTree, loss: Callable[..., Any] | None, results: list[PyTree] | None
+) -> Any:
+    """The module whose output is the loss, with the leaves of the batch as its arguments.
+
+    With a list of results and without a loss its output is the tensors of the module's own, and their tree is appended.
+    """
 
     class WithLoss(torch.nn.Module):  # type: ignore[misc]  # torch is not there when types are checked
         def __init__(self) -> None:
@@ -129,7 +146,13 @@ def _with_loss(torch: Any, module: Any, tree: PyTree, loss: Callable[..., Any] |
             batch = unflatten(tree, list(leaves))
             given, target = (batch, None) if loss is None else _split(batch)
             output = self.module(**given) if isinstance(given, Mapping) else self.module(*given)
-            return _own_loss(output) if loss is None else loss(output, target)
+            if loss is not None:
+                return loss(output, target)
+            if results is None:
+                return _own_loss(output)
+            found, nested = flatten(_tensors(torch, output))
+            results.append(nested)
+            return tuple(found)
 
     return WithLoss()
 
@@ -144,8 +167,25 @@ def _split(batch: Any) -> tuple[Any, Any]:
     return tuple(batch[:-1]), batch[-1]
 
 
+def _tensors(torch: Any, output: Any) -> Any:
+    """What a module gives in plain dicts, tuples and lists of tensors; what is none of these (caches) is left out.
+
+    A class with names, as those of transformers, becomes a dict.
+    """
+    if isinstance(output, Mapping):
+        parts = {str(name): _tensors(torch, part) for name, part in output.items()}
+        return {name: part for name, part in parts.items() if part is not None}
+    if isinstance(output, tuple) and (names := getattr(output, "_fields", None)):
+        return _tensors(torch, dict(zip(names, output, strict=True)))
+    if isinstance(output, tuple | list):
+        return type(output)(_tensors(torch, part) for part in output)
+    return output if isinstance(output, torch.Tensor) else None
+
+
 def _own_loss(output: Any) -> Any:
-    """The loss that a module gives: its output, the output's attribute `loss`, or the first of several."""
+    """The loss that a module gives: its output, the output's attribute `loss`, or the first of several without axes."""
     if getattr(output, "loss", None) is not None:
         return output.loss
-    return output[0] if isinstance(output, list | tuple) else output
+    if not isinstance(output, list | tuple):
+        return output
+    return next((part for part in output if getattr(part, "shape", None) == ()), output[0])

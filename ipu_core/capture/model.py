@@ -5,22 +5,33 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ipu_core.capture.export import Exported, export
+from ipu_core.capture.export import Exported, as_tensor, export
+from ipu_core.capture.fidelity import Fidelity, Found, by_torch, compared, is_float, without_drawing
 from ipu_core.capture.interpret import Interpreter, name_of
 from ipu_core.capture.slots import Slot
+from ipu_core.capture.weights import WEIGHTS, as_array, inverse, read_weights, write_weights
+from ipu_core.ir.autodiff import value_and_grad
 from ipu_core.ir.block import Array
-from ipu_core.ir.pytree import flatten
+from ipu_core.ir.execute import execute
+from ipu_core.ir.precision import Precision
+from ipu_core.ir.pytree import flatten, unflatten
 from ipu_core.ir.tracing import trace
-from ipu_core.ir.values import Value, builder_of, shape_of, transpose
+from ipu_core.ir.values import Traced, Value, builder_of, shape_of, transpose
 from lowprec.extras import optional
 
 
 def from_torch(
-    module: Any, example_inputs: Any, loss: Callable[..., Any] | None = None, *, training: bool = True
+    module: Any,
+    example_inputs: Any,
+    loss: Callable[..., Any] | None = None,
+    *,
+    training: bool = True,
+    inference: bool = False,
 ) -> TorchModel:
     """Captures a module of PyTorch as a loss function for `TrainLoop`, `compare`, `trace` and `value_and_grad`.
 
@@ -39,8 +50,11 @@ def from_torch(
         module: a `torch.nn.Module` whose parameters are floats.
         example_inputs: a batch: a tuple of tensors or arrays, or a dict of them, which are given by name.
         loss: (output, target) -> one number, a function or module of torch; the target is the last of the example
-            inputs. None: the module gives its loss, alone, first, or as the attribute `loss` of its output.
-        training: whether the module is captured as it is in training (dropout, statistics of the batch) or in eval.
+            inputs. None: the module gives its loss, alone, as the attribute `loss` of its output, or as the first of
+            several outputs that is one number.
+        training: whether the module is trained as it is in training (dropout, statistics of the batch) or as in eval.
+        inference: the module in eval mode, for a `Predictor`: all that it gives without a loss, nested as it gives it
+            (classes with names become dicts), with a loss that. Its state is all buffers of floats.
 
     Raises:
         ImportError: torch is not installed.
@@ -52,27 +66,30 @@ def from_torch(
     if not isinstance(module, torch.nn.Module):
         raise TypeError(f"from_torch takes a torch.nn.Module, not {module!r}")
     batch = example_inputs if isinstance(example_inputs, tuple | list | dict) else (example_inputs,)
-    model = TorchModel(module, export(torch, module, batch, loss, training))
-    model.check()
+    exported = export(torch, module, batch, loss, training=training and not inference, outputs=inference)
+    model = TorchModel(module, exported, inference)
+    model.refuse()
     return model
 
 
 @dataclass(frozen=True, eq=False)
 class TorchModel:
     """A loss function (params, batch) -> one number; where the module has running statistics (params, state, batch) ->
-    (the number, new state).
+    (the number, new state). For inference (params, batch) or (params, state, batch) -> what the module gives.
 
     Attributes:
         module: what was captured.
         exported: the graph.
+        inference: whether it gives the module's outputs, in eval mode.
         params: the trainable parameters when it was captured, float32 by dotted name; tied ones once. Weights lie
             as products here take them: (inputs, outputs) of linear layers, (kh, kw, channels, outputs) of convolutions;
             tied embeddings as torch's.
-        state: buffers that a step changes, likewise; None: there are none.
+        state: buffers that a step changes, likewise, for inference all of floats; None: there are none.
     """
 
     module: Any
     exported: Exported
+    inference: bool = False
     params: dict[str, Array] = field(init=False)
     state: dict[str, Array] | None = field(init=False)
 
@@ -81,13 +98,24 @@ class TorchModel:
         names = [name for kind, name in self.exported.inputs if kind == "parameter" and self._trained(name)]
         params = {self._owners[name]: as_array(tensors[name]) for name in names}
         object.__setattr__(self, "params", {name: self._laid(name, array) for name, array in params.items()})
-        written = self._changed[0]
-        object.__setattr__(self, "state", {name: as_array(tensors[name]) for name in written} or None)
+        carried = self._changed[0]
+        if self.inference:
+            buffers = [name for kind, name in self.exported.inputs if kind == "buffer"]
+            carried = [name for name in buffers if tensors[name].is_floating_point()]
+        object.__setattr__(self, "state", {name: as_array(tensors[name]) for name in carried} or None)
 
     @property
     def __name__(self) -> str:
         """The class of the module."""
         return type(self.module).__name__
+
+    def description(self) -> dict[str, Any]:
+        """What tells it from others in a study: the class, the captured graph and the tensors that are not trained."""
+        carried = {*self.params, *(self.state or {})}
+        tensors, owners = self.exported.tensors.items(), self._owners
+        fixed = {name: as_array(x) for name, x in tensors if owners.get(name, name) not in carried}
+        code = [node.format_node() for node in self.exported.graph.graph.nodes]
+        return {"module": self.__name__, "graph": "\n".join(filter(None, code)), "tensors": fixed}
 
     def _trained(self, name: str) -> bool:
         return bool(self.exported.tensors[name].requires_grad)
@@ -146,32 +174,97 @@ class TorchModel:
             node.meta["val"] for node, (kind, _) in zip(nodes, self.exported.inputs, strict=True) if kind == "batch"
         ]
 
-    def check(self) -> None:
-        """Refuses a loss that is not one number."""
+    def refuse(self) -> None:
+        """Refuses a loss that is not one number, and operations that have no counterpart."""
         batch = [np.zeros(shape, _dtype(fake)) for shape, fake in zip(self.exported.shapes, self._fakes(), strict=True)]
         block = trace(lambda params, leaves: self._run(params, {}, leaves)[0], self.params, batch)
-        if [var.type.shape for var in block.outputs] != [()]:
+        if not self.inference and [var.type.shape for var in block.outputs] != [()]:
             given = ", ".join(str(var.type.shape) for var in block.outputs)
             raise ValueError(f"the loss of {self.__name__} must be one number without axes, not {given}")
 
     def __call__(self, params: Mapping[str, Value], *rest: Any) -> Any:
-        """The loss of a batch, and the new state where there is one. To be traced.
+        """The loss of a batch, and the new state where there is one; for inference the outputs. To be traced.
 
         Raises:
             ValueError: a batch of other shapes than the example.
         """
         *state, batch = rest
         leaves = flatten(batch)[0]
-        shapes = tuple(tuple(shape_of(x)) for x in leaves)
-        if shapes != self.exported.shapes:
-            raise ValueError(f"{self.__name__} was captured for arrays of {self.exported.shapes}, not {shapes}")
+        self._check_shapes(leaves)
         if not state:
             return self._run(params, {}, leaves)[0]
         result, slots = self._run(params, state[0], leaves)
+        if self.inference:
+            return result
         return result, {name: slots[name].read() for name in state[0]}
 
-    def _run(self, params: Any, state: Any, leaves: Any) -> tuple[Value, dict[str, Slot]]:
-        """The loss and the slots of the buffers."""
+    def check(
+        self, batch: Any, params: Mapping[str, Array] | None = None, state: Mapping[str, Array] | None = None
+    ) -> Fidelity:
+        """Every result and gradient of a batch in float32 beside torch's, and the first that differs, if one does.
+
+            print(model.check(batch))
+
+        Dropout is left out in both. Gradients may differ where a maximum has several equal elements, see `from_torch`.
+
+        Args:
+            batch: tensors or arrays, like the example.
+            params, state: as `TrainLoop` gives them; None: as captured.
+
+        Raises:
+            ValueError: a batch of other shapes than the example.
+        """
+        torch = optional("torch", extra="torch")
+        params, state = params or self.params, {**(self.state or {}), **(state or {})}
+        graph, results = without_drawing(self.exported.graph), list[Any]()
+        leaves = [as_tensor(torch, leaf, "") for leaf in flatten(batch)[0]]
+        self._check_shapes(leaves)
+
+        def run(params: Any, given: Any) -> tuple[Any, list[Value]]:
+            made: dict[Any, Value] = {}
+
+            def observe(node: Any, slot: Any) -> None:
+                if isinstance(slot, Slot) and isinstance(slot.read(), Traced) and is_float(node.meta.get("val")):
+                    made[node] = slot.read()
+
+            result = self._run(params, state, given, graph, observe)[0]
+            results[:] = made
+            return result, list(made.values())
+
+        arrays = [np.asarray(x, _dtype(x)) for x in leaves]
+        step = run if self.inference else value_and_grad(run, has_aux=True)
+        wide = {name: np.asarray(array, np.float32) for name, array in params.items()}
+        made = execute(Precision.parse("fp32.32").apply(trace(step, wide, arrays)), wide, arrays, key=0)
+        values, gradients = (made[1], {}) if self.inference else (made[0][1], made[1])
+        ours = Found(
+            {node: np.asarray(x, np.float64) for node, x in zip(results, values, strict=True)},
+            {name: np.asarray(self._as_torch(name, x), np.float64) for name, x in gradients.items()},
+        )
+        given, names = self._as_tensors(torch, wide, state, leaves)
+        single, exact = (by_torch(torch, graph, given, names, double=double) for double in (False, True))
+        return compared(ours, single, exact)
+
+    def _as_tensors(self, torch: Any, params: Any, state: Any, leaves: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """The inputs of the graph as torch has them, and for each the parameter that it is, if it is trained."""
+        tensors, names = [], list[str | None]()
+        for kind, name in self.exported.inputs:
+            trained = kind == "parameter" and self._trained(name) and not self.inference
+            owner = self._owners.get(name, name)
+            array = params.get(owner) if kind == "parameter" else state.get(name)
+            known = leaves[name] if kind == "batch" else self.exported.tensors[name]
+            tensors.append(known if array is None else torch.tensor(self._as_torch(owner, array)))
+            names.append(owner if trained else None)
+        return tensors, names
+
+    def _check_shapes(self, leaves: Sequence[Any]) -> None:
+        shapes = tuple(tuple(shape_of(x)) for x in leaves)
+        if shapes != self.exported.shapes:
+            raise ValueError(f"{self.__name__} was captured for arrays of {self.exported.shapes}, not {shapes}")
+
+    def _run(
+        self, params: Any, state: Any, leaves: Any, graph: Any = None, observe: Callable[[Any, Any], None] | None = None
+    ) -> tuple[Any, dict[str, Slot]]:
+        """The loss, or the outputs as they are nested, and the slots of the buffers."""
         builder = builder_of([*flatten(params)[0], *leaves])
         if builder is None:
             raise TypeError("a captured module is traced: use trace(model, ...) and execute, or TrainLoop")
@@ -188,33 +281,80 @@ class TorchModel:
                 if kind == "buffer":
                     buffers[name] = inputs[-1]
         torch = optional("torch", extra="torch")
-        (result,) = Interpreter(torch, builder).run(self.exported.graph, inputs)
-        return result.read(), buffers
+        results = Interpreter(torch, builder, observe).run(graph or self.exported.graph, inputs)
+        return unflatten(self.exported.result, [slot.read() for slot in results]), buffers
 
-    def state_dict(self, params: Mapping[str, Array], state: Mapping[str, Array] | None = None) -> dict[str, Array]:
-        """Parameters and buffers by torch's names, tied ones under each name: what `safetensors.numpy.save_file` takes.
+    @cached_property
+    def _tied(self) -> dict[str, str]:
+        """For every name in the module's `state_dict` the name that it has here."""
+        names = {id(tensor): name for name, tensor in self.exported.tensors.items()}
+        own = self.module.state_dict(keep_vars=True)
+        return {name: self._owners.get(names.get(id(x), name), name) for name, x in own.items()}
+
+    def state_dict(
+        self, params: Mapping[str, Array], state: Mapping[str, Array] | None = None, *, steps: int = 0
+    ) -> dict[str, Array]:
+        """Parameters and buffers by torch's names, as arrays that `load_state_dict` takes; tied ones under each.
 
         Args:
             params: as `TrainLoop.params` gives them.
             state: as `TrainLoop.model_state` gives it; None: the buffers as they were captured.
+            steps: training steps done, which counters of batches go on by.
         """
-        own = self.module.state_dict(keep_vars=True)
-        trained = {**params, **(state or {})}
-        names = {id(tensor): name for name, tensor in self.exported.tensors.items()}
+        own, trained = self.module.state_dict(keep_vars=True), {**params, **(state or {})}
+        done = dict.fromkeys(self._changed[1], steps)
         return {
-            name: self._as_torch(owner, trained[owner]) if owner in trained else as_array(tensor)
-            for name, tensor in own.items()
-            for owner in [self._owners.get(names.get(id(tensor), name), name)]
+            name: self._as_torch(owner, trained[owner]) if owner in trained else as_array(own[name] + done.get(name, 0))
+            for name, owner in self._tied.items()
         }
 
     def from_state_dict(self, arrays: Mapping[str, Any]) -> tuple[dict[str, Array], dict[str, Array] | None]:
-        """Parameters and state from tensors or arrays by torch's names; names that are neither are left out.
+        """Parameters and state, for `TrainLoop`, from tensors or arrays by torch's names; other names are left out.
+
+        Args:
+            arrays: such as a module's `state_dict()`, in any format; tied ones under one name or several.
 
         Raises:
-            KeyError: a parameter that is missing.
+            KeyError: a parameter or buffer that is missing.
+            ValueError: one of another shape.
         """
-        params = {name: self._laid(name, as_array(arrays[name])) for name in self.params}
-        return params, None if self.state is None else {name: as_array(arrays[name]) for name in self.state}
+
+        def found(name: str, shape: Sequence[int]) -> Array:
+            names = [name, *(other for other, owner in self._tied.items() if owner == name)]
+            given = next((arrays[each] for each in names if each in arrays), None)
+            if given is None:
+                raise KeyError(f"the weights hold no {name} of {self.__name__}")
+            if tuple(given.shape) != tuple(shape):
+                raise ValueError(f"{name} of {self.__name__} has the shape {tuple(shape)}, not {tuple(given.shape)}")
+            return as_array(given)
+
+        shapes = {name: x.shape for name, x in self.exported.tensors.items()}
+        params = {name: self._laid(name, found(name, shapes[name])) for name in self.params}
+        return params, None if self.state is None else {name: found(name, shapes[name]) for name in self.state}
+
+    def save_weights(
+        self, path: str | Path, params: Mapping[str, Array], state: Mapping[str, Array] | None = None, *, steps: int = 0
+    ) -> None:
+        """Writes a safetensors file that torch's users load: what `state_dict` gives, in float32.
+
+        Args:
+            path: the file, which is there whole or not at all.
+            params, state, steps: as `state_dict` takes them.
+
+        Raises:
+            ImportError: the package safetensors is not installed.
+            OSError: the file cannot be written.
+        """
+        write_weights(path, self.state_dict(params, state, steps=steps))
+
+    def load_weights(self, path: str | Path) -> tuple[dict[str, Array], dict[str, Array] | None]:
+        """Parameters and state, for `TrainLoop`, from a safetensors file such as packages of models publish.
+
+        Raises:
+            ImportError: the package safetensors is not installed.
+            KeyError, ValueError: what the file holds does not fit, see `from_state_dict`, or is no such file.
+        """
+        return self.from_state_dict(read_weights(path))
 
     def to_torch(
         self,
@@ -244,22 +384,6 @@ class TorchModel:
             for name in self._changed[1]:
                 targets[name] += steps
         return to
-
-
-WEIGHTS = {"linear": (1, 0), "conv2d": (2, 3, 1, 0)}
-"""Products by their weight's axes as they lie here: a weight that lies as its product takes it is never moved."""
-
-
-def inverse(order: Sequence[int]) -> list[int]:
-    """The order of axes that undoes another."""
-    return [order.index(axis) for axis in range(len(order))]
-
-
-def as_array(tensor: Any) -> Array:
-    """A tensor or array of numbers; floats as float32."""
-    array = np.array(tensor.detach().float().numpy() if hasattr(tensor, "detach") and tensor.is_floating_point() else
-                     tensor.detach().numpy() if hasattr(tensor, "detach") else tensor)  # fmt: skip
-    return array.astype(np.float32) if array.dtype.kind == "f" else array
 
 
 def _dtype(fake: Any) -> Any:

@@ -15,11 +15,11 @@ from ipu_core.ir.execute import execute
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.pytree import flatten, map_leaves, unflatten
 from ipu_core.ir.tracing import trace
-from ipu_core.study.mlp import EVALUATION
 from ipu_core.study.point import Problem, stand_in
 from ipu_core.study.scaling import PLAIN, Scaling
 from ipu_core.study.size import Size
 from ipu_core.train import text
+from ipu_core.train.predictor import EVALUATION
 from lowprec import Key
 
 MLP_RATIO = 4

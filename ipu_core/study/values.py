@@ -6,13 +6,21 @@ import hashlib
 import json
 from collections.abc import Mapping
 from types import CodeType, FunctionType, MethodType
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 OURS = ("lowprec", "ipu_core")
 ADDRESS = " at 0x"
 SHORT = 16  # hexadecimal digits of a hash inside a description
+
+
+@runtime_checkable
+class Described(Protocol):
+    """An object that says itself what it is."""
+
+    def description(self) -> Any:
+        """JSON values, or what becomes such."""
 
 
 def digest(value: Any) -> str:
@@ -23,8 +31,9 @@ def digest(value: Any) -> str:
 def described(value: Any) -> Any:
     """A value as JSON values, for comparison with others.
 
-    Arrays count by shape, dtype and bytes, functions by their code, defaults and what they enclose, dataclasses and
-    plain objects by their class and fields. Global names that a function reads are not followed.
+    Arrays, of other libraries too, count by shape, dtype and bytes, functions by their code, defaults and what they
+    enclose, dataclasses and plain objects by their class and fields, or as they describe themselves. Global names that
+    a function reads are not followed.
     """
     return _described(value, ())
 
@@ -54,6 +63,10 @@ def _described(value: Any, above: tuple[int, ...]) -> Any:
             return {"method": inner(value.__func__), "of": inner(value.__self__)}
         case FunctionType():
             return _function(value, inner)
+    if isinstance(value, Described):
+        return inner(value.description())
+    if hasattr(value, "__array__") and hasattr(value, "dtype"):
+        return inner(np.asarray(value))
     if name := getattr(value, "__qualname__", getattr(value, "__name__", None)):
         return str(name)  # a class, a built-in function, a module
     if dataclasses.is_dataclass(value):

@@ -15,11 +15,11 @@ class Intake:
     Args:
         block: The typed step.
         batch: The one it was traced with.
-        scaled: Whether the step takes a loss scale.
+        numbers: How many inputs of the step come behind the batch: the learning rate, a loss scale.
     """
 
-    def __init__(self, block: Block, batch: Any, scaled: bool) -> None:
-        wanted = block.inputs[block.carried : -2 if scaled else -1]
+    def __init__(self, block: Block, batch: Any, numbers: int) -> None:
+        wanted = block.inputs[block.carried : len(block.inputs) - numbers]
         classes = {e.inputs[0]: int(e.params["classes"]) for e in block.equations if e.op == "one_hot"
                    and e.family == "loss"}  # fmt: skip
         self._names = paths(flatten(batch)[1])

@@ -153,7 +153,7 @@ class TrainLoop:
         self._traced_step = planned.digest
         self.skipped: tuple[Skipped, ...] = ()
         self.not_finite: tuple[int, float] | None = None
-        self._intake = Intake(self.block, batch, scaled=self._scale is not None)
+        self._intake = Intake(self.block, batch, numbers=1 if self._scale is None else 2)
         self._hold = Hold()
         self._run: Run | None = None
         self._resumed: tuple[int, dict[str, Any]] | None = None

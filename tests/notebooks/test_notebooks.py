@@ -10,6 +10,8 @@ from ipu_core.study.reproduce import REPRODUCTIONS
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+PLAIN = [path for path in NOTEBOOKS if not path.stem.startswith("torch_")]
+"""Those that need no PyTorch; `make test-torch` runs the others."""
 
 
 def test_there_are_notebooks() -> None:
@@ -24,7 +26,7 @@ def test_a_published_result_is_a_notebook_that_the_readme_names(name: str) -> No
 
 
 @pytest.mark.filterwarnings("ignore")  # of the kernel's own machinery
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", PLAIN, ids=lambda path: path.stem)
 def test_notebook_runs(path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("LOWPREC_SHORT", "1")
     notebook = nbformat.read(path, as_version=4)

@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 import lowprec
-from ipu_core.study.mlp import EVALUATION
 from ipu_core.study.reproduce.finding import Finding, Progress, Reproduction, mean_of, spread
 from ipu_core.train.data import permutation, shuffled
+from ipu_core.train.predictor import EVALUATION
 from lowprec import Key
 from lowprec.spec.keywords import RoundingLike
 

@@ -1,0 +1,131 @@
+"""A forward pass in one precision: the outputs of a function for trained parameters, on the tiles or directly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ipu_core.compile.machine import Machine
+from ipu_core.compile.planning import choose_accumulations
+from ipu_core.compile.residency import scheduled
+from ipu_core.control import FloatingPointControl
+from ipu_core.engine.profile import Profile
+from ipu_core.ir.block import Block, Format, Type
+from ipu_core.ir.eager import as_array, format_of
+from ipu_core.ir.execute import Executable
+from ipu_core.ir.precision import Precision
+from ipu_core.ir.pytree import flatten, map_leaves, unflatten
+from ipu_core.ir.retype import cast
+from ipu_core.ir.tracing import trace
+from ipu_core.target import Target
+from ipu_core.train.arguments import check_engine
+from ipu_core.train.intake import Intake
+from lowprec import Key, as_key
+from lowprec import float32 as FLOAT32
+
+EVALUATION = 2**32
+"""Folded into a key (of a study: the key) for the random bits of predictions, beyond every step of a training run."""
+
+
+class Predictor:
+    """A function of parameters and a batch in one precision; both engines give the same bits.
+
+    Args:
+        function: (params, batch) -> arrays, nested as it likes; with `model_state` (params, state, batch) -> arrays.
+            Traced once.
+        params: Parameters, as given to a `TrainLoop` or as its `params` gives them; rounded to nearest into the
+            precision's weight format.
+        batch: One batch, for its shapes and dtypes.
+        precision: A `Precision` or its name.
+        engine: "direct", or "tiles", planned onto the chip, with its account.
+        target: The modelled chip, or its name.
+        key: For stochastic rounding; prediction i rounds with a key of its own, which no training step has.
+        model_state: What the model carries beside its parameters, as `TrainLoop.model_state` gives it.
+
+    Raises:
+        ValueError: an unknown engine or precision, or what tracing refuses.
+        OutOfTileMemory: it does not fit the target (engine "tiles").
+
+    Attributes:
+        block: The typed forward pass.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        params: Any,
+        batch: Any,
+        *,
+        precision: Precision | str,
+        engine: str = "direct",
+        target: Target | str | None = None,
+        key: Key | int = 0,
+        model_state: Any = None,
+    ) -> None:
+        check_engine(engine)
+        self.precision, self._key = Precision.parse(precision), as_key(key).fold_in(EVALUATION)
+        self._has_state = model_state is not None
+        chip = target if isinstance(target, Target) else Target("gc200" if target is None else target)
+
+        def forward(state: Any, given: Any) -> tuple[Any, Any]:
+            return state, function(*state, given)
+
+        ideal = trace(forward, self._typed(params, model_state), map_leaves(as_array, batch), carry=True)
+        self.block: Block = scheduled(self.precision.apply(ideal), chip)
+        self._intake = Intake(self.block, batch, numbers=0)
+        control = replace(FloatingPointControl(), esr=self.precision.stochastic)
+        orders = choose_accumulations(ideal, chip)
+        self._runner: Machine | Executable = (
+            Machine.build(self.block, chip, orders, control, whole=True)
+            if engine == "tiles"
+            else Executable(self.block, orders, control)
+        )
+        self.write(params, model_state)
+
+    def _typed(self, params: Any, model_state: Any) -> tuple[Any, ...]:
+        """The state's types: weights in the precision's format, what the model carries in float32."""
+        weights = map_leaves(lambda x: _kind(x, self.precision.weights), params)
+        return (weights, map_leaves(lambda x: _kind(x, FLOAT32), model_state)) if self._has_state else (weights,)
+
+    def write(self, params: Any, model_state: Any = None) -> None:
+        """Takes other parameters, and another state where the model has one.
+
+        Raises:
+            ValueError: they are not nested as the first ones, or have other shapes.
+        """
+        if (model_state is not None) != self._has_state:
+            raise ValueError("the model has a state: give it too" if self._has_state else "the model has no state")
+        leaves, tree = flatten((params, model_state) if self._has_state else (params,))
+        if tree != self.block.arguments[0]:
+            raise ValueError("the parameters are not nested as those the function was traced with")
+        inputs = self.block.inputs[: self.block.carried]
+        self._runner.write([cast(as_array(x), var.type.format) for x, var in zip(leaves, inputs, strict=True)])
+
+    def __call__(self, batch: Any, number: int = 0) -> Any:
+        """The outputs for a batch, nested as the function gives them, floats in float32.
+
+        Args:
+            batch: like the one it was traced with.
+            number: of the prediction, which stochastic rounding depends on.
+
+        Raises:
+            ValueError, TypeError: a batch unlike the one that was traced.
+        """
+        outputs = self._runner.feed(self._intake(batch), self._key.fold_in(number))
+        assert self.block.result is not None
+        made = unflatten(self.block.result.children[1], outputs)
+        return map_leaves(lambda x: x if x.dtype.kind in "iu" else x.astype(np.float32), made)
+
+    @property
+    def profile(self) -> Profile | None:
+        """The machine's account of one prediction; None on the direct engine."""
+        return self._runner.profile if isinstance(self._runner, Machine) else None
+
+
+def _kind(leaf: Any, fmt: Format) -> Type:
+    """The type of a float leaf of a state."""
+    array = as_array(leaf)
+    return Type(array.shape, "int32" if format_of(array) == "int32" else fmt)
