@@ -47,6 +47,7 @@ from ipu_core.ir.execute import execute
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.rules import PrecisionRule
 from ipu_core.ir.tracing import trace
+from ipu_core.study.blame import Blame, Sensitivity, blame, cheapest, sensitivity
 from ipu_core.study.compare import compare
 from ipu_core.target import Target
 from ipu_core.train.batches import Epochs
@@ -60,6 +61,7 @@ __all__ = [
     "Accumulation",
     "Adam",
     "AdamW",
+    "Blame",
     "Block",
     "Call",
     "Checkpoint",
@@ -93,6 +95,7 @@ __all__ = [
     "RemoteStore",
     "Repeat",
     "RepeatWhile",
+    "Sensitivity",
     "Sequence",
     "Sgd",
     "StreamCopy",
@@ -101,6 +104,8 @@ __all__ = [
     "Tensor",
     "TorchModel",
     "TrainLoop",
+    "blame",
+    "cheapest",
     "compare",
     "evaluate",
     "execute",
@@ -109,6 +114,7 @@ __all__ = [
     "lower",
     "nn",
     "plan",
+    "sensitivity",
     "trace",
     "value_and_grad",
 ]

@@ -1,4 +1,4 @@
-"""The command line: python -m ipu_core study | train | profile | reproduce | demo, also installed as ipu-core."""
+"""The command line: python -m ipu_core study | train | profile | blame | reproduce | demo, installed as ipu-core."""
 
 import argparse
 import codecs
@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 from ipu_core import interruption
 from ipu_core.errors import IpuError
 from ipu_core.study import command
+from ipu_core.study.blame import BUDGET, BY, TOLERANCE
 from ipu_core.study.demo import demo
 from ipu_core.study.executors import connected
 from ipu_core.study.options import OPTIMIZERS, SCHEDULES, check_name
@@ -96,7 +97,7 @@ def _plainly(error: UnicodeError) -> tuple[str, int]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="ipu-core", description="Training under the arithmetic of the IPU, on a modelled machine.")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="study|train|profile|reproduce|demo")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="study|train|profile|blame|reproduce|demo")
     study = _command(commands, "study", _study, "train in several precisions and seeds; table, picture, resumable")
     study.add_argument("--precisions", nargs="+", default=list(PRECISIONS), metavar="P", help=_help("", PRECISIONS))
     study.add_argument("--seeds", type=_count, default=3, help="how many seeds (default 3)")
@@ -110,6 +111,12 @@ def _parser() -> argparse.ArgumentParser:
     profile = _command(commands, "profile", _profile, "plan and account one step: cycles, exchange, tile memory")
     profile.add_argument("--precision", default=PRECISIONS[-1], help=_help(PRECISIONS[-1], PRECISIONS))
     profile.add_argument("--out", type=_folder, help="also write profile.json, profile.html and trace.json there")
+    why = _command(commands, "blame", _blame, "why a precision learns less than float32: equation, cause, cure")
+    why.add_argument("--precision", default="fp16.16/nearest", help=_help("fp16.16/nearest", PRECISIONS))
+    why.add_argument("--seed", type=int, default=0, help="default 0")
+    why.add_argument("--tolerance", type=float, default=TOLERANCE, help=f"may be missing (default {TOLERANCE:g})")
+    why.add_argument("--budget", type=float, default=BUDGET, help=f"steps, in runs (default {BUDGET:g})")
+    why.add_argument("--by", choices=BY, help="instead, what each layer or cause costs: alone low, and all but it")
     again = commands.add_parser("reproduce", help="published results made again: the claim, our figure, the verdict")
     again.add_argument("name", nargs="?", metavar="NAME", help=f"{', '.join(REPRODUCTIONS)} (default: all of them)")
     again.add_argument("--seeds", type=_count, default=3, help="how many seeds (default 3)")
@@ -225,6 +232,12 @@ def _train(given: argparse.Namespace) -> int:
 def _profile(given: argparse.Namespace) -> int:
     precision = parse_one_precision(given.precision)
     command.profile(_settings(given), precision, given.out)
+    return 0
+
+
+def _blame(given: argparse.Namespace) -> int:
+    precision = parse_one_precision(given.precision)
+    command.explain(_settings(given), precision, given.seed, given.tolerance, given.budget, given.by)
     return 0
 
 

@@ -15,6 +15,7 @@ from ipu_core.ir.ops import PRODUCTS
 from ipu_core.report.html import write_html
 from ipu_core.report.trace import write_chrome
 from ipu_core.study import live, models
+from ipu_core.study.blame import blame, sensitivity
 from ipu_core.study.compare import Study, plan_in_words
 from ipu_core.study.point import Point, Recipe, check_size, make_loop, orders_of_sums, run_point
 from ipu_core.study.pool import Processes
@@ -202,6 +203,28 @@ def profile(settings: Settings, precision: str, folder: Path | None) -> None:
         except OSError as error:
             raise ValueError(f"cannot write to the output folder {folder}: {error.strerror}") from error
     print(f"{title}\n\nPlan\n{loop.words()}\n\n{loop.profile}")
+
+
+def explain(settings: Settings, precision: str, seed: int, tolerance: float, budget: float, by: str | None) -> None:
+    """Prints why a training in this precision learns less than in float32 (see `blame`), on the direct engine.
+
+    Args:
+        settings: What is trained, and how long.
+        precision: Its name.
+        seed: Of the run.
+        tolerance, budget: As `blame` takes them.
+        by: "layer" or "cause": print what each costs (see `sensitivity`) instead; None: no.
+    """
+    settings = replace(settings, engine="direct", random="philox")
+    task = models.load(settings)
+    problem = models.problem(settings, task)
+    loop = make_loop(problem, recipe(settings), Point(precision, seed))
+    batches = problem.batches(seed)
+    print(f"{models.title(settings, task)}\n")
+    if by is None:
+        print(blame(loop, batches, settings.steps, tolerance=tolerance, budget=budget))
+    else:
+        print(sensitivity(loop, batches, settings.steps, by))
 
 
 def _wanted(result: dict[str, Any], precisions: tuple[str, ...], seeds: tuple[int, ...]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import textwrap
 from dataclasses import dataclass, field
 
 from ipu_core.ir.precision import Precision
@@ -43,12 +44,20 @@ class Culprit:
         return f"{where}: {what}{since}; {self.switch} alone bring back {_percent(self.closed)} of the loss"
 
 
+def _wrapped(line: str) -> str:
+    """A line in as many as fit a terminal; names of precisions stay whole."""
+    return textwrap.fill(line, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+
+
 def _percent(share: float) -> str:
     """In percent, to a whole one where that says something."""
-    return f"{100 * share:.0f} %" if not 0 < abs(share) < LEAST else f"{100 * share:.1g} %"
+    digits = 1 if ZERO <= abs(share) < LEAST else 0
+    return f"{100 * share + 0.0:.{digits}f} %" if abs(share) >= ZERO else "0 %"
 
 
+ZERO = 0.0005
 LEAST = 0.01
+WIDTH = 100
 WHAT = {
     "lost updates": "{share} of the updates rounded to nothing",
     "lost increments": "{share} of the increments of {kept} rounded to nothing",
@@ -123,7 +132,7 @@ class Blame:
         trials = f", {len(self.tried)} trials of {self.trial} steps" if self.tried else ""
         cost = f"{self.spent:.1f} times the steps of the run"
         lines.append(f"({runs} runs, {len(self.looked)} steps beside float64{trials}: {cost})")
-        return "\n".join(lines)
+        return "\n".join(map(_wrapped, lines))
 
     __repr__ = __str__
 

@@ -53,6 +53,24 @@ class Switch:
         return f"float32 {WORDS[self.cause]}{f' of {self.part}' if self.part else ''}"
 
 
+def trimmed(precision: Precision, base: Precision, block: Block) -> Precision:
+    """A precision without those of its rules that change nothing in an ideal step; its name says the rules it keeps.
+
+    Args:
+        precision: begins with the rules of the base.
+        base: whose rules and name stay.
+        block: the step.
+    """
+    wanted, own = str(precision.apply(block)), len(base.rules)
+    rules = precision.rules
+    for position in reversed(range(own, len(rules))):
+        fewer = rules[:position] + rules[position + 1 :]
+        if str(replace(precision, rules=fewer).apply(block)) == wanted:
+            rules = fewer
+    said = "".join(f"/{rule}" for rule in rules[own:])
+    return replace(precision, name=f"{base.name}{said}", rules=rules)
+
+
 class Parts:
     """The parts that the equations of a typed step belong to."""
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ipu_core.errors import NotFinite
-from ipu_core.ir.precision import Precision
+from ipu_core.ir.precision import FORMATS, Precision
 from ipu_core.study.blame.lockstep import Lockstep
+from ipu_core.train.arguments import check_integer
+from ipu_core.train.batches import Batches, Feed
 from ipu_core.train.loop import TrainLoop
+from lowprec import float32 as FLOAT32
 
 Losses = npt.NDArray[np.float64]
 WINDOW = 10  # a loss "after n steps" is the mean of the last tenth of them
@@ -114,3 +118,25 @@ class Gap:
 
 
 MOST = 0.6  # of the final gap
+
+
+def reference_of(precision: Precision) -> Precision:
+    """Float32 throughout, with what is no format as it is."""
+    wide: dict[str, Any] = dict.fromkeys(FORMATS, FLOAT32)
+    return replace(precision, name="float32", rules=(), rounding=Precision("").rounding, **wide)
+
+
+def taken(loop: Any, batches: Batches, steps: int) -> list[Any]:
+    """The batches of so many steps of a loop.
+
+    Raises:
+        TypeError: no loop.
+        ValueError: no steps, or fewer batches.
+    """
+    if not isinstance(loop, TrainLoop):
+        raise TypeError(f"a TrainLoop is needed, at the state from which to begin, not {loop!r}")
+    check_integer("steps", steps, least=1)
+    given = Feed(batches, loop.step).take(steps)
+    if len(given) < steps:
+        raise ValueError(f"{steps} steps need as many batches, there are {len(given)}")
+    return given

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
 from ipu_core.ir.block import Equation
-from ipu_core.ir.precision import FORMATS, Precision
 from ipu_core.ir.rules import STATE, names_of
 from ipu_core.study.blame.errors import Errors
 from ipu_core.study.blame.report import Blame, Culprit
-from ipu_core.study.blame.switches import Parts, Switch
-from ipu_core.study.blame.trials import Gap, Trials
-from ipu_core.train.arguments import check_integer
-from ipu_core.train.batches import Batches, Feed
+from ipu_core.study.blame.switches import Parts, Switch, trimmed
+from ipu_core.study.blame.trials import Gap, Trials, reference_of, taken
+from ipu_core.train.batches import Batches
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.precision_table import source_lines
-from lowprec import float32 as FLOAT32
 
 TOLERANCE = 0.05
 BUDGET = 5.0
@@ -50,15 +46,9 @@ def blame(
         ValueError: no steps, or a budget in which nothing can be tried; fewer batches than steps.
         TypeError: no loop.
     """
-    if not isinstance(loop, TrainLoop):
-        raise TypeError(f"blame takes a TrainLoop, not {loop!r}")
-    check_integer("steps", steps, least=1)
     if not budget >= LEAST_BUDGET:
         raise ValueError(f"budget must be at least {LEAST_BUDGET:g} times the run, not {budget!r}")
-    given = Feed(batches, loop.step).take(steps)
-    if len(given) < steps:
-        raise ValueError(f"{steps} steps need as many batches, there are {len(given)}")
-    trials = Trials(loop, given)
+    trials = Trials(loop, taken(loop, batches, steps))
     low = trials.watched(max(2, min(LOOKS, steps // SPARSE)))
     reference = trials.run(reference_of(loop.precision), steps)
     gap = Gap(low, reference)
@@ -77,7 +67,7 @@ def blame(
         cure = loop.precision
         for culprit in culprits:
             cure = culprit.switch.off(cure, loop.ideal)
-        found = replace(found, cure=cure)
+        found = replace(found, cure=trimmed(cure, loop.precision, loop.ideal))
         if search.horizon < steps and trials.spent + steps <= budget * steps:
             found = replace(found, closed=gap.closed(trials.run(cure, steps), steps), horizon=steps)
     return replace(found, trial=search.horizon, spent=trials.spent / steps)
@@ -85,12 +75,6 @@ def blame(
 
 SPARSE = 40  # steps of the run for each that is looked at
 LEAST_BUDGET = 3.5
-
-
-def reference_of(precision: Precision) -> Precision:
-    """Float32 throughout, with what is no format as it is."""
-    wide: dict[str, Any] = dict.fromkeys(FORMATS, FLOAT32)
-    return replace(precision, name="float32", rules=(), rounding=Precision("").rounding, **wide)
 
 
 class Search:
@@ -184,8 +168,10 @@ class Search:
         equation = self._equations[self._worst[own][1]]
         errors = self._trials.seen.errors[equation.number]
         kind, share = _kind(switch.cause, errors)
-        line = source_lines(self._block)[equation.number]
-        name = f"{next(names_of(equation))} {equation.family if equation.family in STATE else equation.role}"
+        owner = Parts(self._block).owner(equation)
+        name = f"{next(names_of(owner))} {equation.family if equation.family in STATE else owner.role}"
+        name = name if owner is equation else f"an operand of {name}"
+        line = source_lines(self._block)[owner.number]
         return Culprit(switch, name, line, kind, share, errors.begins, closed)
 
 

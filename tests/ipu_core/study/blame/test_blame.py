@@ -1,0 +1,163 @@
+"""Blame names the equation and the cause of planted faults, of some that nobody planted, and says where all is well."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+import numpy as np
+import pytest
+
+from ipu_core import Sgd, TrainLoop, blame
+from ipu_core.ir.precision import Precision
+from ipu_core.study import command, models
+from ipu_core.study.blame import Blame
+from ipu_core.study.blame.switches import Switch, trimmed
+from ipu_core.study.point import Point, make_loop
+from ipu_core.study.settings import Settings
+from ipu_core.train.batches import Epochs
+from tests.ipu_core.study.blame import planted
+from tests.ipu_core.study.blame.planted import FAULTS, HEALTHY, Fault, batch, parameters
+
+MOST = 5.0  # times the run that is explained
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_it_names_the_cause_the_part_and_what_happened(fault: Fault) -> None:
+    found = blame(fault.loop(), batch, fault.steps)
+    (culprit,) = found.culprits
+    assert (culprit.switch.cause, culprit.switch.part) == (fault.cause, fault.part)
+    assert culprit.kind in fault.kinds
+    assert culprit.closed > 0.6
+    assert culprit.line.startswith("planted.py:")
+    assert found.spent <= MOST
+    assert found.cure is not None
+    again = TrainLoop(fault.loss, parameters(), batch(0), optimizer=fault.optimizer, precision=found.cure.name,
+                      engine="direct", **fault.options)  # fmt: skip
+    losses = again.run(batch, fault.steps)[-fault.steps // 10 :]
+    assert found.closed > 0.6
+    assert losses.mean() == pytest.approx(found.loss - found.closed * (found.loss - found.reference), rel=0.03)
+
+
+@pytest.mark.parametrize("fault", HEALTHY, ids=lambda fault: fault.name)
+def test_it_says_nothing_where_all_is_well(fault: Fault) -> None:
+    found = blame(fault.loop(), batch, fault.steps)
+    assert found.healthy
+    assert found.culprits == ()
+    assert found.tried == {}
+    assert "nothing: this precision costs no more than the tolerance" in str(found)
+    assert found.spent <= 2.5
+
+
+UNPLANTED = [
+    ("fp16.16/nearest", {"steps": 600}, "weights", ("lost updates",)),
+    ("mlperf-bert/scaled_state=1", {"steps": 500, "optimizer": "adamw"}, "second_moment", ("underflow", "lost increments")),
+]
+
+
+@pytest.mark.parametrize("precision, settings, cause, kinds", UNPLANTED, ids=[row[0] for row in UNPLANTED])
+def test_faults_that_nobody_planted_on_digits(precision, settings, cause, kinds) -> None:
+    loop, batches = digits(precision, settings)
+    found = blame(loop, batches, settings["steps"])
+    (culprit,) = found.culprits
+    assert culprit.switch == Switch(cause)
+    assert culprit.kind in kinds
+    assert found.closed > 0.9
+    assert found.spent <= MOST
+
+
+@pytest.mark.parametrize("precision", ["fp16.32", "fp16.16/stochastic"])
+def test_digits_where_all_is_well(precision: str) -> None:
+    loop, batches = digits(precision, {"steps": 300})
+    assert blame(loop, batches, 300).healthy
+
+
+def digits(precision: str, settings: dict) -> tuple[TrainLoop, object]:
+    made = Settings(engine="direct", **settings)
+    problem = models.problem(made, models.load(made))
+    return make_loop(problem, command.recipe(made), Point(precision, 0)), problem.batches(0)
+
+
+def fault(name: str) -> Fault:
+    return next(each for each in FAULTS if each.name == name)
+
+
+@pytest.fixture(scope="module")
+def stuck() -> Blame:
+    one = fault("weights of a layer in bfloat16")
+    return blame(one.loop(), batch, one.steps)
+
+
+def test_the_report_has_figures_and_the_line_of_the_model(stuck: Blame) -> None:
+    lines, first = inspect.getsourcelines(planted.loss)
+    number = first + next(i for i, line in enumerate(lines) if "nn.linear(x, **params[name])" in line)
+    text = " ".join(str(stuck).split())
+    assert re.search(
+        rf"layer0.weight update, line {number} of planted.py: \d\d % of the updates rounded to nothing; "
+        r"float32 weights of layer0 alone bring back (9\d|10\d) % of the loss",
+        text,
+    )
+    assert "precision without it: fp16.32/layer0:weights=bfloat16/layer0:weights=float32" in text
+    assert re.search(r"arrive, along them: layer0.weight 8\d %", text)
+    assert max(map(len, str(stuck).splitlines())) <= 100
+    assert stuck._repr_html_().startswith("<pre>")
+
+
+def test_updates_are_compared_with_float64_s(stuck: Blame) -> None:
+    assert stuck.updates["layer0.weight"].share < 0.9
+    assert stuck.updates["layer1.weight"].share == pytest.approx(1, abs=0.02)
+
+
+def test_two_causes_are_found_together() -> None:
+    both = Fault("two", "fp16.32/layer1:grad_input.gradients=float8_e4m3fn/layer2:weights=float8_e4m3fn",
+                 loss=planted.small_loss, optimizer=Sgd(0.1 / planted.SMALL))  # fmt: skip
+    found = blame(both.loop(), batch, both.steps, tolerance=0.01)
+    assert {culprit.switch.cause for culprit in found.culprits} == {"backward", "weights"} or found.closed > 0.75
+
+
+def test_the_loop_stays_as_it_is_and_may_be_on_tiles_and_under_way() -> None:
+    one = fault("saturated values")
+    loop = TrainLoop(one.loss, parameters(), batch(0), optimizer=one.optimizer, precision=one.precision, key=3)
+    loop.run(batch, 3)
+    before = loop.arrays()
+    found = blame(loop, Epochs([batch(i) for i in range(7)]), 60)
+    assert loop.step == 3
+    assert loop.profile is not None
+    for old, new in zip(before.values(), loop.arrays().values(), strict=True):
+        np.testing.assert_array_equal(old, new)
+    assert found.looked[0] == 3
+
+
+def test_in_precision_goes_on_as_a_loop_of_that_precision_would() -> None:
+    one = HEALTHY[2]
+    loop, wide = one.loop(), one.loop().in_precision("fp32.32")
+    assert wide.precision == Precision.parse("fp32.32")
+    fresh = TrainLoop(planted.loss, loop.params, batch(0), optimizer=one.optimizer, precision="fp32.32",
+                      engine="direct")  # fmt: skip
+    assert wide.run(batch, 5).tolist() == fresh.run(batch, 5).tolist()
+    assert loop.in_precision(loop.precision).run(batch, 5).tolist() == loop.run(batch, 5).tolist()
+    with pytest.raises(ValueError, match="traced with scaled_state 1"):
+        loop.in_precision("mlperf-bert")
+
+
+def test_rules_that_change_nothing_are_left_out() -> None:
+    loop = HEALTHY[1].loop()
+    base = loop.precision
+    cured = Switch("backward", "layer1").off(Switch("weights").off(base, loop.ideal), loop.ideal)
+    short = trimmed(cured, base, loop.ideal)
+    assert ":weights=float32" in cured.name
+    assert ":weights=float32" not in short.name  # they are in fp16.32
+    assert str(short.apply(loop.ideal)) == str(cured.apply(loop.ideal)) != str(base.apply(loop.ideal))
+    assert Precision.parse(short.name).rules == short.rules
+
+
+def test_what_is_refused() -> None:
+    loop = HEALTHY[0].loop()
+    with pytest.raises(TypeError, match="a TrainLoop is needed"):
+        blame(planted.loss, batch, 5)
+    with pytest.raises(ValueError, match="steps must be an integer of at least 1"):
+        blame(loop, batch, 0)
+    with pytest.raises(ValueError, match="5 steps need as many batches, there are 2"):
+        blame(loop, [batch(0), batch(1)], 5)
+    with pytest.raises(ValueError, match=r"budget must be at least 3\.5 times the run, not 2"):
+        blame(loop, batch, 5, budget=2)
