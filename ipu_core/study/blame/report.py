@@ -19,12 +19,13 @@ class Culprit:
 
     Attributes:
         switch: what was put into float32 to show it.
-        equation: name, role and operation of the equation with the largest error: "w2 update scaled_add".
+        equation: name and role of the equation with the largest error: "w2 update".
         line: of the model: "model.py:41"; "" where it is not known.
         kind: "lost updates", "lost increments", "underflow", "overflow", "partial sums" or "rounding".
         share: of the elements concerned (lost, zero, too large); of other kinds the relative error.
         begins: the first step looked at in which it was so.
-        closed: how much of the gap to float32 this alone brings back.
+        closed: how much of the gap to float32 this alone brings back; beside other culprits, of what they leave.
+        before: how many other culprits were found first, and are in float32 too.
     """
 
     switch: Switch
@@ -34,6 +35,7 @@ class Culprit:
     share: float
     begins: int
     closed: float
+    before: int = 0
 
     def __str__(self) -> str:
         file, _, number = self.line.rpartition(":")
@@ -41,7 +43,8 @@ class Culprit:
         where = place if self.switch.part else f"everywhere, most at {place}"
         what = WHAT[self.kind].format(share=_percent(self.share), kept=WORDS[self.switch.cause])
         since = f" from step {self.begins}" if self.begins else ""
-        return f"{where}: {what}{since}; {self.switch} alone bring back {_percent(self.closed)} of the loss"
+        back = f"bring back {_percent(self.closed)} of {'what is then missing' if self.before else 'the loss'}"
+        return f"{where}: {what}{since}; {self.switch} {'' if self.before else 'alone '}{back}"
 
 
 def _wrapped(line: str) -> str:
@@ -79,12 +82,12 @@ class Blame:
         gap: the share of what float32 learnt that is missing.
         culprits: what brings it back, alone or, where they are several, together; none where nothing is to blame.
         closed: how much of the gap the culprits together bring back.
-        tried: every switch that was tried alone, with how much it closed.
+        tried: every trial: what was put into float32, beside the culprits before it, how much of what was missing then
+            came back, and after how many steps.
         cure: the precision with the culprits in float32.
         updates: by parameter, what became of its updates in the steps looked at.
         looked: those steps.
         horizon: steps after which that is so.
-        trial: steps of each trial.
         spent: steps in all, as multiples of the run's.
         healthy: whether no more is missing than the tolerance.
         skipped: steps that the loss scale skipped.
@@ -98,12 +101,11 @@ class Blame:
     gap: float
     culprits: tuple[Culprit, ...] = ()
     closed: float = 0.0
-    tried: dict[Switch, float] = field(default_factory=dict)
+    tried: tuple[tuple[Switch, float, int], ...] = ()
     cure: Precision | None = None
     updates: dict[str, Update] = field(default_factory=dict)
     looked: tuple[int, ...] = ()
     horizon: int = 0
-    trial: int = 0
     spent: float = 0.0
     healthy: bool = False
     skipped: int = 0
@@ -119,19 +121,19 @@ class Blame:
         elif not self.culprits:
             lines.append("no single cause was found that brings back half of it")
         lines += [str(culprit) for culprit in self.culprits]
-        if self.cure is not None and (len(self.culprits) > 1 or self.trial < self.horizon):
+        if self.cure is not None:
             lines.append(f"after {self.horizon} steps without it: {_percent(self.closed)} of the loss is back")
         found = {culprit.switch for culprit in self.culprits}
-        others = [f"{switch} {_percent(closed)}" for switch, closed in self.tried.items() if switch not in found]
+        others = [f"{switch} {_percent(closed)}" for switch, closed, _ in self.tried if switch not in found]
         if others:
             lines.append(f"tried too: {'; '.join(others)}")
         if self.cure is not None:
             lines.append(f"precision without it: {self.cure.name}")
         lines += self._updates()
-        runs = 2 + (self.trial < self.horizon)
-        trials = f", {len(self.tried)} trials of {self.trial} steps" if self.tried else ""
+        lengths = ", ".join(str(length) for _, _, length in self.tried)
+        trials = f", trials of {lengths} steps" if self.tried else ""
         cost = f"{self.spent:.1f} times the steps of the run"
-        lines.append(f"({runs} runs, {len(self.looked)} steps beside float64{trials}: {cost})")
+        lines.append(f"({len(self.looked)} steps beside float64{trials}; in all {cost})")
         return "\n".join(map(_wrapped, lines))
 
     __repr__ = __str__

@@ -21,7 +21,7 @@ from lowprec import float32 as FLOAT32
 
 Losses = npt.NDArray[np.float64]
 WINDOW = 10  # a loss "after n steps" is the mean of the last tenth of them
-LOOK = 10  # steps that one step in lockstep with float64 counts as
+LOOK = 15  # steps that one step in lockstep with float64 counts as
 DIVERGED = 2.0  # losses count at most as much as so many times the first one
 
 

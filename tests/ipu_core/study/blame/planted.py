@@ -93,6 +93,7 @@ class Fault:
     Attributes:
         precision: with the fault.
         cause, part, kinds: what blame must say; part "" where it is everywhere; empty cause: nothing.
+        also: causes that may be named after it, which the fault has too.
     """
 
     name: str
@@ -100,6 +101,7 @@ class Fault:
     cause: str = ""
     part: str = ""
     kinds: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
     loss: Callable[..., Any] = loss
     optimizer: Optimiser = field(default_factory=lambda: Sgd(0.1))
     steps: int = 300
@@ -127,8 +129,9 @@ FAULTS = (
           optimizer=Adam(0.003)),
     Fault("m of a layer in E4M3", "fp16.32/layer0:first_moment=float8_e4m3fn", "first_moment", "layer0",
           ("underflow", "lost increments"), loss=small_loss, optimizer=Adam(0.003, eps=1e-12)),
-    Fault("saturated values", "fp16.32", "forward", "scaled.multiply", ("overflow",), loss=loss_with_huge_values),
-    Fault("values that underflow", "fp16.32", "forward", "scaled.multiply", ("underflow",),
+    Fault("saturated values", "fp16.32", "forward", "scaled.multiply", ("overflow",), ("backward",),
+          loss=loss_with_huge_values),
+    Fault("values that underflow", "fp16.32", "forward", "scaled.multiply", ("underflow",), ("backward",),
           loss=loss_with_tiny_values),
     Fault("sums of gradients in E4M3", "fp16.32/gradient_sum=float8_e4m3fn", "gradient_sum", "",
           ("underflow", "lost increments"), loss=small_loss, optimizer=Sgd(0.1 / SMALL), options={"micro_batches": 4}),
@@ -139,8 +142,8 @@ FAULTS = (
           "partials", "layer0", ("partial sums",), loss=loss_that_cancels),
     Fault("nearest weights of a layer among stochastic ones", "fp16.16/stochastic/layer0:weights=bfloat16"
           "/layer0.*:nearest", "weights", "layer0", ("lost updates",), optimizer=Sgd(0.02), steps=600),
-    Fault("overflow gives NaN", "fp16.32", "forward", "scaled.multiply", ("overflow",), loss=loss_with_huge_values,
-          options={"control": FloatingPointControl(nanoo=True)}),
+    Fault("overflow gives NaN", "fp16.32", "forward", "scaled.multiply", ("overflow",), ("backward",),
+          loss=loss_with_huge_values, options={"control": FloatingPointControl(nanoo=True)}),
 )  # fmt: skip
 
 HEALTHY = (
