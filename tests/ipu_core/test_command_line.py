@@ -503,3 +503,15 @@ def test_train_and_profile_take_one_precision(tmp_path: Path) -> None:
         process = run(order, "--precision", "fp16.32,fp32.32", "--out", str(tmp_path / "x"))
         assert process.returncode == 2
         assert "one precision is wanted here, not 2: fp16.32, fp32.32" in process.stderr
+
+
+def test_blame_says_why_and_what_brings_it_back(capsys: pytest.CaptureFixture[str]) -> None:
+    small = ["--layers", "64-32-10", "--steps", "200"]
+    assert main(["blame", "mlp", *small, "--precision", "fp16.16/nearest/1.*:weights=float32"]) == 0
+    printed = capsys.readouterr().out
+    assert "0.weight update, line " in printed
+    assert "precision without it: fp16.16/nearest/1.*:weights=float32/0:weights=float32" in printed
+    assert main(["blame", *small, "--precision", "fp16.16/nearest", "--by", "layer"]) == 0
+    assert "it alone low" in capsys.readouterr().out
+    assert main(["blame", *small, "--budget", "1"]) == 2
+    assert "budget must be at least 3.5" in capsys.readouterr().err

@@ -140,6 +140,24 @@ def test_conversions_round_as_what_they_convert():
                         "layers.1.bias": True, "head": True}  # fmt: skip
 
 
+def test_a_conversion_of_a_result_rounds_as_the_equation_that_made_it():
+    block = typed("fp32.32/stochastic/layers.0.mixed.dot:forward.operands=float16/layers.0.bias:nearest")
+    made = {e.output: e.op for e in block.equations}
+    conversions = [e for e in of(block, op="convert", role="forward") if e.operands[0] in made]
+    rounding = {made[e.operands[0]]: e.arithmetic.stochastic for e in conversions}
+    assert rounding == {"dot": True, "add": False}
+
+
+def test_what_is_computed_in_two_scopes_is_computed_once():
+    def twice(x):
+        with nn.name_scope("one", x):
+            first = nn.gelu(x)
+        with nn.name_scope("two", x):
+            return first + nn.gelu(x)
+
+    assert [(e.op, e.layer) for e in trace(twice, np.ones(3)).equations] == [("gelu", "one"), ("add", "two")]
+
+
 def test_the_python_form_is_frozen_hashable_and_says_itself():
     four_bits = FloatFormat("float4", 2, 1)
     rules = (PrecisionRule("head", "partials", four_bits, "forward"), "layers.*:weights=float32", "*:stochastic")

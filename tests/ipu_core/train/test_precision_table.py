@@ -7,6 +7,7 @@ import pytest
 
 from ipu_core import Adam, TrainLoop, nn
 from ipu_core.ir.ops import STRUCTURE
+from ipu_core.study import mlp
 
 PARAMS = {"a.long.name.of.a.layer.in.a.deep.model.weight": np.ones((4, 6)), "w2": np.ones((6, 3))}
 BATCH = (np.ones((2, 4), np.float32), np.zeros(2, np.int32))
@@ -14,7 +15,7 @@ BATCH = (np.ones((2, 4), np.float32), np.zeros(2, np.int32))
 
 def loss(params, batch):
     x, y = batch
-    first, second = params.values()
+    first, second = (params[name] for name in PARAMS)
     with nn.name_scope("hidden", x):
         hidden = nn.gelu(nn.matmul(x, first))
     return nn.softmax_cross_entropy(nn.matmul(hidden, second), y)
@@ -60,3 +61,16 @@ def test_it_fits_the_width_and_says_whose_it_is(width):
     assert any("…" in row[0] and row[0].endswith("eight") for row in table.rows)
     assert {"first_moment", "second_moment", "grad_weight", "update"} <= {row[1] for row in table.rows}
     assert "<table>" in table._repr_html_()
+
+
+def test_lines_of_several_files_are_shortened_too():
+    def both(params, batch):
+        return loss(params, batch) + mlp.loss([{"weight": params["w3"], "bias": params["bias"]}], batch)
+
+    params = {**PARAMS, "w3": np.ones((4, 3)), "bias": np.zeros(3)}
+    made = TrainLoop(both, params, BATCH, optimizer=Adam(0.1), precision="fp16.16/nearest", engine="direct")
+    table = made.precision_table(90)
+    assert max(map(len, str(table).splitlines()[1 : 3 + len(table.rows)])) <= 90
+    lines = {row[-1] for row in made.precision_table(200).rows}
+    assert any(line.startswith("mlp.py:") for line in lines)
+    assert any(line.startswith("test_precision_table.py:") for line in lines)

@@ -64,9 +64,8 @@ UNPLANTED = [
 def test_faults_that_nobody_planted_on_digits(precision, settings, cause, kinds) -> None:
     loop, batches = task(precision, settings)
     found = blame(loop, batches, settings["steps"])
-    (culprit,) = found.culprits
-    assert culprit.switch == Switch(cause)
-    assert culprit.kind in kinds
+    assert {culprit.switch.cause for culprit in found.culprits} == {cause}
+    assert {culprit.kind for culprit in found.culprits} <= set(kinds)
     assert found.closed > 0.9
     assert found.spent <= MOST
 
