@@ -1,10 +1,12 @@
 # Every target sets up .venv by itself; nothing else is needed than python3 >= 3.11, g++ and make.
-.PHONY: setup study demo test test-slow test-torch test-versions fuzz sanitize lint bench notebooks clean
+# `make study` and `make demo` install what they need and no more; the other targets the tools of development too.
+.PHONY: setup light study demo test test-slow test-torch test-versions fuzz sanitize lint bench notebooks docs clean
 .DEFAULT_GOAL := help
 
 VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.lowprec-stamp
+LIGHT := $(VENV)/.lowprec-light-stamp
 KERNELS := $(wildcard kernels/CMakeLists.txt kernels/cpu/*/*.cpp kernels/cpu/*/*.h kernels/include/lowprec/*.h kernels/cuda/*.cu*)
 CXX ?= g++
 
@@ -16,23 +18,34 @@ help:
 	@echo "make test-versions  part of them on the oldest dependencies and the newest Python;  make fuzz  two minutes of fuzzing"
 	@echo "make lint       ruff, mypy --strict, clang-format"
 	@echo "make sanitize   the kernel tests under the address and undefined-behaviour sanitizers (slow to build)"
-	@echo "make bench      ratio benchmarks;  make notebooks  executes the notebooks"
+	@echo "make bench      ratio benchmarks;  make notebooks  executes the notebooks;  make docs  the site"
 
-$(STAMP): pyproject.toml $(KERNELS)
+define INSTALL
 	@command -v $(CXX) >/dev/null || { echo "lowprec needs a C++ compiler: install g++ (Debian, Ubuntu: apt-get install g++) and run make again."; exit 1; }
 	@python=$$(for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	    command -v $$p >/dev/null && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done); \
 	  [ -n "$$python" ] || { echo "lowprec needs Python 3.11 or later; no such python3 was found on the path."; exit 1; }; \
 	  [ -x $(PY) ] || $$python -m venv $(VENV)
-	$(PY) -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
+	$(PY) -m pip install --quiet --disable-pip-version-check --editable
+endef
+
+# Bytecode is left to the first import: a quarter of what would lie on disk.
+$(LIGHT): pyproject.toml $(KERNELS)
+	$(INSTALL) ".[study]" --no-compile
 	@touch $@
+
+$(STAMP): pyproject.toml $(KERNELS)
+	$(INSTALL) ".[dev]"
+	@touch $@ $(LIGHT)
+
+light: $(LIGHT)
 
 setup: $(STAMP)
 
-study: setup
+study: light
 	$(PY) -m ipu_core study $(ARGS)
 
-demo: setup
+demo: light
 	$(PY) -m ipu_core demo
 
 test: setup
@@ -69,6 +82,11 @@ lint: setup
 # OPENBLAS_* would choose a slower sgemm on some machines.
 bench: setup
 	env -u OPENBLAS_CORETYPE $(PY) -m tests.benchmarks $(ARGS)
+
+# The site, in build/site: every warning is an error.
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet -f notebooks/docs/mkdocs.yml
+	@echo "built: build/site/index.html"
 
 notebooks: setup
 	$(PY) -m pytest -q tests/notebooks -m "slow or not slow"

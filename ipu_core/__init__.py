@@ -47,14 +47,16 @@ from ipu_core.ir.execute import execute
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.rules import PrecisionRule
 from ipu_core.ir.tracing import trace
+from ipu_core.ir.unit_scaling import UnitScaled, unit_scale
 from ipu_core.study.blame import Blame, Sensitivity, blame, cheapest, sensitivity
 from ipu_core.study.compare import compare
 from ipu_core.target import Target
 from ipu_core.train.batches import Epochs
 from ipu_core.train.callbacks import Checkpoint, EarlyStop, Evaluate
 from ipu_core.train.loop import TrainLoop
-from ipu_core.train.optim import Adam, AdamW, Group, Lamb, Lars, Optimiser, Sgd
+from ipu_core.train.optim import Adam, AdamW, Group, Lamb, Lars, Optimiser, Sgd, mup_groups
 from ipu_core.train.scaling import LossScale
+from ipu_core.train.watch import Record, Watch
 from lowprec import Accumulation
 
 __all__ = [
@@ -90,6 +92,7 @@ __all__ = [
     "Precision",
     "PrecisionRule",
     "Profile",
+    "Record",
     "RemoteBuffer",
     "RemoteLoad",
     "RemoteStore",
@@ -104,6 +107,8 @@ __all__ = [
     "Tensor",
     "TorchModel",
     "TrainLoop",
+    "UnitScaled",
+    "Watch",
     "blame",
     "cheapest",
     "compare",
@@ -112,9 +117,11 @@ __all__ = [
     "from_torch",
     "from_torch_optimizer",
     "lower",
+    "mup_groups",
     "nn",
     "plan",
     "sensitivity",
     "trace",
+    "unit_scale",
     "value_and_grad",
 ]

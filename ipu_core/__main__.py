@@ -21,6 +21,7 @@ from ipu_core.study.reproduce import REPRODUCTIONS, reproduce
 from ipu_core.study.settings import (
     MODELS,
     PRECISIONS,
+    UNIT_RATES,
     USUAL,
     Settings,
     parse_layers,
@@ -29,8 +30,8 @@ from ipu_core.study.settings import (
 )
 from ipu_core.study.size import Size
 from ipu_core.target import CHIPS
-from ipu_core.train.loop import ENGINES
 from ipu_core.train.random import GENERATORS
+from ipu_core.train.runner import ENGINES
 
 PIPE_CLOSED = 141
 PLAIN = {"±": "+-"}
@@ -162,6 +163,14 @@ def _command(commands: Any, name: str, run: Callable[[argparse.Namespace], int],
         help="parameters of their own, as in '*.bias/lr=2/decay=0' or 'embedding/frozen'; the first match counts",
     )
     parser.add_argument("--micro-batches", type=int, default=1, help="parts of each batch (default 1)")
+    parser.add_argument(
+        "--unit-scaled", action="store_true", help=f"unit scaling, no loss scale (default lr {UNIT_RATES['unit']:g})"
+    )
+    parser.add_argument(
+        "--mup",
+        action="store_true",
+        help=f"unit scaling with u-muP's rules and learning rates, of adam or adamw (default lr {UNIT_RATES['mup']:g})",
+    )
     parser.add_argument("--loss-scale", type=_scale, metavar="S", help="a number or 'automatic' (default: none)")
     parser.add_argument(
         "--streamed",
@@ -182,6 +191,7 @@ def _output(parser: argparse.ArgumentParser, folder: str) -> None:
     parser.add_argument("--out", type=_folder, default=Path(folder), help=f"output folder (default {folder})")
     parser.add_argument("--force", action="store_true", help="if it holds another study, begin one beside it")
     parser.add_argument("--threads", type=_count, default=1, help="threads in each process (default 1)")
+    parser.add_argument("--watch", type=int, metavar="N", help="every N steps, what rounding does to each value")
 
 
 def _settings(given: argparse.Namespace) -> Settings:
@@ -200,10 +210,13 @@ def _settings(given: argparse.Namespace) -> Settings:
         raise ValueError(f"--{next(iter(sizes), 'text')} is for lm, not for {model}")
     elif given.layers is not None:
         said["layers"] = parse_layers(given.layers)
+    if given.unit_scaled or given.mup:
+        said.setdefault("lr", UNIT_RATES["mup" if given.mup else "unit"])
     return Settings(
         data=given.data, target=given.target, engine=given.engine, model=model, schedule=given.schedule,
         groups=tuple(given.group), micro_batches=given.micro_batches, loss_scale=given.loss_scale,
         streamed=tuple(given.streamed), overlap=given.overlap, random=given.random,
+        unit_scaled=given.unit_scaled, mup=given.mup,
         **{**USUAL.get(model, {}), **said},
     )  # fmt: skip
 
@@ -215,7 +228,7 @@ def _study(given: argparse.Namespace) -> int:
     with connected(given.executor) as executor:
         made, folder = command.study(
             settings, precisions, tuple(range(given.seeds)), given.out, given.workers, given.threads,
-            force=given.force, executor=executor,
+            force=given.force, executor=executor, watch=given.watch,
         )  # fmt: skip
     return _finish(made.failures, folder)
 
@@ -224,7 +237,7 @@ def _train(given: argparse.Namespace) -> int:
     precision = parse_one_precision(given.precision)
     made, folder = command.study(
         _settings(given), (precision,), (given.seed,), given.out, 1, given.threads, keep_parameters=True,
-        force=given.force,
+        force=given.force, watch=given.watch,
     )  # fmt: skip
     return _finish(made.failures, folder)
 

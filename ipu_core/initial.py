@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from ipu_core.ir.block import Array
+from ipu_core.ir.pytree import flatten, unflatten
 from ipu_core.ir.values import apply, elementwise
 from lowprec import random_bits
 from lowprec.random import KeyLike, as_key
@@ -72,6 +74,20 @@ def lecun_normal(key: KeyLike, shape: Sequence[int]) -> Array:
 def glorot_uniform(key: KeyLike, shape: Sequence[int]) -> Array:
     """Uniform with variance 2/(inputs + outputs) (Glorot and Bengio, 2010)."""
     return uniform(key, shape, math.sqrt(6 / (_fan_in(shape) + shape[-1])))
+
+
+def unit_parameters(key: KeyLike, params: Any) -> Any:
+    """Parameters as a model under unit scaling begins with (see `unit_scale`): weights normal of deviation 1.
+
+    Args:
+        key: a `lowprec.Key` or an int.
+        params: nested arrays. What has fewer than two axes (biases, scales of norms) stays as it is.
+    """
+    leaves, tree = flatten(params)
+    keys = as_key(key).split(max(1, len(leaves)))
+    return unflatten(
+        tree, [normal(own, np.shape(x)) if np.ndim(x) > 1 else x for own, x in zip(keys, leaves, strict=False)]
+    )
 
 
 def mlp_parameters(key: KeyLike, widths: Sequence[int]) -> list[dict[str, Array]]:

@@ -1,6 +1,7 @@
 """Low-precision number formats, rounding and arithmetic for NumPy arrays, exact in every format and mode.
 
-formats        FloatFormat, float16, bfloat16, float8_e4m3fn, ..., as_format, finfo, p3109, explain
+formats        FloatFormat, float16, bfloat16, float8_e4m3fn, ..., as_format, finfo, p3109,
+               fixed_point, explain
 rounding       round (values, in x's dtype), astype (the format's dtype), encode and decode (codes), pack, unpack
 random bits    Key (fold_in, split), random_bits: every stochastic call takes a key
 one operation  add, subtract, multiply, divide, sqrt, fma, scaled_add: the exact result, rounded once; exp, log,
@@ -33,6 +34,7 @@ from lowprec.spec.formats import (
     aliases,
     as_format,
     bfloat16,
+    fixed_point,
     float4_e2m1fn,
     float6_e2m3fn,
     float6_e3m2fn,
@@ -104,6 +106,7 @@ __all__ = [
     "exp",
     "explain",
     "finfo",
+    "fixed_point",
     "float4_e2m1fn",
     "float6_e2m3fn",
     "float6_e3m2fn",

@@ -28,7 +28,7 @@ FLOORS = {
     "chip": Floor(
         tuple(f"ipu_core.{name}" for name in (
             "errors", "interruption", "integers", "traffic", "target", "control", "cost", "tile", "tile_convolution",
-            "tile_integers", "tile_distributions", "tile_random", "hardware_random", "arrays", "table",
+            "tile_integers", "tile_distributions", "tile_random", "hardware_random", "arrays",
         )),
         ("lowprec",),
     ),
@@ -45,7 +45,7 @@ FLOORS = {
     "tracing": Floor(
         tuple(f"ipu_core.ir.{name}" for name in (
             "eager", "values", "array_moves", "array_products", "array_functions", "traced", "full", "images",
-            "tracing", "autodiff",
+            "tracing", "autodiff", "unit_scaling",
         )),
         ("execution",),
     ),

@@ -19,9 +19,9 @@ def line_of(trace: str) -> str:
 
 
 def source_of(node: Any) -> str | None:
-    """The line of the user's code that asks for an operation, as "file:line"; None where torch does not know it."""
+    """The line of the user's code that asks for an operation, as "model.py:41"; None where torch does not know it."""
     frame = _own_frame(node.meta.get("stack_trace") or "")
-    return f"{frame['file']}:{frame['line']}" if frame else None
+    return f"{Path(frame['file']).name}:{frame['line']}" if frame else None
 
 
 def _own_frame(trace: str) -> re.Match[str] | None:

@@ -118,8 +118,8 @@ class Interpreter:
     def _computed(self, node: Any, name: str, function: Callable[..., Any], args: Sequence[Any]) -> Any:
         call = Call(node, self._builder)
         in_float32 = "loss" if call.kind() == "int" else None
-        place = self._builder.scoped(family=in_float32, layer=layer_of(node)[0] or None, source=source_of(node))
-        with _located(node, name), place:
+        place = self._builder.scoped(family=in_float32, layer=layer_of(node)[0] or None)
+        with _located(node, name), place, self._builder.of_line(source_of(node)):
             return function(call, *map(self._value, args))
 
     def _slots(self, node: Any, name: str, slots: Sequence[Any], args: Sequence[Any], result: Any) -> Any:

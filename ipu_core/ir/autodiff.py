@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -16,9 +16,10 @@ from ipu_core.ir.eager import as_array, is_number
 from ipu_core.ir.exact import inner
 from ipu_core.ir.full import Full
 from ipu_core.ir.loss_chain import as_loss
-from ipu_core.ir.ops import OPS, STRUCTURE
+from ipu_core.ir.ops import OPS, SCALES, STRUCTURE
 from ipu_core.ir.parameters import name_of, name_parameters, sources
 from ipu_core.ir.pytree import LEAF, PyTree, flatten, paths, unflatten
+from ipu_core.ir.scale_check import Edge, check_scales
 from ipu_core.ir.schedule import dead_code
 from ipu_core.ir.traced import TracedArray
 from ipu_core.ir.tracing import interpret, trace
@@ -130,6 +131,8 @@ COTANGENTS: dict[str, tuple[Cotangent, ...]] = {
     "add": (lambda ct, e, y, a, b: ct, lambda ct, e, y, a, b: ct),
     "subtract": (lambda ct, e, y, a, b: ct, lambda ct, e, y, a, b: -ct),
     "multiply": (lambda ct, e, y, a, b: ct * b, lambda ct, e, y, a, b: ct * a),
+    "scale": (lambda ct, e, y, x, s: ct, lambda *_: None),
+    "scale_gradient": (lambda ct, e, y, x: ct * e.params["factor"],),
     "divide": (lambda ct, e, y, a, b: ct / b, lambda ct, e, y, a, b: -(ct / b) * y),
     "maximum": (
         lambda ct, e, y, a, b: _chosen(ct, elementwise("greater", a, b), a, b),
@@ -183,13 +186,21 @@ def _rules(equation: Equation) -> tuple[Cotangent, ...]:
     return COTANGENTS.get(equation.op, ())
 
 
-def _needed(block: Block, parameters: dict[Var, str]) -> set[Var]:
+def needed_values(block: Block, parameters: Iterable[Var]) -> set[Var]:
     """The values that depend on a parameter: only these have cotangents."""
     needed = set(parameters)
     for equation in block.equations:
         if _rules(equation) and any(var in needed for var in equation.operands):
             needed.add(equation.output)
     return needed
+
+
+def gradient_edges(block: Block, needed: set[Var]) -> Iterator[Edge]:
+    """The ways that gradients take, in the order of the equations."""
+    for equation in block.equations:
+        for position, atom in enumerate(equation.inputs if _rules(equation) else ()):
+            if isinstance(atom, Var) and atom in needed and (equation.op, position) != ("select", 0):
+                yield Edge(equation, atom)
 
 
 def _value(builder: Builder, atom: Var | Literal) -> Value:
@@ -218,8 +229,13 @@ def backward(
         loss: a value without axes.
         parameters: the inputs to differentiate for, with their names.
         scale: what the loss is multiplied by; None: 1.
+
+    Raises:
+        UnbalancedScale: see `check_scales`.
     """
-    pure, needed = sources(block, parameters), _needed(block, parameters)
+    pure, needed = sources(block, parameters), needed_values(block, parameters)
+    if any(equation.op in SCALES for equation in block.equations):
+        check_scales(gradient_edges(block, needed), loss)
     seed = Full(builder, 1.0, ()) if scale is None else TracedArray(builder, scale)
     cotangents: dict[Var, Traced] = {loss: seed} if loss in needed else {}
     for equation in reversed(block.equations):
@@ -233,7 +249,8 @@ def backward(
             name = name_of(pure, [atom] if atom in pure else equation.operands)
             family = equation.family if equation.family != OPS[equation.op].family else None
             role = "grad_weight" if atom in pure else "grad_input"
-            with builder.scoped(role=role, family=family, parameter=name, layer=equation.layer, source=equation.source):
+            here = builder.scoped(role=role, family=family, parameter=name, layer=equation.layer)
+            with here, builder.of_line(equation.source):
                 new = rule(ct, equation, y, *xs)
                 if shape_of(x) == () != shape_of(new):
                     new = reduce_sum(new)
@@ -251,7 +268,7 @@ def differentiate(block: Block, scale: Var | None = None, *, has_aux: bool = Fal
     outputs after the loss are its last ones, not differentiated.
 
     Raises:
-        ValueError: not exactly one output, or one with axes; a loop.
+        ValueError: not exactly one output, or one with axes; a loop; factors of gradients (`check_scales`).
         TypeError: the first argument holds integers.
     """
     one = len(block.outputs) == 1 or has_aux
@@ -317,7 +334,7 @@ def value_and_grad(f: Callable[..., Any] | Block, scale: Value | None = None, *,
         array of floats is float64, so is all arithmetic. For a Block, the Block of that.
 
     Raises:
-        ValueError: the loss has axes.
+        ValueError: the loss has axes, or factors of its gradient alone would make that wrong (see `nn.scale`).
         TypeError: a parameter is an integer.
     """
     if isinstance(f, Block):

@@ -118,7 +118,9 @@ class Equation:
 
     Attributes:
         layer: dotted name of the part of the model it belongs to, by `nn.name_scope` or as torch calls it.
-        source: where the model's code asks for it, "file:line"; of a derivative, for what is differentiated.
+        source: the line that asked for it, as "model.py:41", of the forward equation where it is a derivative; None:
+            no line of a user's. It says nothing of what is computed, and equations that differ in it alone are equal.
+        drawn: whose random bits it takes, that of which it is a copy; None: its own.
         operands: the inputs that are values, without the literals.
     """
 
@@ -133,10 +135,16 @@ class Equation:
     arithmetic: Arithmetic = NEAREST
     layer: str | None = field(default=None, compare=False)
     source: str | None = field(default=None, compare=False)
+    drawn: int | None = None
     operands: tuple[Var, ...] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "operands", tuple(atom for atom in self.inputs if isinstance(atom, Var)))
+
+    @property
+    def keyed(self) -> int:
+        """The number that its own random bits are keyed by, if it draws any."""
+        return self.number if self.drawn is None else self.drawn
 
     @property
     def draws(self) -> int | None:
@@ -145,7 +153,7 @@ class Equation:
         Its own if it rounds stochastically. A mask has one as a parameter, given when it was traced.
         """
         mask: int | None = self.params.get("operation")
-        return mask if mask is not None else self.number if self.arithmetic.stochastic else None
+        return mask if mask is not None else self.keyed if self.arithmetic.stochastic else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

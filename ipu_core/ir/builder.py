@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import FrameType
 
 from ipu_core.ir.block import (
     NEAREST,
@@ -22,8 +25,12 @@ from ipu_core.ir.block import (
 )
 from ipu_core.ir.exact import exact
 from ipu_core.ir.ops import OPS, STRUCTURE, infer
-from ipu_core.ir.sources import calling_line
 from lowprec import FloatFormat
+
+PACKAGE = Path(__file__).parent.parent
+MACHINERY = tuple(f"{PACKAGE / room}/" for room in ("ir", "nn", "train", "capture"))
+"""Whose lines nobody asks for: those of the functions that call them say more."""
+TRACE = str(PACKAGE / "ir" / "tracing.py"), "trace"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +41,6 @@ class Scope:
     family: str | None = None
     parameter: str | None = None
     layer: str | None = field(default=None, compare=False)  # one meaning is computed once, wherever it is asked for
-    source: str | None = field(default=None, compare=False)
 
 
 class Builder:
@@ -45,6 +51,7 @@ class Builder:
         self.constants: dict[Var, Array] = dict(block.constants) if block else {}
         self.rounds: Rounds | None = None
         self.scope = Scope()
+        self.source: str | None = None
         self.number = 1 + max((equation.number for equation in self.equations), default=-1)
         self._seen: dict[Hashable, Var] = {}
         self._captured: dict[int, tuple[Array, Var]] = {}
@@ -52,16 +59,25 @@ class Builder:
     @contextmanager
     def scoped(
         self, *, role: str | None = None, family: str | None = None, parameter: str | None = None,
-        layer: str | None = None, source: str | None = None,
+        layer: str | None = None,
     ) -> Iterator[None]:  # fmt: skip
         """Marks the equations emitted inside; what is not given stays as it is outside."""
         outer = self.scope
-        changes = {"role": role, "family": family, "parameter": parameter, "layer": layer, "source": source}
+        changes = {"role": role, "family": family, "parameter": parameter, "layer": layer}
         self.scope = replace(outer, **{key: value for key, value in changes.items() if value is not None})
         try:
             yield
         finally:
             self.scope = outer
+
+    @contextmanager
+    def of_line(self, source: str | None) -> Iterator[None]:
+        """Says of which line the equations emitted inside are; None: of the line that calls."""
+        outer, self.source = self.source, source
+        try:
+            yield
+        finally:
+            self.source = outer
 
     def role_of(self, var: Var) -> str | None:
         """The role of the equation that gives a value; None for inputs and constants."""
@@ -106,8 +122,23 @@ class Builder:
         var = Var(str(self.number), type_)
         scope = self.scope
         family = scope.family if scope.family and op not in STRUCTURE else OPS[op].family
-        equation = Equation(self.number, op, inputs, var, params, scope.role, family, scope.parameter, arithmetic,
-                            scope.layer, scope.source or calling_line())  # fmt: skip
+        equation = Equation(
+            self.number, op, inputs, var, params, scope.role, family, scope.parameter, arithmetic,
+            scope.layer, self.source or calling_line(),
+        )  # fmt: skip
         self.equations.append(equation)
         self.number += 1
         return var
+
+
+def calling_line() -> str | None:
+    """The innermost line outside the machinery of tracing, as "model.py:41"; None if the traced function has none."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if not code.co_filename.startswith(MACHINERY):
+            return f"{Path(code.co_filename).name}:{frame.f_lineno}"
+        if (code.co_filename, code.co_name) == TRACE:
+            return None
+        frame = frame.f_back
+    return None

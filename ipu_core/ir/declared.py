@@ -10,7 +10,7 @@ from ipu_core.control import FloatingPointControl
 from ipu_core.ir.block import Array, Equation, dtype_of
 from ipu_core.ir.exact import exact
 from ipu_core.ir.kernels import order_of
-from ipu_core.ir.ops import CONVOLUTIONS, ELEMENTWISE, STRUCTURE
+from ipu_core.ir.ops import COMPUTED_AS, CONVOLUTIONS, ELEMENTWISE, STRUCTURE
 from ipu_core.tile import SECOND_ROUNDING, dropout_mask, put_along
 from ipu_core.tile_convolution import whole
 from ipu_core.tile_integers import has_integers, of_integers
@@ -46,7 +46,7 @@ def declared(
     op, params, out = equation.op, equation.params, equation.output.type
     if op in STRUCTURE:
         return np.asarray(exact(op, operands, params))
-    name = "identity" if op == "convert" else op
+    name = COMPUTED_AS.get(op, op)
     if op in ELEMENTWISE and has_integers([getattr(x, "dtype", None) for x in operands]):
         return of_integers(name)(tuple(operands), None, 0, np.empty(out.shape, dtype_of(out.format)))
     if op == "top_indices":

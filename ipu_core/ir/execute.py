@@ -20,7 +20,11 @@ from lowprec.arrays import whole_array
 from lowprec.random import KeyLike, as_key
 
 Observer = Callable[[Equation, Sequence[Any], Array], None]
-"""Told of every update: the equation, the arrays it read and the array it wrote."""
+"""Told of every equation that is computed, of one in rounds each time: the equation, what it read, as that was before,
+and the array it wrote, which others will write over. Views of arrays are not computed."""
+
+Calls = Sequence[tuple[BoundCall, int | None]]
+"""Prepared calls, each with the number that is folded into its key; None: it draws no random bits."""
 
 
 class Executable:
@@ -70,12 +74,10 @@ class Executable:
         views = lifetimes(block).views
         computed = [e for e in block.equations if views[e.output].root is e.output]
         self._calls = [(self._bind(e, orders.get(e.number), control), e) for e in computed]
-        plain = [(call, e.draws) for call, e in self._calls]
         self._looped = sum(views[e.output].root is e.output for e in block.equations[: block.looped])
         always = block.unguarded if block.guard else block.looped
         self._unguarded = sum(views[e.output].root is e.output for e in block.equations[:always])
-        self._rounds, self._always = plain[: self._looped], plain[self._looped : self._unguarded]
-        self._rest = plain[self._unguarded :]
+        self._plain = self._parts([(call, e.draws) for call, e in self._calls])
         self._flag = None if block.guard is None else buffers.arrays[block.guard.flag]
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -96,7 +98,7 @@ class Executable:
                 for int32, Python numbers for values without axes.
             key: of this step. Every equation that rounds stochastically takes key.fold_in(its number), in rounds that
                 of `round_key`.
-            observer: called after every equation with role "update", which none in rounds or before a guard may have.
+            observer: called after every equation.
 
         Raises:
             ValueError, TypeError: inputs of other number, shape or dtype.
@@ -131,14 +133,16 @@ class Executable:
         """
         return float(self.feed([*batch, lr], key)[0])
 
-    def feed(self, inputs: Sequence[Any], key: KeyLike) -> list[Array]:
+    def feed(self, inputs: Sequence[Any], key: KeyLike, observer: Observer | None = None) -> list[Array]:
         """One run with the inputs that are not state: updates the state, gives the outputs that are not.
+
+        The observer is called as by `run`.
 
         Raises:
             ValueError, TypeError: as `run`.
         """
         self._fill(self._inputs[len(self._state) :], inputs)
-        return self._advance(as_key(key), None)
+        return self._advance(as_key(key), observer)
 
     def feed_many(self, inputs: Sequence[Sequence[Any]], key: Key, first: int) -> list[list[Array]]:
         """Several runs one after another, run i with key.fold_in(first + i), as a `Machine` does them in one call."""
@@ -146,14 +150,13 @@ class Executable:
 
     def _advance(self, key: Key, observer: Observer | None) -> list[Array]:
         """Runs the Block and makes the new state, unless the guard refuses it, the one that is held."""
+        looped, always, rest = self._plain if observer is None else self._parts(self._told(observer))
         if self.block.rounds is not None:
-            self._run_rounds(self.block.rounds, key)
-        _run(self._always, key)
+            self._run_rounds(self.block.rounds, looped, key)
+        _run(always, key)
         refused = self._flag is not None and not self._flag
-        if not refused and observer is not None:
-            self._run_observed(key, observer)
-        elif not refused:
-            _run(self._rest, key)
+        if not refused:
+            _run(rest, key)
         results = [array.copy() for array in self._results]  # one may be a view of the state that is now replaced
         if not refused:
             for to, source in self._moves:
@@ -170,23 +173,36 @@ class Executable:
             else:
                 array[...] = value
 
-    def _run_rounds(self, rounds: Rounds, key: Key) -> None:
+    def _run_rounds(self, rounds: Rounds, calls: Calls, key: Key) -> None:
         for old, _ in rounds.totals:
             self._arrays[old][...] = 0
         for number in range(rounds.count):
             for var, value in self._given.items():
                 self._arrays[var][...] = rounds.part(var, value, number)
-            _run(self._rounds, round_key(key, number))
+            _run(calls, round_key(key, number))
             for total, new in self._totals:
                 np.copyto(total, new)
 
-    def _run_observed(self, key: Key, observer: Observer) -> None:
-        for call, equation in self._calls[self._unguarded :]:
-            update = equation.role == "update"
-            operands = [np.array(x) for x in self._operands(equation)] if update else []  # before they are overwritten
-            call(None if equation.draws is None else key.fold_in(equation.draws))
-            if update:
-                observer(equation, operands, self._arrays[equation.output])
+    def _parts(self, calls: Calls) -> tuple[Calls, Calls, Calls]:
+        """Calls of all equations as those in rounds, those that always run then, and those behind the guard."""
+        return calls[: self._looped], calls[self._looped : self._unguarded], calls[self._unguarded :]
+
+    def _told(self, observer: Observer) -> Calls:
+        """The calls of all equations, after each of which an observer is told of it."""
+        arrays = self._arrays
+        return [(_observed(call, e, self._operands(e), arrays[e.output], observer), e.draws) for call, e in self._calls]
+
+
+def _observed(call: BoundCall, equation: Equation, operands: list[Any], result: Array, observer: Observer) -> BoundCall:
+    """A call that tells of itself; of operands that it writes over it tells by copies."""
+    over = [isinstance(x, np.ndarray) and np.may_share_memory(x, result) for x in operands]
+
+    def observed(key: Key | None) -> None:
+        before = [x.copy() if gone else x for x, gone in zip(operands, over, strict=True)]
+        call(key)
+        observer(equation, before, result)
+
+    return observed
 
 
 def _located(call: BoundCall, equation: Equation) -> BoundCall:
@@ -215,7 +231,7 @@ def _write_back(state: Sequence[Array], new: Sequence[Array]) -> list[tuple[Arra
     return saved + written
 
 
-def _run(calls: Sequence[tuple[BoundCall, int | None]], key: Key) -> None:
+def _run(calls: Calls, key: Key) -> None:
     for call, number in calls:
         call(None if number is None else key.fold_in(number))
 

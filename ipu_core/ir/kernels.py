@@ -12,7 +12,7 @@ from ipu_core import tile, tile_convolution, tile_integers
 from ipu_core.control import FloatingPointControl
 from ipu_core.ir.block import Array, Equation
 from ipu_core.ir.exact import inner
-from ipu_core.ir.ops import CONVOLUTIONS, ELEMENTWISE
+from ipu_core.ir.ops import COMPUTED_AS, CONVOLUTIONS, ELEMENTWISE
 from lowprec import Accumulation, Key
 from lowprec.spec.axes import fold
 
@@ -45,7 +45,7 @@ def bind(
 
 
 def _elementwise(equation: Equation, operands: list[Any], out: Array, control: FloatingPointControl) -> BoundCall:
-    op = "identity" if equation.op == "convert" else equation.op
+    op = COMPUTED_AS[equation.op]
     formats = [x.dtype if isinstance(x, np.ndarray) else None for x in operands]
     kernel = tile.elementwise(op, formats, out.dtype, equation.arithmetic.rounding, control)
     values = tuple(operands)

@@ -220,6 +220,7 @@ OPS = {op.name: op for op in (
     _elementwise_op("add", 2, neutral={0: 0, 1: 0}),
     _elementwise_op("subtract", 2, neutral={1: 0}),
     _elementwise_op("multiply", 2, neutral={0: 1, 1: 1}),
+    _elementwise_op("scale", 2, neutral={1: 1}),
     *(_elementwise_op(name, 1, "nonlinearity") for name in (
         "reciprocal", "sqrt", "rsqrt", "exp", "log", "tanh", "erf", "sigmoid", "sin", "cos", "gelu", "gelu_gradient",
     )),
@@ -239,6 +240,7 @@ OPS = {op.name: op for op in (
     _structural("broadcast", "view", _broadcast, "shape"),
     _structural("slice", "view", _slice, "start", "stop", "step", part=True),
     _structural("stop_gradient", "view", _same),
+    _structural("scale_gradient", "view", _same, "factor"),
     _structural("concatenate", "move", _concatenate, "axis", arity=None),
     _structural("pad", "move", _pad, "low", "high", "interior"),
     _structural("gather", "move", _gather, arity=2, integers=(1,), either=(0,)),
@@ -256,6 +258,12 @@ def _of(*kinds: Kind) -> frozenset[str]:
 
 ELEMENTWISE = _of("elementwise")
 """Compute an array of their own, element by element where their operands of that shape lie."""
+
+SCALES = frozenset(("scale", "scale_gradient"))
+"""Have another factor backwards than forwards: a result that is multiplied, a gradient that is."""
+
+COMPUTED_AS: Mapping[str, str] = {name: name for name in ELEMENTWISE} | {"convert": "identity", "scale": "multiply"}
+"""What the machine does for each: "scale" is a multiplication that its gradient passes by."""
 
 VIEWS = _of("view")
 """Cost nothing where strides can express them: the operand's memory seen otherwise."""

@@ -23,7 +23,7 @@ from lowprec import float16 as FLOAT16
 from lowprec import float32 as FLOAT32
 from lowprec.spec.rounding import NEAREST_EVEN, STOCHASTIC
 
-PLAIN = frozenset({"add", "subtract", "multiply", "square"})
+PLAIN = frozenset({"add", "subtract", "multiply", "scale", "square"})
 """Half operations the machine does in half registers, apparently to nearest even even when stochastic rounding is on
 (derived from comments in PopLibs). Everything else computes in float32 and converts, which is stochastic."""
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -137,27 +139,44 @@ def _kept(builder: Builder, new: Atom, old: Var) -> Var:
     return builder.append("add", (old, Literal(0.0)), Params({}), old.type, NEAREST) if new is old else new
 
 
-def interpret(block: Block, values: Sequence[Value]) -> list[Value]:
+Change = Callable[[Equation, list[Value], Callable[[list[Value]], Value]], Value]
+"""From (equation, operands, what computes it of operands) to what is to be its result."""
+
+
+def interpret(block: Block, values: Sequence[Value], change: Change | None = None) -> list[Value]:
     """A Block run on values, traced (its equations join their trace) or arrays (computed now).
 
     Where all arrays of floats are float64, so is what is chosen of two numbers.
+
+    Args:
+        block: what to run.
+        values: one per input.
+        change: what is done in the place of each equation; None: that is computed.
     """
     floats = {x.dtype for x in values if isinstance(x, np.ndarray) and x.dtype.kind not in "iu"}
     wide = floats == {np.dtype(np.float64)} and builder_of(values) is None
     environment: dict[Var, Value] = dict(zip(block.inputs, values, strict=True)) | dict(block.constants)
     for equation in block.equations:
         operands = [x.value if isinstance(x, Literal) else environment[x] for x in equation.inputs]
-        given = equation.output.type.format
-        fmt = given if equation.op == "convert" and isinstance(given, FloatFormat) else None
-        if wide and equation.op == "select" and all(is_number(x) for x in operands[1:]):
-            fmt = FLOAT64
-        if equation.op == "one_hot" and equation.family == "loss" and not isinstance(operands[0], Traced):
-            check_labels(operands[0], equation.params["classes"])
+        compute = partial(_computed, equation, wide)
+        builder = builder_of(operands)
+        line = nullcontext() if builder is None else builder.of_line(equation.source)
         with scope(operands, role=equation.role, family=equation.family, parameter=equation.parameter,
-                   layer=equation.layer, source=equation.source):  # fmt: skip
-            params = _own_bits(equation, operands)
-            environment[equation.output] = apply(equation.op, *operands, fmt=fmt, **params)
+                   layer=equation.layer), line:  # fmt: skip
+            result = compute(operands) if change is None else change(equation, operands, compute)
+        environment[equation.output] = result
     return [environment[var] for var in block.outputs]
+
+
+def _computed(equation: Equation, wide: bool, operands: list[Value]) -> Value:
+    """The result of an equation on values; with only float64 arrays of floats what is chosen of two numbers is too."""
+    given = equation.output.type.format
+    fmt = given if equation.op == "convert" and isinstance(given, FloatFormat) else None
+    if wide and equation.op == "select" and all(is_number(x) for x in operands[1:]):
+        fmt = FLOAT64
+    if equation.op == "one_hot" and equation.family == "loss" and not isinstance(operands[0], Traced):
+        check_labels(operands[0], equation.params["classes"])
+    return apply(equation.op, *operands, fmt=fmt, **_own_bits(equation, operands))
 
 
 def _own_bits(equation: Equation, operands: Sequence[Value]) -> dict[str, Any]:

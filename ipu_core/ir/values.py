@@ -80,7 +80,7 @@ def builder_of(values: Sequence[Value]) -> Builder | None:
 
 
 def scope(values: Any, *, role: str | None = None, family: str | None = None, parameter: str | None = None,
-          layer: str | None = None, source: str | None = None) -> AbstractContextManager[None]:  # fmt: skip
+          layer: str | None = None) -> AbstractContextManager[None]:  # fmt: skip
     """A context that marks the equations emitted inside it; does nothing when the values are arrays.
 
     Args:
@@ -88,12 +88,12 @@ def scope(values: Any, *, role: str | None = None, family: str | None = None, pa
         role: see `ROLES`.
         family: what the precision table calls the equations ("loss", "norm", "softmax", ...).
         parameter: name of the parameter concerned.
-        layer, source: see `Equation`.
+        layer: see `Equation`.
     """
     builder = builder_of(flatten(values)[0])
     if builder is None:
         return nullcontext()
-    return builder.scoped(role=role, family=family, parameter=parameter, layer=layer, source=source)
+    return builder.scoped(role=role, family=family, parameter=parameter, layer=layer)
 
 
 def name_scope(name: str, values: Any) -> AbstractContextManager[None]:

@@ -13,6 +13,7 @@ from ipu_core.initial import (
     mlp_parameters,
     normal,
     uniform,
+    unit_parameters,
 )
 from ipu_core.ir.images import avg_pool2d, conv1d, conv2d, flatten, max_pool2d
 from ipu_core.ir.values import (
@@ -62,6 +63,7 @@ from ipu_core.nn.operations import (
     one_hot,
     relu,
     rsqrt,
+    scale,
     sigmoid,
     silu,
     sin,
@@ -81,6 +83,7 @@ __all__ = [
     "layer_norm", "leaky_relu", "lecun_normal", "lecun_uniform", "linear", "log", "log_softmax", "log_sum_exp", "lstm",
     "lstm_cell", "matmul", "max_pool2d", "maximum", "mean", "minimum", "mlp", "mlp_parameters", "mse",
     "multi_head_attention", "name_scope", "normal", "one_hot", "padding_mask", "reduce_max", "reduce_sum", "relu",
-    "reshape", "rms_norm", "rotary_embedding", "rsqrt", "scan", "segment_mask", "sigmoid", "silu", "sin", "softmax",
-    "softmax_cross_entropy", "softplus", "sqrt", "square", "stop_gradient", "tanh", "topk", "uniform", "where",
+    "reshape", "rms_norm", "rotary_embedding", "rsqrt", "scale", "scan", "segment_mask", "sigmoid", "silu", "sin",
+    "softmax", "softmax_cross_entropy", "softplus", "sqrt", "square", "stop_gradient", "tanh", "topk", "uniform",
+    "unit_parameters", "where",
 ]  # fmt: skip

@@ -138,6 +138,26 @@ def stop_gradient(x: Value) -> Value:
     return apply("stop_gradient", x)
 
 
+def scale(x: Value, forward: float = 1.0, backward: float = 1.0) -> Value:
+    """x times one factor, with a gradient that is multiplied by another.
+
+    Differentiating refuses factors that would make a gradient wrong: where `backward` is not `forward`, this must be
+    the only way to the loss of all that is before it, or every other way must have as much of a difference.
+
+    Args:
+        x: an array of floats.
+        forward, backward: finite numbers above 0.
+
+    Raises:
+        ValueError: another factor.
+    """
+    for name, factor in (("forward", forward), ("backward", backward)):
+        if not isinstance(factor, int | float | np.floating | np.integer) or not 0 < factor < math.inf:
+            raise ValueError(f"scale: {name} must be a finite number above 0, not {factor!r}")
+    x = x if backward == 1 else apply("scale_gradient", x, factor=float(backward))
+    return elementwise("scale", x, float(forward))
+
+
 def one_hot(labels: Value, classes: int) -> Value:
     """1 where the last, new axis equals the label, else 0 (float32). Labels outside [0, classes) give zeros.
 

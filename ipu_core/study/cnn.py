@@ -6,6 +6,7 @@ Every layer but the last is a 3 x 3 convolution with padding, relu and the large
 import functools
 import itertools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -34,11 +35,12 @@ def problem(settings: Settings, task: data.Dataset) -> Problem:
     widths = settings.widths(task)
     weights = kernels(widths)
     data.batches(task, settings.batch, 0)
+    scaling, deviation = settings.scaling, task.deviation
     return Problem(
-        loss,
-        functools.partial(initial, weights),
+        scaling.of(loss, deviation),
+        scaling.begun(functools.partial(initial, weights)),
         functools.partial(data.batches, task, settings.batch),
-        functools.partial(evaluate, task),
+        functools.partial(evaluate, task, scores=scaling.of(logits, deviation)),
         [{"weight": stand_in(*shape), "bias": stand_in(shape[-1], zero=True)} for shape in weights],
     )
 
@@ -84,9 +86,11 @@ def initial(weights: list[tuple[int, ...]], seed: int) -> Params:
     return [{"weight": weight, "bias": np.zeros(weight.shape[-1], np.float32)} for weight in made]
 
 
-def evaluate(task: data.Dataset, params: Params, precision: Precision) -> dict[str, float]:
+def evaluate(
+    task: data.Dataset, params: Params, precision: Precision, scores: Callable[..., Any] = logits
+) -> dict[str, float]:
     """The share of the test rows classified correctly, computed forward in the precision itself."""
-    block = precision.apply(trace(logits, params, task.x_test))
-    scores: npt.NDArray[Any] = execute(block, params, task.x_test, key=Key(EVALUATION))
-    right = np.argmax(scores.astype(np.float32), axis=1) == task.y_test
+    block = precision.apply(trace(scores, params, task.x_test))
+    given: npt.NDArray[Any] = execute(block, params, task.x_test, key=Key(EVALUATION))
+    right = np.argmax(given.astype(np.float32), axis=1) == task.y_test
     return {"test_accuracy": float(right.mean())}

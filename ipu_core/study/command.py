@@ -17,12 +17,16 @@ from ipu_core.report.trace import write_chrome
 from ipu_core.study import live, models
 from ipu_core.study.blame import blame, sensitivity
 from ipu_core.study.compare import Study, plan_in_words
-from ipu_core.study.point import Point, Recipe, check_size, make_loop, orders_of_sums, run_point
+from ipu_core.study.point import Point, Problem, Recipe, check_size, make_loop, orders_of_sums, run_point
 from ipu_core.study.pool import Processes
 from ipu_core.study.run import Event, Report, Work, run_here, run_on
 from ipu_core.study.settings import PRECISIONS, Settings
-from ipu_core.study.store import Store, file_name, open_store
+from ipu_core.study.store import Store, file_name, open_store, watch_file
 from ipu_core.target import Target
+from ipu_core.train.watch import Record, Watch
+
+REPORT = "blame.txt"
+"""A file of a study's folder whose text its page shows."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,8 @@ class Task:
         data: The digest of the data that it must find.
         version: Of lowprec, which must be the worker's.
         parameters: Where to write what was trained; None: nowhere.
-        again: The point's result is there from before; only its parameters are wanted.
+        again: The point's result is there from before; only its parameters, or what is watched, are wanted.
+        watch: What is looked at, and where that is kept; None: nothing.
     """
 
     point: Point
@@ -44,15 +49,18 @@ class Task:
     version: str = lowprec.__version__
     parameters: Path | None = None
     again: bool = False
+    watch: Watch | None = None
 
     def __str__(self) -> str:
         return str(self.point)
 
 
-def recipe(settings: Settings) -> Recipe:
-    """How the points of these settings are trained."""
+def recipe(settings: Settings, problem: Problem | None = None) -> Recipe:
+    """How the points of these settings are trained; with u-muP's rules a problem says the learning rates."""
+    trainer = settings.trainer()
     return Recipe(
-        settings.trainer(), settings.steps, settings.engine, Target(settings.target),
+        trainer if problem is None else settings.scaling.optimizer(trainer, problem),
+        settings.steps, settings.engine, Target(settings.target),
         settings.micro_batches, settings.loss_scale, settings.streamed, settings.overlap, settings.random,
     )  # fmt: skip
 
@@ -67,6 +75,7 @@ def study(
     keep_parameters: bool = False,
     force: bool = False,
     executor: Executor | None = None,
+    watch: int | None = None,
 ) -> tuple[Study, Path]:
     """Runs what is missing of a study in `folder`, prints its plan and table there and here, and draws its picture.
 
@@ -83,6 +92,8 @@ def study(
         force: Where the folder holds another study, leave it and use one beside it, NAME-2 and so on.
         executor: What trains the points, such as a cluster's client; see `run_on`. Its workers need this version of
             lowprec and the same data, and go on from what is unfinished if they see the same folder.
+        watch: Every how many steps the values of each point are looked at, into a file of the folder named after it; a
+            point that is finished but lacks a whole file is trained again, as for its parameters. None: never.
 
     Returns:
         The study, and the folder it was kept in.
@@ -95,15 +106,16 @@ def study(
     record = settings.record(task)
     problem = models.problem(settings, task)
     points = [Point(name, seed) for seed in seeds for name in precisions]
-    check_size(problem, recipe(settings), precisions)  # before its sums are planned, which takes long where it is large
-    with open_store(folder, record, orders_of_sums(problem, recipe(settings)), force=force) as store:
+    how = recipe(settings, problem)
+    check_size(problem, how, precisions)  # before its sums are planned, which takes long where it is large
+    with open_store(folder, record, orders_of_sums(problem, how), force=force) as store:
         held = store.results()
         everything = _with_held(precisions, held)
-        words = plan_in_words(problem, recipe(settings), everything)
+        words = plan_in_words(problem, how, everything)
         made = Study(models.title(settings, task), precisions, record, words)
         made.results += [result for result in held if _wanted(result, precisions, seeds)]
         store.write_text("plan.txt", words)
-        todo = _missing(made, store, points, keep_parameters)
+        todo = _missing(made, store, points, keep_parameters, watch)
         wanted = {store.checkpoint(str(task)) for task in todo}
         store.sweep((str(Point(each["precision"], each["seed"])) for each in held), wanted)
         if store.folder != folder:
@@ -113,7 +125,10 @@ def study(
         _train(made, store, work, todo, executor or workers or _cores(), threads)
         if made.results:
             print(made.table())  # before anything can go wrong with the files
-            replace(made, precisions=everything, results=store.results()).write(store)
+            whole = replace(made, precisions=everything, results=store.results())
+            whole = replace(whole, records=_records(store), report=_report(store))
+            whole.write(store)
+            _print_worst(whole, points)
         return made, store.folder
 
 
@@ -126,17 +141,49 @@ def _with_held(precisions: tuple[str, ...], held: list[dict[str, Any]]) -> tuple
     return tuple(sorted(names, key=lambda name: PRECISIONS.index(name) if name in PRECISIONS else len(PRECISIONS)))
 
 
-def _missing(made: Study, store: Store, points: list[Point], keep_parameters: bool) -> list[Task]:
-    """What is left to do: the points without a result, and those without their parameters if these are wanted."""
+def _missing(made: Study, store: Store, points: list[Point], keep_parameters: bool, every: int | None) -> list[Task]:
+    """What is left to do: the points without a result, and those without parameters or looks if these are wanted."""
     finished = {(result["precision"], result["seed"]) for result in made.results}
     tasks = []
     for point in points:
         again = (point.precision, point.seed) in finished
         parameters = _parameters(store.folder, point).absolute() if keep_parameters else None
-        if not again or (parameters is not None and not parameters.exists()):
+        watch = None if every is None else Watch(every, watch_file(store.folder, str(point)).absolute())
+        unseen = watch is not None and not _seen_whole(watch, made.settings["steps"])
+        if not again or (parameters is not None and not parameters.exists()) or unseen:
             saved, data = store.checkpoint(str(point)).absolute(), made.settings["data_digest"]
-            tasks.append(Task(point, saved, data, parameters=parameters, again=again))
+            tasks.append(Task(point, saved, data, parameters=parameters, again=again, watch=watch))
     return tasks
+
+
+def _seen_whole(watch: Watch, steps: int) -> bool:
+    """Whether the file of a watch holds all the looks at a run of so many steps."""
+    assert watch.path is not None
+    path = Path(watch.path)
+    return path.exists() and Record.read(path).steps.tolist() == list(range(0, steps, watch.every))
+
+
+def _records(store: Store) -> dict[str, Record]:
+    """What was watched of the points that a folder holds."""
+    points = [str(Point(result["precision"], result["seed"])) for result in store.results()]
+    paths = {point: watch_file(store.folder, point) for point in points}
+    return {point: Record.read(path) for point, path in paths.items() if path.exists()}
+
+
+def _report(store: Store) -> str:
+    """What somebody put beside the results to say why they are as they are."""
+    path = store.folder / REPORT
+    return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
+def _print_worst(made: Study, points: list[Point]) -> None:
+    """The worst values of each precision that was watched, of its first seed."""
+    shown = set[str]()
+    for point in points:
+        record = made.records.get(str(point))
+        if record is not None and point.precision not in shown:
+            shown.add(point.precision)
+            print(f"\n{record.table(title=f'worst values of {point}')}")
 
 
 def _train(made: Study, store: Store, work: Work, todo: list[Task], workers: int | Executor, threads: int) -> None:
@@ -173,7 +220,10 @@ def run_task(settings: Settings, task: Task, report: Report) -> dict[str, Any]:
         if there != here:
             raise ValueError(f"its worker has other {what} than the study: {here[:16]}, not {there[:16]}")
     problem = models.problem(settings, loaded)
-    return run_point(problem, recipe(settings), task.point, report, saved=task.saved, parameters=task.parameters)
+    return run_point(
+        problem, recipe(settings, problem), task.point, report,
+        saved=task.saved, parameters=task.parameters, watch=task.watch,
+    )  # fmt: skip
 
 
 def profile(settings: Settings, precision: str, folder: Path | None) -> None:
@@ -190,8 +240,9 @@ def profile(settings: Settings, precision: str, folder: Path | None) -> None:
     task = models.load(settings)
     tiled = replace(settings, engine="tiles")
     problem = models.problem(tiled, task)
-    check_size(problem, recipe(tiled), [precision])
-    loop = make_loop(problem, recipe(tiled), Point(precision, 0))
+    how = recipe(tiled, problem)
+    check_size(problem, how, [precision])
+    loop = make_loop(problem, how, Point(precision, 0))
     assert loop.profile is not None
     title = f"{models.title(tiled, task)}, {precision}"
     if folder is not None:
@@ -244,7 +295,8 @@ def _announce(made: Study, store: Store, total: int, todo: list[Task]) -> None:
         print(f"{done} of {total} points were finished before; {total - done} to go")
     for task in todo:
         if task.again:
-            print(f"{task} is trained again: its result is here, its parameters are not")
+            lacks = "its parameters are not" if task.watch is None else "what is to be watched is not"
+            print(f"{task} is trained again: its result is here, {lacks}")
     sys.stdout.flush()
 
 

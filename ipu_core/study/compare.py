@@ -14,8 +14,10 @@ import numpy as np
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.pytree import flatten
 from ipu_core.study import live
+from ipu_core.study.page import study_page
 from ipu_core.study.plot import Picture, plot
 from ipu_core.study.point import (
+    RECORD,
     Evaluate,
     Point,
     Problem,
@@ -29,14 +31,15 @@ from ipu_core.study.point import (
 )
 from ipu_core.study.run import Event, Report, run_here, run_on
 from ipu_core.study.settings import check_count
-from ipu_core.study.store import Store, agree, open_store
+from ipu_core.study.store import Store, agree, open_store, watch_file
 from ipu_core.study.summary import summarise, table
 from ipu_core.study.values import described, digest
-from ipu_core.table import Table
 from ipu_core.target import Target
 from ipu_core.train.checkpoint import replacing
 from ipu_core.train.data import shuffled
 from ipu_core.train.optim import Optimiser
+from ipu_core.train.table import Table
+from ipu_core.train.watch import Record, Watch
 from lowprec import Accumulation
 
 Accumulations = Mapping[int, Accumulation]
@@ -55,6 +58,8 @@ class Study:
         results: One object per finished point; see README, "What a study writes".
         failures: What went wrong, by point.
         accumulations: The digest of the order of every sum, by name; the same in every precision.
+        records: What was seen of the points that were watched, by point.
+        report: What is known of why a run went as it did, as text; the page shows it.
     """
 
     title: str
@@ -64,6 +69,8 @@ class Study:
     results: list[dict[str, Any]] = field(default_factory=list)
     failures: dict[str, str] = field(default_factory=dict)
     accumulations: Mapping[str, str] = field(default_factory=dict)
+    records: dict[str, Record] = field(default_factory=dict)
+    report: str = ""
 
     def table(self) -> Table:
         """Mean and spread over seeds, one row per precision."""
@@ -73,8 +80,16 @@ class Study:
         """The loss curves and measures as a picture (needs matplotlib)."""
         return plot(self.results, self.precisions, self.title)
 
+    def page(self) -> str:
+        """Curves, table, plan and what was watched as one page of HTML, which needs no other file."""
+        return study_page(
+            self.title, self.table(), self.results, self.precisions, self.settings, self.plan, self.records, self.report
+        )
+
     def save(self, folder: str | Path, *, force: bool = False) -> Path:
-        """Writes results.jsonl, manifest.json, table.txt, plan.txt and convergence.png; gives the folder.
+        """Writes results.jsonl, manifest.json, table.txt, plan.txt, convergence.png and page.html; gives the folder.
+
+        What was watched of a point is written as `Record.save` does, into a file named after it.
 
         Args:
             folder: Made if it is not there; one that holds this very study takes what it lacks.
@@ -96,13 +111,16 @@ class Study:
             for point, result in made.items():
                 if point not in held:
                     store.append(result)
+            for name, record in self.records.items():
+                record.save(watch_file(store.folder, name))
             self.write(store)
             return store.folder
 
     def write(self, store: Store) -> None:
-        """Writes the table, the plan and the picture beside the results."""
+        """Writes the table, the plan, the picture and the page beside the results."""
         store.write_text("table.txt", f"{self.table()}\n")
         store.write_text("plan.txt", self.plan)
+        store.write_text("page.html", self.page())
         with replacing(store.folder / "convergence.png") as draft:
             self.plot().save(draft)
 
@@ -110,6 +128,8 @@ class Study:
         """Takes up a finished or failed point."""
         if event.kind == "done":
             self.results.append(event.payload)
+            if (record := event.payload.pop(RECORD, None)) is not None:
+                self.records[str(event.item)] = record
         elif event.kind == "failed":
             self.failures[str(event.item)] = event.payload["error"]
 
@@ -146,6 +166,7 @@ def compare(
     overlap: bool = False,
     executor: Executor | None = None,
     random: str = "philox",
+    watch: int | None = None,
 ) -> Study:
     """Trains a loss function of your own in each precision, with each seed, and shows the table while it runs.
 
@@ -170,6 +191,8 @@ def compare(
         model_state: What the model carries from step to step beside its parameters (see `TrainLoop`), or a function
             seed -> such; `evaluate` then takes (trained parameters, state) as its first argument.
         micro_batches, loss_scale, streamed, overlap, random: As `TrainLoop` takes them.
+        watch: Every how many steps the values of each point are looked at (see `Watch`); `Study.records` then holds
+            what was seen. None: never.
         executor: What trains the points, any of `concurrent.futures`' kind: a pool of processes, a Dask client's
             `get_executor()`, MPI's pool. It must be able to send your functions: Dask sends any, a pool of processes
             those of modules, no lambdas and nothing of a notebook. A point that fails there is among `failures`.
@@ -199,7 +222,7 @@ def compare(
     orders = orders_of_sums(problem, recipe, accumulations)
     study = Study(title or getattr(loss, "__name__", "comparison"), names, settings, words, accumulations=orders)
     points = [Point(name, seed) for seed in range(seeds) for name in names]
-    work = partial(_train, problem, recipe, accumulations)
+    work = partial(_train, problem, recipe, accumulations, None if watch is None else Watch.of(watch))
     with live.choose(study.table, len(names) * seeds, 0, steps) as view:
 
         def listen(event: Event) -> None:
@@ -214,9 +237,14 @@ def compare(
 
 
 def _train(
-    problem: Problem, recipe: Recipe, accumulations: Accumulations | None, point: Point, report: Report
+    problem: Problem,
+    recipe: Recipe,
+    accumulations: Accumulations | None,
+    watch: Watch | None,
+    point: Point,
+    report: Report,
 ) -> dict[str, Any]:
-    return run_point(problem, recipe, point, report, accumulations=accumulations)
+    return run_point(problem, recipe, point, report, accumulations=accumulations, watch=watch)
 
 
 def _rehearse(problem: Problem, recipe: Recipe, precisions: Sequence[str], accumulations: Accumulations | None) -> str:

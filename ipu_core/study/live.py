@@ -11,7 +11,7 @@ from typing import Any, Protocol, Self
 
 from ipu_core.study.run import Event
 from ipu_core.study.summary import final_loss
-from ipu_core.table import Table
+from ipu_core.train.table import Table
 from lowprec.extras import optional
 
 DUMB = ("dumb", "unknown")  # terminals in which nothing can be redrawn

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,7 @@ from ipu_core.ir.pytree import flatten, map_leaves, unflatten
 from ipu_core.ir.tracing import trace
 from ipu_core.study.mlp import EVALUATION
 from ipu_core.study.point import Problem, stand_in
+from ipu_core.study.scaling import PLAIN, Scaling
 from ipu_core.study.size import Size
 from ipu_core.train import text
 from lowprec import Key
@@ -40,19 +42,19 @@ class Start:
         return np.full(self.shape, self.value, np.float32)
 
 
-def problem(size: Size, task: text.Text, batch: int) -> Problem:
-    """The language model of these sizes on a text.
+def problem(size: Size, task: text.Text, batch: int, scaling: Scaling = PLAIN) -> Problem:
+    """The language model of these sizes on a text, under unit scaling or not.
 
     Raises:
         ValueError: the text is too short for the context.
     """
     text.batches(task, batch, size.context, 0)
-    starts = layout(size)
+    starts, scaled = layout(size), scaling.of(functools.partial(loss, size.heads))
     return Problem(
-        functools.partial(loss, size.heads),
-        functools.partial(initial, starts),
+        scaled,
+        scaling.begun(functools.partial(initial, starts)),
         functools.partial(text.batches, task, batch, size.context),
-        functools.partial(evaluate, size, task),
+        functools.partial(evaluate, size, task, scaled),
         map_leaves(lambda s: stand_in(*s.shape, zero=not s.deviation and not s.value), starts),
     )
 
@@ -114,9 +116,11 @@ def loss(heads: int, params: Any, batch: tuple[Any, Any]) -> Any:
     return nn.softmax_cross_entropy(logits(heads, params, x), y)
 
 
-def evaluate(size: Size, task: text.Text, params: Any, precision: Precision) -> dict[str, float]:
+def evaluate(
+    size: Size, task: text.Text, own: Callable[..., Any], params: Any, precision: Precision
+) -> dict[str, float]:
     """The loss on rows spread over the test part, in nats a byte, computed forward in the precision itself."""
     starts = np.linspace(0, max(0, len(task.test) - size.context - 1), TESTED).astype(np.int64)
     batch = text.windows(task.test, starts, min(size.context, len(task.test) - 1))
-    block = precision.apply(trace(functools.partial(loss, size.heads), params, batch))
+    block = precision.apply(trace(own, params, batch))
     return {"test_loss": float(execute(block, params, batch, key=Key(EVALUATION)))}

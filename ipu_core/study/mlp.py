@@ -3,6 +3,7 @@
 import functools
 import itertools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -29,11 +30,12 @@ def problem(settings: Settings, task: data.Dataset) -> Problem:
     """
     widths = settings.widths(task)
     data.batches(task, settings.batch, 0)
+    scaling, deviation = settings.scaling, task.deviation
     return Problem(
-        loss,
-        functools.partial(initial, widths),
+        scaling.of(loss, deviation),
+        scaling.begun(functools.partial(initial, widths)),
         functools.partial(data.batches, task, settings.batch),
-        functools.partial(evaluate, task),
+        functools.partial(evaluate, task, scores=scaling.of(logits, deviation)),
         shapes(widths),
     )
 
@@ -74,9 +76,11 @@ def initial(widths: tuple[int, ...], seed: int) -> Params:
     return params
 
 
-def evaluate(task: data.Dataset, params: Params, precision: Precision) -> dict[str, float]:
+def evaluate(
+    task: data.Dataset, params: Params, precision: Precision, scores: Callable[..., Any] = logits
+) -> dict[str, float]:
     """The share of the test rows classified correctly, computed forward in the precision itself."""
-    block = precision.apply(trace(logits, params, task.x_test))
-    scores: npt.NDArray[Any] = execute(block, params, task.x_test, key=Key(EVALUATION))
-    right = np.argmax(scores.astype(np.float32), axis=1) == task.y_test
+    block = precision.apply(trace(scores, params, task.x_test))
+    given: npt.NDArray[Any] = execute(block, params, task.x_test, key=Key(EVALUATION))
+    right = np.argmax(given.astype(np.float32), axis=1) == task.y_test
     return {"test_accuracy": float(right.mean())}

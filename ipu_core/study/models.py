@@ -27,7 +27,7 @@ def problem(settings: Settings, task: Task) -> Problem:
         ValueError: the layers or the batch do not fit the data.
     """
     if isinstance(task, Text):
-        return lm.problem(settings.language_model, task, settings.batch)
+        return lm.problem(settings.language_model, task, settings.batch, settings.scaling)
     return CLASSIFIERS[settings.model](settings, task)
 
 
@@ -38,8 +38,9 @@ def title(settings: Settings, task: Task) -> str:
         sizes = f"{size.layers} layers, width {size.width}, {size.heads} heads, context {size.context}"
     else:
         sizes = "-".join(map(str, settings.widths(task)))
+    scaled = ", u-muP" if settings.mup else ", unit-scaled" if settings.unit_scaled else ""
     schedule = "" if settings.schedule == "constant" else f" {settings.schedule}"
     groups = "".join(f", {group}" for group in settings.groups)
     training = f"{settings.optimizer} lr {settings.lr:g}{schedule}{groups}, batch {settings.batch}"
     where = f"{settings.steps} steps, {settings.target} ({settings.engine})"
-    return f"{task.name}, {MODELS[settings.model]} {sizes}, {training}, {where}"
+    return f"{task.name}, {MODELS[settings.model]} {sizes}{scaled}, {training}, {where}"

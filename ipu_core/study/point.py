@@ -19,9 +19,11 @@ from ipu_core.train import checkpoint
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import Optimiser
 from ipu_core.train.step import step_block
+from ipu_core.train.watch import Watch
 from lowprec import Accumulation, Key
 
 SAMPLES = 40  # steps, spread evenly over a run, on which lost updates are counted
+RECORD = "record"
 REPORT_SECONDS = 0.25
 CHECKPOINT_SECONDS = 5.0
 Evaluate = Callable[[Any, Precision], Mapping[str, float]]
@@ -86,7 +88,11 @@ class Recipe:
 
 
 def make_loop(
-    problem: Problem, recipe: Recipe, point: Point, accumulations: Mapping[int, Accumulation] | None = None
+    problem: Problem,
+    recipe: Recipe,
+    point: Point,
+    accumulations: Mapping[int, Accumulation] | None = None,
+    watch: Watch | None = None,
 ) -> TrainLoop:
     """The training loop of a point, at step 0."""
     return TrainLoop(
@@ -105,6 +111,7 @@ def make_loop(
         overlap=recipe.overlap,
         random=recipe.random,
         model_state=problem.initial_state(point.seed),
+        watch=watch,
     )
 
 
@@ -164,6 +171,7 @@ def run_point(
     accumulations: Mapping[int, Accumulation] | None = None,
     saved: Path | None = None,
     parameters: Path | None = None,
+    watch: Watch | None = None,
 ) -> dict[str, Any]:
     """Trains one point and measures it.
 
@@ -175,11 +183,13 @@ def run_point(
         saved: Where to keep a checkpoint while it runs; one found there is continued, bit for bit. The caller removes
             it once the result is kept.
         parameters: Where to write the trained parameters, as `checkpoint.save` does.
+        watch: What is looked at while it trains; None: nothing.
 
     Returns:
-        The object that becomes a line of results.jsonl.
+        The object that becomes a line of results.jsonl; beside its fields, where what was watched is in no file, that
+        `Record` as RECORD.
     """
-    loop = make_loop(problem, recipe, point, accumulations)
+    loop = make_loop(problem, recipe, point, accumulations, watch)
     batches = problem.batches(point.seed)
     progress = _Progress(loop, saved)
     with loop.whole_steps():
@@ -194,7 +204,8 @@ def run_point(
     if parameters is not None:
         leaves, tree = flatten(result)
         checkpoint.save(parameters, dict(zip(paths(tree), leaves, strict=True)), {"step": loop.step})
-    return {**_describe(point, loop), **measures, **progress.measures()}
+    seen = {} if watch is None or watch.path is not None else {RECORD: loop.watched}
+    return {**_describe(point, loop), **measures, **progress.measures(), **seen}
 
 
 def measured(evaluate: Evaluate | None, params: Any, precision: str) -> dict[str, float]:

@@ -8,6 +8,7 @@ running statistics of the norms are the model's state beside its parameters.
 import functools
 import itertools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -36,11 +37,12 @@ def problem(settings: Settings, task: data.Dataset) -> Problem:
     widths = settings.widths(task)
     shapes = layout(widths)
     data.batches(task, settings.batch, 0)
+    scaling, deviation = settings.scaling, task.deviation
     return Problem(
-        loss,
-        functools.partial(initial, shapes),
+        scaling.of(loss, deviation),
+        scaling.begun(functools.partial(initial, shapes)),
         functools.partial(data.batches, task, settings.batch),
-        functools.partial(evaluate, task),
+        functools.partial(evaluate, task, scores=scaling.of(tested, deviation)),
         map_leaves(lambda shape: stand_in(*shape.sizes, zero=shape.value == 0), shapes),
         lambda seed: statistics(widths),
     )
@@ -142,9 +144,16 @@ def loss(params: Tree, state: Tree, batch: tuple[Any, Any]) -> tuple[Any, Tree]:
     return nn.softmax_cross_entropy(scores, y), new
 
 
-def evaluate(task: data.Dataset, both: tuple[Tree, Tree], precision: Precision) -> dict[str, float]:
+def tested(params: Tree, state: Tree, x: Any) -> Any:
+    """(rows, pixels) -> (rows, classes), with the running statistics."""
+    return logits(params, state, x, training=False)[0]
+
+
+def evaluate(
+    task: data.Dataset, both: tuple[Tree, Tree], precision: Precision, scores: Callable[..., Any] = tested
+) -> dict[str, float]:
     """The share of the test rows classified correctly with the running statistics, in the precision itself."""
-    block = precision.apply(trace(lambda p, s, x: logits(p, s, x, training=False)[0], *both, task.x_test))
-    scores = execute(block, *both, task.x_test, key=Key(EVALUATION))
-    right = np.argmax(scores.astype(np.float32), axis=1) == task.y_test
+    block = precision.apply(trace(scores, *both, task.x_test))
+    given = execute(block, *both, task.x_test, key=Key(EVALUATION))
+    right = np.argmax(given.astype(np.float32), axis=1) == task.y_test
     return {"test_accuracy": float(right.mean())}

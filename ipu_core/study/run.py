@@ -1,9 +1,13 @@
 """Does the points of a study one after another here, or on any executor, and tells what happens to them."""
 
+import threading
+import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import BrokenExecutor, Executor, Future
+from contextlib import contextmanager
 from functools import partial
+from multiprocessing import parent_process
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
@@ -29,6 +33,8 @@ class Event(NamedTuple):
 
 Listen = Callable[[Event], None]
 REPORTED = ("progress", "warning")
+SHARED = "shared"
+"""Marks a warning that Python gave and that says the same of every item: it is told once."""
 
 
 class Outcome(NamedTuple):
@@ -69,7 +75,7 @@ def run_on(executor: Executor, work: Work, items: Iterable[Any], listen: Listen,
             this machine give up what they have begun as soon as they report.
         threads: Threads of lowprec's loops in each worker.
     """
-    listed, again, heard = list(items), set[int](), Counter[int]()
+    listed, again, heard, said = list(items), set[int](), Counter[int](), set[str]()
     waiting: dict[int, Future[Outcome]] = {}
     told: SimpleQueue[tuple[int, Future[Outcome] | dict[str, Any]]] = SimpleQueue()
 
@@ -86,7 +92,10 @@ def run_on(executor: Executor, work: Work, items: Iterable[Any], listen: Listen,
                 item = listed[number]
                 if isinstance(news, dict):
                     heard[number] += 1
-                    listen(_reported(item, news))
+                    if not (SHARED in news and news["warning"] in said):
+                        listen(_reported(item, news))
+                    if SHARED in news:
+                        said.add(news["warning"])
                 elif (error := _error(news)) is None and heard[number] < news.result().told:
                     told.put((number, news))  # its last reports are still on their way: they come first
                 elif isinstance(error, WorkerDied) and number not in again:
@@ -129,9 +138,24 @@ def _error(future: Future[Outcome]) -> BaseException | None:
 
 def _attempt_there(work: Work, item: Any, wire: Wire, threads: int) -> Outcome:
     """What a worker does."""
-    with wire.opened() as report:
+    with wire.opened() as report, _warnings_told(report):
         kind, payload = _attempt(work, item, report, threads)
         return Outcome(kind, payload, report.told, report.unsaid)
+
+
+@contextmanager
+def _warnings_told(report: Report) -> Iterator[None]:
+    """What Python warns of in a process of its own, where nobody would see it, is reported."""
+    if parent_process() is None or threading.current_thread() is not threading.main_thread():
+        yield  # it is shown where all warnings of that process are
+        return
+    with warnings.catch_warnings():
+
+        def tell(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+            report({"warning": f"{category.__name__}: {message}", SHARED: True})
+
+        warnings.showwarning = tell
+        yield
 
 
 def _attempt(work: Work, item: Any, report: Report | Sender, threads: int) -> tuple[str, dict[str, Any]]:

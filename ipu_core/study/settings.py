@@ -10,12 +10,13 @@ import numpy as np
 from ipu_core.ir.precision import Precision
 from ipu_core.study import options
 from ipu_core.study.options import check_name
+from ipu_core.study.scaling import Scaling
 from ipu_core.study.size import Size
 from ipu_core.target import Target
 from ipu_core.train.data import Dataset
-from ipu_core.train.loop import ENGINES
 from ipu_core.train.optim import Optimiser
 from ipu_core.train.random import GENERATORS
+from ipu_core.train.runner import ENGINES
 from ipu_core.train.scaling import Scale
 from ipu_core.train.text import Text
 from lowprec import float32 as FLOAT32
@@ -24,6 +25,8 @@ PRECISIONS = ("fp32.32", "fp16.32", "fp16.16/nearest", "fp16.16/stochastic")
 MODELS = {"mlp": "perceptron", "cnn": "convolutional net", "resnet": "residual net", "lm": "language model"}
 USUAL: Mapping[str, Mapping[str, Any]] = {"lm": {"steps": 1000, "batch": 16, "lr": 0.002, "optimizer": "adamw"}}
 """What a model is trained with if nobody says, where that is not `Settings`' own."""
+UNIT_RATES: Mapping[str, float] = {"unit": 0.03, "mup": 0.5}
+"""Learning rates of unit-scaled models if nobody says: their weights begin with deviation 1."""
 WIDEST = 10**9
 HIDDEN = {"mlp": (256, 256), "cnn": (16, 32), "resnet": (16, 32)}
 
@@ -46,6 +49,7 @@ class Settings:
         model: "mlp" (a perceptron), "cnn" (a convolutional net; rows are square grey images), "resnet" (a residual one
             with batch norm) or "lm" (a transformer over bytes).
         micro_batches, loss_scale, streamed, overlap, random: As `TrainLoop` takes them.
+        unit_scaled, mup: Whether the model is under unit scaling, and with u-muP's rules (which say the former).
         text: Path of the language model's text; None: the standard library's sources.
         language_model: Its sizes.
 
@@ -69,6 +73,8 @@ class Settings:
     streamed: tuple[str, ...] = ()
     overlap: bool = False
     random: str = "philox"
+    unit_scaled: bool = False
+    mup: bool = False
     text: str | None = None
     language_model: Size = Size()  # noqa: RUF009  # frozen
 
@@ -90,6 +96,11 @@ class Settings:
     def trainer(self) -> Optimiser:
         """The optimiser, with its schedule and groups."""
         return options.optimizer(self.optimizer, self.lr, self.schedule, self.groups, self.steps)
+
+    @property
+    def scaling(self) -> Scaling:
+        """The model's scaling."""
+        return Scaling(self.unit_scaled or self.mup, self.mup)
 
     def at_absolute_paths(self) -> Self:
         """The same, found from any working directory."""
@@ -119,8 +130,9 @@ class Settings:
         """
         plain = {field.name: getattr(self, field.name) for field in fields(self)}
         del plain["text"], plain["layers"], plain["language_model"]
-        if self.random == "philox":
-            del plain["random"]
+        for name, usual in (("random", "philox"), ("unit_scaled", False), ("mup", False)):
+            if plain[name] == usual:
+                del plain[name]
         lists = {"groups": list(self.groups), "streamed": list(self.streamed)}
         model = asdict(self.language_model) if isinstance(data, Text) else {"layers": list(self.widths(data))}
         return {**plain, **lists, "data": data.name, **model, "data_digest": data.digest()}

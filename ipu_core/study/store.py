@@ -181,12 +181,17 @@ def open_store(
         place = first.with_name(f"{first.name}-{number}")
 
 
-def file_name(words: str) -> str:
-    """The name of an .npz after some words; many words are cut, and told apart by their hash."""
+def watch_file(folder: Path, point: str) -> Path:
+    """Where in a study's folder is kept what was watched of a point."""
+    return folder / file_name(f"watch {point}", ".npy")
+
+
+def file_name(words: str, suffix: str = ".npz") -> str:
+    """The name of a file after some words; many words are cut, and told apart by their hash."""
     name = words.replace("/", "-").replace(" ", "-")
     if len(name) > LONGEST:
         name = f"{name[:LONGEST]}-{hashlib.sha256(words.encode()).hexdigest()[:12]}"
-    return f"{name}.npz"
+    return f"{name}{suffix}"
 
 
 def read_manifest(folder: str | Path) -> dict[str, Any]:

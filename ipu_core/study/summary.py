@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ipu_core.table import Table
+from ipu_core.train.table import Table
 
 TAIL = 20  # the final loss is the mean of the last 1/20 of the steps
 

@@ -11,6 +11,7 @@ from ipu_core.control import FloatingPointControl
 from ipu_core.ir.block import Array, Type
 from ipu_core.ir.eager import as_array, format_of
 from ipu_core.ir.retype import cast
+from ipu_core.train.runner import ENGINES
 from lowprec import Accumulation
 
 
@@ -29,6 +30,17 @@ def check_kinds(loss: Any, optimizer: Any, accumulations: Any, control: Any) -> 
     for number, order in accumulations.items():
         if not isinstance(order, Accumulation):
             raise TypeError(f"accumulations[{number!r}] must be one such as Accumulation(group=16), not {order!r}")
+
+
+def check_engine(engine: Any) -> None:
+    if not isinstance(engine, str) or engine not in ENGINES:
+        raise ValueError(f"unknown engine {engine!r}: choose {' or '.join(ENGINES)}")
+
+
+def check_steps_per_call(steps: Any, *, automatic: bool) -> None:
+    check_integer("steps_per_call", steps, least=1)
+    if steps > 1 and automatic:
+        raise ValueError("an automatic loss scale is moved by the host after each step: steps_per_call must be 1")
 
 
 def check_integer(name: str, value: Any, least: int = 0) -> None:

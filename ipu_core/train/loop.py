@@ -2,55 +2,50 @@
 
 from __future__ import annotations
 
-import hashlib
+import copy
 import itertools
 import math
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from ipu_core.compile.machine import Machine
-from ipu_core.compile.planning import choose_accumulations
-from ipu_core.compile.residency import check_room, scheduled
 from ipu_core.control import FloatingPointControl
 from ipu_core.engine.profile import Profile
 from ipu_core.errors import FloatingPointException, NotFinite
-from ipu_core.hardware_random import HardwareRandom, WorkerState
+from ipu_core.hardware_random import HardwareRandom
 from ipu_core.ir.block import Array, Block, Equation
-from ipu_core.ir.execute import Executable
-from ipu_core.ir.guard import guarded
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.pytree import flatten, paths, unflatten
 from ipu_core.ir.retype import cast
-from ipu_core.ir.streaming import streaming
-from ipu_core.table import Table
 from ipu_core.target import Target
 from ipu_core.train import checkpoint
-from ipu_core.train.arguments import check_integer, check_kinds
+from ipu_core.train.arguments import check_engine, check_integer, check_kinds, check_steps_per_call
 from ipu_core.train.batches import Batches
 from ipu_core.train.callbacks import Callback
 from ipu_core.train.intake import Intake
 from ipu_core.train.interrupts import Hold
 from ipu_core.train.optim import Optimiser
 from ipu_core.train.optim.common import Common, rate_of
+from ipu_core.train.planned import PlannedStep, planned_step
 from ipu_core.train.precision_table import WIDTH, precision_table
 from ipu_core.train.progress import Run
-from ipu_core.train.random import check_hardware_random, read_random
+from ipu_core.train.random import read_random
+from ipu_core.train.runner import Runner
 from ipu_core.train.scaling import LossScale, Scale, Skipped
 from ipu_core.train.step import Loss, initial_state, step_block
-from ipu_core.train.updates import UpdateCount
+from ipu_core.train.table import Table
+from ipu_core.train.updates import UpdateCount, UpdateCounter
+from ipu_core.train.watch import Record, Watch
+from ipu_core.train.watch.watch import Watching
 from ipu_core.train.words import described, named, summary, sums
 from lowprec import Accumulation, Key, as_key
 from lowprec.arrays import whole_array
-
-ENGINES = ("tiles", "direct")
 
 
 class TrainLoop:
@@ -86,8 +81,13 @@ class TrainLoop:
         random: Where the random bits come from: "philox", from the key, whatever the machine; "hardware", from the
             generators of the tiles' workers, seeded with the key; or a `HardwareRandom`, which says how these start.
             Those bits depend on the placement, and every equation then runs vertex by vertex, much slower.
+        watch: What is looked at while it trains, a `Watch` or every how many steps: scale, exponents, and what rounding
+            did to every value of the step (see `watched`). On tiles a step that is looked at is done on whole arrays,
+            where the tiles' workers draw random bits beside them with bits of the key. No bit changes. None: nothing.
         reorder: Whether the equations are put into an order in which less memory lives at a time, or stay as they were
             traced. No bit changes.
+        recompute: Whether results of the forward part that are cheap to make, element by element, are made again where
+            the gradients need them, instead of kept: less memory for more work (needs scipy). No bit changes.
 
     Raises:
         ValueError: an unknown engine or precision, hardware random bits on an engine or in a precision that has none
@@ -124,10 +124,11 @@ class TrainLoop:
         steps_per_call: int = 1,
         model_state: Any = None,
         random: str | HardwareRandom = "philox",
+        watch: Watch | int | None = None,
         reorder: bool = True,
+        recompute: bool = False,
     ) -> None:
-        if not isinstance(engine, str) or engine not in ENGINES:
-            raise ValueError(f"unknown engine {engine!r}: choose {' or '.join(ENGINES)}")
+        check_engine(engine)
         precision = Precision.parse(precision)
         check_kinds(loss, optimizer, accumulations, control)
         check_integer("micro_batches", micro_batches, least=1)
@@ -135,9 +136,7 @@ class TrainLoop:
             optimizer = optimizer.for_precision(precision.scaled_state)
         mean = precision.running_mean
         self._scale = None if loss_scale is None else Scale.of(loss_scale)
-        check_integer("steps_per_call", steps_per_call, least=1)
-        if steps_per_call > 1 and self._scale is not None and self._scale.policy is not None:
-            raise ValueError("an automatic loss scale is moved by the host after each step: steps_per_call must be 1")
+        check_steps_per_call(steps_per_call, automatic=self._scale is not None and self._scale.policy is not None)
         self._steps_per_call = int(steps_per_call)
         self.ideal = step_block(
             loss, optimizer, params, batch,
@@ -145,47 +144,41 @@ class TrainLoop:
             model_state=model_state,
         )  # fmt: skip
         self.target = target if isinstance(target, Target) else Target("gc200" if target is None else target)
-        self._streamed, self._reorder, self._given_control = streamed, reorder, control or FloatingPointControl()
-        traced = self._typed(precision)
         self._key, self._random = as_key(key), read_random(random, as_key(key))
-        if self._random is not None:
-            check_hardware_random(self.block, engine)
+        self._planning: dict[str, Any] = {"streamed": streamed, "reorder": reorder, "recompute": recompute}
+        planned = self._planned(precision, engine, accumulations)
+        self.block: Block = planned.block
+        self.accumulations: Mapping[int, Accumulation] = planned.accumulations
+        self._traced_step = planned.digest
         self.skipped: tuple[Skipped, ...] = ()
         self.not_finite: tuple[int, float] | None = None
-        for var, value in self.block.constants.items():
-            cast(value, var.type.format)  # refuses what float32 lacks
         self._intake = Intake(self.block, batch, scaled=self._scale is not None)
         self._hold = Hold()
         self._run: Run | None = None
         self._resumed: tuple[int, dict[str, Any]] | None = None
-        self.step = 0
-        if engine == "tiles":
-            check_room(self.block, self.target)
-        chosen = choose_accumulations(self.ideal, self.target) if accumulations is None else accumulations
-        self.accumulations: Mapping[int, Accumulation] = chosen
-        self._traced_step = self._digest(traced)
-        self._overlap, self._engine = bool(overlap), engine
+        self.precision, self.step = precision, 0
+        self._control = replace(control or FloatingPointControl(), esr=precision.stochastic)
         self._rate, self._optimiser = optimizer.lr, named(optimizer)
         rate_of(self._rate, 0)
         leaves, self._tree = flatten(precision.cast_state(self.block, initial_state(params, optimizer, model_state)))
-        self._prepare(leaves)
+        self._engine = engine
+        self._runner = Runner(
+            self.block, self.target, self.accumulations, self._control, engine,
+            overlap=bool(overlap), steps_per_call=self._steps_per_call, random=self._random,
+        )  # fmt: skip
+        self._runner.write(leaves)
+        self._watching = None if watch is None else Watching(Watch.of(watch), self.block)
 
-    def _typed(self, precision: Precision) -> Block:
-        """Types the step; gives it in the order in which it was traced."""
-        typed = streaming(precision.apply(self.ideal), self._streamed)
-        traced = typed if self._scale is None else guarded(typed)
-        self.precision = precision
-        self.block: Block = scheduled(traced, self.target) if self._reorder else traced
-        self._control = replace(self._given_control, esr=precision.stochastic)
-        return traced
-
-    def _digest(self, traced: Block) -> str:
-        orders = sorted((number, order.digest()) for number, order in self.accumulations.items())
-        told = traced if self._random is None else self.block  # tiles draw in the order of the equations
-        return hashlib.sha256(f"{told}{orders}".encode()).hexdigest()
+    def _planned(
+        self, precision: Precision, engine: str, accumulations: Mapping[int, Accumulation] | None
+    ) -> PlannedStep:
+        return planned_step(
+            self.ideal, precision, self.target, engine, accumulations=accumulations, scaled=self._scale is not None,
+            random=self._random, **self._planning,
+        )  # fmt: skip
 
     def in_precision(self, precision: Precision | str) -> TrainLoop:
-        """The same training from the state it is in, in another precision, on the direct engine.
+        """The same training from the state it is in, in another precision, on the direct engine, not watched.
 
         Random bits are the key's. The state is rounded to nearest where the new formats are narrower.
 
@@ -196,55 +189,32 @@ class TrainLoop:
         for name in ("scaled_state", "running_mean"):
             if getattr(precision, name) != (own := getattr(self.precision, name)):
                 raise ValueError(f"this loop was traced with {name} {own}, not {getattr(precision, name)}")
-        other = object.__new__(type(self))
-        kept = {name: value for name, value in vars(self).items() if name not in ("_executable", "_runner")}
-        vars(other).update({**kept, "_run": None, "_hold": Hold(), "_engine": "direct", "_random": None})
-        other._traced_step = other._digest(other._typed(precision))
-        state = zip(self._runner.read(), other.block.inputs, strict=False)
-        other._prepare([cast(x, var.type.format) for x, var in state])
-        return other
+        new = object.__new__(type(self))
+        vars(new).update(self.__getstate__(), _random=None, _watching=None, _engine="direct", precision=precision)
+        planned = new._planned(precision, "direct", self.accumulations)
+        new.block, new._traced_step = planned.block, planned.digest
+        new._control = replace(self._control, esr=precision.stochastic)
+        new._runner = Runner(
+            new.block, self.target, self.accumulations, new._control, "direct",
+            overlap=False, steps_per_call=self._steps_per_call, random=None,
+        )  # fmt: skip
+        state = zip(self._runner.read(), new.block.inputs, strict=False)
+        new._runner.write([cast(x, var.type.format) for x, var in state])
+        return new
 
     def next_step(self, batch: Any) -> tuple[list[Any], Key]:
         """What the next step takes: one array or number per input of `block`, the state first, and its key."""
         return [*self._runner.read(), *self._inputs(batch, self.step)], self._key.fold_in(self.step)
 
-    @cached_property
-    def _executable(self) -> Executable:
-        """The step on whole arrays; beside the tiles only where updates are counted."""
-        return Executable(self.block, self.accumulations, self._control)
-
-    def _prepare(self, state: Sequence[Array]) -> None:
-        if self._engine == "tiles":
-            drawn = None if self._random is None else self._random.state(self.target.tiles, self.target.workers)
-            self._runner: Machine | Executable = Machine.build(
-                self.block, self.target, self.accumulations, self._control,
-                overlap=self._overlap, steps_per_call=self._steps_per_call, whole=drawn is None, random=drawn,
-            )  # fmt: skip
-        else:
-            self._runner = self._executable
-        self._runner.write(state)
-
     def __getstate__(self) -> dict[str, Any]:
-        """What a copy or a pickle holds: the traced step and its state, so that each has prepared calls of its own."""
-        kept = {name: value for name, value in vars(self).items() if name not in ("_executable", "_runner")}
-        return {**kept, "_run": None, "_hold": Hold(), "state": self._runner.read(), "drawn": self._drawn}
+        """What a copy or a pickle holds: everything but the run under way."""
+        return {**vars(self), "_run": None, "_hold": Hold()}
 
-    def __setstate__(self, kept: dict[str, Any]) -> None:
-        state, drawn = kept.pop("state"), kept.pop("drawn")
-        vars(self).update(kept)
-        self._prepare(state)
-        self._draw_on(drawn)
-
-    @property
-    def _drawn(self) -> dict[str, Array]:
-        """The state of the tiles' generators by name; nothing where random bits are the key's."""
-        state = self._runner.engine.random_state if isinstance(self._runner, Machine) else None
-        return {} if state is None else {f"random.{name}": words for name, words in state._asdict().items()}
-
-    def _draw_on(self, drawn: Mapping[str, Array]) -> None:
-        """Goes on from what `_drawn` gave."""
-        if self._random is not None and isinstance(self._runner, Machine):
-            self._runner.engine.random_state = WorkerState(drawn["random.s0"], drawn["random.s1"])
+    def __copy__(self) -> Self:
+        new = object.__new__(type(self))
+        own = {"_runner": copy.copy(self._runner), "_watching": copy.copy(self._watching)}
+        vars(new).update(self.__getstate__(), **own)
+        return new
 
     def train(self, batch: Any) -> float:
         """One update on one batch, or none (see `skipped`); gives its loss.
@@ -264,13 +234,17 @@ class TrainLoop:
         inputs, key = self._inputs(batch, self.step), self._key.fold_in(self.step)
         with self._undone() if self._control.traps else self._hold:
             try:
-                return self._done(self._runner.feed(inputs, key))
+                if self._watching is None or not self._watching.due(self.step):
+                    return self._done(self._runner.feed(inputs, key))
+                with self._watching.look(self.step, self._runner.read()) as look:
+                    return self._done(self._runner.feed_observed(inputs, key, look))
             except FloatingPointException as error:
                 raise FloatingPointException(f"step {self.step}: {error}") from None
 
     def _train_many(self, batches: Sequence[Any]) -> list[float]:
-        """Updates on several batches, in one call if they are as many as one does."""
-        if len(batches) == 1 or len(batches) < self._steps_per_call:
+        """Updates on several batches, in one call if they are as many as one does and none is looked at."""
+        looked = self._watching is not None and self._watching.due(self.step, len(batches))
+        if len(batches) == 1 or len(batches) < self._steps_per_call or looked:
             return [self._train(batch) for batch in batches]
         given = [self._inputs(batch, self.step + number) for number, batch in enumerate(batches)]
         with self._undone():
@@ -283,14 +257,14 @@ class TrainLoop:
     @contextmanager
     def _undone(self) -> Iterator[None]:
         """Where steps end early, by an exception or Ctrl-C, everything is as before them."""
-        state, drawn = self._runner.read(), self._drawn
+        state, drawn = self._runner.read(), self._runner.drawn
         before = self.step, self._scale, self.skipped, self.not_finite
         try:
             yield
         except BaseException:
             with self._hold:
                 self._runner.write(state)
-                self._draw_on(drawn)
+                self._runner.draw_on(drawn)
                 self.step, self._scale, self.skipped, self.not_finite = before
             raise
 
@@ -369,11 +343,16 @@ class TrainLoop:
     @property
     def profile(self) -> Profile | None:
         """The machine's account of one step: cycles, memory, exchange; None on the direct engine."""
-        return self._runner.profile if isinstance(self._runner, Machine) else None
+        return None if self._runner.machine is None else self._runner.machine.profile
+
+    @property
+    def watched(self) -> Record | None:
+        """What was seen so far of a run that is watched; printed, its ten worst values."""
+        return None if self._watching is None else self._watching.record
 
     def arrays(self) -> dict[str, Array]:
         """The whole state by dotted name, for a checkpoint."""
-        state = dict(zip(paths(self._tree), self._runner.read(), strict=True)) | self._drawn
+        state = dict(zip(paths(self._tree), self._runner.read(), strict=True)) | self._runner.drawn
         return state if self._scale is None else state | self._scale.arrays()
 
     def history(self) -> dict[str, Any]:
@@ -395,8 +374,10 @@ class TrainLoop:
         if self._scale is not None:
             self._scale = self._scale.restored(arrays)
         self._runner.write([arrays[name] for name in paths(self._tree)])
-        self._draw_on(arrays)
+        self._runner.draw_on(arrays)
         self.step, self._run = int(step), None
+        if self._watching is not None:
+            self._watching.rewind(self.step)
         if history is not None:
             self.skipped = tuple(Skipped(at, scale, tuple(names)) for at, scale, names in history["skipped"])
             self.not_finite = None if history["not_finite"] is None else tuple(history["not_finite"])
@@ -449,20 +430,10 @@ class TrainLoop:
 
         It is computed directly, with random bits of the key whichever the run takes.
         """
-        total = UpdateCount(0, 0, 0.0, 0.0)
-
-        def observe(equation: Equation, operands: Sequence[Any], updated: Array) -> None:
-            nonlocal total
-            weight, direction, scale = operands
-            total = total.plus(UpdateCount.of(weight, direction, float(scale), updated))
-
-        inputs, key = self.next_step(batch)
+        counter = UpdateCounter()
         with self.whole_steps(), self._hold:
-            try:
-                self._executable.run(inputs, key, observe)
-            finally:
-                self._runner.write(inputs[: self.block.carried])  # which the direct engine has moved on
-        return total
+            self._runner.rehearse(self._inputs(batch, self.step), self._key.fold_in(self.step), counter)
+        return counter.total
 
     def sums(self) -> dict[str, tuple[Equation, Accumulation]]:
         """Every product and sum of the step by name, with the order and types in which it is made."""
@@ -478,6 +449,6 @@ class TrainLoop:
 
     def words(self) -> str:
         """The precision and every product and sum in words, on the tiles with its place and cost."""
-        runner = self._runner
-        lines = runner.plan.words().splitlines() if isinstance(runner, Machine) else described(self.sums())
+        machine = self._runner.machine
+        lines = described(self.sums()) if machine is None else machine.plan.words().splitlines()
         return "\n".join([f"  {self.precision.words()}", *(f"  {line}" for line in lines)])

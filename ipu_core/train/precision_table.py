@@ -6,8 +6,7 @@ from ipu_core.ir.block import Block, Equation, Format, Literal, format_name
 from ipu_core.ir.ops import OPS, STRUCTURE
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.rules import names_of
-from ipu_core.ir.sources import short
-from ipu_core.table import Table
+from ipu_core.train.table import Table
 from lowprec import FloatFormat
 
 WIDTH = 100
@@ -46,8 +45,8 @@ def source_lines(block: Block) -> dict[int, str]:
     first: dict[str, str] = {}
     for equation in block.equations:
         if equation.role == "forward" and equation.parameter and equation.source:
-            first.setdefault(equation.parameter, short(equation.source))
-    own = {e.number: short(e.source) for e in block.equations if e.role not in ("optimiser", "update")}
+            first.setdefault(equation.parameter, equation.source)
+    own = {e.number: e.source or "" for e in block.equations if e.role not in ("optimiser", "update")}
     return {e.number: own.get(e.number) or first.get(e.parameter or "", "") for e in block.equations}
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ipu_core.ir.block import Array
+from ipu_core.ir.block import Array, Equation
 
 
 class UpdateCount(NamedTuple):
@@ -44,3 +45,20 @@ class UpdateCount(NamedTuple):
             self.squared + other.squared,
             self.arrived + other.arrived,
         )
+
+
+class UpdateCounter:
+    """An observer of a step (see `ipu_core.ir.execute.Observer`) that counts its updates.
+
+    Attributes:
+        total: Of those seen so far.
+    """
+
+    def __init__(self) -> None:
+        self.total = UpdateCount(0, 0, 0.0, 0.0)
+
+    def __call__(self, equation: Equation, operands: Sequence[Any], updated: Array) -> None:
+        """Counts an equation that writes a weight."""
+        if equation.role == "update":
+            weight, direction, scale = operands
+            self.total = self.total.plus(UpdateCount.of(weight, direction, float(scale), updated))

@@ -123,6 +123,31 @@ def p3109(k: int, p: int, *, signed: bool = True, extended: bool = True) -> Floa
     return _p3109(int(k), int(p), signed, extended)
 
 
+def fixed_point(bits: int, fraction: int, *, signed: bool = True) -> FloatFormat:
+    """Fixed point as a format: multiples of 2^-fraction, evenly spaced, that saturate at the largest.
+
+    It is a float of one exponent bit, whose normal values have the spacing of its subnormals; so a sign and a
+    magnitude, with a -0 and without two's complement's lowest value: fixed_point(16, 8) ends at +-(128 - 2^-8).
+
+    Args:
+        bits: of a code, 3 to 19, the sign's among them.
+        fraction: how many of them stand behind the point; negative or more than there are is allowed.
+        signed: whether one bit is a sign.
+
+    Raises:
+        TypeError: bits or fraction is no integer.
+        ValueError: bits out of range, or values beyond float64's.
+    """
+    if not isinstance(bits, (int, np.integer)) or not isinstance(fraction, (int, np.integer)):
+        raise TypeError(f"fixed_point needs two integers, bits and those behind the point, not {bits!r}, {fraction!r}")
+    if not 3 <= bits <= 19:
+        raise ValueError(f"fixed_point needs 3 to 19 bits, not {bits}")
+    mantissa = int(bits) - 1 - signed
+    sign = "" if signed else "u"
+    name = f"{sign}fixed{bits}_{fraction}".replace("-", "m")
+    return FloatFormat(name, 1, mantissa, 1 - mantissa + int(fraction), signed, infinities=False, nan="none")
+
+
 @cached
 def _p3109(k: int, p: int, signed: bool, extended: bool) -> FloatFormat:
     if not 3 <= k <= 16 or not 1 <= p <= k - int(signed):

@@ -18,6 +18,7 @@ from ipu_core.study.demo import demo
 from ipu_core.target import Target
 from ipu_core.train import checkpoint
 from ipu_core.train.loop import TrainLoop
+from ipu_core.train.watch import Record
 
 SMALL = ["--layers", "64-16-10", "--steps", "40", "--batch", "32", "--lr", "0.5", "--engine", "direct"]
 TWO = ["--precisions", "fp32.32", "fp16.16/stochastic", "--seeds", "2"]
@@ -44,7 +45,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 def test_a_study_writes_its_files(finished: tuple[Path, str]) -> None:
     folder, printed = finished
     names = {path.name for path in folder.iterdir()}
-    assert names == {"results.jsonl", "manifest.json", "table.txt", "plan.txt", "convergence.png"}
+    assert names == {"results.jsonl", "manifest.json", "table.txt", "plan.txt", "convergence.png", "page.html"}
     assert (folder / "table.txt").read_text().strip() in printed
     assert (folder / "convergence.png").read_bytes()[:4] == b"\x89PNG"
 
@@ -302,7 +303,7 @@ def test_a_folder_that_cannot_be_written_is_refused_before_any_work(
     assert capfd.readouterr().err.startswith("ipu-core study: cannot write to the output folder")
 
 
-@pytest.mark.parametrize("name", ["plan.txt", "table.txt", "convergence.png"])
+@pytest.mark.parametrize("name", ["plan.txt", "table.txt", "convergence.png", "page.html"])
 def test_a_file_that_cannot_be_written_loses_no_point(
     name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -487,7 +488,7 @@ def test_help_is_there_and_nothing_else_happens(words: list[str], capfd: pytest.
 
 def test_no_command_is_an_error(capfd: pytest.CaptureFixture[str]) -> None:
     assert exit_code() == 2
-    assert "study|train|profile|reproduce|demo" in capfd.readouterr().err
+    assert "study|train|profile|blame|reproduce|demo" in capfd.readouterr().err
 
 
 def test_a_closed_pipe_is_no_error(finished: tuple[Path, str]) -> None:
@@ -515,3 +516,47 @@ def test_blame_says_why_and_what_brings_it_back(capsys: pytest.CaptureFixture[st
     assert "it alone low" in capsys.readouterr().out
     assert main(["blame", *small, "--budget", "1"]) == 2
     assert "budget must be at least 3.5" in capsys.readouterr().err
+
+
+WATCHED = ["study", *SMALL, "--precisions", "fp16.16/nearest", "--seeds", "1", "--workers", "1"]
+
+
+def test_a_study_is_watched(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    out = str(tmp_path / "out")
+    assert exit_code(*WATCHED, "--out", out, "--watch", "8") == 0
+    printed = capfd.readouterr().out
+    assert "worst values of fp16.16/nearest seed 0" in printed
+    path = tmp_path / "out" / "watch-fp16.16-nearest-seed-0.npy"
+    record = Record.read(path)
+    assert record.steps.tolist() == [0, 8, 16, 24, 32]
+    assert str(record.table()).splitlines()[-1] in printed
+    assert "What rounding did" in (tmp_path / "out" / "page.html").read_text("utf-8")
+
+
+def test_looks_that_a_finished_study_lacks_are_made_and_its_results_stay(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "out"
+    assert exit_code(*WATCHED, "--out", str(folder)) == 0
+    before = (folder / "results.jsonl").read_bytes()
+    for every, steps in (("20", [0, 20]), ("16", [0, 16, 32])):
+        capfd.readouterr()
+        assert exit_code(*WATCHED, "--out", str(folder), "--watch", every) == 0
+        assert "is trained again: its result is here, what is to be watched is not" in capfd.readouterr().out
+        assert Record.read(folder / "watch-fp16.16-nearest-seed-0.npy").steps.tolist() == steps
+    assert exit_code(*WATCHED, "--out", str(folder), "--watch", "16") == 0
+    assert "is trained again" not in capfd.readouterr().out
+    assert (folder / "results.jsonl").read_bytes() == before
+
+
+def test_what_somebody_says_of_a_study_stands_on_its_page(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    assert exit_code(*WATCHED, "--out", str(folder)) == 0
+    (folder / "blame.txt").write_text("the weights <lost> it", "utf-8")
+    assert exit_code(*WATCHED, "--out", str(folder)) == 0
+    assert "the weights &lt;lost&gt; it" in (folder / "page.html").read_text("utf-8")
+
+
+def test_a_study_is_not_watched_every_zero_steps(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert exit_code(*WATCHED, "--out", str(tmp_path / "out"), "--watch", "0") == 2
+    assert "watch: every must be an integer of at least 1, not 0" in capfd.readouterr().err

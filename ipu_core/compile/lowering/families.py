@@ -12,7 +12,7 @@ from ipu_core.graph.program import Program, Whole
 from ipu_core.graph.tensor import Tensor
 from ipu_core.ir.block import Equation, Literal
 from ipu_core.ir.kernels import BoundCall, bind
-from ipu_core.ir.ops import CONVOLUTIONS, ELEMENTWISE, VIEWS
+from ipu_core.ir.ops import COMPUTED_AS, CONVOLUTIONS, ELEMENTWISE, VIEWS
 from ipu_core.library.elementwise import elementwise
 from ipu_core.library.matmul import matmul, reduce
 from ipu_core.library.moves import concatenate, gather, one_hot, pad, scatter_add
@@ -52,10 +52,10 @@ def _whole(lowering: Lowering, equation: Equation, steps: Sequence[Program]) -> 
 
 def _elementwise(lowering: Lowering, equation: Equation) -> None:
     operands = [lowering.operand(atom) for atom in equation.inputs]
-    op = "identity" if equation.op == "convert" else equation.op
+    op = COMPUTED_AS[equation.op]
     lowering.programs += elementwise(
         lowering.graph, op, operands, lowering.result(equation),
-        stochastic=equation.arithmetic.stochastic, operation=equation.number, name=label(equation),
+        stochastic=equation.arithmetic.stochastic, operation=equation.keyed, name=label(equation),
     )  # fmt: skip
 
 

@@ -12,9 +12,9 @@ from ipu_core.ir.precision import FORMATS, Precision
 from ipu_core.ir.rules import PrecisionRule
 from ipu_core.study.blame.switches import FIELDS, WORDS, Switch, part_of, trimmed
 from ipu_core.study.blame.trials import Gap, Trials, reference_of, taken
-from ipu_core.table import Table
 from ipu_core.train.batches import Batches
 from ipu_core.train.loop import TrainLoop
+from ipu_core.train.table import Table
 
 REST = "(the rest)"
 BY = ("layer", "cause")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ipu_core.table import Table
+from ipu_core.train.table import Table
 
 Progress = Callable[[str], None]
 VERDICTS = {True: "reproduced", False: "NOT reproduced", None: "no verdict"}

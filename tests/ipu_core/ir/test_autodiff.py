@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from ml_dtypes import bfloat16
 
+from ipu_core import nn
 from ipu_core.ir.autodiff import COTANGENTS, differentiate, value_and_grad
 from ipu_core.ir.evaluate import evaluate_flat as evaluate
 from ipu_core.ir.ops import OPS
@@ -45,6 +46,8 @@ CASES = {
         lambda g, w: apply("conv2d_input_gradient", g, w, **WHERE, size=(3, 3)), (PLACES, KERNEL)),
     "conv2d_weight_gradient": (
         lambda x, g: apply("conv2d_weight_gradient", x, g, **WHERE, kernel=(2, 2)), (IMAGES, PLACES)),
+    "scale": (lambda x: nn.scale(x, 2.0, 2.0), (A,)),
+    "scale_gradient": (lambda x: apply("scale_gradient", nn.scale(x, 3.0), factor=3.0), (A,)),
     "transpose": (lambda x: x.transpose(2, 0, 1) * np.arange(3.0)[:, None, None], (RNG.normal(size=(2, 2, 3)),)),
     "reshape": (lambda x: x.reshape(2, -1) * np.arange(6.0), (A,)),
     "broadcast": (lambda x, y: x * A + y * B, (RNG.normal(size=4), RNG.normal(size=(3, 1)))),

@@ -196,8 +196,8 @@ def test_an_observer_sees_every_update():
     seen = {}
 
     def observe(equation, operands, result):
-        assert equation.role == "update"
-        seen[equation.parameter] = (*operands, result.copy())
+        if equation.role == "update":
+            seen[equation.parameter] = (*(np.array(x) for x in operands), result.copy())
 
     *new, _ = Executable(block).run([*state, *BATCH, 0.1], KEY, observe)
     assert sorted(seen) == ["0.bias", "0.weight", "1.bias", "1.weight"]

@@ -17,7 +17,7 @@ def test_every_operation_has_an_exact_rule_and_a_binding() -> None:
 
 
 def test_the_sets_are_those_of_the_machine() -> None:
-    assert sorted(ops.VIEWS) == ["broadcast", "reshape", "slice", "stop_gradient", "transpose"]
+    assert sorted(ops.VIEWS) == ["broadcast", "reshape", "scale_gradient", "slice", "stop_gradient", "transpose"]
     assert sorted(ops.VIEWS - ops.WHOLE_VIEWS) == ["slice"]
     assert sorted(ops.STRUCTURE - ops.VIEWS) == ["concatenate", "gather", "pad", "take_along"]
     assert sorted(ops.PLANNED - ops.SUMS) == ["reduce_max"]

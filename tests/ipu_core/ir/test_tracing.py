@@ -1,16 +1,22 @@
 """Tracing: operators, indexing, NumPy's functions, trees, printing and helpful refusals."""
 
+import inspect
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from ipu_core import nn
+from ipu_core.ir.autodiff import value_and_grad
 from ipu_core.ir.block import Type
 from ipu_core.ir.evaluate import evaluate_flat as evaluate
 from ipu_core.ir.pytree import flatten, map_leaves, paths, unflatten
 from ipu_core.ir.tracing import trace
 from ipu_core.ir.values import apply
 from ipu_core.ir.verify import verify
+from ipu_core.train.loop import TrainLoop
+from ipu_core.train.optim import Sgd
 
 RNG = np.random.default_rng(1)
 A, B = RNG.normal(size=(3, 4)), RNG.uniform(0.5, 1, (3, 4))
@@ -183,3 +189,36 @@ def test_inputs_are_checked():
         evaluate(block, [V])
     with pytest.raises(ValueError, match="1 inputs, 2 were given"):
         evaluate(block, [A, A])
+
+
+def test_every_equation_knows_the_line_that_asked_for_it():
+    def loss(w, x):
+        hidden = nn.tanh(x @ w)
+        return nn.softmax(hidden).sum()
+
+    first = inspect.getsourcelines(loss)[1]
+    name = Path(__file__).name
+    block = value_and_grad(trace(loss, np.ones((3, 2), np.float32), np.ones((4, 3), np.float32)))
+    lines = {e.op: e.source for e in block.equations if e.role == "forward"}
+    assert lines["dot"] == lines["tanh"] == f"{name}:{first + 1}"
+    assert lines["exp"] == f"{name}:{first + 2}"
+    back = {(e.role, e.op): e.source for e in block.equations}
+    assert back["grad_weight", "dot"] == f"{name}:{first + 1}"
+
+
+def test_what_no_line_of_a_users_asked_for_has_none():
+    loop = TrainLoop(
+        lambda w, x: (x @ w).sum(), np.ones((3, 2), np.float32), np.ones((4, 3), np.float32),
+        optimizer=Sgd(0.1), precision="fp16.32/stochastic", engine="direct",
+    )  # fmt: skip
+    assert {e.source for e in loop.block.equations if e.role in ("optimiser", "update")} == {None}
+    assert all(e.source.startswith(Path(__file__).name) for e in loop.block.equations if e.op == "dot")
+
+
+def test_the_line_is_no_part_of_what_is_computed():
+    one, other = (trace(f, np.ones(3, np.float32)) for f in (
+        lambda x: x * 2.0,
+        lambda x: x * 2.0,
+    ))  # fmt: skip
+    assert one.equations[0].source != other.equations[0].source
+    assert str(one) == str(other)

@@ -12,6 +12,7 @@ from ipu_core import report
 from ipu_core.engine import Engine, Profile
 from ipu_core.graph import Codelet, Copy, Execute, Graph, Input, Output, Repeat, Sequence
 from ipu_core.target import Target
+from tests.ipu_core.browser import check_page
 
 
 class Move(Codelet):
@@ -101,3 +102,9 @@ def test_page_is_well_formed_and_self_contained(tmp_path: Path) -> None:
     assert f"tile 0 to 5; the highest bar is {peak:,} bytes; a tile has 638,976 bytes, far above the picture" in page
     data = page.split('id="profile">')[1].split("</script>")[0]
     assert json.loads(data)["memory"]["fullest_tile"] == profile().memory.tile
+
+
+@pytest.mark.parametrize("width", [1200, 500])
+@pytest.mark.parametrize("dark", [False, True])
+def test_chromium_shows_the_page_without_overflow(tmp_path: Path, width: int, dark: bool) -> None:
+    check_page(report.to_html(profile(), "a title"), tmp_path, width, dark=dark)

@@ -81,7 +81,7 @@ def test_an_accumulation_of_ones_own_is_used() -> None:
 def test_save_writes_what_the_command_line_writes(study: Study, tmp_path: Path) -> None:
     folder = study.save(tmp_path / "mine")
     names = {path.name for path in folder.iterdir()}
-    assert names == {"results.jsonl", "manifest.json", "table.txt", "plan.txt", "convergence.png"}
+    assert names == {"results.jsonl", "manifest.json", "table.txt", "plan.txt", "convergence.png", "page.html"}
     study.save(folder)
     lines = (folder / "results.jsonl").read_text().splitlines()
     assert len(lines) == 4

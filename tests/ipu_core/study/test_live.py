@@ -6,7 +6,8 @@ import pytest
 
 from ipu_core.study import live
 from ipu_core.study.run import Event
-from ipu_core.study.summary import Table, summarise, table
+from ipu_core.study.summary import summarise, table
+from ipu_core.train.table import Table
 
 EVENTS = [
     Event("a seed 0", "progress", {"step": 3, "loss": 1.5}),

@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 import time
+import warnings as python_warnings
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from ipu_core.errors import Unvalidated
 from ipu_core.study.pool import Processes
 from ipu_core.study.progress import Abandoned, Wire, listening
 from ipu_core.study.run import Event, Report, run_here, run_on
@@ -131,6 +133,25 @@ class GivesUp(Executor):
         future.cancel()
         future.set_running_or_notify_cancel()
         return future
+
+
+def guess(item: int, report: Report) -> dict[str, Any]:
+    for _ in range(2):
+        python_warnings.warn("a lane is a guess", Unvalidated, stacklevel=1)
+    python_warnings.warn(f"item {item}", RuntimeWarning, stacklevel=1)
+    return {"value": item}
+
+
+def test_what_python_warns_of_in_a_process_is_told_once() -> None:
+    events: list[Event] = []
+    with Processes(1) as executor:
+        run_on(executor, guess, [1, 2], events.append)
+    assert outcome(events) == {1: 1, 2: 2}
+    assert warnings(events) == [
+        (1, "Unvalidated: a lane is a guess"),
+        (1, "RuntimeWarning: item 1"),
+        (2, "RuntimeWarning: item 2"),
+    ]
 
 
 def test_what_an_executor_gives_up_has_failed() -> None:

@@ -77,7 +77,7 @@ def test_a_loop_goes_on_in_another_process() -> None:
 def test_what_runs_a_block_directly_is_copied_with_buffers_of_its_own() -> None:
     loop = made()
     inputs = [*loop.arrays().values(), *batch(0), np.float32(0.1)]
-    executable = loop._executable
+    executable = loop._runner.executable
     wanted = executable.run(inputs, 3)
     copied = copy.deepcopy(executable)
     copied.run([array + array.dtype.type(1) for array in inputs], 3)
@@ -91,4 +91,4 @@ def test_an_engine_and_a_machine_say_what_to_do_instead(again: Callable[[Any], A
     with pytest.raises(TypeError, match="make another one of the same graph and programs"):
         again(Engine(Graph("gc200"), Sequence()))
     with pytest.raises(TypeError, match=r"build another, Machine.build\(block, target\)"):
-        again(made("tiles")._runner)
+        again(made("tiles")._runner.machine)

@@ -70,7 +70,7 @@ def test_less_lives_on_the_tiles_and_in_the_buffers_of_whole_arrays() -> None:
     memories = [made.profile.memory for made in (traced, ordered) if made.profile is not None]
     assert memories[1].peak_bytes < memories[0].peak_bytes
     assert memories[1].always_bytes == memories[0].always_bytes
-    assert direct._executable.bytes < plain._executable.bytes
+    assert direct._runner.executable.bytes < plain._runner.executable.bytes
     assert len(in_place(ordered.block)) == len(in_place(traced.block))
 
 

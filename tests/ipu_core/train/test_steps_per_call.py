@@ -39,7 +39,7 @@ def test_the_bits_are_those_of_single_steps(precision: str, more: dict[str, Any]
 
 def test_one_call_is_one_run_of_the_machine() -> None:
     made = loop("mlperf-bert", "tiles", steps_per_call=5)
-    machine = made._runner
+    machine = made._runner.machine
     assert isinstance(machine, Machine)
     runs: list[int] = []
     run = machine.engine.run
@@ -83,7 +83,7 @@ def test_what_cannot_be_is_refused() -> None:
         loop(steps_per_call=0)
     with pytest.raises(ValueError, match="moved by the host after each step"):
         loop(steps_per_call=2, loss_scale="automatic")
-    machine = loop("fp32.32", "tiles", steps_per_call=2)._runner
+    machine = loop("fp32.32", "tiles", steps_per_call=2)._runner.machine
     assert isinstance(machine, Machine)
     with pytest.raises(ValueError, match="takes 2 runs in a call, 1 were given"):
         machine.feed_many([[]], loop()._key, 0)

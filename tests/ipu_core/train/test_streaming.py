@@ -221,7 +221,7 @@ def test_a_restored_run_goes_on_bit_for_bit() -> None:
     again.restore(whole.arrays(), whole.step)
     assert whole.run(batches, 4).tobytes() == again.run(batches, 4).tobytes()
     assert_same(whole, again)
-    assert isinstance(whole._runner, Machine)
+    assert isinstance(whole._runner.machine, Machine)
 
 
 @pytest.mark.parametrize("more", [{}, {"loss_scale": 64.0}, {"micro_batches": 4, "streamed": "params.*"}], ids=str)

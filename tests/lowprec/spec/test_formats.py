@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import builtins
 import hashlib
 import itertools
+import math
 import pickle
 
 import ml_dtypes
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import lowprec as lp
 from tests.golden import load
@@ -224,3 +228,23 @@ def test_contains() -> None:
 def test_value_of_refuses_codes_that_do_not_fit() -> None:
     with pytest.raises(ValueError, match="0x100 does not fit the 8 bits"):
         lp.float8_e5m2.value_of(0x100)
+
+
+@given(st.integers(3, 19), st.integers(-4, 20), st.booleans(), st.integers(-(2**19), 2**19))
+def test_fixed_point_is_evenly_spaced_and_saturates(bits: int, fraction: int, signed: bool, quarters: int) -> None:
+    fmt = lp.fixed_point(bits, fraction, signed=signed)
+    largest = 2 ** (bits - signed) - 1
+    step = math.ldexp(1.0, -fraction)
+    x = quarters / 4 * step
+    wanted = min(max(builtins.round(quarters / 4), -largest if signed else 0), largest) * step
+    assert lp.round(np.float64(x), fmt) == wanted
+    assert fmt.bits == bits
+    assert float(lp.finfo(fmt).max) == largest * step
+
+
+@pytest.mark.parametrize("bits", [2, 20])
+def test_fixed_point_names_bad_widths(bits: int) -> None:
+    with pytest.raises(ValueError, match=f"3 to 19 bits, not {bits}"):
+        lp.fixed_point(bits, 0)
+    with pytest.raises(TypeError, match=r"two integers.*8\.5"):
+        lp.fixed_point(16, 8.5)  # type: ignore[arg-type]

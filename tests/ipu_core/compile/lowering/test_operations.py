@@ -50,6 +50,7 @@ CASES: dict[str, Case] = {
     "reshape of transposed": (lambda x: x.T.reshape(4, 15) + 1.0, (X,)),
     "slice": (lambda x: x[1:6:2, 3:] + x[:3, :7], (X,)),
     "stop_gradient": (lambda x: nn.stop_gradient(x) + x, (X,)),
+    "scale": (lambda x: nn.scale(x, 0.3, 0.7) + x, (X,)),
     "concatenate": (lambda x, z: nn.concatenate([x, z], 1), (X, X[:, :3])),
     "pad": (lambda x: apply("pad", x, low=(1, 0), high=(2, 3), interior=(1, 2)), (X,)),
     "gather": (lambda x, i: x[i], (X, ROWS)),

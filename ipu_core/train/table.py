@@ -1,4 +1,4 @@
-"""A small table of text."""
+"""A small table of text, for terminals, logs and notebooks."""
 
 import html
 from collections.abc import Sequence

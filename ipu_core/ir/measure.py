@@ -1,0 +1,285 @@
+"""What the result of one equation is like: its scale, its exponents, and what its rounding did to it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ipu_core.ir.block import Array, Atom, Equation, Literal, Var
+from ipu_core.ir.exact import exact
+from ipu_core.ir.ops import COMPARISONS, ELEMENTWISE, OPS, STRUCTURE
+from lowprec import FloatFormat, decode
+
+LOWEST, BINADES = -72, 96
+"""Exponents of the first bin of a histogram, which holds all below too, and how many bins; the last holds all above."""
+HISTOGRAM_OF = 2**11  # elements of an array, evenly spaced, that are put into a histogram
+AGAIN = 2**13  # terms that are computed again for a value; of more, elements evenly spaced stand for the others
+FEWEST = 32  # elements, however many terms each has
+MAGNITUDE, INFINITY = np.uint32(0x7FFFFFFF), 0x7F800000  # float32's codes without their signs, and that of infinity
+MANTISSA_BITS, EXPONENTS, EXPONENT_BIAS = np.uint32(23), 256, 127  # of float32
+PIECE = 2**16  # elements at a time, which stay in the cache
+
+Indices = npt.NDArray[np.intp]
+
+
+class Measured(NamedTuple):
+    """What an array is like. The counts and the sum of squares of two arrays add up to those of both.
+
+    Attributes:
+        elements: How many.
+        zeros, infinite, nan: How many of them are.
+        underflow: Zeros that would not be zero if the result were not rounded.
+        overflow: Infinities and NaN that would be finite.
+        saturated: Elements at the format's largest magnitude that would be beyond it.
+        squares: The sum of the squares of the finite elements.
+        largest: Their largest magnitude.
+        histogram: How many of HISTOGRAM_OF elements have each exponent of float32, int64.
+    """
+
+    elements: int
+    zeros: int
+    infinite: int
+    nan: int
+    underflow: int
+    overflow: int
+    saturated: int
+    squares: float
+    largest: float
+    histogram: npt.NDArray[np.int64]
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """The fields that are counts, in order."""
+        return self[:7]
+
+
+def rounds(equation: Equation) -> bool:
+    """Whether the result of an equation may differ from its ideal one: moves and choices of operands never do."""
+    out = equation.output.type.format
+    if not isinstance(out, FloatFormat) or equation.op in STRUCTURE:
+        return False
+    given = [var.type.format for var in equation.operands]
+    return not OPS[equation.op].exact or any(isinstance(fmt, str) or not out.contains(fmt) for fmt in given)
+
+
+def truth_values(equation: Equation) -> bool:
+    """Whether the result is made of 0 and 1, which say yes or no, or of whole numbers."""
+    integers = isinstance(equation.output.type.format, str)
+    return integers or equation.op in COMPARISONS | {"step"} or OPS[equation.op].kind in ("mask", "order")
+
+
+def measured(equation: Equation, operands: Sequence[Any], result: Array, rounding: bool) -> Measured:
+    """Measures the result of an equation, and computes again in float64 what may have been lost by rounding it.
+
+    Those are the elements that are zero, at the format's largest magnitude, infinite or NaN; all of them where they are
+    few (see AGAIN), else elements evenly spaced that stand for the others. What a sum does between shows in its result
+    alone.
+
+    Args:
+        equation: Of a float format.
+        operands: What it read, arrays and numbers.
+        result: What it wrote.
+        rounding: What `rounds` says of it.
+    """
+    fmt = equation.output.type.format
+    assert isinstance(fmt, FloatFormat)
+    found = looked_at(result, fmt)
+    if not rounding or not (found.zeros or found.largest >= fmt.max or found.infinite or found.nan):
+        return found
+    top = float(fmt.max)
+    if found.zeros:
+        _, wanted, share = _again(equation, operands, result, zeros=True)
+        found = found._replace(underflow=round(share * np.count_nonzero(np.abs(wanted) > 0)))
+    if found.largest >= top or found.infinite or found.nan:
+        got, wanted, share = _again(equation, operands, result, zeros=False)
+        over = ~np.isfinite(got) & np.isfinite(wanted)
+        full = (np.abs(got) == top) & (np.abs(wanted) > top)
+        found = found._replace(
+            overflow=round(share * np.count_nonzero(over)), saturated=round(share * np.count_nonzero(full))
+        )
+    return found
+
+
+def _again(equation: Equation, operands: Sequence[Any], result: Array, *, zeros: bool) -> tuple[Array, Array, float]:
+    """Elements of the result that are zero, or as large as can be; what they would be; and how many each stands for."""
+    fmt = equation.output.type.format
+    assert isinstance(fmt, FloatFormat)
+    suspects = _suspects(result, fmt, zeros)
+    chosen = suspects[_spread(suspects.size, max(FEWEST, AGAIN // terms(equation)))]
+    chosen, wanted = again(equation, operands, chosen)
+    return wide(result.reshape(-1)[chosen], equation.output), wanted, suspects.size / max(1, chosen.size)
+
+
+def looked_at(x: Array, fmt: FloatFormat) -> Measured:
+    """Measures an array by itself."""
+    flat, size = x.reshape(-1), x.size
+    zeros = infinite = nan = 0
+    squares = largest = 0.0
+    codes = np.zeros(0, np.uint32)
+    for begin in range(0, size, PIECE):
+        values = single(flat[begin : begin + PIECE], fmt)
+        codes = values.view(np.uint32) & MAGNITUDE
+        most = int(codes.max())
+        zeros += codes.size - int(np.count_nonzero(codes))
+        if most >= INFINITY:
+            infinite += int(np.count_nonzero(codes == INFINITY))
+            nan += int(np.count_nonzero(codes > INFINITY))
+            codes = np.where(codes >= INFINITY, np.uint32(0), codes)
+            most, values = int(codes.max()), codes.view(np.float32)
+        top = float(np.uint32(most).view(np.float32))
+        squares += _squares(values, top)
+        largest = max(largest, top)
+    if size > PIECE:
+        codes = single(flat[_spread(size, HISTOGRAM_OF)], fmt).view(np.uint32) & MAGNITUDE
+    elif size > HISTOGRAM_OF:
+        codes = codes[_spread(size, HISTOGRAM_OF)]
+    histogram = np.bincount(codes >> MANTISSA_BITS, minlength=EXPONENTS)
+    return Measured(size, zeros, infinite, nan, 0, 0, 0, squares, largest, histogram)
+
+
+def _suspects(x: Array, fmt: FloatFormat, zeros: bool) -> Indices:
+    """Where an array is at or beyond the format's largest magnitude, or NaN; or where it is zero."""
+    flat, found = x.reshape(-1), []
+    largest = np.float32(fmt.max)
+    for begin in range(0, flat.size, PIECE):
+        values = single(flat[begin : begin + PIECE], fmt)
+        found.append(np.flatnonzero(values == 0 if zeros else ~(np.abs(values) < largest)) + begin)
+    return np.concatenate(found)
+
+
+def _squares(values: Array, top: float) -> float:
+    """The sum of squares of float32 numbers, brought near 1 where they would leave float32's range."""
+    if top == 0 or 2.0**-40 < top < 2.0**40:
+        return float(np.dot(values, values))
+    near = np.ldexp(values, -math.frexp(top)[1])
+    return math.ldexp(float(np.dot(near, near)), 2 * math.frexp(top)[1])
+
+
+def binades(histograms: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Of the last axis of `Measured.histogram`, the binades that are kept, the first and last of them open.
+
+    Zeros, and what is subnormal in float32, have none.
+    """
+    first = LOWEST + EXPONENT_BIAS
+    bins = histograms[..., first : first + BINADES].copy()
+    bins[..., 0] += histograms[..., 1:first].sum(axis=-1)
+    bins[..., -1] += histograms[..., first + BINADES : -1].sum(axis=-1)
+    return bins
+
+
+@lru_cache(maxsize=1024)
+def _spread(size: int, most: int) -> Any:
+    """Places in an array of a size, at most so many; by a step with which no axis has a divisor in common."""
+    if size <= most:
+        return slice(None)
+    step = max(1, round(size * 0.6180339887))
+    while math.gcd(step, size) > 1:
+        step += 1
+    return np.arange(most, dtype=np.int64) * step % size
+
+
+def single(x: Array, fmt: FloatFormat) -> Array:
+    """The values of an array of a format in float32, exactly."""
+    return x if x.dtype == np.float32 else np.asarray(decode(x, fmt))
+
+
+def wide(x: Any, atom: Atom) -> Any:
+    """The values of an operand in float64; integers and Python numbers as ideal arithmetic takes them."""
+    if isinstance(atom, Literal):
+        return x
+    fmt = atom.type.format
+    return x.astype(np.int64) if isinstance(fmt, str) else single(x, fmt).astype(np.float64)
+
+
+def terms(equation: Equation) -> int:
+    """How many numbers are added up for an element of the result; those of a convolution are not taken one by one."""
+    if equation.op == "dot":
+        return equation.operands[0].type.shape[-1]
+    if equation.op == "reduce_sum":
+        return math.prod(equation.operands[0].type.shape[axis] for axis in equation.params["axis"])
+    return 1
+
+
+def again(equation: Equation, operands: Sequence[Any], at: Indices) -> tuple[Indices, Array]:
+    """Elements of a result in ideal arithmetic, by their places in C order; of an image's convolution, some of them.
+
+    Returns:
+        The places, and the elements.
+    """
+    rule = AGAIN_BY_OP.get(equation.op, _elementwise if equation.op in ELEMENTWISE else _whole)
+    return rule(equation, operands, at)
+
+
+def _elementwise(equation: Equation, operands: Sequence[Any], at: Indices) -> tuple[Indices, Array]:
+    shape = equation.output.type.shape
+    where = np.unravel_index(at, shape)
+    pairs = zip(operands, equation.inputs, strict=True)
+    taken = [wide(x[where] if isinstance(atom, Var) and x.shape == shape else x, atom) for x, atom in pairs]
+    return at, np.broadcast_to(exact(equation.op, taken, equation.params), at.shape)
+
+
+def _dot(equation: Equation, operands: Sequence[Any], at: Indices) -> tuple[Indices, Array]:
+    (a, b), (left, right) = operands, equation.inputs
+    *lead, row, column = np.unravel_index(at, equation.output.type.shape)
+    rows, columns = wide(a[(*lead, row)], left), wide(b.swapaxes(-1, -2)[(*lead, column)], right)
+    return at, np.einsum("ek,ek->e", rows, columns)
+
+
+def _reduce_sum(equation: Equation, operands: Sequence[Any], at: Indices) -> tuple[Indices, Array]:
+    x, axes = operands[0], equation.params["axis"]
+    kept = [axis for axis in range(x.ndim) if axis not in axes]
+    where = np.unravel_index(at, [x.shape[axis] for axis in kept])
+    taken = wide(x.transpose(*kept, *axes)[where], equation.inputs[0])
+    return at, taken.reshape(at.size, -1).sum(axis=1)
+
+
+def _scatter_add(equation: Equation, operands: Sequence[Any], at: Indices) -> tuple[Indices, Array]:
+    """Of rows that nothing is added to, which are most, nothing is computed."""
+    indices, updates = operands
+    shape = equation.output.type.shape
+    width = math.prod(shape[1:])
+    wanted = np.zeros(shape[0], np.bool_)
+    wanted[at // max(1, width)] = True
+    hit = wanted[indices]
+    total = exact("scatter_add", [indices[hit], wide(updates[hit], equation.inputs[1])], equation.params)
+    return at, total.reshape(-1)[at]
+
+
+def _images(equation: Equation, operands: Sequence[Any], at: Indices) -> tuple[Indices, Array]:
+    """A few of the images, each whole."""
+    x, weight = operands
+    size = math.prod(equation.output.type.shape[1:])
+    owners = at // size
+    some = np.unique(owners)
+    some = some[:: -(-some.size // IMAGES)]
+    at = at[np.isin(owners, some)]
+    made = ideal(equation, (x[some], weight)).reshape(-1)
+    return at, made[np.searchsorted(some, at // size) * size + at % size]
+
+
+IMAGES = 2
+
+
+def _whole(equation: Equation, operands: Sequence[Any], at: Indices) -> tuple[Indices, Array]:
+    return at, ideal(equation, operands).reshape(-1)[at]
+
+
+def ideal(equation: Equation, operands: Sequence[Any]) -> Array:
+    """The whole result of an equation in float64."""
+    given = [wide(x, atom) for x, atom in zip(operands, equation.inputs, strict=True)]
+    return np.asarray(exact(equation.op, given, equation.params), np.float64)
+
+
+AGAIN_BY_OP: dict[str, Callable[[Equation, Sequence[Any], Indices], tuple[Indices, Array]]] = {
+    "dot": _dot,
+    "reduce_sum": _reduce_sum,
+    "scatter_add": _scatter_add,
+    "conv2d": _images,
+    "conv2d_input_gradient": _images,
+}
+"""How elements of a result are computed alone; of other operations the whole result is."""

@@ -1,0 +1,123 @@
+"""A pass that computes again what the gradients need, where that is cheap, instead of keeping it.
+
+What the backward part of a step reads of the forward part has to be kept, or be made anew from what is. Kept are the
+values of a minimum cut between what only costly operations make and what the gradients read, where to keep a value
+costs its bytes and to make it anew nothing (the idea of Chen et al. 2016, arXiv 1604.06174, with the cut that
+functorch's min-cut partitioner takes). Cheap are operations element by element, masks and copies to known places; no
+sum and no look-up is made twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ipu_core.ir.block import Block, Equation, Var, dtype_of
+from ipu_core.ir.guard import BACKWARD
+from ipu_core.ir.lifetimes import lifetimes
+from ipu_core.ir.ops import GATHERS, OPS
+from lowprec.extras import optional
+
+CHEAP = frozenset(name for name, op in OPS.items() if op.kind in ("elementwise", "mask", "move")) - GATHERS
+UNITS = 2**30  # capacities are 32-bit integers
+
+
+def recompute(block: Block) -> Block:
+    """The Block whose gradients make cheap values of the forward part anew; the same bits in all outputs.
+
+    Each copy of an equation draws the random bits of the first. Where gradients are made in rounds, so are the copies.
+
+    Args:
+        block: typed; every format must have a storage dtype.
+    """
+    ends = (block.looped, max(block.looped, block.unguarded), len(block.equations))
+    parts = zip((0, *ends), ends, strict=False)
+    remaking = _Remaking(block)
+    lengths = [remaking.part(block.equations[first:last]) for first, last in parts]
+    rounds = replace(block.rounds, equations=lengths[0]) if block.rounds else None
+    guard = replace(block.guard, equations=lengths[1]) if block.guard else None
+    return replace(block, equations=tuple(remaking.equations), rounds=rounds, guard=guard)
+
+
+class _Remaking:
+    """The equations so far, and what has been made anew.
+
+    Attributes:
+        equations: of the new Block.
+        again: by value, the copy that the gradients read.
+    """
+
+    def __init__(self, block: Block) -> None:
+        self.equations: list[Equation] = []
+        self.again: dict[Var, Var] = {}
+        self._fresh = 1 + max((equation.number for equation in block.equations), default=-1)
+        self._views = lifetimes(block).views
+        self._made = {equation.output: equation for equation in block.equations}
+        kept = (*block.outputs, *(new for _, new in block.totals))
+        self._kept = {self._views[var].root for var in kept}
+
+    def part(self, equations: Sequence[Equation]) -> int:
+        """Takes up equations that stay together; gives how many there are now in all."""
+        anew = self._anew(equations)
+        for equation in equations:
+            if equation.role in BACKWARD:
+                inputs = tuple(self._copied(x, anew) if isinstance(x, Var) else x for x in equation.inputs)
+                equation = equation if inputs == equation.inputs else replace(equation, inputs=inputs)
+            self.equations.append(equation)
+        return len(self.equations)
+
+    def _copied(self, var: Var, anew: frozenset[Var]) -> Var:
+        """The value that the gradients read for one of the forward part, made before them if it is to be."""
+        if self._views[var].root not in anew or self._made[var].role in BACKWARD:
+            return var  # it is kept, or a view that the gradients made, of the copy by now
+        if var not in self.again:
+            equation = self._made[var]
+            inputs = tuple(self._copied(x, anew) if isinstance(x, Var) else x for x in equation.inputs)
+            output = Var(f"{var.name}.again", var.type)
+            copy = replace(equation, number=self._fresh, inputs=inputs, output=output, drawn=equation.keyed)
+            self._fresh += 1
+            self.again[var] = output
+            self.equations.append(copy)
+        return self.again[var]
+
+    def _anew(self, equations: Sequence[Equation]) -> frozenset[Var]:
+        """The arrays of the forward part that are made anew for the gradients."""
+        root = {var: view.root for var, view in self._views.items()}
+        forward = {e.output: e for e in equations if e.role not in BACKWARD and root[e.output] is e.output}
+        forward = {var: equation for var, equation in forward.items() if var not in self._kept}
+        needed = {root[var] for e in equations if e.role in BACKWARD for var in e.operands} & forward.keys()
+        sources = {var: {root[x] for x in e.operands} & forward.keys() for var, e in forward.items()}
+        cheap = {var for var, equation in forward.items() if equation.op in CHEAP}
+        return _far_side(sources, cheap, needed)
+
+
+def _far_side(sources: Mapping[Var, set[Var]], cheap: set[Var], needed: set[Var]) -> frozenset[Var]:
+    """The values that need not be kept: on the far side of the minimum cut that lies nearest to what is needed.
+
+    Args:
+        sources: by value, what it is made of.
+        cheap: those that may be made again.
+        needed: those that must be there.
+    """
+    sparse, csgraph = (optional(name, extra="study") for name in ("scipy.sparse", "scipy.sparse.csgraph"))
+    if not needed:
+        return frozenset()
+    place = {var: 2 * number for number, var in enumerate(sources)}  # before the keeping of it; after it is one more
+    source, sink = 2 * len(place), 2 * len(place) + 1
+    sizes = {var: max(1, var.type.size) * dtype_of(var.type.format).itemsize for var in sources}
+    unit = max(1, -(-sum(sizes.values()) // UNITS))
+    edges = {(at, at + 1): -(-sizes[var] // unit) for var, at in place.items()}
+    never = 1 + sum(edges.values())
+    for var, at in place.items():
+        before = [place[one] + 1 for one in sources[var]] if var in cheap else [source]
+        edges |= {(one, at): never for one in before}
+    edges |= {(place[var] + 1, sink): never for var in needed}
+    rows, columns = np.array(list(edges), np.int32).T
+    capacity = sparse.csr_array((np.array(list(edges.values()), np.int32), (rows, columns)), (sink + 1, sink + 1))
+    left = capacity - csgraph.maximum_flow(capacity, source, sink).flow
+    left.eliminate_zeros()
+    reached = csgraph.breadth_first_order(left.T.tocsr(), sink, return_predecessors=False)
+    behind = frozenset(reached.tolist())
+    return frozenset(var for var, at in place.items() if at in behind)

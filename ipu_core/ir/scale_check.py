@@ -1,0 +1,85 @@
+"""Whether gradients are right where equations have another factor backwards than forwards.
+
+A factor that only the gradient has (or only the result) multiplies the gradient of everything before it that reaches
+the loss by way of its edge. What reaches the loss by another way too then adds contributions of different scales: the
+gradient is wrong, and nothing shows it. It is right, up to one positive constant per parameter, exactly where the
+product of these factors is the same along every way to the loss (after Blake, Orr and Luschi, arXiv 2303.11257,
+proposition 5.1: the edge of a factor on its own must be a cut-edge, a bridge, of the graph).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from ipu_core.ir.block import Equation, Literal, Var
+
+SAME = 1e-9  # relative difference of products of the same factors in another order
+
+
+class UnbalancedScale(ValueError):
+    """A factor of the gradient alone on one of several ways to the loss."""
+
+
+class Edge(NamedTuple):
+    """The way of a gradient from the result of an equation to one of its operands."""
+
+    equation: Equation
+    operand: Var
+
+    @property
+    def factor(self) -> float:
+        """The factor of the gradient over that of the result."""
+        if self.equation.op == "scale_gradient":
+            return float(self.equation.params["factor"])
+        if self.equation.op == "scale":
+            number = self.equation.inputs[1]
+            assert isinstance(number, Literal)
+            return 1 / number.value
+        return 1.0
+
+
+def check_scales(edges: Iterable[Edge], loss: Var) -> None:
+    """Refuses factors with which a gradient is wrong.
+
+    Args:
+        edges: of all values that depend on a parameter, in the order of their equations.
+        loss: where the gradient begins.
+
+    Raises:
+        UnbalancedScale: with the value, the edge and its line.
+    """
+    products: dict[Var, float] = {loss: 1.0}
+    ways: dict[Var, Edge] = {}
+    for edge in reversed(list(edges)):
+        if edge.equation.output not in products:
+            continue
+        product = products[edge.equation.output] * edge.factor
+        if edge.operand not in products:
+            products[edge.operand], ways[edge.operand] = product, edge
+        elif not math.isclose(product, products[edge.operand], rel_tol=SAME):
+            raise UnbalancedScale(_refusal(edge, ways))
+
+
+def _refusal(edge: Edge, ways: dict[Var, Edge]) -> str:
+    one, other = [edge, *_way(edge.equation.output, ways)], list(_way(edge.operand, ways))
+    alone = [e for e in (*one, *other) if e.factor != 1 and (e in one) != (e in other)]
+    factors = "; ".join(f"{_words(e)} times {e.factor:.6g}" for e in alone)
+    return (
+        f"the gradient of {edge.operand} would be wrong: it reaches the loss by several ways, and only one of them has "
+        f"{factors}. A factor of the gradient alone must be on a bridge, the only way to the loss of all that is "
+        "before it, or be matched by as much on every other way"
+    )
+
+
+def _way(var: Var, ways: dict[Var, Edge]) -> Iterator[Edge]:
+    """The edges from a value to the loss that were found first."""
+    while var in ways:
+        yield ways[var]
+        var = ways[var].equation.output
+
+
+def _words(edge: Edge) -> str:
+    where = f" ({edge.equation.source})" if edge.equation.source else ""
+    return f"{edge.operand} -> {edge.equation.output} of {edge.equation.op}{where}"

@@ -1,0 +1,172 @@
+"""The pass: a Block with the factors of unit scaling, and a function whose Block has them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ipu_core.ir.autodiff import gradient_edges, needed_values
+from ipu_core.ir.block import Block, Equation, Literal, Var
+from ipu_core.ir.builder import Builder
+from ipu_core.ir.loss_chain import LOSS, as_loss
+from ipu_core.ir.pytree import PyTree, flatten, paths, unflatten
+from ipu_core.ir.schedule import dead_code
+from ipu_core.ir.traced import TracedArray
+from ipu_core.ir.tracing import interpret, trace
+from ipu_core.ir.unit_scaling.gradients import SAME, gradient_factors
+from ipu_core.ir.unit_scaling.nodes import REGIONS, Graph, Node
+from ipu_core.ir.unit_scaling.results import Results, Rules
+from ipu_core.ir.unit_scaling.roles import Role, role_of
+from ipu_core.ir.unit_scaling.rules import results_of
+from ipu_core.ir.values import Traced, Value, apply, elementwise, lift, scope
+
+
+@dataclass(frozen=True)
+class UnitScaled:
+    """A function with the factors of unit scaling: what `unit_scale` makes of one. Called as the function is."""
+
+    function: Callable[..., Any]
+    rules: Rules = Rules()  # noqa: RUF009  # frozen
+
+    def __call__(self, *arguments: Any) -> Any:
+        """The function's result, on arrays or traced values."""
+        leaves, _ = flatten(arguments)
+        block = self.block(*arguments)
+        assert block.result is not None
+        return unflatten(block.result, _run(block, Factors.of(block, self.rules), leaves))
+
+    def block(self, *arguments: Any) -> Block:
+        """The function's own Block for such arguments, without factors."""
+        leaves, tree = flatten(arguments)
+        types = [x.node.type if isinstance(x, Traced) else x for x in leaves]
+        return trace(self.function, *unflatten(tree, types))
+
+    def roles(self, *arguments: Any) -> dict[str, Role]:
+        """What each parameter is for, by name."""
+        block = self.block(*arguments)
+        tree = block.arguments[0]
+        results = Factors.of(block, self.rules).results
+        return {name: role_of(var, results) for name, var in zip(paths(tree), block.inputs, strict=False)}
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        """The function's, whose names its parameters have."""
+        return inspect.signature(self.function)
+
+
+@dataclass(frozen=True, eq=False)
+class Factors:
+    """What the pass has found for a Block.
+
+    Attributes:
+        graph: its nodes.
+        results: factors of results and of operands.
+        gradients: factors of gradients by (node, operand).
+    """
+
+    graph: Graph
+    results: Results
+    gradients: Mapping[tuple[Node, Var], float]
+
+    @staticmethod
+    def of(block: Block, rules: Rules) -> Factors:
+        """The factors of a Block, whose first argument holds the parameters and whose first output is the loss."""
+        tree = block.arguments[0] if block.arguments else PyTree(list, (0,) * len(block.inputs))
+        parameters = [var for var in block.inputs[: tree.leaves] if not isinstance(var.type.format, str)]
+        if not any(equation.family == LOSS for equation in block.equations) and block.outputs[0].type.shape == ():
+            block = as_loss(block, block.outputs[0])
+        graph = Graph(block, parameters)
+        results = results_of(graph, rules)
+        edges: dict[Var, list[Equation]] = {}
+        for edge in gradient_edges(block, needed_values(block, parameters)):
+            edges.setdefault(edge.operand, []).append(edge.equation)
+        return Factors(graph, results, gradient_factors(graph, results, edges))
+
+
+def unit_scale(
+    f: Callable[..., Any] | Block,
+    *,
+    tau: float | str | None = None,
+    mup: bool = False,
+    deviation: float = 1.0,
+) -> Any:
+    """A loss function, or its Block, with the factors of unit scaling: activations and gradients begin with size 1.
+
+    Every operation of the function gets a factor for its result, and the gradients of its operands get factors of
+    their own (Blake, Orr and Luschi, arXiv 2303.11257). The weights are to begin as normal numbers of deviation 1
+    (`nn.unit_parameters`), biases as 0 and the scales of norms as 1; then no loss scale is needed, and learning rates
+    are those of such weights. Norms, softmax and losses stay what they are; what a gate (a sigmoid that multiplies)
+    lets pass is added as it was; a number that scales what goes into a product falls away, the product's own factor
+    takes its place. All gradients are those of the function with its factors, each times one positive number.
+
+    Args:
+        f: a function of (parameters, ...) whose first result is a loss without axes, or of which only the values are
+            wanted, as the scores that a model gives; or its Block.
+        tau: share of variance that the branch of a residual addition x + f(x) brings, in (0, 1): the rest is x's (0.5
+            is the published library's ratio 1); "depth": so that all branches together bring as much as what they are
+            added to (u-muP, arXiv 2407.17465, appendix G); None: as they come, or with `mup` by depth.
+        mup: the rules of u-muP beside: the last product is divided by its inputs, scores of attention by the width.
+            Learning rates of parameters are then to follow `mup_groups`.
+        deviation: standard deviation of the data, the floats of the other arguments.
+
+    Returns:
+        For a function, a function of the same arguments. For a Block, a Block.
+
+    Raises:
+        ValueError: a number out of range.
+    """
+    if not (tau is None or tau == "depth" or (isinstance(tau, int | float) and 0 < tau < 1)):
+        raise ValueError(f"unit_scale: tau must lie between 0 and 1, or be 'depth', not {tau!r}")
+    if not isinstance(deviation, int | float) or not 0 < deviation < float("inf"):
+        raise ValueError(f"unit_scale: deviation must be a positive number, not {deviation!r}")
+    by_depth = tau == "depth" or (mup and tau is None)
+    rules = Rules(tau if isinstance(tau, int | float) else None, by_depth, bool(mup), float(deviation))
+    if not isinstance(f, Block):
+        return UnitScaled(f, rules)
+    builder = Builder()
+    results = _run(f, Factors.of(f, rules), [TracedArray(builder, var) for var in f.inputs])
+    outputs = tuple(x for x in (lift(builder, value) for value in results) if isinstance(x, Var))
+    return dead_code(replace(f, outputs=outputs, equations=tuple(builder.equations), constants=builder.constants))
+
+
+def _run(block: Block, factors: Factors, values: Sequence[Value]) -> list[Value]:
+    """The Block's outputs, with factors: equations of a node see each other's results without the node's factors."""
+    graph, results = factors.graph, factors.results
+    inside: dict[Var, Value] = {}
+    entered: dict[tuple[Node, Var, float], Value] = {}
+
+    def operand(node: Node, equation: Equation, position: int, value: Value) -> Value:
+        var = equation.inputs[position]
+        if isinstance(var, Literal):
+            return value
+        if var in inside and graph.node(graph.made[var]) is node:
+            return inside[var]
+        share = results.shares.get((equation.number, position), 1.0)
+        if (node, var, share) not in entered:
+            factor = share * factors.gradients.get((node, var), 1.0)
+            scaled = value if abs(factor - 1) < SAME else apply("scale_gradient", value, factor=factor)
+            entered[node, var, share] = scaled if share == 1 else elementwise("scale", scaled, share)
+        return entered[node, var, share]
+
+    def change(equation: Equation, operands: list[Value], compute: Callable[[list[Value]], Value]) -> Value:
+        node, factor = graph.node(equation), results.factors.get(equation.output)
+        with scope(operands, family=_family(equation)):
+            given = [operand(node, equation, i, x) for i, x in enumerate(operands)]
+        if equation.number in results.dropped:
+            return next(x for x, atom in zip(given, equation.inputs, strict=True) if isinstance(atom, Var))
+        if factor is None:
+            result = inside[equation.output] = compute(given)
+            return result
+        with scope(given, family=node.kind if node.kind in REGIONS else None):  # rounded once, after the factor
+            result = inside[equation.output] = compute(given)
+        with scope(result, family=_family(equation)):
+            return elementwise("scale", result, factor)
+
+    return interpret(block, values, change)
+
+
+def _family(equation: Equation) -> str:
+    """The family of the factors that an equation gets: its own where that is not rounded to narrow formats."""
+    return equation.family if equation.family in REGIONS else "elementwise"

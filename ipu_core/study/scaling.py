@@ -1,0 +1,67 @@
+"""Unit scaling of the models that the command line trains: of their functions, their parameters and learning rates."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from ipu_core.initial import unit_parameters
+from ipu_core.ir.unit_scaling import UnitScaled, unit_scale
+from ipu_core.study.point import Problem
+from ipu_core.train.optim import Adam, Lamb, Optimiser
+from ipu_core.train.optim.mup import mup_groups
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Whether a model is under unit scaling, and with the rules of u-muP.
+
+    Attributes:
+        unit: see `unit_scale`.
+        mup: u-muP's rules too, those of learning rates included.
+    """
+
+    unit: bool = False
+    mup: bool = False
+
+    def of(self, function: Function, deviation: float = 1.0) -> Function | UnitScaled:
+        """A loss, or a function that gives a model's scores.
+
+        Args:
+            function: of (parameters, ...).
+            deviation: standard deviation of the data's floats.
+        """
+        made: UnitScaled = unit_scale(function, mup=self.mup, deviation=deviation)
+        return made if self.unit else function
+
+    def begun(self, initial: Callable[[int], Any]) -> Callable[[int], Any]:
+        """From a seed to initial parameters."""
+        return functools.partial(unit_initial, initial) if self.unit else initial
+
+    def optimizer(self, optimizer: Optimiser, problem: Problem) -> Optimiser:
+        """The optimiser with u-muP's learning rates, behind groups that were asked for.
+
+        Raises:
+            ValueError: one for which u-muP has no rules here.
+        """
+        if not self.mup:
+            return optimizer
+        if not isinstance(optimizer, Adam) or isinstance(optimizer, Lamb):
+            raise ValueError(f"u-muP's learning rates are those of adam or adamw, not of {type(optimizer).__name__}")
+        assert isinstance(problem.loss, UnitScaled)
+        params = problem.params(0) if problem.shapes is None else problem.shapes
+        state = () if problem.state is None else (problem.state(0),)
+        groups = mup_groups(problem.loss, params, *state, problem.batches(0)(0))
+        return replace(optimizer, groups=(*optimizer.groups, *groups))
+
+
+PLAIN = Scaling()
+
+
+def unit_initial(initial: Callable[[int], Any], seed: int) -> Any:
+    """The parameters of a seed, their weights drawn as normal numbers of deviation 1."""
+    return unit_parameters(seed, initial(seed))

@@ -1,0 +1,70 @@
+"""A training step made ready to be run: typed, guarded, in order, with the order of each of its sums."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from ipu_core.compile.planning import choose_accumulations
+from ipu_core.compile.residency import check_room, scheduled
+from ipu_core.hardware_random import HardwareRandom
+from ipu_core.ir.block import Block
+from ipu_core.ir.guard import guarded
+from ipu_core.ir.precision import Precision
+from ipu_core.ir.recompute import recompute as recomputed
+from ipu_core.ir.retype import cast
+from ipu_core.ir.streaming import streaming
+from ipu_core.target import Target
+from ipu_core.train.random import check_hardware_random
+from lowprec import Accumulation
+
+
+class PlannedStep(NamedTuple):
+    """A step that is ready.
+
+    Attributes:
+        block: Typed and in order.
+        accumulations: The order of each sum by equation number.
+        digest: Of what decides the bits of a run: the equations as traced, where tiles draw their order too, and sums.
+    """
+
+    block: Block
+    accumulations: Mapping[int, Accumulation]
+    digest: str
+
+
+def planned_step(
+    ideal: Block,
+    precision: Precision,
+    target: Target,
+    engine: str,
+    *,
+    accumulations: Mapping[int, Accumulation] | None,
+    streamed: str | Sequence[str],
+    scaled: bool,
+    reorder: bool,
+    recompute: bool,
+    random: HardwareRandom | None,
+) -> PlannedStep:
+    """Makes an ideal step ready; the arguments are those of `TrainLoop`, `scaled` is whether there is a loss scale.
+
+    Raises:
+        ValueError, OutOfTileMemory, OutOfStreamingMemory: see there.
+    """
+    typed = streaming(precision.apply(ideal), streamed)
+    traced = guarded(typed) if scaled else typed
+    again = recomputed(traced) if recompute else traced
+    block = scheduled(again, target) if reorder else again
+    if random is not None:
+        check_hardware_random(block, engine)
+        if recompute:
+            raise ValueError("the tiles' generators never draw the same bits again: recompute needs random='philox'")
+    for var, value in block.constants.items():
+        cast(value, var.type.format)  # refuses what float32 lacks
+    if engine == "tiles":
+        check_room(block, target)
+    chosen = choose_accumulations(ideal, target) if accumulations is None else accumulations
+    orders = sorted((number, order.digest()) for number, order in chosen.items())
+    told = traced if random is None else block  # tiles draw in the order of the equations
+    return PlannedStep(block, chosen, hashlib.sha256(f"{told}{orders}".encode()).hexdigest())

@@ -1,0 +1,93 @@
+"""Under unit scaling activations and their gradients begin with size 1, and gradients are the true ones but for one
+factor per parameter."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ipu_core import evaluate, nn, trace, unit_scale, value_and_grad
+from ipu_core.ir.evaluate import evaluate_flat
+from ipu_core.ir.pytree import flatten
+from ipu_core.ir.verify import verify
+from tests.ipu_core.ir.unit_scaling import models
+
+MODELS = {
+    "mlp": (models.perceptron, {}),
+    "cnn": (models.convolutional, {}),
+    "lstm": (models.recurrent, {}),
+    "transformer": (models.transformer, {"tau": "depth"}),
+    "transformer of 2 layers": (partial(models.transformer, 2), {}),
+}
+SMALL = {
+    "mlp": partial(models.perceptron, (16, 8, CLASSES := models.CLASSES), 6),
+    "cnn": partial(models.convolutional, 3),
+    "lstm": partial(models.recurrent, "lstm", 6, 3, 4),
+    "gru": partial(models.recurrent, "gru", 6, 3, 4),
+    "transformer": partial(models.transformer, 2, 8, 2, 5, 2),
+}
+RULES: dict[str, dict[str, Any]] = {"plain": {}, "tau": {"tau": 0.1}, "depth": {"tau": "depth"}, "mup": {"mup": True}}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_activation_and_gradient_begins_with_size_one(name: str) -> None:
+    make, rules = MODELS[name]
+    model = make()
+    block, inputs = models.block_of(model, **rules)
+    found = models.scales(block, inputs, len(flatten(model.params)[0]))
+    assert {scale.equation.role for scale in found} == {"forward", "grad_input"}
+    assert len(found) >= 8
+    bad = [f"{scale.deviation:.3f} {scale.equation.op} {scale.equation.role}" for scale in found
+           if not 0.5 <= scale.deviation <= 2]  # fmt: skip
+    assert not bad, bad
+
+
+def test_a_gated_unit_but_for_the_gate_that_mixes() -> None:
+    model = models.recurrent("gru")
+    block, inputs = models.block_of(model)
+    found = models.scales(block, inputs, len(flatten(model.params)[0]))
+    outside = {scale.equation.op for scale in found if not 0.5 <= scale.deviation <= 2}
+    assert outside == {"sigmoid"}  # between 0 and 1, as it is
+
+
+@pytest.mark.parametrize("rules", RULES)
+@pytest.mark.parametrize("name", SMALL)
+def test_gradients_are_the_true_ones_but_for_a_factor(name: str, rules: str) -> None:
+    model = SMALL[name]()
+    block, inputs = models.block_of(model, **RULES[rules])
+    loss, *scaled = evaluate_flat(verify(value_and_grad(verify(block))), inputs)
+    same, *true = evaluate_flat(value_and_grad(models.without_gradient_factors(block)), inputs)
+    assert loss == pytest.approx(same, rel=1e-12)
+    for one, other in zip(scaled, true, strict=True):
+        ratio = (one * other).sum() / np.square(other).sum()
+        assert ratio > 0
+        np.testing.assert_allclose(one, ratio * other, rtol=1e-10, atol=1e-10 * np.abs(one).max())
+
+
+def test_a_block_is_scaled_as_its_function_is() -> None:
+    model = SMALL["transformer"]()
+    params = nn.unit_parameters(3, model.params)
+    block = trace(model.loss, params, model.batch)
+    one = evaluate(value_and_grad(verify(unit_scale(block))), params, model.batch)
+    other = evaluate(value_and_grad(trace(unit_scale(model.loss), params, model.batch)), params, model.batch)
+    for a, b in zip(models.leaves_of(one), models.leaves_of(other), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_scores_are_those_in_the_loss() -> None:
+    """A model alone has the factors of its results, so that it can be used as it was trained."""
+    model = models.perceptron()
+    params = nn.unit_parameters(3, model.params)
+    x, y = model.batch
+    scores = unit_scale(models.mlp.logits)(params, x)
+    loss = unit_scale(model.loss)(params, model.batch)
+    assert loss == pytest.approx(float(nn.softmax_cross_entropy(scores, y)), rel=1e-6)
+
+
+@pytest.mark.parametrize("wrong", [{"tau": 0.0}, {"tau": 1}, {"tau": "deep"}, {"deviation": 0}, {"deviation": np.inf}])
+def test_what_is_out_of_range_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"unit_scale: {next(iter(wrong))} must"):
+        unit_scale(models.mlp.loss, **wrong)
