@@ -117,6 +117,7 @@ def _parser() -> argparse.ArgumentParser:
     why.add_argument("--seed", type=int, default=0, help="default 0")
     why.add_argument("--tolerance", type=float, default=TOLERANCE, help=f"may be missing (default {TOLERANCE:g})")
     why.add_argument("--budget", type=float, default=BUDGET, help=f"steps, in runs (default {BUDGET:g})")
+    why.add_argument("--out", type=_folder, help="also write blame.txt there, which a study's page shows")
     why.add_argument("--by", choices=BY, help="instead, what each layer or cause costs: alone low, and all but it")
     again = commands.add_parser("reproduce", help="published results made again: the claim, our figure, the verdict")
     again.add_argument("name", nargs="?", metavar="NAME", help=f"{', '.join(REPRODUCTIONS)} (default: all of them)")
@@ -250,7 +251,7 @@ def _profile(given: argparse.Namespace) -> int:
 
 def _blame(given: argparse.Namespace) -> int:
     precision = parse_one_precision(given.precision)
-    command.explain(_settings(given), precision, given.seed, given.tolerance, given.budget, given.by)
+    command.explain(_settings(given), precision, given.seed, given.tolerance, given.budget, given.by, given.out)
     return 0
 
 

@@ -256,7 +256,9 @@ def profile(settings: Settings, precision: str, folder: Path | None) -> None:
     print(f"{title}\n\nPlan\n{loop.words()}\n\n{loop.profile}")
 
 
-def explain(settings: Settings, precision: str, seed: int, tolerance: float, budget: float, by: str | None) -> None:
+def explain(
+    settings: Settings, precision: str, seed: int, tolerance: float, budget: float, by: str | None, folder: Path | None
+) -> None:
     """Prints why a training in this precision learns less than in float32 (see `blame`), on the direct engine.
 
     Args:
@@ -265,17 +267,28 @@ def explain(settings: Settings, precision: str, seed: int, tolerance: float, bud
         seed: Of the run.
         tolerance, budget: As `blame` takes them.
         by: "layer" or "cause": print what each costs (see `sensitivity`) instead; None: no.
+        folder: Where to write it too, as blame.txt; None: nowhere. A study in that folder shows it on its page.
+
+    Raises:
+        ValueError: the folder cannot be written.
     """
     settings = replace(settings, engine="direct", random="philox")
     task = models.load(settings)
     problem = models.problem(settings, task)
-    loop = make_loop(problem, recipe(settings), Point(precision, seed))
+    loop = make_loop(problem, recipe(settings, problem), Point(precision, seed))
     batches = problem.batches(seed)
-    print(f"{models.title(settings, task)}\n")
     if by is None:
-        print(blame(loop, batches, settings.steps, tolerance=tolerance, budget=budget))
+        words = str(blame(loop, batches, settings.steps, tolerance=tolerance, budget=budget))
     else:
-        print(sensitivity(loop, batches, settings.steps, by))
+        words = str(sensitivity(loop, batches, settings.steps, by))
+    text = f"{models.title(settings, task)}\n\n{words}"
+    print(text)
+    if folder is not None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / REPORT).write_text(f"{text}\n", encoding="utf-8")
+        except OSError as error:
+            raise ValueError(f"cannot write to the output folder {folder}: {error.strerror}") from error
 
 
 def _wanted(result: dict[str, Any], precisions: tuple[str, ...], seeds: tuple[int, ...]) -> bool:

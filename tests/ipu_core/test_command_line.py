@@ -506,10 +506,12 @@ def test_train_and_profile_take_one_precision(tmp_path: Path) -> None:
         assert "one precision is wanted here, not 2: fp16.32, fp32.32" in process.stderr
 
 
-def test_blame_says_why_and_what_brings_it_back(capsys: pytest.CaptureFixture[str]) -> None:
+def test_blame_says_why_and_what_brings_it_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     small = ["--layers", "64-32-10", "--steps", "200"]
-    assert main(["blame", "mlp", *small, "--precision", "fp16.16/nearest/1.*:weights=float32"]) == 0
+    assert main(["blame", "mlp", *small, "--precision", "fp16.16/nearest/1.*:weights=float32",
+                 "--out", str(tmp_path / "out")]) == 0  # fmt: skip
     printed = capsys.readouterr().out
+    assert (tmp_path / "out" / "blame.txt").read_text("utf-8") == printed
     assert "0.weight update, line " in printed
     assert "precision without it: fp16.16/nearest/1.*:weights=float32/0:weights=float32" in printed
     assert main(["blame", *small, "--precision", "fp16.16/nearest", "--by", "layer"]) == 0
