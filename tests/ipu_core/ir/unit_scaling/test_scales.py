@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ipu_core import evaluate, nn, trace, unit_scale, value_and_grad
+from ipu_core import Precision, evaluate, nn, trace, unit_scale, value_and_grad
 from ipu_core.ir.evaluate import evaluate_flat
 from ipu_core.ir.pytree import flatten
 from ipu_core.ir.verify import verify
@@ -85,6 +85,17 @@ def test_scores_are_those_in_the_loss() -> None:
     scores = unit_scale(models.mlp.logits)(params, x)
     loss = unit_scale(model.loss)(params, model.batch)
     assert loss == pytest.approx(float(nn.softmax_cross_entropy(scores, y)), rel=1e-6)
+
+
+def test_the_weights_of_attention_are_rounded_once_after_their_factor() -> None:
+    model = SMALL["transformer"]()
+    block, _ = models.block_of(model)
+    typed = Precision.parse("fp16.16/nearest").apply(block)
+    made = {equation.output: equation for equation in typed.equations}
+    factors = [e for e in typed.equations if e.op == "scale" and made[e.operands[0]].op == "divide"]
+    assert len(factors) == 2
+    for equation in factors:
+        assert (equation.operands[0].type.format.name, equation.output.type.format.name) == ("float32", "float16")
 
 
 @pytest.mark.parametrize("wrong", [{"tau": 0.0}, {"tau": 1}, {"tau": "deep"}, {"deviation": 0}, {"deviation": np.inf}])
