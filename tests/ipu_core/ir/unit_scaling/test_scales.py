@@ -45,6 +45,15 @@ def test_every_activation_and_gradient_begins_with_size_one(name: str) -> None:
     assert not bad, bad
 
 
+def test_what_rows_have_in_common_does_not_grow_in_attention() -> None:
+    """A nonlinearity's mean gives all places a part in common, which weighted sums do not make smaller."""
+    model = models.transformer()
+    block, inputs = models.block_of(model)
+    found = models.scales(block, inputs, len(flatten(model.params)[0]))
+    forward = [scale.deviation for scale in found if scale.equation.role == "forward"]
+    assert 0.7 < min(forward) < max(forward) < 1.6
+
+
 def test_a_gated_unit_but_for_the_gate_that_mixes() -> None:
     model = models.recurrent("gru")
     block, inputs = models.block_of(model)
