@@ -11,6 +11,7 @@ from ipu_core.ir.unit_scaling.results import Results
 
 
 def add(results: Results, equation: Equation, node: Node) -> None:
+    """The rule of additions, and of differences, which are left as they are."""
     arrays = [(i, x) for i, x in enumerate(equation.inputs) if isinstance(x, Var)]
     data = [(i, x) for i, x in arrays if not (results.graph.origin(x).vector or results.graph.origin(x).constant)]
     if len(data) < 2:
@@ -68,6 +69,7 @@ def _shares(results: Results, equation: Equation, operands: dict[int, Var]) -> t
 
 
 def _tau(results: Results, equation: Equation) -> float | None:
+    """The share of variance that a residual branch is to bring; None: as it comes."""
     if equation not in results.residuals:
         return None
     if results.rules.by_depth:

@@ -19,6 +19,7 @@ LINEAR = frozenset(("add", "subtract", "multiply", "divide", "negative", "conver
 
 
 def function_of_one(results: Results, equation: Equation, node: Node) -> None:
+    """The rule of an elementwise equation of one value: where the function ends, its result gets the factor."""
     assert node.root is not None
     if node.root not in results.inside:
         results.inside[node.root] = results.law(node.root).root()

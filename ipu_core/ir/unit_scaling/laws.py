@@ -127,11 +127,16 @@ def softmax(deviation: float, keys: int) -> Softmax:
 
 
 def of_one(function: Callable[..., Any], operands: Sequence[Law | float]) -> Law:
-    """The law of a function of laws of one root, and of numbers."""
+    """The law of a function of laws of one root, and of numbers. Where it is not finite it does not count."""
     law = next(x for x in operands if isinstance(x, Law))
     with np.errstate(all="ignore"):
         values = function(*(x.values if isinstance(x, Law) else x for x in operands))
-    return Law(np.broadcast_to(values, law.values.shape), law.weights)
+    values = np.broadcast_to(values, law.values.shape)
+    finite = np.isfinite(values).all(0)
+    if finite.all() or not finite.any():
+        return Law(values, law.weights)
+    weights = np.where(finite, law.weights, 0.0)
+    return Law(np.where(finite, values, 0.0), weights / max(weights.sum(), 1e-300))
 
 
 def together(function: Callable[..., Any], laws: Sequence[Law | float]) -> tuple[Law, list[float]]:

@@ -176,7 +176,13 @@ class Graph:
         return nodes[0] if inside else None
 
     def _root(self, equation: Equation) -> Var | None:
-        """The one value with data in it that an elementwise equation is a function of; None: several."""
+        """The one value with data in it that an elementwise equation is a function of; None: several.
+
+        A sum that becomes a mean is none yet: what comes after is a function of the mean.
+        """
+        makers = [self.made[var] for var in equation.operands if var in self.made]
+        if equation.op in ("multiply", "divide") and [maker.op for maker in makers] == ["reduce_sum"]:
+            return None
         roots = set()
         for var in equation.operands:
             maker = self.made.get(var)

@@ -15,12 +15,14 @@ from lowprec.spec.windows import Windows
 
 
 def dot(results: Results, equation: Equation, node: Node) -> None:
+    """The rule of a matrix product."""
     a, b = equation.operands if len(equation.operands) == 2 else equation.operands * 2
     inner, columns, rows = a.type.shape[-1], b.type.shape[-1], a.type.shape[-2]
     _product(results, equation, node, (a, b), inner, (columns, rows))
 
 
 def conv2d(results: Results, equation: Equation, node: Node) -> None:
+    """The rule of a convolution: the places of its windows in the padding count for nothing."""
     x, weight = equation.operands
     kh, kw, inputs, outputs = weight.type.shape
     inside = kh * kw * _share_inside(place("conv2d", x.type.shape, weight.type.shape, equation.params))
@@ -62,6 +64,7 @@ def _product(
 
 
 def _is_scored(results: Results, equation: Equation) -> bool:
+    """Whether a product is what a softmax is made of."""
     ends = results.graph.ends(equation.output)
     return bool(ends) and all(results.graph.node(end).kind == "softmax" for end in ends)
 

@@ -17,6 +17,7 @@ SOME = 12  # numbers of keys for which a softmax is measured, where rows have ma
 
 
 def region(results: Results, equation: Equation, node: Node) -> None:
+    """The rule of an equation of a region: only the weights of attention get a factor."""
     growth = {"norm": _norm_growth, "softmax": _softmax_growth, "loss": _loss_growth}[node.kind]
     for var in set(equation.operands) - {e.output for e in node.equations}:
         results.growth[node, var] = growth(results, node, var)

@@ -41,6 +41,12 @@ class Results:
         above: by value, the equations that it is made by, as bits of their numbers.
         residuals: the additions of which one operand is made of the other.
         growth: by (node, operand): root mean square of what one gradient of 1 of the node brings to the operand.
+        sizes: what products take for the size of a value, where that is not its root mean square.
+        common: shares of mean squares that all rows have in common.
+        level: shares of mean squares that are the same along the last axis.
+        gates: by how much a gate, or what it lets pass, is multiplied.
+        statistics: squares, roots and what else is left as it is, and what is made of them.
+        inside: laws within functions of one value, before their factors.
     """
 
     def __init__(self, graph: Graph, rules: Rules) -> None:
@@ -50,12 +56,12 @@ class Results:
         self.shares: dict[tuple[int, int], float] = {}
         self.dropped: set[int] = set()
         self.growth: dict[tuple[Node, Var], float] = {}
-        self.sizes: dict[Var, float] = {}  # for products, where it is not the root mean square
-        self.common: dict[Var, float] = {}  # share of the mean square that all rows have in common
-        self.level: dict[Var, float] = {}  # share of the mean square that is the same along the last axis
-        self.gates: dict[Var, float] = {}  # by how much a gate, or what it lets pass, is multiplied
-        self.statistics: set[Var] = set()  # squares, roots and what else is left as it is, and what is made of them
-        self.inside: dict[Var, Law] = {}  # within functions of one value, before their factors
+        self.sizes: dict[Var, float] = {}
+        self.common: dict[Var, float] = {}
+        self.level: dict[Var, float] = {}
+        self.gates: dict[Var, float] = {}
+        self.statistics: set[Var] = set()
+        self.inside: dict[Var, Law] = {}
         self.above = ancestors(graph)
         self.residuals = [e for e in graph.block.equations if self._is_residual(e)]
         for var in graph.block.inputs:
@@ -77,9 +83,11 @@ class Results:
         self.growth[node, var] = math.hypot(self.growth.get((node, var), 0.0), by)
 
     def common_part(self, var: Var) -> float:
+        """The share of a value's mean square that all its rows have in common."""
         return self.common.get(var, 0.0)
 
     def law(self, var: Var) -> Law:
+        """How a value is distributed."""
         return self.laws.get(var) or normal()
 
     def pass_on(self, equation: Equation, var: Var) -> None:

@@ -93,12 +93,7 @@ def _multiply(results: Results, equation: Equation, node: Node) -> None:
         results.grow(node, vectors[0], results.law(other).rms)
         results.pass_on(equation, other)
         return
-    if len(equation.operands) == 1 and is_taken_up(results, equation):
-        results.dropped.add(equation.number)
-        results.grow(node, equation.operands[0], 1.0)
-        results.pass_on(equation, equation.operands[0])
-        return
-    _elementwise(results, equation, node)
+    _number(results, equation, node)
     if len(equation.operands) == 1:
         return
     gate = math.prod(results.gates.get(var, 1.0) for var in equation.operands)
@@ -108,6 +103,16 @@ def _multiply(results: Results, equation: Equation, node: Node) -> None:
         results.gates[equation.output] = gate
     elif not pure and results.statistics.isdisjoint(equation.operands) and law.std > 0:
         results.give(equation, normal(law.std, law.mean), 1 / law.std)
+
+
+def _number(results: Results, equation: Equation, node: Node) -> None:
+    """A product with a number or a quotient, which falls away where the next factor takes it up."""
+    if len(equation.operands) > 1 or not is_taken_up(results, equation):
+        _elementwise(results, equation, node)
+        return
+    results.dropped.add(equation.number)
+    results.grow(node, equation.operands[0], 1.0)
+    results.pass_on(equation, equation.operands[0])
 
 
 def _select(results: Results, equation: Equation, node: Node) -> None:
@@ -158,6 +163,7 @@ RULES = {
     "add": add,
     "subtract": add,
     "multiply": _multiply,
+    "divide": _number,
     "select": _select,
     "scale": _scale,
 }

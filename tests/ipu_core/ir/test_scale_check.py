@@ -108,6 +108,14 @@ def test_a_factor_matched_on_every_way_is_right():
     np.testing.assert_allclose(gradient(delayed=True), gradient(delayed=False), rtol=1e-12)
 
 
+def test_what_only_chooses_is_no_way_of_a_gradient():
+    def loss(w, x):
+        return (nn.where(nn.scale(w, backward=0.5), w, 0.0) * x).sum()
+
+    w = np.array([1.0, 0.0, 2.0])
+    np.testing.assert_array_equal(evaluate(value_and_grad(trace(loss, w, w)), w, w)[1], [1.0, 0.0, 2.0])
+
+
 @pytest.mark.parametrize("factor", [0.0, -1.0, np.inf, np.nan, "2"])
 def test_only_positive_numbers_are_factors(factor):
     with pytest.raises(ValueError, match="scale: forward must be a finite number above 0"):

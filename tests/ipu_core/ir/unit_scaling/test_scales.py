@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ipu_core import evaluate, nn, trace, unit_scale, value_and_grad
+from ipu_core import Precision, evaluate, nn, trace, unit_scale, value_and_grad
 from ipu_core.ir.evaluate import evaluate_flat
 from ipu_core.ir.pytree import flatten
 from ipu_core.ir.verify import verify
@@ -43,6 +43,15 @@ def test_every_activation_and_gradient_begins_with_size_one(name: str) -> None:
     bad = [f"{scale.deviation:.3f} {scale.equation.op} {scale.equation.role}" for scale in found
            if not 0.5 <= scale.deviation <= 2]  # fmt: skip
     assert not bad, bad
+
+
+def test_what_rows_have_in_common_does_not_grow_in_attention() -> None:
+    """A nonlinearity's mean gives all places a part in common, which weighted sums do not make smaller."""
+    model = models.transformer()
+    block, inputs = models.block_of(model)
+    found = models.scales(block, inputs, len(flatten(model.params)[0]))
+    forward = [scale.deviation for scale in found if scale.equation.role == "forward"]
+    assert 0.7 < min(forward) < max(forward) < 1.6
 
 
 def test_a_gated_unit_but_for_the_gate_that_mixes() -> None:
@@ -85,6 +94,17 @@ def test_scores_are_those_in_the_loss() -> None:
     scores = unit_scale(models.mlp.logits)(params, x)
     loss = unit_scale(model.loss)(params, model.batch)
     assert loss == pytest.approx(float(nn.softmax_cross_entropy(scores, y)), rel=1e-6)
+
+
+def test_the_weights_of_attention_are_rounded_once_after_their_factor() -> None:
+    model = SMALL["transformer"]()
+    block, _ = models.block_of(model)
+    typed = Precision.parse("fp16.16/nearest").apply(block)
+    made = {equation.output: equation for equation in typed.equations}
+    factors = [e for e in typed.equations if e.op == "scale" and made[e.operands[0]].op == "divide"]
+    assert len(factors) == 2
+    for equation in factors:
+        assert (equation.operands[0].type.format.name, equation.output.type.format.name) == ("float32", "float16")
 
 
 @pytest.mark.parametrize("wrong", [{"tau": 0.0}, {"tau": 1}, {"tau": "deep"}, {"deviation": 0}, {"deviation": np.inf}])

@@ -146,6 +146,19 @@ def test_sums_and_means() -> None:
         check(after.inputs[1].value, ROWS**-0.5)
 
 
+@pytest.mark.parametrize("mean", [lambda x: x.mean(0), lambda x: x.sum(0) / ROWS])
+def test_a_nonlinearity_has_a_mean_of_size_one(mean: Callable[..., Any]) -> None:
+    block = trace(unit_scale(lambda p, x: summed(nn.tanh(mean(x @ p)) @ p.T)), W, X)
+    made = {e.output: e for e in block.equations}
+    tanh = next(e for e in block.equations if e.op == "tanh")
+    operand = made[tanh.operands[0]]
+    operand = made[operand.operands[0]] if operand.op == "scale_gradient" else operand
+    assert operand.op == "scale"
+    assert made[operand.operands[0]].op == "reduce_sum"
+    after = next(e for e in block.equations if tanh.output in e.operands)
+    check(after.inputs[1].value, 1.593)
+
+
 @pytest.mark.parametrize(("stride", "groups"), [(1, 1), (2, 1), (1, 2)])
 def test_a_convolution(stride: int, groups: int) -> None:
     images, first = np.zeros((3, 20, 20, 2), np.float32), np.zeros((1, 1, 2, 4), np.float32)
