@@ -7,11 +7,10 @@
 #include "elementwise/short_functions.h"
 #include "isa/table.h"
 #include "lowprec/elementwise.h"
+#include "rounding/piece_converter.h"
 
 namespace lowprec {
 inline namespace LP_ISA {
-
-extern const RoundingTable rounding_table;
 
 namespace {
 
@@ -115,25 +114,21 @@ Brackets brackets_for(const ElementwiseJob &job) {
 class BracketConverter {
   public:
     BracketConverter(const ElementwiseJob &job, Brackets of)
-        : brackets(of), in_full(full_runs[job.operation]), bytes(job.item_bytes) {}
+        : convert(job.out), brackets(of), in_full(full_runs[job.operation]), bytes(job.item_bytes) {}
 
-    // `convert` has the piece's place; x has whole vectors.
-    bool run(const float *x, ConvertJob convert, i64 count) {
-        char *to = static_cast<char *>(convert.to);
+    // Rounds the results of x, which has whole vectors; the first takes the random bits of index `offset`.
+    bool run(const float *x, char *to, u64 offset, i64 count) {
         brackets(x, low, high, (count + lanes32 - 1) / lanes32 * lanes32);
-        convert.from = low;
-        bool refused = rounding_table.convert(convert, 0, count);
-        ConvertJob beyond = convert;
-        beyond.from = high;
-        beyond.to = other;
-        rounding_table.convert(beyond, 0, count);
+        convert.keep_words(offset, count);
+        const bool refused = convert.run(low, to, offset, count);
+        convert.run(high, other, offset, count);
         for (i64 i = 0; i < count; i += block) {
             const i64 here = count - i < block ? count - i : block;
             i64 place[block];
             const i64 number = differing(to, i, i + here, place);
             if (!number) continue;
             mend(x, place, number);
-            rounding_table.convert(convert, i, i + here);
+            convert.run(low + i, to + i * bytes, offset + u64(i), here);
         }
         return refused;
     }
@@ -158,12 +153,15 @@ class BracketConverter {
 
     // Puts the results themselves in the place of their lower ends.
     void mend(const float *x, const i64 *place, i64 number) {
-        float wanted[block], result[block];
+        float wanted[block] = {}, result[block];
         for (i64 i = 0; i < number; ++i) wanted[i] = x[place[i]];
-        in_full(wanted, wanted, wanted, result, number);
+        // From a few elements on, a whole vector takes less time than they do one by one.
+        const i64 whole = (number + lanes32 - 1) / lanes32 * lanes32;
+        in_full(wanted, wanted, wanted, result, number < lanes32 / 4 ? number : whole);
         for (i64 i = 0; i < number; ++i) low[place[i]] = result[i];
     }
 
+    PieceConverter convert;
     const Brackets brackets;
     const Run in_full;
     const i64 bytes;
@@ -180,10 +178,35 @@ bool elementwise_by_brackets(const ElementwiseJob &job, Brackets brackets, i64 b
         const float *x = read_piece(job, job.operand[0], at, count, buffer);
         if (x != buffer && count % lanes32) x = static_cast<const float *>(__builtin_memcpy(buffer, x, count * 4));
         for (i64 i = count; i % lanes32 && x == buffer; ++i) buffer[i] = 0;
-        ConvertJob convert = job.out;
-        convert.offset += u64(at);
-        convert.to = static_cast<char *>(job.out.to) + at * job.item_bytes;
-        refused |= converter.run(x, convert, count);
+        char *to = static_cast<char *>(job.out.to) + at * job.item_bytes;
+        refused |= converter.run(x, to, job.out.offset + u64(at), count);
+    }
+    return refused;
+}
+
+void elementwise_plain(const ElementwiseJob &job, i64 begin, i64 end) {
+    const Run run_piece = run_of(job.operation);
+    const i64 step = all_in_place(job) ? end - begin : piece;  // nothing is buffered
+    Pieces<piece> x;
+    for (i64 at = begin; at < end; at += step) {
+        const i64 count = end - at < step ? end - at : step;
+        x.read(job, at, count);
+        run_piece(x.at[0], x.at[1], x.at[2], static_cast<float *>(job.out.to) + at, count);
+    }
+}
+
+bool elementwise_rounded(const ElementwiseJob &job, i64 begin, i64 end) {
+    const Run run_piece = run_of(job.operation);
+    PieceConverter convert(job.out);
+    Pieces<piece> x;
+    alignas(64) float result[piece];
+    bool refused = false;
+    for (i64 at = begin; at < end; at += piece) {
+        const i64 count = end - at < piece ? end - at : piece;
+        x.read(job, at, count);
+        run_piece(x.at[0], x.at[1], x.at[2], result, count);
+        char *to = static_cast<char *>(job.out.to) + at * job.item_bytes;
+        refused |= convert.run(result, to, job.out.offset + u64(at), count);
     }
     return refused;
 }
@@ -196,26 +219,9 @@ bool elementwise(const ElementwiseJob &job, i64 begin, i64 end) {
         return false;
     }
     if (const Brackets brackets = brackets_for(job)) return elementwise_by_brackets(job, brackets, begin, end);
-    alignas(64) float buffer[3][piece], result[piece];
-    const Run run_piece = run_of(job.operation);
-    const i64 step = job.plain && all_in_place(job) ? end - begin : piece;  // nothing is buffered
-    bool refused = false;
-    for (i64 at = begin; at < end; at += step) {
-        const i64 count = end - at < step ? end - at : step;
-        const float *operand[3] = {};
-        for (int i = 0; i < 3; ++i)
-            operand[i] = i < job.operands ? read_piece(job, job.operand[i], at, count, buffer[i]) : operand[0];
-        char *to = static_cast<char *>(job.out.to) + at * job.item_bytes;
-        float *values = job.plain ? reinterpret_cast<float *>(to) : result;
-        run_piece(operand[0], operand[1], operand[2], values, count);
-        if (job.plain) continue;
-        ConvertJob convert = job.out;
-        convert.offset += u64(at);
-        convert.from = result;
-        convert.to = to;
-        refused |= rounding_table.convert(convert, 0, count);
-    }
-    return refused;
+    if (!job.plain) return elementwise_rounded(job, begin, end);
+    elementwise_plain(job, begin, end);
+    return false;
 }
 
 // Whether a result is a NaN beside NaN, or lies between the ends, of whose sign a zero must be.

@@ -3,11 +3,10 @@
 #include "elementwise/exact_job.h"
 #include "isa/table.h"
 #include "operands/decode_run.h"
+#include "rounding/piece_converter.h"
 
 namespace lowprec {
 inline namespace LP_ISA {
-
-extern const RoundingTable rounding_table;
 
 namespace {
 
@@ -100,6 +99,7 @@ const double *read(const ExactJob &job, int number, i64 begin, i64 count, double
 int exact(const ExactJob &job, i64 begin, i64 end) {
     alignas(64) double buffer[3][piece];
     Piece here;
+    PieceConverter convert(job.out);
     int outcome = 0;
     for (i64 at = begin; at < end; at += piece) {
         const i64 count = end - at < piece ? end - at : piece;
@@ -109,11 +109,8 @@ int exact(const ExactJob &job, i64 begin, i64 end) {
             outcome |= some_left;
             if (job.left) __builtin_memcpy(job.left + at, here.left, count);
         }
-        ConvertJob convert = job.out;
-        convert.offset += u64(at);
-        convert.from = here.result;
-        convert.to = static_cast<char *>(job.out.to) + at * job.item_bytes;
-        if (rounding_table.convert(convert, 0, count)) outcome |= nan_refused;
+        char *to = static_cast<char *>(job.out.to) + at * job.item_bytes;
+        if (convert.run(here.result, to, job.out.offset + u64(at), count)) outcome |= nan_refused;
     }
     return outcome;
 }
