@@ -6,9 +6,9 @@
 // product of two float16 numbers is a float32. For other narrower results the operation and what it lacks (Knuth's sum,
 // or a remainder by a fused multiply-add) give the float32 that rounds further as the exact result: rounded to odd, or
 // for stochastic rounding cut off, where float32 has all the bits that are compared with random ones. Where it has not,
-// the floats on both sides of the exact result are rounded with the same random bits: no rounding is decreasing, so what
-// both become is what the exact result becomes. A piece where they differ, or where a remainder may not be exact, goes
-// through doubles.
+// the floats on both sides of the exact result are rounded with the same random bits: no rounding is decreasing, so
+// what both become is what the exact result becomes. A piece where they differ, or where a remainder may not be exact,
+// goes through doubles.
 #include "elementwise/exact_job.h"
 #include "elementwise/half_runs.h"
 #include "elementwise/read_piece.h"

@@ -207,12 +207,8 @@ bool run(const u32 *from, void *to, i64 panels, u64 block, const RandomBlocks &r
     for (; panels > 0; --panels, from += panel, out += panel * sizeof(Out), block += 4) {
         Found found = not_plain;
         u32v words[8] = {};
-        const PanelWords *kept = Shape::mode == stochastic ? random.kept_words(block) : nullptr;
-        if (Shape::mode != stochastic || kept || __builtin_expect(are_near(random.near, block, 4), 1)) {
-            if (kept)
-                __builtin_memcpy(words, kept->words, sizeof words);
-            else if (Shape::mode == stochastic)
-                block_words<4>(block, random.near, words);
+        if (Shape::mode != stochastic || __builtin_expect(are_near(random.near, block, 4), 1)) {
+            if (Shape::mode == stochastic) block_words<4>(block, random.near, words);
             found = round_panel<Out, Shape>(from, words, out, k, picks, rounder);
         }
         if (__builtin_expect(found != nothing, 0)) fall_back(from, out, block, random, rounder);
