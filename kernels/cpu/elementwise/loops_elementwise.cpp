@@ -5,6 +5,7 @@
 #include "elementwise/quick.h"
 #include "elementwise/read_piece.h"
 #include "elementwise/short_functions.h"
+#include "elementwise/two_floats.h"
 #include "isa/table.h"
 #include "lowprec/elementwise.h"
 #include "rounding/piece_converter.h"
@@ -24,17 +25,19 @@ void run(const float *a, const float *b, const float *c, float *to, i64 count) {
     for (; i < count; ++i) to[i] = with_one_nan(Operation::apply(a[i], b[i], c[i]));
 }
 
-// A function by the shorter way, whole vectors again in full where that leaves a lane open.
-template <class Operation, class Short>
+// A function by the shortest way, whole vectors again by the others and then in full where that leaves a lane open.
+template <class Operation, class Short, class... Longer>
 void run_short(const float *a, const float *b, const float *c, float *to, i64 count) {
     i64 i = 0;
     for (; i + lanes32 <= count; i += lanes32) {
         u32v open;
-        const f32v result = with_one_nan(rounded<Short>(load<f32v>(a + i), open));
-        if (__builtin_expect(any_set(open), 0))
-            run<Operation>(a + i, b + i, c + i, to + i, lanes32);
-        else
+        const f32v result = with_one_nan(Short::rounded(load<f32v>(a + i), open));
+        if (__builtin_expect(!any_set(open), 1))
             store(to + i, result);
+        else if constexpr (sizeof...(Longer))
+            run_short<Operation, Longer...>(a + i, b + i, c + i, to + i, lanes32);
+        else
+            run<Operation>(a + i, b + i, c + i, to + i, lanes32);
     }
     if (i < count) run<Operation>(a + i, b + i, c + i, to + i, count - i);
 }
@@ -47,14 +50,21 @@ const Run full_runs[] = {LP_OPERATIONS(LP_RUN)};
 enum { LP_OPERATIONS(LP_NUMBER) };
 
 Run run_of(int operation) {
-#define LP_SHORT(name)     \
-    case number_of_##name: \
-        return run_short<name##_operation, short_##name##_function>;
+#define LP_SHORTLY(name, ...) \
+    case number_of_##name:    \
+        return run_short<name##_operation, __VA_ARGS__>;
+#define LP_SHORT(name) LP_SHORTLY(name, by_doubles<short_##name##_function>)
     switch (operation) {
+#if defined(__AVX512DQ__) && LP_VECTOR_BYTES == 64
+        LP_SHORTLY(exp, two_float_exp_function, by_doubles<short_exp_function>)
+        LP_SHORTLY(sigmoid, two_float_sigmoid_function, by_doubles<short_sigmoid_function>)
+        LP_SHORTLY(rsqrt, two_float_rsqrt_function)
+#else
         LP_SHORT(exp)
+        LP_SHORT(sigmoid)
+#endif
         LP_SHORT(tanh)
         LP_SHORT(erf)
-        LP_SHORT(sigmoid)
         LP_SHORT(sin)
         LP_SHORT(cos)
         LP_SHORT(gelu)
@@ -114,7 +124,7 @@ Brackets brackets_for(const ElementwiseJob &job) {
 class BracketConverter {
   public:
     BracketConverter(const ElementwiseJob &job, Brackets of)
-        : convert(job.out), brackets(of), in_full(full_runs[job.operation]), bytes(job.item_bytes) {}
+        : convert(job.out), brackets(of), shortly(run_of(job.operation)), bytes(job.item_bytes) {}
 
     // Rounds the results of x, which has whole vectors; the first takes the random bits of index `offset`.
     bool run(const float *x, char *to, u64 offset, i64 count) {
@@ -155,15 +165,13 @@ class BracketConverter {
     void mend(const float *x, const i64 *place, i64 number) {
         float wanted[block] = {}, result[block];
         for (i64 i = 0; i < number; ++i) wanted[i] = x[place[i]];
-        // From a few elements on, a whole vector takes less time than they do one by one.
-        const i64 whole = (number + lanes32 - 1) / lanes32 * lanes32;
-        in_full(wanted, wanted, wanted, result, number < lanes32 / 4 ? number : whole);
+        shortly(wanted, wanted, wanted, result, (number + lanes32 - 1) / lanes32 * lanes32);
         for (i64 i = 0; i < number; ++i) low[place[i]] = result[i];
     }
 
     PieceConverter convert;
     const Brackets brackets;
-    const Run in_full;
+    const Run shortly;
     const i64 bytes;
     alignas(64) float low[piece], high[piece];
     alignas(64) char other[piece * 8];

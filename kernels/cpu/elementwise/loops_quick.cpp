@@ -4,6 +4,7 @@
 // Polynomials are minimax fits, made by weighted least squares on Chebyshev nodes. Instruction sets with a fused
 // multiply-add use it: brackets may differ, results may not.
 #include "elementwise/quick.h"
+#include "elementwise/roots_of_two.h"
 #include "isa/lanes.h"
 #include "lowprec/elementwise.h"
 
@@ -40,10 +41,35 @@ LP_INLINE f32v with_sign_of(f32v x, f32v sign) {
 }
 LP_INLINE f32v at_most(f32v x, float limit) { return x > splat_real(limit) ? splat_real(limit) : x; }
 LP_INLINE f32v at_least(f32v x, float limit) { return x < splat_real(limit) ? splat_real(limit) : x; }
+
+constexpr float ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f;
+
+#if defined(__AVX512DQ__) && LP_VECTOR_BYTES == 64
+
+// exp(x + tail) for x in [-170, 90] and a small tail.
+LP_INLINE f32v exp_of(f32v x, f32v tail) {
+    const f32v shifted = fused(x, splat_real(thirty_seconds), splat_real(to_thirty_seconds));
+    const f32v k = shifted - to_thirty_seconds;
+    const f32v r = fused(k, splat_real(-step_low), fused(k, splat_real(-step_high), x)) + tail;
+    const f32v root = looked_up(bit_cast<u32v>(shifted), root_high);
+    const f32v above = fused(r * r, fused(r, splat_real(0x1.555556p-3f), splat_real(0.5f)), r);
+    return scaled_by(fused(root, above, root), k * 0.03125f);
+}
+
+LP_INLINE f32v inverse_root(f32v x) {
+    const f32v first = (f32v)_mm512_maskz_rsqrt14_ps((__mmask16)-1, (__m512)x);
+    const f32v off = fused(-(x * first), first, splat_real(1.0f));
+    const f32v y = fused(first * 0.5f, off, first);
+    return y == y ? y : first;  // of 0 and of infinity
+}
+
+#else
+
+LP_INLINE f32v inverse_root(f32v x) { return 1.0f / root(x); }
+
 LP_INLINE f32v power_of_two(i32v n) { return bit_cast<f32v>((bit_cast<u32v>(n) + 127u) << 23); }
 
 constexpr float shift = 12582912.0f;  // 1.5 * 2^23: adding and subtracting it rounds to an integer
-constexpr float ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f;
 
 // exp(x + tail) for x in [-170, 90] and a small tail.
 LP_INLINE f32v exp_of(f32v x, f32v tail) {
@@ -54,6 +80,8 @@ LP_INLINE f32v exp_of(f32v x, f32v tail) {
     const i32v n = bit_cast<i32v>(bit_cast<u32v>(shifted) - bit_cast<u32v>(splat_real(shift))), half = n >> 1;
     return fraction * power_of_two(half) * power_of_two(n - half);
 }
+
+#endif
 
 // So many steps of float32 around y, which has the result's sign. Infinities are not taken for granted.
 template <u32 steps>
@@ -104,13 +132,22 @@ struct quick_sigmoid {
 };
 
 struct quick_rsqrt {
-    static LP_INLINE Bracket of(f32v x) { return around<2>(1.0f / root(x)); }
+    static LP_INLINE Bracket of(f32v x) { return around<2>(inverse_root(x)); }
 };
 
 // exp(-z^2 / 2), and (1 - Phi(z)) over it, for z in [0, 15]. The square's rounding error is the exponential's tail.
 struct Tail {
     f32v density, ratio;
 };
+#if defined(__FMA__)
+LP_INLINE Tail normal_tail(f32v z) {
+    const f32v square = z * z, density = exp_of(-0.5f * square, -0.5f * fused(z, z, -square));
+    const f32v inverse = 1.0f / (z + 4.0f), t = fused(inverse, splat_real(-8.0f), splat_real(1.0f));
+    const f32v fit = polynomial(t, -0.000134197442f, 0.000174657267f, 0.00156840822f, -0.0035102095f, -0.00752400421f,
+                                0.0604034886f, -0.186523661f, 0.387136906f, -0.607896566f, 0.755285144f);
+    return {density, fit * inverse};
+}
+#else
 LP_INLINE Tail normal_tail(f32v z) {
     const f32v head = bit_cast<f32v>(bit_cast<u32v>(z) & 0xfffff000u);
     const f32v density = exp_of(-0.5f * (head * head), -0.5f * ((z - head) * (z + head)));
@@ -120,6 +157,7 @@ LP_INLINE Tail normal_tail(f32v z) {
                    0.0179402269f, -0.0321973488f, 0.0285999682f, 0.0139996f, -0.0967034698f, 0.4720532f);
     return {density, fit / (1.0f + z)};
 }
+#endif
 
 struct quick_erf {
     static LP_INLINE Bracket of(f32v x) {

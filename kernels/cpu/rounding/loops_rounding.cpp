@@ -116,6 +116,7 @@ struct PanelConverter {
     }
 
     bool has_short_cut() const { return fast || top.run; }
+    bool takes_kept() const { return job.rounding.mode == stochastic && (top.run ? top.takes_kept : fast != nullptr); }
 
     // Whole panels by a short cut, which takes float32 values. True where a NaN met a format that has none.
     bool convert_fast(i64 begin, i64 panels) const {
@@ -309,7 +310,7 @@ struct PieceConverter::Prepared {
     alignas(64) PanelWords kept[most_kept];
 };
 
-PieceConverter::PieceConverter(const ConvertJob &j) : job(j), prepared(new(room) Prepared) {
+PieceConverter::PieceConverter(const ConvertJob &j) : job(j), prepared(new (room) Prepared) {
     static_assert(sizeof(Prepared) <= sizeof room && std::is_trivially_destructible_v<Prepared>);
     prepared->by_machine = machine_way(job) != MachineWay::none;
     if (prepared->by_machine) return;
@@ -328,8 +329,7 @@ bool PieceConverter::run(const void *from, void *to, u64 offset, i64 count) {
 }
 
 void PieceConverter::keep_words(u64 offset, i64 count) {
-    const bool taken = prepared->narrow && prepared->narrow->has_short_cut() && job.rounding.mode == stochastic;
-    if (!taken || offset % 64 != 0) return;
+    if (!prepared->narrow || !prepared->narrow->takes_kept() || offset % 64 != 0) return;
     RandomBlocks &random = prepared->narrow->random;
     random.kept_panels = 0;
     const i64 panels = count / panel < most_kept ? count / panel : most_kept;

@@ -198,6 +198,17 @@ void spread(const PanelWords &words, u32 *to) {
     rounder.general(from, half_words, to, panel, *rounder.rounder);
 }
 
+// Where TopRounder::takes_kept. Not inlined, as above.
+template <class Out, class Shape>
+constexpr bool takes_kept = Shape::mode == stochastic && sizeof(Out) == 2 && Shape::full && Shape::negative_zero;
+
+template <class Out, class Shape>
+[[gnu::noinline]] Found round_kept(const u32 *from, const PanelWords &kept, char *to, const TopRounder &rounder) {
+    u32v words[8];
+    __builtin_memcpy(words, kept.words, sizeof words);
+    return round_panel<Out, Shape>(from, words, to, make_constants<Out>(rounder), make_picks(rounder), rounder);
+}
+
 template <class Out, class Shape>
 bool run(const u32 *from, void *to, i64 panels, u64 block, const RandomBlocks &random, const TopRounder &rounder) {
     const Constants k = make_constants<Out>(rounder);
@@ -207,7 +218,11 @@ bool run(const u32 *from, void *to, i64 panels, u64 block, const RandomBlocks &r
     for (; panels > 0; --panels, from += panel, out += panel * sizeof(Out), block += 4) {
         Found found = not_plain;
         u32v words[8] = {};
-        if (Shape::mode != stochastic || __builtin_expect(are_near(random.near, block, 4), 1)) {
+        const PanelWords *kept = nullptr;
+        if constexpr (takes_kept<Out, Shape>) kept = random.kept_words(block);
+        if (__builtin_expect(kept != nullptr, 0)) {
+            if constexpr (takes_kept<Out, Shape>) found = round_kept<Out, Shape>(from, *kept, out, rounder);
+        } else if (Shape::mode != stochastic || __builtin_expect(are_near(random.near, block, 4), 1)) {
             if (Shape::mode == stochastic) block_words<4>(block, random.near, words);
             found = round_panel<Out, Shape>(from, words, out, k, picks, rounder);
         }
@@ -289,6 +304,7 @@ TopRounder make_top_rounder(const Rounding &r, const FastRounder &fast_rounder, 
     k.fast_rounder = fast_rounder;
     k.rounder = &rounder;
     k.stochastic = r.mode == stochastic;
+    k.takes_kept = k.stochastic && bytes == 2 && f.exponent_bits + f.mantissa_bits == 15 && f.negative_zero;
     const u32 largest = u32(f.max_code);
     // All that lies beyond the largest value is one magnitude, the largest or the next: then it is clamped there.
     const bool one = fast && fast_rounder.end == symmetric && u32(r.over_pos) - largest <= 1;

@@ -21,6 +21,7 @@ struct TopRounder {
     FastRounder fast_rounder;
     const Rounder<u32> *rounder;
     bool stochastic;
+    bool takes_kept;        // random words that are there already: so do float16 and bfloat16
     u32 clamp, limit;       // carrier bits of the value that stands for all beyond, and of the largest one
     u32 smallest;           // carrier bits of 2^emin
     u32 base;               // brings the exponent field to the code's, and adds what the mode adds to every value
