@@ -132,40 +132,52 @@ class BracketConverter {
         convert.keep_words(offset, count);
         const bool refused = convert.run(low, to, offset, count);
         convert.run(high, other, offset, count);
-        for (i64 i = 0; i < count; i += block) {
-            const i64 here = count - i < block ? count - i : block;
-            i64 place[block];
-            const i64 number = differing(to, i, i + here, place);
-            if (!number) continue;
-            mend(x, place, number);
-            convert.run(low + i, to + i * bytes, offset + u64(i), here);
+        const i64 number = differing(to, count);
+        if (number) mend(x, number);
+        for (i64 i = 0; i < number;) {  // whole blocks, of which each is rounded once more
+            const i64 first = place[i] / block * block, end = first + block < count ? first + block : count;
+            convert.run(low + first, to + first * bytes, offset + u64(first), end - first);
+            while (i < number && place[i] < end) ++i;
         }
         return refused;
     }
 
   private:
-    // The elements [i, end) of which the codes of both ends differ.
-    i64 differing(const char *to, i64 i, i64 end, i64 *place) const {
-        const i64 each = LP_VECTOR_BYTES / bytes;
+    // Finds the elements of which the codes of both ends differ, and how many they are.
+    i64 differing(const char *to, i64 count) {
+        switch (bytes) {
+            case 1:
+                return differing_codes<u8>(to, count);
+            case 2:
+                return differing_codes<u16>(to, count);
+            case 4:
+                return differing_codes<u32>(to, count);
+            default:
+                return differing_codes<u64>(to, count);
+        }
+    }
+
+    template <class Code>
+    i64 differing_codes(const char *to, i64 count) {
+        constexpr i64 each = LP_VECTOR_BYTES / sizeof(Code);
         i64 number = 0;
-        while (i < end) {
-            const i64 stop = i + each < end ? i + each : end;
-            const bool whole = stop - i == each;
-            if (whole && !any_set(load<u64v>(to + i * bytes) ^ load<u64v>(other + i * bytes))) {
-                i = stop;
-                continue;
+        for (i64 i = 0; i < count; i += each) {
+            const i64 at = i * i64(sizeof(Code)), end = i + each < count ? i + each : count;
+            if (end - i == each && !any_set(load<u64v>(to + at) ^ load<u64v>(other + at))) continue;
+            for (i64 j = i; j < end; ++j) {
+                place[number] = j;
+                number += load<Code>(to + j * sizeof(Code)) != load<Code>(other + j * sizeof(Code));
             }
-            for (; i < stop; ++i)
-                if (__builtin_memcmp(to + i * bytes, other + i * bytes, bytes) != 0) place[number++] = i;
         }
         return number;
     }
 
     // Puts the results themselves in the place of their lower ends.
-    void mend(const float *x, const i64 *place, i64 number) {
-        float wanted[block] = {}, result[block];
-        for (i64 i = 0; i < number; ++i) wanted[i] = x[place[i]];
-        shortly(wanted, wanted, wanted, result, (number + lanes32 - 1) / lanes32 * lanes32);
+    void mend(const float *x, i64 number) {
+        alignas(64) float wanted[piece], result[piece];
+        const i64 whole = (number + lanes32 - 1) / lanes32 * lanes32;
+        for (i64 i = 0; i < whole; ++i) wanted[i] = i < number ? x[place[i]] : 0.0f;
+        shortly(wanted, wanted, wanted, result, whole);
         for (i64 i = 0; i < number; ++i) low[place[i]] = result[i];
     }
 
@@ -175,6 +187,7 @@ class BracketConverter {
     const i64 bytes;
     alignas(64) float low[piece], high[piece];
     alignas(64) char other[piece * 8];
+    i64 place[piece + 1];
 };
 
 bool elementwise_by_brackets(const ElementwiseJob &job, Brackets brackets, i64 begin, i64 end) {
