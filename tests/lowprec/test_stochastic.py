@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy.stats import binomtest
 
 import lowprec as lp
+from lowprec import _kernels
 from lowprec.backends.reference.random import rounding_bits
 from lowprec.spec.rounding import rounding_rule
+from lowprec.testing.isa import isa
 from tests.lowprec.oracle import grid, magnitude_codes
 
 TRIALS = 1 << 16
@@ -113,3 +116,19 @@ def test_against_gfloat_with_the_same_random_bits(name: str) -> None:
 def test_rule_keeps_random_bits_only_where_they_matter() -> None:
     assert rounding_rule(lp.float16, "up", 7) == rounding_rule(lp.float16, "up", 16)
     assert rounding_rule(lp.float16, "stochastic", 7) != rounding_rule(lp.float16, "stochastic", 16)
+
+
+@pytest.mark.parametrize("level", _kernels.isa_names())
+@pytest.mark.parametrize("scale", [1e-8, 1e-6, 3e-5, 1e-3, 1.0])
+@pytest.mark.parametrize("bits", [16, 3])
+def test_whole_panels_round_as_their_parts(level: str, scale: float, bits: int) -> None:
+    """Parts too short for any short cut, among them subnormals, zeros and what has no finite result."""
+    x = (np.random.default_rng(2).normal(size=2048) * scale).astype(np.float32)
+    x[::37], x[5::91] = 0.0, -0.0
+    x[1500::100], x[1501::100], x[1502::200] = np.inf, np.nan, 65519.0
+    for name in ("float16", "bfloat16", "float8_e5m2"):
+        how: dict[str, Any] = {"rounding": "stochastic", "key": 8, "random_bits": bits}
+        with isa(level):
+            whole = lp.encode(x, name, **how)
+            parts = [lp.encode(x[i : i + 64], name, offset=i, **how) for i in range(0, x.size, 64)]
+        np.testing.assert_array_equal(whole, np.concatenate(parts))

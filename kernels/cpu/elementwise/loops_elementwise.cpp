@@ -5,13 +5,13 @@
 #include "elementwise/quick.h"
 #include "elementwise/read_piece.h"
 #include "elementwise/short_functions.h"
+#include "elementwise/two_floats.h"
 #include "isa/table.h"
 #include "lowprec/elementwise.h"
+#include "rounding/piece_converter.h"
 
 namespace lowprec {
 inline namespace LP_ISA {
-
-extern const RoundingTable rounding_table;
 
 namespace {
 
@@ -25,17 +25,19 @@ void run(const float *a, const float *b, const float *c, float *to, i64 count) {
     for (; i < count; ++i) to[i] = with_one_nan(Operation::apply(a[i], b[i], c[i]));
 }
 
-// A function by the shorter way, whole vectors again in full where that leaves a lane open.
-template <class Operation, class Short>
+// A function by the shortest way, whole vectors again by the others and then in full where that leaves a lane open.
+template <class Operation, class Short, class... Longer>
 void run_short(const float *a, const float *b, const float *c, float *to, i64 count) {
     i64 i = 0;
     for (; i + lanes32 <= count; i += lanes32) {
         u32v open;
-        const f32v result = with_one_nan(rounded<Short>(load<f32v>(a + i), open));
-        if (__builtin_expect(any_set(open), 0))
-            run<Operation>(a + i, b + i, c + i, to + i, lanes32);
-        else
+        const f32v result = with_one_nan(Short::rounded(load<f32v>(a + i), open));
+        if (__builtin_expect(!any_set(open), 1))
             store(to + i, result);
+        else if constexpr (sizeof...(Longer))
+            run_short<Operation, Longer...>(a + i, b + i, c + i, to + i, lanes32);
+        else
+            run<Operation>(a + i, b + i, c + i, to + i, lanes32);
     }
     if (i < count) run<Operation>(a + i, b + i, c + i, to + i, count - i);
 }
@@ -48,14 +50,21 @@ const Run full_runs[] = {LP_OPERATIONS(LP_RUN)};
 enum { LP_OPERATIONS(LP_NUMBER) };
 
 Run run_of(int operation) {
-#define LP_SHORT(name)     \
-    case number_of_##name: \
-        return run_short<name##_operation, short_##name##_function>;
+#define LP_SHORTLY(name, ...) \
+    case number_of_##name:    \
+        return run_short<name##_operation, __VA_ARGS__>;
+#define LP_SHORT(name) LP_SHORTLY(name, by_doubles<short_##name##_function>)
     switch (operation) {
+#if defined(__AVX512DQ__) && LP_VECTOR_BYTES == 64
+        LP_SHORTLY(exp, two_float_exp_function, by_doubles<short_exp_function>)
+        LP_SHORTLY(sigmoid, two_float_sigmoid_function, by_doubles<short_sigmoid_function>)
+        LP_SHORTLY(rsqrt, two_float_rsqrt_function)
+#else
         LP_SHORT(exp)
+        LP_SHORT(sigmoid)
+#endif
         LP_SHORT(tanh)
         LP_SHORT(erf)
-        LP_SHORT(sigmoid)
         LP_SHORT(sin)
         LP_SHORT(cos)
         LP_SHORT(gelu)
@@ -115,60 +124,70 @@ Brackets brackets_for(const ElementwiseJob &job) {
 class BracketConverter {
   public:
     BracketConverter(const ElementwiseJob &job, Brackets of)
-        : brackets(of), in_full(full_runs[job.operation]), bytes(job.item_bytes) {}
+        : convert(job.out), brackets(of), shortly(run_of(job.operation)), bytes(job.item_bytes) {}
 
-    // `convert` has the piece's place; x has whole vectors.
-    bool run(const float *x, ConvertJob convert, i64 count) {
-        char *to = static_cast<char *>(convert.to);
+    // Rounds the results of x, which has whole vectors; the first takes the random bits of index `offset`.
+    bool run(const float *x, char *to, u64 offset, i64 count) {
         brackets(x, low, high, (count + lanes32 - 1) / lanes32 * lanes32);
-        convert.from = low;
-        bool refused = rounding_table.convert(convert, 0, count);
-        ConvertJob beyond = convert;
-        beyond.from = high;
-        beyond.to = other;
-        rounding_table.convert(beyond, 0, count);
-        for (i64 i = 0; i < count; i += block) {
-            const i64 here = count - i < block ? count - i : block;
-            i64 place[block];
-            const i64 number = differing(to, i, i + here, place);
-            if (!number) continue;
-            mend(x, place, number);
-            rounding_table.convert(convert, i, i + here);
+        convert.keep_words(offset, count);
+        const bool refused = convert.run(low, to, offset, count);
+        convert.run(high, other, offset, count);
+        const i64 number = differing(to, count);
+        if (number) mend(x, number);
+        for (i64 i = 0; i < number;) {  // whole blocks, of which each is rounded once more
+            const i64 first = place[i] / block * block, end = first + block < count ? first + block : count;
+            convert.run(low + first, to + first * bytes, offset + u64(first), end - first);
+            while (i < number && place[i] < end) ++i;
         }
         return refused;
     }
 
   private:
-    // The elements [i, end) of which the codes of both ends differ.
-    i64 differing(const char *to, i64 i, i64 end, i64 *place) const {
-        const i64 each = LP_VECTOR_BYTES / bytes;
+    // Finds the elements of which the codes of both ends differ, and how many they are.
+    i64 differing(const char *to, i64 count) {
+        switch (bytes) {
+            case 1:
+                return differing_codes<u8>(to, count);
+            case 2:
+                return differing_codes<u16>(to, count);
+            case 4:
+                return differing_codes<u32>(to, count);
+            default:
+                return differing_codes<u64>(to, count);
+        }
+    }
+
+    template <class Code>
+    i64 differing_codes(const char *to, i64 count) {
+        constexpr i64 each = LP_VECTOR_BYTES / sizeof(Code);
         i64 number = 0;
-        while (i < end) {
-            const i64 stop = i + each < end ? i + each : end;
-            const bool whole = stop - i == each;
-            if (whole && !any_set(load<u64v>(to + i * bytes) ^ load<u64v>(other + i * bytes))) {
-                i = stop;
-                continue;
+        for (i64 i = 0; i < count; i += each) {
+            const i64 at = i * i64(sizeof(Code)), end = i + each < count ? i + each : count;
+            if (end - i == each && !any_set(load<u64v>(to + at) ^ load<u64v>(other + at))) continue;
+            for (i64 j = i; j < end; ++j) {
+                place[number] = j;
+                number += load<Code>(to + j * sizeof(Code)) != load<Code>(other + j * sizeof(Code));
             }
-            for (; i < stop; ++i)
-                if (__builtin_memcmp(to + i * bytes, other + i * bytes, bytes) != 0) place[number++] = i;
         }
         return number;
     }
 
     // Puts the results themselves in the place of their lower ends.
-    void mend(const float *x, const i64 *place, i64 number) {
-        float wanted[block], result[block];
-        for (i64 i = 0; i < number; ++i) wanted[i] = x[place[i]];
-        in_full(wanted, wanted, wanted, result, number);
+    void mend(const float *x, i64 number) {
+        alignas(64) float wanted[piece], result[piece];
+        const i64 whole = (number + lanes32 - 1) / lanes32 * lanes32;
+        for (i64 i = 0; i < whole; ++i) wanted[i] = i < number ? x[place[i]] : 0.0f;
+        shortly(wanted, wanted, wanted, result, whole);
         for (i64 i = 0; i < number; ++i) low[place[i]] = result[i];
     }
 
+    PieceConverter convert;
     const Brackets brackets;
-    const Run in_full;
+    const Run shortly;
     const i64 bytes;
     alignas(64) float low[piece], high[piece];
     alignas(64) char other[piece * 8];
+    i64 place[piece + 1];
 };
 
 bool elementwise_by_brackets(const ElementwiseJob &job, Brackets brackets, i64 begin, i64 end) {
@@ -180,10 +199,35 @@ bool elementwise_by_brackets(const ElementwiseJob &job, Brackets brackets, i64 b
         const float *x = read_piece(job, job.operand[0], at, count, buffer);
         if (x != buffer && count % lanes32) x = static_cast<const float *>(__builtin_memcpy(buffer, x, count * 4));
         for (i64 i = count; i % lanes32 && x == buffer; ++i) buffer[i] = 0;
-        ConvertJob convert = job.out;
-        convert.offset += u64(at);
-        convert.to = static_cast<char *>(job.out.to) + at * job.item_bytes;
-        refused |= converter.run(x, convert, count);
+        char *to = static_cast<char *>(job.out.to) + at * job.item_bytes;
+        refused |= converter.run(x, to, job.out.offset + u64(at), count);
+    }
+    return refused;
+}
+
+void elementwise_plain(const ElementwiseJob &job, i64 begin, i64 end) {
+    const Run run_piece = run_of(job.operation);
+    const i64 step = all_in_place(job) ? end - begin : piece;  // nothing is buffered
+    Pieces<piece> x;
+    for (i64 at = begin; at < end; at += step) {
+        const i64 count = end - at < step ? end - at : step;
+        x.read(job, at, count);
+        run_piece(x.at[0], x.at[1], x.at[2], static_cast<float *>(job.out.to) + at, count);
+    }
+}
+
+bool elementwise_rounded(const ElementwiseJob &job, i64 begin, i64 end) {
+    const Run run_piece = run_of(job.operation);
+    PieceConverter convert(job.out);
+    Pieces<piece> x;
+    alignas(64) float result[piece];
+    bool refused = false;
+    for (i64 at = begin; at < end; at += piece) {
+        const i64 count = end - at < piece ? end - at : piece;
+        x.read(job, at, count);
+        run_piece(x.at[0], x.at[1], x.at[2], result, count);
+        char *to = static_cast<char *>(job.out.to) + at * job.item_bytes;
+        refused |= convert.run(result, to, job.out.offset + u64(at), count);
     }
     return refused;
 }
@@ -196,26 +240,9 @@ bool elementwise(const ElementwiseJob &job, i64 begin, i64 end) {
         return false;
     }
     if (const Brackets brackets = brackets_for(job)) return elementwise_by_brackets(job, brackets, begin, end);
-    alignas(64) float buffer[3][piece], result[piece];
-    const Run run_piece = run_of(job.operation);
-    const i64 step = job.plain && all_in_place(job) ? end - begin : piece;  // nothing is buffered
-    bool refused = false;
-    for (i64 at = begin; at < end; at += step) {
-        const i64 count = end - at < step ? end - at : step;
-        const float *operand[3] = {};
-        for (int i = 0; i < 3; ++i)
-            operand[i] = i < job.operands ? read_piece(job, job.operand[i], at, count, buffer[i]) : operand[0];
-        char *to = static_cast<char *>(job.out.to) + at * job.item_bytes;
-        float *values = job.plain ? reinterpret_cast<float *>(to) : result;
-        run_piece(operand[0], operand[1], operand[2], values, count);
-        if (job.plain) continue;
-        ConvertJob convert = job.out;
-        convert.offset += u64(at);
-        convert.from = result;
-        convert.to = to;
-        refused |= rounding_table.convert(convert, 0, count);
-    }
-    return refused;
+    if (!job.plain) return elementwise_rounded(job, begin, end);
+    elementwise_plain(job, begin, end);
+    return false;
 }
 
 // Whether a result is a NaN beside NaN, or lies between the ends, of whose sign a zero must be.

@@ -3,77 +3,89 @@
 #include "elementwise/exact_job.h"
 #include "isa/table.h"
 #include "operands/decode_run.h"
+#include "rounding/piece_converter.h"
 
 namespace lowprec {
 inline namespace LP_ISA {
-
-extern const RoundingTable rounding_table;
 
 namespace {
 
 constexpr i64 piece = 512;
 
-// The doubles of a piece; `left` tells which results are left to the reference.
+// The doubles of a piece: an operation's results with their errors (see exact.h), then rounded by a mode. `left` tells
+// which results are left to the reference.
 struct Piece {
     const double *operand[3];
-    alignas(64) double result[piece];
+    alignas(64) double result[piece], error[piece];
     u8 left[piece];
 };
 
-template <int operation, int mode>
-bool exact_elements(const ExactJob &job, Piece &at, i64 count) {
+template <int operation>
+void exact_elements(Piece &at, bool going_down, i64 count) {
     const double *a = at.operand[0], *b = at.operand[1], *c = at.operand[2];
-    const int down = job.down;
-    // No quotient and no root of doubles is midway between two; their `error` is not the difference that tells a tie.
-    constexpr bool no_ties = operation == exact_divide || operation == exact_sqrt;
-    constexpr int way = mode == nearest_away && no_ties ? int(nearest_even) : mode;
-    double *__restrict to = at.result;
+    const int down = going_down;
+    double *__restrict value = at.result, *__restrict error = at.error;
+    u8 *__restrict left = at.left;
+    for (i64 i = 0; i < count; ++i) {
+        const Exact x = exact_result<operation>(a[i], b[i], c[i], down);
+        value[i] = x.value;
+        error[i] = x.error;
+        left[i] = u8(x.left);
+    }
+}
+
+void exact_elements(int operation, Piece &at, bool down, i64 count) {
+    switch (operation) {
+        case exact_add:
+            return exact_elements<exact_add>(at, down, count);
+        case exact_subtract:
+            return exact_elements<exact_subtract>(at, down, count);
+        case exact_multiply:
+            return exact_elements<exact_multiply>(at, down, count);
+        case exact_divide:
+            return exact_elements<exact_divide>(at, down, count);
+        case exact_sqrt:
+            return exact_elements<exact_sqrt>(at, down, count);
+        default:
+            return exact_elements<exact_fma>(at, down, count);
+    }
+}
+
+// Whether any is left.
+template <int mode>
+bool round_elements(Piece &at, i64 count) {
+    double *__restrict value = at.result, *__restrict error = at.error;
     u8 *__restrict marks = at.left;
     u8 any = 0;
     for (i64 i = 0; i < count; ++i) {
         int left;
-        double result = round_exact<way>(exact_result<operation>(a[i], b[i], c[i], down), left);
-        to[i] = left ? 0.0 : result;
+        const double result = round_exact<mode>({value[i], error[i], marks[i]}, left);
+        value[i] = left ? 0.0 : result;
         marks[i] = u8(left);
         any |= u8(left);
     }
     return any != 0;
 }
 
-template <int mode>
-bool exact_in_mode(const ExactJob &job, Piece &at, i64 count) {
-    switch (job.operation) {
-        case exact_add:
-            return exact_elements<exact_add, mode>(job, at, count);
-        case exact_subtract:
-            return exact_elements<exact_subtract, mode>(job, at, count);
-        case exact_multiply:
-            return exact_elements<exact_multiply, mode>(job, at, count);
-        case exact_divide:
-            return exact_elements<exact_divide, mode>(job, at, count);
-        case exact_sqrt:
-            return exact_elements<exact_sqrt, mode>(job, at, count);
-        default:
-            return exact_elements<exact_fma, mode>(job, at, count);
-    }
-}
-
 bool exact_piece(const ExactJob &job, Piece &at, i64 count) {
-    switch (job.mode) {
+    exact_elements(job.operation, at, job.down, count);
+    // No quotient and no root of doubles is midway between two; their `error` is not the difference that tells a tie.
+    const bool no_ties = job.operation == exact_divide || job.operation == exact_sqrt;
+    switch (job.mode == nearest_away && no_ties ? int(nearest_even) : job.mode) {
         case nearest_even:
-            return exact_in_mode<nearest_even>(job, at, count);
+            return round_elements<nearest_even>(at, count);
         case nearest_away:
-            return exact_in_mode<nearest_away>(job, at, count);
+            return round_elements<nearest_away>(at, count);
         case toward_zero:
-            return exact_in_mode<toward_zero>(job, at, count);
+            return round_elements<toward_zero>(at, count);
         case up:
-            return exact_in_mode<up>(job, at, count);
+            return round_elements<up>(at, count);
         case down:
-            return exact_in_mode<down>(job, at, count);
+            return round_elements<down>(at, count);
         case stochastic:
-            return exact_in_mode<stochastic>(job, at, count);
+            return round_elements<stochastic>(at, count);
         default:
-            return exact_in_mode<odd>(job, at, count);
+            return round_elements<odd>(at, count);
     }
 }
 
@@ -100,6 +112,7 @@ const double *read(const ExactJob &job, int number, i64 begin, i64 count, double
 int exact(const ExactJob &job, i64 begin, i64 end) {
     alignas(64) double buffer[3][piece];
     Piece here;
+    PieceConverter convert(job.out);
     int outcome = 0;
     for (i64 at = begin; at < end; at += piece) {
         const i64 count = end - at < piece ? end - at : piece;
@@ -109,11 +122,8 @@ int exact(const ExactJob &job, i64 begin, i64 end) {
             outcome |= some_left;
             if (job.left) __builtin_memcpy(job.left + at, here.left, count);
         }
-        ConvertJob convert = job.out;
-        convert.offset += u64(at);
-        convert.from = here.result;
-        convert.to = static_cast<char *>(job.out.to) + at * job.item_bytes;
-        if (rounding_table.convert(convert, 0, count)) outcome |= nan_refused;
+        char *to = static_cast<char *>(job.out.to) + at * job.item_bytes;
+        if (convert.run(here.result, to, job.out.offset + u64(at), count)) outcome |= nan_refused;
     }
     return outcome;
 }

@@ -2,22 +2,23 @@
 //
 // A float32 result is the IEEE operation itself, and so is the float32 that float16 operands need on their way to a
 // float16 result, nearest-even: it has more than twice float16's bits, and no quotient of those is nearer to the middle
-// between two float16 values than it can tell (Figueroa, "When is double rounding innocuous?", SIGNUM 30, 1995). For a
-// narrower one the operation and what it lacks (Knuth's sum, or a remainder by a fused multiply-add) give the float32
-// that rounds further as the exact result: rounded to odd, or for stochastic rounding cut off, where float32 has all
-// the bits that are compared with random ones. Where it has not, the floats on both sides of the exact result are
-// rounded with the same random bits: no rounding is decreasing, so what both become is what the exact result becomes. A
-// piece where they differ, or where a remainder may not be exact, goes through doubles.
+// between two float16 values than it can tell (Figueroa, "When is double rounding innocuous?", SIGNUM 30, 1995). Any
+// product of two float16 numbers is a float32. For other narrower results the operation and what it lacks (Knuth's sum,
+// or a remainder by a fused multiply-add) give the float32 that rounds further as the exact result: rounded to odd, or
+// for stochastic rounding cut off, where float32 has all the bits that are compared with random ones. Where it has not,
+// the floats on both sides of the exact result are rounded with the same random bits: no rounding is decreasing, so
+// what both become is what the exact result becomes. A piece where they differ, or where a remainder may not be exact,
+// goes through doubles.
 #include "elementwise/exact_job.h"
 #include "elementwise/half_runs.h"
 #include "elementwise/read_piece.h"
 #include "isa/table.h"
 #include "lowprec/elementwise.h"
+#include "rounding/piece_converter.h"
 
 namespace lowprec {
 inline namespace LP_ISA {
 
-extern const RoundingTable rounding_table;
 int exact(const ExactJob &job, i64 begin, i64 end);
 
 namespace {
@@ -179,9 +180,10 @@ Target target_of(const ExactJob &job) {
     const bool fits = f.mantissa_bits <= 13 && f.emin >= -126 && emax <= 127 && f.sign_bit && f.subnormals && f.zero;
     const bool stored = job.out.as_value ? job.out.out == real32 : job.out.out <= coded16;
     if (!fits || !stored || r.random_bits > 16 || job.operation == exact_fma) return none;
-    bool halves = f.mantissa_bits == 10 && f.emin == -14 && r.mode == nearest_even;
+    bool halves = true;
     for (int i = 0; i < job.operands; ++i) halves &= !job.wide[i] && job.operand[i].element == Element::half;
-    if (halves) return near_enough;
+    const bool to_half = f.mantissa_bits == 10 && f.emin == -14 && r.mode == nearest_even;
+    if (halves && (to_half || job.operation == exact_multiply)) return near_enough;
     if (r.mode != stochastic) return to_odd_bits;
     return f.mantissa_bits + r.random_bits <= 23 ? cut_off : both_sides;
 #else
@@ -190,7 +192,8 @@ Target target_of(const ExactJob &job) {
 }
 
 // `count` elements from `at` on, converted; false where that is for doubles to do.
-bool convert_piece(const ExactJob &job, const float *const *operand, Target target, i64 at, i64 count, int &outcome) {
+bool convert_piece(const ExactJob &job, const float *const *operand, Target target, PieceConverter &convert, i64 at,
+                   i64 count, int &outcome) {
     Stand stand;
     int found = 0;
     if (target == near_enough)
@@ -198,20 +201,38 @@ bool convert_piece(const ExactJob &job, const float *const *operand, Target targ
     else
         found = stands[job.operation](operand[0], operand[1], job.down, target, stand, count);
     if (found & unsure) return false;
-    ConvertJob convert = job.out;
-    convert.in = real32;
-    convert.wide = 0;
-    convert.offset += u64(at);
-    convert.from = stand.inner;
-    convert.to = static_cast<char *>(job.out.to) + at * job.item_bytes;
-    if (rounding_table.convert(convert, 0, count)) outcome |= nan_refused;
-    if (target != both_sides || !(found & inexact)) return true;
+    const u64 offset = job.out.offset + u64(at);
+    char *to = static_cast<char *>(job.out.to) + at * job.item_bytes;
+    const bool both = target == both_sides && (found & inexact);
+    if (both) convert.keep_words(offset, count);
+    if (convert.run(stand.inner, to, offset, count)) outcome |= nan_refused;
+    if (!both) return true;
     alignas(64) char other[piece * sizeof(float)];
-    const void *to = convert.to;
-    convert.from = stand.outer;
-    convert.to = other;
-    rounding_table.convert(convert, 0, count);
+    convert.run(stand.outer, other, offset, count);
     return __builtin_memcmp(to, other, count * job.item_bytes) == 0;
+}
+
+void nearest_elements(const Operands &operands, Nearest run, float *to, i64 begin, i64 end) {
+    const i64 step = all_in_place(operands) ? end - begin : piece;  // nothing is buffered
+    Pieces<piece> x;
+    for (i64 at = begin; at < end; at += step) {
+        const i64 count = end - at < step ? end - at : step;
+        x.read(operands, at, count);
+        run(x.at[0], x.at[1], x.at[2], to + at, count);
+    }
+}
+
+int exact_converted(const ExactJob &job, const Operands &operands, Target target, const ConvertJob &from_real,
+                    i64 begin, i64 end) {
+    PieceConverter convert(from_real);
+    Pieces<piece> x;
+    int outcome = 0;
+    for (i64 at = begin; at < end; at += piece) {
+        const i64 count = end - at < piece ? end - at : piece;
+        x.read(operands, at, count);
+        if (!convert_piece(job, x.at, target, convert, at, count, outcome)) outcome |= exact(job, at, at + count);
+    }
+    return outcome;
 }
 
 }  // namespace
@@ -226,7 +247,6 @@ int exact_narrow(const ExactJob &job, i64 begin, i64 end) {
         run_halves(job, half_runs[job.operation], job.out.to, begin, end);
         return 0;
     }
-    alignas(64) float buffer[3][piece];
     float scalar[3];
     Operands operands = job;
     for (int i = 0; i < job.operands; ++i) {
@@ -235,21 +255,9 @@ int exact_narrow(const ExactJob &job, i64 begin, i64 end) {
         operands.operand[i].data = reinterpret_cast<const char *>(&scalar[i]);
         operands.operand[i].element = Element::real32;
     }
-    int outcome = 0;
-    const i64 step = target == same && all_in_place(operands) ? end - begin : piece;  // nothing is buffered
-    for (i64 at = begin; at < end; at += step) {
-        const i64 count = end - at < step ? end - at : step;
-        const float *operand[3];
-        for (int i = 0; i < 3; ++i)
-            operand[i] =
-                i < job.operands ? read_piece(operands, operands.operand[i], at, count, buffer[i]) : operand[0];
-        if (target == same)
-            nearest_pieces[job.operation](operand[0], operand[1], operand[2], static_cast<float *>(job.out.to) + at,
-                                          count);
-        else if (!convert_piece(job, operand, target, at, count, outcome))
-            outcome |= exact(job, at, at + count);
-    }
-    return outcome;
+    if (target != same) return exact_converted(job, operands, target, from_real, begin, end);
+    nearest_elements(operands, nearest_pieces[job.operation], static_cast<float *>(job.out.to), begin, end);
+    return 0;
 }
 
 }  // namespace LP_ISA

@@ -4,6 +4,7 @@
 // Polynomials are minimax fits, made by weighted least squares on Chebyshev nodes. Instruction sets with a fused
 // multiply-add use it: brackets may differ, results may not.
 #include "elementwise/quick.h"
+#include "elementwise/roots_of_two.h"
 #include "isa/lanes.h"
 #include "lowprec/elementwise.h"
 
@@ -40,10 +41,34 @@ LP_INLINE f32v with_sign_of(f32v x, f32v sign) {
 }
 LP_INLINE f32v at_most(f32v x, float limit) { return x > splat_real(limit) ? splat_real(limit) : x; }
 LP_INLINE f32v at_least(f32v x, float limit) { return x < splat_real(limit) ? splat_real(limit) : x; }
-LP_INLINE f32v power_of_two(i32v n) { return bit_cast<f32v>((bit_cast<u32v>(n) + 127u) << 23); }
 
 constexpr float shift = 12582912.0f;  // 1.5 * 2^23: adding and subtracting it rounds to an integer
 constexpr float ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f;
+
+#if defined(__AVX512DQ__) && LP_VECTOR_BYTES == 64
+
+// exp(x + tail) for x in [-170, 90] and a small tail.
+LP_INLINE f32v exp_of(f32v x, f32v tail) {
+    const f32v shifted = fused(x, splat_real(thirty_seconds), splat_real(to_thirty_seconds));
+    const f32v k = shifted - to_thirty_seconds;
+    const f32v r = fused(k, splat_real(-step_low), fused(k, splat_real(-step_high), x)) + tail;
+    const f32v root = looked_up(bit_cast<u32v>(shifted), root_high);
+    const f32v above = fused(r * r, fused(r, splat_real(0x1.555556p-3f), splat_real(0.5f)), r);
+    return scaled_by(fused(root, above, root), k * 0.03125f);
+}
+
+LP_INLINE f32v inverse_root(f32v x) {
+    const f32v first = (f32v)_mm512_maskz_rsqrt14_ps((__mmask16)-1, (__m512)x);
+    const f32v off = fused(-(x * first), first, splat_real(1.0f));
+    const f32v y = fused(first * 0.5f, off, first);
+    return y == y ? y : first;  // of 0 and of infinity
+}
+
+#else
+
+LP_INLINE f32v inverse_root(f32v x) { return 1.0f / root(x); }
+
+LP_INLINE f32v power_of_two(i32v n) { return bit_cast<f32v>((bit_cast<u32v>(n) + 127u) << 23); }
 
 // exp(x + tail) for x in [-170, 90] and a small tail.
 LP_INLINE f32v exp_of(f32v x, f32v tail) {
@@ -54,6 +79,8 @@ LP_INLINE f32v exp_of(f32v x, f32v tail) {
     const i32v n = bit_cast<i32v>(bit_cast<u32v>(shifted) - bit_cast<u32v>(splat_real(shift))), half = n >> 1;
     return fraction * power_of_two(half) * power_of_two(n - half);
 }
+
+#endif
 
 // So many steps of float32 around y, which has the result's sign. Infinities are not taken for granted.
 template <u32 steps>
@@ -104,13 +131,22 @@ struct quick_sigmoid {
 };
 
 struct quick_rsqrt {
-    static LP_INLINE Bracket of(f32v x) { return around<2>(1.0f / root(x)); }
+    static LP_INLINE Bracket of(f32v x) { return around<2>(inverse_root(x)); }
 };
 
 // exp(-z^2 / 2), and (1 - Phi(z)) over it, for z in [0, 15]. The square's rounding error is the exponential's tail.
 struct Tail {
     f32v density, ratio;
 };
+#if defined(__FMA__)
+LP_INLINE Tail normal_tail(f32v z) {
+    const f32v square = z * z, density = exp_of(-0.5f * square, -0.5f * fused(z, z, -square));
+    const f32v inverse = 1.0f / (z + 4.0f), t = fused(inverse, splat_real(-8.0f), splat_real(1.0f));
+    const f32v fit = polynomial(t, -0.000134197442f, 0.000174657267f, 0.00156840822f, -0.0035102095f, -0.00752400421f,
+                                0.0604034886f, -0.186523661f, 0.387136906f, -0.607896566f, 0.755285144f);
+    return {density, fit * inverse};
+}
+#else
 LP_INLINE Tail normal_tail(f32v z) {
     const f32v head = bit_cast<f32v>(bit_cast<u32v>(z) & 0xfffff000u);
     const f32v density = exp_of(-0.5f * (head * head), -0.5f * ((z - head) * (z + head)));
@@ -120,6 +156,7 @@ LP_INLINE Tail normal_tail(f32v z) {
                    0.0179402269f, -0.0321973488f, 0.0285999682f, 0.0139996f, -0.0967034698f, 0.4720532f);
     return {density, fit / (1.0f + z)};
 }
+#endif
 
 struct quick_erf {
     static LP_INLINE Bracket of(f32v x) {
@@ -155,28 +192,42 @@ struct quick_gelu_gradient {
     }
 };
 
-// Reduced in double up to 2^15; beyond it all that is known is that the result is in [-1, 1].
-template <u32 quadrant>
-struct quick_sine {
-    static LP_INLINE void reduce(f32half x, u32 *turns, float *rest) {
-        const f64v wide = __builtin_convertvector(x, f64v);
+// Reduced up to 2^15; beyond it all that is known is that the result is in [-1, 1].
+struct Reduced {
+    u32v turns;
+    f32v rest;
+};
+#if defined(__FMA__)
+LP_INLINE Reduced quarter_turns(f32v x) {
+    const f32v shifted = fused(x, splat_real(0x1.45f306p-1f), splat_real(shift)), k = -(shifted - shift);
+    const f32v near = fused(k, splat_real(0x1.921fb6p+0f), x);  // exact
+    const f32v rest = fused(k, splat_real(-0x1.ee59dap-50f), fused(k, splat_real(-0x1.777a5cp-25f), near));
+    return {bit_cast<u32v>(shifted), x == f32v{} ? x : rest};  // zeros keep their sign
+}
+#else
+LP_INLINE Reduced quarter_turns(f32v x) {
+    f32half part[2];
+    __builtin_memcpy(part, &x, sizeof x);
+    alignas(64) u32 turns[lanes32];
+    alignas(64) float rest[lanes32];
+    for (int i = 0; i < 2; ++i) {
+        const f64v wide = __builtin_convertvector(part[i], f64v);
         const f64v shifted = wide * TWO_OVER_PI + SHIFT, k = shifted - SHIFT;
         const f64v r = (wide - k * 0x1.921fb54400000p+0) - k * 0x1.0b4611a600000p-34;
-        const f32half narrow = __builtin_convertvector(r, f32half);
         typedef u32 u32half __attribute__((vector_size(LP_VECTOR_BYTES / 2)));
-        const u32half low = __builtin_convertvector(bit_cast<u64v>(shifted), u32half);
-        __builtin_memcpy(turns, &low, sizeof low);
-        __builtin_memcpy(rest, &narrow, sizeof narrow);
+        store(rest + i * lanes32 / 2, __builtin_convertvector(r, f32half));
+        store(turns + i * lanes32 / 2, __builtin_convertvector(bit_cast<u64v>(shifted), u32half));
     }
+    return {load<u32v>(turns), load<f32v>(rest)};
+}
+#endif
 
+template <u32 quadrant>
+struct quick_sine {
     static LP_INLINE Bracket of(f32v x) {
-        f32half part[2];
-        __builtin_memcpy(part, &x, sizeof x);
-        alignas(64) u32 turns_of[lanes32];
-        alignas(64) float rest_of[lanes32];
-        for (int i = 0; i < 2; ++i) reduce(part[i], turns_of + i * lanes32 / 2, rest_of + i * lanes32 / 2);
-        const u32v turns = load<u32v>(turns_of) + quadrant;
-        const f32v r = load<f32v>(rest_of), square = r * r;
+        const Reduced reduced = quarter_turns(x);
+        const u32v turns = reduced.turns + quadrant;
+        const f32v r = reduced.rest, square = r * r;
         const f32v sine = r * polynomial(square, -0.000195011438f, 0.00833201129f, -0.166666508f, 1.0f);
         const f32v cosine =
             mul_add(square, polynomial(square, 2.43718114e-05f, -0.0013886519f, 0.041666612f, -0.5f), splat_real(1.0f));

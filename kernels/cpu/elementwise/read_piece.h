@@ -29,6 +29,18 @@ inline const float *read_piece(const Operands &job, const Operand &from, i64 beg
     return buffer;
 }
 
+// The operands of pieces of up to `size` elements: in place, or copied here.
+template <i64 size>
+struct Pieces {
+    const float *at[3];
+    alignas(64) float buffer[3][size];
+
+    void read(const Operands &job, i64 begin, i64 count) {
+        for (int i = 0; i < 3; ++i)
+            at[i] = i < job.operands ? read_piece(job, job.operand[i], begin, count, buffer[i]) : at[0];
+    }
+};
+
 }  // namespace LP_ISA
 }  // namespace lowprec
 #endif

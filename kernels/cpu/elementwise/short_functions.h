@@ -141,20 +141,22 @@ typedef short_sine<1> short_cos_function;
 
 // The float32 of each lane, and bits set in lanes where the error leaves it open.
 template <class Function>
-LP_INLINE f32v rounded(f32v x, u32v &open) {
-    f32half part[2], low[2], high[2];
-    __builtin_memcpy(part, &x, sizeof x);
-    for (int i = 0; i < 2; ++i) {
-        const Approximation y = Function::of(__builtin_convertvector(part[i], f64v));
-        low[i] = __builtin_convertvector(y.value - y.error, f32half);
-        high[i] = __builtin_convertvector(y.value + y.error, f32half);
+struct by_doubles {
+    static LP_INLINE f32v rounded(f32v x, u32v &open) {
+        f32half part[2], low[2], high[2];
+        __builtin_memcpy(part, &x, sizeof x);
+        for (int i = 0; i < 2; ++i) {
+            const Approximation y = Function::of(__builtin_convertvector(part[i], f64v));
+            low[i] = __builtin_convertvector(y.value - y.error, f32half);
+            high[i] = __builtin_convertvector(y.value + y.error, f32half);
+        }
+        f32v below, above;
+        __builtin_memcpy(&below, low, sizeof below);
+        __builtin_memcpy(&above, high, sizeof above);
+        open = bit_cast<u32v>(below) ^ bit_cast<u32v>(above);
+        return above;
     }
-    f32v below, above;
-    __builtin_memcpy(&below, low, sizeof below);
-    __builtin_memcpy(&above, high, sizeof above);
-    open = bit_cast<u32v>(below) ^ bit_cast<u32v>(above);
-    return above;
-}
+};
 
 }  // namespace LP_ISA
 }  // namespace lowprec

@@ -19,9 +19,20 @@ struct PanelWords {
 struct RandomBlocks {
     u64 key;
     NearBlocks near;  // of the first elements, and so of nearly all
+    // Those of `kept_panels` panels from a block on are here already.
+    const PanelWords *kept;
+    u64 first_kept, kept_panels;
+
+    // The words of a panel of them, else null.
+    LP_INLINE const PanelWords *kept_words(u64 block) const {
+        const u64 ahead = block - first_kept;
+        return ahead < 4 * kept_panels && ahead % 4 == 0 ? kept + ahead / 4 : nullptr;
+    }
 
     LP_INLINE void fill(u64 block, PanelWords &to) const {
-        if (__builtin_expect(are_near(near, block, 4), 1))
+        if (const PanelWords *words = kept_words(block))
+            to = *words;
+        else if (__builtin_expect(are_near(near, block, 4), 1))
             block_words<4>(block, near, to.words);
         else
             block_words<4>(block, tag_rounding, key, to.words);
@@ -29,7 +40,7 @@ struct RandomBlocks {
 };
 
 LP_INLINE RandomBlocks random_blocks(u64 key, u64 block) {
-    return {key, near_blocks(u32((8 * block) >> 32), tag_rounding, key)};
+    return {key, near_blocks(u32((8 * block) >> 32), tag_rounding, key), nullptr, 0, 0};
 }
 
 // Rounds a panel from `from` into `to`, elements of 1, 2 or 4 bytes.

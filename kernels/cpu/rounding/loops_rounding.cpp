@@ -3,11 +3,16 @@
 // Work goes in panels of 256 elements that start at a multiple of 64 of the random index, so that a panel is
 // four whole blocks of random words wherever a chunk starts. A panel that is not full is copied through
 // scratch.
+#include <new>
+#include <optional>
+#include <type_traits>
+
 #include "isa/lanes.h"
 #include "isa/table.h"
 #include "isa/widths.h"
 #include "rounding/fast_panels.h"
 #include "rounding/machine.h"
+#include "rounding/piece_converter.h"
 #include "rounding/random_panels.h"
 #include "rounding/storage_panels.h"
 #include "rounding/top_panels.h"
@@ -111,6 +116,7 @@ struct PanelConverter {
     }
 
     bool has_short_cut() const { return fast || top.run; }
+    bool takes_kept() const { return job.rounding.mode == stochastic && (top.run ? top.takes_kept : fast != nullptr); }
 
     // Whole panels by a short cut, which takes float32 values. True where a NaN met a format that has none.
     bool convert_fast(i64 begin, i64 panels) const {
@@ -174,11 +180,10 @@ struct PanelConverter {
 };
 
 template <class E>
-bool convert_panels(const ConvertJob &job, i64 begin, i64 end) {
-    const PanelConverter<E> converter(job, begin);
+bool convert_panels(const PanelConverter<E> &converter, i64 begin, i64 end) {
     bool bad = false;
     while (begin < end) {
-        const int lead = int((job.offset + u64(begin)) & 63);
+        const int lead = int((converter.job.offset + u64(begin)) & 63);
         if (converter.has_short_cut() && lead == 0 && end - begin >= panel) {
             const i64 whole = (end - begin) / panel, panels = whole < in_cache ? whole : in_cache;
             bad |= converter.convert_fast(begin, panels);
@@ -237,7 +242,8 @@ bool convert_integers(const ConvertJob &job, i64 begin, i64 end) {
 bool convert(const ConvertJob &job, i64 begin, i64 end) {
     if (job.in == int64s || job.in == uint64s) return convert_integers(job, begin, end);
     if (convert_by_machine(job, begin, end)) return false;
-    return job.wide ? convert_panels<u64>(job, begin, end) : convert_panels<u32>(job, begin, end);
+    if (job.wide) return convert_panels<u64>({job, begin}, begin, end);
+    return convert_panels<u32>({job, begin}, begin, end);
 }
 
 // ---- decoding ----
@@ -292,6 +298,46 @@ void random_words(const RandomJob &job, i64 begin, i64 end) {
 }
 
 }  // namespace
+
+// ---- pieces ----
+
+constexpr int most_kept = 4;  // panels
+
+struct PieceConverter::Prepared {
+    bool by_machine;
+    std::optional<PanelConverter<u32>> narrow;
+    std::optional<PanelConverter<u64>> wide;
+    alignas(64) PanelWords kept[most_kept];
+};
+
+PieceConverter::PieceConverter(const ConvertJob &j) : job(j), prepared(new (room) Prepared) {
+    static_assert(sizeof(Prepared) <= sizeof room && std::is_trivially_destructible_v<Prepared>);
+    prepared->by_machine = machine_way(job) != MachineWay::none;
+    if (prepared->by_machine) return;
+    if (job.wide)
+        prepared->wide.emplace(job, 0);
+    else
+        prepared->narrow.emplace(job, 0);
+}
+
+bool PieceConverter::run(const void *from, void *to, u64 offset, i64 count) {
+    job.from = from;
+    job.to = to;
+    job.offset = offset;
+    if (prepared->by_machine) return !convert_by_machine(job, 0, count);
+    return job.wide ? convert_panels(*prepared->wide, 0, count) : convert_panels(*prepared->narrow, 0, count);
+}
+
+void PieceConverter::keep_words(u64 offset, i64 count) {
+    if (!prepared->narrow || !prepared->narrow->takes_kept() || offset % 64 != 0) return;
+    RandomBlocks &random = prepared->narrow->random;
+    random.kept_panels = 0;
+    const i64 panels = count / panel < most_kept ? count / panel : most_kept;
+    for (i64 i = 0; i < panels; ++i) random.fill(offset / 64 + 4 * i, prepared->kept[i]);
+    random.kept = prepared->kept;
+    random.first_kept = offset / 64;
+    random.kept_panels = u64(panels);
+}
 
 extern const RoundingTable rounding_table;
 const RoundingTable rounding_table = {convert, decode, random_words};

@@ -34,7 +34,7 @@ LP_INLINE __m512i constant(T value) {
 
 // Vectors that stay in registers through a panel.
 struct Constants {
-    __m512i clamp, limit, smallest, base, shift, sign_shift, sign, code, unit, discarded, low, high;
+    __m512i clamp, limit, smallest, base, shift, sign_shift, sign, code, unit, discarded, low, high, fractions;
 };
 
 // Positions of a half-word's bytes below the code: the code has the lane's upper 16 or its top 8 bits.
@@ -82,7 +82,8 @@ LP_INLINE __m512i round_placed(__m512i y, __m512i words, __mmask16 upward, const
     return sum;
 }
 
-template <class Out, class Shape, int half>
+// Where `whole`, subnormal values keep all bits that count: they are counted in integers.
+template <class Out, class Shape, int half, bool whole>
 LP_INLINE __m512i round_at_top(__m512i x, __m512i words, const Constants &k, __mmask16 &plain) {
     const __m512 clamped = _mm512_range_ps((__m512)x, (__m512)k.clamp, 2 | 8);  // least magnitude, sign cleared
     if (Shape::end == to_nan) plain = _mm512_mask_cmp_ps_mask(plain, clamped, (__m512)k.limit, _CMP_LE_OQ);
@@ -92,6 +93,11 @@ LP_INLINE __m512i round_at_top(__m512i x, __m512i words, const Constants &k, __m
     __m512i y = place<Shape>((__m512i)clamped, upward, k);
     if (Shape::right) y = _mm512_srlv_epi32(y, k.shift);
     if (!Shape::right && Shape::way == scaled) y = _mm512_sllv_epi32(y, k.shift);
+    if (whole && Shape::way == scaled) {
+        const __mmask16 small = _mm512_cmp_ps_mask(clamped, (__m512)k.smallest, _CMP_LT_OQ);
+        const __m512i count = _mm512_cvttps_epi32(_mm512_mul_ps(clamped, (__m512)k.fractions));
+        y = _mm512_mask_sub_epi32(y, small, count, k.base);
+    }
     const __m512i sum = round_placed<Out, Shape, half>(y, words, upward, k);
     const __m512i sign = Shape::full ? x : _mm512_srlv_epi32(x, k.sign_shift);
     if (Shape::negative_zero) return _mm512_ternarylogic_epi32(k.sign, sign, sum, 0xCA);  // sign where k.sign
@@ -116,7 +122,8 @@ LP_INLINE Constants make_constants(const TopRounder &k) {
             constant(u32(1) << (32 - 8 * int(sizeof(Out)))),
             constant(~code_bits),
             half_word_bytes<Out>(0),
-            half_word_bytes<Out>(1)};
+            half_word_bytes<Out>(1),
+            constant(k.fractions)};
 }
 
 // Whether a nonzero value of the panel lies below `smallest`.
@@ -143,7 +150,7 @@ LP_INLINE Picks make_picks(const TopRounder &k) {
 
 enum Found { nothing, subnormals, not_plain };  // for the fallback; not plain may be NaN
 
-template <class Out, class Shape>
+template <class Out, class Shape, bool whole = false>
 LP_INLINE Found round_panel(const u32 *from, const u32v (&random)[8], char *to, const Constants &k, const Picks &picks,
                             const TopRounder &rounder) {
     __mmask16 plain = 0xffff;
@@ -157,12 +164,12 @@ LP_INLINE Found round_panel(const u32 *from, const u32v (&random)[8], char *to, 
         __asm__ volatile("prefetcht0 %2\n\tprefetcht0 %3" : "+v"(x0), "+v"(x1) : "m"(at[ahead]), "m"(at[ahead + 16]));
         __m512i words = {};
         if (Shape::mode == stochastic) words = _mm512_and_si512((__m512i)random[pair], picks.kept);
-        const __m512i first = round_at_top<Out, Shape, 0>(x0, words, k, plain);
-        const __m512i second = round_at_top<Out, Shape, 1>(x1, words, k, plain);
+        const __m512i first = round_at_top<Out, Shape, 0, whole>(x0, words, k, plain);
+        const __m512i second = round_at_top<Out, Shape, 1, whole>(x1, words, k, plain);
         const __m512i both = upper_halves(first, second, picks.odd);
         if (Shape::end == symmetric) plain = _mm512_mask_cmp_ps_mask(plain, (__m512)x0, (__m512)x1, _CMP_ORD_Q);
         if constexpr (sizeof(Out) == 2) {
-            if (Shape::mode == stochastic && Shape::way == scaled)
+            if (Shape::mode == stochastic && Shape::way == scaled && !whole)
                 large = _mm512_mask_test_epi16_mask(large, both, picks.normal);
             _mm512_storeu_si512(to + 64 * pair, both);
         } else if (pair % 2 == 0) {
@@ -198,18 +205,47 @@ void spread(const PanelWords &words, u32 *to) {
     rounder.general(from, half_words, to, panel, *rounder.rounder);
 }
 
+// Where TopRounder::takes_kept: panels whose words lie in memory, with all their subnormals. Not inlined, as above.
+template <class Out, class Shape>
+constexpr bool takes_kept = Shape::mode == stochastic && sizeof(Out) == 2 && Shape::full && Shape::negative_zero;
+
+template <class Out, class Shape>
+[[gnu::noinline]] Found round_whole(const u32 *from, char *to, u64 block, const RandomBlocks &random,
+                                    const TopRounder &rounder) {
+    PanelWords made;
+    const PanelWords *words = random.kept_words(block);
+    if (!words) random.fill(block, made);
+    u32v lanes[8];
+    __builtin_memcpy(lanes, words ? words : &made, sizeof lanes);
+    return round_panel<Out, Shape, true>(from, lanes, to, make_constants<Out>(rounder), make_picks(rounder), rounder);
+}
+
 template <class Out, class Shape>
 bool run(const u32 *from, void *to, i64 panels, u64 block, const RandomBlocks &random, const TopRounder &rounder) {
     const Constants k = make_constants<Out>(rounder);
     const Picks picks = make_picks(rounder);
     char *out = static_cast<char *>(to);
-    bool plain = true;
+    bool plain = true, small = false;
     for (; panels > 0; --panels, from += panel, out += panel * sizeof(Out), block += 4) {
         Found found = not_plain;
+        if constexpr (takes_kept<Out, Shape>) {
+            // Where one panel has subnormals the next is likely to.
+            if (__builtin_expect(small || random.kept_words(block), 0)) {
+                small = small && any_subnormal(from, rounder.smallest);
+                found = round_whole<Out, Shape>(from, out, block, random, rounder);
+                if (found != nothing) fall_back(from, out, block, random, rounder);
+                plain &= found == nothing;
+                continue;
+            }
+        }
         u32v words[8] = {};
         if (Shape::mode != stochastic || __builtin_expect(are_near(random.near, block, 4), 1)) {
             if (Shape::mode == stochastic) block_words<4>(block, random.near, words);
             found = round_panel<Out, Shape>(from, words, out, k, picks, rounder);
+        }
+        if constexpr (takes_kept<Out, Shape>) {
+            small = found == subnormals;
+            if (small) found = round_whole<Out, Shape>(from, out, block, random, rounder);
         }
         if (__builtin_expect(found != nothing, 0)) fall_back(from, out, block, random, rounder);
         plain &= found != not_plain;
@@ -289,6 +325,7 @@ TopRounder make_top_rounder(const Rounding &r, const FastRounder &fast_rounder, 
     k.fast_rounder = fast_rounder;
     k.rounder = &rounder;
     k.stochastic = r.mode == stochastic;
+    k.takes_kept = k.stochastic && bytes == 2 && f.exponent_bits + f.mantissa_bits == 15 && f.negative_zero;
     const u32 largest = u32(f.max_code);
     // All that lies beyond the largest value is one magnitude, the largest or the next: then it is clamped there.
     const bool one = fast && fast_rounder.end == symmetric && u32(r.over_pos) - largest <= 1;
@@ -308,6 +345,7 @@ TopRounder make_top_rounder(const Rounding &r, const FastRounder &fast_rounder, 
     k.random_mask = ((1u << 16) - (1u << (16 - r.random_bits))) * 0x10001u;
     const bool short_of_bits = k.stochastic && fast_rounder.way == scaled && fraction < r.random_bits;
     k.normal = short_of_bits ? u16(((1u << f.exponent_bits) - 1) << f.mantissa_bits) : u16(0);
+    k.fractions = bit_cast<u32>(1.0f) + (u32(16 + f.mantissa_bits - f.emin) << 23);
     k.run = bytes == 2 ? run_of<u16>(k, r.mode, end, f.negative_zero) : run_of<u8>(k, r.mode, end, f.negative_zero);
     return k;
 }

@@ -21,8 +21,10 @@ struct TopRounder {
     FastRounder fast_rounder;
     const Rounder<u32> *rounder;
     bool stochastic;
+    bool takes_kept;        // random words that are there already: so do float16 and bfloat16
     u32 clamp, limit;       // carrier bits of the value that stands for all beyond, and of the largest one
     u32 smallest;           // carrier bits of 2^emin
+    u32 fractions;          // and of how many of the least random bit's units are 1
     u32 base;               // brings the exponent field to the code's, and adds what the mode adds to every value
     int left, right;        // shifts that bring the code above the discarded bits
     int sign_shift;         // and the sign to the code's
