@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ipu_core.ir.block import Array, Atom, Equation, Literal, Var
+from ipu_core.ir.convolution import exact_weight_gradient_at
 from ipu_core.ir.exact import exact
 from ipu_core.ir.ops import COMPARISONS, ELEMENTWISE, OPS, STRUCTURE
 from lowprec import FloatFormat, decode
@@ -197,9 +198,11 @@ def wide(x: Any, atom: Atom) -> Any:
 
 
 def terms(equation: Equation) -> int:
-    """How many numbers are added up for an element of the result; those of a convolution are not taken one by one."""
+    """How many numbers are added up for an element of the result; of images they are not taken one by one."""
     if equation.op == "dot":
         return equation.operands[0].type.shape[-1]
+    if equation.op == "conv2d_weight_gradient":
+        return math.prod(equation.operands[1].type.shape[:3])
     if equation.op == "reduce_sum":
         return math.prod(equation.operands[0].type.shape[axis] for axis in equation.params["axis"])
     return 1
@@ -217,9 +220,11 @@ def again(equation: Equation, operands: Sequence[Any], at: Indices) -> tuple[Ind
 
 def _elementwise(equation: Equation, operands: Sequence[Any], at: Indices) -> tuple[Indices, Array]:
     shape = equation.output.type.shape
-    where = np.unravel_index(at, shape)
-    pairs = zip(operands, equation.inputs, strict=True)
-    taken = [wide(x[where] if isinstance(atom, Var) and x.shape == shape else x, atom) for x, atom in pairs]
+    taken = []
+    for x, atom in zip(operands, equation.inputs, strict=True):
+        if isinstance(atom, Var) and x.shape == shape:
+            x = x.reshape(-1)[at] if x.flags.c_contiguous else x[np.unravel_index(at, shape)]
+        taken.append(wide(x, atom))
     return at, np.broadcast_to(exact(equation.op, taken, equation.params), at.shape)
 
 
@@ -265,6 +270,11 @@ def _images(equation: Equation, operands: Sequence[Any], at: Indices) -> tuple[I
 IMAGES = 2
 
 
+def _kernel(equation: Equation, operands: Sequence[Any], at: Indices) -> tuple[Indices, Array]:
+    x, gradient = (wide(x, atom) for x, atom in zip(operands, equation.inputs, strict=True))
+    return at, exact_weight_gradient_at(x, gradient, equation.params, at)
+
+
 def _whole(equation: Equation, operands: Sequence[Any], at: Indices) -> tuple[Indices, Array]:
     return at, ideal(equation, operands).reshape(-1)[at]
 
@@ -281,5 +291,6 @@ AGAIN_BY_OP: dict[str, Callable[[Equation, Sequence[Any], Indices], tuple[Indice
     "scatter_add": _scatter_add,
     "conv2d": _images,
     "conv2d_input_gradient": _images,
+    "conv2d_weight_gradient": _kernel,
 }
 """How elements of a result are computed alone; of other operations the whole result is."""

@@ -291,3 +291,37 @@ def test_the_table_says_which_where_and_how_much() -> None:
     assert "<table>" in record(made)._repr_html_()
     with pytest.raises(ValueError, match="unknown measure 'speed'; there are underflow"):
         record(made).share("speed")
+
+
+def test_the_worst_come_first_and_of_equals_the_first_in_time() -> None:
+    made = loop(1)
+    made.run(BATCHES, 4)
+    seen = record(made)
+    for name in ("underflow", "overflow", "saturated", "lost", "nan"):
+        seen.rows[name] = 0
+    elements = seen.rows["elements"][0]
+    seen.rows["saturated"][2:, 3] = elements[3]
+    seen.rows["nan"][1:, 5] = elements[5]
+    seen.rows["underflow"][0, 2] = elements[2] // 2
+    assert seen.worst().tolist() == [5, 3, 2]
+    assert seen.worst(1).tolist() == [5]
+    assert [row[-1] for row in seen.table().rows] == ["1", "2", "0"]
+
+
+def test_pictures_hold_the_shares_and_exponents() -> None:
+    pytest.importorskip("matplotlib").use("agg")
+    made = loop(Watch(every=3), precision="fp16.16/nearest", optimizer=Sgd(1e-5))
+    made.run(BATCHES, 7)
+    seen = record(made)
+    axes = seen.plot("lost", count=2)
+    assert len(axes.get_yticks()) == 2
+    names = [label.get_text() for label in axes.get_yticklabels()]
+    drawn = np.asarray(axes.collections[0].get_array())
+    assert np.array_equal(drawn, seen.share("lost")[:, [seen.index(name) for name in names]].T)
+    axes = seen.plot_exponents("out.weight")
+    drawn = np.ma.filled(axes.collections[0].get_array(), 0.0)
+    counts = seen.rows["histogram"][:, seen.index("out.weight")]
+    assert np.allclose(np.nan_to_num(drawn), (counts / counts.sum(axis=1, keepdims=True)).T)
+    assert [text.get_text() for text in axes.texts] == ["smallest", "normal", "largest"]
+    with pytest.raises(KeyError, match="no value 'nothing'"):
+        seen.plot_exponents("nothing")
