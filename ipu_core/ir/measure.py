@@ -18,7 +18,7 @@ from lowprec import FloatFormat, decode
 
 LOWEST, BINADES = -72, 96
 """Exponents of the first bin of a histogram, which holds all below too, and how many bins; the last holds all above."""
-HISTOGRAM_OF = 2**11  # elements of an array, evenly spaced, that are put into a histogram
+HISTOGRAM_OF = 2**10  # elements of an array, evenly spaced, that are put into a histogram
 AGAIN = 2**13  # terms that are computed again for a value; of more, elements evenly spaced stand for the others
 FEWEST = 32  # elements, however many terms each has
 MAGNITUDE, INFINITY = np.uint32(0x7FFFFFFF), 0x7F800000  # float32's codes without their signs, and that of infinity
@@ -92,28 +92,32 @@ def measured(equation: Equation, operands: Sequence[Any], result: Array, roundin
     found = looked_at(result, fmt)
     if not rounding or not (found.zeros or found.largest >= fmt.max or found.infinite or found.nan):
         return found
+    limit = max(FEWEST, AGAIN // terms(equation))
+    if equation.op == "convert" and found.zeros:
+        found = found._replace(underflow=found.zeros - _zeros(operands[0]))
+    elif found.zeros:
+        places = _places_of_zeros(result, fmt, found.zeros, limit)
+        chosen, wanted = again(equation, operands, places)
+        found = found._replace(underflow=_scaled(np.abs(wanted) > 0, found.zeros))
     top = float(fmt.max)
-    if found.zeros:
-        _, wanted, share = _again(equation, operands, result, zeros=True)
-        found = found._replace(underflow=round(share * np.count_nonzero(np.abs(wanted) > 0)))
     if found.largest >= top or found.infinite or found.nan:
-        got, wanted, share = _again(equation, operands, result, zeros=False)
+        suspects = _places_of_largest(result, fmt)
+        chosen, wanted = again(equation, operands, suspects[_spread(suspects.size, limit)])
+        got = wide(result.reshape(-1)[chosen], equation.output)
         over = ~np.isfinite(got) & np.isfinite(wanted)
         full = (np.abs(got) == top) & (np.abs(wanted) > top)
-        found = found._replace(
-            overflow=round(share * np.count_nonzero(over)), saturated=round(share * np.count_nonzero(full))
-        )
+        found = found._replace(overflow=_scaled(over, suspects.size), saturated=_scaled(full, suspects.size))
     return found
 
 
-def _again(equation: Equation, operands: Sequence[Any], result: Array, *, zeros: bool) -> tuple[Array, Array, float]:
-    """Elements of the result that are zero, or as large as can be; what they would be; and how many each stands for."""
-    fmt = equation.output.type.format
-    assert isinstance(fmt, FloatFormat)
-    suspects = _suspects(result, fmt, zeros)
-    chosen = suspects[_spread(suspects.size, max(FEWEST, AGAIN // terms(equation)))]
-    chosen, wanted = again(equation, operands, chosen)
-    return wide(result.reshape(-1)[chosen], equation.output), wanted, suspects.size / max(1, chosen.size)
+def _scaled(chosen: Array, count: int) -> int:
+    """How many of so many elements it is, by those of them that were chosen."""
+    return round(count / max(1, chosen.size) * np.count_nonzero(chosen))
+
+
+def _zeros(x: Array) -> int:
+    """How many elements of any format are zero."""
+    return x.size - int(np.count_nonzero(x))
 
 
 def looked_at(x: Array, fmt: FloatFormat) -> Measured:
@@ -138,19 +142,26 @@ def looked_at(x: Array, fmt: FloatFormat) -> Measured:
     if size > PIECE:
         codes = single(flat[_spread(size, HISTOGRAM_OF)], fmt).view(np.uint32) & MAGNITUDE
     elif size > HISTOGRAM_OF:
-        codes = codes[_spread(size, HISTOGRAM_OF)]
+        codes = codes.take(_spread(size, HISTOGRAM_OF))
     histogram = np.bincount(codes >> MANTISSA_BITS, minlength=EXPONENTS)
     return Measured(size, zeros, infinite, nan, 0, 0, 0, squares, largest, histogram)
 
 
-def _suspects(x: Array, fmt: FloatFormat, zeros: bool) -> Indices:
-    """Where an array is at or beyond the format's largest magnitude, or NaN; or where it is zero."""
-    flat, found = x.reshape(-1), []
-    largest = np.float32(fmt.max)
-    for begin in range(0, flat.size, PIECE):
-        values = single(flat[begin : begin + PIECE], fmt)
-        found.append(np.flatnonzero(values == 0 if zeros else ~(np.abs(values) < largest)) + begin)
-    return np.concatenate(found)
+def _places_of_zeros(x: Array, fmt: FloatFormat, count: int, limit: int) -> Indices:
+    """Where an array is zero, in as many places as there are or about a limit of them, evenly spaced."""
+    flat = x.reshape(-1)
+    if count > 2 * limit:  # it is enough to look where about so many are
+        near = 1 << (2 * limit * x.size // count).bit_length()
+        if near < x.size:
+            places = _spread(x.size, near)
+            return np.asarray(places[single(flat.take(places), fmt) == 0][:limit])
+    places = np.flatnonzero(single(flat, fmt) == 0)
+    return np.asarray(places[_spread(places.size, limit)])
+
+
+def _places_of_largest(x: Array, fmt: FloatFormat) -> Indices:
+    """Where an array is at or beyond the format's largest magnitude, or NaN."""
+    return np.flatnonzero(~(np.abs(single(x.reshape(-1), fmt)) < np.float32(fmt.max)))
 
 
 def _squares(values: Array, top: float) -> float:

@@ -45,7 +45,7 @@ class Record:
             wanted, lost: of updates and moments, elements whose ideal new value is another, and those of them that kept
             the old one;
             rms, largest: of the finite elements;
-            histogram: of 2^11 elements evenly spaced (of all where they are fewer), how many have the exponent -72 (or
+            histogram: of 2^10 elements evenly spaced (of all where they are fewer), how many have the exponent -72 (or
             less), -71, ..., 23 (or more); zeros and float32's subnormal numbers have none.
     """
 
