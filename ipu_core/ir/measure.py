@@ -19,7 +19,7 @@ from lowprec import FloatFormat, decode
 LOWEST, BINADES = -72, 96
 """Exponents of the first bin of a histogram, which holds all below too, and how many bins; the last holds all above."""
 HISTOGRAM_OF = 2**10  # elements of an array, evenly spaced, that are put into a histogram
-AGAIN = 2**13  # terms that are computed again for a value; of more, elements evenly spaced stand for the others
+AGAIN = 2**12  # terms that are computed again for a value; of more, elements evenly spaced stand for the others
 FEWEST = 32  # elements, however many terms each has
 MAGNITUDE, INFINITY = np.uint32(0x7FFFFFFF), 0x7F800000  # float32's codes without their signs, and that of infinity
 MANTISSA_BITS, EXPONENTS, EXPONENT_BIAS = np.uint32(23), 256, 127  # of float32

@@ -191,17 +191,18 @@ def test_the_file_is_read_by_numpy_alone(tmp_path: Path) -> None:
     assert Record.read(path).rows.tobytes() == rows.tobytes()
 
 
-def test_a_run_that_goes_on_from_a_checkpoint_goes_on_in_its_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("saved", [4, 5])
+def test_a_run_that_goes_on_from_a_checkpoint_goes_on_in_its_file(tmp_path: Path, saved: int) -> None:
     whole = loop(Watch(every=2, path=tmp_path / "whole"))
     whole.run(BATCHES.__getitem__, 12)
     first = loop(Watch(every=2, path=tmp_path / "parts"))
-    first.run(BATCHES.__getitem__, 5)
+    first.run(BATCHES.__getitem__, saved)
     first.save(tmp_path / "checkpoint.npz")
     first.run(BATCHES.__getitem__, 4)  # these steps are done again
     second = loop(Watch(every=2, path=tmp_path / "parts"))
     second.load(tmp_path / "checkpoint.npz")
-    assert record(second).steps.tolist() == [0, 2, 4]
-    second.run(BATCHES.__getitem__, 7)
+    assert record(second).steps.tolist() == list(range(0, saved, 2))
+    second.run(BATCHES.__getitem__, 12 - saved)
     assert (tmp_path / "parts").read_bytes() == (tmp_path / "whole").read_bytes()
 
 
@@ -325,3 +326,25 @@ def test_pictures_hold_the_shares_and_exponents() -> None:
     assert [text.get_text() for text in axes.texts] == ["smallest", "normal", "largest"]
     with pytest.raises(KeyError, match="no value 'nothing'"):
         seen.plot_exponents("nothing")
+
+
+def test_micro_batches_are_added_up() -> None:
+    made = loop(1, micro_batches=3)
+    made.run(BATCHES, 1)
+    seen = record(made)
+    products = (seen.values["op"] == "dot") & (seen.values["role"] == "forward")
+    rows, sizes = seen.rows[0, products], seen.values["elements"][products]
+    assert sizes.tolist() == [4 * 16, 4 * 4]
+    assert rows["elements"].tolist() == (3 * sizes).tolist()
+    assert np.array_equal(rows["histogram"].sum(axis=1), rows["elements"] - rows["zeros"])
+
+
+def test_a_share_is_of_what_was_wanted_or_of_all_there_is() -> None:
+    made = loop(1)
+    made.run(BATCHES, 1)
+    seen = record(made)
+    seen.rows["elements"], seen.rows["zeros"], seen.rows["wanted"], seen.rows["lost"] = 100, 20, 10, 5
+    assert (seen.share("zeros") == 0.2).all()
+    assert (seen.share("lost") == 0.5).all()
+    seen.rows["wanted"] = 0
+    assert np.isnan(seen.share("lost")).all()
