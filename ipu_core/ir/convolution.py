@@ -98,6 +98,15 @@ def exact_weight_gradient(x: Array, gradient: Array, params: Params) -> Array:
     return result.reshape(*result.shape[:3], gradient.shape[3])
 
 
+def exact_weight_gradient_at(x: Array, gradient: Array, params: Params, at: Array) -> Array:
+    """Elements of the gradient of the weight in float64, by their places in C order: of a few of them alone."""
+    where, groups = place("conv2d_weight_gradient", x.shape, gradient.shape, params), params["groups"]
+    row, column, channel, output = np.unravel_index(at, (*where.kernel, x.shape[3] // groups, gradient.shape[3]))
+    group = output // (gradient.shape[3] // groups)
+    seen = _windows(x, where, groups)[:, :, :, row, column, group, channel]
+    return np.asarray(np.einsum("nyxe,nyxe->e", seen, gradient[..., output]))
+
+
 def _windows(x: Array, where: Windows, groups: int) -> Array:
     split = x.reshape(*x.shape[:3], groups, x.shape[3] // groups)
     return window_view(with_zeros(split, where.padding), where.kernel, where.stride, where.dilation, where.count)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -77,6 +78,7 @@ class Executable:
         self._looped = sum(views[e.output].root is e.output for e in block.equations[: block.looped])
         always = block.unguarded if block.guard else block.looped
         self._unguarded = sum(views[e.output].root is e.output for e in block.equations[:always])
+        self._observer: Observer | None = None
         self._plain = self._parts([(call, e.draws) for call, e in self._calls])
         self._flag = None if block.guard is None else buffers.arrays[block.guard.flag]
 
@@ -150,7 +152,8 @@ class Executable:
 
     def _advance(self, key: Key, observer: Observer | None) -> list[Array]:
         """Runs the Block and makes the new state, unless the guard refuses it, the one that is held."""
-        looped, always, rest = self._plain if observer is None else self._parts(self._told(observer))
+        looped, always, rest = self._plain if observer is None else self._told
+        self._observer = observer
         if self.block.rounds is not None:
             self._run_rounds(self.block.rounds, looped, key)
         _run(always, key)
@@ -187,22 +190,25 @@ class Executable:
         """Calls of all equations as those in rounds, those that always run then, and those behind the guard."""
         return calls[: self._looped], calls[self._looped : self._unguarded], calls[self._unguarded :]
 
-    def _told(self, observer: Observer) -> Calls:
-        """The calls of all equations, after each of which an observer is told of it."""
-        arrays = self._arrays
-        return [(_observed(call, e, self._operands(e), arrays[e.output], observer), e.draws) for call, e in self._calls]
+    @cached_property
+    def _told(self) -> tuple[Calls, Calls, Calls]:
+        """The calls of all equations, after each of which the observer of the run is told of it."""
+        return self._parts([(self._observed(call, equation), equation.draws) for call, equation in self._calls])
 
+    def _observed(self, call: BoundCall, equation: Equation) -> BoundCall:
+        """A call that tells of itself; of operands that it writes over it tells by copies."""
+        operands, result = self._operands(equation), self._arrays[equation.output]
+        over = [isinstance(x, np.ndarray) and np.may_share_memory(x, result) for x in operands]
 
-def _observed(call: BoundCall, equation: Equation, operands: list[Any], result: Array, observer: Observer) -> BoundCall:
-    """A call that tells of itself; of operands that it writes over it tells by copies."""
-    over = [isinstance(x, np.ndarray) and np.may_share_memory(x, result) for x in operands]
+        def observed(key: Key | None) -> None:
+            before = (
+                [x.copy() if gone else x for x, gone in zip(operands, over, strict=True)] if any(over) else operands
+            )
+            call(key)
+            assert self._observer is not None
+            self._observer(equation, before, result)
 
-    def observed(key: Key | None) -> None:
-        before = [x.copy() if gone else x for x, gone in zip(operands, over, strict=True)]
-        call(key)
-        observer(equation, before, result)
-
-    return observed
+        return observed
 
 
 def _located(call: BoundCall, equation: Equation) -> BoundCall:

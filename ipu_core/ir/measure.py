@@ -11,14 +11,15 @@ import numpy as np
 import numpy.typing as npt
 
 from ipu_core.ir.block import Array, Atom, Equation, Literal, Var
+from ipu_core.ir.convolution import exact_weight_gradient_at
 from ipu_core.ir.exact import exact
 from ipu_core.ir.ops import COMPARISONS, ELEMENTWISE, OPS, STRUCTURE
 from lowprec import FloatFormat, decode
 
 LOWEST, BINADES = -72, 96
 """Exponents of the first bin of a histogram, which holds all below too, and how many bins; the last holds all above."""
-HISTOGRAM_OF = 2**11  # elements of an array, evenly spaced, that are put into a histogram
-AGAIN = 2**13  # terms that are computed again for a value; of more, elements evenly spaced stand for the others
+HISTOGRAM_OF = 2**10  # elements of an array, evenly spaced, that are put into a histogram
+AGAIN = 2**12  # terms that are computed again for a value; of more, elements evenly spaced stand for the others
 FEWEST = 32  # elements, however many terms each has
 MAGNITUDE, INFINITY = np.uint32(0x7FFFFFFF), 0x7F800000  # float32's codes without their signs, and that of infinity
 MANTISSA_BITS, EXPONENTS, EXPONENT_BIAS = np.uint32(23), 256, 127  # of float32
@@ -91,28 +92,32 @@ def measured(equation: Equation, operands: Sequence[Any], result: Array, roundin
     found = looked_at(result, fmt)
     if not rounding or not (found.zeros or found.largest >= fmt.max or found.infinite or found.nan):
         return found
+    limit = max(FEWEST, AGAIN // terms(equation))
+    if equation.op == "convert" and found.zeros:
+        found = found._replace(underflow=found.zeros - _zeros(operands[0]))
+    elif found.zeros:
+        places = _places_of_zeros(result, fmt, found.zeros, limit)
+        chosen, wanted = again(equation, operands, places)
+        found = found._replace(underflow=_scaled(np.abs(wanted) > 0, found.zeros))
     top = float(fmt.max)
-    if found.zeros:
-        _, wanted, share = _again(equation, operands, result, zeros=True)
-        found = found._replace(underflow=round(share * np.count_nonzero(np.abs(wanted) > 0)))
     if found.largest >= top or found.infinite or found.nan:
-        got, wanted, share = _again(equation, operands, result, zeros=False)
+        suspects = _places_of_largest(result, fmt)
+        chosen, wanted = again(equation, operands, suspects[_spread(suspects.size, limit)])
+        got = wide(result.reshape(-1)[chosen], equation.output)
         over = ~np.isfinite(got) & np.isfinite(wanted)
         full = (np.abs(got) == top) & (np.abs(wanted) > top)
-        found = found._replace(
-            overflow=round(share * np.count_nonzero(over)), saturated=round(share * np.count_nonzero(full))
-        )
+        found = found._replace(overflow=_scaled(over, suspects.size), saturated=_scaled(full, suspects.size))
     return found
 
 
-def _again(equation: Equation, operands: Sequence[Any], result: Array, *, zeros: bool) -> tuple[Array, Array, float]:
-    """Elements of the result that are zero, or as large as can be; what they would be; and how many each stands for."""
-    fmt = equation.output.type.format
-    assert isinstance(fmt, FloatFormat)
-    suspects = _suspects(result, fmt, zeros)
-    chosen = suspects[_spread(suspects.size, max(FEWEST, AGAIN // terms(equation)))]
-    chosen, wanted = again(equation, operands, chosen)
-    return wide(result.reshape(-1)[chosen], equation.output), wanted, suspects.size / max(1, chosen.size)
+def _scaled(chosen: Array, count: int) -> int:
+    """How many of so many elements it is, by those of them that were chosen."""
+    return round(count / max(1, chosen.size) * np.count_nonzero(chosen))
+
+
+def _zeros(x: Array) -> int:
+    """How many elements of any format are zero."""
+    return x.size - int(np.count_nonzero(x))
 
 
 def looked_at(x: Array, fmt: FloatFormat) -> Measured:
@@ -137,19 +142,26 @@ def looked_at(x: Array, fmt: FloatFormat) -> Measured:
     if size > PIECE:
         codes = single(flat[_spread(size, HISTOGRAM_OF)], fmt).view(np.uint32) & MAGNITUDE
     elif size > HISTOGRAM_OF:
-        codes = codes[_spread(size, HISTOGRAM_OF)]
+        codes = codes.take(_spread(size, HISTOGRAM_OF))
     histogram = np.bincount(codes >> MANTISSA_BITS, minlength=EXPONENTS)
     return Measured(size, zeros, infinite, nan, 0, 0, 0, squares, largest, histogram)
 
 
-def _suspects(x: Array, fmt: FloatFormat, zeros: bool) -> Indices:
-    """Where an array is at or beyond the format's largest magnitude, or NaN; or where it is zero."""
-    flat, found = x.reshape(-1), []
-    largest = np.float32(fmt.max)
-    for begin in range(0, flat.size, PIECE):
-        values = single(flat[begin : begin + PIECE], fmt)
-        found.append(np.flatnonzero(values == 0 if zeros else ~(np.abs(values) < largest)) + begin)
-    return np.concatenate(found)
+def _places_of_zeros(x: Array, fmt: FloatFormat, count: int, limit: int) -> Indices:
+    """Where an array is zero, in as many places as there are or about a limit of them, evenly spaced."""
+    flat = x.reshape(-1)
+    if count > 2 * limit:  # it is enough to look where about so many are
+        near = 1 << (2 * limit * x.size // count).bit_length()
+        if near < x.size:
+            places = _spread(x.size, near)
+            return np.asarray(places[single(flat.take(places), fmt) == 0][:limit])
+    places = np.flatnonzero(single(flat, fmt) == 0)
+    return np.asarray(places[_spread(places.size, limit)])
+
+
+def _places_of_largest(x: Array, fmt: FloatFormat) -> Indices:
+    """Where an array is at or beyond the format's largest magnitude, or NaN."""
+    return np.flatnonzero(~(np.abs(single(x.reshape(-1), fmt)) < np.float32(fmt.max)))
 
 
 def _squares(values: Array, top: float) -> float:
@@ -197,9 +209,11 @@ def wide(x: Any, atom: Atom) -> Any:
 
 
 def terms(equation: Equation) -> int:
-    """How many numbers are added up for an element of the result; those of a convolution are not taken one by one."""
+    """How many numbers are added up for an element of the result; of images they are not taken one by one."""
     if equation.op == "dot":
         return equation.operands[0].type.shape[-1]
+    if equation.op == "conv2d_weight_gradient":
+        return math.prod(equation.operands[1].type.shape[:3])
     if equation.op == "reduce_sum":
         return math.prod(equation.operands[0].type.shape[axis] for axis in equation.params["axis"])
     return 1
@@ -217,9 +231,11 @@ def again(equation: Equation, operands: Sequence[Any], at: Indices) -> tuple[Ind
 
 def _elementwise(equation: Equation, operands: Sequence[Any], at: Indices) -> tuple[Indices, Array]:
     shape = equation.output.type.shape
-    where = np.unravel_index(at, shape)
-    pairs = zip(operands, equation.inputs, strict=True)
-    taken = [wide(x[where] if isinstance(atom, Var) and x.shape == shape else x, atom) for x, atom in pairs]
+    taken = []
+    for x, atom in zip(operands, equation.inputs, strict=True):
+        if isinstance(atom, Var) and x.shape == shape:
+            x = x.reshape(-1)[at] if x.flags.c_contiguous else x[np.unravel_index(at, shape)]
+        taken.append(wide(x, atom))
     return at, np.broadcast_to(exact(equation.op, taken, equation.params), at.shape)
 
 
@@ -265,6 +281,11 @@ def _images(equation: Equation, operands: Sequence[Any], at: Indices) -> tuple[I
 IMAGES = 2
 
 
+def _kernel(equation: Equation, operands: Sequence[Any], at: Indices) -> tuple[Indices, Array]:
+    x, gradient = (wide(x, atom) for x, atom in zip(operands, equation.inputs, strict=True))
+    return at, exact_weight_gradient_at(x, gradient, equation.params, at)
+
+
 def _whole(equation: Equation, operands: Sequence[Any], at: Indices) -> tuple[Indices, Array]:
     return at, ideal(equation, operands).reshape(-1)[at]
 
@@ -281,5 +302,6 @@ AGAIN_BY_OP: dict[str, Callable[[Equation, Sequence[Any], Indices], tuple[Indice
     "scatter_add": _scatter_add,
     "conv2d": _images,
     "conv2d_input_gradient": _images,
+    "conv2d_weight_gradient": _kernel,
 }
 """How elements of a result are computed alone; of other operations the whole result is."""

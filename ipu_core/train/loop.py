@@ -237,7 +237,7 @@ class TrainLoop:
             try:
                 if self._watching is None or not self._watching.due(self.step):
                     return self._done(self._runner.feed(inputs, key))
-                with self._watching.look(self.step, self._runner.read()) as look:
+                with self._watching.look(self.step, self._runner.read) as look:
                     return self._done(self._runner.feed_observed(inputs, key, look))
             except FloatingPointException as error:
                 raise FloatingPointException(f"step {self.step}: {error}") from None

@@ -31,7 +31,7 @@ class Look:
 
     Args:
         places, values: What it looks at.
-        old: The state before the step, by the numbers of the equations that make the new one.
+        old: The moments before the step, by the numbers of the equations that make the new ones.
     """
 
     def __init__(self, places: Places, values: Sequence[WatchedValue], old: Mapping[int, Array]):

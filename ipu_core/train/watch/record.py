@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from ipu_core.train.table import Table
 from ipu_core.train.watch import file
+from ipu_core.train.watch.plots import plot_exponents, plot_shares
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 MEASURES = {
     "underflow": "zeros that rounding made",
@@ -41,7 +45,7 @@ class Record:
             wanted, lost: of updates and moments, elements whose ideal new value is another, and those of them that kept
             the old one;
             rms, largest: of the finite elements;
-            histogram: of 2^11 elements evenly spaced (of all where they are fewer), how many have the exponent -72 (or
+            histogram: of 2^10 elements evenly spaced (of all where they are fewer), how many have the exponent -72 (or
             less), -71, ..., 23 (or more); zeros and float32's subnormal numbers have none.
     """
 
@@ -91,14 +95,29 @@ class Record:
     def worst(self, count: int = 10) -> npt.NDArray[np.intp]:
         """The values whose rounding did most harm, the worst first: by their largest bad share in any look.
 
-        Values without any are not among them.
+        Of equals the one comes first that was bad first. Values without any bad share are not among them.
         """
-        harm = np.zeros(len(self.values))
-        for measure in BAD:
-            shares = self.share(measure)
-            harm = np.maximum(harm, np.nan_to_num(shares).max(axis=0, initial=0.0))
-        order = np.argsort(-harm, kind="stable")
-        return order[harm[order] > 0][:count]
+        bad = np.max([np.nan_to_num(self.share(measure)) for measure in BAD], axis=0)
+        harm = bad.max(axis=0, initial=0.0)
+        first = np.argmax(bad > 0, axis=0) if len(bad) else np.zeros(len(harm), np.intp)
+        order = np.lexsort((first, -harm))
+        return np.asarray(order[harm[order] > 0][:count])
+
+    def plot(self, measure: str = "underflow", count: int = 30, *, ax: Axes | None = None) -> Axes:
+        """A heat map of a measure, of so many of its worst values against steps (needs matplotlib).
+
+        Raises:
+            ValueError: an unknown measure.
+        """
+        return plot_shares(self, measure, count, ax)
+
+    def plot_exponents(self, name: str, *, ax: Axes | None = None) -> Axes:
+        """A value's exponents against steps, and the range of its format (needs matplotlib).
+
+        Raises:
+            KeyError: no value of that name was watched.
+        """
+        return plot_exponents(self, name, ax)
 
     def table(self, count: int = 10, title: str = "") -> Table:
         """The worst values, each with its shares in the last look and the step from which on it was bad."""

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from ipu_core import Sgd, compare, nn
+from ipu_core.ir.measure import LOWEST
 from ipu_core.report.charts import Curve, exponent_bars, heat_map, line_chart
 from ipu_core.study.compare import Study
+from ipu_core.study.page import COLUMNS, _histograms, _shares
 from ipu_core.study.store import watch_file
 from ipu_core.train.watch import Record
 from tests.ipu_core.browser import check_page
@@ -129,3 +131,34 @@ def test_saving_writes_the_page_and_what_was_watched(study: Study, tmp_path: Pat
 @pytest.mark.parametrize("dark", [False, True])
 def test_chromium_shows_the_page_without_overflow(study: Study, tmp_path: Path, width: int, dark: bool) -> None:
     check_page(study.page(), tmp_path, width, dark=dark)
+
+
+def looks(count: int) -> Record:
+    """A record of three values in which nothing happened."""
+    made = compare(loss, PARAMS, BATCHES, ["fp16.16/nearest"], optimizer=Sgd(0.1), steps=1, seeds=1, engine="direct",
+                   watch=1)  # fmt: skip
+    (record,) = made.records.values()
+    rows = np.repeat(record.rows[:, :3], count, axis=0)
+    for name in set(rows.dtype.names) - {"elements"}:
+        rows[name] = 0
+    rows["step"], rows["elements"] = np.arange(count)[:, None], 100
+    return Record(record.values[:3], rows)
+
+
+def test_a_column_of_several_looks_shows_their_largest_share() -> None:
+    record = looks(2 * COLUMNS)
+    record.rows["underflow"][7, 1] = 60  # column 3
+    record.rows["elements"][8:10, 1] = 0  # column 4
+    before, column, after = shapes(_shares(record, "underflow", np.array([1])), "rect")
+    assert (before["class"], column["class"], after["class"]) == ("share0", "share6", "share0")
+    assert float(before["width"]) == pytest.approx(3 * float(column["width"]), abs=0.05)
+    assert float(after["width"]) == pytest.approx((COLUMNS - 5) * float(column["width"]), abs=0.7)
+
+
+def test_the_first_and_the_last_histogram_are_told_apart() -> None:
+    record = looks(3)
+    for look, exponent in enumerate((-8, -6, -4)):
+        record.rows["histogram"][look, :, exponent - LOWEST] = 9
+    record.rows["underflow"][0, 2] = 1
+    bars = re.findall(r'class="(early|late)"><title>(2\^-?\d+)', _histograms(record))
+    assert bars == [("early", "2^-8"), ("late", "2^-4")]

@@ -191,17 +191,18 @@ def test_the_file_is_read_by_numpy_alone(tmp_path: Path) -> None:
     assert Record.read(path).rows.tobytes() == rows.tobytes()
 
 
-def test_a_run_that_goes_on_from_a_checkpoint_goes_on_in_its_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("saved", [4, 5])
+def test_a_run_that_goes_on_from_a_checkpoint_goes_on_in_its_file(tmp_path: Path, saved: int) -> None:
     whole = loop(Watch(every=2, path=tmp_path / "whole"))
     whole.run(BATCHES.__getitem__, 12)
     first = loop(Watch(every=2, path=tmp_path / "parts"))
-    first.run(BATCHES.__getitem__, 5)
+    first.run(BATCHES.__getitem__, saved)
     first.save(tmp_path / "checkpoint.npz")
     first.run(BATCHES.__getitem__, 4)  # these steps are done again
     second = loop(Watch(every=2, path=tmp_path / "parts"))
     second.load(tmp_path / "checkpoint.npz")
-    assert record(second).steps.tolist() == [0, 2, 4]
-    second.run(BATCHES.__getitem__, 7)
+    assert record(second).steps.tolist() == list(range(0, saved, 2))
+    second.run(BATCHES.__getitem__, 12 - saved)
     assert (tmp_path / "parts").read_bytes() == (tmp_path / "whole").read_bytes()
 
 
@@ -291,3 +292,59 @@ def test_the_table_says_which_where_and_how_much() -> None:
     assert "<table>" in record(made)._repr_html_()
     with pytest.raises(ValueError, match="unknown measure 'speed'; there are underflow"):
         record(made).share("speed")
+
+
+def test_the_worst_come_first_and_of_equals_the_first_in_time() -> None:
+    made = loop(1)
+    made.run(BATCHES, 4)
+    seen = record(made)
+    for name in ("underflow", "overflow", "saturated", "lost", "nan"):
+        seen.rows[name] = 0
+    elements = seen.rows["elements"][0]
+    seen.rows["saturated"][2:, 3] = elements[3]
+    seen.rows["nan"][1:, 5] = elements[5]
+    seen.rows["underflow"][0, 2] = elements[2] // 2
+    assert seen.worst().tolist() == [5, 3, 2]
+    assert seen.worst(1).tolist() == [5]
+    assert [row[-1] for row in seen.table().rows] == ["1", "2", "0"]
+
+
+def test_pictures_hold_the_shares_and_exponents() -> None:
+    pytest.importorskip("matplotlib").use("agg")
+    made = loop(Watch(every=3), precision="fp16.16/nearest", optimizer=Sgd(1e-5))
+    made.run(BATCHES, 7)
+    seen = record(made)
+    axes = seen.plot("lost", count=2)
+    assert len(axes.get_yticks()) == 2
+    names = [label.get_text() for label in axes.get_yticklabels()]
+    drawn = np.asarray(axes.collections[0].get_array())
+    assert np.array_equal(drawn, seen.share("lost")[:, [seen.index(name) for name in names]].T)
+    axes = seen.plot_exponents("out.weight")
+    drawn = np.ma.filled(axes.collections[0].get_array(), 0.0)
+    counts = seen.rows["histogram"][:, seen.index("out.weight")]
+    assert np.allclose(np.nan_to_num(drawn), (counts / counts.sum(axis=1, keepdims=True)).T)
+    assert [text.get_text() for text in axes.texts] == ["smallest", "normal", "largest"]
+    with pytest.raises(KeyError, match="no value 'nothing'"):
+        seen.plot_exponents("nothing")
+
+
+def test_micro_batches_are_added_up() -> None:
+    made = loop(1, micro_batches=3)
+    made.run(BATCHES, 1)
+    seen = record(made)
+    products = (seen.values["op"] == "dot") & (seen.values["role"] == "forward")
+    rows, sizes = seen.rows[0, products], seen.values["elements"][products]
+    assert sizes.tolist() == [4 * 16, 4 * 4]
+    assert rows["elements"].tolist() == (3 * sizes).tolist()
+    assert np.array_equal(rows["histogram"].sum(axis=1), rows["elements"] - rows["zeros"])
+
+
+def test_a_share_is_of_what_was_wanted_or_of_all_there_is() -> None:
+    made = loop(1)
+    made.run(BATCHES, 1)
+    seen = record(made)
+    seen.rows["elements"], seen.rows["zeros"], seen.rows["wanted"], seen.rows["lost"] = 100, 20, 10, 5
+    assert (seen.share("zeros") == 0.2).all()
+    assert (seen.share("lost") == 0.5).all()
+    seen.rows["wanted"] = 0
+    assert np.isnan(seen.share("lost")).all()
