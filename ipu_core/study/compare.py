@@ -145,6 +145,7 @@ def compare(
     overlap: bool = False,
     executor: Executor | None = None,
     random: str = "philox",
+    on_nonfinite: str = "warn",
 ) -> Study:
     """Trains a loss function of your own in each precision, with each seed, and shows the table while it runs.
 
@@ -157,8 +158,9 @@ def compare(
         optimizer: Such as Sgd(0.1).
         steps: Updates per point.
         seeds: How many: 0, 1, 2, ...
-        evaluate: (trained parameters, precision) -> named measures, of which the table shows "test_accuracy" and
-            "test_loss". Called once with the initial parameters, before anything is trained, so that a mistake in it
+        evaluate: (trained parameters, precision) -> named numbers, all of which the table and the picture show. A unit
+            stands in the name, in brackets: "distance [m]"; names that end in "accuracy" or "share" are shown in
+            percent. Called once with the initial parameters, before anything is trained, so that a mistake in it
             costs nothing.
         engine: "tiles" (cycles and memory of the modelled machine) or "direct" (the same bits without tiles).
         target: The modelled chip, by name or as a Target.
@@ -169,6 +171,8 @@ def compare(
         model_state: What the model carries from step to step beside its parameters (see `TrainLoop`), or a function
             seed -> such; `evaluate` then takes (trained parameters, state) as its first argument.
         micro_batches, loss_scale, streamed, overlap, random: As `TrainLoop` takes them.
+        on_nonfinite: What is done in a point whose loss is infinite or NaN: "warn" says so at once and goes on, "stop"
+            ends it there, with the equation in which it began; its losses from there on are NaN.
         executor: What trains the points, any of `concurrent.futures`' kind: a pool of processes, a Dask client's
             `get_executor()`, MPI's pool. It must be able to send your functions: Dask sends any, a pool of processes
             those of modules, no lambdas and nothing of a notebook. A point that fails there is among `failures`.
@@ -184,7 +188,9 @@ def compare(
     given = batches if callable(batches) else _listed(batches)
     state = model_state if callable(model_state) or model_state is None else partial(_same, model_state)
     problem = Problem(loss, make, _by_seed(given), evaluate, state=state)
-    recipe = Recipe(optimizer, steps, engine, chip, micro_batches, loss_scale, tuple(streamed), overlap, random)
+    recipe = Recipe(
+        optimizer, steps, engine, chip, micro_batches, loss_scale, tuple(streamed), overlap, random, on_nonfinite
+    )
     words = _rehearse(problem, recipe, names, accumulations)
     functions = {"loss": loss, "params": params, "batches": given, "evaluate": evaluate, "optimizer": optimizer}
     if model_state is not None:
@@ -192,7 +198,16 @@ def compare(
     settings = {name: _short(described(value)) for name, value in functions.items()}
     settings |= {"steps": steps, "engine": engine, "target": _chip(chip)}
     plain = Recipe(optimizer, steps)
-    for name in ("micro_batches", "loss_scale", "streamed", "overlap", "random"):  # where they are not as usual
+    if on_nonfinite not in ("warn", "stop"):
+        raise ValueError(f"on_nonfinite must be 'warn' or 'stop', not {on_nonfinite!r}")
+    for name in (
+        "micro_batches",
+        "loss_scale",
+        "streamed",
+        "overlap",
+        "random",
+        "on_nonfinite",
+    ):  # where they are not as usual
         if (value := getattr(recipe, name)) != getattr(plain, name):
             settings[name] = list(value) if isinstance(value, tuple) else value
     orders = orders_of_sums(problem, recipe, accumulations)

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from ipu_core.study.run import Event
-from ipu_core.study.summary import Table, final_loss
+from ipu_core.study.summary import Table, final_loss, heading, measure_in_words, measures, spread
 from lowprec.extras import optional
 
 DUMB = ("dumb", "unknown")  # terminals in which nothing can be redrawn
@@ -183,10 +183,8 @@ def _words(event: Event) -> str:
     if event.kind == "failed":
         return f"{event.item} failed: {event.payload['error']}"
     result = event.payload
-    accuracy = result.get("test_accuracy")
-    tail = "" if accuracy is None else f", test accuracy {100 * accuracy:.1f} %"
-    tail += f", test loss {result['test_loss']:.4f}" if result.get("test_loss") is not None else ""
-    return f"{event.item}: final loss {final_loss(result['losses']):.4f}{tail}"
+    found = (f", {heading(name)} {measure_in_words(name, spread([value]))}" for name, value in measures(result).items())
+    return f"{event.item}: final loss {final_loss(result['losses']):.4f}{''.join(found)}"
 
 
 def _in_notebook() -> bool:

@@ -35,6 +35,7 @@ from ipu_core.train import checkpoint
 from ipu_core.train.arguments import check_integer, check_kinds
 from ipu_core.train.batches import Batches
 from ipu_core.train.callbacks import Callback
+from ipu_core.train.finite import cause, check_choice, in_words
 from ipu_core.train.intake import Intake
 from ipu_core.train.interrupts import Hold
 from ipu_core.train.optim import Optimiser
@@ -86,6 +87,9 @@ class TrainLoop:
             Those bits depend on the placement, and every equation then runs vertex by vertex, much slower.
         reorder: Whether the equations are put into an order in which less memory lives at a time, or stay as they were
             traced. No bit changes.
+        on_nonfinite: What is done when a loss is infinite or NaN, the first time: "warn" says so at once, with the
+            step; "stop" ends `run` after that step, and `train` raises the warning; it says also in which equation the
+            first such number was made, for which the state is copied before each step. "ignore": nothing is said.
 
     Raises:
         ValueError: an unknown engine or precision, hardware random bits on an engine or in a precision that has none
@@ -122,6 +126,7 @@ class TrainLoop:
         model_state: Any = None,
         random: str | HardwareRandom = "philox",
         reorder: bool = True,
+        on_nonfinite: str = "warn",
     ) -> None:
         if not isinstance(engine, str) or engine not in ENGINES:
             raise ValueError(f"unknown engine {engine!r}: choose {' or '.join(ENGINES)}")
@@ -150,6 +155,7 @@ class TrainLoop:
             check_hardware_random(self.block, engine)
         self.skipped: tuple[Skipped, ...] = ()
         self.not_finite: tuple[int, float] | None = None
+        self._on_nonfinite, self._cause = check_choice(on_nonfinite), ""
         for var, value in self.block.constants.items():
             cast(value, var.type.format)  # refuses what float32 lacks
         self._intake = Intake(self.block, batch, scaled=self._scale is not None)
@@ -215,33 +221,50 @@ class TrainLoop:
         Raises:
             ValueError, TypeError: a batch unlike the one that was traced.
             FloatingPointException: one that the control enables; it says in which step and equation.
+            NotFinite: the first loss that is infinite or NaN, where `on_nonfinite` is "stop"; the step is done.
         """
+        known = self.not_finite
         with self.whole_steps():
-            return self._train(batch)
+            (loss,) = self._train([batch])
+        words, ends = self._news(known)
+        if ends:
+            raise NotFinite(words)
+        if words:
+            warnings.warn(words, NotFinite, stacklevel=2)
+        return loss
+
+    def _news(self, known: tuple[int, float] | None) -> tuple[str, bool]:
+        """What is to be said of a loss that is not finite, if there was none before, and whether to stop there."""
+        if self._on_nonfinite == "ignore" or known is not None or self.not_finite is None:
+            return "", False
+        skipped = self.not_finite[0] in [each.step for each in self.skipped]
+        return in_words(*self.not_finite, skipped, self._cause), self._on_nonfinite == "stop" and not skipped
 
     def whole_steps(self) -> AbstractContextManager[None]:
         """A context for many calls of `train`, in which they need not prepare for Ctrl-C one by one."""
         return self._hold.installed()
 
-    def _train(self, batch: Any) -> float:
-        inputs, key = self._inputs(batch, self.step), self._key.fold_in(self.step)
-        with self._undone() if self._control.traps else self._hold:
-            try:
-                return self._done(self._runner.feed(inputs, key))
-            except FloatingPointException as error:
-                raise FloatingPointException(f"step {self.step}: {error}") from None
-
-    def _train_many(self, batches: Sequence[Any]) -> list[float]:
+    def _train(self, batches: Sequence[Any]) -> list[float]:
         """Updates on several batches, in one call if they are as many as one does."""
-        if len(batches) == 1 or len(batches) < self._steps_per_call:
-            return [self._train(batch) for batch in batches]
-        given = [self._inputs(batch, self.step + number) for number, batch in enumerate(batches)]
-        with self._undone():
+        count, first, known = len(batches), self.step, self.not_finite
+        if 1 < count < self._steps_per_call:
+            return [loss for batch in batches for loss in self._train([batch])]
+        given = [self._inputs(batch, first + number) for number, batch in enumerate(batches)]
+        before = self._runner.read() if self._on_nonfinite == "stop" and known is None else None
+        with self._undone() if self._control.traps or count > 1 else self._hold:
             try:
-                return [self._done(one) for one in self._runner.feed_many(given, self._key, self.step)]
+                if count == 1:
+                    losses = [self._done(self._runner.feed(given[0], self._key.fold_in(first)))]
+                else:
+                    losses = [self._done(one) for one in self._runner.feed_many(given, self._key, first)]
             except FloatingPointException as error:
-                last = self.step + len(batches) - 1
-                raise FloatingPointException(f"one of the steps {self.step} to {last}: {error}") from None
+                where = f"step {first}" if count == 1 else f"one of the steps {first} to {first + count - 1}"
+                raise FloatingPointException(f"{where}: {error}") from None
+        if before is not None and self.not_finite is not None and self._random is None:
+            keys = [self._key.fold_in(first + number) for number in range(count)]
+            state = dict(zip(paths(self._tree), before, strict=True))
+            self._cause = cause(self.block, self.accumulations, self._control, state, given, keys)
+        return losses
 
     @contextmanager
     def _undone(self) -> Iterator[None]:
@@ -276,7 +299,7 @@ class TrainLoop:
         return [*self._intake(batch), rate_of(self._rate, step), *scale]
 
     def run(self, batches: Batches, steps: int, *, callbacks: Iterable[Callback] = ()) -> npt.NDArray[np.float32]:
-        """`steps` updates; gives their losses. A loss that is not finite is said by a warning, the first time.
+        """`steps` updates; gives their losses. See `on_nonfinite` for what one that is not finite does.
 
         The first run after `load` goes on where the checkpoint's run was: in its batches, which are passed over without
         training and must come in the same order again, and with what its callbacks had seen. It does nothing where a
@@ -301,12 +324,15 @@ class TrainLoop:
         known, losses = self.not_finite, list[float]()
         with self.whole_steps():
             while some := run.take(min(self._steps_per_call, steps - len(losses))):
-                losses += self._train_many(some)
+                losses += self._train(some)
+                words, ends = self._news(known)
+                if words:
+                    warnings.warn(words, NotFinite, stacklevel=2)
                 run.call(self, losses[-1])
+                if ends:
+                    break
+                known = self.not_finite
         run.finish()
-        if self.not_finite is not None and known is None:
-            step, value = self.not_finite
-            warnings.warn(f"the loss of step {step} is {value}: what follows is not training", NotFinite, stacklevel=2)
         return np.array(losses, np.float32)
 
     @property
