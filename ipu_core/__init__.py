@@ -10,7 +10,7 @@ training   TrainLoop with Sgd, Lars, Adam, AdamW or Lamb trains in one precision
 from ipu_core import interruption  # noqa: F401  # first: it answers Ctrl-C while the rest is imported
 
 # isort: split
-from ipu_core import nn
+from ipu_core import errors, nn
 from ipu_core.capture import TorchModel, from_torch, from_torch_optimizer
 from ipu_core.compile.lowering import lower
 from ipu_core.compile.machine import Machine
@@ -100,6 +100,7 @@ __all__ = [
     "TorchModel",
     "TrainLoop",
     "compare",
+    "errors",
     "evaluate",
     "execute",
     "from_torch",
@@ -110,3 +111,7 @@ __all__ = [
     "trace",
     "value_and_grad",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -17,6 +17,7 @@ from lowprec.convolution.operands import (
     finished,
     result_array,
 )
+from lowprec.foreign import takes_foreign
 from lowprec.random import KeyLike
 from lowprec.spec.accumulation import Accumulation
 from lowprec.spec.convolution_task import ConvolutionTask
@@ -40,6 +41,7 @@ SHALLOW = 16
 """With fewer channels in a group a weight gradient's images are laid out along lines of windows, not channels."""
 
 
+@takes_foreign
 def conv2d(
     x: npt.ArrayLike,
     weight: npt.ArrayLike,
@@ -102,6 +104,7 @@ def conv2d(
     return finished(result, out)
 
 
+@takes_foreign
 def conv2d_input_gradient(
     gradient: npt.ArrayLike,
     weight: npt.ArrayLike,
@@ -152,6 +155,7 @@ def conv2d_input_gradient(
     return finished(result, out)
 
 
+@takes_foreign
 def conv2d_weight_gradient(
     x: npt.ArrayLike,
     gradient: npt.ArrayLike,

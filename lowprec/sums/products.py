@@ -13,6 +13,7 @@ import numpy.typing as npt
 from lowprec import backends, threads
 from lowprec._caching import cached
 from lowprec.arrays import only_arrays, whole_array
+from lowprec.foreign import library_of, through
 from lowprec.random import KeyLike
 from lowprec.spec.accumulation import Accumulation
 from lowprec.spec.keys import ORIGIN, Coordinates, coordinates, first_element, key_value
@@ -122,6 +123,9 @@ def matmul(
     References:
         Graphcore, "AI-Float: Mixed Precision Arithmetic for AI" (white paper, 2023), for the AMP unit's order.
     """
+    if (library := library_of(a, b, out)) is not None:
+        options = dict(accumulation=accumulation, rounding=rounding, key=key, offset=offset, **keywords)
+        return through(library, matmul, a, b, out=out, **options)
     left, right, offset = whole_array(a), whole_array(b), first_element(offset)
     target = None if out is None else straight(out, left, right)
     try:
