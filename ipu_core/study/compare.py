@@ -262,7 +262,8 @@ def _names(precisions: Sequence[str]) -> tuple[str, ...]:
     listed = isinstance(precisions, Iterable) and not isinstance(precisions, str)
     names = tuple(precisions) if listed else ()
     if not names or not all(isinstance(name, str) for name in names):
-        raise ValueError(f"precisions must be a list of names such as ['fp32.32'], not {precisions!r}")
+        meant = precisions.split(",") if isinstance(precisions, str) and "," in precisions else ["fp32.32"]
+        raise ValueError(f"precisions must be a list of names such as {meant}, not {precisions!r}")
     for name in names:
         Precision.parse(name)
     return tuple(dict.fromkeys(names))
@@ -295,7 +296,8 @@ def _by_seed(batches: list[Any] | Callable[[int, int], Any]) -> Callable[[int], 
     shapes = [[np.shape(leaf) for leaf in flatten(row)[0]] for row in rows]
     if different := [i for i, row in enumerate(shapes) if row != shapes[0]]:
         i = different[0]
-        raise ValueError(f"batches must have equal shapes; batch 0 has {shapes[0]}, batch {i} {shapes[i]}")
+        one = "; one batch of arrays is [(x, y)]" if all(isinstance(row, np.ndarray) for row in rows) else ""
+        raise ValueError(f"batches must have equal shapes; batch 0 has {shapes[0]}, batch {i} {shapes[i]}{one}")
     return partial(_in_drawn_order, rows)
 
 

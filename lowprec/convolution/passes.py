@@ -91,7 +91,7 @@ def conv2d(
     if images.shape[-1] != kernel.shape[3]:
         raise ValueError(
             f"x has {images.shape[-1]} channels in each of {groups} groups, weight has {kernel.shape[3]}; "
-            f"weight has axes {WEIGHT_AXES[layout]}"
+            f"x has axes {layout.upper()}, weight {WEIGHT_AXES[layout]} (layout={layout!r})"
         )
     where = windows(images.shape[1:3], kernel.shape[:2], stride, padding, dilation)
     how = checked_sums(images.dtype, kernel.dtype, accumulation, rounding, key, keywords)

@@ -134,7 +134,13 @@ def matmul(
         refuse_unhashable(rounding=rounding, **keywords)
         raise
     key = None if key is None else key_value(key)
-    result = call(left, right, key, offset, target)
+    try:
+        result = call(left, right, key, offset, target)
+    except ValueError as error:
+        if left.ndim and right.ndim and left.shape[-1] != right.shape[max(-2, -right.ndim)]:
+            turned = "; b.T would fit" if right.ndim > 1 and left.shape[-1] == right.shape[-1] else ""
+            raise ValueError(f"a has shape {left.shape}, b {right.shape}: {error}{turned}") from None
+        raise
     if out is not None:
         return into(out, result) if target is None else out
     return result[()] if result.ndim == 0 else result
