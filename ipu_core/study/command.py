@@ -16,6 +16,7 @@ from ipu_core.report.html import write_html
 from ipu_core.report.trace import write_chrome
 from ipu_core.study import live, models
 from ipu_core.study.compare import Study, plan_in_words
+from ipu_core.study.longer import make_longer, state_file, take_up
 from ipu_core.study.point import Point, Recipe, check_size, make_loop, orders_of_sums, run_point
 from ipu_core.study.pool import Processes
 from ipu_core.study.run import Event, Report, Work, run_here, run_on
@@ -34,6 +35,7 @@ class Task:
         data: The digest of the data that it must find.
         version: Of lowprec, which must be the worker's.
         parameters: Where to write what was trained; None: nowhere.
+        state: Where to keep the state at its end; None: nowhere.
         again: The point's result is there from before; only its parameters are wanted.
     """
 
@@ -42,6 +44,7 @@ class Task:
     data: str
     version: str = lowprec.__version__
     parameters: Path | None = None
+    state: Path | None = None
     again: bool = False
 
     def __str__(self) -> str:
@@ -78,7 +81,8 @@ def study(
         workers: Processes (1: this one); None: one per available core. Where an executor is given they are its own.
         threads: Threads of lowprec's loops in each.
         keep_parameters: Whether each point's trained parameters are written, as an .npz named after it; a point that
-            is finished but lacks the file is trained again, to the same bits, and its result stays as it is.
+            is finished but lacks the file is trained again, to the same bits, and its result stays as it is. The state
+            at its end is kept too: with more steps the training goes on from there.
         force: Where the folder holds another study, leave it and use one beside it, NAME-2 and so on.
         executor: What trains the points, such as a cluster's client; see `run_on`. Its workers need this version of
             lowprec and the same data, and go on from what is unfinished if they see the same folder.
@@ -95,7 +99,13 @@ def study(
     problem = models.problem(settings, task)
     points = [Point(name, seed) for seed in seeds for name in precisions]
     check_size(problem, recipe(settings), precisions)  # before its sums are planned, which takes long where it is large
-    with open_store(folder, record, orders_of_sums(problem, recipe(settings)), force=force) as store:
+    orders = orders_of_sums(problem, recipe(settings))
+    before = make_longer(folder, record, orders) if keep_parameters else 0
+    with open_store(folder, record, orders, force=force) as store:
+        if keep_parameters:
+            take_up(store, points)
+        if before:
+            print(f"{folder} holds {before} steps of this training: it goes on from there\n")
         held = store.results()
         everything = _with_held(precisions, held)
         words = plan_in_words(problem, recipe(settings), everything)
@@ -134,7 +144,8 @@ def _missing(made: Study, store: Store, points: list[Point], keep_parameters: bo
         parameters = _parameters(store.folder, point).absolute() if keep_parameters else None
         if not again or (parameters is not None and not parameters.exists()):
             saved, data = store.checkpoint(str(point)).absolute(), made.settings["data_digest"]
-            tasks.append(Task(point, saved, data, parameters=parameters, again=again))
+            state = state_file(store.folder, point).absolute() if keep_parameters else None
+            tasks.append(Task(point, saved, data, parameters=parameters, state=state, again=again))
     return tasks
 
 
@@ -172,7 +183,9 @@ def run_task(settings: Settings, task: Task, report: Report) -> dict[str, Any]:
         if there != here:
             raise ValueError(f"its worker has other {what} than the study: {here[:16]}, not {there[:16]}")
     problem = models.problem(settings, loaded)
-    return run_point(problem, recipe(settings), task.point, report, saved=task.saved, parameters=task.parameters)
+    return run_point(
+        problem, recipe(settings), task.point, report, saved=task.saved, parameters=task.parameters, state=task.state
+    )
 
 
 def profile(settings: Settings, precision: str, folder: Path | None) -> None:

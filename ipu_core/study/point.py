@@ -170,6 +170,7 @@ def run_point(
     accumulations: Mapping[int, Accumulation] | None = None,
     saved: Path | None = None,
     parameters: Path | None = None,
+    state: Path | None = None,
 ) -> dict[str, Any]:
     """Trains one point and measures it.
 
@@ -181,6 +182,7 @@ def run_point(
         saved: Where to keep a checkpoint while it runs; one found there is continued, bit for bit. The caller removes
             it once the result is kept.
         parameters: Where to write the trained parameters, as `checkpoint.save` does.
+        state: Where to keep the checkpoint at the end, from which a longer training goes on.
 
     Returns:
         The object that becomes a line of results.jsonl.
@@ -205,6 +207,8 @@ def run_point(
     if parameters is not None:
         leaves, tree = flatten(result)
         checkpoint.save(parameters, dict(zip(paths(tree), leaves, strict=True)), {"step": loop.step})
+    if state is not None:
+        progress.keep(state, report)
     return {**_describe(point, loop), **measures, **progress.measures()}
 
 
@@ -258,9 +262,9 @@ class _Progress:
             report({"warning": in_words(step, loss, skipped)})
         if self._saved is not None and now - self._kept >= CHECKPOINT_SECONDS:
             self._kept = now
-            self._keep(self._saved, report)
+            self.keep(self._saved, report)
 
-    def _keep(self, saved: Path, report: Report) -> None:
+    def keep(self, saved: Path, report: Report) -> None:
         meta = {"losses": self.losses, "samples": self._samples, "seconds": self.seconds()}
         meta |= {"step": self._loop.step, "history": self._loop.history()}
         try:

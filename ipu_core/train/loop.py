@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import math
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -40,6 +40,7 @@ from ipu_core.train.intake import Intake
 from ipu_core.train.interrupts import Hold
 from ipu_core.train.optim import Optimiser
 from ipu_core.train.optim.common import Common, rate_of
+from ipu_core.train.predict import PREDICTED, predict
 from ipu_core.train.progress import Run
 from ipu_core.train.random import check_hardware_random, read_random
 from ipu_core.train.scaling import LossScale, Scale, Skipped
@@ -354,6 +355,25 @@ class TrainLoop:
     def profile(self) -> Profile | None:
         """The machine's account of one step: cycles, memory, exchange; None on the direct engine."""
         return self._runner.profile if isinstance(self._runner, Machine) else None
+
+    def predict(self, forward: Callable[..., Any], inputs: Any) -> Any:
+        """What a forward function makes of inputs with the parameters after the steps done, in the precision.
+
+        It is computed directly; where the precision rounds stochastically its bits are the run's key's and the same in
+        every call. Products and sums are in the order of `Accumulation()`.
+
+        Args:
+            forward: (params, inputs) -> arrays, traceable; of a model with a state (params, state, inputs) -> such.
+            inputs: nested arrays, of any number of rows.
+
+        Returns:
+            Arrays nested as forward gives them, in the precision's formats.
+
+        Raises:
+            TypeError, ValueError: as `trace`.
+        """
+        state = (self.params,) if self.model_state is None else (self.params, self.model_state)
+        return predict(forward, state, inputs, self.precision, self._control, self._key.fold_in(PREDICTED))
 
     def arrays(self) -> dict[str, Array]:
         """The whole state by dotted name, for a checkpoint."""

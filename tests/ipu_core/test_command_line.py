@@ -503,3 +503,23 @@ def test_train_and_profile_take_one_precision(tmp_path: Path) -> None:
         process = run(order, "--precision", "fp16.32,fp32.32", "--out", str(tmp_path / "x"))
         assert process.returncode == 2
         assert "one precision is wanted here, not 2: fp16.32, fp32.32" in process.stderr
+
+
+def test_train_goes_on_with_more_steps_to_the_same_bits(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    common = ["train", *SMALL[:2], "--batch", "32", "--lr", "0.5", "--engine", "direct"]
+    common += ["--precision", "fp16.16/stochastic"]
+    assert exit_code(*common, "--steps", "12", "--out", str(tmp_path / "a")) == 0
+    capfd.readouterr()
+    assert exit_code(*common, "--steps", "30", "--out", str(tmp_path / "a")) == 0
+    assert "holds 12 steps of this training: it goes on from there" in capfd.readouterr().out
+    assert exit_code(*common, "--steps", "30", "--out", str(tmp_path / "b")) == 0
+    longer, whole = (json.loads((tmp_path / name / "results.jsonl").read_text()) for name in "ab")
+    assert longer["losses"] == whole["losses"]
+    assert len(longer["losses"]) == 30
+    assert longer["test_accuracy"] == whole["test_accuracy"]
+    first = json.loads((tmp_path / "a" / "results-12.jsonl").read_text())
+    assert first["losses"] == whole["losses"][:12]
+    capfd.readouterr()
+    assert exit_code(*common, "--steps", "20", "--out", str(tmp_path / "a")) == 2
+    assert "steps 30 there, 20 here" in capfd.readouterr().err
+    assert exit_code(*common, "--steps", "40", "--schedule", "cosine", "--out", str(tmp_path / "b")) == 2
