@@ -11,8 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import lowprec
+from ipu_core.compile.labels import label
+from ipu_core.engine.profile import Profile
 from ipu_core.ir.ops import PRODUCTS
-from ipu_core.report.html import write_html
+from ipu_core.report.html import comparison_to_html, write_html
+from ipu_core.report.operations import Names, by_operation, ratio, read_data, side_by_side, to_data
 from ipu_core.report.trace import write_chrome
 from ipu_core.study import live, models
 from ipu_core.study.compare import Study, plan_in_words
@@ -22,6 +25,7 @@ from ipu_core.study.pool import Processes
 from ipu_core.study.run import Event, Report, Work, run_here, run_on
 from ipu_core.study.settings import PRECISIONS, Settings
 from ipu_core.study.store import Store, file_name, open_store
+from ipu_core.study.summary import Table
 from ipu_core.target import Target
 
 
@@ -206,15 +210,52 @@ def profile(settings: Settings, precision: str, folder: Path | None) -> None:
     loop = make_loop(problem, recipe(tiled), Point(precision, 0))
     assert loop.profile is not None
     title = f"{models.title(tiled, task)}, {precision}"
+    names = {label(equation): (equation.role, equation.op) for equation in loop.block.equations}
     if folder is not None:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            (folder / "profile.json").write_text(json.dumps(loop.profile.to_json()), encoding="utf-8")
-            write_html(loop.profile, folder / "profile.html", title)
+            (folder / "profile.json").write_text(json.dumps(to_data(loop.profile, names)), encoding="utf-8")
+            write_html(loop.profile, folder / "profile.html", title, names)
             write_chrome(loop.profile, folder / "trace.json")
         except OSError as error:
             raise ValueError(f"cannot write to the output folder {folder}: {error.strerror}") from error
-    print(f"{title}\n\nPlan\n{loop.words()}\n\n{loop.profile}")
+    print(f"{title}\n\nPlan\n{loop.words()}\n\n{_operations(loop.profile, names)}\n\n{loop.profile}")
+
+
+def _operations(profile: Profile, names: Names) -> Table:
+    rows = [
+        (
+            each.role,
+            each.operation,
+            *(f"{value:,}" for value in each[2:4]),
+            f"{100 * each.cycles / profile.cycles:.1f} %",
+        )
+        for each in by_operation(profile, names)
+    ]
+    return Table("By role and operation", ("role", "operation", "steps", "cycles", "share"), tuple(rows))
+
+
+def compare_profiles(paths: tuple[str, str], folder: Path | None) -> None:
+    """Prints two profiles' figures side by side, with the ratio of the second to the first.
+
+    Args:
+        paths: Folders or files that `profile` wrote.
+        folder: Where to write comparison.html; None: nowhere.
+
+    Raises:
+        ValueError: a file that is no such profile, or a folder that cannot be written.
+    """
+    rows = side_by_side(*map(read_data, paths))
+    cells = tuple((row[0], f"{row[1]:,}", f"{row[2]:,}", ratio(row)) for row in rows)
+    first, second = (path.name or str(path) for path in map(Path, paths))
+    names = (first, second) if first != second else ("A", "B")
+    print(Table("", ("", *names, "ratio"), cells))
+    if folder is not None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "comparison.html").write_text(comparison_to_html(rows, names), encoding="utf-8")
+        except OSError as error:
+            raise ValueError(f"cannot write to the output folder {folder}: {error.strerror}") from error
 
 
 def _wanted(result: dict[str, Any], precisions: tuple[str, ...], seeds: tuple[int, ...]) -> bool:

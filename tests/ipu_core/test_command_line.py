@@ -334,7 +334,7 @@ def test_an_interrupt_says_what_is_kept(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(command, order, interrupted)
-    assert exit_code(order, *SMALL) == 130
+    assert exit_code(order, *(SMALL if order == "study" else SMALL[:2])) == 130
     assert capfd.readouterr().err.startswith(f"\ninterrupted{kept}")
 
 
@@ -446,6 +446,24 @@ def test_profile_prints_plan_and_account_and_writes_reports(tmp_path: Path, capf
     (tmp_path / "file").write_text("")
     assert exit_code("profile", *arguments, "--out", str(tmp_path / "file" / "p")) == 2
     assert "cannot write to the output folder" in capfd.readouterr().err
+    assert "<td>grad_weight</td><td>dot</td>" in (tmp_path / "p" / "profile.html").read_text()
+    both = [str(tmp_path / "p"), str(tmp_path / "p" / "profile.json")]
+    assert exit_code("profile", "--compare", *both, "--out", str(tmp_path / "c")) == 0
+    lines = capfd.readouterr().out.splitlines()
+    assert [line.split()[-1] for line in lines if line.startswith("cycles of forward dot")] == ["1.000"]
+    assert "cycles of forward dot" in (tmp_path / "c" / "comparison.html").read_text()
+    assert exit_code("profile", "--compare", both[0], str(tmp_path / "file")) == 2
+    assert "is no profile that `profile --out` wrote" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--steps=3", "--lr=1", "--schedule=cosine", "--engine=direct"])
+def test_profile_has_no_options_that_change_nothing(
+    option: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_code("profile", option) == 2
+    assert "unrecognized arguments" in capfd.readouterr().err
+    (tmp_path / "c.toml").write_text('steps = 3\nengine = "direct"\nlayers = "64-8-10"\n')
+    assert exit_code("profile", "--config", str(tmp_path / "c.toml")) == 0  # one file for all commands
 
 
 def test_a_model_that_does_not_fit_names_the_tile(
