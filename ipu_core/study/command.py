@@ -3,8 +3,8 @@
 import functools
 import json
 import os
-import re
 import sys
+from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +13,6 @@ from typing import Any
 import lowprec
 from ipu_core.compile.labels import label
 from ipu_core.engine.profile import Profile
-from ipu_core.ir.ops import PRODUCTS
 from ipu_core.report.html import comparison_to_html, write_html
 from ipu_core.report.operations import Names, by_operation, ratio, read_data, side_by_side, to_data
 from ipu_core.report.trace import write_chrome
@@ -112,10 +111,8 @@ def study(
             print(f"{folder} holds {before} steps of this training: it goes on from there\n")
         held = store.results()
         everything = _with_held(precisions, held)
-        words = plan_in_words(problem, recipe(settings), everything)
-        made = Study(models.title(settings, task), precisions, record, words)
+        made = Study(models.title(settings, task), precisions, record)
         made.results += [result for result in held if _wanted(result, precisions, seeds)]
-        store.write_text("plan.txt", words)
         todo = _missing(made, store, points, keep_parameters)
         wanted = {store.checkpoint(str(task)) for task in todo}
         store.sweep((str(Point(each["precision"], each["seed"])) for each in held), wanted)
@@ -123,7 +120,8 @@ def study(
             print(f"{folder} holds another study and stays as it is; this one is kept in {store.folder}\n")
         _announce(made, store, len(points), todo)
         work = functools.partial(run_task, settings.at_absolute_paths())
-        _train(made, store, work, todo, executor or workers or _cores(), threads)
+        plan = functools.partial(plan_in_words, problem, recipe(settings), everything)
+        _train(made, store, plan, work, todo, executor or workers or _cores(), threads)
         if made.results:
             print(made.table())  # before anything can go wrong with the files
             replace(made, precisions=everything, results=store.results()).write(store)
@@ -153,9 +151,15 @@ def _missing(made: Study, store: Store, points: list[Point], keep_parameters: bo
     return tasks
 
 
-def _train(made: Study, store: Store, work: Work, todo: list[Task], workers: int | Executor, threads: int) -> None:
+def _train(
+    made: Study, store: Store, plan: Callable[[], str], work: Work, todo: list[Task], workers: int | Executor,
+    threads: int,
+) -> None:  # fmt: skip
+    """Plans, then trains, behind a bar for every point from the first moment on."""
     steps, done = made.settings["steps"], len(made.results) - sum(task.again for task in todo)
-    with live.choose(made.table, done + len(todo), done, steps) as view:
+    with live.choose(made.table, done + len(todo), done, steps, [str(task) for task in todo]) as view:
+        made.plan = plan()
+        store.write_text("plan.txt", made.plan)
 
         def listen(event: Event) -> None:
             done = event.kind == "done"
@@ -267,22 +271,14 @@ def _parameters(folder: Path, point: Point) -> Path:
 
 
 def _announce(made: Study, store: Store, total: int, todo: list[Task]) -> None:
-    done, name = len(made.results), made.precisions[0]
-    print(f"{made.title}\n\nThe products of one step, {name}:")
-    print(_products(next(words for words in made.plan.split("\n\n") if words.split("\n")[0] == name)))
-    print(f"(all sums, every precision: {store.folder / 'plan.txt'})\n")
+    done = len(made.results)
+    print(f"{made.title}\n(how every product and sum is made, in every precision: {store.folder / 'plan.txt'})\n")
     if done:
         print(f"{done} of {total} points were finished before; {total - done} to go")
     for task in todo:
         if task.again:
             print(f"{task} is trained again: its result is here, its parameters are not")
     sys.stdout.flush()
-
-
-def _products(words: str) -> str:
-    """The plans of products and convolutions among a step's plans: paragraphs that begin with an equation's number."""
-    paragraphs = re.split(r"\n(?=  %?\d)", words)
-    return "\n".join(each for each in paragraphs if not PRODUCTS.isdisjoint(each.split("\n")[0].split()))
 
 
 def _cores() -> int:

@@ -191,7 +191,6 @@ def compare(
     recipe = Recipe(
         optimizer, steps, engine, chip, micro_batches, loss_scale, tuple(streamed), overlap, random, on_nonfinite
     )
-    words = _rehearse(problem, recipe, names, accumulations)
     functions = {"loss": loss, "params": params, "batches": given, "evaluate": evaluate, "optimizer": optimizer}
     if model_state is not None:
         functions["model_state"] = model_state
@@ -210,11 +209,13 @@ def compare(
     ):  # where they are not as usual
         if (value := getattr(recipe, name)) != getattr(plain, name):
             settings[name] = list(value) if isinstance(value, tuple) else value
+    check_size(problem, recipe, names)  # before its sums are planned, which takes long where it is large
     orders = orders_of_sums(problem, recipe, accumulations)
-    study = Study(title or getattr(loss, "__name__", "comparison"), names, settings, words, accumulations=orders)
+    study = Study(title or getattr(loss, "__name__", "comparison"), names, settings, accumulations=orders)
     points = [Point(name, seed) for seed in range(seeds) for name in names]
     work = partial(_train, problem, recipe, accumulations)
-    with live.choose(study.table, len(names) * seeds, 0, steps) as view:
+    with live.choose(study.table, len(names) * seeds, 0, steps, [str(point) for point in points]) as view:
+        study.plan = _rehearse(problem, recipe, names, accumulations)
 
         def listen(event: Event) -> None:
             study.listen(event)

@@ -36,8 +36,12 @@ class Picture:
     figure: "Figure"
 
     def save(self, path: str | Path) -> None:
-        """Writes a PNG of 1664 x 784 pixels: sharp at the width of a README."""
+        """Writes a PNG 1664 pixels wide (784 high, more where there are many measures): sharp in a README."""
         self.figure.savefig(path, format="png", dpi=160, metadata={"Software": None})
+
+    def savefig(self, path: str | Path, **options: Any) -> None:
+        """Writes the picture as matplotlib's figures do: in the format that the name ends in, with its options."""
+        self.figure.savefig(path, **{"dpi": 160, **options})
 
     def _repr_png_(self) -> bytes:
         buffer = io.BytesIO()
@@ -208,6 +212,6 @@ def _dots(
 def _plain(axes: "Axes") -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color("#b0b0b0")
-    axes.tick_params(colors=GREY, labelsize=8.5)
+    axes.tick_params(which="both", colors=GREY, labelsize=8.5)
     axes.set_axisbelow(True)
     axes.grid(axis="y", color="#ececec", linewidth=0.8)

@@ -100,3 +100,11 @@ def test_every_measure_has_a_panel_with_its_unit_and_ticks_that_differ(tmp_path:
     ticks = [text.get_text() for text in figure.axes[2].get_xticklabels()]
     assert len(set(ticks)) == len(ticks) > 1
     assert all(tick.endswith(" %") for tick in ticks)
+
+
+def test_a_picture_is_saved_as_matplotlib_s_figures_are(tmp_path: Path) -> None:
+    picture = plot(results(), PRECISIONS, "title")
+    picture.savefig(tmp_path / "c.svg")
+    assert "<svg" in (tmp_path / "c.svg").read_text()
+    picture.savefig(tmp_path / "c.png", dpi=50)
+    assert struct.unpack(">II", (tmp_path / "c.png").read_bytes()[16:24]) == (520, 245)
