@@ -132,3 +132,6 @@ def mse(prediction: Value, target: Value) -> Value:
         )
     with scope((prediction, target), family="loss"):
         return mean(square(elementwise("subtract", widen(prediction), widen(target))))
+
+
+mse_loss = mse  # under PyTorch's name
