@@ -98,7 +98,8 @@ CONSTANT = {
                                  np.count_nonzero(a * TRUE, axis=1)],
     "argmax": lambda a, b, c: [np.argmax(a), np.argmax(c, axis=1), a.argmax(1, keepdims=True), np.argmin(a, 0),
                                np.argmax(a * TRUE, axis=1), np.argmin(a * TRUE, 1)],
-    "argsort": lambda a, b, c: [np.argsort(a), np.argsort(c, axis=1), np.argsort(a, None), np.argsort(TRUE + 0 * a, kind="stable")],
+    "argsort": lambda a, b, c: [np.argsort(a), np.argsort(c, axis=1), np.argsort(a, None),
+                                np.argsort(TRUE + 0 * a, kind="stable")],
     "sign": lambda a, b, c: np.sign(a * TRUE),
     "not finite": lambda a, b, c: [f(np.where(a > 0.5, np.inf, np.where(a < -0.5, np.nan, a)))
                                    for f in (np.isnan, np.isinf, np.isfinite)],
