@@ -42,8 +42,8 @@ def check_params(params: Any) -> None:
                 f"params: {name or 'it'} is the number {leaf!r} in a list, and lists are read as nested parameters: "
                 "give arrays, np.array([...], np.float32)"
             )
-        if (kind := np.asarray(leaf).dtype if hasattr(leaf, "dtype") else None) is not None and kind.kind in "iub":
-            raise TypeError(f"params: {name or 'it'} holds {kind}; parameters are floats: x.astype(np.float32)")
+        if hasattr(leaf, "dtype") and (given := np.dtype(as_array(leaf).dtype)).kind in "iu":
+            raise TypeError(f"params: {name or 'it'} holds {given}; parameters are floats: x.astype(np.float32)")
 
 
 def check_batch(batch: Any) -> None:
