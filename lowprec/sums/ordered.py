@@ -61,7 +61,7 @@ def _axis_or_format(arrays: int) -> Callable[[Callable[..., R]], Callable[..., R
     def decorate(call: Callable[..., R]) -> Callable[..., R]:
         @functools.wraps(call)
         def either(*args: Any, **keywords: Any) -> R:
-            if len(args) > arrays and not isinstance(args[arrays], (int, np.integer, tuple, list, NoneType)):
+            if len(args) > arrays and not isinstance(args[arrays], (int, np.integer, tuple, NoneType)):
                 named = dict(zip(("fmt", "rounding"), args[arrays:], strict=False))
                 if twice := sorted(named.keys() & keywords.keys()):
                     raise TypeError(f"{call.__name__} is given {twice[0]} twice: {args[arrays]!r}, and by its name")
