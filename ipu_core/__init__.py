@@ -10,7 +10,7 @@ training   TrainLoop with Sgd, Lars, Adam, AdamW or Lamb trains in one precision
 from ipu_core import interruption  # noqa: F401  # first: it answers Ctrl-C while the rest is imported
 
 # isort: split
-from ipu_core import nn, poptorch
+from ipu_core import errors, nn, poptorch
 from ipu_core.capture import TorchModel, TorchSchedule, from_torch, from_torch_optimizer
 from ipu_core.compile.lowering import lower
 from ipu_core.compile.machine import Machine
@@ -121,6 +121,7 @@ __all__ = [
     "cheapest",
     "compare",
     "emulate",
+    "errors",
     "evaluate",
     "execute",
     "from_torch",
@@ -135,3 +136,7 @@ __all__ = [
     "unit_scale",
     "value_and_grad",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

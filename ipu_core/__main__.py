@@ -37,6 +37,7 @@ PIPE_CLOSED = 141
 PLAIN = {"±": "+-"}
 MOST = 1024  # seeds, workers or threads, of which lowprec takes no more
 DEFAULT = Settings()
+TRAINING = ("steps", "lr", "schedule", "engine")  # options that change nothing of what a step costs
 
 
 class _Parser(argparse.ArgumentParser):
@@ -104,10 +105,12 @@ def _parser() -> argparse.ArgumentParser:
     study.add_argument("--seeds", type=_count, default=3, help="how many seeds (default 3)")
     study.add_argument("--workers", type=_count, help="processes (default: one per core)")
     study.add_argument("--executor", metavar="ADDRESS", help="a cluster's workers instead, as in dask://localhost:8786")
+    _training(study)
     _output(study, "results/study")
     train = _command(commands, "train", _train, "train in one precision and keep the parameters")
     train.add_argument("--precision", default=PRECISIONS[-1], help=_help(PRECISIONS[-1], PRECISIONS))
     train.add_argument("--seed", type=int, default=0, help="default 0")
+    _training(train)
     _output(train, "results/train")
     profile = _command(commands, "profile", _profile, "plan and account one step: cycles, exchange, tile memory")
     profile.add_argument("--precision", default=PRECISIONS[-1], help=_help(PRECISIONS[-1], PRECISIONS))
@@ -119,6 +122,10 @@ def _parser() -> argparse.ArgumentParser:
     why.add_argument("--budget", type=float, default=BUDGET, help=f"steps, in runs (default {BUDGET:g})")
     why.add_argument("--out", type=_folder, help="also write blame.txt there, which a study's page shows")
     why.add_argument("--by", choices=BY, help="instead, what each layer or cause costs: alone low, and all but it")
+    profile.add_argument(
+        "--compare", nargs=2, metavar=("A", "B"), help="two folders that it wrote, side by side (with --out a page too)"
+    )
+    profile.set_defaults(steps=None, lr=None, schedule=DEFAULT.schedule, engine=DEFAULT.engine)
     again = commands.add_parser("reproduce", help="published results made again: the claim, our figure, the verdict")
     again.add_argument("name", nargs="?", metavar="NAME", help=f"{', '.join(REPRODUCTIONS)} (default: all of them)")
     again.add_argument("--seeds", type=_count, default=3, help="how many seeds (default 3)")
@@ -143,18 +150,11 @@ def _command(commands: Any, name: str, run: Callable[[argparse.Namespace], int],
     for field in ("width", "heads", "context"):
         usual = getattr(DEFAULT.language_model, field)
         parser.add_argument(f"--{field}", type=int, help=f"lm: its {field} (default {usual})")
-    parser.add_argument("--steps", type=int, help=_usual("updates", "steps"))
     parser.add_argument("--batch", type=int, help=_usual("rows a step", "batch"))
-    parser.add_argument("--lr", type=float, help=_usual("learning rate", "lr"))
     parser.add_argument(
         "--optimizer",
         "--optimiser",
         help=f"{_help(DEFAULT.optimizer, OPTIMIZERS)} and options, as in lamb/weight_decay=0.01/clip_norm=1",
-    )
-    parser.add_argument(
-        "--schedule",
-        default=DEFAULT.schedule,
-        help=f"{_help(DEFAULT.schedule, SCHEDULES)} and options, as in cosine/warmup=100/end=0.1",
     )
     parser.add_argument(
         "--group",
@@ -184,8 +184,19 @@ def _command(commands: Any, name: str, run: Callable[[argparse.Namespace], int],
     parser.add_argument("--random", default=DEFAULT.random, help=f"{_help(DEFAULT.random, GENERATORS)}: of the tiles")
     parser.add_argument("--config", metavar="FILE", help="a .toml file of options; what is said here goes before it")
     parser.add_argument("--target", default=DEFAULT.target, help=_help(DEFAULT.target, CHIPS))
-    parser.add_argument("--engine", default=DEFAULT.engine, help=_help(DEFAULT.engine, ENGINES))
     return parser
+
+
+def _training(parser: argparse.ArgumentParser) -> None:
+    """Options that change what is trained and not what a step costs."""
+    parser.add_argument("--steps", type=int, help=_usual("updates", "steps"))
+    parser.add_argument("--lr", type=float, help=_usual("learning rate", "lr"))
+    parser.add_argument(
+        "--schedule",
+        default=DEFAULT.schedule,
+        help=f"{_help(DEFAULT.schedule, SCHEDULES)} and options, as in cosine/warmup=100/end=0.1",
+    )
+    parser.add_argument("--engine", default=DEFAULT.engine, help=_help(DEFAULT.engine, ENGINES))
 
 
 def _output(parser: argparse.ArgumentParser, folder: str) -> None:
@@ -244,6 +255,9 @@ def _train(given: argparse.Namespace) -> int:
 
 
 def _profile(given: argparse.Namespace) -> int:
+    if given.compare is not None:
+        command.compare_profiles(tuple(given.compare), given.out)
+        return 0
     precision = parse_one_precision(given.precision)
     command.profile(_settings(given), precision, given.out)
     return 0
@@ -285,6 +299,8 @@ def _from_file(given: argparse.Namespace) -> list[str]:
         if name not in known:
             raise ValueError(f"{given.config}: unknown option {name!r}; there are {', '.join(sorted(known))}")
         if name == "model" and (given.name or given.model):
+            continue
+        if name in TRAINING and given.command == "profile":  # one file for all commands
             continue
         if name == "precisions" and isinstance(value, list):
             value = ",".join(map(str, value))

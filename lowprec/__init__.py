@@ -10,9 +10,12 @@ sums           sum, mean, dot, norm, cumulative_sum, kahan_sum: every addition i
 accumulators   matmul, conv2d and its gradients, reduce_sum, scatter_add: as a matrix unit adds, in float32, rounded
                to the accumulator once per group; matmul_part, reduce_part and sum_parts are the pieces;
                Accumulation and Rounding say how as values
-scales         to_scaled (one per tensor), to_blocks (one per block: MX, NVFP4), scaled_matmul: their products;
-               hadamard spreads outliers before
+scales         to_scaled (one per tensor or per axis), to_blocks (one per block: MX, NVFP4), scaled_matmul: their
+               products; hadamard spreads outliers before
 tools          statistics (what rounding did to an array), testing (backends, assertions, strategies), num_threads
+
+Where no format is named results and accumulators are float32; round, astype and encode are always told one. Arrays of
+NumPy, torch, JAX (on the CPU) and CuPy go in, and results are of the same library.
 """
 
 try:
@@ -192,4 +195,4 @@ __getattr__ = lazy_names(
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)

@@ -6,6 +6,7 @@ The structures are those of dlpack.h (DLManagedTensor, the unversioned capsule n
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -47,8 +48,16 @@ class _Tensor(ctypes.Structure):
     )
 
 
-def from_dlpack(x: Any) -> Array:
-    """An object with `__dlpack__` as an array: a view where NumPy can make one, a copy for the dtypes in `NARROW`.
+PLAIN: Mapping[int, str] = MappingProxyType({0: "int", 1: "uint", 2: "float"})
+"""DLDataTypeCode -> NumPy's name of such a dtype, without its bits."""
+
+
+def from_dlpack(x: Any, *, writable: bool = False) -> Array:
+    """An object with `__dlpack__` as an array that sees the same memory.
+
+    Args:
+        x: the object.
+        writable: whether the array must be one to write to, which the library must allow.
 
     Raises:
         TypeError: the object lives on a device other than the CPU, or its dtype has no NumPy or ml_dtypes counterpart.
@@ -60,7 +69,9 @@ def from_dlpack(x: Any) -> Array:
     capsule = x.__dlpack__()
     tensor = _tensor(capsule)
     if tensor.code in NARROW and tensor.lanes == 1:
-        return _copy(tensor, formats[NARROW[tensor.code]].dtype)
+        return _view(capsule, tensor, formats[NARROW[tensor.code]].dtype, writable)
+    if writable and tensor.code in PLAIN and tensor.lanes == 1:
+        return _view(capsule, tensor, np.dtype(f"{PLAIN[tensor.code]}{tensor.bits}"), writable)
     try:
         return np.from_dlpack(x)
     except (RuntimeError, BufferError) as error:
@@ -77,19 +88,21 @@ def _tensor(capsule: object) -> _Tensor:
     return _Tensor.from_address(pointer(capsule, b"dltensor"))
 
 
-def _copy(tensor: _Tensor, dtype: np.dtype[Any] | None) -> Array:
-    """The tensor's elements in a new array; the capsule, not consumed, frees the tensor itself."""
+def _view(capsule: object, tensor: _Tensor, dtype: np.dtype[Any] | None, writable: bool) -> Array:
+    """The tensor's elements where they lie. The capsule, not consumed, frees the tensor when the array is gone."""
     shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
-    out = np.empty(shape, dtype)
-    if not out.size:
-        return out
+    size = np.dtype(dtype).itemsize
+    if 0 in shape:
+        return np.empty(shape, dtype)
     if tensor.strides:
-        strides = tuple(tensor.strides[i] * out.itemsize for i in range(tensor.ndim))
+        strides = tuple(tensor.strides[i] * size for i in range(tensor.ndim))
     else:
-        strides = out.strides
+        strides = tuple(size * math.prod(shape[i + 1 :]) for i in range(tensor.ndim))
     # The view starts at the lowest address; negative strides begin at its end.
     low = sum(min(0, stride * (n - 1)) for stride, n in zip(strides, shape, strict=True))
-    high = sum(max(0, stride * (n - 1)) for stride, n in zip(strides, shape, strict=True)) + out.itemsize
+    high = sum(max(0, stride * (n - 1)) for stride, n in zip(strides, shape, strict=True)) + size
     memory = (ctypes.c_char * (high - low)).from_address(tensor.data + tensor.byte_offset + low)
-    out[...] = np.ndarray(shape, dtype, memory, -low, strides)
-    return out
+    memory.capsule = capsule  # which lives as long as what is made of this memory
+    view = np.ndarray(shape, dtype, memory, -low, strides)
+    view.flags.writeable = writable
+    return view

@@ -20,6 +20,7 @@ from lowprec.arrays import as_subclass, input_array
 from lowprec.backends import cpu
 from lowprec.backends.cpu import plain_dtypes, ready_output
 from lowprec.backends.owner import refuse_cupy
+from lowprec.foreign import library_of, through
 from lowprec.spec.conversion import Conversion, exact_conversion
 from lowprec.spec.float_format import STORAGE
 from lowprec.spec.formats import FormatLike, format_of_dtype
@@ -45,7 +46,7 @@ class OperationKeywords(RoundingKeywords, total=False):
 def add(
     a: npt.ArrayLike,
     b: npt.ArrayLike,
-    fmt: FormatLike,
+    fmt: FormatLike = "float32",
     rounding: RoundingLike = "nearest_even",
     **options: Unpack[OperationKeywords],
 ) -> Any:
@@ -74,7 +75,7 @@ def add(
 def subtract(
     a: npt.ArrayLike,
     b: npt.ArrayLike,
-    fmt: FormatLike,
+    fmt: FormatLike = "float32",
     rounding: RoundingLike = "nearest_even",
     **options: Unpack[OperationKeywords],
 ) -> Any:
@@ -85,7 +86,7 @@ def subtract(
 def multiply(
     a: npt.ArrayLike,
     b: npt.ArrayLike,
-    fmt: FormatLike,
+    fmt: FormatLike = "float32",
     rounding: RoundingLike = "nearest_even",
     **options: Unpack[OperationKeywords],
 ) -> Any:
@@ -96,7 +97,7 @@ def multiply(
 def divide(
     a: npt.ArrayLike,
     b: npt.ArrayLike,
-    fmt: FormatLike,
+    fmt: FormatLike = "float32",
     rounding: RoundingLike = "nearest_even",
     **options: Unpack[OperationKeywords],
 ) -> Any:
@@ -105,7 +106,10 @@ def divide(
 
 
 def sqrt(
-    x: npt.ArrayLike, fmt: FormatLike, rounding: RoundingLike = "nearest_even", **options: Unpack[OperationKeywords]
+    x: npt.ArrayLike,
+    fmt: FormatLike = "float32",
+    rounding: RoundingLike = "nearest_even",
+    **options: Unpack[OperationKeywords],
 ) -> Any:
     """The square root of x, exact, rounded once (arguments as of `add`). NaN below zero; keeps -0."""
     return _rounded_once("sqrt", (x,), fmt, rounding, options)
@@ -115,7 +119,7 @@ def fma(
     a: npt.ArrayLike,
     b: npt.ArrayLike,
     c: npt.ArrayLike,
-    fmt: FormatLike,
+    fmt: FormatLike = "float32",
     rounding: RoundingLike = "nearest_even",
     **options: Unpack[OperationKeywords],
 ) -> Any:
@@ -127,7 +131,7 @@ def scaled_add(
     a: npt.ArrayLike,
     b: npt.ArrayLike,
     s: npt.ArrayLike,
-    fmt: FormatLike,
+    fmt: FormatLike = "float32",
     rounding: RoundingLike = "nearest_even",
     **options: Unpack[OperationKeywords],
 ) -> Any:
@@ -148,6 +152,8 @@ def _rounded_once(
     """The one body of the functions above."""
     if options.keys() <= _QUICK and (quick := _of_plain(operation, operands, fmt, rounding, options)) is not None:
         return quick
+    if (library := library_of(*operands, options.get("out"))) is not None:
+        return through(library, _applied, operation, fmt, rounding, *operands, **options)
     key, offset, out = None, 0, None
     if options:
         key, offset, out = options.pop("key", None), options.pop("offset", 0), options.pop("out", None)
@@ -172,6 +178,11 @@ def _rounded_once(
             out[...] = result
         return out
     return result[()] if scalar else result if plain else as_subclass(result, operands)
+
+
+def _applied(operation: str, fmt: FormatLike, rounding: RoundingLike, *operands: Any, **options: Any) -> Any:
+    """`_rounded_once` of operands that stand as arguments."""
+    return _rounded_once(operation, operands, fmt, rounding, options)  # type: ignore[arg-type]
 
 
 def _of_plain(

@@ -18,6 +18,7 @@ from lowprec._caching import cached
 from lowprec.arrays import apart, as_subclass, input_array
 from lowprec.backends.cpu import plain_dtypes, ready_output
 from lowprec.backends.owner import refuse_cupy
+from lowprec.foreign import library_of, through
 from lowprec.spec.conversion import conversion_of
 from lowprec.spec.elementwise_op import OPERATIONS, ElementwiseOp
 from lowprec.spec.formats import FormatLike
@@ -77,6 +78,9 @@ def float32_op(
         if offset:
             offset = first_index(offset, np.broadcast(*operands).size)
         return call(operands, key, offset, out)
+    if (library := library_of(*operands, out)) is not None:
+        options = dict(fmt=fmt, rounding=rounding, key=key, offset=offset, **policies)
+        return through(library, float32_op, op, *operands, out=out, **options)
     given = [_operand(x) for x in operands]
     arrays = tuple(x for x, _ in given)
     dtypes = tuple(x.dtype if isinstance(x, np.ndarray) else None for x in arrays)

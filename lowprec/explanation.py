@@ -90,7 +90,10 @@ def explain(x: SupportsFloat, fmt: FormatLike) -> Explanation:
         ValueError: an unknown format, or a NaN for a format that has none.
     """
     if isinstance(x, np.ndarray) and x.ndim:
-        raise TypeError(f"explain takes one number, not an array of shape {x.shape}")
+        raise TypeError(
+            f"explain takes one number, such as x.flat[0], not an array of shape {x.shape}; "
+            "lowprec.statistics.shares(x, fmt) counts what becomes of all of them"
+        )
     fmt, x = as_format(fmt), float(x)
     if math.isnan(x) and fmt.nan_code is None:
         raise ValueError(f"NaN cannot be represented in {fmt.name}, which has no NaN")

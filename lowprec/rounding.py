@@ -21,7 +21,7 @@ all three a representable value never moves, and n that covers the discarded bit
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Unpack
 
@@ -34,6 +34,7 @@ from lowprec._exact_bits import exact_random_bits
 from lowprec.arrays import finish, input_array, output_array
 from lowprec.backends import cpu
 from lowprec.backends.owner import is_cupy
+from lowprec.foreign import library_of, through
 from lowprec.spec.conversion import Conversion, Result, conversion_of
 from lowprec.spec.float_format import FloatFormat
 from lowprec.spec.formats import FormatLike, as_format, float32
@@ -57,7 +58,8 @@ def round(
 
     Args:
         x: float16, bfloat16, float32, float64 or any ml_dtypes float array (or a Python float, as float64). It is
-            rounded once, from its exact value. CuPy arrays are rounded on their GPU (see lowprec.backends.cuda).
+            rounded once, from its exact value. Tensors of torch and arrays of JAX (on the CPU) give such ones back,
+            and their dtypes name formats; CuPy arrays are rounded on their GPU (see lowprec.backends.cuda).
         fmt: a FloatFormat, a name, or a dtype.
         rounding: a `lowprec.Rounding`; or nearest_even, nearest_away, toward_zero, up, down, odd or stochastic; or
             stochastic_half or stochastic_even (SRF and SRC), for few random bits (at most 16; NumPy arrays only). With
@@ -149,10 +151,12 @@ def decode(codes: npt.ArrayLike, fmt: FormatLike, out: Array | None = None) -> A
         ValueError: a code wider than the format.
     """
     fmt = as_format(fmt)
-    if type(codes) is np.ndarray and backends.current() is cpu:
+    if type(codes) is np.ndarray and (out is None or type(out) is np.ndarray) and backends.current() is cpu:
         call = _whole_decoding(codes.dtype, fmt)
         if call is not None and (quick := call(codes, out, threads.current())) is not None:
             return quick
+    if (library := library_of(codes, out)) is not None:
+        return through(library, decode, codes, fmt, out=out)
     array, scalar = input_array(codes)
     if not array.size and not hasattr(codes, "dtype"):  # an empty list is float64 to numpy
         array = array.astype(fmt.code_dtype)
@@ -209,10 +213,12 @@ def _convert(
     policies: RoundingKeywords,
 ) -> Any:
     """The one body of round, astype and encode."""
-    if type(x) is np.ndarray and type(offset) is int and offset == 0:
+    if type(x) is np.ndarray and type(offset) is int and offset == 0 and (out is None or type(out) is np.ndarray):
         quick = _whole(result, x, fmt, rounding, key, out, policies)
         if quick is not None:
             return quick
+    if (library := library_of(x, out)) is not None:
+        return through(library, _CONVERSIONS[result], x, fmt, rounding, key=key, offset=offset, out=out, **policies)
     array, scalar = input_array(x)
     fmt = as_format(fmt)
     try:
@@ -240,6 +246,9 @@ def _convert(
     if backends.of(array).convert(conversion, array, seed, start, target):
         raise ValueError(f"NaN cannot be represented in {conversion.rule.fmt.name}, which has no NaN")
     return finish(target, out, x, scalar)
+
+
+_CONVERSIONS: Mapping[Result, Callable[..., Any]] = {"value": round, "storage": astype, "code": encode}
 
 
 @cached

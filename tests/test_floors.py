@@ -44,8 +44,8 @@ FLOORS = {
     ),
     "tracing": Floor(
         tuple(f"ipu_core.ir.{name}" for name in (
-            "eager", "values", "array_moves", "array_products", "array_functions", "traced", "full", "images",
-            "tracing", "autodiff", "unit_scaling",
+            "eager", "values", "array_moves", "array_products", "array_formulas", "array_functions", "traced", "full",
+            "images", "tracing", "autodiff", "unit_scaling",
         )),
         ("execution",),
     ),

@@ -13,7 +13,7 @@ from ipu_core.engine.compile import Compiler
 from ipu_core.engine.memory import MemoryAccount, account_memory
 from ipu_core.engine.profile import Profile, make_profile
 from ipu_core.engine.streams import HostEnds, as_elements
-from ipu_core.engine.tree import counts_of, is_dynamic, reset
+from ipu_core.engine.tree import counts_of, is_dynamic, outline, reset
 from ipu_core.errors import expect
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import DataStream, Program, RemoteBuffer, check_remote_memory
@@ -181,7 +181,8 @@ class Engine:
         """
         counts = counts_of(self._trees[program], len(self._steps))
         measured = not self._dynamic[program] or self._ran[program]
-        return make_profile(self.target, program, self._steps, counts, self.memory, measured)
+        lines = outline(self._trees[program], [step.name for step in self._steps])
+        return make_profile(self.target, program, self._steps, counts, self.memory, measured, lines)
 
     def _check_host(self, tensor: Tensor, what: str) -> None:
         if tensor.variable not in self._storage:

@@ -45,7 +45,7 @@ class MemoryAccount:
         tile: the fullest tile.
         categories: bytes by category on the fullest tile at its peak; temporaries, gathered operands, exchange
             buffers and scratch do not live always.
-        largest: the largest variables on the fullest tile at its peak, as (name, bytes).
+        variables: what lives on the fullest tile at its peak, as (name, bytes there), the largest first.
         step: the step at which that peak is reached ("" if nothing but always-live memory exists).
         lifetimes: bytes that live at every point, all tiles together and on the fullest tile of that point.
         temporary_bytes: bytes of all temporaries, as if none shared space.
@@ -59,7 +59,7 @@ class MemoryAccount:
     peak: Ints
     tile: int
     categories: dict[str, int]
-    largest: tuple[tuple[str, int], ...]
+    variables: tuple[tuple[str, int], ...]
     step: str
     lifetimes: tuple[Lifetime, ...]
     temporary_bytes: int
@@ -67,6 +67,11 @@ class MemoryAccount:
     remote: int
     remote_available: int
     unstreamed: Ints
+
+    @property
+    def largest(self) -> tuple[tuple[str, int], ...]:
+        """The largest variables on the fullest tile at its peak, as (name, bytes)."""
+        return self.variables[:_LARGEST]
 
     @property
     def peak_bytes(self) -> int:
@@ -134,7 +139,7 @@ def account_memory(
         peak,
         tile,
         shown,
-        tuple(item for item in largest[:_LARGEST] if item[1]),
+        tuple(item for item in largest if item[1]),
         steps[points[at].step].name if points else "",
         _lifetimes(points, steps, base, passing),
         int(padded[moving].sum()),

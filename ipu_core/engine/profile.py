@@ -67,6 +67,7 @@ class Profile:
         steps: in the order of compilation.
         memory: of the whole engine.
         measured: whether data-dependent parts count a real run (otherwise one round and the first option of each).
+        outline: the program's lines, as (depth, name of the step or what repeats or chooses those below).
     """
 
     target: Target
@@ -74,6 +75,7 @@ class Profile:
     steps: tuple[Step, ...]
     memory: MemoryAccount
     measured: bool
+    outline: tuple[tuple[int, str], ...] = ()
 
     @property
     def cycles(self) -> int:
@@ -173,6 +175,7 @@ class Profile:
             "streaming_cycles": self.streaming_cycles,
             "hidden_cycles": self.hidden_cycles,
             "steps": [_step_json(step) for step in self.steps],
+            "outline": [list(line) for line in self.outline],
             "bytes_in": self.bytes_in.tolist(),
             "bytes_out": self.bytes_out.tolist(),
             "memory": {
@@ -182,6 +185,7 @@ class Profile:
                 "step": memory.step,
                 "categories": memory.categories,
                 "largest": [list(item) for item in memory.largest],
+                "variables": [list(item) for item in memory.variables],
                 "always": {name: by_tile.tolist() for name, by_tile in memory.always.items()},
                 "remote": memory.remote,
                 "remote_available": memory.remote_available,
@@ -208,10 +212,11 @@ def make_profile(
     counts: Sequence[int],
     memory: MemoryAccount,
     measured: bool,
+    outline: Sequence[tuple[int, str]] = (),
 ) -> Profile:
     """A profile of the steps that the program contains."""
     listed = tuple(Step(account, count) for account, count in zip(steps, counts, strict=True) if count)
-    return Profile(target, program, listed, memory, measured)
+    return Profile(target, program, listed, memory, measured, tuple(outline))
 
 
 def _step_json(step: Step) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """The program as a tree of step numbers, and how often each step runs."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ipu_core.graph.tensor import Variable
@@ -78,6 +79,25 @@ def reset(tree: Tree) -> None:
             tree.taken = [0] * len(tree.options)
             for option in tree.options:
                 reset(option)
+
+
+def outline(tree: Tree, names: Sequence[str], depth: int = 0) -> list[tuple[int, str]]:
+    """The program in lines: how deep each lies, and a step's name or what repeats or chooses what lies below."""
+    match tree:
+        case Leaf(step):
+            return [(depth, names[step])]
+        case Series(parts):
+            return [line for part in parts for line in outline(part, names, depth)]
+        case Loop(count, body):
+            return [(depth, f"repeat {count} times"), *outline(body, names, depth + 1)]
+        case While():
+            head = [(depth, f"repeat while {tree.predicate.name}"), *outline(tree.condition, names, depth + 1)]
+            return [*head, *outline(tree.body, names, depth + 1)]
+        case Branch():
+            lines = [(depth, f"one of {len(tree.options)} by {tree.predicate.name}")]
+            for number, option in enumerate(tree.options):
+                lines += [(depth + 1, f"option {number}"), *outline(option, names, depth + 2)]
+            return lines
 
 
 def counts_of(tree: Tree, steps: int) -> list[int]:

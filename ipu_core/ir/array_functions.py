@@ -13,6 +13,22 @@ from typing import Any
 
 import numpy as np
 
+from ipu_core.ir.array_formulas import (
+    argsort,
+    broadcast_arrays,
+    cosh,
+    cross,
+    diagonal,
+    hypot,
+    matrix_power,
+    meshgrid,
+    odd,
+    prod,
+    sort,
+    tan,
+    unstack,
+    vecdot,
+)
 from ipu_core.ir.array_moves import (
     Axis,
     array_split,
@@ -180,6 +196,55 @@ def expm1(x: Value) -> Value:
     return _corrected(less, plain, elementwise("multiply", less, x), log, x)
 
 
+def sinh(x: Value) -> Value:
+    """(u + u / (u + 1)) / 2 for u = e^|x| - 1, with the sign of x: true for small x too."""
+
+    def positive(x: Value) -> Value:
+        u = expm1(x)
+        return elementwise("multiply", u + elementwise("divide", u, u + 1.0), 0.5)
+
+    return odd(positive, x)
+
+
+def arcsinh(x: Value) -> Value:
+    """log1p(|x| + x^2 / (1 + sqrt(x^2 + 1))), with the sign of x: true for small x too."""
+
+    def positive(x: Value) -> Value:
+        square = elementwise("square", x)
+        return log1p(x + elementwise("divide", square, apply("sqrt", square + 1.0) + 1.0))
+
+    return odd(positive, x)
+
+
+def arccosh(x: Value) -> Value:
+    """log(x + sqrt(x - 1) sqrt(x + 1))."""
+    roots = elementwise("multiply", apply("sqrt", x - 1.0), apply("sqrt", x + 1.0))
+    return apply("log", elementwise("add", x, roots))
+
+
+def arctanh(x: Value) -> Value:
+    """log1p(2 x / (1 - x)) / 2."""
+    return elementwise("multiply", log1p(elementwise("divide", 2.0 * x, 1.0 - x)), 0.5)
+
+
+def vector_norm(x: Value, *, axis: Axis = None, keepdims: bool = False, ord: Any = 2) -> Value:
+    """`norm` of vectors along an axis, or of all elements."""
+    if axis is None:
+        found = norm(ravel(x), ord)
+        return reshape(found, (1,) * len(shape_of(x))) if keepdims else found
+    return norm(x, ord, axis, keepdims)
+
+
+def cumulative_sum(x: Value, *, axis: int | None = None, include_initial: bool = False) -> Value:
+    """`cumsum`, with a 0 before it if that is asked for."""
+    sums = cumsum(x, axis)
+    if not include_initial:
+        return sums
+    (place,) = axes_of(sums, 0 if axis is None else axis)
+    first = index_basic(sums, (*(slice(None),) * place, slice(0, 1)))
+    return concatenate([elementwise("multiply", apply("stop_gradient", first), 0.0), sums], place)
+
+
 def _corrected(rough: Value, plain: Value, above: Value, below: Value, x: Value) -> Value:
     """A rough value, whose derivative is right, plus what it lacks of a fraction, or of x where that is 0 / 0."""
     small = elementwise("equal", below, 0.0)
@@ -229,6 +294,8 @@ UFUNCS: dict[str, Callable[..., Value]] = {
     "bitwise_and": logical_and, "bitwise_or": logical_or, "invert": logical_not,
     "isnan": lambda x: not_equal(x, x), "isinf": lambda x: elementwise("equal", elementwise("absolute", x), math.inf),
     "isfinite": lambda x: elementwise("greater", math.inf, elementwise("absolute", x)),
+    "tan": tan, "sinh": sinh, "cosh": cosh, "arcsinh": arcsinh, "arccosh": arccosh, "arctanh": arctanh,
+    "hypot": hypot, "vecdot": vecdot, "conjugate": lambda x: x,
     "sign": sign, "log1p": log1p, "expm1": expm1, "logaddexp": logaddexp,
     "log2": lambda x: elementwise("multiply", apply("log", x), 1 / math.log(2)),
     "log10": lambda x: elementwise("multiply", apply("log", x), 1 / math.log(10)),
@@ -250,8 +317,14 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "flipud": lambda m: flip(m, 0), "roll": roll, "repeat": repeat, "tile": tile, "pad": pad,
     "tril": tril, "triu": triu, "trace": trace, "where": where, "clip": clip,
     "dot": dot, "vdot": vdot, "inner": inner, "outer": outer, "tensordot": tensordot, "einsum": einsum,
-    "linalg.matmul": matmul, "linalg.tensordot": tensordot, "linalg.vecdot": lambda x1, x2, *, axis=-1: reduce_sum(
-        elementwise("multiply", x1, x2), axis), "linalg.outer": outer,
+    "linalg.matmul": matmul, "linalg.tensordot": tensordot, "linalg.vecdot": vecdot, "linalg.outer": outer,
+    "linalg.cross": cross, "linalg.diagonal": diagonal, "linalg.matrix_power": matrix_power,
+    "linalg.trace": lambda x, *, offset=0: reduce_sum(diagonal(x, offset), -1), "linalg.vector_norm": vector_norm,
+    "linalg.matrix_norm": lambda x, *, keepdims=False, ord="fro": norm(x, ord, (-2, -1), keepdims),
+    "linalg.matrix_transpose": lambda x: swapaxes(x, -1, -2),
+    "sort": sort, "argsort": argsort, "prod": prod, "cumulative_sum": cumulative_sum, "unstack": unstack,
+    "broadcast_arrays": broadcast_arrays, "meshgrid": meshgrid, "real": lambda val: val,
+    "empty_like": lambda prototype: np.zeros(shape_of(prototype), np.float32),
     "astype": lambda x, dtype: convert(x, dtype), "copy": lambda a: a,
     "zeros_like": lambda a: np.zeros(shape_of(a), np.float32), "ones_like": lambda a: np.ones(shape_of(a), np.float32),
     "full_like": lambda a, fill_value: np.full(shape_of(a), fill_value, np.float32),
@@ -264,15 +337,14 @@ _ROUND = "nn.convert(x, fmt) rounds to a format"
 _SHAPE = "shapes may not depend on numbers: use where, or a mask"
 _LATER = "there are no numbers yet: compare what evaluate, execute or a training loop gives"
 INSTEAD = {
-    **dict.fromkeys(("sort", "argsort", "partition", "argpartition", "median", "quantile", "percentile"), _SORT),
+    **dict.fromkeys(("partition", "argpartition", "median", "quantile", "percentile"), _SORT),
     **dict.fromkeys(("round", "around", "rint", "floor", "ceil", "trunc", "fix"), _ROUND),
     **dict.fromkeys(("nonzero", "flatnonzero", "argwhere", "unique", "searchsorted", "histogram"), _SHAPE),
     **dict.fromkeys(("allclose", "isclose", "array_equal"), _LATER),
-    **dict.fromkeys(("prod", "cumprod"), "np.exp(np.sum(np.log(x))) is the product of positive numbers"),
+    **dict.fromkeys(("cumprod", "cumulative_prod"), "np.exp(np.cumsum(np.log(x))) is that of positive numbers"),
+    **dict.fromkeys(("arcsin", "arccos", "arctan", "arctan2"), "the machine has no inverse of sin, cos or tan"),
+    **dict.fromkeys(("remainder", "fmod", "signbit", "copysign", "nextafter"), "it looks at bits: " + _ROUND),
     "convolve": "nn.conv1d convolves, with its kernel not flipped",
-    "sinh": "(np.exp(x) - np.exp(-x)) / 2 is it, or np.expm1 for small x",
-    "cosh": "(np.exp(x) + np.exp(-x)) / 2 is it",
-    "tan": "np.sin(x) / np.cos(x) is it",
     "cbrt": "np.exp(np.log(x) / 3) is that of positive numbers",
     "floor_divide": "x / y divides; " + _ROUND,
     "average": "np.sum(x * weights) / np.sum(weights) is it",

@@ -51,7 +51,12 @@ def result_shape(op: str, first: Shape, second: Shape, params: Params) -> Shape:
         raise ValueError(f"groups={groups} does not divide the channels of {first} and {second}")
     if op == "conv2d":
         if first[3] // groups != second[2]:
-            raise ValueError(f"images {first} have {first[3]} channels in {groups} groups, the weight is {second}")
+            turned = first[1] // groups == second[2]
+            raise ValueError(
+                f"images {first} have {first[3]} channels in {groups} groups, the weight is {second}; images are "
+                "(batch, height, width, channels), weights (height, width, channels, channels out)"
+                + ("; from channels first: x.transpose(0, 2, 3, 1)" if turned else "")
+            )
         return (first[0], *where.count, second[3])
     if op == "conv2d_input_gradient":
         if first[1:] != (*where.count, second[3]):

@@ -27,6 +27,9 @@ and the array it wrote, which others will write over. Views of arrays are not co
 Calls = Sequence[tuple[BoundCall, int | None]]
 """Prepared calls, each with the number that is folded into its key; None: it draws no random bits."""
 
+Wrap = Callable[[BoundCall, Equation, Sequence[Any], Array], BoundCall]
+"""Makes another call of a prepared one, its equation, the arrays it reads and the array it writes."""
+
 
 class Executable:
     """A Block made ready to run many times; not by two threads at once.
@@ -44,6 +47,7 @@ class Executable:
         accumulations: for products and sums by equation number: the order of the additions. The types are the
             equation's own. Missing ones take `Accumulation()`.
         control: the machine's floating-point control.
+        wrap: what each prepared call is put into; None: nothing.
 
     Raises:
         InvalidBlock: see `verify`.
@@ -55,9 +59,10 @@ class Executable:
         block: Block,
         accumulations: Mapping[int, Accumulation] | None = None,
         control: FloatingPointControl = FloatingPointControl(),  # noqa: B008  # frozen
+        wrap: Wrap | None = None,
     ) -> None:
         expect(Block, block=block)
-        self._made_of = block, accumulations, control
+        self._made_of, self._wrap = (block, accumulations, control, wrap), wrap
         orders = dict(accumulations or {})
         if unknown := sorted(orders.keys() - {e.number for e in block.equations}):
             raise ValueError(f"accumulations for equations that are not in the block: {unknown}")
@@ -89,8 +94,10 @@ class Executable:
         return [self._arrays[x] if isinstance(x, Var) else x.value for x in equation.inputs]
 
     def _bind(self, equation: Equation, order: Accumulation | None, control: FloatingPointControl) -> BoundCall:
-        call = bind(equation, self._operands(equation), self._arrays[equation.output], order, control)
-        return _located(call, equation) if control.traps else call
+        operands, output = self._operands(equation), self._arrays[equation.output]
+        call = bind(equation, operands, output, order, control)
+        call = _located(call, equation) if control.traps else call
+        return call if self._wrap is None else self._wrap(call, equation, operands, output)
 
     def run(self, inputs: Sequence[Any], key: KeyLike, observer: Observer | None = None) -> list[Array]:
         """The outputs for some inputs, in new arrays.

@@ -7,6 +7,7 @@ published performance tables of the machine mean compute type . master-weight ty
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -20,7 +21,7 @@ from ipu_core.ir.rules import PrecisionRule, check_matches
 from ipu_core.ir.scaled_products import scale_products, with_scales
 from ipu_core.ir.scaling import HOWS, READERS, OperandScaling, is_said, overridden
 from ipu_core.ir.streaming import moments
-from lowprec import FloatFormat, Rounding, as_format, float8_e4m3fnuz, float8_e5m2fnuz
+from lowprec import FloatFormat, Rounding, aliases, as_format, float8_e4m3fnuz, float8_e5m2fnuz, formats
 from lowprec import bfloat16 as BFLOAT16
 from lowprec import float16 as FLOAT16
 from lowprec import float32 as FLOAT32
@@ -130,8 +131,10 @@ class Precision:
         if not isinstance(spec, str):
             raise TypeError(f"a precision is a name such as 'fp16.16/stochastic', or a Precision, not {spec!r}")
         name, *rest = spec.split("/")
+        if "," in spec:
+            raise ValueError(_with_commas(spec))
         if name not in PRESETS:
-            raise ValueError(f"unknown precision {spec!r}; there are {', '.join(PRESETS)} {OVERRIDES}")
+            raise ValueError(f"unknown precision {spec!r}{_meant(name)}; there are {', '.join(PRESETS)} {OVERRIDES}")
         precision = PRESETS[name]
         said = [word for word in rest if "=" not in word and ":" not in word and word not in STREAMING]
         if name == "fp16.16" and not said:
@@ -230,7 +233,28 @@ def _named(block: Block) -> Block:
     return name_parameters(block, dict(zip(block.inputs, paths(tree), strict=False)))
 
 
+def _with_commas(spec: str) -> str:
+    """What to write in place of a name with commas."""
+    first, *others = (word.strip() for word in spec.split(","))
+    if any(word.split("/")[0] in PRESETS for word in others):
+        return f"{spec!r} is several precisions where one is wanted; a list of them is {[first, *others]}"
+    return f"settings of a precision are joined by '/', not ',': write {'/'.join([first, *others])!r}"
+
+
+def _meant(name: str) -> str:
+    """A question, for a name that is a format's or nearly a precision's."""
+    known = "float8_e4m3fn" if name.lower() in ("fp8", "float8") else name.lower()
+    fmt = formats.get(known) or aliases.get(known)
+    short = name.lower() if fmt is None else SHORT.get(fmt.name, "fp8")
+    near = [preset for preset in PRESETS if preset.startswith(short)] or difflib.get_close_matches(name, PRESETS, 2)
+    if fmt is None:
+        return f": did you mean {' or '.join(map(repr, near))}?" if near else ""
+    one = near or [f"fp16.32/operands={fmt.name}"]
+    return f": that is a format; a precision says what is multiplied and what is summed in, such as {', '.join(one)}"
+
+
 def _override(precision: Precision, word: str, spec: str) -> Precision:
+    word = "nearest" if word == "nearest_even" else word
     field, equals, value = word.partition("=")
     if ":" in word:
         return replace(precision, rules=(*precision.rules, *_rules(word)))
@@ -285,6 +309,9 @@ def _number(text: str) -> float | str:
 FORMATS = tuple(f.name for f in fields(Precision) if f.type in (FloatFormat, "FloatFormat"))
 """The fields that an override may name."""
 RULED = f"{', '.join(FORMATS)}, moments, rounding"
+
+SHORT: Mapping[str, str] = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
+"""Formats by the names that begin those of precisions."""
 
 LARGEST_SCALE = 2**60  # its square is a float32
 STREAMING: Mapping[str, bool] = {"streamed": True, "unstreamed": False}

@@ -256,12 +256,13 @@ def matmul(a: Value, b: Value) -> Value:
         raise ValueError(f"dot: {shape_a} @ {shape_b}: both need at least one axis")
     if len(shape_a) == 1:
         product = matmul(reshape(a, (1, -1)), b)
-        return reshape(product, (*shape_of(product)[:-2], shape_of(product)[-1]))
+        return reshape(product, (*shape_of(product)[:-2], shape_of(product)[-1]) if len(shape_b) > 1 else ())
     if len(shape_b) == 1:
         product = matmul(a, reshape(b, (-1, 1)))
         return reshape(product, shape_of(product)[:-1])
     if shape_a[-1] != shape_b[-2]:
-        raise ValueError(f"dot: {shape_a} @ {shape_b}: inner sizes {shape_a[-1]} and {shape_b[-2]} differ")
+        turned = "; the second operand's .T would fit" if shape_a[-1] == shape_b[-1] else ""
+        raise ValueError(f"dot: {shape_a} @ {shape_b}: inner sizes {shape_a[-1]} and {shape_b[-2]} differ{turned}")
     if len(shape_b) == 2 and len(shape_a) > 2:
         rows = math.prod(shape_a[:-1])
         return reshape(apply("dot", reshape(a, (rows, shape_a[-1])), b), (*shape_a[:-1], shape_b[-1]))

@@ -42,6 +42,7 @@ from ipu_core.nn.losses import (
     cross_entropy,
     cross_entropy_rows,
     mse,
+    mse_loss,
     softmax_cross_entropy,
 )
 from ipu_core.nn.norms import batch_norm, group_norm, layer_norm, rms_norm
@@ -57,6 +58,7 @@ from ipu_core.nn.operations import (
     log,
     log_softmax,
     log_sum_exp,
+    logsumexp,
     maximum,
     minimum,
     mlp,
@@ -79,12 +81,12 @@ from ipu_core.nn.rotations import hadamard
 
 __all__ = [
     "additive_mask", "attention", "avg_pool2d", "batch_norm", "binary_cross_entropy_with_logits", "causal_mask",
-    "concatenate", "conv1d", "conv2d", "convert", "cos", "cross_entropy", "cross_entropy_rows", "dropout", "embedding",
-    "erf", "exp", "flatten", "gelu", "glorot_uniform", "group_norm", "gru", "gru_cell", "hadamard", "he_normal",
-    "he_uniform", "layer_norm", "leaky_relu", "lecun_normal", "lecun_uniform", "linear", "log", "log_softmax",
-    "log_sum_exp", "lstm", "lstm_cell", "matmul", "max_pool2d", "maximum", "mean", "minimum", "mlp", "mlp_parameters",
-    "mse", "multi_head_attention", "name_scope", "normal", "one_hot", "padding_mask", "reduce_max", "reduce_sum",
-    "relu", "reshape", "rms_norm", "rotary_embedding", "rsqrt", "scale", "scan", "segment_mask", "sigmoid", "silu",
-    "sin", "softmax", "softmax_cross_entropy", "softplus", "sqrt", "square", "stop_gradient", "tanh", "topk", "uniform",
-    "unit_parameters", "where",
+    "concatenate", "conv1d", "conv2d", "convert", "cos", "cross_entropy", "cross_entropy_rows", "dropout",
+    "embedding", "erf", "exp", "flatten", "gelu", "glorot_uniform", "group_norm", "gru", "gru_cell", "hadamard",
+    "he_normal", "he_uniform", "layer_norm", "leaky_relu", "lecun_normal", "lecun_uniform", "linear", "log",
+    "log_softmax", "log_sum_exp", "logsumexp", "lstm", "lstm_cell", "matmul", "max_pool2d", "maximum", "mean",
+    "minimum", "mlp", "mlp_parameters", "mse", "mse_loss", "multi_head_attention", "name_scope", "normal", "one_hot",
+    "padding_mask", "reduce_max", "reduce_sum", "relu", "reshape", "rms_norm", "rotary_embedding", "rsqrt", "scale",
+    "scan", "segment_mask", "sigmoid", "silu", "sin", "softmax", "softmax_cross_entropy", "softplus", "sqrt",
+    "square", "stop_gradient", "tanh", "topk", "uniform", "unit_parameters", "where",
 ]  # fmt: skip

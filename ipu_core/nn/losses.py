@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from ipu_core.ir.eager import check_labels
+from ipu_core.ir.eager import as_array, check_labels, format_of
 from ipu_core.ir.values import Traced, Value, elementwise, mean, reduce_sum, reshape, scope, shape_of, where
 from ipu_core.nn.operations import one_hot, shifted_log_sum_exp, softplus, square, widen
+from lowprec import FloatFormat
 
 
 def cross_entropy_rows(logits: Value, labels: Value) -> Value:
@@ -16,15 +17,29 @@ def cross_entropy_rows(logits: Value, labels: Value) -> Value:
 
     Raises:
         ValueError: labels of another shape than the rows of logits; an array with a label that is no class.
+        TypeError: labels that are no integers.
     """
-    if shape_of(labels) != shape_of(logits)[:-1]:
-        raise ValueError(f"labels must have the shape {shape_of(logits)[:-1]} of the rows, not {shape_of(labels)}")
-    if not isinstance(labels, Traced):
-        check_labels(labels, shape_of(logits)[-1])
+    _check(logits, labels)
     with scope(logits, family="loss"):
         shifted, total = shifted_log_sum_exp(widen(logits), -1)
         picked = reduce_sum(where(one_hot(labels, shape_of(logits)[-1]), shifted, 0.0), -1, keepdims=True)
         return reshape(elementwise("subtract", total, picked), shape_of(logits)[:-1])
+
+
+def _check(logits: Value, labels: Value) -> None:
+    """Refuses labels that do not fit the logits, in words for who wrote the loss."""
+    rows, given = shape_of(logits)[:-1], shape_of(labels)
+    if given != rows:
+        hint = "; one class number for each row, such as labels.argmax(-1)" if given == shape_of(logits) != () else ""
+        swapped = given != () and given[:-1] == shape_of(logits)
+        hint = "; are the arguments swapped? The logits, (rows, classes), come first" if swapped else hint
+        raise ValueError(f"labels must have the shape {rows} of the rows, not {given}{hint}")
+    found = labels.format if isinstance(labels, Traced) else format_of(as_array(labels))
+    if found != "int32":
+        name = found.name if isinstance(found, FloatFormat) else found
+        raise TypeError(f"labels must be integers, the numbers of classes, not {name}: labels.astype(np.int32)")
+    if not isinstance(labels, Traced):
+        check_labels(labels, shape_of(logits)[-1])
 
 
 def softmax_cross_entropy(logits: Value, labels: Value, weights: Value | None = None) -> Value:
@@ -117,3 +132,6 @@ def mse(prediction: Value, target: Value) -> Value:
         )
     with scope((prediction, target), family="loss"):
         return mean(square(elementwise("subtract", widen(prediction), widen(target))))
+
+
+mse_loss = mse  # under PyTorch's name

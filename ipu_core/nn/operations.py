@@ -305,3 +305,6 @@ def log_sum_exp(x: Value, axis: int = -1, keepdims: bool = False) -> Value:
         result = elementwise("add", top, log(total))
     kept = [n for i, n in enumerate(shape_of(x)) if i != axis % len(shape_of(x))]
     return result if keepdims else reshape(result, kept)
+
+
+logsumexp = log_sum_exp  # under PyTorch's name

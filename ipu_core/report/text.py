@@ -3,6 +3,7 @@
 from typing import Any
 
 from ipu_core.engine.profile import Profile, Step, streaming_facts
+from ipu_core.report.operations import ratio, side_by_side, step_names, to_data
 from lowprec.extras import optional
 from lowprec.integers import ceil_div
 
@@ -32,31 +33,9 @@ def tables(profile: Profile) -> list[Any]:
 def compare(first: Profile, second: Profile, names: tuple[str, str] = ("first", "second")) -> Any:
     """A table of two profiles' totals and of the steps that both have by name, with the ratio second to first."""
     table = _table("comparison", ("", *names, "ratio"))
-    for label, a, b in _totals(first, second):
-        table.add_row(label, f"{a:,}", f"{b:,}", f"{b / a:.3f}" if a else "-")
-    cycles = [_cycles_by_name(profile) for profile in (first, second)]
-    for name in sorted(cycles[0].keys() | cycles[1].keys(), key=lambda n: -cycles[0].get(n, 0)):
-        a, b = (side.get(name, 0) for side in cycles)
-        table.add_row(f"cycles of {name}", f"{a:,}", f"{b:,}", f"{b / a:.3f}" if a else "-")
+    for row in side_by_side(to_data(first, step_names(first)), to_data(second, step_names(second))):
+        table.add_row(row[0], f"{row[1]:,}", f"{row[2]:,}", ratio(row))
     return table
-
-
-def _totals(first: Profile, second: Profile) -> list[tuple[str, int, int]]:
-    return [
-        ("cycles", first.cycles, second.cycles),
-        ("compute cycles", first.compute_cycles, second.compute_cycles),
-        ("exchange cycles", first.exchange_cycles, second.exchange_cycles),
-        ("sync cycles", first.sync_cycles, second.sync_cycles),
-        ("bytes exchanged", first.exchanged, second.exchanged),
-        ("peak bytes of the fullest tile", first.memory.peak_bytes, second.memory.peak_bytes),
-    ]
-
-
-def _cycles_by_name(profile: Profile) -> dict[str, int]:
-    total: dict[str, int] = {}
-    for step in profile.steps:
-        total[step.name] = total.get(step.name, 0) + step.cycles
-    return total
 
 
 def _table(title: str, columns: tuple[str, ...]) -> Any:

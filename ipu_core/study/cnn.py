@@ -56,7 +56,11 @@ def kernels(widths: tuple[int, ...]) -> list[tuple[int, ...]]:
         raise ValueError(f"a convolutional net needs square grey images; rows of {widths[0]} features are none")
     left = side >> layers
     if left == 0:
-        raise ValueError(f"images of {side} x {side} pixels cannot be halved {layers} times; give fewer layers")
+        given, most = "-".join(map(str, widths)), side.bit_length() - 1
+        raise ValueError(
+            f"layers {given} have {layers} convolutions, each of which halves the image: {side} x {side} pixels can be "
+            f"halved {most} times; give at most {most} channels between {widths[0]} and {widths[-1]}"
+        )
     channels = (1, *widths[1:-1])
     shapes: list[tuple[int, ...]] = [(KERNEL, KERNEL, *pair) for pair in itertools.pairwise(channels)]
     return [*shapes, (left * left * channels[-1], widths[-1])]

@@ -3,26 +3,30 @@
 import functools
 import json
 import os
-import re
 import sys
+from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import lowprec
-from ipu_core.ir.ops import PRODUCTS
-from ipu_core.report.html import write_html
+from ipu_core.compile.labels import label
+from ipu_core.engine.profile import Profile
+from ipu_core.report.html import comparison_to_html, write_html
+from ipu_core.report.operations import Names, by_operation, ratio, read_data, side_by_side, to_data
 from ipu_core.report.trace import write_chrome
 from ipu_core.study import live, models
 from ipu_core.study.blame import blame, sensitivity
 from ipu_core.study.compare import Study, plan_in_words
+from ipu_core.study.longer import make_longer, state_file, take_up
 from ipu_core.study.point import Point, Problem, Recipe, check_size, make_loop, orders_of_sums, run_point
 from ipu_core.study.pool import Processes
 from ipu_core.study.run import Event, Report, Work, run_here, run_on
 from ipu_core.study.settings import PRECISIONS, Settings
 from ipu_core.study.store import Store, file_name, open_store, watch_file
 from ipu_core.target import Target
+from ipu_core.train.table import Table
 from ipu_core.train.watch import Record, Watch
 
 REPORT = "blame.txt"
@@ -39,6 +43,7 @@ class Task:
         data: The digest of the data that it must find.
         version: Of lowprec, which must be the worker's.
         parameters: Where to write what was trained; None: nowhere.
+        state: Where to keep the state at its end; None: nowhere.
         again: The point's result is there from before; only its parameters, or what is watched, are wanted.
         watch: What is looked at, and where that is kept; None: nothing.
     """
@@ -48,6 +53,7 @@ class Task:
     data: str
     version: str = lowprec.__version__
     parameters: Path | None = None
+    state: Path | None = None
     again: bool = False
     watch: Watch | None = None
 
@@ -88,7 +94,8 @@ def study(
         workers: Processes (1: this one); None: one per available core. Where an executor is given they are its own.
         threads: Threads of lowprec's loops in each.
         keep_parameters: Whether each point's trained parameters are written, as an .npz named after it; a point that
-            is finished but lacks the file is trained again, to the same bits, and its result stays as it is.
+            is finished but lacks the file is trained again, to the same bits, and its result stays as it is. The state
+            at its end is kept too: with more steps the training goes on from there.
         force: Where the folder holds another study, leave it and use one beside it, NAME-2 and so on.
         executor: What trains the points, such as a cluster's client; see `run_on`. Its workers need this version of
             lowprec and the same data, and go on from what is unfinished if they see the same folder.
@@ -108,13 +115,17 @@ def study(
     points = [Point(name, seed) for seed in seeds for name in precisions]
     how = recipe(settings, problem)
     check_size(problem, how, precisions)  # before its sums are planned, which takes long where it is large
-    with open_store(folder, record, orders_of_sums(problem, how), force=force) as store:
+    orders = orders_of_sums(problem, how)
+    before = make_longer(folder, record, orders) if keep_parameters else 0
+    with open_store(folder, record, orders, force=force) as store:
+        if keep_parameters:
+            take_up(store, points)
+        if before:
+            print(f"{folder} holds {before} steps of this training: it goes on from there\n")
         held = store.results()
         everything = _with_held(precisions, held)
-        words = plan_in_words(problem, how, everything)
-        made = Study(models.title(settings, task), precisions, record, words)
+        made = Study(models.title(settings, task), precisions, record)
         made.results += [result for result in held if _wanted(result, precisions, seeds)]
-        store.write_text("plan.txt", words)
         todo = _missing(made, store, points, keep_parameters, watch)
         wanted = {store.checkpoint(str(task)) for task in todo}
         store.sweep((str(Point(each["precision"], each["seed"])) for each in held), wanted)
@@ -122,7 +133,8 @@ def study(
             print(f"{folder} holds another study and stays as it is; this one is kept in {store.folder}\n")
         _announce(made, store, len(points), todo)
         work = functools.partial(run_task, settings.at_absolute_paths())
-        _train(made, store, work, todo, executor or workers or _cores(), threads)
+        plan = functools.partial(plan_in_words, problem, how, everything)
+        _train(made, store, plan, work, todo, executor or workers or _cores(), threads)
         if made.results:
             print(made.table())  # before anything can go wrong with the files
             whole = replace(made, precisions=everything, results=store.results())
@@ -152,7 +164,8 @@ def _missing(made: Study, store: Store, points: list[Point], keep_parameters: bo
         unseen = watch is not None and not _seen_whole(watch, made.settings["steps"])
         if not again or (parameters is not None and not parameters.exists()) or unseen:
             saved, data = store.checkpoint(str(point)).absolute(), made.settings["data_digest"]
-            tasks.append(Task(point, saved, data, parameters=parameters, again=again, watch=watch))
+            state = state_file(store.folder, point).absolute() if keep_parameters else None
+            tasks.append(Task(point, saved, data, parameters=parameters, state=state, again=again, watch=watch))
     return tasks
 
 
@@ -186,9 +199,15 @@ def _print_worst(made: Study, points: list[Point]) -> None:
             print(f"\n{record.table(title=f'worst values of {point}')}")
 
 
-def _train(made: Study, store: Store, work: Work, todo: list[Task], workers: int | Executor, threads: int) -> None:
+def _train(
+    made: Study, store: Store, plan: Callable[[], str], work: Work, todo: list[Task], workers: int | Executor,
+    threads: int,
+) -> None:  # fmt: skip
+    """Plans, then trains, behind a bar for every point from the first moment on."""
     steps, done = made.settings["steps"], len(made.results) - sum(task.again for task in todo)
-    with live.choose(made.table, done + len(todo), done, steps) as view:
+    with live.choose(made.table, done + len(todo), done, steps, [str(task) for task in todo]) as view:
+        made.plan = plan()
+        store.write_text("plan.txt", made.plan)
 
         def listen(event: Event) -> None:
             done = event.kind == "done"
@@ -222,7 +241,7 @@ def run_task(settings: Settings, task: Task, report: Report) -> dict[str, Any]:
     problem = models.problem(settings, loaded)
     return run_point(
         problem, recipe(settings, problem), task.point, report,
-        saved=task.saved, parameters=task.parameters, watch=task.watch,
+        saved=task.saved, parameters=task.parameters, state=task.state, watch=task.watch,
     )  # fmt: skip
 
 
@@ -245,15 +264,52 @@ def profile(settings: Settings, precision: str, folder: Path | None) -> None:
     loop = make_loop(problem, how, Point(precision, 0))
     assert loop.profile is not None
     title = f"{models.title(tiled, task)}, {precision}"
+    names = {label(equation): (equation.role, equation.op) for equation in loop.block.equations}
     if folder is not None:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            (folder / "profile.json").write_text(json.dumps(loop.profile.to_json()), encoding="utf-8")
-            write_html(loop.profile, folder / "profile.html", title)
+            (folder / "profile.json").write_text(json.dumps(to_data(loop.profile, names)), encoding="utf-8")
+            write_html(loop.profile, folder / "profile.html", title, names)
             write_chrome(loop.profile, folder / "trace.json")
         except OSError as error:
             raise ValueError(f"cannot write to the output folder {folder}: {error.strerror}") from error
-    print(f"{title}\n\nPlan\n{loop.words()}\n\n{loop.profile}")
+    print(f"{title}\n\nPlan\n{loop.words()}\n\n{_operations(loop.profile, names)}\n\n{loop.profile}")
+
+
+def _operations(profile: Profile, names: Names) -> Table:
+    rows = [
+        (
+            each.role,
+            each.operation,
+            *(f"{value:,}" for value in each[2:4]),
+            f"{100 * each.cycles / profile.cycles:.1f} %",
+        )
+        for each in by_operation(profile, names)
+    ]
+    return Table("By role and operation", ("role", "operation", "steps", "cycles", "share"), tuple(rows))
+
+
+def compare_profiles(paths: tuple[str, str], folder: Path | None) -> None:
+    """Prints two profiles' figures side by side, with the ratio of the second to the first.
+
+    Args:
+        paths: Folders or files that `profile` wrote.
+        folder: Where to write comparison.html; None: nowhere.
+
+    Raises:
+        ValueError: a file that is no such profile, or a folder that cannot be written.
+    """
+    rows = side_by_side(*map(read_data, paths))
+    cells = tuple((row[0], f"{row[1]:,}", f"{row[2]:,}", ratio(row)) for row in rows)
+    first, second = (path.name or str(path) for path in map(Path, paths))
+    names = (first, second) if first != second else ("A", "B")
+    print(Table("", ("", *names, "ratio"), cells))
+    if folder is not None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "comparison.html").write_text(comparison_to_html(rows, names), encoding="utf-8")
+        except OSError as error:
+            raise ValueError(f"cannot write to the output folder {folder}: {error.strerror}") from error
 
 
 def explain(
@@ -300,10 +356,8 @@ def _parameters(folder: Path, point: Point) -> Path:
 
 
 def _announce(made: Study, store: Store, total: int, todo: list[Task]) -> None:
-    done, name = len(made.results), made.precisions[0]
-    print(f"{made.title}\n\nThe products of one step, {name}:")
-    print(_products(next(words for words in made.plan.split("\n\n") if words.split("\n")[0] == name)))
-    print(f"(all sums, every precision: {store.folder / 'plan.txt'})\n")
+    done = len(made.results)
+    print(f"{made.title}\n(how every product and sum is made, in every precision: {store.folder / 'plan.txt'})\n")
     if done:
         print(f"{done} of {total} points were finished before; {total - done} to go")
     for task in todo:
@@ -311,12 +365,6 @@ def _announce(made: Study, store: Store, total: int, todo: list[Task]) -> None:
             lacks = "its parameters are not" if task.watch is None else "what is to be watched is not"
             print(f"{task} is trained again: its result is here, {lacks}")
     sys.stdout.flush()
-
-
-def _products(words: str) -> str:
-    """The plans of products and convolutions among a step's plans: paragraphs that begin with an equation's number."""
-    paragraphs = re.split(r"\n(?=  %?\d)", words)
-    return "\n".join(each for each in paragraphs if not PRODUCTS.isdisjoint(each.split("\n")[0].split()))
 
 
 def _cores() -> int:

@@ -168,6 +168,7 @@ def compare(
     executor: Executor | None = None,
     random: str = "philox",
     watch: int | None = None,
+    on_nonfinite: str = "warn",
 ) -> Study:
     """Trains a loss function of your own in each precision, with each seed, and shows the table while it runs.
 
@@ -180,8 +181,9 @@ def compare(
         optimizer: Such as Sgd(0.1).
         steps: Updates per point.
         seeds: How many: 0, 1, 2, ...
-        evaluate: (trained parameters, precision) -> named measures, of which the table shows "test_accuracy" and
-            "test_loss". Called once with the initial parameters, before anything is trained, so that a mistake in it
+        evaluate: (trained parameters, precision) -> named numbers, all of which the table and the picture show. A unit
+            stands in the name, in brackets: "distance [m]"; names that end in "accuracy" or "share" are shown in
+            percent. Called once with the initial parameters, before anything is trained, so that a mistake in it
             costs nothing.
         engine: "tiles" (cycles and memory of the modelled machine) or "direct" (the same bits without tiles).
         target: The modelled chip, by name or as a Target.
@@ -194,6 +196,8 @@ def compare(
         micro_batches, loss_scale, streamed, overlap, random: As `TrainLoop` takes them.
         watch: Every how many steps the values of each point are looked at (see `Watch`); `Study.records` then holds
             what was seen. None: never.
+        on_nonfinite: What is done in a point whose loss is infinite or NaN: "warn" says so at once and goes on, "stop"
+            ends it there, with the equation in which it began; its losses from there on are NaN.
         executor: What trains the points, any of `concurrent.futures`' kind: a pool of processes, a Dask client's
             `get_executor()`, MPI's pool. It must be able to send your functions: Dask sends any, a pool of processes
             those of modules, no lambdas and nothing of a notebook. A point that fails there is among `failures`.
@@ -209,22 +213,34 @@ def compare(
     given = batches if callable(batches) else _listed(batches)
     state = model_state if callable(model_state) or model_state is None else partial(_same, model_state)
     problem = Problem(loss, make, _by_seed(given), evaluate, state=state)
-    recipe = Recipe(optimizer, steps, engine, chip, micro_batches, loss_scale, tuple(streamed), overlap, random)
-    words = _rehearse(problem, recipe, names, accumulations)
+    recipe = Recipe(
+        optimizer, steps, engine, chip, micro_batches, loss_scale, tuple(streamed), overlap, random, on_nonfinite
+    )
     functions = {"loss": loss, "params": params, "batches": given, "evaluate": evaluate, "optimizer": optimizer}
     if model_state is not None:
         functions["model_state"] = model_state
     settings = {name: _short(described(value)) for name, value in functions.items()}
     settings |= {"steps": steps, "engine": engine, "target": _chip(chip)}
     plain = Recipe(optimizer, steps)
-    for name in ("micro_batches", "loss_scale", "streamed", "overlap", "random"):  # where they are not as usual
+    if on_nonfinite not in ("warn", "stop"):
+        raise ValueError(f"on_nonfinite must be 'warn' or 'stop', not {on_nonfinite!r}")
+    for name in (
+        "micro_batches",
+        "loss_scale",
+        "streamed",
+        "overlap",
+        "random",
+        "on_nonfinite",
+    ):  # where they are not as usual
         if (value := getattr(recipe, name)) != getattr(plain, name):
             settings[name] = list(value) if isinstance(value, tuple) else value
+    check_size(problem, recipe, names)  # before its sums are planned, which takes long where it is large
     orders = orders_of_sums(problem, recipe, accumulations)
-    study = Study(title or getattr(loss, "__name__", "comparison"), names, settings, words, accumulations=orders)
+    study = Study(title or getattr(loss, "__name__", "comparison"), names, settings, accumulations=orders)
     points = [Point(name, seed) for seed in range(seeds) for name in names]
     work = partial(_train, problem, recipe, accumulations, None if watch is None else Watch.of(watch))
-    with live.choose(study.table, len(names) * seeds, 0, steps) as view:
+    with live.choose(study.table, len(names) * seeds, 0, steps, [str(point) for point in points]) as view:
+        study.plan = _rehearse(problem, recipe, names, accumulations)
 
         def listen(event: Event) -> None:
             study.listen(event)
@@ -277,7 +293,8 @@ def _names(precisions: Sequence[str]) -> tuple[str, ...]:
     listed = isinstance(precisions, Iterable) and not isinstance(precisions, str)
     names = tuple(precisions) if listed else ()
     if not names or not all(isinstance(name, str) for name in names):
-        raise ValueError(f"precisions must be a list of names such as ['fp32.32'], not {precisions!r}")
+        meant = precisions.split(",") if isinstance(precisions, str) and "," in precisions else ["fp32.32"]
+        raise ValueError(f"precisions must be a list of names such as {meant}, not {precisions!r}")
     for name in names:
         Precision.parse(name)
     return tuple(dict.fromkeys(names))
@@ -310,7 +327,8 @@ def _by_seed(batches: list[Any] | Callable[[int, int], Any]) -> Callable[[int], 
     shapes = [[np.shape(leaf) for leaf in flatten(row)[0]] for row in rows]
     if different := [i for i, row in enumerate(shapes) if row != shapes[0]]:
         i = different[0]
-        raise ValueError(f"batches must have equal shapes; batch 0 has {shapes[0]}, batch {i} {shapes[i]}")
+        one = "; one batch of arrays is [(x, y)]" if all(isinstance(row, np.ndarray) for row in rows) else ""
+        raise ValueError(f"batches must have equal shapes; batch 0 has {shapes[0]}, batch {i} {shapes[i]}{one}")
     return partial(_in_drawn_order, rows)
 
 

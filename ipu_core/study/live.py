@@ -5,15 +5,16 @@ import itertools
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self
 
 from ipu_core.study.run import Event
-from ipu_core.study.summary import final_loss
+from ipu_core.study.summary import final_loss, heading, measure_in_words, measures, spread
 from ipu_core.train.table import Table
 from lowprec.extras import optional
 
+ROOM = 12  # lines of a terminal that are not for the bars of waiting points
 DUMB = ("dumb", "unknown")  # terminals in which nothing can be redrawn
 MakeTable = Callable[[], Table]
 
@@ -28,7 +29,7 @@ class View(Protocol):
     ) -> None: ...
 
 
-def choose(make_table: MakeTable, points: int, done: int, steps: int) -> View:
+def choose(make_table: MakeTable, points: int, done: int, steps: int, waiting: Sequence[str] = ()) -> View:
     """The view that fits: a notebook's cell, a terminal with rich, or plain lines on standard error.
 
     Args:
@@ -36,12 +37,13 @@ def choose(make_table: MakeTable, points: int, done: int, steps: int) -> View:
         points: Points in all.
         done: Points finished before.
         steps: Steps of each point.
+        waiting: Names of the points to come, which have a bar from the first moment on.
     """
     if _in_notebook():
-        return Notebook(make_table, points, done, steps)
+        return Notebook(make_table, points, done, steps, waiting)
     if sys.stderr.isatty() and os.environ.get("TERM") not in DUMB:
         try:
-            return Terminal(make_table, points, done, steps)
+            return Terminal(make_table, points, done, steps, waiting)
         except ImportError:
             pass
     return Lines(points, done, steps)
@@ -72,9 +74,9 @@ class Lines:
 
 
 class Terminal:
-    """The table so far and a bar per running point, redrawn in place with rich."""
+    """The table so far and a bar per running or waiting point, as many as there is room for, redrawn with rich."""
 
-    def __init__(self, make_table: MakeTable, points: int, done: int, steps: int) -> None:
+    def __init__(self, make_table: MakeTable, points: int, done: int, steps: int, waiting: Sequence[str] = ()) -> None:
         progress = optional("rich.progress", extra="study")
         self._rich = {name: optional(f"rich.{name}", extra="study") for name in ("console", "live", "table", "box")}
         self._make_table, self._steps = make_table, steps
@@ -90,7 +92,9 @@ class Terminal:
             expand=True,
         )
         self._all = self._bars.add_task("[bold]all points", total=points * steps, completed=done * steps, loss="")
-        self._tasks: dict[str, Any] = {}
+        self._tasks: dict[str, Any] = {
+            name: self._bars.add_task(name, total=steps, loss="waiting") for name in waiting[: console.height - ROOM]
+        }
         self._reached: dict[str, int] = {}
         self._live = self._rich["live"].Live(self._picture(), console=console, refresh_per_second=8, transient=True)
 
@@ -136,10 +140,10 @@ class Terminal:
 class Notebook:
     """One cell that is rewritten: the table so far and a line per running point."""
 
-    def __init__(self, make_table: MakeTable, points: int, done: int, steps: int) -> None:
+    def __init__(self, make_table: MakeTable, points: int, done: int, steps: int, waiting: Sequence[str] = ()) -> None:
         self._display = optional("IPython.display", extra="notebooks")
         self._make_table, self._points, self._done, self._steps = make_table, points, done, steps
-        self._running: dict[str, str] = {}
+        self._running: dict[str, str] = dict.fromkeys(waiting, "waiting")
         self._said: list[str] = []
         self._handle: Any = None
 
@@ -184,10 +188,8 @@ def _words(event: Event) -> str:
     if event.kind == "failed":
         return f"{event.item} failed: {event.payload['error']}"
     result = event.payload
-    accuracy = result.get("test_accuracy")
-    tail = "" if accuracy is None else f", test accuracy {100 * accuracy:.1f} %"
-    tail += f", test loss {result['test_loss']:.4f}" if result.get("test_loss") is not None else ""
-    return f"{event.item}: final loss {final_loss(result['losses']):.4f}{tail}"
+    found = (f", {heading(name)} {measure_in_words(name, spread([value]))}" for name, value in measures(result).items())
+    return f"{event.item}: final loss {final_loss(result['losses']):.4f}{''.join(found)}"
 
 
 def _in_notebook() -> bool:

@@ -5,12 +5,13 @@ import math
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ipu_core.study.summary import curve
+from ipu_core.study.summary import curve, heading, is_share, measure_in_words, measure_names, spread
 from lowprec.extras import optional
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ TITLE = 100  # characters of a line of the title
 ROOM = 1.36  # the loss panel is this much wider than the curves, for their names
 Results = Sequence[dict[str, Any]]
 Groups = Mapping[str, Results]
+Panel = tuple[str, str, Callable[[float], str]]  # a figure of the results, its heading, a value in words
 
 
 @dataclass(frozen=True)
@@ -34,8 +36,12 @@ class Picture:
     figure: "Figure"
 
     def save(self, path: str | Path) -> None:
-        """Writes a PNG of 1664 x 784 pixels: sharp at the width of a README."""
+        """Writes a PNG 1664 pixels wide (784 high, more where there are many measures): sharp in a README."""
         self.figure.savefig(path, format="png", dpi=160, metadata={"Software": None})
+
+    def savefig(self, path: str | Path, **options: Any) -> None:
+        """Writes the picture as matplotlib's figures do: in the format that the name ends in, with its options."""
+        self.figure.savefig(path, **{"dpi": 160, **options})
 
     def _repr_png_(self) -> bytes:
         buffer = io.BytesIO()
@@ -57,20 +63,20 @@ def plot(results: Results, precisions: Sequence[str], title: str) -> Picture:
     groups = {name: [result for result in results if result["precision"] == name] for name in precisions}
     if not any(groups.values()):
         raise ValueError("nothing to draw: the study has no finished point")
-    figure = optional("matplotlib.figure", extra="study").Figure((10.4, 4.9), layout="constrained", facecolor="white")
-    panels = [panel for panel in PANELS if any(_values(group, panel[0]) for group in groups.values())]
+    measured: list[Panel] = [(name, heading(name), partial(_shown, name)) for name in measure_names(results)]
+    panels = [panel for panel in (*measured, *PANELS) if any(_values(group, panel[0]) for group in groups.values())]
+    size = (10.4, max(4.9, 0.9 + len(panels) * (0.75 + 0.16 * sum(map(bool, groups.values())))))
+    figure = optional("matplotlib.figure", extra="study").Figure(size, layout="constrained", facecolor="white")
     grid = figure.add_gridspec(max(1, len(panels)), 2, width_ratios=(1.75, 1) if panels else (1, 0.01))
     words = textwrap.shorten(title, 2 * TITLE, placeholder=" …")
     figure.suptitle(textwrap.fill(words, TITLE), x=0.008, ha="left", fontsize=12.5, fontweight="bold")
     _losses(figure.add_subplot(grid[:, 0]), groups)
-    for row, (field, heading, scale) in enumerate(panels):
-        _dots(figure.add_subplot(grid[row, 1]), groups, field, heading, scale)
+    for row, (field, name, show) in enumerate(panels):
+        _dots(figure.add_subplot(grid[row, 1]), groups, field, name, show)
     return Picture(figure)
 
 
-PANELS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
-    ("test_accuracy", "test accuracy", lambda v: f"{100 * v:.1f} %"),
-    ("test_loss", "test loss", lambda v: f"{v:.3f}"),
+PANELS: tuple[Panel, ...] = (
     ("lost_updates", "single updates that rounded to nothing", lambda v: f"{100 * v:.0f} %"),
     ("update_kept", "wanted change of the weights that arrived", lambda v: f"{100 * v:.0f} %"),
 )
@@ -79,6 +85,10 @@ PANELS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
 def _values(group: Results, field: str) -> list[float]:
     values = (result.get(field) for result in group)
     return [value for value in values if value is not None and math.isfinite(value)]
+
+
+def _shown(name: str, value: float) -> str:
+    return measure_in_words(name, spread([value]))
 
 
 def _losses(axes: "Axes", groups: Groups) -> None:
@@ -167,7 +177,7 @@ def _dots(
     axes: "Axes",
     groups: Groups,
     field: str,
-    heading: str,
+    title: str,
     show: Callable[[float], str],
 ) -> None:
     """One row per precision: a light dot per seed, a bar at the mean, the mean in words at the right."""
@@ -183,16 +193,17 @@ def _dots(
         axes.text(1.03, row, show(mean), color=colour, va="center", fontsize=9, transform=axes.get_yaxis_transform())
     axes.set_yticks(range(len(names)), [in_lines(name, 34, 2) for name in names])
     axes.set_ylim(len(names) - 0.4, -0.6)
-    if field != "test_loss":
-        axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
-    if field in ("test_accuracy", "test_loss"):
-        axes.margins(x=0.08)
-    else:
+    fractions = {name for name, _, _ in PANELS}
+    if field in fractions or is_share(field):
+        axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
+    if field in fractions:
         axes.set_xlim(
             -0.03,
             1.03 if max(max(_values(groups[name], field), default=0) for name in names) < 1.02 else None,
         )
-    axes.set_title(heading, loc="left", fontsize=10, color=GREY)
+    else:
+        axes.margins(x=0.08)
+    axes.set_title(title, loc="left", fontsize=10, color=GREY)
     _plain(axes)
     axes.tick_params(axis="y", labelsize=8.5 if max(map(len, names)) < 28 else 6.5)
     axes.grid(axis="x", color="#e4e4e4", linewidth=0.8)
@@ -201,6 +212,6 @@ def _dots(
 def _plain(axes: "Axes") -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color("#b0b0b0")
-    axes.tick_params(colors=GREY, labelsize=8.5)
+    axes.tick_params(which="both", colors=GREY, labelsize=8.5)
     axes.set_axisbelow(True)
     axes.grid(axis="y", color="#ececec", linewidth=0.8)

@@ -1,5 +1,6 @@
 """One point of a study: one precision and one seed, trained from start to end, resumable from a checkpoint."""
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,12 +11,15 @@ import numpy as np
 
 from ipu_core.compile.planning import choose_accumulations
 from ipu_core.compile.residency import check_room, scheduled
+from ipu_core.errors import NotFinite
 from ipu_core.ir.block import Array, Block
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.pytree import flatten, paths
 from ipu_core.study.run import Report
+from ipu_core.study.summary import OWN
 from ipu_core.target import Target
 from ipu_core.train import checkpoint
+from ipu_core.train.finite import in_words
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import Optimiser
 from ipu_core.train.step import step_block
@@ -52,7 +56,7 @@ class Problem:
         loss: (params, batch) -> scalar, traceable; of a model with a state (params, state, batch) -> (scalar, new one).
         params: seed -> initial parameters, nested arrays in float32.
         batches: seed -> (step -> batch).
-        evaluate: (trained parameters, precision) -> named measures such as "test_accuracy"; of a model with a state
+        evaluate: (trained parameters, precision) -> named measures, as `compare` says; of a model with a state
             ((trained parameters, state), precision) -> such. None: none.
         shapes: stand-ins of the parameters, nested as they are: arrays of their shapes that take no memory (see
             `stand_in`), so that a model far too large is refused before any parameter is made; None: it is refused when
@@ -85,6 +89,7 @@ class Recipe:
     streamed: tuple[str, ...] = ()
     overlap: bool = False
     random: str = "philox"
+    on_nonfinite: str = "warn"
 
 
 def make_loop(
@@ -112,6 +117,7 @@ def make_loop(
         random=recipe.random,
         model_state=problem.initial_state(point.seed),
         watch=watch,
+        on_nonfinite="stop" if recipe.on_nonfinite == "stop" else "ignore",  # else it is said by the point
     )
 
 
@@ -172,18 +178,20 @@ def run_point(
     saved: Path | None = None,
     parameters: Path | None = None,
     watch: Watch | None = None,
+    state: Path | None = None,
 ) -> dict[str, Any]:
     """Trains one point and measures it.
 
     Args:
         problem, recipe, point: What, how, and in which precision and with which seed.
-        report: Called a few times a second with {"step", "loss"}, and once with {"warning"} if no checkpoint can be
-            written; the point goes on without.
+        report: Called after the first step and then a few times a second with {"step", "loss"}, and with {"warning"}
+            if no checkpoint can be written (the point goes on without) and at the first loss that is not finite.
         accumulations: The order of every sum, by equation; None: the same choice for all precisions.
         saved: Where to keep a checkpoint while it runs; one found there is continued, bit for bit. The caller removes
             it once the result is kept.
         parameters: Where to write the trained parameters, as `checkpoint.save` does.
         watch: What is looked at while it trains; None: nothing.
+        state: Where to keep the checkpoint at the end, from which a longer training goes on.
 
     Returns:
         The object that becomes a line of results.jsonl; beside its fields, where what was watched is in no file, that
@@ -197,13 +205,20 @@ def run_point(
             batch = batches(step)
             if _sampled(step, recipe.steps):
                 progress.count_updates(step, batch)
-            progress.losses.append(loop.train(batch))
+            try:
+                progress.losses.append(loop.train(batch))
+            except NotFinite as stop:
+                report({"warning": f"{stop}; it ends here"})
+                progress.losses += [math.nan] * (recipe.steps - step)
+                break
             progress.tick(report)
     result = trained(loop)
     measures = measured(problem.evaluate, result, point.precision)
     if parameters is not None:
         leaves, tree = flatten(result)
         checkpoint.save(parameters, dict(zip(paths(tree), leaves, strict=True)), {"step": loop.step})
+    if state is not None:
+        progress.keep(state, report)
     seen = {} if watch is None or watch.path is not None else {RECORD: loop.watched}
     return {**_describe(point, loop), **measures, **progress.measures(), **seen}
 
@@ -213,12 +228,16 @@ def measured(evaluate: Evaluate | None, params: Any, precision: str) -> dict[str
 
     Raises:
         TypeError: it gives something else than named numbers.
+        ValueError: a measure takes the name of another figure of a result.
     """
     given = {} if evaluate is None else evaluate(params, Precision.parse(precision))
     try:
-        return {str(name): float(value) for name, value in given.items()}
+        found = {str(name): float(value) for name, value in given.items()}
     except (AttributeError, TypeError, ValueError):
         raise TypeError(f"evaluate must give named numbers such as {{'test_accuracy': 0.9}}, not {given!r}") from None
+    if taken := sorted(found.keys() & OWN):
+        raise ValueError(f"evaluate gives a measure named {taken[0]!r}, which every result has: give it another name")
+    return found
 
 
 class _Progress:
@@ -230,7 +249,9 @@ class _Progress:
         self._samples: list[list[float]] = []  # step, wanted, lost, wanted change along itself, change that arrived
         self._before = 0.0
         self._warned = False
-        self._start = self._reported = self._kept = time.monotonic()
+        self._said = False
+        self._reported = -math.inf
+        self._start = self._kept = time.monotonic()
         if saved is not None and saved.exists():
             arrays, meta = checkpoint.load(saved)
             loop.restore(arrays, meta["step"], meta.get("history"))
@@ -245,11 +266,16 @@ class _Progress:
         if now - self._reported >= REPORT_SECONDS:
             self._reported = now
             report({"step": self._loop.step, "loss": self.losses[-1]})
+        if self._loop.not_finite is not None and not self._said:
+            self._said = True
+            step, loss = self._loop.not_finite
+            skipped = step in [each.step for each in self._loop.skipped]
+            report({"warning": in_words(step, loss, skipped)})
         if self._saved is not None and now - self._kept >= CHECKPOINT_SECONDS:
             self._kept = now
-            self._keep(self._saved, report)
+            self.keep(self._saved, report)
 
-    def _keep(self, saved: Path, report: Report) -> None:
+    def keep(self, saved: Path, report: Report) -> None:
         meta = {"losses": self.losses, "samples": self._samples, "seconds": self.seconds()}
         meta |= {"step": self._loop.step, "history": self._loop.history()}
         try:
@@ -292,11 +318,13 @@ def _describe(point: Point, loop: TrainLoop) -> dict[str, Any]:
         }
     )
     skipped = {} if loop.loss_scale is None else {"skipped_steps": [each.step for each in loop.skipped]}
+    broken = {} if loop.not_finite is None else {"not_finite_step": loop.not_finite[0]}
     return {
         "precision": point.precision,
         "rounding": Precision.parse(point.precision).rounding_name,
         "seed": point.seed,
         **skipped,
+        **broken,
         **machine,
         "accumulations": {name: order.digest() for name, (_, order) in loop.sums().items()},
     }

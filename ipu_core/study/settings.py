@@ -28,6 +28,7 @@ USUAL: Mapping[str, Mapping[str, Any]] = {"lm": {"steps": 1000, "batch": 16, "lr
 UNIT_RATES: Mapping[str, float] = {"unit": 0.03, "mup": 0.5}
 """Learning rates of unit-scaled models if nobody says: their weights begin with deviation 1."""
 WIDEST = 10**9
+WIDTHS = {"mlp": "hidden layers' widths", "cnn": "convolutions' channels", "resnet": "stages' channels"}
 HIDDEN = {"mlp": (256, 256), "cnn": (16, 32), "resnet": (16, 32)}
 
 
@@ -116,10 +117,11 @@ class Settings:
         if self.layers is None:
             return (data.features, *HIDDEN[self.model], data.classes)
         if (self.layers[0], self.layers[-1]) != (data.features, data.classes) or len(self.layers) < 2:
-            given = "-".join(map(str, self.layers))
+            given, between = "-".join(map(str, self.layers)), "-".join(map(str, HIDDEN[self.model]))
             raise ValueError(
                 f"layers {given} do not fit {data.name}: they lead from {data.features} features to "
-                f"{data.classes} classes, for example {data.features}-128-{data.classes}"
+                f"{data.classes} classes, with {WIDTHS[self.model]} between, for example "
+                f"{data.features}-{between}-{data.classes}"
             )
         return self.layers
 

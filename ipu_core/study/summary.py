@@ -1,7 +1,7 @@
 """What a study's results say: mean and spread over seeds, per precision, as a table that prints anywhere."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,6 +9,28 @@ import numpy.typing as npt
 
 from ipu_core.train.table import Table
 
+OWN = frozenset(
+    [
+        "precision",
+        "rounding",
+        "seed",
+        "skipped_steps",
+        "not_finite_step",
+        "cycles_per_step",
+        "microseconds_per_step",
+        "tile_memory",
+        "accumulations",
+        "lost_updates",
+        "update_kept",
+        "lost_updates_by_step",
+        "seconds",
+        "losses",
+        "study",
+        "sha256",
+    ]
+)
+"""What a result says beside its measures."""
+PERCENT = ("accuracy", "share")  # measures whose names end so are shares, shown in percent
 TAIL = 20  # the final loss is the mean of the last 1/20 of the steps
 
 
@@ -24,8 +46,8 @@ class Summary(NamedTuple):
 
     Attributes:
         final_loss: Mean training loss of the last twentieth of the steps.
-        test_accuracy: Share of test rows classified correctly; NaN if the study has no such measure.
-        test_loss: Loss on the test part; NaN likewise.
+        measures: What `evaluate` gave, by name.
+        not_finite: A seed and the step of its first infinite or NaN loss, for each that had one.
         lost_updates: Of the weight updates that were not zero, the share that left the weight as it was.
         update_kept: How much of the wanted change arrived, measured along it: 1 where rounding is unbiased.
         cycles_per_step, microseconds_per_step: On the modelled machine; None where no machine was modelled.
@@ -35,8 +57,8 @@ class Summary(NamedTuple):
     precision: str
     seeds: int
     final_loss: Spread
-    test_accuracy: Spread
-    test_loss: Spread
+    measures: dict[str, Spread]
+    not_finite: tuple[tuple[int, int], ...]
     lost_updates: Spread
     update_kept: Spread
     cycles_per_step: int | None
@@ -54,7 +76,8 @@ def spread(values: Iterable[float | None]) -> Spread:
     present = [value for value in values if value is not None]
     if not present:
         return Spread(math.nan, math.nan)
-    deviation = float(np.std(present, ddof=1)) if len(present) > 1 else math.nan
+    several = len(present) > 1 and all(map(math.isfinite, present))
+    deviation = float(np.std(present, ddof=1)) if several else math.nan
     return Spread(float(np.mean(present)), deviation)
 
 
@@ -64,13 +87,33 @@ def summarise(results: Sequence[dict[str, Any]], precisions: Sequence[str]) -> l
     return [_summary(name, group) for name, group in groups.items() if group]
 
 
+def measures(result: Mapping[str, Any]) -> dict[str, float]:
+    """What `evaluate` measured of a point; a null in the file was an infinity or NaN."""
+    return {name: math.nan if value is None else float(value) for name, value in result.items() if name not in OWN}
+
+
+def measure_names(results: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    """The names of all measures, in the order in which they were given."""
+    return tuple(dict.fromkeys(name for result in results for name in measures(result)))
+
+
+def heading(measure: str) -> str:
+    """A measure's name as it heads a column or a picture: "test_accuracy" is "test accuracy"."""
+    return measure.replace("_", " ")
+
+
+def is_share(measure: str) -> bool:
+    """Whether a measure is shown in percent."""
+    return measure.endswith(PERCENT)
+
+
 def _summary(precision: str, group: Sequence[dict[str, Any]]) -> Summary:
     return Summary(
         precision,
         len(group),
         spread(final_loss(result["losses"]) for result in group),
-        spread(result.get("test_accuracy") for result in group),
-        spread(result.get("test_loss") for result in group),
+        {name: spread(measures(result).get(name) for result in group) for name in measure_names(group)},
+        tuple((result["seed"], result["not_finite_step"]) for result in group if "not_finite_step" in result),
         spread(result.get("lost_updates") for result in group),
         spread(result.get("update_kept") for result in group),
         group[0].get("cycles_per_step"),
@@ -81,12 +124,12 @@ def _summary(precision: str, group: Sequence[dict[str, Any]]) -> Summary:
 
 def table(summaries: Sequence[Summary], title: str) -> Table:
     """The study's table; columns for which nothing was measured are left out."""
+    names = dict.fromkeys(name for summary in summaries for name in summary.measures)
     columns: dict[str, list[str]] = {
         "precision": [s.precision for s in summaries],
         "seeds": [str(s.seeds) for s in summaries],
-        "final loss": [_number(s.final_loss, 4) for s in summaries],
-        "test accuracy": [_percent(s.test_accuracy) for s in summaries],
-        "test loss": ["" if math.isnan(s.test_loss.mean) else _number(s.test_loss, 4) for s in summaries],
+        "final loss": [_general(s.final_loss) for s in summaries],
+        **{heading(name): [measure_in_words(name, s.measures.get(name)) for s in summaries] for name in names},
         "updates lost": [_percent(s.lost_updates) for s in summaries],
         "change kept": [_percent(s.update_kept) for s in summaries],
         "cycles/step": ["" if s.cycles_per_step is None else f"{s.cycles_per_step:,}" for s in summaries],
@@ -94,18 +137,45 @@ def table(summaries: Sequence[Summary], title: str) -> Table:
         "tile memory": ["" if s.tile_memory is None else f"{s.tile_memory / 1024:.1f} KiB" for s in summaries],
     }
     kept = {name: cells for name, cells in columns.items() if any(cells) or name in ("precision", "seeds")}
-    return Table(title, tuple(kept), tuple(zip(*kept.values(), strict=True)), NOTE)
+    return Table(
+        title, tuple(kept), tuple(zip(*kept.values(), strict=True)), "\n".join([NOTE, *_not_finite(summaries)])
+    )
+
+
+def _not_finite(summaries: Sequence[Summary]) -> list[str]:
+    return [
+        f"{s.precision}: a loss that is not finite from "
+        + ", ".join(f"step {n} of seed {seed}" for seed, n in s.not_finite)
+        for s in summaries
+        if s.not_finite
+    ]
+
+
+def measure_in_words(name: str, value: Spread | None) -> str:
+    """A measure with its spread; None: it was not measured."""
+    if value is None:
+        return ""
+    return _percent(value) if is_share(name) and math.isfinite(value.mean) else _general(value)
+
+
+def _general(value: Spread) -> str:
+    """A number of any size: as many decimals as its mean has to four significant digits, four at most."""
+    if not math.isfinite(value.mean):
+        return str(value.mean)
+    if value.mean and not 1e-3 <= abs(value.mean) < 1e6:
+        return f"{value.mean:.3e}" + ("" if math.isnan(value.deviation) else f" ± {value.deviation:.1e}")
+    digits = 4 if abs(value.mean) < 10 else max(0, 4 - len(str(int(abs(value.mean)))))
+    return _number(value, digits)
 
 
 NOTE = (
-    "mean ± standard deviation over seeds. updates lost: updates, not zero, that left the weight as it was.\n"
-    "change kept: how much of the wanted change of the weights arrived, measured along it (100 % = unbiased)."
+    "mean ± standard deviation over seeds\n"
+    "updates lost: updates, not zero, that left the weight as it was\n"
+    "change kept: how much of the wanted change arrived (100 % = unbiased)"
 )
 
 
 def _number(value: Spread, digits: int) -> str:
-    if math.isnan(value.mean):
-        return "nan"
     deviation = "" if math.isnan(value.deviation) else f" ± {value.deviation:.{digits}f}"
     return f"{value.mean:.{digits}f}{deviation}"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 from ipu_core.control import FloatingPointControl
 from ipu_core.ir.block import Array, Type
 from ipu_core.ir.eager import as_array, format_of
+from ipu_core.ir.pytree import flatten, paths
 from ipu_core.ir.retype import cast
 from ipu_core.train.runner import ENGINES
 from lowprec import Accumulation
@@ -41,6 +43,37 @@ def check_steps_per_call(steps: Any, *, automatic: bool) -> None:
     check_integer("steps_per_call", steps, least=1)
     if steps > 1 and automatic:
         raise ValueError("an automatic loss scale is moved by the host after each step: steps_per_call must be 1")
+
+
+def check_params(params: Any) -> None:
+    """Refuses parameters that are no arrays of floats, by their name and with what to write."""
+    leaves, tree = flatten(params)
+    for name, leaf in zip(paths(tree), leaves, strict=True):
+        if isinstance(leaf, int | float) and not isinstance(leaf, np.generic) and name.rpartition(".")[2].isdecimal():
+            raise TypeError(
+                f"params: {name or 'it'} is the number {leaf!r} in a list, and lists are read as nested parameters: "
+                "give arrays, np.array([...], np.float32)"
+            )
+        if hasattr(leaf, "dtype") and (given := np.dtype(as_array(leaf).dtype)).kind in "iu":
+            raise TypeError(f"params: {name or 'it'} holds {given}; parameters are floats: x.astype(np.float32)")
+
+
+def check_batch(batch: Any) -> None:
+    """Refuses a batch with an array without elements, by its name."""
+    leaves, tree = flatten(batch)
+    for name, leaf in zip(paths(tree), leaves, strict=True):
+        if 0 in np.shape(leaf):
+            raise ValueError(f"batch: array {name or '0'} is empty, of shape {np.shape(leaf)}: it needs a row at least")
+
+
+def check_loss(loss: Any) -> None:
+    """Refuses a loss whose arguments are named the other way round."""
+    try:
+        names = list(inspect.signature(loss).parameters)
+    except (TypeError, ValueError):  # which some compiled functions raise
+        return
+    if names[:2] == ["batch", "params"]:
+        raise TypeError("loss takes (params, batch), in this order; this one takes (batch, params)")
 
 
 def check_integer(name: str, value: Any, least: int = 0) -> None:

@@ -33,7 +33,11 @@ class Intake:
         """
         leaves, tree = flatten(batch)
         if len(leaves) != len(self._wanted):
-            raise ValueError(f"the batch holds {len(leaves)} arrays; the step was traced with {len(self._wanted)}")
+            raise ValueError(
+                f"the batch holds {len(leaves)} arrays; the step was traced with {len(self._wanted)} "
+                f"({', '.join(self._names)}). Batches are given one by one: [(x, y), (x, y), ...], or a function of "
+                "the step's number"
+            )
         if (names := paths(tree)) != self._names:
             raise ValueError(f"the batch holds {', '.join(names)}; the step was traced with {', '.join(self._names)}")
         arrays = [feed(i, leaf, kind) for i, (leaf, (kind, _)) in enumerate(zip(leaves, self._wanted, strict=True))]

@@ -6,7 +6,7 @@ import copy
 import itertools
 import math
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -28,12 +28,14 @@ from ipu_core.train import checkpoint
 from ipu_core.train.arguments import check_engine, check_integer, check_kinds, check_steps_per_call
 from ipu_core.train.batches import Batches
 from ipu_core.train.callbacks import Callback
+from ipu_core.train.finite import cause, check_choice, in_words
 from ipu_core.train.intake import Intake
 from ipu_core.train.interrupts import Hold
 from ipu_core.train.optim import Optimiser
 from ipu_core.train.optim.common import Common, rate_of
 from ipu_core.train.planned import PlannedStep, planned_step
 from ipu_core.train.precision_table import WIDTH, precision_table
+from ipu_core.train.predict import PREDICTED, predict
 from ipu_core.train.progress import Run
 from ipu_core.train.random import read_random
 from ipu_core.train.runner import Runner
@@ -89,6 +91,9 @@ class TrainLoop:
             traced. No bit changes.
         recompute: Whether results of the forward part that are cheap to make, element by element, are made again where
             the gradients need them, instead of kept: less memory for more work (needs scipy). No bit changes.
+        on_nonfinite: What is done when a loss is infinite or NaN, the first time: "warn" says so at once, with the
+            step; "stop" ends `run` after that step, and `train` raises the warning; it says also in which equation the
+            first such number was made, for which the state is copied before each step. "ignore": nothing is said.
 
     Raises:
         ValueError: an unknown engine or precision, hardware random bits on an engine or in a precision that has none
@@ -128,6 +133,7 @@ class TrainLoop:
         watch: Watch | int | None = None,
         reorder: bool = True,
         recompute: bool = False,
+        on_nonfinite: str = "warn",
     ) -> None:
         check_engine(engine)
         precision = Precision.parse(precision)
@@ -153,6 +159,7 @@ class TrainLoop:
         self._traced_step = planned.digest
         self.skipped: tuple[Skipped, ...] = ()
         self.not_finite: tuple[int, float] | None = None
+        self._on_nonfinite, self._cause = check_choice(on_nonfinite), ""
         self._intake = Intake(self.block, batch, numbers=1 if self._scale is None else 2)
         self._hold = Hold()
         self._run: Run | None = None
@@ -223,37 +230,58 @@ class TrainLoop:
         Raises:
             ValueError, TypeError: a batch unlike the one that was traced.
             FloatingPointException: one that the control enables; it says in which step and equation.
+            NotFinite: the first loss that is infinite or NaN, where `on_nonfinite` is "stop"; the step is done.
         """
+        known = self.not_finite
         with self.whole_steps():
-            return self._train(batch)
+            (loss,) = self._train([batch])
+        words, ends = self._news(known)
+        if ends:
+            raise NotFinite(words)
+        if words:
+            warnings.warn(words, NotFinite, stacklevel=2)
+        return loss
+
+    def _news(self, known: tuple[int, float] | None) -> tuple[str, bool]:
+        """What is to be said of a loss that is not finite, if there was none before, and whether to stop there."""
+        if self._on_nonfinite == "ignore" or known is not None or self.not_finite is None:
+            return "", False
+        skipped = self.not_finite[0] in [each.step for each in self.skipped]
+        return in_words(*self.not_finite, skipped, self._cause), self._on_nonfinite == "stop" and not skipped
 
     def whole_steps(self) -> AbstractContextManager[None]:
         """A context for many calls of `train`, in which they need not prepare for Ctrl-C one by one."""
         return self._hold.installed()
 
-    def _train(self, batch: Any) -> float:
-        inputs, key = self._inputs(batch, self.step), self._key.fold_in(self.step)
-        with self._undone() if self._control.traps else self._hold:
-            try:
-                if self._watching is None or not self._watching.due(self.step):
-                    return self._done(self._runner.feed(inputs, key))
-                with self._watching.look(self.step, self._runner.read) as look:
-                    return self._done(self._runner.feed_observed(inputs, key, look))
-            except FloatingPointException as error:
-                raise FloatingPointException(f"step {self.step}: {error}") from None
-
-    def _train_many(self, batches: Sequence[Any]) -> list[float]:
+    def _train(self, batches: Sequence[Any]) -> list[float]:
         """Updates on several batches, in one call if they are as many as one does and none is looked at."""
-        looked = self._watching is not None and self._watching.due(self.step, len(batches))
-        if len(batches) == 1 or len(batches) < self._steps_per_call or looked:
-            return [self._train(batch) for batch in batches]
-        given = [self._inputs(batch, self.step + number) for number, batch in enumerate(batches)]
-        with self._undone():
+        count, first, known = len(batches), self.step, self.not_finite
+        looked = self._watching is not None and self._watching.due(first, count)
+        if count > 1 and (count < self._steps_per_call or looked):
+            return [loss for batch in batches for loss in self._train([batch])]
+        given = [self._inputs(batch, first + number) for number, batch in enumerate(batches)]
+        before = self._runner.read() if self._on_nonfinite == "stop" and known is None else None
+        with self._undone() if self._control.traps or count > 1 else self._hold:
             try:
-                return [self._done(one) for one in self._runner.feed_many(given, self._key, self.step)]
+                losses = [self._done(outputs) for outputs in self._fed(given)]
             except FloatingPointException as error:
-                last = self.step + len(batches) - 1
-                raise FloatingPointException(f"one of the steps {self.step} to {last}: {error}") from None
+                where = f"step {first}" if count == 1 else f"one of the steps {first} to {first + count - 1}"
+                raise FloatingPointException(f"{where}: {error}") from None
+        if before is not None and self.not_finite is not None and self._random is None:
+            keys = [self._key.fold_in(first + number) for number in range(count)]
+            state = dict(zip(paths(self._tree), before, strict=True))
+            self._cause = cause(self.block, self.accumulations, self._control, state, given, keys)
+        return losses
+
+    def _fed(self, given: Sequence[list[Any]]) -> Iterable[Sequence[Array]]:
+        """What the steps give that take these inputs, one after another."""
+        if len(given) > 1:
+            return self._runner.feed_many(given, self._key, self.step)
+        key = self._key.fold_in(self.step)
+        if self._watching is None or not self._watching.due(self.step):
+            return [self._runner.feed(given[0], key)]
+        with self._watching.look(self.step, self._runner.read) as look:
+            return [self._runner.feed_observed(given[0], key, look)]
 
     @contextmanager
     def _undone(self) -> Iterator[None]:
@@ -288,7 +316,7 @@ class TrainLoop:
         return [*self._intake(batch), rate_of(self._rate, step), *scale]
 
     def run(self, batches: Batches, steps: int, *, callbacks: Iterable[Callback] = ()) -> npt.NDArray[np.float32]:
-        """`steps` updates; gives their losses. A loss that is not finite is said by a warning, the first time.
+        """`steps` updates; gives their losses. See `on_nonfinite` for what one that is not finite does.
 
         The first run after `load` goes on where the checkpoint's run was: in its batches, which are passed over without
         training and must come in the same order again, and with what its callbacks had seen. It does nothing where a
@@ -313,12 +341,15 @@ class TrainLoop:
         known, losses = self.not_finite, list[float]()
         with self.whole_steps():
             while some := run.take(min(self._steps_per_call, steps - len(losses))):
-                losses += self._train_many(some)
+                losses += self._train(some)
+                words, ends = self._news(known)
+                if words:
+                    warnings.warn(words, NotFinite, stacklevel=2)
                 run.call(self, losses[-1])
+                if ends:
+                    break
+                known = self.not_finite
         run.finish()
-        if self.not_finite is not None and known is None:
-            step, value = self.not_finite
-            warnings.warn(f"the loss of step {step} is {value}: what follows is not training", NotFinite, stacklevel=2)
         return np.array(losses, np.float32)
 
     @property
@@ -350,6 +381,25 @@ class TrainLoop:
     def watched(self) -> Record | None:
         """What was seen so far of a run that is watched; printed, its ten worst values."""
         return None if self._watching is None else self._watching.record
+
+    def predict(self, forward: Callable[..., Any], inputs: Any) -> Any:
+        """What a forward function makes of inputs with the parameters after the steps done, in the precision.
+
+        It is computed directly; where the precision rounds stochastically its bits are the run's key's and the same in
+        every call. Products and sums are in the order of `Accumulation()`.
+
+        Args:
+            forward: (params, inputs) -> arrays, traceable; of a model with a state (params, state, inputs) -> such.
+            inputs: nested arrays, of any number of rows.
+
+        Returns:
+            Arrays nested as forward gives them, in the precision's formats.
+
+        Raises:
+            TypeError, ValueError: as `trace`.
+        """
+        state = (self.params,) if self.model_state is None else (self.params, self.model_state)
+        return predict(forward, state, inputs, self.precision, self._control, self._key.fold_in(PREDICTED))
 
     def arrays(self) -> dict[str, Array]:
         """The whole state by dotted name, for a checkpoint."""

@@ -14,6 +14,7 @@ from ipu_core.ir.guard import UNSCALE
 from ipu_core.ir.pytree import flatten, map_leaves, paths, unflatten
 from ipu_core.ir.tracing import in_rounds, trace
 from ipu_core.ir.values import Traced, Value, apply, elementwise, scope, shape_of
+from ipu_core.train.arguments import check_batch, check_loss, check_params
 from ipu_core.train.optim import Optimiser
 from ipu_core.train.optim.common import write
 
@@ -205,8 +206,12 @@ def step_block(
         model_state: what the model carries from step to step, nested float arrays; None: nothing.
 
     Raises:
-        ValueError: fewer than one micro-batch, or a batch that cannot be cut so.
+        ValueError: fewer than one micro-batch, or a batch that cannot be cut so, or has no rows.
+        TypeError: parameters that are no floats, or lists of numbers.
     """
+    check_loss(loss)
+    check_params(params)
+    check_batch(batch)
     step = training_step(loss, optimiser, micro_batches=micro_batches, running_mean=running_mean)
     numbers = (np.float32(0),) * (2 if scaled else 1)
     return trace(step, initial_state(params, optimiser, model_state), _part(batch, micro_batches), *numbers, carry=True)

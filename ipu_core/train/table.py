@@ -4,10 +4,14 @@ import html
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+WIDTH = 80  # characters of a line of a printed table
+
 
 @dataclass(frozen=True)
 class Table:
     """A small table of text that prints in a terminal, in a log and in a notebook.
+
+    Columns that find no place in WIDTH characters are printed in further tables below, behind the left ones.
 
     Attributes:
         left: how many of the columns, from the first, begin at one margin; the others end at one.
@@ -22,9 +26,8 @@ class Table:
     def __str__(self) -> str:
         cells = [self.columns, *self.rows]
         widths = [max(len(row[i]) for row in cells) for i in range(len(self.columns))]
-        lines = [self._line(row, widths) for row in cells]
-        lines.insert(1, "  ".join("-" * width for width in widths))
-        return "\n".join(part for part in (self.title, *lines, self.note) if part)
+        blocks = ["\n".join(self._lines(cells, widths, chosen)) for chosen in self._folded(widths)]
+        return "\n".join(part for part in (self.title, "\n\n".join(blocks), self.note) if part)
 
     __repr__ = __str__
 
@@ -37,7 +40,22 @@ class Table:
         head = f"<caption>{caption}</caption>{row(self.columns, 'th')}"
         return f"<table>{head}{body}</table><p><small>{note}</small></p>"
 
-    def _line(self, row: Sequence[str], widths: Sequence[int]) -> str:
-        first = [cell.ljust(width) for cell, width in zip(row[: self.left], widths, strict=False)]
-        rest = [cell.rjust(width) for cell, width in zip(row[self.left :], widths[self.left :], strict=True)]
-        return "  ".join([*first, *rest]).rstrip()
+    def _lines(self, cells: Sequence[Sequence[str]], widths: Sequence[int], chosen: Sequence[int]) -> list[str]:
+        """Those columns of all rows, with a rule below their names."""
+
+        def line(row: Sequence[str]) -> str:
+            placed = (row[i].ljust(widths[i]) if i < self.left else row[i].rjust(widths[i]) for i in chosen)
+            return "  ".join(placed).rstrip()
+
+        names, *rows = cells
+        return [line(names), "  ".join("-" * widths[i] for i in chosen), *map(line, rows)]
+
+    def _folded(self, widths: Sequence[int]) -> list[list[int]]:
+        """The columns of each table of a wide one: the left ones, and as many others as fit beside them."""
+        first = list(range(self.left))
+        tables = [first]
+        for i in range(self.left, len(widths)):
+            if tables[-1] != first and sum(widths[k] + 2 for k in tables[-1]) + widths[i] > WIDTH:
+                tables.append(first)
+            tables[-1] = [*tables[-1], i]
+        return tables

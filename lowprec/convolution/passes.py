@@ -17,6 +17,7 @@ from lowprec.convolution.operands import (
     finished,
     result_array,
 )
+from lowprec.foreign import takes_foreign
 from lowprec.random import KeyLike
 from lowprec.spec.accumulation import Accumulation
 from lowprec.spec.convolution_task import ConvolutionTask
@@ -40,6 +41,7 @@ SHALLOW = 16
 """With fewer channels in a group a weight gradient's images are laid out along lines of windows, not channels."""
 
 
+@takes_foreign
 def conv2d(
     x: npt.ArrayLike,
     weight: npt.ArrayLike,
@@ -89,7 +91,7 @@ def conv2d(
     if images.shape[-1] != kernel.shape[3]:
         raise ValueError(
             f"x has {images.shape[-1]} channels in each of {groups} groups, weight has {kernel.shape[3]}; "
-            f"weight has axes {WEIGHT_AXES[layout]}"
+            f"x has axes {layout.upper()}, weight {WEIGHT_AXES[layout]} (layout={layout!r})"
         )
     where = windows(images.shape[1:3], kernel.shape[:2], stride, padding, dilation)
     how = checked_sums(images.dtype, kernel.dtype, accumulation, rounding, key, keywords)
@@ -102,6 +104,7 @@ def conv2d(
     return finished(result, out)
 
 
+@takes_foreign
 def conv2d_input_gradient(
     gradient: npt.ArrayLike,
     weight: npt.ArrayLike,
@@ -152,6 +155,7 @@ def conv2d_input_gradient(
     return finished(result, out)
 
 
+@takes_foreign
 def conv2d_weight_gradient(
     x: npt.ArrayLike,
     gradient: npt.ArrayLike,

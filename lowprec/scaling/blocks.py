@@ -36,6 +36,7 @@ from numpy.lib.array_utils import normalize_axis_index
 from numpy.typing import ArrayLike, DTypeLike
 
 from lowprec import backends
+from lowprec.foreign import as_array_of, takes_foreign
 from lowprec.integers import ceil_div
 from lowprec.scaling import block_steps
 from lowprec.scaling.tensor import (
@@ -72,6 +73,8 @@ class BlockArray:
             block size. The last block along the axis may be short.
         axis: the axis blocks lie along, not negative.
         tensor_scale: factor of the whole tensor, a float32 value; 1.0 if there is none.
+        library: whose arrays `dequantize` gives: "numpy", "torch" or "jax", as `to_blocks` had one. `elements` and
+            `scales` are NumPy's.
     """
 
     format: BlockFormat
@@ -79,6 +82,7 @@ class BlockArray:
     scales: Array
     axis: int
     tensor_scale: float = 1.0
+    library: str = "numpy"
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -90,7 +94,8 @@ class BlockArray:
         """Bits of elements and scales when packed tightly (without the tensor scale)."""
         return self.elements.size * self.format.element.bits + self.scales.size * self.format.scale.bits
 
-    def dequantize(self, dtype: DTypeLike | None = None, out: Array | None = None) -> Array:
+    @takes_foreign
+    def dequantize(self, dtype: DTypeLike | None = None, out: Array | None = None) -> Any:
         """The values, element * scale * tensor scale, in float32 or float64.
 
         A value is the exact product, rounded once to nearest where the dtype does not hold it, whatever lies between:
@@ -106,6 +111,10 @@ class BlockArray:
             TypeError: another dtype, or an out of another one.
             ValueError: an out of another shape, or one that cannot be written in place; a code wider than its format.
         """
+        values = self._values(dtype, out)
+        return values if out is not None else as_array_of(self.library, values)
+
+    def _values(self, dtype: DTypeLike | None, out: Array | None) -> Array:
         dtype = output_dtype(dtype, out)
         target = checked_out("out", out, self.shape, dtype)
         fmt = self.format
@@ -117,11 +126,15 @@ class BlockArray:
             target[...] = block_steps.dequantize(fmt, self.elements, self.scales, self.axis, self.tensor_scale, dtype)
         return target
 
+    def of_library(self, name: str) -> BlockArray:
+        """The same, whose values `dequantize` gives as arrays of that library."""
+        return replace(self, library=name)
+
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> Array:
         if copy is False:
             raise ValueError("a BlockArray becomes an array only by dequantizing, which copies")
         wide = dtype is not None and np.dtype(dtype) == np.float64
-        values = self.dequantize(np.float64 if wide else np.float32)
+        values = self._values(np.float64 if wide else np.float32, None)
         return values if dtype is None else values.astype(dtype, copy=False)
 
     def __repr__(self) -> str:
@@ -129,6 +142,7 @@ class BlockArray:
         return f"<BlockArray {self.format.name} {self.shape}, blocks along axis {self.axis}{scaled}>"
 
 
+@takes_foreign
 def to_blocks(
     x: ArrayLike,
     fmt: BlockFormat | str,

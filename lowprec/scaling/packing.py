@@ -15,12 +15,14 @@ import numpy.typing as npt
 
 from lowprec import backends
 from lowprec.arrays import input_array
+from lowprec.foreign import takes_foreign
 from lowprec.integers import ceil_div
 from lowprec.spec.float_format import FloatFormat
 from lowprec.spec.formats import FormatLike, as_format
 from lowprec.types import Array
 
 
+@takes_foreign
 def pack(codes: npt.ArrayLike, fmt: FormatLike) -> npt.NDArray[np.uint8]:
     """Codes packed along the last axis.
 
@@ -55,6 +57,7 @@ def pack(codes: npt.ArrayLike, fmt: FormatLike) -> npt.NDArray[np.uint8]:
     return out
 
 
+@takes_foreign
 def unpack(packed: npt.ArrayLike, fmt: FormatLike, size: int) -> Array:
     """The codes that `pack` packed.
 

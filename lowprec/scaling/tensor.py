@@ -1,17 +1,23 @@
-"""Arrays with one power-of-two scale for the whole tensor, such as the IPU's fp8 tensors, and exact scaling."""
+"""Arrays with a scale, one for the whole tensor or one for each index of an axis, and exact scaling.
+
+A power of two (`exponent`) is what the IPU's fp8 tensors carry; any float32 (`scale`), for the tensor or per axis, is
+what fp8 recipes on other machines use.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Unpack
 
 import numpy as np
+from numpy.lib.array_utils import normalize_axis_tuple
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from lowprec import backends
 from lowprec.arrays import whole_array
+from lowprec.foreign import as_array_of, takes_foreign
 from lowprec.rounding import decode, encode
 from lowprec.spec.float_format import FloatFormat
 from lowprec.spec.formats import as_format, format_of_dtype
@@ -33,25 +39,31 @@ IPU_EXPONENTS = (-32, 31)  # the 6-bit signed scale of a quarter tensor
 
 @dataclass(frozen=True, eq=False)
 class ScaledArray:
-    """An array of elements that share the factor 2^exponent, made by `to_scaled`.
+    """An array of elements that share the factor scale * 2^exponent, made by `to_scaled`.
 
     Attributes:
         format: format of the elements.
         elements: storage dtype of `format` (its codes where it has none), shape of the original array.
-        exponent: value = element * 2^exponent.
+        exponent: value = element * scale * 2^exponent.
+        scale: a float32 value, or float32 values of a shape that broadcasts to the elements'; 1.0 where there is none.
+        library: whose arrays `dequantize` gives: "numpy", "torch" or "jax", as `to_scaled` had one. `elements` and
+            `scale` are NumPy's.
     """
 
     format: FloatFormat
     elements: Array
     exponent: int
+    scale: float | Array = 1.0
+    library: str = "numpy"
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the array."""
         return self.elements.shape
 
-    def dequantize(self, dtype: DTypeLike | None = None, out: Array | None = None) -> Array:
-        """The values, element * 2^exponent, in float32 or float64: exact while they are within that dtype's range.
+    @takes_foreign
+    def dequantize(self, dtype: DTypeLike | None = None, out: Array | None = None) -> Any:
+        """The values, element * scale * 2^exponent, in float32 or float64, rounded once where that does not hold them.
 
         Args:
             dtype: float32 or float64; None means out's, or float32.
@@ -61,33 +73,49 @@ class ScaledArray:
             TypeError: another dtype, or an out of another one.
             ValueError: an out of another shape, or one that cannot be written in place.
         """
+        values = self._values(dtype, out)
+        return values if out is not None else as_array_of(self.library, values)
+
+    def _values(self, dtype: DTypeLike | None, out: Array | None) -> Array:
         dtype = output_dtype(dtype, out)
         target = checked_out("out", out, self.shape, dtype)
         codes = self.elements.view(self.format.code_dtype)
         codes = codes.copy() if np.may_share_memory(codes, target) else codes
-        if backends.current().spread_power(codes, self.format, self.exponent, target):
+        plain = not isinstance(self.scale, np.ndarray) and self.scale == 1.0
+        if plain and backends.current().spread_power(codes, self.format, self.exponent, target):
             return target
         values = from_storage(self.elements, self.format).astype(np.float64)
         with np.errstate(over="ignore", under="ignore"):
-            target[...] = np.ldexp(values, self.exponent)
+            target[...] = np.ldexp(values * np.asarray(self.scale, np.float64), self.exponent)
         return target
+
+    def of_library(self, name: str) -> ScaledArray:
+        """The same, whose values `dequantize` gives as arrays of that library."""
+        return replace(self, library=name)
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> Array:
         if copy is False:
             raise ValueError("a ScaledArray becomes an array only by dequantizing, which copies")
         wide = dtype is not None and np.dtype(dtype) == np.float64
-        values = self.dequantize(np.float64 if wide else np.float32)
+        values = self._values(np.float64 if wide else np.float32, None)
         return values if dtype is None else values.astype(dtype, copy=False)
 
     def __repr__(self) -> str:
-        return f"<ScaledArray {self.format.name} {self.shape}, times 2^{self.exponent}>"
+        one = not isinstance(self.scale, np.ndarray)
+        if one and self.scale == 1.0:
+            return f"<ScaledArray {self.format.name} {self.shape}, times 2^{self.exponent}>"
+        scale = f"{self.scale:g}" if one else f"scales of shape {np.shape(self.scale)}"
+        return f"<ScaledArray {self.format.name} {self.shape}, times {scale}>"
 
 
+@takes_foreign
 def to_scaled(
     x: ArrayLike,
     fmt: Any,
     exponent: int | Literal["auto"] = "auto",
     *,
+    scale: float | ArrayLike | Literal["auto"] | None = None,
+    axis: int | tuple[int, ...] | None = None,
     limits: tuple[int, int] = IPU_EXPONENTS,
     rounding: FewBitRoundingLike = "nearest_even",
     key: KeyLike | None = None,
@@ -95,40 +123,93 @@ def to_scaled(
     out: Array | None = None,
     **policies: Unpack[PolicyKeywords],
 ) -> ScaledArray:
-    """Quantises x to `fmt` after dividing it by 2^exponent, exactly, with one rounding per element.
+    """Quantises x to `fmt` after dividing it by a scale, exactly, with one rounding per element.
 
     Args:
-        x: Floating-point array of any shape (or integers that float64 holds exactly).
+        x: Floating-point array of any shape (or integers that float64 holds exactly); of NumPy, torch or JAX.
         fmt: Format of the elements: a format, a name or a dtype. The IPU's are float8_e4m3fnuz and float8_e5m2fnuz.
-        exponent: "auto" takes the smallest exponent within `limits` for which no finite value of x exceeds the largest
-            element before rounding; 0 if x has no finite value but zero.
+        exponent: The scale is 2^exponent. "auto" takes the smallest within `limits` for which no finite value of x
+            exceeds the largest element before rounding; 0 if x has no finite value but zero.
+        scale: A scale that is no power of two, in place of the exponent: a positive number, or an array of them that
+            broadcasts to x's shape, in float32 (others are rounded to it, to nearest). "auto" is the largest finite
+            magnitude divided by the format's largest value, rounded up to a normal float32; 1 where that is 0.
+        axis: For "auto" the axis or axes that keep scales of their own: ``to_scaled(w, "e4m3", scale="auto", axis=0)``
+            has one per row of a matrix. With exponent="auto" these are powers of two, in `scale`. None: one for all.
         limits: Smallest and largest exponent allowed; the default is what an fp8 tensor of the IPU can carry.
         rounding, key, offset: As in `lowprec.round`, with the keywords random_bits, overflow and infinite_input.
             overflow="ipu" is the machine with `nanoo` off: finite values saturate and infinities become NaN.
         out: Where to put the elements: a C-contiguous array of x's shape and the dtype that `elements` has.
 
     Raises:
-        ValueError: an exponent outside of `limits`; unknown format or mode.
-        TypeError: an exponent or limits that are no integers; complex, bool or extended-precision x.
+        ValueError: an exponent outside of `limits`; scales that are not positive or do not broadcast to x; an axis that
+            x does not have; unknown format or mode.
+        TypeError: an exponent or limits that are no integers; a scale beside an exponent, or an axis beside given
+            numbers; complex, bool or extended-precision x.
     """
     fmt = as_format(fmt)
     how = element_rounding("to_scaled", rounding, policies, PolicyKeywords)
     values = readable_or_carrier(x, fmt)
     limits = _checked_limits(limits)
+    elements = checked_out("out", out, values.shape, fmt.dtype or fmt.code_dtype)
+    start = random_start(how, key, offset)
+    if scale is not None or axis is not None:
+        divisor = _scales(values, fmt, exponent, scale, axis, limits)
+        divided = quotient(as_carrier(values, fmt), divisor.astype(np.float64))
+        elements[...] = in_storage(np.asarray(encode(divided, fmt, how, key=key, offset=offset)), fmt)
+        return ScaledArray(fmt, elements, 0, divisor if divisor.ndim else float(divisor))
+    power = _power(values, fmt, exponent, limits)
+    if not backends.current().scale_and_round(values, fmt, power, how, *start, elements.view(fmt.code_dtype)):
+        codes = encode(scale_by_power(as_carrier(values, fmt), -power), fmt, how, key=key, offset=offset)
+        elements[...] = in_storage(np.asarray(codes), fmt)
+    return ScaledArray(fmt, elements, power)
+
+
+def _power(values: Array, fmt: FloatFormat, exponent: Any, limits: tuple[int, int]) -> int:
+    """The exponent of one scale for all."""
     if isinstance(exponent, str) and exponent == "auto":
         power = _fitting_exponent(backends.current().largest_magnitude(values), fmt, limits)
     elif isinstance(exponent, (int, np.integer)) and not isinstance(exponent, bool):
         power = int(exponent)
     else:
-        raise TypeError(f"exponent must be 'auto' or an integer, not {exponent!r}")
+        raise TypeError(f"exponent must be 'auto' or an integer, not {exponent!r}; any other scale is scale=")
     if not limits[0] <= power <= limits[1]:
         raise ValueError(f"the exponent {power} is outside of {limits[0]}..{limits[1]}")
-    elements = checked_out("out", out, values.shape, fmt.dtype or fmt.code_dtype)
-    start = random_start(how, key, offset)
-    if not backends.current().scale_and_round(values, fmt, power, how, *start, elements.view(fmt.code_dtype)):
-        codes = encode(scale_by_power(as_carrier(values, fmt), -power), fmt, how, key=key, offset=offset)
-        elements[...] = in_storage(np.asarray(codes), fmt)
-    return ScaledArray(fmt, elements, power)
+    return power
+
+
+def _scales(
+    values: Array, fmt: FloatFormat, exponent: Any, scale: Any, axis: Any, limits: tuple[int, int]
+) -> NDArray[np.float32]:
+    """The scales that are divided by, as float32 of a shape that broadcasts to the values'."""
+    if not (isinstance(exponent, str) and exponent == "auto"):
+        raise TypeError("give an exponent for the whole tensor, or scale= or axis=, not both")
+    if scale is not None and not (isinstance(scale, str) and scale == "auto"):
+        if axis is not None:
+            raise TypeError("axis= is for scale='auto' or exponent='auto'; scales that are given say it by their shape")
+        return _given_scales(scale, values.shape)
+    kept = () if axis is None else normalize_axis_tuple(axis, values.ndim, "axis")
+    others = tuple(set(range(values.ndim)) - set(kept))
+    wide = values.astype(np.float64)
+    amax = np.max(np.abs(wide), axis=others, where=np.isfinite(wide), initial=0.0, keepdims=bool(kept))
+    if scale is None:
+        powers = [_fitting_exponent(float(each), fmt, limits) for each in amax.ravel()]
+        return np.ldexp(np.ones(amax.shape, np.float32), np.reshape(powers, amax.shape))
+    made = np.asarray(amax / fmt.max).astype(np.float32)
+    made = np.where(made.astype(np.float64) * fmt.max < amax, np.nextafter(made, np.float32(np.inf)), made)
+    return np.where(amax > 0, np.maximum(made, np.finfo(np.float32).tiny), np.float32(1))
+
+
+def _given_scales(scale: Any, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """Scales that a user gives, checked."""
+    with np.errstate(over="ignore"):
+        given = None if isinstance(scale, str) else whole_array(scale)
+        made = np.zeros((), np.float32) if given is None else given.astype(np.float64).astype(np.float32)
+    if not ((made > 0) & np.isfinite(made)).all():
+        raise ValueError(f"scale must hold positive numbers that float32 holds, or be 'auto', not {scale!r}")
+    fits = all(n in (1, size) for n, size in zip(made.shape[::-1], shape[::-1], strict=False))
+    if made.ndim > len(shape) or not fits:
+        raise ValueError(f"scales of shape {made.shape} do not broadcast to x's {shape}")
+    return made
 
 
 def _checked_limits(limits: object) -> tuple[int, int]:

@@ -7,6 +7,8 @@ float8_e5m2fnuz (bias 8 and 16, no infinity, no -0, NaN 0x80); a tensor of them 
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -55,8 +57,31 @@ _NAMED = (
 formats: Mapping[str, FloatFormat] = MappingProxyType({fmt.name: fmt for fmt in _NAMED})
 """Name -> format, of every named format."""
 
-aliases: Mapping[str, FloatFormat] = MappingProxyType({"f143": float8_e4m3fnuz, "f152": float8_e5m2fnuz})
-"""The IPU's names of its 8-bit formats; `as_format` takes them in capitals too."""
+_OTHER_NAMES: Mapping[str, str] = {
+    "float64": "fp64 double f64 e11m52",
+    "float32": "fp32 single f32 e8m23",
+    "tfloat32": "tf32 e8m10",
+    "bfloat16": "bf16 e8m7",
+    "float16": "fp16 half f16 e5m10",
+    "float8_e4m3fn": "e4m3 e4m3fn fp8_e4m3 fp8_e4m3fn",
+    "float8_e5m2": "e5m2 fp8_e5m2",
+    "float8_e4m3fnuz": "e4m3fnuz f143 fp8_e4m3fnuz",
+    "float8_e5m2fnuz": "e5m2fnuz f152 fp8_e5m2fnuz",
+    "float8_e3m4": "e3m4",
+    "float8_e4m3b11fnuz": "e4m3b11fnuz",
+    "float8_e8m0fnu": "e8m0 e8m0fnu",
+    "float6_e2m3fn": "e2m3 e2m3fn fp6_e2m3",
+    "float6_e3m2fn": "e3m2 e3m2fn fp6_e3m2",
+    "float4_e2m1fn": "e2m1 e2m1fn fp4 fp4_e2m1",
+}
+aliases: Mapping[str, FloatFormat] = MappingProxyType(
+    {name: formats[of] for of, names in _OTHER_NAMES.items() for name in names.split()}
+)
+"""Other names of the named formats: those of other libraries, the IPU's (f143, f152), and OCP's by their bits alone.
+
+The bits of an OCP format name that format: "e4m3" is float8_e4m3fn. Every other eXmY is `FloatFormat("eXmY", X, Y)`,
+with infinities and NaN as IEEE 754 has them. `as_format` takes all of them in capitals too.
+"""
 
 _BY_DTYPE: Mapping[np.dtype[Any], FloatFormat] = MappingProxyType({f.dtype: f for f in _NAMED if f.dtype is not None})
 
@@ -71,18 +96,30 @@ def as_format(spec: FormatLike) -> FloatFormat:
     if isinstance(spec, FloatFormat):
         return spec
     if isinstance(spec, str):
-        found = formats.get(spec) or aliases.get(spec.lower()) or _p3109_by_name(spec)
-        if found is None:
-            known = ", ".join((*formats, *aliases))
-            raise ValueError(
-                f"unknown format {spec!r}; known are {known}, names of P3109 such as binary8p3se, "
-                "or a FloatFormat of your own"
-            )
-        return found
+        return formats.get(spec) or _by_other_name(spec)
     found = format_of_dtype(spec)
+    if found is None and type(spec).__module__ == "torch":  # a torch.dtype, named as here
+        found = formats.get(str(spec).removeprefix("torch."))
     if found is None:
         raise TypeError(f"{spec!r} is no floating-point format; give a FloatFormat, a name or a dtype")
     return found
+
+
+@cached
+def _by_other_name(spec: str) -> FloatFormat:
+    name = spec.lower()
+    found = formats.get(name) or aliases.get(name) or _p3109_by_name(name)
+    if found is not None:
+        return found
+    if bits := re.fullmatch(r"e(\d+)m(\d+)", name):
+        return FloatFormat(name, int(bits[1]), int(bits[2]))
+    longer = [known for known in formats if known.startswith(name.replace("fp", "float"))]
+    near = longer[:2] or difflib.get_close_matches(name, [*formats, *aliases], 3, 0.6)
+    raise ValueError(
+        f"unknown format {spec!r}{': did you mean ' + ' or '.join(near) + '?' if near else ''}; known are "
+        f"{', '.join(formats)}, short names such as fp16, bf16, half, e4m3, f143, any eXmY of X exponent and Y "
+        "mantissa bits, names of P3109 such as binary8p3se, or a FloatFormat of your own"
+    )
 
 
 def format_of_dtype(dtype: npt.DTypeLike | None) -> FloatFormat | None:

@@ -14,8 +14,9 @@ from lowprec.spec.accumulation import Accumulation, Adder, Stages
 from lowprec.spec.formats import FormatLike
 from lowprec.spec.rounding import FewBitMode, InfiniteInput, Mode, Overflow, Rounding
 
-RoundingLike = Mode | Rounding
-FewBitRoundingLike = Mode | FewBitMode | Rounding
+RoundingLike = Mode | Literal["nearest"] | Rounding
+"""How to round; "nearest" is nearest_even, as precisions call it."""
+FewBitRoundingLike = Mode | FewBitMode | Literal["nearest"] | Rounding
 
 
 class PolicyKeywords(TypedDict, total=False):
@@ -83,7 +84,7 @@ def as_rounding(rounding: FewBitRoundingLike = "nearest_even", **keywords: Any) 
     if isinstance(rounding, Rounding):
         _refuse_both("rounding", keywords)
         return rounding
-    return Rounding(rounding, **keywords)
+    return Rounding(rounding if rounding != "nearest" else "nearest_even", **keywords)
 
 
 @cached

@@ -61,6 +61,8 @@ class Rounding:
     flush: bool = False
 
     def __post_init__(self) -> None:
+        if str(self.mode) == "nearest":  # as precisions call it
+            object.__setattr__(self, "mode", "nearest_even")
         _one_of("rounding", self.mode, (*MODES, *FEW_BIT_MODES))
         if self.stochastic and not (isinstance(self.random_bits, str) and self.random_bits == "exact"):
             _check_bits(self.random_bits)

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from lowprec._pieces import PIECE, in_pieces
 from lowprec.arrays import input_array
+from lowprec.foreign import takes_foreign
 from lowprec.rounding import encode, round
 from lowprec.spec.formats import FloatFormat, as_format, format_of_dtype
 from lowprec.types import Array
@@ -19,6 +20,7 @@ from lowprec.types import Array
 Index = tuple[slice, ...]
 
 
+@takes_foreign
 def ulp_distance(x: ArrayLike, y: ArrayLike, fmt: Any = None) -> NDArray[np.float64]:
     """How many steps apart on a format's grid x and y are, elementwise: 0 if equal, 1 if neighbours.
 
@@ -46,6 +48,7 @@ def ulp_distance(x: ArrayLike, y: ArrayLike, fmt: Any = None) -> NDArray[np.floa
     return in_pieces(distance, x, y)
 
 
+@takes_foreign
 def ulp_error(x: ArrayLike, exact: ArrayLike, fmt: Any = None) -> NDArray[np.float64]:
     """|x - exact| in units of the format's spacing at `exact`, elementwise.
 
@@ -74,6 +77,7 @@ def ulp_error(x: ArrayLike, exact: ArrayLike, fmt: Any = None) -> NDArray[np.flo
     return in_pieces(error, x, input_array(exact)[0])
 
 
+@takes_foreign
 def relative_error(x: ArrayLike, exact: ArrayLike) -> NDArray[np.float64]:
     """|x - exact| / |exact|, elementwise, without a unit.
 

@@ -27,13 +27,17 @@ those of the whole too, which exist where the offset is a number of whole rows.
 
 from __future__ import annotations
 
-from typing import Any, Unpack
+import functools
+from collections.abc import Callable
+from types import NoneType
+from typing import Any, TypeVar, Unpack, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from lowprec import arithmetic, backends
 from lowprec.arrays import whole_array
+from lowprec.foreign import library_of, through
 from lowprec.random import Key, KeyLike
 from lowprec.rounding import astype, round
 from lowprec.spec.axes import Axis, fold
@@ -44,15 +48,41 @@ from lowprec.spec.outputs import into
 from lowprec.sums.ordered_plan import ORDERS, OrderedPlan, OrderedSum, SumOrder, checked_sum
 from lowprec.types import Array
 
+R = TypeVar("R")
 LAST = 1 << 32  # folded into the key of a mean's division and a norm's root
 
 
+def _axis_or_format(arrays: int) -> Callable[[Callable[..., R]], Callable[..., R]]:
+    """For sums (.., axis, fmt, rounding) of so many arrays: a format may stand in the axis' place, its rounding next.
+
+    They take the arrays of other libraries too.
+    """
+
+    def decorate(call: Callable[..., R]) -> Callable[..., R]:
+        @functools.wraps(call)
+        def either(*args: Any, **keywords: Any) -> R:
+            if len(args) > arrays and not isinstance(args[arrays], (int, np.integer, tuple, NoneType)):
+                named = dict(zip(("fmt", "rounding"), args[arrays:], strict=False))
+                if twice := sorted(named.keys() & keywords.keys()):
+                    raise TypeError(f"{call.__name__} is given {twice[0]} twice: {args[arrays]!r}, and by its name")
+                if len(args) > arrays + 2:
+                    raise TypeError(f"{call.__name__} takes at most a format and a rounding after its operands")
+                return either(*args[:arrays], **named, **keywords)
+            library = library_of(*args, *keywords.values())
+            return call(*args, **keywords) if library is None else cast(R, through(library, call, *args, **keywords))
+
+        return either
+
+    return decorate
+
+
+@_axis_or_format(1)
 def sum(
     x: npt.ArrayLike,
+    axis: Axis = None,
     fmt: FormatLike = "float32",
     rounding: RoundingLike = "nearest_even",
     *,
-    axis: Axis = None,
     order: SumOrder = "sequential",
     block: int = 128,
     key: KeyLike | None = None,
@@ -65,11 +95,12 @@ def sum(
 
     Args:
         x: float32 or a narrower float array.
-        fmt: the format of every partial sum and of the result.
-        rounding: a `lowprec.Rounding`, or nearest_even, nearest_away, toward_zero, up, down, odd or stochastic (then
-            `key` is needed). float64 sums round to nearest even only.
         axis: the axis or a tuple of axes, negative ones from the end; None: all. Over several axes the terms are taken
             in C order, the last of these axes fastest. (): every element is a sum of one term.
+        fmt: the format of every partial sum and of the result. It may stand second, its rounding after it, as in
+            `lowprec.add`: ``sum(x, "float16", "stochastic", key=1)``.
+        rounding: a `lowprec.Rounding`, or nearest_even, nearest_away, toward_zero, up, down, odd or stochastic (then
+            `key` is needed). float64 sums round to nearest even only.
         order: sequential, blocked, pairwise or kahan, as `help("lowprec.sums.ordered")` defines them.
         block: terms of a run of the blocked order.
         keepdims: keep the axes with length 1.
@@ -92,19 +123,18 @@ def sum(
     return _shaped(task.plan, _total(task, view, None), shape, out)
 
 
-def kahan_sum(
-    x: npt.ArrayLike, fmt: FormatLike = "float32", rounding: RoundingLike = "nearest_even", **options: Any
-) -> Any:
+def kahan_sum(x: npt.ArrayLike, *args: Any, **options: Any) -> Any:
     """Kahan's compensated sum: `sum` with order="kahan" (arguments as there)."""
-    return sum(x, fmt, rounding, **{**options, "order": "kahan"})
+    return sum(x, *args, **{**options, "order": "kahan"})
 
 
+@_axis_or_format(1)
 def mean(
     x: npt.ArrayLike,
+    axis: Axis = None,
     fmt: FormatLike = "float32",
     rounding: RoundingLike = "nearest_even",
     *,
-    axis: Axis = None,
     order: SumOrder = "sequential",
     block: int = 128,
     key: KeyLike | None = None,
@@ -124,13 +154,14 @@ def mean(
     return _shaped(task.plan, _last(task, "divide", (_total(task, view, None), float(size)), first), shape, out)
 
 
+@_axis_or_format(2)
 def dot(
     a: npt.ArrayLike,
     b: npt.ArrayLike,
+    axis: Axis = -1,
     fmt: FormatLike = "float32",
     rounding: RoundingLike = "nearest_even",
     *,
-    axis: Axis = -1,
     order: SumOrder = "sequential",
     block: int = 128,
     key: KeyLike | None = None,
@@ -148,12 +179,13 @@ def dot(
     return _shaped(task.plan, _products(task, left, right), shape, out)
 
 
+@_axis_or_format(1)
 def norm(
     x: npt.ArrayLike,
+    axis: Axis = None,
     fmt: FormatLike = "float32",
     rounding: RoundingLike = "nearest_even",
     *,
-    axis: Axis = None,
     order: SumOrder = "sequential",
     block: int = 128,
     key: KeyLike | None = None,
@@ -172,12 +204,13 @@ def norm(
     return _shaped(task.plan, _last(task, "sqrt", (_products(task, view, view),), first), shape, out)
 
 
+@_axis_or_format(1)
 def cumulative_sum(
     x: npt.ArrayLike,
+    axis: Axis = None,
     fmt: FormatLike = "float32",
     rounding: RoundingLike = "nearest_even",
     *,
-    axis: Axis = None,
     key: KeyLike | None = None,
     offset: int = 0,
     out: Array | None = None,

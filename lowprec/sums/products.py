@@ -13,6 +13,7 @@ import numpy.typing as npt
 from lowprec import backends, threads
 from lowprec._caching import cached
 from lowprec.arrays import only_arrays, whole_array
+from lowprec.foreign import library_of, through
 from lowprec.random import KeyLike
 from lowprec.spec.accumulation import Accumulation
 from lowprec.spec.keys import ORIGIN, Coordinates, coordinates, first_element, key_value
@@ -136,6 +137,9 @@ def matmul(
         Fasi, Higham, Mikaitis, Pranesh, "Numerical behavior of NVIDIA tensor cores" (PeerJ Computer Science 7, 2021),
         and Xie, Wang, Yang, Yang, "MMA-Sim" (arXiv 2511.10909, 2025), for the aligned adder.
     """
+    if (library := library_of(a, b, out)) is not None:
+        options = dict(accumulation=accumulation, rounding=rounding, key=key, offset=offset, **keywords)
+        return through(library, matmul, a, b, out=out, **options)
     left, right, offset = whole_array(a), whole_array(b), first_element(offset)
     target = None if out is None else straight(out, left, right)
     try:
@@ -144,7 +148,13 @@ def matmul(
         refuse_unhashable(rounding=rounding, **keywords)
         raise
     key = None if key is None else key_value(key)
-    result = call(left, right, key, offset, target)
+    try:
+        result = call(left, right, key, offset, target)
+    except ValueError as error:
+        if left.ndim and right.ndim and left.shape[-1] != right.shape[max(-2, -right.ndim)]:
+            turned = "; b.T would fit" if right.ndim > 1 and left.shape[-1] == right.shape[-1] else ""
+            raise ValueError(f"a has shape {left.shape}, b {right.shape}: {error}{turned}") from None
+        raise
     if out is not None:
         return into(out, result) if target is None else out
     return result[()] if result.ndim == 0 else result

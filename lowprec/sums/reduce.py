@@ -18,6 +18,7 @@ import numpy.typing as npt
 from lowprec import backends, threads
 from lowprec._caching import cached
 from lowprec.arrays import only_arrays, whole_array
+from lowprec.foreign import takes_foreign
 from lowprec.random import KeyLike
 from lowprec.spec.accumulation import Accumulation
 from lowprec.spec.axes import Axis, Fold, fold, vertices
@@ -63,6 +64,7 @@ class PreparedSum(Protocol):
     ) -> Array: ...
 
 
+@takes_foreign
 def reduce_sum(
     x: npt.ArrayLike,
     axis: Axis = -1,
@@ -242,6 +244,7 @@ def prepare_sum(dtype: npt.DTypeLike, fmt: FormatLike, rounding: Rounding, tag: 
     return call
 
 
+@takes_foreign
 def reduce_max(x: npt.ArrayLike, axis: Axis = -1, *, keepdims: bool = False, out: Array | None = None) -> Any:
     """The largest element over one axis or more, exact; NaN wins, +0 is larger than -0.
 

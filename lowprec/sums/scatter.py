@@ -11,6 +11,7 @@ import numpy.typing as npt
 from lowprec import backends, threads
 from lowprec._caching import cached
 from lowprec.arrays import whole_array
+from lowprec.foreign import takes_foreign
 from lowprec.random import KeyLike
 from lowprec.spec.accumulation import Accumulation
 from lowprec.spec.keys import ORIGIN, Coordinates, first_element
@@ -37,6 +38,7 @@ class PreparedScatter(Protocol):
     ) -> Array: ...
 
 
+@takes_foreign
 def scatter_add(
     indices: npt.ArrayLike,
     updates: npt.ArrayLike,

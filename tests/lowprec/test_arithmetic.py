@@ -283,7 +283,7 @@ def test_refusals() -> None:
     with pytest.raises(ValueError, match="out has shape"):
         lp.add(x, x, "float32", out=np.ones(4, np.float32))
     with pytest.raises(ValueError, match="unknown rounding"):
-        lp.add(x, x, "float16", "nearest")
+        lp.add(x, x, "float16", "closest")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="broadcast"):
         lp.add(x, np.ones(2, np.float32), "float16")
 
@@ -321,3 +321,11 @@ def test_a_million_elements_in_threads_are_those_of_one() -> None:
     with lp.num_threads(1):
         lp.testing.assert_same_bits(got, lp.multiply(x, 0.3, **options))
     lp.testing.assert_same_bits(got[70_001:70_100], lp.multiply(x[70_001:70_100], 0.3, **{**options, "offset": 70_018}))
+
+
+def test_results_are_float32_where_no_format_is_named() -> None:
+    x = np.array([1.5, 2.5], np.float16)
+    for made in (lp.add(x, x), lp.subtract(x, x), lp.multiply(x, x), lp.divide(x, x), lp.sqrt(x), lp.fma(x, x, x)):
+        assert made.dtype == np.float32
+    for made in (lp.scaled_add(x, x, 2.0), lp.exp(x), lp.sum(x, 0), lp.matmul(x, x), lp.reduce_sum(x)):
+        assert made.dtype == np.float32

@@ -68,7 +68,7 @@ def test_command_line(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["0.1", "float9"], "lowprec: unknown format 'float9'; known are "),
+        (["0.1", "float9"], "lowprec: unknown format 'float9': did you mean float64 or "),
         (["a", "float16"], "lowprec: 'a' is no number"),
         (["0x1p9999", "float16"], "lowprec: '0x1p9999' is beyond float64"),
         (["nan", "float4_e2m1fn"], "lowprec: NaN cannot be represented in float4_e2m1fn"),
@@ -86,7 +86,7 @@ def test_bad_input_is_one_line_and_exit_code_2(
 
 def test_as_a_module() -> None:
     found = subprocess.run(
-        [sys.executable, "-m", "lowprec", "0.1", "half"], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "lowprec", "0.1", "halves"], capture_output=True, text=True, check=False
     )
     assert found.returncode == 2
-    assert found.stderr.startswith("lowprec: unknown format 'half'")
+    assert found.stderr.startswith("lowprec: unknown format 'halves'")

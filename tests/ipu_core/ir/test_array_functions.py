@@ -71,6 +71,22 @@ NUMBERS = {
     "log1p": lambda a, b, c: [np.log1p(abs(a) * 10.0**-n) for n in (0, 3, 6, 9)],
     "expm1": lambda a, b, c: [np.expm1(a * 10.0**-n) for n in (0, 3, 6, 9)],
     "logarithms": lambda a, b, c: [np.log2(abs(a)), np.log10(abs(a)), np.exp2(a), np.logaddexp(a, 30 * b)],
+    "hyperbolic": lambda a, b, c: [np.sinh(a), np.cosh(a), np.arcsinh(3 * a), np.arccosh(1.5 + abs(a)),
+                                   np.arctanh(0.1 * a), np.sinh(a * 1e-6), np.arcsinh(a * 1e-6)],
+    "tan, hypot": lambda a, b, c: [np.tan(0.2 * a), np.hypot(a, b), np.conj(a) * np.real(b)],
+    "prod": lambda a, b, c: [np.prod(a), np.prod(c, axis=1), np.prod(c, (0, 2), keepdims=True)],
+    "sort": lambda a, b, c: [np.sort(a), np.sort(c, axis=0), np.sort(a, None)],
+    "vecdot, cross": lambda a, b, c: [np.vecdot(a, b), np.vecdot(c, a), np.linalg.cross(a[:, :3], b[:, 1:]),
+                                      np.linalg.cross(a, b, axis=0), np.linalg.vecdot(a, b)],
+    "cumulative_sum": lambda a, b, c: [np.cumulative_sum(a, axis=1),
+                                       np.cumulative_sum(c, axis=0, include_initial=True)],
+    "linalg": lambda a, b, c: [np.linalg.trace(c), np.linalg.diagonal(a), np.linalg.diagonal(c, offset=1),
+                               np.linalg.diagonal(a, offset=-1), np.linalg.matrix_power(a[:, :3], 3),
+                               np.linalg.matrix_transpose(c), np.linalg.matrix_norm(c),
+                               np.linalg.vector_norm(c, axis=1),
+                               np.linalg.vector_norm(a), np.linalg.vector_norm(a, ord=1, keepdims=True)],
+    "together": lambda a, b, c: [*np.broadcast_arrays(a, c), *np.unstack(c, axis=1), *np.meshgrid(a[0], b[:, 1]),
+                                 *np.meshgrid(a[0], b[1], a[:, 2], indexing="ij")],
     "methods": lambda a, b, c: [a.swapaxes(0, 1), a * 1.0, a.mean(0)],
     "float_power": lambda a, b, c: np.float_power(a, 2),
 }  # fmt: skip
@@ -82,6 +98,8 @@ CONSTANT = {
                                  np.count_nonzero(a * TRUE, axis=1)],
     "argmax": lambda a, b, c: [np.argmax(a), np.argmax(c, axis=1), a.argmax(1, keepdims=True), np.argmin(a, 0),
                                np.argmax(a * TRUE, axis=1), np.argmin(a * TRUE, 1)],
+    "argsort": lambda a, b, c: [np.argsort(a), np.argsort(c, axis=1), np.argsort(a, None),
+                                np.argsort(TRUE + 0 * a, kind="stable")],
     "sign": lambda a, b, c: np.sign(a * TRUE),
     "not finite": lambda a, b, c: [f(np.where(a > 0.5, np.inf, np.where(a < -0.5, np.nan, a)))
                                    for f in (np.isnan, np.isinf, np.isfinite)],
@@ -160,10 +178,12 @@ def test_statistics_are_float32_and_moves_keep_their_format():
 
 REFUSALS = {
     r"np.median cannot be traced; nn.topk orders rows": lambda a: np.median(a),
-    r"np.sort cannot be traced; nn.topk": lambda a: np.sort(a),
+    r"np.partition cannot be traced; nn.topk": lambda a: np.partition(a, 1),
     r"np.floor cannot be traced; nn.convert\(x, fmt\) rounds": lambda a: np.floor(a),
-    r"np.prod cannot be traced; np.exp\(np.sum\(np.log\(x\)\)\)": lambda a: np.prod(a),
-    r"np.sinh cannot be traced; \(np.exp": lambda a: np.sinh(a),
+    r"np.cumprod cannot be traced; np.exp\(np.cumsum\(np.log\(x\)\)\)": lambda a: np.cumprod(a),
+    r"np.arctan cannot be traced; the machine has no inverse": lambda a: np.arctan(a),
+    r"a power of a traced matrix is at least 1, not 0": lambda a: np.linalg.matrix_power(a[:, :3], 0),
+    r"a vector product needs 3 elements along axis -1": lambda a: np.linalg.cross(a, a),
     r"np.unique cannot be traced; shapes may not depend on numbers": lambda a: np.unique(a),
     r"np.allclose cannot be traced; there are no numbers yet": lambda a: np.allclose(a, a),
     r"np.linalg.inv cannot be traced; these can: .*einsum": lambda a: np.linalg.inv(a),
@@ -183,3 +203,13 @@ REFUSALS = {
 def test_the_rest_is_refused_with_what_to_write(message):
     with pytest.raises((TypeError, ValueError), match=message):
         trace(REFUSALS[message], A)
+
+
+def test_a_product_of_two_vectors_is_a_number():
+    (block,) = (trace(np.matmul, A[0], B[0]),)
+    (got,) = evaluate(block, [A[0], B[0]])
+    assert got.shape == ()
+    assert got == pytest.approx(A[0] @ B[0])
+    assert [x.shape for x in evaluate(trace(lambda a, b, c: [a[0] @ b.T, c @ a[0], a @ b[0]], A, B, C), [A, B, C])] == [
+        (3,), (2, 3), (3,),
+    ]  # fmt: skip

@@ -108,3 +108,31 @@ def test_page_is_well_formed_and_self_contained(tmp_path: Path) -> None:
 @pytest.mark.parametrize("dark", [False, True])
 def test_chromium_shows_the_page_without_overflow(tmp_path: Path, width: int, dark: bool) -> None:
     check_page(report.to_html(profile(), "a title"), tmp_path, width, dark=dark)
+
+
+def test_the_page_has_a_cycle_axis_names_of_steps_operations_tiles_variables_and_the_program() -> None:
+    seen = profile()
+    page = report.to_html(seen, names={"move & go": ("forward", "move")})
+    axis = page.split('class="ticks">')[1].split("</div>")[0]
+    assert [part.split(">")[1].split("<")[0] for part in axis.split("<span")[1:]][:3] == ["0", "200", "400"]
+    assert f"cycles; in all {seen.cycles:,}, {seen.microseconds:,.2f} us" in page
+    assert "move &amp; go</span>" in page.split('class="steps">')[1].split("</div>")[0]
+    assert "<td>forward</td><td>move</td><td>1</td>" in page
+    assert "<pre>repeat 3 times\n  move &amp; go\n  copy y -&gt; z</pre>" in page
+    tile = (3, *(int(column[3]) for column in (seen.compute_by_tile, seen.bytes_in, seen.bytes_out, seen.memory.peak)))
+    assert "<tr>" + "".join(f"<td>{value:,}</td>" for value in tile) + "</tr>" in page
+    assert all(
+        f"<td>{name.replace('<', '&lt;').replace('>', '&gt;')}</td>" in page for name, _ in seen.memory.variables
+    )
+
+
+def test_operations_add_up_to_the_profile() -> None:
+    seen = profile()
+    found = report.by_operation(seen, {"move & go": ("forward", "move")})
+    assert {(each.role, each.operation) for each in found} == {("forward", "move"), ("copy", "copy")}
+    assert sum(each.cycles for each in found) == seen.cycles
+    assert sum(each.bytes for each in found) == seen.exchanged
+    assert [sum(getattr(each, name) for each in found) for name in ("compute", "exchange", "sync")] == [
+        seen.compute_cycles, seen.exchange_cycles, seen.sync_cycles,
+    ]  # fmt: skip
+    assert [each.label for each in found if each.role == "copy"] == ["copy"]

@@ -168,7 +168,7 @@ def test_evaluate_adds_measures() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"precisions": ["fp12.7"]}, "unknown precision 'fp12.7'; there are fp32.32"),
+        ({"precisions": ["fp12.7"]}, "unknown precision 'fp12.7'.*; there are fp32.32"),
         ({"precisions": ["fp16.16"]}, "must say how it rounds"),
         ({"precisions": "fp32.32"}, "must be a list of names"),
         ({"precisions": []}, "must be a list of names"),
@@ -219,3 +219,31 @@ def test_a_model_that_does_not_fit_is_refused_before_training() -> None:
     tiny = Target("gc200", tiles=2, tile_memory=4096)
     with pytest.raises(OutOfTileMemory, match=r"tile \d+ needs"):
         run(engine="tiles", target=tiny)
+
+
+@pytest.mark.parametrize("choice", ["warn", "stop"])
+def test_a_point_whose_loss_is_not_finite_says_so_at_once(choice: str, capsys: pytest.CaptureFixture[str]) -> None:
+    seen: list[int] = []
+
+    def batches(seed: int, step: int) -> Any:
+        seen.append(step)
+        x, y = BATCHES[0]
+        return (np.full_like(x, np.nan), y) if step == 3 else (x, y)
+
+    made = run(["fp32.32"], seeds=1, batches=batches, on_nonfinite=choice, evaluate=lambda params, _: {"size [m]": 2.5})
+    said = capsys.readouterr().err
+    assert said.startswith("fp32.32 seed 0: the loss of step 3 is nan: what follows is not training")
+    assert ("not finite before it: array 0 of the batch; it ends here" in said) == (choice == "stop")
+    assert max(seen) == (3 if choice == "stop" else 7)
+    (result,) = made.results
+    assert (len(result["losses"]), result["not_finite_step"]) == (8, 3)
+    assert np.isnan(result["losses"][3:]).all()
+    assert made.table().rows[0][2:4] == ("nan", "2.5000")
+    assert "size [m]" in made.table().columns
+
+
+def test_a_measure_with_the_name_of_another_figure_is_refused() -> None:
+    with pytest.raises(ValueError, match="a measure named 'seconds', which every result has: give it another name"):
+        run(evaluate=lambda params, _: {"seconds": 1.0})
+    with pytest.raises(ValueError, match="on_nonfinite must be 'warn' or 'stop', not 'ignore'"):
+        run(on_nonfinite="ignore")

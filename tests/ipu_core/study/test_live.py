@@ -103,3 +103,19 @@ def test_notebook_rewrites_one_cell(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_without_a_terminal_lines_are_chosen() -> None:
     assert isinstance(live.choose(Board().table, 1, 0, 1), live.Lines)
+
+
+def test_every_point_has_a_bar_before_anything_happens(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    names = [f"a seed {number}" for number in range(3)]
+    with live.Terminal(Board().table, 3, 0, 10, names):
+        pass
+    printed = capsys.readouterr().err
+    assert all(name in printed for name in names)
+    assert printed.count("waiting") >= 3
+    monkeypatch.setenv("LINES", str(live.ROOM + 1))
+    with live.Terminal(Board().table, 3, 0, 10, names):
+        pass
+    assert "a seed 1" not in capsys.readouterr().err  # there is room for one

@@ -108,7 +108,7 @@ def test_study_train_and_profile_run_from_the_command_line(tmp_path: Path, capsy
     assert main([*train, "--precision", "mlperf-bert", "--out", str(tmp_path / "train")]) == 0
     assert any(path.suffix == ".npz" for path in (tmp_path / "train").iterdir())
     capsys.readouterr()
-    assert main(["profile", "lm", *TINY, *own, "--precision", "fp16.16/stochastic"]) == 0
+    assert main(["profile", "lm", *TINY, *own[:2], "--precision", "fp16.16/stochastic"]) == 0
     assert "blocks.0.attention.qkv.weight" in capsys.readouterr().out
 
 

@@ -88,3 +88,23 @@ def test_labels_move_apart_as_little_as_needed() -> None:
     moved = _apart([0.10, 0.12, 0.21, 0.9], 0.1)
     assert np.all(np.diff(moved) > 0.1 - 1e-12)
     assert moved[-1] == 0.9
+
+
+def test_every_measure_has_a_panel_with_its_unit_and_ticks_that_differ(tmp_path: Path) -> None:
+    points = results(**{"distance [m]": 123.4, "test_accuracy": 0.9, "perplexity": 7.5})
+    for k, point in enumerate(points):
+        point["test_accuracy"] = 0.9 + 1e-5 * k
+    figure = plot(points, PRECISIONS, "title").figure
+    assert [axes.get_title(loc="left") for axes in figure.axes[1:]] == ["distance [m]", "test accuracy", "perplexity"]
+    figure.savefig(tmp_path / "c.png")
+    ticks = [text.get_text() for text in figure.axes[2].get_xticklabels()]
+    assert len(set(ticks)) == len(ticks) > 1
+    assert all(tick.endswith(" %") for tick in ticks)
+
+
+def test_a_picture_is_saved_as_matplotlib_s_figures_are(tmp_path: Path) -> None:
+    picture = plot(results(), PRECISIONS, "title")
+    picture.savefig(tmp_path / "c.svg")
+    assert "<svg" in (tmp_path / "c.svg").read_text()
+    picture.savefig(tmp_path / "c.png", dpi=50)
+    assert struct.unpack(">II", (tmp_path / "c.png").read_bytes()[16:24]) == (520, 245)

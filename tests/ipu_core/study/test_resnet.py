@@ -60,7 +60,7 @@ def test_the_commands_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     line = ["--layers", "64-4-8-10", "--batch", "16", "--steps", "6", "--engine", "direct", "--precision", "fp16.32"]
     assert main(["train", "resnet", *line, "--out", str(tmp_path)]) == 0
     assert "residual net 64-4-8-10" in capsys.readouterr().out
-    (kept,) = tmp_path.glob("*.npz")
+    (kept,) = tmp_path.glob("parameters*.npz")
     with np.load(kept) as archive:
         assert any("variance" in name for name in archive.files)
     assert main(["profile", "resnet", "--layers", "64-4-4-10", "--batch", "8"]) == 0

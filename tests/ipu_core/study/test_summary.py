@@ -7,6 +7,8 @@ import pytest
 
 from ipu_core.study.summary import curve, final_loss, spread, summarise, table
 
+PRECISIONS = ["fp16.16/stochastic"]
+
 
 def result(precision: str, seed: int, last: float, **more: object) -> dict[str, object]:
     return {"precision": precision, "seed": seed, "losses": [9.0] * 38 + [last, last + 1], **more}
@@ -79,3 +81,25 @@ def test_a_large_loss_spoils_the_running_mean_only_where_it_is_in_it() -> None:
 
 def test_a_study_without_a_finished_point_has_an_empty_table() -> None:
     assert str(table([], "title")).splitlines()[:2] == ["title", "precision  seeds"]
+
+
+def test_every_measure_has_a_column_with_its_unit_and_the_digits_of_its_size() -> None:
+    more = {"distance [m]": 123.456, "error_share": 0.125, "perplexity": 2.5, "tiny": 1e-7, "hits": 3, "gone": None}
+    made = table(summarise([result("a", 0, 1.0, **more), result("b", 0, 1.0)], ["a", "b"]), "")
+    assert made.columns[3:] == ("distance [m]", "error share", "perplexity", "tiny", "hits", "gone")
+    assert made.rows[0][3:] == ("123.5", "12.5 %", "2.5000", "1.000e-07", "3.0000", "nan")
+    assert made.rows[1][3:] == ("",) * 6
+
+
+def test_a_table_fits_80_columns() -> None:
+    more = {f"measure_{i}": 1.0 for i in range(12)}
+    made = table(summarise([result("fp16.16/stochastic", seed, 1.0, **more) for seed in range(2)], PRECISIONS), "")
+    lines = str(made).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert all(f"measure {i}" in str(made) for i in range(12))
+    assert sum(line.startswith("fp16.16/stochastic") for line in lines) > 1
+
+
+def test_a_loss_that_is_not_finite_is_said_below_the_table() -> None:
+    made = table(summarise([result("a", 3, math.inf, not_finite_step=7), result("b", 0, 1.0)], ["a", "b"]), "")
+    assert str(made).splitlines()[-1] == "a: a loss that is not finite from step 7 of seed 3"

@@ -2,6 +2,8 @@
 
 import dataclasses
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -189,3 +191,8 @@ def test_batches_and_labels_may_be_as_large_as_is_said(tmp_path: Path, arrays: d
 def test_batches_that_do_not_fit_are_refused(size: int) -> None:
     with pytest.raises(ValueError, match=f"a batch of {size} cannot be drawn from 30 rows"):
         shuffled(30, size, 0)
+
+
+def test_digits_come_without_importing_scikit_learn() -> None:
+    code = "import sys; from ipu_core.train import data; data.digits(); assert 'sklearn' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -88,3 +89,64 @@ def test_kinds_of_input_and_what_is_refused() -> None:
         to_scaled([1.0], "f143").dequantize("float16")
     with pytest.raises(ValueError, match="copies"):
         np.asarray(to_scaled([1.0], "f143"), copy=False)
+
+
+WIDE = np.float32([[1], [10], [100], [1e-3], [0], [5]]) * np.random.default_rng(3).normal(size=(6, 8)).astype(
+    np.float32
+)
+
+
+@pytest.mark.parametrize("scale", [0.1, 3.0, np.float32(1e-3), np.full((6, 1), 0.7), np.linspace(0.1, 2, 8)])
+def test_a_scale_of_any_size_divides_exactly_and_rounds_once(scale: Any) -> None:
+    made = to_scaled(WIDE, "e4m3", scale=scale, overflow="saturate")
+    divisors = np.broadcast_to(np.float32(scale), WIDE.shape)
+    want = [
+        lp.round(np.float64(Fraction(float(x)) / Fraction(float(d))), "e4m3", overflow="saturate")
+        for x, d in zip(WIDE.flat, divisors.flat, strict=True)
+    ]
+    assert made.elements.astype(np.float64).ravel().tolist() == want
+    products = made.elements.astype(np.float64) * divisors.astype(np.float64)
+    lpt.assert_same_bits(made.dequantize(np.float64), products)
+    lpt.assert_same_bits(made.dequantize(), products.astype(np.float32))
+    assert np.shape(made.scale) == np.shape(scale)
+
+
+@pytest.mark.parametrize(("axis", "shape"), [(0, (6, 1)), (-1, (1, 8)), ((0, 1), (6, 8)), (None, ())])
+def test_automatic_scales_use_the_whole_range_and_never_more(axis: Any, shape: tuple[int, ...]) -> None:
+    made = to_scaled(WIDE, "e4m3", scale="auto", axis=axis)
+    kept = () if axis is None else np.atleast_1d(axis) % 2
+    amax = np.abs(WIDE).max(axis=tuple({0, 1} - set(kept)), keepdims=axis is not None)
+    assert np.shape(made.scale) == shape
+    reach = np.where(amax > 0, np.float64(made.scale) * 448, amax)
+    assert ((reach >= amax) & (reach <= amax * (1 + 2**-22))).all()
+    assert np.isfinite(made.dequantize()).all()
+    powers = to_scaled(WIDE, "e4m3", axis=axis)
+    if axis is not None:
+        for index in np.ndindex(shape):
+            part = WIDE[tuple(slice(None) if n == 1 else slice(i, i + 1) for i, n in zip(index, shape, strict=True))]
+            assert np.asarray(powers.scale)[index] == 2.0 ** to_scaled(part, "e4m3").exponent
+
+
+def test_infinities_and_nan_have_no_part_in_a_scale() -> None:
+    made = to_scaled([[1.0, math.inf], [math.nan, 4.0], [math.nan, math.inf]], "e5m2", scale="auto", axis=0)
+    assert np.float64(made.scale).ravel().tolist() == [np.float32(1 / 57344), np.float32(4 / 57344), 1.0]
+    assert repr(made) == "<ScaledArray float8_e5m2 (3, 2), times scales of shape (3, 1)>"
+    assert repr(to_scaled([1.0], "e5m2", scale=0.5)) == "<ScaledArray float8_e5m2 (1,), times 0.5>"
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "words"),
+    [
+        ({"scale": -1.0}, ValueError, "scale must hold positive numbers that float32 holds, or be 'auto', not -1.0"),
+        ({"scale": 1e-60}, ValueError, "not 1e-60"),
+        ({"scale": "amax"}, ValueError, "not 'amax'"),
+        ({"scale": np.ones(5)}, ValueError, r"scales of shape \(5,\) do not broadcast to x's \(6, 8\)"),
+        ({"scale": 1.0, "axis": 0}, TypeError, "axis= is for scale='auto' or exponent='auto'"),
+        ({"scale": 1.0, "exponent": 3}, TypeError, "not both"),
+        ({"exponent": 0.5}, TypeError, "exponent must be 'auto' or an integer, not 0.5; any other scale is scale="),
+        ({"axis": 2}, ValueError, "axis 2 is out of bounds"),
+    ],
+)
+def test_scales_that_are_none_are_refused(given: dict[str, Any], kind: type[Exception], words: str) -> None:
+    with pytest.raises(kind, match=words):
+        to_scaled(WIDE, "e4m3", **given)

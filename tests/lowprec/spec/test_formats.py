@@ -126,7 +126,10 @@ def test_names_of_the_ipu_and_of_p3109() -> None:
 
 
 def test_unknown_specs_are_refused_with_the_valid_names() -> None:
-    with pytest.raises(ValueError, match=r"unknown format 'fp8'; known are float64, .*float8_e4m3fn"):
+    with pytest.raises(
+        ValueError,
+        match=r"unknown format 'fp8': did you mean float8_e4m3fn or float8_e5m2\?; known are float64, .*float8_e4m3fn",
+    ):
         lp.as_format("fp8")
     for spec in (np.int32, np.dtype("i4"), np.longdouble, np.complex64, 3):
         with pytest.raises(TypeError, match="no floating-point format"):
@@ -248,3 +251,15 @@ def test_fixed_point_names_bad_widths(bits: int) -> None:
         lp.fixed_point(bits, 0)
     with pytest.raises(TypeError, match=r"two integers.*8\.5"):
         lp.fixed_point(16, 8.5)  # type: ignore[arg-type]
+
+
+def test_short_names_mean_the_ocp_formats_and_any_other_exmy_is_ieee_like() -> None:
+    short = {"e4m3": "float8_e4m3fn", "E5M2": "float8_e5m2", "e2m1": "float4_e2m1fn", "fp16": "float16"}
+    short |= {"bf16": "bfloat16", "HALF": "float16", "tf32": "tfloat32", "e3m2": "float6_e3m2fn", "double": "float64"}
+    for name, full in short.items():
+        assert lp.as_format(name) is lp.formats[full]
+    assert lp.as_format("e2m2") == lp.FloatFormat("e2m2", 2, 2)
+    assert set(lp.aliases.values()) <= set(lp.formats.values())
+    for wrong, near in (("flot16", "float16"), ("fp8", "float8_e4m3fn or float8_e5m2"), ("e4m3fm", "e4m3fn")):
+        with pytest.raises(ValueError, match=f"unknown format '{wrong}': did you mean .*{near}"):
+            lp.as_format(wrong)

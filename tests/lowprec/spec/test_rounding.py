@@ -45,7 +45,7 @@ def test_equal_values_hash_and_pickle_alike() -> None:
 @pytest.mark.parametrize(
     "given, error, message",
     [
-        (dict(mode="nearest"), ValueError, "unknown rounding 'nearest'; allowed are nearest_even"),
+        (dict(mode="closest"), ValueError, "unknown rounding 'closest'; allowed are nearest_even"),
         (dict(mode="stochastic", random_bits=33), ValueError, "random_bits must be an integer of 1 to 32"),
         (dict(overflow="clip"), ValueError, "unknown overflow 'clip'"),
         (dict(infinite_input="inf"), ValueError, "unknown infinite_input 'inf'"),
@@ -106,3 +106,9 @@ def test_a_part_takes_the_accumulation_of_the_whole(host_backend: str) -> None:
 def test_what_does_not_go_together_is_refused(call: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         call()
+
+
+def test_nearest_is_nearest_even_as_precisions_call_it() -> None:
+    assert Rounding("nearest") == Rounding("nearest_even")  # type: ignore[arg-type]
+    assert Rounding("nearest").mode == "nearest_even"  # type: ignore[arg-type]
+    assert lp.round(0.1, "float16", "nearest") == lp.round(0.1, "float16")

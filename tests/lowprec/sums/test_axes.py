@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lowprec as lp
+import lowprec.testing as lpt
 from lowprec.spec.axes import fold, vertices
 from tests.lowprec.sums_cases import arrays, assert_backends_agree, rounding_options, strided
 
@@ -145,3 +146,25 @@ def test_a_fold_says_whether_its_view_copies(axis, order):
         x = np.zeros(shape).transpose(order)
         how = fold(x.shape, axis)
         assert how.is_view(x) == np.shares_memory(how.view(x), x)
+
+
+@pytest.mark.parametrize("name", ["sum", "mean", "norm", "cumulative_sum", "kahan_sum"])
+def test_an_axis_or_a_format_may_stand_second(name: str) -> None:
+    call = getattr(lp, name)
+    x = np.random.default_rng(5).normal(size=(3, 4)).astype(np.float32)
+    for axis in (0, -1, np.int64(1), None):
+        lpt.assert_same_bits(call(x, axis), call(x, axis=axis))
+        lpt.assert_same_bits(call(x, axis, "bf16", "up"), call(x, axis=axis, fmt="bf16", rounding="up"))
+    lpt.assert_same_bits(call(x, "bf16", "up", axis=0), call(x, 0, fmt="bf16", rounding="up"))
+    lpt.assert_same_bits(call(x, lp.bfloat16, lp.Rounding("up")), call(x, fmt="bf16", rounding="up"))
+    lpt.assert_same_bits(call(x, "bf16", rounding="nearest"), call(x, "bf16", rounding="nearest_even"))
+    with pytest.raises(TypeError, match="is given fmt twice: 'bf16', and by its name"):
+        call(x, "bf16", fmt="fp16")
+    with pytest.raises(TypeError, match="at most a format and a rounding after its operands"):
+        call(x, "bf16", "up", 0)
+
+
+def test_dot_takes_an_axis_or_a_format_third() -> None:
+    x = np.random.default_rng(5).normal(size=(3, 4)).astype(np.float32)
+    lpt.assert_same_bits(lp.dot(x, x, 0), lp.dot(x, x, axis=0))
+    lpt.assert_same_bits(lp.dot(x, x, "bf16"), lp.dot(x, x, -1, "bf16"))

@@ -345,8 +345,8 @@ def test_bad_calls_say_what_is_allowed(host_backend: str) -> None:
         lp.matmul(a, b, splits=0)
     with pytest.raises(ValueError, match="stages must be"):
         lp.matmul(a, b, stages=4)
-    with pytest.raises(ValueError, match="unknown rounding 'nearest'"):
-        lp.matmul(a, b, rounding="nearest")
+    with pytest.raises(ValueError, match="unknown rounding 'closest'"):
+        lp.matmul(a, b, rounding="closest")
     with pytest.raises(ValueError, match="stochastic rounding needs key="):
         lp.matmul(a, b, accumulate="float16", rounding="stochastic")
     with pytest.raises(ValueError, match="dot4"):

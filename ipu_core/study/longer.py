@@ -1,0 +1,56 @@
+"""A training that goes on: a folder that holds its first steps, with the state at their end, takes more steps."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import lowprec
+from ipu_core.study.point import Point
+from ipu_core.study.store import MANIFEST, RESULTS, Result, Store, file_name, read_manifest, read_results
+
+
+def state_file(folder: Path, point: Point) -> Path:
+    """Where the state at the end of a training is kept."""
+    return folder / file_name(f"state {point}")
+
+
+def make_longer(folder: Path, settings: Mapping[str, Any], accumulations: Mapping[str, str]) -> int:
+    """Sets the results of fewer steps aside, as results-STEPS.jsonl, so that a training of more goes on from their end.
+
+    That is done where nothing but the number of steps differs, no schedule depends on it, and every end was kept.
+
+    Returns:
+        The steps of those results; 0 where there are none, and everything stays as it is.
+    """
+    if not (folder / MANIFEST).is_file() or settings["schedule"].partition("/")[0] != "constant":
+        return 0
+    held = read_manifest(folder)
+    before, wanted = held["settings"].get("steps"), settings["steps"]
+    here = {"lowprec": lowprec.__version__, "settings": {**settings, "steps": before}, "accumulations": accumulations}
+    if held != here or not before < wanted:
+        return 0
+    with Store(folder, held["settings"], held["accumulations"]):  # whose lock says that nobody else is at it
+        points = map(_point, read_results(folder))
+        if not all(state_file(folder, point).is_file() for point in points):
+            return 0
+        for name in (RESULTS, MANIFEST):
+            stem, dot, end = name.partition(".")
+            os.replace(folder / name, folder / f"{stem}-{before}{dot}{end}")
+    return int(before)
+
+
+def take_up(store: Store, points: list[Point]) -> None:
+    """Puts the states of a shorter training where its points go on from."""
+    done = {str(_point(result)) for result in store.results()}
+    for point in points:
+        end, unfinished = state_file(store.folder, point), store.checkpoint(str(point))
+        if end.is_file() and not unfinished.exists() and str(point) not in done:
+            shutil.copyfile(end, unfinished)
+
+
+def _point(result: Result) -> Point:
+    return Point(str(result["precision"]), int(result["seed"]))

@@ -1,0 +1,146 @@
+"""Arrays of torch and JAX: in as NumPy sees them, and the result as the library that they came from has it.
+
+Nothing is copied on the way in, nor on the way out to torch: both see the same memory, in bfloat16 and the 8-bit floats
+too. A result in a dtype that the library lacks is refused in its words.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, ParamSpec, Protocol, TypeVar
+
+import numpy as np
+
+from lowprec._dlpack import from_dlpack
+from lowprec.spec.formats import format_of_dtype
+from lowprec.types import Array
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_OWN = frozenset({np.ndarray, float, int, bool, str, tuple, type(None)})  # quickly seen to be no library's
+
+
+class Library(Protocol):
+    """What is done with the arrays of a library."""
+
+    @property
+    def name(self) -> str:
+        """Of its module."""
+
+    def input(self, x: Any) -> Array:
+        """An array of it as NumPy reads it."""
+
+    def output(self, out: Any) -> Array:
+        """An array of it as NumPy writes to it."""
+
+    def array(self, result: Array) -> Any:
+        """A NumPy array as one of it."""
+
+
+@dataclass(frozen=True)
+class Torch:
+    """torch's tensors on the CPU."""
+
+    torch: Any
+    name: str = "torch"
+
+    def input(self, x: Any) -> Array:
+        return from_dlpack(x)
+
+    def output(self, out: Any) -> Array:
+        if isinstance(out, self.torch.Tensor) and out.requires_grad:
+            raise TypeError("out is a tensor that requires a gradient, which no call here follows: give out.detach()")
+        return from_dlpack(out, writable=True)
+
+    def array(self, result: Array) -> Any:
+        fmt = format_of_dtype(result.dtype)
+        if fmt is None or result.dtype.isbuiltin == 1:
+            return self.torch.from_numpy(result)
+        dtype = getattr(self.torch, fmt.name, None)
+        if dtype is None:
+            raise TypeError(f"torch has no dtype {fmt.name}: take round's values, encode's codes, or a NumPy array in")
+        return self.torch.from_numpy(result.view(fmt.code_dtype)).view(dtype)
+
+
+@dataclass(frozen=True)
+class Jax:
+    """JAX's arrays on the CPU."""
+
+    jax: Any
+    name: str = "jax"
+
+    def input(self, x: Any) -> Array:
+        return np.asarray(x)
+
+    def output(self, out: Any) -> Array:
+        raise TypeError("out must be an array that can be written to, and those of JAX cannot")
+
+    def array(self, result: Array) -> Any:
+        if result.dtype.itemsize == 8 and not self.jax.config.jax_enable_x64:
+            raise TypeError(f"JAX holds no {result.dtype} unless jax_enable_x64 is set; or give a NumPy array")
+        return self.jax.numpy.asarray(result)
+
+
+def library_of(*given: object) -> Library | None:
+    """The library of the first array that is torch's or JAX's; None where there is none."""
+    torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
+    if torch is None and jax is None:
+        return None
+    for x in given:
+        if type(x) in _OWN:
+            continue
+        if torch is not None and isinstance(x, torch.Tensor):
+            return Torch(torch)
+        if jax is not None and isinstance(x, jax.Array):
+            return Jax(jax)
+    return None
+
+
+def as_array_of(name: str, result: Array) -> Any:
+    """A NumPy array as one of the library of that name."""
+    return result if name == "numpy" else _LIBRARIES[name](sys.modules.get(name) or import_module(name)).array(result)
+
+
+def through(library: Library, call: Callable[..., Any], *args: Any, out: Any = None, **keywords: Any) -> Any:
+    """What a function of NumPy arrays gives for arrays of a library, as that library has it.
+
+    Args:
+        library: whose results they become.
+        call: the function.
+        args, keywords: of it; arrays of a library anywhere among them.
+        out: where to put the result: an array of the library, or of NumPy.
+    """
+    into = library_of(out)
+    if out is not None:
+        keywords["out"] = out if into is None else into.output(out)
+    result = call(*map(_numpy, args), **{name: _numpy(value) for name, value in keywords.items()})
+    return _given_back(library, result) if out is None else out
+
+
+def takes_foreign(call: Callable[P, R]) -> Callable[P, R]:
+    """A function of NumPy arrays that takes those of torch and JAX too, and gives such an array for them."""
+
+    @functools.wraps(call)
+    def either(*args: P.args, **keywords: P.kwargs) -> R:
+        library = library_of(*args, *keywords.values())
+        return call(*args, **keywords) if library is None else through(library, call, *args, **keywords)
+
+    return either
+
+
+def _numpy(x: Any) -> Any:
+    library = library_of(x)
+    return x if library is None else library.input(x)
+
+
+def _given_back(library: Library, result: Any) -> Any:
+    if isinstance(result, (np.ndarray, np.generic)):
+        return library.array(np.asarray(result))
+    return result.of_library(library.name) if hasattr(result, "of_library") else result
+
+
+_LIBRARIES: Mapping[str, Callable[[Any], Library]] = {"torch": Torch, "jax": Jax}
