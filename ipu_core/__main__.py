@@ -172,7 +172,7 @@ def _command(commands: Any, name: str, run: Callable[[argparse.Namespace], int],
         action="store_true",
         help=f"unit scaling with u-muP's rules and learning rates, of adam or adamw (default lr {UNIT_RATES['mup']:g})",
     )
-    parser.add_argument("--loss-scale", type=_scale, metavar="S", help="a number or 'automatic' (default: none)")
+    parser.add_argument("--loss-scale", type=_scale, metavar="S", help="a number, 'automatic' (lm's default) or 'none'")
     parser.add_argument(
         "--streamed",
         action="append",
@@ -181,6 +181,7 @@ def _command(commands: Any, name: str, run: Callable[[argparse.Namespace], int],
         help="parts of the state in streaming memory, besides the precision's, as in 'optimiser.*.weight'",
     )
     parser.add_argument("--overlap", action="store_true", help="transfers with streaming memory beside computation")
+    parser.add_argument("--recompute", action="store_true", help="forward values made again, not kept, where cheap")
     parser.add_argument("--random", default=DEFAULT.random, help=f"{_help(DEFAULT.random, GENERATORS)}: of the tiles")
     parser.add_argument("--config", metavar="FILE", help="a .toml file of options; what is said here goes before it")
     parser.add_argument("--target", default=DEFAULT.target, help=_help(DEFAULT.target, CHIPS))
@@ -224,9 +225,12 @@ def _settings(given: argparse.Namespace) -> Settings:
         said["layers"] = parse_layers(given.layers)
     if given.unit_scaled or given.mup:
         said.setdefault("lr", UNIT_RATES["mup" if given.mup else "unit"])
+        said["loss_scale"] = None  # it needs none
+    if given.loss_scale is not None:
+        said["loss_scale"] = None if given.loss_scale == "none" else given.loss_scale
     return Settings(
         data=given.data, target=given.target, engine=given.engine, model=model, schedule=given.schedule,
-        groups=tuple(given.group), micro_batches=given.micro_batches, loss_scale=given.loss_scale,
+        groups=tuple(given.group), micro_batches=given.micro_batches, recompute=given.recompute,
         streamed=tuple(given.streamed), overlap=given.overlap, random=given.random,
         unit_scaled=given.unit_scaled, mup=given.mup,
         **{**USUAL.get(model, {}), **said},
@@ -312,12 +316,12 @@ def _from_file(given: argparse.Namespace) -> list[str]:
 
 
 def _scale(text: str) -> float | str:
-    if text == "automatic":
+    if text in ("automatic", "none"):
         return text
     try:
         return float(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"must be a number or 'automatic', not {text!r}") from None
+        raise argparse.ArgumentTypeError(f"must be a number, 'automatic' or 'none', not {text!r}") from None
 
 
 def _count(text: str) -> int:

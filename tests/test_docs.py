@@ -80,5 +80,7 @@ def _row(name: str) -> str:
     formats = [getattr(precision, field).name for field in FORMATS]
     notes = [word for word, holds in {"streamed": precision.streamed, "mean": precision.running_mean}.items() if holds]
     notes += [f"moments x {precision.scaled_state:g}"] if precision.scaled_state != 1 else []
+    notes += ["root of the second"] if precision.store_root else []
+    notes += [precision.scaling.words()] if precision.scaling is not None else []
     rounding = precision.rounding_name if name != "fp16.16" else "must be said"
     return f"| `{name}` | " + " | ".join([*formats, rounding, ", ".join(notes)]) + " |"

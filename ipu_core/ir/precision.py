@@ -58,6 +58,7 @@ class Precision:
             None: as the order of each sum says.
         scaled_state: what Adam's and LAMB's moments are kept times, and the second times its square: a power of two
             that moves them into a half's range. Optimisers with a `scaled_state` of their own keep theirs.
+        store_root: Adam's and LAMB's second moment is kept as its square root, which spans half as many powers of two.
         rules: what is otherwise in parts of the model: `PrecisionRule`s, or texts such as "layers.0.*:weights=float32"
             or "*.attention.*:grad_weight.partials=float32" (see `ipu_core.ir.rules`); later ones win.
 
@@ -80,6 +81,7 @@ class Precision:
     running_mean: bool = False
     streamed: bool = False
     scaled_state: float = 1.0
+    store_root: bool = False
     scaling: OperandScaling | None = None
     promote: int | None = None
     rules: tuple[PrecisionRule, ...] = ()
@@ -221,6 +223,7 @@ class Precision:
         shown = [f for f in fields(self) if f.name in FORMATS]
         formats = ", ".join(f"{f.name} {getattr(self, f.name).name}" for f in shown)
         scaled = f", moments times {self.scaled_state:g}" if self.scaled_state != 1 else ""
+        scaled += ", the second as its root" if self.store_root else ""
         products = f", {self.scaling.words()}" if self.scaling is not None else ""
         promoted = f", promoted every {self.promote}" if self.promote is not None else ""
         ruled = "".join(f"; {rule}" for rule in self.rules)
@@ -270,11 +273,15 @@ def _override(precision: Precision, word: str, spec: str) -> Precision:
         return replace(precision, rounding=ROUNDINGS[word])
     if field == "moments":
         return _override(_override(precision, f"first_moment={value}", spec), f"second_moment={value}", spec)
+    if field == "store_root":
+        if value not in SWITCH:
+            raise ValueError(f"store_root in {spec!r} must be true or false, not {value!r}")
+        return replace(precision, store_root=SWITCH[value])
     if field in ("scaled_state", "promote"):
         number: dict[str, Any] = {field: int(value) if value.isdecimal() and field == "promote" else _number(value)}
         return replace(precision, **number)
     if field not in FORMATS:
-        fields = ", ".join((*FORMATS, "moments", "scaled_state", "promote", *READERS))
+        fields = ", ".join((*FORMATS, "moments", "scaled_state", "store_root", "promote", *READERS))
         raise ValueError(f"unknown field {field!r} in {spec!r}; there are {fields}")
     changes: dict[str, Any] = {field: as_format(value)}
     return replace(precision, **changes)
@@ -313,6 +320,7 @@ RULED = f"{', '.join(FORMATS)}, moments, rounding"
 SHORT: Mapping[str, str] = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 """Formats by the names that begin those of precisions."""
 
+SWITCH: Mapping[str, bool] = {"true": True, "false": False}
 LARGEST_SCALE = 2**60  # its square is a float32
 STREAMING: Mapping[str, bool] = {"streamed": True, "unstreamed": False}
 """What a name says of where the moments live."""
@@ -337,7 +345,7 @@ PRESETS: Mapping[str, Precision] = {
     "mxfp8": replace(_FP8, scaling=_MXFP8),
     "nvfp4": replace(_FP8, scaling=OperandScaling(nvfp4, nvfp4)),
     "fp8.16": replace(_HALF, weights=FLOAT32, scaling=_C600),
-    "mlperf-bert": replace(_MLPERF, second_moment=FLOAT16, scaled_state=1024.0),
+    "mlperf-bert": replace(_MLPERF, second_moment=FLOAT16, scaled_state=1024.0, store_root=True),
     "mlperf-bert-pod16": replace(_MLPERF, gradient_sum=FLOAT16, running_mean=True),
 }
 """The named precisions. "mlperf-bert" is the recipe as told in the talk, "-pod16" as in the published configuration.

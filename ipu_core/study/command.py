@@ -68,6 +68,7 @@ def recipe(settings: Settings, problem: Problem | None = None) -> Recipe:
         trainer if problem is None else settings.scaling.optimizer(trainer, problem),
         settings.steps, settings.engine, Target(settings.target),
         settings.micro_batches, settings.loss_scale, settings.streamed, settings.overlap, settings.random,
+        recompute=settings.recompute,
     )  # fmt: skip
 
 

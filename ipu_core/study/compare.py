@@ -167,6 +167,7 @@ def compare(
     overlap: bool = False,
     executor: Executor | None = None,
     random: str = "philox",
+    recompute: bool = False,
     watch: int | None = None,
     on_nonfinite: str = "warn",
 ) -> Study:
@@ -193,7 +194,7 @@ def compare(
         title: Heads the table.
         model_state: What the model carries from step to step beside its parameters (see `TrainLoop`), or a function
             seed -> such; `evaluate` then takes (trained parameters, state) as its first argument.
-        micro_batches, loss_scale, streamed, overlap, random: As `TrainLoop` takes them.
+        micro_batches, loss_scale, streamed, overlap, random, recompute: As `TrainLoop` takes them.
         watch: Every how many steps the values of each point are looked at (see `Watch`); `Study.records` then holds
             what was seen. None: never.
         on_nonfinite: What is done in a point whose loss is infinite or NaN: "warn" says so at once and goes on, "stop"
@@ -214,7 +215,17 @@ def compare(
     state = model_state if callable(model_state) or model_state is None else partial(_same, model_state)
     problem = Problem(loss, make, _by_seed(given), evaluate, state=state)
     recipe = Recipe(
-        optimizer, steps, engine, chip, micro_batches, loss_scale, tuple(streamed), overlap, random, on_nonfinite
+        optimizer,
+        steps,
+        engine,
+        chip,
+        micro_batches,
+        loss_scale,
+        tuple(streamed),
+        overlap,
+        random,
+        on_nonfinite,
+        recompute,
     )
     functions = {"loss": loss, "params": params, "batches": given, "evaluate": evaluate, "optimizer": optimizer}
     if model_state is not None:
@@ -231,6 +242,7 @@ def compare(
         "overlap",
         "random",
         "on_nonfinite",
+        "recompute",
     ):  # where they are not as usual
         if (value := getattr(recipe, name)) != getattr(plain, name):
             settings[name] = list(value) if isinstance(value, tuple) else value

@@ -90,6 +90,7 @@ class Recipe:
     overlap: bool = False
     random: str = "philox"
     on_nonfinite: str = "warn"
+    recompute: bool = False
 
 
 def make_loop(
@@ -115,6 +116,7 @@ def make_loop(
         streamed=recipe.streamed,
         overlap=recipe.overlap,
         random=recipe.random,
+        recompute=recipe.recompute,
         model_state=problem.initial_state(point.seed),
         watch=watch,
         on_nonfinite="stop" if recipe.on_nonfinite == "stop" else "ignore",  # else it is said by the point

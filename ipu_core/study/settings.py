@@ -23,7 +23,9 @@ from lowprec import float32 as FLOAT32
 
 PRECISIONS = ("fp32.32", "fp16.32", "fp16.16/nearest", "fp16.16/stochastic")
 MODELS = {"mlp": "perceptron", "cnn": "convolutional net", "resnet": "residual net", "lm": "language model"}
-USUAL: Mapping[str, Mapping[str, Any]] = {"lm": {"steps": 1000, "batch": 16, "lr": 0.002, "optimizer": "adamw"}}
+USUAL: Mapping[str, Mapping[str, Any]] = {
+    "lm": {"steps": 1000, "batch": 16, "lr": 0.002, "optimizer": "adamw", "loss_scale": "automatic"}
+}
 """What a model is trained with if nobody says, where that is not `Settings`' own."""
 UNIT_RATES: Mapping[str, float] = {"unit": 0.03, "mup": 0.5}
 """Learning rates of unit-scaled models if nobody says: their weights begin with deviation 1."""
@@ -49,7 +51,7 @@ class Settings:
         engine: "tiles" (the modelled machine) or "direct" (the same bits without tiles).
         model: "mlp" (a perceptron), "cnn" (a convolutional net; rows are square grey images), "resnet" (a residual one
             with batch norm) or "lm" (a transformer over bytes).
-        micro_batches, loss_scale, streamed, overlap, random: As `TrainLoop` takes them.
+        micro_batches, loss_scale, streamed, overlap, random, recompute: As `TrainLoop` takes them.
         unit_scaled, mup: Whether the model is under unit scaling, and with u-muP's rules (which say the former).
         text: Path of the language model's text; None: the standard library's sources.
         language_model: Its sizes.
@@ -74,6 +76,7 @@ class Settings:
     streamed: tuple[str, ...] = ()
     overlap: bool = False
     random: str = "philox"
+    recompute: bool = False
     unit_scaled: bool = False
     mup: bool = False
     text: str | None = None
@@ -132,7 +135,7 @@ class Settings:
         """
         plain = {field.name: getattr(self, field.name) for field in fields(self)}
         del plain["text"], plain["layers"], plain["language_model"]
-        for name, usual in (("random", "philox"), ("unit_scaled", False), ("mup", False)):
+        for name, usual in (("random", "philox"), ("recompute", False), ("unit_scaled", False), ("mup", False)):
             if plain[name] == usual:
                 del plain[name]
         lists = {"groups": list(self.groups), "streamed": list(self.streamed)}

@@ -140,7 +140,7 @@ class TrainLoop:
         check_kinds(loss, optimizer, accumulations, control)
         check_integer("micro_batches", micro_batches, least=1)
         if isinstance(optimizer, Common):
-            optimizer = optimizer.for_precision(precision.scaled_state)
+            optimizer = optimizer.for_precision(precision.scaled_state, store_root=precision.store_root)
         mean = precision.running_mean
         self._scale = None if loss_scale is None else Scale.of(loss_scale)
         check_steps_per_call(steps_per_call, automatic=self._scale is not None and self._scale.policy is not None)
@@ -194,7 +194,7 @@ class TrainLoop:
             ValueError: the precision keeps scaled moments or a running mean otherwise, which is traced.
         """
         precision = Precision.parse(precision)
-        for name in ("scaled_state", "running_mean"):
+        for name in ("scaled_state", "store_root", "running_mean"):
             if getattr(precision, name) != (own := getattr(self.precision, name)):
                 raise ValueError(f"this loop was traced with {name} {own}, not {getattr(precision, name)}")
         new = object.__new__(type(self))

@@ -62,9 +62,10 @@ class Adam(Common):
             if not getattr(self, field):
                 raise ValueError(f"{own}: {field} must be positive, not {getattr(self, field)!r}")
 
-    def for_precision(self, scaled_state: float) -> Self:
+    def for_precision(self, scaled_state: float, *, store_root: bool = False) -> Self:
         """The optimiser whose moments are kept as a precision says, unless its own `scaled_state` does."""
-        return self if self.scaled_state is not None else replace(self, precision_scale=scaled_state)
+        own = self.scaled_state is not None
+        return self if own else replace(self, precision_scale=scaled_state, store_root=self.store_root or store_root)
 
     def init(self, params: Any) -> Any:
         """The state before the first step; the corrections hold 1 - b1^t and 1 - b2^t."""

@@ -154,8 +154,8 @@ class Common:
             if bound is not None:
                 check(f"{own}: {field}", bound, float(np.finfo(np.float32).tiny), float("inf"))
 
-    def for_precision(self, scaled_state: float) -> Self:
-        """The optimiser that keeps its moments times what a precision asks for, if it can and says nothing itself."""
+    def for_precision(self, scaled_state: float, *, store_root: bool = False) -> Self:
+        """The optimiser that keeps its moments as a precision asks for, if it can and says nothing itself."""
         return self
 
     def group(self, name: str) -> Group:
