@@ -115,17 +115,18 @@ def _parser() -> argparse.ArgumentParser:
     profile = _command(commands, "profile", _profile, "plan and account one step: cycles, exchange, tile memory")
     profile.add_argument("--precision", default=PRECISIONS[-1], help=_help(PRECISIONS[-1], PRECISIONS))
     profile.add_argument("--out", type=_folder, help="also write profile.json, profile.html and trace.json there")
+    profile.add_argument(
+        "--compare", nargs=2, metavar=("A", "B"), help="two folders that it wrote, side by side (with --out a page too)"
+    )
+    profile.set_defaults(steps=None, lr=None, schedule=DEFAULT.schedule, engine=DEFAULT.engine)
     why = _command(commands, "blame", _blame, "why a precision learns less than float32: equation, cause, cure")
     why.add_argument("--precision", default="fp16.16/nearest", help=_help("fp16.16/nearest", PRECISIONS))
     why.add_argument("--seed", type=int, default=0, help="default 0")
     why.add_argument("--tolerance", type=float, default=TOLERANCE, help=f"may be missing (default {TOLERANCE:g})")
     why.add_argument("--budget", type=float, default=BUDGET, help=f"steps, in runs (default {BUDGET:g})")
     why.add_argument("--out", type=_folder, help="also write blame.txt there, which a study's page shows")
+    _training(why)
     why.add_argument("--by", choices=BY, help="instead, what each layer or cause costs: alone low, and all but it")
-    profile.add_argument(
-        "--compare", nargs=2, metavar=("A", "B"), help="two folders that it wrote, side by side (with --out a page too)"
-    )
-    profile.set_defaults(steps=None, lr=None, schedule=DEFAULT.schedule, engine=DEFAULT.engine)
     again = commands.add_parser("reproduce", help="published results made again: the claim, our figure, the verdict")
     again.add_argument("name", nargs="?", metavar="NAME", help=f"{', '.join(REPRODUCTIONS)} (default: all of them)")
     again.add_argument("--seeds", type=_count, default=3, help="how many seeds (default 3)")

@@ -35,6 +35,7 @@ from ipu_core.study.store import Store, agree, open_store, watch_file
 from ipu_core.study.summary import summarise, table
 from ipu_core.study.values import described, digest
 from ipu_core.target import Target
+from ipu_core.train.arguments import check_kinds
 from ipu_core.train.checkpoint import replacing
 from ipu_core.train.data import shuffled
 from ipu_core.train.optim import Optimiser
@@ -208,6 +209,7 @@ def compare(
         ValueError: an unknown precision, engine or target, an empty list, a count below 1, or what tracing refuses.
     """
     names = _names(precisions)
+    check_kinds(loss, optimizer, accumulations, None)
     steps, seeds, threads = check_count("steps", steps), check_count("seeds", seeds), check_count("threads", threads)
     chip = target if isinstance(target, Target) else Target(target)
     make = params if callable(params) else partial(_same, params)

@@ -59,10 +59,10 @@ def check_params(params: Any) -> None:
 
 
 def check_batch(batch: Any) -> None:
-    """Refuses a batch with an array without elements, by its name."""
+    """Refuses a batch with an array without rows, by its name."""
     leaves, tree = flatten(batch)
     for name, leaf in zip(paths(tree), leaves, strict=True):
-        if 0 in np.shape(leaf):
+        if np.shape(leaf)[:1] == (0,):
             raise ValueError(f"batch: array {name or '0'} is empty, of shape {np.shape(leaf)}: it needs a row at least")
 
 

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import copy
-import itertools
-import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -17,7 +14,7 @@ import numpy.typing as npt
 
 from ipu_core.control import FloatingPointControl
 from ipu_core.engine.profile import Profile
-from ipu_core.errors import FloatingPointException, NotFinite
+from ipu_core.errors import NotFinite
 from ipu_core.hardware_random import HardwareRandom
 from ipu_core.ir.block import Array, Block, Equation
 from ipu_core.ir.precision import Precision
@@ -28,7 +25,7 @@ from ipu_core.train import checkpoint
 from ipu_core.train.arguments import check_engine, check_integer, check_kinds, check_steps_per_call
 from ipu_core.train.batches import Batches
 from ipu_core.train.callbacks import Callback
-from ipu_core.train.finite import cause, check_choice, in_words
+from ipu_core.train.finite import check_choice
 from ipu_core.train.intake import Intake
 from ipu_core.train.interrupts import Hold
 from ipu_core.train.optim import Optimiser
@@ -41,6 +38,7 @@ from ipu_core.train.random import read_random
 from ipu_core.train.runner import Runner
 from ipu_core.train.scaling import LossScale, Scale, Skipped
 from ipu_core.train.step import Loss, initial_state, step_block
+from ipu_core.train.stepping import Stepping
 from ipu_core.train.table import Table
 from ipu_core.train.updates import UpdateCount, UpdateCounter
 from ipu_core.train.watch import Record, Watch
@@ -50,7 +48,7 @@ from lowprec import Accumulation, Key, as_key
 from lowprec.arrays import whole_array
 
 
-class TrainLoop:
+class TrainLoop(Stepping):
     """Trains a loss function in one precision, batch by batch. Both engines give the same bits.
 
     Args:
@@ -223,97 +221,6 @@ class TrainLoop:
         own = {"_runner": copy.copy(self._runner), "_watching": copy.copy(self._watching)}
         vars(new).update(self.__getstate__(), **own)
         return new
-
-    def train(self, batch: Any) -> float:
-        """One update on one batch, or none (see `skipped`); gives its loss.
-
-        Raises:
-            ValueError, TypeError: a batch unlike the one that was traced.
-            FloatingPointException: one that the control enables; it says in which step and equation.
-            NotFinite: the first loss that is infinite or NaN, where `on_nonfinite` is "stop"; the step is done.
-        """
-        known = self.not_finite
-        with self.whole_steps():
-            (loss,) = self._train([batch])
-        words, ends = self._news(known)
-        if ends:
-            raise NotFinite(words)
-        if words:
-            warnings.warn(words, NotFinite, stacklevel=2)
-        return loss
-
-    def _news(self, known: tuple[int, float] | None) -> tuple[str, bool]:
-        """What is to be said of a loss that is not finite, if there was none before, and whether to stop there."""
-        if self._on_nonfinite == "ignore" or known is not None or self.not_finite is None:
-            return "", False
-        skipped = self.not_finite[0] in [each.step for each in self.skipped]
-        return in_words(*self.not_finite, skipped, self._cause), self._on_nonfinite == "stop" and not skipped
-
-    def whole_steps(self) -> AbstractContextManager[None]:
-        """A context for many calls of `train`, in which they need not prepare for Ctrl-C one by one."""
-        return self._hold.installed()
-
-    def _train(self, batches: Sequence[Any]) -> list[float]:
-        """Updates on several batches, in one call if they are as many as one does and none is looked at."""
-        count, first, known = len(batches), self.step, self.not_finite
-        looked = self._watching is not None and self._watching.due(first, count)
-        if count > 1 and (count < self._steps_per_call or looked):
-            return [loss for batch in batches for loss in self._train([batch])]
-        given = [self._inputs(batch, first + number) for number, batch in enumerate(batches)]
-        before = self._runner.read() if self._on_nonfinite == "stop" and known is None else None
-        with self._undone() if self._control.traps or count > 1 else self._hold:
-            try:
-                losses = [self._done(outputs) for outputs in self._fed(given)]
-            except FloatingPointException as error:
-                where = f"step {first}" if count == 1 else f"one of the steps {first} to {first + count - 1}"
-                raise FloatingPointException(f"{where}: {error}") from None
-        if before is not None and self.not_finite is not None and self._random is None:
-            keys = [self._key.fold_in(first + number) for number in range(count)]
-            state = dict(zip(paths(self._tree), before, strict=True))
-            self._cause = cause(self.block, self.accumulations, self._control, state, given, keys)
-        return losses
-
-    def _fed(self, given: Sequence[list[Any]]) -> Iterable[Sequence[Array]]:
-        """What the steps give that take these inputs, one after another."""
-        if len(given) > 1:
-            return self._runner.feed_many(given, self._key, self.step)
-        key = self._key.fold_in(self.step)
-        if self._watching is None or not self._watching.due(self.step):
-            return [self._runner.feed(given[0], key)]
-        with self._watching.look(self.step, self._runner.read) as look:
-            return [self._runner.feed_observed(given[0], key, look)]
-
-    @contextmanager
-    def _undone(self) -> Iterator[None]:
-        """Where steps end early, by an exception or Ctrl-C, everything is as before them."""
-        state, drawn = self._runner.read(), self._runner.drawn
-        before = self.step, self._scale, self.skipped, self.not_finite
-        try:
-            yield
-        except BaseException:
-            with self._hold:
-                self._runner.write(state)
-                self._runner.draw_on(drawn)
-                self.step, self._scale, self.skipped, self.not_finite = before
-            raise
-
-    def _done(self, outputs: Sequence[Array]) -> float:
-        """Keeps what a step that is done says; gives its loss."""
-        loss = float(outputs[0])
-        if not math.isfinite(loss) and self.not_finite is None:
-            self.not_finite = self.step, loss
-        if self._scale is not None and self.block.guard is not None:
-            names = tuple(itertools.compress(self.block.guard.names, outputs[1]))
-            if names:
-                self.skipped = (*self.skipped, Skipped(self.step, float(self._scale.value), names))
-            self._scale = self._scale.after(bool(names))
-        self.step += 1
-        return loss
-
-    def _inputs(self, batch: Any, step: int) -> list[Any]:
-        """What a step takes besides the state."""
-        scale = [] if self._scale is None else [self._scale.value]
-        return [*self._intake(batch), rate_of(self._rate, step), *scale]
 
     def run(self, batches: Batches, steps: int, *, callbacks: Iterable[Callback] = ()) -> npt.NDArray[np.float32]:
         """`steps` updates; gives their losses. See `on_nonfinite` for what one that is not finite does.

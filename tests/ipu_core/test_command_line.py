@@ -264,7 +264,7 @@ BAD = [
     (["--data", "mnist"], "unknown data 'mnist': give 'digits' or the path of an .npz file"),
     (["--data", "nowhere.npz"], "no such data file: nowhere.npz"),
     (["--threads", "99999999999999999999"], "must be an integer from 1 to 1,024"),
-    (["--loss-scale", "big"], "must be a number or 'automatic', not 'big'"),
+    (["--loss-scale", "big"], "must be a number, 'automatic' or 'none', not 'big'"),
     (["--colour=red"], "unrecognized arguments: --colour=red"),
 ]
 

@@ -15,6 +15,7 @@ from ipu_core.errors import OutOfStreamingMemory
 from ipu_core.graph import Copy, DataStream, Graph, RemoteBuffer, RemoteStore, Sequence, StreamCopy
 from ipu_core.graph.program import check_remote_memory
 from ipu_core.ir.precision import Precision
+from ipu_core.ir.scaling import OperandScaling
 from ipu_core.library.elementwise import add_array
 from ipu_core.library.matmul import matmul
 from ipu_core.plan.convolution import Convolution, choose_convolution_accumulation, plan_convolution
@@ -121,6 +122,10 @@ MEANT = {
     "gradient_sum": bfloat16,
     "rounding": Rounding("stochastic"),
     "running_mean": True,
+    "store_root": True,
+    "scaling": OperandScaling(),
+    "promote": 2,
+    "rules": ("w:weights=bfloat16",),
     "scaled_state": 3.0,  # a power of two would change none, short of under- and overflow
 }
 NOTHING_READS = {
@@ -147,7 +152,9 @@ def test_every_field_of_a_precision_changes_a_bit(name: str) -> None:
     if name in NOTHING_READS:
         assert name not in MEANT
         return
-    plain = Precision("", operands=float16) if name == "rounding" else Precision("")
+    needs: dict[str, Any] = {"rounding": {"operands": float16}, "promote": {"partials": float16}}
+    needs["store_root"] = {"second_moment": bfloat16}
+    plain = Precision("", **needs.get(name, {}))
     assert bits_after_two_steps(replace(plain, **{name: MEANT[name]})) != bits_after_two_steps(plain)
 
 

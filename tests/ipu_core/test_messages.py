@@ -92,7 +92,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     ),
     "another": (lambda: loop(precision="bf16"), ValueError, r"'bf16': that is a format; .* such as bf16\.32"),
     "an 8-bit one": (lambda: loop(precision="E4M3"), ValueError, r"'E4M3': that is a format; .* such as fp"),
-    "no format": (lambda: loop(precision="fp8"), ValueError, r"'fp8': that is a format; .* such as fp"),
+    "no precision": (lambda: loop(precision="float8"), ValueError, r"'float8': that is a format; .* such as fp"),
     "a precision misspelt": (
         lambda: loop(precision="f16.32"), ValueError, r"unknown precision 'f16\.32': did you mean 'fp16\.32'",
     ),

@@ -162,7 +162,7 @@ def test_workers_in_another_folder_find_data_and_checkpoints(
     )
     assert not made.failures
     assert [result["seed"] for result in made.results] == [0]
-    assert {path.suffix for path in folder.iterdir()} == {".json", ".jsonl", ".txt", ".png", ".npz"}
+    assert {path.suffix for path in folder.iterdir()} == {".json", ".jsonl", ".txt", ".png", ".npz", ".html"}
     assert "no checkpoint" not in capsys.readouterr().err
     assert not list(there.iterdir())
 
