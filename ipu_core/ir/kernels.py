@@ -29,7 +29,9 @@ def order_of(equation: Equation, order: Accumulation | None) -> Accumulation:
     typed = (order or Accumulation()).with_types(out if accumulate is None else accumulate, out)
     if (promote := equation.arithmetic.promote) is None:
         return typed
-    return replace(typed, splits=max(1, ceil_div(summed(equation), promote)), stages=1)
+    group = None if typed.group is None else min(typed.group, promote)  # None: a group is all of a part
+    most = promote // group * group if group else promote
+    return replace(typed, group=group, splits=max(1, ceil_div(summed(equation), most)), stages=1)
 
 
 def summed(equation: Equation) -> int:

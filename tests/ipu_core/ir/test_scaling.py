@@ -387,6 +387,17 @@ def test_promotion_is_the_order_with_parts_of_so_many_products() -> None:
     assert Precision.parse("fp16.16/nearest/promote=64").words().endswith("promoted every 64")
 
 
+@pytest.mark.parametrize("promote", [1, 2, 15, 16, 24, 100, 299, 1000])
+@pytest.mark.parametrize("group", [None, 1, 16])
+def test_no_part_is_longer_than_promotion_allows(promote: int, group: int | None) -> None:
+    x = np.ones((3, 300), np.float32)
+    block = Precision.parse(f"fp16.16/nearest/promote={promote}").apply(trace(lambda x: x @ x.T, x))
+    order = order_of(products(block)[0], Accumulation(group=group, splits=2))
+    parts = order.parts(300)
+    assert max(end - start for start, end in parts) <= promote
+    assert sum(end - start for start, end in parts) == 300
+
+
 @pytest.mark.parametrize("spec", ["fp16.32/promote=0", "fp16.32/promote=many", "fp16.32/promote=1.5"])
 def test_promotion_takes_a_number_of_products(spec: str) -> None:
     with pytest.raises(ValueError, match="promote must be a number of products"):
