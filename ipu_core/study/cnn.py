@@ -10,16 +10,13 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ipu_core import nn
-from ipu_core.ir.execute import execute
 from ipu_core.ir.precision import Precision
-from ipu_core.ir.tracing import trace
+from ipu_core.study import mlp
 from ipu_core.study.point import Problem, stand_in
 from ipu_core.study.settings import Settings
 from ipu_core.train import data
-from ipu_core.train.predictor import EVALUATION
 from lowprec import Key
 
 Params = list[dict[str, Any]]
@@ -94,7 +91,4 @@ def evaluate(
     task: data.Dataset, params: Params, precision: Precision, scores: Callable[..., Any] = logits
 ) -> dict[str, float]:
     """The share of the test rows classified correctly, computed forward in the precision itself."""
-    block = precision.apply(trace(scores, params, task.x_test))
-    given: npt.NDArray[Any] = execute(block, params, task.x_test, key=Key(EVALUATION))
-    right = np.argmax(given.astype(np.float32), axis=1) == task.y_test
-    return {"test_accuracy": float(right.mean())}
+    return mlp.evaluate(task, params, precision, scores)
