@@ -34,13 +34,16 @@ def test_exceptions_come_back_and_processes_are_kept() -> None:
         executor.submit(os.getpid)
 
 
-def test_an_exception_ends_the_processes_at_once() -> None:
+def test_an_exception_ends_the_processes_at_once(tmp_path: Path) -> None:
     futures: list[Future[None]] = []
+    begun = tmp_path / "begun"
 
     def interrupted() -> None:
         with Processes(2) as executor:
             executor.submit(pow, 2, 5).result()
-            futures.extend(executor.submit(time.sleep, 600) for _ in range(4))
+            futures.append(executor.submit(linger, begun))
+            futures.extend(executor.submit(time.sleep, 600) for _ in range(3))
+            wait_for(begun.exists)  # what no process has begun is cancelled, not ended
             raise KeyboardInterrupt
 
     start = time.monotonic()
