@@ -15,15 +15,14 @@ from ipu_core.ir.convolution import exact_weight_gradient_at
 from ipu_core.ir.exact import exact
 from ipu_core.ir.ops import COMPARISONS, ELEMENTWISE, OPS, STRUCTURE
 from lowprec import FloatFormat, decode
+from lowprec.statistics.counts import magnitudes, step_through
 
 LOWEST, BINADES = -72, 96
 """Exponents of the first bin of a histogram, which holds all below too, and how many bins; the last holds all above."""
 HISTOGRAM_OF = 2**10  # elements of an array, evenly spaced, that are put into a histogram
 AGAIN = 2**12  # terms that are computed again for a value; of more, elements evenly spaced stand for the others
 FEWEST = 32  # elements, however many terms each has
-MAGNITUDE, INFINITY = np.uint32(0x7FFFFFFF), 0x7F800000  # float32's codes without their signs, and that of infinity
-MANTISSA_BITS, EXPONENTS, EXPONENT_BIAS = np.uint32(23), 256, 127  # of float32
-PIECE = 2**16  # elements at a time, which stay in the cache
+EXPONENT_BIAS = 127  # of float32
 
 Indices = npt.NDArray[np.intp]
 
@@ -39,7 +38,7 @@ class Measured(NamedTuple):
         saturated: Elements at the format's largest magnitude that would be beyond it.
         squares: The sum of the squares of the finite elements.
         largest: Their largest magnitude.
-        histogram: How many of HISTOGRAM_OF elements have each exponent of float32, int64.
+        histogram: How many of HISTOGRAM_OF elements have each biased exponent of float32, int64 of shape (256,).
     """
 
     elements: int
@@ -102,7 +101,7 @@ def measured(equation: Equation, operands: Sequence[Any], result: Array, roundin
     top = float(fmt.max)
     if found.largest >= top or found.infinite or found.nan:
         suspects = _places_of_largest(result, fmt)
-        chosen, wanted = again(equation, operands, suspects[_spread(suspects.size, limit)])
+        chosen, wanted = again(equation, operands, suspects[spread(suspects.size, limit)])
         got = wide(result.reshape(-1)[chosen], equation.output)
         over = ~np.isfinite(got) & np.isfinite(wanted)
         full = (np.abs(got) == top) & (np.abs(wanted) > top)
@@ -122,29 +121,8 @@ def _zeros(x: Array) -> int:
 
 def looked_at(x: Array, fmt: FloatFormat) -> Measured:
     """Measures an array by itself."""
-    flat, size = x.reshape(-1), x.size
-    zeros = infinite = nan = 0
-    squares = largest = 0.0
-    codes = np.zeros(0, np.uint32)
-    for begin in range(0, size, PIECE):
-        values = single(flat[begin : begin + PIECE], fmt)
-        codes = values.view(np.uint32) & MAGNITUDE
-        most = int(codes.max())
-        zeros += codes.size - int(np.count_nonzero(codes))
-        if most >= INFINITY:
-            infinite += int(np.count_nonzero(codes == INFINITY))
-            nan += int(np.count_nonzero(codes > INFINITY))
-            codes = np.where(codes >= INFINITY, np.uint32(0), codes)
-            most, values = int(codes.max()), codes.view(np.float32)
-        top = float(np.uint32(most).view(np.float32))
-        squares += _squares(values, top)
-        largest = max(largest, top)
-    if size > PIECE:
-        codes = single(flat[_spread(size, HISTOGRAM_OF)], fmt).view(np.uint32) & MAGNITUDE
-    elif size > HISTOGRAM_OF:
-        codes = codes.take(_spread(size, HISTOGRAM_OF))
-    histogram = np.bincount(codes >> MANTISSA_BITS, minlength=EXPONENTS)
-    return Measured(size, zeros, infinite, nan, 0, 0, 0, squares, largest, histogram)
+    zeros, infinite, nan, squares, largest, exponents = magnitudes(x, fmt, sample=HISTOGRAM_OF)
+    return Measured(x.size, zeros, infinite, nan, 0, 0, 0, squares, largest, exponents)
 
 
 def _places_of_zeros(x: Array, fmt: FloatFormat, count: int, limit: int) -> Indices:
@@ -153,23 +131,15 @@ def _places_of_zeros(x: Array, fmt: FloatFormat, count: int, limit: int) -> Indi
     if count > 2 * limit:  # it is enough to look where about so many are
         near = 1 << (2 * limit * x.size // count).bit_length()
         if near < x.size:
-            places = _spread(x.size, near)
+            places = spread(x.size, near)
             return np.asarray(places[single(flat.take(places), fmt) == 0][:limit])
     places = np.flatnonzero(single(flat, fmt) == 0)
-    return np.asarray(places[_spread(places.size, limit)])
+    return np.asarray(places[spread(places.size, limit)])
 
 
 def _places_of_largest(x: Array, fmt: FloatFormat) -> Indices:
     """Where an array is at or beyond the format's largest magnitude, or NaN."""
     return np.flatnonzero(~(np.abs(single(x.reshape(-1), fmt)) < np.float32(fmt.max)))
-
-
-def _squares(values: Array, top: float) -> float:
-    """The sum of squares of float32 numbers, brought near 1 where they would leave float32's range."""
-    if top == 0 or 2.0**-40 < top < 2.0**40:
-        return float(np.dot(values, values))
-    near = np.ldexp(values, -math.frexp(top)[1])
-    return math.ldexp(float(np.dot(near, near)), 2 * math.frexp(top)[1])
 
 
 def binades(histograms: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -185,14 +155,11 @@ def binades(histograms: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 
 @lru_cache(maxsize=1024)
-def _spread(size: int, most: int) -> Any:
-    """Places in an array of a size, at most so many; by a step with which no axis has a divisor in common."""
+def spread(size: int, most: int) -> Any:
+    """Places in an array of a size, at most so many, evenly spaced."""
     if size <= most:
         return slice(None)
-    step = max(1, round(size * 0.6180339887))
-    while math.gcd(step, size) > 1:
-        step += 1
-    return np.arange(most, dtype=np.int64) * step % size
+    return np.arange(most, dtype=np.int64) * step_through(size, most) % size
 
 
 def single(x: Array, fmt: FloatFormat) -> Array:

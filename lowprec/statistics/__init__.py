@@ -1,5 +1,6 @@
 """Measures of what rounding did to an array, each with a plot."""
 
+from lowprec.statistics.counts import Magnitudes, magnitudes
 from lowprec.statistics.histogram import ExponentHistogram, exponent_histogram
 from lowprec.statistics.measures import relative_error, signal_to_noise_ratio, ulp_distance, ulp_error
 from lowprec.statistics.plots import (
@@ -17,9 +18,11 @@ from lowprec.statistics.updates import LostUpdates, lost_updates
 __all__ = [
     "ExponentHistogram",
     "LostUpdates",
+    "Magnitudes",
     "Shares",
     "exponent_histogram",
     "lost_updates",
+    "magnitudes",
     "plot_exponent_histogram",
     "plot_lost_updates",
     "plot_relative_error",

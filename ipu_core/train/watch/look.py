@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ipu_core.ir.block import Array, Block, Equation
-from ipu_core.ir.measure import BINADES, EXPONENTS, Measured, binades, ideal, looked_at, measured, single, wide
+from ipu_core.ir.measure import BINADES, Measured, again, binades, ideal, looked_at, measured, single, spread, wide
 from ipu_core.train.watch.values import WatchedValue
 from lowprec import FloatFormat
 from lowprec import float32 as FLOAT32
@@ -22,6 +22,7 @@ ROW = np.dtype(
 """What is kept of a value of one step; see `Record`."""
 
 
+LOST_OF = 2**14  # elements of a moment that are computed again
 Places = Mapping[int, Sequence[tuple[int, bool]]]
 """By the number of an equation: the places among the values of what it makes, and whether it rounds."""
 
@@ -50,29 +51,28 @@ class Look:
                 continue
             self._seen[place].append(measured(equation, operands, result, rounding))
             if kind == "moment":
-                old = self._old[equation.number]
-                wanted = ideal(equation, operands) != wide(old, equation.output)
-                self._changes[place].append(_lost(wanted, *_singles(equation, old, result)))
+                self._changes[place].append(_lost_moments(equation, operands, self._old[equation.number], result))
 
     def rows(self, step: int) -> npt.NDArray[np.void]:
         """What was seen, as a row of ROW for each value; rows of a value that was not computed hold no elements."""
         rows = np.zeros(len(self._values), ROW)
-        histograms = np.zeros((len(rows), EXPONENTS), np.int64)
-        squares = np.zeros(len(rows))
         rows["step"] = step
-        counts = np.zeros((len(rows), len(COUNTS)), np.int64)
-        for place, (seen, changes) in enumerate(zip(self._seen, self._changes, strict=True)):
-            for one in seen:
-                counts[place, : len(one.counts)] += one.counts
-                histograms[place] += one.histogram
+        some = [place for place, seen in enumerate(self._seen) if seen]
+        if not some:
+            return rows
+        ones = [one for seen in self._seen for one in seen]
+        starts = np.cumsum([0, *(len(self._seen[place]) for place in some[:-1])])
+        counts = np.add.reduceat(np.array([one.counts for one in ones]), starts)
+        for name, column in zip(COUNTS, counts.T, strict=False):  # the last two are those of changes
+            rows[name][some] = column
+        for place, changes in enumerate(self._changes):
             if changes:
-                counts[place, len(COUNTS) - 2 :] = np.sum(changes, axis=0)
-            squares[place] = sum(one.squares for one in seen)
-            rows["largest"][place] = max((one.largest for one in seen), default=0.0)
-        for name, column in zip(COUNTS, counts.T, strict=True):
-            rows[name] = column
+                rows["wanted"][place], rows["lost"][place] = np.sum(changes, axis=0)
         finite = rows["elements"] - rows["infinite"] - rows["nan"]
-        rows["rms"], rows["histogram"] = np.sqrt(squares / np.maximum(finite, 1)), binades(histograms)
+        squares = np.add.reduceat([one.squares for one in ones], starts)
+        rows["rms"][some] = np.sqrt(squares / np.maximum(finite[some], 1))
+        rows["largest"][some] = np.maximum.reduceat([one.largest for one in ones], starts)
+        rows["histogram"][some] = binades(np.add.reduceat([one.histogram for one in ones], starts))
         return rows
 
 
@@ -83,6 +83,17 @@ def _change(equation: Equation, operands: Sequence[Any]) -> Array:
     assert isinstance(fmt, FloatFormat)
     with np.errstate(all="ignore"):
         return np.asarray(single(direction, fmt) * np.float32(scale))
+
+
+def _lost_moments(equation: Equation, operands: Sequence[Any], old: Array, result: Array) -> tuple[int, int]:
+    """The same of a moment, by elements evenly spaced where it has more than LOST_OF."""
+    if result.size <= LOST_OF:
+        wanted = ideal(equation, operands) != wide(old, equation.output)
+        return _lost(wanted, *_singles(equation, old, result))
+    at, made = again(equation, operands, spread(result.size, LOST_OF))
+    before, after = _singles(equation, old.reshape(-1)[at], result.reshape(-1)[at])
+    changed, kept = _lost(made != before, before, after)
+    return round(changed * result.size / at.size), round(kept * result.size / at.size)
 
 
 def _singles(equation: Equation, *arrays: Array) -> list[Array]:

@@ -62,6 +62,11 @@ struct PackingTable {
     void (*unpack)(const PackingJob &, i64 row, i64 begin, i64 end);
 };
 
+struct Magnitudes;
+struct CountingTable {
+    Magnitudes (*magnitudes)(const u32 *, i64 count);  // of the bits of float32
+};
+
 struct Table {
     const char *isa;
     const RoundingTable *rounding;
@@ -69,6 +74,7 @@ struct Table {
     const SumTable *sums;
     const BlockTable *blocks;
     const PackingTable *packing;
+    const CountingTable *counting;
 };
 
 }  // namespace lowprec

@@ -29,4 +29,5 @@ NB_MODULE(_kernels, m) {
     lowprec::bind_columns(m);
     lowprec::bind_blocks(m);
     lowprec::bind_packing(m);
+    lowprec::bind_magnitudes(m);
 }

@@ -15,6 +15,7 @@ void bind_exact(nanobind::module_ &m);
 void bind_columns(nanobind::module_ &m);
 void bind_blocks(nanobind::module_ &m);
 void bind_packing(nanobind::module_ &m);
+void bind_magnitudes(nanobind::module_ &m);
 
 }  // namespace lowprec
 #endif

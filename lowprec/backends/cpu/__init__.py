@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     )
     from lowprec.backends.cpu.columns import column_sums
     from lowprec.backends.cpu.convolution import correlate, correlate_windows
+    from lowprec.backends.cpu.counting import magnitudes
     from lowprec.backends.cpu.exact import arithmetic, exact_call
     from lowprec.backends.cpu.operands import plain_dtypes, ready_output
     from lowprec.backends.cpu.operation import elementwise
@@ -35,6 +36,7 @@ __all__ = [
     "exact_call",
     "fold_in",
     "largest_magnitude",
+    "magnitudes",
     "maximum",
     "pack",
     "plain_dtypes",
@@ -62,6 +64,7 @@ __getattr__ = lazy_names(
         "columns": "column_sums",
         "convolution": "correlate correlate_windows",
         "exact": "arithmetic exact_call",
+        "counting": "magnitudes",
         "operands": "plain_dtypes ready_output",
         "operation": "elementwise",
         "packing": "pack unpack",

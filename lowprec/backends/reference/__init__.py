@@ -9,6 +9,7 @@ from lowprec.backends.reference.blocks import (
     spread_power,
 )
 from lowprec.backends.reference.convolution import correlate, correlate_windows, weight_sums
+from lowprec.backends.reference.counting import magnitudes
 from lowprec.backends.reference.elementwise import elementwise
 from lowprec.backends.reference.packing import pack, unpack
 from lowprec.backends.reference.products import maximum, product, reduce, scatter, sum_parts
@@ -27,6 +28,7 @@ __all__ = [
     "fill",
     "fold_in",
     "largest_magnitude",
+    "magnitudes",
     "maximum",
     "pack",
     "product",

@@ -14,16 +14,16 @@ from ipu_core.ir.measure import (
     FEWEST,
     HISTOGRAM_OF,
     LOWEST,
-    PIECE,
-    _spread,
     binades,
     looked_at,
     measured,
     rounds,
+    spread,
     terms,
     truth_values,
 )
 from lowprec import as_format, astype
+from lowprec.statistics.counts import PIECE
 
 FORMATS = ["float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz"]
 RNG = np.random.default_rng(7)
@@ -192,7 +192,7 @@ def test_what_never_rounds_is_not_computed_again():
 
 def test_steps_through_an_array_meet_every_remainder():
     for size in (10_000, 2**16, 3 * 2**12):
-        places = _spread(size, 1000)
+        places = spread(size, 1000)
         assert len(set(places.tolist())) == 1000
         assert math.gcd(int(places[1]), size) == 1
         assert places.max() < size

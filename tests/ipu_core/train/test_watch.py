@@ -13,6 +13,7 @@ from ipu_core import Adam, LossScale, Record, Sgd, TrainLoop, Watch, nn
 from ipu_core.ir.evaluate import evaluate_flat
 from ipu_core.ir.ops import STRUCTURE
 from ipu_core.target import Target
+from ipu_core.train.watch import look
 from ipu_core.train.watch.look import ROW
 from lowprec import Key
 
@@ -124,6 +125,21 @@ def test_a_second_moment_that_stands_still_is_seen() -> None:
     assert seen.values["format"][place] == "bfloat16"
     assert seen.share("lost")[-1, place] > 0.2
     assert seen.share("lost")[:, seen.index("out.weight first_moment")].max() == 0
+
+
+def test_elements_of_a_large_moment_stand_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost() -> Any:
+        made = loop(1, precision="fp16.16/nearest/second_moment=bfloat16", optimizer=Adam(1e-3, b2=0.999))
+        made.run(BATCHES, 20)
+        seen = record(made)
+        place = seen.index("hidden.weight second_moment")
+        return seen.rows["wanted"][:, place], seen.share("lost")[:, place]
+
+    (wanted, share), _ = lost(), monkeypatch.setattr(look, "LOST_OF", 64)
+    sampled_wanted, sampled_share = lost()
+    assert not np.array_equal(share, sampled_share)
+    assert np.abs(wanted - sampled_wanted).max() <= 128 * 0.2
+    assert np.abs(share - sampled_share).max() < 4 * np.sqrt(0.25 / 64)
 
 
 def test_gradients_that_underflow_are_seen_where_they_do() -> None:

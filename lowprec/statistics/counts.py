@@ -1,0 +1,90 @@
+"""What the values of an array are like, in one pass: special values, sum of squares, largest magnitude, exponents."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lowprec import backends
+from lowprec.rounding import decode
+from lowprec.spec.formats import FloatFormat, as_format
+
+PIECE = 1 << 16  # elements at a time, which stay in the cache
+EXPONENTS = 256
+
+
+class Magnitudes(NamedTuple):
+    """What an array is like. All but the largest magnitude add up over arrays.
+
+    Attributes:
+        zeros, infinite, nan: How many elements are.
+        squares: The sum of the squares of the finite elements, in float64.
+        largest: Their largest magnitude; 0 where there are none.
+        exponents: int64 of shape (256,): how many of the sample have each biased exponent of float32 (127 is that of
+            1.0; 0 that of zeros and of what is subnormal in float32, 255 that of infinities and NaN).
+    """
+
+    zeros: int
+    infinite: int
+    nan: int
+    squares: float
+    largest: float
+    exponents: NDArray[np.int64]
+
+
+def magnitudes(x: Any, fmt: Any = None, *, sample: int | None = None) -> Magnitudes:
+    """Counts what the values of an array are like. The same bits on every machine: the order of additions is fixed.
+
+    Args:
+        x: an array of float32, or of a format's storage dtype or codes.
+        fmt: the format, name or dtype; None: that of x's dtype.
+        sample: of how many elements, evenly spaced, the exponents are counted; None: of all.
+
+    Raises:
+        TypeError: no array, or codes that `decode` does not take.
+        ValueError: an unknown format, or one whose values float32 does not hold; a negative sample.
+    """
+    if not isinstance(x, np.ndarray):
+        raise TypeError(f"magnitudes are those of a NumPy array, not of {type(x).__name__}")
+    fmt = as_format(x.dtype if fmt is None else fmt)
+    if sample is not None and sample < 0:
+        raise ValueError(f"the sample must be of 0 elements or more, not {sample}")
+    flat, most = x.reshape(-1), x.size if sample is None else min(sample, x.size)
+    exponents, step = np.zeros(EXPONENTS, np.int64), step_through(x.size, most)
+    count = backends.current().magnitudes
+    if flat.size <= PIECE or flat.dtype == np.float32:
+        return Magnitudes._make((*count(_single(flat, fmt), most, step, exponents), exponents))
+    zeros = infinite = nan = 0
+    squares = largest = 0.0
+    for begin in range(0, flat.size, PIECE):
+        found = count(_single(flat[begin : begin + PIECE], fmt), 0, 0, exponents)
+        zeros, infinite, nan = zeros + found[0], infinite + found[1], nan + found[2]
+        squares, largest = squares + found[3], max(largest, found[4])
+    sampled = _single(flat[np.arange(most, dtype=np.int64) * step % flat.size], fmt)
+    count(sampled, most, 1, exponents)
+    return Magnitudes(zeros, infinite, nan, squares, largest, exponents)
+
+
+@lru_cache(maxsize=1024)
+def step_through(size: int, count: int) -> int:
+    """A step through an array, round its end, that takes so many elements of it, no axis' length in common."""
+    if size <= count:
+        return 1 if size else 0
+    step = max(1, round(size * 0.6180339887))
+    while math.gcd(step, size) > 1:
+        step += 1
+    return step
+
+
+def _single(x: NDArray[Any], fmt: FloatFormat) -> NDArray[Any]:
+    """Values in float32, exactly."""
+    if x.dtype == np.float32:
+        return x
+    values = np.asarray(decode(x, fmt))
+    if values.dtype != np.float32:
+        raise ValueError(f"magnitudes are counted of what float32 holds, not of {fmt.name}")
+    return values
