@@ -6,7 +6,7 @@ comes out is scaled. The docstring of `scaled_matmul` gives the order and the ro
 
 from __future__ import annotations
 
-from typing import NamedTuple, Unpack
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -43,7 +43,7 @@ def scaled_matmul(
     rounding: RoundingLike = "nearest_even",
     key: KeyLike | None = None,
     **keywords: Unpack[ProductKeywords],
-) -> Array:
+) -> Any:
     """The product of matrices (m, k) and (k, n) of which one or both have scales, each block added up by itself.
 
     1. The elements of each block of k are multiplied and added as `lowprec.matmul` does with `accumulation`, from +0:
@@ -97,7 +97,7 @@ def scaled_matmul(
 
 
 class _Side(NamedTuple):
-    """An operand: elements that `matmul` takes, scales of blocks in float64 along the same axis, the tensor's or its rows'."""
+    """An operand: elements that `matmul` takes, scales of blocks along the same axis, and of the tensor or its rows."""
 
     elements: Array
     scales: Array | None
