@@ -1,15 +1,16 @@
-"""NumPy's functions that are formulas of others on traced values: hyperbolic ones, orders, products of many, vectors.
+"""NumPy's functions that are formulas of others on traced values: angles, hyperbolic ones, orders, products, vectors.
 
 Each operation of a formula is in the precision's formats, so a result is as true as a few roundings leave it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
 
-from ipu_core.ir.array_moves import Axis, moveaxis, ravel, squeeze, stack, take
+from ipu_core.ir.array_moves import Axis, moveaxis, ravel, squeeze, stack, take, take_along_axis
 from ipu_core.ir.values import (
     Value,
     apply,
@@ -18,6 +19,7 @@ from ipu_core.ir.values import (
     concatenate,
     elementwise,
     index_basic,
+    logical_and,
     matmul,
     reduce_sum,
     reshape,
@@ -32,6 +34,46 @@ def tan(x: Value) -> Value:
     return elementwise("divide", apply("sin", x), apply("cos", x))
 
 
+TERMS = 10
+"""Of the series of arctan: for |t| < 0.2, which `arctan` brings its argument to, the next is below 2^-53 of the sum."""
+
+
+def arctan(x: Value) -> Value:
+    """The series of 4 arctan(t), t two half-angles from |x| or 1 / |x|, with the sign of x."""
+
+    def positive(x: Value) -> Value:
+        large = elementwise("greater", x, 1.0)
+        t = where(large, elementwise("divide", 1.0, where(large, x, 1.0)), x)
+        for _ in range(2):
+            root = apply("sqrt", elementwise("add", elementwise("square", t), 1.0))
+            t = elementwise("divide", t, elementwise("add", root, 1.0))
+        square, series = elementwise("square", t), 0.0
+        for n in reversed(range(TERMS)):
+            series = elementwise("add", elementwise("multiply", square, series), (-1) ** n / (2 * n + 1))
+        angle = elementwise("multiply", elementwise("multiply", series, t), 4.0)
+        return where(large, elementwise("subtract", math.pi / 2, angle), angle)
+
+    return odd(positive, x)
+
+
+def arcsin(x: Value) -> Value:
+    """arctan(x / sqrt((1 - x) (1 + x)))."""
+    return arctan(elementwise("divide", x, apply("sqrt", elementwise("multiply", 1.0 - x, 1.0 + x))))
+
+
+def arccos(x: Value) -> Value:
+    """2 arctan(sqrt((1 - x) / (1 + x)))."""
+    return elementwise("multiply", arctan(apply("sqrt", elementwise("divide", 1.0 - x, 1.0 + x))), 2.0)
+
+
+def arctan2(x1: Value, x2: Value) -> Value:
+    """The angle of the point (x2, x1); 0 of the origin, whatever the signs of its zeros, and of two infinities NaN."""
+    zero = logical_and(elementwise("equal", x1, 0.0), elementwise("equal", x2, 0.0))
+    angle = arctan(elementwise("divide", x1, where(zero, 1.0, x2)))
+    turn = where(elementwise("greater", 0.0, x1), -math.pi, math.pi)
+    return elementwise("add", angle, where(elementwise("greater", 0.0, x2), turn, 0.0))
+
+
 def cosh(x: Value) -> Value:
     """(e^x + e^-x) / 2."""
     both = elementwise("add", apply("exp", x), apply("exp", elementwise("negative", x)))
@@ -44,17 +86,20 @@ def hypot(x1: Value, x2: Value) -> Value:
 
 
 def sort(a: Value, axis: int | None = -1) -> Value:
-    """Elements in ascending order along an axis, NaN first (NumPy has them last); the gradient goes with them."""
+    """Elements in ascending order along an axis, NaN last; the gradient goes with them."""
     if axis is None:
         return sort(ravel(a), 0)
-    return moveaxis(topk(moveaxis(a, axis, -1), shape_of(a)[axis], largest=False)[0], -1, axis)
+    return take_along_axis(a, argsort(a, axis), axis)
 
 
 def argsort(a: Value, axis: int | None = -1, *, kind: str | None = None, stable: bool | None = None) -> Value:
-    """The int32 indices of `sort`, equal elements in their order."""
+    """The int32 indices of `sort`, equal elements in their order: those of the largest first, read backwards twice."""
     if axis is None:
         return argsort(ravel(a), 0)
-    return moveaxis(topk(moveaxis(a, axis, -1), shape_of(a)[axis], largest=False)[1], -1, axis)
+    count = shape_of(a)[axis]
+    backwards = np.arange(count)[::-1].astype(np.int32)
+    descending = topk(take(moveaxis(a, axis, -1), backwards, -1), count)[1]
+    return moveaxis(take(take(backwards, descending), backwards, -1), -1, axis)
 
 
 def prod(a: Value, axis: Axis = None, keepdims: bool = False) -> Value:
@@ -67,6 +112,19 @@ def prod(a: Value, axis: Axis = None, keepdims: bool = False) -> Value:
             rest = [index_basic(a, (*before, slice(count - 1, count)))] if count % 2 else []
             a = concatenate([elementwise("multiply", low, high), *rest], place)
     return a if keepdims else squeeze(a, axes)
+
+
+def cumprod(a: Value, axis: int | None = None) -> Value:
+    """The products of the elements up to each, along an axis: those of 2, then of 4, and so on; each is rounded."""
+    if axis is None:
+        a, axis = ravel(a), 0
+    (place,) = axes_of(a, axis)
+    before, count, shift = (slice(None),) * place, shape_of(a)[place], 1
+    while shift < count:
+        later, earlier = (index_basic(a, (*before, part)) for part in (slice(shift, None), slice(0, count - shift)))
+        a = concatenate([index_basic(a, (*before, slice(0, shift))), elementwise("multiply", later, earlier)], place)
+        shift *= 2
+    return a
 
 
 def vecdot(x1: Value, x2: Value, axis: int = -1) -> Value:

@@ -14,10 +14,15 @@ from typing import Any
 import numpy as np
 
 from ipu_core.ir.array_formulas import (
+    arccos,
+    arcsin,
+    arctan,
+    arctan2,
     argsort,
     broadcast_arrays,
     cosh,
     cross,
+    cumprod,
     diagonal,
     hypot,
     matrix_power,
@@ -53,8 +58,10 @@ from ipu_core.ir.array_moves import (
     vstack,
 )
 from ipu_core.ir.array_products import dot, einsum, inner, outer, tensordot, vdot
+from ipu_core.ir.block import dtype_of
 from ipu_core.ir.ops import ELEMENTWISE
 from ipu_core.ir.values import (
+    Traced,
     Value,
     apply,
     axes_of,
@@ -117,7 +124,8 @@ def argmin(a: Value, axis: int | None = None, keepdims: bool = False) -> Value:
 def cumsum(a: Value, axis: int | None = None) -> Value:
     """The sums of the elements up to each, along an axis: a product with a triangle of ones.
 
-    Each is a sum of its own, in the order and the formats of a product, not the one before it and a term.
+    Each is a sum of its own, in the order and the formats of a product, not the one before it and a term; what comes
+    after it is multiplied by 0, so that an infinity or a NaN makes NaN of all sums along the axis.
     """
     if axis is None:
         a, axis = ravel(a), 0
@@ -238,11 +246,25 @@ def vector_norm(x: Value, *, axis: Axis = None, keepdims: bool = False, ord: Any
 def cumulative_sum(x: Value, *, axis: int | None = None, include_initial: bool = False) -> Value:
     """`cumsum`, with a 0 before it if that is asked for."""
     sums = cumsum(x, axis)
-    if not include_initial:
-        return sums
+    return _after(sums, 0.0, axis) if include_initial else sums
+
+
+def cumulative_prod(x: Value, *, axis: int | None = None, include_initial: bool = False) -> Value:
+    """`cumprod`, with a 1 before it if that is asked for."""
+    products = cumprod(x, axis)
+    return _after(products, 1.0, axis) if include_initial else products
+
+
+def _after(sums: Value, first: float, axis: int | None) -> Value:
+    """A number before the elements along an axis."""
     (place,) = axes_of(sums, 0 if axis is None else axis)
-    first = index_basic(sums, (*(slice(None),) * place, slice(0, 1)))
-    return concatenate([elementwise("multiply", apply("stop_gradient", first), 0.0), sums], place)
+    start = index_basic(sums, (*(slice(None),) * place, slice(0, 1)))
+    return concatenate([np.full(shape_of(start), first, np.float32), sums], place)
+
+
+def result_type(*arrays_and_dtypes: Any) -> np.dtype[Any]:
+    """The dtype that NumPy gives a result of values of the dtypes that they are traced with."""
+    return np.result_type(*(dtype_of(x.format) if isinstance(x, Traced) else x for x in arrays_and_dtypes))
 
 
 def _corrected(rough: Value, plain: Value, above: Value, below: Value, x: Value) -> Value:
@@ -280,7 +302,10 @@ def _truth(x: Value) -> Value:
 
 
 def _each(*ops: str) -> dict[str, Callable[..., Value]]:
-    return {op: (lambda *x, op=op: elementwise(op, *x)) for op in ops}
+    def one(op: str) -> Callable[..., Value]:
+        return lambda *operands: elementwise(op, *operands)
+
+    return {op: one(op) for op in ops}
 
 
 NUMPY = {name for name, function in vars(np).items() if isinstance(function, np.ufunc)}
@@ -291,10 +316,11 @@ UFUNCS: dict[str, Callable[..., Value]] = {
     "greater_equal": greater_equal, "not_equal": not_equal,
     "logical_and": lambda a, b: logical_and(a, _truth(b)), "logical_or": lambda a, b: logical_or(a, _truth(b)),
     "logical_not": logical_not, "logical_xor": lambda a, b: not_equal(_truth(a), _truth(b)),
-    "bitwise_and": logical_and, "bitwise_or": logical_or, "invert": logical_not,
+    "bitwise_and": logical_and, "bitwise_or": logical_or, "invert": logical_not, "bitwise_xor": not_equal,
     "isnan": lambda x: not_equal(x, x), "isinf": lambda x: elementwise("equal", elementwise("absolute", x), math.inf),
     "isfinite": lambda x: elementwise("greater", math.inf, elementwise("absolute", x)),
-    "tan": tan, "sinh": sinh, "cosh": cosh, "arcsinh": arcsinh, "arccosh": arccosh, "arctanh": arctanh,
+    "tan": tan, "arcsin": arcsin, "arccos": arccos, "arctan": arctan, "arctan2": arctan2,
+    "sinh": sinh, "cosh": cosh, "arcsinh": arcsinh, "arccosh": arccosh, "arctanh": arctanh,
     "hypot": hypot, "vecdot": vecdot, "conjugate": lambda x: x,
     "sign": sign, "log1p": log1p, "expm1": expm1, "logaddexp": logaddexp,
     "log2": lambda x: elementwise("multiply", apply("log", x), 1 / math.log(2)),
@@ -322,8 +348,10 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "linalg.trace": lambda x, *, offset=0: reduce_sum(diagonal(x, offset), -1), "linalg.vector_norm": vector_norm,
     "linalg.matrix_norm": lambda x, *, keepdims=False, ord="fro": norm(x, ord, (-2, -1), keepdims),
     "linalg.matrix_transpose": lambda x: swapaxes(x, -1, -2),
-    "sort": sort, "argsort": argsort, "prod": prod, "cumulative_sum": cumulative_sum, "unstack": unstack,
+    "sort": sort, "argsort": argsort, "prod": prod, "cumulative_sum": cumulative_sum, "cumprod": cumprod,
+    "cumulative_prod": cumulative_prod, "unstack": unstack,
     "broadcast_arrays": broadcast_arrays, "meshgrid": meshgrid, "real": lambda val: val,
+    "imag": lambda val: np.zeros(shape_of(val), np.float32), "result_type": result_type,
     "empty_like": lambda prototype: np.zeros(shape_of(prototype), np.float32),
     "astype": lambda x, dtype: convert(x, dtype), "copy": lambda a: a,
     "zeros_like": lambda a: np.zeros(shape_of(a), np.float32), "ones_like": lambda a: np.ones(shape_of(a), np.float32),
@@ -333,17 +361,18 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 """NumPy's other functions by name, with the module's where that is not numpy itself."""
 
 _SORT = "nn.topk orders rows, largest=False from the smallest"
-_ROUND = "nn.convert(x, fmt) rounds to a format"
+_ROUND = "nothing here gives whole numbers; nn.convert(x, fmt) rounds to the numbers of a format"
 _SHAPE = "shapes may not depend on numbers: use where, or a mask"
 _LATER = "there are no numbers yet: compare what evaluate, execute or a training loop gives"
 INSTEAD = {
     **dict.fromkeys(("partition", "argpartition", "median", "quantile", "percentile"), _SORT),
-    **dict.fromkeys(("round", "around", "rint", "floor", "ceil", "trunc", "fix"), _ROUND),
-    **dict.fromkeys(("nonzero", "flatnonzero", "argwhere", "unique", "searchsorted", "histogram"), _SHAPE),
+    **dict.fromkeys(("round", "around", "rint", "floor", "ceil", "trunc", "fix", "remainder", "fmod", "divmod", "modf"),
+                    _ROUND),
+    **dict.fromkeys(("nonzero", "flatnonzero", "argwhere", "unique", "histogram"), _SHAPE),
     **dict.fromkeys(("allclose", "isclose", "array_equal"), _LATER),
-    **dict.fromkeys(("cumprod", "cumulative_prod"), "np.exp(np.cumsum(np.log(x))) is that of positive numbers"),
-    **dict.fromkeys(("arcsin", "arccos", "arctan", "arctan2"), "the machine has no inverse of sin, cos or tan"),
-    **dict.fromkeys(("remainder", "fmod", "signbit", "copysign", "nextafter"), "it looks at bits: " + _ROUND),
+    **dict.fromkeys(("signbit", "copysign"), "the sign of a zero is not seen: np.where(x < 0, ..., ...)"),
+    **dict.fromkeys(("nextafter", "spacing"), "its format is the precision's to say, when it is traced"),
+    "searchsorted": "np.sum(x1 < np.expand_dims(x2, -1), -1) counts what lies before",
     "convolve": "nn.conv1d convolves, with its kernel not flipped",
     "cbrt": "np.exp(np.log(x) / 3) is that of positive numbers",
     "floor_divide": "x / y divides; " + _ROUND,

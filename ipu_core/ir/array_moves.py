@@ -120,6 +120,12 @@ def take(a: Value, indices: Any, axis: int | None = None) -> Value:
 def take_along_axis(arr: Value, indices: Value, axis: int = -1) -> Value:
     """The elements at int32 indices along an axis, of which every other place has its own."""
     (place,) = axes_of(arr, axis)
+    shape, own = shape_of(arr), shape_of(indices)
+    if len(own) == len(shape):
+        others = np.broadcast_shapes(*((*one[:place], 1, *one[place + 1 :]) for one in (shape, own)))
+        arr, indices = (
+            broadcast(x, (*others[:place], shape_of(x)[place], *others[place + 1 :])) for x in (arr, indices)
+        )
     return moveaxis(apply("take_along", moveaxis(arr, place, -1), moveaxis(indices, place, -1)), -1, place)
 
 

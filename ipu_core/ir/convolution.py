@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ipu_core.ir.block import Array, Equation, Params
-from lowprec.spec.windows import Windows, window_view, windows, with_zeros
+from lowprec.spec.windows import Windows, other_axes, window_view, windows, with_zeros
 
 Shape = tuple[int, ...]
 
@@ -51,11 +51,10 @@ def result_shape(op: str, first: Shape, second: Shape, params: Params) -> Shape:
         raise ValueError(f"groups={groups} does not divide the channels of {first} and {second}")
     if op == "conv2d":
         if first[3] // groups != second[2]:
-            turned = first[1] // groups == second[2]
             raise ValueError(
                 f"images {first} have {first[3]} channels in {groups} groups, the weight is {second}; images are "
                 "(batch, height, width, channels), weights (height, width, channels, channels out)"
-                + ("; from channels first: x.transpose(0, 2, 3, 1)" if turned else "")
+                f"{other_axes(first, second, groups)}"
             )
         return (first[0], *where.count, second[3])
     if op == "conv2d_input_gradient":

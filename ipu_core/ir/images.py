@@ -19,7 +19,7 @@ from ipu_core.ir.values import (
     reshape,
     shape_of,
 )
-from lowprec.spec.windows import Padding, checked_pair, windows
+from lowprec.spec.windows import Padding, checked_pair, other_axes, windows
 from lowprec.types import Pair
 
 
@@ -39,7 +39,8 @@ def conv2d(
 
     Args:
         x: (n, h, w, channels).
-        weight: (kh, kw, channels / groups, outputs).
+        weight: (kh, kw, channels / groups, outputs). PyTorch's (outputs, channels / groups, kh, kw) is turned by
+            weight.transpose(2, 3, 1, 0); where such a shape happens to fit it cannot be told apart, and is not refused.
         bias: (outputs,) or None.
         stride: distance of windows, one number or (vertical, horizontal).
         padding: zeros around each image: a number, (vertical, horizontal), ((top, bottom), (left, right)), "valid"
@@ -53,7 +54,11 @@ def conv2d(
     """
     if isinstance(groups, bool) or not isinstance(groups, int | np.integer):
         raise TypeError(f"groups must be an integer of at least 1, not {groups!r}")
-    where = windows(_size(x), _kernel(weight), stride, padding, dilation)
+    size, kernel = _size(x), _kernel(weight)
+    try:
+        where = windows(size, kernel, stride, padding, dilation)
+    except ValueError as error:
+        raise ValueError(f"{error}{other_axes(shape_of(x), shape_of(weight), int(groups))}") from None
     product = apply(
         *("conv2d", x, weight),
         stride=where.stride, padding=where.padding, dilation=where.dilation, groups=int(groups),
@@ -75,7 +80,8 @@ def conv1d(
 
     Args:
         x: (n, length, channels).
-        weight: (kernel, channels / groups, outputs).
+        weight: (kernel, channels / groups, outputs); PyTorch's (outputs, channels / groups, kernel) is turned by
+            weight.transpose(2, 1, 0).
         bias: (outputs,) or None.
         stride: distance of windows.
         padding: zeros at both ends, (before, after), "valid" (none) or "same" (ceil(length / stride) windows).
@@ -91,6 +97,12 @@ def conv1d(
             f"{shape_of(x)} and {shape_of(weight)}"
         )
     (n, length, channels), ends = shape_of(x), (padding, padding) if isinstance(padding, int) else padding
+    if shape_of(weight)[1] * groups != channels:
+        first = "; from channels first: x.swapaxes(1, 2)" if shape_of(weight)[1] * groups == length else ""
+        raise ValueError(
+            f"x {shape_of(x)} has {channels} channels in {groups} groups, weight {shape_of(weight)} takes "
+            f"{shape_of(weight)[1]}{first}"
+        )
     made = conv2d(
         reshape(x, (n, 1, length, channels)), reshape(weight, (1, *shape_of(weight))), bias, groups=groups,
         stride=(1, stride), padding=ends if isinstance(ends, str) else ((0, 0), ends), dilation=(1, dilation),

@@ -23,7 +23,10 @@ def select(shape: tuple[int, ...], index: Any) -> Selection:
     """
     entries = list(index) if isinstance(index, tuple) else [index]
     if any(not (e is None or e is Ellipsis or isinstance(e, (int, np.integer, slice))) for e in entries):
-        raise TypeError(f"cannot index with {index!r}: use whole numbers, slices, None, ... or one int32 array")
+        raise TypeError(
+            f"cannot index with {index!r}: use whole numbers, slices, None, ... or one int32 array; "
+            "np.take and np.take_along_axis pick along an axis"
+        )
     used = sum(e is not None and e is not Ellipsis for e in entries)
     if used > len(shape):
         raise ValueError(f"{used} indices for the shape {shape}")
@@ -38,7 +41,7 @@ def select(shape: tuple[int, ...], index: Any) -> Selection:
         size = shape[len(bounds)]
         start, stop, step = _bounds(entry, size)
         if step < 1:
-            raise ValueError(f"a slice of a traced value must go forwards, not by {step}")
+            raise ValueError(f"a slice of a traced value must go forwards, not by {step}: np.flip(x, axis) turns it")
         if not isinstance(entry, slice) and not 0 <= start < size:
             raise ValueError(f"index {entry} is outside an axis of length {size} (shape {shape})")
         bounds.append((start, stop, step))

@@ -17,7 +17,8 @@ def as_loss(block: Block, loss: Var) -> Block:
 
     These are the single numbers that it is computed from, and the arrays that these are sums of: elementwise operations
     and sums that nothing else reads, back to a product, a conversion, or what has a family other than its operation's.
-    In a format of activations a mean of squares would be rounded to it, or saturate.
+    Norms count too, such as `np.linalg.norm` of an error: they are float32 anyway. In a format of activations a mean of
+    squares would be rounded to it, or saturate.
     """
     uses: dict[Var, list[Equation]] = {}
     for equation in block.equations:
@@ -37,7 +38,7 @@ def as_loss(block: Block, loss: Var) -> Block:
 def _is_array_of_a_loss(equation: Equation) -> bool:
     op = OPS[equation.op]
     plain = equation.op in ELEMENTWISE - {"convert"} or op.kind == "reduction"
-    return equation.op in STRUCTURE or (plain and equation.family == op.family)
+    return equation.op in STRUCTURE or (plain and equation.family in (op.family, "norm"))
 
 
 def _marked(equations: Sequence[Equation], chain: set[int]) -> list[Equation]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from ipu_core.ir.values import (
     reduce_max,
     reduce_sum,
     reshape,
+    swap,
     transpose,
 )
 
@@ -75,6 +77,11 @@ class TracedArray(Traced):
     def T(self) -> Value:
         """The axes in reverse order."""
         return transpose(self)
+
+    @property
+    def mT(self) -> Value:
+        """The last two axes exchanged."""
+        return swap(self)
 
     def __len__(self) -> int:
         if not self.shape:
@@ -134,6 +141,9 @@ class TracedArray(Traced):
     def __pow__(self, exponent: float) -> Value:
         return power(self, exponent)
 
+    def __rpow__(self, base: float) -> Value:
+        return elementwise("exp", elementwise("multiply", self, math.log(base))) if base > 0 else NotImplemented
+
     def __matmul__(self, other: Value) -> Value:
         return matmul(self, other)
 
@@ -178,6 +188,12 @@ class TracedArray(Traced):
     def __getitem__(self, index: Any) -> Value:
         return index_basic(self, index)
 
+    def __setitem__(self, index: Any, value: Any) -> None:
+        raise TypeError(f"{self!r} cannot be written to: np.where(mask, value, x) or np.concatenate make another value")
+
+    def __iter__(self) -> Iterator[Value]:
+        return iter([self[row] for row in range(len(self))])
+
     def reshape(self, *shape: Any) -> Value:
         """The same elements in C order in another shape; one size may be -1."""
         return reshape(self, shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)
@@ -192,6 +208,7 @@ class TracedArray(Traced):
 
     argmax, argmin, min, var, std = (_method(name) for name in ("argmax", "argmin", "min", "var", "std"))
     any, all, cumsum, clip, trace = (_method(name) for name in ("any", "all", "cumsum", "clip", "trace"))
+    prod, cumprod, argsort, copy, round = (_method(name) for name in ("prod", "cumprod", "argsort", "copy", "round"))
     dot, take, repeat, squeeze = (_method(name) for name in ("dot", "take", "repeat", "squeeze"))
     ravel, flatten, swapaxes = (_method(name) for name in ("ravel", "ravel", "swapaxes"))
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ipu_core.ir.block import Atom, Format, Literal, Params, Var
+from ipu_core.ir.block import Atom, Format, Literal, Params, Var, format_name
 from ipu_core.ir.builder import Builder
 from ipu_core.ir.eager import as_array, compute, format_of, is_number
 from ipu_core.ir.indexing import select
@@ -243,7 +243,10 @@ def power(x: Value, exponent: float) -> Value:
                 result = apply("square", result)
                 result = elementwise("multiply", result, x) if bit == "1" else result
             return result if exponent > 0 else apply("reciprocal", result)
-    raise ValueError(f"a power must be a whole number from 1 to 16, its negative, 0.5 or -0.5, not {exponent!r}")
+    raise ValueError(
+        f"a power must be a whole number from 1 to 16, its negative, 0.5 or -0.5, not {exponent!r}; "
+        "np.exp(y * np.log(x)) is that of positive numbers"
+    )
 
 
 def matmul(a: Value, b: Value) -> Value:
@@ -274,12 +277,19 @@ def matmul(a: Value, b: Value) -> Value:
 
 
 def index_basic(x: Value, index: Any) -> Value:
-    """x[index] for whole numbers, slices with a positive step, None and ...; or one array of int32 row numbers.
+    """x[index] for whole numbers, slices with a positive step, None and ...; or one array or list of row numbers.
 
     Raises:
         TypeError, ValueError: see `indexing.select`.
     """
+    if isinstance(index, list) and index and all(isinstance(i, int) and not isinstance(i, bool) for i in index):
+        index = np.array(index, np.int32)
     if isinstance(index, (Traced, np.ndarray)):
+        if (fmt := index.format if isinstance(index, Traced) else format_of(index)) != INT32:
+            raise TypeError(
+                f"an array as an index must hold int32 numbers, not {format_name(fmt)}: with a mask the shape would "
+                "depend on numbers; np.where(mask, x, 0.0) keeps it"
+            )
         return apply("gather", x, index)
     bounds, shape = select(shape_of(x), index)
     if any(bound != (0, n, 1) for bound, n in zip(bounds, shape_of(x), strict=True)):

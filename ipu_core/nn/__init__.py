@@ -90,3 +90,7 @@ __all__ = [
     "scan", "segment_mask", "sigmoid", "silu", "sin", "softmax", "softmax_cross_entropy", "softplus", "sqrt",
     "square", "stop_gradient", "tanh", "topk", "uniform", "unit_parameters", "where",
 ]  # fmt: skip
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -56,7 +56,7 @@ class Study:
         precisions: In the order of the table's rows.
         settings: What all points share, as JSON values.
         plan: How each product is computed, in words.
-        results: One object per finished point; see README, "What a study writes".
+        results: One object per finished point; see the page "A study that can be interrupted".
         failures: What went wrong, by point.
         accumulations: The digest of the order of every sum, by name; the same in every precision, but that products
             of 8 bits add twice as many in a group.

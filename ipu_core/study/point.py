@@ -1,5 +1,6 @@
 """One point of a study: one precision and one seed, trained from start to end, resumable from a checkpoint."""
 
+import inspect
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -229,9 +230,14 @@ def measured(evaluate: Evaluate | None, params: Any, precision: str) -> dict[str
     """What `evaluate` measures, as Python floats by name.
 
     Raises:
-        TypeError: it gives something else than named numbers.
+        TypeError: it takes or gives something else.
         ValueError: a measure takes the name of another figure of a result.
     """
+    if evaluate is not None and not _takes(evaluate, 2):
+        raise TypeError(
+            "evaluate takes (params, precision), the trained parameters and a Precision: "
+            "lambda params, precision: {'test_accuracy': ...}"
+        )
     given = {} if evaluate is None else evaluate(params, Precision.parse(precision))
     try:
         found = {str(name): float(value) for name, value in given.items()}
@@ -240,6 +246,17 @@ def measured(evaluate: Evaluate | None, params: Any, precision: str) -> dict[str
     if taken := sorted(found.keys() & OWN):
         raise ValueError(f"evaluate gives a measure named {taken[0]!r}, which every result has: give it another name")
     return found
+
+
+def _takes(function: Any, count: int) -> bool:
+    """Whether a function can be called with so many arguments, as far as it says."""
+    try:
+        inspect.signature(function).bind(*range(count))
+    except TypeError:
+        return False
+    except ValueError:  # which some compiled functions raise
+        return True
+    return True
 
 
 class _Progress:

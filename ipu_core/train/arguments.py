@@ -13,6 +13,7 @@ from ipu_core.ir.block import Array, Type
 from ipu_core.ir.eager import as_array, format_of
 from ipu_core.ir.pytree import flatten, paths
 from ipu_core.ir.retype import cast
+from ipu_core.ir.values import Traced
 from ipu_core.train.runner import ENGINES
 from lowprec import Accumulation
 
@@ -49,21 +50,39 @@ def check_params(params: Any) -> None:
     """Refuses parameters that are no arrays of floats, by their name and with what to write."""
     leaves, tree = flatten(params)
     for name, leaf in zip(paths(tree), leaves, strict=True):
-        if isinstance(leaf, int | float) and not isinstance(leaf, np.generic) and name.rpartition(".")[2].isdecimal():
-            raise TypeError(
-                f"params: {name or 'it'} is the number {leaf!r} in a list, and lists are read as nested parameters: "
-                "give arrays, np.array([...], np.float32)"
-            )
+        _check_no_list("params", name, leaf)
         if hasattr(leaf, "dtype") and (given := np.dtype(as_array(leaf).dtype)).kind in "iu":
             raise TypeError(f"params: {name or 'it'} holds {given}; parameters are floats: x.astype(np.float32)")
 
 
 def check_batch(batch: Any) -> None:
-    """Refuses a batch with an array without rows, by its name."""
+    """Refuses a batch with an array without rows, or lists in place of arrays, by its name."""
     leaves, tree = flatten(batch)
     for name, leaf in zip(paths(tree), leaves, strict=True):
+        _check_no_list("batch", name, leaf)
         if np.shape(leaf)[:1] == (0,):
             raise ValueError(f"batch: array {name or '0'} is empty, of shape {np.shape(leaf)}: it needs a row at least")
+
+
+def check_forward(forward: Any, batch: Any) -> None:
+    """Refuses what is no function of parameters and a batch, and a batch with lists in place of arrays."""
+    if not callable(forward):
+        raise TypeError(f"forward must be a function (params, batch) -> arrays, not {forward!r}")
+    leaves, tree = flatten(batch)
+    for name, leaf in zip(paths(tree), leaves, strict=True):
+        _check_no_list("batch", name, leaf)
+
+
+def _check_no_list(what: str, name: str, leaf: Any) -> None:
+    """Refuses a number in a list within a list, or in a list of parameters: an array was meant."""
+    if not isinstance(leaf, int | float) or isinstance(leaf, np.generic):
+        return
+    places = name.split(".")
+    if places[-1].isdecimal() and (what == "params" or len(places) > 1):
+        raise TypeError(
+            f"{what}: {name} is the number {leaf!r} in a list, and lists are read as nested "
+            f"{'parameters' if what == 'params' else 'arrays'}: give arrays, np.array([...], np.float32)"
+        )
 
 
 def check_loss(loss: Any) -> None:
@@ -74,6 +93,17 @@ def check_loss(loss: Any) -> None:
         return
     if names[:2] == ["batch", "params"]:
         raise TypeError("loss takes (params, batch), in this order; this one takes (batch, params)")
+
+
+def check_one_number(value: Any) -> None:
+    """Refuses what a loss gives where that is not one number which something that is traced goes into."""
+    if isinstance(value, tuple | list | dict):
+        raise TypeError(
+            f"loss must give one number, not a {type(value).__name__} of {len(value)}; what a model carries beside "
+            "its parameters is model_state, what is to be watched is measured by an Evaluate callback"
+        )
+    if not isinstance(value, Traced):
+        raise ValueError(f"loss gives {value!r}, in which there is neither a parameter nor the batch")
 
 
 def check_integer(name: str, value: Any, least: int = 0) -> None:

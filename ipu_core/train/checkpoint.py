@@ -84,12 +84,15 @@ def load(path: str | Path) -> tuple[Arrays, dict[str, Any]]:
     """Reads what `save` wrote: (arrays, meta).
 
     Raises:
+        FileNotFoundError: there is no file.
         ValueError: the file is not a checkpoint.
         ImportError: it is one in the safetensors format, and that package is not installed.
     """
     path = Path(path)
     try:
         return tensor_file.read(path.read_bytes()) if path.suffix == tensor_file.SUFFIX else _read_npz(path)
+    except FileNotFoundError:
+        raise FileNotFoundError(f"there is no checkpoint {path}") from None
     except (*UNREADABLE, LookupError, TypeError) as error:
         raise ValueError(f"{path} is not a checkpoint that this version can read: remove it to start anew") from error
 

@@ -6,7 +6,6 @@ import copy
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -16,12 +15,11 @@ from ipu_core.control import FloatingPointControl
 from ipu_core.engine.profile import Profile
 from ipu_core.errors import NotFinite
 from ipu_core.hardware_random import HardwareRandom
-from ipu_core.ir.block import Array, Block, Equation
+from ipu_core.ir.block import Block, Equation
 from ipu_core.ir.precision import Precision
-from ipu_core.ir.pytree import flatten, paths, unflatten
+from ipu_core.ir.pytree import flatten, unflatten
 from ipu_core.ir.retype import cast
 from ipu_core.target import Target
-from ipu_core.train import checkpoint
 from ipu_core.train.arguments import check_engine, check_integer, check_kinds, check_steps_per_call
 from ipu_core.train.batches import Batches
 from ipu_core.train.callbacks import Callback
@@ -32,23 +30,22 @@ from ipu_core.train.optim import Optimiser
 from ipu_core.train.optim.common import Common, rate_of
 from ipu_core.train.planned import PlannedStep, planned_step
 from ipu_core.train.precision_table import WIDTH, precision_table
-from ipu_core.train.predict import PREDICTED, predict
+from ipu_core.train.predictor import Predictor
 from ipu_core.train.progress import Run
 from ipu_core.train.random import read_random
+from ipu_core.train.resumption import Resumable
 from ipu_core.train.runner import Runner
 from ipu_core.train.scaling import LossScale, Scale, Skipped
 from ipu_core.train.step import Loss, initial_state, step_block
-from ipu_core.train.stepping import Stepping
 from ipu_core.train.table import Table
 from ipu_core.train.updates import UpdateCount, UpdateCounter
 from ipu_core.train.watch import Record, Watch
 from ipu_core.train.watch.watch import Watching
 from ipu_core.train.words import described, named, summary, sums
 from lowprec import Accumulation, Key, as_key
-from lowprec.arrays import whole_array
 
 
-class TrainLoop(Stepping):
+class TrainLoop(Resumable):
     """Trains a loss function in one precision, batch by batch. Both engines give the same bits.
 
     Args:
@@ -290,94 +287,24 @@ class TrainLoop(Stepping):
         return None if self._watching is None else self._watching.record
 
     def predict(self, forward: Callable[..., Any], inputs: Any) -> Any:
-        """What a forward function makes of inputs with the parameters after the steps done, in the precision.
-
-        It is computed directly; where the precision rounds stochastically its bits are the run's key's and the same in
-        every call. Products and sums are in the order of `Accumulation()`.
+        """What a forward function makes of inputs with the parameters after the steps done: the first prediction of a
+        `Predictor` in the loop's precision, control and key, which is traced anew in every call.
 
         Args:
             forward: (params, inputs) -> arrays, traceable; of a model with a state (params, state, inputs) -> such.
             inputs: nested arrays, of any number of rows.
 
         Returns:
-            Arrays nested as forward gives them, in the precision's formats.
+            Arrays nested as forward gives them, floats in float32.
 
         Raises:
-            TypeError, ValueError: as `trace`.
+            TypeError, ValueError: as `Predictor`.
         """
-        state = (self.params,) if self.model_state is None else (self.params, self.model_state)
-        return predict(forward, state, inputs, self.precision, self._control, self._key.fold_in(PREDICTED))
-
-    def arrays(self) -> dict[str, Array]:
-        """The whole state by dotted name, for a checkpoint."""
-        state = dict(zip(paths(self._tree), self._runner.read(), strict=True)) | self._runner.drawn
-        return state if self._scale is None else state | self._scale.arrays()
-
-    def history(self) -> dict[str, Any]:
-        """What happened so far, as JSON for a checkpoint: steps skipped, and a loss that was not finite."""
-        return {"skipped": [list(each) for each in self.skipped], "not_finite": self.not_finite}
-
-    def restore(self, arrays: Mapping[str, Array], step: int, history: Mapping[str, Any] | None = None) -> None:
-        """Takes up a state that `arrays` gave after `step` steps, and the `history` of then.
-
-        Raises:
-            TypeError: masked elements.
-            ValueError: the arrays are not those of this loop's state, or there is no such step.
-        """
-        check_integer("step", step)
-        arrays = {name: whole_array(array) for name, array in arrays.items()}
-        present = {name: (array.shape, array.dtype) for name, array in arrays.items()}
-        if present != {name: (array.shape, array.dtype) for name, array in self.arrays().items()}:
-            raise ValueError("the checkpoint's arrays are not those of this training step")
-        if self._scale is not None:
-            self._scale = self._scale.restored(arrays)
-        self._runner.write([arrays[name] for name in paths(self._tree)])
-        self._runner.draw_on(arrays)
-        self.step, self._run = int(step), None
-        if self._watching is not None:
-            self._watching.rewind(self.step)
-        if history is not None:
-            self.skipped = tuple(Skipped(at, scale, tuple(names)) for at, scale, names in history["skipped"])
-            self.not_finite = None if history["not_finite"] is None else tuple(history["not_finite"])
-
-    def save(self, path: str | Path) -> None:
-        """Writes a checkpoint that `load` goes on from: weights, moments, loss scale, the step, the key of the run, and
-        the state of the tiles' random generators where it draws from them.
-
-        With the key and the step the random bits of every later step are known. In a run it holds also what callbacks
-        have seen and the place in the batches. The file is there whole or not at all; a name that ends in .safetensors
-        makes one of that format, any other an .npz.
-
-        Raises:
-            OSError: the file cannot be written.
-            TypeError: the state of a callback is not made of JSON values.
-        """
-        run = self._kept() if self._run is None else self._run.state(self.step)
-        meta = {"step": self.step, **self._identity(), "history": self.history(), "run": run}
-        checkpoint.save(path, self.arrays(), meta)
-
-    def load(self, path: str | Path) -> None:
-        """Takes up a checkpoint of a loop like this one: what follows has the bits of a run that never ended.
-
-        Raises:
-            ValueError: no checkpoint, or that of a loop with another key, precision, step or state.
-        """
-        arrays, meta = checkpoint.load(path)
-        for name, own in self._identity().items():
-            if meta.get(name) != own:
-                raise ValueError(f"{path} is of a run with {name} {meta.get(name)}, this one has {own}")
-        self.restore(arrays, meta["step"], meta.get("history"))
-        self._resumed = self.step, meta.get("run") or {}
-
-    def _kept(self) -> dict[str, Any]:
-        """What the run of a checkpoint left to the next one, if that begins where it was."""
-        step, run = self._resumed or (self.step, {})
-        return run if step == self.step else {}
-
-    def _identity(self) -> dict[str, str]:
-        """What tells runs apart that have the same state; the order of the equations does only where tiles draw."""
-        own = {"key": repr(self._key), "precision": self.precision.words(), "traced step": self._traced_step}
-        return own if self._random is None else {**own, "random": repr(self._random)}
+        made = Predictor(
+            forward, self.params, inputs, precision=self.precision, target=self.target, key=self._key,
+            model_state=self.model_state, control=self._control,
+        )  # fmt: skip
+        return made(inputs)
 
     def __str__(self) -> str:
         """The loop in a few lines: what is trained, how, how far, at what cost."""

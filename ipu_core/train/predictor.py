@@ -21,7 +21,7 @@ from ipu_core.ir.pytree import flatten, map_leaves, unflatten
 from ipu_core.ir.retype import cast
 from ipu_core.ir.tracing import trace
 from ipu_core.target import Target
-from ipu_core.train.arguments import check_engine
+from ipu_core.train.arguments import check_engine, check_forward
 from ipu_core.train.intake import Intake
 from lowprec import Key, as_key
 from lowprec import float32 as FLOAT32
@@ -44,8 +44,10 @@ class Predictor:
         target: The modelled chip, or its name.
         key: For stochastic rounding; prediction i rounds with a key of its own, which no training step has.
         model_state: What the model carries beside its parameters, as `TrainLoop.model_state` gives it.
+        control: Floating-point control, as of `TrainLoop`.
 
     Raises:
+        TypeError: a function that is none, lists where arrays are meant, or what tracing refuses.
         ValueError: an unknown engine or precision, or what tracing refuses.
         OutOfTileMemory: it does not fit the target (engine "tiles").
 
@@ -64,8 +66,10 @@ class Predictor:
         target: Target | str | None = None,
         key: Key | int = 0,
         model_state: Any = None,
+        control: FloatingPointControl | None = None,
     ) -> None:
         check_engine(engine)
+        check_forward(function, batch)
         self.precision, self._key = Precision.parse(precision), as_key(key).fold_in(EVALUATION)
         self._has_state = model_state is not None
         chip = target if isinstance(target, Target) else Target("gc200" if target is None else target)
@@ -76,7 +80,7 @@ class Predictor:
         ideal = trace(forward, self._typed(params, model_state), map_leaves(as_array, batch), carry=True)
         self.block: Block = scheduled(self.precision.apply(ideal), chip)
         self._intake = Intake(self.block, batch, numbers=0)
-        control = replace(FloatingPointControl(), esr=self.precision.stochastic)
+        control = replace(control or FloatingPointControl(), esr=self.precision.stochastic)
         orders = choose_accumulations(ideal, chip)
         self._runner: Machine | Executable = (
             Machine.build(self.block, chip, orders, control, whole=True)

@@ -14,7 +14,7 @@ from ipu_core.ir.guard import UNSCALE
 from ipu_core.ir.pytree import flatten, map_leaves, paths, unflatten
 from ipu_core.ir.tracing import in_rounds, trace
 from ipu_core.ir.values import Traced, Value, apply, elementwise, scope, shape_of
-from ipu_core.train.arguments import check_batch, check_loss, check_params
+from ipu_core.train.arguments import check_batch, check_loss, check_one_number, check_params
 from ipu_core.train.optim import Optimiser
 from ipu_core.train.optim.common import write
 
@@ -65,7 +65,9 @@ def training_step(
 
 def _with_model(loss: Loss, params: Any, model: Any, batch: Any) -> Any:
     """The loss, and the new state of the model or None."""
-    return (loss(params, batch), None) if model is None else loss(params, model, batch)
+    given = (loss(params, batch), None) if model is None else loss(params, model, batch)
+    check_one_number(given[0])
+    return given
 
 
 def _updated(optimiser: Optimiser, params: Any, gradients: Any, state: Any, lr: Value) -> tuple[Any, Any]:

@@ -7,6 +7,7 @@ from typing import Unpack
 import numpy.typing as npt
 
 from lowprec import backends, threads
+from lowprec.arrays import whole_array
 from lowprec.convolution.operands import (
     WEIGHT_AXES,
     Layout,
@@ -28,6 +29,7 @@ from lowprec.spec.windows import (
     BlockPlace,
     Padding,
     checked_pair,
+    other_axes,
     phase_blocks,
     window_lines,
     window_view,
@@ -65,6 +67,7 @@ def conv2d(
     Args:
         x: images (n, h, w, channels), or (n, channels, h, w) in the layout NCHW; dtypes and strides as `matmul`.
         weight: (kh, kw, channels / groups, outputs), or (outputs, channels / groups, kh, kw) in the layout NCHW.
+            Another order of axes whose sizes happen to fit cannot be told apart.
         stride: distance of windows, one number or (vertical, horizontal).
         padding: zeros around each image: a number, (vertical, horizontal), ((top, bottom), (left, right)), "valid"
             (none) or "same" (ceil(size / stride) windows; an odd rest at the bottom and right).
@@ -92,8 +95,12 @@ def conv2d(
         raise ValueError(
             f"x has {images.shape[-1]} channels in each of {groups} groups, weight has {kernel.shape[3]}; "
             f"x has axes {layout.upper()}, weight {WEIGHT_AXES[layout]} (layout={layout!r})"
+            f"{_other_axes(x, weight, layout, groups)}"
         )
-    where = windows(images.shape[1:3], kernel.shape[:2], stride, padding, dilation)
+    try:
+        where = windows(images.shape[1:3], kernel.shape[:2], stride, padding, dilation)
+    except ValueError as error:
+        raise ValueError(f"{error}{_other_axes(x, weight, layout, groups)}") from None
     how = checked_sums(images.dtype, kernel.dtype, accumulation, rounding, key, keywords)
     shape = (images.shape[0], *where.count, groups, kernel.shape[4])
     result, target = result_array(out, shape, layout, how[0].out, x, weight)
@@ -102,6 +109,11 @@ def conv2d(
     padded = with_zeros(images, where.padding)
     backends.current().correlate(padded, kernel, where.stride, where.dilation, task, target)
     return finished(result, out)
+
+
+def _other_axes(x: npt.ArrayLike, weight: npt.ArrayLike, layout: Layout, groups: int) -> str:
+    """What a refusal adds where operands look like those of PyTorch and the layout is not."""
+    return other_axes(whole_array(x).shape, whole_array(weight).shape, groups) if layout == "NHWC" else ""
 
 
 @takes_foreign

@@ -6,8 +6,7 @@ comes out is scaled. The docstring of `scaled_matmul` gives the order and the ro
 
 from __future__ import annotations
 
-import math
-from typing import NamedTuple, Unpack
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +14,7 @@ import numpy.typing as npt
 from lowprec import backends, threads
 from lowprec.arithmetic import fma, multiply
 from lowprec.arrays import whole_array
+from lowprec.foreign import as_array_of, takes_foreign
 from lowprec.random import KeyLike
 from lowprec.rounding import decode
 from lowprec.scaling.blocks import BlockArray
@@ -34,6 +34,7 @@ BLOCK_SUMS = 1 << 20
 """Sums of blocks that are held at a time, unless one block has more."""
 
 
+@takes_foreign
 def scaled_matmul(
     a: ScaledLike,
     b: ScaledLike,
@@ -42,7 +43,7 @@ def scaled_matmul(
     rounding: RoundingLike = "nearest_even",
     key: KeyLike | None = None,
     **keywords: Unpack[ProductKeywords],
-) -> Array:
+) -> Any:
     """The product of matrices (m, k) and (k, n) of which one or both have scales, each block added up by itself.
 
     1. The elements of each block of k are multiplied and added as `lowprec.matmul` does with `accumulation`, from +0:
@@ -54,7 +55,8 @@ def scaled_matmul(
        `lowprec.round` gives the element's index.
 
     Step 2 is what kernels for block-scaled operands do in software (the scales meet partial sums of an accumulator in
-    float32). Where neither operand has blocks all of k is one block of scale 1.
+    float32). Where neither operand has blocks all of k is one block of scale 1. The scales of step 3 are those of
+    `to_scaled`, for the tensor or one for each row of a and each column of b, and the tensor scale of NVFP4.
 
     Args:
         a: a `BlockArray` with its blocks along axis 1, a `ScaledArray`, or an array that `lowprec.matmul` takes.
@@ -64,11 +66,13 @@ def scaled_matmul(
         key: as of `lowprec.round`.
 
     Returns:
-        (m, n) in `out_format`'s storage dtype (`accumulate`'s where there is none given).
+        (m, n) in `out_format`'s storage dtype (`accumulate`'s where there is none given), as an array of the library
+        that the operands were made of.
 
     Raises:
         TypeError: as `lowprec.matmul`.
-        ValueError: as `lowprec.matmul`; operands that are no matrices; blocks along the other axis, or of two sizes.
+        ValueError: as `lowprec.matmul`; operands that are no matrices; blocks along the other axis, or of two sizes;
+            a `ScaledArray` with several scales along the summed axis.
     """
     refuse_unhashable(rounding=rounding, **keywords)
     order, how = as_sum(ProductKeywords, 16, accumulation, rounding, **keywords)
@@ -88,22 +92,23 @@ def scaled_matmul(
     if rest := length % block:
         product.add(total, length // block, 1, block, rest)
     result = multiply(total, left.tensor * right.tensor, order.out, how, key=key)
-    return np.asarray(result)
+    libraries = [x.library for x in (a, b) if isinstance(x, (BlockArray, ScaledArray))]
+    return as_array_of(next((name for name in libraries if name != "numpy"), "numpy"), np.asarray(result))
 
 
 class _Side(NamedTuple):
-    """An operand: elements that `matmul` takes, scales of blocks in float64 along the same axis, the tensor's scale."""
+    """An operand: elements that `matmul` takes, scales of blocks along the same axis, and of the tensor or its rows."""
 
     elements: Array
     scales: Array | None
     block: int | None
-    tensor: float
+    tensor: float | Array
 
 
 def _side(name: str, x: ScaledLike, axis: int) -> _Side:
     """An operand whose summed axis is `axis`."""
     if isinstance(x, ScaledArray):
-        side = _Side(_elements(x.elements, x.format), None, None, math.ldexp(1.0, x.exponent))
+        side = _Side(_elements(x.elements, x.format), None, None, _factors(name, x, axis))
     elif isinstance(x, BlockArray):
         if x.axis != axis and len(x.shape) == 2:
             raise ValueError(f"the blocks of {name} lie along axis {x.axis}, and axis {axis} is summed")
@@ -116,6 +121,21 @@ def _side(name: str, x: ScaledLike, axis: int) -> _Side:
     if side.elements.ndim != 2:
         raise ValueError(f"{name} has {side.elements.ndim} axes; scaled_matmul takes matrices")
     return side
+
+
+def _factors(name: str, x: ScaledArray, axis: int) -> Array:
+    """The factors of a tensor's rows or columns, or of all of it, exact in float64; they broadcast to the result.
+
+    Raises:
+        ValueError: they differ along the axis that is summed.
+    """
+    factors = np.ldexp(np.asarray(x.scale, np.float64), x.exponent)
+    if factors.ndim > 1 - axis and factors.shape[axis - 2] > 1:
+        raise ValueError(
+            f"{name} has {factors.shape[axis - 2]} scales along axis {axis}, which is summed: give one for each index "
+            f"of axis {1 - axis}, to_scaled(.., axis={1 - axis}), or blocks, to_blocks(.., axis={axis})"
+        )
+    return factors
 
 
 def _elements(elements: Array, fmt: FloatFormat) -> Array:

@@ -135,6 +135,7 @@ def to_scaled(
             magnitude divided by the format's largest value, rounded up to a normal float32; 1 where that is 0.
         axis: For "auto" the axis or axes that keep scales of their own: ``to_scaled(w, "e4m3", scale="auto", axis=0)``
             has one per row of a matrix. With exponent="auto" these are powers of two, in `scale`. None: one for all.
+            For given scales the axis along which a vector of them lies.
         limits: Smallest and largest exponent allowed; the default is what an fp8 tensor of the IPU can carry.
         rounding, key, offset: As in `lowprec.round`, with the keywords random_bits, overflow and infinite_input.
             overflow="ipu" is the machine with `nanoo` off: finite values saturate and infinities become NaN.
@@ -143,8 +144,8 @@ def to_scaled(
     Raises:
         ValueError: an exponent outside of `limits`; scales that are not positive or do not broadcast to x; an axis that
             x does not have; unknown format or mode.
-        TypeError: an exponent or limits that are no integers; a scale beside an exponent, or an axis beside given
-            numbers; complex, bool or extended-precision x.
+        TypeError: an exponent or limits that are no integers; a scale or an axis beside an exponent; complex, bool or
+            extended-precision x.
     """
     fmt = as_format(fmt)
     how = element_rounding("to_scaled", rounding, policies, PolicyKeywords)
@@ -184,9 +185,7 @@ def _scales(
     if not (isinstance(exponent, str) and exponent == "auto"):
         raise TypeError("give an exponent for the whole tensor, or scale= or axis=, not both")
     if scale is not None and not (isinstance(scale, str) and scale == "auto"):
-        if axis is not None:
-            raise TypeError("axis= is for scale='auto' or exponent='auto'; scales that are given say it by their shape")
-        return _given_scales(scale, values.shape)
+        return _given_scales(scale, values.shape, axis)
     kept = () if axis is None else normalize_axis_tuple(axis, values.ndim, "axis")
     others = tuple(set(range(values.ndim)) - set(kept))
     wide = values.astype(np.float64)
@@ -199,13 +198,19 @@ def _scales(
     return np.where(amax > 0, np.maximum(made, np.finfo(np.float32).tiny), np.float32(1))
 
 
-def _given_scales(scale: Any, shape: tuple[int, ...]) -> NDArray[np.float32]:
-    """Scales that a user gives, checked."""
+def _given_scales(scale: Any, shape: tuple[int, ...], axis: Any) -> NDArray[np.float32]:
+    """Scales that a user gives, checked; of a vector along an axis in the shape that broadcasts so."""
     with np.errstate(over="ignore"):
         given = None if isinstance(scale, str) else whole_array(scale)
         made = np.zeros((), np.float32) if given is None else given.astype(np.float64).astype(np.float32)
     if not ((made > 0) & np.isfinite(made)).all():
         raise ValueError(f"scale must hold positive numbers that float32 holds, or be 'auto', not {scale!r}")
+    if axis is not None:
+        places = normalize_axis_tuple(axis, len(shape), "axis")
+        wanted = tuple(shape[n] for n in sorted(places))
+        if made.shape not in (wanted, tuple(size if n in places else 1 for n, size in enumerate(shape))):
+            raise ValueError(f"x's {shape} has {wanted} scales along axis {axis}, not an array of shape {made.shape}")
+        made = made.reshape([size if n in places else 1 for n, size in enumerate(shape)])
     fits = all(n in (1, size) for n, size in zip(made.shape[::-1], shape[::-1], strict=False))
     if made.ndim > len(shape) or not fits:
         raise ValueError(f"scales of shape {made.shape} do not broadcast to x's {shape}")

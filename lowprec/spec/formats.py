@@ -113,6 +113,8 @@ def _by_other_name(spec: str) -> FloatFormat:
         return found
     if bits := re.fullmatch(r"e(\d+)m(\d+)", name):
         return FloatFormat(name, int(bits[1]), int(bits[2]))
+    if re.match(r"mx(fp|int)\d|nvfp4", name):
+        raise ValueError(f"{spec!r} is a block format: lowprec.to_blocks(x, {spec!r}), and the format is its elements'")
     longer = [known for known in formats if known.startswith(name.replace("fp", "float"))]
     near = longer[:2] or difflib.get_close_matches(name, [*formats, *aliases], 3, 0.6)
     raise ValueError(

@@ -136,7 +136,8 @@ def refuse_unhashable(**given: object) -> None:
 def refuse_unknown(keywords: Mapping[str, Any], allowed: type) -> None:
     """Raises TypeError for keywords that are not among those of a TypedDict."""
     if unknown := keywords.keys() - allowed.__annotations__.keys():
-        raise TypeError(f"unknown keywords {sorted(unknown)}; allowed are {', '.join(allowed.__annotations__)}")
+        named = "a result's format is fmt=, a product's out_format=; " if "dtype" in unknown else ""
+        raise TypeError(f"unknown keywords {sorted(unknown)}; {named}allowed are {', '.join(allowed.__annotations__)}")
 
 
 def _refuse_both(value: str, keywords: Any) -> None:

@@ -117,6 +117,17 @@ def windows(size: Pair, kernel: Pair, stride: int | Pair, padding: Padding, dila
     return result
 
 
+def other_axes(images: Sequence[int], weight: Sequence[int], groups: int) -> str:
+    """What a refusal of images (n, h, w, channels) or a weight (kh, kw, channels / groups, outputs) adds where their
+    shapes look like PyTorch's, (n, channels, h, w) and (outputs, channels / groups, kh, kw)."""
+    fits = len(weight) == len(images) == 4
+    if fits and weight[1] * groups in (images[1], images[3]):
+        kernel = "a weight (outputs, channels, kh, kw) becomes one by weight.transpose(2, 3, 1, 0)"
+        first = weight[1] * groups == images[1] and weight[1] * groups != images[3]
+        return f"; from channels first: x.transpose(0, 2, 3, 1), and {kernel}" if first else f"; {kernel}"
+    return "; from channels first: x.transpose(0, 2, 3, 1)" if fits and weight[2] * groups == images[1] else ""
+
+
 def phases(stride: int, kernel: int, dilation: int, front: int, size: int) -> list[WindowPhase]:
     """The phases of an axis of `size` inputs that are not empty, in the order of (index + front) mod stride."""
     result = []

@@ -36,3 +36,7 @@ __all__ = [
     "ulp_distance",
     "ulp_error",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -127,7 +127,8 @@ def matmul(
         An array of out_format's storage dtype; a scalar for two vectors. K = 0 gives +0.
 
     Raises:
-        TypeError: float64 or integer operands (convert with `astype`); a result format without storage dtype; a value
+        TypeError: float64 or integer operands (convert with `astype`), or operands with scales, which `scaled_matmul`
+            multiplies; a result format without storage dtype; a value
             together with a keyword that it stands for.
         ValueError: shapes that do not match, unknown names, numbers out of range, stochastic without a key, or a NaN
             that arose where the result's format has none (`out` is then undefined).
@@ -140,7 +141,7 @@ def matmul(
     if (library := library_of(a, b, out)) is not None:
         options = dict(accumulation=accumulation, rounding=rounding, key=key, offset=offset, **keywords)
         return through(library, matmul, a, b, out=out, **options)
-    left, right, offset = whole_array(a), whole_array(b), first_element(offset)
+    left, right, offset = _plain("a", a), _plain("b", b), first_element(offset)
     target = None if out is None else straight(out, left, right)
     try:
         call = _from_keywords(left.dtype, right.dtype, accumulation, rounding, **keywords)
@@ -158,6 +159,20 @@ def matmul(
     if out is not None:
         return into(out, result) if target is None else out
     return result[()] if result.ndim == 0 else result
+
+
+def _plain(name: str, x: npt.ArrayLike) -> Array:
+    """An operand as an array.
+
+    Raises:
+        TypeError: it has scales, which a sum of its values in float32 would round.
+    """
+    if type(x) is not np.ndarray and hasattr(x, "dequantize"):
+        raise TypeError(
+            f"{name} is a {type(x).__name__}: scaled_matmul(a, b) multiplies operands with scales, "
+            f"matmul its values, {name}.dequantize()"
+        )
+    return whole_array(x)
 
 
 @cached

@@ -46,3 +46,7 @@ def __getattr__(name: str) -> Any:
     if name in STRATEGIES:
         return getattr(optional("lowprec.testing.strategies", extra="test", package="hypothesis"), name)
     raise AttributeError(f"module 'lowprec.testing' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

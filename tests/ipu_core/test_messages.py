@@ -66,6 +66,25 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         lambda: loop(loss=lambda batch, params: loss(params, batch)), TypeError,
         r"loss takes \(params, batch\), in this order",
     ),
+    "a loss and something else": (
+        lambda: loop(loss=lambda params, batch: (loss(params, batch), 1.0)), TypeError,
+        "loss must give one number, not a tuple of 2; what a model carries .* is model_state",
+    ),
+    "a loss of nothing": (
+        lambda: loop(loss=lambda params, batch: 1.0), ValueError, "loss gives 1.0, in which there is neither",
+    ),
+    "lists as a batch": (
+        lambda: loop(batch=(X.tolist(), LABELS)), TypeError, r"batch: 0\.0\.0 is the number .* give arrays",
+    ),
+    "evaluate with one argument": (
+        lambda: compare(loss, PARAMS, [(X, LABELS)], ["fp32.32"], optimizer=Sgd(0.1), steps=1, engine="direct",
+                        evaluate=lambda params: {"x": 1.0}), TypeError,
+        r"evaluate takes \(params, precision\), .*: lambda params, precision: ",
+    ),
+    "a block format for elements": (
+        lambda: lowprec.round(X, "nvfp4"), ValueError, r"'nvfp4' is a block format: lowprec\.to_blocks\(x, 'nvfp4'\)",
+    ),
+    "a dtype for a format": (lambda: lowprec.sum(X, dtype="fp16"), TypeError, r"\['dtype'\]; .*fmt"),
     "one batch for batches": (
         lambda: loop().run((X, LABELS), 2), ValueError,
         r"Batches are given one by one: \[\(x, y\), \(x, y\), \.\.\.\]",
@@ -74,6 +93,14 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "channels first": (
         lambda: nn.conv2d(IMAGES, np.ones((3, 3, 3, 4), np.float32)), ValueError,
         r"images are \(batch, height, width, channels\).*; from channels first: x\.transpose\(0, 2, 3, 1\)",
+    ),
+    "a kernel as PyTorch has it": (
+        lambda: nn.conv2d(IMAGES.transpose(0, 2, 3, 1), np.ones((16, 3, 3, 3), np.float32)), ValueError,
+        r"windows of 16 x 3 do not fit.*; a weight \(outputs, channels, kh, kw\) becomes one by .*\(2, 3, 1, 0\)",
+    ),
+    "and images too": (
+        lambda: lowprec.conv2d(IMAGES, np.ones((16, 3, 3, 3), np.float32)), ValueError,
+        r"from channels first: x\.transpose\(0, 2, 3, 1\), and a weight .* becomes one by",
     ),
     "explain an array": (
         lambda: lowprec.explain(X, "fp16"), TypeError,  # type: ignore[arg-type]

@@ -131,6 +131,8 @@ FOREIGN: dict[str, Callable[..., Any]] = {
     "pack": lambda x, y: lp.unpack(lp.pack(lp.encode(x, "e2m1"), "e2m1"), "e2m1", 40),
     "to_scaled": lambda x, y: to_scaled(x, "e4m3", scale="auto", axis=0).dequantize(),
     "to_blocks": lambda x, y: to_blocks(x, "nvfp4").dequantize(),
+    "scaled_matmul": lambda x, y: lp.scaled_matmul(to_scaled(x, "e4m3", scale="auto"), y.T),
+    "scaled_matmul of blocks": lambda x, y: lp.scaled_matmul(to_blocks(x, "nvfp4"), to_blocks(y.T, "nvfp4", axis=0)),
     "ulp_error": lambda x, y: statistics.ulp_error(x, y, "float16"),
 }
 

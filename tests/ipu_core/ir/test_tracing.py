@@ -156,7 +156,7 @@ REFUSALS = {
     r"select: the number 0.5 beside int32 numbers must be one too": (
         TypeError, lambda x: np.where(x[0] > 0, np.array([1, 2, 3, 4]), 0.5)),
     r"operand 1 must be floats": (TypeError, lambda x: x[0] + np.array([1, 2, 3, 4])),
-    r"operand 1 must be int32": (TypeError, lambda x: x[x]),
+    r"must hold int32 numbers, not float32": (TypeError, lambda x: x[x]),
     r"a power must be": (ValueError, lambda x: x**0.3),
     r"must give arrays or numbers, not str": (TypeError, lambda x: "no"),
     r"neither floats nor integers": (TypeError, lambda x: x + np.array(["a"])),

@@ -105,12 +105,18 @@ def sums(params, batch):
     return 8.0 * (far(params, batch) + nn.mean(abs(error))) + 1e3 * (params["in"] ** 2).sum()
 
 
+def norms(params, batch):
+    """A distance and a spread of what is near to numbers that float16 does not hold."""
+    error = np.tanh(batch[0] @ params["in"]) @ params["out"] - (batch[1] + 2.0**-6)
+    return np.mean(np.linalg.norm(error, axis=1) + 1e3 * np.std(error + batch[0] * 2.0**-3, axis=1))
+
+
 RNG = np.random.default_rng(0)
 PARAMS = {"in": RNG.normal(size=(8, 16)).astype(np.float32), "out": np.zeros((16, 1), np.float32)}
 BATCH = (RNG.normal(size=(32, 8)).astype(np.float32), np.full((32, 1), 700, np.float32))
 
 
-@pytest.mark.parametrize("loss", [far, sums])
+@pytest.mark.parametrize("loss", [far, sums, norms])
 @pytest.mark.parametrize("options", [{}, {"micro_batches": 4}, {"loss_scale": 2.0**10}])
 @pytest.mark.parametrize("spec", ["fp16.16/nearest", "fp16.32", "mlperf-bert"])
 def test_a_loss_made_by_hand_is_true(loss, options, spec):

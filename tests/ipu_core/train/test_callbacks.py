@@ -110,8 +110,8 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
     made.save(path)
     for other, words in (
         (loop("fp16.16/stochastic", key=8), "is of a run with key"),
-        (loop("fp16.16/nearest"), "is of a run with precision"),
-        (loop("fp16.16/stochastic", micro_batches=2), "is of a run with traced step"),
+        (loop("fp16.16/nearest"), r"of a run with precision fp16.16/stochastic, this one has fp16.16/nearest$"),
+        (loop("fp16.16/stochastic", micro_batches=2), "is of a run with another traced step"),
     ):
         with pytest.raises(ValueError, match=words):
             other.load(path)

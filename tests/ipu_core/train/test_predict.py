@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import lowprec
-from ipu_core import Sgd, TrainLoop, nn
+from ipu_core import Predictor, Sgd, TrainLoop, nn
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(16, 4)).astype(np.float32)
@@ -32,9 +32,8 @@ def test_products_are_those_of_the_precision_on_any_number_of_rows() -> None:
     made = trained("fp16.16/nearest")
     scores = made.predict(forward, X[:5].astype(np.float64))
     half = lowprec.astype(X[:5], "float16")
-    assert scores.dtype == np.float16
-    assert np.array_equal(scores, lowprec.matmul(half, made.params["w"], accumulate="float16"))
-    assert trained("fp32.32").predict(forward, X).dtype == np.float32
+    assert scores.dtype == np.float32
+    assert np.array_equal(scores, lowprec.matmul(half, made.params["w"], accumulate="float16").astype(np.float32))
 
 
 def test_stochastic_predictions_are_the_run_s_and_leave_it_as_it_is() -> None:
@@ -60,6 +59,16 @@ def test_a_model_with_a_state_predicts_with_it() -> None:
     assert outputs["seen"] == 5
 
 
-def test_what_is_no_function_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"forward must be a function \(params, inputs\) -> arrays, not array"):
-        trained("fp32.32").predict(X, X)  # type: ignore[arg-type]
+def test_it_is_the_first_prediction_of_a_predictor() -> None:
+    made = trained("fp16.16/stochastic")
+    alone = Predictor(forward, made.params, X, precision=made.precision, key=5)
+    assert np.array_equal(made.predict(forward, X), alone(X))
+    assert not np.array_equal(made.predict(forward, X), alone(X, 1))
+
+
+def test_what_is_no_function_or_no_array_is_refused() -> None:
+    made = trained("fp32.32")
+    with pytest.raises(TypeError, match=r"forward must be a function \(params, batch\) -> arrays, not array"):
+        made.predict(X, X)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"batch: 0\.0 is the number .* in a list, .* arrays: give arrays"):
+        made.predict(forward, X.tolist())

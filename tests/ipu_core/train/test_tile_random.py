@@ -185,7 +185,7 @@ def test_the_order_of_the_equations_is_part_of_such_a_run(tmp_path: Path) -> Non
     ordered, traced = loop(**sgd), loop(**sgd, reorder=False)
     assert str(ordered.block) != str(traced.block)
     ordered.save(tmp_path / "state.npz")
-    with pytest.raises(ValueError, match="is of a run with traced step"):
+    with pytest.raises(ValueError, match="is of a run with another traced step"):
         traced.load(tmp_path / "state.npz")
     ordered, traced = loop(**sgd, random="philox"), loop(**sgd, random="philox", reorder=False)
     ordered.save(tmp_path / "state.npz")

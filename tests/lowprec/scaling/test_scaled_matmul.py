@@ -83,6 +83,25 @@ def test_tensors_with_one_scale_and_plain_arrays(host_backend: str) -> None:
     lp.testing.assert_same_bits(lp.scaled_matmul(ones.elements, one), lp.scaled_matmul(ones, one))
 
 
+@pytest.mark.parametrize("axes", [(None, None), (0, None), (None, 1), (0, 1)])
+def test_scales_of_any_size_of_tensors_rows_and_columns(axes: Any, host_backend: str) -> None:
+    x, y = normal(4, 48) * 1000, normal(48, 5, seed=1)
+    a, b = lp.to_scaled(x, "e4m3", scale="auto", axis=axes[0]), lp.to_scaled(y, "e5m2", scale="auto", axis=axes[1])
+    inner = lp.matmul(a.elements, b.elements, accumulate="bfloat16", out_format="float32")
+    scales = np.asarray(a.scale, np.float64) * np.asarray(b.scale, np.float64)
+    got = lp.scaled_matmul(a, b, accumulate="bfloat16", out_format="float32")
+    lp.testing.assert_same_bits(got, (inner * scales).astype(np.float32))
+    assert np.linalg.norm(got - x @ y) < 0.15 * np.linalg.norm(x @ y)
+
+
+def test_a_vector_of_scales_lies_along_its_axis() -> None:
+    x, scales = normal(2, 3, 4), np.float32([0.5, 0.3])
+    given = lp.to_scaled(x, "e4m3", scale=scales, axis=0)
+    lp.testing.assert_same_bits(given.dequantize(), lp.to_scaled(x, "e4m3", scale=scales.reshape(2, 1, 1)).dequantize())
+    with pytest.raises(ValueError, match=r"has \(3,\) scales along axis 1, not an array of shape \(2,\)"):
+        lp.to_scaled(x, "e4m3", scale=scales, axis=1)
+
+
 def test_wide_and_broken_scales(host_backend: str) -> None:
     """Scales whose product is beyond float32, and a NaN scale, which only its own row has."""
     a, b = lp.to_blocks(normal(2, 32), "mxfp8_e4m3"), lp.to_blocks(normal(32, 3, seed=1), "mxfp8_e4m3", axis=0)
@@ -141,6 +160,10 @@ def test_what_does_not_fit_is_named() -> None:
         lp.scaled_matmul(lp.to_blocks(normal(4, 64), "mxfp8_e4m3", axis=0), b)
     with pytest.raises(ValueError, match="the blocks of a hold 32 values and those of b 16"):
         lp.scaled_matmul(a, lp.to_blocks(normal(64, 4), "nvfp4", axis=0))
+    with pytest.raises(ValueError, match=r"a has 64 scales along axis 1, which is summed: .* axis 0, .*axis=0"):
+        lp.scaled_matmul(lp.to_scaled(normal(4, 64), "e4m3", scale="auto", axis=1), b)
+    with pytest.raises(TypeError, match=r"b is a BlockArray: scaled_matmul\(a, b\) .* matmul its values, b\.dequant"):
+        lp.matmul(normal(4, 64), b)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="the inner lengths differ: 64 and 32"):
         lp.scaled_matmul(a, lp.to_blocks(normal(32, 4), "mxfp8_e4m3", axis=0))
     with pytest.raises(ValueError, match="b has 1 axes; scaled_matmul takes matrices"):

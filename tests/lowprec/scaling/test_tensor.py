@@ -141,7 +141,7 @@ def test_infinities_and_nan_have_no_part_in_a_scale() -> None:
         ({"scale": 1e-60}, ValueError, "not 1e-60"),
         ({"scale": "amax"}, ValueError, "not 'amax'"),
         ({"scale": np.ones(5)}, ValueError, r"scales of shape \(5,\) do not broadcast to x's \(6, 8\)"),
-        ({"scale": 1.0, "axis": 0}, TypeError, "axis= is for scale='auto' or exponent='auto'"),
+        ({"scale": 1.0, "axis": 0}, ValueError, r"has \(6,\) scales along axis 0, not an array of shape \(\)"),
         ({"scale": 1.0, "exponent": 3}, TypeError, "not both"),
         ({"exponent": 0.5}, TypeError, "exponent must be 'auto' or an integer, not 0.5; any other scale is scale="),
         ({"axis": 2}, ValueError, "axis 2 is out of bounds"),
