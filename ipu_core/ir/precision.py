@@ -59,6 +59,9 @@ class Precision:
         scaled_state: what Adam's and LAMB's moments are kept times, and the second times its square: a power of two
             that moves them into a half's range. Optimisers with a `scaled_state` of their own keep theirs.
         store_root: Adam's and LAMB's second moment is kept as its square root, which spans half as many powers of two.
+        unit_scaled: the model is under unit scaling (see `unit_scale`): `TrainLoop`, `Predictor` and `compare` give its
+            loss and scores the factors, unless they have them. `compare` begins weights with deviation 1, as
+            `nn.unit_parameters` does; a `TrainLoop` refuses others.
         rules: what is otherwise in parts of the model: `PrecisionRule`s, or texts such as "layers.0.*:weights=float32"
             or "*.attention.*:grad_weight.partials=float32" (see `ipu_core.ir.rules`); later ones win.
 
@@ -84,6 +87,7 @@ class Precision:
     store_root: bool = False
     scaling: OperandScaling | None = None
     promote: int | None = None
+    unit_scaled: bool = False
     rules: tuple[PrecisionRule, ...] = ()
 
     def __post_init__(self) -> None:
@@ -247,6 +251,7 @@ class Precision:
         scaled = f", moments times {self.scaled_state:g}" if self.scaled_state != 1 else ""
         scaled += ", the second as its root" if self.store_root else ""
         products = f", {self.scaling.words()}" if self.scaling is not None else ""
+        scaled += ", under unit scaling" if self.unit_scaled else ""
         promoted = f", promoted every {self.promote}" if self.promote is not None else ""
         ruled = "".join(f"; {rule}" for rule in self.rules)
         return f"{self.name}: {formats}, {self.rounding_name}{scaled}{products}{promoted}{ruled}"
@@ -295,15 +300,16 @@ def _override(precision: Precision, word: str, spec: str) -> Precision:
         return replace(precision, rounding=ROUNDINGS[word])
     if field == "moments":
         return _override(_override(precision, f"first_moment={value}", spec), f"second_moment={value}", spec)
-    if field == "store_root":
+    if field in ("store_root", "unit_scaled"):
         if value not in SWITCH:
-            raise ValueError(f"store_root in {spec!r} must be true or false, not {value!r}")
-        return replace(precision, store_root=SWITCH[value])
+            raise ValueError(f"{field} in {spec!r} must be true or false, not {value!r}")
+        switched: dict[str, Any] = {field: SWITCH[value]}
+        return replace(precision, **switched)
     if field in ("scaled_state", "promote"):
         number: dict[str, Any] = {field: int(value) if value.isdecimal() and field == "promote" else _number(value)}
         return replace(precision, **number)
     if field not in FORMATS:
-        fields = ", ".join((*FORMATS, "moments", "scaled_state", "store_root", "promote", *READERS))
+        fields = ", ".join((*FORMATS, "moments", "scaled_state", "store_root", "promote", "unit_scaled", *READERS))
         raise ValueError(f"unknown field {field!r} in {spec!r}; there are {fields}")
     changes: dict[str, Any] = {field: as_format(value)}
     return replace(precision, **changes)
@@ -374,6 +380,8 @@ PRESETS: Mapping[str, Precision] = {
     "bf16.32": Precision("", BFLOAT16, BFLOAT16, output=BFLOAT16),
     **{name: replace(_MIXED, scaling=SCALINGS[name]) for name in ("fp8", "mxfp8", "mxfp4", "nvfp4")},
     "fp8.16": replace(_HALF, weights=FLOAT32, scaling=SCALINGS["fp8.16"]),
+    "unit-fp16": replace(_MIXED, unit_scaled=True),
+    "unit-fp8": replace(_MIXED, scaling=replace(SCALINGS["fp8"], how="unscaled"), unit_scaled=True),
     "mlperf-bert": replace(_MLPERF, second_moment=FLOAT16, scaled_state=1024.0, store_root=True),
     "mlperf-bert-pod16": replace(_MLPERF, gradient_sum=FLOAT16, running_mean=True),
 }
@@ -381,4 +389,5 @@ PRESETS: Mapping[str, Precision] = {
 "bf16.32" is bfloat16 as other machines train with it, for comparison on the direct engine: no tile multiplies it.
 "fp8", "mxfp8", "mxfp4" and "nvfp4" are "fp16.32" but for the operands of products (see `ipu_core.ir.scaling.SCALINGS`),
 on that engine too.
+"unit-fp16" and "unit-fp8" are "fp16.32" and "fp8/unscaled" under unit scaling.
 "fp8.16" is what a C600 has: its own formats, scales that are powers of two, FP16 partial sums of 32 products a time."""

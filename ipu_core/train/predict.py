@@ -13,6 +13,7 @@ from ipu_core.ir.execute import execute
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.pytree import map_leaves
 from ipu_core.ir.tracing import trace
+from ipu_core.train.units import in_units
 from lowprec import Key
 
 PREDICTED = 2**63  # folded into a run's key, apart from its steps
@@ -35,7 +36,7 @@ def predict(
     if not callable(forward):
         raise TypeError(f"forward must be a function (params, inputs) -> arrays, not {forward!r}")
     arguments = (*state, map_leaves(_single, inputs))
-    block = precision.apply(trace(forward, *arguments))
+    block = precision.apply(trace(in_units(forward, precision), *arguments))
     return execute(block, *arguments, key=key, control=control)
 
 
