@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 from ipu_core import interruption
 from ipu_core.errors import IpuError
+from ipu_core.ir.precision import Precision
 from ipu_core.study import command
 from ipu_core.study.blame import BUDGET, BY, TOLERANCE
 from ipu_core.study.demo import demo
@@ -208,7 +209,7 @@ def _output(parser: argparse.ArgumentParser, folder: str) -> None:
     parser.add_argument("--watch", type=int, metavar="N", help="every N steps, what rounding does to each value")
 
 
-def _settings(given: argparse.Namespace) -> Settings:
+def _settings(given: argparse.Namespace, precisions: Sequence[str]) -> Settings:
     model = given.name or given.model or DEFAULT.model
     if given.model not in (None, model):
         raise ValueError(f"two models are named, {given.name} and {given.model}: give one")
@@ -224,7 +225,7 @@ def _settings(given: argparse.Namespace) -> Settings:
         raise ValueError(f"--{next(iter(sizes), 'text')} is for lm, not for {model}")
     elif given.layers is not None:
         said["layers"] = parse_layers(given.layers)
-    if given.unit_scaled or given.mup:
+    if given.unit_scaled or given.mup or _in_units(given, precisions):
         said.setdefault("lr", UNIT_RATES["mup" if given.mup else "unit"])
         said["loss_scale"] = None  # it needs none
     if given.loss_scale is not None:
@@ -238,8 +239,24 @@ def _settings(given: argparse.Namespace) -> Settings:
     )  # fmt: skip
 
 
+def _in_units(given: argparse.Namespace, precisions: Sequence[str]) -> bool:
+    """Whether every precision is under unit scaling by its name.
+
+    Raises:
+        ValueError: some are, and no learning rate is given that is for those and for the others.
+    """
+    scaled = [name for name in precisions if Precision.parse(name).unit_scaled]
+    if scaled and len(scaled) < len(precisions) and given.lr is None:
+        raise ValueError(
+            f"{scaled[0]} begins with other weights than the others and wants another learning rate (such as "
+            f"{UNIT_RATES['unit']:g}): give --lr for all, or --unit-scaled, or a study of its own"
+        )
+    return len(scaled) == len(precisions)
+
+
 def _study(given: argparse.Namespace) -> int:
-    precisions, settings = parse_precisions(given.precisions), _settings(given)
+    precisions = parse_precisions(given.precisions)
+    settings = _settings(given, precisions)
     if given.executor is not None and given.workers is not None:
         raise ValueError("--workers are processes of this machine, an --executor has workers of its own: give one")
     with connected(given.executor) as executor:
@@ -253,7 +270,7 @@ def _study(given: argparse.Namespace) -> int:
 def _train(given: argparse.Namespace) -> int:
     precision = parse_one_precision(given.precision)
     made, folder = command.study(
-        _settings(given), (precision,), (given.seed,), given.out, 1, given.threads, keep_parameters=True,
+        _settings(given, [precision]), (precision,), (given.seed,), given.out, 1, given.threads, keep_parameters=True,
         force=given.force, watch=given.watch,
     )  # fmt: skip
     return _finish(made.failures, folder)
@@ -264,13 +281,15 @@ def _profile(given: argparse.Namespace) -> int:
         command.compare_profiles(tuple(given.compare), given.out)
         return 0
     precision = parse_one_precision(given.precision)
-    command.profile(_settings(given), precision, given.out)
+    command.profile(_settings(given, [precision]), precision, given.out)
     return 0
 
 
 def _blame(given: argparse.Namespace) -> int:
     precision = parse_one_precision(given.precision)
-    command.explain(_settings(given), precision, given.seed, given.tolerance, given.budget, given.by, given.out)
+    command.explain(
+        _settings(given, [precision]), precision, given.seed, given.tolerance, given.budget, given.by, given.out
+    )
     return 0
 
 

@@ -154,6 +154,7 @@ COTANGENTS: dict[str, tuple[Cotangent, ...]] = {
     ),
     "convert": (lambda ct, e, y, x: in_format(ct, x.format),),
     "to_blocks": (lambda ct, e, y, x: in_format(ct, x.format),),
+    "hadamard": (lambda ct, e, y, x: apply("hadamard", ct, **e.params),),
     "reduce_sum": (lambda ct, e, y, x: _reduced(ct, e, x),),
     "reduce_max": (_reduce_max,),
     "dot": (lambda ct, e, y, a, b: apply("dot", ct, swap(b)), lambda ct, e, y, a, b: apply("dot", swap(a), ct)),

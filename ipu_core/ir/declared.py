@@ -14,7 +14,7 @@ from ipu_core.ir.ops import COMPUTED_AS, CONVOLUTIONS, ELEMENTWISE, STRUCTURE
 from ipu_core.tile import SECOND_ROUNDING, dropout_mask, put_along
 from ipu_core.tile_convolution import whole
 from ipu_core.tile_integers import has_integers, of_integers
-from lowprec import Accumulation, Key, Rounding, to_blocks
+from lowprec import Accumulation, Key, Rounding, hadamard, to_blocks
 from lowprec import float16 as FLOAT16
 from lowprec.elementwise import float32_op
 from lowprec.spec.axes import fold
@@ -73,6 +73,8 @@ def declared(
             operands[0], params["format"], params["axis"], scale_rule=params["rule"], rounding=rounding, key=key
         )
         total = blocks.dequantize(fmt.dtype)
+    elif op == "hadamard":
+        total = hadamard(operands[0], params["axis"], block=params["block"])
     elif op == "dropout_mask":
         total = dropout_mask(params["rate"])(key, 0, np.empty(out.shape, fmt.dtype))
     elif op == "put_along":

@@ -10,6 +10,7 @@ import numpy as np
 
 from ipu_core.ir import convolution
 from ipu_core.ir.block import Array, Params
+from lowprec import hadamard
 from lowprec.arrays import whole_array
 
 ROOT_HALF = math.sqrt(0.5)
@@ -110,6 +111,7 @@ EXACT: dict[str, Callable[..., Any]] = {
     "take_along": lambda x, i: np.take_along_axis(x, i, -1),
     "top_indices": _top_indices,
     "to_blocks": lambda x, p: np.asarray(x, np.float64),
+    "hadamard": lambda x, p: hadamard(x, p["axis"], block=p["block"]),
     "one_hot": lambda i, p: (i[..., None] == np.arange(p["classes"])).astype(np.float64),
 }
 """By operation; the parameters are the last argument where it has any. What moves elements takes any dtype."""

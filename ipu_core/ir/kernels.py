@@ -14,7 +14,7 @@ from ipu_core.control import FloatingPointControl
 from ipu_core.ir.block import Array, Equation
 from ipu_core.ir.exact import inner
 from ipu_core.ir.ops import COMPUTED_AS, CONVOLUTIONS, DOTS, ELEMENTWISE
-from lowprec import Accumulation, BlockArray, Key, to_blocks
+from lowprec import Accumulation, BlockArray, Key, hadamard, to_blocks
 from lowprec.integers import ceil_div
 from lowprec.spec.axes import fold
 
@@ -209,6 +209,11 @@ def _to_blocks(equation: Equation, operands: list[Any], out: Array, *_: Any) -> 
     return call
 
 
+def _hadamard(equation: Equation, operands: list[Any], out: Array, *_: Any) -> BoundCall:
+    (x,), axis, block = operands, equation.params["axis"], equation.params["block"]
+    return lambda key: np.copyto(out, hadamard(x, axis, block=block))
+
+
 def _words(array: Array) -> Array:
     """The same memory as unsigned integers, which NumPy moves fastest and for every format."""
     return array.view(f"u{array.itemsize}")
@@ -263,6 +268,7 @@ BINDINGS: dict[str, Callable[..., BoundCall]] = {
     "one_hot": _one_hot,
     "dropout_mask": _dropout_mask,
     "to_blocks": _to_blocks,
+    "hadamard": _hadamard,
     "reshape": _reshape,
     "concatenate": _concatenate,
     "pad": _pad,

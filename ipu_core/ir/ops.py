@@ -22,8 +22,8 @@ Kind = typing.Literal[
     "elementwise", "product", "convolution", "reduction", "scatter", "view", "move", "mask", "order", "blocks"
 ]
 """What an operation does: one function of elements that lie alike, a product or sum of many, a view of an array or a
-copy of some of its elements, 0 and 1 made of something else, the order of elements as int32 indices, or elements
-rounded to a block format, in which neighbours share a scale."""
+copy of some of its elements, 0 and 1 made of something else, the order of elements as int32 indices, or blocks of
+neighbours, which share a scale or are rotated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +212,13 @@ def _to_blocks(operands: tuple[Argument, ...], params: Params) -> Shape:
     return shape
 
 
+def _hadamard(operands: tuple[Argument, ...], params: Params) -> Shape:
+    shape, axis, block = _array(operands[0]).shape, params["axis"], params["block"]
+    if not 0 <= axis < len(shape) or shape[axis] % block:
+        raise ValueError(f"{shape} has no axis {axis} that blocks of {block} divide")
+    return shape
+
+
 def _same(operands: tuple[Argument, ...], params: Params) -> Shape:
     return _array(operands[0]).shape
 
@@ -264,6 +271,7 @@ OPS = {op.name: op for op in (
     _structural("take_along", "move", _take_along, arity=2, integers=(1,), either=(0,)),
     Op("top_indices", "order", "elementwise", 1, _top_indices, exact=True, params=("k",)),
     Op("to_blocks", "blocks", "cast", 1, _to_blocks, params=("format", "axis", "rule")),
+    Op("hadamard", "blocks", "cast", 1, _hadamard, params=("axis", "block")),
     Op("dropout_mask", "mask", "elementwise", 1, _same, exact=True, params=("rate", "operation")),
     Op("one_hot", "mask", "elementwise", 1, _one_hot, exact=True, integers=(0,), params=("classes",)),
 )}  # fmt: skip

@@ -12,20 +12,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from ipu_core.ir.amax_scales import with_scales
 from ipu_core.ir.block import Block, Equation
 from ipu_core.ir.ops import PRODUCTS
 from ipu_core.ir.parameters import name_parameters
 from ipu_core.ir.pytree import LEAF, flatten, paths, unflatten
 from ipu_core.ir.retype import Retype, Rule, cast
-from ipu_core.ir.rules import PrecisionRule, check_matches
-from ipu_core.ir.scaled_products import scale_products, with_scales
-from ipu_core.ir.scaling import HOWS, READERS, OperandScaling, is_said, overridden
+from ipu_core.ir.rules import SCALING, PrecisionRule, check_matches
+from ipu_core.ir.scaled_products import scale_products
+from ipu_core.ir.scaling import HOWS, NOT_CAST, READERS, SCALINGS, OperandScaling, is_said, overridden, read
 from ipu_core.ir.streaming import moments
-from lowprec import FloatFormat, Rounding, aliases, as_format, float8_e4m3fnuz, float8_e5m2fnuz, formats
+from lowprec import FloatFormat, Rounding, aliases, as_format, formats
 from lowprec import bfloat16 as BFLOAT16
 from lowprec import float16 as FLOAT16
 from lowprec import float32 as FLOAT32
-from lowprec.spec.block_format import mxfp8_e4m3, nvfp4
 from lowprec.spec.rounding import NEAREST_EVEN, STOCHASTIC
 
 PLAIN = frozenset({"add", "subtract", "multiply", "scale", "square"})
@@ -59,6 +59,9 @@ class Precision:
         scaled_state: what Adam's and LAMB's moments are kept times, and the second times its square: a power of two
             that moves them into a half's range. Optimisers with a `scaled_state` of their own keep theirs.
         store_root: Adam's and LAMB's second moment is kept as its square root, which spans half as many powers of two.
+        unit_scaled: the model is under unit scaling (see `unit_scale`): `TrainLoop`, `Predictor` and `compare` give its
+            loss and scores the factors, unless they have them. `compare` begins weights with deviation 1, as
+            `nn.unit_parameters` does; a `TrainLoop` refuses others.
         rules: what is otherwise in parts of the model: `PrecisionRule`s, or texts such as "layers.0.*:weights=float32"
             or "*.attention.*:grad_weight.partials=float32" (see `ipu_core.ir.rules`); later ones win.
 
@@ -84,6 +87,7 @@ class Precision:
     store_root: bool = False
     scaling: OperandScaling | None = None
     promote: int | None = None
+    unit_scaled: bool = False
     rules: tuple[PrecisionRule, ...] = ()
 
     def __post_init__(self) -> None:
@@ -101,11 +105,13 @@ class Precision:
             raise ValueError(f"promote must be a number of products of at least 1, not {self.promote!r}")
         if self.rounding not in ROUNDINGS.values():
             raise ValueError(f"the machine rounds {' or '.join(ROUNDINGS)}, not as {self.rounding!r}")
-        for rule in self.rules:
-            if rule.field not in (*FORMATS, "rounding"):
+        for number, rule in enumerate(self.rules):
+            if rule.field not in (*FORMATS, "rounding", *SCALING):
                 raise ValueError(f"unknown field {rule.field!r} in {str(rule)!r}; there are {RULED}")
-            changes: dict[str, Any] = {rule.field: rule.value}
-            replace(self, rules=(), **changes)  # refuses a value that is not for the field
+            if rule.field in SCALING[1:] and not self._scalings(self.rules[:number]):
+                raise ValueError(f"the rule {str(rule)!r} is for operands that are cast; {NOT_CAST}")
+            for scaling in (*self._scalings(self.rules[:number]),) or (None,):
+                replace(self, rules=(), scaling=scaling)._ruled(rule)  # refuses a value that is not for the field
 
     @property
     def rounding_name(self) -> str:
@@ -116,8 +122,9 @@ class Precision:
     def stochastic(self) -> bool:
         """Whether anything is rounded stochastically."""
         said = [self.rounding, *(rule.value for rule in self.rules if isinstance(rule.value, Rounding))]
-        scaled = self.scaling is not None and self.scaling.backward_rounding == "stochastic"
-        return scaled or any(one.stochastic for one in said)
+        cast = [rule.value for rule in self.rules if rule.field in ("forward_rounding", "backward_rounding")]
+        cast += [r for one in self._scalings(self.rules) for r in (one.forward_rounding, one.backward_rounding)]
+        return "stochastic" in cast or any(one.stochastic for one in said)
 
     @staticmethod
     def parse(spec: str | Precision) -> Precision:
@@ -147,8 +154,27 @@ class Precision:
 
     def at(self, equation: Equation) -> Precision:
         """The precision without rules that an equation has."""
-        said: dict[str, Any] = {rule.field: rule.value for rule in self.rules if rule.matches(equation)}
-        return replace(self, rules=(), **said) if self.rules else self
+        precision = replace(self, rules=()) if self.rules else self
+        for rule in self.rules:
+            if rule.matches(equation):
+                precision = precision._ruled(rule)
+        return precision
+
+    def _ruled(self, rule: PrecisionRule) -> Precision:
+        """The precision with what a rule says; of operands that are not cast, that they are not."""
+        said: dict[str, Any] = {rule.field: rule.value}
+        if rule.field not in SCALING[1:]:
+            return replace(self, **said)
+        return self if self.scaling is None else replace(self, scaling=replace(self.scaling, **said))
+
+    def _scalings(self, rules: Sequence[PrecisionRule]) -> list[OperandScaling]:
+        """How operands are cast by the precision itself and by rules."""
+        every = (self.scaling, *(rule.value for rule in rules))
+        return [one for one in every if isinstance(one, OperandScaling)]
+
+    def scaling_of(self, equation: Equation) -> OperandScaling | None:
+        """How the operands of a product are cast; None: they are not."""
+        return self.at(equation).scaling
 
     def rule(self, role: str, family: str) -> Rule:
         """What the table says for an equation of that role and family."""
@@ -195,8 +221,8 @@ class Precision:
         else:
             check_matches(self.rules, block)
         typed = Retype(self, block).run()
-        if self.scaling is not None:
-            typed = scale_products(typed, self.scaling, self)
+        if self.scaling is not None or any(rule.field == "scaling" for rule in self.rules):
+            typed = scale_products(typed, self)
         if self.promote is not None:
             typed = replace(typed, equations=tuple(map(self._promoted, typed.equations)))
         return replace(typed, streamed=typed.streamed | moments(typed)) if self.streamed else typed
@@ -225,6 +251,7 @@ class Precision:
         scaled = f", moments times {self.scaled_state:g}" if self.scaled_state != 1 else ""
         scaled += ", the second as its root" if self.store_root else ""
         products = f", {self.scaling.words()}" if self.scaling is not None else ""
+        scaled += ", under unit scaling" if self.unit_scaled else ""
         promoted = f", promoted every {self.promote}" if self.promote is not None else ""
         ruled = "".join(f"; {rule}" for rule in self.rules)
         return f"{self.name}: {formats}, {self.rounding_name}{scaled}{products}{promoted}{ruled}"
@@ -273,15 +300,16 @@ def _override(precision: Precision, word: str, spec: str) -> Precision:
         return replace(precision, rounding=ROUNDINGS[word])
     if field == "moments":
         return _override(_override(precision, f"first_moment={value}", spec), f"second_moment={value}", spec)
-    if field == "store_root":
+    if field in ("store_root", "unit_scaled"):
         if value not in SWITCH:
-            raise ValueError(f"store_root in {spec!r} must be true or false, not {value!r}")
-        return replace(precision, store_root=SWITCH[value])
+            raise ValueError(f"{field} in {spec!r} must be true or false, not {value!r}")
+        switched: dict[str, Any] = {field: SWITCH[value]}
+        return replace(precision, **switched)
     if field in ("scaled_state", "promote"):
         number: dict[str, Any] = {field: int(value) if value.isdecimal() and field == "promote" else _number(value)}
         return replace(precision, **number)
     if field not in FORMATS:
-        fields = ", ".join((*FORMATS, "moments", "scaled_state", "store_root", "promote", *READERS))
+        fields = ", ".join((*FORMATS, "moments", "scaled_state", "store_root", "promote", "unit_scaled", *READERS))
         raise ValueError(f"unknown field {field!r} in {spec!r}; there are {fields}")
     changes: dict[str, Any] = {field: as_format(value)}
     return replace(precision, **changes)
@@ -296,13 +324,24 @@ def _rules(text: str | PrecisionRule) -> Iterable[PrecisionRule]:
     pattern, colon, word = text.rpartition(":")
     said, _, value = word.partition("=") if "=" in word else ("rounding", "", word)
     *product, field = said.split(".", 1)
-    if not colon or field not in (*FORMATS, "moments", "rounding"):
+    if not colon or field not in (*FORMATS, "moments", "rounding", *SCALING):
         raise ValueError(f"unknown field {field!r} in the rule {text!r}; there are {RULED}")
+    if field in SCALING:
+        return [PrecisionRule(pattern, field, _of_scaling(field, value, text), *product)]
     fields = ("first_moment", "second_moment") if field == "moments" else (field,)
     if field == "rounding" and value not in ROUNDINGS:
         raise ValueError(f"the rule {text!r} must round {' or '.join(ROUNDINGS)}, not {value!r}")
     known = ROUNDINGS[value] if field == "rounding" else as_format(value)
     return [PrecisionRule(pattern, one, known, *product) for one in fields]
+
+
+def _of_scaling(field: str, value: str, text: str) -> Any:
+    """What a rule says of how operands are cast: "scaling" is none or one by name."""
+    if field == "scaling":
+        if value != "none" and value not in SCALINGS:
+            raise ValueError(f"scaling in the rule {text!r} is none or that of {', '.join(SCALINGS)}, not {value!r}")
+        return SCALINGS.get(value)
+    return read(field, value, text)
 
 
 def _number(text: str) -> float | str:
@@ -315,7 +354,7 @@ def _number(text: str) -> float | str:
 
 FORMATS = tuple(f.name for f in fields(Precision) if f.type in (FloatFormat, "FloatFormat"))
 """The fields that an override may name."""
-RULED = f"{', '.join(FORMATS)}, moments, rounding"
+RULED = f"{', '.join((*FORMATS, 'moments', 'rounding', *SCALING))}"
 
 SHORT: Mapping[str, str] = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 """Formats by the names that begin those of precisions."""
@@ -331,26 +370,24 @@ OVERRIDES = (
 )
 
 _HALF = Precision("", *(FLOAT16,) * 5, gradient_sum=FLOAT32)
-_FP8 = replace(_HALF, partials=FLOAT32, weights=FLOAT32, scaling=OperandScaling())
-_MXFP8 = OperandScaling(mxfp8_e4m3, mxfp8_e4m3, "unscaled", scale_rule="rceil")
-_C600 = OperandScaling(float8_e4m3fnuz, float8_e5m2fnuz, power_of_two=True, inside=True)
+_MIXED = replace(_HALF, partials=FLOAT32, weights=FLOAT32)
 _MLPERF = replace(_HALF, rounding=ROUNDINGS["stochastic"], streamed=True, first_moment=FLOAT16)
 
 PRESETS: Mapping[str, Precision] = {
     "fp32.32": Precision("fp32.32"),
-    "fp16.32": replace(_HALF, partials=FLOAT32, weights=FLOAT32),
+    "fp16.32": _MIXED,
     "fp16.16": replace(_HALF, gradient_sum=FLOAT16),
     "bf16.32": Precision("", BFLOAT16, BFLOAT16, output=BFLOAT16),
-    "fp8": _FP8,
-    "mxfp8": replace(_FP8, scaling=_MXFP8),
-    "nvfp4": replace(_FP8, scaling=OperandScaling(nvfp4, nvfp4)),
-    "fp8.16": replace(_HALF, weights=FLOAT32, scaling=_C600),
+    **{name: replace(_MIXED, scaling=SCALINGS[name]) for name in ("fp8", "mxfp8", "mxfp4", "nvfp4")},
+    "fp8.16": replace(_HALF, weights=FLOAT32, scaling=SCALINGS["fp8.16"]),
+    "unit-fp16": replace(_MIXED, unit_scaled=True),
+    "unit-fp8": replace(_MIXED, scaling=replace(SCALINGS["fp8"], how="unscaled"), unit_scaled=True),
     "mlperf-bert": replace(_MLPERF, second_moment=FLOAT16, scaled_state=1024.0, store_root=True),
     "mlperf-bert-pod16": replace(_MLPERF, gradient_sum=FLOAT16, running_mean=True),
 }
 """The named precisions. "mlperf-bert" is the recipe as told in the talk, "-pod16" as in the published configuration.
 "bf16.32" is bfloat16 as other machines train with it, for comparison on the direct engine: no tile multiplies it.
-"fp8", "mxfp8" and "nvfp4" are "fp16.32" but for the operands of products (see `OperandScaling`), on that engine too.
-The scales of "mxfp8" are rounded up (NVIDIA's recipe): with OCP's rule, "floor", the largest of a block saturate, and
-gradients come out a tenth too small.
+"fp8", "mxfp8", "mxfp4" and "nvfp4" are "fp16.32" but for the operands of products (see `ipu_core.ir.scaling.SCALINGS`),
+on that engine too.
+"unit-fp16" and "unit-fp8" are "fp16.32" and "fp8/unscaled" under unit scaling.
 "fp8.16" is what a C600 has: its own formats, scales that are powers of two, FP16 partial sums of 32 products a time."""

@@ -17,12 +17,19 @@ from fnmatch import fnmatchcase
 
 from ipu_core.ir.block import Block, Equation
 from ipu_core.ir.ops import STRUCTURE
-from lowprec import FloatFormat, Rounding
+from ipu_core.ir.scaling import SCALINGS, OperandScaling
+from lowprec import BlockFormat, FloatFormat, Rounding
 
 PASSES = ("forward", "grad_input", "grad_weight")
 """The three products of a layer, and what belongs to each; roles of equations."""
 STATE = ("weights", "gradient_sum", "first_moment", "second_moment")
 """Fields of what is kept, of which each parameter has one, whatever the product."""
+SCALING = (
+    "scaling", "forward", "backward", "forward_rounding", "backward_rounding", "scale_rule", "rotation",
+    "rotation_block",
+)  # fmt: skip
+"""Fields of how operands of products are cast: all of them at once, "scaling", or one of an `OperandScaling`."""
+Value = FloatFormat | BlockFormat | Rounding | OperandScaling | str | int | None
 NEAR = 5  # names that a refusal offers
 
 
@@ -32,8 +39,8 @@ class PrecisionRule:
 
     Attributes:
         pattern: of names, with * for anything.
-        field: a field of `Precision` that is a format, or "rounding".
-        value: what it is there.
+        field: a field of `Precision` that is a format, "rounding" or "scaling", or one of `SCALING`.
+        value: what it is there. "scaling" is an `OperandScaling` that is not delayed, or None: operands are not cast.
         product: "forward", "grad_input" or "grad_weight"; None: all of them.
 
     Raises:
@@ -42,10 +49,14 @@ class PrecisionRule:
 
     pattern: str
     field: str
-    value: FloatFormat | Rounding
+    value: Value
     product: str | None = None
 
     def __post_init__(self) -> None:
+        if self.field == "scaling" and not (self.value is None or isinstance(self.value, OperandScaling)):
+            raise TypeError(f"scaling in a rule is an OperandScaling or None, not {self.value!r}")
+        if isinstance(self.value, OperandScaling) and self.value.how == "delayed":
+            raise ValueError("delayed scales of all products have one history: a rule's scaling cannot be delayed")
         if self.product is None:
             return
         if self.product not in PASSES:
@@ -65,7 +76,14 @@ class PrecisionRule:
         product = f"{self.product}." if self.product else ""
         if isinstance(self.value, Rounding):
             return f"{self.pattern}:{product}rounding={self.value.mode.removesuffix('_even')}"
-        return f"{self.pattern}:{product}{self.field}={self.value.name}"
+        return f"{self.pattern}:{product}{self.field}={_text(self.value)}"
+
+
+def _text(value: Value) -> str:
+    """A value as it is written, or a scaling without a name in words."""
+    if isinstance(value, OperandScaling):
+        return next((name for name, one in SCALINGS.items() if one == value), value.words())
+    return value.name if isinstance(value, FloatFormat | BlockFormat) else "none" if value is None else str(value)
 
 
 def names_of(equation: Equation) -> Iterator[str]:

@@ -8,11 +8,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ipu_core.ir.amax_scales import STATE, extended, scale_of
 from ipu_core.ir.appended import Appended
 from ipu_core.ir.block import Array, Atom, Block, Equation, Format, Literal, Rounds, Type, Var
 from ipu_core.ir.ops import PRODUCTS, STRUCTURE, WHOLE_VIEWS
-from ipu_core.ir.pytree import LEAF, PyTree
-from ipu_core.ir.scaling import LEAST_INSIDE, MOST_INSIDE, ElementFormat, OperandScaling
+from ipu_core.ir.rotated_operands import Rotations
+from ipu_core.ir.scaling import ElementFormat, OperandScaling
 from ipu_core.ir.schedule import dead_code
 from lowprec import BlockFormat, FloatFormat, Rounding
 from lowprec import float32 as FLOAT32
@@ -27,14 +28,6 @@ SCALED = "scaling"
 SCALED_CAST = "scaled_cast"
 """Family of the equations that cast operands with scales found from their values: what saturates there was to."""
 
-STATE = "scaling"
-"""What the part of a carried state is called that holds histories and scales."""
-
-STATE_TREE = PyTree(dict, ("amax_history", "scale"), (LEAF, LEAF))
-LARGEST = float(FLOAT32.max)
-UNIT_IN_FIRST_PLACE = 2.0**23 + 1  # see `_power_of_two`
-LARGEST_POWER = 2.0**100  # times which UNIT_IN_FIRST_PLACE is a float32
-
 
 class Table(Protocol):
     """What the pass needs of a Precision."""
@@ -47,11 +40,18 @@ class Table(Protocol):
     def gradients(self) -> FloatFormat:
         """Format of cotangents before they are cast."""
 
+    @property
+    def scaling(self) -> OperandScaling | None:
+        """How operands are cast, unless rules say otherwise."""
+
+    def scaling_of(self, equation: Equation) -> OperandScaling | None:
+        """How the operands of a product are cast; None: they are not."""
+
     def rounding_of(self, op: str, operands: Sequence[FloatFormat], output: FloatFormat) -> Rounding:
         """How a result that is rounded is rounded."""
 
 
-def scale_products(block: Block, scaling: OperandScaling, table: Table) -> Block:
+def scale_products(block: Block, table: Table) -> Block:
     """The Block with the operands of its products cast.
 
     With "delayed" scales a training step carries {"amax_history": (steps, tensors), "scale": (tensors,)} as the last
@@ -59,52 +59,57 @@ def scale_products(block: Block, scaling: OperandScaling, table: Table) -> Block
 
     Args:
         block: typed by `Retype`; products in wider formats than the table's, which a function asked for, stay.
-        scaling: how.
-        table: formats and rounding of what is not cast.
+        table: how each product's operands are cast, and formats and rounding of what is not.
 
     Raises:
         ValueError: a state to be extended that is no dict, or has parts called later than "scaling".
     """
-    return _ScaledProducts(block, scaling, table).run()
+    return _ScaledProducts(block, table).run()
 
 
 class _ScaledProducts(Appended):
     """One run of the pass.
 
     Attributes:
-        casts: what operands became, by value and format (and axis, where blocks lie along one).
-        scales: of tensors, by value and format.
+        scaling: how the operands of the product are cast that is made.
+        casts: what operands became, by value and all that a cast of it depends on.
+        rotations: of operands.
+        scales: of tensors, by value, format and how scales are found.
         inverses: of scales.
         stand_ins: views of casts, each with the view of what was cast.
         amaxes: of tensors with a history, in the order of `slots`.
         slots: where the history of a tensor lies, by value and format; None: there is no history.
     """
 
-    def __init__(self, block: Block, scaling: OperandScaling, table: Table) -> None:
+    def __init__(self, block: Block, table: Table) -> None:
         super().__init__(1 + max((e.number for e in block.equations), default=-1))
-        self.block, self.scaling, self.table = block, scaling, table
+        self.block, self.table = block, table
+        self.scaling = table.scaling or OperandScaling()
         self.made = {e.output: e for e in block.equations}
-        self.casts: dict[tuple[Var, ElementFormat, int | None], Var] = {}
-        self.scales: dict[tuple[Var, ElementFormat], Atom] = {}
+        self.casts: dict[tuple[Any, ...], Var] = {}
+        self.scales: dict[tuple[Any, ...], Atom] = {}
         self.inverses: dict[Atom, Var] = {}
         self.constants: dict[Var, Array] = {}
+        self.rotations = Rotations(self, self.constants)
         self.stand_ins: dict[Var, Equation] = {}
         self.amaxes: list[Var] = []
         self.slots: dict[tuple[Var, ElementFormat], int] | None = None
-        if scaling.how == "delayed" and block.carried:
-            products = [e for e in self._looped() if self._applies(e)]
-            wanted = [(self._root(x), self._format(x)) for e in products for x in e.operands]
-            self.slots = {tensor: slot for slot, tensor in enumerate(dict.fromkeys(wanted))}
-            self.history = Var(f"{STATE}.amax_history", Type((scaling.amax_history_len, len(self.slots)), FLOAT32))
+        if self.scaling.how == "delayed" and block.carried:
+            self.slots = {tensor: slot for slot, tensor in enumerate(dict.fromkeys(self._with_history()))}
+            length = self.scaling.amax_history_len
+            self.history = Var(f"{STATE}.amax_history", Type((length, len(self.slots)), FLOAT32))
             self.old_scales = Var(f"{STATE}.scale", Type((len(self.slots),), FLOAT32))
 
     def run(self) -> Block:
         """The new Block."""
         for equation in (looped := self._looped()):
-            if self._applies(equation):
-                self._product(equation)
-            else:
+            scaling = self._scaling_of(equation)
+            if scaling is None:
                 self.equations.append(equation)
+            else:
+                self.scaling = scaling
+                self._product(equation)
+        self.scaling = self.table.scaling or self.scaling
         rounds = self._close_rounds(self.block.rounds) if self.block.rounds else None
         self.equations += self.block.equations[len(looped) :]
         block = replace(self.block, rounds=rounds, constants={**self.block.constants, **self.constants})
@@ -127,17 +132,31 @@ class _ScaledProducts(Appended):
         """The equations that hold a model's products: those of the rounds, where there are any."""
         return self.block.equations[: self.block.looped] if self.block.rounds else self.block.equations
 
-    def _applies(self, equation: Equation) -> bool:
+    def _with_history(self) -> Iterator[tuple[Var, ElementFormat]]:
+        """The tensors whose scales are delayed, in the order in which they are first cast."""
+        for equation in self._looped():
+            scaling = self._scaling_of(equation)
+            if scaling is not None and scaling.how == "delayed":
+                self.scaling = scaling
+                yield from ((self._root(x), self._format(x)) for x in equation.operands)
+
+    def _scaling_of(self, equation: Equation) -> OperandScaling | None:
+        """How the operands of an equation are cast; None: they are not."""
         own = (self.table.operands, self.table.gradients)
         named = equation.op in PRODUCTS and equation.role in ROLES and equation.family in FAMILIES
-        return named and all(x.type.format in own and x.type.size for x in equation.operands)
+        if named and all(x.type.format in own and x.type.size for x in equation.operands):
+            return self.table.scaling_of(equation)
+        return None
 
     def _product(self, equation: Equation) -> None:
         """A product of cast operands, and what takes their scales out of it."""
         about = {"role": equation.role, "parameter": equation.parameter, "family": SCALED}
         axes = summed_axes(equation)
-        operands = [self._cast(x, axis, equation) for x, axis in zip(equation.operands, axes, strict=True)]
-        scales = [self._scale(self._root(x), self._format(x), equation) for x in equation.operands]
+        sources = equation.operands
+        if self.scaling.rotation is not None:
+            sources = tuple(self._rotated(x, axis, equation) for x, axis in zip(sources, axes, strict=True))
+        operands = [self._cast(x, axis, equation) for x, axis in zip(sources, axes, strict=True)]
+        scales = [self._scale(self._root(x), self._format(x), equation) for x in sources]
         factor = self._inverse(scales, about)
         if factor is None:
             self.equations.append(replace(equation, inputs=tuple(operands)))
@@ -186,6 +205,13 @@ class _ScaledProducts(Appended):
         a, b = (self.inverses[scale] for scale in scales)
         return self.emit("multiply", a, b, fmt=FLOAT32, **about)
 
+    def _rotated(self, var: Var, axis: int, product: Equation) -> Var:
+        """An operand in float32, rotated in blocks along an axis."""
+        about = self._about_cast(var, product) | {"family": SCALED}
+        turned = self.rotations.rotated(var, axis, product, self.scaling, about)
+        self.made.setdefault(turned, self.equations[-1])
+        return turned
+
     def _root(self, var: Var) -> Var:
         """The value that a chain of views shows whole."""
         while (equation := self.made.get(var)) is not None and equation.op in WHOLE_VIEWS:
@@ -204,7 +230,8 @@ class _ScaledProducts(Appended):
     def _cast(self, var: Var, axis: int, product: Equation) -> Var:
         """An operand in its format: a tensor once for all its views, blocks anew along each axis that is summed."""
         fmt = self._format(var)
-        key = (var, fmt, axis if isinstance(fmt, BlockFormat) else None)
+        about = self._recipe(fmt), self._rounding(var, fmt), self.scaling.scale_rule
+        key = (var, axis if isinstance(fmt, BlockFormat) else None, *about)
         if key not in self.casts:
             scale = self._scale(self._root(var), fmt, product)
             given = var, scale, product
@@ -224,6 +251,8 @@ class _ScaledProducts(Appended):
         about = self._about_cast(var, product)
         if self.scaling.scales_tensors:
             about["family"] = SCALED_CAST
+        if _is_one(scale) and var.type.format == fmt:
+            return var
         op, inputs = ("convert", (var,)) if _is_one(scale) else ("multiply", (var, scale))
         return self.emit(op, *inputs, fmt=fmt, rounding=self._rounding(var, fmt), **about)
 
@@ -250,8 +279,10 @@ class _ScaledProducts(Appended):
 
     def _rounding(self, var: Var, fmt: ElementFormat) -> Rounding:
         """How a cast rounds."""
-        if self.scaling.backward_rounding is not None and self._is_backward(var):
-            return STOCHASTIC if self.scaling.backward_rounding == "stochastic" else NEAREST_EVEN
+        scaling = self.scaling
+        said = scaling.backward_rounding if self._is_backward(var) else scaling.forward_rounding
+        if said is not None:
+            return STOCHASTIC if said == "stochastic" else NEAREST_EVEN
         return self.table.rounding_of("convert", [FLOAT32], fmt.element if isinstance(fmt, BlockFormat) else fmt)
 
     def _scale(self, root: Var, fmt: ElementFormat, product: Equation) -> Atom:
@@ -261,40 +292,29 @@ class _ScaledProducts(Appended):
             return Literal(float(self.scaling.backward_scale if back else self.scaling.forward_scale))
         if not self.scaling.scales_tensors:
             return Literal(1.0)
-        if (root, fmt) not in self.scales:
+        key = (root, *self._recipe(fmt))
+        if key not in self.scales:
             about = self._about_cast(root, product) | {"family": SCALED}
             amax = self.largest(root, **about)
-            if self.slots is None:
+            if self.slots is None or self.scaling.how != "delayed":
                 goal = Literal(self.scaling.goal(fmt))
-                self.scales[root, fmt] = self._of_amax(amax, goal, Literal(1.0), about)
+                self.scales[key] = scale_of(self, self.scaling, amax, goal, Literal(1.0), about)
             else:
-                self.scales[root, fmt] = self._old_scale(self.slots[root, fmt], about)
+                self.scales[key] = self._old_scale(self.slots[root, fmt], about)
                 self.amaxes.append(self.emit("convert", amax, fmt=FLOAT32, **about))
-        return self.scales[root, fmt]
+        return self.scales[key]
+
+    def _recipe(self, fmt: ElementFormat) -> tuple[Any, ...]:
+        """All that the scale of a tensor depends on but its values."""
+        scaling = self.scaling
+        static = (scaling.forward_scale, scaling.backward_scale) if scaling.how == "static" else None
+        return fmt, scaling.how, static, scaling.power_of_two, scaling.inside, scaling.margin
 
     def _old_scale(self, slot: int, about: Mapping[str, Any]) -> Var:
         """The scale that earlier steps left for a tensor."""
         assert slot == len(self.amaxes)  # slots are in the order in which tensors are first cast
         one = self.emit("slice", self.old_scales, start=(slot,), stop=(slot + 1,), step=(1,), **about)
         return self.emit("reshape", one, shape=(), **about)
-
-    def _of_amax(self, amax: Var, goal: Atom, otherwise: Atom, about: Mapping[str, Any]) -> Var:
-        """goal / amax, at most the largest float32; something else where amax is 0, infinite or NaN."""
-
-        def emit(op: str, *inputs: Atom) -> Var:
-            return self.emit(op, *inputs, fmt=FLOAT32, **about)
-
-        ratio = scale = emit("minimum", emit("divide", goal, amax), Literal(LARGEST))
-        if self.scaling.power_of_two:
-            # Rump's unit in the first place, exact in float32: |q - (1 - 2^-24) q| with q = (2^23 + 1) x.
-            most = MOST_INSIDE if self.scaling.inside else LARGEST_POWER
-            wide = emit("multiply", emit("minimum", ratio, Literal(most)), Literal(UNIT_IN_FIRST_PLACE))
-            less = emit("multiply", wide, Literal(1 - 2.0**-24))
-            scale = emit("absolute", emit("subtract", wide, less))
-        if self.scaling.inside:
-            scale = emit("maximum", scale, Literal(LEAST_INSIDE))
-        finite = emit("select", emit("greater", ratio, Literal(0.0)), scale, otherwise)
-        return emit("select", emit("greater", amax, Literal(0.0)), finite, otherwise)
 
     def _together(self) -> Var:
         """The amaxes of all tensors, one after another."""
@@ -324,41 +344,18 @@ class _ScaledProducts(Appended):
             amax = self.emit("reduce_max", history, axis=(0,), keepdims=False, family=SCALED)
         goal = Var(f"{STATE}.goal", new.type)
         goals: Array = np.array([self.scaling.goal(fmt) for _, fmt in self.slots], np.float32)
-        scales = self._of_amax(amax, goal, self.old_scales, {"family": SCALED})
+        scales = scale_of(self, self.scaling, amax, goal, self.old_scales, {"family": SCALED})
         carried = block.carried
         inputs = (*block.inputs[:carried], self.history, self.old_scales, *block.inputs[carried:])
         outputs = (*block.outputs[:carried], history, scales, *block.outputs[carried:])
         first, *others = block.arguments
         result = block.result
         if result is not None:
-            result = replace(result, children=(_extended(result.children[0]), *result.children[1:]))
+            result = replace(result, children=(extended(result.children[0]), *result.children[1:]))
         return replace(
             block, inputs=inputs, outputs=outputs, carried=carried + 2, constants={**block.constants, goal: goals},
-            arguments=(_extended(first), *others), result=result,
+            arguments=(extended(first), *others), result=result,
         )  # fmt: skip
-
-
-def _extended(tree: PyTree) -> PyTree:
-    """The tree of a state with scales."""
-    if tree.kind is not dict or any(not isinstance(key, str) or key >= STATE for key in tree.keys):
-        raise ValueError(
-            f"delayed scales are carried in a dict as its last part, {STATE!r}; the state has {list(tree.keys)}"
-        )
-    return PyTree(dict, (*tree.keys, STATE), (*tree.children, STATE_TREE))
-
-
-def with_scales(block: Block, state: Any) -> Any:
-    """A state with what a Block carries of scales before its first step, where that is not in it: no history, scales 1.
-
-    Args:
-        block: what `scale_products` gave, or any other.
-        state: nested as the Block's first argument, with or without "scaling".
-    """
-    carries = bool(block.arguments) and STATE in block.arguments[0].keys[-1:]
-    if not carries or not isinstance(state, dict) or STATE in state:
-        return state
-    history, scale = (var.type.shape for var in block.inputs[block.carried - 2 : block.carried])
-    return {**state, STATE: {"amax_history": np.zeros(history, np.float32), "scale": np.ones(scale, np.float32)}}
 
 
 SUMMED_AXES = {"conv2d": (3, 2), "conv2d_input_gradient": (3, 3), "conv2d_weight_gradient": (0, 0)}

@@ -17,7 +17,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lowprec import BlockFormat, FloatFormat, as_format, block_formats
-from lowprec.spec.formats import float8_e4m3fn, float8_e5m2, float32
+from lowprec.spec.block_format import mxfp4_e2m1, mxfp8_e4m3, nvfp4
+from lowprec.spec.formats import float8_e4m3fn, float8_e4m3fnuz, float8_e5m2, float8_e5m2fnuz, float32
 
 ElementFormat = FloatFormat | BlockFormat
 """What operands are cast to: one format for all elements, or blocks that share scales."""
@@ -31,6 +32,7 @@ HOWS: Mapping[str, str] = {
 """Where the scale of a tensor comes from, and in words. "unscaled" block formats have the scales of their blocks."""
 
 LEAST_INSIDE, MOST_INSIDE = 2.0**-31, 2.0**32  # a tensor is worth its elements times 2^-32 to 2^31
+ROTATIONS = ("fixed", "random")
 ALGORITHMS = ("max", "most_recent")
 
 
@@ -50,7 +52,12 @@ class OperandScaling:
         amax_history_len: steps that a "delayed" scale looks back on, the last one included.
         amax_compute_algo: whether it takes the "max" of them, or the "most_recent".
         scale_rule: of the blocks' scales (see `lowprec.to_blocks`); None: the format's first.
-        backward_rounding: how cotangents are cast, "nearest" or "stochastic"; None: as the precision rounds.
+        forward_rounding, backward_rounding: how activations and weights, and how cotangents are cast, "nearest" or
+            "stochastic"; None: as the precision rounds.
+        rotation: both operands of a product are rotated alike before they are cast, along the axis that is summed, in
+            blocks (see `lowprec.hadamard`): "fixed" by Hadamard's matrix alone, "random" with signs that are drawn anew
+            for every product and step; None: not.
+        rotation_block: elements of a block, a power of two; where it does not divide the axis, the largest that does.
 
     Raises:
         TypeError: a format that is none, a number that is none.
@@ -68,7 +75,10 @@ class OperandScaling:
     amax_history_len: int = 1024
     amax_compute_algo: str = "max"
     scale_rule: str | None = None
+    forward_rounding: str | None = None
     backward_rounding: str | None = None
+    rotation: str | None = None
+    rotation_block: int = 32
 
     def __post_init__(self) -> None:
         for name in ("forward", "backward"):
@@ -81,8 +91,10 @@ class OperandScaling:
             raise ValueError("scales inside of products are those of tensors, not of blocks")
         if self.amax_compute_algo not in ALGORITHMS:
             raise ValueError(f"amax_compute_algo is {' or '.join(ALGORITHMS)}, not {self.amax_compute_algo!r}")
-        if self.backward_rounding not in (None, "nearest", "stochastic"):
-            raise ValueError(f"backward_rounding is nearest or stochastic, not {self.backward_rounding!r}")
+        for name in ("forward_rounding", "backward_rounding"):
+            if getattr(self, name) not in (None, "nearest", "stochastic"):
+                raise ValueError(f"{name} is nearest or stochastic, not {getattr(self, name)!r}")
+        self._check_rotation()
         for name in ("forward_scale", "backward_scale"):
             scale = getattr(self, name)
             if not isinstance(scale, int | float) or not 0 < scale <= float32.max:
@@ -93,6 +105,15 @@ class OperandScaling:
             number = getattr(self, name)
             if not isinstance(number, int) or isinstance(number, bool) or not least <= number <= most:
                 raise ValueError(f"{name} must be an integer from {least} to {most}, not {number!r}")
+
+    def _check_rotation(self) -> None:
+        if self.rotation not in (None, *ROTATIONS):
+            raise ValueError(f"rotation is {' or '.join(ROTATIONS)}, not {self.rotation!r}")
+        size = self.rotation_block
+        if not isinstance(size, int) or isinstance(size, bool) or size < 1 or size & (size - 1):
+            raise ValueError(f"rotation_block must be a power of two, not {size!r}")
+        if self.rotation is not None and self.how == "delayed":
+            raise ValueError("operands that are rotated have no history of their amax: say current in place of delayed")
 
     def _check_format(self, name: str, fmt: Any) -> None:
         if isinstance(fmt, BlockFormat):
@@ -127,8 +148,27 @@ class OperandScaling:
         how += ", inside of products" if self.inside else ""
         margin = f", margin {self.margin}" if self.margin and self.scales_tensors else ""
         rule = f", scale rule {self.scale_rule}" if self.scale_rule else ""
-        rule += f", cotangents to {self.backward_rounding}" if self.backward_rounding else ""
+        rule += f", cast {self.forward_rounding}" if self.forward_rounding else ""
+        rule += f", cotangents {self.backward_rounding}" if self.backward_rounding else ""
+        rule += f", rotated by {self.rotation} signs in {self.rotation_block}" if self.rotation == "random" else ""
+        rule += f", rotated in {self.rotation_block}" if self.rotation == "fixed" else ""
         return f"products of {self.forward.name}, backward {self.backward.name}, {how}{margin}{rule}"
+
+
+SCALINGS: Mapping[str, OperandScaling] = {
+    "fp8": OperandScaling(),
+    "mxfp8": OperandScaling(mxfp8_e4m3, mxfp8_e4m3, "unscaled", scale_rule="rceil"),
+    "mxfp4": OperandScaling(mxfp4_e2m1, mxfp4_e2m1, "unscaled"),
+    "nvfp4": OperandScaling(nvfp4, nvfp4),
+    "fp8.16": OperandScaling(float8_e4m3fnuz, float8_e5m2fnuz, power_of_two=True, inside=True),
+}
+"""Those of the precisions of these names.
+
+The scales of "mxfp8" are rounded up (NVIDIA's recipe): with OCP's rule, "floor", the largest of a block saturate, and
+gradients come out a tenth too small. Those of "mxfp4" are OCP's: rounded up they make most of a block too small for the
+four bits, unless these are rounded stochastically."""
+
+NOT_CAST = f"only {', '.join(SCALINGS)} scale the operands of products"
 
 
 def as_element_format(spec: str) -> ElementFormat:
@@ -153,7 +193,10 @@ READERS: Mapping[str, Callable[[str], Any]] = {
     "amax_history_len": int,
     "amax_compute_algo": str,
     "scale_rule": str,
+    "forward_rounding": str,
     "backward_rounding": str,
+    "rotation": str,
+    "rotation_block": int,
 }
 """The fields that an override may name, and what reads their values."""
 
@@ -170,13 +213,21 @@ def overridden(scaling: OperandScaling | None, word: str, spec: str) -> OperandS
         ValueError: the precision scales no operands, or the word's value is not one.
     """
     if scaling is None:
-        raise ValueError(f"{word!r} in {spec!r}: only fp8, mxfp8 and nvfp4 scale the operands of products")
+        raise ValueError(f"{word!r} in {spec!r}: {NOT_CAST}")
     if word in HOWS:
         return replace(scaling, how=word)
     name, _, value = word.partition("=")
-    try:
-        read = READERS[name](value)
-    except ValueError as error:
-        raise ValueError(f"{word!r} in {spec!r}: {error}") from None
-    changes: dict[str, Any] = {name: read}
+    changes: dict[str, Any] = {name: read(name, value, spec)}
     return replace(scaling, **changes)
+
+
+def read(field: str, value: str, spec: str) -> Any:
+    """The value that a text gives a field of an `OperandScaling`.
+
+    Raises:
+        ValueError: it is none for the field.
+    """
+    try:
+        return READERS[field](value)
+    except ValueError as error:
+        raise ValueError(f"'{field}={value}' in {spec!r}: {error}") from None

@@ -39,6 +39,7 @@ def problem(settings: Settings, task: data.Dataset) -> Problem:
         functools.partial(data.batches, task, settings.batch),
         functools.partial(evaluate, task, scores=scaling.of(logits, deviation)),
         [{"weight": stand_in(*shape), "bias": stand_in(shape[-1], zero=True)} for shape in weights],
+        deviation=deviation,
     )
 
 

@@ -20,6 +20,7 @@ from ipu_core.study.scaling import PLAIN, Scaling
 from ipu_core.study.size import Size
 from ipu_core.train import text
 from ipu_core.train.predictor import EVALUATION
+from ipu_core.train.units import in_units
 from lowprec import Key
 
 MLP_RATIO = 4
@@ -122,5 +123,5 @@ def evaluate(
     """The loss on rows spread over the test part, in nats a byte, computed forward in the precision itself."""
     starts = np.linspace(0, max(0, len(task.test) - size.context - 1), TESTED).astype(np.int64)
     batch = text.windows(task.test, starts, min(size.context, len(task.test) - 1))
-    block = precision.apply(trace(own, params, batch))
+    block = precision.apply(trace(in_units(own, precision), params, batch))
     return {"test_loss": float(execute(block, params, batch, key=Key(EVALUATION)))}

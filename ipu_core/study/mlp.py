@@ -17,6 +17,7 @@ from ipu_core.study.point import Problem, stand_in
 from ipu_core.study.settings import Settings
 from ipu_core.train import data
 from ipu_core.train.predictor import EVALUATION
+from ipu_core.train.units import in_units
 from lowprec import Key
 
 Params = list[dict[str, Any]]
@@ -37,6 +38,7 @@ def problem(settings: Settings, task: data.Dataset) -> Problem:
         functools.partial(data.batches, task, settings.batch),
         functools.partial(evaluate, task, scores=scaling.of(logits, deviation)),
         shapes(widths),
+        deviation=deviation,
     )
 
 
@@ -80,7 +82,7 @@ def evaluate(
     task: data.Dataset, params: Params, precision: Precision, scores: Callable[..., Any] = logits
 ) -> dict[str, float]:
     """The share of the test rows classified correctly, computed forward in the precision itself."""
-    block = precision.apply(trace(scores, params, task.x_test))
+    block = precision.apply(trace(in_units(scores, precision, task.deviation), params, task.x_test))
     given: npt.NDArray[Any] = execute(block, params, task.x_test, key=Key(EVALUATION))
     right = np.argmax(given.astype(np.float32), axis=1) == task.y_test
     return {"test_accuracy": float(right.mean())}

@@ -1,10 +1,13 @@
 """One point of a study: one precision and one seed, trained from start to end, resumable from a checkpoint."""
 
+from __future__ import annotations
+
+import functools
 import inspect
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ import numpy as np
 from ipu_core.compile.planning import choose_accumulations
 from ipu_core.compile.residency import check_room, scheduled
 from ipu_core.errors import NotFinite
+from ipu_core.initial import unit_parameters
 from ipu_core.ir.block import Array, Block
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.pytree import flatten, paths
@@ -24,6 +28,7 @@ from ipu_core.train.finite import in_words
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import Optimiser
 from ipu_core.train.step import step_block
+from ipu_core.train.units import in_units
 from ipu_core.train.watch import Watch
 from lowprec import Accumulation, Key
 
@@ -63,6 +68,7 @@ class Problem:
             `stand_in`), so that a model far too large is refused before any parameter is made; None: it is refused when
             its first step is planned.
         state: seed -> what the model carries beside its parameters, such as running statistics; None: nothing.
+        deviation: standard deviation of the data's floats, which unit scaling asks for.
     """
 
     loss: Callable[..., Any]
@@ -71,6 +77,14 @@ class Problem:
     evaluate: Evaluate | None = None
     shapes: Any = None
     state: Callable[[int], Any] | None = None
+    deviation: float = 1.0
+
+    def under(self, precision: Precision) -> Problem:
+        """The problem with the factors of unit scaling and the parameters of that, if the precision wants it so."""
+        loss = in_units(self.loss, precision, self.deviation)
+        if loss is self.loss:
+            return self
+        return replace(self, loss=loss, params=functools.partial(unit_initial, self.params))
 
     def initial_state(self, seed: int) -> Any:
         """What the model carries before the first step."""
@@ -102,12 +116,14 @@ def make_loop(
     watch: Watch | None = None,
 ) -> TrainLoop:
     """The training loop of a point, at step 0."""
+    precision = Precision.parse(point.precision)
+    problem = problem.under(precision)
     return TrainLoop(
         problem.loss,
         problem.params(point.seed),
         problem.batches(point.seed)(0),
         optimizer=recipe.optimizer,
-        precision=Precision.parse(point.precision),
+        precision=precision,
         engine=recipe.engine,
         target=recipe.target,
         key=Key(point.seed),
@@ -122,6 +138,11 @@ def make_loop(
         watch=watch,
         on_nonfinite="stop" if recipe.on_nonfinite == "stop" else "ignore",  # else it is said by the point
     )
+
+
+def unit_initial(initial: Callable[[int], Any], seed: int) -> Any:
+    """The parameters of a seed, their weights drawn as normal numbers of deviation 1."""
+    return unit_parameters(seed, initial(seed))
 
 
 def trained(loop: TrainLoop) -> Any:

@@ -22,6 +22,7 @@ from ipu_core.study.point import Problem, stand_in
 from ipu_core.study.settings import Settings
 from ipu_core.train import data
 from ipu_core.train.predictor import EVALUATION
+from ipu_core.train.units import in_units
 from lowprec import Key
 
 KERNEL = 3
@@ -45,6 +46,7 @@ def problem(settings: Settings, task: data.Dataset) -> Problem:
         functools.partial(evaluate, task, scores=scaling.of(tested, deviation)),
         map_leaves(lambda shape: stand_in(*shape.sizes, zero=shape.value == 0), shapes),
         lambda seed: statistics(widths),
+        deviation,
     )
 
 
@@ -153,7 +155,7 @@ def evaluate(
     task: data.Dataset, both: tuple[Tree, Tree], precision: Precision, scores: Callable[..., Any] = tested
 ) -> dict[str, float]:
     """The share of the test rows classified correctly with the running statistics, in the precision itself."""
-    block = precision.apply(trace(scores, *both, task.x_test))
+    block = precision.apply(trace(in_units(scores, precision, task.deviation), *both, task.x_test))
     given = execute(block, *both, task.x_test, key=Key(EVALUATION))
     right = np.argmax(given.astype(np.float32), axis=1) == task.y_test
     return {"test_accuracy": float(right.mean())}

@@ -7,9 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from ipu_core.initial import unit_parameters
 from ipu_core.ir.unit_scaling import UnitScaled, unit_scale
-from ipu_core.study.point import Problem
+from ipu_core.study.point import Problem, unit_initial
 from ipu_core.train.optim import Adam, Lamb, Optimiser
 from ipu_core.train.optim.mup import mup_groups
 
@@ -60,8 +59,3 @@ class Scaling:
 
 
 PLAIN = Scaling()
-
-
-def unit_initial(initial: Callable[[int], Any], seed: int) -> Any:
-    """The parameters of a seed, their weights drawn as normal numbers of deviation 1."""
-    return unit_parameters(seed, initial(seed))

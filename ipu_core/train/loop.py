@@ -38,6 +38,7 @@ from ipu_core.train.runner import Runner
 from ipu_core.train.scaling import LossScale, Scale, Skipped
 from ipu_core.train.step import Loss, initial_state, step_block
 from ipu_core.train.table import Table
+from ipu_core.train.units import loss_in_units
 from ipu_core.train.updates import UpdateCount, UpdateCounter
 from ipu_core.train.watch import Record, Watch
 from ipu_core.train.watch.watch import Watching
@@ -91,9 +92,9 @@ class TrainLoop(Resumable):
             first such number was made, for which the state is copied before each step. "ignore": nothing is said.
 
     Raises:
-        ValueError: an unknown engine or precision, hardware random bits on an engine or in a precision that has none
-            (see `check_hardware_random`), a batch that cannot be cut into so many parts, a name to stream that
-            nothing has, or what tracing refuses.
+        ValueError: an unknown engine or precision, one under unit scaling for weights of other deviations, hardware
+            random bits on an engine or in a precision that has none (see `check_hardware_random`), a batch that cannot
+            be cut into so many parts, a name to stream that nothing has, or what tracing refuses.
         TypeError: an argument of another kind.
         OutOfTileMemory, OutOfStreamingMemory: the step does not fit the target (engine "tiles").
 
@@ -134,6 +135,7 @@ class TrainLoop(Resumable):
         precision = Precision.parse(precision)
         check_kinds(loss, optimizer, accumulations, control)
         check_integer("micro_batches", micro_batches, least=1)
+        loss = loss_in_units(loss, params, precision)
         if isinstance(optimizer, Common):
             optimizer = optimizer.for_precision(precision.scaled_state, store_root=precision.store_root)
         mean = precision.running_mean
@@ -188,7 +190,7 @@ class TrainLoop(Resumable):
         Raises:
             ValueError: the precision keeps scaled moments or a running mean otherwise, which is traced.
         """
-        precision = Precision.parse(precision)
+        precision = replace(Precision.parse(precision), unit_scaled=self.precision.unit_scaled)  # which is traced
         for name in ("scaled_state", "store_root", "running_mean"):
             if getattr(precision, name) != (own := getattr(self.precision, name)):
                 raise ValueError(f"this loop was traced with {name} {own}, not {getattr(precision, name)}")

@@ -23,6 +23,7 @@ from ipu_core.ir.tracing import trace
 from ipu_core.target import Target
 from ipu_core.train.arguments import check_engine, check_forward
 from ipu_core.train.intake import Intake
+from ipu_core.train.units import in_units
 from lowprec import Key, as_key
 from lowprec import float32 as FLOAT32
 
@@ -74,8 +75,10 @@ class Predictor:
         self._has_state = model_state is not None
         chip = target if isinstance(target, Target) else Target("gc200" if target is None else target)
 
+        scores = in_units(function, self.precision)
+
         def forward(state: Any, given: Any) -> tuple[Any, Any]:
-            return state, function(*state, given)
+            return state, scores(*state, given)
 
         ideal = trace(forward, self._typed(params, model_state), map_leaves(as_array, batch), carry=True)
         self.block: Block = scheduled(self.precision.apply(ideal), chip)

@@ -21,6 +21,8 @@ from lowprec.spec.formats import float32, format_of_dtype
 from lowprec.spec.keys import TAGS, key_value
 from lowprec.types import Array
 
+MANY = 64
+
 
 def hadamard(
     x: npt.ArrayLike, axis: int = -1, *, block: int | None = None, key: KeyLike | None = None, inverse: bool = False
@@ -59,18 +61,18 @@ def hadamard(
         raise ValueError("hadamard needs an axis, and x is 0-d")
     axis = normalize_axis_index(axis, array.ndim)
     dtype = np.dtype(np.float32 if float32.contains(fmt) else np.float64)
-    lines = np.moveaxis(array, axis, -1)
-    size = block_size(lines.shape[-1], block)
-    signs = None if key is None else random_signs(key, lines.shape[-1]).astype(dtype)
+    length = array.shape[axis]
+    size = block_size(length, block)
+    signs = None if key is None else random_signs(key, length).astype(dtype).reshape(-1, *[1] * (array.ndim - axis - 1))
     with np.errstate(over="ignore", invalid="ignore"):
-        values = np.array(lines, dtype, order="C")
+        values = np.array(array, dtype, order="C")
         if signs is not None and not inverse:
             values *= signs
-        _butterflies(values.reshape(-1, size), size)
+        _rotate(values.reshape(-1, size, math.prod(array.shape[axis + 1 :])))
         values *= dtype.type(1 / math.sqrt(size))
         if signs is not None and inverse:
             values *= signs
-    return np.ascontiguousarray(np.moveaxis(values, -1, axis))
+    return values
 
 
 def random_signs(key: KeyLike, size: int) -> npt.NDArray[np.float32]:
@@ -94,12 +96,25 @@ def block_size(length: int, block: int | None) -> int:
     return int(size)
 
 
-def _butterflies(blocks: Array, size: int) -> None:
-    """Sums and differences of all steps, in place, along the last axis."""
+def _rotate(blocks: Array) -> None:
+    """Sums and differences of all steps, in place, along the middle axis."""
+    if (
+        blocks.shape[-1] < MANY and len(blocks) > 1
+    ):  # runs of few neighbours are slow in NumPy: blocks become neighbours
+        turned = np.ascontiguousarray(np.moveaxis(blocks, 0, -1))
+        _butterflies(turned.reshape(1, len(turned), -1))
+        blocks[...] = np.moveaxis(turned, -1, 0)
+    else:
+        _butterflies(blocks)
+
+
+def _butterflies(blocks: Array) -> None:
+    """Sums and differences of all steps, in place, along the middle axis."""
+    count, size, width = blocks.shape
     half = 1
     while half < size:
-        pairs = blocks.reshape(-1, size // (2 * half), 2, half)
-        first, second = pairs[:, :, 0], pairs[:, :, 1]
+        pairs = blocks.reshape(count * size // (2 * half), 2, half * width)
+        first, second = pairs[:, 0], pairs[:, 1]
         difference = first - second
         first += second
         second[...] = difference

@@ -88,7 +88,7 @@ class Factors:
 def unit_scale(
     f: Callable[..., Any] | Block,
     *,
-    tau: float | str | None = None,
+    tau: float | str | None = "depth",
     mup: bool = False,
     deviation: float = 1.0,
 ) -> Any:
@@ -106,7 +106,8 @@ def unit_scale(
             wanted, as the scores that a model gives; or its Block.
         tau: share of variance that the branch of a residual addition x + f(x) brings, in (0, 1): the rest is x's (0.5
             is the published library's ratio 1); "depth": so that all branches together bring as much as what they are
-            added to (u-muP, arXiv 2407.17465, appendix G); None: as they come, or with `mup` by depth.
+            added to (u-muP, arXiv 2407.17465, appendix G), which is the default of the published library's stack of
+            transformer layers too; None: as they come, with which gradients of more than four layers leave [0.5, 2].
         mup: the rules of u-muP beside: the last product is divided by its inputs, scores of attention by the width.
             Learning rates of parameters are then to follow `mup_groups`.
         deviation: standard deviation of the data, the floats of the other arguments.
@@ -121,8 +122,8 @@ def unit_scale(
         raise ValueError(f"unit_scale: tau must lie between 0 and 1, or be 'depth', not {tau!r}")
     if not isinstance(deviation, int | float) or not 0 < deviation < float("inf"):
         raise ValueError(f"unit_scale: deviation must be a positive number, not {deviation!r}")
-    by_depth = tau == "depth" or (mup and tau is None)
-    rules = Rules(tau if isinstance(tau, int | float) else None, by_depth, bool(mup), float(deviation))
+    share = None if isinstance(tau, str) else tau
+    rules = Rules(share, tau == "depth", bool(mup), float(deviation))
     if not isinstance(f, Block):
         return UnitScaled(f, rules)
     builder = Builder()

@@ -61,6 +61,7 @@ CASES = {
     "topk": (lambda x: topk(x, 3)[0] * np.arange(9.0).reshape(3, 3), (A,)),
     "one_hot": (lambda x: apply("one_hot", LABELS, classes=4) * x, (A,)),
     "to_blocks": (lambda x: apply("to_blocks", x, format="mxfp8_e4m3", axis=1, rule="floor"), (A,)),
+    "hadamard": (lambda x: apply("hadamard", x, axis=1, block=2) * np.arange(4.0), (A,)),
     "scaled_dot": (lambda s, x, y: apply("scaled_dot", x, y.T, s), (np.float64(0.7), A, B)),
     "scalar": (lambda x, y: x * y + x, (np.float64(0.3), A)),
     "scalar of a mean": (lambda x, y: (x + y).mean(), (np.float64(0.3), A)),

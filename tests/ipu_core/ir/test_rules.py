@@ -243,3 +243,84 @@ def test_a_model_that_is_evaluated_has_the_names_of_its_parameters():
     precision = Precision.parse("fp16.16/nearest/head:operands=float8_e4m3fn/layers.0:grad_weight.partials=float32")
     block = verify(precision.apply(trace(loss, PARAMS, BATCH)))
     assert [e.parameter for e in of(block, op="dot") if e.operands[0].type.format == float8_e4m3fn] == ["head"]
+
+
+def casts(block: Block) -> dict[tuple[str, str | None], list[str]]:
+    """What the operands of every product come from, by role and parameter."""
+    made = {e.output: e.op for e in block.equations}
+    return {(e.role, e.parameter): [made.get(x, "input") for x in e.operands] for e in of(block, op="dot")}
+
+
+def test_operands_of_some_products_are_not_cast():
+    every = casts(typed("mxfp4"))
+    assert {op for ops in every.values() for op in ops} == {"to_blocks"}
+    for spec, spared in (
+        ("mxfp4/head:scaling=none", {key for key in every if key[1] == "head"}),
+        ("mxfp4/head:grad_weight.scaling=none", {("grad_weight", "head")}),
+        ("mxfp4/:forward.scaling=none", {key for key in every if key[0] == "forward"}),
+    ):
+        found = casts(typed(spec))
+        assert {key for key, ops in found.items() if "to_blocks" not in ops} == spared
+        assert all(found[key] == every[key] for key in found.keys() - spared)
+    assert len({key for key in every if key[1] == "head"}) == 3
+
+
+def test_operands_of_some_products_alone_are_cast_as_a_preset_does():
+    block = typed("fp32.32/layers.0:scaling=mxfp8/head:forward.scaling=fp8")
+    to_blocks = {e.params["format"] for e in of(block, op="to_blocks")}
+    assert to_blocks == {"mxfp8_e4m3"}
+    eight = {e.parameter for e in of(block, op="dot", role="forward") if e.operands[0].type.format == float8_e4m3fn}
+    assert eight == {"head"}
+    made = {e.output: e.op for e in block.equations}
+    for product in of(block, op="dot"):
+        there = any(name.startswith("layers.0") for name in names_of(product))
+        assert ({made.get(x) for x in product.operands} == {"to_blocks"}) is there
+    assert not of(typed("fp32.32"), op="to_blocks")
+
+
+def test_one_product_s_casts_have_rotations_and_roundings_of_their_own():
+    spec = "mxfp4/:grad_weight.rotation=fixed/:grad_weight.backward_rounding=stochastic/head:scale_rule=rceil"
+    block = typed(spec)
+    made = {e.output: e for e in block.equations}
+    for product in of(block, op="dot"):
+        blocks = [made[x] for x in product.operands]
+        rotated = [made[e.inputs[0]].op == "hadamard" for e in blocks]
+        assert rotated == [product.role == "grad_weight"] * 2
+        assert [e.params["rule"] for e in blocks] == ["rceil" if product.parameter == "head" else "floor"] * 2
+        cotangents = [product.role == "grad_weight" and e.role != "forward" for e in blocks]
+        assert [e.arithmetic.stochastic for e in blocks] == cotangents
+    assert Precision.parse(spec).stochastic
+    assert not Precision.parse(spec.replace("stochastic", "nearest")).stochastic
+
+
+def test_histories_are_of_the_products_that_are_scaled_by_them():
+    slots = {spec: typed(f"fp8/delayed{spec}").inputs for spec in ("", "/head:scaling=none", "/head:scaling=fp8")}
+    lengths = {
+        spec: next(v.type.shape[0] for v in inputs if v.name == "scaling.scale") for spec, inputs in slots.items()
+    }
+    assert lengths["/head:scaling=none"] == lengths["/head:scaling=fp8"] < lengths[""]
+    loop = TrainLoop(loss, PARAMS, BATCH, optimizer=Sgd(0.1), precision="fp8/delayed/head:scaling=fp8", engine="direct")
+    assert np.isfinite(loop.train(BATCH))
+
+
+@pytest.mark.parametrize("spec, words", [
+    ("fp16.32/head:rotation=fixed", "is for operands that are cast; only fp8"),
+    ("mxfp4/head:scaling=some", "is none or that of fp8, mxfp8, mxfp4, nvfp4, fp8.16, not 'some'"),
+    ("mxfp4/head:rotation=always", "rotation is fixed or random"),
+    ("mxfp4/head:rotation_block=many", "'rotation_block=many' in"),
+    ("mxfp4/tail:scaling=none", "is for nothing in this model"),
+])  # fmt: skip
+def test_rules_of_scaling_that_there_are_not(spec, words):
+    with pytest.raises(ValueError, match=words):
+        typed(spec)
+
+
+def test_rules_of_scaling_are_written_as_they_are_read():
+    spec = "mxfp4/head:scaling=none/:grad_weight.rotation=random/:forward=nvfp4"
+    assert [str(rule) for rule in Precision.parse(spec).rules] == spec.split("/")[1:]
+    with pytest.raises(TypeError, match="OperandScaling or None"):
+        PrecisionRule("head", "scaling", "none")
+    with pytest.raises(ValueError, match="cannot be delayed"):
+        PrecisionRule("head", "scaling", Precision.parse("fp8/delayed").scaling)
+    kept = PrecisionRule("", "scaling", Precision.parse("mxfp4").scaling)
+    assert str(kept) == ":scaling=mxfp4"

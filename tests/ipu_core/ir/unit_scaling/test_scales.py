@@ -19,8 +19,10 @@ MODELS = {
     "mlp": (models.perceptron, {}),
     "cnn": (models.convolutional, {}),
     "lstm": (models.recurrent, {}),
-    "transformer": (models.transformer, {"tau": "depth"}),
+    "transformer": (models.transformer, {}),
     "transformer of 2 layers": (partial(models.transformer, 2), {}),
+    "transformer of 8 layers": (partial(models.transformer, 8), {}),
+    "transformer, branches as they come": (models.transformer, {"tau": None}),
 }
 SMALL = {
     "mlp": partial(models.perceptron, (16, 8, CLASSES := models.CLASSES), 6),
@@ -29,7 +31,7 @@ SMALL = {
     "gru": partial(models.recurrent, "gru", 6, 3, 4),
     "transformer": partial(models.transformer, 2, 8, 2, 5, 2),
 }
-RULES: dict[str, dict[str, Any]] = {"plain": {}, "tau": {"tau": 0.1}, "depth": {"tau": "depth"}, "mup": {"mup": True}}
+RULES: dict[str, dict[str, Any]] = {"plain": {}, "tau": {"tau": 0.1}, "as it comes": {"tau": None}, "mup": {"mup": True}}
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -43,6 +45,15 @@ def test_every_activation_and_gradient_begins_with_size_one(name: str) -> None:
     bad = [f"{scale.deviation:.3f} {scale.equation.op} {scale.equation.role}" for scale in found
            if not 0.5 <= scale.deviation <= 2]  # fmt: skip
     assert not bad, bad
+
+
+def test_branches_as_they_come_are_for_few_layers() -> None:
+    """The gradients of eight layers then leave [0.5, 2], which is why shares go by depth unless one says otherwise."""
+    model = models.transformer(8)
+    block, inputs = models.block_of(model, tau=None)
+    found = [scale.deviation for scale in models.scales(block, inputs, len(flatten(model.params)[0]))]
+    assert min(found) < 0.45
+    assert max(found) > 3
 
 
 def test_what_rows_have_in_common_does_not_grow_in_attention() -> None:

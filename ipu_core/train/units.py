@@ -1,0 +1,52 @@
+"""Precisions under unit scaling: functions that get its factors, and parameters that begin as it wants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ipu_core.ir.precision import Precision
+from ipu_core.ir.pytree import flatten, paths
+from ipu_core.ir.unit_scaling import UnitScaled, unit_scale
+
+FACTOR = 2.0  # by which the deviation of a weight may miss 1
+FEW = 32  # elements, of which the deviation says nothing
+
+
+def in_units(function: Callable[..., Any], precision: Precision, deviation: float = 1.0) -> Callable[..., Any]:
+    """A loss, or a function that gives a model's scores, as a precision computes it.
+
+    Args:
+        function: of (parameters, ...); one that `unit_scale` gave stays.
+        precision: under unit scaling or not.
+        deviation: standard deviation of the data's floats.
+    """
+    if not precision.unit_scaled or isinstance(function, UnitScaled):
+        return function
+    scaled: UnitScaled = unit_scale(function, deviation=deviation)
+    return scaled
+
+
+def loss_in_units(loss: Callable[..., Any], params: Any, precision: Precision) -> Callable[..., Any]:
+    """A loss as a precision trains it from these parameters.
+
+    Raises:
+        ValueError: weights of a loss that gets the factors here whose deviation is not near 1, with what to write.
+    """
+    scaled = in_units(loss, precision)
+    if scaled is loss:
+        return loss
+    leaves, tree = flatten(params)
+    for name, leaf in zip(paths(tree), leaves, strict=True):
+        weight = np.asarray(leaf)
+        if weight.ndim < 2 or weight.size < FEW:
+            continue
+        size = float(np.sqrt(np.mean(np.square(weight, dtype=np.float64))))
+        if not 1 / FACTOR <= size <= FACTOR:
+            raise ValueError(
+                f"{precision.name} is under unit scaling, whose weights begin with deviation 1; {name} has {size:.3g}: "
+                "give nn.unit_parameters(key, params), or unit_scale(loss) to begin with these"
+            )
+    return scaled
