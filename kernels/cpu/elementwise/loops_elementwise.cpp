@@ -1,6 +1,7 @@
 // float32_op: operands are read as float32 in pieces that stay in the first-level cache, the operation runs over them,
 // and the rounding loop converts the piece to the wanted storage.
 #include "elementwise/elementwise_job.h"
+#include "elementwise/half_functions.h"
 #include "elementwise/half_runs.h"
 #include "elementwise/quick.h"
 #include "elementwise/read_piece.h"
@@ -80,14 +81,20 @@ template <class Operation>
 struct of_reals {
     static LP_INLINE f32v of(f32v a, f32v b, f32v c) { return Operation::apply(a, b, c); }
 };
+template <class Function>
+struct of_one {
+    static LP_INLINE f32v of(f32v a, f32v, f32v) { return Function::of(a); }
+};
 
-// For float16 arrays and a float16 result, else null. Few operations are worth it: the others take longer than what
-// they read and write.
+// For float16 arrays and a float16 result, else null: few operations take longer than what they read and write.
 HalfRun half_run_of(const ElementwiseJob &job) {
     if (job.plain || !halves_only(job, job.out)) return nullptr;
 #define LP_HALF(name)      \
     case number_of_##name: \
         return run_halves<of_reals<name##_operation>>;
+#define LP_HALF_FUNCTION(name) \
+    case number_of_##name:     \
+        return run_halves<of_one<half_##name>>;
     switch (job.operation) {
         LP_HALF(negative)
         LP_HALF(relu)
@@ -98,6 +105,17 @@ HalfRun half_run_of(const ElementwiseJob &job) {
         LP_HALF(maximum)
         LP_HALF(minimum)
         LP_HALF(scaled_add)
+#if defined(__F16C__) && defined(__FMA__)
+        LP_HALF_FUNCTION(exp)
+        LP_HALF_FUNCTION(log)
+        LP_HALF_FUNCTION(tanh)
+        LP_HALF_FUNCTION(sigmoid)
+        LP_HALF_FUNCTION(rsqrt)
+        LP_HALF_FUNCTION(erf)
+        LP_HALF_FUNCTION(gelu)
+        LP_HALF_FUNCTION(sin)
+        LP_HALF_FUNCTION(cos)
+#endif
         default:
             return nullptr;
     }
