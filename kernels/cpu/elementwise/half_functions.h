@@ -60,8 +60,7 @@ struct half_log {
 struct half_tanh {
     static LP_INLINE f32v of(f32v x) {
         const f32v z = between(x, -4.6f, 4.6f), square = z * z;
-        const f32v over =
-            polynomial(square, -1.14341523e-08f, 9.44376916e-06f, 0.00296019902f, 0.129597887f, 1.0f);
+        const f32v over = polynomial(square, -1.14341523e-08f, 9.44376916e-06f, 0.00296019902f, 0.129597887f, 1.0f);
         return z * over / polynomial(square, 0.00023261203f, 0.0239372943f, 0.462931216f, 1.0f);
     }
 };
