@@ -1,7 +1,9 @@
 // float32_op: operands are read as float32 in pieces that stay in the first-level cache, the operation runs over them,
 // and the rounding loop converts the piece to the wanted storage.
 #include "elementwise/elementwise_job.h"
+#include "elementwise/half_functions.h"
 #include "elementwise/half_runs.h"
+#include "elementwise/in_pieces.h"
 #include "elementwise/quick.h"
 #include "elementwise/read_piece.h"
 #include "elementwise/short_functions.h"
@@ -25,20 +27,52 @@ void run(const float *a, const float *b, const float *c, float *to, i64 count) {
     for (; i < count; ++i) to[i] = with_one_nan(Operation::apply(a[i], b[i], c[i]));
 }
 
-// A function by the shortest way, whole vectors again by the others and then in full where that leaves a lane open.
+// Elements whose results are left open, to be found together.
+struct LeftOpen {
+    static constexpr i64 most = 8 * lanes32;
+    alignas(64) float x[most + lanes32], result[most + lanes32];
+    i64 at[most + lanes32];
+    i64 number = 0;
+
+    // Of the vector x of elements from i on, those where `open` is set.
+    void note(const float *from, u32v open, i64 i) {
+        for (int lane = 0; lane < lanes32; ++lane) {
+            x[number] = from[lane];
+            at[number] = i + lane;
+            number += open[lane] != 0;
+        }
+    }
+
+    template <class Run>
+    void find(Run run, float *to) {
+        const i64 whole = (number + lanes32 - 1) / lanes32 * lanes32;
+        for (i64 i = number; i < whole; ++i) x[i] = 1.0f;
+        run(x, x, x, result, whole);
+        for (i64 i = 0; i < number; ++i) to[at[i]] = result[i];
+        number = 0;
+    }
+};
+
+// A function by the shortest way, and what that leaves open by the others and then in full.
 template <class Operation, class Short, class... Longer>
 void run_short(const float *a, const float *b, const float *c, float *to, i64 count) {
+    constexpr auto longer = [](auto... operands) {
+        if constexpr (sizeof...(Longer))
+            run_short<Operation, Longer...>(operands...);
+        else
+            run<Operation>(operands...);
+    };
+    LeftOpen left;
     i64 i = 0;
     for (; i + lanes32 <= count; i += lanes32) {
         u32v open;
-        const f32v result = with_one_nan(Short::rounded(load<f32v>(a + i), open));
-        if (__builtin_expect(!any_set(open), 1))
-            store(to + i, result);
-        else if constexpr (sizeof...(Longer))
-            run_short<Operation, Longer...>(a + i, b + i, c + i, to + i, lanes32);
-        else
-            run<Operation>(a + i, b + i, c + i, to + i, lanes32);
+        const f32v x = load<f32v>(a + i);
+        store(to + i, with_one_nan(Short::rounded(x, open)));
+        if (__builtin_expect(!any_set(open), 1)) continue;
+        left.note(reinterpret_cast<const float *>(&x), open, i);
+        if (left.number >= LeftOpen::most) left.find(longer, to);
     }
+    left.find(longer, to);
     if (i < count) run<Operation>(a + i, b + i, c + i, to + i, count - i);
 }
 
@@ -57,17 +91,20 @@ Run run_of(int operation) {
     switch (operation) {
 #if defined(__AVX512DQ__) && LP_VECTOR_BYTES == 64
         LP_SHORTLY(exp, two_float_exp_function, by_doubles<short_exp_function>)
-        LP_SHORTLY(sigmoid, two_float_sigmoid_function, by_doubles<short_sigmoid_function>)
+        LP_SHORTLY(sigmoid, piece_sigmoid_function, two_float_sigmoid_function, by_doubles<short_sigmoid_function>)
         LP_SHORTLY(rsqrt, two_float_rsqrt_function)
+        LP_SHORTLY(log, piece_log_function)
+        LP_SHORTLY(erf, piece_erf_function, by_doubles<short_erf_function>)
+        LP_SHORTLY(gelu, piece_gelu_function, by_doubles<short_gelu_function>)
 #else
         LP_SHORT(exp)
         LP_SHORT(sigmoid)
+        LP_SHORT(erf)
+        LP_SHORT(gelu)
 #endif
         LP_SHORT(tanh)
-        LP_SHORT(erf)
         LP_SHORT(sin)
         LP_SHORT(cos)
-        LP_SHORT(gelu)
         LP_SHORT(gelu_gradient)
         default:
             return full_runs[operation];
@@ -80,14 +117,20 @@ template <class Operation>
 struct of_reals {
     static LP_INLINE f32v of(f32v a, f32v b, f32v c) { return Operation::apply(a, b, c); }
 };
+template <class Function>
+struct of_one {
+    static LP_INLINE f32v of(f32v a, f32v, f32v) { return Function::of(a); }
+};
 
-// For float16 arrays and a float16 result, else null. Few operations are worth it: the others take longer than what
-// they read and write.
+// For float16 arrays and a float16 result, else null: few operations take longer than what they read and write.
 HalfRun half_run_of(const ElementwiseJob &job) {
     if (job.plain || !halves_only(job, job.out)) return nullptr;
 #define LP_HALF(name)      \
     case number_of_##name: \
         return run_halves<of_reals<name##_operation>>;
+#define LP_HALF_FUNCTION(name) \
+    case number_of_##name:     \
+        return run_halves<of_one<half_##name>>;
     switch (job.operation) {
         LP_HALF(negative)
         LP_HALF(relu)
@@ -98,6 +141,17 @@ HalfRun half_run_of(const ElementwiseJob &job) {
         LP_HALF(maximum)
         LP_HALF(minimum)
         LP_HALF(scaled_add)
+#if defined(__F16C__) && defined(__FMA__)
+        LP_HALF_FUNCTION(exp)
+        LP_HALF_FUNCTION(log)
+        LP_HALF_FUNCTION(tanh)
+        LP_HALF_FUNCTION(sigmoid)
+        LP_HALF_FUNCTION(rsqrt)
+        LP_HALF_FUNCTION(erf)
+        LP_HALF_FUNCTION(gelu)
+        LP_HALF_FUNCTION(sin)
+        LP_HALF_FUNCTION(cos)
+#endif
         default:
             return nullptr;
     }

@@ -4,8 +4,8 @@
 // Polynomials are minimax fits, made by weighted least squares on Chebyshev nodes. Instruction sets with a fused
 // multiply-add use it: brackets may differ, results may not.
 #include "elementwise/quick.h"
+#include "elementwise/real_lanes.h"
 #include "elementwise/roots_of_two.h"
-#include "isa/lanes.h"
 #include "lowprec/elementwise.h"
 
 namespace lowprec {
@@ -15,35 +15,6 @@ namespace {
 struct Bracket {
     f32v low, high;
 };
-
-LP_INLINE f32v mul_add(f32v a, f32v b, f32v c) {
-#if defined(__FMA__) || defined(__aarch64__)
-    return fused(a, b, c);
-#else
-    return a * b + c;
-#endif
-}
-
-// Horner's rule, coefficients given highest first.
-LP_INLINE f32v series(f32v, f32v total) { return total; }
-template <class... Rest>
-LP_INLINE f32v series(f32v x, f32v total, float next, Rest... rest) {
-    return series(x, mul_add(total, x, splat_real(next)), rest...);
-}
-template <class... Rest>
-LP_INLINE f32v polynomial(f32v x, float first, Rest... rest) {
-    return series(x, splat_real(first), rest...);
-}
-
-LP_INLINE f32v size_of(f32v x) { return bit_cast<f32v>(bit_cast<u32v>(x) & 0x7fffffffu); }
-LP_INLINE f32v with_sign_of(f32v x, f32v sign) {
-    return bit_cast<f32v>(bit_cast<u32v>(x) | (bit_cast<u32v>(sign) & 0x80000000u));
-}
-LP_INLINE f32v at_most(f32v x, float limit) { return x > splat_real(limit) ? splat_real(limit) : x; }
-LP_INLINE f32v at_least(f32v x, float limit) { return x < splat_real(limit) ? splat_real(limit) : x; }
-
-constexpr float shift = 12582912.0f;  // 1.5 * 2^23: adding and subtracting it rounds to an integer
-constexpr float ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f;
 
 #if defined(__AVX512DQ__) && LP_VECTOR_BYTES == 64
 
@@ -72,11 +43,11 @@ LP_INLINE f32v power_of_two(i32v n) { return bit_cast<f32v>((bit_cast<u32v>(n) +
 
 // exp(x + tail) for x in [-170, 90] and a small tail.
 LP_INLINE f32v exp_of(f32v x, f32v tail) {
-    const f32v shifted = mul_add(x, splat_real(1.44269504f), splat_real(shift)), k = shifted - shift;
+    const f32v shifted = mul_add(x, splat_real(log2_e), splat_real(to_integer)), k = shifted - to_integer;
     const f32v r = mul_add(k, splat_real(-ln2_low), mul_add(k, splat_real(-ln2_high), x)) + tail;
     const f32v fraction =
         polynomial(r, 0.00138368341f, 0.00837482233f, 0.0416682251f, 0.166664198f, 0.499999911f, 1.0f, 1.0f);
-    const i32v n = bit_cast<i32v>(bit_cast<u32v>(shifted) - bit_cast<u32v>(splat_real(shift))), half = n >> 1;
+    const i32v n = bit_cast<i32v>(bit_cast<u32v>(shifted) - bit_cast<u32v>(splat_real(to_integer))), half = n >> 1;
     return fraction * power_of_two(half) * power_of_two(n - half);
 }
 
@@ -93,7 +64,7 @@ LP_INLINE Bracket around(f32v y) {
 }
 
 struct quick_exp {
-    static LP_INLINE Bracket of(f32v x) { return around<3>(exp_of(at_least(at_most(x, 89.0f), -105.0f), f32v{})); }
+    static LP_INLINE Bracket of(f32v x) { return around<3>(exp_of(between(x, -105.0f, 89.0f), f32v{})); }
 };
 
 struct quick_log {
@@ -199,7 +170,7 @@ struct Reduced {
 };
 #if defined(__FMA__)
 LP_INLINE Reduced quarter_turns(f32v x) {
-    const f32v shifted = fused(x, splat_real(0x1.45f306p-1f), splat_real(shift)), k = -(shifted - shift);
+    const f32v shifted = fused(x, splat_real(0x1.45f306p-1f), splat_real(to_integer)), k = -(shifted - to_integer);
     const f32v near = fused(k, splat_real(0x1.921fb6p+0f), x);  // exact
     const f32v rest = fused(k, splat_real(-0x1.ee59dap-50f), fused(k, splat_real(-0x1.777a5cp-25f), near));
     return {bit_cast<u32v>(shifted), x == f32v{} ? x : rest};  // zeros keep their sign

@@ -4,6 +4,7 @@
 #ifndef LOWPREC_TWO_FLOATS_H
 #define LOWPREC_TWO_FLOATS_H
 
+#include "elementwise/real_lanes.h"
 #include "elementwise/roots_of_two.h"
 
 namespace lowprec {
@@ -34,10 +35,6 @@ LP_INLINE TwoFloats two_float_exp(f32v x) {
     return {high, fused(head, beyond, tail + lost), k * 0.03125f};
 }
 
-LP_INLINE f32v between(f32v x, float low, float high) {  // NaN stays
-    const __m512 above = _mm512_maskz_max_ps((__mmask16)-1, _mm512_set1_ps(low), (__m512)x);
-    return (f32v)_mm512_maskz_min_ps((__mmask16)-1, _mm512_set1_ps(high), above);
-}
 LP_INLINE i32v is_between(f32v x, float low, float high) { return (x > splat_real(low)) & (x < splat_real(high)); }
 
 // The sum's float32 where an error of `share` of its greater part does not matter; else lanes of `open` are set.
