@@ -157,6 +157,19 @@ def prepare(
     Raises:
         TypeError, ValueError: as `float32_op`.
     """
+    chosen = backends.prepared("elementwise", specified(op, in_dtypes, fmt, rounding))
+    thread_count = threads.current
+
+    def call(operands: tuple[Any, ...], key: KeyLike | None = None, offset: int = 0, out: Array | None = None) -> Array:
+        result: Array = chosen()(operands, key, offset, out, thread_count())
+        return result
+
+    return call
+
+
+@cached
+def specified(op: str, in_dtypes: Sequence[npt.DTypeLike | None], fmt: FormatLike, rounding: Rounding) -> ElementwiseOp:
+    """What `prepare` prepares, checked."""
     count = OPERATIONS.get(op)
     if count is None:
         raise ValueError(f"unknown operation {op!r}; known are {', '.join(OPERATIONS)}")
@@ -168,11 +181,4 @@ def prepare(
             operand_format(dtype)
     rounding.refuse("float32_op", exact=True, flush=True)
     conversion = conversion_of("storage", _FLOAT32, fmt, rounding)
-    chosen = backends.prepared("elementwise", ElementwiseOp(op, dtypes, conversion))
-    thread_count = threads.current
-
-    def call(operands: tuple[Any, ...], key: KeyLike | None = None, offset: int = 0, out: Array | None = None) -> Array:
-        result: Array = chosen()(operands, key, offset, out, thread_count())
-        return result
-
-    return call
+    return ElementwiseOp(op, dtypes, conversion)

@@ -39,7 +39,7 @@ FLOORS = {
     "library": Floor(("ipu_core.library",), ("plan",)),
     "equations": Floor(("ipu_core.ir",), ("lowprec",)),
     "execution": Floor(
-        tuple(f"ipu_core.ir.{name}" for name in ("buffers", "kernels", "declared", "evaluate", "execute")),
+        tuple(f"ipu_core.ir.{name}" for name in ("buffers", "kernels", "fused", "declared", "evaluate", "execute")),
         ("equations", "chip"),
     ),
     "tracing": Floor(

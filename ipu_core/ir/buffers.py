@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from ipu_core.arrays import LINE, aligned
 from ipu_core.ir.block import Array, Block, Var, dtype_of
+from ipu_core.ir.chains import Chain, only_inside
 from ipu_core.ir.exact import exact
 from ipu_core.ir.lifetimes import lifetimes
 from lowprec.integers import ceil_div
@@ -19,20 +21,26 @@ class Buffers:
     """Arrays for the values of a Block.
 
     Attributes:
-        arrays: an array for every value, the same in every run.
-        bytes: bytes of the buffer that results share.
+        arrays: an array for every value, the same in every run. Of a value that only a chain reads there is a piece in
+            memory: its array begins there and goes on as if it were whole, for the chain, not to be read.
+        bytes: bytes of the buffers that results share.
+        pieces: memory for the pieces of chains.
+        in_pieces: the values that only a chain reads.
     """
 
     arrays: Mapping[Var, Array]
     bytes: int
+    pieces: Array = field(default_factory=lambda: aligned(0, np.dtype(np.uint8)))
+    in_pieces: frozenset[Var] = frozenset()
 
 
-def allocate(block: Block, over: Mapping[Var, Var]) -> Buffers:
+def allocate(block: Block, over: Mapping[Var, Var], chains: Sequence[Chain] = ()) -> Buffers:
     """Plans the arrays of a Block, given its order: the memory of a result is another's after its last use.
 
     Args:
         block: what is to be run.
         over: values that are written over an input, or over the total of the round before.
+        chains: neighbours that are computed piece by piece. What they read and write lives until all pieces are done.
     """
     own = (*block.inputs, *(old for old, _ in block.totals))
     arrays = {
@@ -42,22 +50,42 @@ def allocate(block: Block, over: Mapping[Var, Var]) -> Buffers:
     for var, value in block.constants.items():
         arrays[var][...] = value
     views, last = lifetimes(block)
+    in_pieces, piece_bytes = _piece_places(block, chains)
+    begin, end = list(range(len(block.equations) + 1)), list(range(len(block.equations) + 1))
+    for chain in chains:
+        begin[chain.first : chain.last] = [chain.first] * (chain.last - chain.first)
+        end[chain.first : chain.last] = [chain.last - 1] * (chain.last - chain.first)
     own_memory = [
         (position, var)
         for position, var in enumerate(equation.output for equation in block.equations)
-        if views[var].root is var and var not in over
+        if views[var].root is var and var not in over and var not in in_pieces
     ]
     sizes = [var.type.size * dtype_of(var.type.format).itemsize for _, var in own_memory]
-    spans = [(first, max(first, last.get(var, first))) for first, var in own_memory]
+    spans = [(begin[first], end[max(first, last.get(var, first))]) for first, var in own_memory]
     offsets, total = pack(sizes, spans)
-    buffer = aligned(total, np.dtype(np.uint8))
+    buffer, pieces = aligned(total, np.dtype(np.uint8)), aligned(piece_bytes, np.dtype(np.uint8))
     for (_, var), offset, size in zip(own_memory, offsets, sizes, strict=True):
         arrays[var] = buffer[offset : offset + size].view(dtype_of(var.type.format)).reshape(var.type.shape)
+    for var, offset in in_pieces.items():
+        piece = pieces[offset:].view(dtype_of(var.type.format))
+        arrays[var] = as_strided(piece, var.type.shape, [n * piece.itemsize for n in views[var].strides])
     arrays |= {var: arrays[old] for var, old in over.items()}
     for equation in block.equations:
         if views[equation.output].root is not equation.output:
             arrays[equation.output] = exact(equation.op, [arrays[equation.operands[0]]], equation.params)
-    return Buffers(arrays, total)
+    return Buffers(arrays, total + piece_bytes, pieces, frozenset(in_pieces))
+
+
+def _piece_places(block: Block, chains: Sequence[Chain]) -> tuple[dict[Var, int], int]:
+    """Offsets of the values that only chains read, and bytes, of the memory for pieces; each chain has it all."""
+    last, offsets, most = lifetimes(block).last, dict[Var, int](), 0
+    for chain in chains:
+        inside = only_inside(block, chain)
+        sizes = [min(chain.piece, chain.size) * dtype_of(var.type.format).itemsize for _, var in inside]
+        places, total = pack(sizes, [(first, max(first, last.get(var, first))) for first, var in inside])
+        offsets |= {var: place for (_, var), place in zip(inside, places, strict=True)}
+        most = max(most, total)
+    return offsets, most
 
 
 def pack(sizes: Sequence[int], spans: Sequence[tuple[int, int]]) -> tuple[list[int], int]:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ipu_core.control import FloatingPointControl
 from ipu_core.errors import FloatingPointException, expect
 from ipu_core.ir.block import Array, Block, Equation, Rounds, Var, described, round_key
-from ipu_core.ir.buffers import allocate
+from ipu_core.ir.buffers import Buffers, allocate
+from ipu_core.ir.chains import Chain, runs_of_chains
+from ipu_core.ir.fused import bind_chains
 from ipu_core.ir.kernels import BoundCall, bind
 from ipu_core.ir.lifetimes import in_place, lifetimes
 from ipu_core.ir.pytree import flatten, unflatten
 from ipu_core.ir.verify import verify
 from lowprec import Accumulation, Key
+from lowprec import chain as compiled
 from lowprec.arrays import whole_array
 from lowprec.random import KeyLike, as_key
 
@@ -25,10 +28,21 @@ Observer = Callable[[Equation, Sequence[Any], Array], None]
 and the array it wrote, which others will write over. Views of arrays are not computed."""
 
 Calls = Sequence[tuple[BoundCall, int | None]]
-"""Prepared calls, each with the number that is folded into its key; None: it draws no random bits."""
+"""Prepared calls, each with the number that is folded into its key; None: it draws no random bits, OF_STEP: its key is
+that of the step, or of the round."""
+
+OF_STEP = -1
 
 Wrap = Callable[[BoundCall, Equation, Sequence[Any], Array], BoundCall]
 """Makes another call of a prepared one, its equation, the arrays it reads and the array it writes."""
+
+
+class _Prepared(NamedTuple):
+    """A call, the position of its first equation, and its number as of `Calls`."""
+
+    position: int
+    call: BoundCall
+    number: int | None
 
 
 class Executable:
@@ -37,6 +51,9 @@ class Executable:
     It holds the Block's carried state: `run` is given one and gives the next, `step` goes on from the one that it holds
     and moves nothing but the batch. New state is written over the old where that is safe, so a step that is interrupted
     leaves neither the one nor the other; where exceptions are enabled the old state stays until the step is done.
+
+    Elementwise neighbours are computed together, piece by piece, and what only they read is never whole in memory, but
+    where somebody looks at single equations: an observer, a `wrap`, an exception that is enabled. No bit changes.
 
     Attributes:
         block: what it runs.
@@ -48,6 +65,7 @@ class Executable:
             equation's own. Missing ones take `Accumulation()`.
         control: the machine's floating-point control.
         wrap: what each prepared call is put into; None: nothing.
+        chained: whether elementwise neighbours are computed together.
 
     Raises:
         InvalidBlock: see `verify`.
@@ -60,14 +78,17 @@ class Executable:
         accumulations: Mapping[int, Accumulation] | None = None,
         control: FloatingPointControl = FloatingPointControl(),  # noqa: B008  # frozen
         wrap: Wrap | None = None,
+        chained: bool = True,
     ) -> None:
         expect(Block, block=block)
-        self._made_of, self._wrap = (block, accumulations, control, wrap), wrap
+        self._made_of, self._wrap = (block, accumulations, control, wrap, chained), wrap
         orders = dict(accumulations or {})
         if unknown := sorted(orders.keys() - {e.number for e in block.equations}):
             raise ValueError(f"accumulations for equations that are not in the block: {unknown}")
         self.block = verify(block)
-        buffers = allocate(block, {} if control.traps else in_place(block))
+        runs = runs_of_chains(block) if chained and wrap is None and not control.traps else ()
+        over = {} if control.traps else in_place(block)
+        buffers = allocate(block, over, [chain for run in runs for chain in run])
         self.bytes = buffers.bytes
         self._arrays = buffers.arrays
         self._inputs = [(var, buffers.arrays[var]) for var in block.inputs]
@@ -77,14 +98,10 @@ class Executable:
         self._given: dict[Var, Array] = dict.fromkeys(block.rounds.fed if block.rounds else (), np.empty(0))
         before, after = ([buffers.arrays[pair[i]] for pair in block.totals] for i in (0, 1))
         self._totals = _write_back(before, after)
-        views = lifetimes(block).views
-        computed = [e for e in block.equations if views[e.output].root is e.output]
-        self._calls = [(self._bind(e, orders.get(e.number), control), e) for e in computed]
-        self._looped = sum(views[e.output].root is e.output for e in block.equations[: block.looped])
-        always = block.unguarded if block.guard else block.looped
-        self._unguarded = sum(views[e.output].root is e.output for e in block.equations[:always])
+        self._calls = self._prepared(runs, buffers, orders, control)
+        self._chained = bool(runs)
         self._observer: Observer | None = None
-        self._plain = self._parts([(call, e.draws) for call, e in self._calls])
+        self._plain = self._parts(self._calls)
         self._flag = None if block.guard is None else buffers.arrays[block.guard.flag]
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -93,11 +110,41 @@ class Executable:
     def _operands(self, equation: Equation) -> list[Any]:
         return [self._arrays[x] if isinstance(x, Var) else x.value for x in equation.inputs]
 
+    def _prepared(
+        self,
+        runs: Sequence[Sequence[Chain]],
+        buffers: Buffers,
+        orders: Mapping[int, Accumulation],
+        control: FloatingPointControl,
+    ) -> list[_Prepared]:
+        block, views = self.block, lifetimes(self.block).views
+        first = {run[0].first: run for run in runs}
+        inside = {position for run in runs for position in range(run[0].first, run[-1].last)}
+        calls = []
+        for position, equation in enumerate(block.equations):
+            if position in first:
+                call = bind_chains(block, first[position], buffers, control)
+                calls.append(_Prepared(position, call, OF_STEP))
+            elif position not in inside and views[equation.output].root is equation.output:
+                call = self._bind(equation, orders.get(equation.number), control)
+                calls.append(_Prepared(position, call, equation.draws))
+        return calls
+
     def _bind(self, equation: Equation, order: Accumulation | None, control: FloatingPointControl) -> BoundCall:
         operands, output = self._operands(equation), self._arrays[equation.output]
         call = bind(equation, operands, output, order, control)
         call = _located(call, equation) if control.traps else call
         return call if self._wrap is None else self._wrap(call, equation, operands, output)
+
+    @cached_property
+    def _single(self) -> Executable:
+        """The same, of which every equation is a call and every value is whole in memory."""
+        block, accumulations, control, wrap, _ = self._made_of
+        return Executable(block, accumulations, control, wrap, chained=False)
+
+    def _together(self, observer: Observer | None) -> bool:
+        """Whether this one can run: its chains need the compiled backend, and are nothing to an observer."""
+        return not self._chained or (observer is None and compiled.runs_here())
 
     def run(self, inputs: Sequence[Any], key: KeyLike, observer: Observer | None = None) -> list[Array]:
         """The outputs for some inputs, in new arrays.
@@ -113,6 +160,10 @@ class Executable:
             ValueError, TypeError: inputs of other number, shape or dtype.
         """
         key = as_key(key)
+        if not self._together(observer):
+            outputs = self._single.run(inputs, key, observer)
+            self.write(outputs[: len(self._state)])
+            return outputs
         self._fill(self._inputs, inputs)
         results = self._advance(key, observer)
         return [*self.read(), *results]
@@ -150,6 +201,11 @@ class Executable:
         Raises:
             ValueError, TypeError: as `run`.
         """
+        if not self._together(observer):
+            self._single.write(self.read())
+            outputs = self._single.feed(inputs, key, observer)
+            self.write(self._single.read())
+            return outputs
         self._fill(self._inputs[len(self._state) :], inputs)
         return self._advance(as_key(key), observer)
 
@@ -193,14 +249,23 @@ class Executable:
             for total, new in self._totals:
                 np.copyto(total, new)
 
-    def _parts(self, calls: Calls) -> tuple[Calls, Calls, Calls]:
+    def _parts(self, calls: Sequence[_Prepared]) -> tuple[Calls, Calls, Calls]:
         """Calls of all equations as those in rounds, those that always run then, and those behind the guard."""
-        return calls[: self._looped], calls[self._looped : self._unguarded], calls[self._unguarded :]
+        looped = self.block.looped
+        always = self.block.unguarded if self.block.guard else looped
+        first, then, last = (
+            [(each.call, each.number) for each in calls if begin <= each.position < end]
+            for begin, end in ((0, looped), (looped, always), (always, len(self.block.equations)))
+        )
+        return first, then, last
 
     @cached_property
     def _told(self) -> tuple[Calls, Calls, Calls]:
         """The calls of all equations, after each of which the observer of the run is told of it."""
-        return self._parts([(self._observed(call, equation), equation.draws) for call, equation in self._calls])
+        equations = self.block.equations
+        return self._parts(
+            [each._replace(call=self._observed(each.call, equations[each.position])) for each in self._calls]
+        )
 
     def _observed(self, call: BoundCall, equation: Equation) -> BoundCall:
         """A call that tells of itself; of operands that it writes over it tells by copies."""
@@ -246,7 +311,7 @@ def _write_back(state: Sequence[Array], new: Sequence[Array]) -> list[tuple[Arra
 
 def _run(calls: Calls, key: Key) -> None:
     for call, number in calls:
-        call(None if number is None else key.fold_in(number))
+        call(None if number is None else key if number == OF_STEP else key.fold_in(number))
 
 
 def checked(var: Var, shape: tuple[int, ...], dtype: np.dtype[Any], value: Any) -> Any:

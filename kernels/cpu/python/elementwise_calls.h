@@ -1,7 +1,9 @@
-// What elementwise calls share on their Python side: the axes of broadcast operands and the array of results.
+// What elementwise calls share on their Python side: the axes of broadcast operands, the array of results, and what is
+// prepared of a float32_op.
 #ifndef LOWPREC_ELEMENTWISE_CALLS_H
 #define LOWPREC_ELEMENTWISE_CALLS_H
 
+#include "elementwise/elementwise_job.h"
 #include "operands/operand_runs.h"
 #include "python/array_operands.h"
 
@@ -79,6 +81,56 @@ inline nanobind::object handed_back(PyArrayObject *target, nanobind::handle out,
     if (out.is_none() || reinterpret_cast<PyObject *>(target) == out.ptr()) return holder;
     if (PyArray_CopyInto(as_array(out), target) < 0) throw nanobind::python_error();
     return nanobind::borrow(out);
+}
+
+// A prepared float32_op.
+struct ElementwiseCall {
+    int operation, plain, item_bytes;
+    std::vector<OperandType> types;
+    ConvertJob conversion;
+    nanobind::object dtype;
+
+    ElementwiseCall(int op, const std::vector<const OperandType *> &operands, const ConvertJob &convert,
+                    nanobind::object out_dtype, bool is_plain)
+        : operation(op), plain(is_plain), conversion(convert), dtype(out_dtype) {
+        for (const OperandType *type : operands) types.push_back(*type);
+        item_bytes = int(PyDataType_ELSIZE(descr()));
+    }
+    PyArray_Descr *descr() const { return reinterpret_cast<PyArray_Descr *>(dtype.ptr()); }
+    bool random() const { return !plain && conversion.rounding.mode == stochastic; }
+};
+
+// Sets all of a job but its key, its offset and where its result goes, and gives the result's shape. Operands are
+// arrays, or numbers, which are put into `scalars`; both must outlive the job.
+inline Broadcast set_operands(ElementwiseJob &job, const ElementwiseCall &call, nanobind::tuple operands,
+                              float *scalars) {
+    job.operation = call.operation;
+    job.operands = int(call.types.size());
+    job.plain = call.plain;
+    job.item_bytes = call.item_bytes;
+    job.out = call.conversion;
+    if (int(operands.size()) != job.operands) throw std::invalid_argument("wrong number of operands");
+    PyArrayObject *arrays[3] = {};
+    Broadcast shape;
+    for (int i = 0; i < job.operands; ++i) {
+        nanobind::handle object = operands[i];
+        Operand &operand = job.operand[i];
+        if (PyFloat_Check(object.ptr()) || PyLong_Check(object.ptr())) {
+            scalars[i] = float(PyFloat_AsDouble(object.ptr()));
+            if (PyErr_Occurred()) throw nanobind::python_error();  // an integer beyond every double
+            operand = {reinterpret_cast<const char *>(&scalars[i]), nullptr, Element::real32, {}};
+            continue;
+        }
+        arrays[i] = operand_array(object, call.types[i]);
+        operand = {static_cast<const char *>(PyArray_DATA(arrays[i])), &call.types[i].table, call.types[i].element, {}};
+        shape.take(arrays[i]);
+    }
+    job.axes = shape.axes;
+    for (int i = 0; i < shape.axes; ++i) job.shape[i] = shape.shape[i];
+    for (int i = 0; i < job.operands; ++i)
+        if (arrays[i]) shape.strides(arrays[i], job.operand[i].stride);
+    merge_axes(job);
+    return shape;
 }
 
 }  // namespace lowprec

@@ -17,54 +17,14 @@ namespace {
 constexpr i64 grain = 1 << 14;  // elements that are worth a thread
 constexpr i64 quick = 1 << 11;  // below this, giving up the interpreter's lock costs more than it gains
 
-struct ElementwiseCall {
-    int operation, plain, item_bytes;
-    std::vector<OperandType> types;
-    ConvertJob conversion;
-    nb::object dtype;
-
-    ElementwiseCall(int op, const std::vector<const OperandType *> &operands, const ConvertJob &convert,
-                    nb::object out_dtype, bool is_plain)
-        : operation(op), plain(is_plain), conversion(convert), dtype(out_dtype) {
-        for (const OperandType *type : operands) types.push_back(*type);
-        item_bytes = int(PyDataType_ELSIZE(descr()));
-    }
-    PyArray_Descr *descr() const { return reinterpret_cast<PyArray_Descr *>(dtype.ptr()); }
-};
-
 nb::object run(const ElementwiseCall &call, nb::tuple operands, nb::handle key, u64 offset, nb::handle out,
                int threads) {
     ElementwiseJob job;
-    job.operation = call.operation;
-    job.operands = int(call.types.size());
-    job.plain = call.plain;
-    job.item_bytes = call.item_bytes;
-    if (int(operands.size()) != job.operands) throw std::invalid_argument("wrong number of operands");
     float scalars[3];
-    PyArrayObject *arrays[3] = {};
-    Broadcast shape;
-    for (int i = 0; i < job.operands; ++i) {
-        nb::handle object = operands[i];
-        Operand &operand = job.operand[i];
-        if (PyFloat_Check(object.ptr()) || PyLong_Check(object.ptr())) {
-            scalars[i] = float(PyFloat_AsDouble(object.ptr()));
-            if (PyErr_Occurred()) throw nb::python_error();  // an integer beyond every double
-            operand = {reinterpret_cast<const char *>(&scalars[i]), nullptr, Element::real32, {}};
-            continue;
-        }
-        arrays[i] = operand_array(object, call.types[i]);
-        operand = {static_cast<const char *>(PyArray_DATA(arrays[i])), &call.types[i].table, call.types[i].element, {}};
-        shape.take(arrays[i]);
-    }
-    job.axes = shape.axes;
-    for (int i = 0; i < shape.axes; ++i) job.shape[i] = shape.shape[i];
-    for (int i = 0; i < job.operands; ++i)
-        if (arrays[i]) shape.strides(arrays[i], job.operand[i].stride);
+    const Broadcast shape = set_operands(job, call, operands, scalars);
     nb::object holder;
     PyArrayObject *target = result_array(call.descr(), shape, out, holder);
-    merge_axes(job);
-    job.out = call.conversion;
-    job.out.key = key_bits(key, !call.plain && call.conversion.rounding.mode == stochastic);
+    job.out.key = key_bits(key, call.random());
     job.out.offset = offset;
     job.out.to = PyArray_DATA(target);
     const i64 n = shape.size();

@@ -2,8 +2,8 @@
 #include <nanobind/stl/tuple.h>
 
 #include "isa/dispatch.h"
-#include "lowprec/random.h"
 #include "python/arrays.h"
+#include "python/derived_keys.h"
 #include "python/module.h"
 #include "rounding/rounding_jobs.h"
 #include "threads/threads.h"
@@ -12,12 +12,6 @@ namespace nb = nanobind;
 
 namespace lowprec {
 namespace {
-
-// The key made of words 0 and 1 of one counter: what fold_in and split return.
-u64 derive(u64 key, int tag, u64 n) {
-    Words w = philox<10>(u32(tag) << 24, u32(n), u32(n >> 32), 0, key);
-    return w.word[0] | u64(w.word[1]) << 32;
-}
 
 std::tuple<u32, u32, u32, u32> philox_words(u32 c0, u32 c1, u32 c2, u32 c3, u64 key, int rounds) {
     Words w;

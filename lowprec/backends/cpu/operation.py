@@ -12,6 +12,9 @@ from lowprec.backends.cpu.rounding import native_conversion
 from lowprec.spec.elementwise_op import OPERATIONS, ElementwiseOp
 from lowprec.spec.formats import float32
 
+new_chain = _kernels.Chain
+"""Prepared calls that go through pieces of rows together: f(key, threads)."""
+
 
 @lru_cache(maxsize=4096)
 def elementwise(op: ElementwiseOp) -> _kernels.ElementwiseCall:

@@ -186,9 +186,11 @@ def test_buffers_are_shared_where_lifetimes_do_not_meet():
         return x
 
     block = trace(chain, A)
-    program = Executable(block)
-    assert program.bytes == 3 * math.ceil(A.nbytes / LINE) * LINE  # each begins at a cache line
-    assert_same_bits(program.run([A], 0), evaluate(block, [A], "declared"))
+    one = math.ceil(A.nbytes / LINE) * LINE  # each begins at a cache line
+    for chained, most in ((False, 3 * one), (True, 4 * one)):  # together the result is apart from the pieces
+        program = Executable(block, chained=chained)
+        assert program.bytes == most
+        assert_same_bits(program.run([A], 0), evaluate(block, [A], "declared"))
 
 
 def test_an_observer_sees_every_update():

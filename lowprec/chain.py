@@ -1,0 +1,75 @@
+"""Prepared elementwise operations, one after another over pieces of rows that stay in the cache, in one compiled call.
+
+Where a row of every result needs nothing of the others but the same row, a piece of rows can go through all operations
+before the next one begins. What only they read then needs memory for one piece. The bits are those of the operations
+on whole arrays: random bits belong to an element's index in its whole array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy.typing as npt
+
+from lowprec import backends, threads
+from lowprec.backends import cpu
+from lowprec.elementwise import specified
+from lowprec.spec.formats import FormatLike
+from lowprec.spec.keys import KeyLike
+from lowprec.spec.rounding import Rounding
+from lowprec.types import Array
+
+
+def runs_here() -> bool:
+    """Whether the backend in force is the compiled one, which has chains."""
+    return backends.current() is cpu
+
+
+class Chain:
+    """Operations prepared for arrays that stay where they are; not to be called by two threads at once.
+
+    Args:
+        memory: bytes for what lies in pieces, which begin at a cache line. Threads have copies of their own.
+    """
+
+    def __init__(self, memory: Array) -> None:
+        self._native = cpu.new_chain(memory)
+
+    def part(self, rows: int, piece: int) -> None:
+        """What is added from now on goes together through pieces of so many rows, in order."""
+        self._native.part(rows, piece)
+
+    def add(
+        self,
+        op: str,
+        in_dtypes: Sequence[npt.DTypeLike | None],
+        fmt: FormatLike,
+        rounding: Rounding,
+        operands: tuple[Any, ...],
+        out: Array,
+        rows: Sequence[int],
+        folds: Sequence[int] = (),
+    ) -> None:
+        """Adds an operation.
+
+        Args:
+            op, in_dtypes, fmt, rounding: as of `lowprec.elementwise.prepare`.
+            operands, out: arrays, C-contiguous and of whole rows where they are results, or Python numbers. What lies
+                in pieces is given as an array that begins in the memory of pieces and goes on as if it were whole.
+            rows: bytes of a row for each operand that lies in pieces and for such a result; 0: it is whole.
+            folds: numbers folded one after the other into the key of a call for the random bits.
+
+        Raises:
+            TypeError, ValueError: as `lowprec.elementwise.prepare`; shapes that do not fit.
+        """
+        call = cpu.elementwise(specified(op, tuple(in_dtypes), fmt, rounding))
+        self._native.step(call, operands, out, list(rows), list(folds))
+
+    def __call__(self, key: KeyLike | None) -> None:
+        """Runs all operations, with a key where one of them draws random bits.
+
+        Raises:
+            ValueError: no key, or a NaN into a format without NaN.
+        """
+        self._native(key, threads.current())

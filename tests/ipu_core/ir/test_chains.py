@@ -1,0 +1,212 @@
+"""Chains: elementwise neighbours that go through pieces together give the bits of single calls on whole arrays."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ipu_core import nn
+from ipu_core.control import FloatingPointControl
+from ipu_core.ir import chains
+from ipu_core.ir.block import Array, Block
+from ipu_core.ir.chains import computed, only_inside, runs_of_chains
+from ipu_core.ir.execute import Executable
+from ipu_core.ir.guard import guarded
+from ipu_core.ir.precision import Precision
+from ipu_core.ir.pytree import flatten
+from ipu_core.ir.tracing import trace
+from ipu_core.ir.values import apply, scope
+from ipu_core.train.optim import Adam, Lamb, Optimiser
+from ipu_core.train.step import initial_state, step_block
+from lowprec import Key, num_threads
+from lowprec.testing import backend
+
+RNG = np.random.default_rng(5)
+SHAPE = (6, 40)
+A, B = RNG.normal(size=SHAPE).astype(np.float32), RNG.normal(size=SHAPE).astype(np.float32)
+SPECS = ["fp32.32", "fp16.32/nearest", "fp16.16/nearest", "fp16.16/stochastic",
+         "fp16.16/stochastic/operands=bfloat16/partials=bfloat16"]  # fmt: skip
+UNARY = ("exp", "tanh", "gelu", "gelu_gradient", "sigmoid", "square", "negative", "relu", "step", "sin")
+BINARY = ("add", "subtract", "multiply", "maximum", "minimum", "greater", "divide")
+MOVES = {
+    "reshape": lambda x: x.reshape(-1, 8).reshape(SHAPE),
+    "turned": lambda x: x.T.reshape(SHAPE),
+    "flipped axes": lambda x: x.reshape(40, 6).T,
+    "one row": lambda x: np.broadcast_to(x[2], SHAPE),
+    "one column": lambda x: np.broadcast_to(x[:, 3:4], SHAPE),
+    "slice": lambda x: np.concatenate([x[1:], x[:1]]),
+    "sums of rows": lambda x: x - x.sum(1, keepdims=True),
+    "sums of columns": lambda x: x * x.sum(0),
+    "largest of rows": lambda x: x - x.max(-1, keepdims=True),
+    "one number": lambda x: x + x.mean(),
+    "product": lambda x: x @ (x.T @ x),
+}
+steps = st.lists(
+    st.tuples(st.sampled_from([*UNARY, *BINARY, "scaled_add", "select", *MOVES]), *[st.integers(0, 9)] * 3),
+    min_size=1, max_size=14,
+)  # fmt: skip
+
+
+def program(chosen: list[tuple[str, int, int, int]], held: list[int]) -> Block:
+    """A function of two arrays that are carried and one that is not, made of chosen operations on what there is."""
+
+    def f(state: Any, x: Any) -> Any:
+        values = [*state, x]
+        for op, *places in chosen:
+            a, b, c = (values[-1 - place % len(values)] for place in places)
+            if op in MOVES:
+                values.append(MOVES[op](a))
+            else:
+                given = (a, b, c)[: 1 if op in UNARY else 2 if op in BINARY else 3]
+                values.append(apply(op, *given))
+        new = []
+        for number, place in enumerate(held[:2]):
+            with scope(x, role="update", family="weights", parameter=str(number)):
+                new.append(apply("scaled_add", state[number], values[-1 - place % len(values)], 0.25))
+        return new, values[-1], values[-1 - held[2] % len(values)]
+
+    return trace(f, [A, B], A, carry=True)
+
+
+def assert_chained_is_single(block: Block, state: list[Array], given: list[Any], runs: int = 2) -> Executable:
+    """Runs a Block both ways, from its own results, on one thread and on three; gives the chained one."""
+    together, single = Executable(block), Executable(block, chained=False)
+    for program in (together, single):
+        program.write(state)
+    for run in range(runs):
+        key = Key(run)
+        with num_threads(1 + 2 * (run % 2)), np.errstate(all="ignore"):
+            outputs = [program.feed(given, key) for program in (together, single)]
+        assert_same_bits(*outputs)
+        assert_same_bits(together.read(), single.read())
+    return together
+
+
+def assert_same_bits(got: list[Array], wanted: list[Array]) -> None:
+    for a, b in zip(got, wanted, strict=True):
+        assert (a.dtype, a.shape) == (b.dtype, b.shape)
+        assert a.tobytes() == b.tobytes()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    steps, st.lists(st.integers(0, 9), min_size=3, max_size=3), st.sampled_from(SPECS), st.sampled_from([1, 7, 64, 999])
+)
+def test_pieces_have_the_bits_of_whole_arrays(
+    chosen: list[tuple[str, int, int, int]], held: list[int], spec: str, piece: int
+) -> None:
+    precision = Precision.parse(spec)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chains, "PIECE", piece)
+        block = precision.apply(program(chosen, held))
+        assert_chained_is_single(block, precision.cast_state(block, [A, B]), [A])
+
+
+def loss(params: Any, batch: Any) -> Any:
+    x = nn.dropout(nn.gelu(nn.linear(nn.layer_norm(batch[0], params["scale"], params["shift"]), **params["up"])), 0.25)
+    return nn.softmax_cross_entropy(nn.linear(x, **params["down"]), batch[1])
+
+
+def step(spec: str, optimiser: Optimiser, micro_batches: int, scaled: bool) -> tuple[Block, list[Array], list[Any]]:
+    """A typed step, its state, and what it is given beside that."""
+    layers = nn.mlp_parameters(3, [20, 24, 5])
+    params = {"up": layers[0], "down": layers[1], "scale": np.ones(20, np.float32), "shift": np.zeros(20, np.float32)}
+    batch = RNG.normal(size=(12, 20)).astype(np.float32), RNG.integers(0, 5, 12).astype(np.int32)
+    precision = Precision.parse(spec)
+    ideal = step_block(
+        loss, optimiser, params, batch,
+        micro_batches=micro_batches, running_mean=precision.running_mean, scaled=scaled,
+    )  # fmt: skip
+    block = precision.apply(ideal)
+    block = guarded(block) if scaled else block
+    state = flatten(precision.cast_state(block, initial_state(params, optimiser)))[0]
+    return block, state, [*batch, np.float32(0.05), *([np.float32(8)] if scaled else [])]
+
+
+@pytest.mark.parametrize("piece", [5, 64, 1 << 14])
+@pytest.mark.parametrize("optimiser", [Adam(), Lamb(weight_decay=0.01)], ids=["adam", "lamb"])
+@pytest.mark.parametrize("spec", ["fp32.32", "fp16.16/stochastic", "fp8/stochastic", "mlperf-bert-pod16"])
+def test_training_steps_in_rounds_and_behind_a_guard_are_the_same(
+    spec: str, optimiser: Optimiser, piece: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chains, "PIECE", piece)
+    for micro_batches, scaled in ((1, False), (3, False), (1, True)):
+        block, state, given = step(spec, optimiser, micro_batches, scaled)
+        assert sum(len(run) for run in runs_of_chains(block)) > 20
+        assert_chained_is_single(block, state, given, runs=3)
+
+
+def test_a_refused_step_changes_nothing() -> None:
+    block, state, given = step("fp16.16/stochastic", Adam(), 1, True)
+    given[0][3, 4] = np.inf
+    program = assert_chained_is_single(block, state, given, runs=1)
+    assert_same_bits(program.read(), state)
+
+
+def test_an_observer_is_told_of_single_equations_and_the_state_goes_on() -> None:
+    block, state, given = step("fp16.16/stochastic", Adam(), 1, False)
+    told: list[list[tuple[int, bytes]]] = [[], []]
+    programs = Executable(block), Executable(block, chained=False)
+    for program, seen in zip(programs, told, strict=True):
+        program.write(state)
+        program.feed(given, Key(0))
+        program.feed(given, Key(1), lambda e, operands, result, seen=seen: seen.append((e.number, result.tobytes())))
+        program.feed(given, Key(2))
+    assert told[0] == told[1]
+    assert len(told[0]) > 100
+    assert_same_bits(programs[0].read(), programs[1].read())
+
+
+def test_what_a_run_gives_an_observer_is_held() -> None:
+    block, state, given = step("fp16.16/stochastic", Adam(), 1, False)
+    program = Executable(block)
+    outputs = program.run([*state, *given], 0, lambda *_: None)
+    assert_same_bits(program.read(), outputs[: block.carried])
+
+
+def test_the_reference_computes_equation_by_equation() -> None:
+    block = Precision.parse("fp16.16/stochastic").apply(trace(lambda a, b: (np.tanh(a) * b + a) * b, A, B))
+    program = Executable(block)
+    wanted = program.run([A, B], 3)
+    with backend("reference"):
+        assert_same_bits(program.run([A, B], 3), wanted)
+
+
+def test_single_calls_where_an_exception_is_enabled_or_calls_are_wrapped() -> None:
+    seen = []
+
+    def wrap(call: Any, equation: Any, operands: Any, output: Any) -> Any:
+        seen.append(equation.op)
+        return call
+
+    block = trace(lambda a, b: (a + b) * b - a, A, B)
+    wanted = Executable(block).run([A, B], 0)
+    assert_same_bits(Executable(block, wrap=wrap).run([A, B], 0), wanted)
+    assert seen == ["add", "multiply", "subtract"]
+    assert_same_bits(Executable(block, control=FloatingPointControl(oflo=True)).run([A, B], 0), wanted)
+
+
+def test_what_only_a_chain_reads_is_never_whole_in_memory() -> None:
+    x = np.ones(1 << 17, np.float32)
+    block = trace(lambda x: np.tanh(np.exp(x * 0.5) + x) - x, x)
+    ((chain,),) = runs_of_chains(block)
+    assert [equation.op for _, equation in computed(block, chain)] == ["multiply", "exp", "add", "tanh", "subtract"]
+    assert len(only_inside(block, chain)) == 4
+    program = Executable(block)
+    assert program.bytes == x.nbytes + 2 * chains.PIECE * x.itemsize
+    assert program.bytes < Executable(block, chained=False).bytes
+
+
+def test_values_that_are_read_in_another_order_are_whole() -> None:
+    block = trace(lambda a: (a * 2.0).reshape(40, 6).T.reshape(-1) + 1.0, A)
+    assert [len(run) for run in runs_of_chains(block)] == [1, 1]
+    assert not any(only_inside(block, chain) for run in runs_of_chains(block) for chain in run[:-1])
+
+
+def test_state_that_is_read_in_another_order_is_replaced_after_that() -> None:
+    block = trace(lambda w, x: (w - (w.T.reshape(SHAPE) + x), x.sum()), A, B, carry=True)
+    assert_chained_is_single(block, [A], [B])
+    block = trace(lambda w, x: (w - (np.broadcast_to(w[0], SHAPE) + x), x.sum()), A, B, carry=True)
+    assert_chained_is_single(block, [A], [B])
