@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from ipu_core.ir.array_functions import log1p
-from ipu_core.ir.block import Array
+from ipu_core.ir.block import Array, format_name
 from ipu_core.ir.eager import as_array, format_of
 from ipu_core.ir.images import vector
+from ipu_core.ir.ops import INT32
 from ipu_core.ir.values import (
     Traced,
     Value,
@@ -243,7 +244,13 @@ def embedding(table: Value, indices: Value) -> Value:
     Args:
         table: (entries, ...).
         indices: int32 in [0, entries), any shape.
+
+    Raises:
+        TypeError: indices that are no integers.
     """
+    if _format(indices) != INT32:
+        swapped = "; are the arguments swapped? The table comes first" if _format(table) == INT32 else ""
+        raise TypeError(f"indices must be integers, the numbers of rows, not {format_name(_format(indices))}{swapped}")
     return apply("gather", table, indices)
 
 

@@ -101,6 +101,8 @@ def as_format(spec: FormatLike) -> FloatFormat:
     if found is None and type(spec).__module__ == "torch":  # a torch.dtype, named as here
         found = formats.get(str(spec).removeprefix("torch."))
     if found is None:
+        if isinstance(spec, np.ndarray):
+            raise TypeError(f"an array of shape {spec.shape} is no floating-point format: arrays come first")
         raise TypeError(f"{spec!r} is no floating-point format; give a FloatFormat, a name or a dtype")
     return found
 

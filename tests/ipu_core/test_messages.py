@@ -81,6 +81,13 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
                         evaluate=lambda params: {"x": 1.0}), TypeError,
         r"evaluate takes \(params, precision\), .*: lambda params, precision: ",
     ),
+    "a swapped embedding": (
+        lambda: nn.embedding(LABELS, X), TypeError, "indices must be integers, .* The table comes first",
+    ),
+    "a swapped format": (
+        lambda: lowprec.round("fp16", X), TypeError,  # type: ignore[arg-type]
+        r"an array of shape \(8, 4\) is no floating-point format: arrays come first",
+    ),
     "a block format for elements": (
         lambda: lowprec.round(X, "nvfp4"), ValueError, r"'nvfp4' is a block format: lowprec\.to_blocks\(x, 'nvfp4'\)",
     ),

@@ -1,0 +1,61 @@
+"""Partial sums that are added to float32 ones after so many products."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ipu_core.ir.evaluate import evaluate
+from ipu_core.ir.execute import execute
+from ipu_core.ir.kernels import order_of
+from ipu_core.ir.precision import Precision
+from ipu_core.ir.tracing import trace
+from ipu_core.ir.verify import verify
+from lowprec import Accumulation, float16
+from tests.ipu_core.ir.scaling.models import products
+
+
+@pytest.mark.parametrize("accumulate, worst", [("tfloat32", 0.007), ("bfloat16", 0.1)])
+def test_promotion_cures_a_narrow_accumulator(accumulate: str, worst: float) -> None:
+    """4,096 products of uniform numbers: a sum that a narrow accumulator keeps is too small, parts of 128 are not."""
+    rng = np.random.default_rng(4)
+    x, w = rng.uniform(size=(64, 4096)).astype(np.float32), rng.uniform(size=(4096, 64)).astype(np.float32)
+    error = {}
+    for spec in ("fp8", f"fp8/partials={accumulate}", f"fp8/partials={accumulate}/promote=128"):
+        precision = Precision.parse(spec + "/output=float32/operands=float32")
+        block = verify(precision.apply(trace(lambda x, w: x @ w, x, w)))
+        error[spec] = np.asarray(execute(block, x, w, key=0), np.float64)
+        assert error[spec].tobytes() == np.asarray(evaluate(block, x, w, arithmetic="declared"), np.float64).tobytes()
+    exact, plain, promoted = error.values()
+    alone, cured = (np.abs(one / exact - 1).max() for one in (plain, promoted))
+    print(f"\n{accumulate}: {alone:.2%} alone, {cured:.2%} with promotion")
+    assert alone > worst
+    assert cured < alone / 4
+
+
+def test_promotion_is_the_order_with_parts_of_so_many_products() -> None:
+    x = np.ones((3, 300), np.float32)
+    block = Precision.parse("fp16.16/nearest/promote=64").apply(trace(lambda x: x @ x.T, x))
+    (product,) = products(block)
+    order = order_of(product, Accumulation(group=16, splits=2))
+    assert (order.splits, order.stages, order.accumulate) == (5, 1, float16)
+    assert [end - start for start, end in order.parts(300)] == [64, 64, 64, 64, 44]
+    assert "promoted every 64" in str(block)
+    assert Precision.parse("fp16.16/nearest/promote=64").words().endswith("promoted every 64")
+
+
+@pytest.mark.parametrize("promote", [1, 2, 15, 16, 24, 100, 299, 1000])
+@pytest.mark.parametrize("group", [None, 1, 16])
+def test_no_part_is_longer_than_promotion_allows(promote: int, group: int | None) -> None:
+    x = np.ones((3, 300), np.float32)
+    block = Precision.parse(f"fp16.16/nearest/promote={promote}").apply(trace(lambda x: x @ x.T, x))
+    order = order_of(products(block)[0], Accumulation(group=group, splits=2))
+    parts = order.parts(300)
+    assert max(end - start for start, end in parts) <= promote
+    assert sum(end - start for start, end in parts) == 300
+
+
+@pytest.mark.parametrize("spec", ["fp16.32/promote=0", "fp16.32/promote=many", "fp16.32/promote=1.5"])
+def test_promotion_takes_a_number_of_products(spec: str) -> None:
+    with pytest.raises(ValueError, match="promote must be a number of products"):
+        Precision.parse(spec)
