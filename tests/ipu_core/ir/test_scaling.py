@@ -558,3 +558,15 @@ def test_words_and_overrides() -> None:
 def test_what_is_no_scaling_is_refused(spec: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Precision.parse(spec)
+
+
+@pytest.mark.parametrize("settings_of", [{"micro_batches": 4}, {"recompute": True}, {"loss_scale": "automatic"}])
+def test_rotated_operands_in_rounds_and_made_again(settings_of: dict[str, Any]) -> None:
+    """The same training twice; where values are only made again, the same as without."""
+    one, other = (loop("mxfp4/rotation=random/backward_rounding=stochastic", **settings_of) for _ in range(2))
+    losses = one.run(batch, 4)
+    assert np.isfinite(losses).all()
+    assert losses.tobytes() == other.run(batch, 4).tobytes()
+    if "recompute" in settings_of:
+        plain = loop("mxfp4/rotation=random/backward_rounding=stochastic")
+        assert losses.tobytes() == plain.run(batch, 4).tobytes()
