@@ -81,6 +81,7 @@ def _row(name: str) -> str:
     notes = [word for word, holds in {"streamed": precision.streamed, "mean": precision.running_mean}.items() if holds]
     notes += [f"moments x {precision.scaled_state:g}"] if precision.scaled_state != 1 else []
     notes += ["root of the second"] if precision.store_root else []
+    notes += ["under unit scaling"] if precision.unit_scaled else []
     notes += [precision.scaling.words()] if precision.scaling is not None else []
     rounding = precision.rounding_name if name != "fp16.16" else "must be said"
     return f"| `{name}` | " + " | ".join([*formats, rounding, ", ".join(notes)]) + " |"
