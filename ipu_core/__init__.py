@@ -50,6 +50,7 @@ from ipu_core.ir.rules import PrecisionRule
 from ipu_core.ir.scaling import OperandScaling
 from ipu_core.ir.tracing import trace
 from ipu_core.ir.unit_scaling import UnitScaled, unit_scale
+from ipu_core.jaxpr import JaxModel, from_jax
 from ipu_core.study.blame import Blame, Sensitivity, blame, cheapest, sensitivity
 from ipu_core.study.compare import compare
 from ipu_core.target import Target
@@ -85,6 +86,7 @@ __all__ = [
     "If",
     "InOut",
     "Input",
+    "JaxModel",
     "Lamb",
     "Lars",
     "LossScale",
@@ -124,6 +126,7 @@ __all__ = [
     "errors",
     "evaluate",
     "execute",
+    "from_jax",
     "from_torch",
     "from_torch_optimizer",
     "lower",

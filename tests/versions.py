@@ -2,8 +2,9 @@
 
 `make test-versions` runs the first two; `python -m tests.versions oldest` or `newest` one of them. `make
 test-torch-versions` runs the tests of captured models on the oldest PyTorch that is declared and on the last three
-minor versions (gigabytes each). Each has a virtual environment of its own beside .venv, kept for the next time. What CI
-runs here is what the project may declare.
+minor versions, `python -m tests.versions torch 2.13` on those that are named; without CUDA's libraries
+(`cuda_stand_ins`) each takes 2 gigabytes instead of 6. Each has a virtual environment of its own beside .venv, kept for
+the next time. What CI runs here is what the project may declare.
 """
 
 from __future__ import annotations
@@ -107,21 +108,49 @@ def minors(listed: str, count: int = 3) -> list[str]:
     return [f"{major}.{minor}" for major, minor in sorted(found)[-count:]]
 
 
-def run_torch() -> int:
+def run_torch(wanted: Sequence[str] = ()) -> int:
     """The tests of captured models, those of packages excepted, on several versions of PyTorch."""
     command = [sys.executable, "-m", "pip", "index", "versions", "torch"]
-    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.partition(
-        "Available versions:"
-    )[2]
-    pinned = [requirement for requirement in oldest("torch") if requirement.startswith("torch==")]
+    versions = list(wanted)
+    if not versions:
+        listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        (pinned,) = [name.partition("==")[2] for name in oldest("torch") if name.startswith("torch==")]
+        versions = [pinned, *minors(listed.partition("Available versions:")[2].partition("\n")[0])]
     parts = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests" / "ipu_core").glob("test_torch_*.py"))
     codes = []
-    for wanted in (*pinned, *(f"torch=={minor}.*" for minor in minors(listed.partition("\n")[0]))):
-        name = wanted.replace("==", "-").removesuffix(".*")
-        python = environment(name, sys.executable, [*declared(), *declared("safetensors"), wanted, *TOOLS])
-        print(f"== {wanted}", flush=True)
-        codes.append(_pytest([python, *QUIETLY], copied(name), parts))
+    for version in versions:
+        print(f"== PyTorch {version}", flush=True)
+        try:
+            python = with_torch(version)
+        except subprocess.CalledProcessError as error:
+            print(f"PyTorch {version} was not installed: {error}", flush=True)
+            codes.append(1)
+            continue
+        codes.append(_pytest([python, *QUIETLY], copied(f"torch-{version}"), parts))
     return max(codes)
+
+
+def with_torch(version: str) -> str:
+    """The Python of an environment with a PyTorch, "2.13" or "2.6.0", and what it needs without a GPU.
+
+    Raises:
+        subprocess.CalledProcessError: there is no such version, or it cannot be installed or imported.
+    """
+    pinned = f"torch=={version}" if version.count(".") == 2 else f"torch=={version}.*"
+    python = environment(f"torch-{version}", sys.executable, ["--no-deps", pinned])
+    print(
+        subprocess.run([python, "tests/cuda_stand_ins.py"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    )
+    code = "import importlib.metadata; print(*importlib.metadata.requires('torch'), sep='\\n')"
+    needs = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.splitlines()
+    return environment(
+        f"torch-{version}", python, [*declared(), *declared("safetensors"), *TOOLS, *of_any_machine(needs)]
+    )
+
+
+def of_any_machine(requirements: Sequence[str]) -> list[str]:
+    """Those requirements that hold everywhere: no extra's, and none of one system (CUDA's libraries, triton)."""
+    return [each.partition(";")[0].strip() for each in requirements if not re.search("extra ?==|platform_", each)]
 
 
 def run_newest() -> int:
@@ -146,5 +175,7 @@ def _pytest(command: list[str], env: dict[str, str] | None, parts: Sequence[str]
 
 if __name__ == "__main__":
     wanted = sys.argv[1:] or ["oldest", "newest"]
-    jobs = {"oldest": run_oldest, "newest": run_newest, "torch": run_torch}
+    if wanted[0] == "torch":
+        sys.exit(run_torch(wanted[1:]))
+    jobs = {"oldest": run_oldest, "newest": run_newest}
     sys.exit(max(jobs[name]() for name in wanted))

@@ -6,7 +6,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-from tests.ipu_core.torch_peer import check_losses, check_narrow
+from ipu_core import Target
+from tests.ipu_core.torch_peer import check_engines, check_losses, check_narrow
 from tests.ipu_core.torch_zoo import MODELS, made
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
@@ -25,3 +26,9 @@ def test_losses_and_gradients_are_those_of_torch(name: str) -> None:
 
 def test_halves_train(name: str) -> None:
     check_narrow(*made(name), steps=20)
+
+
+@pytest.mark.parametrize("precision", ["fp32.32", "fp16.16/stochastic"])
+def test_engines_give_the_same_bits(name: str, precision: str) -> None:
+    profile = check_engines(*made(name), precision=precision, target=Target("gc200"))
+    assert 0 < profile.memory.peak_bytes <= profile.memory.available

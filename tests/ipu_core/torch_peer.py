@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from ipu_core import Adam, Precision, Sgd, TrainLoop, execute, from_torch, trace, value_and_grad
+from ipu_core import Adam, Precision, Sgd, Target, TrainLoop, execute, from_torch, trace, value_and_grad
 from ipu_core.capture import TorchModel
+from ipu_core.engine.profile import Profile
 from ipu_core.ir.evaluate import evaluate
 from ipu_core.ir.pytree import map_leaves
 
@@ -123,3 +124,20 @@ def check_narrow(module: Any, batches: Sequence[Any], loss: Loss | None = None, 
     losses = loop.run(lambda step: batches[step % len(batches)], steps)
     few = len(batches)
     assert losses[-few:].mean() < losses[:few].mean() - 0.01
+
+
+def check_engines(
+    module: Any, batches: Sequence[Any], loss: Loss | None = None, *, precision: str, target: Target
+) -> Profile:
+    """Two steps on whole arrays and on a target's tiles give the same bits; the profile of the second on tiles."""
+    model = from_torch(module, batches[0], loss)
+    tiles, direct = (
+        TrainLoop(model, model.params, batches[0], optimizer=Sgd(0.02), precision=precision, engine=engine,
+                  target=target, model_state=model.state)
+        for engine in ("tiles", "direct")
+    )  # fmt: skip
+    assert [tiles.train(batch) for batch in batches[:2]] == [direct.train(batch) for batch in batches[:2]]
+    for one, other in zip(tiles.arrays().values(), direct.arrays().values(), strict=True):
+        assert one.tobytes() == other.tobytes()
+    assert tiles.profile is not None
+    return tiles.profile

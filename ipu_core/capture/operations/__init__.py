@@ -30,7 +30,7 @@ PARTLY: Mapping[str, str] = {
     "`embedding`": "`scale_grad_by_freq`, `max_norm`",
     "`lstm`, `gru`, `rnn`": "packed sequences, `proj_size`",
     "`bernoulli`": "a probability for each element",
-    "integers of the batch": "arithmetic with those of 2^15 and more in magnitude, which are NaN in it",
+    "integers of the batch": "arithmetic with those above 2^24 in magnitude, which are rounded to float32 for it",
 }
 """What a supported operation does not do."""
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ipu_core.ir.block import Array
 from ipu_core.ir.builder import Builder
-from ipu_core.ir.values import Traced, Value, apply, elementwise, matmul, reshape, scope, shape_of
+from ipu_core.ir.values import Traced, Value, apply, elementwise, in_format, matmul, reshape, scope, shape_of
 from lowprec import float32 as FLOAT32
-
-REACH = 2**15  # integers of the batch that are computed with lie in [-REACH, REACH)
 
 
 class Call(NamedTuple):
@@ -60,19 +56,11 @@ def is_integer(value: Value) -> bool:
     return isinstance(value, np.ndarray) and value.dtype.kind in "iu"
 
 
-@functools.lru_cache(maxsize=1)
-def _numbers() -> Array:
-    """Row i holds i, for negative i too, which count from the end; NaN where REACH ends."""
-    table = np.full(4 * REACH, np.nan, np.float32)
-    table[:REACH], table[-REACH:] = np.arange(REACH), np.arange(-REACH, 0)
-    return table
-
-
 def numbers(value: Value) -> Value:
-    """A value as floats: integers of the batch are looked up in a table, beyond REACH they are NaN."""
+    """A value as floats: integers become float32, whole up to 2^24."""
     if not is_integer(value):
         return value
-    return apply("gather", _numbers(), value) if isinstance(value, Traced) else value.astype(np.float32)
+    return in_format(value, FLOAT32) if isinstance(value, Traced) else value.astype(np.float32)
 
 
 def ones_at(rows: Value, classes: int) -> Value:
