@@ -59,13 +59,18 @@ class PrecisionRule:
 
     def names(self, name: str) -> bool:
         """Whether its pattern is for a name."""
-        return not self.pattern or fnmatchcase(name, self.pattern) or fnmatchcase(name, f"{self.pattern}.*")
+        return named(self.pattern, name)
 
     def __str__(self) -> str:
         product = f"{self.product}." if self.product else ""
         if isinstance(self.value, Rounding):
             return f"{self.pattern}:{product}rounding={self.value.mode.removesuffix('_even')}"
         return f"{self.pattern}:{product}{self.field}={self.value.name}"
+
+
+def named(pattern: str, name: str) -> bool:
+    """Whether a pattern is for a name: it fits it, or something that it is in."""
+    return not pattern or fnmatchcase(name, pattern) or fnmatchcase(name, f"{pattern}.*")
 
 
 def names_of(equation: Equation) -> Iterator[str]:
