@@ -81,15 +81,16 @@ class Machine:
         control: FloatingPointControl | None = None,
         *,
         overlap: bool = False,
+        share: bool = False,
         allow_out_of_memory: bool = False,
         steps_per_call: int = 1,
         whole: bool = False,
         random: WorkerState | None = None,
     ) -> "Machine":
-        """Plans, lowers and compiles a Block in one go; see `check_room` for what is refused before that."""
+        """Plans, lowers and compiles a Block in one go; see `lower`, and `check_room` for what is refused before."""
         if not allow_out_of_memory:
             check_room(block, target)
-        lowered = lower(block, plan(block, target, accumulations), overlap=overlap)
+        lowered = lower(block, plan(block, target, accumulations), overlap=overlap, share=share)
         return Machine(
             lowered, control, allow_out_of_memory=allow_out_of_memory, steps_per_call=steps_per_call, whole=whole,
             random=random,

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from ipu_core.ir.block import Block, Var, per_block
 from ipu_core.ir.lifetimes import in_place, lifetimes
-from ipu_core.ir.streaming import PHASES
+from ipu_core.ir.streaming import returns, spans
 
 
 class Transfers(NamedTuple):
@@ -15,11 +15,13 @@ class Transfers(NamedTuple):
         loads: values that are loaded before it.
         frees: values in whose memory nothing is needed after it.
         stores: positions in the carried state of the new values that are stored after it.
+        stashes: values of the forward part that are stored after it, for gradients.
     """
 
     loads: Mapping[int, tuple[Var, ...]]
     frees: Mapping[int, tuple[Var, ...]]
     stores: Mapping[int, tuple[int, ...]]
+    stashes: Mapping[int, tuple[Var, ...]]
 
 
 @per_block
@@ -41,24 +43,20 @@ def transfers(block: Block) -> Transfers:
         stored = max([made[new], earliest, *reads.get(old, ())])  # while the old value is read it stays where it is
         stores[stored] = (*stores.get(stored, ()), index)
         last_of_new = max([stored, *reads.get(root, ())])
-        spans = _spans(block, reads.get(old, []))
+        parts = [(part[0], part[-1]) for part in spans(block.equations, reads.get(old, []))]
         if over.get(new) is not old:
             frees[last_of_new] = (*frees.get(last_of_new, ()), root)
-        elif spans:  # the new value lies where the old was
-            spans[-1] = spans[-1][0], last_of_new
-        for first, last in spans:
+        elif parts:  # the new value lies where the old was
+            parts[-1] = parts[-1][0], last_of_new
+        for first, last in parts:
             loads[first] = (*loads.get(first, ()), old)
             frees[last] = (*frees.get(last, ()), old)
-    return Transfers(loads, frees, stores)
-
-
-def _spans(block: Block, positions: list[int]) -> list[tuple[int, int]]:
-    """(first, last) position of every run of readers in one part of the step."""
-    spans: list[tuple[int, int]] = []
-    latest = None
-    for position in positions:
-        phase = PHASES[block.equations[position].role]
-        first = spans.pop()[0] if phase == latest else position
-        spans.append((first, position))
-        latest = phase
-    return spans
+    stashes = dict[int, tuple[Var, ...]]()
+    for var in sorted(block.stashed, key=made.__getitem__):
+        here, later = returns(block.equations, reads.get(var, []))
+        stashes[made[var]] = (*stashes.get(made[var], ()), var)
+        for part in [[made[var], *here], *later]:
+            frees[part[-1]] = (*frees.get(part[-1], ()), var)
+        for part in later:
+            loads[part[0]] = (*loads.get(part[0], ()), var)
+    return Transfers(loads, frees, stores, stashes)

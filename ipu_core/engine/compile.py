@@ -93,11 +93,15 @@ class Compiler:
         """The account of the steps; where exceptions are enabled every vertex looks for its own."""
         calls, tree = self.compile(p.Sequence(*program.steps), depth)
         if self.whole and not self.control.traps:
-            operands = [view_of(tensor, self.storage) for tensor in program.operands]
-            bound = program.bind(operands, view_of(program.result, self.storage), self.control)
-            number, name = program.operation, program.result.variable.name
-            calls = [partial(bound, None) if number is None else _keyed(bound, folded_key(self.cell, number, name))]
+            calls = [self._computation(each) for each in program.computations]
         return calls, tree
+
+    def _computation(self, made: p.Computation) -> Callable[[], None]:
+        operands = [view_of(tensor, self.storage) for tensor in made.operands]
+        bound = made.bind(operands, view_of(made.result, self.storage), self.control)
+        if made.operation is None:
+            return partial(bound, None)
+        return _keyed(bound, folded_key(self.cell, made.operation, made.result.variable.name))
 
     def _leaf(self, account: StepAccount) -> Leaf:
         self.steps.append(account)

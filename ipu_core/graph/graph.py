@@ -146,6 +146,16 @@ class Graph:
         self.compute_sets.append(compute_set)
         return compute_set
 
+    def join(self, compute_sets: Sequence[ComputeSet], name: str = "") -> ComputeSet:
+        """Makes one compute set of several, the first with the vertices of all, which are no more in the graph."""
+        first, *others = compute_sets
+        for other in others:
+            first.groups += other.groups
+            first.singles += other.singles
+        self.compute_sets = [each for each in self.compute_sets if each not in others]
+        first.name = name or first.name
+        return first
+
     def add_vertex(
         self,
         compute_set: ComputeSet,

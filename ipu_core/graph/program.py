@@ -90,25 +90,36 @@ class Sequence:
 
 
 @dataclass(frozen=True, eq=False)
-class Whole:
-    """Programs that make one tensor of others, and the same computation on whole arrays, which gives the same bits.
-
-    Cycles, exchange and memory are those of the steps. An engine that is told so then computes the result at once
-    instead of vertex by vertex; temporaries of the steps hold nothing.
+class Computation:
+    """How one tensor is made of others on whole arrays.
 
     Attributes:
-        steps: what the machine does, in order.
         operands: what is read.
         result: what is made, a whole variable.
         bind: (arrays of the operands, array of the result, control) -> f(key), the computation.
         operation: number folded into the key; None: it draws no random bits.
     """
 
-    steps: tuple["Program", ...]
     operands: tuple[Tensor, ...]
     result: Tensor
     bind: Callable[[list[Any], Any, FloatingPointControl], Callable[[Key | None], Any]]
     operation: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Whole:
+    """Programs that make tensors of others, and the same computations on whole arrays, which give the same bits.
+
+    Cycles, exchange and memory are those of the steps. An engine that is told so then computes each result at once
+    instead of vertex by vertex; temporaries of the steps hold nothing.
+
+    Attributes:
+        steps: what the machine does, in order.
+        computations: of the results, in an order that serves.
+    """
+
+    steps: tuple["Program", ...]
+    computations: tuple[Computation, ...]
 
 
 @dataclass(frozen=True, eq=False)

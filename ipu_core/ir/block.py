@@ -218,6 +218,7 @@ class Block:
         result: how the flat outputs are nested.
         streamed: positions in the carried state of what lives in streaming memory, on a machine that has one: it is
             loaded before it is read and stored when its new value is there. No bit depends on it.
+        stashed: values of the forward part that lie there until the gradients read them, on such a machine.
         rounds: the loop that its first equations are, if they are one. The key of a round is `round_key`.
         guard: the branch that its last equations are, if they are one.
     """
@@ -230,6 +231,7 @@ class Block:
     arguments: tuple[PyTree, ...] = ()
     result: PyTree | None = None
     streamed: frozenset[int] = frozenset()
+    stashed: frozenset[Var] = frozenset()
     rounds: Rounds | None = None
     guard: Guard | None = None
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby, pairwise
+from itertools import pairwise
 
 from ipu_core.ir.block import Block, Equation, Type, Var, dtype_of
 from ipu_core.ir.lifetimes import in_place, lifetimes
-from ipu_core.ir.streaming import PHASES
+from ipu_core.ir.streaming import returns, spans
 from lowprec.integers import ceil_div
 
 
@@ -22,6 +22,7 @@ class Dependences:
         makes: by equation, the value that it makes, in a tuple; none where it writes over what lives all the time.
         before, after: by equation, those that have to come before it and those it has to come before.
         parts: runs of equations that stay together: rounds, what follows them, what a guard branches over.
+        types: of the values.
         bytes: by value, how many. It lives from when it is first made or read until it is last read.
         readers: by value, the equations that read it.
         there: values that live from the start.
@@ -34,6 +35,7 @@ class Dependences:
     before: list[set[int]] = field(default_factory=list)
     after: list[list[int]] = field(default_factory=list)
     parts: list[range] = field(default_factory=list)
+    types: list[Type] = field(default_factory=list)
     bytes: list[int] = field(default_factory=list)
     readers: list[list[int]] = field(default_factory=list)
     there: set[int] = field(default_factory=set)
@@ -42,6 +44,7 @@ class Dependences:
     def value(self, kind: Type, grain: int) -> int:
         """Adds a value of a type; gives its number."""
         size = kind.size * dtype_of(kind.format).itemsize
+        self.types.append(kind)
         self.bytes.append(ceil_div(size, grain) * grain)
         self.readers.append([])
         return len(self.bytes) - 1
@@ -67,25 +70,21 @@ def dependences(block: Block, grain: int) -> Dependences:
     for new, old in over.items():
         found.before[maker[new]].update(node for node in reading.get(old, ()) if node != maker[new])
     streamed = [block.inputs[i] for i in sorted(block.streamed)]
-    loads = {old: _loads(equations, reading.get(old, ())) for old in streamed}
-    for spans in loads.values():
-        for first, second in pairwise(spans):
+    loads = {old: spans(equations, reading.get(old, ())) for old in streamed}
+    stashed = {var: returns(equations, reading.get(var, ())) for var in block.stashed}
+    for parts in (*loads.values(), *([here, *later] for here, later in stashed.values())):
+        for first, second in pairwise(parts):
             for node in second:
                 found.before[node].update(first)
     found.after = [[] for _ in equations]
     for node, earlier in enumerate(found.before):
         for one in earlier:
             found.after[one].append(node)
-    _add_values(found, block, grain, loads, reading, maker, over)
+    _add_values(found, block, grain, loads, stashed, reading, maker, over)
     ends = (0, block.looped, max(block.looped, block.unguarded), len(block.equations))
     counts = [sum(position < end for position in found.positions) for end in ends]
     found.parts = [range(first, last) for first, last in pairwise(counts)]
     return found
-
-
-def _loads(equations: Sequence[Equation], nodes: Sequence[int]) -> list[list[int]]:
-    """What reads a streamed value, by the part of the step for which it is loaded."""
-    return [list(group) for _, group in groupby(nodes, key=lambda node: PHASES[equations[node].role])]
 
 
 def _add_values(
@@ -93,6 +92,7 @@ def _add_values(
     block: Block,
     grain: int,
     loads: Mapping[Var, list[list[int]]],
+    stashed: Mapping[Var, tuple[list[int], list[list[int]]]],
     reading: Mapping[Var, list[int]],
     maker: Mapping[Var, int],
     over: Mapping[Var, Var],
@@ -108,8 +108,8 @@ def _add_values(
                 reads[node].append(value)
                 found.readers[value].append(node)
 
-    for old, spans in loads.items():
-        for nodes in spans:
+    for old, parts in loads.items():
+        for nodes in parts:
             lies[old] = found.value(old.type, grain)  # the last of them is where the new one may be written
             read(lies[old], nodes)
     later = {views[var].root for equation in block.equations[block.looped :] for var in equation.operands}
@@ -127,11 +127,14 @@ def _add_values(
             place = found.value(root.type, grain)
             found.makes.append((place,))
         if place is not None:
+            at_once, again = stashed.get(root, (list(reading.get(root, ())), []))
             lies[root] = place
-            read(place, reading.get(root, ()))
+            read(place, at_once)
+            for nodes in again:
+                read(found.value(root.type, grain), nodes)
     found.reads = [tuple(values) for values in reads]
-    streamed = {views[block.outputs[i]].root for i in block.streamed}
-    ends = {views[var].root for var in block.outputs} - streamed | {new for _, new in block.totals if new not in later}
+    far = {views[block.outputs[i]].root for i in block.streamed}
+    ends = {views[var].root for var in block.outputs} - far | {new for _, new in block.totals if new not in later}
     found.kept |= {lies[root] for root in ends if root in lies and root in maker}
 
 

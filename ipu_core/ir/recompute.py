@@ -55,7 +55,7 @@ class _Remaking:
         self._fresh = 1 + max((equation.number for equation in block.equations), default=-1)
         self._views = lifetimes(block).views
         self._made = {equation.output: equation for equation in block.equations}
-        kept = (*block.outputs, *(new for _, new in block.totals))
+        kept = (*block.outputs, *block.stashed, *(new for _, new in block.totals))
         self._kept = {self._views[var].root for var in kept}
 
     def part(self, equations: Sequence[Equation]) -> int:

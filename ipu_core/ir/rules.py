@@ -70,7 +70,7 @@ class PrecisionRule:
 
     def names(self, name: str) -> bool:
         """Whether its pattern is for a name."""
-        return not self.pattern or fnmatchcase(name, self.pattern) or fnmatchcase(name, f"{self.pattern}.*")
+        return named(self.pattern, name)
 
     def __str__(self) -> str:
         product = f"{self.product}." if self.product else ""
@@ -84,6 +84,11 @@ def _text(value: Value) -> str:
     if isinstance(value, OperandScaling):
         return next((name for name, one in SCALINGS.items() if one == value), value.words())
     return value.name if isinstance(value, FloatFormat | BlockFormat) else "none" if value is None else str(value)
+
+
+def named(pattern: str, name: str) -> bool:
+    """Whether a pattern is for a name: it fits it, or something that it is in."""
+    return not pattern or fnmatchcase(name, pattern) or fnmatchcase(name, f"{pattern}.*")
 
 
 def names_of(equation: Equation) -> Iterator[str]:

@@ -64,7 +64,9 @@ class TrainLoop(Resumable):
             has an aligned adder, which the engine "direct" takes.
         control: Floating-point control of the tiles: exceptions and `nanoo`. Its `esr` is the precision's to say.
         streamed: What of the state lives in streaming memory besides what the precision says, by dotted name with * for
-            anything: "params.*", "optimiser.first_moment.*.weight". Single numbers stay on the tiles. No bit changes.
+            anything: "params.*", "optimiser.first_moment.*.weight". Single numbers stay on the tiles. A name that is
+            none of the state's is one of activations, called as in rules of a precision: "blocks.0", "*.attention.exp";
+            each is stored when it is made and loaded once for the gradients. No bit changes.
         overlap: Whether transfers with streaming memory pass beside computation: the moments of the next parameter come
             and those of the one before go while one is updated, so that more of them are on the tiles at a time.
         micro_batches: Parts of each batch, equal runs of its first axis. Their gradients are averaged before the
@@ -83,8 +85,9 @@ class TrainLoop(Resumable):
         watch: What is looked at while it trains, a `Watch` or every how many steps: scale, exponents, and what rounding
             did to every value of the step (see `watched`). On tiles a step that is looked at is done on whole arrays,
             where the tiles' workers draw random bits beside them with bits of the key. No bit changes. None: nothing.
-        reorder: Whether the equations are put into an order in which less memory lives at a time, or stay as they were
-            traced. No bit changes.
+        reorder: Whether the equations are put into an order in which less memory lives at a time, and on tiles those
+            that are independent and of one kind share compute sets where there is memory for them (not where the tiles
+            draw the random bits), or stay as they were traced. No bit changes.
         recompute: Whether results of the forward part that are cheap to make, element by element, are made again where
             the gradients need them, instead of kept: less memory for more work (needs scipy). No bit changes.
         on_nonfinite: What is done when a loss is infinite or NaN, the first time: "warn" says so at once, with the
@@ -169,7 +172,8 @@ class TrainLoop(Resumable):
         self._engine = engine
         self._runner = Runner(
             self.block, self.target, self.accumulations, self._control, engine,
-            overlap=bool(overlap), steps_per_call=self._steps_per_call, random=self._random,
+            overlap=bool(overlap), share=reorder and self._random is None, steps_per_call=self._steps_per_call,
+            random=self._random,
         )  # fmt: skip
         self._runner.write(leaves)
         self._watching = None if watch is None else Watching(Watch.of(watch), self.block)
@@ -201,7 +205,7 @@ class TrainLoop(Resumable):
         new._control = replace(self._control, esr=precision.stochastic)
         new._runner = Runner(
             new.block, self.target, self.accumulations, new._control, "direct",
-            overlap=False, steps_per_call=self._steps_per_call, random=None,
+            overlap=False, share=False, steps_per_call=self._steps_per_call, random=None,
         )  # fmt: skip
         state = zip(self._runner.read(), new.block.inputs, strict=False)
         new._runner.write([cast(x, var.type.format) for x, var in state])

@@ -27,6 +27,7 @@ class Runner:
         control: Floating-point control.
         engine: One of ENGINES.
         overlap, steps_per_call: As `TrainLoop` takes them.
+        share: Whether independent equations share compute sets.
         random: How the generators of the tiles' workers start; None: random bits are the key's.
 
     Attributes:
@@ -42,11 +43,13 @@ class Runner:
         engine: str,
         *,
         overlap: bool,
+        share: bool,
         steps_per_call: int,
         random: HardwareRandom | None,
     ) -> None:
         self._block, self._target, self._accumulations, self._control = block, target, accumulations, control
-        self._engine, self._overlap, self._steps_per_call, self._random = engine, overlap, steps_per_call, random
+        self._engine, self._overlap, self._share = engine, overlap, share
+        self._steps_per_call, self._random = steps_per_call, random
         self._prepare()
 
     def _prepare(self) -> None:
@@ -55,7 +58,8 @@ class Runner:
             drawn = None if self._random is None else self._random.state(self._target.tiles, self._target.workers)
             self.machine = Machine.build(
                 self._block, self._target, self._accumulations, self._control,
-                overlap=self._overlap, steps_per_call=self._steps_per_call, whole=drawn is None, random=drawn,
+                overlap=self._overlap, share=self._share, steps_per_call=self._steps_per_call, whole=drawn is None,
+                random=drawn,
             )  # fmt: skip
         self._runs: Machine | Executable = self.machine or self.executable
 

@@ -1,6 +1,6 @@
 """What the lowering of a Block has made so far: tensors of values, programs, and helpers all families use."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ipu_core.compile.labels import label
@@ -25,6 +25,7 @@ class Lowering:
         plan: of the Block's products and sums.
         views: in whose memory every value lies.
         places: values that an equation computes straight into a tensor that exists already (a state's).
+        together: numbers of equations that run at once.
         tensors: where every value lies.
         programs: in order.
     """
@@ -33,6 +34,7 @@ class Lowering:
     plan: BlockPlan
     views: Mapping[Var, StridedView]
     places: Mapping[Var, Tensor]
+    together: Sequence[Sequence[int]] = ()
     tensors: dict[Var, Tensor] = field(default_factory=dict)
     programs: list[Program] = field(default_factory=list)
 

@@ -8,7 +8,7 @@ from ipu_core.compile.labels import label
 from ipu_core.compile.lowering.context import Lowering
 from ipu_core.compile.lowering.convolution import lower_convolution
 from ipu_core.control import FloatingPointControl
-from ipu_core.graph.program import Program, Whole
+from ipu_core.graph.program import Computation, Program, Whole
 from ipu_core.graph.tensor import Tensor
 from ipu_core.ir.block import Equation, Literal
 from ipu_core.ir.kernels import BoundCall, bind
@@ -47,7 +47,7 @@ def _whole(lowering: Lowering, equation: Equation, steps: Sequence[Program]) -> 
         return bind(equation, operands, out, order, control)
 
     operands = tuple(lowering.tensors[var] for var in equation.operands)
-    return Whole(tuple(steps), operands, lowering.tensors[equation.output], bound, equation.draws)
+    return Whole(tuple(steps), (Computation(operands, lowering.tensors[equation.output], bound, equation.draws),))
 
 
 def _elementwise(lowering: Lowering, equation: Equation) -> None:

@@ -3,12 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ipu_core.compile.labels import state_names
+from ipu_core.compile.labels import state_names, value_names
 from ipu_core.compile.lowering.context import Lowering
 from ipu_core.compile.lowering.families import lower_equation
+from ipu_core.compile.lowering.together import at_once
 from ipu_core.compile.overlap import overlapped
 from ipu_core.compile.planning import BlockPlan
 from ipu_core.compile.streaming import transfers
+from ipu_core.compile.supersteps import Shared, shared
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import (
     Copy,
@@ -54,18 +56,21 @@ class Lowered:
     tensors: Mapping[Var, Tensor]
 
 
-def lower(block: Block, plan: BlockPlan, *, overlap: bool = False) -> Lowered:
+def lower(block: Block, plan: BlockPlan, *, overlap: bool = False, share: bool = False) -> Lowered:
     """Lowers a Block.
 
     Args:
         block: typed; every format must have a storage dtype.
         plan: of this Block, which also names the target.
         overlap: whether transfers with streaming memory pass beside computation (see `overlapped`).
+        share: whether independent equations of one kind share compute sets, for which the Block is put into another
+            order (see `shared`).
 
     Raises:
         NotImplementedError: an operation without a lowering.
         ValueError: a plan of another Block.
     """
+    block, together = shared(block, plan) if share else Shared(block, ())
     graph = Graph(plan.target)
     carried = block.carried
     tensors = {var: map_array(graph, graph.add_constant(var.type.format, value, f"constant.{var.name}"))
@@ -76,8 +81,7 @@ def lower(block: Block, plan: BlockPlan, *, overlap: bool = False) -> Lowered:
         for number, var in enumerate(block.inputs[:carried])
     ]
     tensors |= dict(zip(block.inputs, near, strict=False))
-    far = {number: RemoteBuffer(names[var := block.inputs[number]], var.type.format, var.type.shape)
-           for number in block.streamed}  # fmt: skip
+    far = _buffers(block)
     programs: list[Program] = []
     feeds = []
     parts: list[Program] = []
@@ -90,7 +94,7 @@ def lower(block: Block, plan: BlockPlan, *, overlap: bool = False) -> Lowered:
         tensors[old] = add_array(graph, old.type.format, old.type.shape, old.name)
         programs += fill(graph, tensors[old], 0.0, name=f"{old.name}: zeros")
     places = {new: tensors[old] for new, old in in_place(block).items()}
-    lowering = Lowering(graph, plan, lifetimes(block).views, places, tensors, programs)
+    lowering = Lowering(graph, plan, lifetimes(block).views, places, together, tensors, programs)
     arranged = overlapped if overlap else list
     if block.rounds:
         inside = Sequence(*arranged(_round(lowering, block, far, parts)))
@@ -98,7 +102,9 @@ def lower(block: Block, plan: BlockPlan, *, overlap: bool = False) -> Lowered:
     _lower_equations(lowering, block, far, range(block.looped, block.unguarded))
     lowering.programs = []
     _lower_equations(lowering, block, far, range(block.unguarded, len(block.equations)))
-    _write_back(lowering, [(old, block.outputs[number]) for number, old in enumerate(near) if number not in far])
+    _write_back(
+        lowering, [(old, block.outputs[number]) for number, old in enumerate(near) if number not in block.streamed]
+    )
     if block.guard is not None:
         programs.append(If(tensors[block.guard.flag], Sequence(*arranged(lowering.programs))))
     else:
@@ -107,11 +113,19 @@ def lower(block: Block, plan: BlockPlan, *, overlap: bool = False) -> Lowered:
     for number, var in enumerate(block.outputs[carried:]):
         results.append(DataStream(f"result {number}", var.type.format, var.type.shape, to_device=False))
         programs.append(StreamCopy(results[-1], lowering.tensors[var]))
-    state = tuple(far.get(number, tensor) for number, tensor in enumerate(near))
+    state = tuple(far.get(var, tensor) for var, tensor in zip(block.inputs, near, strict=False))
     return Lowered(block, plan, graph, Sequence(*programs), state, tuple(feeds), tuple(results), lowering.tensors)
 
 
-def _round(lowering: Lowering, block: Block, far: Mapping[int, RemoteBuffer], parts: list[Program]) -> list[Program]:
+def _buffers(block: Block) -> dict[Var, RemoteBuffer]:
+    """What lies in streaming memory: of the carried state, and of values that gradients read."""
+    names = value_names(block)
+    stashed = (equation.output for equation in block.equations if equation.output in block.stashed)
+    far = (*(block.inputs[number] for number in sorted(block.streamed)), *stashed)
+    return {var: RemoteBuffer(names[var], var.type.format, var.type.shape) for var in far}
+
+
+def _round(lowering: Lowering, block: Block, far: Mapping[Var, RemoteBuffer], parts: list[Program]) -> list[Program]:
     """One round: its parts of the inputs, its equations, the totals where the next one expects them."""
     outside, lowering.programs = lowering.programs, parts
     _lower_equations(lowering, block, far, range(block.looped))
@@ -120,14 +134,23 @@ def _round(lowering: Lowering, block: Block, far: Mapping[int, RemoteBuffer], pa
     return parts
 
 
-def _lower_equations(lowering: Lowering, block: Block, far: Mapping[int, RemoteBuffer], positions: range) -> None:
-    """Adds equations in order, with the loads before and the stores after them."""
-    loads, _, stores = transfers(block)
-    tensors, buffers = lowering.tensors, {block.inputs[number]: buffer for number, buffer in far.items()}
+def _lower_equations(lowering: Lowering, block: Block, far: Mapping[Var, RemoteBuffer], positions: range) -> None:
+    """Adds equations in order, with the loads before and the stores after them; those that run at once as one."""
+    moved, tensors = transfers(block), lowering.tensors
+    groups, waiting = {number: group for group in lowering.together for number in group}, list[Program]()
     for position in positions:
-        lowering.programs += [RemoteLoad(buffers[var], tensors[var]) for var in loads.get(position, ())]
-        lower_equation(lowering, block.equations[position])
-        lowering.programs += [RemoteStore(tensors[block.outputs[i]], far[i]) for i in stores.get(position, ())]
+        lowering.programs += [RemoteLoad(far[var], tensors[var]) for var in moved.loads.get(position, ())]
+        equation, first = block.equations[position], len(lowering.programs)
+        lower_equation(lowering, equation)
+        if group := groups.get(equation.number):
+            waiting += lowering.programs[first:]
+            del lowering.programs[first:]
+            if equation.number == group[-1]:
+                lowering.programs += at_once(lowering.graph, waiting)
+                waiting.clear()
+        new = [(block.outputs[i], block.inputs[i]) for i in moved.stores.get(position, ())]
+        new += [(var, var) for var in moved.stashes.get(position, ())]
+        lowering.programs += [RemoteStore(tensors[var], far[place]) for var, place in new]
 
 
 def _write_back(lowering: Lowering, pairs: list[tuple[Tensor, Var]]) -> None:

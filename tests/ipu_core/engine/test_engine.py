@@ -14,6 +14,7 @@ from ipu_core.graph import (
     AbortOnNaN,
     Call,
     Codelet,
+    Computation,
     Copy,
     DataStream,
     Execute,
@@ -364,7 +365,7 @@ def scaled(operation: int | None) -> tuple[Graph, Tensor, Tensor, Program, list[
         cs = graph.add_compute_set()
         graph.add_vertex(cs, Scale, 0, {"x": source, "y": to}, {"factor": factor})
         steps.append(Execute(cs))
-    return graph, x, y, Repeat(2, Whole(tuple(steps), (x,), y, bind, operation)), seen
+    return graph, x, y, Repeat(2, Whole(tuple(steps), (Computation((x,), y, bind, operation),))), seen
 
 
 def test_what_is_computed_whole_is_accounted_vertex_by_vertex() -> None:

@@ -68,7 +68,7 @@ def test_a_profile_knows_streaming_and_micro_batches(capsys: pytest.CaptureFixtu
         (["--micro-batches", "3"], "64 rows cannot be cut into 3 equal micro-batches"),
         (["--micro-batches", "0"], "micro_batches must be an integer of at least 1, not 0"),
         (["--loss-scale", "-1"], "loss_scale must be a positive float32, not -1.0"),
-        (["--streamed", "moments"], "no part of the state that can be streamed is called 'moments'"),
+        (["--streamed", "moments"], "no activation that can be streamed is called 'moments'"),
         (["--random", "hardware", "--engine", "direct"], "draws on every tile and worker"),
         (["--random", "dice"], "unknown random 'dice': choose philox or hardware"),
         (["--config", "nowhere.toml"], "the configuration nowhere.toml cannot be read"),

@@ -1,0 +1,26 @@
+"""Equations that run at once: what each of them executes next shares a compute set."""
+
+from collections.abc import Sequence
+
+from ipu_core.graph.graph import Graph
+from ipu_core.graph.program import Execute, Program, Whole
+
+
+def at_once(graph: Graph, programs: Sequence[Program]) -> list[Program]:
+    """The programs of equations of which none needs another's result, in fewer supersteps.
+
+    Args:
+        graph: that they are of; its compute sets are joined.
+        programs: a `Whole` of every equation that computes anything.
+    """
+    wholes = [program for program in programs if isinstance(program, Whole)]
+    pending, steps = [list(whole.steps) for whole in wholes], list[Program]()
+    while any(pending):
+        for left in pending:
+            while left and not isinstance(left[0], Execute):
+                steps.append(left.pop(0))
+        sets = [step.compute_set for step in (left.pop(0) for left in pending if left) if isinstance(step, Execute)]
+        if sets:
+            more = f": and {len(sets) - 1} more" if len(sets) > 1 else ""
+            steps.append(Execute(graph.join(sets, f"{sets[0].name}{more}")))
+    return [Whole(tuple(steps), tuple(made for whole in wholes for made in whole.computations))] if wholes else []
