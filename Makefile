@@ -51,7 +51,7 @@ demo: light
 	$(PY) -m ipu_core demo
 
 test: setup
-	$(PY) -m pytest -q -m "not slow" -n auto --dist loadfile
+	$(PY) -m pytest -q -m "not slow" -n auto --dist worksteal
 
 test-slow: setup
 	$(PY) -m pytest -q

@@ -36,7 +36,7 @@ def look_at(page: str, folder: Path, width: int, *, dark: bool) -> Seen:
     shown = subprocess.run(
         [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder / 'profile'}",
          f"--window-size={width},900", "--dump-dom", *scheme, path.as_uri()],
-        capture_output=True, text=True, timeout=120, check=True,
+        capture_output=True, text=True, timeout=600, check=True,
     )  # fmt: skip
     found = re.search(r'data-seen="([^"]*)"', shown.stdout)
     assert found is not None, shown.stderr

@@ -93,46 +93,42 @@ def comparable(points: list[dict[str, object]]) -> dict[tuple[object, object], d
     return {(p["precision"], p["seed"]): {k: v for k, v in p.items() if k not in ("seconds", "sha256")} for p in points}
 
 
-def test_a_study_killed_half_way_continues_to_the_same_bits(tmp_path: Path) -> None:
-    arguments = [
-        "study",
-        "--layers",
-        "64-32-10",
-        "--steps",
-        "600",
-        "--lr",
-        "0.01",
-        "--engine",
-        "direct",
-        *TWO,
-    ]
-    arguments += ["--workers", "1"]
-    line = [sys.executable, "-m", "ipu_core", *arguments, "--out", str(tmp_path / "killed")]
-    process = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    wait_for(lambda: (tmp_path / "killed" / "results.jsonl").exists() and len(results(tmp_path / "killed")) >= 1)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    kept = results(tmp_path / "killed")
-    assert 1 <= len(kept) < 4
-    resumed = retry_while_locked(*arguments, "--out", str(tmp_path / "killed"))
-    assert resumed.returncode == 0, resumed.stderr
-    assert f"{len(kept)} of 4 points were finished before" in resumed.stdout
-    assert results(tmp_path / "killed")[: len(kept)] == kept
-    assert run(*arguments, "--out", str(tmp_path / "whole")).returncode == 0
-    assert comparable(results(tmp_path / "killed")) == comparable(results(tmp_path / "whole"))
+FATE = """
+import signal, sys
+from ipu_core.__main__ import main
+from ipu_core.train.loop import TrainLoop
+
+train, trained = TrainLoop.train, []
+
+def until(loop, batch):
+    trained.append(batch)
+    if len(trained) == 100:  # in the third of four points of 40 steps
+        signal.raise_signal(int(sys.argv[1]))
+    return train(loop, batch)
+
+TrainLoop.train = until
+sys.exit(main(sys.argv[2:]))
+"""
 
 
-def test_ctrl_c_keeps_finished_points(tmp_path: Path) -> None:
-    line = [sys.executable, "-m", "ipu_core", "study", *SMALL, "--steps", "600", *TWO, "--workers", "1"]
-    process = subprocess.Popen(
-        [*line, "--out", str(tmp_path)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    )
-    wait_for(lambda: (tmp_path / "results.jsonl").exists() and len(results(tmp_path)) >= 1)
-    os.kill(process.pid, signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert errors.splitlines()[-1].startswith("interrupted; finished points are kept")
-    assert 1 <= len(results(tmp_path)) < 4
+@pytest.mark.parametrize("fate", [signal.SIGKILL, signal.SIGINT], ids=["killed", "interrupted"])
+def test_a_study_ended_half_way_keeps_finished_points_and_continues_to_the_same_bits(
+    fate: signal.Signals, finished: tuple[Path, str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["study", *SMALL, *TWO, "--workers", "1", "--out", str(tmp_path / "out")]
+    line = [sys.executable, "-c", FATE, str(int(fate)), *arguments]
+    ended = subprocess.run(line, capture_output=True, text=True, check=False)
+    if fate == signal.SIGKILL:
+        assert ended.returncode == -fate
+    else:
+        assert ended.returncode == 130
+        assert ended.stderr.splitlines()[-1].startswith("interrupted; finished points are kept")
+    kept = results(tmp_path / "out")
+    assert len(kept) == 2
+    assert exit_code(*arguments) == 0
+    assert "2 of 4 points were finished before" in capfd.readouterr().out
+    assert results(tmp_path / "out")[:2] == kept
+    assert comparable(results(tmp_path / "out")) == comparable(results(finished[0]))
 
 
 def test_a_study_keeps_checkpoints_while_it_runs_and_goes_on_from_them(
@@ -215,23 +211,6 @@ def test_the_same_data_elsewhere_and_numbers_written_otherwise_are_the_same_stud
     np.savez(tmp_path / "b" / "d.npz", x_train=x[10:], y_train=y[10:], x_test=x[:10], y_test=y[:10])
     assert exit_code(*common, *second) == 2
     assert "other settings (data_digest " in capfd.readouterr().err
-
-
-def wait_for(condition: object, seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
-def retry_while_locked(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """The killed study's workers hold nothing, but the kernel may take a moment to free the lock."""
-    for _ in range(50):
-        done = run(*arguments)
-        if "another study is running" not in done.stderr:
-            return done
-        time.sleep(0.1)
-    return done
 
 
 BAD = [

@@ -62,7 +62,7 @@ def test_kills_at_random_moments_change_no_bit(kills: int, steps: int, seeds: in
             os.kill(process.pid, signal.SIGKILL)
         else:
             os.killpg(process.pid, signal.SIGKILL)
-        process.communicate(timeout=60)  # which waits for the workers too: they hold the pipe
+        process.communicate(timeout=600)  # which waits for the workers too: they hold the pipe
     finish(killed, *size)
     finish(whole, *size)
     assert_same(killed, whole, 3 * seeds)
@@ -126,7 +126,7 @@ def test_twenty_kills_of_a_language_model_change_no_bit(tmp_path: Path) -> None:
                 kills, begun_again = kills + 1, begun_again + 1
         else:
             os.kill(process.pid, signal.SIGKILL)
-            process.communicate(timeout=60)
+            process.communicate(timeout=600)
             kills, process = kills + 1, None
     if process is not None:
         process.communicate(timeout=1200)

@@ -1,8 +1,13 @@
 """Every notebook runs from top to bottom in its short form, and the committed one shows no error."""
 
+import ast
+import linecache
 from pathlib import Path
+from typing import Any
 
+import matplotlib
 import nbformat
+import numpy as np
 import pytest
 from nbclient import NotebookClient
 
@@ -25,12 +30,50 @@ def test_a_published_result_is_a_notebook_that_the_readme_names(name: str) -> No
     assert f"[{name}](notebooks/{path.name})" in (ROOT / "README.md").read_text("utf-8")
 
 
-@pytest.mark.filterwarnings("ignore")  # of the kernel's own machinery
+def show(value: object) -> None:
+    """Makes what a notebook would show of a cell's last value, and the figures that are open."""
+    for name in ("_repr_html_", "_repr_png_"):
+        getattr(value, name, lambda: None)()
+    repr(value)
+    from matplotlib import pyplot
+
+    for number in pyplot.get_fignums():
+        pyplot.figure(number).canvas.draw()
+    pyplot.close("all")
+
+
+def run_cells(path: Path) -> None:
+    """Runs the cells in this process, where everything is imported already."""
+    names: dict[str, Any] = {"__name__": "__main__"}
+    cells = [cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+    for number, text in enumerate(cells):
+        name = f"<{path.stem}, cell {number}>"
+        linecache.cache[name] = len(text), None, text.splitlines(True), name  # for inspect
+        tree = ast.parse(text, name)
+        last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+        exec(compile(tree, name, "exec"), names)
+        show(eval(compile(ast.Expression(last.value), name, "eval"), names) if isinstance(last, ast.Expr) else None)
+
+
+@pytest.mark.filterwarnings("ignore")  # pictures that cannot be shown here
 @pytest.mark.parametrize("path", PLAIN, ids=lambda path: path.stem)
 def test_notebook_runs(path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("LOWPREC_SHORT", "1")
+    monkeypatch.chdir(tmp_path)
+    matplotlib.use("agg")
+    with matplotlib.rc_context(), np.printoptions():
+        run_cells(path)
+
+
+@pytest.mark.filterwarnings("ignore")  # of the kernel's own machinery
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if place else []) for place, path in enumerate(PLAIN)],
+)
+def test_notebook_runs_in_jupyters_kernel(path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("LOWPREC_SHORT", "1")
     notebook = nbformat.read(path, as_version=4)
-    NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    NotebookClient(notebook, timeout=1800, resources={"metadata": {"path": str(tmp_path)}}).execute()
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

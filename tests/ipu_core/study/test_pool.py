@@ -14,13 +14,16 @@ import pytest
 from ipu_core.study.pool import Processes, WorkerDied
 
 
-def test_a_death_costs_the_others_nothing() -> None:
+def test_a_death_costs_the_others_nothing(tmp_path: Path) -> None:
+    begun, ended = tmp_path / "begun", tmp_path / "ended"
     with Processes(2) as executor:
-        long = executor.submit(time.sleep, 1.0)
+        long = executor.submit(linger, begun, ended)
+        wait_for(begun.exists)
         with pytest.raises(WorkerDied, match="its process ended with code 7"):
             executor.submit(os._exit, 7).result()
         assert not long.done()
         assert executor.submit(pow, 2, 5).result() == 32
+        ended.touch()
         assert long.result() is None
 
 
@@ -49,7 +52,7 @@ def test_an_exception_ends_the_processes_at_once(tmp_path: Path) -> None:
     start = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         interrupted()
-    assert time.monotonic() - start < 30
+    assert time.monotonic() - start < 300  # of the 600 seconds that each would take
     assert isinstance(futures[0].exception(), WorkerDied)
     assert all(future.cancelled() or future.exception() is not None for future in futures)
     assert not multiprocessing.active_children()
@@ -75,10 +78,11 @@ def test_threads_may_have_them_too() -> None:
     assert made == [27]
 
 
-def linger(file: Path) -> None:
-    file.with_suffix(".draft").write_text(str(os.getpid()))
-    file.with_suffix(".draft").rename(file)
-    time.sleep(600)
+def linger(begun: Path, until: Path | None = None) -> None:
+    """Says that it has begun, with the number of its process, and stays until there is another file."""
+    begun.with_suffix(".draft").write_text(str(os.getpid()))
+    begun.with_suffix(".draft").rename(begun)
+    wait_for(until.exists if until is not None else lambda: False, 600)
 
 
 def employ(file: Path) -> None:
@@ -93,11 +97,18 @@ def test_a_worker_ends_with_its_parent(tmp_path: Path) -> None:
     wait_for(file.exists)
     parent.kill()
     parent.join()
-    pid = file.read_text()
-    wait_for(lambda: not Path("/proc", pid).exists() or "zombie" in Path("/proc", pid, "status").read_text())
+    wait_for(lambda: ended(file.read_text()))
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
+def ended(pid: str) -> bool:
+    """Whether a process is no more, or waits for a parent that does not ask for it."""
+    try:
+        return "zombie" in Path("/proc", pid, "status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 300) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end

@@ -8,7 +8,7 @@ import time
 import warnings as python_warnings
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import Any
 
@@ -202,7 +202,7 @@ def test_a_pipe_that_is_not_there_or_full_loses_progress_and_no_warning(tmp_path
         for step in range(20_000):
             report({"step": step})
         report({"warning": "full"})
-        assert time.monotonic() - start < 30
+        assert time.monotonic() - start < 300  # it never waits
         hold.set()
     assert report.unsaid == [{"warning": "full"}]
     assert 100 < len(heard) < 20_000
@@ -211,7 +211,8 @@ def test_a_pipe_that_is_not_there_or_full_loses_progress_and_no_warning(tmp_path
 
 
 def test_nothing_to_do_starts_nothing() -> None:
-    start = time.monotonic()
+    before, threads_before = active_children(), threading.active_count()
     with Processes(2) as executor:
         assert collect(on(executor), []) == []
-    assert time.monotonic() - start < 0.5
+        assert active_children() == before
+        assert threading.active_count() == threads_before

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -125,12 +124,17 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
 RUN = """
 import sys
 from tests.ipu_core.train.test_callbacks import *
-path = Path(sys.argv[1])
+path, step, seconds = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
 made = loop("fp16.16/stochastic", **SETTINGS)
 if path.exists():
     made.load(path)
 print(made.step, flush=True)
-made.run(batches, 400 - made.step, callbacks=[Checkpoint(path, every=1)])
+
+def die_soon(made, loss):
+    if made.step == step:
+        signal.setitimer(signal.ITIMER_PROF, seconds)  # its signal ends a process at once, as SIGKILL does
+
+made.run(batches, 400 - made.step, callbacks=[die_soon, Checkpoint(path, every=1)])
 print(bits(made))
 """
 
@@ -139,22 +143,17 @@ def test_killed_runs_end_in_the_same_bits(tmp_path: Path) -> None:
     whole = loop("fp16.16/stochastic", **SETTINGS)
     whole.run(batches, 400)
     started = []
-    for kill in (0.05, 0.15, 0.3, None):
-        process = subprocess.Popen(
-            [sys.executable, "-c", RUN, str(tmp_path / "run.npz")], stdout=subprocess.PIPE, text=True,
+    for step, seconds in ((5, 0.004), (100, 0.007), (200, 0.011), (0, 0)):  # of the processor
+        run = subprocess.run(
+            [sys.executable, "-c", RUN, str(tmp_path / "run.npz"), str(step), str(seconds)],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},  # the installed package, where that is tested
+            stdout=subprocess.PIPE, text=True, check=False,
         )  # fmt: skip
-        assert process.stdout is not None
-        started.append(int(process.stdout.readline()))
-        if kill is None:
-            assert process.stdout.read().split() == [bits(whole)]
-        else:
-            time.sleep(kill)
-            process.send_signal(signal.SIGKILL)
-        process.wait()
-        process.stdout.close()
-    assert started == sorted(started)
-    assert 0 == started[0] < started[-1] < 400
+        begun, *end = run.stdout.split()
+        started.append(int(begun))
+        assert run.returncode == (-signal.SIGPROF if step else 0)
+    assert end == [bits(whole)]
+    assert 0 == started[0] < 5 <= started[1] + 1 < 100 <= started[2] + 1 < 200 <= started[3] + 1 < 400
 
 
 def test_a_loop_prints_what_it_is() -> None:

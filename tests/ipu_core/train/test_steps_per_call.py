@@ -146,14 +146,15 @@ def test_interrupts_at_any_moment_change_no_bit(engine: str, steps_per_call: int
     try:
         for delay in itertools.count(1):
             try:
-                signal.setitimer(signal.ITIMER_REAL, 0.0004 * delay)
-                made.run(batches, 60 - made.step)
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, 0.0004 * delay)
+                    made.run(batches, 60 - made.step)
+                finally:  # where the interrupt may come too
+                    signal.setitimer(signal.ITIMER_REAL, 0)
                 break
             except KeyboardInterrupt:
                 came += 1
                 assert made.step % steps_per_call == 0
-            finally:
-                signal.setitimer(signal.ITIMER_REAL, 0)
     finally:
         signal.signal(signal.SIGALRM, before)
     assert came > 3

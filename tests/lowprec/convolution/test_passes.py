@@ -91,8 +91,15 @@ def by_loops(index: int, name: str) -> list[Array]:
     ]
 
 
-@pytest.mark.parametrize("index", range(len(SHAPES)))
-@pytest.mark.parametrize("name", SUMS)
+PAIRS = [
+    pytest.param(name, index, marks=[pytest.mark.slow] * ((place + index) % 2))
+    for place, name in enumerate(SUMS)
+    for index in range(len(SHAPES))
+]
+"""Every sum with every shape; half of them, in which each sum and each shape is met, are not slow."""
+
+
+@pytest.mark.parametrize("name, index", PAIRS)
 def test_every_addition_is_the_oracles(name: str, index: int, host_backend: str) -> None:
     x, w, g, options = case(index)
     options |= sum_options(SUMS[name])
