@@ -72,7 +72,7 @@ struct piece_sigmoid_function {
         const InPiece tail = in_piece(z, sigmoid_pieces, 4.0f);
         const f32v upper = x >= f32v{} ? splat_real(1.0f) : f32v{}, high = upper - tail.high;  // or its negative
         const f32v low = ((upper - high) - tail.high) - tail.low;
-        const f32v error = fused(size_of(tail.second), splat_real(0x1.98p-23f), tail.high * 0x1p-37f);
+        const f32v error = fused(size_of(tail.second), splat_real(0x1p-22f), tail.high * 0x1p-37f);
         const f32v result = within(high, low, error, open);
         open |= (u32v)(z >= splat_real(7.875f));
         return size_of(result);
