@@ -72,7 +72,7 @@ struct piece_sigmoid_function {
         const InPiece tail = in_piece(z, sigmoid_pieces, 4.0f);
         const f32v upper = x >= f32v{} ? splat_real(1.0f) : f32v{}, high = upper - tail.high;  // or its negative
         const f32v low = ((upper - high) - tail.high) - tail.low;
-        const f32v error = fused(size_of(tail.second), splat_real(0x1.98p-23f), tail.high * 0x1p-37f);
+        const f32v error = fused(size_of(tail.second), splat_real(0x1p-22f), tail.high * 0x1p-37f);
         const f32v result = within(high, low, error, open);
         open |= (u32v)(z >= splat_real(7.875f));
         return size_of(result);
@@ -92,7 +92,7 @@ struct piece_log_function {
         const f32v beyond = fused(e, splat_real(0x1.7f7d1cp-20f), looked_up(j, log_pieces[2]));
         const f32v rest = polynomial(f, -0.166864872f, 0.200194448f, -0.249999911f, 0.333333284f, -0.5f);
         const f32v square = f * f, lost = ((whole - high) + f) + minus_product(lacking, f, lacking);
-        const f32v error = fused(size_of(square * rest), splat_real(0x1.8p-23f), size_of(whole) * 0x1p-35f);
+        const f32v error = fused(size_of(square * rest), splat_real(0x1p-22f), size_of(whole) * 0x1p-35f);
         const f32v y = within(high, fused(square, rest, lost + beyond), error, open);
         // -infinity of zero, infinity of infinity, NaN of what is negative.
         return (f32v)_mm512_fixupimm_ps((__m512)y, (__m512)x, _mm512_set1_epi32(0x03530422), 0);

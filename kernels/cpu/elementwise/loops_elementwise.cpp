@@ -27,6 +27,17 @@ void run(const float *a, const float *b, const float *c, float *to, i64 count) {
     for (; i < count; ++i) to[i] = with_one_nan(Operation::apply(a[i], b[i], c[i]));
 }
 
+// The lanes of which any bit is set, as bits.
+LP_INLINE u32 lanes_set(u32v bits) {
+#if defined(__AVX512F__) && LP_VECTOR_BYTES == 64
+    return _mm512_test_epi32_mask((__m512i)bits, (__m512i)bits);
+#else
+    u32 set = 0;
+    for (int lane = 0; lane < lanes32; ++lane) set |= u32(bits[lane] != 0) << lane;
+    return set;
+#endif
+}
+
 // Elements whose results are left open, to be found together.
 struct LeftOpen {
     static constexpr i64 most = 8 * lanes32;
@@ -35,11 +46,11 @@ struct LeftOpen {
     i64 number = 0;
 
     // Of the vector x of elements from i on, those where `open` is set.
-    void note(const float *from, u32v open, i64 i) {
-        for (int lane = 0; lane < lanes32; ++lane) {
+    void note(f32v from, u32v open, i64 i) {
+        for (u32 lanes = lanes_set(open); lanes; lanes &= lanes - 1) {
+            const int lane = __builtin_ctz(lanes);
             x[number] = from[lane];
-            at[number] = i + lane;
-            number += open[lane] != 0;
+            at[number++] = i + lane;
         }
     }
 
@@ -69,7 +80,7 @@ void run_short(const float *a, const float *b, const float *c, float *to, i64 co
         const f32v x = load<f32v>(a + i);
         store(to + i, with_one_nan(Short::rounded(x, open)));
         if (__builtin_expect(!any_set(open), 1)) continue;
-        left.note(reinterpret_cast<const float *>(&x), open, i);
+        left.note(x, open, i);
         if (left.number >= LeftOpen::most) left.find(longer, to);
     }
     left.find(longer, to);
