@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lowprec.backends.cpu.convolution import correlate, correlate_windows
     from lowprec.backends.cpu.exact import arithmetic, exact_call
     from lowprec.backends.cpu.operands import plain_dtypes, ready_output
-    from lowprec.backends.cpu.operation import elementwise, new_chain
+    from lowprec.backends.cpu.operation import elementwise, new_pipeline
     from lowprec.backends.cpu.packing import pack, unpack
     from lowprec.backends.cpu.products import maximum, product, reduce, scatter, sum_parts
     from lowprec.backends.cpu.weight_gradient import weight_sums
@@ -36,7 +36,7 @@ __all__ = [
     "fold_in",
     "largest_magnitude",
     "maximum",
-    "new_chain",
+    "new_pipeline",
     "pack",
     "plain_dtypes",
     "product",
@@ -64,7 +64,7 @@ __getattr__ = lazy_names(
         "convolution": "correlate correlate_windows",
         "exact": "arithmetic exact_call",
         "operands": "plain_dtypes ready_output",
-        "operation": "elementwise new_chain",
+        "operation": "elementwise new_pipeline",
         "packing": "pack unpack",
         "products": "maximum product reduce scatter sum_parts",
         "weight_gradient": "weight_sums",

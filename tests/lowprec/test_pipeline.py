@@ -7,7 +7,7 @@ import pytest
 from numpy.lib.stride_tricks import as_strided
 
 from lowprec import Key, Rounding, float32_op, num_threads
-from lowprec.chain import Chain, runs_here
+from lowprec.pipeline import Pipeline, runs_here
 from lowprec.testing import backend
 
 RNG = np.random.default_rng(2)
@@ -17,13 +17,13 @@ HALF, SINGLE = np.dtype(np.float16), np.dtype(np.float32)
 STOCHASTIC = Rounding("stochastic")
 
 
-def chain(piece: int, out: Any, memory: Any) -> Chain:
+def pipeline(piece: int, out: Any, memory: Any) -> Pipeline:
     """tanh(a + b) * b of which only the product is whole."""
     inside = [
         as_strided(memory[at:].view(dtype), (SIZE,), (dtype.itemsize,))
         for at, dtype in ((0, SINGLE), (4 * piece, HALF))
     ]
-    call = Chain(memory)
+    call = Pipeline(memory)
     call.part(SIZE, piece)
     call.add("add", (HALF, HALF), "float32", STOCHASTIC, (A, B), inside[0], (0, 0, 4))
     call.add("tanh", (SINGLE,), "float16", STOCHASTIC, (inside[0],), inside[1], (4, 2), (7,))
@@ -35,7 +35,7 @@ def chain(piece: int, out: Any, memory: Any) -> Chain:
 @pytest.mark.parametrize("piece", [64, 1000, 1 << 14, 1 << 20])
 def test_pieces_on_threads_have_the_bits_of_whole_arrays(piece: int, threads: int) -> None:
     out, key = np.empty(SIZE, np.float16), Key(5)
-    call = chain(piece, out, np.zeros(6 * piece, np.uint8))
+    call = pipeline(piece, out, np.zeros(6 * piece, np.uint8))
     with num_threads(threads):
         call(key)
     total = float32_op("add", A, B)
@@ -46,7 +46,7 @@ def test_pieces_on_threads_have_the_bits_of_whole_arrays(piece: int, threads: in
 
 def test_a_part_after_another_and_numbers() -> None:
     x, y, z = np.arange(12, dtype=np.float32), np.empty(12, np.float32), np.empty((3, 4), np.float32)
-    call = Chain(np.zeros(0, np.uint8))
+    call = Pipeline(np.zeros(0, np.uint8))
     call.part(12, 5)
     call.add("scaled_add", (SINGLE, None, None), "float32", Rounding(), (x, 2.0, 3), y, (0, 0, 0, 0))
     call.part(3, 1)  # rows of four
@@ -58,8 +58,8 @@ def test_a_part_after_another_and_numbers() -> None:
 def test_what_does_not_fit_is_refused() -> None:
     out = np.empty(SIZE, np.float16)
     with pytest.raises(ValueError, match="needs key="):
-        chain(64, out, np.zeros(6 * 64, np.uint8))(None)
-    call = Chain(np.zeros(0, np.uint8))
+        pipeline(64, out, np.zeros(6 * 64, np.uint8))(None)
+    call = Pipeline(np.zeros(0, np.uint8))
     with pytest.raises(ValueError, match="no such step"):
         call.add("exp", (HALF,), "float16", Rounding(), (A,), out, (0, 0))
     with pytest.raises(ValueError, match="rows"):
@@ -79,7 +79,7 @@ def test_what_does_not_fit_is_refused() -> None:
         call.add("expp", (HALF,), "float16", Rounding(), (A,), out, (0, 0))
 
 
-def test_chains_are_the_compiled_backends() -> None:
+def test_pipelines_are_the_compiled_backends() -> None:
     assert runs_here()
     with backend("reference"):
         assert not runs_here()
