@@ -10,7 +10,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from ipu_core.arrays import LINE, aligned
 from ipu_core.ir.block import Array, Block, Var, dtype_of
-from ipu_core.ir.chains import Chain, only_inside
+from ipu_core.ir.chains import Chain, item_bytes, only_inside, written_over
 from ipu_core.ir.exact import exact
 from ipu_core.ir.lifetimes import lifetimes
 from lowprec.integers import ceil_div
@@ -60,12 +60,20 @@ def allocate(block: Block, over: Mapping[Var, Var], chains: Sequence[Chain] = ()
         for position, var in enumerate(equation.output for equation in block.equations)
         if views[var].root is var and var not in over and var not in in_pieces
     ]
-    sizes = [var.type.size * dtype_of(var.type.format).itemsize for _, var in own_memory]
-    spans = [(begin[first], end[max(first, last.get(var, first))]) for first, var in own_memory]
-    offsets, total = pack(sizes, spans)
+    homes, spans = dict[Var, Var](), dict[Var, tuple[int, int]]()  # whose memory it is, and how long
+    kept = frozenset((*own, *block.constants, *over, *in_pieces, *(new for _, new in block.totals)))
+    given = {new: old for chain in chains for new, old in written_over(block, chain, kept).items()}
+    for first, var in own_memory:
+        home = homes[var] = homes[given[var]] if var in given else var
+        stop = end[max(first, last.get(var, first))]
+        spans[home] = (spans[home][0], max(spans[home][1], stop)) if home in spans else (begin[first], stop)
+    sizes = {home: home.type.size * item_bytes(home) for home in spans}
+    places, total = pack([*sizes.values()], [*spans.values()])
+    offsets = dict(zip(spans, places, strict=True))
     buffer, pieces = aligned(total, np.dtype(np.uint8)), aligned(piece_bytes, np.dtype(np.uint8))
-    for (_, var), offset, size in zip(own_memory, offsets, sizes, strict=True):
-        arrays[var] = buffer[offset : offset + size].view(dtype_of(var.type.format)).reshape(var.type.shape)
+    for var, home in homes.items():
+        memory = buffer[offsets[home] : offsets[home] + sizes[home]]
+        arrays[var] = memory.view(dtype_of(var.type.format)).reshape(var.type.shape)
     for var, offset in in_pieces.items():
         piece = pieces[offset:].view(dtype_of(var.type.format))
         arrays[var] = as_strided(piece, var.type.shape, [n * piece.itemsize for n in views[var].strides])
@@ -81,7 +89,7 @@ def _piece_places(block: Block, chains: Sequence[Chain]) -> tuple[dict[Var, int]
     last, offsets, most = lifetimes(block).last, dict[Var, int](), 0
     for chain in chains:
         inside = only_inside(block, chain)
-        sizes = [min(chain.piece, chain.size) * dtype_of(var.type.format).itemsize for _, var in inside]
+        sizes = [min(chain.piece, chain.size) * item_bytes(var) for _, var in inside]
         places, total = pack(sizes, [(first, max(first, last.get(var, first))) for first, var in inside])
         offsets |= {var: place for (_, var), place in zip(inside, places, strict=True)}
         most = max(most, total)

@@ -6,9 +6,10 @@ equations before the next piece begins. Values that only the chain reads are nev
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import NamedTuple
 
-from ipu_core.ir.block import Block, Equation, Var, per_block
+from ipu_core.ir.block import Block, Equation, Var, dtype_of, per_block
 from ipu_core.ir.lifetimes import StridedView, in_place, lifetimes
 from ipu_core.ir.ops import ELEMENTWISE
 from lowprec import FloatFormat
@@ -112,6 +113,38 @@ def only_inside(block: Block, chain: Chain) -> list[tuple[int, Var]]:
     last, over, after = lifetimes(block).last, in_place(block), {new for _, new in block.totals}
     made = [(position, equation.output) for position, equation in computed(block, chain)]
     return [(i, var) for i, var in made if last.get(var, -1) < chain.last and var not in after and var not in over]
+
+
+def written_over(block: Block, chain: Chain, inside: Container[Var]) -> dict[Var, Var]:
+    """Results of a chain that are written over values that are dead by then: piece by piece, where they lay.
+
+    Args:
+        block: in which the chain is.
+        chain: the chain.
+        inside: what has no memory of its own, or memory that is not to be given away.
+    """
+    views, last = lifetimes(block).views, lifetimes(block).last
+    equations, read = computed(block, chain), dict[Var, bool]()  # whether only as its elements lie
+    for _, equation in equations:
+        for var in equation.operands:
+            root = views[var].root
+            same = in_order(var, views[var]) and var.type.size == chain.size
+            read[root] = read.get(root, True) and same
+    free = [root for root, same in read.items() if same and root not in inside and last[root] < chain.last]
+    found: dict[Var, Var] = {}
+    for position, equation in equations:
+        if (new := equation.output) in inside:
+            continue
+        fitting = (old for old in free if last[old] <= position and item_bytes(old) == item_bytes(new))
+        if (old := next(fitting, None)) is not None:
+            found[new] = old
+            free.remove(old)
+    return found
+
+
+def item_bytes(var: Var) -> int:
+    """Bytes of an element in memory."""
+    return dtype_of(var.type.format).itemsize
 
 
 def computed(block: Block, chain: Chain) -> list[tuple[int, Equation]]:

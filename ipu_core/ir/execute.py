@@ -18,8 +18,7 @@ from ipu_core.ir.kernels import BoundCall, bind
 from ipu_core.ir.lifetimes import in_place, lifetimes
 from ipu_core.ir.pytree import flatten, unflatten
 from ipu_core.ir.verify import verify
-from lowprec import Accumulation, Key
-from lowprec import chain as compiled
+from lowprec import Accumulation, Key, pipeline
 from lowprec.arrays import whole_array
 from lowprec.random import KeyLike, as_key
 
@@ -144,7 +143,7 @@ class Executable:
 
     def _together(self, observer: Observer | None) -> bool:
         """Whether this one can run: its chains need the compiled backend, and are nothing to an observer."""
-        return not self._chained or (observer is None and compiled.runs_here())
+        return not self._chained or (observer is None and pipeline.runs_here())
 
     def run(self, inputs: Sequence[Any], key: KeyLike, observer: Observer | None = None) -> list[Array]:
         """The outputs for some inputs, in new arrays.

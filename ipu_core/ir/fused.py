@@ -14,7 +14,7 @@ from ipu_core.ir.chains import Chain, computed
 from ipu_core.ir.kernels import BoundCall
 from ipu_core.ir.lifetimes import lifetimes
 from ipu_core.ir.ops import COMPUTED_AS
-from lowprec import chain as compiled
+from lowprec.pipeline import Pipeline
 
 
 def bind_chains(block: Block, chains: Sequence[Chain], buffers: Buffers, control: FloatingPointControl) -> BoundCall:
@@ -26,7 +26,7 @@ def bind_chains(block: Block, chains: Sequence[Chain], buffers: Buffers, control
         buffers: the Block's arrays, made for these chains.
         control: the machine's floating-point control; no exception may be enabled.
     """
-    call = compiled.Chain(buffers.pieces)
+    call = Pipeline(buffers.pieces)
     for chain in chains:
         call.part(chain.size, chain.piece)
         for _, equation in computed(block, chain):
@@ -34,9 +34,7 @@ def bind_chains(block: Block, chains: Sequence[Chain], buffers: Buffers, control
     return call
 
 
-def _add(
-    call: compiled.Chain, block: Block, equation: Equation, buffers: Buffers, control: FloatingPointControl
-) -> None:
+def _add(call: Pipeline, block: Block, equation: Equation, buffers: Buffers, control: FloatingPointControl) -> None:
     operands = tuple(buffers.arrays[x] if isinstance(x, Var) else x.value for x in equation.inputs)
     out, views = buffers.arrays[equation.output], lifetimes(block).views
     formats = [x.dtype if isinstance(x, np.ndarray) else None for x in operands]

@@ -23,7 +23,7 @@ NB_MODULE(_kernels, m) {
     lowprec::bind_rounding(m);
     lowprec::bind_random(m);
     lowprec::bind_elementwise(m);
-    lowprec::bind_chain(m);
+    lowprec::bind_pipeline(m);
     lowprec::bind_product(m);
     lowprec::bind_reduction(m);
     lowprec::bind_exact(m);

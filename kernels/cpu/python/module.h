@@ -9,7 +9,7 @@ namespace lowprec {
 void bind_rounding(nanobind::module_ &m);
 void bind_random(nanobind::module_ &m);
 void bind_elementwise(nanobind::module_ &m);
-void bind_chain(nanobind::module_ &m);
+void bind_pipeline(nanobind::module_ &m);
 void bind_product(nanobind::module_ &m);
 void bind_reduction(nanobind::module_ &m);
 void bind_exact(nanobind::module_ &m);

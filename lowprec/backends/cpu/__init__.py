@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lowprec.backends.cpu.counting import magnitudes
     from lowprec.backends.cpu.exact import arithmetic, exact_call
     from lowprec.backends.cpu.operands import plain_dtypes, ready_output
-    from lowprec.backends.cpu.operation import elementwise, new_chain
+    from lowprec.backends.cpu.operation import elementwise, new_pipeline
     from lowprec.backends.cpu.packing import pack, unpack
     from lowprec.backends.cpu.products import maximum, product, reduce, scatter, sum_parts
     from lowprec.backends.cpu.weight_gradient import weight_sums
@@ -38,7 +38,7 @@ __all__ = [
     "largest_magnitude",
     "magnitudes",
     "maximum",
-    "new_chain",
+    "new_pipeline",
     "pack",
     "plain_dtypes",
     "product",
@@ -67,7 +67,7 @@ __getattr__ = lazy_names(
         "exact": "arithmetic exact_call",
         "counting": "magnitudes",
         "operands": "plain_dtypes ready_output",
-        "operation": "elementwise new_chain",
+        "operation": "elementwise new_pipeline",
         "packing": "pack unpack",
         "products": "maximum product reduce scatter sum_parts",
         "weight_gradient": "weight_sums",

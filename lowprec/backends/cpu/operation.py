@@ -12,7 +12,7 @@ from lowprec.backends.cpu.rounding import native_conversion
 from lowprec.spec.elementwise_op import OPERATIONS, ElementwiseOp
 from lowprec.spec.formats import float32
 
-new_chain = _kernels.Chain
+new_pipeline = _kernels.PipelineCall
 """Prepared calls that go through pieces of rows together: f(key, threads)."""
 
 

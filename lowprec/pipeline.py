@@ -22,11 +22,11 @@ from lowprec.types import Array
 
 
 def runs_here() -> bool:
-    """Whether the backend in force is the compiled one, which has chains."""
+    """Whether the backend in force is the compiled one, which has pipelines."""
     return backends.current() is cpu
 
 
-class Chain:
+class Pipeline:
     """Operations prepared for arrays that stay where they are; not to be called by two threads at once.
 
     Args:
@@ -34,7 +34,7 @@ class Chain:
     """
 
     def __init__(self, memory: Array) -> None:
-        self._native = cpu.new_chain(memory)
+        self._native = cpu.new_pipeline(memory)
 
     def part(self, rows: int, piece: int) -> None:
         """What is added from now on goes together through pieces of so many rows, in order."""

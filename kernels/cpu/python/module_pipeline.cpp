@@ -63,11 +63,11 @@ struct Part {
     }
 };
 
-class Chain {
+class PipelineCall {
   public:
-    explicit Chain(nb::object bytes)
-        : memory(bytes), first(static_cast<char *>(output_of(bytes))), size(PyArray_NBYTES(as_array(bytes))) {}
-    Chain(const Chain &) = delete;
+    explicit PipelineCall(nb::object bytes)
+        : memory(bytes), first(static_cast<char *>(output_of(bytes))), size(u64(PyArray_NBYTES(as_array(bytes)))) {}
+    PipelineCall(const PipelineCall &) = delete;
 
     void part(i64 rows, i64 piece) {
         if (rows < 1 || piece < 1) throw std::invalid_argument("a part has rows, and a piece of them");
@@ -125,7 +125,6 @@ class Chain {
                 if (part.run(0, part.rows, 0)) refused = true;
                 continue;
             }
-            while (int(others.size()) < count - 1) others.emplace_back(new char[size + line]);
             const i64 length = ((part.rows + count - 1) / count + together - 1) / together * together;
             in_pieces(count, 1, count, [&](i64 begin, i64 end) {
                 for (i64 i = begin; i < end; ++i)
@@ -136,30 +135,32 @@ class Chain {
         return refused;
     }
 
-    // How far the memory of a thread lies from that of the first; the first element is at the start of a cache line.
-    i64 memory_of(i64 thread) const {
-        if (thread == 0) return 0;
-        const u64 own = reinterpret_cast<u64>(others[thread - 1].get());
-        return i64((own + line - 1) / line * line - reinterpret_cast<u64>(first));
+    // How far the memory for piece i of all rows lies from what was given: the first piece's is that itself, the others
+    // have memory of the thread that they run on, which begins at a cache line as well.
+    i64 memory_of(i64 i) const {
+        if (i == 0) return 0;
+        thread_local std::vector<char> own;
+        if (own.size() < size + line) own = std::vector<char>(size + line);
+        return i64((reinterpret_cast<u64>(own.data()) + line - 1) / line * line - reinterpret_cast<u64>(first));
     }
 
     static constexpr u64 line = 64;
     nb::object memory;
     char *first;
-    i64 size, work = 0;
+    u64 size;
+    i64 work = 0;
     std::vector<Part> parts;
-    std::vector<std::unique_ptr<char[]>> others;  // the memory of further threads
 };
 
 }  // namespace
 
-void bind_chain(nb::module_ &m) {
-    nb::class_<Chain>(m, "Chain", "Prepared calls that go through pieces of rows together.")
+void bind_pipeline(nb::module_ &m) {
+    nb::class_<PipelineCall>(m, "PipelineCall", "Prepared calls that go through pieces of rows together.")
         .def(nb::init<nb::object>(), nb::arg("memory"))
-        .def("part", &Chain::part, nb::arg("rows"), nb::arg("piece"))
-        .def("step", &Chain::step, nb::arg("call"), nb::arg("operands"), nb::arg("out"), nb::arg("rows"),
+        .def("part", &PipelineCall::part, nb::arg("rows"), nb::arg("piece"))
+        .def("step", &PipelineCall::step, nb::arg("call"), nb::arg("operands"), nb::arg("out"), nb::arg("rows"),
              nb::arg("folds"))
-        .def("__call__", &Chain::run, nb::arg("key").none(), nb::arg("threads"));
+        .def("__call__", &PipelineCall::run, nb::arg("key").none(), nb::arg("threads"));
 }
 
 }  // namespace lowprec

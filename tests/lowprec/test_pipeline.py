@@ -1,0 +1,85 @@
+"""Prepared operations that go through pieces of rows together: the bits of the same operations on whole arrays."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.lib.stride_tricks import as_strided
+
+from lowprec import Key, Rounding, float32_op, num_threads
+from lowprec.pipeline import Pipeline, runs_here
+from lowprec.testing import backend
+
+RNG = np.random.default_rng(2)
+SIZE = 70_001
+A, B = (RNG.normal(size=SIZE).astype(np.float16) for _ in range(2))
+HALF, SINGLE = np.dtype(np.float16), np.dtype(np.float32)
+STOCHASTIC = Rounding("stochastic")
+
+
+def pipeline(piece: int, out: Any, memory: Any) -> Pipeline:
+    """tanh(a + b) * b of which only the product is whole."""
+    inside = [
+        as_strided(memory[at:].view(dtype), (SIZE,), (dtype.itemsize,))
+        for at, dtype in ((0, SINGLE), (4 * piece, HALF))
+    ]
+    call = Pipeline(memory)
+    call.part(SIZE, piece)
+    call.add("add", (HALF, HALF), "float32", STOCHASTIC, (A, B), inside[0], (0, 0, 4))
+    call.add("tanh", (SINGLE,), "float16", STOCHASTIC, (inside[0],), inside[1], (4, 2), (7,))
+    call.add("multiply", (HALF, HALF), "float16", STOCHASTIC, (inside[1], B), out, (2, 0, 0), (8, 9))
+    return call
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("piece", [64, 1000, 1 << 14, 1 << 20])
+def test_pieces_on_threads_have_the_bits_of_whole_arrays(piece: int, threads: int) -> None:
+    out, key = np.empty(SIZE, np.float16), Key(5)
+    call = pipeline(piece, out, np.zeros(6 * piece, np.uint8))
+    with num_threads(threads):
+        call(key)
+    total = float32_op("add", A, B)
+    value = float32_op("tanh", total, fmt="float16", rounding="stochastic", key=key.fold_in(7))
+    wanted = float32_op("multiply", value, B, fmt="float16", rounding="stochastic", key=key.fold_in(8).fold_in(9))
+    np.testing.assert_array_equal(out.view(np.uint16), wanted.view(np.uint16))
+
+
+def test_a_part_after_another_and_numbers() -> None:
+    x, y, z = np.arange(12, dtype=np.float32), np.empty(12, np.float32), np.empty((3, 4), np.float32)
+    call = Pipeline(np.zeros(0, np.uint8))
+    call.part(12, 5)
+    call.add("scaled_add", (SINGLE, None, None), "float32", Rounding(), (x, 2.0, 3), y, (0, 0, 0, 0))
+    call.part(3, 1)  # rows of four
+    call.add("subtract", (SINGLE, SINGLE), "float32", Rounding(), (y.reshape(3, 4), x[:3, None]), z, (0, 0, 0))
+    call(None)
+    np.testing.assert_array_equal(z, (x + 6).reshape(3, 4) - x[:3, None])
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    out = np.empty(SIZE, np.float16)
+    with pytest.raises(ValueError, match="needs key="):
+        pipeline(64, out, np.zeros(6 * 64, np.uint8))(None)
+    call = Pipeline(np.zeros(0, np.uint8))
+    with pytest.raises(ValueError, match="no such step"):
+        call.add("exp", (HALF,), "float16", Rounding(), (A,), out, (0, 0))
+    with pytest.raises(ValueError, match="rows"):
+        call.part(0, 1)
+    call.part(SIZE, 64)
+    with pytest.raises(ValueError, match="no such step"):
+        call.add("exp", (HALF,), "float16", Rounding(), (A,), out, (0,))
+    with pytest.raises(ValueError, match="out has shape"):
+        call.add("exp", (HALF,), "float16", Rounding(), (A,), out[1:], (0, 0))
+    with pytest.raises(ValueError, match="C-contiguous"):
+        call.add("exp", (HALF,), "float16", Rounding(), (A[:100],), out[:200:2], (0, 0))
+    with pytest.raises(TypeError, match="out must be an array of float32"):
+        call.add("exp", (HALF,), "float32", Rounding(), (A,), out, (0, 0))
+    with pytest.raises(TypeError, match="an operand must be"):
+        call.add("exp", (SINGLE,), "float16", Rounding(), (A,), out, (0, 0))
+    with pytest.raises(ValueError, match="unknown operation"):
+        call.add("expp", (HALF,), "float16", Rounding(), (A,), out, (0, 0))
+
+
+def test_pipelines_are_the_compiled_backends() -> None:
+    assert runs_here()
+    with backend("reference"):
+        assert not runs_here()
