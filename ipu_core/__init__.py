@@ -10,13 +10,13 @@ training   TrainLoop with Sgd, Lars, Adam, AdamW or Lamb trains in one precision
 from ipu_core import interruption  # noqa: F401  # first: it answers Ctrl-C while the rest is imported
 
 # isort: split
-from ipu_core import errors, nn, poptorch
-from ipu_core.capture import TorchModel, TorchSchedule, from_torch, from_torch_optimizer
+from typing import TYPE_CHECKING
+
+from ipu_core import errors, nn
 from ipu_core.compile.lowering import lower
 from ipu_core.compile.machine import Machine
 from ipu_core.compile.planning import plan
 from ipu_core.control import FloatingPointControl
-from ipu_core.emulation import emulate
 from ipu_core.engine import Engine, Profile
 from ipu_core.graph import (
     Call,
@@ -63,6 +63,12 @@ from ipu_core.train.samples import Samples
 from ipu_core.train.scaling import LossScale
 from ipu_core.train.watch import Record, Watch
 from lowprec import Accumulation
+from lowprec._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from ipu_core import poptorch
+    from ipu_core.capture import TorchModel, TorchSchedule, from_torch, from_torch_optimizer
+    from ipu_core.emulation import emulate
 
 __all__ = [
     "Accumulation",
@@ -139,6 +145,16 @@ __all__ = [
     "unit_scale",
     "value_and_grad",
 ]
+
+# What only users of PyTorch need is loaded when it is first asked for.
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "capture": "TorchModel TorchSchedule from_torch from_torch_optimizer",
+        "emulation": "emulate",
+        "poptorch": "",
+    },
+)
 
 
 def __dir__() -> list[str]:

@@ -48,8 +48,10 @@ def whole_array(x: object) -> Array:
     """
     if type(x) is np.ndarray and x.dtype.isnative:  # most calls, quickly
         return x
-    if isinstance(x, np.ma.MaskedArray) and (masked := np.count_nonzero(np.ma.getmaskarray(x))):
-        raise TypeError(f"no masked elements ({masked} here) can be part of this: fill them first, as x.filled(0)")
+    if isinstance(x, np.ndarray) and isinstance(x, np.ma.MaskedArray):  # in this order, for looking for np.ma loads it
+        masked = np.count_nonzero(np.ma.getmaskarray(x))
+        if masked:
+            raise TypeError(f"no masked elements ({masked} here) can be part of this: fill them first, as x.filled(0)")
     return input_array(x)[0]
 
 

@@ -186,53 +186,6 @@ struct AlignedStep {
     }
 };
 
-// The same roundings over loose vectors, for sums that are no register tiles.
-template <class Step, int count>
-LP_INLINE void round_few(const Step &step, float *values, const u32v *words, int shift) {
-    f32v tile[count][1];
-    u32v drawn[count][1];
-    for (int i = 0; i < count; ++i) {
-        tile[i][0] = load<f32v>(values + i * lanes32);
-        drawn[i][0] = Step::random ? words[i] : u32v{};
-    }
-    step.round(tile, drawn, shift);
-    for (int i = 0; i < count; ++i) store(values + i * lanes32, tile[i][0]);
-}
-
-template <class Step>
-void round_vectors(float *values, const u32v *words, int shift, i64 count, const Rounders &rounders) {
-    const Step step(rounders);
-    i64 i = 0;
-    for (; i + 4 <= count; i += 4)
-        round_few<Step, 4>(step, values + i * lanes32, Step::random ? words + i : nullptr, shift);
-    for (; i < count; ++i) round_few<Step, 1>(step, values + i * lanes32, Step::random ? words + i : nullptr, shift);
-}
-
-inline RoundVectors round_vectors_of(const StepRounding &step) {
-    switch (path_of(step)) {
-        case Path::none:
-            return round_vectors<NoStep>;
-#if defined(__F16C__)
-        case Path::half_nearest:
-            return round_vectors<HalfNearest<false>>;
-        case Path::half_checked:
-            return round_vectors<HalfNearest<true>>;
-#endif
-        case Path::grid_nearest:
-            return round_vectors<GridNearest>;
-        case Path::grid_stochastic:
-            return round_vectors<GridStochastic>;
-        case Path::aligned_nearest:
-            return round_vectors<AlignedStep<false>>;
-        case Path::aligned_stochastic:
-            return round_vectors<AlignedStep<true>>;
-        case Path::any_random:
-            return round_vectors<AnyStep<true>>;
-        default:
-            return round_vectors<AnyStep<false>>;
-    }
-}
-
 }  // namespace LP_ISA
 }  // namespace lowprec
 #endif

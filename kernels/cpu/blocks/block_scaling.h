@@ -74,8 +74,18 @@ struct BlockScaler {
         return y;
     }
 
-    // A whole run with one factor.
-    static LP_INLINE void run(const R *x, D factor, S *to, i64 count) {
+    // Whole blocks of 32 or of 16, one factor each: a size that the compiler knows.
+    static void blocks(const R *x, const D *factors, S *to, i64 count, i64 size) {
+        if (size == 32)
+            for (i64 i = 0; i < count; ++i) run_of(x + 32 * i, factors[i], to + 32 * i, 32);
+        else
+            for (i64 i = 0; i < count; ++i) run_of(x + 16 * i, factors[i], to + 16 * i, 16);
+    }
+
+    // A run with one factor.
+    static void run(const R *x, D factor, S *to, i64 count) { run_of(x, factor, to, count); }
+
+    static LP_INLINE void run_of(const R *x, D factor, S *to, i64 count) {
         const Factors f = factor - Factors{};
         i64 i = 0;
         for (; i + lanes <= count; i += lanes) {
@@ -112,6 +122,22 @@ struct BlockScaler {
         __builtin_memcpy(to, &y, count * sizeof(S));
     }
 };
+
+// How a job's values are scaled: the functions of one BlockScaler.
+template <class R, class S, class D>
+struct ScalingLoops {
+    void (*blocks)(const R *x, const D *factors, S *to, i64 count, i64 size);
+    void (*run)(const R *x, D factor, S *to, i64 count);
+    void (*columns)(const R *x, const D *factors, S *to, i64 count);
+};
+
+template <class R, class S, int scaling>
+ScalingLoops<R, S, typename FactorOf<S, scaling>::type> scaling_loops(bool guard) {
+    typedef BlockScaler<R, S, scaling, true> Guarded;
+    typedef BlockScaler<R, S, scaling, false> Plain;
+    if (guard) return {Guarded::blocks, Guarded::run, Guarded::columns};
+    return {Plain::blocks, Plain::run, Plain::columns};
+}
 
 }  // namespace LP_ISA
 }  // namespace lowprec

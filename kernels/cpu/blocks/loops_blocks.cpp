@@ -10,17 +10,27 @@ inline namespace LP_ISA {
 
 namespace {
 
+// Not inlined into every quantiser.
+template <int mode>
+__attribute__((noinline)) u64v rounded_scales(f64v wanted, const Rounder<u64> &rounder) {
+    return round_bits<mode, false, u64v>(bit_cast<u64v>(wanted), u64v{}, rounder);
+}
+__attribute__((noinline)) f64v scale_values(u64v codes, const Rounder<u64> &rounder) {
+    return bit_cast<f64v>(decode(codes, rounder.decoder));
+}
+
 // ---- quantising a group ----
 
-template <class R, class S, int scaling, bool guard>
+// Values of type R, divided by or times numbers of type D, become scaled ones of type S. How is a matter of functions
+// and not of types: so there are few of these classes to compile.
+template <class R, class S, class D>
 struct Quantizer {
-    typedef BlockScaler<R, S, scaling, guard> Scaler;
-    typedef typename Scaler::D D;
     typedef typename Carried<R>::bits E;
     static constexpr int padding = LP_VECTOR_BYTES;
 
     const BlockJob &job;
     const BlockRows rows;
+    const ScalingLoops<R, S, D> scaling;
     Rounder<u64> rounder;                              // of real scales
     bool bad = false, voids = false, special = false;  // special: the group has infinities or NaN
     i64 left = 0, width = 0;
@@ -32,7 +42,7 @@ struct Quantizer {
     alignas(64) R values[run];
     alignas(64) S scaled[run];
 
-    explicit Quantizer(const BlockJob &j) : job(j), rows{j.shape} {
+    Quantizer(const BlockJob &j, const ScalingLoops<R, S, D> &how) : job(j), rows{j.shape}, scaling(how) {
         if (job.choice == real_scales) rounder = make_rounder<u64>(job.scale, false);
     }
 
@@ -70,7 +80,7 @@ struct Quantizer {
         const E largest = Magnitudes<R>::template of_run<false>(reinterpret_cast<const R *>(most), count);
         if (largest >= Carrier<E>::infinity) measure(k, end);
         choose_scales(k, end);
-        for (i64 i = 0; i < count; ++i) Scaler::run(held + i * size, factors[i], scaled + i * size, size);
+        scaling.blocks(held, factors, scaled, count, size);
         filled = count * size;
         if (voids) clear(held, scaled, filled);
         flush(held_from);
@@ -127,10 +137,8 @@ struct Quantizer {
             for (i64 i = 0; i < count; ++i) factors[i] = D(job.factor);
         } else if (job.choice == power_scales) {
             powers(first, count);
-        } else if (job.scale.mode == up) {
-            reals<up>(first, count);
         } else {
-            reals<nearest_even>(first, count);
+            reals(first, count);
         }
         if (!voids) return;
         for (i64 i = 0; i < count; ++i)
@@ -194,8 +202,8 @@ struct Quantizer {
     }
 
     // The scale and the divisor of lanes of blocks.
-    template <int mode>
     void reals(i64 first, i64 count) {
+        const auto scale_codes = job.scale.mode == up ? rounded_scales<up> : rounded_scales<nearest_even>;
         constexpr int lanes = Lanes<u64v>::count;
         typedef typename VectorOf<E, lanes>::type Sizes;
         typedef typename VectorOf<R, lanes>::type Values;
@@ -208,8 +216,8 @@ struct Quantizer {
                 for (int l = 0; l < lanes; ++l) wanted[l] = odd_quotient(amax[l], job.wanted_divisor);
             wanted = wanted > 0x1.fffffffffffffp1023 ? splat_double(0x1.fffffffffffffp1023) : wanted;
             wanted = wanted < job.smallest ? splat_double(job.smallest) : wanted;
-            const u64v codes = round_bits<mode, false, u64v>(bit_cast<u64v>(wanted), u64v{}, rounder);
-            const f64v divisors = bit_cast<f64v>(decode(codes, rounder.decoder)) * job.tensor;
+            const u64v codes = scale_codes(wanted, rounder);
+            const f64v divisors = scale_values(codes, rounder) * job.tensor;
             const auto narrowed = __builtin_convertvector(divisors, typename VectorOf<D, lanes>::type);
             __builtin_memcpy(factors + i, &narrowed, sizeof narrowed);
             if (job.scale_bytes == 1 && i + lanes <= count) {
@@ -239,7 +247,7 @@ struct Quantizer {
                 if (filled + width > run || (apart && filled)) start = flush(start);
                 if (apart) start = element(row);
                 const R *x = at(element(row), width);
-                Scaler::columns(x, factor, scaled + filled, width);
+                scaling.columns(x, factor, scaled + filled, width);
                 if (voids) clear(x, scaled + filled, width);
                 filled += width;
             }
@@ -251,7 +259,7 @@ struct Quantizer {
         while (count > 0) {
             const i64 room = run - filled, some = count < room ? count : room;
             const R *x = at(first, some);
-            Scaler::run(x, factor, scaled + filled, some);
+            scaling.run(x, factor, scaled + filled, some);
             if (voids) clear(x, scaled + filled, some);
             filled += some;
             first += some;
@@ -288,40 +296,35 @@ struct Quantizer {
     }
 };
 
-template <class R, class S, int scaling>
-bool quantize_by(const BlockJob &job, i64 begin, i64 end, i64 left, i64 right) {
+template <class R, class S, class D>
+bool quantize_by(const ScalingLoops<R, S, D> &scaling, const BlockJob &job, i64 begin, i64 end, i64 left, i64 right) {
     const BlockRows rows{job.shape};
-    const auto each = [&](auto &quantizer) {
-        for (i64 k = begin; k < end;) {
-            const i64 stop = rows.group_end(k, end, right - left);
-            quantizer.group(k, stop, left, right - left);
-            k = stop;
-        }
-        return quantizer.bad;
-    };
-    if (job.guard) {
-        Quantizer<R, S, scaling, true> quantizer(job);
-        return each(quantizer);
+    Quantizer<R, S, D> quantizer(job, scaling);
+    for (i64 k = begin; k < end;) {
+        const i64 stop = rows.group_end(k, end, right - left);
+        quantizer.group(k, stop, left, right - left);
+        k = stop;
     }
-    Quantizer<R, S, scaling, false> quantizer(job);
-    return each(quantizer);
+    return quantizer.bad;
 }
 
 bool quantize(const BlockJob &job, i64 begin, i64 end, i64 left, i64 right) {
+    const auto by = [&](const auto &scaling) { return quantize_by(scaling, job, begin, end, left, right); };
+    const bool guard = job.guard;
     if (job.wide_in) {
-        return job.scaling == by_factor ? quantize_by<double, double, by_factor>(job, begin, end, left, right)
-                                        : quantize_by<double, double, by_odd_divisor>(job, begin, end, left, right);
+        return by(job.scaling == by_factor ? scaling_loops<double, double, by_factor>(guard)
+                                           : scaling_loops<double, double, by_odd_divisor>(guard));
     }
     switch (job.scaling) {
         case by_factor:
-            return quantize_by<float, float, by_factor>(job, begin, end, left, right);
+            return by(scaling_loops<float, float, by_factor>(guard));
         case by_wide_divisor:
-            return quantize_by<float, float, by_wide_divisor>(job, begin, end, left, right);
+            return by(scaling_loops<float, float, by_wide_divisor>(guard));
         case by_odd_divisor:
-            return quantize_by<float, double, by_odd_divisor>(job, begin, end, left, right);
+            return by(scaling_loops<float, double, by_odd_divisor>(guard));
         default:
-            return job.wide_values ? quantize_by<float, double, by_divisor>(job, begin, end, left, right)
-                                   : quantize_by<float, float, by_divisor>(job, begin, end, left, right);
+            if (job.wide_values) return by(scaling_loops<float, double, by_divisor>(guard));
+            return by(scaling_loops<float, float, by_divisor>(guard));
     }
 }
 

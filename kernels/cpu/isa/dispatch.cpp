@@ -5,19 +5,27 @@
 #include <cstdlib>
 #include <stdexcept>
 
+#include "isa/supported.h"
+
 namespace lowprec {
 
-#ifdef LP_X86
+// cmake says for which of these there are loops.
+#ifdef LP_HAS_v2
 namespace v2 {
 extern const Table table;
 }
+#endif
+#ifdef LP_HAS_v3
 namespace v3 {
 extern const Table table;
 }
+#endif
+#ifdef LP_HAS_v4
 namespace v4 {
 extern const Table table;
 }
-#else
+#endif
+#ifdef LP_HAS_portable
 namespace portable {
 extern const Table table;
 }
@@ -27,17 +35,20 @@ namespace {
 
 std::vector<const Table *> available() {
     std::vector<const Table *> tables;
-#ifdef LP_X86
-    __builtin_cpu_init();
+#ifdef LP_HAS_v2
     tables.push_back(&v2::table);
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2"))
-        tables.push_back(&v3::table);
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512cd"))
-        tables.push_back(&v4::table);
-#else
+#endif
+#ifdef LP_HAS_v3
+    if (supports_v3()) tables.push_back(&v3::table);
+#endif
+#ifdef LP_HAS_v4
+    if (supports_v4()) tables.push_back(&v4::table);
+#endif
+#ifdef LP_HAS_portable
     tables.push_back(&portable::table);
 #endif
+    if (tables.empty())
+        throw std::runtime_error("lowprec was compiled on a machine with other instructions, and for those alone");
     return tables;
 }
 

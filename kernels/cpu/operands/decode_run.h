@@ -8,108 +8,17 @@
 namespace lowprec {
 inline namespace LP_ISA {
 
-template <Element element>
-LP_INLINE float read_one(const char *at, const CodeTable *table) {
-    if constexpr (element == Element::real32) {
-        return load<float>(at);  // at any address
-    } else if constexpr (element == Element::half) {
-        return half_to_real(u16v{load<u16>(at)})[0];
-    } else if constexpr (element == Element::bfloat) {
-        return bit_cast<float>(u32(load<u16>(at)) << 16);
-    } else {
-        return table->value[load<u8>(at)];
-    }
-}
-
-template <Element element>
-void decode_strided(const char *from, long stride, const CodeTable *table, float *to, i64 count) {
-    for (i64 i = 0; i < count; ++i) to[i] = read_one<element>(from + i * stride, table);
-}
-
-template <Element element>
-void decode_contiguous16(const char *from, float *to, i64 count) {
-    i64 i = 0;
-    for (; i + lanes32 <= count; i += lanes32) {
-        const u16v bits = load<u16v>(from + 2 * i);
-        store(to + i, element == Element::half ? half_to_real(bits) : bfloat_to_real(bits));
-    }
-    for (; i < count; ++i) to[i] = read_one<element>(from + 2 * i, nullptr);
-}
-
-#if defined(__AVX512BW__) && LP_VECTOR_BYTES == 64
-// The values of 32 codes at a time: their upper halves are found in registers.
-struct CodeLanes {
-    __m512i part[8];
-
-    explicit CodeLanes(const CodeTable *table) {
-        for (int i = 0; i < 8; ++i) part[i] = _mm512_loadu_si512(table->top + 32 * i);
-    }
-
-    // Codes below 64 come from the first two parts, and so on.
-    LP_INLINE __m512i tops(__m256i codes) const {
-        const __m512i at = _mm512_cvtepu8_epi16(codes);
-        const __mmask32 second = _mm512_test_epi16_mask(at, _mm512_set1_epi16(64));
-        const __mmask32 upper = _mm512_test_epi16_mask(at, _mm512_set1_epi16(128));
-        const __m512i low = _mm512_mask_mov_epi16(_mm512_permutex2var_epi16(part[0], at, part[1]), second,
-                                                  _mm512_permutex2var_epi16(part[2], at, part[3]));
-        const __m512i high = _mm512_mask_mov_epi16(_mm512_permutex2var_epi16(part[4], at, part[5]), second,
-                                                   _mm512_permutex2var_epi16(part[6], at, part[7]));
-        return _mm512_mask_mov_epi16(low, upper, high);
-    }
-};
-
-inline void decode_codes(const CodeTable *table, const char *from, float *to, i64 count) {
-    const CodeLanes lanes(table);
-    for (i64 i = 0; i < count; i += 32) {
-        const i64 left = count - i;
-        const __mmask32 mask = left < 32 ? (__mmask32(1) << left) - 1 : ~__mmask32(0);
-        const __m512i tops = lanes.tops(_mm256_maskz_loadu_epi8(mask, from + i));
-        const __m256i half[2] = {_mm512_castsi512_si256(tops), _mm512_extracti64x4_epi64(tops, 1)};
-        for (int j = 0; j < 2 && 16 * j < left; ++j) {
-            const __m512i bits = _mm512_slli_epi32(_mm512_cvtepu16_epi32(half[j]), 16);
-            _mm512_mask_storeu_epi32(to + i + 16 * j, __mmask16(mask >> 16 * j), bits);
-        }
-    }
-}
-#endif
-
 // `count` elements from `from`, `stride` bytes apart, to contiguous floats.
-inline void decode_run(Element element, const CodeTable *table, const char *from, long stride, float *to, i64 count) {
-    if (stride == 0) {
-        float value = 0;
-        if (count) decode_run(element, table, from, 1, &value, 1);
-        for (i64 i = 0; i < count; ++i) to[i] = value;
-        return;
-    }
-    switch (element) {
-        case Element::real32:
-            if (stride == 4) {
-                __builtin_memcpy(to, from, count * 4);
-            } else {
-                decode_strided<Element::real32>(from, stride, table, to, count);
-            }
-            break;
-        case Element::half:
-            if (stride == 2) {
-                decode_contiguous16<Element::half>(from, to, count);
-            } else {
-                decode_strided<Element::half>(from, stride, table, to, count);
-            }
-            break;
-        case Element::bfloat:
-            if (stride == 2) {
-                decode_contiguous16<Element::bfloat>(from, to, count);
-            } else {
-                decode_strided<Element::bfloat>(from, stride, table, to, count);
-            }
-            break;
-        case Element::table8:
+void decode_run(Element element, const CodeTable *table, const char *from, long stride, float *to, i64 count);
+
+// `rows` of them, `row` bytes apart, to rows of floats that begin `to_row` floats apart.
+void decode_rows(Element element, const CodeTable *table, const char *from, long row, long stride, float *to,
+                 i64 to_row, i64 rows, i64 count);
+
 #if defined(__AVX512BW__) && LP_VECTOR_BYTES == 64
-            if (stride == 1 && count >= lanes32 && table->in_top) return decode_codes(table, from, to, count);
+// Codes one after the other, through a table whose values are their upper halves.
+void decode_codes(const CodeTable *table, const char *from, float *to, i64 count);
 #endif
-            decode_strided<Element::table8>(from, stride, table, to, count);
-    }
-}
 
 }  // namespace LP_ISA
 }  // namespace lowprec

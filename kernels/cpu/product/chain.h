@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "accumulate/finish.h"
+#include "accumulate/steps_fast.h"
 #include "product/product_job.h"
 
 namespace lowprec {
@@ -37,12 +38,12 @@ LP_INLINE f32v multiply_add(f32v a, f32v b, f32v c) {
 }
 
 // One product more for every sum of a tile, and, where rounding looks at each sum alone, its rounding.
-template <class Step, int rows, int vectors, bool along_k, bool exact>
+template <class Step, int rows, int vectors, bool exact>
 LP_INLINE void add_products(const Chain &c, const float *a, const float *b, i64 k, f32v (&tile)[rows][vectors]) {
     f32v bk[vectors];
     for (int j = 0; j < vectors; ++j) bk[j] = load<f32v>(b + k * c.b_k + j * lanes32);
     for (int i = 0; i < rows; ++i) {
-        const f32v ak = splat_real(along_k ? a[i * c.a_row + k] : a[k * c.a_k + i]);
+        const f32v ak = splat_real(a[i * c.a_row + k * c.a_k]);
         for (int j = 0; j < vectors; ++j) tile[i][j] = Step::each(multiply_add<exact>(ak, bk[j], tile[i][j]));
     }
 }
@@ -56,7 +57,7 @@ LP_INLINE void load_tile(const Chain &c, f32v (&tile)[rows][vectors]) {
 // Products [k, end) rounded one by one: the short way while no sum can overflow, then the long way to the end. The
 // short way gives zeros +: that shows only in sums that are zero when it is looked at, and then all is done again the
 // long way.
-template <class Step, int rows, int vectors, bool along_k, bool exact>
+template <class Step, int rows, int vectors, bool exact>
 LP_INLINE void add_one_by_one(const Chain &c, const Step &step, const float *a, const float *b, i64 k, i64 end,
                               f32v (&tile)[rows][vectors]) {
     constexpr int some = rows % 2 ? rows : rows / 2;  // half a tile is rounded while the other is added to
@@ -66,7 +67,7 @@ LP_INLINE void add_one_by_one(const Chain &c, const Step &step, const float *a, 
         for (const i64 stop = bound.steps < end - k ? k + bound.steps : end; k < stop; ++k)
             for (int i = 0; i < rows; i += some) {
                 auto &part = *reinterpret_cast<f32v(*)[some][vectors]>(&tile[i]);
-                add_products<NoStep, some, vectors, along_k, exact>(c, a + i * (along_k ? c.a_row : 1), b, k, part);
+                add_products<NoStep, some, vectors, exact>(c, a + i * c.a_row, b, k, part);
                 step.round_bounded(part);
             }
         if (__builtin_expect(any_smaller(tile, 0x1p-149f), 0)) {
@@ -75,7 +76,7 @@ LP_INLINE void add_one_by_one(const Chain &c, const Step &step, const float *a, 
             break;
         }
     }
-    for (; k < end; ++k) add_products<Step, rows, vectors, along_k, exact>(c, a, b, k, tile);
+    for (; k < end; ++k) add_products<Step, rows, vectors, exact>(c, a, b, k, tile);
 }
 
 // The random words of the group at hand. Neighbouring groups share them, also where a part ends between two.
@@ -144,7 +145,7 @@ struct Watch<true> {
 };
 
 // Products [k, end), rounded after every group, of which the first has number g.
-template <class Step, int rows, int vectors, bool along_k, bool exact, class Words>
+template <class Step, int rows, int vectors, bool exact, class Words>
 LP_INLINE void add_groups(const Chain &c, const Step &step, const float *a, const float *b, i64 k, i64 end, u32 g,
                           Words &words, Watch<Step::bounded> &watch, f32v (&tile)[rows][vectors]) {
     if constexpr (Step::bounded) watch.start(c);
@@ -152,7 +153,7 @@ LP_INLINE void add_groups(const Chain &c, const Step &step, const float *a, cons
         bool calm = false;
         if constexpr (Step::bounded) calm = watch.next(tile);
         const i64 stop = Step::active && c.group < end - k ? k + c.group : end;
-        for (; k < stop; ++k) add_products<NoStep, rows, vectors, along_k, exact>(c, a, b, k, tile);
+        for (; k < stop; ++k) add_products<NoStep, rows, vectors, exact>(c, a, b, k, tile);
         if constexpr (Step::active) {
             const u32v(*drawn)[vectors] = nullptr;
             if constexpr (Step::random) drawn = words.of(g);
@@ -191,23 +192,23 @@ LP_INLINE void keep_part(const Chain &c, const Rounders &between, const f32v (&t
 }
 
 // The chains of products [k, end) from their start on.
-template <class Step, int rows, int vectors, bool along_k, bool exact, class Words>
+template <class Step, int rows, int vectors, bool exact, class Words>
 LP_INLINE void add_part(const Chain &c, const Step &step, const float *a, const float *b, i64 k, i64 end, Words &words,
                         Watch<Step::bounded && !Step::alone> &watch, f32v (&tile)[rows][vectors]) {
     load_tile(c, tile);
     if constexpr (Step::alone && Step::bounded) {
-        add_one_by_one<Step, rows, vectors, along_k, exact>(c, step, a, b, k, end, tile);
+        add_one_by_one<Step, rows, vectors, exact>(c, step, a, b, k, end, tile);
     } else {
         if constexpr (Step::alone) {
             if (c.group == 1)
-                for (; k < end; ++k) add_products<Step, rows, vectors, along_k, exact>(c, a, b, k, tile);
+                for (; k < end; ++k) add_products<Step, rows, vectors, exact>(c, a, b, k, tile);
         }
         const u32 g = Step::random ? c.first_group + u32(k / c.group) : 0;
-        add_groups<Step, rows, vectors, along_k, exact>(c, step, a, b, k, end, g, words, watch, tile);
+        add_groups<Step, rows, vectors, exact>(c, step, a, b, k, end, g, words, watch, tile);
     }
 }
 
-template <class Step, int rows, int vectors, bool along_k, bool exact>
+template <class Step, int rows, int vectors, bool exact>
 LP_INLINE void run_chains(const Chain &c, const Rounders &rounders, const float *a, const float *b, TileSums &to) {
     if (c.count < 1 || c.part < 1) __builtin_unreachable();  // lets the sums stay in registers throughout
     const Step step(rounders);
@@ -217,7 +218,7 @@ LP_INLINE void run_chains(const Chain &c, const Rounders &rounders, const float 
     for (i64 p = 0; k < c.count; ++p) {
         const i64 end = c.part < c.count - k ? k + c.part : c.count;
         f32v tile[rows][vectors];
-        add_part<Step, rows, vectors, along_k, exact>(c, step, a, b, k, end, words, watch, tile);
+        add_part<Step, rows, vectors, exact>(c, step, a, b, k, end, words, watch, tile);
         keep_part(c, rounders, tile, p, to);
         k = end;
     }

@@ -39,7 +39,7 @@ struct Scratch {
 };
 thread_local Scratch left_scratch, right_scratch;
 
-Kernel choose(Path path, int rows, int vectors, bool along_k, bool exact) {
+Kernel choose(Path path, int rows, int vectors, bool exact) {
     switch (path) {
         case Path::none:
         case Path::half_nearest:
@@ -47,12 +47,12 @@ Kernel choose(Path path, int rows, int vectors, bool along_k, bool exact) {
         case Path::half_checked:
         case Path::grid_nearest:
         case Path::aligned_nearest:
-            return nearest_kernel(path, rows, vectors, along_k, exact);
+            return nearest_kernel(path, rows, vectors, exact);
         case Path::grid_stochastic:
         case Path::aligned_stochastic:
-            return stochastic_kernel(path, rows, vectors, along_k, exact);
+            return stochastic_kernel(path, rows, vectors, exact);
         default:
-            return general_kernel(path, rows, vectors, along_k, exact);
+            return general_kernel(path, rows, vectors, exact);
     }
 }
 
@@ -114,11 +114,7 @@ class Product {
         sized = often && (path == Path::half_bounded || path == Path::grid_stochastic);
         chain.largest_product = __builtin_inff();
         for (int v = 0; v < 2; ++v)
-            for (int layout = 0; layout < 2; ++layout) {
-                const int sizes[4] = {tile_rows, 4, 2, 1};
-                for (int i = 0; i < 4; ++i)
-                    kernel[v][layout][i] = choose(path, sizes[i], v + 1, layout, job.half_operands);
-            }
+            for (int i = 0; i < 4; ++i) kernel[v][i] = choose(path, sizes[i], v + 1, job.half_operands);
     }
 
     void run() {
@@ -134,6 +130,8 @@ class Product {
     }
 
   private:
+    static constexpr int sizes[4] = {tile_rows, 4, 2, 1};  // rows of a tile
+
     void vertex(const i64 *index) {
         const char *a = job.a.data + region.row_begin * job.a_row;
         const char *b = job.b.data + region.column_begin * job.b_column;
@@ -237,8 +235,7 @@ class Product {
         const long outer_stride = along_k ? job.a_row : job.a_k, inner_stride = along_k ? job.a_k : job.a_row;
         const PanelShape shape = {outer, 0, inner, (inner + lanes32 - 1) / lanes32 * lanes32, line};
         if (inner_stride == bytes && pack_rows_of_kind(job.a.element, a, outer_stride, shape, to)) return left;
-        for (i64 i = 0; i < outer; ++i)
-            decode_run(job.a.element, job.a.table, a + i * outer_stride, inner_stride, to + i * line, inner);
+        decode_rows(job.a.element, job.a.table, a, outer_stride, inner_stride, to, line, outer, inner);
         return left;
     }
 
@@ -247,13 +244,11 @@ class Product {
         chain.a_k = left.k;
         chain.b_k = p.vectors * lanes32;
         place.column = column0 + u32(p.first - p.skip);
-        const int sizes[4] = {tile_rows, 4, 2, 1};
         for (i64 i = 0; i < rows;) {
             int size = 0;
             while (sizes[size] > rows - i) ++size;
-            const i64 shift = i * (left.along_k ? left.row : 1);
             place.row = row0 + u32(row + i);
-            tile(left.data + shift, left, p, row + i, sizes[size], kernel[p.vectors - 1][left.along_k][size]);
+            tile(left.data + i * left.row, left, p, row + i, sizes[size], kernel[p.vectors - 1][size]);
             i += sizes[size];
         }
     }
@@ -310,7 +305,7 @@ class Product {
     bool random;
     bool sized;  // steps ask how large products may be
     u32 largest_right = 0;
-    Kernel kernel[2][2][4];
+    Kernel kernel[2][4];
     Chain chain = {};
     WordPlace place = {};
     u32 row0 = 0, column0 = 0, group0 = 0;

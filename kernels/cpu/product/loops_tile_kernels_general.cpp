@@ -5,9 +5,9 @@
 namespace lowprec {
 inline namespace LP_ISA {
 
-Kernel general_kernel(Path path, int rows, int vectors, bool along_k, bool exact) {
-    if (path == Path::any_random) return kernel_of<AnyStep<true>>(rows, vectors, along_k, exact);
-    return kernel_of<AnyStep<false>>(rows, vectors, along_k, exact);
+Kernel general_kernel(Path path, int rows, int vectors, bool exact) {
+    if (path == Path::any_random) return kernel_of<AnyStep<true>>(rows, vectors, exact);
+    return kernel_of<AnyStep<false>>(rows, vectors, exact);
 }
 
 namespace {
@@ -124,7 +124,7 @@ void adder_chains(const Chain &c, i64 a_row, const Rounders &rounders, const flo
 
 void adder_kernel(Adder adder, const Chain &chain, const Rounders &rounders, int rows, int vectors, const float *a,
                   const float *b, float *to) {
-    const i64 a_row = chain.a_k == 1 ? chain.a_row : 1, to_row = vectors * lanes32;
+    const i64 a_row = chain.a_row, to_row = vectors * lanes32;
     Chain c = chain;
     for (int j = 0; j < vectors; ++j)
         for (int i = 0; i < rows;) {

@@ -4,24 +4,24 @@
 namespace lowprec {
 inline namespace LP_ISA {
 
-Kernel nearest_kernel(Path path, int rows, int vectors, bool along_k, bool exact) {
+Kernel nearest_kernel(Path path, int rows, int vectors, bool exact) {
     switch (path) {
         case Path::none:
-            return kernel_of<NoStep>(rows, vectors, along_k, exact);
+            return kernel_of<NoStep>(rows, vectors, exact);
 #if defined(__F16C__)
         case Path::half_nearest:
-            return kernel_of<HalfNearest<false>>(rows, vectors, along_k, exact);
+            return kernel_of<HalfNearest<false>>(rows, vectors, exact);
 #if defined(__AVX512DQ__) && LP_VECTOR_BYTES == 64
         case Path::half_bounded:
-            return kernel_of<HalfBounded>(rows, vectors, along_k, exact);
+            return kernel_of<HalfBounded>(rows, vectors, exact);
 #endif
         case Path::half_checked:
-            return kernel_of<HalfNearest<true>>(rows, vectors, along_k, exact);
+            return kernel_of<HalfNearest<true>>(rows, vectors, exact);
 #endif
         case Path::aligned_nearest:
-            return kernel_of<AlignedStep<false>>(rows, vectors, along_k, exact);
+            return kernel_of<AlignedStep<false>>(rows, vectors, exact);
         default:
-            return kernel_of<GridNearest>(rows, vectors, along_k, exact);
+            return kernel_of<GridNearest>(rows, vectors, exact);
     }
 }
 

@@ -4,9 +4,9 @@
 namespace lowprec {
 inline namespace LP_ISA {
 
-Kernel stochastic_kernel(Path path, int rows, int vectors, bool along_k, bool exact) {
-    if (path == Path::aligned_stochastic) return kernel_of<AlignedStep<true>>(rows, vectors, along_k, exact);
-    return kernel_of<GridStochastic>(rows, vectors, along_k, exact);
+Kernel stochastic_kernel(Path path, int rows, int vectors, bool exact) {
+    if (path == Path::aligned_stochastic) return kernel_of<AlignedStep<true>>(rows, vectors, exact);
+    return kernel_of<GridStochastic>(rows, vectors, exact);
 }
 
 }  // namespace LP_ISA

@@ -127,11 +127,11 @@ inline void pack_panel(Element element, const CodeTable *table, const char *from
                 return pack_columns<Element::table8>(table, from, column_stride, p, to);
         }
     }
-    for (i64 k = 0; k < p.k; ++k, to += p.width) {
-        for (i64 j = 0; j < p.skip; ++j) to[j] = 0;
-        decode_run(element, table, from + k * k_stride, column_stride, to + p.skip, p.columns);
-        for (i64 j = p.skip + p.columns; j < p.width; ++j) to[j] = 0;
+    for (i64 k = 0; k < p.k; ++k) {
+        for (i64 j = 0; j < p.skip; ++j) to[k * p.width + j] = 0;
+        for (i64 j = p.skip + p.columns; j < p.width; ++j) to[k * p.width + j] = 0;
     }
+    decode_rows(element, table, from, k_stride, column_stride, to + p.skip, p.width, p.k, p.columns);
 }
 
 }  // namespace LP_ISA

@@ -1,4 +1,4 @@
-// The tile kernels of products, by step, rows, vectors and layout of the left operand.
+// The tile kernels of products, by step, rows and vectors.
 #ifndef LOWPREC_TILE_KERNELS_H
 #define LOWPREC_TILE_KERNELS_H
 
@@ -9,40 +9,36 @@ inline namespace LP_ISA {
 
 typedef void (*Kernel)(const Chain &, const Rounders &, const float *a, const float *b, TileSums &to);
 
-template <class Step, int rows, int vectors, bool along_k, bool exact>
+template <class Step, int rows, int vectors, bool exact>
 void tile_kernel(const Chain &chain, const Rounders &rounders, const float *a, const float *b, TileSums &to) {
-    run_chains<Step, rows, vectors, along_k, exact>(chain, rounders, a, b, to);
+    run_chains<Step, rows, vectors, exact>(chain, rounders, a, b, to);
 }
 
 template <class Step, int rows, bool exact>
-Kernel kernel_of_rows(int vectors, bool along_k) {
-    if (vectors == 1)
-        return along_k ? tile_kernel<Step, rows, 1, true, exact> : tile_kernel<Step, rows, 1, false, exact>;
-    return along_k ? tile_kernel<Step, rows, 2, true, exact> : tile_kernel<Step, rows, 2, false, exact>;
+Kernel kernel_of_rows(int vectors) {
+    return vectors == 1 ? tile_kernel<Step, rows, 1, exact> : tile_kernel<Step, rows, 2, exact>;
 }
 
 // `rows` is tile_rows, 4, 2 or 1. Without a fused instruction, operands whose products are exact have kernels of their
 // own.
 template <class Step>
-Kernel kernel_of(int rows, int vectors, bool along_k, bool exact) {
+Kernel kernel_of(int rows, int vectors, bool exact) {
 #if !defined(__FMA__) && !defined(__aarch64__)
     if (exact) {
-        if (rows == 4) return kernel_of_rows<Step, 4, true>(vectors, along_k);
-        return rows == 2 ? kernel_of_rows<Step, 2, true>(vectors, along_k)
-                         : kernel_of_rows<Step, 1, true>(vectors, along_k);
+        if (rows == 4) return kernel_of_rows<Step, 4, true>(vectors);
+        return rows == 2 ? kernel_of_rows<Step, 2, true>(vectors) : kernel_of_rows<Step, 1, true>(vectors);
     }
 #endif
     (void)exact;
-    if (rows == tile_rows) return kernel_of_rows<Step, tile_rows, false>(vectors, along_k);
-    if (rows == 4) return kernel_of_rows<Step, 4, false>(vectors, along_k);
-    return rows == 2 ? kernel_of_rows<Step, 2, false>(vectors, along_k)
-                     : kernel_of_rows<Step, 1, false>(vectors, along_k);
+    if (rows == tile_rows) return kernel_of_rows<Step, tile_rows, false>(vectors);
+    if (rows == 4) return kernel_of_rows<Step, 4, false>(vectors);
+    return rows == 2 ? kernel_of_rows<Step, 2, false>(vectors) : kernel_of_rows<Step, 1, false>(vectors);
 }
 
 // One per group of steps, each in a file of its own to keep compilation short.
-Kernel nearest_kernel(Path path, int rows, int vectors, bool along_k, bool exact);
-Kernel stochastic_kernel(Path path, int rows, int vectors, bool along_k, bool exact);
-Kernel general_kernel(Path path, int rows, int vectors, bool along_k, bool exact);
+Kernel nearest_kernel(Path path, int rows, int vectors, bool exact);
+Kernel stochastic_kernel(Path path, int rows, int vectors, bool exact);
+Kernel general_kernel(Path path, int rows, int vectors, bool exact);
 
 // The same contract with another order inside a group (`dot4`, `pairwise`, `aligned`), for the chains of one part.
 void adder_kernel(Adder adder, const Chain &chain, const Rounders &rounders, int rows, int vectors, const float *a,

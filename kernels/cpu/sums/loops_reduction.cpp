@@ -1,5 +1,6 @@
 // Sums over an axis as chains of groups: lanes are neighbouring sums, each adds its own terms in order.
 #include "accumulate/finish.h"
+#include "accumulate/steps_fast.h"
 #include "sums/reduce_words.h"
 #include "sums/sum_jobs.h"
 #include "sums/terms.h"
