@@ -7,12 +7,13 @@ from ipu_core.study.reproduce.accumulators import ACCUMULATORS
 from ipu_core.study.reproduce.few_bits import FEW_BITS
 from ipu_core.study.reproduce.finding import Finding, Progress, Reproduction, table
 from ipu_core.study.reproduce.fixed_point import FIXED_POINT
+from ipu_core.study.reproduce.four_bits import FOUR_BITS
 from ipu_core.study.reproduce.fp8 import FP8
 from ipu_core.study.reproduce.sums import SUMS
 from ipu_core.study.reproduce.tensor_cores import TENSOR_CORES
 from ipu_core.study.reproduce.weights import WEIGHTS
 
-EACH = (SUMS, ACCUMULATORS, TENSOR_CORES, FIXED_POINT, FEW_BITS, WEIGHTS, FP8)
+EACH = (SUMS, ACCUMULATORS, TENSOR_CORES, FIXED_POINT, FEW_BITS, WEIGHTS, FP8, FOUR_BITS)
 REPRODUCTIONS = {each.name: each for each in EACH}
 
 __all__ = ["REPRODUCTIONS", "Finding", "Progress", "Reproduction", "reproduce", "table"]
