@@ -180,7 +180,7 @@ def _command(commands: Any, name: str, run: Callable[[argparse.Namespace], int],
         action="append",
         default=[],
         metavar="PATTERN",
-        help="parts of the state in streaming memory, besides the precision's, as in 'optimiser.*.weight'",
+        help="state or activations in streaming memory, besides what the precision says, as in 'params.*' or '*.gelu'",
     )
     parser.add_argument("--overlap", action="store_true", help="transfers with streaming memory beside computation")
     parser.add_argument("--recompute", action="store_true", help="forward values made again, not kept, where cheap")

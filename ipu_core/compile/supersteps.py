@@ -20,7 +20,7 @@ from ipu_core.compile.residency import array_bytes
 from ipu_core.ir.block import Block, Equation, Type
 from ipu_core.ir.dependences import Dependences, dependences, reordered
 from ipu_core.ir.lifetimes import lifetimes
-from ipu_core.ir.ops import ELEMENTWISE, OPS
+from ipu_core.ir.ops import ELEMENTWISE, GATHERS, OPS
 from ipu_core.target import Target
 
 NEAREST = 8  # sets of its kind that an equation is tried in
@@ -51,6 +51,7 @@ def shared(block: Block, plan: BlockPlan) -> Shared:
     far = _streamed(block)
     kinds = [None if {e.output, *e.operands} & far else _kind(e) for e in equations]
     slots = _Slots(known, sizes, kinds, [_under_way(block, plan, e) for e in equations])
+    slots.keep(node for node, e in enumerate(equations) if e.op in GATHERS or OPS[e.op].kind == "scatter")
     for part in known.parts:
         slots.delay(part)
         slots.advance(part)
@@ -96,7 +97,7 @@ class _Slots:
         groups: the equations in every slot, by their numbers in the dependences.
         sizes: bytes of the values on the fullest tile.
         live: bytes of it in every slot, of values and of what its equations have under way.
-        limit: how many there may be where equations are moved.
+        limit: how many there may be in every slot where equations are moved.
     """
 
     def __init__(
@@ -119,8 +120,14 @@ class _Slots:
             first, last = self._span(value, (self.slot[node] for node in touched))
             self.live[first : last + 1] += sizes[value]
         least, most = np.array(under_way, np.int64).reshape(-1, 2).T
-        self.limit, self.under_way = int(MARGIN * (self.live + least).max(initial=0)), most
+        limit = int(MARGIN * (self.live + least).max(initial=0))
+        self.limit, self.under_way = np.full(count, limit, np.int64), most
         self.live += most
+
+    def keep(self, nodes: Iterable[int]) -> None:
+        """Lets no more live than now while some equations run, of which it is not known what they have under way."""
+        slots = list(nodes)
+        self.limit[slots] = np.minimum(self.limit[slots], self.live[slots])
 
     def delay(self, part: range) -> None:
         """Equations of a part join later ones, the last first."""
@@ -154,7 +161,7 @@ class _Slots:
         new = old.copy()
         for first, last, size in self._changes(node, own, slot):
             new[first - low : last - low] += size
-        if ((new > self.limit) & (new > old)).any():
+        if ((new > self.limit[low : high + 1]) & (new > old)).any():
             return False
         self.live[low : high + 1] = new
         self.groups[own].remove(node)
