@@ -81,7 +81,7 @@ def by_hand(block: Block, inputs: Sequence[Array], key: Key, orders: Mapping[int
     return rest.run([values[var] for var in (*whole, *wanted)], key)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     st.sampled_from(PRECISIONS),
     st.integers(2, 8),

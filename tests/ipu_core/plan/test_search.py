@@ -54,7 +54,7 @@ orders = st.builds(
 )
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=24, deadline=None, derandomize=True)
 @given(sizes, orders, st.sampled_from([4, 33, 1472]), st.integers(1, 60_000), st.floats(0.5, 0.99), st.booleans())
 @example((121, 12, 212, 1), Accumulation(accumulate="float32", out="float16"), 4, 683, 0.7, False)
 def test_more_memory_never_costs_modelled_cycles(
@@ -71,7 +71,7 @@ def test_more_memory_never_costs_modelled_cycles(
         assert fast <= slow
 
 
-@settings(max_examples=8, deadline=None, derandomize=True)
+@settings(max_examples=3, deadline=None, derandomize=True)
 @given(sizes, st.integers(60_000, 638_976), st.floats(0.5, 0.99), st.sampled_from([HALF, ("float32", "float32")]))
 @example((200, 200, 200, 1), 70_000, 0.6, HALF)
 def test_a_tile_with_more_memory_is_not_planned_slower(

@@ -27,12 +27,14 @@ def test_a_death_costs_the_others_nothing(tmp_path: Path) -> None:
         assert long.result() is None
 
 
-def test_exceptions_come_back_and_processes_are_kept() -> None:
+def test_exceptions_come_back_and_processes_are_kept_and_hear_of_no_interrupts() -> None:
     with Processes(1) as executor:
         one = executor.submit(os.getpid).result()
         with pytest.raises(ZeroDivisionError):
             executor.submit(divmod, 1, 0).result()
         assert executor.submit(os.getpid).result() == one
+        assert signal.SIGINT in executor.submit(signal.pthread_sigmask, signal.SIG_BLOCK, []).result()
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
     with pytest.raises(RuntimeError, match="after shutdown"):
         executor.submit(os.getpid)
 
@@ -56,13 +58,6 @@ def test_an_exception_ends_the_processes_at_once(tmp_path: Path) -> None:
     assert isinstance(futures[0].exception(), WorkerDied)
     assert all(future.cancelled() or future.exception() is not None for future in futures)
     assert not multiprocessing.active_children()
-
-
-def test_processes_do_not_hear_of_interrupts() -> None:
-    with Processes(1) as executor:
-        blocked = executor.submit(signal.pthread_sigmask, signal.SIG_BLOCK, []).result()
-        assert signal.SIGINT in blocked
-    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
 
 def test_threads_may_have_them_too() -> None:

@@ -134,16 +134,16 @@ def die_soon(made, loss):
     if made.step == step:
         signal.setitimer(signal.ITIMER_PROF, seconds)  # its signal ends a process at once, as SIGKILL does
 
-made.run(batches, 400 - made.step, callbacks=[die_soon, Checkpoint(path, every=1)])
+made.run(batches, 200 - made.step, callbacks=[die_soon, Checkpoint(path, every=1)])
 print(bits(made))
 """
 
 
 def test_killed_runs_end_in_the_same_bits(tmp_path: Path) -> None:
     whole = loop("fp16.16/stochastic", **SETTINGS)
-    whole.run(batches, 400)
+    whole.run(batches, 200)
     started = []
-    for step, seconds in ((5, 0.004), (100, 0.007), (200, 0.011), (0, 0)):  # of the processor
+    for step, seconds in ((5, 0.004), (80, 0.007), (0, 0)):  # of the processor
         run = subprocess.run(
             [sys.executable, "-c", RUN, str(tmp_path / "run.npz"), str(step), str(seconds)],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},  # the installed package, where that is tested
@@ -153,7 +153,7 @@ def test_killed_runs_end_in_the_same_bits(tmp_path: Path) -> None:
         started.append(int(begun))
         assert run.returncode == (-signal.SIGPROF if step else 0)
     assert end == [bits(whole)]
-    assert 0 == started[0] < 5 <= started[1] + 1 < 100 <= started[2] + 1 < 200 <= started[3] + 1 < 400
+    assert 0 == started[0] < 5 <= started[1] + 1 < 80 <= started[2] + 1 < 200
 
 
 def test_a_loop_prints_what_it_is() -> None:
@@ -176,8 +176,9 @@ def measured(values: list[float]) -> tuple[Evaluate, EarlyStop]:
     return evaluate, EarlyStop(evaluate, patience=3)
 
 
-@pytest.mark.parametrize("suffix", ["npz", "safetensors"])
-@pytest.mark.parametrize("every", [1, 2, 3, 4])
+@pytest.mark.parametrize(
+    "every, suffix", [(1, "npz"), (2, "npz"), (3, "npz"), (4, "npz"), (2, "safetensors"), (3, "safetensors")]
+)
 def test_a_resumed_run_stops_at_the_same_step(every: int, suffix: str, tmp_path: Path) -> None:
     """Killed after any step, also the one that ends it; checkpoints hold what the callbacks behind them have seen."""
     if suffix == "safetensors":

@@ -144,10 +144,10 @@ def test_interrupts_at_any_moment_change_no_bit(engine: str, steps_per_call: int
     whole.run(batches, 60)
     came, before = 0, signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
-        for delay in itertools.count(1):
+        for delay in (0.0004 * 1.15**n for n in itertools.count()):
             try:
                 try:
-                    signal.setitimer(signal.ITIMER_REAL, 0.0004 * delay)
+                    signal.setitimer(signal.ITIMER_REAL, delay)
                     made.run(batches, 60 - made.step)
                 finally:  # where the interrupt may come too
                     signal.setitimer(signal.ITIMER_REAL, 0)

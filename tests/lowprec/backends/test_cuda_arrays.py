@@ -97,7 +97,8 @@ FLOATS = (np.float16, np.float32, np.float64, ml_dtypes.bfloat16, ml_dtypes.floa
 def test_every_dtype_in_and_the_same_dtype_out(dtype: Any, mode: str, cupy: ModuleType) -> None:
     rng = np.random.default_rng(4)
     x = (np.abs(rng.standard_normal(300)) * 2.0 ** rng.integers(-12, 12, 300)).astype(dtype)
-    for name in ("float8_e8m0fnu", "float4_e2m1fn", "float16", "bfloat16", "float32", "float64"):
+    names = ["float8_e8m0fnu", "float4_e2m1fn", "float16", "bfloat16", "float32", "float64"]
+    for name in names if mode == "nearest_even" else names[::2]:
         same(lp.astype(cupy.asarray(x), name, mode, key=3), lp.astype(x, name, mode, key=3))
     if dtype != ml_dtypes.float8_e8m0fnu:  # whose grid does not hold float4_e2m1fn's
         same(lp.round(cupy.asarray(x), "float4_e2m1fn", mode, key=3), lp.round(x, "float4_e2m1fn", mode, key=3))
@@ -108,7 +109,7 @@ def test_integers_are_exact_then_rounded_once(dtype: str, cupy: ModuleType) -> N
     info = np.iinfo(dtype)
     some = np.random.default_rng(0).integers(info.min, info.max, 300, dtype, endpoint=True)
     x = np.concatenate([some, np.array([0, 1, info.min, info.max, info.max - 1], dtype)])
-    modes = MODES if dtype in ("i8", "u8") else ("nearest_even", "stochastic")
+    modes = MODES if dtype == "i8" else ("nearest_even", "stochastic")
     for mode in modes:
         same(lp.encode(cupy.asarray(x), "float16", mode, key=8), lp.encode(x, "float16", mode, key=8))
     same(lp.encode(cupy.asarray(x), "float64", "down"), lp.encode(x, "float64", "down"))

@@ -23,7 +23,10 @@ from tests.ipu_core.study.blame.planted import FAULTS, HEALTHY, Fault, batch, pa
 MOST = 5.0  # times the run that is explained
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+@pytest.mark.parametrize(
+    "fault",
+    [pytest.param(fault, marks=[pytest.mark.slow] if fault.steps > 1000 else [], id=fault.name) for fault in FAULTS],
+)
 def test_it_names_the_cause_the_part_and_what_happened(fault: Fault) -> None:
     found = blame(fault.loop(), batch, fault.steps)
     culprit, *others = found.culprits
