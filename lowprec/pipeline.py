@@ -37,7 +37,7 @@ class Pipeline:
         self._native = cpu.new_pipeline(memory)
 
     def part(self, rows: int, piece: int) -> None:
-        """What is added from now on goes together through pieces of so many rows, in order."""
+        """What is added from now on goes together through pieces of so many rows, in order; threads share no piece."""
         self._native.part(rows, piece)
 
     def add(

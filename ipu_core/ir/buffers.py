@@ -40,7 +40,8 @@ def allocate(block: Block, over: Mapping[Var, Var], chains: Sequence[Chain] = ()
     Args:
         block: what is to be run.
         over: values that are written over an input, or over the total of the round before.
-        chains: neighbours that are computed piece by piece. What they read and write lives until all pieces are done.
+        chains: neighbours that are computed together. What one of more than one piece reads and writes lives until all
+            its pieces are done.
     """
     own = (*block.inputs, *(old for old, _ in block.totals))
     arrays = {
@@ -52,7 +53,7 @@ def allocate(block: Block, over: Mapping[Var, Var], chains: Sequence[Chain] = ()
     views, last = lifetimes(block)
     in_pieces, piece_bytes = _piece_places(block, chains)
     begin, end = list(range(len(block.equations) + 1)), list(range(len(block.equations) + 1))
-    for chain in chains:
+    for chain in (chain for chain in chains if chain.cut):
         begin[chain.first : chain.last] = [chain.first] * (chain.last - chain.first)
         end[chain.first : chain.last] = [chain.last - 1] * (chain.last - chain.first)
     own_memory = [

@@ -35,6 +35,11 @@ class Chain(NamedTuple):
     size: int
     piece: int
 
+    @property
+    def cut(self) -> bool:
+        """Whether it goes through more than one piece; else its equations are computed one after the other."""
+        return self.size > self.piece
+
 
 @per_block
 def runs_of_chains(block: Block) -> tuple[tuple[Chain, ...], ...]:
@@ -87,8 +92,7 @@ class _Open:
 
     def _end(self) -> None:
         if self._made:
-            alone = len(self._made) == 1
-            self._run.append(Chain(self._first, self._last, self._size, self._size if alone else PIECE))
+            self._run.append(Chain(self._first, self._last, self._size, PIECE))
         self._begin(0, 0)
 
     def end_run(self, runs: list[list[Chain]]) -> None:
@@ -109,7 +113,9 @@ def in_order(var: Var, view: StridedView) -> bool:
 
 
 def only_inside(block: Block, chain: Chain) -> list[tuple[int, Var]]:
-    """The values of a chain that nothing else reads, each with the position of its equation."""
+    """The values that lie in pieces: what nothing but a chain reads, each with the position of its equation."""
+    if not chain.cut:
+        return []
     last, over, after = lifetimes(block).last, in_place(block), {new for _, new in block.totals}
     made = [(position, equation.output) for position, equation in computed(block, chain)]
     return [(i, var) for i, var in made if last.get(var, -1) < chain.last and var not in after and var not in over]

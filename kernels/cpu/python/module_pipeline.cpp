@@ -57,8 +57,9 @@ struct Part {
 
     bool run(i64 begin, i64 end, i64 thread) const {
         bool refused = false;
-        for (i64 at = begin; at < end; at += piece)
-            for (const auto &step : steps) refused |= step->run(at, std::min(end, at + piece), thread);
+        const i64 each = steps.size() == 1 && !steps[0]->inside ? end - begin : piece;
+        for (i64 at = begin; at < end; at += each)
+            for (const auto &step : steps) refused |= step->run(at, std::min(end, at + each), thread);
         return refused;
     }
 };
@@ -120,7 +121,8 @@ class PipelineCall {
     bool run_parts(int threads) {
         std::atomic<bool> refused{false};
         for (const Part &part : parts) {
-            const int count = threads_for(std::min(part.work / grain, part.rows), threads);
+            const i64 pieces = (part.rows + part.piece - 1) / part.piece;  // which threads do not share
+            const int count = threads_for(std::min(part.work / grain, pieces), threads);
             if (count == 1) {
                 if (part.run(0, part.rows, 0)) refused = true;
                 continue;
