@@ -31,7 +31,12 @@ SMALL = {
     "gru": partial(models.recurrent, "gru", 6, 3, 4),
     "transformer": partial(models.transformer, 2, 8, 2, 5, 2),
 }
-RULES: dict[str, dict[str, Any]] = {"plain": {}, "tau": {"tau": 0.1}, "as it comes": {"tau": None}, "mup": {"mup": True}}
+RULES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "tau": {"tau": 0.1},
+    "as it comes": {"tau": None},
+    "mup": {"mup": True},
+}
 
 
 @pytest.mark.parametrize("name", MODELS)
