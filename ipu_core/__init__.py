@@ -63,7 +63,7 @@ from ipu_core.train.samples import Samples
 from ipu_core.train.scaling import LossScale
 from ipu_core.train.watch import Record, Watch
 from lowprec import Accumulation
-from lowprec._lazy import lazy_names
+from lowprec.lazy import lazy_names
 
 if TYPE_CHECKING:
     from ipu_core import poptorch

@@ -29,7 +29,7 @@ except ModuleNotFoundError as error:
 
 from typing import TYPE_CHECKING
 
-from lowprec._lazy import lazy_names
+from lowprec.lazy import lazy_names
 from lowprec.random import Key, as_key, random_bits
 from lowprec.rounding import astype, decode, encode, round
 from lowprec.spec.accumulation import Accumulation

@@ -154,7 +154,7 @@ BELOW_BACKENDS = (
     "types",
     "integers",
     "_caching",
-    "_lazy",
+    "lazy",
     "_pieces",
     "extras",
 )

@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-from lowprec._lazy import lazy_names
 from lowprec.backends.cpu.random import fold_in, random_words, split
 from lowprec.backends.cpu.rounding import convert, decode, whole_conversion, whole_decoding
+from lowprec.lazy import lazy_names
 
 if TYPE_CHECKING:
     from lowprec.backends.cpu.blocks import (
