@@ -45,7 +45,7 @@ def emulate(precision: Precision | str, *, key: Key | int = 0) -> Emulation:
 
     Raises:
         ImportError: torch is not installed.
-        ValueError: an unknown precision, or one that keeps moments scaled.
+        ValueError: an unknown precision, or one that keeps moments scaled or has rules by name.
         NotCovered: (within) products that an operation of torch hides, tensors elsewhere than on the CPU.
     """
     return Emulation(Precision.parse(precision), as_key(key))
@@ -63,6 +63,8 @@ class Emulation(contextlib.AbstractContextManager["Emulation"]):
     def __init__(self, precision: Precision, key: Key) -> None:
         if precision.scaled_state != 1:
             raise ValueError(f"{precision.name} keeps moments scaled, which the optimisers of torch do not")
+        if precision.rules:
+            raise ValueError(f"{precision.name} has rules by name, and here no layers are known: see from_torch")
         self.precision, self._key = precision, key
         self.products: Counter[str] = Counter()
         self.rounded: Counter[str] = Counter()

@@ -165,6 +165,8 @@ def test_what_hides_products_is_refused_and_all_is_as_before_afterwards() -> Non
     assert float(optimizer.param_groups[0]["params"][0]) == float(torch.full((1,), 1 / 3))
     with pytest.raises(ValueError, match="keeps moments scaled"):
         emulate("mlperf-bert")
+    with pytest.raises(ValueError, match="no layers are known"):
+        emulate("fp16.16/nearest/head:partials=float32")
 
 
 def test_other_types_are_left_alone() -> None:
