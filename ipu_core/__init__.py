@@ -50,7 +50,6 @@ from ipu_core.ir.rules import PrecisionRule
 from ipu_core.ir.scaling import OperandScaling
 from ipu_core.ir.tracing import trace
 from ipu_core.ir.unit_scaling import UnitScaled, unit_scale
-from ipu_core.jaxpr import JaxModel, from_jax
 from ipu_core.study.blame import Blame, Sensitivity, blame, cheapest, sensitivity
 from ipu_core.study.compare import compare
 from ipu_core.target import Target
@@ -69,6 +68,7 @@ if TYPE_CHECKING:
     from ipu_core import poptorch
     from ipu_core.capture import TorchModel, TorchSchedule, from_torch, from_torch_optimizer
     from ipu_core.emulation import emulate
+    from ipu_core.jaxpr import JaxModel, from_jax
 
 __all__ = [
     "Accumulation",
@@ -146,12 +146,13 @@ __all__ = [
     "value_and_grad",
 ]
 
-# What only users of PyTorch need is loaded when it is first asked for.
+# What only users of PyTorch or JAX need is loaded when it is first asked for.
 __getattr__ = lazy_names(
     __name__,
     {
         "capture": "TorchModel TorchSchedule from_torch from_torch_optimizer",
         "emulation": "emulate",
+        "jaxpr": "JaxModel from_jax",
         "poptorch": "",
     },
 )

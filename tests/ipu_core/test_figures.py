@@ -126,6 +126,7 @@ MEANT = {
     "scaling": OperandScaling(),
     "promote": 2,
     "rules": ("w:weights=bfloat16",),
+    "unit_scaled": True,
     "scaled_state": 3.0,  # a power of two would change none, short of under- and overflow
 }
 NOTHING_READS = {
