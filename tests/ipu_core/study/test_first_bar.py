@@ -21,7 +21,7 @@ main.main(["study", "--out", sys.argv[1]])
 """
 HEAVY = {"IPython", "distributed", "jax", "matplotlib", "pandas", "scipy", "sklearn", "torch"}
 LATE = {"numpy.ma", "ipu_core.capture", "ipu_core.emulation", "ipu_core.jaxpr", "ipu_core.poptorch", "lowprec.testing"}
-OWN = 320  # modules; 309 of them when this was written
+OWN = 340  # modules; 326 of them when this was written
 
 
 def test_nothing_heavy_is_imported_before_the_first_bar(tmp_path: Path) -> None:
