@@ -19,6 +19,7 @@ from ipu_core.ir.precision import PLAIN, Precision
 from ipu_core.ir.tracing import trace
 from ipu_core.library import random
 from ipu_core.library.elementwise import add_array
+from ipu_core.library.gru import gru_cell
 from ipu_core.library.lstm import lstm_cell
 from ipu_core.library.norm import group_norm, layer_norm
 from ipu_core.library.pool import avg_pool2d, max_pool2d
@@ -34,6 +35,7 @@ LABELS = RNG.integers(0, 10, 12).astype(np.int32)
 IMAGES = RNG.normal(size=(3, 6, 5, 4))
 SCALE, BIAS = RNG.normal(size=(2, 10))
 CELL = [RNG.normal(size=shape) for shape in ((6, 5), (6, 3), (6, 3), (5, 12), (3, 12), (12,))]
+GRU = [RNG.normal(size=shape) for shape in ((6, 5), (6, 3), (5, 9), (3, 9), (9,), (9,))]
 
 Build = Callable[..., list[Tensor]]
 
@@ -44,6 +46,15 @@ def lstm(g: Graph, p: list[Program], x: Any, h: Any, c: Any, w: Any, u: Any, b: 
 
 def nn_lstm(x: Any, h: Any, c: Any, w: Any, u: Any, b: Any) -> Any:
     return list(nn.lstm_cell({"input": w, "hidden": u, "bias": b}, x, (h, c)))
+
+
+def gru(g: Graph, p: list[Program], x: Any, h: Any, w: Any, u: Any, b: Any, c: Any, **how: Any) -> list[Tensor]:
+    weights = {"input": w, "hidden": u, "bias": b, "hidden_bias": c}
+    return [gru_cell(g, weights, x, h, p, accumulate=x.format, **how)]
+
+
+def nn_gru(x: Any, h: Any, w: Any, u: Any, b: Any, c: Any) -> Any:
+    return [nn.gru_cell({"input": w, "hidden": u, "bias": b, "hidden_bias": c}, x, h)]
 
 
 def loss_and_gradient(x: Any, labels: Any) -> Any:
@@ -90,6 +101,7 @@ CASES: dict[str, tuple[Build, Callable[..., Any], list[np.ndarray[Any, Any]], Ca
         lambda g, p, x, **how: [avg_pool2d(g, x, p, window=2, stride=1, accumulate=x.format, **how)],
         lambda x: nn.avg_pool2d(x, 2, 1), [IMAGES], lambda x: pooled(x, 2, 1).mean((-2, -1))),
     "lstm_cell": (lstm, nn_lstm, CELL, nn_lstm),
+    "gru_cell": (gru, nn_gru, GRU, nn_gru),
     "cross_entropy": (
         lambda g, p, x, labels, **how: [*cross_entropy(g, x, labels, p, **how)], loss_and_gradient, [X, LABELS],
         lambda x, labels: [-np.log(powers(x)[np.arange(12), labels]).mean(), (powers(x) - np.eye(10)[labels]) / 12]),
@@ -133,7 +145,7 @@ def test_a_builder_has_the_bits_of_the_lowered_layer(name: str, dtype: Any, spec
             np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize("name", ["softmax", "layer_norm", "avg_pool2d", "lstm_cell", "cross_entropy"])
+@pytest.mark.parametrize("name", ["softmax", "layer_norm", "avg_pool2d", "lstm_cell", "gru_cell", "cross_entropy"])
 def test_stochastic_rounding_takes_a_number_for_every_step(name: str) -> None:
     build, _, given, _ = CASES[name]
     arrays = [x if x.dtype == np.int32 else x.astype(np.float16) for x in given]
@@ -171,6 +183,10 @@ def test_wrong_sizes_are_refused() -> None:
         (lambda: group_norm(graph, x, 4, programs), "4 groups do not divide 6 channels"),
         (lambda: max_pool2d(graph, x, programs), r"images have the axes \(n, h, w, channels\)"),
         (lambda: lstm_cell(graph, {"input": x, "hidden": x, "bias": x}, x, (x, x), programs), "weights must have"),
+        (
+            lambda: gru_cell(graph, dict.fromkeys(("input", "hidden", "bias", "hidden_bias"), x), x, x, programs),
+            "weights must have",
+        ),
     ):
         with pytest.raises(ValueError, match=message):
             f()
