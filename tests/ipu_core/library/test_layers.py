@@ -21,7 +21,7 @@ from ipu_core.library import random
 from ipu_core.library.elementwise import add_array
 from ipu_core.library.gru import gru_cell
 from ipu_core.library.lstm import lstm_cell
-from ipu_core.library.norm import group_norm, layer_norm
+from ipu_core.library.norm import batch_norm, group_norm, layer_norm, rms_norm
 from ipu_core.library.pool import avg_pool2d, max_pool2d
 from ipu_core.library.softmax import cross_entropy, log_softmax, softmax
 from ipu_core.library.steps import HALF_REGISTERS
@@ -35,6 +35,7 @@ LABELS = RNG.integers(0, 10, 12).astype(np.int32)
 IMAGES = RNG.normal(size=(3, 6, 5, 4))
 SCALE, BIAS = RNG.normal(size=(2, 10))
 CELL = [RNG.normal(size=shape) for shape in ((6, 5), (6, 3), (6, 3), (5, 12), (3, 12), (12,))]
+RUNNING = [np.float16(x) for x in (RNG.normal(size=4), RNG.uniform(0.5, 2, 4))]
 GRU = [RNG.normal(size=shape) for shape in ((6, 5), (6, 3), (5, 9), (3, 9), (9,), (9,))]
 
 Build = Callable[..., list[Tensor]]
@@ -55,6 +56,30 @@ def gru(g: Graph, p: list[Program], x: Any, h: Any, w: Any, u: Any, b: Any, c: A
 
 def nn_gru(x: Any, h: Any, w: Any, u: Any, b: Any, c: Any) -> Any:
     return [nn.gru_cell({"input": w, "hidden": u, "bias": b, "hidden_bias": c}, x, h)]
+
+
+def batch(training: bool) -> tuple[Build, Callable[..., Any], Callable[..., Any]]:
+    """Batch norm and its running statistics: the builder, the layer, and the layer's own numbers in float64."""
+
+    def build(g: Graph, p: list[Program], x: Any, s: Any, b: Any, m: Any, v: Any, **how: Any) -> list[Tensor]:
+        running = {"mean": m, "variance": v}
+        made, new = batch_norm(g, x, running, p, training=training, scale=s, bias=b, **how)
+        return [made, new["mean"], new["variance"]] if training else [made]
+
+    def layer(x: Any, s: Any, b: Any, m: Any, v: Any) -> Any:
+        made, new = nn.batch_norm(x, s, b, {"mean": m, "variance": v}, training=training)
+        return [made, new["mean"], new["variance"]] if training else [made]
+
+    def exact(x: Any, s: Any, b: Any, m: Any, v: Any) -> Any:
+        middle, spread = (x.mean((0, 1, 2)), x.var((0, 1, 2))) if training else (m, v)
+        made = (x - middle) / np.sqrt(spread + 1e-5) * s + b
+        unbiased = x.var((0, 1, 2), ddof=1)
+        return [made, 0.9 * m + 0.1 * middle, 0.9 * v + 0.1 * unbiased] if training else [made]
+
+    return build, layer, exact
+
+
+BATCH, INFERENCE = batch(True), batch(False)
 
 
 def loss_and_gradient(x: Any, labels: Any) -> Any:
@@ -88,6 +113,11 @@ CASES: dict[str, tuple[Build, Callable[..., Any], list[np.ndarray[Any, Any]], Ca
         lambda g, p, x, s, b, **how: [group_norm(g, x, 2, p, scale=s, bias=b, **how)],
         lambda x, s, b: nn.group_norm(x, s, b, 2), [IMAGES, SCALE[:4], BIAS[:4]],
         lambda x, s, b: normal(x.reshape(3, 30, 2, 2), (1, 3)).reshape(x.shape) * s + b),
+    "rms_norm": (
+        lambda g, p, x, s, **how: [rms_norm(g, x, p, scale=s, **how)], nn.rms_norm, [X, SCALE],
+        lambda x, s: x / np.sqrt((x**2).mean(-1, keepdims=True)) * s),
+    "batch_norm": (BATCH[0], BATCH[1], [IMAGES, SCALE[:4], BIAS[:4], *RUNNING], BATCH[2]),
+    "batch_norm, inference": (INFERENCE[0], INFERENCE[1], [IMAGES, SCALE[:4], BIAS[:4], *RUNNING], INFERENCE[2]),
     "max_pool2d": (
         lambda g, p, x, **how: [max_pool2d(g, x, p)], nn.max_pool2d, [IMAGES],
         lambda x: pooled(x, 2, 2).max((-2, -1))),
@@ -181,6 +211,11 @@ def test_wrong_sizes_are_refused() -> None:
     for f, message in (
         (lambda: cross_entropy(graph, x, labels, programs), r"labels must have the shape \(4,\) of the rows"),
         (lambda: group_norm(graph, x, 4, programs), "4 groups do not divide 6 channels"),
+        (
+            lambda: batch_norm(graph, x, {"mean": x, "variance": x}, programs, training=False),
+            r"shape \(6,\) of the",
+        ),
+        (lambda: batch_norm(graph, x[:1], {"mean": x[0], "variance": x[0]}, programs, training=True), "two elements"),
         (lambda: max_pool2d(graph, x, programs), r"images have the axes \(n, h, w, channels\)"),
         (lambda: lstm_cell(graph, {"input": x, "hidden": x, "bias": x}, x, (x, x), programs), "weights must have"),
         (
