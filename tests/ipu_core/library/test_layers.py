@@ -9,23 +9,22 @@ import pytest
 
 import ipu_core.library
 from ipu_core import nn
-from ipu_core.compile.machine import Machine
 from ipu_core.engine.engine import Engine
 from ipu_core.graph.graph import Graph
-from ipu_core.graph.program import Copy, Program, Sequence
+from ipu_core.graph.program import Program, Sequence
 from ipu_core.graph.tensor import Tensor
 from ipu_core.ir.autodiff import value_and_grad
 from ipu_core.ir.precision import PLAIN, Precision
-from ipu_core.ir.tracing import trace
 from ipu_core.library import random
-from ipu_core.library.elementwise import add_array
+from ipu_core.library.elementwise import add_array, map_array
 from ipu_core.library.gru import gru_cell
 from ipu_core.library.lstm import lstm_cell
 from ipu_core.library.norm import batch_norm, group_norm, layer_norm, rms_norm
 from ipu_core.library.pool import avg_pool2d, max_pool2d
-from ipu_core.library.softmax import cross_entropy, log_softmax, softmax
+from ipu_core.library.softmax import cross_entropy, log_softmax, log_sum_exp, softmax
 from ipu_core.library.steps import HALF_REGISTERS
 from ipu_core.target import Target
+from library.conftest import Build, lowered, run
 from lowprec import float16, float32
 from lowprec.spec.rounding import NEAREST_EVEN, STOCHASTIC
 
@@ -33,12 +32,11 @@ RNG = np.random.default_rng(4)
 X = RNG.normal(size=(12, 10)) * 3
 LABELS = RNG.integers(0, 10, 12).astype(np.int32)
 IMAGES = RNG.normal(size=(3, 6, 5, 4))
+MASK = (np.arange(10) <= np.arange(12)[:, None]).astype(np.float32)
 SCALE, BIAS = RNG.normal(size=(2, 10))
 CELL = [RNG.normal(size=shape) for shape in ((6, 5), (6, 3), (6, 3), (5, 12), (3, 12), (12,))]
 RUNNING = [np.float16(x) for x in (RNG.normal(size=4), RNG.uniform(0.5, 2, 4))]
 GRU = [RNG.normal(size=shape) for shape in ((6, 5), (6, 3), (5, 9), (3, 9), (9,), (9,))]
-
-Build = Callable[..., list[Tensor]]
 
 
 def lstm(g: Graph, p: list[Program], x: Any, h: Any, c: Any, w: Any, u: Any, b: Any, **how: Any) -> list[Tensor]:
@@ -106,6 +104,14 @@ CASES: dict[str, tuple[Build, Callable[..., Any], list[np.ndarray[Any, Any]], Ca
         lambda x: powers(x, 0)),
     "log_softmax": (
         lambda g, p, x, **how: [log_softmax(g, x, p, **how)], nn.log_softmax, [X], lambda x: np.log(powers(x))),
+    "softmax, masked": (
+        lambda g, p, x, **how: [softmax(g, x, p, mask=map_array(g, g.add_constant("float32", MASK)), **how)],
+        lambda x: nn.softmax(x, mask=MASK), [X], lambda x: powers(np.where(MASK > 0, x, -np.inf))),
+    "log_sum_exp": (
+        lambda g, p, x: [log_sum_exp(g, x, p)], nn.log_sum_exp, [X], lambda x: np.log(np.exp(x).sum(-1))),
+    "log_sum_exp down": (
+        lambda g, p, x: [log_sum_exp(g, x, p, axis=0)], lambda x: nn.log_sum_exp(x, 0), [X],
+        lambda x: np.log(np.exp(x).sum(0))),
     "layer_norm": (
         lambda g, p, x, s, b, **how: [layer_norm(g, x, p, scale=s, bias=b, **how)], nn.layer_norm, [X, SCALE, BIAS],
         lambda x, s, b: normal(x, -1) * s + b),
@@ -138,21 +144,6 @@ CASES: dict[str, tuple[Build, Callable[..., Any], list[np.ndarray[Any, Any]], Ca
 }  # fmt: skip
 
 
-def run(build: Build, arrays: list[Any], tiles: int, **how: Any) -> list[Any]:
-    """What a builder computes of arrays on so many tiles."""
-    graph, programs = Graph(Target("gc200", tiles=tiles)), list[Program]()
-    tensors = [add_array(graph, str(x.dtype), x.shape, f"operand {n}", temporary=False) for n, x in enumerate(arrays)]
-    made = build(graph, programs, *tensors, **how)
-    kept = [add_array(graph, one.format, one.shape or (1,), "result", temporary=False) for one in made]
-    copies = [Copy(one.reshape(place.shape), place) for one, place in zip(made, kept, strict=True)]
-    engine = Engine(graph, Sequence(*programs, *copies), key=5)
-    for tensor, x in zip(tensors, arrays, strict=True):
-        engine.write(tensor, x)
-    engine.run()
-    assert engine.profile().cycles > 0
-    return [engine.read(place).reshape(one.shape) for one, place in zip(made, kept, strict=True)]
-
-
 @pytest.mark.parametrize("tiles", [3, 1472])
 @pytest.mark.parametrize("dtype, spec", [(np.float32, "fp32.32"), (np.float16, "fp16.16/nearest")])
 @pytest.mark.parametrize("name", CASES)
@@ -160,12 +151,12 @@ def test_a_builder_has_the_bits_of_the_lowered_layer(name: str, dtype: Any, spec
     build, layer, given, exact = CASES[name]
     arrays = [x if x.dtype == np.int32 else x.astype(dtype) for x in given]
     got = run(build, arrays, tiles)
-    halved = [x if x.dtype == np.int32 else np.float32(x) / 2 for x in arrays]  # so that they are computed in the step
-    plain = trace(lambda *xs: layer(*(x if x.format == "int32" else 2.0 * x for x in xs)), *halved)
-    lowered = Machine.build(Precision.parse(spec).apply(plain), Target("gc200", tiles=tiles)).run(halved, None)
-    wanted = exact(*(x if x.dtype == np.int32 else x.astype(np.float64) for x in arrays))
+    numbers = exact(*(x if x.dtype == np.int32 else x.astype(np.float64) for x in arrays))
+    wanted = numbers if isinstance(numbers, list) else [numbers]
     tolerance = 3e-6 if dtype == np.float32 else 2e-2
-    for one, other, true in zip(got, lowered, wanted if isinstance(wanted, list) else [wanted], strict=True):
+    for one, other, true in zip(
+        got, lowered(layer, arrays, spec, tiles), wanted if isinstance(wanted, list) else [wanted], strict=True
+    ):
         assert one.shape == other.shape
         np.testing.assert_allclose(one.astype(np.float64), true, rtol=tolerance, atol=tolerance)
         if name == "cross_entropy":  # whose gradient is a formula of its own
