@@ -83,6 +83,29 @@ def segment_mask(
     return steps.elementwise("select", same, known, 0.0)
 
 
+def additive_mask(
+    graph: Graph,
+    mask: Tensor,
+    programs: list[Program],
+    *,
+    lowest: float = -10000.0,
+    out_format: Any = None,
+    name: str = "additive_mask",
+) -> Tensor:
+    """Adds 0 where a mask is not 0, else a number so low that its exponential is 0: a `bias` of attention.
+
+    Args:
+        graph: where.
+        mask: mapped, any shape.
+        programs: what is to be run is appended to it.
+        lowest: -10,000 is a float16 and leaves room for the score that is added to it.
+        out_format: of the result; None: that of the mask.
+        name: for profiles.
+    """
+    fmt = mask.format if out_format is None else out_format
+    return Steps(graph, programs, name).elementwise("select", mask, 0.0, lowest, fmt=fmt)
+
+
 def attention(
     graph: Graph,
     query: Tensor,

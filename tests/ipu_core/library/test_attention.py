@@ -11,6 +11,7 @@ from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Execute, Program
 from ipu_core.graph.tensor import Tensor
 from ipu_core.library.attention import (
+    additive_mask,
     attention,
     causal_mask,
     multi_head_attention,
@@ -62,6 +63,11 @@ CASES: dict[str, Case] = {
     "attention, biased": (
         lambda g, p, q, k, v, b, **how: [attention(g, q, k, v, p, bias=b, accumulate=q.format, **how)],
         lambda q, k, v, b: nn.attention(q, k, v, bias=b), [QUERY, KEY, VALUE, DISTANCES]),
+    "attention, additive mask": (
+        lambda g, p, q, k, v, **how: [
+            attention(g, q, k, v, p, bias=additive_mask(g, causal_mask(g, 5, 6), p, out_format=q.format),
+                      accumulate=q.format, **how)],
+        lambda q, k, v: nn.attention(q, k, v, bias=nn.additive_mask(nn.causal_mask(5, 6))), [QUERY, KEY, VALUE]),
     "two heads": heads(False),
     "two heads, rotary": heads(True),
     "rotary": (lambda g, p, x: [rotary_embedding(g, x, p)], nn.rotary_embedding, [QUERY]),
