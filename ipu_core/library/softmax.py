@@ -10,6 +10,8 @@ from ipu_core.library.elementwise import add_array
 from ipu_core.library.moves import one_hot
 from ipu_core.library.steps import Steps
 
+LOWEST = -3e38  # of a masked element: its exponential is 0 beside any other's
+
 
 def softmax(
     graph: Graph,
@@ -17,6 +19,7 @@ def softmax(
     programs: list[Program],
     *,
     axis: int = -1,
+    mask: Tensor | None = None,
     out_format: Any = None,
     stochastic: bool = False,
     operation: int = 0,
@@ -29,6 +32,8 @@ def softmax(
         x: mapped, any shape.
         programs: what is to be run is appended to it.
         axis: of the sums.
+        mask: mapped, fits x: 0 where an element does not count (its result is 0), else 1; None: all count. Where none
+            counts, all results are equal.
         out_format: of the result; None: that of x.
         stochastic: round a result narrower than float32 stochastically.
         operation: number folded into the engine's key for that.
@@ -38,7 +43,8 @@ def softmax(
         A new array of x's shape.
     """
     steps = Steps(graph, programs, name, stochastic, operation)
-    powers, total = _powers(steps, x, axis)[1:]
+    wide = x if mask is None else steps.elementwise("select", mask, x, LOWEST)
+    powers, total = _powers(steps, wide, axis)[1:]
     return steps.elementwise("divide", powers, total, fmt=x.format if out_format is None else out_format)
 
 
@@ -53,11 +59,33 @@ def log_softmax(
     operation: int = 0,
     name: str = "log_softmax",
 ) -> Tensor:
-    """Adds the logarithm of softmax; arguments as `softmax`."""
+    """Adds the logarithm of softmax; arguments as `softmax`, without a mask."""
     steps = Steps(graph, programs, name, stochastic, operation)
     shifted, _, total = _powers(steps, x, axis)
     logarithm = steps.elementwise("log", total)
     return steps.elementwise("subtract", shifted, logarithm, fmt=x.format if out_format is None else out_format)
+
+
+def log_sum_exp(
+    graph: Graph, x: Tensor, programs: list[Program], *, axis: int = -1, name: str = "log_sum_exp"
+) -> Tensor:
+    """Adds the logarithm of the sum of e^x along an axis, shifted by the maximum.
+
+    Args:
+        graph: where.
+        x: mapped, any shape.
+        programs: what is to be run is appended to it.
+        axis: of the sum.
+        name: for profiles.
+
+    Returns:
+        A new float32 array of x's shape without the axis.
+    """
+    steps, axis = Steps(graph, programs, name), axis % x.ndim
+    top = steps.reduce_max(x, axis)
+    total = steps.reduce_sum(steps.elementwise("exp", steps.elementwise("subtract", x, top)), axis)
+    result = steps.elementwise("add", top, steps.elementwise("log", total))
+    return result.reshape(x.shape[:axis] + x.shape[axis + 1 :])
 
 
 class Loss(NamedTuple):

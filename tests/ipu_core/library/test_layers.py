@@ -9,22 +9,22 @@ import pytest
 
 import ipu_core.library
 from ipu_core import nn
-from ipu_core.compile.machine import Machine
 from ipu_core.engine.engine import Engine
 from ipu_core.graph.graph import Graph
-from ipu_core.graph.program import Copy, Program, Sequence
+from ipu_core.graph.program import Program, Sequence
 from ipu_core.graph.tensor import Tensor
 from ipu_core.ir.autodiff import value_and_grad
 from ipu_core.ir.precision import PLAIN, Precision
-from ipu_core.ir.tracing import trace
 from ipu_core.library import random
-from ipu_core.library.elementwise import add_array
+from ipu_core.library.elementwise import add_array, map_array
+from ipu_core.library.gru import gru_cell
 from ipu_core.library.lstm import lstm_cell
-from ipu_core.library.norm import group_norm, layer_norm
+from ipu_core.library.norm import batch_norm, group_norm, layer_norm, rms_norm
 from ipu_core.library.pool import avg_pool2d, max_pool2d
-from ipu_core.library.softmax import cross_entropy, log_softmax, softmax
+from ipu_core.library.softmax import cross_entropy, log_softmax, log_sum_exp, softmax
 from ipu_core.library.steps import HALF_REGISTERS
 from ipu_core.target import Target
+from library.conftest import Build, lowered, run
 from lowprec import float16, float32
 from lowprec.spec.rounding import NEAREST_EVEN, STOCHASTIC
 
@@ -32,10 +32,11 @@ RNG = np.random.default_rng(4)
 X = RNG.normal(size=(12, 10)) * 3
 LABELS = RNG.integers(0, 10, 12).astype(np.int32)
 IMAGES = RNG.normal(size=(3, 6, 5, 4))
+MASK = (np.arange(10) <= np.arange(12)[:, None]).astype(np.float32)
 SCALE, BIAS = RNG.normal(size=(2, 10))
 CELL = [RNG.normal(size=shape) for shape in ((6, 5), (6, 3), (6, 3), (5, 12), (3, 12), (12,))]
-
-Build = Callable[..., list[Tensor]]
+RUNNING = [np.float16(x) for x in (RNG.normal(size=4), RNG.uniform(0.5, 2, 4))]
+GRU = [RNG.normal(size=shape) for shape in ((6, 5), (6, 3), (5, 9), (3, 9), (9,), (9,))]
 
 
 def lstm(g: Graph, p: list[Program], x: Any, h: Any, c: Any, w: Any, u: Any, b: Any, **how: Any) -> list[Tensor]:
@@ -44,6 +45,39 @@ def lstm(g: Graph, p: list[Program], x: Any, h: Any, c: Any, w: Any, u: Any, b: 
 
 def nn_lstm(x: Any, h: Any, c: Any, w: Any, u: Any, b: Any) -> Any:
     return list(nn.lstm_cell({"input": w, "hidden": u, "bias": b}, x, (h, c)))
+
+
+def gru(g: Graph, p: list[Program], x: Any, h: Any, w: Any, u: Any, b: Any, c: Any, **how: Any) -> list[Tensor]:
+    weights = {"input": w, "hidden": u, "bias": b, "hidden_bias": c}
+    return [gru_cell(g, weights, x, h, p, accumulate=x.format, **how)]
+
+
+def nn_gru(x: Any, h: Any, w: Any, u: Any, b: Any, c: Any) -> Any:
+    return [nn.gru_cell({"input": w, "hidden": u, "bias": b, "hidden_bias": c}, x, h)]
+
+
+def batch(training: bool) -> tuple[Build, Callable[..., Any], Callable[..., Any]]:
+    """Batch norm and its running statistics: the builder, the layer, and the layer's own numbers in float64."""
+
+    def build(g: Graph, p: list[Program], x: Any, s: Any, b: Any, m: Any, v: Any, **how: Any) -> list[Tensor]:
+        running = {"mean": m, "variance": v}
+        made, new = batch_norm(g, x, running, p, training=training, scale=s, bias=b, **how)
+        return [made, new["mean"], new["variance"]] if training else [made]
+
+    def layer(x: Any, s: Any, b: Any, m: Any, v: Any) -> Any:
+        made, new = nn.batch_norm(x, s, b, {"mean": m, "variance": v}, training=training)
+        return [made, new["mean"], new["variance"]] if training else [made]
+
+    def exact(x: Any, s: Any, b: Any, m: Any, v: Any) -> Any:
+        middle, spread = (x.mean((0, 1, 2)), x.var((0, 1, 2))) if training else (m, v)
+        made = (x - middle) / np.sqrt(spread + 1e-5) * s + b
+        unbiased = x.var((0, 1, 2), ddof=1)
+        return [made, 0.9 * m + 0.1 * middle, 0.9 * v + 0.1 * unbiased] if training else [made]
+
+    return build, layer, exact
+
+
+BATCH, INFERENCE = batch(True), batch(False)
 
 
 def loss_and_gradient(x: Any, labels: Any) -> Any:
@@ -70,6 +104,14 @@ CASES: dict[str, tuple[Build, Callable[..., Any], list[np.ndarray[Any, Any]], Ca
         lambda x: powers(x, 0)),
     "log_softmax": (
         lambda g, p, x, **how: [log_softmax(g, x, p, **how)], nn.log_softmax, [X], lambda x: np.log(powers(x))),
+    "softmax, masked": (
+        lambda g, p, x, **how: [softmax(g, x, p, mask=map_array(g, g.add_constant("float32", MASK)), **how)],
+        lambda x: nn.softmax(x, mask=MASK), [X], lambda x: powers(np.where(MASK > 0, x, -np.inf))),
+    "log_sum_exp": (
+        lambda g, p, x: [log_sum_exp(g, x, p)], nn.log_sum_exp, [X], lambda x: np.log(np.exp(x).sum(-1))),
+    "log_sum_exp down": (
+        lambda g, p, x: [log_sum_exp(g, x, p, axis=0)], lambda x: nn.log_sum_exp(x, 0), [X],
+        lambda x: np.log(np.exp(x).sum(0))),
     "layer_norm": (
         lambda g, p, x, s, b, **how: [layer_norm(g, x, p, scale=s, bias=b, **how)], nn.layer_norm, [X, SCALE, BIAS],
         lambda x, s, b: normal(x, -1) * s + b),
@@ -77,6 +119,11 @@ CASES: dict[str, tuple[Build, Callable[..., Any], list[np.ndarray[Any, Any]], Ca
         lambda g, p, x, s, b, **how: [group_norm(g, x, 2, p, scale=s, bias=b, **how)],
         lambda x, s, b: nn.group_norm(x, s, b, 2), [IMAGES, SCALE[:4], BIAS[:4]],
         lambda x, s, b: normal(x.reshape(3, 30, 2, 2), (1, 3)).reshape(x.shape) * s + b),
+    "rms_norm": (
+        lambda g, p, x, s, **how: [rms_norm(g, x, p, scale=s, **how)], nn.rms_norm, [X, SCALE],
+        lambda x, s: x / np.sqrt((x**2).mean(-1, keepdims=True)) * s),
+    "batch_norm": (BATCH[0], BATCH[1], [IMAGES, SCALE[:4], BIAS[:4], *RUNNING], BATCH[2]),
+    "batch_norm, inference": (INFERENCE[0], INFERENCE[1], [IMAGES, SCALE[:4], BIAS[:4], *RUNNING], INFERENCE[2]),
     "max_pool2d": (
         lambda g, p, x, **how: [max_pool2d(g, x, p)], nn.max_pool2d, [IMAGES],
         lambda x: pooled(x, 2, 2).max((-2, -1))),
@@ -90,25 +137,11 @@ CASES: dict[str, tuple[Build, Callable[..., Any], list[np.ndarray[Any, Any]], Ca
         lambda g, p, x, **how: [avg_pool2d(g, x, p, window=2, stride=1, accumulate=x.format, **how)],
         lambda x: nn.avg_pool2d(x, 2, 1), [IMAGES], lambda x: pooled(x, 2, 1).mean((-2, -1))),
     "lstm_cell": (lstm, nn_lstm, CELL, nn_lstm),
+    "gru_cell": (gru, nn_gru, GRU, nn_gru),
     "cross_entropy": (
         lambda g, p, x, labels, **how: [*cross_entropy(g, x, labels, p, **how)], loss_and_gradient, [X, LABELS],
         lambda x, labels: [-np.log(powers(x)[np.arange(12), labels]).mean(), (powers(x) - np.eye(10)[labels]) / 12]),
 }  # fmt: skip
-
-
-def run(build: Build, arrays: list[Any], tiles: int, **how: Any) -> list[Any]:
-    """What a builder computes of arrays on so many tiles."""
-    graph, programs = Graph(Target("gc200", tiles=tiles)), list[Program]()
-    tensors = [add_array(graph, str(x.dtype), x.shape, f"operand {n}", temporary=False) for n, x in enumerate(arrays)]
-    made = build(graph, programs, *tensors, **how)
-    kept = [add_array(graph, one.format, one.shape or (1,), "result", temporary=False) for one in made]
-    copies = [Copy(one.reshape(place.shape), place) for one, place in zip(made, kept, strict=True)]
-    engine = Engine(graph, Sequence(*programs, *copies), key=5)
-    for tensor, x in zip(tensors, arrays, strict=True):
-        engine.write(tensor, x)
-    engine.run()
-    assert engine.profile().cycles > 0
-    return [engine.read(place).reshape(one.shape) for one, place in zip(made, kept, strict=True)]
 
 
 @pytest.mark.parametrize("tiles", [3, 1472])
@@ -118,12 +151,12 @@ def test_a_builder_has_the_bits_of_the_lowered_layer(name: str, dtype: Any, spec
     build, layer, given, exact = CASES[name]
     arrays = [x if x.dtype == np.int32 else x.astype(dtype) for x in given]
     got = run(build, arrays, tiles)
-    halved = [x if x.dtype == np.int32 else np.float32(x) / 2 for x in arrays]  # so that they are computed in the step
-    plain = trace(lambda *xs: layer(*(x if x.format == "int32" else 2.0 * x for x in xs)), *halved)
-    lowered = Machine.build(Precision.parse(spec).apply(plain), Target("gc200", tiles=tiles)).run(halved, None)
-    wanted = exact(*(x if x.dtype == np.int32 else x.astype(np.float64) for x in arrays))
+    numbers = exact(*(x if x.dtype == np.int32 else x.astype(np.float64) for x in arrays))
+    wanted = numbers if isinstance(numbers, list) else [numbers]
     tolerance = 3e-6 if dtype == np.float32 else 2e-2
-    for one, other, true in zip(got, lowered, wanted if isinstance(wanted, list) else [wanted], strict=True):
+    for one, other, true in zip(
+        got, lowered(layer, arrays, spec, tiles), wanted if isinstance(wanted, list) else [wanted], strict=True
+    ):
         assert one.shape == other.shape
         np.testing.assert_allclose(one.astype(np.float64), true, rtol=tolerance, atol=tolerance)
         if name == "cross_entropy":  # whose gradient is a formula of its own
@@ -133,7 +166,7 @@ def test_a_builder_has_the_bits_of_the_lowered_layer(name: str, dtype: Any, spec
             np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize("name", ["softmax", "layer_norm", "avg_pool2d", "lstm_cell", "cross_entropy"])
+@pytest.mark.parametrize("name", ["softmax", "layer_norm", "avg_pool2d", "lstm_cell", "gru_cell", "cross_entropy"])
 def test_stochastic_rounding_takes_a_number_for_every_step(name: str) -> None:
     build, _, given, _ = CASES[name]
     arrays = [x if x.dtype == np.int32 else x.astype(np.float16) for x in given]
@@ -169,8 +202,17 @@ def test_wrong_sizes_are_refused() -> None:
     for f, message in (
         (lambda: cross_entropy(graph, x, labels, programs), r"labels must have the shape \(4,\) of the rows"),
         (lambda: group_norm(graph, x, 4, programs), "4 groups do not divide 6 channels"),
+        (
+            lambda: batch_norm(graph, x, {"mean": x, "variance": x}, programs, training=False),
+            r"shape \(6,\) of the",
+        ),
+        (lambda: batch_norm(graph, x[:1], {"mean": x[0], "variance": x[0]}, programs, training=True), "two elements"),
         (lambda: max_pool2d(graph, x, programs), r"images have the axes \(n, h, w, channels\)"),
         (lambda: lstm_cell(graph, {"input": x, "hidden": x, "bias": x}, x, (x, x), programs), "weights must have"),
+        (
+            lambda: gru_cell(graph, dict.fromkeys(("input", "hidden", "bias", "hidden_bias"), x), x, x, programs),
+            "weights must have",
+        ),
     ):
         with pytest.raises(ValueError, match=message):
             f()
