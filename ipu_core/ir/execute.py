@@ -201,9 +201,13 @@ class Executable:
             ValueError, TypeError: as `run`.
         """
         if not self._together(observer):
-            self._single.write(self.read())
-            outputs = self._single.feed(inputs, key, observer)
-            self.write(self._single.read())
+            single = self._single
+            states = [(mine, its) for (_, mine), (_, its) in zip(self._state, single._state, strict=True)]
+            for mine, its in states:
+                np.copyto(its, mine)
+            outputs = single.feed(inputs, key, observer)
+            for mine, its in states:
+                np.copyto(mine, its)
             return outputs
         self._fill(self._inputs[len(self._state) :], inputs)
         return self._advance(as_key(key), observer)
