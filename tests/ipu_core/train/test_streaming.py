@@ -85,11 +85,13 @@ def test_one_tensors_moments_are_on_the_tiles_at_a_time() -> None:
 
 @pytest.mark.parametrize("precision", [BERT, Precision.parse("mlperf-bert-pod16")], ids=lambda p: p.name)
 def test_always_live_memory_falls_by_exactly_the_moments(precision: Precision) -> None:
-    far, near = (loop(each, reorder=False) for each in (precision, replace(precision, streamed=False)))
-    moments = sum(array.nbytes for name, array in far.arrays().items() if "moment" in name)
-    assert profile(far).memory.remote == moments
-    always = [profile(made).memory.always["variables"].sum() for made in (near, far)]
-    assert always[0] - always[1] == moments
+    for reorder in (True, False):
+        far, near = (loop(each, reorder=reorder) for each in (precision, replace(precision, streamed=False)))
+        moments = sum(array.nbytes for name, array in far.arrays().items() if "moment" in name)
+        assert profile(far).memory.remote == moments
+        always = [profile(made).memory.always["variables"].sum() for made in (near, far)]
+        assert always[0] - always[1] == moments
+    # Without shared compute sets, which streamed moments do not have, the rest is the same too.
     for name in ("constants", "vertex state", "code"):
         assert (profile(far).memory.always[name] == profile(near).memory.always[name]).all()
     assert (profile(far).memory.unstreamed == profile(near).memory.peak).all()
@@ -246,4 +248,7 @@ def test_with_overlap_a_step_takes_as_long_as_the_slower_of_tiles_and_streaming_
     both = {"compute": profile(plain).cycles - transfers, "transfers": transfers}
     assert max(both, key=lambda name: both[name]) == bound
     assert max(both.values()) <= profile(over).cycles < 1.05 * max(both.values())
+    # Updates of moments that stay on the tiles share compute sets, streamed ones do not: 1.063, where 1.05 is wanted.
+    near = profile(loop("mlperf-bert/unstreamed", target=target)).cycles
+    assert profile(over).cycles < 1.07 * max(near, transfers)
     assert f"{profile(over).hidden_cycles:,} of {both['transfers']:,} cycles beside other steps" in str(profile(over))
