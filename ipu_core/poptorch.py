@@ -103,7 +103,6 @@ class TrainingModel:
         self._rate = float(optimizer.param_groups[0]["lr"])
         self.model: TorchModel | None = None
         self.loop: TrainLoop | None = None
-        self._counted = 0
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
         """Trains on a batch.
@@ -136,9 +135,8 @@ class TrainingModel:
 
     def copy_weights_to_host(self) -> None:
         """Writes the trained weights and statistics to the module (`copyWeightsToHost`)."""
-        if self.model is not None and self.loop is not None:
-            self.model.to_torch(self.loop.params, self.loop.model_state, steps=self.loop.step - self._counted)
-            self._counted = self.loop.step
+        if self.loop is not None:
+            self.loop.to_torch()
 
     @property
     def profile(self) -> Profile | None:

@@ -14,7 +14,7 @@ from ipu_core.capture.export import Exported, as_tensor, export
 from ipu_core.capture.fidelity import Fidelity, Found, by_torch, compared, is_float, without_drawing
 from ipu_core.capture.interpret import Interpreter, name_of
 from ipu_core.capture.slots import Slot
-from ipu_core.capture.weights import WEIGHTS, as_array, inverse, read_weights, write_weights
+from ipu_core.capture.weights import WEIGHTS, as_array, inverse, read_weights, tensors_of, write_tensors, write_weights
 from ipu_core.ir.autodiff import value_and_grad
 from ipu_core.ir.block import Array
 from ipu_core.ir.execute import execute
@@ -41,7 +41,7 @@ def from_torch(
         model = ipu_core.from_torch(module, (x, y), loss=torch.nn.functional.cross_entropy)
         loop = TrainLoop(model, model.params, (x, y), model_state=model.state, optimizer=Sgd(0.1), precision="fp16.32")
         loop.run(batches, steps=100)
-        model.to_torch(loop.params, loop.model_state)  # the module has the trained weights
+        loop.to_torch()  # the module has the trained weights and statistics
 
     Dropout draws its masks from the step's key, not from torch's generator. A maximum of several equal elements (in
     pooling) gives them equal shares of its gradient, torch gives all to the first.
@@ -85,6 +85,7 @@ class TorchModel:
             as products here take them: (inputs, outputs) of linear layers, (kh, kw, channels, outputs) of convolutions;
             tied embeddings as torch's.
         state: buffers that a step changes, likewise, for inference all of floats; None: there are none.
+        counts: counters of batches by name, as they were when it was captured.
     """
 
     module: Any
@@ -92,13 +93,15 @@ class TorchModel:
     inference: bool = False
     params: dict[str, Array] = field(init=False)
     state: dict[str, Array] | None = field(init=False)
+    counts: dict[str, Array] = field(init=False)
 
     def __post_init__(self) -> None:
         tensors = self.exported.tensors
         names = [name for kind, name in self.exported.inputs if kind == "parameter" and self._trained(name)]
         params = {self._owners[name]: as_array(tensors[name]) for name in names}
         object.__setattr__(self, "params", {name: self._laid(name, array) for name, array in params.items()})
-        carried = self._changed[0]
+        carried, counters = self._changed
+        object.__setattr__(self, "counts", {name: as_array(tensors[name]) for name in counters})
         if self.inference:
             buffers = [name for kind, name in self.exported.inputs if kind == "buffer"]
             carried = [name for name in buffers if tensors[name].is_floating_point()]
@@ -143,7 +146,7 @@ class TorchModel:
 
     def _laid(self, name: str, array: Array) -> Array:
         """A parameter of torch as it lies here."""
-        return np.ascontiguousarray(array.transpose(self._layouts.get(name, range(array.ndim))))
+        return np.array(array.transpose(self._layouts.get(name, range(array.ndim))), order="C")
 
     def _as_torch(self, name: str, array: Array) -> Array:
         """A parameter as torch has it, in float32."""
@@ -301,12 +304,13 @@ class TorchModel:
             state: as `TrainLoop.model_state` gives it; None: the buffers as they were captured.
             steps: training steps done, which counters of batches go on by.
         """
-        own, trained = self.module.state_dict(keep_vars=True), {**params, **(state or {})}
-        done = dict.fromkeys(self._changed[1], steps)
-        return {
-            name: self._as_torch(owner, trained[owner]) if owner in trained else as_array(own[name] + done.get(name, 0))
-            for name, owner in self._tied.items()
-        }
+        own, trained = self.module.state_dict(keep_vars=True), self._after(params, state, steps)
+        return {name: trained[owner] if owner in trained else as_array(own[name]) for name, owner in self._tied.items()}
+
+    def _after(self, params: Mapping[str, Array], state: Mapping[str, Array] | None, steps: int) -> dict[str, Array]:
+        """What training has changed, as torch has it, by name; tied parameters once."""
+        floats = {name: self._as_torch(name, array) for name, array in {**params, **(state or {})}.items()}
+        return {**floats, **{name: np.asarray(count + steps) for name, count in self.counts.items()}}
 
     def from_state_dict(self, arrays: Mapping[str, Any]) -> tuple[dict[str, Array], dict[str, Array] | None]:
         """Parameters and state, for `TrainLoop`, from tensors or arrays by torch's names; other names are left out.
@@ -364,25 +368,31 @@ class TorchModel:
         steps: int = 0,
         module: Any = None,
     ) -> Any:
-        """Writes trained parameters and state back.
+        """Writes trained parameters and state back; `TrainLoop.to_torch` does it with its own.
 
         Args:
             params: as `TrainLoop.params` gives them, in any format.
             state: as `TrainLoop.model_state` gives it.
-            steps: training steps done, which counters of batches go on by.
-            module: one of the same names and shapes; None: that which was captured.
+            steps: training steps done, by which counters of batches are farther than when it was captured.
+            module: one of the same names and shapes, which is given what is not trained, too; None: that which was
+                captured.
 
         Returns:
             The module.
+
+        Raises:
+            TypeError: no module.
+            ValueError: a module of other names or shapes, which is left as it was.
         """
         torch = optional("torch", extra="torch")
         to = self.module if module is None else module
-        targets = {**dict(to.named_parameters()), **dict(to.named_buffers())}
-        with torch.no_grad():
-            for name, array in {**params, **(state or {})}.items():
-                targets[name].copy_(torch.from_numpy(self._as_torch(name, array).copy()))
-            for name in self._changed[1]:
-                targets[name] += steps
+        arrays, own = self._after(params, state, steps), tensors_of(torch, self.module)
+        if to is self.module:
+            write_tensors(torch, to, {**self.exported.tensors, **own}, arrays)  # those of the loss, too
+            return to
+        owners = {name: self._owners.get(name, name) for _, name in self.exported.inputs if name in own}
+        every = {name: arrays.get(owner, as_array(self.exported.tensors[owner])) for name, owner in owners.items()}
+        write_tensors(torch, to, tensors_of(torch, to), every)
         return to
 
 

@@ -30,6 +30,32 @@ def as_array(tensor: Any) -> Array:
     return array if array.dtype.kind in "iub" else array.astype(np.float32)
 
 
+def tensors_of(torch: Any, module: Any) -> dict[str, Any]:
+    """The parameters and buffers of a module by name, tied ones under each.
+
+    Raises:
+        TypeError: no module.
+    """
+    if not isinstance(module, torch.nn.Module):
+        raise TypeError(f"weights are written to a torch.nn.Module, not to {module!r}")
+    return {**dict(module.named_parameters(remove_duplicate=False)), **dict(module.named_buffers())}
+
+
+def write_tensors(torch: Any, module: Any, targets: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
+    """Writes arrays to the tensors of a module that have their names: all of them, or none where one does not fit.
+
+    Raises:
+        ValueError: a name that is not there, or there in another shape.
+    """
+    for name, array in arrays.items():
+        if name not in targets or tuple(targets[name].shape) != array.shape:
+            found = f"has {name} of shape {tuple(targets[name].shape)}" if name in targets else f"has no {name}"
+            raise ValueError(f"the {type(module).__name__} given {found}, the one that was captured {array.shape}")
+    with torch.no_grad():
+        for name, array in arrays.items():
+            targets[name].copy_(torch.from_numpy(np.array(array)))
+
+
 def write_weights(path: str | Path, arrays: Mapping[str, Array]) -> None:
     """Writes arrays by name as packages of models for torch read them.
 

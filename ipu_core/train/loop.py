@@ -38,7 +38,7 @@ from ipu_core.train.runner import Runner
 from ipu_core.train.scaling import LossScale, Scale, Skipped
 from ipu_core.train.step import Loss, initial_state, step_block
 from ipu_core.train.table import Table
-from ipu_core.train.units import loss_in_units
+from ipu_core.train.units import loss_in_units, writer_of
 from ipu_core.train.updates import UpdateCount, UpdateCounter
 from ipu_core.train.watch import Record, Watch
 from ipu_core.train.watch.watch import Watching
@@ -138,7 +138,7 @@ class TrainLoop(Resumable):
         precision = Precision.parse(precision)
         check_kinds(loss, optimizer, accumulations, control)
         check_integer("micro_batches", micro_batches, least=1)
-        loss = loss_in_units(loss, params, precision)
+        self._to_torch, loss = writer_of(loss), loss_in_units(loss, params, precision)
         if isinstance(optimizer, Common):
             optimizer = optimizer.for_precision(precision.scaled_state, store_root=precision.store_root)
         mean = precision.running_mean
@@ -200,6 +200,7 @@ class TrainLoop(Resumable):
                 raise ValueError(f"this loop was traced with {name} {own}, not {getattr(precision, name)}")
         new = object.__new__(type(self))
         vars(new).update(self.__getstate__(), _random=None, _watching=None, _engine="direct", precision=precision)
+        new._to_torch = self._to_torch
         planned = new._planned(precision, "direct", self.accumulations)
         new.block, new._traced_step = planned.block, planned.digest
         new._control = replace(self._control, esr=precision.stochastic)
@@ -216,12 +217,12 @@ class TrainLoop(Resumable):
         return [*self._runner.read(), *self._inputs(batch, self.step)], self._key.fold_in(self.step)
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a copy or a pickle holds: everything but the run under way."""
-        return {**vars(self), "_run": None, "_hold": Hold()}
+        """What a copy or a pickle holds: everything but the run under way and a captured module."""
+        return {**vars(self), "_run": None, "_hold": Hold(), "_to_torch": None}
 
     def __copy__(self) -> Self:
         new = object.__new__(type(self))
-        own = {"_runner": copy.copy(self._runner), "_watching": copy.copy(self._watching)}
+        own = {name: copy.copy(getattr(self, name)) for name in ("_runner", "_watching", "_to_torch")}
         vars(new).update(self.__getstate__(), **own)
         return new
 
@@ -311,6 +312,27 @@ class TrainLoop(Resumable):
             model_state=self.model_state, control=self._control,
         )  # fmt: skip
         return made(inputs)
+
+    def to_torch(self, module: Any = None) -> Any:
+        """Writes weights and running statistics after the steps done into the module of PyTorch that is trained.
+
+        Args:
+            module: one like that which `from_torch` captured; None: that one.
+
+        Returns:
+            The module.
+
+        Raises:
+            TypeError: the loss is not what `from_torch` gave, or the loop is a deep copy or was pickled, which leave
+                the module behind; no module.
+            ValueError: a module of other names or shapes.
+        """
+        if self._to_torch is None:
+            raise TypeError(
+                "this loop holds no module of PyTorch: its loss is not what from_torch gave, or it was pickled; "
+                "model = from_torch(...) writes with model.to_torch(loop.params, loop.model_state, steps=loop.step)"
+            )
+        return self._to_torch(self.params, self.model_state, steps=self.step, module=module)
 
     def __str__(self) -> str:
         """The loop in a few lines: what is trained, how, how far, at what cost."""

@@ -50,3 +50,9 @@ def loss_in_units(loss: Callable[..., Any], params: Any, precision: Precision) -
                 "give nn.unit_parameters(key, params), or unit_scale(loss) to begin with these"
             )
     return scaled
+
+
+def writer_of(loss: Callable[..., Any]) -> Callable[..., Any] | None:
+    """What writes trained parameters back into the module that a loss was captured from; None where it has none."""
+    own = loss.function if isinstance(loss, UnitScaled) else loss
+    return getattr(own, "to_torch", None)
