@@ -12,7 +12,8 @@ accumulators   matmul, conv2d and its gradients, reduce_sum, scatter_add: as a m
                Accumulation and Rounding say how as values
 scales         to_scaled (one per tensor or per axis), to_blocks (one per block: MX, NVFP4), scaled_matmul: their
                products; hadamard spreads outliers before
-tools          statistics (what rounding did to an array), testing (backends, assertions, strategies), num_threads
+tools          statistics (what rounding did to an array), testing (backends, assertions, strategies), num_threads;
+               lowprec.torch.emulate: a context in which scripts of PyTorch round as a precision says
 
 Where no format is named results and accumulators are float32; round, astype and encode are always told one. Arrays of
 NumPy, torch, JAX (on the CPU) and CuPy go in, and results are of the same library.
@@ -167,7 +168,8 @@ __all__ = [
 ]
 
 # Formats and rounding come with the import. The rest is loaded when it is first asked for, so that the import stays
-# short: this table and the one of backends/cpu are the only places that do so.
+# short: this table and the one of backends/cpu are the only places that do so. `lowprec.torch` is found here and is no
+# part of `from lowprec import *`, which would hide the torch of a script.
 __getattr__ = lazy_names(
     __name__,
     {
@@ -188,6 +190,7 @@ __getattr__ = lazy_names(
         "statistics": "",
         "sums.ordered": "cumulative_sum dot kahan_sum mean norm sum",
         "testing": "",
+        "torch": "",
         "version": "__version__",
         "xoroshiro": "Xoroshiro128aox",
     },

@@ -53,7 +53,9 @@ FLOORS = {
     "nn": Floor(("ipu_core.nn", "ipu_core.initial"), ("tracing",)),
     "train": Floor(("ipu_core.train",), ("compile", "nn")),
     "study": Floor(("ipu_core.study",), ("train", "report")),
-    "capture": Floor(("ipu_core.capture", "ipu_core.poptorch", "ipu_core.emulation", "ipu_core.jaxpr"), ("train",)),
+    "capture": Floor(
+        ("ipu_core.capture", "ipu_core.poptorch", "ipu_core.emulation", "ipu_core.jaxpr", "lowprec.torch"), ("train",)
+    ),
     "command line": Floor(("ipu_core.__main__", "ipu_core"), ("study", "capture")),  # gathers names
 }  # fmt: skip
 

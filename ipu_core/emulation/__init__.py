@@ -1,6 +1,6 @@
 """A side road for whole scripts of PyTorch: within a context every operation of torch rounds as a precision says.
 
-    with ipu_core.emulate("fp16.16/stochastic") as emulation:
+    with lowprec.torch.emulate("fp16.16/stochastic") as emulation:
         train(module)  # any code of torch, on the CPU in float32
     print(emulation)
 

@@ -41,7 +41,7 @@ def losses(kind: str, precision: str | None, steps: int = 6, key: int = 0) -> tu
 
     if precision is None:
         return train(), module
-    with emulate(precision, key=key) as emulation:
+    with lowprec.torch.emulate(precision, key=key) as emulation:
         return train(), emulation
 
 
