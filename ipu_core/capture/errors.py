@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import re
 import sys
+import sysconfig
 from pathlib import Path
 from typing import Any
 
 from ipu_core.errors import NotCovered
 
-FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in \S+\n +(?P<code>.*)')
+FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>.+)(?:\n +(?!File ")(?P<code>\S.*))?')
+INSTALLED = ("/site-packages/", "/dist-packages/")
 
 
 def line_of(trace: str) -> str:
-    """The last line of a stack's text that is not torch's own, as "file:line: code"; "" where there is none."""
+    """The line of the user's code in a stack's text, as "file:line: code"; "" where there is none.
+
+    Code that was made by `exec` has no lines to show: the place is told, and the function.
+    """
     frame = _own_frame(trace)
-    return f"{frame['file']}:{frame['line']}: {frame['code'].strip()}" if frame else ""
+    if frame is None:
+        return ""
+    return f"{frame['file']}:{frame['line']}: {(frame['code'] or 'in ' + frame['function']).strip()}"
 
 
 def source_of(node: Any) -> str | None:
@@ -25,10 +32,13 @@ def source_of(node: Any) -> str | None:
 
 
 def _own_frame(trace: str) -> re.Match[str] | None:
-    torch = str(Path(sys.modules["torch"].__file__ or "").parent)
-    frames = list(FRAME.finditer(trace))
-    own = [frame for frame in frames if not frame["file"].startswith(torch)] or frames
-    return own[-1] if own else None
+    """The innermost frame of the user's; without one that of the innermost layer of another package than torch."""
+    here, torch = str(Path(__file__).parent), str(Path(sys.modules["torch"].__file__ or "").parent)
+    standard = sysconfig.get_path("stdlib")
+    frames = [frame for frame in FRAME.finditer(trace) if not frame["file"].startswith((here, torch, "<frozen"))]
+    own = [f for f in frames if not f["file"].startswith(standard) and not any(p in f["file"] for p in INSTALLED)]
+    layers = [frame for frame in frames if frame["function"] == "forward"]
+    return next((group[-1] for group in (own, layers, frames) if group), None)
 
 
 def layer_of(node: Any) -> tuple[str, str]:
@@ -41,6 +51,7 @@ def layer_of(node: Any) -> tuple[str, str]:
 def not_covered(operation: str, node: Any, why: str = "it has no counterpart here") -> NotCovered:
     """The refusal of an operation."""
     name, kind = layer_of(node)
-    layer = f"layer {name} ({kind})" if name else "the model itself"
+    itself = "the loss" if len(node.meta.get("nn_module_stack", {})) == 1 else "the model itself"
+    layer = f"layer {name} ({kind})" if name else itself
     place = ", ".join(filter(None, (layer, line_of(node.meta.get("stack_trace") or ""))))
     return NotCovered(f"{operation} is not covered ({why}); it is asked for by {place}")

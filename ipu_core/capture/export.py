@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -52,8 +53,7 @@ def export(
         outputs: whether without a loss all that the module gives is captured, not a loss that is in it.
 
     Raises:
-        ValueError: inputs that are no tensors or arrays; torch.export cannot capture the module (its own error is the
-            cause).
+        ValueError: inputs that are no tensors or arrays; torch.export cannot capture the module.
     """
     leaves, tree = flatten(batch)
     tensors = [as_tensor(torch, leaf, name) for leaf, name in zip(leaves, paths(tree), strict=True)]
@@ -62,7 +62,7 @@ def export(
     modes = {part: part.training for part in module.modules()}
     wrapper.train(training)
     try:
-        with warnings.catch_warnings(), _quiet(torch):
+        with warnings.catch_warnings(), _quiet(torch), _whole_stacks(torch):
             warnings.simplefilter("ignore")
             program = torch.export.export(wrapper, tuple(tensors), strict=False)
     except Exception as error:
@@ -107,10 +107,32 @@ def _quiet(torch: Any) -> Iterator[None]:
             setattr(transformer, name, detect)
 
 
+@contextlib.contextmanager
+def _whole_stacks(torch: Any) -> Iterator[None]:
+    """Captured operations know every function they were asked for in, where torch keeps those called forward alone."""
+    tracer, name = torch.fx.proxy.TracerBase, "_filter_traceback_frames"
+    kept = getattr(tracer, name, None)  # older versions have it otherwise
+    if kept is not None:
+        setattr(tracer, name, lambda self, frames: type(frames).from_list(_within(frames)))
+    try:
+        yield
+    finally:
+        if kept is not None:
+            setattr(tracer, name, kept)
+
+
+def _within(frames: Sequence[Any]) -> list[Any]:
+    """The frames from the one that calls the module on."""
+    first = next((at for at, frame in enumerate(frames) if (frame.filename, frame.name) == (__file__, "forward")), None)
+    return [] if first is None else list(frames[first + 1 :])
+
+
 def _in_words(error: Exception) -> str:
-    """The first line of an error of torch.export, and the last line of the user's code in it."""
+    """The first line of an error of torch.export, and the line of the user's code in it or that raised it."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
-    return "; ".join(filter(None, (lines[0], line_of(str(error)))))
+    raised = traceback.extract_tb(error.__traceback__)
+    place = line_of(str(error)) or line_of("".join(type(raised).from_list(_within(raised)).format()))
+    return "; ".join(filter(None, (lines[0], place)))
 
 
 def as_tensor(torch: Any, leaf: Any, name: str) -> Any:
