@@ -12,10 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ipu_core.ir.block import Array, Block
-from ipu_core.ir.measure import rounds
 from ipu_core.train.arguments import check_integer
 from ipu_core.train.watch.file import RowFile
-from ipu_core.train.watch.look import ROW, Look, new_state
+from ipu_core.train.watch.look import ROW, Look, new_state, places
 from ipu_core.train.watch.record import Record
 from ipu_core.train.watch.values import as_table, watched_values
 
@@ -75,10 +74,7 @@ class Watching:
         self._watch = watch
         self._values = watched_values(block, watch.values)
         self._table = as_table(self._values)
-        rounding = {equation.number: rounds(equation) for equation in block.equations}
-        self._places: dict[int, list[tuple[int, bool]]] = {}
-        for place, value in enumerate(self._values):
-            self._places.setdefault(value.equation, []).append((place, rounding[value.equation]))
+        self._places = places(self._values, block)
         self.equations = frozenset(self._places)
         moments = {value.equation for value in self._values if value.kind == "moment"}
         self._replaced = {number: place for number, place in new_state(block).items() if number in moments}
@@ -98,7 +94,7 @@ class Watching:
             held: Where the state before it lies while the observer is told of the step.
         """
         old = {number: held[place] for number, place in self._replaced.items()}
-        look = Look(self._places, self._values, old)
+        look = Look(self._places, len(self._values), old)
         yield look
         if self._file is not None:
             self._file.append(look.rows(step))
