@@ -291,5 +291,14 @@ def largest_magnitude(x: npt.NDArray[Any], in_storage: int, source: Format, thre
 def pack(bits: int, rows: int, codes: int, x: npt.NDArray[Any], out: npt.NDArray[Any], threads: int) -> bool: ...
 def unpack(bits: int, rows: int, codes: int, x: npt.NDArray[Any], out: npt.NDArray[Any], threads: int) -> None: ...
 def magnitudes(
-    x: npt.NDArray[Any], count: int, step: int, histogram: npt.NDArray[Any]
+    x: npt.NDArray[Any], count: int, step: int, histogram: npt.NDArray[Any], factor: float = 1.0
 ) -> tuple[int, int, int, float, float]: ...
+def changes(
+    base: npt.NDArray[Any] | None,
+    direction: npt.NDArray[Any],
+    scale: float,
+    before: npt.NDArray[Any],
+    after: npt.NDArray[Any],
+    count: int,
+    step: int,
+) -> tuple[int, int]: ...

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -34,7 +34,13 @@ class Buffers:
     in_pieces: frozenset[Var] = frozenset()
 
 
-def allocate(block: Block, over: Mapping[Var, Var], chains: Sequence[Chain] = ()) -> Buffers:
+def allocate(
+    block: Block,
+    over: Mapping[Var, Var],
+    chains: Sequence[Chain] = (),
+    whole: Collection[Var] = (),
+    held: Mapping[Var, Array] | None = None,
+) -> Buffers:
     """Plans the arrays of a Block, given its order: the memory of a result is another's after its last use.
 
     Args:
@@ -42,18 +48,20 @@ def allocate(block: Block, over: Mapping[Var, Var], chains: Sequence[Chain] = ()
         over: values that are written over an input, or over the total of the round before.
         chains: neighbours that are computed together. What one of more than one piece reads and writes lives until all
             its pieces are done.
+        whole: values that chains write whole into memory, where they stay until the chains that read them are done.
+        held: arrays that there are already, of inputs and constants.
     """
     own = (*block.inputs, *(old for old, _ in block.totals))
-    arrays = {
-        var: aligned(var.type.size, dtype_of(var.type.format)).reshape(var.type.shape)
-        for var in (*own, *block.constants)
-    }
-    for var, value in block.constants.items():
-        arrays[var][...] = value
+    arrays = dict(held or {})
+    for var in (*own, *block.constants):
+        if var not in arrays:
+            arrays[var] = aligned(var.type.size, dtype_of(var.type.format)).reshape(var.type.shape)
+            if var in block.constants:
+                arrays[var][...] = block.constants[var]
     views, last = lifetimes(block)
-    in_pieces, piece_bytes = _piece_places(block, chains)
+    in_pieces, piece_bytes = _piece_places(block, chains, whole)
     begin, end = list(range(len(block.equations) + 1)), list(range(len(block.equations) + 1))
-    for chain in (chain for chain in chains if chain.cut):
+    for chain in (chain for chain in chains if chain.cut or whole):
         begin[chain.first : chain.last] = [chain.first] * (chain.last - chain.first)
         end[chain.first : chain.last] = [chain.last - 1] * (chain.last - chain.first)
     own_memory = [
@@ -62,7 +70,7 @@ def allocate(block: Block, over: Mapping[Var, Var], chains: Sequence[Chain] = ()
         if views[var].root is var and var not in over and var not in in_pieces
     ]
     homes, spans = dict[Var, Var](), dict[Var, tuple[int, int]]()  # whose memory it is, and how long
-    kept = frozenset((*own, *block.constants, *over, *in_pieces, *(new for _, new in block.totals)))
+    kept = frozenset((*own, *block.constants, *over, *in_pieces, *whole, *(new for _, new in block.totals)))
     given = {new: old for chain in chains for new, old in written_over(block, chain, kept).items()}
     for first, var in own_memory:
         home = homes[var] = homes[given[var]] if var in given else var
@@ -85,11 +93,11 @@ def allocate(block: Block, over: Mapping[Var, Var], chains: Sequence[Chain] = ()
     return Buffers(arrays, total + piece_bytes, pieces, frozenset(in_pieces))
 
 
-def _piece_places(block: Block, chains: Sequence[Chain]) -> tuple[dict[Var, int], int]:
+def _piece_places(block: Block, chains: Sequence[Chain], whole: Collection[Var]) -> tuple[dict[Var, int], int]:
     """Offsets of the values that only chains read, and bytes, of the memory for pieces; each chain has it all."""
     last, offsets, most = lifetimes(block).last, dict[Var, int](), 0
     for chain in chains:
-        inside = only_inside(block, chain)
+        inside = [(first, var) for first, var in only_inside(block, chain) if var not in whole]
         sizes = [min(chain.piece, chain.size) * item_bytes(var) for _, var in inside]
         places, total = pack(sizes, [(first, max(first, last.get(var, first))) for first, var in inside])
         offsets |= {var: place for (_, var), place in zip(inside, places, strict=True)}

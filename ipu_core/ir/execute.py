@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +11,7 @@ from ipu_core.control import FloatingPointControl
 from ipu_core.errors import FloatingPointException, expect
 from ipu_core.ir.block import Array, Block, Equation, Rounds, Var, described, round_key
 from ipu_core.ir.buffers import Buffers, allocate
-from ipu_core.ir.chains import Chain, runs_of_chains
+from ipu_core.ir.chains import Chain, computed, runs_of_chains
 from ipu_core.ir.fused import bind_chains
 from ipu_core.ir.kernels import BoundCall, bind
 from ipu_core.ir.lifetimes import in_place, lifetimes
@@ -23,8 +22,8 @@ from lowprec.arrays import whole_array
 from lowprec.random import KeyLike, as_key
 
 Observer = Callable[[Equation, Sequence[Any], Array], None]
-"""Told of every equation that is computed, of one in rounds each time: the equation, what it read, as that was before,
-and the array it wrote, which others will write over. Views of arrays are not computed."""
+"""Told of equations that are computed, of one in rounds each time: the equation, what it read, as that was before, and
+the array it wrote, which others will write over. Views of arrays are not computed."""
 
 Calls = Sequence[tuple[BoundCall, int | None]]
 """Prepared calls, each with the number that is folded into its key; None: it draws no random bits, OF_STEP: its key is
@@ -44,6 +43,22 @@ class _Prepared(NamedTuple):
     number: int | None
 
 
+class Told(NamedTuple):
+    """What an Executable that tells observers has of the one that it stands for.
+
+    Attributes:
+        among: the numbers of the equations of which it tells; None: of all.
+        held: the arrays of inputs and constants, in which the old state stays until the step is done.
+    """
+
+    among: frozenset[int] | None
+    held: Mapping[Var, Array]
+
+    def of(self, equation: Equation) -> bool:
+        """Whether it tells of an equation."""
+        return self.among is None or equation.number in self.among
+
+
 class Executable:
     """A Block made ready to run many times; not by two threads at once.
 
@@ -52,7 +67,8 @@ class Executable:
     leaves neither the one nor the other; where exceptions are enabled the old state stays until the step is done.
 
     Elementwise neighbours are computed together, piece by piece, and what only they read is never whole in memory, but
-    where somebody looks at single equations: an observer, a `wrap`, an exception that is enabled. No bit changes.
+    where somebody looks at single equations: what an observer is told of, a `wrap`, an exception that is enabled. No
+    bit changes.
 
     Attributes:
         block: what it runs.
@@ -65,6 +81,7 @@ class Executable:
         control: the machine's floating-point control.
         wrap: what each prepared call is put into; None: nothing.
         chained: whether elementwise neighbours are computed together.
+        told: of one that tells observers, which another makes for itself.
 
     Raises:
         InvalidBlock: see `verify`.
@@ -78,16 +95,23 @@ class Executable:
         control: FloatingPointControl = FloatingPointControl(),  # noqa: B008  # frozen
         wrap: Wrap | None = None,
         chained: bool = True,
+        told: Told | None = None,
     ) -> None:
         expect(Block, block=block)
-        self._made_of, self._wrap = (block, accumulations, control, wrap, chained), wrap
+        self._made_of, self._wrap, self._told = (block, accumulations, control, wrap, chained), wrap, told
         orders = dict(accumulations or {})
         if unknown := sorted(orders.keys() - {e.number for e in block.equations}):
             raise ValueError(f"accumulations for equations that are not in the block: {unknown}")
         self.block = verify(block)
-        runs = runs_of_chains(block) if chained and wrap is None and not control.traps else ()
-        over = {} if control.traps else in_place(block)
-        buffers = allocate(block, over, [chain for run in runs for chain in run])
+        runs: Sequence[Sequence[Chain]] = ()
+        if chained and wrap is None and not control.traps:
+            runs = runs_of_chains(block)
+        if told is None:
+            over = {} if control.traps else in_place(block)
+            buffers = allocate(block, over, [chain for run in runs for chain in run])
+        else:
+            runs = [[chain] for run in runs for chain in run]  # the next writes over what is told of one
+            buffers = allocate(block, {}, [chain for (chain,) in runs], _seen(block, told), told.held)
         self.bytes = buffers.bytes
         self._arrays = buffers.arrays
         self._inputs = [(var, buffers.arrays[var]) for var in block.inputs]
@@ -100,7 +124,8 @@ class Executable:
         self._calls = self._prepared(runs, buffers, orders, control)
         self._chained = bool(runs)
         self._observer: Observer | None = None
-        self._plain = self._parts(self._calls)
+        self._tellers: dict[tuple[bool, frozenset[int] | None], Executable] = {}
+        self._looped, self._always, self._guarded = self._parts(self._calls)
         self._flag = None if block.guard is None else buffers.arrays[block.guard.flag]
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -122,11 +147,13 @@ class Executable:
         calls = []
         for position, equation in enumerate(block.equations):
             if position in first:
-                call = bind_chains(block, first[position], buffers, control)
-                calls.append(_Prepared(position, call, OF_STEP))
+                run = first[position]
+                call = bind_chains(block, run, buffers, control)
+                made = [each for chain in run for _, each in computed(block, chain)]
+                calls.append(_Prepared(position, self._telling(call, made), OF_STEP))
             elif position not in inside and views[equation.output].root is equation.output:
                 call = self._bind(equation, orders.get(equation.number), control)
-                calls.append(_Prepared(position, call, equation.draws))
+                calls.append(_Prepared(position, self._telling(call, [equation]), equation.draws))
         return calls
 
     def _bind(self, equation: Equation, order: Accumulation | None, control: FloatingPointControl) -> BoundCall:
@@ -135,17 +162,41 @@ class Executable:
         call = _located(call, equation) if control.traps else call
         return call if self._wrap is None else self._wrap(call, equation, operands, output)
 
-    @cached_property
-    def _single(self) -> Executable:
-        """The same, of which every equation is a call and every value is whole in memory."""
-        block, accumulations, control, wrap, _ = self._made_of
-        return Executable(block, accumulations, control, wrap, chained=False)
+    def _telling(self, call: BoundCall, equations: Sequence[Equation]) -> BoundCall:
+        """A call that tells the observer of the run, if there is one, what it did."""
+        told = self._told
+        if told is None or not (of := [equation for equation in equations if told.of(equation)]):
+            return call
+        facts = [(equation, self._operands(equation), self._arrays[equation.output]) for equation in of]
 
-    def _together(self, observer: Observer | None) -> bool:
-        """Whether this one can run: its chains need the compiled backend, and are nothing to an observer."""
-        return not self._chained or (observer is None and pipeline.runs_here())
+        def telling(key: Key | None) -> None:
+            call(key)
+            if self._observer is not None:
+                for equation, operands, result in facts:
+                    self._observer(equation, operands, result)
 
-    def run(self, inputs: Sequence[Any], key: KeyLike, observer: Observer | None = None) -> list[Array]:
+        return telling
+
+    def _here(self, observer: Observer | None) -> bool:
+        """Whether this one can run: its chains need the compiled backend, and it tells no observer."""
+        return self._told is not None or (observer is None and (not self._chained or pipeline.runs_here()))
+
+    def _teller(self, among: Collection[int] | None) -> Executable:
+        """The same, in whose memory every value is whole of which it tells, and what that was made of."""
+        key = self._chained and pipeline.runs_here(), None if among is None else frozenset(among)
+        if key not in self._tellers:
+            block, accumulations, control, wrap, _ = self._made_of
+            held = {var: self._arrays[var] for var in (*block.inputs, *block.constants)}
+            self._tellers[key] = Executable(block, accumulations, control, wrap, key[0], Told(key[1], held))
+        return self._tellers[key]
+
+    def run(
+        self,
+        inputs: Sequence[Any],
+        key: KeyLike,
+        observer: Observer | None = None,
+        among: Collection[int] | None = None,
+    ) -> list[Array]:
         """The outputs for some inputs, in new arrays.
 
         Args:
@@ -153,16 +204,15 @@ class Executable:
                 for int32, Python numbers for values without axes.
             key: of this step. Every equation that rounds stochastically takes key.fold_in(its number), in rounds that
                 of `round_key`.
-            observer: called after every equation.
+            observer: told of equations.
+            among: of which it is told, by their numbers; None: of all.
 
         Raises:
             ValueError, TypeError: inputs of other number, shape or dtype.
         """
         key = as_key(key)
-        if not self._together(observer):
-            outputs = self._single.run(inputs, key, observer)
-            self.write(outputs[: len(self._state)])
-            return outputs
+        if not self._here(observer):
+            return self._teller(among if observer else ()).run(inputs, key, observer)
         self._fill(self._inputs, inputs)
         results = self._advance(key, observer)
         return [*self.read(), *results]
@@ -174,6 +224,11 @@ class Executable:
             ValueError, TypeError: leaves of other number, shape or dtype.
         """
         self._fill(self._state, state)
+
+    @property
+    def held(self) -> list[Array]:
+        """The arrays of the state that it holds. While an observer is told of a step they hold the state before it."""
+        return [array for _, array in self._state]
 
     def read(self) -> list[Array]:
         """Copies of the leaves of the state that it holds."""
@@ -192,23 +247,22 @@ class Executable:
         """
         return float(self.feed([*batch, lr], key)[0])
 
-    def feed(self, inputs: Sequence[Any], key: KeyLike, observer: Observer | None = None) -> list[Array]:
+    def feed(
+        self,
+        inputs: Sequence[Any],
+        key: KeyLike,
+        observer: Observer | None = None,
+        among: Collection[int] | None = None,
+    ) -> list[Array]:
         """One run with the inputs that are not state: updates the state, gives the outputs that are not.
 
-        The observer is called as by `run`.
+        The observer is told as by `run`.
 
         Raises:
             ValueError, TypeError: as `run`.
         """
-        if not self._together(observer):
-            single = self._single
-            states = [(mine, its) for (_, mine), (_, its) in zip(self._state, single._state, strict=True)]
-            for mine, its in states:
-                np.copyto(its, mine)
-            outputs = single.feed(inputs, key, observer)
-            for mine, its in states:
-                np.copyto(mine, its)
-            return outputs
+        if not self._here(observer):
+            return self._teller(among if observer else ()).feed(inputs, key, observer)
         self._fill(self._inputs[len(self._state) :], inputs)
         return self._advance(as_key(key), observer)
 
@@ -218,14 +272,13 @@ class Executable:
 
     def _advance(self, key: Key, observer: Observer | None) -> list[Array]:
         """Runs the Block and makes the new state, unless the guard refuses it, the one that is held."""
-        looped, always, rest = self._plain if observer is None else self._told
         self._observer = observer
         if self.block.rounds is not None:
-            self._run_rounds(self.block.rounds, looped, key)
-        _run(always, key)
+            self._run_rounds(self.block.rounds, self._looped, key)
+        _run(self._always, key)
         refused = self._flag is not None and not self._flag
         if not refused:
-            _run(rest, key)
+            _run(self._guarded, key)
         results = [array.copy() for array in self._results]  # one may be a view of the state that is now replaced
         if not refused:
             for to, source in self._moves:
@@ -262,28 +315,11 @@ class Executable:
         )
         return first, then, last
 
-    @cached_property
-    def _told(self) -> tuple[Calls, Calls, Calls]:
-        """The calls of all equations, after each of which the observer of the run is told of it."""
-        equations = self.block.equations
-        return self._parts(
-            [each._replace(call=self._observed(each.call, equations[each.position])) for each in self._calls]
-        )
 
-    def _observed(self, call: BoundCall, equation: Equation) -> BoundCall:
-        """A call that tells of itself; of operands that it writes over it tells by copies."""
-        operands, result = self._operands(equation), self._arrays[equation.output]
-        over = [isinstance(x, np.ndarray) and np.may_share_memory(x, result) for x in operands]
-
-        def observed(key: Key | None) -> None:
-            before = (
-                [x.copy() if gone else x for x, gone in zip(operands, over, strict=True)] if any(over) else operands
-            )
-            call(key)
-            assert self._observer is not None
-            self._observer(equation, before, result)
-
-        return observed
+def _seen(block: Block, told: Told) -> set[Var]:
+    """The values in memory that are told of, and those of which these were made."""
+    views = lifetimes(block).views
+    return {views[var].root for e in block.equations if told.of(e) for var in (*e.operands, e.output)}
 
 
 def _located(call: BoundCall, equation: Equation) -> BoundCall:

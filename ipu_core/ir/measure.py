@@ -15,7 +15,7 @@ from ipu_core.ir.convolution import exact_weight_gradient_at
 from ipu_core.ir.exact import exact
 from ipu_core.ir.ops import COMPARISONS, ELEMENTWISE, OPS, STRUCTURE
 from lowprec import FloatFormat, decode
-from lowprec.statistics.counts import magnitudes, step_through
+from lowprec.statistics.counts import EXPONENTS, counted, magnitudes, step_through
 
 LOWEST, BINADES = -72, 96
 """Exponents of the first bin of a histogram, which holds all below too, and how many bins; the last holds all above."""
@@ -25,6 +25,7 @@ FEWEST = 32  # elements, however many terms each has
 EXPONENT_BIAS = 127  # of float32
 
 Indices = npt.NDArray[np.intp]
+Histogram = npt.NDArray[np.int64]
 
 
 class Measured(NamedTuple):
@@ -50,7 +51,7 @@ class Measured(NamedTuple):
     saturated: int
     squares: float
     largest: float
-    histogram: npt.NDArray[np.int64]
+    histogram: Histogram
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -73,40 +74,64 @@ def truth_values(equation: Equation) -> bool:
     return integers or equation.op in COMPARISONS | {"step"} or OPS[equation.op].kind in ("mask", "order")
 
 
-def measured(equation: Equation, operands: Sequence[Any], result: Array, rounding: bool) -> Measured:
-    """Measures the result of an equation, and computes again in float64 what may have been lost by rounding it.
+class Measuring:
+    """The measuring of what an equation of a float format makes, prepared.
 
-    Those are the elements that are zero, at the format's largest magnitude, infinite or NaN; all of them where they are
-    few (see AGAIN), else elements evenly spaced that stand for the others. What a sum does between shows in its result
-    alone.
+    What may have been lost by rounding it is computed again in float64. Those are the elements that are zero, at the
+    format's largest magnitude, infinite or NaN; all of them where they are few (see AGAIN), else elements evenly spaced
+    that stand for the others. What a sum does between shows in its result alone.
 
     Args:
-        equation: Of a float format.
-        operands: What it read, arrays and numbers.
-        result: What it wrote.
+        equation: It.
         rounding: What `rounds` says of it.
     """
-    fmt = equation.output.type.format
-    assert isinstance(fmt, FloatFormat)
-    found = looked_at(result, fmt)
-    if not rounding or not (found.zeros or found.largest >= fmt.max or found.infinite or found.nan):
-        return found
-    limit = max(FEWEST, AGAIN // terms(equation))
-    if equation.op == "convert" and found.zeros:
-        found = found._replace(underflow=found.zeros - _zeros(operands[0]))
-    elif found.zeros:
-        places = _places_of_zeros(result, fmt, found.zeros, limit)
-        chosen, wanted = again(equation, operands, places)
-        found = found._replace(underflow=_scaled(np.abs(wanted) > 0, found.zeros))
-    top = float(fmt.max)
-    if found.largest >= top or found.infinite or found.nan:
-        suspects = _places_of_largest(result, fmt)
-        chosen, wanted = again(equation, operands, suspects[spread(suspects.size, limit)])
-        got = wide(result.reshape(-1)[chosen], equation.output)
+
+    def __init__(self, equation: Equation, rounding: bool) -> None:
+        fmt = equation.output.type.format
+        assert isinstance(fmt, FloatFormat)
+        self._equation, self._rounding, self._format, self._top = equation, rounding, fmt, float(fmt.max)
+        self._most = min(HISTOGRAM_OF, equation.output.type.size)
+        self._step = step_through(equation.output.type.size, self._most)
+        self._limit = max(FEWEST, AGAIN // terms(equation)) if rounding else 0
+
+    def __call__(self, operands: Sequence[Any], result: Array, histogram: Histogram) -> Measured:
+        """Measures a result.
+
+        Args:
+            operands: What the equation read, arrays and numbers.
+            result: What it wrote.
+            histogram: To which its exponents are added (see `Measured`).
+        """
+        zeros, infinite, nan, squares, largest = counted(result, self._format, self._most, self._step, histogram)
+        under = over = full = 0
+        if self._rounding:
+            if zeros:
+                under = self._underflow(operands, result, zeros)
+            if infinite or nan or largest >= self._top:
+                over, full = self._beyond(operands, result)
+        return Measured(result.size, zeros, infinite, nan, under, over, full, squares, largest, histogram)
+
+    def _underflow(self, operands: Sequence[Any], result: Array, zeros: int) -> int:
+        """How many zeros there are that would not be zero."""
+        if self._equation.op == "convert":
+            return zeros - _zeros(operands[0])
+        places = _places_of_zeros(result, self._format, zeros, self._limit)
+        _, wanted = again(self._equation, operands, places)
+        return _scaled(np.abs(wanted) > 0, zeros)
+
+    def _beyond(self, operands: Sequence[Any], result: Array) -> tuple[int, int]:
+        """How many elements there are that would be finite, and that would be beyond the largest magnitude."""
+        suspects = _places_of_largest(result, self._format)
+        chosen, wanted = again(self._equation, operands, suspects[spread(suspects.size, self._limit)])
+        got = wide(result.reshape(-1)[chosen], self._equation.output)
         over = ~np.isfinite(got) & np.isfinite(wanted)
-        full = (np.abs(got) == top) & (np.abs(wanted) > top)
-        found = found._replace(overflow=_scaled(over, suspects.size), saturated=_scaled(full, suspects.size))
-    return found
+        full = (np.abs(got) == self._top) & (np.abs(wanted) > self._top)
+        return _scaled(over, suspects.size), _scaled(full, suspects.size)
+
+
+def measured(equation: Equation, operands: Sequence[Any], result: Array, rounding: bool) -> Measured:
+    """Measures the result of an equation once (see `Measuring`)."""
+    return Measuring(equation, rounding)(operands, result, np.zeros(EXPONENTS, np.int64))
 
 
 def _scaled(chosen: Array, count: int) -> int:

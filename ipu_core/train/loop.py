@@ -343,9 +343,10 @@ class TrainLoop(Resumable):
 
         It is computed directly, with random bits of the key whichever the run takes.
         """
-        counter = UpdateCounter()
+        counter, inputs = UpdateCounter(), self._inputs(batch, self.step)
+        updates = frozenset(equation.number for equation in self.block.equations if equation.role == "update")
         with self.whole_steps(), self._hold:
-            self._runner.rehearse(self._inputs(batch, self.step), self._key.fold_in(self.step), counter)
+            self._runner.rehearse(inputs, self._key.fold_in(self.step), counter, updates)
         return counter.total
 
     def sums(self) -> dict[str, tuple[Equation, Accumulation]]:

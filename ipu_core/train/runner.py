@@ -79,6 +79,11 @@ class Runner:
         self.write(state)
         self.draw_on(drawn)
 
+    @property
+    def observed(self) -> list[Array]:
+        """Where the leaves of the state lie, as they are before the step, while an observer is told of it."""
+        return self.executable.held
+
     def read(self) -> list[Array]:
         """Copies of the leaves of the state."""
         return self._runs.read()
@@ -106,27 +111,27 @@ class Runner:
         """Several steps in one call of the machine, step i with key.fold_in(first + i)."""
         return self._runs.feed_many(inputs, key, first)
 
-    def feed_observed(self, inputs: Sequence[Any], key: Key, observer: Observer) -> list[Array]:
-        """As `feed`, and an observer is told of every equation.
+    def feed_observed(self, inputs: Sequence[Any], key: Key, observer: Observer, among: frozenset[int]) -> list[Array]:
+        """As `feed`, and an observer is told of the equations of these numbers.
 
         In place of tiles whole arrays do the step, to the same bits. Where the tiles' workers draw random bits, which
         whole arrays cannot, both do it, and the observer is told of one with bits of the key.
         """
         if self.machine is None:
-            return self.executable.feed(inputs, key, observer)
+            return self.executable.feed(inputs, key, observer, among)
         if self._random is not None:
-            self.rehearse(inputs, key, observer)
+            self.rehearse(inputs, key, observer, among)
             return self.machine.feed(inputs, key)
         self.executable.write(self.machine.read())
-        outputs = self.executable.feed(inputs, key, observer)
+        outputs = self.executable.feed(inputs, key, observer, among)
         self.machine.write(self.executable.read())
         return outputs
 
-    def rehearse(self, inputs: Sequence[Any], key: Key, observer: Observer) -> None:
-        """Tells an observer of the next step on whole arrays, without doing it."""
+    def rehearse(self, inputs: Sequence[Any], key: Key, observer: Observer, among: frozenset[int]) -> None:
+        """Tells an observer of these equations of the next step on whole arrays, without doing it."""
         state = self.read()
         try:
-            self.executable.run([*state, *inputs], key, observer)
+            self.executable.run([*state, *inputs], key, observer, among)
         finally:
             if self.machine is None:
                 self.write(state)

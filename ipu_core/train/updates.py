@@ -48,7 +48,7 @@ class UpdateCount(NamedTuple):
 
 
 class UpdateCounter:
-    """An observer of a step (see `ipu_core.ir.execute.Observer`) that counts its updates.
+    """An observer of the updates of a step (see `ipu_core.ir.execute.Observer`) that counts them.
 
     Attributes:
         total: Of those seen so far.
@@ -59,6 +59,5 @@ class UpdateCounter:
 
     def __call__(self, equation: Equation, operands: Sequence[Any], updated: Array) -> None:
         """Counts an equation that writes a weight."""
-        if equation.role == "update":
-            weight, direction, scale = operands
-            self.total = self.total.plus(UpdateCount.of(weight, direction, float(scale), updated))
+        weight, direction, scale = operands
+        self.total = self.total.plus(UpdateCount.of(weight, direction, float(scale), updated))

@@ -6,15 +6,18 @@ import math
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
 from lowprec import backends
 from lowprec.rounding import decode
 from lowprec.spec.formats import FloatFormat, as_format
+from lowprec.types import Array
 
 PIECE = 1 << 16  # elements at a time, which stay in the cache
 EXPONENTS = 256
+COUNTED = frozenset(map(np.dtype, (np.float32, np.float16, ml_dtypes.bfloat16)))  # as they are
 
 
 class Magnitudes(NamedTuple):
@@ -53,20 +56,46 @@ def magnitudes(x: Any, fmt: Any = None, *, sample: int | None = None) -> Magnitu
     fmt = as_format(x.dtype if fmt is None else fmt)
     if sample is not None and sample < 0:
         raise ValueError(f"the sample must be of 0 elements or more, not {sample}")
-    flat, most = x.reshape(-1), x.size if sample is None else min(sample, x.size)
-    exponents, step = np.zeros(EXPONENTS, np.int64), step_through(x.size, most)
-    count = backends.current().magnitudes
-    if flat.size <= PIECE or flat.dtype == np.float32:
-        return Magnitudes._make((*count(_single(flat, fmt), most, step, exponents), exponents))
+    most = x.size if sample is None else min(sample, x.size)
+    exponents = np.zeros(EXPONENTS, np.int64)
+    return Magnitudes._make((*counted(x, fmt, most, step_through(x.size, most), exponents), exponents))
+
+
+def counted(
+    x: Array, fmt: FloatFormat, count: int, step: int, exponents: Array, factor: float = 1.0
+) -> tuple[int, int, int, float, float]:
+    """The first five of `Magnitudes` of an array times a factor, in float32; adds to exponents those of a sample.
+
+    Args:
+        x, fmt: as `magnitudes` takes them.
+        count, step: how many elements are the sample, and how far apart they are.
+        exponents: int64 of shape (256,).
+        factor: a number that float32 holds.
+    """
+    door = backends.current().magnitudes
+    if _as_it_is(x, fmt):
+        return door(x, count, step, exponents, factor)  # type: ignore[no-any-return]
+    if x.size <= PIECE:
+        return door(_single(x, fmt), count, step, exponents, factor)  # type: ignore[no-any-return]
+    flat = x.reshape(-1)
     zeros = infinite = nan = 0
     squares = largest = 0.0
     for begin in range(0, flat.size, PIECE):
-        found = count(_single(flat[begin : begin + PIECE], fmt), 0, 0, exponents)
+        found = door(_single(flat[begin : begin + PIECE], fmt), 0, 0, exponents, factor)
         zeros, infinite, nan = zeros + found[0], infinite + found[1], nan + found[2]
         squares, largest = squares + found[3], max(largest, found[4])
-    sampled = _single(flat[np.arange(most, dtype=np.int64) * step % flat.size], fmt)
-    count(sampled, most, 1, exponents)
-    return Magnitudes(zeros, infinite, nan, squares, largest, exponents)
+    sampled = _single(flat[np.arange(count, dtype=np.int64) * step % flat.size], fmt)
+    door(sampled, count, 1, exponents, factor)
+    return zeros, infinite, nan, squares, largest
+
+
+def as_counted(x: Array, fmt: FloatFormat) -> Array:
+    """An array of a format as the doors take it: as it is, or in float32."""
+    return x if _as_it_is(x, fmt) else _single(x, fmt)
+
+
+def _as_it_is(x: Array, fmt: FloatFormat) -> bool:
+    return x.dtype == np.float32 or (x.dtype in COUNTED and fmt.dtype == x.dtype)
 
 
 @lru_cache(maxsize=1024)
@@ -80,7 +109,7 @@ def step_through(size: int, count: int) -> int:
     return step
 
 
-def _single(x: NDArray[Any], fmt: FloatFormat) -> NDArray[Any]:
+def _single(x: Array, fmt: FloatFormat) -> Array:
     """Values in float32, exactly."""
     if x.dtype == np.float32:
         return x

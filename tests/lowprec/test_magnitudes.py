@@ -19,21 +19,58 @@ from lowprec.statistics import magnitudes
 from lowprec.statistics.counts import PIECE
 
 DTYPES: list[Any] = [np.float32, np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e5m2, ml_dtypes.float8_e4m3fn]
-ARRAYS = hnp.arrays(np.uint32, st.integers(0, 100), elements=st.integers(0, 2**32 - 1))
+KINDS = [np.float32, np.float16, ml_dtypes.bfloat16]
+CODES = hnp.arrays(np.uint32, st.integers(0, 100), elements=st.integers(0, 2**32 - 1))
+FACTORS = st.sampled_from([1.0, -0.5, 1e-30, 3e38, 0.0, float("inf"), float("nan")])
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
-@given(bits=ARRAYS, isa=st.sampled_from(testing.isa_names()), count=st.integers(0, 100), step=st.integers(1, 100))
+def numbers(codes: npt.NDArray[np.uint32], dtype: Any) -> Any:
+    """Any numbers of a dtype, by the upper halves of the codes where it has 16 bits."""
+    return codes.view(dtype) if dtype == np.float32 else (codes >> 16).astype(np.uint16).view(dtype)
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(
+    codes=CODES, dtype=st.sampled_from(KINDS), isa=st.sampled_from(testing.isa_names()), count=st.integers(0, 100),
+    step=st.integers(1, 100), factor=FACTORS,
+)  # fmt: skip
 def test_the_compiled_loop_counts_as_the_reference(
-    bits: npt.NDArray[np.uint32], isa: str, count: int, step: int
+    codes: npt.NDArray[np.uint32], dtype: Any, isa: str, count: int, step: int, factor: float
 ) -> None:
-    x = bits.view(np.float32)
+    x = numbers(codes, dtype)
     count, step = (count, min(step, x.size)) if x.size else (0, 0)
     exponents = np.zeros((2, 256), np.int64)
     with testing.isa(isa):
-        seen = cpu.magnitudes(x, count, step, exponents[0])
-    assert seen == reference.magnitudes(x, count, step, exponents[1])
+        seen = cpu.magnitudes(x, count, step, exponents[0], factor)
+    assert seen == reference.magnitudes(x, count, step, exponents[1], factor)
     assert np.array_equal(*exponents)
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(data=st.data(), isa=st.sampled_from(testing.isa_names()), count=st.integers(0, 1200), factor=FACTORS)
+def test_changes_are_counted_as_by_the_reference(data: Any, isa: str, count: int, factor: float) -> None:
+    size = data.draw(st.sampled_from([0, 1, 7, 40, 511, 512, 1100]))
+    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+    kinds = [data.draw(st.sampled_from(KINDS)) for _ in range(4)]
+    few = rng.choice(np.array([0, -0.0, 1, 1.0078125, 1e-7, 3e38, np.inf, np.nan]), (4, size))
+    with np.errstate(over="ignore"):
+        base, direction, before, after = (row.astype(kind) for row, kind in zip(few, kinds, strict=True))
+    step = data.draw(st.integers(1, size)) if size else 0
+    count, step = data.draw(st.sampled_from([(size, min(1, size)), (count if size else 0, step)]))
+    for root in (base, None):
+        with testing.isa(isa):
+            seen = cpu.changes(root, direction, factor, before, after, count, step)
+        assert seen == reference.changes(root, direction, factor, before, after, count, step)
+
+
+def test_changes_are_lost_where_they_are_wanted_and_nothing_changed() -> None:
+    before = np.array([1, 1, 1, 0], np.float16)
+    direction = np.array([1, 1, 0, 1], np.float32)
+    after = np.array([1, 1.5, 1, 0.5], np.float16)
+    assert cpu.changes(None, direction, 1e-5, before, after, 4, 1) == (3, 1)
+    assert cpu.changes(before, direction, 1e-20, before, after, 4, 1) == (1, 0)  # of zero alone, next to float64's 1
+    square = direction.reshape(2, 2)
+    assert cpu.changes(square.T, np.zeros((2, 2), np.float32), 1.0, square, square, 4, 1) == (2, 2)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -76,3 +113,8 @@ def test_bad_input_is_refused() -> None:
         magnitudes(np.ones(3, np.float32), sample=-1)
     with pytest.raises(ValueError, match="no such elements"):
         cpu.magnitudes(np.ones(3, np.float32), 1, 4, np.zeros(256, np.int64))
+    with pytest.raises(ValueError, match="float32, float16 and bfloat16 are counted, not float64"):
+        cpu.magnitudes(np.ones(3), 1, 1, np.zeros(256, np.int64))
+    x = np.ones(3, np.float32)
+    with pytest.raises(ValueError, match="the same size"):
+        cpu.changes(None, x, 1.0, x, np.ones(4, np.float32), 3, 1)

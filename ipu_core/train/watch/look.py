@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from ipu_core.ir.block import Array, Block, Equation
-from ipu_core.ir.measure import BINADES, Measured, again, binades, ideal, looked_at, measured, single, spread, wide
+from ipu_core.ir.block import Array, Atom, Block, Equation, Literal, Var
+from ipu_core.ir.measure import (
+    BINADES,
+    HISTOGRAM_OF,
+    Histogram,
+    Measured,
+    Measuring,
+    again,
+    binades,
+    rounds,
+    spread,
+    wide,
+)
 from ipu_core.train.watch.values import WatchedValue
-from lowprec import FloatFormat
-from lowprec import float32 as FLOAT32
+from lowprec import FloatFormat, backends
+from lowprec.statistics.counts import EXPONENTS, as_counted, step_through
 
 COUNTS = ("elements", "zeros", "infinite", "nan", "underflow", "overflow", "saturated", "wanted", "lost")
 ROW = np.dtype(
@@ -22,90 +33,117 @@ ROW = np.dtype(
 """What is kept of a value of one step; see `Record`."""
 
 
-LOST_OF = 2**14  # elements of a moment that are computed again
-Places = Mapping[int, Sequence[tuple[int, bool]]]
-"""By the number of an equation: the places among the values of what it makes, and whether it rounds."""
+LOST_OF = 2**16  # elements of a moment that are computed again
+Seen = tuple[Measured, tuple[int, int]]
+"""What was seen of a value: what it is like, how many changes were wanted, and how many of these were lost."""
+NO_CHANGES = (0, 0)
+
+
+class Place(NamedTuple):
+    """How a value is looked at, which does not change from look to look.
+
+    Attributes:
+        row: Its place among the values.
+        kind: Its kind.
+        measure: Measures it; that of a weight where the value is an update.
+    """
+
+    row: int
+    kind: str
+    measure: Measuring
+
+
+def places(values: Sequence[WatchedValue], block: Block) -> dict[int, list[Place]]:
+    """By the number of an equation of a typed step: how the values are looked at that it makes."""
+    equations = {equation.number: equation for equation in block.equations}
+    found: dict[int, list[Place]] = {}
+    for row, value in enumerate(values):
+        equation = equations[value.equation]
+        found.setdefault(value.equation, []).append(Place(row, value.kind, Measuring(equation, rounds(equation))))
+    return found
 
 
 class Look:
     """An observer of one step (see `Observer`).
 
     Args:
-        places, values: What it looks at.
+        looked_at: What it looks at (see `places`).
+        count: How many values there are.
         old: The moments before the step, by the numbers of the equations that make the new ones.
     """
 
-    def __init__(self, places: Places, values: Sequence[WatchedValue], old: Mapping[int, Array]):
-        self._places, self._values, self._old = places, values, old
-        self._seen: list[list[Measured]] = [[] for _ in values]
-        self._changes: list[list[tuple[int, int]]] = [[] for _ in values]
+    def __init__(self, looked_at: Mapping[int, Sequence[Place]], count: int, old: Mapping[int, Array]):
+        self._places, self._old = looked_at, old
+        self._seen: list[list[Seen]] = [[] for _ in range(count)]
+        self._histograms = np.zeros((count, EXPONENTS), np.int64)
+        self._rows = list(self._histograms)
 
     def __call__(self, equation: Equation, operands: Sequence[Any], result: Array) -> None:
         """Looks at what an equation made."""
-        for place, rounding in self._places.get(equation.number, ()):
-            kind = self._values[place].kind
+        for row, kind, measure in self._places[equation.number]:
             if kind == "update":
-                change = _change(equation, operands)
-                self._seen[place].append(looked_at(change, FLOAT32))
-                self._changes[place].append(_lost(change != 0, *_singles(equation, operands[0], result)))
-                continue
-            self._seen[place].append(measured(equation, operands, result, rounding))
-            if kind == "moment":
-                self._changes[place].append(_lost_moments(equation, operands, self._old[equation.number], result))
+                seen = _update(equation, operands, result, self._rows[row])
+            elif kind == "moment":
+                changes = _moment(equation, operands, self._old[equation.number], result)
+                seen = measure(operands, result, self._rows[row]), changes
+            else:
+                seen = measure(operands, result, self._rows[row]), NO_CHANGES
+            self._seen[row].append(seen)
 
     def rows(self, step: int) -> npt.NDArray[np.void]:
         """What was seen, as a row of ROW for each value; rows of a value that was not computed hold no elements."""
-        rows = np.zeros(len(self._values), ROW)
+        rows = np.zeros(len(self._seen), ROW)
         rows["step"] = step
         some = [place for place, seen in enumerate(self._seen) if seen]
         if not some:
             return rows
         ones = [one for seen in self._seen for one in seen]
         starts = np.cumsum([0, *(len(self._seen[place]) for place in some[:-1])])
-        counts = np.add.reduceat(np.array([one.counts for one in ones]), starts)
-        for name, column in zip(COUNTS, counts.T, strict=False):  # the last two are those of changes
+        counts = np.add.reduceat(np.array([(*one[:7], *changes) for one, changes in ones]), starts)
+        for name, column in zip(COUNTS, counts.T, strict=True):
             rows[name][some] = column
-        for place, changes in enumerate(self._changes):
-            if changes:
-                rows["wanted"][place], rows["lost"][place] = np.sum(changes, axis=0)
-        finite = rows["elements"] - rows["infinite"] - rows["nan"]
-        squares = np.add.reduceat([one.squares for one in ones], starts)
-        rows["rms"][some] = np.sqrt(squares / np.maximum(finite[some], 1))
-        rows["largest"][some] = np.maximum.reduceat([one.largest for one in ones], starts)
-        rows["histogram"][some] = binades(np.add.reduceat([one.histogram for one in ones], starts))
+        squares, largest = np.array([(one.squares, one.largest) for one, _ in ones]).T
+        elements, _, infinite, nan = counts.T[:4]
+        rows["rms"][some] = np.sqrt(np.add.reduceat(squares, starts) / np.maximum(elements - infinite - nan, 1))
+        rows["largest"][some] = np.maximum.reduceat(largest, starts)
+        rows["histogram"] = binades(self._histograms)
         return rows
 
 
-def _change(equation: Equation, operands: Sequence[Any]) -> Array:
-    """The change that an update wants, direction times scale, in float32."""
-    _, direction, scale = operands
-    fmt = equation.operands[1].type.format
-    assert isinstance(fmt, FloatFormat)
-    with np.errstate(all="ignore"):
-        return np.asarray(single(direction, fmt) * np.float32(scale))
+def _update(equation: Equation, operands: Sequence[Any], result: Array, histogram: Histogram) -> Seen:
+    """What was seen of the change that an update wants, direction times scale, in float32."""
+    weight, direction = (_counted(x, atom, result) for x, atom in zip(operands[:2], equation.inputs, strict=False))
+    size, factor, doors = result.size, float(np.float32(operands[2])), backends.current()
+    most = min(HISTOGRAM_OF, size)
+    step = step_through(size, most)
+    zeros, infinite, nan, squares, largest = doors.magnitudes(direction, most, step, histogram, factor)
+    lost = doors.changes(None, direction, factor, weight, _counted(result, equation.output, result), size, 1)
+    return Measured(size, zeros, infinite, nan, 0, 0, 0, squares, largest, histogram), lost
 
 
-def _lost_moments(equation: Equation, operands: Sequence[Any], old: Array, result: Array) -> tuple[int, int]:
-    """The same of a moment, by elements evenly spaced where it has more than LOST_OF."""
-    if result.size <= LOST_OF:
-        wanted = ideal(equation, operands) != wide(old, equation.output)
-        return _lost(wanted, *_singles(equation, old, result))
-    at, made = again(equation, operands, spread(result.size, LOST_OF))
-    before, after = _singles(equation, old.reshape(-1)[at], result.reshape(-1)[at])
-    changed, kept = _lost(made != before, before, after)
-    return round(changed * result.size / at.size), round(kept * result.size / at.size)
+def _moment(equation: Equation, operands: Sequence[Any], old: Array, result: Array) -> tuple[int, int]:
+    """How many changes a moment wanted, and lost; by elements evenly spaced where it has more than LOST_OF."""
+    before, after = (_counted(x, equation.output, result) for x in (old, result))
+    size, most = result.size, min(result.size, LOST_OF)
+    sums = [atom for atom in equation.inputs[:2] if isinstance(atom, Var) and atom.type.size == size]
+    if equation.op == "scaled_add" and len(sums) == 2:
+        base, direction = (_counted(x, atom, result) for x, atom in zip(operands, sums, strict=False))
+        step = step_through(size, most)
+        wanted, lost = backends.current().changes(base, direction, float(operands[2]), before, after, most, step)
+    else:
+        at, made = again(equation, operands, np.arange(size) if most == size else spread(size, most))
+        asked, same = made != wide(old.reshape(-1)[at], equation.output), before.flat[at] == after.flat[at]
+        most, wanted, lost = at.size, int(np.count_nonzero(asked)), int(np.count_nonzero(asked & same))
+    return round(wanted * size / max(1, most)), round(lost * size / max(1, most))
 
 
-def _singles(equation: Equation, *arrays: Array) -> list[Array]:
-    """Values in the format of a result in float32."""
-    fmt = equation.output.type.format
-    assert isinstance(fmt, FloatFormat)
-    return [single(x, fmt) for x in arrays]
-
-
-def _lost(wanted: Array, before: Array, after: Array) -> tuple[int, int]:
-    """How many changes were wanted, and how many of those elements kept their value."""
-    return int(np.count_nonzero(wanted)), int(np.count_nonzero(wanted & (before == after)))
+def _counted(x: Any, atom: Atom, like: Array) -> Array:
+    """Values as the doors that count take them, as many as there are of others."""
+    if isinstance(atom, Literal):
+        return np.full(like.shape, x, np.float32)
+    assert isinstance(atom.type.format, FloatFormat)
+    array = as_counted(x, atom.type.format)
+    return array if array.shape == like.shape else np.broadcast_to(array, like.shape)
 
 
 def new_state(block: Block) -> dict[int, int]:

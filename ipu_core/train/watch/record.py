@@ -43,7 +43,7 @@ class Record:
             overflow: infinities and NaN whose ideal result is finite;
             saturated: elements at the format's largest magnitude whose ideal result is beyond it;
             wanted, lost: of updates and moments, elements whose ideal new value is another, and those of them that kept
-            the old one (of moments of more than 2^14 elements, as many of them evenly spaced stand for all);
+            the old one (of moments of more than 2^16 elements, as many of them evenly spaced stand for all);
             rms, largest: of the finite elements;
             histogram: of 2^10 elements evenly spaced (of all where they are fewer), how many have the exponent -72 (or
             less), -71, ..., 23 (or more); zeros and float32's subnormal numbers have none.

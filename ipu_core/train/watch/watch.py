@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ipu_core.ir.block import Array, Block
-from ipu_core.ir.measure import rounds
 from ipu_core.train.arguments import check_integer
 from ipu_core.train.watch.file import RowFile
-from ipu_core.train.watch.look import ROW, Look, new_state
+from ipu_core.train.watch.look import ROW, Look, new_state, places
 from ipu_core.train.watch.record import Record
 from ipu_core.train.watch.values import as_table, watched_values
 
@@ -64,6 +63,9 @@ class Watching:
         watch: What is watched.
         block: The typed step.
 
+    Attributes:
+        equations: The numbers of those that are looked at.
+
     Raises:
         ValueError: a pattern that no value matches, or a file of another step.
     """
@@ -72,10 +74,8 @@ class Watching:
         self._watch = watch
         self._values = watched_values(block, watch.values)
         self._table = as_table(self._values)
-        rounding = {equation.number: rounds(equation) for equation in block.equations}
-        self._places: dict[int, list[tuple[int, bool]]] = {}
-        for place, value in enumerate(self._values):
-            self._places.setdefault(value.equation, []).append((place, rounding[value.equation]))
+        self._places = places(self._values, block)
+        self.equations = frozenset(self._places)
         moments = {value.equation for value in self._values if value.kind == "moment"}
         self._replaced = {number: place for number, place in new_state(block).items() if number in moments}
         self._file = None if watch.path is None else RowFile(watch.path, self._table)
@@ -86,16 +86,15 @@ class Watching:
         return -step % self._watch.every < count
 
     @contextmanager
-    def look(self, step: int, read: Callable[[], Sequence[Array]]) -> Iterator[Look]:
+    def look(self, step: int, held: Sequence[Array]) -> Iterator[Look]:
         """An observer of a step; what it saw is kept if the context, the step, ends well.
 
         Args:
             step: Its number.
-            read: Gives the state before it.
+            held: Where the state before it lies while the observer is told of the step.
         """
-        state = read() if self._replaced else []
-        old = {number: state[place] for number, place in self._replaced.items()}
-        look = Look(self._places, self._values, old)
+        old = {number: held[place] for number, place in self._replaced.items()}
+        look = Look(self._places, len(self._values), old)
         yield look
         if self._file is not None:
             self._file.append(look.rows(step))

@@ -62,9 +62,13 @@ struct PackingTable {
     void (*unpack)(const PackingJob &, i64 row, i64 begin, i64 end);
 };
 
+struct MagnitudesJob;
 struct Magnitudes;
+struct ChangesJob;
+struct Changes;
 struct CountingTable {
-    Magnitudes (*magnitudes)(const u32 *, i64 count);  // of the bits of float32
+    Magnitudes (*magnitudes)(const MagnitudesJob &);
+    Changes (*changes)(const ChangesJob &);
 };
 
 struct Table {

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     )
     from lowprec.backends.cpu.columns import column_sums
     from lowprec.backends.cpu.convolution import correlate, correlate_windows
-    from lowprec.backends.cpu.counting import magnitudes
+    from lowprec.backends.cpu.counting import changes, magnitudes
     from lowprec.backends.cpu.exact import arithmetic, exact_call
     from lowprec.backends.cpu.operands import plain_dtypes, ready_output
     from lowprec.backends.cpu.operation import elementwise, new_pipeline
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "arithmetic",
+    "changes",
     "column_sums",
     "convert",
     "correlate",
@@ -65,7 +66,7 @@ __getattr__ = lazy_names(
         "columns": "column_sums",
         "convolution": "correlate correlate_windows",
         "exact": "arithmetic exact_call",
-        "counting": "magnitudes",
+        "counting": "changes magnitudes",
         "operands": "plain_dtypes ready_output",
         "operation": "elementwise new_pipeline",
         "packing": "pack unpack",

@@ -16,7 +16,7 @@ imported when it is first needed; a kernel is compiled when it is first used (ab
 
 from typing import Any
 
-from lowprec.backends.cpu import fold_in, magnitudes, pack, random_words, split, unpack
+from lowprec.backends.cpu import changes, fold_in, magnitudes, pack, random_words, split, unpack
 from lowprec.backends.cpu.blocks import largest_magnitude
 from lowprec.backends.cuda.device import check, output_array
 from lowprec.backends.cuda.rounding import as_codes, convert, decode
@@ -24,6 +24,7 @@ from lowprec.backends.owner import is_cupy
 
 __all__ = [
     "as_codes",
+    "changes",
     "check",
     "convert",
     "decode",

@@ -9,7 +9,7 @@ from lowprec.backends.reference.blocks import (
     spread_power,
 )
 from lowprec.backends.reference.convolution import correlate, correlate_windows, weight_sums
-from lowprec.backends.reference.counting import magnitudes
+from lowprec.backends.reference.counting import changes, magnitudes
 from lowprec.backends.reference.elementwise import elementwise
 from lowprec.backends.reference.packing import pack, unpack
 from lowprec.backends.reference.products import maximum, product, reduce, scatter, sum_parts
@@ -18,6 +18,7 @@ from lowprec.backends.reference.rounding import convert, decode
 
 __all__ = [
     "arithmetic",
+    "changes",
     "column_sums",
     "convert",
     "correlate",

@@ -1,37 +1,75 @@
-"""What float32 numbers are like, counted one by one."""
+"""What numbers are like and what became of changes of them, counted one by one."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
 from lowprec.types import Array
 
 SUMS = 16
+SIXTEEN_AT_A_TIME = 1 << 16
 
 
-def magnitudes(x: Array, count: int, step: int, histogram: Array) -> tuple[int, int, int, float, float]:
-    """(zeros, infinite, NaN, sum of squares, largest magnitude) of float32.
+def magnitudes(
+    x: Array, count: int, step: int, histogram: Array, factor: float = 1.0
+) -> tuple[int, int, int, float, float]:
+    """(zeros, infinite, NaN, sum of squares, largest magnitude) of numbers.
 
-    The squares are added up in sixteen sums of every sixteenth number each, and these in order.
+    The squares are added up in sixteen sums of every sixteenth number each, and these in order; of 16-bit numbers for
+    SIXTEEN_AT_A_TIME of them, and these sums in order.
 
     Args:
-        x: float32.
+        x: float32, float16 or bfloat16.
         count, step: the exponents of so many elements, a step apart and going round at the end, are counted.
         histogram: int64, by float32's biased exponent; they are added to it.
+        factor: of all numbers, in float32.
     """
-    values = x.reshape(-1).tolist()
+    with np.errstate(all="ignore"):
+        single = x.reshape(-1).astype(np.float32) * np.float32(factor)
+    values = single.tolist()
     finite = [abs(value) if math.isfinite(value) else 0.0 for value in values]
-    squares = [0.0] * SUMS
-    for i, value in enumerate(finite):
-        squares[i % SUMS] += value * value
-    total = 0.0
-    for square in squares:
-        total += square
-    codes = x.reshape(-1).view(np.uint32)
+    piece = len(finite) if x.dtype == np.float32 else SIXTEEN_AT_A_TIME
+    total = sum(_squares(finite[begin : begin + piece]) for begin in range(0, len(finite), max(1, piece)))
+    codes = single.view(np.uint32)
     for k in range(count):
         histogram[codes[k * step % codes.size] >> 23 & 0xFF] += 1
     nan = sum(map(math.isnan, values))
     infinite = sum(map(math.isinf, values))
     return finite.count(0.0) - nan - infinite, infinite, nan, total, max(finite, default=0.0)
+
+
+def _squares(numbers: list[float]) -> float:
+    squares = [0.0] * SUMS
+    for i, value in enumerate(numbers):
+        squares[i % SUMS] += value * value
+    total = 0.0
+    for square in squares:
+        total += square
+    return total
+
+
+def changes(
+    base: Array | None, direction: Array, scale: float, before: Array, after: Array, count: int, step: int
+) -> tuple[int, int]:
+    """How many elements were to change, and how many of these did not.
+
+    Args:
+        base, direction, scale: base + scale * direction, in float64, is the wanted value; without base the change is
+            scale * direction in float32. Arrays of float32, float16 or bfloat16, of one size.
+        before, after: what was there, and what is.
+        count, step: of so many elements, a step apart and going round at the end.
+    """
+
+    def taken(x: Array) -> Any:
+        return x.reshape(-1)[np.arange(count, dtype=np.int64) * step % max(1, x.size)].astype(np.float32)
+
+    old = taken(before)
+    with np.errstate(all="ignore"):
+        if base is None:
+            wanted = taken(direction) * np.float32(scale) != 0
+        else:
+            wanted = taken(base) + scale * taken(direction).astype(np.float64) != old
+    return int(np.count_nonzero(wanted)), int(np.count_nonzero(wanted & (old == taken(after))))

@@ -146,18 +146,43 @@ def test_a_refused_step_changes_nothing() -> None:
     assert_same_bits(program.read(), state)
 
 
-def test_an_observer_is_told_of_single_equations_and_the_state_goes_on() -> None:
-    block, state, given = step("fp16.16/stochastic", Adam(), 1, False)
-    told: list[list[tuple[int, bytes]]] = [[], []]
-    programs = Executable(block), Executable(block, chained=False)
-    for program, seen in zip(programs, told, strict=True):
+@pytest.mark.parametrize("piece", [5, 64, 1 << 14])
+@pytest.mark.parametrize("micro_batches, scaled", [(1, False), (3, False), (1, True)])
+def test_an_observer_is_told_what_single_calls_compute_and_the_state_goes_on(
+    piece: int, micro_batches: int, scaled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chains, "PIECE", piece)
+    block, state, given = step("fp16.16/stochastic", Adam(), micro_batches, scaled)
+    moments = {e.number for e in block.equations if e.family == "second_moment"}
+    told: list[list[tuple[Any, ...]]] = [[], [], []]
+    programs = Executable(block, chained=False), Executable(block), Executable(block)
+    for program, seen, among in zip(programs, told, (None, None, moments), strict=True):
         program.write(state)
-        program.feed(given, Key(0))
-        program.feed(given, Key(1), lambda e, operands, result, seen=seen: seen.append((e.number, result.tobytes())))
-        program.feed(given, Key(2))
+        before = program.read()
+
+        def observe(e: Any, operands: Any, result: Any, seen: Any = seen, held: Any = program.held) -> None:
+            read = [x.tobytes() if isinstance(x, np.ndarray) else x for x in operands]
+            seen.append((e.number, read, result.tobytes(), [x.tobytes() for x in held]))
+
+        program.feed(given, Key(0), observe, among)
+        assert all(each[3] == [x.tobytes() for x in before] for each in seen)
+        program.feed(given, Key(1))
     assert told[0] == told[1]
+    assert [each for each in told[0] if each[0] in moments] == told[2]
     assert len(told[0]) > 100
-    assert_same_bits(programs[0].read(), programs[1].read())
+    assert len(told[2]) == 6
+    for program in programs[1:]:
+        assert_same_bits(programs[0].read(), program.read())
+
+
+def test_what_no_observer_is_told_of_lies_in_pieces() -> None:
+    x = np.ones(1 << 17, np.float32)
+    block = trace(lambda x: np.tanh(np.exp(x * 0.5) + x) - x, x)
+    program, seen = Executable(block), list[str]()
+    program.run([x], 0, lambda e, *_: seen.append(e.op), [e.number for e in block.equations if e.op == "tanh"])
+    assert seen == ["tanh"]
+    teller = program._teller([e.number for e in block.equations if e.op == "tanh"])
+    assert teller.bytes < 3 * x.nbytes + 3 * chains.PIECE * x.itemsize < program._teller(None).bytes
 
 
 def test_what_a_run_gives_an_observer_is_held() -> None:
