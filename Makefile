@@ -34,7 +34,7 @@ endef
 # The kernels are compiled for this machine alone. Of bytecode only what a study needs is made: a quarter of the whole.
 $(LIGHT): pyproject.toml $(KERNELS)
 	$(INSTALL) ".[study]" --no-compile --config-settings=cmake.define.LOWPREC_ISAS=best
-	$(PY) -c "import ipu_core.__main__, rich.live, rich.progress, rich.table"
+	$(PY) -c "import ipu_core.__main__, ipu_core.study.command, rich.live, rich.progress, rich.table"
 	@touch $@
 
 $(STAMP): pyproject.toml $(KERNELS)

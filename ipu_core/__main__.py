@@ -10,20 +10,21 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ipu_core import interruption
+from ipu_core import interruption, study
 from ipu_core.errors import IpuError
 from ipu_core.ir.precision import Precision
-from ipu_core.study import command
-from ipu_core.study.blame import BUDGET, BY, TOLERANCE
-from ipu_core.study.demo import demo
+from ipu_core.study import live, reproduce
 from ipu_core.study.executors import connected
 from ipu_core.study.options import OPTIMIZERS, SCHEDULES, check_name
-from ipu_core.study.reproduce import REPRODUCTIONS, reproduce
 from ipu_core.study.settings import (
+    BUDGET,
+    BY,
     MODELS,
     PRECISIONS,
+    TOLERANCE,
     UNIT_RATES,
     USUAL,
+    Point,
     Settings,
     parse_layers,
     parse_one_precision,
@@ -31,8 +32,8 @@ from ipu_core.study.settings import (
 )
 from ipu_core.study.size import Size
 from ipu_core.target import CHIPS
+from ipu_core.train import ENGINES
 from ipu_core.train.random import GENERATORS
-from ipu_core.train.runner import ENGINES
 
 PIPE_CLOSED = 141
 PLAIN = {"±": "+-"}
@@ -101,13 +102,13 @@ def _plainly(error: UnicodeError) -> tuple[str, int]:
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="ipu-core", description="Training under the arithmetic of the IPU, on a modelled machine.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="study|train|profile|blame|reproduce|demo")
-    study = _command(commands, "study", _study, "train in several precisions and seeds; table, picture, resumable")
-    study.add_argument("--precisions", nargs="+", default=list(PRECISIONS), metavar="P", help=_help("", PRECISIONS))
-    study.add_argument("--seeds", type=_count, default=3, help="how many seeds (default 3)")
-    study.add_argument("--workers", type=_count, help="processes (default: one per core)")
-    study.add_argument("--executor", metavar="ADDRESS", help="a cluster's workers instead, as in dask://localhost:8786")
-    _training(study)
-    _output(study, "results/study")
+    many = _command(commands, "study", _study, "train in several precisions and seeds; table, picture, resumable")
+    many.add_argument("--precisions", nargs="+", default=list(PRECISIONS), metavar="P", help=_help("", PRECISIONS))
+    many.add_argument("--seeds", type=_count, default=3, help="how many seeds (default 3)")
+    many.add_argument("--workers", type=_count, help="processes (default: one per core)")
+    many.add_argument("--executor", metavar="ADDRESS", help="a cluster's workers instead, as in dask://localhost:8786")
+    _training(many)
+    _output(many, "results/study")
     train = _command(commands, "train", _train, "train in one precision and keep the parameters")
     train.add_argument("--precision", default=PRECISIONS[-1], help=_help(PRECISIONS[-1], PRECISIONS))
     train.add_argument("--seed", type=int, default=0, help="default 0")
@@ -129,12 +130,12 @@ def _parser() -> argparse.ArgumentParser:
     _training(why)
     why.add_argument("--by", choices=BY, help="instead, what each layer or cause costs: alone low, and all but it")
     again = commands.add_parser("reproduce", help="published results made again: the claim, our figure, the verdict")
-    again.add_argument("name", nargs="?", metavar="NAME", help=f"{', '.join(REPRODUCTIONS)} (default: all of them)")
+    again.add_argument("name", nargs="?", metavar="NAME", help=f"{', '.join(reproduce.NAMES)} (default: all of them)")
     again.add_argument("--seeds", type=_count, default=3, help="how many seeds (default 3)")
     again.add_argument("--share", type=float, default=1.0, help="of the usual number of steps (default 1)")
     again.set_defaults(run=_reproduce)
     quick = commands.add_parser("demo", help="half a minute: one rounding explained, three precisions trained")
-    quick.set_defaults(run=lambda _: demo())
+    quick.set_defaults(run=lambda _: study.demo.demo())
     return parser
 
 
@@ -259,42 +260,50 @@ def _study(given: argparse.Namespace) -> int:
     settings = _settings(given, precisions)
     if given.executor is not None and given.workers is not None:
         raise ValueError("--workers are processes of this machine, an --executor has workers of its own: give one")
-    with connected(given.executor) as executor:
-        made, folder = command.study(
-            settings, precisions, tuple(range(given.seeds)), given.out, given.workers, given.threads,
-            force=given.force, executor=executor, watch=given.watch,
+    seeds = tuple(range(given.seeds))
+    with connected(given.executor) as executor, _view(settings, precisions, seeds) as view:
+        made, folder = study.command.study(
+            settings, precisions, seeds, given.out, given.workers, given.threads,
+            force=given.force, executor=executor, watch=given.watch, view=view,
         )  # fmt: skip
     return _finish(made.failures, folder)
 
 
 def _train(given: argparse.Namespace) -> int:
     precision = parse_one_precision(given.precision)
-    made, folder = command.study(
-        _settings(given, [precision]), (precision,), (given.seed,), given.out, 1, given.threads, keep_parameters=True,
-        force=given.force, watch=given.watch,
-    )  # fmt: skip
+    settings = _settings(given, [precision])
+    with _view(settings, [precision], [given.seed]) as view:
+        made, folder = study.command.study(
+            settings, (precision,), (given.seed,), given.out, 1, given.threads, keep_parameters=True,
+            force=given.force, watch=given.watch, view=view,
+        )  # fmt: skip
     return _finish(made.failures, folder)
+
+
+def _view(settings: Settings, precisions: Sequence[str], seeds: Sequence[int]) -> live.View:
+    """The bars of a study, which are shown before what trains its points is loaded."""
+    return live.begun(settings.steps, [str(Point(name, seed)) for seed in seeds for name in precisions])
 
 
 def _profile(given: argparse.Namespace) -> int:
     if given.compare is not None:
-        command.compare_profiles(tuple(given.compare), given.out)
+        study.command.compare_profiles(tuple(given.compare), given.out)
         return 0
     precision = parse_one_precision(given.precision)
-    command.profile(_settings(given, [precision]), precision, given.out)
+    study.command.profile(_settings(given, [precision]), precision, given.out)
     return 0
 
 
 def _blame(given: argparse.Namespace) -> int:
     precision = parse_one_precision(given.precision)
-    command.explain(
+    study.command.explain(
         _settings(given, [precision]), precision, given.seed, given.tolerance, given.budget, given.by, given.out
     )
     return 0
 
 
 def _reproduce(given: argparse.Namespace) -> int:
-    return reproduce(given.name, tuple(range(given.seeds)), given.share)
+    return reproduce.reproduce(given.name, tuple(range(given.seeds)), given.share)
 
 
 def _finish(failures: dict[str, str], folder: Path) -> int:

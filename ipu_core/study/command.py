@@ -19,11 +19,12 @@ from ipu_core.report.trace import write_chrome
 from ipu_core.study import live, models
 from ipu_core.study.blame import blame, sensitivity
 from ipu_core.study.compare import Study, plan_in_words
+from ipu_core.study.live import View
 from ipu_core.study.longer import make_longer, state_file, take_up
-from ipu_core.study.point import Point, Problem, Recipe, check_size, make_loop, orders_of_sums, run_point
+from ipu_core.study.point import Problem, Recipe, check_size, make_loop, orders_of_sums, run_point
 from ipu_core.study.pool import Processes
 from ipu_core.study.run import Event, Report, Work, run_here, run_on
-from ipu_core.study.settings import PRECISIONS, Settings
+from ipu_core.study.settings import PRECISIONS, Point, Settings
 from ipu_core.study.store import Store, file_name, open_store, watch_file
 from ipu_core.target import Target
 from ipu_core.train.table import Table
@@ -83,6 +84,7 @@ def study(
     force: bool = False,
     executor: Executor | None = None,
     watch: int | None = None,
+    view: View | None = None,
 ) -> tuple[Study, Path]:
     """Runs what is missing of a study in `folder`, prints its plan and table there and here, and draws its picture.
 
@@ -102,6 +104,7 @@ def study(
             lowprec and the same data, and go on from what is unfinished if they see the same folder.
         watch: Every how many steps the values of each point are looked at, into a file of the folder named after it; a
             point that is finished but lacks a whole file is trained again, as for its parameters. None: never.
+        view: Shows what happens, where it has begun to; None: one that fits.
 
     Returns:
         The study, and the folder it was kept in.
@@ -135,7 +138,10 @@ def study(
         _announce(made, store, len(points), todo)
         work = functools.partial(run_task, settings.at_absolute_paths())
         plan = functools.partial(plan_in_words, problem, how, everything)
-        _train(made, store, plan, work, todo, executor or workers or _cores(), threads)
+        _train(
+            made, store, plan, work, todo, executor or workers or _cores(), threads,
+            view or live.begun(settings.steps, list(map(str, points))),
+        )  # fmt: skip
         if made.results:
             print(made.table())  # before anything can go wrong with the files
             whole = replace(made, precisions=everything, results=store.results())
@@ -202,11 +208,12 @@ def _print_worst(made: Study, points: list[Point]) -> None:
 
 def _train(
     made: Study, store: Store, plan: Callable[[], str], work: Work, todo: list[Task], workers: int | Executor,
-    threads: int,
+    threads: int, view: View,
 ) -> None:  # fmt: skip
-    """Plans, then trains, behind a bar for every point from the first moment on."""
-    steps, done = made.settings["steps"], len(made.results) - sum(task.again for task in todo)
-    with live.choose(made.table, done + len(todo), done, steps, [str(task) for task in todo]) as view:
+    """Plans, then trains, behind the bars."""
+    done = len(made.results) - sum(task.again for task in todo)
+    view.know(made.table, done + len(todo), done, [str(task) for task in todo])
+    with view:
         made.plan = plan()
         store.write_text("plan.txt", made.plan)
 

@@ -19,7 +19,6 @@ from ipu_core.study.plot import Picture, plot
 from ipu_core.study.point import (
     RECORD,
     Evaluate,
-    Point,
     Problem,
     Recipe,
     check_size,
@@ -30,7 +29,7 @@ from ipu_core.study.point import (
     trained,
 )
 from ipu_core.study.run import Event, Report, run_here, run_on
-from ipu_core.study.settings import check_count
+from ipu_core.study.settings import Point, check_count
 from ipu_core.study.store import Store, agree, open_store, watch_file
 from ipu_core.study.summary import summarise, table
 from ipu_core.study.values import described, digest

@@ -1,5 +1,7 @@
 """Shows a study while it runs: bars and a growing table in a terminal, one cell in a notebook, lines in a log."""
 
+from __future__ import annotations
+
 import html
 import itertools
 import os
@@ -7,12 +9,14 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from ipu_core.study.run import Event
 from ipu_core.study.summary import final_loss, heading, measure_in_words, measures, spread
 from ipu_core.train.table import Table
 from lowprec.extras import optional
+
+if TYPE_CHECKING:
+    from ipu_core.study.run import Event
 
 ROOM = 12  # lines of a terminal that are not for the bars of waiting points
 DUMB = ("dumb", "unknown")  # terminals in which nothing can be redrawn
@@ -20,13 +24,19 @@ MakeTable = Callable[[], Table]
 
 
 class View(Protocol):
-    """Shows events; a context that clears its bars at the end."""
+    """Shows events; a context that clears its bars at the end, and may be entered and left again inside itself."""
 
     def __call__(self, event: Event) -> None: ...
+    def know(self, make_table: MakeTable, points: int, done: int, waiting: Sequence[str]) -> None: ...
     def __enter__(self) -> Self: ...
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
+
+
+def begun(steps: int, waiting: Sequence[str]) -> View:
+    """The view that fits, of points of which `View.know` will say later how many were finished before."""
+    return choose(lambda: Table("", (), ()), len(waiting), 0, steps, waiting)
 
 
 def choose(make_table: MakeTable, points: int, done: int, steps: int, waiting: Sequence[str] = ()) -> View:
@@ -56,6 +66,9 @@ class Lines:
         self._points, self._done, self._steps = points, done, steps
         self._start = time.monotonic()
 
+    def know(self, make_table: MakeTable, points: int, done: int, waiting: Sequence[str]) -> None:
+        self._points, self._done = points, done
+
     def __enter__(self) -> Self:
         return self
 
@@ -79,9 +92,8 @@ class Terminal:
     def __init__(self, make_table: MakeTable, points: int, done: int, steps: int, waiting: Sequence[str] = ()) -> None:
         progress = optional("rich.progress", extra="study")
         self._rich = {name: optional(f"rich.{name}", extra="study") for name in ("console", "live", "table", "box")}
-        self._make_table, self._steps = make_table, steps
-        console = self._rich["console"].Console(stderr=True)
-        self._console = console
+        self._steps = steps
+        self._console = console = self._rich["console"].Console(stderr=True)
         self._bars = progress.Progress(
             progress.TextColumn("{task.description}", table_column=self._rich["table"].Column(no_wrap=True)),
             progress.BarColumn(bar_width=None),
@@ -91,15 +103,29 @@ class Terminal:
             console=console,
             expand=True,
         )
+        self._reached: dict[str, int] = {}
+        self._hang(make_table, points, done, waiting)
+        self._live = self._rich["live"].Live(
+            self._picture(), console=console, refresh_per_second=8, transient=True,
+            redirect_stdout=sys.stdout.isatty(),  # what goes to a file or pipe goes there
+        )  # fmt: skip
+
+    def _hang(self, make_table: MakeTable, points: int, done: int, waiting: Sequence[str]) -> None:
+        self._make_table, steps = make_table, self._steps
         self._all = self._bars.add_task("[bold]all points", total=points * steps, completed=done * steps, loss="")
         self._tasks: dict[str, Any] = {
-            name: self._bars.add_task(name, total=steps, loss="waiting") for name in waiting[: console.height - ROOM]
+            name: self._bars.add_task(name, total=steps, loss="waiting")
+            for name in waiting[: self._console.height - ROOM]
         }
-        self._reached: dict[str, int] = {}
-        self._live = self._rich["live"].Live(self._picture(), console=console, refresh_per_second=8, transient=True)
+
+    def know(self, make_table: MakeTable, points: int, done: int, waiting: Sequence[str]) -> None:
+        for task in (self._all, *self._tasks.values()):
+            self._bars.remove_task(task)
+        self._hang(make_table, points, done, waiting)
+        self._live.update(self._picture())
 
     def __enter__(self) -> Self:
-        self._live.start()
+        self._live.start(refresh=True)  # at once, not after the first eighth of a second
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -147,8 +173,13 @@ class Notebook:
         self._said: list[str] = []
         self._handle: Any = None
 
+    def know(self, make_table: MakeTable, points: int, done: int, waiting: Sequence[str]) -> None:
+        self._make_table, self._points, self._done = make_table, points, done
+        self._running = dict.fromkeys(waiting, "waiting")
+        self._handle.update(self._page())
+
     def __enter__(self) -> Self:
-        self._handle = self._display.display(self._page(), display_id=True)
+        self._handle = self._handle or self._display.display(self._page(), display_id=True)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import lowprec
-from ipu_core.study.point import Point
+from ipu_core.study.settings import Point
 from ipu_core.study.store import MANIFEST, RESULTS, Result, Store, file_name, read_manifest, read_results
 
 

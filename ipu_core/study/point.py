@@ -16,11 +16,12 @@ import numpy as np
 from ipu_core.compile.planning import choose_accumulations
 from ipu_core.compile.residency import check_room, scheduled
 from ipu_core.errors import NotFinite
-from ipu_core.initial import unit_parameters
 from ipu_core.ir.block import Array, Block
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.pytree import flatten, paths
 from ipu_core.study.run import Report
+from ipu_core.study.scaling import unit_initial
+from ipu_core.study.settings import Point
 from ipu_core.study.summary import OWN
 from ipu_core.target import Target
 from ipu_core.train import checkpoint
@@ -37,21 +38,6 @@ RECORD = "record"
 REPORT_SECONDS = 0.25
 CHECKPOINT_SECONDS = 5.0
 Evaluate = Callable[[Any, Precision], Mapping[str, float]]
-
-
-@dataclass(frozen=True)
-class Point:
-    """A precision and a seed; the seed decides initial parameters, batches and random bits, for every precision."""
-
-    precision: str
-    seed: int
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.seed < 2**64:
-            raise ValueError(f"seed must be an integer from 0 to 2^64 - 1, not {self.seed}")
-
-    def __str__(self) -> str:
-        return f"{self.precision} seed {self.seed}"
 
 
 @dataclass(frozen=True)
@@ -138,11 +124,6 @@ def make_loop(
         watch=watch,
         on_nonfinite="stop" if recipe.on_nonfinite == "stop" else "ignore",  # else it is said by the point
     )
-
-
-def unit_initial(initial: Callable[[int], Any], seed: int) -> Any:
-    """The parameters of a seed, their weights drawn as normal numbers of deviation 1."""
-    return unit_parameters(seed, initial(seed))
 
 
 def trained(loop: TrainLoop) -> Any:

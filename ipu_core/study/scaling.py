@@ -5,12 +5,15 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from ipu_core.initial import unit_parameters
 from ipu_core.ir.unit_scaling import UnitScaled, unit_scale
-from ipu_core.study.point import Problem, unit_initial
 from ipu_core.train.optim import Adam, Lamb, Optimiser
 from ipu_core.train.optim.mup import mup_groups
+
+if TYPE_CHECKING:
+    from ipu_core.study.point import Problem
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -56,6 +59,11 @@ class Scaling:
         state = () if problem.state is None else (problem.state(0),)
         groups = mup_groups(problem.loss, params, *state, problem.batches(0)(0))
         return replace(optimizer, groups=(*optimizer.groups, *groups))
+
+
+def unit_initial(initial: Callable[[int], Any], seed: int) -> Any:
+    """The parameters of a seed, their weights drawn as normal numbers of deviation 1."""
+    return unit_parameters(seed, initial(seed))
 
 
 PLAIN = Scaling()

@@ -13,10 +13,10 @@ from ipu_core.study.options import check_name
 from ipu_core.study.scaling import Scaling
 from ipu_core.study.size import Size
 from ipu_core.target import Target
+from ipu_core.train import ENGINES
 from ipu_core.train.data import Dataset
 from ipu_core.train.optim import Optimiser
 from ipu_core.train.random import GENERATORS
-from ipu_core.train.runner import ENGINES
 from ipu_core.train.scaling import Scale
 from ipu_core.train.text import Text
 from lowprec import float32 as FLOAT32
@@ -29,6 +29,10 @@ USUAL: Mapping[str, Mapping[str, Any]] = {
 """What a model is trained with if nobody says, where that is not `Settings`' own."""
 UNIT_RATES: Mapping[str, float] = {"unit": 0.03, "mup": 0.5}
 """Learning rates of unit-scaled models if nobody says: their weights begin with deviation 1."""
+TOLERANCE = 0.05
+BUDGET = 5.0
+BY = ("layer", "cause")
+"""What `blame` takes if nobody says, and by what `sensitivity` may count."""
 WIDEST = 10**9
 WIDTHS = {"mlp": "hidden layers' widths", "cnn": "convolutions' channels", "resnet": "stages' channels"}
 HIDDEN = {"mlp": (256, 256), "cnn": (16, 32), "resnet": (16, 32)}
@@ -141,6 +145,21 @@ class Settings:
         lists = {"groups": list(self.groups), "streamed": list(self.streamed)}
         model = asdict(self.language_model) if isinstance(data, Text) else {"layers": list(self.widths(data))}
         return {**plain, **lists, "data": data.name, **model, "data_digest": data.digest()}
+
+
+@dataclass(frozen=True)
+class Point:
+    """A precision and a seed; the seed decides initial parameters, batches and random bits, for every precision."""
+
+    precision: str
+    seed: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.seed < 2**64:
+            raise ValueError(f"seed must be an integer from 0 to 2^64 - 1, not {self.seed}")
+
+    def __str__(self) -> str:
+        return f"{self.precision} seed {self.seed}"
 
 
 def parse_layers(text: str) -> tuple[int, ...]:

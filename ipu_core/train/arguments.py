@@ -14,7 +14,7 @@ from ipu_core.ir.eager import as_array, format_of
 from ipu_core.ir.pytree import flatten, paths
 from ipu_core.ir.retype import cast
 from ipu_core.ir.values import Traced
-from ipu_core.train.runner import ENGINES
+from ipu_core.train import ENGINES
 from lowprec import Accumulation
 
 

@@ -14,8 +14,6 @@ from ipu_core.ir.execute import Executable, Observer
 from ipu_core.target import Target
 from lowprec import Accumulation, Key
 
-ENGINES = ("tiles", "direct")
-
 
 class Runner:
     """A typed step on one of the engines. A copy or a pickle holds step and state, and prepares calls of its own.
@@ -25,7 +23,7 @@ class Runner:
         target: The modelled chip.
         accumulations: The order of each sum.
         control: Floating-point control.
-        engine: One of ENGINES.
+        engine: One of `train.ENGINES`.
         overlap, steps_per_call: As `TrainLoop` takes them.
         share: Whether independent equations share compute sets.
         random: How the generators of the tiles' workers start; None: random bits are the key's.

@@ -12,12 +12,12 @@ from ipu_core.ir.precision import FORMATS, Precision
 from ipu_core.ir.rules import PrecisionRule
 from ipu_core.study.blame.switches import FIELDS, WORDS, Switch, part_of, trimmed
 from ipu_core.study.blame.trials import Gap, Trials, reference_of, taken
+from ipu_core.study.settings import BY
 from ipu_core.train.batches import Batches
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.table import Table
 
 REST = "(the rest)"
-BY = ("layer", "cause")
 Layers = Mapping[str, tuple[str, ...]]
 """By layer the patterns of rules that are for it."""
 

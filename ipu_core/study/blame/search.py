@@ -8,11 +8,10 @@ from ipu_core.study.blame.report import Blame, Culprit
 from ipu_core.study.blame.suspects import Suspects
 from ipu_core.study.blame.switches import Switch, trimmed
 from ipu_core.study.blame.trials import Gap, Losses, Trials, reference_of, taken
+from ipu_core.study.settings import BUDGET, TOLERANCE
 from ipu_core.train.batches import Batches
 from ipu_core.train.loop import TrainLoop
 
-TOLERANCE = 0.05
-BUDGET = 5.0
 LEAST_BUDGET = 3.5
 ENOUGH = 0.75  # of the gap: what closes so much is the cause
 SOME = 0.15  # what closes less is none

@@ -13,8 +13,9 @@ import numpy as np
 
 import lowprec
 from ipu_core.study import lm
-from ipu_core.study.point import Point, Recipe, make_loop
+from ipu_core.study.point import Recipe, make_loop
 from ipu_core.study.reproduce.finding import Finding, Progress, Reproduction, mean_of, spread
+from ipu_core.study.settings import Point
 from ipu_core.study.size import Size
 from ipu_core.train import text
 from ipu_core.train.optim import AdamW

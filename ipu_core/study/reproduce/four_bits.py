@@ -14,8 +14,9 @@ import statistics
 from collections.abc import Iterable, Sequence
 
 from ipu_core.study import lm
-from ipu_core.study.point import Point, Recipe, make_loop
+from ipu_core.study.point import Recipe, make_loop
 from ipu_core.study.reproduce.finding import Finding, Progress, Reproduction, spread
+from ipu_core.study.settings import Point
 from ipu_core.study.size import Size
 from ipu_core.train import text
 from ipu_core.train.optim import AdamW

@@ -17,8 +17,9 @@ from ipu_core.ir.block import Equation
 from ipu_core.ir.execute import Executable
 from ipu_core.ir.pytree import flatten, paths
 from ipu_core.study import lm
-from ipu_core.study.point import Point, Recipe, make_loop
+from ipu_core.study.point import Recipe, make_loop
 from ipu_core.study.reproduce.finding import Finding, Progress, Reproduction, mean_of, spread
+from ipu_core.study.settings import Point
 from ipu_core.study.size import Size
 from ipu_core.train import text
 from ipu_core.train.loop import TrainLoop

@@ -8,8 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ipu_core.study import lm
-from ipu_core.study.point import Point, Recipe, run_point
+from ipu_core.study.point import Recipe, run_point
 from ipu_core.study.reproduce.finding import Finding, Progress, Reproduction, mean_of, spread
+from ipu_core.study.settings import Point
 from ipu_core.study.size import Size
 from ipu_core.train import text
 from ipu_core.train.optim import AdamW

@@ -9,8 +9,8 @@ import pytest
 from ipu_core.__main__ import main
 from ipu_core.study import cnn, models
 from ipu_core.study.command import profile, recipe
-from ipu_core.study.point import Point, make_loop
-from ipu_core.study.settings import Settings
+from ipu_core.study.point import make_loop
+from ipu_core.study.settings import Point, Settings
 from ipu_core.train import data
 
 SMALL = Settings(model="cnn", layers=(64, 6, 8, 10), lr=0.1, batch=32, steps=20)

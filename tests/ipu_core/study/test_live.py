@@ -119,3 +119,19 @@ def test_every_point_has_a_bar_before_anything_happens(
     with live.Terminal(Board().table, 3, 0, 10, names):
         pass
     assert "a seed 1" not in capsys.readouterr().err  # there is room for one
+
+
+def test_bars_are_there_before_it_is_known_what_was_finished(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    board = Board()
+    with live.Terminal(lambda: live.Table("", (), ()), 2, 0, 10, ["a seed 0", "a seed 1"]) as view:
+        assert "a seed 0" in capsys.readouterr().err
+        view.know(board.table, 2, 1, ["a seed 1"])
+        with view:
+            view(Event("a seed 1", "progress", {"step": 5, "loss": 1.0}))
+        later = capsys.readouterr().err
+    assert "loss 1.000" in later
+    assert "75%" in later  # one of two, and half of the other
+    assert "a seed 0" not in later.rpartition("loss 1.000")[2]

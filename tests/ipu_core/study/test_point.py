@@ -12,8 +12,8 @@ import pytest
 
 from ipu_core.study import mlp, point
 from ipu_core.study.command import recipe
-from ipu_core.study.point import Point, Problem, Recipe, run_point
-from ipu_core.study.settings import Settings
+from ipu_core.study.point import Problem, Recipe, run_point
+from ipu_core.study.settings import Point, Settings
 from ipu_core.target import Target
 from ipu_core.train import checkpoint, data
 from ipu_core.train.loop import TrainLoop

@@ -11,8 +11,8 @@ from ipu_core.ir.pytree import flatten
 from ipu_core.study import resnet
 from ipu_core.study.compare import compare
 from ipu_core.study.models import problem
-from ipu_core.study.point import Point, Problem, Recipe, make_loop, trained
-from ipu_core.study.settings import Settings
+from ipu_core.study.point import Problem, Recipe, make_loop, trained
+from ipu_core.study.settings import Point, Settings
 from ipu_core.train import data
 from ipu_core.train.optim import Sgd
 

@@ -12,8 +12,8 @@ from ipu_core import Adam, TrainLoop, compare, nn, unit_scale
 from ipu_core.__main__ import main
 from ipu_core.study import mlp, models
 from ipu_core.study.command import recipe
-from ipu_core.study.point import Point, make_loop
-from ipu_core.study.settings import Settings
+from ipu_core.study.point import make_loop
+from ipu_core.study.settings import Point, Settings
 from ipu_core.study.size import Size
 from ipu_core.train import data, text
 

@@ -13,8 +13,8 @@ from ipu_core.ir.precision import Precision
 from ipu_core.study import command, models
 from ipu_core.study.blame import Blame
 from ipu_core.study.blame.switches import Switch, trimmed
-from ipu_core.study.point import Point, make_loop
-from ipu_core.study.settings import Settings
+from ipu_core.study.point import make_loop
+from ipu_core.study.settings import Point, Settings
 from ipu_core.study.size import Size
 from ipu_core.train.batches import Epochs
 from tests.ipu_core.study.blame import planted
