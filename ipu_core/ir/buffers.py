@@ -90,7 +90,7 @@ def _piece_places(block: Block, chains: Sequence[Chain]) -> tuple[dict[Var, int]
     last, offsets, most = lifetimes(block).last, dict[Var, int](), 0
     for chain in chains:
         inside = only_inside(block, chain)
-        sizes = [min(chain.piece, chain.size) * item_bytes(var) for _, var in inside]
+        sizes = [chain.piece * var.type.size // chain.rows * item_bytes(var) for _, var in inside]
         places, total = pack(sizes, [(first, max(first, last.get(var, first))) for first, var in inside])
         offsets |= {var: place for (_, var), place in zip(inside, places, strict=True)}
         most = max(most, total)

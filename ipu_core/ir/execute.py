@@ -122,7 +122,7 @@ class Executable:
         calls = []
         for position, equation in enumerate(block.equations):
             if position in first:
-                call = bind_chains(block, first[position], buffers, control)
+                call = bind_chains(block, first[position], buffers, orders, control)
                 calls.append(_Prepared(position, call, OF_STEP))
             elif position not in inside and views[equation.output].root is equation.output:
                 call = self._bind(equation, orders.get(equation.number), control)
