@@ -1,8 +1,9 @@
-"""Prepared elementwise operations, one after another over pieces of rows that stay in the cache, in one compiled call.
+"""Prepared operations, one after another over pieces of rows that stay in the cache, in one compiled call.
 
 Where a row of every result needs nothing of the others but the same row, a piece of rows can go through all operations
-before the next one begins. What only they read then needs memory for one piece. The bits are those of the operations
-on whole arrays: random bits belong to an element's index in its whole array.
+before the next one begins: elementwise operations, and sums and maxima along rows. What only they read then needs
+memory for one piece. The bits are those of the operations on whole arrays: random bits belong to an element's index in
+its whole array.
 """
 
 from __future__ import annotations
@@ -15,9 +16,12 @@ import numpy.typing as npt
 from lowprec import backends, threads
 from lowprec.backends import cpu
 from lowprec.elementwise import specified
+from lowprec.spec.accumulation import Accumulation
 from lowprec.spec.formats import FormatLike
 from lowprec.spec.keys import KeyLike
+from lowprec.spec.operands import operand_dtype
 from lowprec.spec.rounding import Rounding
+from lowprec.sums.reduce import order_of_sums
 from lowprec.types import Array
 
 
@@ -65,6 +69,39 @@ class Pipeline:
         """
         call = cpu.elementwise(specified(op, tuple(in_dtypes), fmt, rounding))
         self._native.step(call, operands, out, list(rows), list(folds))
+
+    def add_sum(
+        self,
+        accumulation: Accumulation,
+        rounding: Rounding,
+        x: Array,
+        out: Array,
+        rows: Sequence[int],
+        folds: Sequence[int] = (),
+    ) -> None:
+        """Adds a sum of x (m, k, n) over k, whose m is a whole number of times the rows of the part.
+
+        Args:
+            accumulation, rounding: as of `lowprec.sums.reduce.prepare_reduce`.
+            x, out: (m, k, n) and (m, n), of any strides; what lies in pieces as of `add`.
+            rows: bytes of a row of x and of out, 0 for what is whole.
+            folds: as of `add`.
+
+        Raises:
+            TypeError, ValueError: as `lowprec.sums.reduce.prepare_reduce`; shapes that do not fit.
+        """
+        call = cpu.reduce(operand_dtype(x.dtype), order_of_sums(accumulation), rounding)
+        self._native.sum(call, x, out, list(rows), list(folds))
+
+    def add_maximum(self, x: Array, out: Array, rows: Sequence[int]) -> None:
+        """Adds the largest of x (m, k, n) over k, which are not none; arguments as of `add_sum`.
+
+        Raises:
+            TypeError, ValueError: as `lowprec.reduce_max`; shapes that do not fit.
+        """
+        if x.shape[1] == 0:
+            raise ValueError("the largest of no elements is not defined")
+        self._native.maximum(cpu.maximum(operand_dtype(x.dtype)), x, out, list(rows))
 
     def __call__(self, key: KeyLike | None) -> None:
         """Runs all operations, with a key where one of them draws random bits.

@@ -98,7 +98,7 @@ def _piece_places(block: Block, chains: Sequence[Chain], whole: Collection[Var])
     last, offsets, most = lifetimes(block).last, dict[Var, int](), 0
     for chain in chains:
         inside = [(first, var) for first, var in only_inside(block, chain) if var not in whole]
-        sizes = [min(chain.piece, chain.size) * item_bytes(var) for _, var in inside]
+        sizes = [chain.piece * var.type.size // chain.rows * item_bytes(var) for _, var in inside]
         places, total = pack(sizes, [(first, max(first, last.get(var, first))) for first, var in inside])
         offsets |= {var: place for (_, var), place in zip(inside, places, strict=True)}
         most = max(most, total)

@@ -1,11 +1,14 @@
-"""Chains of a Block: elementwise neighbours of one size, to be computed together, piece by piece in the cache.
+"""Chains of a Block: neighbours that are computed together, piece by piece in the cache.
 
-Element i of every value of a chain depends on the elements i of the others, so that a piece goes through all its
-equations before the next piece begins. Values that only the chain reads are never whole in memory.
+The values of a chain are seen as so many rows, and row i of each depends on the rows i of the others: elementwise
+equations do so however many rows there are, sums and maxima along rows and what is spread over these again for the rows
+that are reduced. A piece of rows goes through all equations before the next piece begins. Values that only the chain
+reads are never whole in memory.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container
 from typing import NamedTuple
 
@@ -13,12 +16,20 @@ from ipu_core.ir.block import Block, Equation, Var, dtype_of, per_block
 from ipu_core.ir.lifetimes import StridedView, in_place, lifetimes
 from ipu_core.ir.ops import ELEMENTWISE
 from lowprec import FloatFormat
+from lowprec.spec.axes import Fold, fold, restrided
 
 PIECE = 1 << 14
 """Elements of a piece: some values of so many fit into the second cache, and to begin with a value's next piece costs
 little beside it."""
+SIDE_BY_SIDE = 16
+"""Rows that are summed at the price of one."""
+MOST = 1 << 16
+"""Elements of a piece of so few rows, which a piece of longer rows would exceed."""
+EVEN = 64
+"""Pieces of more rows are multiples of this: sums work on so many at a time."""
 TWICE = 8
 """Bits of formats to which the machine rounds in two steps."""
+REDUCTIONS = ("reduce_sum", "reduce_max")
 
 
 class Chain(NamedTuple):
@@ -26,19 +37,19 @@ class Chain(NamedTuple):
 
     Attributes:
         first, last: positions of the first equation and of the one after the last; views may lie between.
-        size: elements of each of its values.
+        rows: of each of its values.
         piece: how many of them are computed together.
     """
 
     first: int
     last: int
-    size: int
+    rows: int
     piece: int
 
     @property
     def cut(self) -> bool:
         """Whether it goes through more than one piece; else its equations are computed one after the other."""
-        return self.size > self.piece
+        return self.rows > self.piece
 
 
 @per_block
@@ -48,22 +59,48 @@ def runs_of_chains(block: Block) -> tuple[tuple[Chain, ...], ...]:
     for position, equation in enumerate(block.equations):
         if position in (block.looped, block.unguarded):
             open_.end_run(runs)
-        if views[equation.output].root is not equation.output:
-            continue
-        if is_chained(equation):
-            open_.take(position, equation)
-        else:
+        if views[equation.output].root is equation.output and not open_.take(position, equation):
             open_.end_run(runs)
     open_.end_run(runs)
     return tuple(map(tuple, runs))
 
 
 def is_chained(equation: Equation) -> bool:
-    """Whether an equation that computes something is one of a chain: floats, element by element, rounded once."""
-    floats = all(isinstance(var.type.format, FloatFormat) for var in equation.operands)
+    """Whether an equation may be one of a chain: floats, element by element and rounded once, or reduced."""
     result = equation.output.type.format
-    once = isinstance(result, FloatFormat) and result.bits > TWICE
-    return equation.op in ELEMENTWISE and floats and once and equation.output.type.size > 0
+    floats = all(isinstance(var.type.format, FloatFormat) and var.type.size for var in equation.operands)
+    if not floats or not isinstance(result, FloatFormat) or equation.output.type.size == 0:
+        return False
+    return equation.op in REDUCTIONS or (equation.op in ELEMENTWISE and result.bits > TWICE)
+
+
+def folded(equation: Equation) -> Fold:
+    """How a reduction sees its operand: as (rows, terms, columns)."""
+    return fold(equation.operands[0].type.shape, equation.params["axis"])
+
+
+class _Size(NamedTuple):
+    """Rows of the values of a chain, and the elements of the largest one."""
+
+    rows: int
+    elements: int
+
+    def __or__(self, other: _Size) -> _Size:
+        """Of what has values of both sizes."""
+        return _Size(math.gcd(self.rows, other.rows), max(self.elements, other.elements))
+
+    @property
+    def piece(self) -> int:
+        """Rows of a piece."""
+        own = self.elements // self.rows
+        rows = PIECE if own == 1 else max(SIDE_BY_SIDE, PIECE // own)
+        return rows if rows < EVEN else rows // EVEN * EVEN
+
+    @property
+    def pays(self) -> bool:
+        """Whether there are several pieces, which lie in the cache; what is small need not be cut."""
+        short = self.elements // self.rows * SIDE_BY_SIDE <= MOST
+        return self.elements <= PIECE or (short and self.rows > self.piece)
 
 
 class _Open:
@@ -72,34 +109,75 @@ class _Open:
     def __init__(self, block: Block) -> None:
         self._views, self._over = lifetimes(block).views, in_place(block)
         self._run: list[Chain] = []
-        self._begin(0, 0)
+        self._begin(0, _Size(1, 1))
 
-    def _begin(self, position: int, size: int) -> None:
+    def _begin(self, position: int, size: _Size) -> None:
         self._first, self._last, self._size = position, position, size
         self._made: set[Var] = set()
-        self._elsewhere: set[Var] = set()  # read of other elements than those that are computed
+        self._lengths: set[int] = set()  # elements of the values it has
+        self._elsewhere: set[Var] = set()  # read of other rows than those that are computed
 
-    def take(self, position: int, equation: Equation) -> None:
-        output = equation.output
-        astray = {self._views[x].root for x in equation.operands if not in_order(x, self._views[x])}
-        fits = output.type.size == self._size and not astray & self._made
-        if not fits or self._over.get(output) in self._elsewhere | astray:
+    def take(self, position: int, equation: Equation) -> bool:
+        """Adds an equation to the last chain, or to a new one; False: it can be in none."""
+        own = self._size_of(equation) if is_chained(equation) else None
+        if own is None:
+            return False
+        if self._made and self._joins(equation, self._size | own):
+            self._size |= own
+        elif own.pays:
             self._end()
-            self._begin(position, output.type.size)
-        self._made.add(output)
-        self._elsewhere |= astray
+            self._begin(position, own)
+        else:
+            return False
+        self._made.add(equation.output)
+        self._lengths.add(equation.output.type.size)
+        self._elsewhere |= self._astray(equation, self._size)
         self._last = position + 1
+        return True
+
+    def _size_of(self, equation: Equation) -> _Size | None:
+        """The most rows that an equation's values have, and their elements; None where they are no rows."""
+        if equation.op not in REDUCTIONS:
+            return _Size(equation.output.type.size, equation.output.type.size)
+        how, (x,) = folded(equation), equation.operands
+        lies_so = restrided(x.type.shape, self._views[x].strides, how.shape) is not None
+        return _Size(how.shape[0], x.type.size) if how.in_order and lies_so else None
+
+    def _joins(self, equation: Equation, size: _Size) -> bool:
+        astray = self._astray(equation, size)
+        reads = any(self._views[x].root in self._made for x in equation.operands)
+        near = (reads or equation.output.type.size in self._lengths) and not astray & self._made
+        return near and size.pays and self._over.get(equation.output) not in self._elsewhere | astray
+
+    def _astray(self, equation: Equation, size: _Size) -> set[Var]:
+        """What an equation reads of other rows than that which it computes."""
+        return {self._views[x].root for x in equation.operands if not in_rows(x, self._views[x], size.rows)}
 
     def _end(self) -> None:
         if self._made:
-            self._run.append(Chain(self._first, self._last, self._size, PIECE))
-        self._begin(0, 0)
+            self._run.append(Chain(self._first, self._last, self._size.rows, self._size.piece))
+        self._begin(0, _Size(1, 1))
 
     def end_run(self, runs: list[list[Chain]]) -> None:
         self._end()
         if self._run:
             runs.append(self._run)
             self._run = []
+
+
+def in_rows(var: Var, view: StridedView, rows: int) -> bool:
+    """Whether row i of a value, of so many, lies in row i of its root."""
+    if var.type.size % rows or view.root.type.size % rows:
+        return False
+    own, left = view.root.type.size // rows, rows
+    low = high = view.offset
+    for length, stride in zip(var.type.shape, view.strides, strict=True):
+        outer = math.gcd(left, length)
+        inner, left = length // outer, left // outer
+        if (inner > 1 and left > 1) or (outer > 1 and stride * inner != own * left):
+            return False
+        low, high = low + min(0, (inner - 1) * stride), high + max(0, (inner - 1) * stride)
+    return left == 1 and low >= 0 and high < own
 
 
 def in_order(var: Var, view: StridedView) -> bool:
@@ -134,18 +212,23 @@ def written_over(block: Block, chain: Chain, inside: Container[Var]) -> dict[Var
     for _, equation in equations:
         for var in equation.operands:
             root = views[var].root
-            same = in_order(var, views[var]) and var.type.size == chain.size
-            read[root] = read.get(root, True) and same
+            read[root] = read.get(root, True) and in_order(var, views[var])
     free = [root for root, same in read.items() if same and root not in inside and last[root] < chain.last]
     found: dict[Var, Var] = {}
     for position, equation in equations:
         if (new := equation.output) in inside:
             continue
-        fitting = (old for old in free if last[old] <= position and item_bytes(old) == item_bytes(new))
+        stop = position + (equation.op in ELEMENTWISE)  # which reads an element before it writes there
+        fitting = (old for old in free if last[old] < stop and alike(old, new))
         if (old := next(fitting, None)) is not None:
             found[new] = old
             free.remove(old)
     return found
+
+
+def alike(old: Var, new: Var) -> bool:
+    """Whether two values have elements of the same number and bytes."""
+    return old.type.size == new.type.size and item_bytes(old) == item_bytes(new)
 
 
 def item_bytes(var: Var) -> int:

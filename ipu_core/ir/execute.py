@@ -148,7 +148,7 @@ class Executable:
         for position, equation in enumerate(block.equations):
             if position in first:
                 run = first[position]
-                call = bind_chains(block, run, buffers, control)
+                call = bind_chains(block, run, buffers, orders, control)
                 made = [each for chain in run for _, each in computed(block, chain)]
                 calls.append(_Prepared(position, self._telling(call, made), OF_STEP))
             elif position not in inside and views[equation.output].root is equation.output:

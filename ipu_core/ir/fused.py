@@ -2,48 +2,81 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ipu_core.control import FloatingPointControl
-from ipu_core.ir.block import Atom, Block, Equation, Var
+from ipu_core.ir.block import Block, Equation, Var
 from ipu_core.ir.buffers import Buffers
-from ipu_core.ir.chains import Chain, computed
-from ipu_core.ir.kernels import BoundCall
+from ipu_core.ir.chains import Chain, computed, folded, item_bytes
+from ipu_core.ir.kernels import BoundCall, order_of
 from ipu_core.ir.lifetimes import lifetimes
-from ipu_core.ir.ops import COMPUTED_AS
+from ipu_core.ir.ops import COMPUTED_AS, ELEMENTWISE
+from lowprec import Accumulation
 from lowprec.pipeline import Pipeline
 
 
-def bind_chains(block: Block, chains: Sequence[Chain], buffers: Buffers, control: FloatingPointControl) -> BoundCall:
+def bind_chains(
+    block: Block,
+    chains: Sequence[Chain],
+    buffers: Buffers,
+    orders: Mapping[int, Accumulation],
+    control: FloatingPointControl,
+) -> BoundCall:
     """Chains that follow one another as one call, which takes the key of the step (of the round, in rounds).
 
     Args:
         block: in which their equations are.
         chains: the chains.
         buffers: the Block's arrays, made for these chains.
+        orders: of the sums, by equation number; those that are missing have the default.
         control: the machine's floating-point control; no exception may be enabled.
     """
-    call = Pipeline(buffers.pieces)
+    call, views = Pipeline(buffers.pieces), lifetimes(block).views
     for chain in chains:
-        call.part(chain.size, chain.piece)
+        call.part(chain.rows, chain.piece)
         for _, equation in computed(block, chain):
-            _add(call, block, equation, buffers, control)
+            atoms = (*equation.inputs, equation.output)
+            roots = [views[x].root if isinstance(x, Var) else None for x in atoms]
+            inside = [root if root in buffers.in_pieces else None for root in roots]
+            rows = [item_bytes(root) * root.type.size // chain.rows if root else 0 for root in inside]
+            values = [buffers.arrays[x] if isinstance(x, Var) else x.value for x in atoms]
+            if equation.op in ELEMENTWISE:
+                _add_elementwise(call, equation, values, rows, control)
+            else:
+                _add_reduction(call, equation, values, rows, orders.get(equation.number), control)
     return call
 
 
-def _add(call: Pipeline, block: Block, equation: Equation, buffers: Buffers, control: FloatingPointControl) -> None:
-    operands = tuple(buffers.arrays[x] if isinstance(x, Var) else x.value for x in equation.inputs)
-    out, views = buffers.arrays[equation.output], lifetimes(block).views
+def _add_elementwise(
+    call: Pipeline, equation: Equation, values: list[Any], rows: list[int], control: FloatingPointControl
+) -> None:
+    *operands, out = values
     formats = [x.dtype if isinstance(x, np.ndarray) else None for x in operands]
     rounding = control.rounding(equation.arithmetic.rounding, out.dtype)
+    call.add(COMPUTED_AS[equation.op], formats, out.dtype, rounding, tuple(operands), out, rows, _folds(equation))
 
-    def row(x: Atom) -> int:
-        """Bytes of an element of what lies in pieces."""
-        return buffers.arrays[x].itemsize if isinstance(x, Var) and views[x].root in buffers.in_pieces else 0
 
-    rows: list[Any] = [row(x) for x in (*equation.inputs, equation.output)]
-    folds = [] if equation.draws is None else [equation.draws]
-    call.add(COMPUTED_AS[equation.op], formats, out.dtype, rounding, operands, out, rows, folds)
+def _add_reduction(
+    call: Pipeline,
+    equation: Equation,
+    values: list[Any],
+    rows: list[int],
+    order: Accumulation | None,
+    control: FloatingPointControl,
+) -> None:
+    how, (x, out) = folded(equation), values
+    terms, sums = how.view(x), out.reshape(how.shape[0], how.shape[2])
+    if equation.op == "reduce_max":
+        call.add_maximum(terms, sums, rows)
+        return
+    typed = order_of(equation, order)
+    rounding = control.rounding(equation.arithmetic.rounding, typed.accumulate)
+    call.add_sum(typed, rounding, terms, sums, rows, _folds(equation))
+
+
+def _folds(equation: Equation) -> list[int]:
+    """What is folded into the key of the step for an equation's random bits."""
+    return [] if equation.draws is None else [equation.draws]

@@ -132,15 +132,25 @@ def prepare_reduce(dtype: npt.DTypeLike, accumulation: Accumulation, rounding: R
     Raises:
         TypeError, ValueError: as `reduce_sum`.
     """
-    if accumulation.adder == "aligned":
-        raise ValueError("adder='aligned' is for products, not for sums")
-    chosen, thread_count = backends.prepared("reduce", operand_dtype(dtype), accumulation, rounding), threads.current
+    chosen = backends.prepared("reduce", operand_dtype(dtype), order_of_sums(accumulation), rounding)
+    thread_count = threads.current
 
     def call(x: Array, key: KeyLike | None = None, place: Coordinates = ORIGIN, out: Array | None = None) -> Array:
         result: Array = chosen()(x, key, *place, out, thread_count())
         return result
 
     return call
+
+
+def order_of_sums(accumulation: Accumulation) -> Accumulation:
+    """An order for sums that are not of products.
+
+    Raises:
+        ValueError: aligned products.
+    """
+    if accumulation.adder == "aligned":
+        raise ValueError("adder='aligned' is for products, not for sums")
+    return accumulation
 
 
 def reduce_part(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.lib.stride_tricks import as_strided
 
-from lowprec import Key, Rounding, float32_op, num_threads
+from lowprec import Accumulation, Key, Rounding, float32_op, num_threads, reduce_max, reduce_sum
 from lowprec.pipeline import Pipeline, runs_here
 from lowprec.testing import backend
 
@@ -55,6 +55,64 @@ def test_a_part_after_another_and_numbers() -> None:
     np.testing.assert_array_equal(z, (x + 6).reshape(3, 4) - x[:3, None])
 
 
+ORDERS = [
+    Accumulation(group=5, accumulate="float16"),
+    Accumulation(group=1, splits=3, accumulate="float16", out="bfloat16"),
+    Accumulation(splits=7, stages=2, out="float16"),
+    Accumulation(group=None),
+]
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("order", ORDERS, ids=str)
+@pytest.mark.parametrize("rows", [1, 3, 64, 100])
+@pytest.mark.parametrize("shape", [(700, 41, 1), (210, 13, 19), (1400, 1, 1)])
+def test_rows_are_summed_with_the_bits_of_the_whole_array(
+    shape: tuple[int, int, int], rows: int, order: Accumulation, threads: int
+) -> None:
+    """x - the largest of its row, divided by the sum of that row."""
+    m, _, n = shape
+    x, key = RNG.normal(size=shape).astype(np.float16), Key(5)
+    dtype = reduce_sum(x[:1], 1, accumulation=order).dtype
+    memory, inside, bytes_of_row = np.zeros(1 << 21, np.uint8), [], []
+    for number, (kind, lengths) in enumerate(((HALF, (m, 1, n)), (HALF, shape), (dtype, (m, 1, n)))):
+        strides = (lengths[1] * n * kind.itemsize, n * kind.itemsize, kind.itemsize)
+        inside.append(as_strided(memory[number << 19 :].view(kind), lengths, strides))
+        bytes_of_row.append(m // 70 * strides[0])
+    largest, shifted, total = inside
+    out = np.empty(shape, np.float16)
+    call = Pipeline(memory)
+    call.part(70, rows)
+    call.add_maximum(x, largest.reshape(m, n), (0, bytes_of_row[0]))
+    call.add(
+        "subtract",
+        (HALF, HALF),
+        HALF,
+        STOCHASTIC,
+        (x, np.broadcast_to(largest, shape)),
+        shifted,
+        (0, *bytes_of_row[:2]),
+        (3,),
+    )
+    call.add_sum(order, STOCHASTIC, shifted, total.reshape(m, n), bytes_of_row[1:], (4,))
+    call.add(
+        "divide",
+        (HALF, dtype),
+        HALF,
+        STOCHASTIC,
+        (shifted, np.broadcast_to(total, shape)),
+        out,
+        (*bytes_of_row[1:], 0),
+        (7,),
+    )
+    with num_threads(threads):
+        call(key)
+    y = float32_op("subtract", x, reduce_max(x, 1, keepdims=True), fmt=HALF, rounding=STOCHASTIC, key=key.fold_in(3))
+    z = reduce_sum(y, 1, accumulation=order, rounding=STOCHASTIC, key=key.fold_in(4), keepdims=True)
+    wanted = float32_op("divide", y, z, fmt=HALF, rounding=STOCHASTIC, key=key.fold_in(7))
+    np.testing.assert_array_equal(out.view(np.uint16), wanted.view(np.uint16))
+
+
 def test_what_does_not_fit_is_refused() -> None:
     out = np.empty(SIZE, np.float16)
     with pytest.raises(ValueError, match="needs key="):
@@ -75,6 +133,22 @@ def test_what_does_not_fit_is_refused() -> None:
         call.add("exp", (HALF,), "float32", Rounding(), (A,), out, (0, 0))
     with pytest.raises(TypeError, match="an operand must be"):
         call.add("exp", (SINGLE,), "float16", Rounding(), (A,), out, (0, 0))
+    x, sums = A[:60].reshape(5, 6, 2), np.empty((5, 2), np.float16)
+    half = Accumulation(accumulate="float16")
+    call.part(2, 1)
+    with pytest.raises(ValueError, match="whole rows"):
+        call.add_sum(half, Rounding(), x, sums, (0, 0))
+    call.part(5, 1)
+    with pytest.raises(ValueError, match="no such step"):
+        call.add_sum(half, Rounding(), x, sums, (0,))
+    with pytest.raises(ValueError, match="out has shape"):
+        call.add_sum(half, Rounding(), x, sums[1:], (0, 0))
+    with pytest.raises(TypeError, match="out must be an array of float32"):
+        call.add_sum(Accumulation(), Rounding(), x, sums, (0, 0))
+    with pytest.raises(ValueError, match="for products"):
+        call.add_sum(Accumulation(adder="aligned", aligned_bits=8), Rounding(), x, sums, (0, 0))
+    with pytest.raises(ValueError, match="no elements"):
+        call.add_maximum(x[:, :0], sums, (0, 0))
     with pytest.raises(ValueError, match="unknown operation"):
         call.add("expp", (HALF,), "float16", Rounding(), (A,), out, (0, 0))
 

@@ -5,10 +5,8 @@
 #include <atomic>
 #include <memory>
 
-#include "isa/dispatch.h"
-#include "python/derived_keys.h"
-#include "python/elementwise_calls.h"
 #include "python/module.h"
+#include "python/pipeline_steps.h"
 #include "threads/threads.h"
 
 namespace nb = nanobind;
@@ -18,37 +16,7 @@ namespace {
 
 constexpr i64 grain = 1 << 15;  // elements, of all results, that are worth a thread
 constexpr i64 quick = 1 << 12;  // below this, giving up the interpreter's lock costs more than it gains
-constexpr i64 together = 64;    // threads' first rows are multiples of this
-
-// Where an array lies: whole, or (`row` bytes to each of its rows) with its rows of a piece in the memory of a thread.
-struct Place {
-    const char *first;
-    i64 row;
-
-    // Where its first row would lie, for the piece that begins with row `begin`.
-    const char *at(i64 begin, i64 thread) const {
-        return row ? reinterpret_cast<const char *>(reinterpret_cast<u64>(first) + u64(thread - begin * row)) : first;
-    }
-};
-
-struct Step {
-    ElementwiseJob job;
-    float scalars[3];
-    Place operand[3], result;
-    i64 own;  // elements of a row
-    bool random, inside;
-    std::vector<u64> folds;  // numbers that are folded into the key one after the other
-    nb::object call, operands, out;
-
-    bool run(i64 begin, i64 end, i64 thread) const {
-        const auto loop = table().elementwise->run;
-        if (!inside) return loop(job, begin * own, end * own);
-        ElementwiseJob here = job;
-        for (int i = 0; i < job.operands; ++i) here.operand[i].data = operand[i].at(begin, thread);
-        here.out.to = const_cast<char *>(result.at(begin, thread));
-        return loop(here, begin * own, end * own);
-    }
-};
+constexpr i64 together = 64;    // threads' first rows are multiples of this where there are many
 
 // Steps of one number of rows, of which each piece goes through all before the next.
 struct Part {
@@ -57,7 +25,7 @@ struct Part {
 
     bool run(i64 begin, i64 end, i64 thread) const {
         bool refused = false;
-        const i64 each = steps.size() == 1 && !steps[0]->inside ? end - begin : piece;
+        const i64 each = steps.size() == 1 && steps[0]->whole() ? end - begin : piece;
         for (i64 at = begin; at < end; at += each)
             for (const auto &step : steps) refused |= step->run(at, std::min(end, at + each), thread);
         return refused;
@@ -75,38 +43,21 @@ class PipelineCall {
         parts.push_back({rows, piece, 0, {}});
     }
 
-    void step(nb::object prepared, nb::tuple operands, nb::object out, const std::vector<i64> &rows,
+    void step(nb::object call, nb::tuple operands, nb::object out, const std::vector<i64> &rows,
               const std::vector<u64> &folds) {
-        const ElementwiseCall &call = nb::cast<const ElementwiseCall &>(prepared);
-        if (parts.empty() || rows.size() != call.types.size() + 1) throw std::invalid_argument("no such step");
-        auto step = std::make_unique<Step>();
-        const Broadcast shape = set_operands(step->job, call, operands, step->scalars);
-        PyArrayObject *result = given_output(out, call.descr(), shape.axes, shape.shape);
-        Part &part = parts.back();
-        if (!PyArray_ISCARRAY(result) || shape.size() % part.rows)
-            throw std::invalid_argument("results must be C-contiguous arrays of whole rows");
-        step->own = shape.size() / part.rows;
-        step->job.out.offset = 0;
-        step->job.out.to = PyArray_DATA(result);
-        for (int i = 0; i < step->job.operands; ++i) step->operand[i] = {step->job.operand[i].data, rows[i]};
-        step->result = {static_cast<const char *>(PyArray_DATA(result)), rows.back()};
-        step->inside = std::any_of(rows.begin(), rows.end(), [](i64 row) { return row != 0; });
-        step->random = call.random();
-        step->folds = folds;
-        step->call = prepared, step->operands = operands, step->out = out;
-        part.work += shape.size();
-        work += shape.size();
-        parts.back().steps.push_back(std::move(step));
+        add<ElementwiseStep>(nb::cast<const ElementwiseCall &>(call), operands, out, rows, folds, call);
+    }
+    void sum(nb::object call, nb::object x, nb::object out, const std::vector<i64> &rows,
+             const std::vector<u64> &folds) {
+        add<RowsStep<ReduceCall, ReduceJob>>(nb::cast<const ReduceCall &>(call), x, out, rows, folds, call);
+    }
+    void maximum(nb::object call, nb::object x, nb::object out, const std::vector<i64> &rows) {
+        add<RowsStep<MaximumCall, MaximumJob>>(nb::cast<const MaximumCall &>(call), x, out, rows, {}, call);
     }
 
     void run(nb::handle key, int threads) {
         for (const Part &part : parts)
-            for (const auto &step : part.steps)
-                if (step->random) {
-                    step->job.out.key = key_bits(key, true);
-                    for (const u64 number : step->folds)
-                        step->job.out.key = derive(step->job.out.key, tag_fold_in, number);
-                }
+            for (const auto &step : part.steps) step->take_key(key);
         bool refused;
         if (work < quick) {
             refused = run_parts(1);
@@ -118,6 +69,17 @@ class PipelineCall {
     }
 
   private:
+    template <class Kind, class Call, class Operands>
+    void add(const Call &call, Operands operands, nb::object out, const std::vector<i64> &rows,
+             const std::vector<u64> &folds, nb::object prepared) {
+        if (parts.empty()) throw std::invalid_argument("no such step");
+        Part &part = parts.back();
+        const nb::object holds = nb::make_tuple(prepared, operands, out);
+        part.steps.push_back(std::make_unique<Kind>(call, operands, out, part.rows, rows, folds, holds));
+        part.work += part.steps.back()->work;
+        work += part.steps.back()->work;
+    }
+
     bool run_parts(int threads) {
         std::atomic<bool> refused{false};
         for (const Part &part : parts) {
@@ -127,7 +89,8 @@ class PipelineCall {
                 if (part.run(0, part.rows, 0)) refused = true;
                 continue;
             }
-            const i64 length = ((part.rows + count - 1) / count + together - 1) / together * together;
+            const i64 step = part.rows < 4 * count * together ? 1 : together;
+            const i64 length = ((part.rows + count - 1) / count + step - 1) / step * step;
             in_pieces(count, 1, count, [&](i64 begin, i64 end) {
                 for (i64 i = begin; i < end; ++i)
                     if (part.run(std::min(i * length, part.rows), std::min((i + 1) * length, part.rows), memory_of(i)))
@@ -162,6 +125,9 @@ void bind_pipeline(nb::module_ &m) {
         .def("part", &PipelineCall::part, nb::arg("rows"), nb::arg("piece"))
         .def("step", &PipelineCall::step, nb::arg("call"), nb::arg("operands"), nb::arg("out"), nb::arg("rows"),
              nb::arg("folds"))
+        .def("sum", &PipelineCall::sum, nb::arg("call"), nb::arg("x"), nb::arg("out"), nb::arg("rows"),
+             nb::arg("folds"))
+        .def("maximum", &PipelineCall::maximum, nb::arg("call"), nb::arg("x"), nb::arg("out"), nb::arg("rows"))
         .def("__call__", &PipelineCall::run, nb::arg("key").none(), nb::arg("threads"));
 }
 

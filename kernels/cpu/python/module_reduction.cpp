@@ -1,18 +1,11 @@
 // Python face of sums over an axis, sums of parts and maxima: objects prepared once, then one call per set of arrays.
 #include "python/module.h"
-#include "python/sum_calls.h"
-#include "sums/sum_jobs.h"
+#include "python/reduce_calls.h"
 
 namespace nb = nanobind;
 
 namespace lowprec {
 namespace {
-
-struct ReduceCall {
-    OperandType x;
-    Accumulator accumulator;
-    Order order;
-};
 
 struct SumCall {
     OperandType x;
@@ -20,22 +13,9 @@ struct SumCall {
     int tag;
 };
 
-struct MaximumCall {
-    OperandType x;
-    Accumulator accumulator;
-};
-
 // What is left to fill in of a job, and its run; `work` counts the additions of a vertex.
 void run_reduction(const ReduceCall &call, ReduceJob &job, nb::handle key, i64 vertices, i64 work, int threads) {
-    job.step = call.accumulator.step;
-    job.final = call.accumulator.final;
-    const Cut cut = call.order.cut(job.k);
-    job.group = cut.group;
-    job.part = cut.part;
-    job.run = cut.run;
-    job.stages = cut.stages;
-    if (call.accumulator.same && job.k <= job.part && job.stages == 1) job.final.active = 0;
-    job.random = call.accumulator.random();
+    set_order(job, call);
     job.key = key_bits(key, job.random);
     const i64 units = job.n ? vertices * reduce_units(job) : 0;
     auto loop = table().sums->reduce;
@@ -48,28 +28,15 @@ void run_reduction(const ReduceCall &call, ReduceJob &job, nb::handle key, i64 v
 // x (v.., m, k, n) -> (v.., m, n).
 nb::object reduce(const ReduceCall &call, nb::handle x, nb::handle key, nb::handle row, nb::handle column,
                   nb::handle first_group, nb::handle batch, nb::handle out, int threads) {
-    PyArrayObject *array = operand_array(x, call.x);
-    const int last = PyArray_NDIM(array) - 1;
-    if (last < 2) throw std::invalid_argument("reduce needs axes (.., m, k, n)");
     ReduceJob job;
     Broadcast vertices;
-    vertices.take(array, 3);
-    job.axes = vertices.axes;
-    for (int i = 0; i < vertices.axes; ++i) job.shape[i] = vertices.shape[i];
-    job.x = operand(array, call.x, vertices, 3);
-    job.m = PyArray_DIM(array, last - 2);
-    job.k = PyArray_DIM(array, last - 1);
-    job.n = PyArray_DIM(array, last);
-    job.x_row = PyArray_STRIDE(array, last - 2);
-    job.x_k = PyArray_STRIDE(array, last - 1);
-    job.x_column = PyArray_STRIDE(array, last);
+    set_terms(job, call, x, vertices);
     job.row = coordinate(row, vertices);
     job.column = coordinate(column, vertices);
     job.first_group = coordinate(first_group, vertices);
     job.batch = coordinate(batch, vertices);
     bool nan_met = false;
     nb::object result = target(call.accumulator, vertices, true, job.m, true, job.n, out, job.out, nan_met);
-    job.order = job.starts = nullptr;
     run_reduction(call, job, key, vertices.size(), job.m * job.n * (job.k + 1), threads);
     refuse_nan(nan_met);
     return result;
@@ -180,19 +147,10 @@ nb::object sum_parts(const SumCall &call, nb::handle parts, nb::handle key, nb::
 
 // x (m, k, n) -> (m, n).
 nb::object maximum(const MaximumCall &call, nb::handle x, nb::handle out, int threads) {
-    PyArrayObject *array = operand_array(x, call.x);
-    if (PyArray_NDIM(array) != 3) throw std::invalid_argument("maximum needs axes (m, k, n)");
     MaximumJob job;
-    Broadcast none;
-    job.x = operand(array, call.x, none, 3);
-    job.m = PyArray_DIM(array, 0);
-    job.k = PyArray_DIM(array, 1);
-    job.n = PyArray_DIM(array, 2);
-    job.x_row = PyArray_STRIDE(array, 0);
-    job.x_k = PyArray_STRIDE(array, 1);
-    job.x_column = PyArray_STRIDE(array, 2);
+    set_terms(job, call, x);
     bool nan_met = false;
-    nb::object result = target(call.accumulator, none, true, job.m, true, job.n, out, job.out, nan_met);
+    nb::object result = target(call.accumulator, Broadcast{}, true, job.m, true, job.n, out, job.out, nan_met);
     const i64 work = job.m * job.n * job.k;
     auto loop = table().sums->maximum;
     if (job.n)

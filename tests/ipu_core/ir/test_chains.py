@@ -12,9 +12,10 @@ from ipu_core.control import FloatingPointControl
 from ipu_core.ir import chains
 from ipu_core.ir.block import Array, Block
 from ipu_core.ir.buffers import allocate
-from ipu_core.ir.chains import computed, only_inside, runs_of_chains
+from ipu_core.ir.chains import Chain, computed, in_rows, only_inside, runs_of_chains
 from ipu_core.ir.execute import Executable
 from ipu_core.ir.guard import guarded
+from ipu_core.ir.lifetimes import lifetimes
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.pytree import flatten
 from ipu_core.ir.tracing import trace
@@ -39,6 +40,11 @@ MOVES = {
     "one column": lambda x: np.broadcast_to(x[:, 3:4], SHAPE),
     "slice": lambda x: np.concatenate([x[1:], x[:1]]),
     "sums of rows": lambda x: x - x.sum(1, keepdims=True),
+    "means of groups": lambda x: (x.reshape(6, 5, 8) / x.reshape(6, 5, 8).mean(-1, keepdims=True)).reshape(SHAPE),
+    "sums inside rows": lambda x: (x.reshape(6, 5, 8) - x.reshape(6, 5, 8).sum(1, keepdims=True)).reshape(SHAPE),
+    "softmax": nn.softmax,
+    "layer norm": nn.layer_norm,
+    "flat sums": lambda x: x + np.broadcast_to(x.reshape(12, 20).sum(0)[:1], SHAPE),
     "sums of columns": lambda x: x * x.sum(0),
     "largest of rows": lambda x: x - x.max(-1, keepdims=True),
     "one number": lambda x: x + x.mean(),
@@ -71,6 +77,10 @@ def program(chosen: list[tuple[str, int, int, int]], held: list[int]) -> Block:
     return trace(f, [A, B], A, carry=True)
 
 
+def all_chains(block: Block) -> list[Chain]:
+    return [chain for run in runs_of_chains(block) for chain in run]
+
+
 def assert_chained_is_single(block: Block, state: list[Array], given: list[Any], runs: int = 2) -> Executable:
     """Runs a Block both ways, from its own results, on one thread and on three; gives the chained one."""
     together, single = Executable(block), Executable(block, chained=False)
@@ -93,14 +103,19 @@ def assert_same_bits(got: list[Array], wanted: list[Array]) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(
-    steps, st.lists(st.integers(0, 9), min_size=3, max_size=3), st.sampled_from(SPECS), st.sampled_from([1, 7, 64, 999])
+    steps,
+    st.lists(st.integers(0, 9), min_size=3, max_size=3),
+    st.sampled_from(SPECS),
+    st.sampled_from([1, 7, 64, 999]),
+    st.integers(1, 4),
 )
 def test_pieces_have_the_bits_of_whole_arrays(
-    chosen: list[tuple[str, int, int, int]], held: list[int], spec: str, piece: int
+    chosen: list[tuple[str, int, int, int]], held: list[int], spec: str, piece: int, rows: int
 ) -> None:
     precision = Precision.parse(spec)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(chains, "PIECE", piece)
+        patch.setattr(chains, "SIDE_BY_SIDE", rows)
         block = precision.apply(program(chosen, held))
         assert_chained_is_single(block, precision.cast_state(block, [A, B]), [A])
 
@@ -133,9 +148,12 @@ def test_training_steps_in_rounds_and_behind_a_guard_are_the_same(
     spec: str, optimiser: Optimiser, piece: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(chains, "PIECE", piece)
+    monkeypatch.setattr(chains, "SIDE_BY_SIDE", 2)
     for micro_batches, scaled in ((1, False), (3, False), (1, True)):
         block, state, given = step(spec, optimiser, micro_batches, scaled)
-        assert sum(len(run) for run in runs_of_chains(block)) > 20
+        found = [equation.op for chain in all_chains(block) for _, equation in computed(block, chain)]
+        assert len(found) > 100
+        assert {"reduce_sum", "reduce_max"} <= {*found}
         assert_chained_is_single(block, state, given, runs=3)
 
 
@@ -225,11 +243,57 @@ def test_what_only_a_chain_reads_is_never_whole_in_memory() -> None:
     assert program.bytes < Executable(block, chained=False).bytes
 
 
+ROWS = np.ones((1 << 9, 1 << 8), np.float32)
+NORMS = {
+    "softmax": (nn.softmax, "reduce_max subtract exp reduce_sum divide"),
+    "layer norm": (nn.layer_norm, "reduce_sum multiply subtract square reduce_sum multiply add rsqrt multiply"),
+    "mean square": (nn.rms_norm, "square reduce_sum multiply add rsqrt multiply"),
+}
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_rows_that_are_reduced_are_one_chain_with_their_neighbours(name: str) -> None:
+    function, ops = NORMS[name]
+    block = trace(lambda x: function(x * 0.5) + 1.0, ROWS)
+    ((chain,),) = runs_of_chains(block)
+    assert [equation.op for _, equation in computed(block, chain)] == ["multiply", *ops.split(), "add"]
+    assert (chain.rows, chain.piece) == (1 << 9, chains.PIECE >> 8)
+    assert len(only_inside(block, chain)) == len(ops.split()) + 1
+    assert_chained_is_single(block, [], [RNG.normal(size=ROWS.shape).astype(np.float32)])
+
+
+def test_rows_too_long_for_a_piece_and_sums_over_all_rows_are_no_chain() -> None:
+    long = np.ones((1 << 6, 2 * chains.MOST // chains.SIDE_BY_SIDE), np.float32)
+    for function, x in ((lambda x: np.exp(x - x.max(-1, keepdims=True)), long), (lambda x: np.exp(x - x.sum(0)), ROWS)):
+        block = trace(function, x)
+        assert [equation.op for chain in all_chains(block) for _, equation in computed(block, chain)] == [
+            "subtract",
+            "exp",
+        ]
+
+
+@given(st.permutations([0, 1, 2]), st.integers(1, 24), st.data())
+def test_rows_that_lie_in_rows_are_found_as_by_their_numbers(axes: list[int], rows: int, data: Any) -> None:
+    part = tuple(data.draw(st.sampled_from([slice(None), slice(1, None), slice(0, 1)])) for _ in range(3))
+    times = [data.draw(st.sampled_from([1, 3])) for _ in range(3)]
+
+    def view(x: Any) -> Any:
+        x = x.transpose(*axes)[part]
+        return np.broadcast_to(x, [n * t if n == 1 else n for n, t in zip(x.shape, times, strict=True)])
+
+    numbers = np.arange(24).reshape(2, 3, 4)
+    block = trace(lambda x: np.exp(view(np.exp(x))), numbers.astype(np.float32))
+    var, seen = block.equations[-1].operands[0], view(numbers).reshape(-1)
+    fitting = 24 % rows == 0 and seen.size % rows == 0
+    wanted = fitting and bool((seen.reshape(rows, -1) // (24 // rows) == np.arange(rows)[:, None]).all())
+    assert in_rows(var, lifetimes(block).views[var], rows) == wanted
+
+
 def test_a_result_is_written_over_what_is_dead_by_then() -> None:
     x = np.ones((1 << 9, 1 << 8), np.float32)
     block = trace(lambda x: np.exp(x @ x.T @ x) + 1.0, x)
     product = [equation.output for equation in block.equations if equation.op == "dot"][-1]
-    arrays = allocate(block, {}, [chain for run in runs_of_chains(block) for chain in run]).arrays
+    arrays = allocate(block, {}, all_chains(block)).arrays
     assert np.shares_memory(arrays[product], arrays[block.outputs[0]])
     assert_chained_is_single(block, [], [x])
 
