@@ -114,15 +114,25 @@ def _grouped(order: Accumulation, channels: int) -> tuple[Accumulation, int]:
 
 
 def weight_matrix(weight: Array, depth: int) -> Array:
-    """Weights (kh, kw, groups, C, N) as (groups, kh kw depth, N), -1 where there is no channel; a view if it can be."""
+    """Weights (kh, kw, groups, C, N) as (groups, kh kw depth, N), -1 where there is no channel; a view if it can be.
+
+    In a copy those axes lie together that lie together in the weight, channels where an input's gradient has turned it:
+    it is one of runs of memory.
+    """
     high, wide, groups, channels, columns = weight.shape
-    rows, row, _, channel, _ = weight.strides
+    rows, row, _, channel, column = weight.strides
     if depth == channels and row == channels * channel and rows == wide * row:
         return weight.transpose(2, 0, 1, 3, 4).reshape(groups, high * wide * depth, columns)
-    result = np.empty((groups, high, wide, depth, columns), weight.dtype)
-    result[..., :channels, :] = weight.transpose(2, 0, 1, 3, 4)
-    result[..., channels:, :] = -1.0
-    return result.reshape(groups, high * wide * depth, columns)
+    inner = abs(channel) < abs(column)
+    shape = (groups, columns, high, wide, depth) if inner else (groups, high, wide, depth, columns)
+    copy = np.empty(shape, weight.dtype)
+    terms = copy.transpose(0, 2, 3, 4, 1) if inner else copy
+    bits = f"u{weight.itemsize}"  # see `contiguous`
+    terms.view(bits)[..., :channels, :] = weight.view(bits).transpose(2, 0, 1, 3, 4)
+    terms[..., channels:, :] = -1.0
+    if inner:
+        return copy.reshape(groups, columns, high * wide * depth).swapaxes(1, 2)
+    return copy.reshape(groups, high * wide * depth, columns)
 
 
 def blocks(shape: tuple[int, ...], bytes_per_window: int) -> Iterator[tuple[slice, slice]]:

@@ -408,3 +408,17 @@ def test_parts_of_weight_gradients_are_the_chains_of_the_whole(key: int | None, 
         place = BlockPlace(18 * rows.start + channels.start, 0, 0, 18, 6)
         call(seen[..., rows, :, :, channels], g[:, :, :, None], found[rows, :, :, channels], place, key)
     np.testing.assert_array_equal(found[:, :, 0], whole)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("depth", [5, 8])
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.float8_e5m2])
+def test_a_weight_that_is_copied_stays_runs_of_memory(dtype: Any, depth: int, turned: bool) -> None:
+    weight = np.arange(2 * 3 * 4 * 5 * 6).reshape(2, 3, 4, 5, 6).astype(dtype)[::-1, ::-1]
+    weight = weight.swapaxes(3, 4)[..., :5, :] if turned else weight[..., :5]
+    found = panels.weight_matrix(weight, depth)
+    for row, column, group in np.ndindex(2, 3, 4):
+        part = found[group].reshape(2, 3, depth, 5)[row, column]
+        np.testing.assert_array_equal(part[:5], weight[row, column, group])
+        assert (part[5:] == -1).all()
+    assert found.strides[1 if turned else 2] == found.itemsize
