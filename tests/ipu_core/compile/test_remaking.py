@@ -103,5 +103,5 @@ def test_cycles_are_those_that_the_machine_counts(precision: str) -> None:
 
 @pytest.mark.parametrize("given", [0.0, 1.0, -0.5, 1, "auto", None, float("nan")])
 def test_what_is_no_share_is_refused(given: Any) -> None:
-    with pytest.raises(ValueError, match=r"recompute must be True, False or a share between 0 and 1 such as 0\.75, not"):
+    with pytest.raises(ValueError, match="recompute must be True, False or a share between 0 and 1"):
         loop(SMALL, 4, "fp32.32", recompute=given)
