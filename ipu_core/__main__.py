@@ -33,6 +33,7 @@ from ipu_core.study.settings import (
 from ipu_core.study.size import Size
 from ipu_core.target import CHIPS
 from ipu_core.train import ENGINES
+from ipu_core.train.arguments import check_share
 from ipu_core.train.random import GENERATORS
 
 PIPE_CLOSED = 141
@@ -184,7 +185,10 @@ def _command(commands: Any, name: str, run: Callable[[argparse.Namespace], int],
         help="state or activations in streaming memory, besides what the precision says, as in 'params.*' or '*.gelu'",
     )
     parser.add_argument("--overlap", action="store_true", help="transfers with streaming memory beside computation")
-    parser.add_argument("--recompute", action="store_true", help="forward values made again, not kept, where cheap")
+    parser.add_argument(
+        "--recompute", nargs="?", const=True, default=DEFAULT.recompute, type=_share, metavar="SHARE",
+        help="forward values made again, not kept, where cheap; until temporaries peak at a SHARE, as in 0.8",
+    )  # fmt: skip
     parser.add_argument("--random", default=DEFAULT.random, help=f"{_help(DEFAULT.random, GENERATORS)}: of the tiles")
     parser.add_argument("--config", metavar="FILE", help="a .toml file of options; what is said here goes before it")
     parser.add_argument("--target", default=DEFAULT.target, help=_help(DEFAULT.target, CHIPS))
@@ -351,6 +355,15 @@ def _scale(text: str) -> float | str:
         return float(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"must be a number, 'automatic' or 'none', not {text!r}") from None
+
+
+def _share(text: str) -> bool | float:
+    try:
+        return check_share(float(text))
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"must be a number between 0 and 1, not {text!r}; MODEL stands before it"
+        ) from None
 
 
 def _count(text: str) -> int:

@@ -4,12 +4,13 @@ What the backward part of a step reads of the forward part has to be kept, or be
 values of a minimum cut between what only costly operations make and what the gradients read, where to keep a value
 costs its bytes and to make it anew nothing (the idea of Chen et al. 2016, arXiv 1604.06174, with the cut that
 functorch's min-cut partitioner takes). Cheap are operations element by element, masks and copies to known places; no
-sum and no look-up is made twice.
+sum and no look-up is made twice. Where the work counts too, to make a value anew costs what it is worth in bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -21,20 +22,26 @@ from ipu_core.ir.ops import GATHERS, OPS
 from lowprec.extras import optional
 
 CHEAP = frozenset(name for name, op in OPS.items() if op.kind in ("elementwise", "mask", "move")) - GATHERS
-UNITS = 2**30  # capacities are 32-bit integers
+UNITS = 2**29  # capacities are 32-bit integers
 
 
-def recompute(block: Block) -> Block:
+def nothing(equation: Equation) -> float:
+    """What it costs to make a value anew where the work does not count."""
+    return 0.0
+
+
+def recompute(block: Block, price: Callable[[Equation], float] = nothing) -> Block:
     """The Block whose gradients make cheap values of the forward part anew; the same bits in all outputs.
 
     Each copy of an equation draws the random bits of the first. Where gradients are made in rounds, so are the copies.
 
     Args:
         block: typed; every format must have a storage dtype.
+        price: How many kept bytes it is worth not to compute an equation once more.
     """
     ends = (block.looped, max(block.looped, block.unguarded), len(block.equations))
     parts = zip((0, *ends), ends, strict=False)
-    remaking = _Remaking(block)
+    remaking = _Remaking(block, price)
     lengths = [remaking.part(block.equations[first:last]) for first, last in parts]
     rounds = replace(block.rounds, equations=lengths[0]) if block.rounds else None
     guard = replace(block.guard, equations=lengths[1]) if block.guard else None
@@ -49,7 +56,8 @@ class _Remaking:
         again: by value, the copy that the gradients read.
     """
 
-    def __init__(self, block: Block) -> None:
+    def __init__(self, block: Block, price: Callable[[Equation], float]) -> None:
+        self._price = price
         self.equations: list[Equation] = []
         self.again: dict[Var, Var] = {}
         self._fresh = 1 + max((equation.number for equation in block.equations), default=-1)
@@ -89,16 +97,16 @@ class _Remaking:
         forward = {var: equation for var, equation in forward.items() if var not in self._kept}
         needed = {root[var] for e in equations if e.role in BACKWARD for var in e.operands} & forward.keys()
         sources = {var: {root[x] for x in e.operands} & forward.keys() for var, e in forward.items()}
-        cheap = {var for var, equation in forward.items() if equation.op in CHEAP}
+        cheap = {var: self._price(equation) for var, equation in forward.items() if equation.op in CHEAP}
         return _far_side(sources, cheap, needed)
 
 
-def _far_side(sources: Mapping[Var, set[Var]], cheap: set[Var], needed: set[Var]) -> frozenset[Var]:
+def _far_side(sources: Mapping[Var, set[Var]], cheap: Mapping[Var, float], needed: set[Var]) -> frozenset[Var]:
     """The values that need not be kept: on the far side of the minimum cut that lies nearest to what is needed.
 
     Args:
         sources: by value, what it is made of.
-        cheap: those that may be made again.
+        cheap: those that may be made again, with what that costs in bytes.
         needed: those that must be there.
     """
     sparse, csgraph = (optional(name, extra="study") for name in ("scipy.sparse", "scipy.sparse.csgraph"))
@@ -107,12 +115,13 @@ def _far_side(sources: Mapping[Var, set[Var]], cheap: set[Var], needed: set[Var]
     place = {var: 2 * number for number, var in enumerate(sources)}  # before the keeping of it; after it is one more
     source, sink = 2 * len(place), 2 * len(place) + 1
     sizes = {var: max(1, var.type.size) * dtype_of(var.type.format).itemsize for var in sources}
-    unit = max(1, -(-sum(sizes.values()) // UNITS))
+    everything = sum(sizes.values())
+    unit = max(1, -(-everything // UNITS))
     edges = {(at, at + 1): -(-sizes[var] // unit) for var, at in place.items()}
     never = 1 + sum(edges.values())
     for var, at in place.items():
-        before = [place[one] + 1 for one in sources[var]] if var in cheap else [source]
-        edges |= {(one, at): never for one in before}
+        edges |= {(place[one] + 1, at): never for one in sources[var]} if var in cheap else {}
+        edges[source, at] = min(never, math.ceil(cheap[var] / unit)) if var in cheap else never
     edges |= {(place[var] + 1, sink): never for var in needed}
     rows, columns = np.array(list(edges), np.int32).T
     capacity = sparse.csr_array((np.array(list(edges.values()), np.int32), (rows, columns)), (sink + 1, sink + 1))

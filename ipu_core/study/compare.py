@@ -167,7 +167,7 @@ def compare(
     overlap: bool = False,
     executor: Executor | None = None,
     random: str = "philox",
-    recompute: bool = False,
+    recompute: bool | float = False,
     watch: int | None = None,
     on_nonfinite: str = "warn",
 ) -> Study:

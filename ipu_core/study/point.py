@@ -91,7 +91,7 @@ class Recipe:
     overlap: bool = False
     random: str = "philox"
     on_nonfinite: str = "warn"
-    recompute: bool = False
+    recompute: bool | float = False
 
 
 def make_loop(

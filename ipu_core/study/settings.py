@@ -14,6 +14,7 @@ from ipu_core.study.scaling import Scaling
 from ipu_core.study.size import Size
 from ipu_core.target import Target
 from ipu_core.train import ENGINES
+from ipu_core.train.arguments import check_share
 from ipu_core.train.data import Dataset
 from ipu_core.train.optim import Optimiser
 from ipu_core.train.random import GENERATORS
@@ -80,7 +81,7 @@ class Settings:
     streamed: tuple[str, ...] = ()
     overlap: bool = False
     random: str = "philox"
-    recompute: bool = False
+    recompute: bool | float = False
     unit_scaled: bool = False
     mup: bool = False
     text: str | None = None
@@ -94,6 +95,7 @@ class Settings:
         check_name("engine", self.engine, ENGINES)
         check_name("model", self.model, MODELS)
         check_name("random", self.random, GENERATORS)
+        check_share(self.recompute)
         if self.loss_scale is not None:
             Scale.of(self.loss_scale)
         if self.batch % self.micro_batches:

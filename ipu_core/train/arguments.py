@@ -111,6 +111,15 @@ def check_integer(name: str, value: Any, least: int = 0) -> None:
         raise ValueError(f"{name} must be an integer of at least {least}, not {value!r}")
 
 
+def check_share(recompute: Any) -> bool | float:
+    """What `recompute` says: whether all that is cheap is made again, or a share of the memory to come down to."""
+    if isinstance(recompute, bool | np.bool_):
+        return bool(recompute)
+    if not isinstance(recompute, float | np.floating) or not 0 < recompute < 1:
+        raise ValueError(f"recompute must be True, False or a share between 0 and 1 such as 0.75, not {recompute!r}")
+    return float(recompute)
+
+
 def feed(position: int, leaf: Any, wanted: Type) -> Array:
     """One array of a batch as the step takes it: float64, NumPy's default, is rounded to the traced format."""
     try:

@@ -20,7 +20,7 @@ from ipu_core.ir.precision import Precision
 from ipu_core.ir.pytree import flatten, unflatten
 from ipu_core.ir.retype import cast
 from ipu_core.target import Target
-from ipu_core.train.arguments import check_engine, check_integer, check_kinds, check_steps_per_call
+from ipu_core.train.arguments import check_engine, check_integer, check_kinds, check_share, check_steps_per_call
 from ipu_core.train.batches import Batches
 from ipu_core.train.callbacks import Callback
 from ipu_core.train.finite import check_choice
@@ -89,7 +89,9 @@ class TrainLoop(Resumable):
             that are independent and of one kind share compute sets where there is memory for them (not where the tiles
             draw the random bits), or stay as they were traced. No bit changes.
         recompute: Whether results of the forward part that are cheap to make, element by element, are made again where
-            the gradients need them, instead of kept: less memory for more work (needs scipy). No bit changes.
+            the gradients need them, instead of kept: less memory for more work (needs scipy). A share between 0 and 1:
+            as few cycles' worth of them as lower the peak of temporaries to that share of the traced step's, or all
+            where that is not enough. No bit changes.
         on_nonfinite: What is done when a loss is infinite or NaN, the first time: "warn" says so at once, with the
             step; "stop" ends `run` after that step, and `train` raises the warning; it says also in which equation the
             first such number was made, for which the state is copied before each step. "ignore": nothing is said.
@@ -131,7 +133,7 @@ class TrainLoop(Resumable):
         random: str | HardwareRandom = "philox",
         watch: Watch | int | None = None,
         reorder: bool = True,
-        recompute: bool = False,
+        recompute: bool | float = False,
         on_nonfinite: str = "warn",
     ) -> None:
         check_engine(engine)
@@ -152,7 +154,7 @@ class TrainLoop(Resumable):
         )  # fmt: skip
         self.target = target if isinstance(target, Target) else Target("gc200" if target is None else target)
         self._key, self._random = as_key(key), read_random(random, as_key(key))
-        self._planning: dict[str, Any] = {"streamed": streamed, "reorder": reorder, "recompute": recompute}
+        self._planning: dict[str, Any] = {"streamed": streamed, "reorder": reorder, "recompute": check_share(recompute)}
         planned = self._planned(precision, engine, accumulations)
         self.block: Block = planned.block
         self.accumulations: Mapping[int, Accumulation] = planned.accumulations

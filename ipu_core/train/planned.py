@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ipu_core.compile.planning import choose_accumulations
+from ipu_core.compile.remaking import remade
 from ipu_core.compile.residency import check_room, scheduled
 from ipu_core.hardware_random import HardwareRandom
 from ipu_core.ir.block import Block
@@ -44,7 +45,7 @@ def planned_step(
     streamed: str | Sequence[str],
     scaled: bool,
     reorder: bool,
-    recompute: bool,
+    recompute: bool | float,
     random: HardwareRandom | None,
 ) -> PlannedStep:
     """Makes an ideal step ready; the arguments are those of `TrainLoop`, `scaled` is whether there is a loss scale.
@@ -54,8 +55,7 @@ def planned_step(
     """
     typed = streaming(precision.apply(ideal), streamed)
     traced = guarded(typed) if scaled else typed
-    again = recomputed(traced) if recompute else traced
-    block = scheduled(again, target) if reorder else again
+    block = _ordered(traced, target, reorder, recompute)
     if random is not None:
         check_hardware_random(block, engine)
         if recompute:
@@ -68,3 +68,14 @@ def planned_step(
     orders = sorted((number, order.digest()) for number, order in chosen.items())
     told = traced if random is None else block  # tiles draw in the order of the equations
     return PlannedStep(block, chosen, hashlib.sha256(f"{told}{orders}".encode()).hexdigest())
+
+
+def _ordered(traced: Block, target: Target, reorder: bool, recompute: bool | float) -> Block:
+    """The equations in the order in which they run, with what is made again for the gradients."""
+
+    def order(block: Block) -> Block:
+        return scheduled(block, target) if reorder else block
+
+    if isinstance(recompute, bool):
+        return order(recomputed(traced) if recompute else traced)
+    return remade(traced, target, recompute, order)

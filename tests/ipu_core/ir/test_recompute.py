@@ -115,41 +115,44 @@ def test_the_tiles_own_generators_cannot_draw_twice() -> None:
 
 
 @st.composite
-def graphs(draw: st.DrawFn) -> tuple[dict[Var, set[Var]], set[Var], set[Var]]:
+def graphs(draw: st.DrawFn) -> tuple[dict[Var, set[Var]], dict[Var, float], set[Var]]:
     count = draw(st.integers(1, 7))
     values = [Var(str(i), Type((draw(st.integers(1, 9)),), float16)) for i in range(count)]
     sources = {v: {u for u in values[:i] if draw(st.booleans())} for i, v in enumerate(values)}
-    cheap = {v for v in values if draw(st.booleans())}
+    prices = st.one_of(st.just(0.0), st.integers(1, 20).map(float))
+    cheap = {v: draw(prices) for v in values if draw(st.booleans())}
     needed = {v for v in values if draw(st.booleans())}
     return sources, cheap, needed
 
 
 @given(graphs())
-def test_what_is_kept_is_the_least_there_is(graph: tuple[dict[Var, set[Var]], set[Var], set[Var]]) -> None:
+def test_what_is_kept_and_made_again_costs_the_least_there_is(
+    graph: tuple[dict[Var, set[Var]], dict[Var, float], set[Var]],
+) -> None:
     """Against every choice of what to keep."""
     sources, cheap, needed = graph
 
-    def enough(kept: set[Var]) -> bool:
-        pending, seen = list(needed - kept), set[Var]()
+    def made_again(kept: set[Var]) -> set[Var] | None:
+        pending, found = list(needed - kept), set[Var]()
         while pending:
             value = pending.pop()
             if value not in cheap:
-                return False
-            if value not in seen:
-                seen.add(value)
+                return None
+            if value not in found:
+                found.add(value)
                 pending += sources[value] - kept
-        return True
+        return found
 
-    def size(kept: set[Var]) -> int:
-        return sum(value.type.size for value in kept)
+    def costs(kept: set[Var], again: set[Var]) -> float:
+        return sum(2 * value.type.size for value in kept) + sum(cheap[value] for value in again)
 
     choices = (set(c) for n in range(len(sources) + 1) for c in itertools.combinations(sources, n))
-    least = min(size(kept) for kept in choices if enough(kept))
+    least = min(costs(kept, again) for kept in choices if (again := made_again(kept)) is not None)
     anew = _far_side(sources, cheap, needed)
     read = needed.union(*(sources[value] for value in anew)) if anew else needed
     kept = read - anew
-    assert enough(kept)
-    assert size(kept) == least
+    assert made_again(kept) == anew
+    assert costs(kept, set(anew)) == least
 
 
 def test_what_lives_to_the_end_is_not_made_again() -> None:
