@@ -8,8 +8,10 @@ published performance tables of the machine mean compute type . master-weight ty
 from __future__ import annotations
 
 import difflib
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any
 
 from ipu_core.ir.amax_scales import with_scales
@@ -18,7 +20,7 @@ from ipu_core.ir.ops import PRODUCTS
 from ipu_core.ir.parameters import name_parameters
 from ipu_core.ir.pytree import LEAF, flatten, paths, unflatten
 from ipu_core.ir.retype import Retype, Rule, cast
-from ipu_core.ir.rules import SCALING, PrecisionRule, check_matches
+from ipu_core.ir.rules import SCALING, PrecisionRule, check_matches, names_of
 from ipu_core.ir.scaled_products import scale_products
 from ipu_core.ir.scaling import HOWS, NOT_CAST, READERS, SCALINGS, OperandScaling, is_said, overridden, read
 from ipu_core.ir.streaming import moments
@@ -154,11 +156,25 @@ class Precision:
 
     def at(self, equation: Equation) -> Precision:
         """The precision without rules that an equation has."""
-        precision = replace(self, rules=()) if self.rules else self
-        for rule in self.rules:
-            if rule.matches(equation):
-                precision = precision._ruled(rule)
-        return precision
+        if not self.rules:
+            return self
+        names = (equation.role, *names_of(equation))
+        if names not in self._known:
+            fitting = tuple(rule for rule in self.rules if rule.matches(equation))
+            if fitting not in self._parts:
+                self._parts[fitting] = functools.reduce(Precision._ruled, fitting, replace(self, rules=()))
+            self._known[names] = self._parts[fitting]
+        return self._known[names]
+
+    @cached_property
+    def _known(self) -> dict[tuple[str, ...], Precision]:
+        """What `at` gave, by an equation's role and names: all that rules look at."""
+        return {}
+
+    @cached_property
+    def _parts(self) -> dict[tuple[PrecisionRule, ...], Precision]:
+        """The same by the rules that are for an equation."""
+        return {}
 
     def _ruled(self, rule: PrecisionRule) -> Precision:
         """The precision with what a rule says; of operands that are not cast, that they are not."""
