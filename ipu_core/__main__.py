@@ -126,7 +126,7 @@ def _parser() -> argparse.ArgumentParser:
     why.add_argument("--precision", default="fp16.16/nearest", help=_help("fp16.16/nearest", PRECISIONS))
     why.add_argument("--seed", type=int, default=0, help="default 0")
     why.add_argument("--tolerance", type=float, default=TOLERANCE, help=f"may be missing (default {TOLERANCE:g})")
-    why.add_argument("--budget", type=float, default=BUDGET, help=f"steps, in runs (default {BUDGET:g})")
+    why.add_argument("--budget", type=float, default=BUDGET, help=f"what it may take, in runs (default {BUDGET:g})")
     why.add_argument("--out", type=_folder, help="also write blame.txt there, which a study's page shows")
     _training(why)
     why.add_argument("--by", choices=BY, help="instead, what each layer or cause costs: alone low, and all but it")

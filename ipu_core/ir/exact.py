@@ -16,7 +16,10 @@ from lowprec.arrays import whole_array
 ROOT_HALF = math.sqrt(0.5)
 ROOT_TAU = math.sqrt(2 * math.pi)
 
-_erf = np.vectorize(math.erf, otypes=[np.float64])
+
+def _erf(x: Any) -> Any:
+    array = np.asarray(x, np.float64)
+    return np.fromiter(map(math.erf, array.reshape(-1).tolist()), np.float64, array.size).reshape(array.shape)
 
 
 def _cumulative_normal(x: Any) -> Any:

@@ -7,33 +7,32 @@ published performance tables of the machine mean compute type . master-weight ty
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Mapping, Sequence
+import functools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any
 
 from ipu_core.ir.amax_scales import with_scales
 from ipu_core.ir.block import Block, Equation
+from ipu_core.ir.misspelt import meant, with_commas
 from ipu_core.ir.ops import PRODUCTS
 from ipu_core.ir.parameters import name_parameters
 from ipu_core.ir.pytree import LEAF, flatten, paths, unflatten
 from ipu_core.ir.retype import Retype, Rule, cast
-from ipu_core.ir.rules import SCALING, PrecisionRule, check_matches
+from ipu_core.ir.rules import ROUNDINGS, SCALING, PrecisionRule, check_matches, names_of, ruled, rules_of
 from ipu_core.ir.scaled_products import scale_products
-from ipu_core.ir.scaling import HOWS, NOT_CAST, READERS, SCALINGS, OperandScaling, is_said, overridden, read
+from ipu_core.ir.scaling import HOWS, NOT_CAST, READERS, SCALINGS, OperandScaling, difference, is_said, overridden
 from ipu_core.ir.streaming import moments
-from lowprec import FloatFormat, Rounding, aliases, as_format, formats
+from lowprec import FloatFormat, Rounding, as_format
 from lowprec import bfloat16 as BFLOAT16
 from lowprec import float16 as FLOAT16
 from lowprec import float32 as FLOAT32
-from lowprec.spec.rounding import NEAREST_EVEN, STOCHASTIC
+from lowprec.spec.rounding import NEAREST_EVEN
 
 PLAIN = frozenset({"add", "subtract", "multiply", "scale", "square"})
 """Half operations the machine does in half registers, apparently to nearest even even when stochastic rounding is on
 (derived from comments in PopLibs). Everything else computes in float32 and converts, which is stochastic."""
-
-ROUNDINGS: Mapping[str, Rounding] = {"nearest": NEAREST_EVEN, "stochastic": STOCHASTIC}
-"""What the machine has, by the names of precisions."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +91,7 @@ class Precision:
 
     def __post_init__(self) -> None:
         texts = (self.rules,) if isinstance(self.rules, str | PrecisionRule) else self.rules
-        object.__setattr__(self, "rules", tuple(rule for text in texts for rule in _rules(text)))
+        object.__setattr__(self, "rules", tuple(rule for text in texts for rule in rules_of(text, FORMATS)))
         for field in FORMATS:
             fmt = getattr(self, field)
             if not isinstance(fmt, FloatFormat):
@@ -107,7 +106,7 @@ class Precision:
             raise ValueError(f"the machine rounds {' or '.join(ROUNDINGS)}, not as {self.rounding!r}")
         for number, rule in enumerate(self.rules):
             if rule.field not in (*FORMATS, "rounding", *SCALING):
-                raise ValueError(f"unknown field {rule.field!r} in {str(rule)!r}; there are {RULED}")
+                raise ValueError(f"unknown field {rule.field!r} in {str(rule)!r}; there are {ruled(FORMATS)}")
             if rule.field in SCALING[1:] and not self._scalings(self.rules[:number]):
                 raise ValueError(f"the rule {str(rule)!r} is for operands that are cast; {NOT_CAST}")
             for scaling in (*self._scalings(self.rules[:number]),) or (None,):
@@ -141,9 +140,11 @@ class Precision:
             raise TypeError(f"a precision is a name such as 'fp16.16/stochastic', or a Precision, not {spec!r}")
         name, *rest = spec.split("/")
         if "," in spec:
-            raise ValueError(_with_commas(spec))
+            raise ValueError(with_commas(spec, PRESETS))
         if name not in PRESETS:
-            raise ValueError(f"unknown precision {spec!r}{_meant(name)}; there are {', '.join(PRESETS)} {OVERRIDES}")
+            raise ValueError(
+                f"unknown precision {spec!r}{meant(name, PRESETS)}; there are {', '.join(PRESETS)} {OVERRIDES}"
+            )
         precision = PRESETS[name]
         said = [word for word in rest if "=" not in word and ":" not in word and word not in STREAMING]
         if name == "fp16.16" and not said:
@@ -154,11 +155,25 @@ class Precision:
 
     def at(self, equation: Equation) -> Precision:
         """The precision without rules that an equation has."""
-        precision = replace(self, rules=()) if self.rules else self
-        for rule in self.rules:
-            if rule.matches(equation):
-                precision = precision._ruled(rule)
-        return precision
+        if not self.rules:
+            return self
+        names = (equation.role, *names_of(equation))
+        if names not in self._known:
+            fitting = tuple(rule for rule in self.rules if rule.matches(equation))
+            if fitting not in self._parts:
+                self._parts[fitting] = functools.reduce(Precision._ruled, fitting, replace(self, rules=()))
+            self._known[names] = self._parts[fitting]
+        return self._known[names]
+
+    @cached_property
+    def _known(self) -> dict[tuple[str, ...], Precision]:
+        """What `at` gave, by an equation's role and names: all that rules look at."""
+        return {}
+
+    @cached_property
+    def _parts(self) -> dict[tuple[PrecisionRule, ...], Precision]:
+        """The same by the rules that are for an equation."""
+        return {}
 
     def _ruled(self, rule: PrecisionRule) -> Precision:
         """The precision with what a rule says; of operands that are not cast, that they are not."""
@@ -244,6 +259,29 @@ class Precision:
             raise ValueError(f"the step carries {block.carried} arrays, the state has {len(leaves)}")
         return unflatten(tree, [cast(x, var.type.format) for x, var in zip(leaves, block.inputs, strict=False)])
 
+    def __str__(self) -> str:
+        """A name from which `parse` makes this precision: its own, or one that says all that it is.
+
+        One that no name says, with a format that has none or scales of its own in a rule, gives its `words`.
+        """
+        own = [self.name, *sorted((name for base in PRESETS if (name := self._beside(base))), key=len)]
+        return next((name for name in own if _says(name, self)), self.words())
+
+    def _beside(self, preset: str) -> str:
+        """A name that begins with a preset's; "" where what is cast differs, of which only a part can be said."""
+        base = PRESETS[preset]
+        if (self.scaling is None) != (base.scaling is None):
+            return ""
+        words = [self.rounding_name] if self.rounding != base.rounding or preset == "fp16.16" else []
+        words += ["streamed" if self.streamed else "unstreamed"] if self.streamed != base.streamed else []
+        changed = [name for name in FORMATS if getattr(self, name) != getattr(base, name)]
+        words += [f"{name}={getattr(self, name).name}" for name in changed]
+        others = {name: getattr(self, name) for name in ("scaled_state", "store_root", "promote", "unit_scaled")}
+        words += [f"{name}={value}".lower() for name, value in others.items() if value != getattr(base, name)]
+        if self.scaling is not None and base.scaling is not None:
+            words += difference(self.scaling, base.scaling)
+        return "/".join([preset, *words, *map(str, self.rules)])
+
     def words(self) -> str:
         """The formats in one line."""
         shown = [f for f in fields(self) if f.name in FORMATS]
@@ -257,37 +295,25 @@ class Precision:
         return f"{self.name}: {formats}, {self.rounding_name}{scaled}{products}{promoted}{ruled}"
 
 
+def _says(name: str, precision: Precision) -> bool:
+    """Whether a name is that of a precision, whatever it is called."""
+    try:
+        return replace(Precision.parse(name), name=precision.name) == precision
+    except ValueError:
+        return False
+
+
 def _named(block: Block) -> Block:
     """The Block of a model with the names of its parameters, the leaves of its first argument."""
     tree = block.arguments[0] if block.arguments else LEAF
     return name_parameters(block, dict(zip(block.inputs, paths(tree), strict=False)))
 
 
-def _with_commas(spec: str) -> str:
-    """What to write in place of a name with commas."""
-    first, *others = (word.strip() for word in spec.split(","))
-    if any(word.split("/")[0] in PRESETS for word in others):
-        return f"{spec!r} is several precisions where one is wanted; a list of them is {[first, *others]}"
-    return f"settings of a precision are joined by '/', not ',': write {'/'.join([first, *others])!r}"
-
-
-def _meant(name: str) -> str:
-    """A question, for a name that is a format's or nearly a precision's."""
-    known = "float8_e4m3fn" if name.lower() in ("fp8", "float8") else name.lower()
-    fmt = formats.get(known) or aliases.get(known)
-    short = name.lower() if fmt is None else SHORT.get(fmt.name, "fp8")
-    near = [preset for preset in PRESETS if preset.startswith(short)] or difflib.get_close_matches(name, PRESETS, 2)
-    if fmt is None:
-        return f": did you mean {' or '.join(map(repr, near))}?" if near else ""
-    one = near or [f"fp16.32/operands={fmt.name}"]
-    return f": that is a format; a precision says what is multiplied and what is summed in, such as {', '.join(one)}"
-
-
 def _override(precision: Precision, word: str, spec: str) -> Precision:
     word = "nearest" if word == "nearest_even" else word
     field, equals, value = word.partition("=")
     if ":" in word:
-        return replace(precision, rules=(*precision.rules, *_rules(word)))
+        return replace(precision, rules=(*precision.rules, *rules_of(word, FORMATS)))
     if word in STREAMING:
         return replace(precision, streamed=STREAMING[word])
     if is_said(word):
@@ -315,35 +341,6 @@ def _override(precision: Precision, word: str, spec: str) -> Precision:
     return replace(precision, **changes)
 
 
-def _rules(text: str | PrecisionRule) -> Iterable[PrecisionRule]:
-    """The rules that a text says: PATTERN:FIELD=VALUE, PATTERN:PRODUCT.FIELD=VALUE, PATTERN:nearest."""
-    if isinstance(text, PrecisionRule):
-        return [text]
-    if not isinstance(text, str):
-        raise TypeError(f"a rule is a PrecisionRule or a text such as 'layers.0.*:weights=float32', not {text!r}")
-    pattern, colon, word = text.rpartition(":")
-    said, _, value = word.partition("=") if "=" in word else ("rounding", "", word)
-    *product, field = said.split(".", 1)
-    if not colon or field not in (*FORMATS, "moments", "rounding", *SCALING):
-        raise ValueError(f"unknown field {field!r} in the rule {text!r}; there are {RULED}")
-    if field in SCALING:
-        return [PrecisionRule(pattern, field, _of_scaling(field, value, text), *product)]
-    fields = ("first_moment", "second_moment") if field == "moments" else (field,)
-    if field == "rounding" and value not in ROUNDINGS:
-        raise ValueError(f"the rule {text!r} must round {' or '.join(ROUNDINGS)}, not {value!r}")
-    known = ROUNDINGS[value] if field == "rounding" else as_format(value)
-    return [PrecisionRule(pattern, one, known, *product) for one in fields]
-
-
-def _of_scaling(field: str, value: str, text: str) -> Any:
-    """What a rule says of how operands are cast: "scaling" is none or one by name."""
-    if field == "scaling":
-        if value != "none" and value not in SCALINGS:
-            raise ValueError(f"scaling in the rule {text!r} is none or that of {', '.join(SCALINGS)}, not {value!r}")
-        return SCALINGS.get(value)
-    return read(field, value, text)
-
-
 def _number(text: str) -> float | str:
     """The number a text says, or the text, which a Precision then refuses."""
     try:
@@ -354,10 +351,6 @@ def _number(text: str) -> float | str:
 
 FORMATS = tuple(f.name for f in fields(Precision) if f.type in (FloatFormat, "FloatFormat"))
 """The fields that an override may name."""
-RULED = f"{', '.join((*FORMATS, 'moments', 'rounding', *SCALING))}"
-
-SHORT: Mapping[str, str] = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
-"""Formats by the names that begin those of precisions."""
 
 SWITCH: Mapping[str, bool] = {"true": True, "false": False}
 LARGEST_SCALE = 2**60  # its square is a float32

@@ -10,15 +10,17 @@ says that only the forward equations are meant (forward), those of gradients of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
+from typing import Any
 
 from ipu_core.ir.block import Block, Equation
 from ipu_core.ir.ops import STRUCTURE
-from ipu_core.ir.scaling import SCALINGS, OperandScaling
-from lowprec import BlockFormat, FloatFormat, Rounding
+from ipu_core.ir.scaling import SCALINGS, OperandScaling, read
+from lowprec import BlockFormat, FloatFormat, Rounding, as_format
+from lowprec.spec.rounding import NEAREST_EVEN, STOCHASTIC
 
 PASSES = ("forward", "grad_input", "grad_weight")
 """The three products of a layer, and what belongs to each; roles of equations."""
@@ -30,6 +32,8 @@ SCALING = (
 )  # fmt: skip
 """Fields of how operands of products are cast: all of them at once, "scaling", or one of an `OperandScaling`."""
 Value = FloatFormat | BlockFormat | Rounding | OperandScaling | str | int | None
+ROUNDINGS: Mapping[str, Rounding] = {"nearest": NEAREST_EVEN, "stochastic": STOCHASTIC}
+"""What the machine has, by the names of precisions."""
 NEAR = 5  # names that a refusal offers
 
 
@@ -126,3 +130,45 @@ def _beginnings(name: str) -> Iterator[str]:
     """The names of the parts that something is in, and its own."""
     parts = name.split(".")
     return (".".join(parts[:count]) for count in range(1, len(parts) + 1))
+
+
+def ruled(formats: Sequence[str]) -> str:
+    """The fields that a rule may name, in words, `formats` among them."""
+    return ", ".join((*formats, "moments", "rounding", *SCALING))
+
+
+def rules_of(text: str | PrecisionRule, formats: Sequence[str]) -> list[PrecisionRule]:
+    """The rules that a text says: PATTERN:FIELD=VALUE, PATTERN:PRODUCT.FIELD=VALUE, PATTERN:nearest.
+
+    Args:
+        text: of a rule, or one.
+        formats: the fields of a precision that are formats.
+
+    Raises:
+        TypeError, ValueError: it is none, and why.
+    """
+    if isinstance(text, PrecisionRule):
+        return [text]
+    if not isinstance(text, str):
+        raise TypeError(f"a rule is a PrecisionRule or a text such as 'layers.0.*:weights=float32', not {text!r}")
+    pattern, colon, word = text.rpartition(":")
+    said, _, value = word.partition("=") if "=" in word else ("rounding", "", word)
+    *product, field = said.split(".", 1)
+    if not colon or field not in (*formats, "moments", "rounding", *SCALING):
+        raise ValueError(f"unknown field {field!r} in the rule {text!r}; there are {ruled(formats)}")
+    if field in SCALING:
+        return [PrecisionRule(pattern, field, _of_scaling(field, value, text), *product)]
+    fields = ("first_moment", "second_moment") if field == "moments" else (field,)
+    if field == "rounding" and value not in ROUNDINGS:
+        raise ValueError(f"the rule {text!r} must round {' or '.join(ROUNDINGS)}, not {value!r}")
+    known = ROUNDINGS[value] if field == "rounding" else as_format(value)
+    return [PrecisionRule(pattern, one, known, *product) for one in fields]
+
+
+def _of_scaling(field: str, value: str, text: str) -> Any:
+    """What a rule says of how operands are cast: "scaling" is none or one by name."""
+    if field == "scaling":
+        if value != "none" and value not in SCALINGS:
+            raise ValueError(f"scaling in the rule {text!r} is none or that of {', '.join(SCALINGS)}, not {value!r}")
+        return SCALINGS.get(value)
+    return read(field, value, text)

@@ -182,6 +182,10 @@ def _yes_or_no(text: str) -> bool:
     return text == "true"
 
 
+def _or_none(text: str) -> str | None:
+    return None if text == "none" else text
+
+
 READERS: Mapping[str, Callable[[str], Any]] = {
     "forward": as_element_format,
     "backward": as_element_format,
@@ -192,10 +196,10 @@ READERS: Mapping[str, Callable[[str], Any]] = {
     "margin": int,
     "amax_history_len": int,
     "amax_compute_algo": str,
-    "scale_rule": str,
-    "forward_rounding": str,
-    "backward_rounding": str,
-    "rotation": str,
+    "scale_rule": _or_none,
+    "forward_rounding": _or_none,
+    "backward_rounding": _or_none,
+    "rotation": _or_none,
     "rotation_block": int,
 }
 """The fields that an override may name, and what reads their values."""
@@ -219,6 +223,19 @@ def overridden(scaling: OperandScaling | None, word: str, spec: str) -> OperandS
     name, _, value = word.partition("=")
     changes: dict[str, Any] = {name: read(name, value, spec)}
     return replace(scaling, **changes)
+
+
+def difference(scaling: OperandScaling, base: OperandScaling) -> list[str]:
+    """The words that make one scaling of another, as `overridden` takes them."""
+    changed = {name: value for name in READERS if (value := getattr(scaling, name)) != getattr(base, name)}
+    how = [] if scaling.how == base.how else [scaling.how]
+    return [*how, *(f"{name}={_written(value)}" for name, value in changed.items())]
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "none" if value is None else value.name if isinstance(value, FloatFormat | BlockFormat) else str(value)
 
 
 def read(field: str, value: str, spec: str) -> Any:

@@ -191,7 +191,8 @@ class TrainLoop(Resumable):
     def in_precision(self, precision: Precision | str) -> TrainLoop:
         """The same training from the state it is in, in another precision, on the direct engine, not watched.
 
-        Random bits are the key's. The state is rounded to nearest where the new formats are narrower.
+        Random bits are the key's. The state is rounded to nearest where the new formats are narrower. Nothing is traced
+        again, and equations stay in the order of the trace.
 
         Raises:
             ValueError: the precision keeps scaled moments or a running mean otherwise, which is traced.
@@ -203,8 +204,10 @@ class TrainLoop(Resumable):
         new = object.__new__(type(self))
         vars(new).update(self.__getstate__(), _random=None, _watching=None, _engine="direct", precision=precision)
         new._to_torch = self._to_torch
-        planned = new._planned(precision, "direct", self.accumulations)
-        new.block, new._traced_step = planned.block, planned.digest
+        if precision != self.precision or self._random is not None:
+            new._planning = {**self._planning, "reorder": False}
+            planned = new._planned(precision, "direct", self.accumulations)
+            new.block, new._traced_step = planned.block, planned.digest
         new._control = replace(self._control, esr=precision.stochastic)
         new._runner = Runner(
             new.block, self.target, self.accumulations, new._control, "direct",

@@ -58,14 +58,14 @@ class Errors:
 
         Args:
             step: its number.
-            made: what the equation made.
-            exact: float64's result for the same operands.
+            made: what the equation made, or a sample of it.
+            exact: float64's result for the same operands, there.
             fmt: of the result.
-            before: what was kept, for an equation of what is kept.
+            before: what was kept there, for an equation of what is kept.
             sums: whether the equation has partial sums narrower than float32.
         """
-        base = np.zeros(1) if before is None else _some(before)
-        y, x = _some(made), _some(exact)
+        base = np.zeros(1) if before is None else np.asarray(before, np.float64)
+        y, x = np.asarray(made, np.float64), np.asarray(exact, np.float64)
         with np.errstate(all="ignore"):
             reference = x if before is None else x - base
             missing = x - y
@@ -134,7 +134,7 @@ class Errors:
         return "underflow" if self.flushed > FULL * self.error else "rounding"
 
 
-def _some(values: Array) -> Array:
+def sampled(values: Array) -> Array:
     """At most about `MOST` elements of an array, evenly spread, as float64."""
     flat = values.reshape(-1)
     return np.asarray(flat[:: 1 + flat.size // MOST], np.float64)

@@ -11,9 +11,9 @@ from ipu_core.ir.block import Array, Block, Equation, Literal, Var, round_key
 from ipu_core.ir.declared import declared
 from ipu_core.ir.evaluate import evaluate_flat, run
 from ipu_core.ir.exact import as_exact, exact
-from ipu_core.ir.ops import STRUCTURE, SUMS
+from ipu_core.ir.ops import ELEMENTWISE, STRUCTURE, SUMS
 from ipu_core.ir.retype import cast
-from ipu_core.study.blame.errors import Errors
+from ipu_core.study.blame.errors import Errors, sampled
 from ipu_core.train.loop import TrainLoop
 from lowprec import FloatFormat
 from lowprec import float32 as FLOAT32
@@ -57,13 +57,15 @@ class Lockstep:
             own = None if equation.draws is None else round_key(key, number).fold_in(equation.draws)
             made = declared(equation, operands, own, loop.accumulations.get(equation.number), loop.control)
             if rounds(equation):
-                ideal = exact(equation.op, [_exact(x) for x in operands], equation.params)
                 fmt, accumulate = equation.output.type.format, equation.arithmetic.accumulate
                 assert isinstance(fmt, FloatFormat)
                 before = operands[0] if _is_total(equation) else kept.get(equation.output)
                 new = Errors(equation.arithmetic.stochastic, before is not None)
                 narrow = accumulate is not None and accumulate != FLOAT32
-                self.errors.setdefault(equation.number, new).add(loop.step, made, ideal, fmt, before, narrow)
+                self.errors.setdefault(equation.number, new).add(
+                    loop.step, sampled(made), _ideal(equation, operands), fmt,
+                    None if before is None else sampled(before), narrow,
+                )  # fmt: skip
             return made
 
         outputs = run(block, inputs, cast, rule)
@@ -94,8 +96,14 @@ def updated(block: Block) -> dict[str, int]:
     return {made[var]: i for i, var in enumerate(block.outputs[: block.carried]) if var in made}
 
 
-def _exact(operand: Any) -> Any:
-    return operand if isinstance(operand, float) else as_exact(operand)
+def _ideal(equation: Equation, operands: list[Any]) -> Array:
+    """What float64 makes of the same operands, where `sampled` looks."""
+    if equation.op in ELEMENTWISE and not equation.params:
+        shape = equation.output.type.shape
+        there = [x if isinstance(x, float) else sampled(np.broadcast_to(x, shape)) for x in operands]
+        return np.asarray(exact(equation.op, there, equation.params))
+    whole = [x if isinstance(x, float) else as_exact(x) for x in operands]
+    return sampled(np.asarray(exact(equation.op, whole, equation.params)))
 
 
 def _is_total(equation: Equation) -> bool:

@@ -88,7 +88,7 @@ class Blame:
         updates: by parameter, what became of its updates in the steps looked at.
         looked: those steps.
         horizon: steps after which that is so.
-        spent: steps in all, as multiples of the run's.
+        spent: what all of it took at most, as a multiple of the run (see `blame`).
         healthy: whether no more is missing than the tolerance.
         skipped: steps that the loss scale skipped.
     """
@@ -119,7 +119,8 @@ class Blame:
         if self.healthy:
             lines.append("nothing: this precision costs no more than the tolerance")
         elif not self.culprits:
-            lines.append("no single cause was found that brings back half of it")
+            short = "" if self.looked else ": within the budget so short a run cannot be looked into"
+            lines.append(f"no single cause was found that brings back half of it{short}")
         lines += [str(culprit) for culprit in self.culprits]
         if self.cure is not None:
             lines.append(f"after {self.horizon} steps without it: {_percent(self.closed)} of the loss is back")
@@ -132,8 +133,8 @@ class Blame:
         lines += self._updates()
         lengths = ", ".join(str(length) for _, _, length in self.tried)
         trials = f", trials of {lengths} steps" if self.tried else ""
-        cost = f"{self.spent:.1f} times the steps of the run"
-        lines.append(f"({len(self.looked)} steps beside float64{trials}; in all {cost})")
+        looked = f"{len(self.looked)} step{'' if len(self.looked) == 1 else 's'} beside float64"
+        lines.append(f"({looked}{trials}; in all {self.spent:.1f} times the run)")
         return "\n".join(map(_wrapped, lines))
 
     __repr__ = __str__

@@ -26,6 +26,7 @@ class Suspects:
         self._block, self._seen, self._steps, self._parts = block, seen, steps, Parts(block)
         self._equations = {equation.number: equation for equation in block.equations}
         self._worst: dict[Switch, tuple[float, int]] = {}
+        self._silent: set[Switch] = set()
         for number, errors in seen.errors.items():
             self._suspect(self._equations[number], errors)
 
@@ -33,6 +34,8 @@ class Suspects:
         switch = self._parts.switch(equation)
         if switch is None:
             return
+        if not errors.signal and not errors.error:
+            self._silent.add(switch)
         partial = min(1.0, errors.partial / errors.error) if errors.error else 0.0
         for one, share in ((Switch("partials", switch.part), partial), (switch, 1 - partial)):
             score = errors.suspicion(self._steps, share) if share else 0.0
@@ -52,6 +55,10 @@ class Suspects:
         """A cause's parts that are not cleared, the most suspect first."""
         found = [(score, one) for one, (score, _) in self._worst.items() if one.cause == cause and one not in cleared]
         return sorted(found, key=lambda pair: -pair[0])
+
+    def hides(self, switch: Switch) -> bool:
+        """Whether something of the same cause in another part had only zeros to work on, so that nothing was seen."""
+        return any(one.cause == switch.cause and one.part != switch.part for one in self._silent)
 
     def culprit(self, switch: Switch, closed: float, before: int) -> Culprit:
         """A switch with the equation that it is about, found after so many others."""

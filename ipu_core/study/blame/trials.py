@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,60 +21,122 @@ from lowprec import float32 as FLOAT32
 
 Losses = npt.NDArray[np.float64]
 WINDOW = 10  # a loss "after n steps" is the mean of the last tenth of them
-LOOK = 15  # steps that one step in lockstep with float64 counts as
 DIVERGED = 2.0  # losses count at most as much as so many times the first one
+
+
+class Cost(NamedTuple):
+    """What something takes: steps of the run that is explained, and times of making its loop.
+
+    One that takes at most b of both takes at most b times as long as making the loop and doing the run.
+    """
+
+    steps: float = 0.0
+    builds: float = 0.0
+
+    def of(self, steps: int) -> float:
+        """As a multiple of a run of so many steps and the making of its loop: the larger of the two."""
+        return max(self.steps / steps, self.builds)
+
+
+STEP = Cost(1)
+LOOK = Cost(15, 0.1)
+"""Of one step in lockstep with float64: every equation as declared, exactly, and the exact step."""
+MAKING, ANOTHER = Cost(builds=0.2), Cost(builds=0.4)
+"""Of a loop in its own and in another precision, for which nothing is traced or differentiated."""
+
+
+class Run:
+    """A training under way.
+
+    Attributes:
+        losses: of its steps; what follows one that is not finite is not computed.
+    """
+
+    def __init__(self, loop: TrainLoop, batches: Sequence[Any]) -> None:
+        self.loop, self.losses, self._batches = loop, list[float](), batches
+
+    @property
+    def ended(self) -> bool:
+        """Whether its last loss is not finite."""
+        return bool(self.losses) and not math.isfinite(self.losses[-1])
+
+    def step(self) -> None:
+        """Does one."""
+        self.losses.append(self.loop.train(self._batches[len(self.losses)]))
+
+    def after(self, steps: int) -> Losses:
+        """The losses of so many steps."""
+        losses = np.full(steps, np.nan)
+        losses[: len(self.losses)] = self.losses[:steps]
+        return losses
 
 
 class Trials:
     """Runs from the state of one loop on the same batches, which leave the loop itself as it is.
 
     Attributes:
-        spent: Steps done, those in lockstep as `LOOK` each.
-        seen: What the run in the loop's own precision showed in lockstep.
+        spent: What they took.
+        block: The typed step of the loop's own precision.
+        seen: What the run in it showed in lockstep.
         skipped: Steps of that run that its loss scale skipped.
     """
 
     def __init__(self, loop: TrainLoop, batches: Sequence[Any]) -> None:
-        self.loop, self.batches, self.spent, self.skipped, self.seen = loop, batches, 0, 0, Lockstep()
+        self.loop, self.batches, self.block = loop, batches, loop.block
+        self.spent, self.skipped, self.seen = Cost(), 0, Lockstep()
+
+    def begin(self, precision: Precision) -> Run:
+        """A run that has yet to do its first step."""
+        self.spend(MAKING if precision == self.loop.precision else ANOTHER)
+        return Run(self.loop.in_precision(precision), self.batches)
+
+    def further(self, run: Run, steps: int) -> Losses:
+        """The losses of a run after so many steps, which it does as far as it has not yet."""
+        while len(run.losses) < steps and not run.ended:
+            run.step()
+            self.spend(STEP)
+        return run.after(steps)
 
     def run(self, precision: Precision, steps: int) -> Losses:
-        """The losses of a run; what follows one that is not finite is not computed."""
-        loop, losses = self.loop.in_precision(precision), np.full(steps, np.nan)
-        for number, batch in enumerate(self.batches[:steps]):
-            losses[number] = loop.train(batch)
-            self.spent += 1
-            if not math.isfinite(losses[number]):
-                break
-        return losses
+        """The losses of a run from its beginning."""
+        return self.further(self.begin(precision), steps)
 
-    def watched(self, looks: int) -> Losses:
+    def watched(self, looks: int, most: int) -> Losses:
         """The losses of the run in the loop's own precision, which is looked at in some evenly spread steps.
 
         Where it ends in a loss that is not finite, the last steps before are looked at too.
+
+        Args:
+            looks: in how many steps.
+            most: looks in all.
         """
-        steps = len(self.batches)
+        steps, run, left = len(self.batches), self.begin(self.loop.precision), most
+        self.block = run.loop.block
         places = {round(place) for place in np.linspace(0, steps - 1, looks)}
-        loop, losses = self.loop.in_precision(self.loop.precision), np.full(steps, np.nan)
-        before = [(loop.arrays(), loop.step, loop.history())]
+        before = list[Any]()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NotFinite)
             for number, batch in enumerate(self.batches):
                 if number in places:
-                    self._look(loop, batch)
-                before = [*before[-1:], (loop.arrays(), loop.step, loop.history())]
-                losses[number] = loop.train(batch)
-                self.spent += 1
-                if not math.isfinite(losses[number]):
-                    for state, own in zip(before, self.batches[max(0, number - 1) :], strict=False):
-                        loop.restore(*state)
-                        self._look(loop, own)
+                    self._look(run.loop, batch)
+                    left -= 1
+                before = [*before[-1:], (run.loop.arrays(), run.loop.step, run.loop.history(), batch)]
+                self.further(run, number + 1)
+                if run.ended:
+                    for *state, own in before[-left:] if left else []:
+                        run.loop.restore(*state)
+                        self._look(run.loop, own)
                     break
-        self.skipped = len(loop.skipped)
-        return losses
+        self.skipped = len(run.loop.skipped)
+        return run.after(steps)
+
+    def spend(self, cost: Cost) -> None:
+        """Counts what something took."""
+        self.spent = Cost(self.spent.steps + cost.steps, self.spent.builds + cost.builds)
 
     def _look(self, loop: TrainLoop, batch: Any) -> None:
         self.seen.look(loop, batch)
-        self.spent += LOOK
+        self.spend(LOOK)
 
 
 class Gap:

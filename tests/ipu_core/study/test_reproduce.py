@@ -157,8 +157,10 @@ def test_cotangents_are_counted_where_they_are_cast() -> None:
 
 def test_narrow_accumulators_stop_and_lose_variance() -> None:
     measured = accumulators.measure((0,), 0.5, silent)
-    assert [f.holds for f in accumulators.judged(measured)] == [True] * 6 + [None]
+    assert [f.holds for f in accumulators.judged(measured)] == [True] * 7 + [None]
     assert accumulators.judged(measured)[0].ours == "4096"
+    assert accumulators.judged(measured)[-1].ours.startswith("16 of 24, and 19 of exact sums")
+    assert accumulators.judged(measured)[-1].ours.endswith("is right for 24 of these")
     made = accumulators.sums(0)
     assert 0.97 < made.chunks[64] < 1.03
     for found in ([made._replace(plain=4104.0)], [made._replace(chunks={32: 0.9})], [made._replace(stochastic=0.8)]):
@@ -166,6 +168,8 @@ def test_narrow_accumulators_stop_and_lose_variance() -> None:
     for case, kept in (((7, 64), 0.8), ((3, 1024), 0.95), ((7, 1024), 0.7)):
         other = measured._replace(plain={**measured.plain, case: kept})
         assert [f.holds for f in accumulators.judged(other)[3:]].count(False) >= 1, case
+    off = measured._replace(drawn={**measured.drawn, (3, 1024): 0.35})
+    assert [f.holds for f in accumulators.judged(off)].index(False) == 6
 
 
 def test_the_retained_variance_and_its_formula() -> None:
@@ -175,6 +179,20 @@ def test_the_retained_variance_and_its_formula() -> None:
     assert accumulators.formula(-20, 64) == pytest.approx(1 / 64, abs=1e-5)
     ratios = [accumulators.formula(bits, 1024) for bits in range(1, 9)]
     assert ratios == sorted(ratios)
+    assert accumulators.weights(20, 64).sum() == pytest.approx(1)
+    assert accumulators.weights(3, 1024).sum() > 100  # they are no probabilities
+    assert accumulators.formula(0, 100_000) == pytest.approx(1 / 3, abs=0.01)
+
+
+def test_sums_that_stop_keep_what_the_mean_passage_says() -> None:
+    """Of one step 1, of two the share of first steps that end within the wall; in the end the wall's square."""
+    assert accumulators.passage(20, 64) == pytest.approx(1)
+    assert accumulators.passage(2, 10_000) == pytest.approx((4 + 0.5826) ** 2 / 10_000)
+    first, drawn = accumulators.stopping(0, (256,))
+    assert first[10, 256] == drawn[10, 256] == 1
+    assert first[3, 256] == pytest.approx(accumulators.passage(3, 256), rel=0.05)
+    assert drawn[3, 256] == pytest.approx(accumulators.formula(3, 256), rel=0.05)
+    assert first[3, 256] < 0.6 * drawn[3, 256]
 
 
 def test_tensor_cores_err_as_published_and_promotion_cures_it() -> None:

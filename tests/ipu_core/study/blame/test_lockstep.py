@@ -51,7 +51,7 @@ def test_a_run_that_ends_in_nan_is_looked_at_where_it_ended() -> None:
     x, y = batch(20)
     batches = [*(batch(i) for i in range(20)), (x * 1e5, y), *(batch(i) for i in range(21, 40))]
     trials = Trials(made, batches)
-    losses = trials.watched(2)
+    losses = trials.watched(2, 4)
     assert [step for step, _, _ in trials.seen.losses] == [0, 19, 20]
     assert np.isfinite(losses[:20]).all()
     assert np.isnan(losses[20:]).all()
