@@ -10,20 +10,21 @@ from collections.abc import Iterator
 from types import ModuleType
 
 import pytest
-from hypothesis import settings
 
 from lowprec import backends
 from lowprec.backends.cuda import device
 from tests.cuda_shim import cupy_double
 from tests.cuda_shim.tree import tree_source
-
-# The same examples in every run, however long one takes on a busy machine.
-settings.register_profile("lowprec", derandomize=True, deadline=None)
-settings.load_profile("lowprec")
+from tests.examples import settings
 
 # Ten thousand tests are half a million objects, which the collector would go through again and again: a fifth of the
 # time that collecting the tests takes.
 gc.disable()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Where slow tests are left out, so are the later examples of the others (see `tests.examples`)."""
+    settings.load_profile("lowprec" if config.option.markexpr.startswith("not slow") else "slow")
 
 
 def pytest_collection_finish() -> None:

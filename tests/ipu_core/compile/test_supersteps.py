@@ -1,13 +1,16 @@
 """Equations that share compute sets: fewer supersteps, the same bits, no more memory; none that may not run at once."""
 
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
 from ipu_core.compile.lowering import lower
+from ipu_core.compile.lowering.lower import Lowered
 from ipu_core.compile.machine import Machine
-from ipu_core.compile.planning import plan
+from ipu_core.compile.planning import BlockPlan, plan
 from ipu_core.compile.residency import scheduled
 from ipu_core.compile.supersteps import shared
 from ipu_core.engine.profile import Profile
@@ -25,35 +28,38 @@ from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import Adam, AdamW, Lamb, Optimiser
 from ipu_core.train.step import step_block
 
-SIZE, FEW = Size(width=16, layers=2, heads=2, context=8), Target("gc200", tiles=24)
-PARAMS = lm.initial(lm.layout(SIZE), 0)
+CONTEXT, FEW = 8, Target("gc200", tiles=24)
 
 
-def loss(params: Any, batch: Any) -> Any:
-    """Of a small language model."""
-    return lm.loss(SIZE.heads, params, batch)
+def initial(layers: int) -> Any:
+    """Parameters of a small language model."""
+    return lm.initial(lm.layout(Size(width=16, layers=layers, heads=2, context=CONTEXT)), 0)
+
+
+loss = partial(lm.loss, 2)
 
 
 def rows(count: int) -> tuple[Any, Any]:
     """Bytes to train on."""
-    text = np.random.default_rng(1).integers(0, 256, (count, SIZE.context), np.int32)
+    text = np.random.default_rng(1).integers(0, 256, (count, CONTEXT), np.int32)
     return text, text[:, ::-1].copy()
 
 
-def step(optimizer: Optimiser, precision: str, **more: Any) -> Block:
+def step(layers: int, optimizer: Optimiser, precision: str, **more: Any) -> Block:
     """A step of that model, in order."""
-    block = step_block(loss, optimizer, PARAMS, rows(4), **more)
+    block = step_block(loss, optimizer, initial(layers), rows(4), **more)
     typed = Precision.parse(precision).apply(block)
     return scheduled(guarded(typed) if more.get("scaled") else typed, FEW)
 
 
-STEPS = {
-    "adamw": lambda: step(AdamW(0.1, clip_norm=1.0), "fp16.16/stochastic"),
-    "lamb": lambda: step(Lamb(0.1), "fp32.32"),
-    "guarded rounds": lambda: step(Adam(0.1), "fp16.16/stochastic", micro_batches=2, scaled=True),
-    "streamed": lambda: step(Lamb(0.1), "mlperf-bert"),
-    "all streamed": lambda: streaming(step(Lamb(0.1), "fp32.32"), ["params.*", "optimiser.*_moment.*"]),
+STEPS: dict[str, Callable[[int], Block]] = {
+    "adamw": lambda n: step(n, AdamW(0.1, clip_norm=1.0), "fp16.16/stochastic"),
+    "guarded rounds": lambda n: step(n, Adam(0.1), "fp16.16/stochastic", micro_batches=2, scaled=True),
+    "streamed": lambda n: step(n, Lamb(0.1), "mlperf-bert"),
+    "all streamed": lambda n: streaming(step(n, Lamb(0.1), "fp32.32"), ["params.*", "optimiser.*_moment.*"]),
+    "lamb": lambda n: step(n, Lamb(0.1), "fp32.32"),
 }
+QUICK = list(STEPS)[:4]
 
 
 def supersteps(profile: Profile) -> int:
@@ -61,11 +67,34 @@ def supersteps(profile: Profile) -> int:
     return sum(each.count for each in profile.steps if each.kind in ("execute", "copy"))
 
 
-@pytest.mark.parametrize("name", STEPS)
-def test_fewer_supersteps_in_no_more_memory(name: str) -> None:
-    block = STEPS[name]()
-    apart, joined = (Machine(lower(block, plan(block, FEW), share=share)).profile for share in (False, True))
-    assert supersteps(joined) < (0.9 if "streamed" in name else 0.65) * supersteps(apart)
+class Built(NamedTuple):
+    """A step, and what becomes of it with every equation in compute sets of its own, and with shared ones."""
+
+    name: str
+    block: Block
+    planned: BlockPlan
+    lowered: tuple[Lowered, Lowered]
+    machines: tuple[Machine, Machine]
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        *(pytest.param((name, 1), id=name) for name in QUICK),
+        *(pytest.param((name, 2), id=f"{name}, two layers", marks=pytest.mark.slow) for name in STEPS),
+    ],
+)
+def built(request: pytest.FixtureRequest) -> Built:
+    name, layers = request.param
+    block = STEPS[name](layers)
+    planned = plan(block, FEW)
+    apart, joined = lower(block, planned, share=False), lower(block, planned, share=True)
+    return Built(name, block, planned, (apart, joined), (Machine(apart), Machine(joined)))
+
+
+def test_fewer_supersteps_in_no_more_memory(built: Built) -> None:
+    apart, joined = (machine.profile for machine in built.machines)
+    assert supersteps(joined) < (0.9 if "streamed" in built.name else 0.65) * supersteps(apart)
     assert joined.cycles < 0.97 * apart.cycles
     assert joined.compute_cycles <= apart.compute_cycles
     assert joined.exchange_cycles <= apart.exchange_cycles
@@ -75,10 +104,9 @@ def test_fewer_supersteps_in_no_more_memory(name: str) -> None:
     assert (joined.loaded, joined.stored) == (apart.loaded, apart.stored)
 
 
-@pytest.mark.parametrize("name", STEPS)
-def test_what_runs_at_once_needs_nothing_of_each_other(name: str) -> None:
-    block = STEPS[name]()
-    new, together = shared(block, plan(block, FEW))
+def test_what_runs_at_once_needs_nothing_of_each_other(built: Built) -> None:
+    block = built.block
+    new, together = shared(block, built.planned)
     verify(new)
     assert {e.number for e in new.equations} == {e.number for e in block.equations}
     views, number = lifetimes(new).views, {e.number: i for i, e in enumerate(new.equations)}
@@ -100,20 +128,18 @@ def test_what_runs_at_once_needs_nothing_of_each_other(name: str) -> None:
             assert not first < end <= last
 
 
-@pytest.mark.parametrize("name", STEPS)
-@pytest.mark.parametrize("whole", [False, True])
-def test_the_bits_are_the_same(name: str, whole: bool) -> None:
-    block, rng = STEPS[name](), np.random.default_rng(0)
+def test_the_bits_are_the_same(built: Built) -> None:
+    """Also where equations run on whole arrays."""
+    block, rng = built.block, np.random.default_rng(0)
     given = [
         rng.integers(0, 256, kind.shape).astype(np.int32)
         if isinstance(kind.format, str)
         else rng.uniform(0.01, 0.1, kind.shape).astype(kind.format.dtype)
         for kind in map(block.given, block.inputs)
     ]
-    planned = plan(block, FEW)
-    results = [Machine(lower(block, planned, share=share), whole=whole).run(given, 7) for share in (False, True)]
-    for apart, joined in zip(*results, strict=True):
-        assert apart.tobytes() == joined.tobytes()
+    machines = (*built.machines, Machine(built.lowered[1], whole=True))
+    for apart, *others in zip(*(machine.run(given, 7) for machine in machines), strict=True):
+        assert {apart.tobytes()} == {other.tobytes() for other in others}
 
 
 def test_sums_of_one_shape_take_the_time_of_the_slowest_tile_of_all() -> None:
@@ -143,8 +169,9 @@ def test_a_loop_shares_unless_it_is_to_stay_as_traced() -> None:
     steps = {}
     for reorder in (True, False):
         loop = TrainLoop(
-            loss, PARAMS, rows(4), optimizer=AdamW(0.01), precision="fp16.16/stochastic", target=FEW, reorder=reorder
-        )
+            loss, initial(1), rows(4),
+            optimizer=AdamW(0.01), precision="fp16.16/stochastic", target=FEW, reorder=reorder,
+        )  # fmt: skip
         losses = loop.run([rows(4)] * 2, 2)
         assert loop.profile is not None
         steps[reorder] = supersteps(loop.profile), losses.tolist()

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ipu_core import nn
@@ -27,6 +27,7 @@ from ipu_core.target import Target
 from ipu_core.train.optim import Lamb, Optimiser, Sgd
 from ipu_core.train.step import initial_state, step_block
 from lowprec import Key
+from tests.examples import examples
 
 PRECISIONS = ["fp32.32", "fp16.32/stochastic", "fp16.16/stochastic", "mlperf-bert", "mlperf-bert-pod16"]
 WIDTHS = (12, 10, 5)
@@ -81,7 +82,7 @@ def by_hand(block: Block, inputs: Sequence[Array], key: Key, orders: Mapping[int
     return rest.run([values[var] for var in (*whole, *wanted)], key)
 
 
-@settings(max_examples=8, deadline=None)
+@examples(quick=6, slow=12)
 @given(
     st.sampled_from(PRECISIONS),
     st.integers(2, 8),

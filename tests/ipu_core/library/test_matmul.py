@@ -1,7 +1,6 @@
 """Products on tiles: bits of the contract whatever the place, and an account that equals a count one by one."""
 
 import random
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,15 +14,11 @@ from ipu_core.target import Target
 from library.conftest import Count, build, count
 from lowprec import Accumulation, Key
 from lowprec.sums.products import matmul as reference
+from tests.examples import first
 from tests.ipu_core.plans import plan_matmul
 
 GC200 = Target("gc200")
 HALVES = ("float16", "float16")
-
-
-def quick(seeds: Sequence[int], count: int) -> list[Any]:
-    """The first few of them; the rest are slow."""
-    return [*seeds[:count], *(pytest.param(seed, marks=pytest.mark.slow) for seed in seeds[count:])]
 
 
 def operands(m: int, k: int, n: int, batch: int = 1, seed: int = 0) -> tuple[Any, Any]:
@@ -114,7 +109,7 @@ def random_case(rng: random.Random) -> tuple[SumPlan, str, bool]:
         return plan, transposed, rng.random() < 0.3
 
 
-@pytest.mark.parametrize("seed", quick(range(40), 14))
+@pytest.mark.parametrize("seed", first(14, range(40)))
 def test_any_placement_gives_the_contracts_bits_and_the_plans_account(seed: int) -> None:
     rng = random.Random(seed)
     for _ in range(3):
@@ -132,7 +127,7 @@ def test_any_placement_gives_the_contracts_bits_and_the_plans_account(seed: int)
             assert count(built.programs, plan.target, vertex_cycles(plan)) == told(plan), plan.words()
 
 
-@pytest.mark.parametrize("seed", quick(range(12), 5))
+@pytest.mark.parametrize("seed", first(5, range(12)))
 def test_a_plan_made_for_little_memory_keeps_within_it_and_keeps_the_bits(seed: int) -> None:
     rng = random.Random(seed)
     target = Target("gc200", tiles=rng.choice([4, 8, 33]))

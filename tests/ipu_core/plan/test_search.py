@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ipu_core.plan.cuts import Cuts, PlacementProblem
@@ -15,6 +15,7 @@ from ipu_core.plan.matmul.estimate import Candidates, costed
 from ipu_core.plan.matmul.search import TURNS, Found, search
 from ipu_core.target import Target
 from lowprec import Accumulation
+from tests.examples import examples
 from tests.ipu_core.plans import plan_matmul, plan_reduction
 
 GC200 = Target("gc200")
@@ -54,7 +55,7 @@ orders = st.builds(
 )
 
 
-@settings(max_examples=24, deadline=None, derandomize=True)
+@examples(quick=12, slow=40)
 @given(sizes, orders, st.sampled_from([4, 33, 1472]), st.integers(1, 60_000), st.floats(0.5, 0.99), st.booleans())
 @example((121, 12, 212, 1), Accumulation(accumulate="float32", out="float16"), 4, 683, 0.7, False)
 def test_more_memory_never_costs_modelled_cycles(
@@ -71,7 +72,7 @@ def test_more_memory_never_costs_modelled_cycles(
         assert fast <= slow
 
 
-@settings(max_examples=3, deadline=None, derandomize=True)
+@examples(quick=1, slow=8)
 @given(sizes, st.integers(60_000, 638_976), st.floats(0.5, 0.99), st.sampled_from([HALF, ("float32", "float32")]))
 @example((200, 200, 200, 1), 70_000, 0.6, HALF)
 def test_a_tile_with_more_memory_is_not_planned_slower(
@@ -85,7 +86,7 @@ def test_a_tile_with_more_memory_is_not_planned_slower(
     assert large.cycles <= 1.05 * small.cycles  # the search's model is that near the exact account
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@examples(quick=25, slow=25)
 @given(
     st.integers(1, 40), st.integers(1, 90), st.integers(1, 50), st.integers(1, 2), orders, st.integers(1, 6),
     st.integers(100, 9000),
@@ -166,7 +167,7 @@ def test_a_short_last_block_of_a_held_operand_is_a_copy_of_its_own_in_every_turn
     assert cycles(short) - cycles(whole) >= turns * (target.exchange_fixed_cycles + target.sync_cycles)
 
 
-@settings(max_examples=12, deadline=None, derandomize=True)
+@examples(quick=6, slow=12)
 @given(size=sizes, order=orders, memory=st.integers(0, 200_000), tiles=st.sampled_from([6, 1472]))
 def test_a_plan_is_what_the_search_for_its_memory_finds(
     size: tuple[int, int, int, int], order: Accumulation, memory: int, tiles: int

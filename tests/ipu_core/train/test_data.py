@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_digits
 
 from ipu_core.train.data import ARRAYS, Dataset, batches, digits, from_npz, load, permutation, shuffled
 
@@ -39,7 +38,7 @@ def test_digits_are_the_real_ones_split_once() -> None:
     assert set(np.unique(data.x_train * 16 + 8)) == set(range(17))
     assert np.array_equal(data.x_train, data.x_train.astype(np.float16).astype(np.float32))
     assert data.digest() == digits().digest()
-    whole = load_digits()
+    whole = pytest.importorskip("sklearn.datasets").load_digits()
     labels = {row.tobytes(): label for row, label in zip(np.float32(whole.data / 16 - 0.5), whole.target, strict=True)}
     rows = [*zip(data.x_train, data.y_train, strict=True), *zip(data.x_test, data.y_test, strict=True)]
     assert len({row.tobytes() for row, _ in rows}) == len(labels)

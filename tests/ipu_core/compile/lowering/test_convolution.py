@@ -4,9 +4,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.datasets import load_digits
 
 from ipu_core import nn
 from ipu_core.compile.lowering.lower import lower
@@ -20,9 +19,11 @@ from ipu_core.ir.tracing import trace
 from ipu_core.plan.convolution import ConvPlacement, ConvPlan
 from ipu_core.plan.matmul import Placement
 from ipu_core.target import Target
+from ipu_core.train.data import digits
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import Sgd
 from lowprec import Accumulation
+from tests.examples import examples
 
 GC200 = Target("gc200")
 SHAPES: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
@@ -65,7 +66,7 @@ def assert_same(block: Block, inputs: list[Any], orders: Any, placements: Any = 
     return machine
 
 
-@settings(max_examples=16, deadline=None)
+@examples(quick=10, slow=25)
 @given(st.integers(0, len(SHAPES) - 1), st.sampled_from(PRECISIONS), st.data())
 def test_any_order_and_placement_gives_the_same_bits(index: int, precision: str, data: st.DataObject) -> None:
     block, inputs = step(index)
@@ -165,9 +166,9 @@ def initial() -> dict[str, Any]:
 
 @pytest.mark.parametrize("precision", ["fp32.32", "fp16.16/nearest", "fp16.16/stochastic"])
 def test_a_convolutional_net_learns_digits_and_both_engines_agree(precision: str) -> None:
-    digits = load_digits()
-    images, labels = np.float32(digits.images[..., None] / 16), digits.target.astype(np.int32)
-    rows = np.random.default_rng(0).integers(0, 1500, (300, 32))
+    data = digits()
+    images, labels = data.x_train.reshape(-1, 8, 8, 1) + np.float32(0.5), data.y_train
+    rows = np.random.default_rng(0).integers(0, len(images), (300, 32))
     loops = [
         TrainLoop(
             lambda p, batch: nn.softmax_cross_entropy(logits(p, batch[0]), batch[1]), initial(),
@@ -181,7 +182,8 @@ def test_a_convolutional_net_learns_digits_and_both_engines_agree(precision: str
     ]
     np.testing.assert_array_equal(losses[0][:20], losses[1])
     assert losses[0][-20:].mean() < 0.4
-    right = np.argmax(logits({k: np.float64(v) for k, v in loops[0].params.items()}, np.float64(images[1500:])), 1)
-    assert (right == labels[1500:]).mean() > 0.85
+    test = np.float64(data.x_test.reshape(-1, 8, 8, 1)) + 0.5
+    right = np.argmax(logits({k: np.float64(v) for k, v in loops[0].params.items()}, test), 1)
+    assert (right == data.y_test).mean() > 0.85
     assert any("conv2d_weight_gradient second" in line for line in loops[1].words().splitlines())
     assert loops[1].profile is not None

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_digits
 
 from ipu_core import nn
 from ipu_core.compile.lowering import lower
@@ -21,6 +20,7 @@ from ipu_core.ir.precision import Precision
 from ipu_core.ir.pytree import flatten
 from ipu_core.plan.matmul import Placement
 from ipu_core.target import Target
+from ipu_core.train.data import digits
 from ipu_core.train.optim import Lamb, Optimiser, Sgd
 from ipu_core.train.step import initial_state, step_block
 from lowprec import Key
@@ -38,7 +38,7 @@ class Task(NamedTuple):
 
 def digits_mlp(precision: str, optimiser: Optimiser, layers: tuple[int, ...] = (64, 24, 10), batch: int = 16) -> Task:
     """A multi-layer perceptron on scikit-learn's digits."""
-    digits = load_digits()
+    data = digits()
     rng = np.random.default_rng(0)
     params = [
         {"w": (rng.normal(size=(m, n)) / np.sqrt(m)).astype(np.float32), "b": np.zeros(n, np.float32)}
@@ -51,7 +51,7 @@ def digits_mlp(precision: str, optimiser: Optimiser, layers: tuple[int, ...] = (
             x = nn.relu(x @ layer["w"] + layer["b"])
         return nn.softmax_cross_entropy(x @ params[-1]["w"] + params[-1]["b"], y)
 
-    images, labels = (digits.data / 16).astype(np.float32), digits.target.astype(np.int32)
+    images, labels = data.x_train + np.float32(0.5), data.y_train  # from 0 to 1
     chosen = [rng.integers(0, len(images), batch) for _ in range(8)]
     batches = [[images[rows], labels[rows]] for rows in chosen]
     ideal = step_block(loss, optimiser, params, (batches[0][0], batches[0][1]))
