@@ -11,6 +11,7 @@ from typing import Any, Literal, cast
 import ml_dtypes
 import numpy as np
 
+from lowprec._caching import cached
 from lowprec.spec.describe import format_html, format_text
 
 NanStyle = Literal["ieee", "top", "negative_zero", "none"]
@@ -82,7 +83,7 @@ class FloatFormat:
         object.__setattr__(self, "_hash", hash(self._numbers))
         _check(self)
 
-    @property
+    @cached_property
     def _numbers(self) -> tuple[object, ...]:
         return tuple(getattr(self, field) for field in self.__dataclass_fields__)
 
@@ -233,15 +234,7 @@ class FloatFormat:
 
     def contains(self, other: FloatFormat) -> bool:
         """Whether every value of `other`, with its infinities, NaN and -0, is a value of this format."""
-        return self == other or (
-            (self.signed or not other.signed)
-            and (self.infinities or not other.infinities)
-            and (self.nan != "none" or other.nan == "none")
-            and (self.negative_zero or not other.negative_zero)
-            and (self.zero or not other.zero)
-            and self.max >= other.max
-            and _grid_contains(self, other)
-        )
+        return self == other or _contains(self, other)
 
     def __repr__(self) -> str:
         layout = f"e{self.exponent_bits}m{self.mantissa_bits}"
@@ -252,6 +245,19 @@ class FloatFormat:
 
     def _repr_html_(self) -> str:
         return format_html(self)
+
+
+@cached
+def _contains(wide: FloatFormat, narrow: FloatFormat) -> bool:
+    return (
+        (wide.signed or not narrow.signed)
+        and (wide.infinities or not narrow.infinities)
+        and (wide.nan != "none" or narrow.nan == "none")
+        and (wide.negative_zero or not narrow.negative_zero)
+        and (wide.zero or not narrow.zero)
+        and wide.max >= narrow.max
+        and _grid_contains(wide, narrow)
+    )
 
 
 def _spacing(fmt: FloatFormat, exponent: int) -> int:

@@ -76,13 +76,18 @@ class Grid:
 
     def rounded(self, x: Fraction, up: Fraction | None = None) -> Fraction:
         """To nearest, ties to even; or, with a fraction drawn from [0, 1), up where it carries into the next step."""
-        if x == 0:
+        above, below = abs(x.numerator), x.denominator
+        size = above.bit_length() - below.bit_length()
+        size -= above << max(-size, 0) < below << max(size, 0)
+        places = self.mantissa - max(size, self.least)
+        steps, rest = divmod(above << max(places, 0), whole := below << max(-places, 0))
+        if rest == 0:
             return x
-        size = x.numerator.bit_length() - x.denominator.bit_length()
-        size -= abs(x) < Fraction(2) ** size
-        quantum = Fraction(2) ** (max(size, self.least) - self.mantissa)
-        steps = round(abs(x) / quantum) if up is None else math.floor(abs(x) / quantum + up)
-        return (1 if x > 0 else -1) * steps * quantum
+        if up is None:
+            steps += 2 * rest + steps % 2 > whole
+        else:
+            steps += rest * up.denominator + up.numerator * whole >= whole * up.denominator
+        return Fraction((steps if x.numerator > 0 else -steps) << max(-places, 0), 1 << max(places, 0))
 
 
 SINGLE, HALF, BRAIN, FP22 = Grid(23, -126), Grid(10, -14), Grid(7, -126), Grid(13, -126)

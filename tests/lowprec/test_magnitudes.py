@@ -73,23 +73,33 @@ def test_changes_are_lost_where_they_are_wanted_and_nothing_changed() -> None:
     assert cpu.changes(square.T, np.zeros((2, 2), np.float32), 1.0, square, square, 4, 1) == (2, 2)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", [(), (0,), (3, 5), (PIECE + 17,), (3, PIECE)], ids=str)
-def test_an_array_is_as_numpy_finds_it(host_backend: str, dtype: Any, shape: tuple[int, ...]) -> None:
-    if host_backend == "reference" and np.prod(shape) > PIECE + 17:
-        shape = (PIECE + 18,)
+SHAPES: list[tuple[int, ...]] = [(), (0,), (3, 5), (PIECE + 17,), (3, PIECE)]
+CASES = [
+    pytest.param(
+        backend, dtype, shape, id=f"{backend}-{np.dtype(dtype).name}-{shape}",
+        marks=[pytest.mark.slow] * (backend == "reference" and PIECE + 17 in shape and dtype != np.float16),
+    )
+    for backend in ("reference", "cpu") for dtype in DTYPES for shape in SHAPES[: None if backend == "cpu" else -1]
+]  # fmt: skip
+"""Every dtype and shape; the reference takes long over arrays of several pieces."""
+
+
+@pytest.mark.parametrize("backend, dtype, shape", CASES)
+def test_an_array_is_as_numpy_finds_it(backend: str, dtype: Any, shape: tuple[int, ...]) -> None:
     rng = np.random.default_rng(3)
     values = rng.normal(size=shape) * 2.0 ** rng.integers(-9, 4, shape)
     values.flat[::7], values.flat[3::50] = 0.0, np.nan
     x = np.asarray(lowprec.astype(values, dtype))
-    seen, plain = magnitudes(x, sample=100), x.astype(np.float64)
+    plain = x.astype(np.float64)
+    with testing.backend(backend):
+        seen, whole = magnitudes(x, sample=100), magnitudes(x)
     finite = plain[np.isfinite(plain)]
     assert seen[:3] == ((plain == 0).sum(), np.isinf(plain).sum(), np.isnan(plain).sum())
     assert seen.largest == np.abs(finite).max(initial=0)
     assert seen.squares == pytest.approx((finite**2).sum(), rel=1e-13)
     assert seen.exponents.sum() == min(100, x.size)
     every = np.frexp(finite[finite != 0])[1] + 126
-    assert np.array_equal(magnitudes(x).exponents[1:255], np.bincount(every, minlength=255)[1:255])
+    assert np.array_equal(whole.exponents[1:255], np.bincount(every, minlength=255)[1:255])
 
 
 def test_layouts_do_not_matter() -> None:

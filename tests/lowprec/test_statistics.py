@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import bisect
 import builtins
 import math
 from collections.abc import Callable, Iterator
 from fractions import Fraction
-from itertools import pairwise
+from functools import cache
 from typing import Any
 
 import matplotlib as mpl
@@ -144,6 +145,12 @@ def test_exponent_histogram_counts_binades() -> None:
     assert (empty.exponents.size, empty.zeros, empty.size) == (0, 1, 1)
 
 
+@cache
+def sizes(fmt: lp.FloatFormat) -> list[Fraction]:
+    """The finite magnitudes of a format, ascending."""
+    return sorted({Fraction(v) for v in values_of(fmt) if math.isfinite(v) and v >= 0})
+
+
 def classes(x: float, fmt: lp.FloatFormat) -> str:
     """The class of one value rounded to nearest, by looking through the format's magnitudes."""
     if math.isnan(x):
@@ -154,14 +161,15 @@ def classes(x: float, fmt: lp.FloatFormat) -> str:
         return "zero"
     if x < 0 and not fmt.signed:
         return "overflow"
-    values = [Fraction(v) for v in values_of(fmt) if math.isfinite(v) and v >= 0]
+    values = sizes(fmt)
     beyond = values[-1] + Fraction(2) ** (fmt.emax - fmt.mantissa_bits)
     size = abs(Fraction(x))
-    nearest = min([*values, beyond], key=lambda v: (abs(v - size), v))
+    below = max(bisect.bisect(values, size) - 1, 0)
+    above = values[below + 1] if below + 1 < len(values) else beyond
+    nearest = min(values[below], above, key=lambda v: abs(v - size))
     if size * 2 == values[-1] + beyond:
         nearest = values[-1] if fmt.max_code % 2 == 0 else beyond
-    elif any(size * 2 == a + b for a, b in pairwise(values)):
-        below = max(i for i, v in enumerate(values) if v <= size)
+    elif size * 2 == values[below] + above:
         nearest = values[below + below % 2]
     if nearest > values[-1]:
         return "overflow"

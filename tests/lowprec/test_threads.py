@@ -47,7 +47,10 @@ def output_of(command: Sequence[str | Path], seconds: float, **environment: str)
     return printed
 
 
-@pytest.mark.parametrize("flags", [(), ("-fsanitize=thread",)], ids=["plain", "thread sanitizer"])
+SANITIZED = pytest.param(("-fsanitize=thread",), id="thread sanitizer", marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("flags", [pytest.param((), id="plain"), SANITIZED])
 def test_the_pool_of_threads(tmp_path: Path, flags: tuple[str, ...]) -> None:
     program = tmp_path / "threads"
     cpu = ROOT / "kernels" / "cpu"

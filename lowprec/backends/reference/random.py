@@ -5,6 +5,7 @@ Philox: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3
 
 from __future__ import annotations
 
+from lowprec._caching import cached
 from lowprec.types import Array
 
 Words = tuple[int, int, int, int]
@@ -12,6 +13,7 @@ MASK = 0xFFFFFFFF
 ROUNDING, ROUNDING_WIDE = 1, 2
 
 
+@cached  # eight elements share a counter
 def philox(counter: Words, key: int, rounds: int = 10) -> Words:
     """Four 32-bit words from a 128-bit counter and a 64-bit key."""
     c0, c1, c2, c3 = counter

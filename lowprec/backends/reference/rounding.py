@@ -13,18 +13,19 @@ from lowprec.spec.float_format import FloatFormat
 from lowprec.spec.rounding import FEW_BIT_MODES, RoundingRule
 from lowprec.types import Array
 
+HALF = Fraction(1, 2)
+
 
 def rounds_up(mode: str, fraction: Fraction, odd: bool, negative: bool, random: Fraction) -> bool:
     """Whether a magnitude `fraction` of a quantum above a grid point goes to the next one.
 
     `odd` says whether the grid point below has an odd code, `random` is r / 2^n.
     """
-    half = Fraction(1, 2)
     match mode:
         case "nearest_even":
-            return fraction > half or (fraction == half and odd)
+            return fraction > HALF or (fraction == HALF and odd)
         case "nearest_away":
-            return fraction >= half
+            return fraction >= HALF
         case "toward_zero":
             return False
         case "up":
@@ -53,7 +54,13 @@ def kept_bits(fraction: Fraction, rule: RoundingRule) -> Fraction:
 def exponent_of(magnitude: Fraction) -> int:
     """floor(log2(magnitude)), exact."""
     e = magnitude.numerator.bit_length() - magnitude.denominator.bit_length()
-    return e if magnitude >= Fraction(2) ** e else e - 1
+    return e if times_power(magnitude, -e)[0] else e - 1
+
+
+def times_power(magnitude: Fraction, e: int) -> tuple[int, int, int]:
+    """magnitude * 2^e as a whole number, and the numerator and denominator of the rest below 1."""
+    numerator, denominator = magnitude.numerator << max(e, 0), magnitude.denominator << max(-e, 0)
+    return *divmod(numerator, denominator), denominator
 
 
 def round_magnitude(magnitude: Fraction, negative: bool, rule: RoundingRule, random: Fraction) -> int:
@@ -61,17 +68,17 @@ def round_magnitude(magnitude: Fraction, negative: bool, rule: RoundingRule, ran
     fmt = rule.fmt
     if not fmt.zero:
         magnitude = max(magnitude, Fraction(2) ** fmt.emin)
-    if magnitude == 0:
+    if not magnitude:
         return 0
-    exponent = max(exponent_of(magnitude), fmt.emin)
-    step = 1 << fmt.mantissa_bits if magnitude < Fraction(2) ** fmt.emin and not fmt.subnormals else 1
-    quantum = Fraction(2) ** (exponent - fmt.mantissa_bits) * step
-    quotient = magnitude / quantum
-    below = math.floor(quotient)
+    binade = exponent_of(magnitude)
+    exponent = max(binade, fmt.emin)
+    wide = 0 if fmt.subnormals or binade >= fmt.emin else fmt.mantissa_bits
+    step = 1 << wide
+    below, rest, whole = times_power(magnitude, fmt.mantissa_bits - exponent - wide)  # in quanta
     code = below * step + ((exponent - fmt.emin) << fmt.mantissa_bits)
     if not fmt.zero:
         code -= 1 << fmt.mantissa_bits
-    if rounds_up(rule.mode, kept_bits(quotient - below, rule), code % 2 == 1, negative, random):
+    if rest and rounds_up(rule.mode, kept_bits(Fraction(rest, whole), rule), code % 2 == 1, negative, random):
         code += step
     return code
 
@@ -93,7 +100,7 @@ def round_number(x: float | int, rule: RoundingRule, random: Fraction = Fraction
 
 def round_finite(x: Fraction, rule: RoundingRule, random: Fraction = Fraction(0)) -> int:
     """The code of a number that is not zero."""
-    fmt, negative = rule.fmt, x < 0
+    fmt, negative = rule.fmt, x.numerator < 0
     code = round_magnitude(abs(x), negative, rule, random)
     if rule.flush and code < fmt.min_normal_code:
         code = 0  # zero of the same sign, which an unsigned format has too
