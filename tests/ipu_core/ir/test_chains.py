@@ -91,11 +91,16 @@ def all_chains(block: Block) -> list[Chain]:
 
 
 def assert_chained_is_single(
-    block: Block, state: list[Array], given: list[Any], runs: int = 2, order: Accumulation | None = None
+    block: Block,
+    state: list[Array],
+    given: list[Any],
+    runs: int = 2,
+    order: Accumulation | None = None,
+    control: FloatingPointControl = FloatingPointControl(),  # noqa: B008  # frozen
 ) -> Executable:
     """Runs a Block both ways, from its own results, on one thread and on three; gives the chained one."""
     orders = {equation.number: order for equation in block.equations if order and equation.op in ("dot", "reduce_sum")}
-    together, single = Executable(block, orders), Executable(block, orders, chained=False)
+    together, single = Executable(block, orders, control), Executable(block, orders, control, chained=False)
     for program in (together, single):
         program.write(state)
     for run in range(runs):
@@ -259,6 +264,15 @@ def test_rows_of_two_lengths_go_together_as_far_as_both_are_whole() -> None:
     (chain,) = all_chains(block)
     assert (chain.rows, len(computed(block, chain))) == (2, 5)
     assert_chained_is_single(block, [], [A])
+
+
+@pytest.mark.parametrize("nanoo", [False, True])
+def test_sums_overflow_as_the_control_says(nanoo: bool) -> None:
+    block = Precision.parse("fp16.16/stochastic").apply(trace(lambda x: x.sum(1, keepdims=True) + x, A))
+    given = [np.full(SHAPE, 3e4, np.float32)]
+    program = assert_chained_is_single(block, [], given, control=FloatingPointControl(nanoo=nanoo))
+    (total,) = program.run(given, 0)
+    assert np.isnan(total).all() if nanoo else (total == np.finfo(np.float16).max).all()
 
 
 def test_rows_too_long_for_a_piece_and_sums_over_all_rows_are_no_chain() -> None:
