@@ -20,6 +20,7 @@ from ipu_core.engine.account import (
 )
 from ipu_core.engine.alike import Accounts
 from ipu_core.engine.bind import Bound, KeyCell, bind_group, folded_key, view_of, words
+from ipu_core.engine.joined import Joined, joined
 from ipu_core.engine.races import check_races
 from ipu_core.engine.streams import HostEnds
 from ipu_core.engine.tree import Branch, Leaf, Loop, Series, Tree, While, counts_of
@@ -64,7 +65,7 @@ class Compiler:
         match program:
             case p.Sequence(steps):
                 parts = [self.compile(step, depth) for step in steps]
-                return [call for calls, _ in parts for call in calls], Series(tuple(tree for _, tree in parts))
+                return joined(call for calls, _ in parts for call in calls), Series(tuple(tree for _, tree in parts))
             case p.Whole():
                 return self._whole(program, depth)
             case p.Call(function):
@@ -98,10 +99,14 @@ class Compiler:
 
     def _computation(self, made: p.Computation) -> Callable[[], None]:
         operands = [view_of(tensor, self.storage) for tensor in made.operands]
-        bound = made.bind(operands, view_of(made.result, self.storage), self.control)
+        result = view_of(made.result, self.storage)
+        bound = made.bind(operands, result, self.control)
+        add = made.bind_alone(operands, result, self.control)
         if made.operation is None:
-            return partial(bound, None)
-        return _keyed(bound, folded_key(self.cell, made.operation, made.result.variable.name))
+            single: Callable[[], None] = partial(bound, None)
+        else:
+            single = _keyed(bound, folded_key(self.cell, made.operation, made.result.variable.name))
+        return single if add is None else Joined(self.cell, [single], [add], made.operation is not None)
 
     def _leaf(self, account: StepAccount) -> Leaf:
         self.steps.append(account)

@@ -11,6 +11,7 @@ from ipu_core.graph.tensor import Tensor, element_type
 from ipu_core.graph.vertices import ComputeSet
 from ipu_core.target import Target
 from lowprec import FloatFormat, Key
+from lowprec.pipeline import Pipeline
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,12 +99,15 @@ class Computation:
         result: what is made, a whole variable.
         bind: (arrays of the operands, array of the result, control) -> f(key), the computation.
         operation: number folded into the key; None: it draws no random bits.
+        bind_alone: (as `bind`) -> what adds the computation to a pipeline, which folds the key itself, as a part of
+            its own; None: it can be in none.
     """
 
     operands: tuple[Tensor, ...]
     result: Tensor
     bind: Callable[[list[Any], Any, FloatingPointControl], Callable[[Key | None], Any]]
     operation: int | None = None
+    bind_alone: Callable[[list[Any], Any, FloatingPointControl], Callable[[Pipeline], None] | None] = lambda *_: None
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ reads are never whole in memory.
 from __future__ import annotations
 
 import math
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 from ipu_core.ir.block import Block, Equation, Var, dtype_of, per_block
@@ -79,15 +79,20 @@ def folded(equation: Equation) -> Fold:
     return fold(equation.operands[0].type.shape, equation.params["axis"])
 
 
-class _Size(NamedTuple):
-    """Rows of the values of a chain, and the elements of the largest one."""
+class Size(NamedTuple):
+    """Rows of the values of a chain, and the elements of the largest one.
+
+    Attributes:
+        rows: how many there are.
+        elements: of all rows of that value.
+    """
 
     rows: int
     elements: int
 
-    def __or__(self, other: _Size) -> _Size:
+    def __or__(self, other: Size) -> Size:
         """Of what has values of both sizes."""
-        return _Size(math.gcd(self.rows, other.rows), max(self.elements, other.elements))
+        return Size(math.gcd(self.rows, other.rows), max(self.elements, other.elements))
 
     @property
     def piece(self) -> int:
@@ -103,15 +108,31 @@ class _Size(NamedTuple):
         return self.elements <= PIECE or (short and self.rows > self.piece)
 
 
+def size_of(equation: Equation, strides: Sequence[tuple[int, ...]]) -> Size | None:
+    """The most rows that an equation's values have, and their elements; None where it can be in no chain.
+
+    Args:
+        equation: what computes something.
+        strides: of its operands.
+    """
+    if not is_chained(equation):
+        return None
+    if equation.op not in REDUCTIONS:
+        return Size(equation.output.type.size, equation.output.type.size)
+    how, (x,) = folded(equation), equation.operands
+    lies_so = restrided(x.type.shape, strides[0], how.shape) is not None
+    return Size(how.shape[0], x.type.size) if how.in_order and lies_so else None
+
+
 class _Open:
     """The run of chains that is being found, and its last chain, to which equations are added."""
 
     def __init__(self, block: Block) -> None:
         self._views, self._over = lifetimes(block).views, in_place(block)
         self._run: list[Chain] = []
-        self._begin(0, _Size(1, 1))
+        self._begin(0, Size(1, 1))
 
-    def _begin(self, position: int, size: _Size) -> None:
+    def _begin(self, position: int, size: Size) -> None:
         self._first, self._last, self._size = position, position, size
         self._made: set[Var] = set()
         self._lengths: set[int] = set()  # elements of the values it has
@@ -119,8 +140,8 @@ class _Open:
 
     def take(self, position: int, equation: Equation) -> bool:
         """Adds an equation to the last chain, or to a new one; False: it can be in none."""
-        own = self._size_of(equation) if is_chained(equation) else None
-        if own is None:
+        strides = [self._views[x].strides for x in equation.operands]
+        if (own := size_of(equation, strides)) is None:
             return False
         if self._made and self._joins(equation, self._size | own):
             self._size |= own
@@ -135,28 +156,20 @@ class _Open:
         self._last = position + 1
         return True
 
-    def _size_of(self, equation: Equation) -> _Size | None:
-        """The most rows that an equation's values have, and their elements; None where they are no rows."""
-        if equation.op not in REDUCTIONS:
-            return _Size(equation.output.type.size, equation.output.type.size)
-        how, (x,) = folded(equation), equation.operands
-        lies_so = restrided(x.type.shape, self._views[x].strides, how.shape) is not None
-        return _Size(how.shape[0], x.type.size) if how.in_order and lies_so else None
-
-    def _joins(self, equation: Equation, size: _Size) -> bool:
+    def _joins(self, equation: Equation, size: Size) -> bool:
         astray = self._astray(equation, size)
         reads = any(self._views[x].root in self._made for x in equation.operands)
         near = (reads or equation.output.type.size in self._lengths) and not astray & self._made
         return near and size.pays and self._over.get(equation.output) not in self._elsewhere | astray
 
-    def _astray(self, equation: Equation, size: _Size) -> set[Var]:
+    def _astray(self, equation: Equation, size: Size) -> set[Var]:
         """What an equation reads of other rows than that which it computes."""
         return {self._views[x].root for x in equation.operands if not in_rows(x, self._views[x], size.rows)}
 
     def _end(self) -> None:
         if self._made:
             self._run.append(Chain(self._first, self._last, self._size.rows, self._size.piece))
-        self._begin(0, _Size(1, 1))
+        self._begin(0, Size(1, 1))
 
     def end_run(self, runs: list[list[Chain]]) -> None:
         self._end()
@@ -166,18 +179,20 @@ class _Open:
 
 
 def in_rows(var: Var, view: StridedView, rows: int) -> bool:
-    """Whether row i of a value, of so many, lies in row i of its root."""
+    """Whether row i of a value, of so many, lies in row i of its root.
+
+    It is enough that its rows begin as far apart as those of the root: what lay beyond the end of its row would lie
+    beyond the root in the last one.
+    """
     if var.type.size % rows or view.root.type.size % rows:
         return False
     own, left = view.root.type.size // rows, rows
-    low = high = view.offset
     for length, stride in zip(var.type.shape, view.strides, strict=True):
         outer = math.gcd(left, length)
         inner, left = length // outer, left // outer
         if (inner > 1 and left > 1) or (outer > 1 and stride * inner != own * left):
             return False
-        low, high = low + min(0, (inner - 1) * stride), high + max(0, (inner - 1) * stride)
-    return left == 1 and low >= 0 and high < own
+    return left == 1
 
 
 def in_order(var: Var, view: StridedView) -> bool:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ipu_core.control import FloatingPointControl
-from ipu_core.ir.block import Block, Equation, Var
+from ipu_core.ir.block import Array, Block, Equation, Var
 from ipu_core.ir.buffers import Buffers
-from ipu_core.ir.chains import Chain, computed, folded, item_bytes
+from ipu_core.ir.chains import Chain, computed, folded, item_bytes, size_of
 from ipu_core.ir.kernels import BoundCall, order_of
 from ipu_core.ir.lifetimes import lifetimes
 from ipu_core.ir.ops import COMPUTED_AS, ELEMENTWISE
@@ -43,11 +43,41 @@ def bind_chains(
             inside = [root if root in buffers.in_pieces else None for root in roots]
             rows = [item_bytes(root) * root.type.size // chain.rows if root else 0 for root in inside]
             values = [buffers.arrays[x] if isinstance(x, Var) else x.value for x in atoms]
-            if equation.op in ELEMENTWISE:
-                _add_elementwise(call, equation, values, rows, control)
-            else:
-                _add_reduction(call, equation, values, rows, orders.get(equation.number), control)
+            _add(call, equation, values, rows, orders.get(equation.number), control)
     return call
+
+
+def bind_alone(
+    equation: Equation, operands: list[Any], out: Array, order: Accumulation | None, control: FloatingPointControl
+) -> Callable[[Pipeline], None] | None:
+    """What adds an equation to a pipeline as a part of its own, on whole arrays; None where it can be in none.
+
+    Arguments as of `ipu_core.ir.kernels.bind`; no exception may be enabled.
+    """
+    size = size_of(equation, [x.strides for x in operands if isinstance(x, np.ndarray)])
+    if size is None or not size.pays:
+        return None
+
+    def add(call: Pipeline) -> None:
+        call.part(size.rows, size.piece)
+        _add(call, equation, [*operands, out], [0] * (len(operands) + 1), order, control)
+
+    return add
+
+
+def _add(
+    call: Pipeline,
+    equation: Equation,
+    values: list[Any],
+    rows: list[int],
+    order: Accumulation | None,
+    control: FloatingPointControl,
+) -> None:
+    """Adds an equation: its operands and its result, and the bytes of a row of each that lies in pieces."""
+    if equation.op in ELEMENTWISE:
+        _add_elementwise(call, equation, values, rows, control)
+    else:
+        _add_reduction(call, equation, values, rows, order, control)
 
 
 def _add_elementwise(

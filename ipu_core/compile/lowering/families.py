@@ -11,6 +11,7 @@ from ipu_core.control import FloatingPointControl
 from ipu_core.graph.program import Computation, Program, Whole
 from ipu_core.graph.tensor import Tensor
 from ipu_core.ir.block import Equation, Literal
+from ipu_core.ir.fused import bind_alone
 from ipu_core.ir.kernels import BoundCall, bind
 from ipu_core.ir.ops import COMPUTED_AS, CONVOLUTIONS, DOTS, ELEMENTWISE, VIEWS
 from ipu_core.library.elementwise import elementwise
@@ -19,6 +20,7 @@ from ipu_core.library.moves import concatenate, gather, one_hot, pad, scatter_ad
 from ipu_core.library.random import dropout_mask
 from ipu_core.library.rows import put_along, take_along, top_indices
 from ipu_core.library.sides import arranged
+from lowprec.pipeline import Pipeline
 
 
 def lower_equation(lowering: Lowering, equation: Equation) -> None:
@@ -41,13 +43,18 @@ def _whole(lowering: Lowering, equation: Equation, steps: Sequence[Program]) -> 
     planned = lowering.plan.sums.get(equation.number)
     order = None if planned is None else planned.accumulation
 
-    def bound(arrays: list[Any], out: Any, control: FloatingPointControl) -> BoundCall:
+    def with_numbers(arrays: list[Any]) -> list[Any]:
         given = iter(arrays)
-        operands = [x.value if isinstance(x, Literal) else next(given) for x in equation.inputs]
-        return bind(equation, operands, out, order, control)
+        return [x.value if isinstance(x, Literal) else next(given) for x in equation.inputs]
 
-    operands = tuple(lowering.tensors[var] for var in equation.operands)
-    return Whole(tuple(steps), (Computation(operands, lowering.tensors[equation.output], bound, equation.draws),))
+    def bound(arrays: list[Any], out: Any, control: FloatingPointControl) -> BoundCall:
+        return bind(equation, with_numbers(arrays), out, order, control)
+
+    def alone(arrays: list[Any], out: Any, control: FloatingPointControl) -> Callable[[Pipeline], None] | None:
+        return bind_alone(equation, with_numbers(arrays), out, order, control)
+
+    operands, result = tuple(lowering.tensors[var] for var in equation.operands), lowering.tensors[equation.output]
+    return Whole(tuple(steps), (Computation(operands, result, bound, equation.draws, alone),))
 
 
 def _elementwise(lowering: Lowering, equation: Equation) -> None:

@@ -111,28 +111,53 @@ void largest_of_columns(const MaximumJob &job, const Store &keep, i64 row) {
     }
 }
 
-void largest_of_row(const MaximumJob &job, const Store &keep, i64 row) {
-    constexpr i64 window = 256;
+// The largest ranks of a run of neighbouring elements, at least a vector of them: of every lanes32-th one in each lane.
+template <class Lines>
+LP_INLINE i32v top_of_run(const char *at, i64 count) {
     constexpr int chains = 4;  // side by side: a comparison waits for the one before it
+    i32v top[chains];
+    for (i32v &t : top) t = i32v{} + nothing;
+    i64 i = 0;
+    for (; i + chains * lanes32 <= count; i += chains * lanes32)
+        for (int c = 0; c < chains; ++c) take(top[c], Lines::values(at + (i + c * lanes32) * Lines::item));
+    for (; i + lanes32 <= count; i += lanes32) take(top[0], Lines::values(at + i * Lines::item));
+    if (i < count) take(top[1], Lines::values(at + (count - lanes32) * Lines::item));  // with some from before
+    for (const i32v &t : top) top[0] = t > top[0] ? t : top[0];
+    return top[0];
+}
+
+// The same of a row of a single column.
+i32v top_of_row(const MaximumJob &job, const char *at) {
+    if (job.x.element == Element::real32 && job.x_k == 4) return top_of_run<DirectLines<Element::real32>>(at, job.k);
+    if (job.x.element == Element::half && job.x_k == 2) return top_of_run<DirectLines<Element::half>>(at, job.k);
+    if (job.x.element == Element::bfloat && job.x_k == 2) return top_of_run<DirectLines<Element::bfloat>>(at, job.k);
+    constexpr i64 window = 256;
     alignas(64) float line[window];
-    i32v top[chains], one = i32v{} + nothing;
-    for (i32v &t : top) t = one;
+    i32v top = i32v{} + nothing;
+    const i64 count = job.k < window ? job.k : window;
     for (i64 k = 0; k < job.k; k += window) {
-        const i64 count = job.k - k < window ? job.k - k : window;
-        decode_run(job.x.element, job.x.table, job.x.data + row * job.x_row + k * job.x_k, job.x_k, line, count);
-        for (i64 i = count; i % (chains * lanes32); ++i) line[i] = line[0];
-        for (i64 i = 0; i < count; i += chains * lanes32)
-            for (int c = 0; c < chains; ++c) take(top[c], load<f32v>(line + i + c * lanes32));
+        const i64 first = k + count < job.k ? k : job.k - count;  // the last window is as long as the others
+        decode_run(job.x.element, job.x.table, at + first * job.x_k, job.x_k, line, count);
+        const i32v here = top_of_run<DirectLines<Element::real32>>(reinterpret_cast<const char *>(line), count);
+        top = here > top ? here : top;
     }
-    for (const i32v &t : top)
-        for (int lane = 0; lane < lanes32; ++lane) one = i32v{} + t[lane] > one ? i32v{} + t[lane] : one;
+    return top;
+}
+
+// Up to lanes32 rows of a single column, of at least as many terms: a vector of each row, which are turned.
+void largest_of_long_rows(const MaximumJob &job, const Store &keep, i64 row, i64 count) {
+    f32v tops[lanes32] = {};
+    for (i64 r = 0; r < count; ++r) tops[r] = bit_cast<f32v>(top_of_row(job, job.x.data + (row + r) * job.x_row));
+    turn<1>(tops);
+    i32v top = bit_cast<i32v>(tops[0]);
+    for (const f32v &t : tops) top = bit_cast<i32v>(t) > top ? bit_cast<i32v>(t) : top;
     alignas(64) float lanes[lanes32];
-    store(lanes, of_rank(one));
-    keep.row(lanes, job.out.data + row * job.out.row, 1);
+    store(lanes, of_rank(top));
+    keep.row(lanes, job.out.data + row * job.out.row, count);
 }
 
 // Short rows of a single column: lanes are rows.
-void largest_of_rows(const MaximumJob &job, const Store &keep, i64 row, i64 count) {
+void largest_of_short_rows(const MaximumJob &job, const Store &keep, i64 row, i64 count) {
     alignas(64) float turned[term_window][term_lanes];
     const char *from = job.x.data + row * job.x_row;
     i32v top[term_lanes / lanes32];
@@ -150,17 +175,17 @@ void largest_of_rows(const MaximumJob &job, const Store &keep, i64 row, i64 coun
 }  // namespace
 
 void maximum(const MaximumJob &job, i64 begin, i64 end) {
-    constexpr i64 short_row = 256;
     Destination down = job.out;
     down.column = down.row;  // where lanes are rows
     const Store keep(job.out), keep_down(down);
-    if (job.n == 1 && job.k < short_row) {
-        for (i64 row = begin; row < end; row += term_lanes)
-            largest_of_rows(job, keep_down, row, end - row < term_lanes ? end - row : term_lanes);
+    if (job.n > 1) {
+        for (i64 row = begin; row < end; ++row) largest_of_columns(job, keep, row);
         return;
     }
-    for (i64 row = begin; row < end; ++row)
-        job.n == 1 ? largest_of_row(job, keep, row) : largest_of_columns(job, keep, row);
+    const bool long_rows = job.k >= lanes32;
+    const auto rows = long_rows ? largest_of_long_rows : largest_of_short_rows;
+    const i64 step = long_rows ? lanes32 : term_lanes;
+    for (i64 row = begin; row < end; row += step) rows(job, keep_down, row, end - row < step ? end - row : step);
 }
 
 }  // namespace LP_ISA

@@ -22,7 +22,7 @@ from ipu_core.ir.tracing import trace
 from ipu_core.ir.values import apply, scope
 from ipu_core.train.optim import Adam, Lamb, Optimiser
 from ipu_core.train.step import initial_state, step_block
-from lowprec import Key, num_threads
+from lowprec import Accumulation, Key, num_threads
 from lowprec.testing import backend
 
 RNG = np.random.default_rng(5)
@@ -32,6 +32,13 @@ SPECS = ["fp32.32", "fp16.32/nearest", "fp16.16/nearest", "fp16.16/stochastic",
          "fp16.16/stochastic/operands=bfloat16/partials=bfloat16"]  # fmt: skip
 UNARY = ("exp", "tanh", "gelu", "gelu_gradient", "sigmoid", "square", "negative", "relu", "step", "sin")
 BINARY = ("add", "subtract", "multiply", "maximum", "minimum", "greater", "divide")
+
+
+def apart(x: Any, sums: Any, shape: tuple[int, ...]) -> Any:
+    """x and sums of it that are spread over another shape."""
+    return x - np.broadcast_to(sums(x), shape).reshape(SHAPE)
+
+
 MOVES = {
     "reshape": lambda x: x.reshape(-1, 8).reshape(SHAPE),
     "turned": lambda x: x.T.reshape(SHAPE),
@@ -42,6 +49,8 @@ MOVES = {
     "sums of rows": lambda x: x - x.sum(1, keepdims=True),
     "means of groups": lambda x: (x.reshape(6, 5, 8) / x.reshape(6, 5, 8).mean(-1, keepdims=True)).reshape(SHAPE),
     "sums inside rows": lambda x: (x.reshape(6, 5, 8) - x.reshape(6, 5, 8).sum(1, keepdims=True)).reshape(SHAPE),
+    "sums over two axes": lambda x: apart(x, lambda x: x.reshape(6, 5, 2, 4).sum((1, 3), keepdims=True), (6, 5, 2, 4)),
+    "sums of what lies apart": lambda x: apart(x, lambda x: x.reshape(6, 5, 8).transpose(1, 0, 2).sum((1, 2)), (48, 5)),
     "softmax": nn.softmax,
     "layer norm": nn.layer_norm,
     "flat sums": lambda x: x + np.broadcast_to(x.reshape(12, 20).sum(0)[:1], SHAPE),
@@ -81,9 +90,17 @@ def all_chains(block: Block) -> list[Chain]:
     return [chain for run in runs_of_chains(block) for chain in run]
 
 
-def assert_chained_is_single(block: Block, state: list[Array], given: list[Any], runs: int = 2) -> Executable:
+def assert_chained_is_single(
+    block: Block,
+    state: list[Array],
+    given: list[Any],
+    runs: int = 2,
+    order: Accumulation | None = None,
+    control: FloatingPointControl = FloatingPointControl(),  # noqa: B008  # frozen
+) -> Executable:
     """Runs a Block both ways, from its own results, on one thread and on three; gives the chained one."""
-    together, single = Executable(block), Executable(block, chained=False)
+    orders = {equation.number: order for equation in block.equations if order and equation.op in ("dot", "reduce_sum")}
+    together, single = Executable(block, orders, control), Executable(block, orders, control, chained=False)
     for program in (together, single):
         program.write(state)
     for run in range(runs):
@@ -108,16 +125,17 @@ def assert_same_bits(got: list[Array], wanted: list[Array]) -> None:
     st.sampled_from(SPECS),
     st.sampled_from([1, 7, 64, 999]),
     st.integers(1, 4),
+    st.sampled_from([None, Accumulation(group=3, splits=4, stages=2), Accumulation(group=1), Accumulation(group=None)]),
 )
 def test_pieces_have_the_bits_of_whole_arrays(
-    chosen: list[tuple[str, int, int, int]], held: list[int], spec: str, piece: int, rows: int
+    chosen: list[tuple[str, int, int, int]], held: list[int], spec: str, piece: int, rows: int, order: Any
 ) -> None:
     precision = Precision.parse(spec)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(chains, "PIECE", piece)
         patch.setattr(chains, "SIDE_BY_SIDE", rows)
         block = precision.apply(program(chosen, held))
-        assert_chained_is_single(block, precision.cast_state(block, [A, B]), [A])
+        assert_chained_is_single(block, precision.cast_state(block, [A, B]), [A], order=order)
 
 
 def loss(params: Any, batch: Any) -> Any:
@@ -260,6 +278,26 @@ def test_rows_that_are_reduced_are_one_chain_with_their_neighbours(name: str) ->
     assert (chain.rows, chain.piece) == (1 << 9, chains.PIECE >> 8)
     assert len(only_inside(block, chain)) == len(ops.split()) + 1
     assert_chained_is_single(block, [], [RNG.normal(size=ROWS.shape).astype(np.float32)])
+
+
+def test_rows_of_two_lengths_go_together_as_far_as_both_are_whole() -> None:
+    def less_sums(x: Any, *shape: int) -> Any:
+        rows = x.reshape(*shape)
+        return rows - rows.sum(-1, keepdims=True)
+
+    block = trace(lambda x: less_sums(less_sums(x + 1.0, 6, 40), 8, 30), A)
+    (chain,) = all_chains(block)
+    assert (chain.rows, len(computed(block, chain))) == (2, 5)
+    assert_chained_is_single(block, [], [A])
+
+
+@pytest.mark.parametrize("nanoo", [False, True])
+def test_sums_overflow_as_the_control_says(nanoo: bool) -> None:
+    block = Precision.parse("fp16.16/stochastic").apply(trace(lambda x: x.sum(1, keepdims=True) + x, A))
+    given = [np.full(SHAPE, 3e4, np.float32)]
+    program = assert_chained_is_single(block, [], given, control=FloatingPointControl(nanoo=nanoo))
+    (total,) = program.run(given, 0)
+    assert np.isnan(total).all() if nanoo else (total == np.finfo(np.float16).max).all()
 
 
 def test_rows_too_long_for_a_piece_and_sums_over_all_rows_are_no_chain() -> None:
