@@ -18,6 +18,7 @@ inline namespace LP_ISA {
 namespace {
 
 constexpr i64 piece = 1024;
+constexpr i64 most_at_once = i64(1) << 30;  // elements, that are counted in 32 bits
 
 template <class Operation>
 void run(const float *a, const float *b, const float *c, float *to, i64 count) {
@@ -27,31 +28,27 @@ void run(const float *a, const float *b, const float *c, float *to, i64 count) {
     for (; i < count; ++i) to[i] = with_one_nan(Operation::apply(a[i], b[i], c[i]));
 }
 
-// The lanes of which any bit is set, as bits.
-LP_INLINE u32 lanes_set(u32v bits) {
-#if defined(__AVX512F__) && LP_VECTOR_BYTES == 64
-    return _mm512_test_epi32_mask((__m512i)bits, (__m512i)bits);
-#else
-    u32 set = 0;
-    for (int lane = 0; lane < lanes32; ++lane) set |= u32(bits[lane] != 0) << lane;
-    return set;
-#endif
-}
-
 // Elements whose results are left open, to be found together.
 struct LeftOpen {
     static constexpr i64 most = 8 * lanes32;
     alignas(64) float x[most + lanes32], result[most + lanes32];
-    i64 at[most + lanes32];
+    i32 at[most + lanes32];
     i64 number = 0;
 
-    // Of the vector x of elements from i on, those where `open` is set.
-    void note(f32v from, u32v open, i64 i) {
-        for (u32 lanes = lanes_set(open); lanes; lanes &= lanes - 1) {
-            const int lane = __builtin_ctz(lanes);
+    // The lanes `open` of the vector of elements from i on.
+    void note(f32v from, u32 open, i64 i) {
+#if defined(__AVX512F__) && LP_VECTOR_BYTES == 64
+        const i32v lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+        _mm512_storeu_ps(x + number, _mm512_maskz_compress_ps(__mmask16(open), (__m512)from));
+        store(at + number, (i32v)_mm512_maskz_compress_epi32(__mmask16(open), (__m512i)(lane + i32(i))));
+        number += __builtin_popcount(open);
+#else
+        for (; open; open &= open - 1) {
+            const int lane = __builtin_ctz(open);
             x[number] = from[lane];
-            at[number++] = i + lane;
+            at[number++] = i32(i) + lane;
         }
+#endif
     }
 
     template <class Run>
@@ -76,10 +73,10 @@ void run_short(const float *a, const float *b, const float *c, float *to, i64 co
     LeftOpen left;
     i64 i = 0;
     for (; i + lanes32 <= count; i += lanes32) {
-        u32v open;
+        u32 open;
         const f32v x = load<f32v>(a + i);
-        store(to + i, with_one_nan(Short::rounded(x, open)));
-        if (__builtin_expect(!any_set(open), 1)) continue;
+        store(to + i, Short::rounded(x, open));
+        if (__builtin_expect(open == 0, 1)) continue;
         left.note(x, open, i);
         if (left.number >= LeftOpen::most) left.find(longer, to);
     }
@@ -272,7 +269,7 @@ bool elementwise_by_brackets(const ElementwiseJob &job, Brackets brackets, i64 b
 
 void elementwise_plain(const ElementwiseJob &job, i64 begin, i64 end) {
     const Run run_piece = run_of(job.operation);
-    const i64 step = all_in_place(job) ? end - begin : piece;  // nothing is buffered
+    const i64 step = all_in_place(job) ? most_at_once : piece;  // nothing is buffered
     Pieces<piece> x;
     for (i64 at = begin; at < end; at += step) {
         const i64 count = end - at < step ? end - at : step;

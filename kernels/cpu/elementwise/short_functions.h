@@ -139,10 +139,10 @@ struct short_sine {
 typedef short_sine<0> short_sin_function;
 typedef short_sine<1> short_cos_function;
 
-// The float32 of each lane, and bits set in lanes where the error leaves it open.
+// The float32 of each lane, but of those that the error leaves `open`.
 template <class Function>
 struct by_doubles {
-    static LP_INLINE f32v rounded(f32v x, u32v &open) {
+    static LP_INLINE f32v rounded(f32v x, u32 &open) {
         f32half part[2], low[2], high[2];
         __builtin_memcpy(part, &x, sizeof x);
         for (int i = 0; i < 2; ++i) {
@@ -153,8 +153,8 @@ struct by_doubles {
         f32v below, above;
         __builtin_memcpy(&below, low, sizeof below);
         __builtin_memcpy(&above, high, sizeof above);
-        open = bit_cast<u32v>(below) ^ bit_cast<u32v>(above);
-        return above;
+        open = lanes_set(bit_cast<u32v>(below) ^ bit_cast<u32v>(above));
+        return with_one_nan(above);
     }
 };
 

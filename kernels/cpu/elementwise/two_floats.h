@@ -35,27 +35,33 @@ LP_INLINE TwoFloats two_float_exp(f32v x) {
     return {high, fused(head, beyond, tail + lost), k * 0.03125f};
 }
 
-LP_INLINE i32v is_between(f32v x, float low, float high) { return (x > splat_real(low)) & (x < splat_real(high)); }
+// Lanes where a < b or b < a.
+LP_INLINE u32 unequal(f32v a, f32v b) { return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_NEQ_OQ); }
 
-// The sum's float32 where an error of `share` of its greater part does not matter; else lanes of `open` are set.
-LP_INLINE f32v surely(f32v high, f32v low, float share, u32v &open) {
+LP_INLINE u32 is_between(f32v x, float low, float high) {
+    const __mmask16 above = _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(low), _CMP_GT_OQ);
+    return _mm512_mask_cmp_ps_mask(above, (__m512)x, _mm512_set1_ps(high), _CMP_LT_OQ);
+}
+
+// The sum's float32 where an error of `share` of its greater part does not matter; other lanes are `open`.
+LP_INLINE f32v surely(f32v high, f32v low, float share, u32 &open) {
     const f32v least = high + minus_product(high, splat_real(share), low);
     const f32v most = high + fused(high, splat_real(share), low);
-    open = bit_cast<u32v>(least) ^ bit_cast<u32v>(most);
+    open = unequal(least, most);
     return most;
 }
 
 struct two_float_exp_function {
-    static LP_INLINE f32v rounded(f32v x, u32v &open) {
+    static LP_INLINE f32v rounded(f32v x, u32 &open) {
         const TwoFloats y = two_float_exp(between(x, -105.0f, 90.0f));
         const f32v result = scaled_by(surely(y.high, y.low, 0x1.8p-36f, open), y.power);
-        open |= (u32v)is_between(x, -104.0f, -87.0f);  // subnormal
-        return result;
+        open |= is_between(x, -104.0f, -87.0f);  // subnormal
+        return with_one_nan(result);
     }
 };
 
 struct two_float_sigmoid_function {
-    static LP_INLINE f32v rounded(f32v x, u32v &open) {
+    static LP_INLINE f32v rounded(f32v x, u32 &open) {
         const TwoFloats e = two_float_exp(between(-x, -105.0f, 87.0f));
         const f32v nearest = e.high + e.low, one = splat_real(1.0f);
         const f32v high = scaled_by(nearest, e.power), low = scaled_by((e.high - nearest) + e.low, e.power);
@@ -65,18 +71,18 @@ struct two_float_sigmoid_function {
         q = fused(q, minus_product(sum, q, one), q);
         const f32v lacking = minus_product(rest, q, minus_product(sum, q, one));
         const f32v result = surely(q, q * lacking, 0x1.4p-36f, open);
-        open |= (u32v)is_between(x, -104.0f, -60.0f);  // the error may be subnormal
-        return x <= splat_real(-104.0f) ? f32v{} : result;
+        open |= is_between(x, -104.0f, -60.0f);  // the error may be subnormal
+        return with_one_nan(x <= splat_real(-104.0f) ? f32v{} : result);
     }
 };
 
 struct two_float_rsqrt_function {
-    static LP_INLINE f32v rounded(f32v x, u32v &open) {
+    static LP_INLINE f32v rounded(f32v x, u32 &open) {
         const f32v y = (f32v)_mm512_maskz_rsqrt14_ps((__mmask16)-1, (__m512)x);
         const f32v product = x * y;
         const f32v off = minus_product(product_error(x, y, product), y, minus_product(product, y, splat_real(1.0f)));
         const f32v result = surely(y, y * (off * fused(off, splat_real(0.375f), splat_real(0.5f))), 0x1p-36f, open);
-        open |= ~(u32v)is_between(x, 0.0f, __builtin_inff());
+        open |= 0xffffu & ~is_between(x, 0.0f, __builtin_inff());
         return result;
     }
 };

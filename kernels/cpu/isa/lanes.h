@@ -102,6 +102,21 @@ LP_INLINE bool any_set(L bits) {
 #endif
 }
 
+// The lanes of which any bit is set, as bits.
+LP_INLINE u32 lanes_set(u32v bits) {
+#if defined(__AVX512F__) && LP_VECTOR_BYTES == 64
+    return _mm512_test_epi32_mask((__m512i)bits, (__m512i)bits);
+#elif defined(__AVX2__) && LP_VECTOR_BYTES == 32
+    return u32(_mm256_movemask_ps((__m256)(bits != 0)));
+#elif defined(__SSE2__)
+    return u32(_mm_movemask_ps((__m128)(bits != 0)));
+#else
+    u32 set = 0;
+    for (int lane = 0; lane < lanes32; ++lane) set |= u32(bits[lane] != 0) << lane;
+    return set;
+#endif
+}
+
 // Rounds the exact sum a + b to odd: rounding that to fewer bits, by two or more, is then one correct rounding of a +
 // b.
 template <class D, class U>

@@ -38,35 +38,55 @@ void decode_contiguous16(const char *from, float *to, i64 count) {
 // The values of 32 codes at a time: their upper halves are found in registers.
 struct CodeLanes {
     __m512i part[8];
+    bool mirrored = true;  // the codes from 128 on are the first ones' with the other sign
 
     explicit CodeLanes(const CodeTable *table) {
         for (int i = 0; i < 8; ++i) part[i] = _mm512_loadu_si512(table->top + 32 * i);
+        for (int i = 0; i < 4; ++i) {
+            const __m512i other = _mm512_xor_si512(part[i], _mm512_set1_epi16(short(0x8000)));
+            mirrored &= _mm512_cmpeq_epi16_mask(other, part[i + 4]) == ~__mmask32(0);
+        }
     }
 
     // Codes below 64 come from the first two parts, and so on.
-    LP_INLINE __m512i tops(__m256i codes) const {
-        const __m512i at = _mm512_cvtepu8_epi16(codes);
+    template <bool halved>
+    LP_INLINE __m512i tops(__m512i at) const {
         const __mmask32 second = _mm512_test_epi16_mask(at, _mm512_set1_epi16(64));
-        const __mmask32 upper = _mm512_test_epi16_mask(at, _mm512_set1_epi16(128));
         const __m512i low = _mm512_mask_mov_epi16(_mm512_permutex2var_epi16(part[0], at, part[1]), second,
                                                   _mm512_permutex2var_epi16(part[2], at, part[3]));
+        if (halved) {
+            const __m512i sign = _mm512_set1_epi16(short(0x8000));
+            return _mm512_ternarylogic_epi32(low, _mm512_slli_epi16(at, 8), sign, 0x78);  // low ^ (at << 8 & sign)
+        }
+        const __mmask32 upper = _mm512_test_epi16_mask(at, _mm512_set1_epi16(128));
         const __m512i high = _mm512_mask_mov_epi16(_mm512_permutex2var_epi16(part[4], at, part[5]), second,
                                                    _mm512_permutex2var_epi16(part[6], at, part[7]));
         return _mm512_mask_mov_epi16(low, upper, high);
     }
 };
 
-LP_INLINE void decode_line(const CodeLanes &lanes, const char *from, float *to, i64 count) {
+template <bool halved>
+void decode_line(const CodeLanes &lanes, const char *from, float *to, i64 count) {
+    alignas(64) u16 first[32] = {}, second[32] = {};  // each half-word to the top of a lane
+    for (u16 i = 0; i < 16; ++i) {
+        first[2 * i + 1] = i;
+        second[2 * i + 1] = u16(16 + i);
+    }
+    const __m512i places[2] = {_mm512_load_si512(first), _mm512_load_si512(second)};
+    const __mmask32 in_top = 0xaaaaaaaa;
     for (i64 i = 0; i < count; i += 32) {
         const i64 left = count - i;
         const __mmask32 mask = left < 32 ? (__mmask32(1) << left) - 1 : ~__mmask32(0);
-        const __m512i tops = lanes.tops(_mm256_maskz_loadu_epi8(mask, from + i));
-        const __m256i half[2] = {_mm512_castsi512_si256(tops), _mm512_extracti64x4_epi64(tops, 1)};
+        const __m512i tops = lanes.tops<halved>(_mm512_cvtepu8_epi16(_mm256_maskz_loadu_epi8(mask, from + i)));
         for (int j = 0; j < 2 && 16 * j < left; ++j) {
-            const __m512i bits = _mm512_slli_epi32(_mm512_cvtepu16_epi32(half[j]), 16);
+            const __m512i bits = _mm512_maskz_permutexvar_epi16(in_top, places[j], tops);
             _mm512_mask_storeu_epi32(to + i + 16 * j, __mmask16(mask >> 16 * j), bits);
         }
     }
+}
+
+void decode_line(const CodeLanes &lanes, const char *from, float *to, i64 count) {
+    lanes.mirrored ? decode_line<true>(lanes, from, to, count) : decode_line<false>(lanes, from, to, count);
 }
 
 bool in_lanes(const CodeTable *table, long stride, i64 count) {

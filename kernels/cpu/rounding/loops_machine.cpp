@@ -1,5 +1,7 @@
 // Float32 to float16 and bfloat16, nearest-even, and back; codes of eight bits by table. The bits are those of round.h
 // and format.h: what is mended here are NaN, which are one, and saturation.
+#include <type_traits>
+
 #include "isa/lanes.h"
 #include "isa/widths.h"
 #include "operands/decode_run.h"
@@ -220,16 +222,23 @@ struct FromBfloat : OneByOne {
 #if defined(__AVX512BW__) && LP_VECTOR_BYTES == 64
 constexpr i64 worth_a_table = 1024;  // elements
 
-// Through a table of all codes, made for the call.
+// Through a table of all codes, which a thread keeps of its last format.
 bool decode_bytes(const DecodeJob &job, i64 begin, i64 end) {
-    alignas(64) u8 codes[256];
-    alignas(64) u32 values[256];
-    for (int i = 0; i < 256; ++i) codes[i] = u8(i);
-    load_codes<u32, u8>(codes, 0, 256, values, make_decoder<u32>(job.format));
-    CodeTable table;
-    table.fill(values);
-    if (!table.in_top) return false;
-    decode_codes(&table, static_cast<const char *>(job.from) + begin, static_cast<float *>(job.to) + begin,
+    thread_local struct {
+        Format format = {};
+        CodeTable table;
+    } last;
+    static_assert(std::has_unique_object_representations_v<Format>);
+    if (__builtin_memcmp(&job.format, &last.format, sizeof(Format))) {
+        alignas(64) u8 codes[256];
+        alignas(64) u32 values[256];
+        for (int i = 0; i < 256; ++i) codes[i] = u8(i);
+        load_codes<u32, u8>(codes, 0, 256, values, make_decoder<u32>(job.format));
+        last.table.fill(values);
+        last.format = job.format;
+    }
+    if (!last.table.in_top) return false;
+    decode_codes(&last.table, static_cast<const char *>(job.from) + begin, static_cast<float *>(job.to) + begin,
                  end - begin);
     return true;
 }

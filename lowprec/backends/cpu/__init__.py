@@ -3,7 +3,14 @@
 from typing import TYPE_CHECKING
 
 from lowprec.backends.cpu.random import fold_in, random_words, split
-from lowprec.backends.cpu.rounding import convert, decode, whole_conversion, whole_decoding
+from lowprec.backends.cpu.rounding import (
+    convert,
+    decode,
+    quick_conversions,
+    quick_decodings,
+    whole_conversion,
+    whole_decoding,
+)
 from lowprec.lazy import lazy_names
 
 if TYPE_CHECKING:
@@ -44,6 +51,8 @@ __all__ = [
     "plain_dtypes",
     "product",
     "quantize",
+    "quick_conversions",
+    "quick_decodings",
     "random_words",
     "ready_output",
     "reduce",
