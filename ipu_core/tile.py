@@ -288,18 +288,26 @@ def reduce_max(x: Array, out: Array) -> Bound:
     return largest
 
 
-def scatter_add(indices: Array, updates: Array, out: Array) -> None:
+def scatter_add(indices: Array, updates: Array, out: Array, first: int = 0, rows: int | None = None) -> None:
     """Adds rows at indices in float32, in the order in which they stand, from +0.
 
     Args:
         indices: integers of any shape; negative ones count from the last row.
         updates, out: (vertex axes.., indices, n) and (.., rows, n); `out` is float32.
+        first, rows: `out` holds the rows of a result from the first one on, of so many; None: all of them.
 
     Raises:
         IndexError: an index outside the rows.
     """
+    numbers, held = row_numbers(indices), out.shape[-2]
+    if rows is not None and held < rows:
+        if numbers.size and not -rows <= numbers.min() <= numbers.max() < rows:
+            raise IndexError(f"indices from {numbers.min()} to {numbers.max()} are out of bounds for {rows} rows")
+        numbers = numbers % rows - first
+        here = (numbers >= 0) & (numbers < held)
+        numbers, updates = numbers[here], updates[..., here, :]
     call = prepare_scatter(updates.dtype, _ASCENDING, Rounding())
-    call(updates, row_numbers(indices), out.shape[-2], out=out)
+    call(updates, numbers, held, out=out)
 
 
 def put_along(indices: Array, updates: Array, out: Array) -> None:

@@ -17,6 +17,10 @@ from ipu_core.plan.layout import LinearLayout, linear_layout
 from ipu_core.target import Target
 from lowprec.integers import ceil_div
 
+SHARE = 16
+"""The part of a tile's memory that it may hold of a sum of rows before others take some: large tables, not small ones,
+whose runs would need their indices on more tiles."""
+
 
 class Fill(Codelet):
     """Sets elements to a value."""
@@ -73,19 +77,21 @@ class OneHot(Codelet):
 
 
 class ScatterAdd(Codelet):
-    """Rows added at indices of zeroed rows, in float32 and in the order of the indices."""
+    """Rows added at indices of zeroed rows, in float32 and in the order of the indices; those of a run of rows."""
 
     supervisor = True
     indices = Input("int32", ndim=1)
     updates = Input(None, ndim=2)
+    first = Param()
+    rows = Param()
     out = Output("float32", ndim=2)
 
     def compute(self) -> None:
-        """Adds; an index outside the rows is an error."""
-        tile.scatter_add(self.indices[0], self.updates, self.out)
+        """Adds; an index outside all rows is an error."""
+        tile.scatter_add(self.indices[0], self.updates, self.out, self.first, self.rows)
 
     def cycles(self, target: Target) -> Any:
-        """Cycles of each vertex: every row of the result is cleared, every update is read and added."""
+        """Cycles of each vertex: its rows are cleared, every update is read and added, as if all were its own."""
         rows = self.out.shape[-2] + 2 * self.updates.shape[-2]
         return cost.copy_rows(target, rows, self.out.shape[-1], self.out.itemsize)
 
@@ -198,7 +204,7 @@ def scatter_add(
 ) -> list[Execute]:
     """Adds out[indices] += updates on zeroed rows, summed in float32 in the order of the indices, then rounded once.
 
-    Tiles share the columns, as in `gather`.
+    Tiles share the columns, as in `gather`; where a tile would hold much of the result, others take runs of its rows.
 
     Args:
         graph: where.
@@ -219,13 +225,18 @@ def scatter_add(
     compute_set = graph.add_compute_set(name)
     flat, rows = indices.reshape(indices.size), updates.reshape(indices.size, -1 if updates.size else 0)
     result = total.reshape(out.shape[0], -1)
-    for first, tiles, columns in _column_cuts(graph.target, result.shape[1]):
-        fields = {
-            "indices": flat.broadcast_to(tiles.size, flat.size),
-            "updates": _cut_columns(rows, first, tiles.size, columns),
-            "out": _cut_columns(result, first, tiles.size, columns),
-        }
-        graph.add_vertices(compute_set, ScatterAdd, tiles, fields)
+    cuts = _column_cuts(graph.target, result.shape[1])
+    across = sum(tiles.size for _, tiles, _ in cuts)
+    each = _rows_each(graph.target, result, across, cuts[0][2])
+    for number, top in enumerate(range(0, result.shape[0], each)):
+        for first, tiles, columns in cuts:
+            fields = {
+                "indices": flat.broadcast_to(tiles.size, flat.size),
+                "updates": _cut_columns(rows, first, tiles.size, columns),
+                "out": _cut_columns(result[top : top + each], first, tiles.size, columns),
+            }
+            params = {"first": top, "rows": result.shape[0]}
+            graph.add_vertices(compute_set, ScatterAdd, tiles + number * across, fields, params)
     programs = [Execute(compute_set)]
     if not wide:
         converted = f"{name}: convert"
@@ -250,6 +261,14 @@ def _column_cuts(target: Target, columns: int) -> list[tuple[int, npt.NDArray[np
     whole, rest = divmod(columns, each)
     found = [(0, np.arange(whole), each)] if whole else []
     return found + ([(whole * each, np.array([whole]), rest)] if rest else [])
+
+
+def _rows_each(target: Target, result: Tensor, across: int, columns: int) -> int:
+    """The rows that a tile adds up where so many tiles share the columns: all, or as few as make it a small part of its
+    memory, as far as there are tiles."""
+    rows = result.shape[0]
+    small = ceil_div(rows * columns * result.dtype.itemsize, target.tile_memory // SHARE)
+    return ceil_div(rows, max(1, min(small, target.tiles // across)))
 
 
 def _cut_columns(tensor: Tensor, first: int, count: int, columns: int) -> Tensor:
