@@ -227,7 +227,7 @@ def test_a_restored_run_goes_on_bit_for_bit() -> None:
 
 @pytest.mark.parametrize("more", [{}, {"loss_scale": 64.0}, {"micro_batches": 4, "streamed": "params.*"}], ids=str)
 def test_overlap_changes_time_and_memory_and_no_bit(more: dict[str, Any]) -> None:
-    plain, over = loop(**more), loop(overlap=True, **more)
+    plain, over = loop(reorder=False, **more), loop(reorder=False, overlap=True, **more)
     assert plain.run(batches, 6).tobytes() == over.run(batches, 6).tobytes()
     assert_same(plain, over)
     a, b = profile(plain), profile(over)
@@ -238,17 +238,37 @@ def test_overlap_changes_time_and_memory_and_no_bit(more: dict[str, Any]) -> Non
     assert b.memory.always_bytes == a.memory.always_bytes
     more_at_a_time = [sum(point.total for point in made.memory.lifetimes) for made in (a, b)]
     assert more_at_a_time[0] < more_at_a_time[1]
+    together = loop(overlap=True, **more)
+    together.run(batches, 6)
+    assert_same(plain, together)
+    assert profile(together).cycles + profile(together).hidden_cycles < a.cycles
+
+
+def test_with_overlap_neighbours_are_updated_at_once_that_need_no_more_than_the_largest() -> None:
+    """Their moments are on the tiles at a time: no more of them than one tensor has."""
+    far = {name: array.nbytes for name, array in loop().arrays().items() if "moment" in name}
+    largest = max(size for name, size in far.items() if "second" in name)
+
+    def at_once(made: TrainLoop) -> list[set[str]]:
+        """The second moments that each compute set reads or writes."""
+        steps = [step.account for step in profile(made).steps if step.kind == "execute"]
+        found = [{v.name.removeprefix("state.") for v in step.reads | step.writes} & far.keys() for step in steps]
+        return [{name for name in names if "second" in name} for names in found]
+
+    assert max(map(len, at_once(loop()))) == 1
+    together = [names for names in at_once(loop(overlap=True)) if len(names) > 1]
+    assert together
+    assert all(sum(far[name] for name in names) <= largest for names in together)
 
 
 @pytest.mark.parametrize(("rate", "bound"), [(20e9, "compute"), (5e7, "transfers")])
 def test_with_overlap_a_step_takes_as_long_as_the_slower_of_tiles_and_streaming_memory(rate: float, bound: str) -> None:
     target = Target("gc200", tiles=24, streaming_bandwidth=rate)
-    over, plain = (loop(target=target, overlap=overlap) for overlap in (True, False))
+    over = loop(target=target, overlap=True)
     transfers = profile(over).streaming_cycles
-    both = {"compute": profile(plain).cycles - transfers, "transfers": transfers}
+    both = {"compute": profile(over).cycles + profile(over).hidden_cycles - transfers, "transfers": transfers}
     assert max(both, key=lambda name: both[name]) == bound
     assert max(both.values()) <= profile(over).cycles < 1.05 * max(both.values())
-    # Updates of moments that stay on the tiles share compute sets, streamed ones do not: 1.063, where 1.05 is wanted.
     near = profile(loop("mlperf-bert/unstreamed", target=target)).cycles
-    assert profile(over).cycles < 1.07 * max(near, transfers)
+    assert profile(over).cycles < 1.05 * max(near, transfers)
     assert f"{profile(over).hidden_cycles:,} of {both['transfers']:,} cycles beside other steps" in str(profile(over))
