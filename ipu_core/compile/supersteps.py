@@ -52,12 +52,13 @@ def shared(block: Block, plan: BlockPlan, *, overlap: bool = False) -> Shared:
     sizes = [_most(plan.target, kind) for kind in known.types]
     equations = [block.equations[position] for position in known.positions]
     far, neighbours = _streamed(block), _neighbours(block) if overlap else {}
-    kinds = [_kind(e) for e in equations]
-    for node, e in enumerate(equations):
-        if {e.output, *e.operands} & far:
-            kinds[node] = (
-                None if kinds[node] is None or e.number not in neighbours else (kinds[node], neighbours[e.number])
-            )
+
+    def kind(e: Equation) -> Hashable:
+        if not {e.output, *e.operands} & far:
+            return _kind(e)
+        return (_kind(e), neighbours[e.number]) if e.number in neighbours and _kind(e) is not None else None
+
+    kinds = [kind(e) for e in equations]
     slots = _Slots(known, sizes, kinds, [_under_way(block, plan, e) for e in equations])
     slots.keep(node for node, e in enumerate(equations) if e.op in GATHERS or OPS[e.op].kind == "scatter")
     for part in known.parts:
