@@ -68,7 +68,8 @@ class TrainLoop(Resumable):
             none of the state's is one of activations, called as in rules of a precision: "blocks.0", "*.attention.exp";
             each is stored when it is made and loaded once for the gradients. No bit changes.
         overlap: Whether transfers with streaming memory pass beside computation: the moments of the next parameter come
-            and those of the one before go while one is updated, so that more of them are on the tiles at a time.
+            and those of the one before go while one is updated, so that more of them are on the tiles at a time; small
+            neighbours, together no larger than the largest, are updated at once.
         micro_batches: Parts of each batch, equal runs of its first axis. Their gradients are averaged before the
             update, in the precision's `gradient_sum`: as a sum, or where it says `running_mean` as a running mean.
         loss_scale: What the loss is multiplied by for its gradients, which are divided by it before the optimiser has

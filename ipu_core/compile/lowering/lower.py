@@ -70,7 +70,7 @@ def lower(block: Block, plan: BlockPlan, *, overlap: bool = False, share: bool =
         NotImplementedError: an operation without a lowering.
         ValueError: a plan of another Block.
     """
-    block, together = shared(block, plan) if share else Shared(block, ())
+    block, together = shared(block, plan, overlap=overlap) if share else Shared(block, ())
     graph = Graph(plan.target)
     carried = block.carried
     tensors = {var: map_array(graph, graph.add_constant(var.type.format, value, f"constant.{var.name}"))
@@ -138,6 +138,7 @@ def _lower_equations(lowering: Lowering, block: Block, far: Mapping[Var, RemoteB
     """Adds equations in order, with the loads before and the stores after them; those that run at once as one."""
     moved, tensors = transfers(block), lowering.tensors
     groups, waiting = {number: group for group in lowering.together for number in group}, list[Program]()
+    stores = list[Program]()
     for position in positions:
         lowering.programs += [RemoteLoad(far[var], tensors[var]) for var in moved.loads.get(position, ())]
         equation, first = block.equations[position], len(lowering.programs)
@@ -150,7 +151,10 @@ def _lower_equations(lowering: Lowering, block: Block, far: Mapping[Var, RemoteB
                 waiting.clear()
         new = [(block.outputs[i], block.inputs[i]) for i in moved.stores.get(position, ())]
         new += [(var, var) for var in moved.stashes.get(position, ())]
-        lowering.programs += [RemoteStore(tensors[var], far[place]) for var, place in new]
+        stores += [RemoteStore(tensors[var], far[place]) for var, place in new]
+        if not waiting:
+            lowering.programs += stores
+            stores.clear()
 
 
 def _write_back(lowering: Lowering, pairs: list[tuple[Tensor, Var]]) -> None:

@@ -227,7 +227,7 @@ def test_a_restored_run_goes_on_bit_for_bit() -> None:
 
 @pytest.mark.parametrize("more", [{}, {"loss_scale": 64.0}, {"micro_batches": 4, "streamed": "params.*"}], ids=str)
 def test_overlap_changes_time_and_memory_and_no_bit(more: dict[str, Any]) -> None:
-    plain, over = loop(**more), loop(overlap=True, **more)
+    plain, over = loop(reorder=False, **more), loop(reorder=False, overlap=True, **more)
     assert plain.run(batches, 6).tobytes() == over.run(batches, 6).tobytes()
     assert_same(plain, over)
     a, b = profile(plain), profile(over)
@@ -238,17 +238,38 @@ def test_overlap_changes_time_and_memory_and_no_bit(more: dict[str, Any]) -> Non
     assert b.memory.always_bytes == a.memory.always_bytes
     more_at_a_time = [sum(point.total for point in made.memory.lifetimes) for made in (a, b)]
     assert more_at_a_time[0] < more_at_a_time[1]
+    together = loop(overlap=True, **more)
+    together.run(batches, 6)
+    assert_same(plain, together)
+    assert profile(together).cycles + profile(together).hidden_cycles < a.cycles
+
+
+def test_with_overlap_neighbours_are_updated_at_once_that_need_no_more_than_the_largest() -> None:
+    """Their moments are on the tiles at a time: no more of them than one tensor has, though there is room for all."""
+    x, y = np.zeros((512, WIDTHS[0]), np.float32), np.zeros(512, np.int32)
+
+    def made(overlap: bool) -> TrainLoop:
+        more = {"optimizer": Lamb(0.01), "precision": BERT, "target": SMALL, "overlap": overlap}
+        return TrainLoop(loss, params((20, 24, 24, 5)), (x, y), **more)
+
+    far = {name: array.nbytes for name, array in made(True).arrays().items() if "second_moment" in name}
+    found = {}
+    for overlap in (True, False):
+        steps = [step.account for step in profile(made(overlap)).steps if step.kind == "execute"]
+        found[overlap] = [{v.name.removeprefix("state.") for v in s.reads | s.writes} & far.keys() for s in steps]
+    assert max(map(len, found[False])) == 1
+    assert max(map(len, found[True])) > 1
+    assert max(sum(far[name] for name in names) for names in found[True]) == max(far.values())
 
 
 @pytest.mark.parametrize(("rate", "bound"), [(20e9, "compute"), (5e7, "transfers")])
 def test_with_overlap_a_step_takes_as_long_as_the_slower_of_tiles_and_streaming_memory(rate: float, bound: str) -> None:
     target = Target("gc200", tiles=24, streaming_bandwidth=rate)
-    over, plain = (loop(target=target, overlap=overlap) for overlap in (True, False))
+    over = loop(target=target, overlap=True)
     transfers = profile(over).streaming_cycles
-    both = {"compute": profile(plain).cycles - transfers, "transfers": transfers}
+    both = {"compute": profile(over).cycles + profile(over).hidden_cycles - transfers, "transfers": transfers}
     assert max(both, key=lambda name: both[name]) == bound
     assert max(both.values()) <= profile(over).cycles < 1.05 * max(both.values())
-    # Updates of moments that stay on the tiles share compute sets, streamed ones do not: 1.063, where 1.05 is wanted.
     near = profile(loop("mlperf-bert/unstreamed", target=target)).cycles
-    assert profile(over).cycles < 1.07 * max(near, transfers)
+    assert profile(over).cycles < 1.05 * max(near, transfers)
     assert f"{profile(over).hidden_cycles:,} of {both['transfers']:,} cycles beside other steps" in str(profile(over))
