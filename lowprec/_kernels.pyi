@@ -293,6 +293,9 @@ def unpack(bits: int, rows: int, codes: int, x: npt.NDArray[Any], out: npt.NDArr
 def magnitudes(
     x: npt.NDArray[Any], count: int, step: int, histogram: npt.NDArray[Any], factor: float = 1.0
 ) -> tuple[int, int, int, float, float]: ...
+def underflows(
+    op: str, result: npt.NDArray[Any], left: Any, right: Any, scale: float, zeros: int, count: int
+) -> int: ...
 def changes(
     base: npt.NDArray[Any] | None,
     direction: npt.NDArray[Any],

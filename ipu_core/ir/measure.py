@@ -14,8 +14,8 @@ from ipu_core.ir.block import Array, Atom, Equation, Literal, Var
 from ipu_core.ir.convolution import exact_weight_gradient_at
 from ipu_core.ir.exact import exact
 from ipu_core.ir.ops import COMPARISONS, ELEMENTWISE, OPS, STRUCTURE
-from lowprec import FloatFormat, decode
-from lowprec.statistics.counts import EXPONENTS, counted, magnitudes, step_through
+from lowprec import FloatFormat, backends, decode
+from lowprec.statistics.counts import COUNTED, EXPONENTS, counted, magnitudes, step_through
 
 LOWEST, BINADES = -72, 96
 """Exponents of the first bin of a histogram, which holds all below too, and how many bins; the last holds all above."""
@@ -93,6 +93,7 @@ class Measuring:
         self._most = min(HISTOGRAM_OF, equation.output.type.size)
         self._step = step_through(equation.output.type.size, self._most)
         self._limit = max(FEWEST, AGAIN // terms(equation)) if rounding else 0
+        self._again = _again_by_door(equation) if rounding else None
 
     def __call__(self, operands: Sequence[Any], result: Array, histogram: Histogram) -> Measured:
         """Measures a result.
@@ -115,6 +116,9 @@ class Measuring:
         """How many zeros there are that would not be zero."""
         if self._equation.op == "convert":
             return zeros - _zeros(operands[0])
+        if self._again is not None:
+            count = min(zeros, self._limit)
+            return round(zeros / count * self._again.underflows(operands, result, zeros, count))
         places = _places_of_zeros(result, self._format, zeros, self._limit)
         _, wanted = again(self._equation, operands, places)
         return _scaled(np.abs(wanted) > 0, zeros)
@@ -127,6 +131,62 @@ class Measuring:
         over = ~np.isfinite(got) & np.isfinite(wanted)
         full = (np.abs(got) == self._top) & (np.abs(wanted) > self._top)
         return _scaled(over, suspects.size), _scaled(full, suspects.size)
+
+
+class Again(NamedTuple):
+    """How a door of the backends computes elements of a result again (see the reference's `underflows`).
+
+    Attributes:
+        op: Its name there.
+        scale: Of a sum of two; None: the third operand.
+        axis: Of a sum of many: that of the operand; None: it is none.
+        shape: Of the result without axes that are kept.
+    """
+
+    op: str
+    scale: float | None
+    axis: int | None
+    shape: tuple[int, ...]
+
+    def underflows(self, operands: Sequence[Any], result: Array, zeros: int, count: int) -> int:
+        """How many of so many of the zeros of a result would not be zero."""
+        left, right = operands[0], None
+        if self.axis is None:
+            right, scale = operands[1], float(operands[2]) if self.scale is None else self.scale
+        else:
+            left, scale = np.moveaxis(left, self.axis, -1), 1.0
+        door = backends.current().underflows
+        return door(self.op, result.reshape(self.shape), left, right, scale, zeros, count)  # type: ignore[no-any-return]
+
+
+AGAIN_AS: dict[str, tuple[str, float | None]] = {
+    "add": ("scaled_add", 1.0),
+    "subtract": ("scaled_add", -1.0),
+    "scaled_add": ("scaled_add", None),
+    "multiply": ("multiply", 1.0),
+    "scale": ("multiply", 1.0),
+    "divide": ("divide", 1.0),
+    "dot": ("dot", 1.0),
+}
+
+
+def _again_by_door(equation: Equation) -> Again | None:
+    """How a door takes an equation; None: none does."""
+    op, shape, atoms = equation.op, equation.output.type.shape, equation.inputs
+    formats = [var.type.format for var in (*equation.operands, equation.output)]
+    if not all(isinstance(fmt, FloatFormat) and fmt.dtype in COUNTED for fmt in formats):
+        return None
+    if op == "reduce_sum" and len(equation.params["axis"]) == 1:
+        (axis,), whole = equation.params["axis"], equation.operands[0].type.shape
+        return Again(op, 1.0, axis, (*whole[:axis], *whole[axis + 1 :]))
+    if op not in AGAIN_AS or (op == "scaled_add" and not one_number(atoms[2])):
+        return None
+    return Again(*AGAIN_AS[op], None, shape)
+
+
+def one_number(atom: Atom) -> bool:
+    """Whether an operand is one number for all elements."""
+    return isinstance(atom, Literal) or atom.type.size == 1
 
 
 def measured(equation: Equation, operands: Sequence[Any], result: Array, rounding: bool) -> Measured:

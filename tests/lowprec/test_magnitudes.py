@@ -118,3 +118,64 @@ def test_bad_input_is_refused() -> None:
     x = np.ones(3, np.float32)
     with pytest.raises(ValueError, match="the same size"):
         cpu.changes(None, x, 1.0, x, np.ones(4, np.float32), 3, 1)
+
+
+FEW = np.array([0, -0.0, 1, -1, 1e-20, 1e-30, 3e38, np.inf, np.nan])
+
+
+def drawn(rng: np.random.Generator, shape: tuple[int, ...], kind: Any, turned: bool) -> Any:
+    """Numbers that often add up or multiply to zero, in C order or with the axes' memory reversed."""
+    often = [0.3, 0.1, 0.15, 0.15, 0.1, 0.1, 0.04, 0.03, 0.03]
+    with np.errstate(over="ignore"):
+        x = np.asarray(rng.choice(FEW, shape[::-1] if turned else shape, p=often))
+        return np.asarray(x.astype(kind).T if turned else x.astype(kind))
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(
+    op=st.sampled_from(["multiply", "divide", "scaled_add", "dot", "reduce_sum"]), seed=st.integers(0, 99),
+    kinds=st.tuples(*[st.sampled_from(KINDS)] * 3), turned=st.tuples(st.booleans(), st.booleans()),
+    shape=st.sampled_from([(), (7,), (5, 6), (2, 3, 4), (40, 30)]), single=st.sampled_from([None, "array", "number"]),
+    isa=st.sampled_from(testing.isa_names()), share=st.floats(0, 1),
+)  # fmt: skip
+def test_zeros_are_computed_again_as_by_the_reference(
+    op: str, seed: int, kinds: Any, turned: Any, shape: Any, single: str | None, isa: str, share: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    result = np.asarray(rng.random(shape) < 0.5).astype(kinds[0])
+    shapes = [shape, shape]
+    if op == "dot":
+        if len(shape) < 2:
+            return
+        shapes = [(*shape[:-1], 3), (*shape[:-2], 3, shape[-1])]
+    elif op == "reduce_sum":
+        shapes = [(*shape, 3), shape]
+    left, right = (drawn(rng, *each) for each in zip(shapes, kinds[1:], turned, strict=True))
+    if op in ("multiply", "divide", "scaled_add") and single is not None:
+        right = np.asarray(right.reshape(-1)[0]) if single == "array" else 1e-5
+    zeros = int((result == 0).sum())
+    given = op, result, left, None if op == "reduce_sum" else right, -0.5, zeros, round(zeros * share)
+    with testing.isa(isa):
+        assert cpu.underflows(*given) == reference.underflows(*given)
+
+
+def test_chosen_zeros_are_spread_over_all_and_have_no_period() -> None:
+    result, wanted = np.zeros(6000, np.float32), np.zeros(6000, np.float32)
+    wanted[::60] = 1
+    for share in (10, 20, 60):
+        found = cpu.underflows("multiply", result, wanted, 1.0, 1.0, 6000, 6000 // share)
+        assert found * share == pytest.approx(100, abs=99)  # each is one of few: without turns it is none, or 6000
+    chosen = [reference.counting.chosen_zero(k, 6000, 100) for k in range(100)]
+    assert [place // 60 for place in chosen] == list(range(100))
+
+
+@pytest.mark.parametrize("op", ["multiply", "dot", "reduce_sum"])
+def test_operands_of_another_shape_are_refused(op: str) -> None:
+    x = np.zeros((2, 3), np.float32)
+    operands = {"multiply": (x.T, x), "dot": (np.zeros((3, 4), np.float32), np.zeros((4, 3), np.float32))}
+    with pytest.raises(ValueError, match="an operand has"):
+        cpu.underflows(op, x, *operands.get(op, (x, None)), 1.0, 6, 6)
+    with pytest.raises(ValueError, match="no such zeros"):
+        cpu.underflows("multiply", x, x, x, 1.0, 6, 7)
+    with pytest.raises(ValueError, match="other numbers of terms"):
+        cpu.underflows("dot", x, np.zeros((2, 4), np.float32), np.zeros((5, 3), np.float32), 1.0, 6, 6)

@@ -17,6 +17,7 @@ from ipu_core.ir.measure import (
     Measuring,
     again,
     binades,
+    one_number,
     rounds,
     spread,
     wide,
@@ -126,7 +127,7 @@ def _moment(equation: Equation, operands: Sequence[Any], old: Array, result: Arr
     before, after = (_counted(x, equation.output, result) for x in (old, result))
     size, most = result.size, min(result.size, LOST_OF)
     sums = [atom for atom in equation.inputs[:2] if isinstance(atom, Var) and atom.type.size == size]
-    if equation.op == "scaled_add" and len(sums) == 2:
+    if equation.op == "scaled_add" and len(sums) == 2 and one_number(equation.inputs[2]):
         base, direction = (_counted(x, atom, result) for x, atom in zip(operands, sums, strict=False))
         step = step_through(size, most)
         wanted, lost = backends.current().changes(base, direction, float(operands[2]), before, after, most, step)

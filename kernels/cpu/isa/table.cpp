@@ -18,6 +18,7 @@ int exact_narrow(const ExactJob &job, i64 begin, i64 end);
 i64 outside_brackets(int operation, i64 begin, i64 end);
 Magnitudes magnitudes(const MagnitudesJob &job);
 Changes changes(const ChangesJob &job);
+i64 underflows(const UnderflowJob &job);
 
 extern const RoundingTable rounding_table;
 extern const BlockTable block_table;
@@ -25,7 +26,7 @@ extern const PackingTable packing_table;
 extern const Table table;
 
 const ElementwiseTable elementwise_table = {elementwise, exact, exact_narrow, outside_brackets};
-const CountingTable counting_table = {magnitudes, changes};
+const CountingTable counting_table = {magnitudes, changes, underflows};
 const SumTable sum_table = {product, sum_parts, reduce, maximum, columns};
 const Table table = {LP_NAME(LP_ISA), &rounding_table, &elementwise_table, &sum_table,
                      &block_table,    &packing_table,  &counting_table};

@@ -66,9 +66,11 @@ struct MagnitudesJob;
 struct Magnitudes;
 struct ChangesJob;
 struct Changes;
+struct UnderflowJob;
 struct CountingTable {
     Magnitudes (*magnitudes)(const MagnitudesJob &);
     Changes (*changes)(const ChangesJob &);
+    i64 (*underflows)(const UnderflowJob &);
 };
 
 struct Table {

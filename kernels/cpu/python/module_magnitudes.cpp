@@ -1,9 +1,10 @@
-// Python face of what counts magnitudes, and changes.
+// Python face of what counts magnitudes, changes and underflows.
 #include <nanobind/stl/tuple.h>
 
 #include <string>
 
 #include "codes/magnitudes_job.h"
+#include "codes/underflow_job.h"
 #include "isa/dispatch.h"
 #include "python/array_operands.h"
 #include "python/arrays.h"
@@ -80,6 +81,64 @@ std::tuple<i64, i64> changes_of(nb::handle base, nb::handle direction, double sc
     return {all.wanted, all.lost};
 }
 
+// An operand as the elements of the result take it: of its axes `summed` is that of the sum (-1: there is none), and of
+// those of the result it lacks `absent` (-1: none).
+Term term_of(nb::handle x, const UnderflowJob &job, int summed, int absent) {
+    Term term = {};
+    if (!PyArray_Check(x.ptr())) {
+        term.number = nb::cast<double>(x);
+        return term;
+    }
+    PyArrayObject *array = as_array(x);
+    term.x = {static_cast<const char *>(PyArray_DATA(array)), element_of(array)};
+    if (summed < 0 && PyArray_SIZE(array) == 1) return term;  // one number for all
+    const int axes = PyArray_NDIM(array);
+    if (axes != job.axes + (summed >= 0) - (absent >= 0))
+        throw std::invalid_argument("an operand has other axes than the result");
+    for (int axis = 0, own = 0; axis < job.axes; ++axis) {
+        if (axis == absent) continue;
+        own += own == summed;
+        if (PyArray_DIM(array, own) != job.shape[axis])
+            throw std::invalid_argument("an operand has another shape than the result");
+        term.stride[axis] = PyArray_STRIDE(array, own++);
+    }
+    if (summed >= 0) term.step = PyArray_STRIDE(array, summed);
+    return term;
+}
+
+i64 underflows_of(const char *name, nb::handle result, nb::handle left, nb::handle right, double scale, i64 zeros,
+                  i64 count) {
+    const std::string op = name;
+    nb::object kept;
+    UnderflowJob job = {};
+    job.result = numbers_of(result, kept);
+    job.size = size_of(kept);
+    job.axes = PyArray_NDIM(as_array(kept));
+    if (job.axes > max_axes) throw std::invalid_argument("too many axes");
+    for (int axis = 0; axis < job.axes; ++axis) job.shape[axis] = PyArray_DIM(as_array(kept), axis);
+    if (count < 0 || count > zeros || zeros > job.size) throw std::invalid_argument("no such zeros to be looked at");
+    job.scale = scale, job.zeros = zeros, job.count = count, job.terms = 1;
+    const int last = job.axes - 1;
+    if (op == "dot") {  // (..., m, k) and (..., k, n)
+        job.left = term_of(left, job, last, last);
+        job.right = term_of(right, job, last - 1, last - 1);
+        job.terms = PyArray_DIM(as_array(left), last);
+        if (PyArray_DIM(as_array(right), last - 1) != job.terms)
+            throw std::invalid_argument("the operands have other numbers of terms");
+    } else if (op == "reduce_sum") {  // (..., k)
+        job.left = term_of(left, job, job.axes, -1);
+        job.right.number = 1;
+        job.terms = PyArray_DIM(as_array(left), job.axes);
+    } else {
+        job.ideal = op == "multiply" ? Ideal::product : op == "divide" ? Ideal::quotient : Ideal::sum;
+        job.left = term_of(left, job, -1, -1);
+        job.right = term_of(right, job, -1, -1);
+    }
+    auto loop = table().counting->underflows;
+    nb::gil_scoped_release release;
+    return loop(job);
+}
+
 }  // namespace
 
 void bind_magnitudes(nb::module_ &m) {
@@ -87,6 +146,9 @@ void bind_magnitudes(nb::module_ &m) {
           nb::arg("factor") = 1.0f,
           "(zeros, infinite, NaN, sum of squares, largest magnitude) of numbers times a factor; adds to 256 exponents "
           "those of so many elements, a step apart.");
+    m.def("underflows", &underflows_of, nb::arg("op"), nb::arg("result"), nb::arg("left"), nb::arg("right").none(),
+          nb::arg("scale"), nb::arg("zeros"), nb::arg("count"),
+          "How many of so many of the zeros of a result would not be zero in float64.");
     m.def("changes", &changes_of, nb::arg("base").none(), nb::arg("direction"), nb::arg("scale"), nb::arg("before"),
           nb::arg("after"), nb::arg("count"), nb::arg("step"),
           "(wanted, lost): of so many elements, a step apart, those where base + scale * direction is not before, and "

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     )
     from lowprec.backends.cpu.columns import column_sums
     from lowprec.backends.cpu.convolution import correlate, correlate_windows
-    from lowprec.backends.cpu.counting import changes, magnitudes
+    from lowprec.backends.cpu.counting import changes, magnitudes, underflows
     from lowprec.backends.cpu.exact import arithmetic, exact_call
     from lowprec.backends.cpu.operands import plain_dtypes, ready_output
     from lowprec.backends.cpu.operation import elementwise, new_pipeline
@@ -52,6 +52,7 @@ __all__ = [
     "split",
     "spread_power",
     "sum_parts",
+    "underflows",
     "unpack",
     "weight_sums",
     "whole_conversion",
@@ -66,7 +67,7 @@ __getattr__ = lazy_names(
         "columns": "column_sums",
         "convolution": "correlate correlate_windows",
         "exact": "arithmetic exact_call",
-        "counting": "changes magnitudes",
+        "counting": "changes magnitudes underflows",
         "operands": "plain_dtypes ready_output",
         "operation": "elementwise new_pipeline",
         "packing": "pack unpack",

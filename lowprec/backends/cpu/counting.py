@@ -1,4 +1,4 @@
-"""What numbers are like and what became of changes of them, counted by the compiled loops."""
+"""What numbers are like, what became of changes of them, and what rounding made zero, counted by compiled loops."""
 
 from __future__ import annotations
 
@@ -6,4 +6,5 @@ from lowprec import _kernels
 
 magnitudes = _kernels.magnitudes
 changes = _kernels.changes
+underflows = _kernels.underflows
 """As the reference's."""

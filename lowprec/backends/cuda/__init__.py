@@ -16,7 +16,7 @@ imported when it is first needed; a kernel is compiled when it is first used (ab
 
 from typing import Any
 
-from lowprec.backends.cpu import changes, fold_in, magnitudes, pack, random_words, split, unpack
+from lowprec.backends.cpu import changes, fold_in, magnitudes, pack, random_words, split, underflows, unpack
 from lowprec.backends.cpu.blocks import largest_magnitude
 from lowprec.backends.cuda.device import check, output_array
 from lowprec.backends.cuda.rounding import as_codes, convert, decode
@@ -36,6 +36,7 @@ __all__ = [
     "pack",
     "random_words",
     "split",
+    "underflows",
     "unpack",
 ]
 

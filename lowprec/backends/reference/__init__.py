@@ -9,7 +9,7 @@ from lowprec.backends.reference.blocks import (
     spread_power,
 )
 from lowprec.backends.reference.convolution import correlate, correlate_windows, weight_sums
-from lowprec.backends.reference.counting import changes, magnitudes
+from lowprec.backends.reference.counting import changes, magnitudes, underflows
 from lowprec.backends.reference.elementwise import elementwise
 from lowprec.backends.reference.packing import pack, unpack
 from lowprec.backends.reference.products import maximum, product, reduce, scatter, sum_parts
@@ -41,6 +41,7 @@ __all__ = [
     "split",
     "spread_power",
     "sum_parts",
+    "underflows",
     "unpack",
     "weight_sums",
 ]

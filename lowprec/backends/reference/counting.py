@@ -1,4 +1,4 @@
-"""What numbers are like and what became of changes of them, counted one by one."""
+"""What numbers are like, what became of changes of them, and what rounding made zero, counted one by one."""
 
 from __future__ import annotations
 
@@ -73,3 +73,57 @@ def changes(
         else:
             wanted = taken(base) + scale * taken(direction).astype(np.float64) != old
     return int(np.count_nonzero(wanted)), int(np.count_nonzero(wanted & (old == taken(after))))
+
+
+def underflows(op: str, result: Array, left: Any, right: Any, scale: float, zeros: int, count: int) -> int:
+    """How many of the zeros of a result would not be zero in float64, sums added up in the order of their terms.
+
+    Args:
+        op: "multiply", "divide", "scaled_add" (left + scale * right), "dot" or "reduce_sum" (of the last axis of left).
+        result: float32, float16 or bfloat16.
+        left, right: arrays of such, of the result's shape where op is elementwise, or of one element for all; or
+            numbers.
+        scale: of a scaled_add.
+        zeros: how many zeros the result has.
+        count: how many of them are computed again, spread over all of them.
+    """
+    places = np.flatnonzero(result.reshape(-1) == 0)
+    found = 0
+    for k in range(count):
+        index = np.unravel_index(places[chosen_zero(k, zeros, count)], result.shape)
+        with np.errstate(all="ignore"):
+            found += bool(np.abs(_ideal(op, index, left, right, scale)) > 0)
+    return found
+
+
+def chosen_zero(k: int, zeros: int, count: int) -> int:
+    """The place among the zeros of the one that is computed again as number k.
+
+    One from each of `count` runs, at places in these that have no period.
+    """
+    first, last = k * zeros // count, (k + 1) * zeros // count
+    turn = k * 0.6180339887498949
+    return first + int((turn - int(turn)) * (last - first))
+
+
+def _ideal(op: str, index: tuple[Any, ...], left: Any, right: Any, scale: float) -> np.float64:
+    if op == "dot":
+        *lead, row, column = index
+        return _total(left[(*lead, row)], right[(*lead, slice(None), column)])
+    if op == "reduce_sum":
+        return _total(left[index], np.ones(left.shape[-1]))
+    x, y = (_number(operand, index) for operand in (left, right))
+    return x * y if op == "multiply" else x / y if op == "divide" else x + scale * y
+
+
+def _total(x: Array, y: Array) -> np.float64:
+    total = np.float64(0)
+    for a, b in zip(x.astype(np.float64), y.astype(np.float64), strict=True):
+        total += a * b
+    return total
+
+
+def _number(operand: Any, index: tuple[Any, ...]) -> np.float64:
+    if not isinstance(operand, np.ndarray):
+        return np.float64(operand)
+    return np.float64(operand.reshape(()) if operand.size == 1 else operand[index])
