@@ -3,6 +3,7 @@
 import copy
 import os
 import pickle
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,30 @@ def test_no_bit_changes(how: str, engine: str) -> None:
     assert bits(plain) == bits(watched)
     assert plain.skipped == watched.skipped
     assert record(watched).steps.tolist() == [0, 3, 6]
+
+
+def calls_of_a_step(made: TrainLoop) -> int:
+    """Calls of functions, Python's and compiled ones, in a step that is done again and again."""
+    events: list[str] = []
+    with made.whole_steps():
+        for batch in BATCHES[:3]:
+            made.train(batch)
+        sys.setprofile(lambda frame, event, given: events.append(event))
+        try:
+            made.train(BATCHES[3])
+        finally:
+            sys.setprofile(None)
+    return events.count("call") + events.count("c_call")
+
+
+def test_a_step_that_is_not_looked_at_costs_nothing_and_a_look_few_calls() -> None:
+    """What a look costs beside the step is mostly calls, which can be counted; time cannot be tested."""
+    plain, rarely, always = loop(), loop(100), loop(1)
+    assert calls_of_a_step(rarely) <= calls_of_a_step(plain) + 2
+    assert not plain._runner.executable._tellers
+    values = len(record(always).values)
+    looked = calls_of_a_step(always) - calls_of_a_step(plain)
+    assert looked < 30 * values
 
 
 def test_both_engines_see_the_same() -> None:
