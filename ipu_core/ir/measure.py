@@ -90,6 +90,7 @@ class Measuring:
         fmt = equation.output.type.format
         assert isinstance(fmt, FloatFormat)
         self._equation, self._rounding, self._format, self._top = equation, rounding, fmt, float(fmt.max)
+        self._as_it_is = fmt.dtype in COUNTED
         self._most = min(HISTOGRAM_OF, equation.output.type.size)
         self._step = step_through(equation.output.type.size, self._most)
         self._limit = max(FEWEST, AGAIN // terms(equation)) if rounding else 0
@@ -103,7 +104,11 @@ class Measuring:
             result: What it wrote.
             histogram: To which its exponents are added (see `Measured`).
         """
-        zeros, infinite, nan, squares, largest = counted(result, self._format, self._most, self._step, histogram)
+        if self._as_it_is:
+            found = backends.current().magnitudes(result, self._most, self._step, histogram)
+        else:
+            found = counted(result, self._format, self._most, self._step, histogram)
+        zeros, infinite, nan, squares, largest = found
         under = over = full = 0
         if self._rounding:
             if zeros:
@@ -139,22 +144,22 @@ class Again(NamedTuple):
     Attributes:
         op: Its name there.
         scale: Of a sum of two; None: the third operand.
-        axis: Of a sum of many: that of the operand; None: it is none.
+        order: Of a sum of many: the axes of the operand, those last that are added up; None: it is none.
         shape: Of the result without axes that are kept.
     """
 
     op: str
     scale: float | None
-    axis: int | None
+    order: tuple[int, ...] | None
     shape: tuple[int, ...]
 
     def underflows(self, operands: Sequence[Any], result: Array, zeros: int, count: int) -> int:
         """How many of so many of the zeros of a result would not be zero."""
         left, right = operands[0], None
-        if self.axis is None:
+        if self.order is None:
             right, scale = operands[1], float(operands[2]) if self.scale is None else self.scale
         else:
-            left, scale = np.moveaxis(left, self.axis, -1), 1.0
+            left, scale = left.transpose(self.order).reshape(*self.shape, -1), 1.0
         door = backends.current().underflows
         return door(self.op, result.reshape(self.shape), left, right, scale, zeros, count)  # type: ignore[no-any-return]
 
@@ -176,9 +181,10 @@ def _again_by_door(equation: Equation) -> Again | None:
     formats = [var.type.format for var in (*equation.operands, equation.output)]
     if not all(isinstance(fmt, FloatFormat) and fmt.dtype in COUNTED for fmt in formats):
         return None
-    if op == "reduce_sum" and len(equation.params["axis"]) == 1:
-        (axis,), whole = equation.params["axis"], equation.operands[0].type.shape
-        return Again(op, 1.0, axis, (*whole[:axis], *whole[axis + 1 :]))
+    if op == "reduce_sum":
+        axes, whole = equation.params["axis"], equation.operands[0].type.shape
+        kept = [axis for axis in range(len(whole)) if axis not in axes]
+        return Again(op, 1.0, (*kept, *axes), tuple(whole[axis] for axis in kept))
     if op not in AGAIN_AS or (op == "scaled_add" and not one_number(atoms[2])):
         return None
     return Again(*AGAIN_AS[op], None, shape)

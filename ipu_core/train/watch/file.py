@@ -55,6 +55,7 @@ class RowFile:
 
     Raises:
         ValueError: there is a file, and it is none of these values.
+        FileNotFoundError: its folder is not there.
     """
 
     def __init__(self, path: str | Path, values: Rows) -> None:
@@ -62,6 +63,8 @@ class RowFile:
         head = io.BytesIO()
         np.save(head, values, allow_pickle=False)
         self._head = head.getvalue()
+        if not self.path.parent.is_dir():
+            raise FileNotFoundError(f"there is no folder {self.path.parent} for the record {self.path.name}")
         if self.path.exists():
             there, _ = read(self.path)
             if there.dtype != values.dtype or not np.array_equal(there, values):

@@ -32,8 +32,10 @@ def plot_shares(record: Record, measure: str, count: int, ax: Axes | None) -> Ax
         image = ax.pcolormesh(steps, np.arange(len(shown) + 1), shares[:, shown].T, norm=norm, cmap="YlOrRd")
         bar = ax.figure.colorbar(image, ax=ax, ticks=[0, *SHARES, 1])
         bar.ax.set_yticklabels([f"{100 * share:g} %" for share in (0, *SHARES, 1)], fontsize=7)
+    else:
+        ax.text(0.5, 0.5, "none in any look", transform=ax.transAxes, ha="center", va="center", color=GREY)
     ax.set_yticks(np.arange(len(shown)) + 0.5, record.values["name"][shown], fontsize=7)
-    ax.set_ylim(len(shown), 0)
+    ax.set_ylim(max(1, len(shown)), 0)
     ax.set_xlabel("step")
     ax.set_title(measure, loc="left", fontsize=10, color=GREY)
     return ax

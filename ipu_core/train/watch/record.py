@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 import numpy.typing as npt
 
+from ipu_core.train.arguments import check_integer
 from ipu_core.train.table import Table
 from ipu_core.train.watch import file
 from ipu_core.train.watch.plots import plot_exponents, plot_shares
@@ -96,7 +97,11 @@ class Record:
         """The values whose rounding did most harm, the worst first: by their largest bad share in any look.
 
         Of equals the one comes first that was bad first. Values without any bad share are not among them.
+
+        Raises:
+            ValueError: fewer than none.
         """
+        check_integer("count", count)
         bad = np.max([np.nan_to_num(self.share(measure)) for measure in BAD], axis=0)
         harm = bad.max(axis=0, initial=0.0)
         first = np.argmax(bad > 0, axis=0) if len(bad) else np.zeros(len(harm), np.intp)
@@ -123,9 +128,10 @@ class Record:
         """The worst values, each with its shares in the last look and the step from which on it was bad."""
         rows = [self._row(place) for place in self.worst(count)]
         looks = f"{len(self.rows)} looks at {len(self.values)} values"
-        note = f"{looks}; largest share in any look (mean)." if rows else f"{looks}: nothing was lost to rounding."
+        healthy = len(self.rows) and not len(self.worst(1))
+        note = "; largest share in any look (mean)." if rows else ": nothing was lost to rounding." if healthy else "."
         columns = ("value", "line", "format", "rms", *BAD, "first at step")
-        return Table(title, columns, tuple(rows), note)
+        return Table(title, columns, tuple(rows), looks + note)
 
     def _row(self, place: np.intp) -> tuple[str, ...]:
         value, rows = self.values[place], self.rows[:, place]

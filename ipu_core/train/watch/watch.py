@@ -53,6 +53,8 @@ class Watch:
         Raises:
             TypeError, ValueError: it is neither.
         """
+        if isinstance(spec, str | Path):
+            raise TypeError(f"watch={str(spec)!r} does not say how often: give Watch(every=10, path={str(spec)!r})")
         return spec if isinstance(spec, Watch) else Watch(every=spec)
 
 

@@ -16,8 +16,8 @@ LP_INLINE double value_at(const Term &term, i64 offset) {
 double ideal_at(const UnderflowJob &job, i64 place) {
     i64 left = 0, right = 0;
     for (int axis = job.axes - 1; axis >= 0; --axis) {
-        const i64 index = place % job.shape[axis];
-        place /= job.shape[axis];
+        const i64 index = axis ? place % job.shape[axis] : place;
+        if (axis) place /= job.shape[axis];
         left += index * job.left.stride[axis];
         right += index * job.right.stride[axis];
     }

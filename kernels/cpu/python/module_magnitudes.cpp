@@ -106,6 +106,20 @@ Term term_of(nb::handle x, const UnderflowJob &job, int summed, int absent) {
     return term;
 }
 
+// Makes one axis of neighbours through which both operands go in even steps.
+void merge_axes(UnderflowJob &job) {
+    int last = 0;
+    for (int axis = 1; axis < job.axes; ++axis) {
+        bool even = true;
+        for (Term *term : {&job.left, &job.right})
+            even = even && term->stride[last] == term->stride[axis] * job.shape[axis];
+        last += !even;
+        job.shape[last] = even ? job.shape[last] * job.shape[axis] : job.shape[axis];
+        for (Term *term : {&job.left, &job.right}) term->stride[last] = term->stride[axis];
+    }
+    job.axes = job.axes ? last + 1 : 0;
+}
+
 i64 underflows_of(const char *name, nb::handle result, nb::handle left, nb::handle right, double scale, i64 zeros,
                   i64 count) {
     const std::string op = name;
@@ -134,6 +148,7 @@ i64 underflows_of(const char *name, nb::handle result, nb::handle left, nb::hand
         job.left = term_of(left, job, -1, -1);
         job.right = term_of(right, job, -1, -1);
     }
+    merge_axes(job);
     auto loop = table().counting->underflows;
     nb::gil_scoped_release release;
     return loop(job);

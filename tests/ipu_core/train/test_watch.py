@@ -3,6 +3,7 @@
 import copy
 import os
 import pickle
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,30 @@ def test_no_bit_changes(how: str, engine: str) -> None:
     assert bits(plain) == bits(watched)
     assert plain.skipped == watched.skipped
     assert record(watched).steps.tolist() == [0, 3, 6]
+
+
+def calls_of_a_step(made: TrainLoop) -> int:
+    """Calls of functions, Python's and compiled ones, in a step that is done again and again."""
+    events: list[str] = []
+    with made.whole_steps():
+        for batch in BATCHES[:3]:
+            made.train(batch)
+        sys.setprofile(lambda frame, event, given: events.append(event))
+        try:
+            made.train(BATCHES[3])
+        finally:
+            sys.setprofile(None)
+    return events.count("call") + events.count("c_call")
+
+
+def test_a_step_that_is_not_looked_at_costs_nothing_and_a_look_few_calls() -> None:
+    """What a look costs beside the step is mostly calls, which can be counted; time cannot be tested."""
+    plain, rarely, always = loop(), loop(100), loop(1)
+    assert calls_of_a_step(rarely) <= calls_of_a_step(plain) + 2
+    assert not plain._runner.executable._tellers
+    values = len(record(always).values)
+    looked = calls_of_a_step(always) - calls_of_a_step(plain)
+    assert looked < 30 * values
 
 
 def test_both_engines_see_the_same() -> None:
@@ -283,7 +308,9 @@ def test_a_run_that_ends_within_a_step_keeps_nothing_of_it(monkeypatch: pytest.M
     [
         (0, ValueError, "watch: every must be an integer of at least 1, not 0"),
         (True, ValueError, "watch: every must be an integer"),
-        ("often", ValueError, "watch: every must be an integer"),
+        ("often", TypeError, r"does not say how often: give Watch\(every=10, path='often'\)"),
+        (2.5, ValueError, "watch: every must be an integer"),
+        ({"path": "no/such/folder/run.watch"}, FileNotFoundError, "no folder no/such/folder for the record run.watch"),
         ({"every": 0}, ValueError, "at least 1"),
         ({"path": 3}, TypeError, "watch: path must name a file, not 3"),
         ({"values": "*"}, TypeError, "watch: values must be patterns"),
@@ -309,6 +336,26 @@ def test_the_table_says_which_where_and_how_much() -> None:
     assert "<table>" in record(made)._repr_html_()
     with pytest.raises(ValueError, match="unknown measure 'speed'; there are underflow"):
         record(made).share("speed")
+
+
+def test_what_was_not_looked_at_is_not_called_healthy() -> None:
+    made = loop(Watch(every=2), precision="fp16.16/nearest", optimizer=Sgd(1e-5))
+    values = len(record(made).values)
+    assert str(record(made)).endswith(f"0 looks at {values} values.")
+    made.run(BATCHES, 3)
+    assert str(record(made).table(0)).endswith(f"2 looks at {values} values.")
+    for wrong in (-1, 2.5):
+        with pytest.raises(ValueError, match="count must be an integer"):
+            record(made).table(wrong)  # type: ignore[arg-type]
+
+
+def test_a_picture_of_nothing_says_so() -> None:
+    pytest.importorskip("matplotlib").use("agg")
+    for looks in (0, 2):
+        made = loop(1, precision="fp32.32")
+        made.run(BATCHES, looks)
+        axes = record(made).plot("nan")
+        assert [text.get_text() for text in axes.texts] == ["none in any look"]
 
 
 def test_the_worst_come_first_and_of_equals_the_first_in_time() -> None:
