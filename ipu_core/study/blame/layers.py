@@ -10,7 +10,7 @@ from ipu_core.ir.block import Block
 from ipu_core.ir.ops import STRUCTURE
 from ipu_core.ir.precision import FORMATS, Precision
 from ipu_core.ir.rules import PrecisionRule
-from ipu_core.study.blame.switches import FIELDS, WORDS, Switch, part_of, trimmed
+from ipu_core.study.blame.switches import FIELDS, WORDS, Switch, casts, part_of, trimmed
 from ipu_core.study.blame.trials import Gap, Trials, check_tolerance, reference_of, taken
 from ipu_core.train.batches import Batches
 from ipu_core.train.loop import TrainLoop
@@ -229,7 +229,11 @@ def _ruled(base: Precision, others: Mapping[str, tuple[Precision, tuple[str, ...
     rules = []
     for other, patterns in others.values():
         values = {field: getattr(other, field) for field in (*FORMATS, "rounding")}
-        changed = {field: value for field, value in values.items() if value != getattr(base, field) or base.rules}
+        changed: dict[str, Any] = {
+            field: value for field, value in values.items() if value != getattr(base, field) or base.rules
+        }
+        if other.scaling != base.scaling or casts(base):
+            changed["scaling"] = other.scaling
         for pattern in patterns:
             every = (PrecisionRule(pattern, field, value) for field, value in changed.items())
             rules += [rule for rule in every if any(map(rule.matches, block.equations))]

@@ -193,9 +193,10 @@ def check_tolerance(tolerance: float) -> None:
 
 
 def reference_of(precision: Precision) -> Precision:
-    """Float32 throughout, with what is no format as it is."""
+    """Float32 throughout, operands of products too, with what is neither format nor rounding as it is."""
     wide: dict[str, Any] = dict.fromkeys(FORMATS, FLOAT32)
-    return replace(precision, name="float32", rules=(), rounding=Precision("").rounding, **wide)
+    rounding = Precision("").rounding
+    return replace(precision, name="float32", rules=(), rounding=rounding, scaling=None, promote=None, **wide)
 
 
 def taken(loop: Any, batches: Batches, steps: int) -> list[Any]:
