@@ -64,3 +64,15 @@ def with_scales(block: Block, state: Any) -> Any:
         return state
     history, scale = (var.type.shape for var in block.inputs[block.carried - 2 : block.carried])
     return {**state, STATE: {"amax_history": np.zeros(history, np.float32), "scale": np.ones(scale, np.float32)}}
+
+
+def fitting(block: Block, state: Any) -> Any:
+    """A state without its scales where a Block carries none, or those of other tensors."""
+    if not isinstance(state, dict) or STATE not in state:
+        return state
+    carries = bool(block.arguments) and STATE in block.arguments[0].keys[-1:]
+    shapes = [var.type.shape for var in block.inputs[block.carried - 2 : block.carried]]
+    own = state[STATE]
+    if carries and [np.shape(own["amax_history"]), np.shape(own["scale"])] == shapes:
+        return state
+    return {name: part for name, part in state.items() if name != STATE}

@@ -15,10 +15,10 @@ from ipu_core.control import FloatingPointControl
 from ipu_core.engine.profile import Profile
 from ipu_core.errors import NotFinite
 from ipu_core.hardware_random import HardwareRandom
+from ipu_core.ir.amax_scales import fitting
 from ipu_core.ir.block import Block, Equation
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.pytree import flatten, unflatten
-from ipu_core.ir.retype import cast
 from ipu_core.target import Target
 from ipu_core.train.arguments import check_engine, check_integer, check_kinds, check_share, check_steps_per_call
 from ipu_core.train.batches import Batches
@@ -192,8 +192,9 @@ class TrainLoop(Resumable):
     def in_precision(self, precision: Precision | str) -> TrainLoop:
         """The same training from the state it is in, in another precision, on the direct engine, not watched.
 
-        Random bits are the key's. The state is rounded to nearest where the new formats are narrower. Nothing is traced
-        again, and equations stay in the order of the trace.
+        Random bits are the key's. The state is rounded to nearest where the new formats are narrower; delayed scales
+        begin anew where they are those of other tensors. Nothing is traced again, and equations stay in the order of
+        the trace.
 
         Raises:
             ValueError: the precision keeps scaled moments or a running mean otherwise, which is traced.
@@ -214,8 +215,9 @@ class TrainLoop(Resumable):
             new.block, self.target, self.accumulations, new._control, "direct",
             overlap=False, share=False, steps_per_call=self._steps_per_call, random=None,
         )  # fmt: skip
-        state = zip(self._runner.read(), new.block.inputs, strict=False)
-        new._runner.write([cast(x, var.type.format) for x, var in state])
+        state = fitting(new.block, unflatten(self._tree, self._runner.read()))
+        leaves, new._tree = flatten(precision.cast_state(new.block, state))
+        new._runner.write(leaves)
         return new
 
     def next_step(self, batch: Any) -> tuple[list[Any], Key]:

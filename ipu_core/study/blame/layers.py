@@ -10,8 +10,8 @@ from ipu_core.ir.block import Block
 from ipu_core.ir.ops import STRUCTURE
 from ipu_core.ir.precision import FORMATS, Precision
 from ipu_core.ir.rules import PrecisionRule
-from ipu_core.study.blame.switches import FIELDS, WORDS, Switch, part_of, trimmed
-from ipu_core.study.blame.trials import Gap, Trials, reference_of, taken
+from ipu_core.study.blame.switches import FIELDS, WORDS, Switch, casts, part_of, trimmed
+from ipu_core.study.blame.trials import Gap, Trials, check_tolerance, reference_of, taken
 from ipu_core.study.settings import BY
 from ipu_core.train.batches import Batches
 from ipu_core.train.loop import TrainLoop
@@ -137,9 +137,11 @@ def cheapest(
         tolerance: the share of what float32 learns that may be missing.
 
     Raises:
-        ValueError: fewer than two choices, or even the last one, everywhere, is not within the tolerance.
+        ValueError: fewer than two choices, a tolerance that is no share, or even the last choice, everywhere, is not
+            within it.
         TypeError: no loop.
     """
+    check_tolerance(tolerance)
     listed = [Precision.parse(choice) for choice in choices]
     if len(listed) < 2:
         raise ValueError(f"a search needs two precisions or more, from the cheapest to the dearest, not {choices!r}")
@@ -227,7 +229,11 @@ def _ruled(base: Precision, others: Mapping[str, tuple[Precision, tuple[str, ...
     rules = []
     for other, patterns in others.values():
         values = {field: getattr(other, field) for field in (*FORMATS, "rounding")}
-        changed = {field: value for field, value in values.items() if value != getattr(base, field) or base.rules}
+        changed: dict[str, Any] = {
+            field: value for field, value in values.items() if value != getattr(base, field) or base.rules
+        }
+        if other.scaling != base.scaling or casts(base):
+            changed["scaling"] = other.scaling
         for pattern in patterns:
             every = (PrecisionRule(pattern, field, value) for field, value in changed.items())
             rules += [rule for rule in every if any(map(rule.matches, block.equations))]

@@ -83,11 +83,11 @@ class Lockstep:
 
 
 def rounds(equation: Equation) -> bool:
-    """Whether an equation has results or partial sums narrower than float32."""
+    """Whether an equation has results or partial sums narrower than float32, or results that stand for blocks."""
     fmt, accumulate = equation.output.type.format, equation.arithmetic.accumulate
     if not isinstance(fmt, FloatFormat) or equation.op in STRUCTURE | UNROUNDED:
         return False
-    return fmt != FLOAT32 or (equation.op in SUMS and accumulate not in (None, FLOAT32))
+    return fmt != FLOAT32 or equation.op == "to_blocks" or (equation.op in SUMS and accumulate not in (None, FLOAT32))
 
 
 def updated(block: Block) -> dict[str, int]:

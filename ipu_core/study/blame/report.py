@@ -113,8 +113,8 @@ class Blame:
     def __str__(self) -> str:
         skipped = f" ({self.skipped} of them skipped)" if self.skipped else ""
         lines = [
-            f"{self.precision.name}, {self.steps} steps{skipped}: loss {self.loss:.4g}, float32 {self.reference:.4g} "
-            f"(before: {self.first:.4g}); {_missing(self.gap)}"
+            f"{self.precision.name}, {_steps(self.steps)}{skipped}: loss {self.loss:.4g}, float32 {self.reference:.4g} "
+            f"(before: {self.first:.4g}); {self._missing()}"
         ]
         if self.healthy:
             lines.append("nothing: this precision costs no more than the tolerance")
@@ -133,14 +133,20 @@ class Blame:
         lines += self._updates()
         lengths = ", ".join(str(length) for _, _, length in self.tried)
         trials = f", trials of {lengths} steps" if self.tried else ""
-        looked = f"{len(self.looked)} step{'' if len(self.looked) == 1 else 's'} beside float64"
-        lines.append(f"({looked}{trials}; in all {self.spent:.1f} times the run)")
+        lines.append(f"({_steps(len(self.looked))} beside float64{trials}; in all {self.spent:.1f} times the run)")
         return "\n".join(map(_wrapped, lines))
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(str(self))}</pre>"
+
+    def _missing(self) -> str:
+        if self.gap <= 0:
+            return "nothing is missing"
+        if self.reference >= self.first:
+            return f"float32 learns nothing yet, this ends {_percent(self.gap)} of the first loss above it"
+        return f"{_percent(self.gap)} of what float32 learns is missing"
 
     def _updates(self) -> list[str]:
         """What arrives of the updates, the worst first, where it is not all."""
@@ -152,5 +158,5 @@ class Blame:
 WHOLE = 0.95
 
 
-def _missing(gap: float) -> str:
-    return f"{_percent(gap)} of what float32 learns is missing" if gap > 0 else "nothing is missing"
+def _steps(count: int) -> str:
+    return f"{count} step{'' if count == 1 else 's'}"

@@ -8,7 +8,18 @@ from ipu_core.ir.precision import Precision
 from ipu_core.study.blame.report import Blame, Culprit
 from ipu_core.study.blame.suspects import Suspects
 from ipu_core.study.blame.switches import Switch, trimmed
-from ipu_core.study.blame.trials import ANOTHER, LOOK, Cost, Gap, Losses, Run, Trials, reference_of, taken
+from ipu_core.study.blame.trials import (
+    ANOTHER,
+    LOOK,
+    Cost,
+    Gap,
+    Losses,
+    Run,
+    Trials,
+    check_tolerance,
+    reference_of,
+    taken,
+)
 from ipu_core.study.settings import BUDGET, TOLERANCE
 from ipu_core.train.batches import Batches
 from ipu_core.train.loop import TrainLoop
@@ -53,11 +64,13 @@ def blame(
         budget: how much may be computed, as a multiple of the run itself.
 
     Raises:
-        ValueError: no steps, or a budget in which nothing can be tried; fewer batches than steps.
+        ValueError: no steps, or a budget in which nothing can be tried; a tolerance that is no share; fewer batches
+            than steps.
         TypeError: no loop.
     """
     if not budget >= LEAST_BUDGET:
         raise ValueError(f"budget must be at least {LEAST_BUDGET:g} times the run, not {budget!r}")
+    check_tolerance(tolerance)
     trials = Trials(loop, taken(loop, batches, steps))
     looks = max(1 if steps < SHORT else 2, min(LOOKS, steps // SPARSE))
     most = int(min(looks + AT_END, (budget - LEAST_RUNS) * steps / LOOK.steps))

@@ -8,6 +8,7 @@ from ipu_core.ir.block import Block, Equation, Var
 from ipu_core.ir.ops import STRUCTURE
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.rules import PrecisionRule, names_of
+from ipu_core.ir.scaled_products import SCALED_CAST
 from lowprec import float32 as FLOAT32
 
 FIELDS: dict[str, tuple[tuple[str | None, str], ...]] = {
@@ -16,11 +17,12 @@ FIELDS: dict[str, tuple[tuple[str | None, str], ...]] = {
     "second_moment": ((None, "second_moment"),),
     "gradient_sum": ((None, "gradient_sum"),),
     "partials": ((None, "partials"),),
-    "forward": (("forward", "operands"), ("forward", "output")),
+    "forward": (("forward", "operands"), ("forward", "output"), ("forward", "scaling")),
     "backward": tuple((role, field) for role in ("grad_input", "grad_weight")
-                      for field in ("gradients", "operands", "output")),
+                      for field in ("gradients", "operands", "output", "scaling")),
 }  # fmt: skip
-"""By cause, the (product, field)s of a precision. "forward" and "backward" are the values of these passes."""
+"""By cause, the (product, field)s of a precision. "forward" and "backward" are the values of these passes, and what
+their products cast them to."""
 
 WORDS = {
     "weights": "weights", "first_moment": "first moments", "second_moment": "second moments",
@@ -44,13 +46,22 @@ class Switch:
     def off(self, precision: Precision, block: Block) -> Precision:
         """A precision without this cause, by rules that are for something in the Block of an ideal step."""
         fields = FIELDS[self.cause]
-        every = (PrecisionRule(self.part, field, FLOAT32, product) for product, field in fields)
+        every = (
+            PrecisionRule(self.part, field, None if field == "scaling" else FLOAT32, product)
+            for product, field in fields
+            if field != "scaling" or casts(precision)
+        )
         rules = tuple(rule for rule in every if any(map(rule.matches, block.equations)))
         said = "".join(f"/{rule}" for rule in rules)
         return replace(precision, name=f"{precision.name}{said}", rules=(*precision.rules, *rules))
 
     def __str__(self) -> str:
         return f"float32 {WORDS[self.cause]}{f' of {self.part}' if self.part else ''}"
+
+
+def casts(precision: Precision) -> bool:
+    """Whether operands of products are cast for them, anywhere."""
+    return precision.scaling is not None or any(rule.field == "scaling" for rule in precision.rules)
 
 
 def trimmed(precision: Precision, base: Precision, block: Block) -> Precision:
@@ -97,8 +108,8 @@ class Parts:
         return Switch(cause, part_of(owner))
 
     def owner(self, equation: Equation) -> Equation:
-        """The equation itself; of a conversion that has no name, what first takes its result."""
-        if equation.op != "convert" or equation.parameter:
+        """The equation itself; of a conversion that has no name, and of a cast, what first takes its result."""
+        if equation.family != SCALED_CAST and (equation.op != "convert" or equation.parameter):
             return equation
         pending = [equation.output]
         while pending:

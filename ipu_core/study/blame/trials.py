@@ -182,10 +182,21 @@ class Gap:
 MOST = 0.6  # of the final gap
 
 
+def check_tolerance(tolerance: float) -> None:
+    """Refuses what is no share.
+
+    Raises:
+        ValueError: it is not from 0 to 1.
+    """
+    if not 0 <= tolerance <= 1:
+        raise ValueError(f"tolerance must be a share of what float32 learns, from 0 to 1, not {tolerance!r}")
+
+
 def reference_of(precision: Precision) -> Precision:
-    """Float32 throughout, with what is no format as it is."""
+    """Float32 throughout, operands of products too, with what is neither format nor rounding as it is."""
     wide: dict[str, Any] = dict.fromkeys(FORMATS, FLOAT32)
-    return replace(precision, name="float32", rules=(), rounding=Precision("").rounding, **wide)
+    rounding = Precision("").rounding
+    return replace(precision, name="float32", rules=(), rounding=rounding, scaling=None, promote=None, **wide)
 
 
 def taken(loop: Any, batches: Batches, steps: int) -> list[Any]:

@@ -26,6 +26,9 @@ MANTISSAS = (3, 4, 5, 6, 7, 8, 9, 10)
 WITHIN, ENOUGH = 0.10, 0.95
 STOPPING, SERIES = 2**24, 200  # terms of all samples; members of a series
 
+Kept = dict[tuple[int, int], float]
+"""A share of the variance by (mantissa bits, length)."""
+
 
 def terms(seed: int) -> npt.NDArray[np.float32]:
     """Numbers spread evenly about 1 with a standard deviation of 1."""
@@ -87,14 +90,13 @@ def passage(mantissa: int, length: int) -> float:
     By Wald's identity that is the mean number of terms until then, or of all, over all of them: of a Brownian motion
     between two walls, which are 0.5826 deviations further off for one in steps (Siegmund, 1979).
     """
-    wall, kept = 2**mantissa + 0.5826, 0.0
-    for number in range(1, 2 * SERIES, 2):
-        rate = (number * math.pi / (2 * wall)) ** 2 / 2
-        kept += (-1) ** (number // 2) * 4 / (number * math.pi) * -math.expm1(-rate * length) / rate
-    return kept / length
+    odd = np.arange(1, 2 * SERIES, 2)
+    rates = (odd * math.pi / (2 * (2**mantissa + 0.5826))) ** 2 / 2
+    partial = np.cumsum(np.resize([4.0, -4.0], SERIES) / (odd * math.pi) * -np.expm1(-rates * length) / rates)
+    return float(partial[-2:].mean() / length)  # members alternate
 
 
-def stopping(seed: int, lengths: Sequence[int]) -> tuple[dict[tuple[int, int], float], dict[tuple[int, int], float]]:
+def stopping(seed: int, lengths: Sequence[int]) -> tuple[Kept, Kept]:
     """The variance that two kinds of sums keep, by (mantissa bits, length), over that of the exact sums.
 
     The first stop for good where they are first beyond 2^mantissa. The second stop after as many terms as `weights`
@@ -104,7 +106,7 @@ def stopping(seed: int, lengths: Sequence[int]) -> tuple[dict[tuple[int, int], f
     products, samples = FloatFormat("product", 6, PRODUCT_BITS), STOPPING // max(lengths)
     x = np.asarray(lowprec.round(generator.standard_normal((max(lengths), samples)).astype(np.float32), products))
     totals = np.cumsum(x, axis=0, dtype=np.float64)
-    first, drawn = {}, {}
+    first, drawn = Kept(), Kept()
     for length in lengths:
         some, size = totals[:length], np.abs(totals[:length])
         for mantissa in MANTISSAS:
@@ -126,10 +128,10 @@ class Measured(NamedTuple):
     """
 
     sums: list[Sums]
-    plain: dict[tuple[int, int], float]
-    chunks: dict[tuple[int, int], float]
-    stopped: dict[tuple[int, int], float]
-    drawn: dict[tuple[int, int], float]
+    plain: Kept
+    chunks: Kept
+    stopped: Kept
+    drawn: Kept
 
 
 def measure(seeds: Sequence[int], share: float, progress: Progress) -> Measured:
@@ -234,7 +236,7 @@ def _off(kept: float, said: float) -> float:
     return abs(kept / said - 1)
 
 
-def _within(kept: dict[tuple[int, int], float], rule: Callable[[int, int], float]) -> int:
+def _within(kept: Kept, rule: Callable[[int, int], float]) -> int:
     return sum(_off(value, rule(*case)) <= WITHIN for case, value in kept.items())
 
 

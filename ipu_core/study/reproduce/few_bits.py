@@ -12,18 +12,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import lowprec
-from ipu_core.study import lm
-from ipu_core.study.point import Recipe, make_loop
+from ipu_core.study.point import Recipe
+from ipu_core.study.reproduce import byte_model
+from ipu_core.study.reproduce.byte_model import SIZE, in_nats, of_rows
 from ipu_core.study.reproduce.finding import Finding, Progress, Reproduction, mean_of, spread
-from ipu_core.study.settings import Point
 from ipu_core.study.size import Size
-from ipu_core.train import text
+from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import AdamW
 from ipu_core.train.schedules import Cosine, WarmUp
 from lowprec import Key
 
-FORMAT, STEPS, BATCH = lowprec.p3109(8, 4), 600, 16
-SIZE = Size(width=64, layers=2, heads=4, context=64)
+FORMAT, STEPS = lowprec.p3109(8, 4), 600
 ROWS: dict[str, dict[str, Any] | None] = {
     "float32": None,
     "16 bits": {"rounding": "stochastic", "random_bits": 16},
@@ -50,16 +49,14 @@ class Trained(NamedTuple):
 
 def train(row: str, size: Size, steps: int, seed: int) -> Trained:
     """A model whose matrices are rounded after each step as a row says."""
-    problem = lm.problem(size, text.load(), BATCH)
-    loop = make_loop(problem, recipe(steps), Point("fp32.32", seed))
-    batches, rule = problem.batches(seed), ROWS[row]
-    losses = []
-    for step in range(steps):
-        losses.append(loop.train(batches(step)))
+    rule = ROWS[row]
+
+    def after(loop: TrainLoop) -> None:
         if rule is not None:
-            loop.restore(rounded(loop.arrays(), rule, Key(seed).fold_in(step)), loop.step)
-    assert problem.evaluate is not None
-    return Trained(problem.evaluate(loop.params, loop.precision)["test_loss"], losses)
+            loop.restore(rounded(loop.arrays(), rule, Key(seed).fold_in(loop.step - 1)), loop.step)
+
+    made = byte_model.train("fp32.32", recipe(steps), size, seed, after)
+    return Trained(made.validation, made.training)
 
 
 def rounded(arrays: dict[str, Any], rule: dict[str, Any], key: Key) -> dict[str, Any]:
@@ -74,11 +71,12 @@ def rounded(arrays: dict[str, Any], rule: dict[str, Any], key: Key) -> dict[str,
 
 def measure(seeds: Sequence[int], share: float, progress: Progress) -> dict[str, list[Trained]]:
     """What `train` gives for every row and seed."""
-    steps, found = max(1, round(share * STEPS)), dict[str, list[Trained]]()
-    for row in ROWS:
-        found[row] = [train(row, SIZE, steps, seed) for seed in seeds]
-        progress(f"{row}: {spread(validation(found)[row])} nats a byte")
-    return found
+    steps = max(1, round(share * STEPS))
+
+    def words(runs: list[Trained]) -> str:
+        return in_nats([each.validation for each in runs])
+
+    return of_rows(ROWS, lambda row, seed: train(row, SIZE, steps, seed), seeds, progress, words)
 
 
 def validation(found: dict[str, list[Trained]]) -> dict[str, list[float]]:

@@ -13,21 +13,16 @@ import math
 import statistics
 from collections.abc import Iterable, Sequence
 
-from ipu_core.study import lm
-from ipu_core.study.point import Recipe, make_loop
+from ipu_core.study.point import Recipe
+from ipu_core.study.reproduce import byte_model
+from ipu_core.study.reproduce.byte_model import ALONE, SIZE, in_nats, of_rows
 from ipu_core.study.reproduce.finding import Finding, Progress, Reproduction, spread
-from ipu_core.study.settings import Point
 from ipu_core.study.size import Size
-from ipu_core.train import text
 from ipu_core.train.optim import AdamW
 
-STEPS, BATCH, RATE = 200, 16, 2e-3
+STEPS, RATE = 200, 2e-3
 NOISE = 0.015
 """Nats a byte, the standard deviation over seeds of what one row ends above another, if it came out no larger."""
-
-SIZE = Size(width=64, layers=2, heads=4, context=64)
-ALONE = "operands=float32/gradients=float32/output=float32"
-"""Only the operands of products have 4 bits."""
 
 FORWARD = ":grad_input.scaling=none/:grad_weight.scaling=none"
 BACKWARD = f"mxfp4/{ALONE}/:forward.scaling=none"
@@ -57,24 +52,15 @@ ROWS: dict[str, str] = {
 
 def train(row: str, size: Size, steps: int, seed: int) -> float:
     """The validation loss of a model in the precision of a row, in nats a byte."""
-    problem = lm.problem(size, text.load(), BATCH)
-    loop = make_loop(problem, Recipe(AdamW(RATE), steps, "direct"), Point(ROWS[row], seed))
-    batches = problem.batches(seed)
-    for step in range(steps):
-        loop.train(batches(step))
-    assert problem.evaluate is not None
-    return problem.evaluate(loop.params, loop.precision)["test_loss"]
+    return byte_model.train(ROWS[row], Recipe(AdamW(RATE), steps, "direct"), size, seed).validation
 
 
 def measure(
     seeds: Sequence[int], share: float, progress: Progress, rows: Iterable[str] = tuple(ROWS)
 ) -> dict[str, list[float]]:
     """What `train` gives for every row and seed."""
-    steps, found = max(1, round(share * STEPS)), dict[str, list[float]]()
-    for row in rows:
-        found[row] = [train(row, SIZE, steps, seed) for seed in seeds]
-        progress(f"{row}: {spread(found[row])} nats a byte")
-    return found
+    steps = max(1, round(share * STEPS))
+    return of_rows(rows, lambda row, seed: train(row, SIZE, steps, seed), seeds, progress, in_nats)
 
 
 def run(seeds: Sequence[int], share: float, progress: Progress) -> list[Finding]:

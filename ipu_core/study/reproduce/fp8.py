@@ -16,20 +16,15 @@ import numpy as np
 from ipu_core.ir.block import Equation
 from ipu_core.ir.execute import Executable
 from ipu_core.ir.pytree import flatten, paths
-from ipu_core.study import lm
-from ipu_core.study.point import Recipe, make_loop
+from ipu_core.study.point import Recipe
+from ipu_core.study.reproduce import byte_model
+from ipu_core.study.reproduce.byte_model import ALONE, SIZE, of_rows
 from ipu_core.study.reproduce.finding import Finding, Progress, Reproduction, mean_of, spread
-from ipu_core.study.settings import Point
 from ipu_core.study.size import Size
-from ipu_core.train import text
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import AdamW
 
-STEPS, BATCH, RATE = 200, 16, 2e-3
-SIZE = Size(width=64, layers=2, heads=4, context=64)
-ALONE = "operands=float32/gradients=float32/output=float32"
-"""Only the operands of products have 8 bits."""
-
+STEPS, RATE = 200, 2e-3
 ROWS: dict[str, tuple[str, float | None]] = {
     "float32": ("fp32.32", None),
     "unscaled": (f"fp8/unscaled/{ALONE}", None),
@@ -51,14 +46,8 @@ class Trained(NamedTuple):
 def train(row: str, size: Size, steps: int, seed: int) -> Trained:
     """A model in the precision of a row."""
     precision, scale = ROWS[row]
-    problem = lm.problem(size, text.load(), BATCH)
-    loop = make_loop(problem, Recipe(AdamW(RATE), steps, "direct", loss_scale=scale), Point(precision, seed))
-    batches = problem.batches(seed)
-    for step in range(steps):
-        loop.train(batches(step))
-    assert problem.evaluate is not None
-    loss = problem.evaluate(loop.params, loop.precision)["test_loss"]
-    return Trained(loss, flushed(loop, batches(steps)))
+    made = byte_model.train(precision, Recipe(AdamW(RATE), steps, "direct", loss_scale=scale), size, seed)
+    return Trained(made.validation, flushed(made.loop, made.batch))
 
 
 def flushed(loop: TrainLoop, batch: Any) -> float:
@@ -88,11 +77,12 @@ def _is_cast(equation: Equation) -> bool:
 
 def measure(seeds: Sequence[int], share: float, progress: Progress) -> dict[str, list[Trained]]:
     """What `train` gives for every row and seed."""
-    steps, found = max(1, round(share * STEPS)), dict[str, list[Trained]]()
-    for row in ROWS:
-        found[row] = [train(row, SIZE, steps, seed) for seed in seeds]
-        progress(f"{row}: {_loss(found[row])} nats a byte, {_flushed(found[row])} of cotangents flushed to zero")
-    return found
+    steps = max(1, round(share * STEPS))
+
+    def words(runs: list[Trained]) -> str:
+        return f"{_loss(runs)} nats a byte, {_flushed(runs)} of cotangents flushed to zero"
+
+    return of_rows(ROWS, lambda row, seed: train(row, SIZE, steps, seed), seeds, progress, words)
 
 
 def run(seeds: Sequence[int], share: float, progress: Progress) -> list[Finding]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from ipu_core.study import lm
 from ipu_core.study.point import Recipe, run_point
+from ipu_core.study.reproduce.byte_model import BATCH, SIZE, in_nats, of_rows
 from ipu_core.study.reproduce.finding import Finding, Progress, Reproduction, mean_of, spread
 from ipu_core.study.settings import Point
 from ipu_core.study.size import Size
@@ -16,8 +17,7 @@ from ipu_core.train import text
 from ipu_core.train.optim import AdamW
 from ipu_core.train.schedules import Cosine
 
-STEPS, BATCH, RATE = 600, 16, 1e-3
-SIZE = Size(width=64, layers=2, heads=4, context=64)
+STEPS, RATE = 600, 1e-3
 ROWS = {
     "nothing": ("fp32.32", False),
     "weights, nearest": ("fp32.32/weights=bfloat16", False),
@@ -56,12 +56,13 @@ def train(row: str, size: Size, steps: int, seed: int) -> Trained:
 
 def measure(seeds: Sequence[int], share: float, progress: Progress) -> dict[str, list[Trained]]:
     """What `train` gives for every row and seed."""
-    steps, found = max(2, round(share * STEPS)), dict[str, list[Trained]]()
-    for row in ROWS:
-        found[row] = [train(row, SIZE, steps, seed) for seed in seeds]
-        late = 100 * np.mean([each.late() for each in found[row]])
-        progress(f"{row}: {spread([each.loss for each in found[row]])} nats a byte, {late:.0f} % of late updates lost")
-    return found
+    steps = max(2, round(share * STEPS))
+
+    def words(runs: list[Trained]) -> str:
+        late = 100 * np.mean([each.late() for each in runs])
+        return f"{in_nats([each.loss for each in runs])}, {late:.0f} % of late updates lost"
+
+    return of_rows(ROWS, lambda row, seed: train(row, SIZE, steps, seed), seeds, progress, words)
 
 
 def run(seeds: Sequence[int], share: float, progress: Progress) -> list[Finding]:

@@ -188,3 +188,18 @@ def test_what_is_refused() -> None:
         blame(loop, [batch(0), batch(1)], 5)
     with pytest.raises(ValueError, match=r"budget must be at least 3\.5 times the run, not 2"):
         blame(loop, batch, 5, budget=2)
+    for tolerance in (float("nan"), -0.1, 5):
+        with pytest.raises(ValueError, match="tolerance must be a share of what float32 learns, from 0 to 1, not"):
+            blame(loop, batch, 5, tolerance=tolerance)
+
+
+def test_a_run_in_which_float32_learns_nothing_is_called_that() -> None:
+    found = Blame(Precision.parse("fp16.32"), 9, first=2.0, loss=2.3, reference=2.1, gap=0.1)
+    text = " ".join(str(found).split())
+    assert "(before: 2); float32 learns nothing yet, this ends 10 % of the first loss above it no single" in text
+
+
+def test_a_run_of_one_step() -> None:
+    text = str(blame(HEALTHY[0].loop(), batch, 1))
+    assert "fp32.32, 1 step: loss" in text
+    assert "nothing is missing" in text

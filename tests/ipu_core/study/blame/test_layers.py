@@ -63,6 +63,8 @@ def test_what_is_refused() -> None:
         sensitivity(made, batch, 5, by="role")
     with pytest.raises(ValueError, match="a search needs two precisions or more"):
         cheapest(made, batch, 5, [HIGH])
+    with pytest.raises(ValueError, match="tolerance must be a share"):
+        cheapest(made, batch, 5, [LOW, HIGH], tolerance=float("nan"))
     slow = TrainLoop(planted.loss, parameters(), batch(0), optimizer=Sgd(0.02), precision=LOW, engine="direct")
     with pytest.raises(ValueError, match=r"even fp16.32/weights=bfloat16 everywhere leaves \d+.\d % missing"):
         cheapest(slow, batch, 600, [f"{LOW}/nearest", LOW], tolerance=0.01)
