@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import islice
 from typing import Any
 
 import pytest
@@ -19,6 +18,6 @@ def examples(quick: int, slow: int) -> settings:
 
 
 def first(count: int, cases: Iterable[Any]) -> list[Any]:
-    """Cases to parametrize with, of which those behind the first few are slow."""
-    left = iter(cases)
-    return [*islice(left, count), *(pytest.param(case, marks=pytest.mark.slow) for case in left)]
+    """Cases to parametrize with, a tuple for several names, of which those behind the first few are slow."""
+    some = [case if isinstance(case, tuple) else (case,) for case in cases]
+    return [pytest.param(*case, marks=[pytest.mark.slow] if at >= count else []) for at, case in enumerate(some)]

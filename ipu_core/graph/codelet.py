@@ -1,6 +1,7 @@
 """Codelets: what one vertex reads, writes, computes and costs, declared once and run batched over many vertices."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar, Final
 
 from numpy.typing import NDArray
@@ -159,6 +160,7 @@ def declared_params(codelet: type[Codelet]) -> dict[str, Param]:
     return _declared(codelet, Param)
 
 
+@lru_cache(maxsize=1024)  # of classes, whose declarations stay: asked for with every group of vertices
 def _declared(codelet: type[Codelet], kind: Any) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for base in reversed(codelet.__mro__):

@@ -179,9 +179,18 @@ class Tensor:
         return self.reshape(-1)
 
     def broadcast_to(self, *shape: int | Sequence[int]) -> "Tensor":
-        """The view repeated along new or length-1 axes (stride 0), by NumPy's rules."""
-        ghost = self._ghost()
-        return self._from_ghost(ghost, np.broadcast_to(ghost, _as_shape(shape)))
+        """The view repeated along new or length-1 axes (stride 0), by NumPy's rules.
+
+        Raises:
+            ValueError: another axis would have another length.
+        """
+        wanted = _as_shape(shape)
+        added = len(wanted) - self.ndim
+        fits = added >= 0 and all(n in (1, want) for n, want in zip(self.shape, wanted[added:], strict=True))
+        if not fits or min(wanted, default=0) < 0:
+            raise ValueError(f"{self} cannot be broadcast to shape {wanted}")
+        strides = (0 if n == 1 else stride for n, stride in zip(self.shape, self.strides, strict=True))
+        return Tensor(self.variable, self.offset, wanted, (*(0,) * added, *strides))
 
     def blocks(self, *parts: int) -> "Tensor":
         """Splits each axis evenly: a (m, n) view with blocks(gm, gn) becomes (gm, gn, m/gm, n/gn).

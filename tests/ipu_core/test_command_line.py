@@ -496,11 +496,10 @@ def test_a_closed_pipe_is_no_error(finished: tuple[Path, str]) -> None:
     assert done.stderr == ""
 
 
-def test_train_and_profile_take_one_precision(tmp_path: Path) -> None:
+def test_train_and_profile_take_one_precision(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     for order in ("train", "profile"):
-        process = run(order, "--precision", "fp16.32,fp32.32", "--out", str(tmp_path / "x"))
-        assert process.returncode == 2
-        assert "one precision is wanted here, not 2: fp16.32, fp32.32" in process.stderr
+        assert exit_code(order, "--precision", "fp16.32,fp32.32", "--out", str(tmp_path / "x")) == 2
+        assert "one precision is wanted here, not 2: fp16.32, fp32.32" in capfd.readouterr().err
 
 
 def test_blame_says_why_and_what_brings_it_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

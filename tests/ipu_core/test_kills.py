@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from ipu_core.__main__ import main
+
 STUDY = ["--lr", "0.01", "--engine", "direct", "--workers", "2"]
 STUDY += ["--precisions", "fp32.32", "fp16.16/stochastic", "mlperf-bert"]
 PERCEPTRON = ["mlp", "--layers", "64-32-10"]
@@ -46,11 +48,21 @@ def points(folder: Path) -> dict[tuple[str, int], dict[str, object]]:
     return {(p["precision"], p["seed"]): {k: p[k] for k in p if k not in ("seconds", "sha256")} for p in lines}
 
 
-@pytest.mark.parametrize(
-    "kills, steps, seeds",
-    [(3, 1000, 2), pytest.param(100, 8000, 12, marks=pytest.mark.slow)],
-    ids=["three", "a hundred"],
-)
+def test_kills_while_it_trains_change_no_bit(tmp_path: Path) -> None:
+    killed, whole = tmp_path / "killed", tmp_path / "whole"
+    size = (*PERCEPTRON, "--steps", "1000", "--seeds", "2")
+    for whom in (os.kill, os.killpg):  # the leader alone, whose workers end by themselves; all at once
+        process = study(killed, *size)
+        wait_for_progress(killed, process)
+        whom(process.pid, signal.SIGKILL)
+        process.communicate(timeout=600)
+    finish(killed, *size)
+    assert main(["study", *size, *STUDY, "--workers", "1", "--out", str(whole)]) == 0
+    assert_same(killed, whole, 6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kills, steps, seeds", [(3, 1000, 2), (100, 8000, 12)], ids=["three", "a hundred"])
 def test_kills_at_random_moments_change_no_bit(kills: int, steps: int, seeds: int, tmp_path: Path) -> None:
     moments = random.Random(kills)
     killed, whole = tmp_path / "killed", tmp_path / "whole"

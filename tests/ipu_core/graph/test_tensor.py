@@ -81,6 +81,10 @@ def test_a_reshape_is_numpys_or_refused_where_numpy_would_copy(cut: Callable[[An
 def test_broadcast_and_blocks() -> None:
     x, numbers = tensor(4, 6), np.arange(24).reshape(4, 6)
     np.testing.assert_array_equal(x[0].broadcast_to(3, 6).indices(), np.broadcast_to(numbers[0], (3, 6)))
+    assert x[:, :1].broadcast_to(2, 4, 6).strides == (0, 6, 0)
+    for wrong in ((4, 5), (6,), (8, 6), (-1, 4, 6)):
+        with pytest.raises(ValueError, match="cannot be broadcast to shape"):
+            x.broadcast_to(wrong)
     np.testing.assert_array_equal(x.flatten().indices(), np.arange(24))
     blocks = x.blocks(2, 3)
     assert blocks.shape == (2, 3, 2, 2)

@@ -351,19 +351,24 @@ def test_a_scaled_state_is_the_same_mathematics_bit_for_bit(scale):
 
 def test_lamb_in_float32_is_optax():
     optax = pytest.importorskip("optax")
-    import jax.numpy as jnp
+    from tests.ipu_core.jax_peer import compiled
 
     block, state = typed_step("fp32.32", Lamb(weight_decay=0.01, exclude=nothing, ratio_one=nothing))
     program, shape = Executable(block), flatten(PARAMS)[1]
     gradient_of = Executable(trace(value_and_grad(loss), PARAMS, BATCH))
     reference = optax.lamb(1.0, b1=0.9, b2=0.999, eps=1e-6, weight_decay=0.01)
-    params = unflatten(shape, [jnp.asarray(x) for x in flatten(PARAMS)[0]])
+    params = unflatten(shape, [np.asarray(x, np.float32) for x in flatten(PARAMS)[0]])
     memory = reference.init(params)
+
+    @compiled
+    def update(gradients, memory, params):
+        updates, memory = reference.update(gradients, memory, params)
+        return optax.apply_updates(params, map_leaves(lambda u: u * 0.02, updates)), memory
+
     for step in range(20):
         *state, _ = program.run([*state, *BATCH, 0.02], step)
         _, *gradients = gradient_of.run([*(np.asarray(x) for x in flatten(params)[0]), *BATCH], 0)
-        updates, memory = reference.update(unflatten(shape, list(gradients)), memory, params)
-        params = optax.apply_updates(params, map_leaves(lambda u: u * 0.02, updates))
+        params, memory = update(unflatten(shape, list(gradients)), memory, params)
     ours = state[-len(flatten(PARAMS)[0]) :]
     for got, want in zip(ours, flatten(params)[0], strict=True):
         np.testing.assert_allclose(got, np.asarray(want), rtol=1e-6, atol=1e-6)

@@ -19,6 +19,7 @@ from ipu_core.study.pool import Processes
 from ipu_core.study.progress import Abandoned, Wire, listening
 from ipu_core.study.run import Event, Report, run_here, run_on
 from lowprec import threads
+from tests.examples import first
 
 
 def work(factor: int, item: int, report: Report) -> dict[str, Any]:
@@ -91,13 +92,12 @@ def test_loops_have_the_threads_asked_for() -> None:
             assert [e.payload["threads"] for e in events if e.kind == "done"] == [3]
 
 
-def test_an_item_whose_process_dies_is_begun_again_once() -> None:
-    with Processes(2) as executor:
+@pytest.mark.parametrize("processes", first(1, [1, 2]))
+def test_an_item_whose_process_dies_is_begun_again_once(processes: int) -> None:
+    with Processes(processes) as executor:
         events = collect(on(executor), [4, 1, 2])
     assert outcome(events) == {4: "its process ended with code 9", 1: 10, 2: 20}
     assert warnings(events) == [(4, "its process ended with code 9: it is begun again")]
-    with Processes(1) as executor:
-        assert outcome(collect(on(executor), [4, 1])) == {4: "its process ended with code 9", 1: 10}
 
 
 def first_dies(folder: Path, item: int, report: Report) -> dict[str, Any]:
@@ -109,12 +109,13 @@ def first_dies(folder: Path, item: int, report: Report) -> dict[str, Any]:
     raise AssertionError
 
 
-def test_every_item_may_lose_its_process_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("items", first(1, [2, 3]))
+def test_every_item_may_lose_its_process_once(items: int, tmp_path: Path) -> None:
     events: list[Event] = []
     with Processes(2) as executor:
-        run_on(executor, functools.partial(first_dies, tmp_path), range(2), events.append)
-    assert outcome(events) == {i: i for i in range(2)}
-    assert sorted(warnings(events)) == [(i, "its process ended with code -9: it is begun again") for i in range(2)]
+        run_on(executor, functools.partial(first_dies, tmp_path), range(items), events.append)
+    assert outcome(events) == {i: i for i in range(items)}
+    assert sorted(warnings(events)) == [(i, "its process ended with code -9: it is begun again") for i in range(items)]
 
 
 def test_a_pool_that_breaks_fails_what_it_held() -> None:

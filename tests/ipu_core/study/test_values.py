@@ -126,6 +126,6 @@ def test_the_words_are_the_same_in_every_process() -> None:
             capture_output=True,
             check=True,
         ).stdout
-        for seed in (1, 2, 3)
+        for seed in (1, 2)  # in which the names of a set come in other orders
     }
     assert len(found) == 1

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ipu_core import nn
@@ -18,6 +18,7 @@ from ipu_core.target import Target
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import Adam, Lamb, Optimiser, Sgd
 from ipu_core.train.scaling import LossScale, Scale
+from tests.examples import examples
 from tests.ipu_core.train.test_loop import batches, bits, loop
 
 FP8 = "fp16.16/nearest/operands=float8_e4m3fn/gradients=float8_e5m2/output=float16"
@@ -164,7 +165,7 @@ def test_the_automatic_scale_finds_its_range_again() -> None:
     assert max(scales[21:]) >= scales[19]  # and came back
 
 
-@settings(max_examples=8, deadline=None)
+@examples(quick=5, slow=8)
 @given(
     st.sampled_from(["fp32.32/streamed", "fp16.32/stochastic", "fp16.16/stochastic/streamed", "mlperf-bert-pod16"]),
     st.sampled_from([Sgd(0.1, momentum=0.5), Lamb(0.01), Adam(1e-2, bias_correction=False)]),

@@ -124,14 +124,19 @@ def test_an_optimisers_own_scale_goes_before_the_precisions():
 
 def optax_run(transform, params):
     optax = pytest.importorskip("optax")
-    import jax.numpy as jnp
+    from tests.ipu_core.jax_peer import compiled
 
-    params = {name: jnp.asarray(p, jnp.float32) for name, p in params.items()}
+    params = {name: np.asarray(p, np.float32) for name, p in params.items()}
     state = transform.init(params)
-    for step in range(STEPS):
-        slopes = {name: jnp.asarray(s, jnp.float32) for name, s in SLOPES[step % len(SLOPES)].items()}
+
+    @compiled
+    def update(slopes, state, params):
         updates, state = transform.update(slopes, state, params)
-        params = optax.apply_updates(params, updates)
+        return optax.apply_updates(params, updates), state
+
+    for step in range(STEPS):
+        slopes = {name: np.asarray(s, np.float32) for name, s in SLOPES[step % len(SLOPES)].items()}
+        params, state = update(slopes, state, params)
     return {name: np.asarray(p) for name, p in params.items()}
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ipu_core import nn
@@ -21,6 +21,7 @@ from ipu_core.report.html import to_html
 from ipu_core.target import Target
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import Adam, Lamb, Optimiser, Sgd
+from tests.examples import examples
 
 SMALL = Target("gc200", tiles=24)
 BERT = Precision.parse("mlperf-bert")
@@ -127,7 +128,7 @@ def test_200_steps_are_equal_streamed_or_not_on_both_engines() -> None:
 OPTIMISERS: list[Optimiser] = [Sgd(0.1, momentum=0.9, nesterov=True), Adam(1e-2), Lamb(0.01)]
 
 
-@settings(max_examples=8)
+@examples(quick=5, slow=8)
 @given(
     st.sampled_from(OPTIMISERS),
     st.sampled_from(["fp32.32/streamed", "fp16.32/stochastic/streamed", "mlperf-bert", "mlperf-bert-pod16"]),

@@ -3,7 +3,7 @@ factor per parameter."""
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -39,12 +39,21 @@ RULES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_every_activation_and_gradient_begins_with_size_one(name: str) -> None:
+@cache
+def scales_of(name: str) -> list[models.Scale]:
+    """Of a model's activations and gradients, at the beginning."""
     make, rules = MODELS[name]
     model = make()
     block, inputs = models.block_of(model, **rules)
-    found = models.scales(block, inputs, len(flatten(model.params)[0]))
+    return models.scales(block, inputs, len(flatten(model.params)[0]))
+
+
+SLOW = pytest.param("transformer of 8 layers", marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("name", [*(name for name in MODELS if "8" not in name), SLOW])
+def test_every_activation_and_gradient_begins_with_size_one(name: str) -> None:
+    found = scales_of(name)
     assert {scale.equation.role for scale in found} == {"forward", "grad_input"}
     assert len(found) >= 8
     bad = [f"{scale.deviation:.3f} {scale.equation.op} {scale.equation.role}" for scale in found
@@ -63,10 +72,7 @@ def test_branches_as_they_come_are_for_few_layers() -> None:
 
 def test_what_rows_have_in_common_does_not_grow_in_attention() -> None:
     """A nonlinearity's mean gives all places a part in common, which weighted sums do not make smaller."""
-    model = models.transformer()
-    block, inputs = models.block_of(model)
-    found = models.scales(block, inputs, len(flatten(model.params)[0]))
-    forward = [scale.deviation for scale in found if scale.equation.role == "forward"]
+    forward = [scale.deviation for scale in scales_of("transformer") if scale.equation.role == "forward"]
     assert 0.7 < min(forward) < max(forward) < 1.6
 
 
