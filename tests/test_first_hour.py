@@ -84,7 +84,7 @@ def test_an_optimiser_of_ones_own_counts_in_integers_and_its_writes_are_updates(
     assert ipu_core.Optimiser.__doc__ is not None  # with an example
 
 
-def test_measures_reach_the_table_with_their_unit_and_losses_that_are_not_finite_are_said(tmp_path: Path) -> None:
+def test_measures_reach_the_table_and_the_picture_with_their_unit(tmp_path: Path) -> None:
     study = compare(
         LOSSES["a scale"], PARAMS, [(X, Y)], ["fp32.32"], optimizer=Sgd(0.0), seeds=2, steps=2, engine="direct",
         evaluate=lambda params, precision: {"entropy [bits]": 1.25, "largest": 3.0},
@@ -92,9 +92,23 @@ def test_measures_reach_the_table_with_their_unit_and_losses_that_are_not_finite
     lines = str(study.table()).splitlines()
     assert any("entropy [bits]" in line for line in lines)
     assert any("largest" in line for line in lines)
-    assert max(map(len, lines)) <= 80
     study.plot().savefig(picture := tmp_path / "first-hour.svg")
     assert "entropy" in picture.read_text()
+
+
+def test_tables_fit_80_columns_and_a_picture_has_units_and_is_saved_as_matplotlib_s(tmp_path: Path) -> None:
+    measures = {f"a measure with a long name, number {i}": float(i) for i in range(3)}
+    study = compare(
+        LOSSES["a scale"], PARAMS, [(X, Y)], ["fp32.32"], optimizer=Sgd(0.0), seeds=2, steps=2, engine="direct",
+        evaluate=lambda params, precision: measures,
+    )  # fmt: skip
+    assert max(map(len, str(study.table()).splitlines())) <= 80
+    assert "group" in (study.save(tmp_path / "study") / "plan.txt").read_text()
+    study.plot().savefig(picture := tmp_path / "first-hour.svg")
+    assert "step" in picture.read_text()
+
+
+def test_a_loss_that_is_not_finite_is_said_at_once() -> None:
     loop = made(lambda p, b: np.mean(np.exp(1e3 * (b[0] @ p["w"]) ** 2)), precision="fp32.32", on_nonfinite="stop")
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
@@ -160,16 +174,24 @@ def test_conventions_are_numpy_s() -> None:
         assert dir(module) == sorted(module.__all__)
 
 
-def test_a_loop_predicts_and_is_saved_and_profiles_are_compared(tmp_path: Path) -> None:
+def test_a_loop_predicts_in_its_precision() -> None:
     loop = made(LOSSES["by hand"], optimizer=Sgd(0.1))
     loop.train((X, Y))
     half = X[:5].astype(np.float16)
     found = loop.predict(lambda params, x: x @ params["w"], X[:5])
     assert np.array_equal(found, lowprec.matmul(half, loop.params["w"], accumulate="float16"))
+
+
+def test_a_loop_is_saved_and_goes_on(tmp_path: Path) -> None:
+    loop = made(LOSSES["by hand"], optimizer=Sgd(0.1))
+    loop.train((X, Y))
     loop.save(tmp_path / "loop.npz")
     again = made(LOSSES["by hand"], optimizer=Sgd(0.1))
     again.load(tmp_path / "loop.npz")
     assert again.train((X, Y)) == loop.train((X, Y))
+
+
+def test_profiles_are_compared() -> None:
     command = [sys.executable, "-m", "ipu_core", "profile", "--help"]
     assert "--compare" in subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
