@@ -182,3 +182,18 @@ def test_stochastic_sums_of_an_uncopied_view_have_the_bits_of_its_copy_at_any_of
     x = np.random.default_rng(4).standard_normal((4, 6, 5, 8)).astype(np.float32)[:, ::2, :, :3]
     how = {"axis": 1, "accumulate": "float16", "group": 1, "rounding": "stochastic", "key": 9, "offset": offset}
     np.testing.assert_array_equal(lp.reduce_sum(x, **how), lp.reduce_sum(np.ascontiguousarray(x), **how))
+
+
+@pytest.mark.parametrize("name", lp.testing.isa_names())
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e5m2])
+@pytest.mark.parametrize("terms", [3, 4, 15, 16, 17, 63, 65, 256, 257, 511])
+def test_the_largest_may_be_anywhere_in_a_row(name: str, dtype: Any, terms: int) -> None:
+    x = np.full((terms, terms + 1), -2, dtype)
+    x[:, -1] = 5  # behind the rows
+    x[:, :-1][np.eye(terms, dtype=bool)] = -1  # row i has it as element i
+    x[1, 2] = np.nan
+    want = np.full(terms, -1, dtype)
+    want[1] = np.nan
+    with lp.testing.isa(name):
+        for rows in (x, np.repeat(x, 2, 1)[:, ::2]):
+            lp.testing.assert_same_bits(lp.reduce_max(rows[:, :-1], 1), want)
