@@ -68,6 +68,20 @@ def test_the_ends_of_the_range(name: str, exponents: tuple[int, int], level: str
                 lp.testing.assert_same_bits(got, want)
 
 
+@pytest.mark.parametrize("level", _kernels.isa_names())
+@pytest.mark.parametrize("name", ["add", "subtract", "multiply"])
+def test_float16_pairs_far_apart_are_rounded_once_at_random(name: str, level: str) -> None:
+    """Their sums have more bits than float32; a rounding tells those from the nearest float32 once in 2^13 times."""
+    rng = np.random.default_rng(12)
+    a = rng.uniform(1, 2, 1 << 18).astype(np.float16)
+    b = (2.0**-14 * rng.normal(size=a.size)).astype(np.float16)
+    how: dict[str, Any] = {"rounding": "stochastic", "key": 3}
+    with isa(level):
+        got = getattr(lp, name)(a, b, "float16", **how)
+        want = getattr(lp, name)(a.astype(np.float64), b.astype(np.float64), "float16", **how)
+    lp.testing.assert_same_bits(got, want)
+
+
 @pytest.mark.parametrize("name", ["add", "subtract", "multiply", "divide"])
 def test_float16_pairs_are_rounded_once(name: str) -> None:
     """Every float16 with partners of every exponent: through float32 no result is rounded twice."""

@@ -49,7 +49,7 @@ struct piece_erf_function {
     static LP_INLINE f32v rounded(f32v x, u32 &open) {
         const f32v size = size_of(x);
         const InPiece y = in_piece(at_most(size, 0x1.f7fffep+1f), erf_pieces, 8.0f);  // from there on it is 1
-        const f32v error = fused(y.rest, splat_real(-0x1.cp-23f), y.high * 0x1.4p-36f);
+        const f32v error = fused(y.rest, splat_real(-0x1.ep-23f), y.high * 0x1.4p-36f);
         const f32v result = within(y.high, y.low, error, open);
         open |= between_zero_and(size, 0x1p-60f);  // errors may be subnormal
         return with_one_nan(with_sign_of(result, x));
@@ -63,7 +63,7 @@ struct piece_gelu_function {
         const InPiece tail = in_piece(z, normal_tail_pieces, 8.0f);
         const f32v high = minus_product(z, tail.high, upper);
         const f32v low = minus_product(z, tail.low, minus_product(z, tail.high, upper - high));
-        const f32v error = z * fused(tail.rest, splat_real(0x1.cp-23f), tail.high * 0x1.4p-36f);
+        const f32v error = z * fused(tail.rest, splat_real(0x1.2p-22f), tail.high * 0x1.4p-36f);
         const f32v result = within(high, low, error, open);
         open |= at_or_beyond(z, 3.9375f) | between_zero_and(z, 0x1p-99f);
         return with_sign_of(result, x);  // of zero too
