@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ipu_core.capture.errors import line_of
 from ipu_core.ir.pytree import LEAF, PyTree, flatten, paths, unflatten
 
@@ -147,6 +149,11 @@ def as_tensor(torch: Any, leaf: Any, name: str) -> Any:
     if tensor.is_floating_point():
         return tensor.float()
     return tensor if tensor.dtype == torch.bool else tensor.long()
+
+
+def dtype_of(tensor: Any) -> Any:
+    """What the elements of a tensor of torch are here: truth values are floats."""
+    return np.float32 if "float" in str(tensor.dtype) or "bool" in str(tensor.dtype) else np.int32
 
 
 def _with_loss(

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ipu_core.capture.export import Exported, as_tensor, export
+from ipu_core.capture.export import Exported, as_tensor, dtype_of, export
 from ipu_core.capture.fidelity import Fidelity, Found, by_torch, compared, is_float, without_drawing
 from ipu_core.capture.interpret import Interpreter, name_of
 from ipu_core.capture.slots import Slot
@@ -72,7 +72,7 @@ def from_torch(
     return model
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class TorchModel:
     """A loss function (params, batch) -> one number; where the module has running statistics (params, state, batch) ->
     (the number, new state). For inference (params, batch) or (params, state, batch) -> what the module gives.
@@ -111,6 +111,11 @@ class TorchModel:
     def __name__(self) -> str:
         """The class of the module."""
         return type(self.module).__name__
+
+    def __repr__(self) -> str:
+        size, kind = sum(array.size for array in self.params.values()), "in eval mode" if self.inference else "trained"
+        state = f", {len(self.state)} buffers" if self.state else ""
+        return f"<TorchModel of {self.__name__}, {kind}: {len(self.params)} parameters ({size:,} numbers){state}>"
 
     def description(self) -> dict[str, Any]:
         """What tells it from others in a study: the class, the captured graph and the tensors that are not trained."""
@@ -158,7 +163,6 @@ class TorchModel:
         """The buffers that a step writes to: of floats, and counters."""
         floats: list[str] = []
         counters: list[str] = []
-        batch = [np.zeros(shape, _dtype(fake)) for shape, fake in zip(self.exported.shapes, self._fakes(), strict=True)]
 
         def look(params: Any, leaves: Any) -> Value:
             result, slots = self._run(params, {}, leaves)
@@ -167,20 +171,18 @@ class TorchModel:
                     (floats if self.exported.tensors[name].is_floating_point() else counters).append(name)
             return result
 
-        trace(look, self.params, batch)
+        trace(look, self.params, self._zeros())
         return floats, counters
 
-    def _fakes(self) -> list[Any]:
-        """What the batch's leaves are for torch."""
+    def _zeros(self) -> list[Array]:
+        """Arrays like the batch's leaves."""
         nodes = [node for node in self.exported.graph.graph.nodes if node.op == "placeholder"]
-        return [
-            node.meta["val"] for node, (kind, _) in zip(nodes, self.exported.inputs, strict=True) if kind == "batch"
-        ]
+        leaves = [node for node, (kind, _) in zip(nodes, self.exported.inputs, strict=True) if kind == "batch"]
+        return [np.zeros(tuple(node.meta["val"].shape), dtype_of(node.meta["val"])) for node in leaves]
 
     def refuse(self) -> None:
         """Refuses a loss that is not one number, and operations that have no counterpart."""
-        batch = [np.zeros(shape, _dtype(fake)) for shape, fake in zip(self.exported.shapes, self._fakes(), strict=True)]
-        block = trace(lambda params, leaves: self._run(params, {}, leaves)[0], self.params, batch)
+        block = trace(lambda params, leaves: self._run(params, {}, leaves)[0], self.params, self._zeros())
         if not self.inference and [var.type.shape for var in block.outputs] != [()]:
             given = ", ".join(str(var.type.shape) for var in block.outputs)
             raise ValueError(f"the loss of {self.__name__} must be one number without axes, not {given}")
@@ -189,9 +191,11 @@ class TorchModel:
         """The loss of a batch, and the new state where there is one; for inference the outputs. To be traced.
 
         Raises:
-            ValueError: a batch of other shapes than the example.
+            ValueError: a batch of other shapes than the example; training without the running statistics that it has.
         """
         *state, batch = rest
+        if not (state or self.inference or self.state is None):
+            raise ValueError(f"{self.__name__} has statistics that training updates: give model_state=model.state, too")
         leaves = flatten(batch)[0]
         self._check_shapes(leaves)
         if not state:
@@ -234,7 +238,7 @@ class TorchModel:
             results[:] = made
             return result, list(made.values())
 
-        arrays = [np.asarray(x, _dtype(x)) for x in leaves]
+        arrays = [np.asarray(x, dtype_of(x)) for x in leaves]
         step = run if self.inference else value_and_grad(run, has_aux=True)
         wide = {name: np.asarray(array, np.float32) for name, array in params.items()}
         made = execute(Precision.parse("fp32.32").apply(trace(step, wide, arrays)), wide, arrays, key=0)
@@ -394,7 +398,3 @@ class TorchModel:
         every = {name: arrays.get(owner, as_array(self.exported.tensors[owner])) for name, owner in owners.items()}
         write_tensors(torch, to, tensors_of(torch, to), every)
         return to
-
-
-def _dtype(fake: Any) -> Any:
-    return np.float32 if "float" in str(fake.dtype) or "bool" in str(fake.dtype) else np.int32

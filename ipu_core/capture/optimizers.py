@@ -22,7 +22,7 @@ def from_torch_optimizer(model: TorchModel, optimizer: Any, lr: Rate | Any = Non
             of `torch.optim.lr_scheduler` over the optimiser, moved on after each step (see `TorchSchedule`).
 
     Raises:
-        ValueError: another optimiser, or settings that the ones here do not have.
+        ValueError: another optimiser, one of another module, or settings that the ones here do not have.
     """
     if hasattr(lr, "get_last_lr"):
         lr = TorchSchedule(lr)
@@ -54,9 +54,11 @@ def _groups(model: TorchModel, optimizer: Any, rates: Sequence[float]) -> tuple[
     """A group for every parameter that is not as the first group's are."""
     of = {id(p): number for number, group in enumerate(optimizer.param_groups) for p in group["params"]}
     found = []
-    for name, tensor in model.module.named_parameters():
-        number = of.get(id(tensor))
-        if name not in model.params or number == 0:
+    numbers = {name: of.get(id(model.exported.tensors[name])) for name in model.params}
+    if all(number is None for number in numbers.values()):
+        raise ValueError(f"{type(optimizer).__name__}: none of its parameters is trained in {model.__name__}")
+    for name, number in numbers.items():
+        if number == 0:
             continue
         if number is None:
             found.append(Group(name, frozen=True))

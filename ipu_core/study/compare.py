@@ -327,7 +327,10 @@ def _chip(target: Target) -> Any:
 
 def _listed(batches: Iterable[Any]) -> list[Any]:
     if not isinstance(batches, Iterable):
-        raise ValueError(f"batches must be a list of batches, or a function (seed, step) -> batch, not {batches!r}")
+        raise ValueError(
+            f"batches must be a list of batches, or a function (seed, step) -> batch, "
+            f"or Samples of a data set, not {batches!r}"
+        )
     return list(batches)
 
 

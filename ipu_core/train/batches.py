@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ipu_core.ir.pytree import flatten
+from ipu_core.train.samples import Samples
 
 
 class Epochs:
@@ -37,14 +38,14 @@ class Epochs:
         return iter(self._source(number) if callable(self._source) else self._source)
 
 
-Batches = Callable[[int], Any] | Iterable[Any] | Epochs
+Batches = Callable[[int], Any] | Iterable[Any] | Epochs | Samples
 
 
 class Feed:
     """The batches of one run, from where an earlier one was on.
 
     Args:
-        batches: A function from the step's number to its batch, batches in order, or Epochs.
+        batches: A function from the step's number to its batch, batches in order, Epochs, or Samples, of seed 0.
         step: The loop's, before the first of them.
         kept: What `position` gave in the run that this one goes on from; None: there was none.
         most: How many may be handed out before their steps are counted.
@@ -55,6 +56,8 @@ class Feed:
     """
 
     def __init__(self, batches: Batches, step: int, kept: Mapping[str, Any] | None = None, most: int = 1) -> None:
+        if isinstance(batches, Samples):
+            batches = batches.seeded(0)
         self._step, self._ordered = step, not callable(batches)
         self._starts: list[tuple[int, int]] = []  # the step at which each pass began, and its number
         self._recent: deque[tuple[int, Any]] = deque(maxlen=most + 1)

@@ -243,7 +243,7 @@ class TrainLoop(Resumable):
 
         Args:
             batches: A function from the step's number to its batch; the batches in order, such as a list; or `Epochs`,
-                passes over them without end.
+                passes over them without end, or `Samples` of a data set.
             steps: How many; fewer are done where the batches in order end before.
             callbacks: Called after each step with the loop and the step's loss, in order: `Evaluate`, `EarlyStop`,
                 `Checkpoint`, or any function. Where one gives something true the run ends. Those with `state` and

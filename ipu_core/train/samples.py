@@ -25,7 +25,7 @@ class Dataset(Protocol):
 
 
 class Samples:
-    """A data set as batches, for `compare`; of one seed, `samples.seeded(0)`, for `TrainLoop.run`.
+    """A data set as batches, for `compare` and for `TrainLoop.run`; there of seed 0, or of any by `samples.seeded(1)`.
 
     Every pass has an order of its own, drawn from the seed; samples that do not fill a batch are dropped. A sample is
     asked for whenever its batch is.

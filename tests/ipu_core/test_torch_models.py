@@ -286,6 +286,19 @@ def test_arguments_are_checked() -> None:
         TrainLoop(model, model.params, tuple(x[:2] for x in batches[0]), optimizer=Sgd(0.1), precision="fp32.32")
 
 
+def test_statistics_are_not_forgotten_in_silence() -> None:
+    module, batches, loss = made("cnn")
+    model = from_torch(module, batches[0], loss)
+    with pytest.raises(ValueError, match=r"Net has statistics that training updates: give model_state=model\.state"):
+        TrainLoop(model, model.params, batches[0], optimizer=Sgd(0.1), precision="fp32.32")
+
+
+def test_a_model_is_printed_in_one_line() -> None:
+    module, batches, loss = made("cnn")
+    model = from_torch(module, batches[0], loss)
+    assert repr(model) == "<TorchModel of Net, trained: 9 parameters (297 numbers), 4 buffers>"
+
+
 def test_labels_that_are_no_class_are_seen() -> None:
     module, batches, loss = made("mlp")
     model = from_torch(module, batches[0], loss)

@@ -55,6 +55,7 @@ def test_weights_are_those_of_torch(name: str) -> None:
         (lambda m: torch.optim.AdamW(m.parameters(), amsgrad=True), "amsgrad=True has no counterpart"),
         (lambda m: torch.optim.SGD(m.parameters(), 0.1, momentum=0.9, dampening=0.5), "dampening=0.5"),
         (lambda m: torch.optim.RMSprop(m.parameters()), "knows SGD, Adam, AdamW, not RMSprop"),
+        (lambda m: torch.optim.SGD(torch.nn.Linear(2, 2).parameters(), 0.1), "none of its parameters is trained"),
         (
             lambda m: torch.optim.Adam([{"params": m[0].parameters(), "eps": 1e-3}, {"params": m[2].parameters()}]),
             "groups differ in eps",
@@ -66,3 +67,22 @@ def test_settings_without_a_counterpart_are_refused(make: Any, words: str) -> No
     model = from_torch(module, batch, torch.nn.functional.cross_entropy)
     with pytest.raises(ValueError, match=words):
         from_torch_optimizer(model, make(module))
+
+
+def test_parameters_of_the_loss_are_trained_where_the_optimiser_has_them() -> None:
+    class Warm(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.heat = torch.nn.Parameter(torch.ones(()))
+
+        def forward(self, x: Any, y: Any) -> Any:
+            return torch.nn.functional.cross_entropy(x * self.heat, y)
+
+    module, batch = module_and_batch()
+    loss = Warm()
+    model = from_torch(module, batch, loss)
+    for known, trained in ((module.parameters(), False), ([*module.parameters(), loss.heat], True)):
+        settings = from_torch_optimizer(model, torch.optim.SGD(known, 0.1))
+        loop = TrainLoop(model, model.params, batch, optimizer=settings, precision="fp32.32", engine="direct")
+        loop.train(batch)
+        assert (loop.params["loss.heat"] != 1) == trained

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from ipu_core import Samples
+from ipu_core.train.batches import Feed
 
 
 class Squares:
@@ -35,6 +36,12 @@ def test_seed_and_step_say_the_batch() -> None:
     samples = Samples(Squares(), 4)
     np.testing.assert_array_equal(samples(7, 5)["y"], samples.seeded(7)(5)["y"])
     assert not np.array_equal(samples(7, 5)["y"], samples(8, 5)["y"])
+
+
+def test_a_run_takes_them_of_seed_0() -> None:
+    samples = Samples(Squares(), 4)
+    for number, batch in enumerate(Feed(samples, 3).take(5)):
+        np.testing.assert_array_equal(batch["y"], samples(0, 3 + number)["y"])
 
 
 def test_refusals() -> None:
