@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from ipu_core.__main__ import main
+from ipu_core.study import command
 from ipu_core.study.compare import compare
 from ipu_core.study.models import problem
 from ipu_core.study.settings import Settings
@@ -126,3 +127,17 @@ def test_compare_takes_the_same_settings() -> None:
     )  # fmt: skip
     assert made.results[0]["losses"] != plain.results[0]["losses"]
     assert not given.keys() & plain.settings.keys()
+
+
+def test_recompute_is_said_with_a_share_or_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given: list[Settings] = []
+    monkeypatch.setattr(command, "profile", lambda settings, *rest: given.append(settings))
+    for words, value in ([], "false"), (["--recompute", "0.9"], "0.9"), (["--recompute"], "true"):
+        (tmp_path / "own.toml").write_text(f"recompute = {value}\n")
+        assert main(["profile", "lm", *words]) == main(["profile", "--config", str(tmp_path / "own.toml"), "lm"]) == 0
+    assert [settings.recompute for settings in given] == [False, False, 0.9, 0.9, True, True]
+    with pytest.raises(SystemExit, match="2"):
+        main(["profile", "--recompute", "lm"])
+    assert "must be a number between 0 and 1, not 'lm'; MODEL stands before it" in capsys.readouterr().err
