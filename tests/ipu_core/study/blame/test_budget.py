@@ -12,6 +12,7 @@ from ipu_core.ir.precision import Precision
 from ipu_core.study.blame import lockstep
 from ipu_core.study.blame.lockstep import Lockstep
 from ipu_core.study.blame.search import BUDGET, LEAST_BUDGET, TRIMMING
+from ipu_core.study.blame.suspects import Suspects
 from ipu_core.study.blame.switches import Switch
 from ipu_core.study.blame.trials import ANOTHER, LOOK, MAKING
 from ipu_core.train import loop as loops
@@ -86,7 +87,6 @@ def test_all_that_is_done_is_within_the_budget(name: str, steps: int, counts: Co
 
 @pytest.mark.parametrize("steps", [9, 30])
 def test_a_language_model_s_short_run_is_explained_within_the_budget(steps: int, counts: Counts) -> None:
-    """What becomes zero in one layer hides what would in those behind it: all are tried, not that one alone."""
     loop, batches = task(UNSCALED, {**FP8, "steps": steps})
     vars(counts).update(vars(Counts()))
     found = blame(loop, batches, steps)
@@ -118,6 +118,14 @@ def test_a_look_computes_each_equation_twice_exactly_and_once_as_declared(monkey
     assert known["exact"] <= count
     assert sizes
     assert max(sizes) <= 8192
+
+
+def test_what_had_only_zeros_to_work_on_is_not_cleared() -> None:
+    """A gradient that becomes zero in one layer hides what the layers behind it would make of it."""
+    for name, hides in (("a gradient in E4M3 without a scale", True), ("a 4-bit accumulator forward", False)):
+        loop, seen = fault(name).loop(), Lockstep()
+        seen.look(loop, batch(0))
+        assert Suspects(loop.block, seen, 9).hides(Switch("backward", "layer1")) is hides, name
 
 
 SHOWN = {
