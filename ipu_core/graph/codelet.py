@@ -1,8 +1,8 @@
 """Codelets: what one vertex reads, writes, computes and costs, declared once and run batched over many vertices."""
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, ClassVar, Final
+from weakref import WeakKeyDictionary
 
 from numpy.typing import NDArray
 
@@ -160,9 +160,17 @@ def declared_params(codelet: type[Codelet]) -> dict[str, Param]:
     return _declared(codelet, Param)
 
 
-@lru_cache(maxsize=1024)  # of classes, whose declarations stay: asked for with every group of vertices
+_DECLARED: WeakKeyDictionary[type[Any], dict[Any, dict[str, Any]]] = WeakKeyDictionary()
+"""What classes declare, by kind: it stays, and is asked for with every group of vertices."""
+
+
 def _declared(codelet: type[Codelet], kind: Any) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for base in reversed(codelet.__mro__):
-        found |= {name: value for name, value in vars(base).items() if isinstance(value, kind)}
-    return found
+    known = _DECLARED.setdefault(codelet, {})
+    if kind not in known:
+        known[kind] = {
+            name: value
+            for base in reversed(codelet.__mro__)
+            for name, value in vars(base).items()
+            if isinstance(value, kind)
+        }
+    return known[kind]

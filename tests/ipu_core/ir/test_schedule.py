@@ -192,7 +192,7 @@ def possible(block: Block) -> Iterator[Block]:
             yield replace(block, equations=order)
 
 
-@examples(quick=30, slow=60)
+@examples(quick=60, slow=60)
 @given(block=small_blocks())
 def test_no_order_is_worse_than_the_traced_or_better_than_the_best(block: Block) -> None:
     new = verify(schedule(block))

@@ -66,7 +66,7 @@ def assert_same(block: Block, inputs: list[Any], orders: Any, placements: Any = 
     return machine
 
 
-@examples(quick=10, slow=25)
+@examples(quick=16, slow=25)
 @given(st.integers(0, len(SHAPES) - 1), st.sampled_from(PRECISIONS), st.data())
 def test_any_order_and_placement_gives_the_same_bits(index: int, precision: str, data: st.DataObject) -> None:
     block, inputs = step(index)
