@@ -2,6 +2,7 @@
 // cache.
 //
 // Nothing here decides a bit: which tile, panel, thread or instruction set computes an element never matters.
+#include <cstddef>
 #include <new>
 
 #include "accumulate/finish.h"
@@ -31,7 +32,7 @@ struct Scratch {
             data = nullptr;
             size = 0;
             const i64 more = (floats + 1023) & ~i64(1023);
-            data = static_cast<float *>(::operator new(size_t(more) * sizeof(float), line));
+            data = static_cast<float *>(::operator new(std::size_t(more) * sizeof(float), line));
             size = more;
         }
         return data;

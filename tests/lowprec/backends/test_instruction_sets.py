@@ -22,6 +22,9 @@ GOLDEN = ROOT / "tests" / "golden" / "kernel_digests.txt"
 FLAGS = ("-std=gnu++17", "-O2", "-ffp-contract=off", "-fno-math-errno", "-Wno-psabi")
 
 
+EMULATOR = next(filter(shutil.which, ("qemu-aarch64", "qemu-aarch64-static")), "qemu-aarch64")
+
+
 class Machine(NamedTuple):
     """How to build and run for an instruction set."""
 
@@ -34,7 +37,7 @@ class Machine(NamedTuple):
 
 MACHINES = [
     *(Machine(f"v{level}", size, "g++", (f"-march=x86-64-v{level}",)) for level, size in ((2, 16), (3, 32), (4, 64))),
-    Machine("portable", 16, "aarch64-linux-gnu-g++", runner=("qemu-aarch64",)),
+    Machine("portable", 16, "aarch64-linux-gnu-g++", runner=(EMULATOR,)),
 ]
 
 
