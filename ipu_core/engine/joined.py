@@ -1,4 +1,8 @@
-"""Whole computations that follow one another, as one compiled call."""
+"""Whole computations that follow one another, as one compiled call.
+
+The account is that of their steps, each with vertices of its own: nothing here says that the machine would fuse them.
+They are not cut into pieces as the direct engine's chains, since every value of a graph has memory of its own.
+"""
 
 from __future__ import annotations
 
