@@ -250,7 +250,6 @@ class Odd(nn.Module):
         (lambda x: torch.fft.rfft(x).abs(), r"aten\.fft_rfft"),
         (lambda x: torch.div(x, 2, rounding_mode="floor"), r"aten\.div .*whole number"),
         (lambda x: x + torch.rand_like(x), r"aten\.rand_like"),
-        (lambda x: F.max_pool1d(x, 2, ceil_mode=True), r"aten\.max_pool1d .*ceil_mode"),
     ],
 )
 def test_what_is_not_covered_is_refused_with_layer_and_line(function: Any, words: str) -> None:

@@ -185,6 +185,19 @@ IMAGES = {
         + F.avg_pool2d(v.i, 2, divisor_override=3)
         + F.avg_pool1d(v.i[:, 0], 2).mean()
     ),
+    "max_pool2d and max_pool1d beyond the image": lambda v: (
+        F.max_pool2d(v.i, 3, stride=2, ceil_mode=True) * v.i[:, :, :3, 3:]
+        + F.max_pool2d(v.i, (2, 3), stride=(3, 2), padding=1, dilation=(2, 1), ceil_mode=True).mean()
+        + F.max_pool2d(v.i, 2, stride=7, padding=1, ceil_mode=True).mean()  # a last window in the padding alone: none
+        + F.max_pool1d(v.i[:, 0], 4, ceil_mode=True).mean()
+    ),
+    "avg_pool2d and avg_pool1d beyond the image": lambda v: (
+        F.avg_pool2d(v.i, 3, stride=2, ceil_mode=True) * v.i[:, :, :3, 3:]
+        + F.avg_pool2d(v.i, 4, stride=3, padding=1, ceil_mode=True) * v.i[:, :, 3:, :3]
+        + F.avg_pool2d(v.i, 4, stride=3, padding=1, ceil_mode=True, count_include_pad=False) * v.i[:, :, 3:, 3:]
+        + F.avg_pool2d(v.i, 3, stride=2, ceil_mode=True, divisor_override=5) * v.i[:, :, :3, :3]
+        + F.avg_pool1d(v.i[:, 0], 4, ceil_mode=True).mean()
+    ),
     "adaptive_avg_pool": lambda v: (
         F.adaptive_avg_pool2d(v.i, 1) + F.adaptive_avg_pool2d(v.i, (3, 4)).mean() + F.adaptive_avg_pool1d(v.a, 2).sum()
     ),

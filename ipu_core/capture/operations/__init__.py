@@ -24,7 +24,6 @@ PARTLY: Mapping[str, str] = {
     "`index`, `index_put`": "indices of the batch but rows of one axis and `x[arange, rows]`; masks of the batch",
     "`gather`": "an index of the batch that takes a part of the rows",
     "`max`, `min` along an axis, `adaptive_max_pool`": "the places (indices), where they are used",
-    "`max_pool`, `avg_pool`": "`ceil_mode`, where windows reach beyond the image",
     "`conv`, `conv_transpose`": "volumes (3d)",
     "`instance_norm`": "running statistics",
     "`embedding`": "`scale_grad_by_freq`, `max_norm`",

@@ -118,13 +118,17 @@ def pooled(take: Callable[..., Value]) -> Callable[..., Value]:
     return pool
 
 
-def _windows(x: Value, kernel: Any, stride: Any, padding: Any, dilation: Any = (1, 1)) -> tuple[Value, tuple[int, ...]]:
-    """The elements of all windows and the axes along which they lie: a view where the windows do not overlap."""
+def _windows(
+    x: Value, kernel: Any, stride: Any, padding: Any, dilation: Any = (1, 1), beyond: Any = (0, 0)
+) -> tuple[Value, tuple[int, ...]]:
+    """The elements of all windows and the axes along which they lie: a view where the windows do not overlap.
+
+    `beyond` is what the last windows reach over the padding, with zeros.
+    """
+    if any((*padding, *beyond)):
+        ends = [p + more for p, more in zip(padding, beyond, strict=True)]
+        x = apply("pad", x, low=(0, *padding, 0), high=(0, *ends, 0), interior=(0,) * 4)
     n, high, wide, channels = shape_of(x)
-    if any(padding):
-        (top, left), none = padding, (0, 0)
-        x = apply("pad", x, low=(0, top, left, 0), high=(0, top, left, 0), interior=(*none, *none))
-        high, wide = high + 2 * top, wide + 2 * left
     down, across = ((size - d * (k - 1) - 1) // s + 1
                     for size, k, s, d in zip((high, wide), kernel, stride, dilation, strict=True))  # fmt: skip
     if tuple(kernel) == tuple(stride) and tuple(dilation) == (1, 1):
@@ -140,11 +144,12 @@ def _windows(x: Value, kernel: Any, stride: Any, padding: Any, dilation: Any = (
 
 def max_pool(x: Value, kernel: Any, stride: Any, padding: Any, dilation: Numbers = 1, ceil: bool = False) -> Value:
     """The gradient goes to the largest element, in equal shares where several are; torch gives it to the first."""
-    _refuse_ceil(x, kernel, stride, padding, ceil)
-    if any(padding):
-        inside = np.pad(np.ones(shape_of(x)[1:3], np.float32), [(p, p) for p in padding])[None, :, :, None]
-        sides = (0, *padding, 0)
-        x = combined("select", inside, apply("pad", x, low=sides, high=sides, interior=(0,) * 4), LOWEST)
+    beyond = _beyond(x, kernel, stride, padding, pair(dilation), ceil)
+    if any((*padding, *beyond)):
+        sides = [(p, p + more) for p, more in zip(padding, beyond, strict=True)]
+        inside = np.pad(np.ones(shape_of(x)[1:3], np.float32), sides)[None, :, :, None]
+        low, high = zip((0, 0), *sides, (0, 0), strict=True)
+        x = combined("select", inside, apply("pad", x, low=low, high=high, interior=(0,) * 4), LOWEST)
     parts, axes = _windows(x, kernel, stride, (0, 0), pair(dilation))
     return reduce_max(parts, axes)
 
@@ -153,20 +158,26 @@ def avg_pool(
     x: Value, kernel: Any, stride: Any, padding: Any, ceil: bool = False, include: bool = True,
     divisor: int | None = None,
 ) -> Value:  # fmt: skip
-    _refuse_ceil(x, kernel, stride, padding, ceil)
-    parts, axes = _windows(x, kernel, stride, padding)
+    """The sum over its elements' number, or the window's size with its padding; never over what lies beyond."""
+    beyond = _beyond(x, kernel, stride, padding, (1, 1), ceil)
+    parts, axes = _windows(x, kernel, stride, padding, beyond=beyond)
     total = reduce_sum(parts, axes)
-    if include or divisor or not any(padding):
+    if divisor or not any(beyond if include else (*padding, *beyond)):
         return combined("multiply", total, 1 / (divisor or math.prod(kernel)))
-    counts, axes = _windows(np.ones((1, *shape_of(x)[1:3], 1), np.float32), kernel, stride, padding)
+    around = [(p, p) for p in padding]
+    ones = np.pad(np.ones(shape_of(x)[1:3], np.float32), around, constant_values=include)[None, :, :, None]
+    counts, axes = _windows(ones, kernel, stride, (0, 0), beyond=beyond)
     return combined("divide", total, reduce_sum(counts, axes))
 
 
-def _refuse_ceil(x: Value, kernel: Any, stride: Any, padding: Any, ceil: bool) -> None:
-    """Windows that reach beyond the image are refused."""
-    sizes = zip(shape_of(x)[1:3], kernel, stride, padding, strict=True)
-    if ceil and any((size + 2 * p - k) % s for size, k, s, p in sizes):
-        raise NotImplementedError("windows that reach beyond the image (ceil_mode)")
+def _beyond(x: Value, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> tuple[int, ...]:
+    """How far the last windows reach over the padding where `ceil` adds one, which begins within image or padding."""
+    result = []
+    for size, k, s, p, d in zip(shape_of(x)[1:3], kernel, stride, padding, dilation, strict=True):
+        room, span = size + 2 * p, d * (k - 1) + 1
+        last = -(-(room - span) // s) * s if ceil else 0
+        result.append(max(last + span - room, 0) if last < size + p else 0)
+    return tuple(result)
 
 
 def spans(size: int, count: int) -> list[tuple[int, int]]:
