@@ -16,8 +16,8 @@ import statistics  # noqa: E402
 import time  # noqa: E402
 from collections.abc import Callable  # noqa: E402
 
+from ipu_core.train import ENGINES  # noqa: E402
 from ipu_core.train.loop import TrainLoop  # noqa: E402
-from ipu_core.train.runner import ENGINES  # noqa: E402
 from tests.benchmarks import torch_models  # noqa: E402
 from tests.benchmarks.models import MODELS, Model  # noqa: E402
 from tests.benchmarks.plain_step import Float32Step  # noqa: E402
