@@ -7,9 +7,11 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <stdexcept>
 #include <system_error>
 #include <thread>
@@ -126,14 +128,37 @@ void no_threads() {
            "without threads the work was not done");
 }
 
+double processor_seconds() {
+    timespec time;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+    return double(time.tv_sec) + 1e-9 * double(time.tv_nsec);
+}
+
+// One of two threads sleeps in its piece while the other waits: for it, or for work. Who waited in a loop would take
+// the processor for as long as that; a busy machine cannot make this fail, since processor time is all that counts.
+void waiting() {
+    for (bool caller_sleeps : {false, true}) {
+        const std::thread::id caller = std::this_thread::get_id();
+        std::atomic<int> begun{0};
+        const double before = processor_seconds();
+        in_pieces(2, 1, 2, [&](i64, i64) {
+            ++begun;
+            while (begun < 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            if ((std::this_thread::get_id() == caller) == caller_sleeps)
+                std::this_thread::sleep_for(std::chrono::milliseconds(400));
+        });
+        expect(processor_seconds() - before < 0.2, "a thread that waits does not sleep");
+    }
+}
+
 }  // namespace
 
 int main(int count, char **names) {
     const struct {
         const char *name;
         void (*check)();
-    } checks[] = {{"pieces", pieces},     {"nested", nested}, {"callers", callers},
-                  {"failures", failures}, {"forks", forks},   {"no_threads", no_threads}};
+    } checks[] = {{"pieces", pieces},   {"nested", nested}, {"callers", callers},      {"failures", failures},
+                  {"waiting", waiting}, {"forks", forks},   {"no_threads", no_threads}};
     for (int i = 1; i < count; ++i)
         for (const auto &known : checks)
             if (std::strcmp(names[i], known.name) == 0) known.check();
