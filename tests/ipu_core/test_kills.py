@@ -117,7 +117,7 @@ def test_twenty_kills_of_a_language_model_change_no_bit(tmp_path: Path) -> None:
     """
     chance = random.Random(20)
     whole, folders = tmp_path / "whole", [tmp_path / "killed"]
-    size = (*LANGUAGE_MODEL, "--steps", "5000", "--seeds", "2")
+    size = (*LANGUAGE_MODEL, "--steps", "20000", "--seeds", "2")  # checkpoints are 5 s apart: some in each point
     kills, resumed, begun_again, process = 0, 0, 0, None
     while kills < 20:
         folder = folders[-1]
