@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from lowprec._caching import cached
 from lowprec.integers import ceil_div
 from lowprec.types import Array, Pair
 
@@ -101,6 +102,12 @@ def windows(size: Pair, kernel: Pair, stride: int | Pair, padding: Padding, dila
         TypeError: numbers that are no integers.
         ValueError: numbers out of range, unknown names, windows larger than the padded image.
     """
+    if type(stride) is type(dilation) is int and type(padding) in (int, str):  # a tuple could be equal to another's
+        return _checked_windows(size, kernel, stride, padding, dilation)
+    return _windows(size, kernel, stride, padding, dilation)
+
+
+def _windows(size: Pair, kernel: Pair, stride: int | Pair, padding: Padding, dilation: int | Pair) -> Windows:
     if min(kernel) < 1:
         raise ValueError(f"a kernel has at least one position along each axis, not {kernel[0]} x {kernel[1]}")
     strides, dilations = checked_pair("stride", stride, 1, one=True), checked_pair("dilation", dilation, 1, one=True)
@@ -115,6 +122,9 @@ def windows(size: Pair, kernel: Pair, stride: int | Pair, padding: Padding, dila
             f"windows of {extent[0]} x {extent[1]} do not fit into the padded image of {padded[0]} x {padded[1]}"
         )
     return result
+
+
+_checked_windows = cached(_windows)
 
 
 def other_axes(images: Sequence[int], weight: Sequence[int], groups: int) -> str:
