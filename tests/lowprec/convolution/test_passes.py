@@ -269,6 +269,7 @@ def test_sums_rounded_after_few_products_have_the_bits_of_products(
     monkeypatch.setattr(thin_convolution, "MOST_PRODUCTS", 0)
     expected = [call() for call in calls]
     monkeypatch.setattr(thin_convolution, "MOST_PRODUCTS", 1 << 20)
+    monkeypatch.setattr(thin_convolution, "MOST_OUTPUTS", 1 << 20)
     monkeypatch.setattr(panels, "PANEL_BYTES", 1 << 9)
     for call, result in zip(calls, expected, strict=True):
         np.testing.assert_array_equal(call(), result)
