@@ -19,6 +19,9 @@ Padding = int | str | Sequence[int] | Sequence[Sequence[int]]
 LARGEST_NUMBER, LARGEST_IMAGE = 1 << 31, 1 << 40
 """What strides, dilations and pads stay below; the most positions of a padded image. Products of them fit 64 bits."""
 
+REMEMBERED_PHASES = 16
+"""Of convolutions with more phases the blocks are made anew at every call."""
+
 
 @dataclass(frozen=True)
 class Windows:
@@ -198,16 +201,24 @@ class PhaseBlock:
         return top, left
 
 
-def phase_blocks(where: Windows) -> list[PhaseBlock]:
+def phase_blocks(where: Windows) -> tuple[PhaseBlock, ...]:
     """The blocks of a convolution's inputs that are not empty."""
+    few = where.stride[0] * where.stride[1] <= REMEMBERED_PHASES
+    return _known_phase_blocks(where) if few else _phase_blocks(where)
+
+
+def _phase_blocks(where: Windows) -> tuple[PhaseBlock, ...]:
     high, wide = (
         phases(where.stride[i], where.kernel[i], where.dilation[i], where.padding[i][0], where.size[i]) for i in (0, 1)
     )
-    return [
+    return tuple(
         PhaseBlock(row.residue * where.stride[1] + column.residue, row, column, where.stride)
         for row in high
         for column in wide
-    ]
+    )
+
+
+_known_phase_blocks = cached(_phase_blocks)
 
 
 def window_view(x: Array, kernel: Pair, stride: Pair, dilation: Pair, count: Pair) -> Array:
