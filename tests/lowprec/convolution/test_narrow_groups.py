@@ -158,3 +158,23 @@ def test_zeros_far_away_are_not_written_down() -> None:
     x, w = numbers(1, 2, 3, 8, seed=0, dtype=np.float16), numbers(2, 1, 1, 8, seed=1, dtype=np.float16)
     got = lp.conv2d(x, w, groups=8, dilation=(1 << 16, 1), padding=((1 << 16, 0), (0, 0)))
     lp.testing.assert_same_bits(got[0, :2], np.float32(x[0]) * np.float32(w[1, 0, 0]) + np.float32(0))
+
+
+@pytest.mark.parametrize("overflow", ["infinity", "saturate"])
+def test_sums_that_grow_beyond_the_format_overflow_where_they_do(
+    overflow: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = 200 * np.abs(numbers(1, 12, 13, 40, seed=0, dtype=np.float16))
+    w = 100 * numbers(3, 3, 1, 40, seed=1, dtype=np.float16)
+    g = 100 * numbers(1, 12, 13, 40, seed=2, dtype=np.float16)
+    options: dict[str, Any] = dict(groups=40, padding=1, accumulate="float16", rounding="stochastic", key=1)
+    options["overflow"] = overflow
+    calls = [
+        lambda: lp.conv2d(x, w, **options),
+        lambda: lp.conv2d_weight_gradient(x, g, (3, 3), group=1, **options),
+    ]
+    got = [call() for call in calls]
+    assert all((np.abs(result) >= 65504).any() for result in got)
+    monkeypatch.setattr(narrow_convolution, "MOST_OUTPUTS", 0)
+    for call, result in zip(calls, got, strict=True):
+        lp.testing.assert_same_bits(result, call())
