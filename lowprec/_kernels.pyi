@@ -172,6 +172,35 @@ class ProductCall:
         initial: npt.NDArray[Any] | None = None,
     ) -> npt.NDArray[Any]: ...
 
+class WindowCall:
+    def __init__(self, x: OperandType, weight: OperandType, accumulator: Accumulator, exact: bool, /) -> None: ...
+    def __call__(
+        self,
+        x: npt.NDArray[Any],
+        weight: npt.NDArray[Any],
+        group: int,
+        stride: tuple[int, int],
+        dilation: tuple[int, int],
+        front: tuple[int, int],
+        key: Any,
+        place: tuple[int, ...],
+        out: npt.NDArray[Any],
+        threads: int,
+    ) -> None: ...
+    def weight_gradient(
+        self,
+        x: npt.NDArray[Any],
+        gradient: npt.NDArray[Any],
+        group: int,
+        stride: tuple[int, int],
+        dilation: tuple[int, int],
+        front: tuple[int, int],
+        key: Any,
+        place: tuple[int, ...],
+        out: npt.NDArray[Any],
+        threads: int,
+    ) -> None: ...
+
 class ReduceCall:
     def __init__(self, x: OperandType, accumulator: Accumulator, order: Order, /) -> None: ...
     def __call__(

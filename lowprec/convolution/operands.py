@@ -23,6 +23,13 @@ from lowprec.types import Array
 
 Layout = Literal["NHWC", "NCHW"]
 LAYOUTS: tuple[str, ...] = get_args(Layout)
+AXES = {
+    ("NHWC", False): ((0, 1, 2, 3), (0, 1, 2, 3)),
+    ("NHWC", True): ((0, 1, 2, 3), (0, 1, 2, 3)),
+    ("NCHW", False): ((0, 3, 1, 2), (0, 2, 3, 1)),
+    ("NCHW", True): ((3, 2, 0, 1), (2, 3, 1, 0)),
+}
+"""By layout and whether it is a weight: which of NHWC's axes stand where, and the way back."""
 WEIGHT_AXES = {"NHWC": "(kh, kw, channels / groups, outputs)", "NCHW": "(outputs, channels / groups, kh, kw)"}
 
 
@@ -101,14 +108,13 @@ def result_array(
     dtype = fmt.dtype
     groups, columns = shape[2] if weight else shape[3], shape[4]
     plain = (*shape[:2], shape[3] if weight else shape[2], groups * columns)
-    axes = (0, 1, 2, 3) if layout == "NHWC" else (3, 2, 0, 1) if weight else (0, 3, 1, 2)
-    outside = tuple(plain[axis] for axis in axes)
+    order, back = AXES[layout, weight]
+    outside = tuple([plain[axis] for axis in order])
     if out is not None:
         check_out(out, outside, np.dtype(dtype))
     shared = out is not None and any(np.may_share_memory(out, operand) for operand in operands)
     result = np.empty(outside, dtype) if out is None or shared else out
-    view = result.transpose(tuple(np.argsort(axes)))
-    split = view.reshape(*plain[:3], groups, columns)
+    split = result.transpose(back).reshape(*plain[:3], groups, columns)
     return result, split.transpose(0, 1, 3, 2, 4) if weight else split
 
 

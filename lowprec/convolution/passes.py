@@ -31,16 +31,11 @@ from lowprec.spec.windows import (
     checked_pair,
     other_axes,
     phase_blocks,
-    window_lines,
-    window_view,
     windows,
-    with_zeros,
 )
 from lowprec.types import Array, Pair
 
 MOST_BATCHES = 1 << 24
-SHALLOW = 16
-"""With fewer channels in a group a weight gradient's images are laid out along lines of windows, not channels."""
 
 
 @takes_foreign
@@ -106,8 +101,7 @@ def conv2d(
     result, target = result_array(out, shape, layout, how[0].out, x, weight)
     place = BlockPlace(*first_element(offset), 0, where.count[0] * where.count[1], where.count[1])
     task = ConvolutionTask(*how, key, place, None, threads.current())
-    padded = with_zeros(images, where.padding)
-    backends.current().correlate(padded, kernel, where.stride, where.dilation, task, target)
+    backends.current().correlate(images, kernel, where.stride, where.dilation, where.padding, task, target)
     return finished(result, out)
 
 
@@ -162,8 +156,8 @@ def conv2d_input_gradient(
         part = flipped[block.kernel]
         place = BlockPlace(0, 0, block.number * groups, block.row.count * block.column.count, block.column.count)
         task = ConvolutionTask(*how, key, place, None, threads.current())
-        padded = with_zeros(outer, block.pads(outer.shape[1:3]))
-        backends.current().correlate(padded, part, (1, 1), block.steps, task, target[:, block.rows, block.columns])
+        pads, here = block.pads(outer.shape[1:3]), target[:, block.rows, block.columns]
+        backends.current().correlate(outer, part, (1, 1), block.steps, pads, task, here)
     return finished(result, out)
 
 
@@ -206,9 +200,7 @@ def conv2d_weight_gradient(
     how = checked_sums(images.dtype, outer.dtype, accumulation, rounding, key, keywords)
     shape = (*where.kernel, groups, images.shape[4], outer.shape[4])
     result, target = result_array(out, shape, layout, how[0].out, x, gradient, weight=True)
-    view = window_lines if images.shape[4] < SHALLOW else window_view
-    seen = view(with_zeros(images, where.padding), where.kernel, where.stride, where.dilation, where.count)
     place = BlockPlace(0, 0, 0, where.kernel[1] * images.shape[4], images.shape[4])
     task = ConvolutionTask(*how, key, place, None, threads.current())
-    backends.current().weight_sums(seen, outer, task, target)
+    backends.current().correlate_gradient(images, outer, where.stride, where.dilation, where.padding, task, target)
     return finished(result, out)

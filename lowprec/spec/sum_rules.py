@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ class SumRules:
     out_dtype: np.dtype[Any]
     one_format: bool
 
-    @property
+    @cached_property
     def stochastic(self) -> bool:
         """Whether any rounding takes random bits."""
         return any(rule is not None and rule.mode == "stochastic" for rule in (self.step, self.final))

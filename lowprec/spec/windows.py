@@ -11,12 +11,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from lowprec._caching import cached
 from lowprec.integers import ceil_div
 from lowprec.types import Array, Pair
 
 Padding = int | str | Sequence[int] | Sequence[Sequence[int]]
 LARGEST_NUMBER, LARGEST_IMAGE = 1 << 31, 1 << 40
 """What strides, dilations and pads stay below; the most positions of a padded image. Products of them fit 64 bits."""
+
+REMEMBERED_PHASES = 16
+"""Of convolutions with more phases the blocks are made anew at every call."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +105,12 @@ def windows(size: Pair, kernel: Pair, stride: int | Pair, padding: Padding, dila
         TypeError: numbers that are no integers.
         ValueError: numbers out of range, unknown names, windows larger than the padded image.
     """
+    if type(stride) is type(dilation) is int and type(padding) in (int, str):  # a tuple could be equal to another's
+        return _checked_windows(size, kernel, stride, padding, dilation)
+    return _windows(size, kernel, stride, padding, dilation)
+
+
+def _windows(size: Pair, kernel: Pair, stride: int | Pair, padding: Padding, dilation: int | Pair) -> Windows:
     if min(kernel) < 1:
         raise ValueError(f"a kernel has at least one position along each axis, not {kernel[0]} x {kernel[1]}")
     strides, dilations = checked_pair("stride", stride, 1, one=True), checked_pair("dilation", dilation, 1, one=True)
@@ -115,6 +125,9 @@ def windows(size: Pair, kernel: Pair, stride: int | Pair, padding: Padding, dila
             f"windows of {extent[0]} x {extent[1]} do not fit into the padded image of {padded[0]} x {padded[1]}"
         )
     return result
+
+
+_checked_windows = cached(_windows)
 
 
 def other_axes(images: Sequence[int], weight: Sequence[int], groups: int) -> str:
@@ -188,16 +201,24 @@ class PhaseBlock:
         return top, left
 
 
-def phase_blocks(where: Windows) -> list[PhaseBlock]:
+def phase_blocks(where: Windows) -> tuple[PhaseBlock, ...]:
     """The blocks of a convolution's inputs that are not empty."""
+    few = where.stride[0] * where.stride[1] <= REMEMBERED_PHASES
+    return _known_phase_blocks(where) if few else _phase_blocks(where)
+
+
+def _phase_blocks(where: Windows) -> tuple[PhaseBlock, ...]:
     high, wide = (
         phases(where.stride[i], where.kernel[i], where.dilation[i], where.padding[i][0], where.size[i]) for i in (0, 1)
     )
-    return [
+    return tuple(
         PhaseBlock(row.residue * where.stride[1] + column.residue, row, column, where.stride)
         for row in high
         for column in wide
-    ]
+    )
+
+
+_known_phase_blocks = cached(_phase_blocks)
 
 
 def window_view(x: Array, kernel: Pair, stride: Pair, dilation: Pair, count: Pair) -> Array:

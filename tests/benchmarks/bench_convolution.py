@@ -42,7 +42,7 @@ def operands(images: int) -> tuple[Any, Any, Any]:
     return x.astype(np.float16), w.astype(np.float16), rng.normal(size=x.shape).astype(np.float16)
 
 
-def torch_calls(images: int, threads: int) -> dict[str, Callable[[], Any]]:
+def torch_calls(images: int, threads: int, groups: int = 1) -> dict[str, Callable[[], Any]]:
     """torch's float32 convolution and gradients, in its channels-last layout."""
     import torch
 
@@ -50,12 +50,12 @@ def torch_calls(images: int, threads: int) -> dict[str, Callable[[], Any]]:
     x, w, g = (np.float32(array) for array in operands(images))
     last = torch.channels_last
     tx, tg = (torch.from_numpy(array).permute(0, 3, 1, 2).contiguous(memory_format=last) for array in (x, g))
-    tw = torch.from_numpy(w).permute(3, 2, 0, 1).contiguous(memory_format=last)
+    tw = torch.from_numpy(w[:, :, : CHANNELS // groups]).permute(3, 2, 0, 1).contiguous(memory_format=last)
     gradient = torch.nn.grad
     return {
-        "forward": lambda: torch.nn.functional.conv2d(tx, tw, padding=1),
-        "input gradient": lambda: gradient.conv2d_input(tx.shape, tw, tg, padding=1),
-        "weight gradient": lambda: gradient.conv2d_weight(tx, tw.shape, tg, padding=1),
+        "forward": lambda: torch.nn.functional.conv2d(tx, tw, padding=1, groups=groups),
+        "input gradient": lambda: gradient.conv2d_input(tx.shape, tw, tg, padding=1, groups=groups),
+        "weight gradient": lambda: gradient.conv2d_weight(tx, tw.shape, tg, padding=1, groups=groups),
     }
 
 
@@ -117,9 +117,13 @@ def compare(images: int, threads: int, rounds: int) -> None:
 
 
 def depthwise(threads: int, rounds: int) -> None:
-    """Prints a line per pass and setting of the same image with one channel in each group."""
+    """Prints a line per pass and setting of the same image with one channel in each group, beside torch if there is."""
     x, _, g = operands(1)
     w = np.random.default_rng(1).normal(size=(KERNEL, KERNEL, 1, CHANNELS)).astype(np.float16)
+    try:
+        peers = torch_calls(1, threads, CHANNELS)
+    except ImportError:
+        peers = {}
     for setting, options in SETTINGS.items():
         given = dict(padding=1, groups=CHANNELS, **options)
         passes: dict[str, Callable[[], Any]] = {
@@ -127,12 +131,17 @@ def depthwise(threads: int, rounds: int) -> None:
             "input gradient": lambda given=given: lp.conv2d_input_gradient(g, w, (SIZE, SIZE), **given),
             "weight gradient": lambda given=given: lp.conv2d_weight_gradient(x, g, (KERNEL, KERNEL), **given),
         }
-        with lp.num_threads(threads):
-            times = {
-                name: 1e3 * statistics.median(seconds(call, 1) for _ in range(rounds)) for name, call in passes.items()
-            }
-        words = ", ".join(f"{name} {time:6.2f} ms" for name, time in times.items())
-        print(f"  depthwise, {threads} threads, {setting:30s} {words}", flush=True)
+        words = []
+        for name, call in passes.items():
+            beside = peers.get(name, call)
+            with lp.num_threads(threads):
+                times = [(seconds(beside, 3), seconds(call, 3)) for _ in range(rounds)][2:]
+            words.append(f"{name} {1e3 * statistics.median(b for _, b in times):6.2f} ms")
+            if peers:
+                ratio = statistics.median(b / a for a, b in times)
+                record(f"depthwise convolution, {threads} threads, {name}, {setting}, of torch", ratio)
+                words[-1] += f" ({ratio:.2f} of torch)"
+        print(f"  depthwise, {threads} threads, {setting:30s} {', '.join(words)}", flush=True)
 
 
 def main() -> None:

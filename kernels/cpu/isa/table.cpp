@@ -12,6 +12,8 @@ void sum_parts(const SumJob &job, i64 begin, i64 end);
 void reduce(const ReduceJob &job, i64 begin, i64 end);
 void maximum(const MaximumJob &job, i64 begin, i64 end);
 void columns(const ColumnJob &job, i64 begin, i64 end);
+void windows(const WindowJob &job, i64 begin, i64 end);
+void window_weights(const WindowJob &job, i64 begin, i64 end);
 bool elementwise(const ElementwiseJob &job, i64 begin, i64 end);
 int exact(const ExactJob &job, i64 begin, i64 end);
 int exact_narrow(const ExactJob &job, i64 begin, i64 end);
@@ -27,7 +29,7 @@ extern const Table table;
 
 const ElementwiseTable elementwise_table = {elementwise, exact, exact_narrow, outside_brackets};
 const CountingTable counting_table = {magnitudes, changes, underflows};
-const SumTable sum_table = {product, sum_parts, reduce, maximum, columns};
+const SumTable sum_table = {product, sum_parts, reduce, maximum, columns, windows, window_weights};
 const Table table = {LP_NAME(LP_ISA), &rounding_table, &elementwise_table, &sum_table,
                      &block_table,    &packing_table,  &counting_table};
 

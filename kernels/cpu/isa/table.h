@@ -36,12 +36,15 @@ struct SumJob;
 struct ReduceJob;
 struct MaximumJob;
 struct ColumnJob;
+struct WindowJob;
 struct SumTable {
     void (*product)(const ProductJob &, const Region &);
     void (*parts)(const SumJob &, i64 begin, i64 end);
     void (*reduce)(const ReduceJob &, i64 begin, i64 end);
     void (*maximum)(const MaximumJob &, i64 begin, i64 end);
     void (*columns)(const ColumnJob &, i64 begin, i64 end);
+    void (*windows)(const WindowJob &, i64 begin, i64 end);         // lines of windows, over images and panels of lanes
+    void (*window_weights)(const WindowJob &, i64 begin, i64 end);  // kernel rows, over panels of lanes
 };
 
 struct BlockJob;

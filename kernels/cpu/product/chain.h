@@ -115,7 +115,7 @@ struct NoWords {
 template <bool asked>
 struct Watch {
     template <class Step>
-    Watch(const Step &, const Chain &) {}
+    Watch(const Step &, i64, float) {}
 };
 
 template <>
@@ -126,10 +126,9 @@ struct Watch<true> {
     int tiny = 0;  // see Step::round_bounded
 
     template <class Step>
-    Watch(const Step &step, const Chain &c) : bound(step.bound(c.group, c.largest_product)) {}
+    Watch(const Step &step, i64 group, float largest_product) : bound(step.bound(group, largest_product)) {}
 
-    LP_INLINE void start(const Chain &c) {
-        const bool zeros = c.start_row == 0;  // 1 in empty lanes
+    LP_INLINE void start(bool zeros) {  // sums start from 0, and from 1 in empty lanes
         calm = zeros && bound.start >= 1;
         groups = zeros ? bound.steps : 0;
     }
@@ -148,7 +147,7 @@ struct Watch<true> {
 template <class Step, int rows, int vectors, bool exact, class Words>
 LP_INLINE void add_groups(const Chain &c, const Step &step, const float *a, const float *b, i64 k, i64 end, u32 g,
                           Words &words, Watch<Step::bounded> &watch, f32v (&tile)[rows][vectors]) {
-    if constexpr (Step::bounded) watch.start(c);
+    if constexpr (Step::bounded) watch.start(c.start_row == 0);
     for (; k < end; ++g) {
         bool calm = false;
         if constexpr (Step::bounded) calm = watch.next(tile);
@@ -213,7 +212,7 @@ LP_INLINE void run_chains(const Chain &c, const Rounders &rounders, const float 
     if (c.count < 1 || c.part < 1) __builtin_unreachable();  // lets the sums stay in registers throughout
     const Step step(rounders);
     std::conditional_t<Step::random, GroupWords<rows, vectors>, NoWords> words(c);
-    Watch<Step::bounded && !Step::alone> watch(step, c);
+    Watch<Step::bounded && !Step::alone> watch(step, c.group, c.largest_product);
     i64 k = 0;
     for (i64 p = 0; k < c.count; ++p) {
         const i64 end = c.part < c.count - k ? k + c.part : c.count;

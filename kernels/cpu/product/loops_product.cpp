@@ -2,11 +2,9 @@
 // cache.
 //
 // Nothing here decides a bit: which tile, panel, thread or instruction set computes an element never matters.
-#include <cstddef>
-#include <new>
-
 #include "accumulate/finish.h"
 #include "product/operand_panels.h"
+#include "product/scratch.h"
 #include "product/tile_kernels.h"
 
 namespace lowprec {
@@ -19,25 +17,6 @@ namespace {
 constexpr i64 panel_floats = i64(1) << 20, panel_floats_limit = i64(1) << 22, few_panels = 4;
 constexpr i64 block_floats_limit = i64(1) << 17;  // decoded left operand at a time, 512 KiB
 
-// Memory that grows and is kept by its thread: pure scratch, so that repeated calls meet no page faults.
-struct Scratch {
-    float *data = nullptr;
-    i64 size = 0;
-    static constexpr std::align_val_t line{64};
-
-    ~Scratch() { ::operator delete(data, line); }
-    float *of(i64 floats) {
-        if (floats > size) {
-            ::operator delete(data, line);
-            data = nullptr;
-            size = 0;
-            const i64 more = (floats + 1023) & ~i64(1023);
-            data = static_cast<float *>(::operator new(std::size_t(more) * sizeof(float), line));
-            size = more;
-        }
-        return data;
-    }
-};
 thread_local Scratch left_scratch, right_scratch;
 
 Kernel choose(Path path, int rows, int vectors, bool exact) {
@@ -55,20 +34,6 @@ Kernel choose(Path path, int rows, int vectors, bool exact) {
         default:
             return general_kernel(path, rows, vectors, exact);
     }
-}
-
-// The largest magnitude of `rows` rows of `count` floats, as bits; NaN is larger than infinity.
-u32 largest_of(const float *from, i64 rows, i64 line, i64 count) {
-    u32v top = {};
-    for (i64 i = 0; i < rows; ++i)
-        for (i64 j = 0; j < count; j += lanes32) {
-            const float *at = from + i * line + j;
-            const u32v bits = count - j < lanes32 ? load_some<u32v>(at, count - j) : load<u32v>(at);
-            top = larger(top, bits & 0x7fffffffu);
-        }
-    u32 most = 0;
-    for (int lane = 0; lane < lanes32; ++lane) most = most < top[lane] ? top[lane] : most;
-    return most;
 }
 
 // A panel of the right operand and where its columns go.

@@ -134,6 +134,20 @@ inline void pack_panel(Element element, const CodeTable *table, const char *from
     decode_rows(element, table, from, k_stride, column_stride, to + p.skip, p.width, p.k, p.columns);
 }
 
+// The largest magnitude of `rows` rows of `count` floats, as bits; NaN is larger than infinity.
+inline u32 largest_of(const float *from, i64 rows, i64 line, i64 count) {
+    u32v top = {};
+    for (i64 i = 0; i < rows; ++i)
+        for (i64 j = 0; j < count; j += lanes32) {
+            const float *at = from + i * line + j;
+            const u32v bits = count - j < lanes32 ? load_some<u32v>(at, count - j) : load<u32v>(at);
+            top = larger(top, bits & 0x7fffffffu);
+        }
+    u32 most = 0;
+    for (int lane = 0; lane < lanes32; ++lane) most = most < top[lane] ? top[lane] : most;
+    return most;
+}
+
 }  // namespace LP_ISA
 }  // namespace lowprec
 #endif

@@ -28,6 +28,7 @@ NB_MODULE(_kernels, m) {
     lowprec::bind_reduction(m);
     lowprec::bind_exact(m);
     lowprec::bind_columns(m);
+    lowprec::bind_windows(m);
     lowprec::bind_blocks(m);
     lowprec::bind_packing(m);
     lowprec::bind_magnitudes(m);

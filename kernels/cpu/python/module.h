@@ -14,6 +14,7 @@ void bind_product(nanobind::module_ &m);
 void bind_reduction(nanobind::module_ &m);
 void bind_exact(nanobind::module_ &m);
 void bind_columns(nanobind::module_ &m);
+void bind_windows(nanobind::module_ &m);
 void bind_blocks(nanobind::module_ &m);
 void bind_packing(nanobind::module_ &m);
 void bind_magnitudes(nanobind::module_ &m);

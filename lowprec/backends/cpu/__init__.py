@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from lowprec.backends.cpu.operation import elementwise, new_pipeline
     from lowprec.backends.cpu.packing import pack, unpack
     from lowprec.backends.cpu.products import maximum, product, reduce, scatter, sum_parts
-    from lowprec.backends.cpu.weight_gradient import weight_sums
+    from lowprec.backends.cpu.weight_gradient import correlate_gradient, weight_sums
 
 __all__ = [
     "arithmetic",
@@ -37,6 +37,7 @@ __all__ = [
     "column_sums",
     "convert",
     "correlate",
+    "correlate_gradient",
     "correlate_windows",
     "decode",
     "dequantize",
@@ -81,6 +82,6 @@ __getattr__ = lazy_names(
         "operation": "elementwise new_pipeline",
         "packing": "pack unpack",
         "products": "maximum product reduce scatter sum_parts",
-        "weight_gradient": "weight_sums",
+        "weight_gradient": "correlate_gradient weight_sums",
     },
 )

@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from lowprec.backends.cpu.narrow_convolution import is_narrow, narrow_sums
 from lowprec.backends.cpu.products import product
 from lowprec.backends.cpu.thin_convolution import as_lanes, is_thin, thin_sums
 from lowprec.integers import ceil_div
 from lowprec.spec.accumulation import Accumulation
 from lowprec.spec.convolution_task import ConvolutionTask
-from lowprec.spec.windows import contiguous, window_view
+from lowprec.spec.windows import contiguous, window_view, with_zeros
 from lowprec.types import Array, Pair
 
 PANEL_BYTES = 1 << 20
@@ -24,13 +25,26 @@ NARROW = 8
 """So few outputs of a group leave most lanes of a vector empty: windows take their place as the product's columns."""
 
 
-def correlate(x: Array, weight: Array, stride: Pair, dilation: Pair, task: ConvolutionTask, out: Array) -> None:
+def correlate(
+    x: Array,
+    weight: Array,
+    stride: Pair,
+    dilation: Pair,
+    padding: tuple[Pair, Pair],
+    task: ConvolutionTask,
+    out: Array,
+) -> None:
     """Writes into out (n, oh, ow, groups, N) the products of the windows of x (n, h, w, groups, C) with weight.
 
     Args:
         weight: (kh, kw, groups, C, N).
+        padding: zeros around x, as of `with_zeros`.
         task: how; its place is out's, its span is all.
     """
+    if is_narrow(weight.shape, out.shape[2], stride, dilation, task):
+        narrow_sums(x, weight, stride, dilation, padding, task, out)
+        return
+    x = with_zeros(x, padding)
     if is_thin(x.dtype, weight, task):
         windows = window_view(as_lanes(x), weight.shape[:2], stride, dilation, out.shape[1:3])
         _thin(windows, weight, task, out)

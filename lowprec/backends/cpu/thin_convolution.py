@@ -19,8 +19,9 @@ from lowprec.spec.operands import exact_products, operand_format
 from lowprec.spec.windows import contiguous
 from lowprec.types import Array
 
-MOST_PRODUCTS = 8
-"""Outputs of a group times products between two roundings, up to which this way is the faster one (measured)."""
+MOST_PRODUCTS, MOST_OUTPUTS = 8, 2
+"""Outputs of a group times products between two roundings, and outputs, up to which this way is the faster one
+(measured)."""
 
 
 def is_thin(x: np.dtype[Any], weight: Array, task: ConvolutionTask) -> bool:
@@ -31,6 +32,7 @@ def is_thin(x: np.dtype[Any], weight: Array, task: ConvolutionTask) -> bool:
         and step is not None
         and step.mode == "stochastic"
         and task.accumulation.adder == "sequential"
+        and weight.shape[4] <= MOST_OUTPUTS
         and weight.shape[4] * group <= MOST_PRODUCTS
         and exact_products(operand_format(x), operand_format(weight.dtype))
     )

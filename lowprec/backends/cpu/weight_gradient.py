@@ -15,6 +15,7 @@ import numpy as np
 
 from lowprec._caching import cached
 from lowprec.backends.cpu.convolution import put_windows
+from lowprec.backends.cpu.narrow_convolution import is_narrow, narrow_weight_sums
 from lowprec.backends.cpu.products import product_by_rules
 from lowprec.integers import ceil_div
 from lowprec.spec.accumulation import Accumulation
@@ -22,13 +23,38 @@ from lowprec.spec.convolution_task import ConvolutionTask
 from lowprec.spec.formats import float32
 from lowprec.spec.rounding import Rounding
 from lowprec.spec.sum_rules import sum_rules
-from lowprec.spec.windows import BlockPlace
-from lowprec.types import Array
+from lowprec.spec.windows import BlockPlace, window_lines, window_view, with_zeros
+from lowprec.types import Array, Pair
 
 WHOLE_BYTES = 1 << 23
 """Of positions that cannot be cut into blocks; if they need more, kernel positions are taken in turn."""
 BLOCK_BYTES, LEAST_POSITIONS = 1 << 20, 256
 """A block has about so many bytes; but so many positions that sums are not read and written all the time."""
+SHALLOW = 16
+"""With fewer channels in a group images are laid out along lines of windows, not channels."""
+
+
+def correlate_gradient(
+    x: Array,
+    gradient: Array,
+    stride: Pair,
+    dilation: Pair,
+    padding: tuple[Pair, Pair],
+    task: ConvolutionTask,
+    out: Array,
+) -> None:
+    """Writes into out (kh, kw, groups, C, N) the products of the windows of x (n, h, w, groups, C) with gradient.
+
+    Args:
+        gradient: (n, oh, ow, groups, N).
+        padding: zeros around x, as of `with_zeros`.
+        task: how; its place is out's, its span is all.
+    """
+    if gradient.size and is_narrow(out.shape, gradient.shape[2], stride, dilation, task):
+        narrow_weight_sums(x, gradient, stride, dilation, padding, task, out)
+        return
+    view = window_lines if x.shape[4] < SHALLOW else window_view
+    weight_sums(view(with_zeros(x, padding), out.shape[:2], stride, dilation, gradient.shape[1:3]), gradient, task, out)
 
 
 def weight_sums(windows: Array, gradient: Array, task: ConvolutionTask, out: Array) -> None:

@@ -8,7 +8,7 @@ from lowprec.backends.reference.blocks import (
     scale_and_round,
     spread_power,
 )
-from lowprec.backends.reference.convolution import correlate, correlate_windows, weight_sums
+from lowprec.backends.reference.convolution import correlate, correlate_gradient, correlate_windows, weight_sums
 from lowprec.backends.reference.counting import changes, magnitudes, underflows
 from lowprec.backends.reference.elementwise import elementwise
 from lowprec.backends.reference.packing import pack, unpack
@@ -22,6 +22,7 @@ __all__ = [
     "column_sums",
     "convert",
     "correlate",
+    "correlate_gradient",
     "correlate_windows",
     "decode",
     "dequantize",

@@ -12,20 +12,29 @@ from lowprec.integers import ceil_div
 from lowprec.spec.convolution_task import ConvolutionTask
 from lowprec.spec.keys import key_value
 from lowprec.spec.operands import operand_format
-from lowprec.spec.windows import window_view
+from lowprec.spec.windows import window_view, with_zeros
 from lowprec.types import Array, Pair
 
 Terms = tuple[list[float], list[float]]
 
 
-def correlate(x: Array, weight: Array, stride: Pair, dilation: Pair, task: ConvolutionTask, out: Array) -> None:
+def correlate(
+    x: Array,
+    weight: Array,
+    stride: Pair,
+    dilation: Pair,
+    padding: tuple[Pair, Pair],
+    task: ConvolutionTask,
+    out: Array,
+) -> None:
     """Writes into out (n, oh, ow, groups, N) the products of the windows of x (n, h, w, groups, C) with weight.
 
     Args:
         weight: (kh, kw, groups, C, N).
+        padding: zeros around x, as of `with_zeros`.
         task: how; its place is out's, its span is all.
     """
-    windows = window_view(x, weight.shape[:2], stride, dilation, out.shape[1:3])
+    windows = window_view(with_zeros(x, padding), weight.shape[:2], stride, dilation, out.shape[1:3])
     correlate_windows(windows, weight, task, out)
 
 
@@ -48,6 +57,26 @@ def correlate_windows(windows: Array, weight: Array, task: ConvolutionTask, out:
         here = Element(bits, place.batch + group, row, place.column + column, place.group)
         sums[image, high, wide, group, column] = ragged_dot(terms, task, here, add)
     out[...] = stored_values(sums, task.rules, None)
+
+
+def correlate_gradient(
+    x: Array,
+    gradient: Array,
+    stride: Pair,
+    dilation: Pair,
+    padding: tuple[Pair, Pair],
+    task: ConvolutionTask,
+    out: Array,
+) -> None:
+    """Writes into out (kh, kw, groups, C, N) the products of the windows of x (n, h, w, groups, C) with gradient.
+
+    Args:
+        gradient: (n, oh, ow, groups, N).
+        padding: zeros around x, as of `with_zeros`.
+        task: how; its place is out's, its span is all.
+    """
+    windows = window_view(with_zeros(x, padding), out.shape[:2], stride, dilation, gradient.shape[1:3])
+    weight_sums(windows, gradient, task, out)
 
 
 def weight_sums(windows: Array, gradient: Array, task: ConvolutionTask, out: Array) -> None:

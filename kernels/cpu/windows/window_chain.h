@@ -1,0 +1,130 @@
+// One register tile of a convolution: the sums of a vector of lanes at `rows` windows, each a chain of fused
+// multiply-adds with a term of its own lane.
+#ifndef LOWPREC_WINDOW_CHAIN_H
+#define LOWPREC_WINDOW_CHAIN_H
+
+#include "product/chain.h"
+#include "windows/lane_words.h"
+#include "windows/window_job.h"
+
+namespace lowprec {
+inline namespace LP_ISA {
+
+// What every tile of one vector of lanes shares, and (the last line) what is its own.
+struct WindowChain {
+    const i64 *terms;         // where the terms of a window are, in floats from its first
+    const int *ends;          // numbers of products at which groups end
+    int groups;               // how many,
+    i64 longest;              // and the most products of one
+    bool goes_on;             // the last group's other products come later
+    const float *weights;     // a vector for each term
+    const float *start;       // what sums start from, a vector for each row
+    i64 weights_row, row;     // floats from one to the next; of x from a tile's row to the next
+    i64 start_row, sums_row;  // start_row 0: 0 in lanes that are used, 1 in the others
+    float largest_product;    // no product of two operands is larger; set where steps ask for it
+    const LaneWords *words;   // where rounding takes random bits
+    const BlockLanes *block;  // of each block of groups
+    u32 first_group;
+    bool whole_words;
+    const float *x;
+    const u32 *rows;  // numbers of the rows, for the random bits
+};
+
+inline LaneWords lane_words(const WindowJob &job, i64 first) {
+    const int tag = tag_step + (job.step.rounding.random_bits > 16 ? 1 : 0);
+    return LaneWords(job.key, tag, job.batch, job.column, first, job.outputs);
+}
+
+// What `count` blocks of groups, from a chain's first on, bring to the counters.
+inline void fill_blocks(const LaneWords &words, const WindowChain &c, i64 count, BlockLanes *to) {
+    const u32 first = c.first_group >> (c.whole_words ? 1 : 2);
+    for (i64 b = 0; b < count; ++b) to[b] = words.block((first + u32(b)) << 3);
+}
+
+template <class Step, int rows, bool exact>
+LP_INLINE void add_terms(const WindowChain &c, int k, f32v (&tile)[rows][1]) {
+    const f32v weight = load<f32v>(c.weights + k * c.weights_row);
+    const float *x = c.x + c.terms[k];
+    for (int i = 0; i < rows; ++i)
+        tile[i][0] = Step::each(multiply_add<exact>(load<f32v>(x + i * c.row), weight, tile[i][0]));
+}
+
+// The random words of the group at hand, drawn for all groups of a block at once.
+template <int rows>
+struct WindowWords {
+    const WindowChain &c;
+    const int per_block;  // groups
+    const u32 first_block;
+    bool fresh = true;
+    u32v words[2][rows][1];
+    int shift = 0;
+
+    explicit WindowWords(const WindowChain &chain)
+        : c(chain), per_block(chain.whole_words ? 2 : 4), first_block(chain.first_group / u32(per_block)) {}
+
+    LP_INLINE const u32v (*of(u32 g))[1] {
+        const u32 place = g % u32(per_block), half = u32(per_block) / 2;
+        if (fresh || place == 0) {
+            const u32 left = c.first_group + u32(c.groups) - g;
+            c.words->draw(c.rows, c.block[g / u32(per_block) - first_block], place + left > half, words);
+        }
+        fresh = false;
+        shift = c.whole_words ? 0 : int(g & 1) * 16;
+        return words[place >= half];
+    }
+};
+
+struct NoWindowWords {
+    explicit NoWindowWords(const WindowChain &) {}
+};
+
+template <class Step, int rows, bool exact>
+void window_kernel(const WindowChain &c, const Rounders &rounders, float *sums) {
+    const Step step(rounders);
+    f32v tile[rows][1];
+    for (int i = 0; i < rows; ++i) tile[i][0] = load<f32v>(c.start + i * c.start_row);
+    const int count = c.ends[c.groups - 1];
+    if constexpr (Step::alone) {
+        if (c.longest == 1)
+            for (int k = 0; k < count; ++k) add_terms<Step, rows, exact>(c, k, tile);
+    }
+    if (!(Step::alone && c.longest == 1)) {
+        std::conditional_t<Step::random, WindowWords<rows>, NoWindowWords> words(c);
+        constexpr bool bounded = Step::bounded && !Step::alone;
+        Watch<bounded> watch(step, c.longest, c.largest_product);
+        if constexpr (bounded) watch.start(c.start_row == 0);
+        for (int g = 0, k = 0; g < c.groups; ++g) {
+            bool calm = false;
+            if constexpr (bounded) calm = watch.next(tile);
+            for (const int end = c.ends[g]; k < end; ++k) add_terms<NoStep, rows, exact>(c, k, tile);
+            if constexpr (Step::active) {
+                if (c.goes_on && g == c.groups - 1) break;
+                const u32v(*drawn)[1] = nullptr;
+                int shift = 0;
+                if constexpr (Step::random) {
+                    drawn = words.of(c.first_group + u32(g));
+                    shift = words.shift;
+                }
+                if constexpr (bounded) {
+                    if (calm) {
+                        step.round_bounded(tile, drawn, shift, watch.tiny);
+                        continue;
+                    }
+                }
+                step.round(tile, drawn, shift);
+            }
+        }
+    }
+    for (int i = 0; i < rows; ++i) store(sums + i * c.sums_row, tile[i][0]);
+}
+
+typedef void (*WindowKernel)(const WindowChain &, const Rounders &, float *sums);
+
+// `rows` is window_rows or half of that.
+constexpr int window_rows = LP_VECTOR_BYTES == 64 ? 8 : 4;
+
+WindowKernel window_kernel_of(Path path, int rows, bool exact);
+
+}  // namespace LP_ISA
+}  // namespace lowprec
+#endif

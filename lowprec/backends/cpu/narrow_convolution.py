@@ -1,0 +1,91 @@
+"""Convolutions of many groups with few channels and outputs each, such as depthwise ones, by loops of their own.
+
+A product for every group would leave most lanes of a vector idle: here lanes are the outputs of neighbouring groups.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from lowprec import _kernels
+from lowprec.backends.cpu.operands import operand_type
+from lowprec.backends.cpu.products import native_accumulator
+from lowprec.spec.accumulation import Accumulation
+from lowprec.spec.convolution_task import ConvolutionTask
+from lowprec.spec.operands import exact_products, operand_format
+from lowprec.spec.rounding import Rounding
+from lowprec.spec.sum_rules import sum_rules
+from lowprec.types import Array, Pair
+
+MOST_OUTPUTS = 8
+"""With more outputs in a group a product of its own fills the lanes better (measured)."""
+FEWEST_LANES = 4
+MOST_FIELD = 1 << 22
+"""Float32 numbers that one line of windows may read, zeros between them included."""
+BLOCK = 16  # columns that share counters of random words
+
+
+def is_narrow(weight: tuple[int, ...], across: int, stride: Pair, dilation: Pair, task: ConvolutionTask) -> bool:
+    """Whether a convolution or its weight's gradient is computed here.
+
+    Args:
+        weight: the shape (kh, kw, groups, C, N).
+        across: windows of a line.
+    """
+    high, wide, groups, channels, outputs = weight
+    order, rules = task.accumulation, task.rules
+    if groups == 1 or outputs > MOST_OUTPUTS or groups * outputs < FEWEST_LANES or not high * wide * channels:
+        return False
+    if task.span is not None or order.splits != 1 or order.adder != "sequential":
+        return False
+    if rules.stochastic and task.place.column % BLOCK + outputs > BLOCK:
+        return False
+    if rules.final is not None and rules.final.mode == "stochastic" and not rules.one_format:
+        return False
+    lines, positions = (high - 1) * dilation[0] + 1, (wide + BLOCK) * dilation[1] + (across + BLOCK) * stride[1]
+    return lines * positions * channels * 2 * BLOCK <= MOST_FIELD
+
+
+def narrow_sums(
+    x: Array,
+    weight: Array,
+    stride: Pair,
+    dilation: Pair,
+    padding: tuple[Pair, Pair],
+    task: ConvolutionTask,
+    out: Array,
+) -> None:
+    """As `correlate`, where `is_narrow` says so."""
+    group = min(task.accumulation.group or x.shape[4], x.shape[4])
+    call = _prepared(x.dtype, weight.dtype, task.accumulation, task.rounding)
+    front = padding[0][0], padding[1][0]
+    call(x, weight, group, stride, dilation, front, task.key, task.place, out, task.threads)
+
+
+def narrow_weight_sums(
+    x: Array,
+    gradient: Array,
+    stride: Pair,
+    dilation: Pair,
+    padding: tuple[Pair, Pair],
+    task: ConvolutionTask,
+    out: Array,
+) -> None:
+    """As `correlate_gradient`, where `is_narrow` says so."""
+    count = max(1, gradient.shape[0] * gradient.shape[1] * gradient.shape[2])
+    group = min(task.accumulation.group or count, count)
+    call = _prepared(x.dtype, gradient.dtype, task.accumulation, task.rounding)
+    front = padding[0][0], padding[1][0]
+    call.weight_gradient(x, gradient, group, stride, dilation, front, task.key, task.place, out, task.threads)
+
+
+@lru_cache(maxsize=4096)
+def _prepared(
+    x: np.dtype[Any], weight: np.dtype[Any], accumulation: Accumulation, rounding: Rounding
+) -> _kernels.WindowCall:
+    exact = exact_products(operand_format(x), operand_format(weight))
+    rules = native_accumulator(sum_rules(accumulation, rounding))
+    return _kernels.WindowCall(operand_type(x), operand_type(weight), rules, exact)
