@@ -21,6 +21,7 @@ from ipu_core.study.blame.trials import (
     taken,
 )
 from ipu_core.study.settings import BUDGET, TOLERANCE
+from ipu_core.train.arguments import is_real
 from ipu_core.train.batches import Batches
 from ipu_core.train.loop import TrainLoop
 
@@ -68,7 +69,7 @@ def blame(
             than steps.
         TypeError: no loop.
     """
-    if not budget >= LEAST_BUDGET:
+    if not is_real(budget) or not budget >= LEAST_BUDGET:
         raise ValueError(f"budget must be at least {LEAST_BUDGET:g} times the run, not {budget!r}")
     check_tolerance(tolerance)
     trials = Trials(loop, taken(loop, batches, steps))

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from ipu_core.errors import NotFinite
 from ipu_core.ir.precision import FORMATS, Precision
 from ipu_core.study.blame.lockstep import Lockstep
-from ipu_core.train.arguments import check_integer
+from ipu_core.train.arguments import check_integer, is_real
 from ipu_core.train.batches import Batches, Feed
 from ipu_core.train.loop import TrainLoop
 from lowprec import float32 as FLOAT32
@@ -186,9 +186,9 @@ def check_tolerance(tolerance: float) -> None:
     """Refuses what is no share.
 
     Raises:
-        ValueError: it is not from 0 to 1.
+        ValueError: it is no number, or not from 0 to 1.
     """
-    if not 0 <= tolerance <= 1:
+    if not is_real(tolerance) or not 0 <= tolerance <= 1:
         raise ValueError(f"tolerance must be a share of what float32 learns, from 0 to 1, not {tolerance!r}")
 
 
