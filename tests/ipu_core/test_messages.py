@@ -130,6 +130,19 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "a precision misspelt": (
         lambda: loop(precision="f16.32"), ValueError, r"unknown precision 'f16\.32': did you mean 'fp16\.32'",
     ),
+    "a precision of no such bits": (
+        lambda: loop(precision="fp17"), ValueError, r"unknown precision 'fp17': did you mean 'fp16\.32' or 'fp16\.16'\?",
+    ),
+    "partial sums that it has not": (
+        lambda: loop(precision="fp8.32"), ValueError, r"unknown precision 'fp8\.32': did you mean 'fp8' or 'fp8\.16'\?",
+    ),
+    "nothing": (lambda: loop(precision=""), ValueError, "unknown precision ''; there are fp32"),
+    "a format of four bits": (
+        lambda: loop(precision="fp4"), ValueError, "'fp4': that is a format; .* such as mxfp4, nvfp4",
+    ),
+    "one that no preset multiplies": (
+        lambda: loop(precision="tf32"), ValueError, r"that is a format; .* such as fp16\.32/operands=tfloat32",
+    ),
     "commas in a precision": (
         lambda: loop(precision="fp16.16/stochastic,weights=float32"), ValueError,
         r"joined by '/', not ',': write 'fp16\.16/stochastic/weights=float32'",
