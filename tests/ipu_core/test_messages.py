@@ -131,7 +131,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         lambda: loop(precision="f16.32"), ValueError, r"unknown precision 'f16\.32': did you mean 'fp16\.32'",
     ),
     "a precision of no such bits": (
-        lambda: loop(precision="fp17"), ValueError, r"unknown precision 'fp17': did you mean 'fp16\.32' or 'fp16\.16'\?",
+        lambda: loop(precision="fp17"), ValueError, r"precision 'fp17': did you mean 'fp16\.32' or 'fp16\.16'\?",
     ),
     "partial sums that it has not": (
         lambda: loop(precision="fp8.32"), ValueError, r"unknown precision 'fp8\.32': did you mean 'fp8' or 'fp8\.16'\?",

@@ -132,7 +132,7 @@ class Record:
         return plot_exponents(self, name, ax)
 
     def table(self, count: int = 10, title: str = "") -> Table:
-        """The worst values, each with its largest share in any look, the mean, and the step at which it first was bad."""
+        """The worst values, each with its largest share in any look, its mean, the step at which it first was bad."""
         rows = [self._row(place) for place in self.worst(count)]
         looks = f"{len(self.rows)} looks at {len(self.values)} values"
         healthy = len(self.rows) and not len(self.worst(1))
