@@ -136,6 +136,15 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "partial sums that it has not": (
         lambda: loop(precision="fp8.32"), ValueError, r"unknown precision 'fp8\.32': did you mean 'fp8' or 'fp8\.16'\?",
     ),
+    "a slash in a rule": (
+        lambda: loop(precision="fp16.16/nearest/w.*/weights=float32"), ValueError,
+        r"'w\.\*' in .* is no setting; a rule for parts of that name is w\.\*:weights=float32",
+    ),
+    "a slash in a rule alone": (
+        lambda: Precision("mine", rules=("w.*/weights=float32",)), ValueError,
+        r"a rule is a pattern, a colon and a setting, such as 'w\.\*:weights=float32', not 'w\.\*/weights=float32'",
+    ),
+    "a rule that is none": (lambda: Precision("mine", rules=5), TypeError, "rules must be a list of them"),  # type: ignore[arg-type]
     "nothing": (lambda: loop(precision=""), ValueError, "unknown precision ''; there are fp32"),
     "a format of four bits": (
         lambda: loop(precision="fp4"), ValueError, "'fp4': that is a format; .* such as mxfp4, nvfp4",
