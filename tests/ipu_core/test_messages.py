@@ -136,6 +136,12 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "partial sums that it has not": (
         lambda: loop(precision="fp8.32"), ValueError, r"unknown precision 'fp8\.32': did you mean 'fp8' or 'fp8\.16'\?",
     ),
+    "a word for a number": (
+        lambda: loop(precision="fp8/margin=two"), ValueError, "'margin=two' in .*: it is an integer, not 'two'",
+    ),
+    "a word for a scale": (
+        lambda: loop(precision="fp8/static/forward_scale=big"), ValueError, "it is a number, not 'big'",
+    ),
     "a slash in a rule": (
         lambda: loop(precision="fp16.16/nearest/w.*/weights=float32"), ValueError,
         r"'w\.\*' in .* is no setting; a rule for parts of that name is w\.\*:weights=float32",

@@ -68,14 +68,23 @@ def test_a_verdict_is_of_its_figures() -> None:
 
 
 def test_verdicts_on_gradients_in_8_bits() -> None:
-    pairs = ((2.406, 0.0), (3.263, 0.96), (5.571, 1.0), (2.406, 0.015), (2.417, 0.0), (2.42, 0.002))
+    pairs = (
+        (2.406, 0.0),
+        (3.263, 0.96),
+        (5.571, 1.0),
+        (2.406, 0.015),
+        (2.417, 0.0),
+        (2.42, 0.002),
+        (2.26, 0.0),
+        (2.27, 0.0),
+    )
     found = {row: [fp8.Trained(*pair)] for row, pair in zip(fp8.ROWS, pairs, strict=True)}
-    assert [f.holds for f in fp8.judged(found)] == [True] * 4
+    assert [f.holds for f in fp8.judged(found)] == [True] * 5
     assert fp8.judged(found)[0].ours == "3.263, 96.0% flushed; float32 2.406"
     for row, worse, number in (
         ("unscaled", (2.5, 0.96), 0), ("unscaled", (3.263, 0.4), 0), ("E4M3 cotangents", (3.3, 1.0), 1),
         ("loss scale", (2.5, 0.015), 2), ("loss scale", (2.406, 0.2), 2), ("current", (2.47, 0.0), 3),
-        ("delayed", (2.42, 0.11), 3),
+        ("delayed", (2.42, 0.11), 3), ("unit-scaled", (2.32, 0.0), 4), ("unit-scaled", (2.27, 0.2), 4),
     ):  # fmt: skip
         assert [f.holds for f in fp8.judged({**found, row: [fp8.Trained(*worse)]})][number] is False
 
@@ -149,10 +158,11 @@ def test_4_bits_train_in_a_reduced_form() -> None:
 
 
 def test_cotangents_are_counted_where_they_are_cast() -> None:
-    runs = {row: fp8.train(row, TINY, 10, seed=0) for row in ("float32", "unscaled", "E4M3 cotangents", "current")}
+    rows = ("float32", "unscaled", "E4M3 cotangents", "current", "unit-scaled")
+    runs = {row: fp8.train(row, TINY, 10, seed=0) for row in rows}
     lost = [run.flushed for run in runs.values()]
     assert lost[0] == 0
-    assert lost[3] < 0.01 < lost[1] < 0.9 < lost[2]
+    assert max(lost[3:]) < 0.01 < lost[1] < 0.9 < lost[2]
 
 
 def test_narrow_accumulators_stop_and_lose_variance() -> None:
