@@ -125,8 +125,8 @@ def _parser() -> argparse.ArgumentParser:
     why = _command(commands, "blame", _blame, "why a precision learns less than float32: equation, cause, cure")
     why.add_argument("--precision", default="fp16.16/nearest", help=_help("fp16.16/nearest", PRECISIONS))
     why.add_argument("--seed", type=int, default=0, help="default 0")
-    why.add_argument("--tolerance", type=float, default=TOLERANCE, help=f"may be missing (default {TOLERANCE:g})")
-    why.add_argument("--budget", type=float, default=BUDGET, help=f"what it may take, in runs (default {BUDGET:g})")
+    why.add_argument("--tolerance", type=float, help=f"may be missing (default {TOLERANCE:g})")
+    why.add_argument("--budget", type=float, help=f"what it may take, in runs (default {BUDGET:g})")
     why.add_argument("--out", type=_folder, help="also write blame.txt there, which a study's page shows")
     _training(why)
     why.add_argument("--by", choices=BY, help="instead, what each layer or cause costs: alone low, and all but it")
@@ -300,9 +300,10 @@ def _profile(given: argparse.Namespace) -> int:
 
 def _blame(given: argparse.Namespace) -> int:
     precision = parse_one_precision(given.precision)
-    study.command.explain(
-        _settings(given, [precision]), precision, given.seed, given.tolerance, given.budget, given.by, given.out
-    )
+    limits = {name: value for name in ("tolerance", "budget") if (value := getattr(given, name)) is not None}
+    if given.by is not None and limits:
+        raise ValueError(f"--{next(iter(limits))} is not for --by {given.by}, which does two runs for each {given.by}")
+    study.command.explain(_settings(given, [precision]), precision, given.seed, given.by, given.out, **limits)
     return 0
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection, Mapping
 
-from lowprec import aliases, formats
+from lowprec import FloatFormat, aliases, formats
 
-SHORT: Mapping[str, str] = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
-"""Formats by the names that begin those of precisions."""
+SHORT: Mapping[str, str] = {"float64": "fp32", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
+"""Formats by the names that begin those of precisions; float32 is the widest that these have."""
 
 
 def with_commas(spec: str, presets: Collection[str]) -> str:
@@ -19,13 +19,33 @@ def with_commas(spec: str, presets: Collection[str]) -> str:
     return f"settings of a precision are joined by '/', not ',': write {'/'.join([first, *others])!r}"
 
 
+def _nearest(name: str, presets: Collection[str]) -> list[str]:
+    """The presets with what goes before the dot of a name, or that begin with it, or else are most like it."""
+    heads: dict[str, list[str]] = {}
+    for preset in presets:
+        heads.setdefault(preset.partition(".")[0], []).append(preset)
+    head, dot, _ = name.partition(".")
+    if head in heads:
+        return heads[head]
+    if dot:
+        return difflib.get_close_matches(name, presets, 2)
+    if longer := [preset for preset in presets if name and preset.startswith(name)]:
+        return longer
+    return [preset for near in difflib.get_close_matches(name, heads, 2) for preset in heads[near]]
+
+
+def _of_format(fmt: FloatFormat, presets: Collection[str]) -> list[str]:
+    """The presets that multiply in a format, or in others of as few bits; none for what no preset is for."""
+    short = SHORT.get(fmt.name, f"fp{fmt.bits}")
+    return [preset for preset in presets if preset.partition(".")[0].endswith(short) and "unit" not in preset]
+
+
 def meant(name: str, presets: Collection[str]) -> str:
     """A question, for a name that is a format's or nearly a precision's."""
     known = "float8_e4m3fn" if name.lower() in ("fp8", "float8") else name.lower()
     fmt = formats.get(known) or aliases.get(known)
-    short = name.lower() if fmt is None else SHORT.get(fmt.name, "fp8")
-    near = [preset for preset in presets if preset.startswith(short)] or difflib.get_close_matches(name, presets, 2)
     if fmt is None:
+        near = _nearest(name.lower(), presets)
         return f": did you mean {' or '.join(map(repr, near))}?" if near else ""
-    one = near or [f"fp16.32/operands={fmt.name}"]
+    one = _of_format(fmt, presets) or [f"fp16.32/operands={fmt.name}"]
     return f": that is a format; a precision says what is multiplied and what is summed in, such as {', '.join(one)}"

@@ -90,6 +90,8 @@ class Precision:
     rules: tuple[PrecisionRule, ...] = ()
 
     def __post_init__(self) -> None:
+        if not isinstance(self.rules, str | PrecisionRule | Sequence):
+            raise TypeError(f"rules must be a list of them, such as 'layers.0.*:weights=float32', not {self.rules!r}")
         texts = (self.rules,) if isinstance(self.rules, str | PrecisionRule) else self.rules
         object.__setattr__(self, "rules", tuple(rule for text in texts for rule in rules_of(text, FORMATS)))
         for field in FORMATS:
@@ -319,6 +321,10 @@ def _override(precision: Precision, word: str, spec: str) -> Precision:
     if is_said(word):
         return replace(precision, scaling=overridden(precision.scaling, word, spec))
     if not equals:
+        if "*" in word or "." in word:
+            raise ValueError(
+                f"{word!r} in {spec!r} is no setting; a rule for parts of that name is {word}:weights=float32"
+            )
         if word not in ROUNDINGS:
             raise ValueError(
                 f"unknown word {word!r} in {spec!r}; there are {', '.join((*ROUNDINGS, *STREAMING, *HOWS))}"

@@ -152,9 +152,12 @@ def rules_of(text: str | PrecisionRule, formats: Sequence[str]) -> list[Precisio
     if not isinstance(text, str):
         raise TypeError(f"a rule is a PrecisionRule or a text such as 'layers.0.*:weights=float32', not {text!r}")
     pattern, colon, word = text.rpartition(":")
+    if not colon:
+        meant = ":".join(text.rsplit("/", 1)) if "/" in text else "layers.0.*:weights=float32"
+        raise ValueError(f"a rule is a pattern, a colon and a setting, such as {meant!r}, not {text!r}")
     said, _, value = word.partition("=") if "=" in word else ("rounding", "", word)
     *product, field = said.split(".", 1)
-    if not colon or field not in (*formats, "moments", "rounding", *SCALING):
+    if field not in (*formats, "moments", "rounding", *SCALING):
         raise ValueError(f"unknown field {field!r} in the rule {text!r}; there are {ruled(formats)}")
     if field in SCALING:
         return [PrecisionRule(pattern, field, _of_scaling(field, value, text), *product)]

@@ -182,6 +182,20 @@ def _yes_or_no(text: str) -> bool:
     return text == "true"
 
 
+def _integer(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"it is an integer, not {text!r}") from None
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"it is a number, not {text!r}") from None
+
+
 def _or_none(text: str) -> str | None:
     return None if text == "none" else text
 
@@ -189,18 +203,18 @@ def _or_none(text: str) -> str | None:
 READERS: Mapping[str, Callable[[str], Any]] = {
     "forward": as_element_format,
     "backward": as_element_format,
-    "forward_scale": float,
-    "backward_scale": float,
+    "forward_scale": _number,
+    "backward_scale": _number,
     "power_of_two": _yes_or_no,
     "inside": _yes_or_no,
-    "margin": int,
-    "amax_history_len": int,
+    "margin": _integer,
+    "amax_history_len": _integer,
     "amax_compute_algo": str,
     "scale_rule": _or_none,
     "forward_rounding": _or_none,
     "backward_rounding": _or_none,
     "rotation": _or_none,
-    "rotation_block": int,
+    "rotation_block": _integer,
 }
 """The fields that an override may name, and what reads their values."""
 

@@ -321,7 +321,7 @@ def compare_profiles(paths: tuple[str, str], folder: Path | None) -> None:
 
 
 def explain(
-    settings: Settings, precision: str, seed: int, tolerance: float, budget: float, by: str | None, folder: Path | None
+    settings: Settings, precision: str, seed: int, by: str | None, folder: Path | None, **limits: float
 ) -> None:
     """Prints why a training in this precision learns less than in float32 (see `blame`), on the direct engine.
 
@@ -329,9 +329,9 @@ def explain(
         settings: What is trained, and how long.
         precision: Its name.
         seed: Of the run.
-        tolerance, budget: As `blame` takes them.
         by: "layer" or "cause": print what each costs (see `sensitivity`) instead; None: no.
         folder: Where to write it too, as blame.txt; None: nowhere. A study in that folder shows it on its page.
+        limits: tolerance and budget, as `blame` takes them; `sensitivity` has none.
 
     Raises:
         ValueError: the folder cannot be written.
@@ -342,7 +342,7 @@ def explain(
     loop = make_loop(problem, recipe(settings, problem), Point(precision, seed))
     batches = problem.batches(seed)
     if by is None:
-        words = str(blame(loop, batches, settings.steps, tolerance=tolerance, budget=budget))
+        words = str(blame(loop, batches, settings.steps, **limits))
     else:
         words = str(sensitivity(loop, batches, settings.steps, by))
     text = f"{models.title(settings, task)}\n\n{words}"

@@ -41,7 +41,7 @@ DARK = {
 }  # fmt: skip
 RULES = charts.RULES + (
     "pre{overflow-x:auto;padding:.7em;border:1px solid var(--line)}summary{cursor:pointer;margin:.5em 0}"
-    "caption,.note{color:var(--faint);text-align:left}td{font-variant-numeric:tabular-nums}td+td{white-space:nowrap}"
+    "caption,.note{color:var(--faint);text-align:left}p.note{white-space:pre-line}td{font-variant-numeric:tabular-nums}td+td{white-space:nowrap}"
 )
 Results = Sequence[dict[str, Any]]
 
@@ -73,7 +73,8 @@ def study_page(
         parts += ["<h2>Why</h2>", f'<pre id="report">{html.escape(report)}</pre>']
     if records:
         parts += ["<h2>What rounding did</h2>", _words()]
-        parts += [_watched(point, record, opened=not i) for i, (point, record) in enumerate(records.items())]
+        worst = max(records, key=lambda point: records[point].harm().max(initial=0.0))
+        parts += [_watched(point, record, opened=point == worst) for point, record in records.items()]
     said = table(("setting", "value"), ((name, _brief(value)) for name, value in settings.items()))
     parts += ["<h2>How it was trained</h2>", said, _folded("The plan of every sum", f"<pre>{html.escape(plan)}</pre>")]
     return page(title, parts, LIGHT, DARK, RULES)
@@ -190,5 +191,5 @@ def _histograms(record: Record) -> str:
         inside = [(e, words) for e, words in marks if LOWEST <= e < LOWEST + counts.shape[1]]
         name = f"{value['name']}, {fmt.name}"
         shown.append(charts.exponent_bars(counts[0], counts[-1], LOWEST, inside, name))
-    last = f"{int(record.steps[-1]):,}" if len(record.rows) else "0"
-    return key({"early": "step 0", "late": f"step {last}"}) + "".join(shown)
+    first, last = (f"{step:,}" for step in record.steps[[0, -1]]) if len(record.rows) else ("0", "0")
+    return key({"early": f"step {first}", "late": f"step {last}"}) + "".join(shown)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -109,6 +110,11 @@ def check_one_number(value: Any) -> None:
 def check_integer(name: str, value: Any, least: int = 0) -> None:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise ValueError(f"{name} must be an integer of at least {least}, not {value!r}")
+
+
+def is_real(value: Any) -> bool:
+    """Whether something is a real number: no truth value, text or array."""
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def check_share(recompute: Any) -> bool | float:

@@ -36,7 +36,7 @@ class Table:
             return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
 
         body = "".join(row(cells, "td") for cells in self.rows)
-        caption, note = html.escape(self.title), html.escape(self.note)
+        caption, note = html.escape(self.title), html.escape(self.note).replace("\n", "<br>")
         head = f"<caption>{caption}</caption>{row(self.columns, 'th')}"
         return f"<table>{head}{body}</table><p><small>{note}</small></p>"
 

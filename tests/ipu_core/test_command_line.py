@@ -516,6 +516,9 @@ def test_blame_says_why_and_what_brings_it_back(tmp_path: Path, capsys: pytest.C
     assert "it alone low" in capsys.readouterr().out
     assert main(["blame", *small, "--budget", "1"]) == 2
     assert "budget must be at least 3.5" in capsys.readouterr().err
+    for setting in (["--budget", "5"], ["--tolerance", "0.05"]):
+        assert main(["blame", *small, "--by", "cause", *setting]) == 2
+        assert f"{setting[0]} is not for --by cause, which does two runs" in capsys.readouterr().err
 
 
 WATCHED = ["study", *SMALL, "--precisions", "fp16.16/nearest", "--seeds", "1", "--workers", "1"]

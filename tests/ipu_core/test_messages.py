@@ -130,6 +130,34 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "a precision misspelt": (
         lambda: loop(precision="f16.32"), ValueError, r"unknown precision 'f16\.32': did you mean 'fp16\.32'",
     ),
+    "a precision of no such bits": (
+        lambda: loop(precision="fp17"), ValueError, r"precision 'fp17': did you mean 'fp16\.32' or 'fp16\.16'\?",
+    ),
+    "partial sums that it has not": (
+        lambda: loop(precision="fp8.32"), ValueError, r"unknown precision 'fp8\.32': did you mean 'fp8' or 'fp8\.16'\?",
+    ),
+    "a word for a number": (
+        lambda: loop(precision="fp8/margin=two"), ValueError, "'margin=two' in .*: it is an integer, not 'two'",
+    ),
+    "a word for a scale": (
+        lambda: loop(precision="fp8/static/forward_scale=big"), ValueError, "it is a number, not 'big'",
+    ),
+    "a slash in a rule": (
+        lambda: loop(precision="fp16.16/nearest/w.*/weights=float32"), ValueError,
+        r"'w\.\*' in .* is no setting; a rule for parts of that name is w\.\*:weights=float32",
+    ),
+    "a slash in a rule alone": (
+        lambda: Precision("mine", rules=("w.*/weights=float32",)), ValueError,
+        r"a rule is a pattern, a colon and a setting, such as 'w\.\*:weights=float32', not 'w\.\*/weights=float32'",
+    ),
+    "a rule that is none": (lambda: Precision("mine", rules=5), TypeError, "rules must be a list of them"),  # type: ignore[arg-type]
+    "nothing": (lambda: loop(precision=""), ValueError, "unknown precision ''; there are fp32"),
+    "a format of four bits": (
+        lambda: loop(precision="fp4"), ValueError, "'fp4': that is a format; .* such as mxfp4, nvfp4",
+    ),
+    "one that no preset multiplies": (
+        lambda: loop(precision="tf32"), ValueError, r"that is a format; .* such as fp16\.32/operands=tfloat32",
+    ),
     "commas in a precision": (
         lambda: loop(precision="fp16.16/stochastic,weights=float32"), ValueError,
         r"joined by '/', not ',': write 'fp16\.16/stochastic/weights=float32'",

@@ -43,7 +43,7 @@ class Sensitivity:
     def table(self) -> Table:
         """The rows, the most harmful first."""
         ordered = sorted(self.rows, key=lambda row: -row[2])
-        cells = tuple((n, f"{a:.4g}", f"{100 * x:.1f} %", f"{b:.4g}", f"{100 * y:.1f} %") for n, a, x, b, y in ordered)
+        cells = tuple((n, f"{a:.4g}", _percent(x), f"{b:.4g}", _percent(y)) for n, a, x, b, y in ordered)
         title = f"{self.precision.name}, loss after {self.steps} steps: {self.low:.4g}, float32 {self.reference:.4g}"
         return Table(title, ("part", "it alone low", "missing", "all but it low", "missing"), cells)
 
@@ -115,7 +115,7 @@ class Cheapest:
 
     def __str__(self) -> str:
         lines = [f"  {name}: {choice}" for name, choice in self.choices.items()]
-        found = f"{100 * self.missing:.1f} % of what float32 learns is missing, {self.runs} runs"
+        found = f"{_percent(self.missing)} of what float32 learns is missing, {self.runs} runs"
         return "\n".join([self.precision.name, *lines, f"({found})"])
 
     __repr__ = __str__
@@ -142,14 +142,18 @@ def cheapest(
         TypeError: no loop.
     """
     check_tolerance(tolerance)
-    listed = [Precision.parse(choice) for choice in choices]
-    if len(listed) < 2:
+    if isinstance(choices, str) or not isinstance(choices, Sequence) or len(choices) < 2:
         raise ValueError(f"a search needs two precisions or more, from the cheapest to the dearest, not {choices!r}")
+    listed = [Precision.parse(choice) for choice in choices]
     search = _Search(loop, taken(loop, batches, steps), listed, tolerance)
     levels = search.found()
     names = {name: listed[level].name for name, level in levels.items()}
     precision = trimmed(search.precision(levels), listed[0], loop.ideal)
     return Cheapest(precision, search.missing(levels), names, search.runs)
+
+
+def _percent(share: float) -> str:
+    return f"{round(100 * share, 1) + 0.0:.1f} %"  # no -0.0
 
 
 class _Search:

@@ -48,8 +48,10 @@ class Culprit:
 
 
 def _wrapped(line: str) -> str:
-    """A line in as many as fit a terminal; names of precisions stay whole."""
-    return textwrap.fill(line, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    """A line in as many as fit a terminal; names of precisions stay whole, and numbers with their percent sign."""
+    joined = line.replace(" %", f"{JOINED}%")
+    filled = textwrap.fill(joined, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    return filled.replace(JOINED, " ")
 
 
 def _percent(share: float) -> str:
@@ -58,6 +60,7 @@ def _percent(share: float) -> str:
     return f"{100 * share + 0.0:.{digits}f} %" if abs(share) >= ZERO else "0 %"
 
 
+JOINED = "\N{NO-BREAK SPACE}"
 ZERO = 0.0005
 LEAST = 0.01
 WIDTH = 100
@@ -91,6 +94,7 @@ class Blame:
         spent: what all of it took at most, as a multiple of the run (see `blame`).
         healthy: whether no more is missing than the tolerance.
         skipped: steps that the loss scale skipped.
+        stopped: whether the budget ended before all suspects were tried.
     """
 
     precision: Precision
@@ -109,6 +113,7 @@ class Blame:
     spent: float = 0.0
     healthy: bool = False
     skipped: int = 0
+    stopped: bool = False
 
     def __str__(self) -> str:
         skipped = f" ({self.skipped} of them skipped)" if self.skipped else ""
@@ -119,8 +124,7 @@ class Blame:
         if self.healthy:
             lines.append("nothing: this precision costs no more than the tolerance")
         elif not self.culprits:
-            short = "" if self.looked else ": within the budget so short a run cannot be looked into"
-            lines.append(f"no single cause was found that brings back half of it{short}")
+            lines.append(f"no single cause was found that brings back half of it{self._ended()}")
         lines += [str(culprit) for culprit in self.culprits]
         if self.cure is not None:
             lines.append(f"after {self.horizon} steps without it: {_percent(self.closed)} of the loss is back")
@@ -140,6 +144,12 @@ class Blame:
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(str(self))}</pre>"
+
+    def _ended(self) -> str:
+        """What the budget kept the search from."""
+        if not self.looked:
+            return ": within the budget so short a run cannot be looked into"
+        return ", and the budget ended before all suspects were tried: a larger one goes on" if self.stopped else ""
 
     def _missing(self) -> str:
         if self.gap <= 0:

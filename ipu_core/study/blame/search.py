@@ -21,6 +21,7 @@ from ipu_core.study.blame.trials import (
     taken,
 )
 from ipu_core.study.settings import BUDGET, TOLERANCE
+from ipu_core.train.arguments import is_real
 from ipu_core.train.batches import Batches
 from ipu_core.train.loop import TrainLoop
 
@@ -34,7 +35,7 @@ SPARSE = 60  # steps of the run for each that is looked at
 SHORT = 30  # steps of a run that is looked at once
 CAUSES = 3  # at most, one after another
 TRIMMING = Cost(builds=0.8)
-"""Of finding the rules of a cure that change something."""
+"""Of finding the rules of a cure that change something. Measured were 0.2 for weights to 1.4 for the backward pass."""
 
 
 def blame(
@@ -68,7 +69,7 @@ def blame(
             than steps.
         TypeError: no loop.
     """
-    if not budget >= LEAST_BUDGET:
+    if not is_real(budget) or not budget >= LEAST_BUDGET:
         raise ValueError(f"budget must be at least {LEAST_BUDGET:g} times the run, not {budget!r}")
     check_tolerance(tolerance)
     trials = Trials(loop, taken(loop, batches, steps))
@@ -87,7 +88,7 @@ def blame(
         search.search()
         found = replace(
             found, culprits=tuple(search.culprits), closed=search.closed, tried=tuple(search.tried),
-            cure=search.trimmed, horizon=search.horizon,
+            cure=search.trimmed, horizon=search.horizon, stopped=search.stopped,
         )  # fmt: skip
     return replace(found, spent=trials.spent.of(steps))
 
@@ -104,6 +105,7 @@ class Search:
         closed: How much of the gap that closes, after `horizon` steps.
         tried: Every trial: what was put into float32 beside the culprits before, how much of what was missing then
             came back, and after how many steps.
+        stopped: Whether the budget kept something from being tried.
     """
 
     def __init__(self, trials: Trials, low: Losses, reference: Losses, tolerance: float, budget: float) -> None:
@@ -113,7 +115,7 @@ class Search:
         self.culprits: list[Culprit] = []
         self.cure, self.closed, self.horizon = trials.loop.precision, 0.0, 0
         self.tried: list[tuple[Switch, float, int]] = []
-        self._stopped = False
+        self.stopped = False
         self._begin(low)
 
     def _begin(self, low: Losses) -> None:
@@ -150,7 +152,7 @@ class Search:
         for cause in self._suspects.causes(self._cleared):
             if (best := self._in(cause)) is not None:
                 return best
-        least = HALF if self._stopped else SOME
+        least = HALF if self.stopped else SOME
         some = [(closed, switch) for switch, (closed, _) in self._known.items() if closed >= least]
         return max(some)[1] if some else None
 
@@ -180,7 +182,7 @@ class Search:
         """How much of the gap a switch closes; 0 where that can no longer be tried."""
         if switch not in self._known:
             if not self._affordable(ANOTHER, Cost(self._length)):
-                self._stopped = True
+                self.stopped = True
                 return 0.0
             run = self._trials.begin(switch.off(self.cure, self._trials.loop.ideal))
             losses = self._trials.further(run, self._length)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from ipu_core.errors import NotFinite
 from ipu_core.ir.precision import FORMATS, Precision
 from ipu_core.study.blame.lockstep import Lockstep
-from ipu_core.train.arguments import check_integer
+from ipu_core.train.arguments import check_integer, is_real
 from ipu_core.train.batches import Batches, Feed
 from ipu_core.train.loop import TrainLoop
 from lowprec import float32 as FLOAT32
@@ -27,7 +27,9 @@ DIVERGED = 2.0  # losses count at most as much as so many times the first one
 class Cost(NamedTuple):
     """What something takes: steps of the run that is explained, and times of making its loop.
 
-    One that takes at most b of both takes at most b times as long as making the loop and doing the run.
+    One that takes at most b of both takes at most b times as long as making the loop and doing the run, as far as the
+    constants below are right: they are round figures of what was measured. What takes less on one machine or model
+    makes up for what takes more: whole searches took 1.4 to 4.9 times the run where up to 5 were allowed.
     """
 
     steps: float = 0.0
@@ -40,9 +42,11 @@ class Cost(NamedTuple):
 
 STEP = Cost(1)
 LOOK = Cost(15, 0.1)
-"""Of one step in lockstep with float64: every equation as declared, exactly, and the exact step."""
+"""Of one step in lockstep with float64: every equation as declared, exactly, and the exact step. Measured were 7 steps
+(of 512 rows) to 23; of the smallest models, whose runs take no longer than the making of their loops, up to 50."""
 MAKING, ANOTHER = Cost(builds=0.2), Cost(builds=0.4)
-"""Of a loop in its own and in another precision, for which nothing is traced or differentiated."""
+"""Of a loop in its own and in another precision, for which nothing is traced or differentiated. Measured were 0.12 to
+0.23 and 0.24 to 0.8 of the first making, of perceptrons, convolutional nets and language models."""
 
 
 class Run:
@@ -186,9 +190,9 @@ def check_tolerance(tolerance: float) -> None:
     """Refuses what is no share.
 
     Raises:
-        ValueError: it is not from 0 to 1.
+        ValueError: it is no number, or not from 0 to 1.
     """
-    if not 0 <= tolerance <= 1:
+    if not is_real(tolerance) or not 0 <= tolerance <= 1:
         raise ValueError(f"tolerance must be a share of what float32 learns, from 0 to 1, not {tolerance!r}")
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from ipu_core.train.table import Table
 
 Progress = Callable[[str], None]
-VERDICTS = {True: "reproduced", False: "not at this size", None: "no verdict"}
+VERDICTS = {True: "reproduced", False: "does not show", None: "no verdict"}
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 Their settings, smaller: a transformer over bytes, everything in float32 but for the operands of products, which are
 E4M3 and for cotangents E5M2. Without a scale most cotangents are too small for the format; a loss scale, or one for
-each tensor from its largest magnitude (Perez et al., arXiv 2309.17224, 2023), brings them back.
+each tensor from its largest magnitude (Perez et al., arXiv 2309.17224, 2023), brings them back. Under unit scaling
+(Blake, Orr and Luschi, arXiv 2303.11257, 2023) neither is needed.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ import numpy as np
 
 from ipu_core.ir.block import Equation
 from ipu_core.ir.execute import Executable
+from ipu_core.ir.precision import Precision
 from ipu_core.ir.pytree import flatten, paths
 from ipu_core.study.point import Recipe
 from ipu_core.study.reproduce import byte_model
 from ipu_core.study.reproduce.byte_model import ALONE, SIZE, of_rows
 from ipu_core.study.reproduce.finding import Finding, Progress, Reproduction, mean_of, spread
+from ipu_core.study.settings import UNIT_RATES
 from ipu_core.study.size import Size
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import AdamW
@@ -32,6 +35,8 @@ ROWS: dict[str, tuple[str, float | None]] = {
     "loss scale": (f"fp8/unscaled/{ALONE}", 4096.0),
     "current": (f"fp8/{ALONE}", None),
     "delayed": (f"fp8/delayed/{ALONE}", None),
+    "float32, unit-scaled": ("fp32.32/unit_scaled=true", None),
+    "unit-scaled": (f"unit-fp8/{ALONE}", None),
 }
 """Precision and loss scale."""
 
@@ -46,7 +51,8 @@ class Trained(NamedTuple):
 def train(row: str, size: Size, steps: int, seed: int) -> Trained:
     """A model in the precision of a row."""
     precision, scale = ROWS[row]
-    made = byte_model.train(precision, Recipe(AdamW(RATE), steps, "direct", loss_scale=scale), size, seed)
+    rate = UNIT_RATES["unit"] if Precision.parse(precision).unit_scaled else RATE
+    made = byte_model.train(precision, Recipe(AdamW(rate), steps, "direct", loss_scale=scale), size, seed)
     return Trained(made.validation, flushed(made.loop, made.batch))
 
 
@@ -116,6 +122,11 @@ def judged(found: dict[str, list[Trained]]) -> list[Finding]:
             "so do scales for each tensor, from its amax now or of steps before, without a loss scale (within 0.05)",
             f"{shown['current']}; delayed {shown['delayed']}",
             max(lost["current"], lost["delayed"]) < 0.1 and max(mean["current"], mean["delayed"]) - exact < 0.05,
+        ),
+        Finding(
+            "under unit scaling neither is needed (within 0.05 of float32 under it, and of float32)",
+            f"{shown['unit-scaled']}; float32 under it {_loss(found['float32, unit-scaled'])}",
+            lost["unit-scaled"] < 0.1 and mean["unit-scaled"] - min(exact, mean["float32, unit-scaled"]) < 0.05,
         ),
     ]
 

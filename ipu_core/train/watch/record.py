@@ -93,6 +93,14 @@ class Record:
         of = self.rows["wanted" if measure == "lost" else "elements"]
         return np.where(of > 0, self.rows[measure] / np.maximum(of, 1), np.nan)
 
+    def harm(self) -> npt.NDArray[np.float64]:
+        """Of every value its largest share of underflow, overflow, saturation, lost changes or NaN in any look."""
+        return np.asarray(self._bad().max(axis=0, initial=0.0))
+
+    def _bad(self) -> npt.NDArray[np.float64]:
+        """The largest bad share of each value in each look."""
+        return np.asarray(np.max([np.nan_to_num(self.share(measure)) for measure in BAD], axis=0))
+
     def worst(self, count: int = 10) -> npt.NDArray[np.intp]:
         """The values whose rounding did most harm, the worst first: by their largest bad share in any look.
 
@@ -102,8 +110,7 @@ class Record:
             ValueError: fewer than none.
         """
         check_integer("count", count)
-        bad = np.max([np.nan_to_num(self.share(measure)) for measure in BAD], axis=0)
-        harm = bad.max(axis=0, initial=0.0)
+        bad, harm = self._bad(), self.harm()
         first = np.argmax(bad > 0, axis=0) if len(bad) else np.zeros(len(harm), np.intp)
         order = np.lexsort((first, -harm))
         return np.asarray(order[harm[order] > 0][:count])
@@ -125,7 +132,7 @@ class Record:
         return plot_exponents(self, name, ax)
 
     def table(self, count: int = 10, title: str = "") -> Table:
-        """The worst values, each with its shares in the last look and the step from which on it was bad."""
+        """The worst values, each with its largest share in any look, its mean, the step at which it first was bad."""
         rows = [self._row(place) for place in self.worst(count)]
         looks = f"{len(self.rows)} looks at {len(self.values)} values"
         healthy = len(self.rows) and not len(self.worst(1))

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from ipu_core.ir.block import Block, Equation, Var, format_name
 from ipu_core.ir.measure import truth_values
 from ipu_core.ir.ops import STRUCTURE
+from ipu_core.train.precision_table import source_lines
 
 KINDS = ("activation", "gradient", "weight", "update", "moment")
 MOMENTS = ("first_moment", "second_moment")
@@ -29,7 +30,8 @@ class WatchedValue(NamedTuple):
         op: Its equation's operation.
         equation: Its equation's number.
         role: Its equation's.
-        source: The line that asked for it, "model.py:41"; "" where there is none.
+        source: The line that asked for it, "model.py:41", or of what the optimiser makes the one where its parameter is
+            first used; "" where there is none.
         format: In which it is kept.
         elements: How many it has.
     """
@@ -55,8 +57,8 @@ def watched_values(block: Block, patterns: tuple[str, ...]) -> tuple[WatchedValu
     Raises:
         ValueError: a pattern that no name matches.
     """
-    layers = _layers(block)
-    found = [value for equation in block.equations for value in _values(equation, layers[equation.output])]
+    layers, lines = _layers(block), source_lines(block)
+    found = [value for e in block.equations for value in _values(e, layers[e.output], lines[e.number])]
     for pattern in patterns:
         if not any(fnmatchcase(value.name, pattern) for value in found):
             some = ", ".join(value.name for value in found[:4])
@@ -71,9 +73,9 @@ def as_table(values: tuple[WatchedValue, ...]) -> npt.NDArray[np.void]:
     return np.array([tuple(value) for value in values], kinds)
 
 
-def _values(equation: Equation, layer: str) -> Iterator[WatchedValue]:
+def _values(equation: Equation, layer: str, line: str) -> Iterator[WatchedValue]:
     parameter, fmt = equation.parameter or "", format_name(equation.output.type.format)
-    facts = parameter, layer, equation.op, equation.number, equation.role, equation.source or "", fmt
+    facts = parameter, layer, equation.op, equation.number, equation.role, line, fmt
     size = equation.output.type.size
     if equation.op in STRUCTURE or truth_values(equation) or not size:
         return

@@ -206,7 +206,7 @@ def test_rules_that_are_none():
         Precision("mine", rules=(3,))
     with pytest.raises(ValueError, match="unknown field 'nothing'"):
         Precision("mine", rules=(PrecisionRule("head", "nothing", float16),))
-    with pytest.raises(ValueError, match="unknown field"):
+    with pytest.raises(ValueError, match="a rule is a pattern, a colon and a setting"):
         Precision("mine", rules="head")
     with pytest.raises(TypeError, match="partials must be a FloatFormat"):
         Precision("mine", rules=(PrecisionRule("head", "partials", Rounding()),))

@@ -188,9 +188,11 @@ def test_what_is_refused() -> None:
         blame(loop, [batch(0), batch(1)], 5)
     with pytest.raises(ValueError, match=r"budget must be at least 3\.5 times the run, not 2"):
         blame(loop, batch, 5, budget=2)
-    for tolerance in (float("nan"), -0.1, 5):
+    with pytest.raises(ValueError, match=r"budget must be at least 3\.5 times the run, not '5'"):
+        blame(loop, batch, 5, budget="5")  # type: ignore[arg-type]
+    for tolerance in (float("nan"), -0.1, 5, "0.1", None):
         with pytest.raises(ValueError, match="tolerance must be a share of what float32 learns, from 0 to 1, not"):
-            blame(loop, batch, 5, tolerance=tolerance)
+            blame(loop, batch, 5, tolerance=tolerance)  # type: ignore[arg-type]
 
 
 def test_a_run_in_which_float32_learns_nothing_is_called_that() -> None:

@@ -171,6 +171,11 @@ def test_less_than_half_is_no_cause_where_the_budget_ends_before_all_was_tried()
     ((switch, closed, steps),) = found.tried
     assert (switch.cause, steps) == ("backward", 9)
     assert 0.15 < closed < 0.5
+    assert "the budget ended before all suspects were tried" in " ".join(str(found).split())
+    more = blame(fault("values that underflow").loop(), batch, 9, budget=50)
+    assert len(more.tried) > 1
+    assert not more.stopped
+    assert "the budget ended" not in " ".join(str(more).split())
 
 
 def test_all_faults_are_known_by_name() -> None:

@@ -63,6 +63,9 @@ def test_what_is_refused() -> None:
         sensitivity(made, batch, 5, by="role")
     with pytest.raises(ValueError, match="a search needs two precisions or more"):
         cheapest(made, batch, 5, [HIGH])
+    for wrong in (HIGH, {LOW, HIGH}, None):
+        with pytest.raises(ValueError, match="a search needs two precisions or more, from the cheapest to the dearest"):
+            cheapest(made, batch, 5, wrong)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="tolerance must be a share"):
         cheapest(made, batch, 5, [LOW, HIGH], tolerance=float("nan"))
     slow = TrainLoop(planted.loss, parameters(), batch(0), optimizer=Sgd(0.02), precision=LOW, engine="direct")
