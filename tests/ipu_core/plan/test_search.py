@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from ipu_core.plan.cuts import Cuts, PlacementProblem
 from ipu_core.plan.matmul import Product, plan_sum, product_of
 from ipu_core.plan.matmul import plan as plan_module
-from ipu_core.plan.matmul.estimate import Candidates, costed
+from ipu_core.plan.matmul import search as search_module
+from ipu_core.plan.matmul.estimate import Candidates, Costed, costed
 from ipu_core.plan.matmul.search import TURNS, Found, search
 from ipu_core.target import Target
 from lowprec import Accumulation
@@ -194,3 +195,20 @@ def test_equal_sums_are_searched_for_once_whatever_memory_is_left(monkeypatch: p
     assert set(plans) == {plans[0]}
     assert plan_sum(GC200, product, Accumulation(group=16), memory=500) != plans[0]
     assert len(searched) == 2
+
+
+def test_turns_are_not_tried_where_nothing_can_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = list[Candidates]()
+
+    def counted(problem: PlacementProblem[Product], candidates: Candidates, memory: int) -> Costed:
+        tried.append(candidates)
+        return costed(problem, candidates, memory)
+
+    monkeypatch.setattr(search_module, "costed", counted)
+    order = Accumulation(group=16).with_types("float16")
+    problem = PlacementProblem(GC200, _product(GC200, 800, 800, 800), order)
+    assert search(problem, 0) == search(problem, 100)
+    assert len(tried) == 2 * 3  # in ample memory, in what there is, cut as often as can be
+    assert not any(np.ndim(one.turns.rows) for one in tried)
+    search(problem, 4_000)
+    assert any(np.ndim(one.turns.rows) for one in tried)
