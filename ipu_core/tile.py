@@ -301,13 +301,22 @@ def scatter_add(indices: Array, updates: Array, out: Array, first: int = 0, rows
     """
     numbers, held = row_numbers(indices), out.shape[-2]
     if rows is not None and held < rows:
-        if numbers.size and not -rows <= numbers.min() <= numbers.max() < rows:
-            raise IndexError(f"indices from {numbers.min()} to {numbers.max()} are out of bounds for {rows} rows")
-        numbers = numbers % rows - first
-        here = (numbers >= 0) & (numbers < held)
-        numbers, updates = numbers[here], updates[..., here, :]
+        places, here = in_run(numbers, first, held, rows)
+        numbers, updates = places[here], updates[..., here, :]
     call = prepare_scatter(updates.dtype, _ASCENDING, Rounding())
     call(updates, numbers, held, out=out)
+
+
+def in_run(indices: Array, first: int, held: int, rows: int) -> tuple[Array, Array]:
+    """Places in a run of rows, of which a tile holds so many from the first one on, and which of them are in it.
+
+    Raises:
+        IndexError: an index outside all rows; negative ones count from the last.
+    """
+    if indices.size and not -rows <= indices.min() <= indices.max() < rows:
+        raise IndexError(f"indices from {indices.min()} to {indices.max()} are out of bounds for {rows} rows")
+    places = indices % rows - first
+    return places, (places >= 0) & (places < held)
 
 
 def put_along(indices: Array, updates: Array, out: Array) -> None:

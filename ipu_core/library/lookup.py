@@ -4,9 +4,9 @@ from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Program
 from ipu_core.graph.tensor import Tensor
 from ipu_core.library.elementwise import add_array
-from ipu_core.library.moves import gather
 from ipu_core.library.rows import take_along, top_indices
 from ipu_core.library.steps import Steps
+from ipu_core.library.tables import gather
 
 
 def embedding(

@@ -11,7 +11,7 @@ from ipu_core.ir.array_moves import swapaxes
 from ipu_core.ir.values import Value, elementwise, matmul, reshape, shape_of
 from ipu_core.nn.operations import table_like
 from lowprec.random import KeyLike
-from lowprec.scaling.rotations import block_size, random_signs
+from lowprec.scaling.rotations import axis_number, block_size, random_signs
 
 
 def hadamard(
@@ -32,11 +32,11 @@ def hadamard(
         inverse: whether to undo the rotation of the same arguments.
 
     Raises:
-        ValueError: no axis, or a block that is no power of two or does not divide it.
+        TypeError: an axis that is no integer.
+        ValueError: no such axis, or a block that is no power of two or does not divide it.
     """
     shape = shape_of(x)
-    if not -len(shape) <= axis < len(shape):
-        raise ValueError(f"there is no axis {axis} in a shape of {len(shape)} axes")
+    axis = axis_number(axis, len(shape))
     size = block_size(shape[axis], block)
     signs = None if key is None else random_signs(key, shape[axis])
     lines = swapaxes(x, axis, -1)

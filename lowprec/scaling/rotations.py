@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numpy.lib.array_utils import normalize_axis_index
 
 from lowprec import backends
 from lowprec.arrays import whole_array
@@ -49,8 +48,8 @@ def hadamard(
         A new array of x's shape, in float32, or in float64 of float64.
 
     Raises:
-        TypeError: no floating-point array.
-        ValueError: no axis, or a block that is no power of two or does not divide it.
+        TypeError: no floating-point array, or an axis that is no integer.
+        ValueError: no such axis, or a block that is no power of two or does not divide it.
     """
     array = whole_array(x)
     refuse_cupy(array)
@@ -59,7 +58,7 @@ def hadamard(
         raise TypeError(f"hadamard takes floating-point arrays, not {array.dtype}")
     if array.ndim == 0:
         raise ValueError("hadamard needs an axis, and x is 0-d")
-    axis = normalize_axis_index(axis, array.ndim)
+    axis = axis_number(axis, array.ndim)
     dtype = np.dtype(np.float32 if float32.contains(fmt) else np.float64)
     length = array.shape[axis]
     size = block_size(length, block)
@@ -68,7 +67,8 @@ def hadamard(
         values = np.array(array, dtype, order="C")
         if signs is not None and not inverse:
             values *= signs
-        _rotate(values.reshape(-1, size, math.prod(array.shape[axis + 1 :])))
+        if values.size:
+            _rotate(values.reshape(-1, size, math.prod(array.shape[axis + 1 :])))
         values *= dtype.type(1 / math.sqrt(size))
         if signs is not None and inverse:
             values *= signs
@@ -80,6 +80,20 @@ def random_signs(key: KeyLike, size: int) -> npt.NDArray[np.float32]:
     bits = np.empty(size, np.uint16)
     backends.current().random_words(TAGS["signs"], 1, key_value(key), 0, bits)
     return np.float32(1) - np.float32(2) * bits
+
+
+def axis_number(axis: int, count: int) -> int:
+    """The axis of so many, from 0 on.
+
+    Raises:
+        TypeError: no integer.
+        ValueError: there is no such axis.
+    """
+    if not isinstance(axis, (int, np.integer)) or isinstance(axis, bool):
+        raise TypeError(f"axis must be an integer, not {axis!r}")
+    if not -count <= axis < count:
+        raise ValueError(f"there is no axis {axis} in a shape of {count} axes")
+    return int(axis) % count
 
 
 def block_size(length: int, block: int | None) -> int:

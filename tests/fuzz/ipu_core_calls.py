@@ -11,6 +11,7 @@ import numpy as np
 import ipu_core
 from ipu_core import nn
 from ipu_core.errors import OutOfTileMemory
+from tests.fuzz.lowprec_calls import hadamard_arguments
 from tests.fuzz.wild import Draw
 
 Arguments = dict[str, Any]
@@ -106,6 +107,7 @@ CALLS: dict[str, tuple[Callable[..., Any], Callable[[Draw], Arguments]]] = {
     "nn.layer_norm": (nn.layer_norm, lambda d: {
         "x": d.array((4, 3), FLOAT), "scale": d.array((3,), FLOAT), "bias": d.array((3,), FLOAT)}),
     "nn.rms_norm": (nn.rms_norm, lambda d: {"x": d.array((4, 3), FLOAT), "scale": d.array((3,), FLOAT)}),
+    "nn.hadamard": (nn.hadamard, lambda d: hadamard_arguments(d, FLOAT)),
     "trace": (trace, _trace),
     "graph": (build, _build),
     "TrainLoop": (train, _training),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -117,6 +117,16 @@ def _packed(d: Draw) -> Arguments:
     return {"codes": d.integers(d.shape(2), 1 << bits), "fmt": f"float{bits}_e2m{bits - 3}fn"}
 
 
+def hadamard_arguments(d: Draw, dtypes: Sequence[Any] = FLOATS) -> Arguments:
+    """An axis of some blocks, which may not fit it."""
+    block, axis = 1 << d.integer(0, 6), d.integer(-3, 2)
+    shape = list(d.shape(3))
+    shape[axis] = block * d.integer(1, 3)
+    block = block if d.chance(0.8) else d.integer(0, 9)
+    return {"x": d.array(tuple(shape), dtypes), "axis": axis, "block": d.one_of((block, block, None)),
+            "key": d.one_of((None, 3, lowprec.Key(7))), "inverse": d.chance(0.5)}  # fmt: skip
+
+
 CALLS: dict[str, tuple[Callable[..., Any], Make]] = {
     **{name: (getattr(lowprec, name), _convert) for name in ("round", "astype", "encode")},
     "decode": (lowprec.decode, lambda d: {"codes": d.integers(d.shape(), 256), "fmt": d.fmt()}),
@@ -143,6 +153,7 @@ CALLS: dict[str, tuple[Callable[..., Any], Make]] = {
     "conv2d_input_gradient": (lowprec.conv2d_input_gradient, _input_gradient),
     "to_blocks": (lowprec.to_blocks, _blocks),
     "to_scaled": (lowprec.to_scaled, lambda d: {"x": d.array(), "fmt": d.fmt(), **d.rounding(few=False)}),
+    "hadamard": (lowprec.hadamard, hadamard_arguments),
     "pack": (lowprec.pack, _packed),
     "unpack": (lowprec.unpack, lambda d: {"packed": d.integers((d.integer(0, 9),), 256), "fmt": "float4_e2m1fn",
                                           "size": d.integer(0, 18)}),

@@ -73,3 +73,6 @@ def test_what_does_not_fit_is_named() -> None:
         nn.hadamard(np.ones((2, 12)))
     with pytest.raises(ValueError, match="no axis 2 in a shape of 2 axes"):
         nn.hadamard(np.ones((2, 16)), 2)
+    for axis in (None, 1.0, ..., np.arange(2)):
+        with pytest.raises(TypeError, match="axis must be an integer, not "):
+            nn.hadamard(np.ones((2, 16)), axis)  # type: ignore[arg-type]

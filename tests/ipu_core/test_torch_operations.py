@@ -112,6 +112,34 @@ REDUCTIONS = {
     "amax amin max min": lambda v: (
         v.a.amax(1) + v.b.amin((0, 1)) + v.a.max() + v.b.min() + v.a.max(1)[0] + v.b.min(1).values
     ),
+    "sort argsort msort topk": lambda v: (
+        v.a.sort(1)[0]
+        + v.b.sort(-1, descending=True).values * v.a
+        + torch.sort(v.p, stable=True, dim=0)[0] * v.b
+        + v.a.msort() * v.p
+        + v.b.topk(2, 1)[0].sum(1, keepdim=True) * v.a
+        + v.p.topk(3, largest=False)[0].prod(-1, keepdim=True)
+    ),
+    "places in order": lambda v: (
+        v.a.argsort(1) * v.b
+        + v.b.argsort(-1, descending=True) * v.a
+        + torch.argsort(v.p, stable=True, dim=0) * v.a
+        + v.b.topk(2, 1, largest=False)[1].sum(1, keepdim=True) * v.a
+        + v.a.gather(2, v.b.sort(2)[1])
+        + v.n.sort(1, descending=True)[0].unsqueeze(-1) * v.b
+        + v.n.sort(stable=True, dim=1)[1].unsqueeze(-1) * v.p
+        + v.t.sort(stable=True, dim=2)[1] * v.a
+    ),
+    "argmax argmin max.dim min.dim": lambda v: (
+        v.a.argmax(2, keepdim=True) * v.b
+        + v.b.argmin(1).unsqueeze(1) * v.a
+        + v.a.argmax() * v.b
+        + v.a.max(2)[1].unsqueeze(2) * v.b
+        + v.b.min(0, keepdim=True).indices * v.p
+        + v.m[v.a.argmax(2)]
+        + v.n.argmax(1)[:, None, None] * v.a
+        + v.n.max(1)[1][:, None, None] * v.b
+    ),
     "var std": lambda v: v.a.var(1) + v.b.std((0, 1), unbiased=False) + v.a.var() + v.b.std(1, correction=0),
     "norm": lambda v: (
         v.a.norm()
@@ -343,6 +371,36 @@ def test_values_and_gradients_are_those_of_torch(name: str) -> None:
     size = max(np.abs(gradient).max() for gradient in expected.gradients.values())
     for parameter, gradient in expected.gradients.items():
         np.testing.assert_allclose(found.gradients[parameter], gradient, rtol=2e-6, atol=1e-6 * size, err_msg=parameter)
+
+
+ORDERS = {
+    "ascending": lambda x: torch.sort(x, stable=True, dim=1)[1],
+    "descending": lambda x: torch.sort(x, stable=True, dim=1, descending=True)[1],
+    "argmax": lambda x: x.argmax(1, keepdim=True) + 10 * x.max(1, keepdim=True)[1],
+    "argmin": lambda x: x.argmin(1, keepdim=True) + 10 * x.min(1, keepdim=True)[1],
+    "topk": lambda x: (
+        x[:, 3:].topk(3)[1] + 10 * x[:, 3:].topk(3, largest=False)[1]
+    ),  # torch promises no order of equals
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("order", ORDERS)
+def test_special_values_and_equal_ones_are_in_the_places_of_torch(order: str) -> None:
+    nan, inf = float("nan"), float("inf")
+    x = torch.tensor([[1.0, nan, 1.0, -inf, inf, 0.0, nan], [0.0, 2.0, -0.0, inf, 2.0, -inf, 0.5]])
+
+    class Places(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = torch.nn.Parameter(torch.ones(ORDERS[order](x).shape))
+
+        def forward(self, x: Any) -> Any:
+            return (ORDERS[order](x) * self.w).sum()
+
+    module = Places()
+    expected, found = by_torch(module, (x,), double=True), ours(from_torch(module, (x,)), (x,), exact=True)
+    np.testing.assert_array_equal(found.gradients["w"], expected.gradients["w"])
 
 
 def name_met(node: Any) -> str:

@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 
 from ipu_core.capture.operations.call import Call, axes, axis, combined, numbers
+from ipu_core.ir.array_formulas import argsort
+from ipu_core.ir.array_functions import argmax
+from ipu_core.ir.array_moves import moveaxis
 from ipu_core.ir.values import (
     Value,
     apply,
@@ -40,9 +43,49 @@ def smallest(call: Call, x: Value, dim: Any = None, keepdim: bool = False) -> Va
     return combined("negative", reduce_max(combined("negative", x), axes(x, dim), keepdim))
 
 
-def with_places(function: Callable[..., Value]) -> Callable[..., Any]:
-    """A maximum or minimum along one axis; the places, which it gives too, are refused where they are used."""
-    return lambda call, x, dim, keepdim=False: [function(call, x, dim, keepdim), None]
+def with_places(function: Callable[..., Value], places: Callable[..., Value]) -> Callable[..., Any]:
+    """A maximum or minimum along one axis, and the places if something takes them."""
+
+    def both(call: Call, x: Value, dim: int, keepdim: bool = False) -> list[Any]:
+        taken = any(user.users and user.args[1] == 1 for user in call.node.users)
+        return [function(call, x, dim, keepdim), places(call, x, dim, keepdim) if taken else None]
+
+    return both
+
+
+def largest_place(call: Call, x: Value, dim: int | None = None, keepdim: bool = False) -> Value:
+    """The first place of the largest, of a NaN if there is one; no gradient passes."""
+    x = numbers(x)
+    if not shape_of(x):
+        raise NotImplementedError("a number without axes")
+    found = argmax(x, dim if dim is None else axis(x, dim), keepdim)
+    return reshape(found, call.shape) if dim is None else found
+
+
+def smallest_place(call: Call, x: Value, dim: int | None = None, keepdim: bool = False) -> Value:
+    return largest_place(call, combined("negative", x), dim, keepdim)
+
+
+def ordered(call: Call, x: Value, dim: int = -1, descending: bool = False, k: int | None = None) -> list[Value]:
+    """Elements along an axis in order, and their places; the gradient goes with the elements.
+
+    NaN is larger than all numbers. Equal ones keep their order (torch promises that of `stable=True` alone).
+
+    Args:
+        call: of the operation.
+        x: floats, truth values, or integers, which are compared in float32.
+        dim: the axis.
+        descending: the largest first.
+        k: so many of them; None: all.
+    """
+    if not shape_of(x):
+        raise NotImplementedError("a number without axes")
+    place = axis(x, dim)
+    lines = moveaxis(x, place, -1)
+    count = shape_of(lines)[-1]
+    compared = numbers(lines)
+    found = apply("top_indices", compared, k=count if k is None else k) if descending else argsort(compared)[..., :k]
+    return [moveaxis(one, -1, place) for one in (apply("take_along", lines, found), found)]
 
 
 def variance(x: Value, over: tuple[int, ...], less: float = 0, keepdim: bool = True) -> Value:
@@ -130,7 +173,13 @@ def soft(function: Callable[..., Value]) -> Callable[..., Value]:
 
 TABLE: dict[str, Callable[..., Any]] = {
     "sum": summed, "mean": averaged, "amax": largest, "amin": smallest, "max": largest, "min": smallest,
-    "max.dim": with_places(largest), "min.dim": with_places(smallest),
+    "max.dim": with_places(largest, largest_place), "min.dim": with_places(smallest, smallest_place),
+    "argmax": largest_place, "argmin": smallest_place,
+    "sort": ordered, "sort.stable": lambda call, x, stable, dim=-1, descending=False: ordered(call, x, dim, descending),
+    "msort": lambda call, x: ordered(call, x, 0)[0],
+    "argsort": lambda call, x, *how: ordered(call, x, *how)[1],
+    "argsort.stable": lambda call, x, stable, dim=-1, descending=False: ordered(call, x, dim, descending)[1],
+    "topk": lambda call, x, k, dim=-1, largest=True, *_: ordered(call, x, dim, largest, k),
     "var": corrected, "std": lambda call, *x: apply("sqrt", corrected(call, *x)),
     "linalg_vector_norm": normed,
     "logsumexp": log_sums, "softmax": soft(softmax), "log_softmax": soft(log_softmax),

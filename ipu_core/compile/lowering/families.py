@@ -16,10 +16,11 @@ from ipu_core.ir.kernels import BoundCall, bind
 from ipu_core.ir.ops import COMPUTED_AS, CONVOLUTIONS, DOTS, ELEMENTWISE, VIEWS
 from ipu_core.library.elementwise import elementwise
 from ipu_core.library.matmul import matmul, reduce
-from ipu_core.library.moves import concatenate, gather, one_hot, pad, scatter_add
+from ipu_core.library.moves import concatenate, one_hot, pad
 from ipu_core.library.random import dropout_mask
 from ipu_core.library.rows import put_along, take_along, top_indices
 from ipu_core.library.sides import arranged
+from ipu_core.library.tables import gather, scatter_add
 from lowprec.pipeline import Pipeline
 
 

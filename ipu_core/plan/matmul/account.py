@@ -1,7 +1,9 @@
 """The exact account of one Placement of a product: cycles and bytes of every superstep, as an engine counts them."""
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,11 +22,43 @@ Boxes = Mapping[str, Range]
 Only = tuple[str, Segment] | None
 
 
-class _Placed(NamedTuple):
-    """A product on its grid."""
+class _Reach(NamedTuple):
+    """Elements of an operand in boxes, by tile: in its own box, of these on the tile itself, of the others those that
+    the other tile of its pair needs too, and what of all boxes lies on the tile."""
+
+    volume: Ints
+    mine: Ints
+    shared: Ints
+    sent: Ints
+
+
+class _Work(NamedTuple):
+    """Which tiles have anything to do in a turn, which of them in pairs, and the cycles of each; numbered."""
+
+    number: int
+    works: Ints
+    both: Ints
+    cycles: Ints
+
+
+@dataclass(frozen=True, eq=False)
+class _Placed:
+    """A product on its grid, and what many of its turns have in common, worked out once.
+
+    Attributes:
+        problem, grid: the product, and its blocks.
+        ranges: per tile, the numbers of an axis that a piece covers.
+        reaches: what turns need of operands, if all tiles worked.
+        reads: what operands that are not held move.
+        work: what tiles do, by the lengths of the pieces.
+    """
 
     problem: PlacementProblem[Product]
     grid: Geometry
+    ranges: dict[Hashable, Range] = field(default_factory=dict)
+    reaches: dict[Hashable, _Reach] = field(default_factory=dict)
+    reads: dict[Hashable, Traffic] = field(default_factory=dict)
+    work: dict[Hashable, _Work] = field(default_factory=dict)
 
     @property
     def target(self) -> Target:
@@ -36,6 +70,24 @@ class _Placed(NamedTuple):
         """The sizes."""
         return self.problem.sums
 
+    @cached_property
+    def runs(self) -> dict[str, list[tuple[Segment, ...]]]:
+        """What every piece of rows and of columns covers."""
+        blocks = {"m": self.grid.rows, "n": self.grid.columns}
+        return {axis: [cut.segments(piece) for piece in range(cut.turns)] for axis, cut in blocks.items()}
+
+    @cached_property
+    def places(self) -> dict[str, Ints]:
+        """Per tile, its place along each axis; -1 on unused tiles."""
+        place = [axis.ravel() for axis in np.indices(self.grid.grid)]
+        tiles = self.grid.tile(*place)
+        empty = np.full(self.target.tiles + self.target.tiles % self.target.tiles_per_supertile, -1)
+        found = {}
+        for name, at in zip("bpmn", place, strict=True):
+            found[name] = empty.copy()
+            found[name][tiles] = at
+        return found
+
 
 def result_stays(grid: Geometry, accumulation: Accumulation) -> bool:
     """Whether the chains write the result themselves: one part, and nothing to convert."""
@@ -46,24 +98,20 @@ def account(problem: PlacementProblem[Product], grid: Geometry) -> Account:
     """Cycles and bytes of every superstep of a product placed so, exactly as an engine counts them."""
     placed = _Placed(problem, grid)
     target, product, accumulation = problem
-    result = Account(target)
+    result, none = Account(target), Traffic.none(target.tiles)
     name = "matmul" if product.b else "reduce"
-    reads: dict[Any, Traffic] = {}
     stays = result_stays(grid, accumulation)
     for turn in grid.turns():
-        boxes = _boxes(placed, turn)
-        whole = _boxes(placed, turn, whole=True) if turn.last and _cut_in_depth(grid) else boxes
-        gather = Traffic.none(target.tiles)
+        gather, work = none, _work(placed, turn)
         for side, layout in product.loaded:
             if grid.hold != side:
-                known = side, *_needs(grid, turn, layout)
-                if known not in reads:
-                    reads[known] = _read(placed, turn, layout, boxes)
-                gather += reads[known]
+                loaded = _loaded(placed, turn, work, side, layout)
+                gather = loaded if gather is none else gather + loaded
             elif turn.load_a if side == "a" else turn.load_b:
                 _hold(result, placed, turn, layout)
-        scatter = _write(placed, turn, whole) if stays and turn.last else Traffic.none(target.tiles)
-        result.superstep(name, _chains(placed, turn, boxes), gather, scatter)
+        whole = _boxes(placed, turn, whole=_cut_in_depth(grid)) if turn.last else {}
+        scatter = _write(placed, turn, whole) if stays and turn.last else none
+        result.superstep(name, work.cycles, gather, scatter)
         if turn.last and not stays:
             _stages(result, placed, turn, whole)
     return result
@@ -82,52 +130,99 @@ def _hold(result: Account, placed: _Placed, turn: Turn, layout: Stored) -> None:
     )
     for segment in segments:
         boxes = _boxes(placed, turn, (axis, segment), whole=True)
-        traffic = _read(placed, turn, layout, boxes, (axis, segment))
-        volume = _volume(layout.axes, boxes)[: placed.target.tiles]
+        reach = _reach(placed, layout, boxes, _needed(placed, turn, (axis, segment)))
+        traffic = _traffic(placed, turn, layout, reach)
+        volume = reach.volume[: placed.target.tiles]
         result.copy(traffic, volume * item_bytes(placed.product.operands) - traffic.received)
 
 
+def _work(placed: _Placed, turn: Turn) -> _Work:
+    """What the tiles do in a turn: the same in all whose pieces are as long. A vertex for each product and part."""
+    grid, last = placed.grid, len(placed.grid.spans) - 1
+    lengths = [grid.span(grid.spans[part][1] - grid.spans[part][0], turn.depth) for part in (0, last)]
+    pieces = placed.runs["m"][turn.rows], placed.runs["n"][turn.columns]
+    covered = [(one.first, one.runs, one.length) for piece in pieces for one in piece]
+    goes_on = turn.depth > 0
+    known = len(pieces[0]), *covered, turn.part, *lengths, goes_on
+    if known not in placed.work:
+        boxes = _boxes(placed, turn)
+        rows, columns, batch, parts = (np.maximum(boxes[axis].hi - boxes[axis].lo, 0) for axis in "mnbp")
+        has_last = (boxes["p"].hi > last).astype(np.int64)
+        cycles = [chain_cycles(placed.problem, rows, length, columns, goes_on) for length in lengths]
+        each = batch * ((parts - has_last) * cycles[0] + has_last * cycles[1])
+        works = rows * columns * batch * parts > 0
+        both = works & works[pairs_of(placed.target, works.size)]
+        placed.work[known] = _Work(len(placed.work), works, both, np.where(works, each, 0))
+    return placed.work[known]
+
+
+def _loaded(placed: _Placed, turn: Turn, work: _Work, side: str, layout: Stored) -> Traffic:
+    """What brings an operand that is not held moves in a turn."""
+    own = turn.rows if "m" in layout.axes else -1, turn.columns if "n" in layout.axes else -1
+    piece = side, turn.part, turn.depth, *own
+    known = *piece, work.number
+    if known not in placed.reads:
+        if piece not in placed.reaches:
+            placed.reaches[piece] = _reach(placed, layout, _ranges(placed, turn), _needed(placed, turn))
+        placed.reads[known] = _traffic(placed, turn, layout, placed.reaches[piece], work)
+    return placed.reads[known]
+
+
 def _boxes(placed: _Placed, turn: Turn, only: Only = None, *, whole: bool = False) -> dict[str, Range]:
-    """Per tile, the numbers of every axis its block covers in a turn ("p": parts); empty on unused tiles.
+    """Per tile, the numbers of every axis its block covers in a turn ("p": parts); empty on tiles without work.
 
     Restricted to the blocks of one segment of one axis if `only` names it. With `whole` all parts and k's of a tile,
     not only those of the turn.
     """
-    grid = placed.grid
-    place = [axis.ravel() for axis in np.indices(grid.grid)]
-    tiles = grid.tile(*place)
-    result = {}
-    for name, blocks, at, piece in (
-        ("b", grid.batch, place[0], 0),
-        ("p", grid.parts, place[1], None if whole else turn.part),
-        ("m", grid.rows, place[2], turn.rows),
-        ("n", grid.columns, place[3], turn.columns),
-    ):
+    boxes = _ranges(placed, turn, whole=whole)
+    if only is not None:
+        axis, segment = only
+        at, covered = placed.places[axis], boxes[axis]
+        inside = (at >= segment.first) & (at < segment.first + segment.runs)
+        boxes[axis] = Range(covered.lo, np.where(inside, covered.hi, covered.lo))
+    works = _volume("bpmn", boxes) > 0  # a tile without rows or columns in this turn needs no operand either
+    if not whole and turn.depth:
+        works &= _volume("k", boxes) > 0  # nor does one whose part is short and done
+    return {axis: Range(r.lo, np.where(works, r.hi, r.lo)) for axis, r in boxes.items()}
+
+
+def _ranges(placed: _Placed, turn: Turn, *, whole: bool = False) -> dict[str, Range]:
+    """Per tile, the numbers of every axis its block covers in a turn, where those of another may be none."""
+    pieces: dict[str, int | None] = {"b": 0, "p": None if whole else turn.part, "m": turn.rows, "n": turn.columns}
+    found = {axis: _range(placed, axis, piece) for axis, piece in pieces.items()}
+    return found | {"k": _terms(placed, found["p"], pieces["p"], None if whole else turn.depth)}
+
+
+def _range(placed: _Placed, axis: str, piece: int | None) -> Range:
+    """Per tile, the numbers of an axis that a piece of its block covers; None: the whole block."""
+    known = axis, piece
+    if known not in placed.ranges:
+        grid = placed.grid
+        blocks = {"b": grid.batch, "p": grid.parts, "m": grid.rows, "n": grid.columns}[axis]
+        at = placed.places[axis]
         lo, hi = at * blocks.block, np.minimum((at + 1) * blocks.block, blocks.size)
         if piece is not None:
             lo = np.minimum(lo + piece * blocks.piece, hi)
             hi = np.minimum(lo + blocks.piece, hi)
-        if only is not None and name == only[0]:
-            hi = np.where((at >= only[1].first) & (at < only[1].first + only[1].runs), hi, lo)
-        result[name] = Range(_by_tile(placed.target, tiles, lo), _by_tile(placed.target, tiles, np.maximum(lo, hi)))
-    spans = np.array(grid.spans)
-    lo, hi = result["p"].lo, result["p"].hi
-    first, last = (spans[np.clip(part, 0, len(spans) - 1)] for part in (lo, hi - 1))
-    start, end = first[:, 0], last[:, 1]
-    if not whole and grid.depths > 1:
-        start = np.minimum(start + turn.depth * grid.depth, end)
-        end = np.minimum(start + grid.depth, end)
-    result["k"] = Range(np.where(hi > lo, start, 0), np.where(hi > lo, end, 0))
-    works = _volume("bpmn", result) > 0  # a tile without rows or columns in this turn needs no operand either
-    if not whole and turn.depth:
-        works &= _volume("k", result) > 0  # nor does one whose part is short and done
-    return {axis: Range(r.lo, np.where(works, r.hi, r.lo)) for axis, r in result.items()}
+        used = at >= 0
+        placed.ranges[known] = Range(np.where(used, lo, 0), np.where(used, np.maximum(lo, hi), 0))
+    return placed.ranges[known]
 
 
-def _by_tile(target: Target, tiles: Ints, values: Ints) -> Ints:
-    padded = np.zeros(target.tiles + target.tiles % target.tiles_per_supertile, np.int64)
-    padded[tiles] = values
-    return padded
+def _terms(placed: _Placed, parts: Range, piece: int | None, depth: int | None) -> Range:
+    """Per tile, the k's of its parts in a turn; all of them if no depth is given."""
+    known = "k", piece, depth
+    if known not in placed.ranges:
+        grid = placed.grid
+        spans = np.array(grid.spans)
+        first, last = (spans[np.clip(part, 0, len(spans) - 1)] for part in (parts.lo, parts.hi - 1))
+        start, end = first[:, 0], last[:, 1]
+        if depth is not None and grid.depths > 1:
+            start = np.minimum(start + depth * grid.depth, end)
+            end = np.minimum(start + grid.depth, end)
+        used = parts.hi > parts.lo
+        placed.ranges[known] = Range(np.where(used, start, 0), np.where(used, end, 0))
+    return placed.ranges[known]
 
 
 def _volume(axes: str, boxes: Boxes) -> Ints:
@@ -137,22 +232,34 @@ def _volume(axes: str, boxes: Boxes) -> Ints:
     return result
 
 
-def _read(placed: _Placed, turn: Turn, layout: Stored, boxes: Boxes, only: Only = None) -> Traffic:
-    """Traffic of bringing an operand's boxes to their tiles, of all vertices or of one segment's."""
+def _reach(placed: _Placed, layout: Stored, boxes: Boxes, needed: Boxes) -> _Reach:
+    """What tiles need of an operand, each its own box, and what lies where of all that is needed."""
     target, product = placed.target, placed.product
     tiles = boxes["b"].lo.size
     volume, mine = _volume(layout.axes, boxes), _owned(product, layout, boxes, tiles)
     shared = 0 * mine
     if target.tiles_per_supertile == 2:
         pair = pairs_of(target, tiles)
-        both = {axis: Range(np.maximum(r.lo, r.lo[pair]), np.minimum(r.hi, r.hi[pair])) for axis, r in boxes.items()}
+        both = {axis: boxes[axis] for axis in layout.axes}
+        both = {axis: Range(np.maximum(r.lo, r.lo[pair]), np.minimum(r.hi, r.hi[pair])) for axis, r in both.items()}
         both = {axis: Range(r.lo, np.maximum(r.lo, r.hi)) for axis, r in both.items()}
-        held = _owned(product, layout, both, tiles)  # by the tile, or below by the other one of its pair
-        shared = _volume(layout.axes, both) - held - _owned(product, layout, both, tiles, neighbours=True)
+        shared = _volume(layout.axes, both)
+        if shared.any():
+            held = mine if (shared == volume).all() else _owned(product, layout, both, tiles)  # by the tile, or below
+            shared = shared - held - _owned(product, layout, both, tiles, neighbours=True)  # by the other of its pair
+    return _Reach(volume, mine, shared, _owned(product, layout, needed, tiles))
+
+
+def _traffic(placed: _Placed, turn: Turn, layout: Stored, reach: _Reach, work: _Work | None = None) -> Traffic:
+    """Traffic of bringing an operand to the tiles that work: to all if None is given."""
+    volume, mine, shared, sent = reach
+    if work is not None:
+        volume, mine, shared = volume * work.works, mine * work.works, shared * work.both
     missing = [axis for axis in "mn" if axis not in layout.axes]
-    readers = max([np.unique(boxes[axis].lo[_volume("bpmn", boxes) > 0]).size for axis in missing], default=1)
-    sent = _owned(product, layout, _needed(placed, turn, only), tiles) - (mine if readers == 1 else 0)
-    return _traffic(target, item_bytes(product.operands), volume - mine, sent, shared)
+    at = {"m": turn.rows, "n": turn.columns}
+    readers = max([sum(run.runs for run in placed.runs[axis][at[axis]]) for axis in missing], default=1)
+    size = item_bytes(placed.product.operands)
+    return _bytes(placed.target, size, volume - mine, sent - (mine if readers == 1 else 0), shared)
 
 
 def _write(placed: _Placed, turn: Turn, boxes: Boxes) -> Traffic:
@@ -161,20 +268,7 @@ def _write(placed: _Placed, turn: Turn, boxes: Boxes) -> Traffic:
     layout, tiles = product.out, boxes["b"].lo.size
     volume, mine = _volume(layout.axes, boxes), _owned(product, layout, boxes, tiles)
     received = _owned(product, layout, _needed(placed, turn), tiles) - mine
-    return _traffic(placed.target, item_bytes(placed.problem.accumulation.out), received, volume - mine, 0 * mine)
-
-
-def _needs(grid: Geometry, turn: Turn, layout: Stored) -> tuple[int, ...]:
-    """What an operand's traffic depends on in a turn: its own piece, and the other axis's blocks at work."""
-    pieces = (("m", grid.rows, turn.rows), ("n", grid.columns, turn.columns))
-    return (
-        turn.part,
-        turn.depth,
-        *(
-            piece if axis in layout.axes else sum(segment.runs for segment in blocks.segments(piece))
-            for axis, blocks, piece in pieces
-        ),
-    )
+    return _bytes(placed.target, item_bytes(placed.problem.accumulation.out), received, volume - mine, 0 * mine)
 
 
 def _needed(placed: _Placed, turn: Turn, only: Only = None) -> dict[str, Range]:
@@ -203,30 +297,18 @@ def _run(segment: Segment) -> Range:
 
 
 def _owned(product: Product, layout: Stored, box: Boxes, tiles: int, *, neighbours: bool = False) -> Ints:
-    sizes = [product.sizes[axis] for axis in layout.axes]
-    return owned(layout.chunk, tiles, sizes, [box[axis] for axis in layout.axes], neighbours=neighbours)
+    axes = layout.axes.replace("b", "") if product.batch == 1 else layout.axes  # where nothing is, no axis has anything
+    sizes = [product.sizes[axis] for axis in axes]
+    return owned(layout.chunk, tiles, sizes, [box[axis] for axis in axes], neighbours=neighbours)
 
 
-def _traffic(target: Target, size: int, received: Ints, sent: Ints, shared: Ints) -> Traffic:
+def _bytes(target: Target, size: int, received: Ints, sent: Ints, shared: Ints) -> Traffic:
     return Traffic(*(each[: target.tiles] * size for each in (received, sent, shared)))
-
-
-def _chains(placed: _Placed, turn: Turn, boxes: Boxes) -> Ints:
-    """Cycles per tile of the chains of a turn: a vertex for each product and part on the tile."""
-    grid = placed.grid
-    rows, columns = (np.maximum(boxes[axis].hi - boxes[axis].lo, 0) for axis in "mn")
-    vertices = boxes["b"].hi - boxes["b"].lo
-    last = len(grid.spans) - 1
-    has_last = (boxes["p"].hi > last).astype(np.int64)
-    full = boxes["p"].hi - boxes["p"].lo - has_last
-    lengths = (grid.span(grid.spans[part][1] - grid.spans[part][0], turn.depth) for part in (0, last))
-    cycles = [chain_cycles(placed.problem, rows, length, columns, turn.depth > 0) for length in lengths]
-    return np.where(rows * columns > 0, vertices * (full * cycles[0] + has_last * cycles[1]), 0)
 
 
 def _stages(result: Account, placed: _Placed, turn: Turn, boxes: Boxes) -> None:
     """Supersteps that sum the parts: the tiles of a block share its rows, and exchange only before the first stage."""
-    (target, _, accumulation), grid = placed
+    (target, _, accumulation), grid = placed.problem, placed.grid
     size = item_bytes(accumulation.accumulate)
     whole = np.maximum(boxes["m"].hi - boxes["m"].lo, 0)
     each = grid.share
@@ -237,7 +319,7 @@ def _stages(result: Account, placed: _Placed, turn: Turn, boxes: Boxes) -> None:
     own = boxes["p"].hi - boxes["p"].lo
     received = (grid.parts.size - own) * rows * columns * vertices
     sent = own * (whole - rows) * columns * vertices
-    gather = _traffic(target, size, received, sent, 0 * sent)
+    gather = _bytes(target, size, received, sent, 0 * sent)
     runs = accumulation.stage_runs(grid.parts.size)
     for number, stage in enumerate(runs):
         scatter = Traffic.none(target.tiles)

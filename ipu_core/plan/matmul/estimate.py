@@ -100,6 +100,17 @@ def lower_bound(problem: PlacementProblem[Product], whole: Costed, memory: int) 
     return bound
 
 
+def least_memory(problem: PlacementProblem[Product], candidates: Candidates) -> Ints:
+    """Bytes per tile that candidates need at least with these turns or fewer, however their k's are cut."""
+    _, product, accumulation = problem
+    found = candidates._replace(turns=_without_empty_pieces(product, candidates))
+    piece, _ = _piece(problem, found, UNBOUNDED)
+    group = accumulation.group_of(product.k)
+    depth = candidates.part if product.b is None else np.minimum(candidates.part, group)
+    least: Ints = working_set(product, accumulation, piece._replace(depth=np.minimum(depth, piece.whole)))
+    return np.broadcast_to(least, np.shape(candidates.over.rows))
+
+
 def _without_empty_pieces(product: Product, candidates: Candidates) -> Cuts:
     """The turns, only as many as there is something to do in."""
     over, turns = candidates.over, candidates.turns

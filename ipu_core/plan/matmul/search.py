@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ipu_core.integers import Ints
 from ipu_core.plan.cuts import UNCUT, Cuts, PlacementProblem, picked
-from ipu_core.plan.matmul.estimate import UNBOUNDED, Candidates, Costed, costed, lower_bound
+from ipu_core.plan.matmul.estimate import UNBOUNDED, Candidates, Costed, costed, least_memory, lower_bound
 from ipu_core.plan.matmul.placement import HOLDS, ORDERS, Placement
 from ipu_core.plan.matmul.product import Product
 from lowprec.integers import ceil_div
@@ -21,6 +21,7 @@ from lowprec.integers import ceil_div
 MOST_PARTS: Final = 124  # parts a chosen Accumulation has at most: two summing stages
 AXIS_CUTS: Final = 48  # cuts tried along one axis
 TURNS: Final = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32)  # cuts in time tried along one axis
+MOST_TURNS: Final = Cuts(1, TURNS[-1], TURNS[-1], 1)
 TOGETHER: Final = 48  # cuts over tiles for which cuts in time are costed at a time
 
 
@@ -64,11 +65,14 @@ def _with_turns(problem: PlacementProblem[Product], whole: Costed, best: Found |
     bound = lower_bound(problem, picked(whole, whole.cycles.shape, crowded), memory)
     inside = np.ones(crowded.size, bool) if best is None else bound < best.cycles
     crowded, bound = crowded[inside], bound[inside]
+    least = least_memory(problem, picked(whole.candidates, whole.cycles.shape, crowded)._replace(turns=MOST_TURNS))
     order = np.argsort(bound, kind="stable")
     for start in range(0, order.size, TOGETHER):
         some = order[start : start + TOGETHER]
         if best is not None and bound[some[0]] >= best.cycles:
             break
+        if not (some := some[least[some] <= memory]).size:
+            continue
         turned = costed(problem, _every_turn(problem.sums, whole, crowded[some]), memory)
         one = _cheapest(turned, turned.memory <= memory)
         if one is not None and (best is None or one.cycles < best.cycles):
@@ -124,7 +128,7 @@ def _every_turn(product: Product, whole: Costed, which: Ints) -> Candidates:
 
 def _smallest(problem: PlacementProblem[Product], every: Candidates) -> Found:
     """The candidate that needs least memory: everything cut in time as often as can be."""
-    turned = costed(problem, every._replace(turns=Cuts(1, TURNS[-1], TURNS[-1], 1)), 0)
+    turned = costed(problem, every._replace(turns=MOST_TURNS), 0)
     found = _cheapest(turned, turned.memory == turned.memory.min())
     assert found is not None  # one of them is the smallest
     return found

@@ -25,7 +25,7 @@ from ipu_core.study import lm
 from ipu_core.study.size import Size
 from ipu_core.target import Target
 from ipu_core.train.loop import TrainLoop
-from ipu_core.train.optim import Adam, AdamW, Lamb, Optimiser
+from ipu_core.train.optim import Adam, AdamW, Lamb, Optimiser, Sgd
 from ipu_core.train.step import step_block
 
 CONTEXT, FEW = 8, Target("gc200", tiles=24)
@@ -126,6 +126,18 @@ def test_what_runs_at_once_needs_nothing_of_each_other(built: Built) -> None:
         assert len({e.op for e in equations}) == 1
         for end in (new.looped, new.unguarded):
             assert not first < end <= last
+
+
+def test_activations_in_streaming_memory_are_computed_and_read_alone() -> None:
+    typed = Precision.parse("fp16.16/stochastic").apply(step_block(loss, Sgd(0.1), initial(2), rows(4)))
+    block = scheduled(streaming(typed, "blocks"), FEW)
+    views, (new, together) = lifetimes(block).views, shared(block, plan(block, FEW))
+    joined = {number for group in together for number in group}
+    touched = {e.number for e in block.equations if {views[v].root for v in (e.output, *e.operands)} & block.stashed}
+    assert len(touched) > 20
+    assert len(joined) > 20
+    assert not touched & joined
+    assert new.stashed == block.stashed
 
 
 def test_the_bits_are_the_same(built: Built) -> None:

@@ -201,6 +201,22 @@ def test_no_order_is_worse_than_the_traced_or_better_than_the_best(block: Block)
     assert peak(known, range(len(known.reads))) == live_bytes(new)
 
 
+@pytest.mark.parametrize("size, made, kept, traced, best", [
+    (4, [((0,), False), ((0, 0), False), ((1,), True)], 3, 48, 32),  # first late, then early: the other way round 36
+    (3, [((0,), True), ((0, 0), False), ((1,), True)], 2, 32, 24),  # first early, then late: the other way round 32
+])  # fmt: skip
+def test_both_alternatives_to_the_traced_order_are_tried(
+    size: int, made: list[tuple[tuple[int, ...], bool]], kept: int, traced: int, best: int
+) -> None:
+    known, equations = [Var("x", Type((size,), float32))], []
+    for number, (operands, total) in enumerate(made):
+        equations.append(joined(str(number), number, [known[one] for one in operands], total))
+        known.append(equations[-1].output)
+    block = Block((known[0],), (known[kept],), tuple(equations))
+    assert live_bytes(block) == traced
+    assert live_bytes(schedule(block)) == best
+
+
 def test_sizes_are_multiples_of_the_grain() -> None:
     block = step(Sgd(0.1), "fp32.32")
     for grain in (1, 64, 4096):

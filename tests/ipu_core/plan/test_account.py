@@ -1,6 +1,7 @@
 """The account of a placement against a count of every element that every tile of its grid needs, turn by turn."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from ipu_core import cost
 from ipu_core.plan.cuts import PlacementProblem
 from ipu_core.plan.layout import Stored
 from ipu_core.plan.matmul import Placement, Product, product_of, sum_of
+from ipu_core.plan.matmul import account as account_module
 from ipu_core.plan.matmul.account import account, result_stays
 from ipu_core.plan.matmul.geometry import Geometry, Turn, geometry
 from ipu_core.target import Target
@@ -136,3 +138,29 @@ def test_cycles_and_bytes_equal_a_count_of_every_element(seed: int) -> None:
     assert found.exchange == exchange
     chains = sum(cycles for name, cycles in found.supersteps if name in ("matmul", "reduce"))
     assert chains == compute
+
+
+def test_what_turns_have_in_common_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = Target("gc200", tiles=64)
+    problem = PlacementProblem(target, product_of(target, 211, 320, 200), Accumulation(group=16, splits=2))
+    grid = geometry(problem, Placement(8, 4, 2, 1, 9, 2, "none", "rows", 10))
+    counts = {"chain_cycles": 0, "owned": 0}
+
+    def counted(name: str) -> Any:
+        whole = getattr(account_module, name)
+
+        def call(*args: Any, **how: Any) -> Any:
+            counts[name] += 1
+            return whole(*args, **how)
+
+        return call
+
+    for name in counts:
+        monkeypatch.setattr(account_module, name, counted(name))
+    account(problem, grid)
+    turns = sum(1 for _ in grid.turns())
+    assert turns == 9 * 2 * 10
+    assert (
+        counts["chain_cycles"] <= 2 * 3 * 2 * 2
+    )  # two parts; rows and columns of up to 3 and 2 lengths; goes on or not
+    assert counts["owned"] <= 4 * 10 * (9 + 2) + 2 * 9 * 2  # of a and b; results

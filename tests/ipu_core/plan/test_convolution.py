@@ -10,6 +10,7 @@ from ipu_core import cost
 from ipu_core.errors import UnsupportedByTarget
 from ipu_core.plan.convolution import Convolution, ConvPlacement, choose_convolution_accumulation, plan_convolution
 from ipu_core.plan.convolution.estimate import compute_cycles, costs, sum_block
+from ipu_core.plan.convolution.search import _cuts_over_tiles, _with_turns, search
 from ipu_core.plan.convolution.sizes import along, chain_cycles, combined, even_splits, part_spans
 from ipu_core.plan.cuts import PlacementProblem
 from ipu_core.target import Target
@@ -222,3 +223,28 @@ def test_the_search_models_the_compute_cycles_of_even_blocks_exactly() -> None:
         over, pieces = (along(np.array(numbers)[:, None], np.array([number])) for numbers, number in given)
         modelled = costs(problem, over, pieces)
         assert int(modelled.compute[0]) == compute_cycles(problem, ConvPlacement(cuts, parts, serial, turns))
+
+
+@pytest.mark.parametrize("convolution, splits, tiles, memory", [
+    (Convolution("weight", (3, 3, 8, 1, 16), (8, 8, 14), (1, 1), (1, 1), "float16"), 4, 4, 14_088),
+    (Convolution("weight", (3, 3, 64, 2, 16), (8, 8, 14), (1, 1), (1, 1), "float16"), 4, 6, 91_638),
+    (Convolution("weight", (3, 3, 8, 2, 128), (8, 14, 8), (1, 1), (1, 1), "float16"), 4, 6, 85_562),
+])  # fmt: skip
+def test_no_candidate_that_fits_is_cheaper_than_what_the_search_finds(
+    convolution: Convolution, splits: int, tiles: int, memory: int
+) -> None:
+    target = Target("gc200", tiles=tiles)
+    problem = PlacementProblem(target, convolution, Accumulation(group=16, splits=splits).with_types("float16"))
+    found = search(problem, memory)
+    every = _cuts_over_tiles(target, convolution, len(part_spans(convolution, problem.accumulation)))
+    over, turns = _with_turns(problem, every)
+    all_of_them = costs(problem, over, turns)
+    fits = all_of_them.memory <= memory
+    over, turns = (
+        along(np.array([cuts]).T, np.array([parts]))
+        for cuts, parts in ((found.cuts, found.parts), (found.serial, found.serial_parts))
+    )
+    one = costs(problem, over, turns)
+    assert 0 < fits.sum() < fits.size
+    assert one.memory[0] <= memory
+    assert one.cycles[0] == all_of_them.cycles[fits].min()

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ipu_core.plan.cuts import Cuts, PlacementProblem
+from ipu_core.plan.cuts import Cuts, PlacementProblem, picked
 from ipu_core.plan.matmul import Product, plan_sum, product_of
 from ipu_core.plan.matmul import plan as plan_module
-from ipu_core.plan.matmul.estimate import Candidates, costed
+from ipu_core.plan.matmul import search as search_module
+from ipu_core.plan.matmul.estimate import UNBOUNDED, Candidates, Costed, costed, lower_bound
 from ipu_core.plan.matmul.search import TURNS, Found, search
 from ipu_core.target import Target
 from lowprec import Accumulation
@@ -194,3 +195,39 @@ def test_equal_sums_are_searched_for_once_whatever_memory_is_left(monkeypatch: p
     assert set(plans) == {plans[0]}
     assert plan_sum(GC200, product, Accumulation(group=16), memory=500) != plans[0]
     assert len(searched) == 2
+
+
+def test_turns_are_not_tried_where_nothing_can_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = list[Candidates]()
+
+    def counted(problem: PlacementProblem[Product], candidates: Candidates, memory: int) -> Costed:
+        tried.append(candidates)
+        return costed(problem, candidates, memory)
+
+    monkeypatch.setattr(search_module, "costed", counted)
+    order = Accumulation(group=16).with_types("float16")
+    problem = PlacementProblem(GC200, _product(GC200, 800, 800, 800), order)
+    assert search(problem, 0) == search(problem, 100)
+    assert len(tried) == 2 * 3  # in ample memory, in what there is, cut as often as can be
+    assert not any(np.ndim(one.turns.rows) for one in tried)
+    search(problem, 4_000)
+    assert any(np.ndim(one.turns.rows) for one in tried)
+
+
+@pytest.mark.parametrize("size, order, tiles, memory", [
+    ((300, 400, 300, 1), Accumulation(16, 1), 33, 8_000), ((64, 400, 130, 1), Accumulation(16, 3), 4, 12_000),
+    ((7, 900, 300, 2), Accumulation(4, 2), 33, 3_000), ((200, 40, 200, 1), Accumulation(16, 1), 4, 6_000),
+])  # fmt: skip
+def test_no_turns_take_fewer_cycles_than_their_lower_bound(
+    size: tuple[int, int, int, int], order: Accumulation, tiles: int, memory: int
+) -> None:
+    target = Target("gc200", tiles=tiles)
+    problem = PlacementProblem(target, _product(target, *size), order.with_types("float16"))
+    whole = costed(problem, search_module._cuts_over_tiles(problem, False), UNBOUNDED)
+    crowded = np.flatnonzero(whole.memory > memory)
+    bound = lower_bound(problem, picked(whole, whole.cycles.shape, crowded), memory)
+    turned = costed(problem, search_module._every_turn(problem.sums, whole, crowded), memory)
+    cut = turned.candidates.turns.rows * turned.candidates.turns.columns > 1
+    cycles = np.where(cut & (turned.memory <= memory), turned.cycles, np.inf).min(axis=1)
+    assert np.isfinite(cycles).any()
+    assert (bound <= cycles).all()

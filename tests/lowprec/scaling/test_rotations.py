@@ -116,3 +116,13 @@ def test_what_does_not_fit_is_named() -> None:
         lp.hadamard(np.ones(4, np.int64))
     with pytest.raises(ValueError, match="needs an axis"):
         lp.hadamard(np.float32(1))
+    with pytest.raises(ValueError, match="there is no axis 2 in a shape of 2 axes"):
+        lp.hadamard(x, 2, block=8)
+    for axis in (None, 1.0, True, slice(1)):
+        with pytest.raises(TypeError, match="axis must be an integer, not "):
+            lp.hadamard(x, axis, block=8)  # type: ignore[arg-type]
+
+
+def test_arrays_without_elements_stay_so() -> None:
+    assert lp.hadamard(np.zeros((0, 8), np.float16)).shape == (0, 8)
+    assert lp.hadamard(np.zeros((3, 4, 0)), 1, key=1).shape == (3, 4, 0)

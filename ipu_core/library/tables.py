@@ -1,0 +1,240 @@
+"""Rows of tables on tiles: looked up by index, and added up at indices. Tiles share the columns, then the rows.
+
+Where a tile would hold much of a table, others take runs of its rows, as in PopLibs' `multiSlice` and `multiUpdate`.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ipu_core import cost, tile
+from ipu_core.graph.codelet import Codelet, Input, Output, Param
+from ipu_core.graph.graph import Graph
+from ipu_core.graph.program import Execute
+from ipu_core.graph.tensor import Tensor
+from ipu_core.library.elementwise import add_array, elementwise
+from ipu_core.library.moves import is_float32
+from ipu_core.target import Target
+from lowprec.integers import ceil_div
+
+SHARE = 16
+"""The part of a tile's memory that it may hold of a table or a sum of rows before others take some: of large tables,
+not of small ones, whose runs would need their indices on more tiles."""
+
+
+class Gather(Codelet):
+    """Rows of a table by index: those in a run of its rows, and zeros for the others."""
+
+    supervisor = True
+    table = Input(None, ndim=2)
+    indices = Input("int32", ndim=1)
+    first = Param()
+    rows = Param()
+    out = Output(None, ndim=2)
+
+    def compute(self) -> None:
+        """Copies rows; an index outside all rows is an error."""
+        places, here = tile.in_run(self.indices[0], self.first, self.table.shape[-2], self.rows)
+        self.out[..., here, :] = self.table[..., places[here], :]
+        self.out[..., ~here, :] = 0
+
+    def cycles(self, target: Target) -> Any:
+        """Cycles of each vertex, as if all rows were in its run."""
+        return cost.copy_rows(target, self.out.shape[-2], self.out.shape[-1], self.out.itemsize)
+
+
+class Choose(Codelet):
+    """For every index the row that its run of the table has, of what all the runs looked up."""
+
+    supervisor = True
+    found = Input(None, ndim=3)
+    indices = Input("int32", ndim=1)
+    each = Param()
+    rows = Param()
+    out = Output(None, ndim=2)
+
+    def compute(self) -> None:
+        """Copies rows."""
+        runs = self.indices[0] % self.rows // self.each
+        self.out[...] = self.found[..., runs, np.arange(runs.size), :]
+
+    def cycles(self, target: Target) -> Any:
+        """Cycles of each vertex."""
+        return cost.copy_rows(target, self.out.shape[-2], self.out.shape[-1], self.out.itemsize)
+
+
+class ScatterAdd(Codelet):
+    """Rows added at indices of zeroed rows, in float32 and in the order of the indices; those of a run of rows."""
+
+    supervisor = True
+    indices = Input("int32", ndim=1)
+    updates = Input(None, ndim=2)
+    first = Param()
+    rows = Param()
+    out = Output("float32", ndim=2)
+
+    def compute(self) -> None:
+        """Adds; an index outside all rows is an error."""
+        tile.scatter_add(self.indices[0], self.updates, self.out, self.first, self.rows)
+
+    def cycles(self, target: Target) -> Any:
+        """Cycles of each vertex: its rows are cleared, every update is read and added, as if all were its own."""
+        rows = self.out.shape[-2] + 2 * self.updates.shape[-2]
+        return cost.copy_rows(target, rows, self.out.shape[-1], self.out.itemsize)
+
+
+class _Cut(NamedTuple):
+    """Tiles that share columns: each has so many from its own on, the first tile's being `first`."""
+
+    first: int
+    tiles: npt.NDArray[np.int64]
+    columns: int
+
+    def of(self, rows: Tensor) -> Tensor:
+        """Each tile's columns of rows."""
+        down, across = rows.strides
+        shape, strides = (self.tiles.size, len(rows), self.columns), (self.columns * across, down, across)
+        return Tensor(rows.variable, rows.offset + self.first * across, shape, strides)
+
+    def shared(self, indices: Tensor) -> Tensor:
+        """The same indices for each tile."""
+        return indices.broadcast_to(self.tiles.size, indices.size)
+
+
+def gather(graph: Graph, table: Tensor, indices: Tensor, out: Tensor, *, name: str = "gather") -> list[Execute]:
+    """Adds out = table[indices] along the first axis. Tiles share the columns.
+
+    Of a large table with many more rows than there are indices, tiles look up what is in their runs of the rows; then
+    it is chosen, index by index, which run's row it is.
+
+    Args:
+        graph: where.
+        table: (rows, ...).
+        indices: int32 of any shape; negative ones count from the last row.
+        out: mapped, the shape of indices and then the table's other axes.
+        name: of the compute sets.
+
+    Raises:
+        ValueError: a table of more axes that cannot be viewed as rows and columns.
+    """
+    if not out.size:
+        return []
+    rows, flat, result = table.reshape(len(table), -1), indices.reshape(-1), out.reshape(indices.size, -1)
+    cuts = _column_cuts(graph.target, rows.shape[1])
+    each = _rows_each(graph.target, rows, cuts) if 2 * flat.size <= len(rows) else len(rows)
+    if each >= len(rows):
+        return _look_up(graph, rows, flat, [cut.of(result)[None] for cut in cuts], cuts, each, name)
+    found = [_found(graph, result, cuts, cut, ceil_div(len(rows), each), f"{name}: found") for cut in cuts]
+    programs = _look_up(graph, rows, flat, found, cuts, each, name)
+    compute_set = graph.add_compute_set(f"{name}: choice")
+    share, params = ceil_div(flat.size, len(found[0])), {"each": each, "rows": len(rows)}
+    for number, top in enumerate(range(0, flat.size, share)):
+        some = slice(top, top + share)
+        for cut, place in zip(cuts, found, strict=True):
+            mine = place[:, :, some].transpose(1, 0, 2, 3)
+            fields = {"found": mine, "indices": cut.shared(flat[some]), "out": cut.of(result[some])}
+            graph.add_vertices(compute_set, Choose, _tiles(cuts, cut, number), fields, params)
+    return [*programs, Execute(compute_set)]
+
+
+def _found(graph: Graph, result: Tensor, cuts: Sequence[_Cut], cut: _Cut, runs: int, name: str) -> Tensor:
+    """What runs of a table's rows have for a cut of the result, each on the tile that looks it up."""
+    found = graph.add_variable(result.format, (runs, cut.tiles.size, len(result), cut.columns), name, temporary=True)
+    homes = np.concatenate([_tiles(cuts, cut, number) for number in range(runs)])
+    graph.map_intervals(found, np.arange(homes.size) * len(result) * cut.columns, homes)
+    return found
+
+
+def _look_up(
+    graph: Graph, rows: Tensor, indices: Tensor, found: Sequence[Tensor], cuts: Sequence[_Cut], each: int, name: str
+) -> list[Execute]:
+    """Adds what runs of so many rows have for the indices: for each cut (runs, tiles, indices, columns)."""
+    compute_set = graph.add_compute_set(name)
+    for cut, places in zip(cuts, found, strict=True):
+        for number in range(len(places)):
+            top = number * each
+            fields = {"table": cut.of(rows[top : top + each]), "indices": cut.shared(indices), "out": places[number]}
+            graph.add_vertices(
+                compute_set, Gather, _tiles(cuts, cut, number), fields, {"first": top, "rows": len(rows)}
+            )
+    return [Execute(compute_set)]
+
+
+def scatter_add(
+    graph: Graph,
+    indices: Tensor,
+    updates: Tensor,
+    out: Tensor,
+    *,
+    stochastic: bool = False,
+    operation: int | None = None,
+    name: str = "scatter_add",
+) -> list[Execute]:
+    """Adds out[indices] += updates on zeroed rows, summed in float32 in the order of the indices, then rounded once.
+
+    Tiles share the columns, as in `gather`; where a tile would hold much of the result, others take runs of its rows.
+
+    Args:
+        graph: where.
+        indices: int32 of any shape.
+        updates: the shape of the indices and then the rows' own axes.
+        out: (rows, ...), a whole variable in the layout of its shape.
+        stochastic: round stochastically.
+        operation: number folded into the key of the random bits.
+        name: of the compute sets.
+
+    Raises:
+        ValueError: updates of more axes that cannot be viewed as rows and columns.
+    """
+    if not out.size:
+        return []
+    wide = is_float32(out)
+    total = out if wide else add_array(graph, "float32", out.shape, f"{name}: total")
+    compute_set = graph.add_compute_set(name)
+    flat, rows = indices.reshape(indices.size), updates.reshape(indices.size, -1 if updates.size else 0)
+    result = total.reshape(out.shape[0], -1)
+    cuts = _column_cuts(graph.target, result.shape[1])
+    each = _rows_each(graph.target, result, cuts)
+    for number, top in enumerate(range(0, len(result), each)):
+        for cut in cuts:
+            fields = {
+                "indices": cut.shared(flat),
+                "updates": cut.of(rows),
+                "out": cut.of(result[top : top + each]),
+            }
+            graph.add_vertices(
+                compute_set, ScatterAdd, _tiles(cuts, cut, number), fields, {"first": top, "rows": len(result)}
+            )
+    programs = [Execute(compute_set)]
+    if not wide:
+        converted = f"{name}: convert"
+        programs += elementwise(
+            graph, "identity", [total], out, stochastic=stochastic, operation=operation, name=converted
+        )
+    return programs
+
+
+def _column_cuts(target: Target, columns: int) -> list[_Cut]:
+    """An even cut and a short last one."""
+    each = max(cost.width(4), ceil_div(columns, target.tiles))
+    whole, rest = divmod(columns, each)
+    found = [_Cut(0, np.arange(whole), each)] if whole else []
+    return found + ([_Cut(whole * each, np.array([whole]), rest)] if rest else [])
+
+
+def _tiles(cuts: Sequence[_Cut], cut: _Cut, run: int) -> npt.NDArray[np.int64]:
+    """The tiles of a cut that have a run of rows."""
+    return cut.tiles + run * _across(cuts)
+
+
+def _across(cuts: Sequence[_Cut]) -> int:
+    return sum(cut.tiles.size for cut in cuts)
+
+
+def _rows_each(target: Target, table: Tensor, cuts: Sequence[_Cut]) -> int:
+    """The rows that a tile takes: all, or as few as make them a small part of its memory, as far as there are tiles."""
+    rows = len(table)
+    small = ceil_div(rows * cuts[0].columns * table.dtype.itemsize, target.tile_memory // SHARE)
+    return ceil_div(rows, max(1, min(small, target.tiles // _across(cuts))))
