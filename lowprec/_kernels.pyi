@@ -51,7 +51,7 @@ class Conversion:
     ) -> None: ...
 
 class WholeConversion:
-    def __init__(self, conversion: Conversion, in_dtype: Any, out_dtype: Any, /) -> None: ...
+    def __init__(self, conversion: Conversion, in_dtype: Any, out_dtype: Any, keyed: bool, /) -> None: ...
     def __call__(
         self, x: npt.NDArray[Any], out: npt.NDArray[Any] | None, key: int, threads: int
     ) -> npt.NDArray[Any] | None: ...
@@ -107,7 +107,14 @@ class OperandType:
 
 class ElementwiseCall:
     def __init__(
-        self, operation: int, operands: list[OperandType], conversion: Conversion, dtype: Any, plain: bool, /
+        self,
+        operation: int,
+        operands: list[OperandType],
+        conversion: Conversion,
+        dtype: Any,
+        plain: bool,
+        keyed: bool,
+        /,
     ) -> None: ...
     def __call__(
         self, operands: tuple[Any, ...], key: Any, offset: int, out: npt.NDArray[Any] | None, threads: int

@@ -5,6 +5,8 @@
 #include "elementwise/half_runs.h"
 #include "elementwise/in_pieces.h"
 #include "elementwise/quick.h"
+#include "elementwise/quick_functions.h"
+#include "elementwise/random_halves.h"
 #include "elementwise/read_piece.h"
 #include "elementwise/short_functions.h"
 #include "elementwise/two_floats.h"
@@ -165,6 +167,63 @@ HalfRun half_run_of(const ElementwiseJob &job) {
     }
 }
 
+// The same, rounded stochastically.
+template <class Operation>
+struct certain {
+    static constexpr u32 steps = 0;
+    static constexpr bool open_nan = false;
+    static LP_INLINE f32v of(f32v a, f32v b, f32v c) { return Operation::apply(a, b, c); }
+};
+template <class Quick, int operation>
+struct quickly {
+    static constexpr u32 steps = Quick::steps;
+    static constexpr bool open_nan = false;
+    static LP_INLINE f32v of(f32v a, f32v, f32v) { return Quick::near(a); }
+    static void settle(const float *a, const float *, const float *, double *to) {
+        alignas(64) float result[lanes32];
+        run_of(operation)(a, a, a, result, lanes32);
+        for (int i = 0; i < lanes32; ++i) to[i] = result[i];
+    }
+};
+template <class Quick, int operation>
+struct quick_turns : quickly<Quick, operation> {
+    static constexpr bool open_nan = true;
+    static LP_INLINE f32v of(f32v a, f32v, f32v) {
+        return size_of(a) > splat_real(32768.0f) ? splat_real(__builtin_nanf("")) : Quick::near(a);
+    }
+};
+
+RandomHalfRun random_half_run_of(const ElementwiseJob &job) {
+    if (job.plain || !random_half(job.out) || !halves_only(job)) return nullptr;
+#define LP_CERTAIN(name)   \
+    case number_of_##name: \
+        return run_random_halves<certain<name##_operation>>;
+#define LP_QUICKLY(name, way) \
+    case number_of_##name:    \
+        return run_random_halves<way<quick_##name, number_of_##name>>;
+    switch (job.operation) {
+        LP_CERTAIN(square)
+        LP_CERTAIN(reciprocal)
+        LP_CERTAIN(sqrt)
+        LP_CERTAIN(add)
+        LP_CERTAIN(subtract)
+        LP_CERTAIN(multiply)
+        LP_CERTAIN(divide)
+        LP_CERTAIN(scaled_add)
+        LP_QUICKLY(rsqrt, quickly)
+        LP_QUICKLY(exp, quickly)
+        LP_QUICKLY(log, quickly)
+        LP_QUICKLY(tanh, quickly)
+        LP_QUICKLY(erf, quickly)
+        LP_QUICKLY(sigmoid, quickly)
+        LP_QUICKLY(gelu, quickly)
+        LP_QUICKLY(sin, quick_turns)
+        LP_QUICKLY(cos, quick_turns)
+        default:
+            return nullptr;
+    }
+}
+
 // ---- functions rounded to few bits ----
 //
 // No rounding is decreasing, whatever its mode, if the random bits are the same: where both ends of a bracket round to
@@ -299,6 +358,10 @@ bool elementwise_rounded(const ElementwiseJob &job, i64 begin, i64 end) {
 bool elementwise(const ElementwiseJob &job, i64 begin, i64 end) {
     if (const HalfRun run = half_run_of(job)) {
         run_halves(job, run, job.out.to, begin, end);
+        return false;
+    }
+    if (const RandomHalfRun run = random_half_run_of(job)) {
+        run_random_halves(job, run, job.out, begin, end);
         return false;
     }
     if (const Brackets brackets = brackets_for(job)) return elementwise_by_brackets(job, brackets, begin, end);

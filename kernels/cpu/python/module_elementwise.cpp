@@ -24,7 +24,7 @@ nb::object run(const ElementwiseCall &call, nb::tuple operands, nb::handle key, 
     const Broadcast shape = set_operands(job, call, operands, scalars);
     nb::object holder;
     PyArrayObject *target = result_array(call.descr(), shape, out, holder);
-    job.out.key = key_bits(key, call.random());
+    job.out.key = key_bits(key, call.keyed);
     job.out.offset = offset;
     job.out.to = PyArray_DATA(target);
     const i64 n = shape.size();
@@ -79,7 +79,7 @@ void bind_elementwise(nb::module_ &m) {
     nb::class_<OperandType>(m, "OperandType", "What a prepared call expects of one operand.")
         .def(nb::init<nb::handle, int, nb::handle>(), nb::arg("dtype"), nb::arg("kind"), nb::arg("table").none());
     nb::class_<ElementwiseCall>(m, "ElementwiseCall", "A prepared float32_op.")
-        .def(nb::init<int, const std::vector<const OperandType *> &, const ConvertJob &, nb::object, bool>())
+        .def(nb::init<int, const std::vector<const OperandType *> &, const ConvertJob &, nb::object, bool, bool>())
         .def("__call__", &run, nb::arg("operands"), nb::arg("key").none(), nb::arg("offset"), nb::arg("out").none(),
              nb::arg("threads"));
     m.def("plain_dtypes", &plain_dtypes, nb::arg("operands"));
