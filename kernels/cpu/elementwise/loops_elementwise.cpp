@@ -1,17 +1,15 @@
 // float32_op: operands are read as float32 in pieces that stay in the first-level cache, the operation runs over them,
 // and the rounding loop converts the piece to the wanted storage.
 #include "elementwise/elementwise_job.h"
-#include "elementwise/half_functions.h"
-#include "elementwise/half_runs.h"
 #include "elementwise/in_pieces.h"
+#include "elementwise/operation_runs.h"
 #include "elementwise/quick.h"
-#include "elementwise/quick_functions.h"
-#include "elementwise/random_halves.h"
 #include "elementwise/read_piece.h"
 #include "elementwise/short_functions.h"
 #include "elementwise/two_floats.h"
 #include "isa/table.h"
 #include "lowprec/elementwise.h"
+#include "rounding/machine.h"
 #include "rounding/piece_converter.h"
 
 namespace lowprec {
@@ -86,12 +84,10 @@ void run_short(const float *a, const float *b, const float *c, float *to, i64 co
     if (i < count) run<Operation>(a + i, b + i, c + i, to + i, count - i);
 }
 
-typedef void (*Run)(const float *, const float *, const float *, float *, i64);
 #define LP_RUN(name) run<name##_operation>,
 const Run full_runs[] = {LP_OPERATIONS(LP_RUN)};
 
-#define LP_NUMBER(name) number_of_##name,
-enum { LP_OPERATIONS(LP_NUMBER) };
+}  // namespace
 
 Run run_of(int operation) {
 #define LP_SHORTLY(name, ...) \
@@ -121,108 +117,7 @@ Run run_of(int operation) {
     }
 }
 
-// ---- float16 in and out ----
-
-template <class Operation>
-struct of_reals {
-    static LP_INLINE f32v of(f32v a, f32v b, f32v c) { return Operation::apply(a, b, c); }
-};
-template <class Function>
-struct of_one {
-    static LP_INLINE f32v of(f32v a, f32v, f32v) { return Function::of(a); }
-};
-
-// For float16 arrays and a float16 result, else null: few operations take longer than what they read and write.
-HalfRun half_run_of(const ElementwiseJob &job) {
-    if (job.plain || !halves_only(job, job.out)) return nullptr;
-#define LP_HALF(name)      \
-    case number_of_##name: \
-        return run_halves<of_reals<name##_operation>>;
-#define LP_HALF_FUNCTION(name) \
-    case number_of_##name:     \
-        return run_halves<of_one<half_##name>>;
-    switch (job.operation) {
-        LP_HALF(negative)
-        LP_HALF(relu)
-        LP_HALF(square)
-        LP_HALF(add)
-        LP_HALF(subtract)
-        LP_HALF(multiply)
-        LP_HALF(maximum)
-        LP_HALF(minimum)
-        LP_HALF(scaled_add)
-#if defined(__F16C__) && defined(__FMA__)
-        LP_HALF_FUNCTION(exp)
-        LP_HALF_FUNCTION(log)
-        LP_HALF_FUNCTION(tanh)
-        LP_HALF_FUNCTION(sigmoid)
-        LP_HALF_FUNCTION(rsqrt)
-        LP_HALF_FUNCTION(erf)
-        LP_HALF_FUNCTION(gelu)
-        LP_HALF_FUNCTION(sin)
-        LP_HALF_FUNCTION(cos)
-#endif
-        default:
-            return nullptr;
-    }
-}
-
-// The same, rounded stochastically.
-template <class Operation>
-struct certain {
-    static constexpr u32 steps = 0;
-    static constexpr bool open_nan = false;
-    static LP_INLINE f32v of(f32v a, f32v b, f32v c) { return Operation::apply(a, b, c); }
-};
-template <class Quick, int operation>
-struct quickly {
-    static constexpr u32 steps = Quick::steps;
-    static constexpr bool open_nan = false;
-    static LP_INLINE f32v of(f32v a, f32v, f32v) { return Quick::near(a); }
-    static void settle(const float *a, const float *, const float *, double *to) {
-        alignas(64) float result[lanes32];
-        run_of(operation)(a, a, a, result, lanes32);
-        for (int i = 0; i < lanes32; ++i) to[i] = result[i];
-    }
-};
-template <class Quick, int operation>
-struct quick_turns : quickly<Quick, operation> {
-    static constexpr bool open_nan = true;
-    static LP_INLINE f32v of(f32v a, f32v, f32v) {
-        return size_of(a) > splat_real(32768.0f) ? splat_real(__builtin_nanf("")) : Quick::near(a);
-    }
-};
-
-RandomHalfRun random_half_run_of(const ElementwiseJob &job) {
-    if (job.plain || !random_half(job.out) || !halves_only(job)) return nullptr;
-#define LP_CERTAIN(name)   \
-    case number_of_##name: \
-        return run_random_halves<certain<name##_operation>>;
-#define LP_QUICKLY(name, way) \
-    case number_of_##name:    \
-        return run_random_halves<way<quick_##name, number_of_##name>>;
-    switch (job.operation) {
-        LP_CERTAIN(square)
-        LP_CERTAIN(reciprocal)
-        LP_CERTAIN(sqrt)
-        LP_CERTAIN(add)
-        LP_CERTAIN(subtract)
-        LP_CERTAIN(multiply)
-        LP_CERTAIN(divide)
-        LP_CERTAIN(scaled_add)
-        LP_QUICKLY(rsqrt, quickly)
-        LP_QUICKLY(exp, quickly)
-        LP_QUICKLY(log, quickly)
-        LP_QUICKLY(tanh, quickly)
-        LP_QUICKLY(erf, quickly)
-        LP_QUICKLY(sigmoid, quickly)
-        LP_QUICKLY(gelu, quickly)
-        LP_QUICKLY(sin, quick_turns)
-        LP_QUICKLY(cos, quick_turns)
-        default:
-            return nullptr;
-    }
-}
+namespace {
 
 // ---- functions rounded to few bits ----
 //
@@ -326,8 +221,7 @@ bool elementwise_by_brackets(const ElementwiseJob &job, Brackets brackets, i64 b
     return refused;
 }
 
-void elementwise_plain(const ElementwiseJob &job, i64 begin, i64 end) {
-    const Run run_piece = run_of(job.operation);
+void elementwise_cached(const ElementwiseJob &job, Run run_piece, i64 begin, i64 end) {
     const i64 step = all_in_place(job) ? most_at_once : piece;  // nothing is buffered
     Pieces<piece> x;
     for (i64 at = begin; at < end; at += step) {
@@ -335,6 +229,35 @@ void elementwise_plain(const ElementwiseJob &job, i64 begin, i64 end) {
         x.read(job, at, count);
         run_piece(x.at[0], x.at[1], x.at[2], static_cast<float *>(job.out.to) + at, count);
     }
+}
+
+// A result beyond the caches, apart from the operands, is written past them.
+bool worth_streaming(const ElementwiseJob &job, i64 count) {
+    bool apart = true;
+    for (int i = 0; i < job.operands; ++i) apart &= job.operand[i].data != job.out.to;
+    return apart && count * i64(sizeof(float)) >= beyond_caches;
+}
+
+void elementwise_streamed(const ElementwiseJob &job, Run run_piece, i64 begin, i64 end) {
+    Pieces<piece> x;
+    alignas(64) float result[piece];
+    for (i64 at = begin; at < end; at += piece) {
+        const i64 count = end - at < piece ? end - at : piece;
+        x.read(job, at, count);
+        run_piece(x.at[0], x.at[1], x.at[2], result, count);
+        stream(result, static_cast<float *>(job.out.to) + at, count);
+    }
+}
+
+void elementwise_plain(const ElementwiseJob &job, i64 begin, i64 end) {
+    const Run run_piece = run_of(job.operation);
+    if (worth_streaming(job, end - begin)) {
+        const i64 line = 64 / sizeof(float), first = i64(reinterpret_cast<u64>(job.out.to) / sizeof(float) % line);
+        const i64 head = begin + (line - (first + begin) % line) % line;
+        elementwise_cached(job, run_piece, begin, head);
+        return elementwise_streamed(job, run_piece, head, end);
+    }
+    elementwise_cached(job, run_piece, begin, end);
 }
 
 bool elementwise_rounded(const ElementwiseJob &job, i64 begin, i64 end) {
@@ -356,14 +279,7 @@ bool elementwise_rounded(const ElementwiseJob &job, i64 begin, i64 end) {
 }  // namespace
 
 bool elementwise(const ElementwiseJob &job, i64 begin, i64 end) {
-    if (const HalfRun run = half_run_of(job)) {
-        run_halves(job, run, job.out.to, begin, end);
-        return false;
-    }
-    if (const RandomHalfRun run = random_half_run_of(job)) {
-        run_random_halves(job, run, job.out, begin, end);
-        return false;
-    }
+    if (elementwise_of_halves(job, begin, end)) return false;
     if (const Brackets brackets = brackets_for(job)) return elementwise_by_brackets(job, brackets, begin, end);
     if (!job.plain) return elementwise_rounded(job, begin, end);
     elementwise_plain(job, begin, end);

@@ -172,11 +172,10 @@ const StandFor stands[] = {stand_for<exact_add>, stand_for<exact_subtract>, stan
 
 // The float32 nearest to the exact result, half a place from it; products are exact. In doubles sums are exact. A
 // quotient of float16 numbers is 2^-38 or more, relatively, from any number of 27 bits, and so many are compared with
-// random ones: the nearest double is on the same side. So it is for roots (of all: tests/lowprec/test_random_halves.py).
+// random ones: the nearest double is on the same side. So it is for roots (all: tests/lowprec/test_random_halves.py).
 template <int operation>
 struct exact_halves {
     static constexpr u32 steps = operation == exact_multiply ? 0 : 1;
-    static constexpr bool open_nan = false;
     static LP_INLINE f32v of(f32v a, f32v b, f32v c) { return nearest<operation>(a, b, c); }
     static void settle(const float *a, const float *b, const float *, double *to) {
         for (int i = 0; i < lanes32; ++i) to[i] = exact_result<operation>(a[i], b[i], 0.0, 0).value;

@@ -1,5 +1,6 @@
 // Brackets of the functions of math.h: a few places of float32 around their quick values, which are known to be nearer
 // than that (tests/lowprec/test_quick_functions.py).
+#include "elementwise/operation_runs.h"
 #include "elementwise/quick.h"
 #include "elementwise/quick_functions.h"
 
@@ -63,10 +64,6 @@ void brackets(const float *x, float *low, float *high, i64 count) {
         store(high + i, b.high);
     }
 }
-
-// The operations' numbers.
-#define LP_NUMBER(name) number_of_##name,
-enum { LP_OPERATIONS(LP_NUMBER) };
 
 }  // namespace
 
