@@ -9,7 +9,6 @@
 #include "elementwise/two_floats.h"
 #include "isa/table.h"
 #include "lowprec/elementwise.h"
-#include "rounding/machine.h"
 #include "rounding/piece_converter.h"
 
 namespace lowprec {
@@ -221,7 +220,8 @@ bool elementwise_by_brackets(const ElementwiseJob &job, Brackets brackets, i64 b
     return refused;
 }
 
-void elementwise_cached(const ElementwiseJob &job, Run run_piece, i64 begin, i64 end) {
+void elementwise_plain(const ElementwiseJob &job, i64 begin, i64 end) {
+    const Run run_piece = run_of(job.operation);
     const i64 step = all_in_place(job) ? most_at_once : piece;  // nothing is buffered
     Pieces<piece> x;
     for (i64 at = begin; at < end; at += step) {
@@ -229,35 +229,6 @@ void elementwise_cached(const ElementwiseJob &job, Run run_piece, i64 begin, i64
         x.read(job, at, count);
         run_piece(x.at[0], x.at[1], x.at[2], static_cast<float *>(job.out.to) + at, count);
     }
-}
-
-// A result beyond the caches, apart from the operands, is written past them.
-bool worth_streaming(const ElementwiseJob &job, i64 count) {
-    bool apart = true;
-    for (int i = 0; i < job.operands; ++i) apart &= job.operand[i].data != job.out.to;
-    return apart && count * i64(sizeof(float)) >= beyond_caches;
-}
-
-void elementwise_streamed(const ElementwiseJob &job, Run run_piece, i64 begin, i64 end) {
-    Pieces<piece> x;
-    alignas(64) float result[piece];
-    for (i64 at = begin; at < end; at += piece) {
-        const i64 count = end - at < piece ? end - at : piece;
-        x.read(job, at, count);
-        run_piece(x.at[0], x.at[1], x.at[2], result, count);
-        stream(result, static_cast<float *>(job.out.to) + at, count);
-    }
-}
-
-void elementwise_plain(const ElementwiseJob &job, i64 begin, i64 end) {
-    const Run run_piece = run_of(job.operation);
-    if (worth_streaming(job, end - begin)) {
-        const i64 line = 64 / sizeof(float), first = i64(reinterpret_cast<u64>(job.out.to) / sizeof(float) % line);
-        const i64 head = begin + (line - (first + begin) % line) % line;
-        elementwise_cached(job, run_piece, begin, head);
-        return elementwise_streamed(job, run_piece, head, end);
-    }
-    elementwise_cached(job, run_piece, begin, end);
 }
 
 bool elementwise_rounded(const ElementwiseJob &job, i64 begin, i64 end) {

@@ -14,7 +14,7 @@ namespace lowprec {
 namespace {
 
 constexpr i64 grain = 1 << 16;  // elements that are worth a thread
-constexpr i64 quick = 1 << 12;  // below this, giving up the interpreter's lock costs more than it gains
+constexpr i64 quick = 1 << 13;  // below this, giving up the interpreter's lock costs more than it gains
 
 Format make_format(int exponent_bits, int mantissa_bits, int emin, bool subnormals, bool zero, bool negative_zero,
                    u64 sign_bit, u64 max_code, u64 inf_code, u64 nan_code) {

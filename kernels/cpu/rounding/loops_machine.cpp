@@ -14,6 +14,8 @@ namespace {
 
 // ---- stores ----
 
+constexpr i64 beyond_caches = i64(1) << 23;  // bytes: a result of so many would only drive others out of the caches
+
 struct Cached {
     template <class V>
     static LP_INLINE void put(void *to, V v) {
@@ -80,12 +82,6 @@ void run(const void *from_all, void *to_all, i64 begin, i64 end) {
     run_stored<Way, Cached>(from, to, head);
     run_stored<Way, Streamed>(from + head, to + head, count - head);
 }
-
-struct Same : OneByOne {
-    typedef float From, To;
-    typedef f32v In;
-    static LP_INLINE f32v of(f32v x) { return x; }
-};
 
 // ---- rounding ----
 
@@ -179,8 +175,6 @@ bool run_either(const ConvertJob &job, i64 begin, i64 end) {
 }
 
 }  // namespace
-
-void stream(const float *from, float *to, i64 count) { run_stored<Same, Streamed>(from, to, count); }
 
 MachineWay machine_way(const ConvertJob &job) {
     const Rounding &r = job.rounding;

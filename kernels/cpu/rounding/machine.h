@@ -15,11 +15,6 @@ MachineWay machine_way(const ConvertJob &job);
 // with the sign: infinity or the largest itself.
 bool random_half(const ConvertJob &job);
 
-constexpr i64 beyond_caches = i64(1) << 23;  // bytes: a result of so many would only drive others out of the caches
-
-// Floats to memory that is not read soon, of which the first begins a cache line, past the caches.
-void stream(const float *from, float *to, i64 count);
-
 // Elements [begin, end); false, and nothing done, where the job is not one of these.
 bool convert_by_machine(const ConvertJob &job, i64 begin, i64 end);
 bool decode_by_machine(const DecodeJob &job, i64 begin, i64 end);
