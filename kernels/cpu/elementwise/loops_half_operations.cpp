@@ -76,6 +76,27 @@ struct quickly {
     }
 };
 
+// The functions for float16 that are near enough in float32, too.
+#if defined(__F16C__) && defined(__FMA__)
+template <class Half>
+struct as_quick {
+    static LP_INLINE f32v near(f32v x) { return Half::of(x); }
+};
+typedef as_quick<half_log> near_log;
+typedef as_quick<half_sin> near_sin;
+typedef as_quick<half_cos> near_cos;
+#else
+typedef quick_log near_log;
+typedef quick_sin near_sin;
+typedef quick_cos near_cos;
+#endif
+typedef quick_rsqrt near_rsqrt;
+typedef quick_exp near_exp;
+typedef quick_tanh near_tanh;
+typedef quick_erf near_erf;
+typedef quick_sigmoid near_sigmoid;
+typedef quick_gelu near_gelu;
+
 struct RandomHalfWay {
     RandomHalfRun run;
     i64 (*beyond_margin)();
@@ -85,10 +106,10 @@ RandomHalfWay random_half_way_of(int operation) {
 #define LP_CERTAIN(name)   \
     case number_of_##name: \
         return {run_random_halves<certain<name##_operation>>, nullptr};
-#define LP_QUICKLY(name, steps)                                                    \
-    case number_of_##name:                                                         \
-        return {run_random_halves<quickly<quick_##name, number_of_##name, steps>>, \
-                halves_beyond_margin<quickly<quick_##name, number_of_##name, steps>>};
+#define LP_QUICKLY(name, steps)                                                   \
+    case number_of_##name:                                                        \
+        return {run_random_halves<quickly<near_##name, number_of_##name, steps>>, \
+                halves_beyond_margin<quickly<near_##name, number_of_##name, steps>>};
     switch (operation) {
         LP_CERTAIN(square)
         LP_CERTAIN(reciprocal)
