@@ -51,7 +51,7 @@ class Conversion:
     ) -> None: ...
 
 class WholeConversion:
-    def __init__(self, conversion: Conversion, in_dtype: Any, out_dtype: Any, /) -> None: ...
+    def __init__(self, conversion: Conversion, in_dtype: Any, out_dtype: Any, keyed: bool, /) -> None: ...
     def __call__(
         self, x: npt.NDArray[Any], out: npt.NDArray[Any] | None, key: int, threads: int
     ) -> npt.NDArray[Any] | None: ...
@@ -107,7 +107,14 @@ class OperandType:
 
 class ElementwiseCall:
     def __init__(
-        self, operation: int, operands: list[OperandType], conversion: Conversion, dtype: Any, plain: bool, /
+        self,
+        operation: int,
+        operands: list[OperandType],
+        conversion: Conversion,
+        dtype: Any,
+        plain: bool,
+        keyed: bool,
+        /,
     ) -> None: ...
     def __call__(
         self, operands: tuple[Any, ...], key: Any, offset: int, out: npt.NDArray[Any] | None, threads: int
@@ -128,6 +135,7 @@ class PipelineCall:
 def plain_dtypes(operands: tuple[Any, ...]) -> tuple[Any, ...] | None: ...
 def ready_output(out: Any, operands: tuple[Any, ...], in_place: bool) -> bool: ...
 def outside_brackets(operation: int, begin: int, end: int) -> int: ...
+def halves_beyond_margin(operation: int) -> int: ...
 
 class Accumulator:
     def __init__(

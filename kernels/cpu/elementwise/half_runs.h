@@ -26,12 +26,16 @@ void run_halves(const char *a, const char *b, const char *c, char *to, i64 count
     store_some(to + 2 * i, apply(x, y, load_some<u16v>(c + 2 * i, left)), left);
 }
 
-// Whether every operand is a float16 array in the result's order and the result, `out` from float32, is the machine's.
-inline bool halves_only(const Operands &job, const ConvertJob &out) {
-    if (out.as_value || machine_way(out) != MachineWay::half) return false;
+// Whether every operand is a float16 array in the result's order.
+inline bool halves_only(const Operands &job) {
     for (int i = 0; i < job.operands; ++i)
         if (job.axes != 1 || job.operand[i].element != Element::half || job.operand[i].stride[0] != 2) return false;
     return true;
+}
+
+// Whether the result, `out` from float32, is the machine's float16 as well.
+inline bool halves_only(const Operands &job, const ConvertJob &out) {
+    return !out.as_value && machine_way(out) == MachineWay::half && halves_only(job);
 }
 
 // Elements [begin, end) of all operands.

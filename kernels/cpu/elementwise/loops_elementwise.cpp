@@ -1,9 +1,8 @@
 // float32_op: operands are read as float32 in pieces that stay in the first-level cache, the operation runs over them,
 // and the rounding loop converts the piece to the wanted storage.
 #include "elementwise/elementwise_job.h"
-#include "elementwise/half_functions.h"
-#include "elementwise/half_runs.h"
 #include "elementwise/in_pieces.h"
+#include "elementwise/operation_runs.h"
 #include "elementwise/quick.h"
 #include "elementwise/read_piece.h"
 #include "elementwise/short_functions.h"
@@ -84,12 +83,10 @@ void run_short(const float *a, const float *b, const float *c, float *to, i64 co
     if (i < count) run<Operation>(a + i, b + i, c + i, to + i, count - i);
 }
 
-typedef void (*Run)(const float *, const float *, const float *, float *, i64);
 #define LP_RUN(name) run<name##_operation>,
 const Run full_runs[] = {LP_OPERATIONS(LP_RUN)};
 
-#define LP_NUMBER(name) number_of_##name,
-enum { LP_OPERATIONS(LP_NUMBER) };
+}  // namespace
 
 Run run_of(int operation) {
 #define LP_SHORTLY(name, ...) \
@@ -119,51 +116,7 @@ Run run_of(int operation) {
     }
 }
 
-// ---- float16 in and out ----
-
-template <class Operation>
-struct of_reals {
-    static LP_INLINE f32v of(f32v a, f32v b, f32v c) { return Operation::apply(a, b, c); }
-};
-template <class Function>
-struct of_one {
-    static LP_INLINE f32v of(f32v a, f32v, f32v) { return Function::of(a); }
-};
-
-// For float16 arrays and a float16 result, else null: few operations take longer than what they read and write.
-HalfRun half_run_of(const ElementwiseJob &job) {
-    if (job.plain || !halves_only(job, job.out)) return nullptr;
-#define LP_HALF(name)      \
-    case number_of_##name: \
-        return run_halves<of_reals<name##_operation>>;
-#define LP_HALF_FUNCTION(name) \
-    case number_of_##name:     \
-        return run_halves<of_one<half_##name>>;
-    switch (job.operation) {
-        LP_HALF(negative)
-        LP_HALF(relu)
-        LP_HALF(square)
-        LP_HALF(add)
-        LP_HALF(subtract)
-        LP_HALF(multiply)
-        LP_HALF(maximum)
-        LP_HALF(minimum)
-        LP_HALF(scaled_add)
-#if defined(__F16C__) && defined(__FMA__)
-        LP_HALF_FUNCTION(exp)
-        LP_HALF_FUNCTION(log)
-        LP_HALF_FUNCTION(tanh)
-        LP_HALF_FUNCTION(sigmoid)
-        LP_HALF_FUNCTION(rsqrt)
-        LP_HALF_FUNCTION(erf)
-        LP_HALF_FUNCTION(gelu)
-        LP_HALF_FUNCTION(sin)
-        LP_HALF_FUNCTION(cos)
-#endif
-        default:
-            return nullptr;
-    }
-}
+namespace {
 
 // ---- functions rounded to few bits ----
 //
@@ -297,10 +250,7 @@ bool elementwise_rounded(const ElementwiseJob &job, i64 begin, i64 end) {
 }  // namespace
 
 bool elementwise(const ElementwiseJob &job, i64 begin, i64 end) {
-    if (const HalfRun run = half_run_of(job)) {
-        run_halves(job, run, job.out.to, begin, end);
-        return false;
-    }
+    if (elementwise_of_halves(job, begin, end)) return false;
     if (const Brackets brackets = brackets_for(job)) return elementwise_by_brackets(job, brackets, begin, end);
     if (!job.plain) return elementwise_rounded(job, begin, end);
     elementwise_plain(job, begin, end);

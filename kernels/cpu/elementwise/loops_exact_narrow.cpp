@@ -11,6 +11,7 @@
 // goes through doubles.
 #include "elementwise/exact_job.h"
 #include "elementwise/half_runs.h"
+#include "elementwise/random_halves.h"
 #include "elementwise/read_piece.h"
 #include "isa/table.h"
 #include "lowprec/elementwise.h"
@@ -25,7 +26,7 @@ namespace {
 
 constexpr i64 piece = 512;
 
-enum Target { none, same, near_enough, to_odd_bits, cut_off, both_sides, of_halves };
+enum Target { none, same, near_enough, to_odd_bits, cut_off, both_sides };
 
 // ---- float32 results ----
 
@@ -167,25 +168,23 @@ typedef int (*StandFor)(const float *, const float *, bool, Target, Stand &, i64
 const StandFor stands[] = {stand_for<exact_add>, stand_for<exact_subtract>, stand_for<exact_multiply>,
                            stand_for<exact_divide>, stand_for<exact_sqrt>};
 
-// Float16 arrays to sums, differences or products, as floats; false where one is not exact. Of sums that are few: where
-// one term is more than 2^13 times the other.
-template <int operation>
-bool exact_of_halves(const char *a, const char *b, float *to, i64 count) {
-    i32v any_inexact = {};
-    const auto apply = [&](u16v p, u16v q, i64 i) {
-        const Near x = near<operation>(half_to_real(p), half_to_real(q), false);
-        if (operation != exact_multiply) any_inexact |= (x.error < f32v{}) | (x.error > f32v{});
-        store(to + i, x.value);
-    };
-    i64 i = 0;
-    for (; i + lanes32 <= count; i += lanes32) apply(load<u16v>(a + 2 * i), load<u16v>(b + 2 * i), i);
-    if (i < count) apply(load_some<u16v>(a + 2 * i, count - i), load_some<u16v>(b + 2 * i, count - i), i);
-    return !any_set((u32v)any_inexact);
-}
+// ---- float16 arrays, stochastically to float16 ----
 
-typedef bool (*ExactOfHalves)(const char *, const char *, float *, i64);
-const ExactOfHalves exact_halves[] = {exact_of_halves<exact_add>, exact_of_halves<exact_subtract>,
-                                      exact_of_halves<exact_multiply>};
+// The float32 nearest to the exact result, half a place from it; products are exact. In doubles sums are exact. A
+// quotient of float16 numbers is 2^-38 or more, relatively, from any number of 27 bits, and so many are compared with
+// random ones: the nearest double is on the same side. So it is for roots (all: tests/lowprec/test_random_halves.py).
+template <int operation>
+struct exact_halves {
+    static constexpr u32 steps = operation == exact_multiply ? 0 : 1;
+    static LP_INLINE f32v of(f32v a, f32v b, f32v c) { return nearest<operation>(a, b, c); }
+    static void settle(const float *a, const float *b, const float *, double *to) {
+        for (int i = 0; i < lanes32; ++i) to[i] = exact_result<operation>(a[i], b[i], 0.0, 0).value;
+    }
+};
+const RandomHalfRun random_half_runs[] = {
+    run_random_halves<exact_halves<exact_add>>, run_random_halves<exact_halves<exact_subtract>>,
+    run_random_halves<exact_halves<exact_multiply>>, run_random_halves<exact_halves<exact_divide>>,
+    run_random_halves<exact_halves<exact_sqrt>>};
 
 Target target_of(const ExactJob &job) {
     const Rounding &r = job.out.rounding;
@@ -203,9 +202,6 @@ Target target_of(const ExactJob &job) {
     bool halves = true;
     for (int i = 0; i < job.operands; ++i) halves &= !job.wide[i] && job.operand[i].element == Element::half;
     const bool to_half = f.mantissa_bits == 10 && f.emin == -14 && r.mode == nearest_even;
-    const bool pairs = halves && job.operation <= exact_multiply && job.axes == 1;
-    const bool in_a_row = pairs && job.operand[0].stride[0] == 2 && job.operand[1].stride[0] == 2;
-    if (in_a_row && r.mode == stochastic) return of_halves;
     if (halves && (to_half || job.operation == exact_multiply)) return near_enough;
     if (r.mode != stochastic) return to_odd_bits;
     return f.mantissa_bits + r.random_bits <= 23 ? cut_off : both_sides;
@@ -226,7 +222,7 @@ bool convert_piece(const ExactJob &job, const float *const *operand, Target targ
     if (found & unsure) return false;
     const u64 offset = job.out.offset + u64(at);
     char *to = static_cast<char *>(job.out.to) + at * job.item_bytes;
-    const bool both = target >= both_sides && (found & inexact);
+    const bool both = target == both_sides && (found & inexact);
     if (both) convert.keep_words(offset, count);
     if (convert.run(stand.inner, to, offset, count)) outcome |= nan_refused;
     if (!both) return true;
@@ -235,14 +231,10 @@ bool convert_piece(const ExactJob &job, const float *const *operand, Target targ
     return __builtin_memcmp(to, other, count * job.item_bytes) == 0;
 }
 
-// The same for `of_halves`; false where a sum is not exact.
-bool convert_halves(const ExactJob &job, PieceConverter &convert, i64 at, i64 count, int &outcome) {
-    alignas(64) float result[piece + lanes32];
-    const char *a = job.operand[0].data + 2 * at, *b = job.operand[1].data + 2 * at;
-    if (!exact_halves[job.operation](a, b, result, count)) return false;
-    char *to = static_cast<char *>(job.out.to) + at * job.item_bytes;
-    if (convert.run(result, to, job.out.offset + u64(at), count)) outcome |= nan_refused;
-    return true;
+bool any_wide(const ExactJob &job) {
+    int any = 0;
+    for (int i = 0; i < job.operands; ++i) any |= job.wide[i];
+    return any != 0;
 }
 
 void nearest_elements(const Operands &operands, Nearest run, float *to, i64 begin, i64 end) {
@@ -262,7 +254,6 @@ int exact_converted(const ExactJob &job, const Operands &operands, Target target
     int outcome = 0;
     for (i64 at = begin; at < end; at += piece) {
         const i64 count = end - at < piece ? end - at : piece;
-        if (target == of_halves && convert_halves(job, convert, at, count, outcome)) continue;
         x.read(operands, at, count);
         if (!convert_piece(job, x.at, target, convert, at, count, outcome)) outcome |= exact(job, at, at + count);
     }
@@ -272,6 +263,10 @@ int exact_converted(const ExactJob &job, const Operands &operands, Target target
 }  // namespace
 
 int exact_narrow(const ExactJob &job, i64 begin, i64 end) {
+    if (job.operation < exact_fma && random_half(job.out) && !any_wide(job) && halves_only(job)) {
+        run_random_halves(job, random_half_runs[job.operation], job.out, begin, end);
+        return 0;
+    }
     const Target target = target_of(job);
     if (target == none) return exact(job, begin, end);
     ConvertJob from_real = job.out;

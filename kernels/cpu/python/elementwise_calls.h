@@ -83,21 +83,20 @@ inline nanobind::object handed_back(PyArrayObject *target, nanobind::handle out,
     return nanobind::borrow(out);
 }
 
-// A prepared float32_op.
+// A prepared float32_op. `keyed`: it asks for a key, if only because its rounding would in general draw random bits.
 struct ElementwiseCall {
-    int operation, plain, item_bytes;
+    int operation, plain, keyed, item_bytes;
     std::vector<OperandType> types;
     ConvertJob conversion;
     nanobind::object dtype;
 
     ElementwiseCall(int op, const std::vector<const OperandType *> &operands, const ConvertJob &convert,
-                    nanobind::object out_dtype, bool is_plain)
-        : operation(op), plain(is_plain), conversion(convert), dtype(out_dtype) {
+                    nanobind::object out_dtype, bool is_plain, bool is_keyed)
+        : operation(op), plain(is_plain), keyed(is_keyed), conversion(convert), dtype(out_dtype) {
         for (const OperandType *type : operands) types.push_back(*type);
         item_bytes = int(PyDataType_ELSIZE(descr()));
     }
     PyArray_Descr *descr() const { return reinterpret_cast<PyArray_Descr *>(dtype.ptr()); }
-    bool random() const { return !plain && conversion.rounding.mode == stochastic; }
 };
 
 // Sets all of a job but its key, its offset and where its result goes, and gives the result's shape. Operands are

@@ -24,7 +24,7 @@ nb::object run(const ElementwiseCall &call, nb::tuple operands, nb::handle key, 
     const Broadcast shape = set_operands(job, call, operands, scalars);
     nb::object holder;
     PyArrayObject *target = result_array(call.descr(), shape, out, holder);
-    job.out.key = key_bits(key, call.random());
+    job.out.key = key_bits(key, call.keyed);
     job.out.offset = offset;
     job.out.to = PyArray_DATA(target);
     const i64 n = shape.size();
@@ -73,18 +73,25 @@ i64 outside_brackets(int operation, i64 begin, i64 end) {
     return table().elementwise->outside_brackets(operation, begin, end);
 }
 
+// Likewise of the float16 numbers whose quick values are not as near as is reckoned with; -1 where there are none.
+i64 halves_beyond_margin(int operation) {
+    nb::gil_scoped_release release;
+    return table().elementwise->halves_beyond_margin(operation);
+}
+
 }  // namespace
 
 void bind_elementwise(nb::module_ &m) {
     nb::class_<OperandType>(m, "OperandType", "What a prepared call expects of one operand.")
         .def(nb::init<nb::handle, int, nb::handle>(), nb::arg("dtype"), nb::arg("kind"), nb::arg("table").none());
     nb::class_<ElementwiseCall>(m, "ElementwiseCall", "A prepared float32_op.")
-        .def(nb::init<int, const std::vector<const OperandType *> &, const ConvertJob &, nb::object, bool>())
+        .def(nb::init<int, const std::vector<const OperandType *> &, const ConvertJob &, nb::object, bool, bool>())
         .def("__call__", &run, nb::arg("operands"), nb::arg("key").none(), nb::arg("offset"), nb::arg("out").none(),
              nb::arg("threads"));
     m.def("plain_dtypes", &plain_dtypes, nb::arg("operands"));
     m.def("ready_output", &ready_output, nb::arg("out"), nb::arg("operands"), nb::arg("in_place"));
     m.def("outside_brackets", &outside_brackets, nb::arg("operation"), nb::arg("begin"), nb::arg("end"));
+    m.def("halves_beyond_margin", &halves_beyond_margin, nb::arg("operation"));
 }
 
 }  // namespace lowprec

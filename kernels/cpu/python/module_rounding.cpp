@@ -14,7 +14,7 @@ namespace lowprec {
 namespace {
 
 constexpr i64 grain = 1 << 16;  // elements that are worth a thread
-constexpr i64 quick = 1 << 12;  // below this, giving up the interpreter's lock costs more than it gains
+constexpr i64 quick = 1 << 13;  // below this, giving up the interpreter's lock costs more than it gains
 
 Format make_format(int exponent_bits, int mantissa_bits, int emin, bool subnormals, bool zero, bool negative_zero,
                    u64 sign_bit, u64 max_code, u64 inf_code, u64 nan_code) {
@@ -91,8 +91,7 @@ struct WholeArrays {
 struct WholeConversion {
     ConvertJob conversion;
     WholeArrays arrays;
-
-    bool random() const { return conversion.rounding.mode == stochastic; }
+    bool keyed;  // a call asks for a key
 };
 
 // The result; None for arrays that are not ordinary, and where a NaN meets a format that has none.
@@ -155,7 +154,7 @@ struct QuickConversions : QuickCalls<WholeConversion> {
         if (!found.is_valid() || !around.are_ours()) return nb::none();
         const WholeConversion &call = nb::cast<const WholeConversion &>(found);
         if (key.is_none()) {
-            if (call.random()) return nb::none();
+            if (call.keyed) return nb::none();
         } else if (!PyLong_CheckExact(key.ptr()) && !PyObject_TypeCheck(key.ptr(), (PyTypeObject *)key_type.ptr())) {
             return nb::none();
         }
@@ -205,8 +204,8 @@ void bind_rounding(nb::module_ &m) {
             new (self) ConvertJob(make_conversion(r, source, carrier, in, out, as_value, wide));
         });
     nb::class_<WholeConversion>(m, "WholeConversion", "A conversion of ordinary arrays of one dtype.")
-        .def("__init__", [](WholeConversion *self, const ConvertJob &conversion, nb::handle in,
-                            nb::object out) { new (self) WholeConversion{conversion, {in, out}}; })
+        .def("__init__", [](WholeConversion *self, const ConvertJob &conversion, nb::handle in, nb::object out,
+                            bool keyed) { new (self) WholeConversion{conversion, {in, out}, keyed}; })
         .def("__call__", &convert_whole, nb::arg("x"), nb::arg("out").none(), nb::arg("key"), nb::arg("threads"));
     nb::class_<WholeDecoding>(m, "WholeDecoding", "A decoding of ordinary arrays of one dtype.")
         .def("__init__",

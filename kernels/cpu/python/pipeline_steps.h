@@ -58,7 +58,7 @@ class ElementwiseStep : public Step {
     // `all`: rows of the result; `rows`: bytes of a row of each operand and of the result, 0 where it is whole.
     ElementwiseStep(const ElementwiseCall &call, nanobind::tuple operands, nanobind::object out, i64 all,
                     const std::vector<i64> &rows, const std::vector<u64> &numbers, nanobind::object holds)
-        : Step(0, call.random(), rows, numbers, holds) {
+        : Step(0, call.keyed, rows, numbers, holds) {
         if (rows.size() != call.types.size() + 1) throw std::invalid_argument("no such step");
         const Broadcast shape = set_operands(job, call, operands, scalars);
         PyArrayObject *array = given_output(out, call.descr(), shape.axes, shape.shape);

@@ -160,6 +160,11 @@ bool is_bfloat(const Format &f) {
            f.max_code == 0x7f7f && f.nan_code == 0x7fc0 && f.sign_bit == 0x8000 && f.subnormals && f.negative_zero;
 }
 
+// Whether infinities and what lies beyond the largest become one magnitude with their sign.
+bool has_one_end(const Rounding &r) {
+    return r.over_pos == r.inf_pos && r.over_neg == r.inf_neg && r.over_neg == (r.over_pos | r.format.sign_bit);
+}
+
 template <class Codes, class Values>
 bool run_either(const ConvertJob &job, i64 begin, i64 end) {
     if (job.as_value)
@@ -176,11 +181,17 @@ MachineWay machine_way(const ConvertJob &job) {
     const Format &f = r.format;
     if (job.in != real32 || r.mode != nearest_even || r.flush) return MachineWay::none;
     if (job.out != (job.as_value ? real32 : coded16)) return MachineWay::none;
-    const bool one_end = r.over_pos == r.inf_pos && r.over_neg == r.inf_neg && r.over_neg == (r.over_pos | f.sign_bit);
-    if (!one_end) return MachineWay::none;
+    if (!has_one_end(r)) return MachineWay::none;
     if (has_half && is_half(f) && r.over_pos == f.inf_code) return MachineWay::half;
     if (has_half && is_half(f) && r.over_pos == f.max_code) return MachineWay::saturated_half;
     return is_bfloat(f) && r.over_pos == f.inf_code ? MachineWay::bfloat : MachineWay::none;
+}
+
+bool random_half(const ConvertJob &job) {
+    const Rounding &r = job.rounding;
+    const bool one_end = has_one_end(r) && (r.over_pos == r.format.inf_code || r.over_pos == r.format.max_code);
+    return one_end && is_half(r.format) && r.mode == stochastic && !r.flush && r.random_bits <= 16 &&
+           job.out == coded16 && !job.as_value;
 }
 
 bool convert_by_machine(const ConvertJob &job, i64 begin, i64 end) {

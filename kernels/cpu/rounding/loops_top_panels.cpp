@@ -35,6 +35,7 @@ LP_INLINE __m512i constant(T value) {
 // Vectors that stay in registers through a panel.
 struct Constants {
     __m512i clamp, limit, smallest, base, shift, sign_shift, sign, code, unit, discarded, low, high, fractions;
+    __m512i half_up, quantum;  // of nearest_byte
 };
 
 // Positions of a half-word's bytes below the code: the code has the lane's upper 16 or its top 8 bits.
@@ -82,6 +83,28 @@ LP_INLINE __m512i round_placed(__m512i y, __m512i words, __mmask16 upward, const
     return sum;
 }
 
+// What is left of a sum above the discarded bits, with the sign of x.
+template <class Shape>
+LP_INLINE __m512i with_sign(__m512i sum, __m512i x, const Constants &k) {
+    const __m512i sign = Shape::full ? x : _mm512_srlv_epi32(x, k.sign_shift);
+    if (Shape::negative_zero) return _mm512_ternarylogic_epi32(k.sign, sign, sum, 0xCA);  // sign where k.sign
+    const __m512i code = _mm512_and_si512(sum, k.code);
+    return _mm512_mask_ternarylogic_epi32(code, _mm512_test_epi32_mask(code, code), sign, k.sign, 0xF8);
+}
+
+// Nearest-even to bytes, in fewer steps: half a unit goes up, but for the last bit of a tie; next to a number whose
+// last place is the quantum of subnormals, the sum's last bits are their code.
+template <class Shape>
+LP_INLINE __m512i nearest_byte(__m512i x, const Constants &k, __mmask16 &plain) {
+    const __m512 clamped = _mm512_range_ps((__m512)x, (__m512)k.clamp, 2 | 8);
+    if (Shape::end == to_nan) plain = _mm512_mask_cmp_ps_mask(plain, clamped, (__m512)k.limit, _CMP_LE_OQ);
+    const __mmask16 small = _mm512_cmp_ps_mask(clamped, (__m512)k.smallest, _CMP_LT_OQ);
+    const __m512i sum = _mm512_add_epi32(_mm512_sllv_epi32((__m512i)clamped, k.shift), k.half_up);
+    const __m512i rounded = _mm512_mask_andnot_epi32(sum, _mm512_testn_epi32_mask(sum, k.discarded), k.unit, sum);
+    const __m512i beside = (__m512i)_mm512_add_ps(clamped, (__m512)k.quantum);
+    return with_sign<Shape>(_mm512_mask_slli_epi32(rounded, small, beside, 24), x, k);
+}
+
 // Where `whole`, subnormal values keep all bits that count: they are counted in integers.
 template <class Out, class Shape, int half, bool whole>
 LP_INLINE __m512i round_at_top(__m512i x, __m512i words, const Constants &k, __mmask16 &plain) {
@@ -98,12 +121,11 @@ LP_INLINE __m512i round_at_top(__m512i x, __m512i words, const Constants &k, __m
         const __m512i count = _mm512_cvttps_epi32(_mm512_mul_ps(clamped, (__m512)k.fractions));
         y = _mm512_mask_sub_epi32(y, small, count, k.base);
     }
-    const __m512i sum = round_placed<Out, Shape, half>(y, words, upward, k);
-    const __m512i sign = Shape::full ? x : _mm512_srlv_epi32(x, k.sign_shift);
-    if (Shape::negative_zero) return _mm512_ternarylogic_epi32(k.sign, sign, sum, 0xCA);  // sign where k.sign
-    const __m512i code = _mm512_and_si512(sum, k.code);
-    return _mm512_mask_ternarylogic_epi32(code, _mm512_test_epi32_mask(code, code), sign, k.sign, 0xF8);
+    return with_sign<Shape>(round_placed<Out, Shape, half>(y, words, upward, k), x, k);
 }
+
+template <class Out, class Shape>
+constexpr bool to_nearest_byte = sizeof(Out) == 1 && Shape::mode == nearest_even && Shape::way == scaled;
 
 // The upper halves of two vectors' lanes.
 LP_INLINE __m512i upper_halves(__m512i a, __m512i b, __m512i odd) { return _mm512_permutex2var_epi16(a, odd, b); }
@@ -123,7 +145,9 @@ LP_INLINE Constants make_constants(const TopRounder &k) {
             constant(~code_bits),
             half_word_bytes<Out>(0),
             half_word_bytes<Out>(1),
-            constant(k.fractions)};
+            constant(k.fractions),
+            constant(k.base + (0x00800000u << k.left) + 1),
+            constant(k.quantum)};
 }
 
 // Whether a nonzero value of the panel lies below `smallest`.
@@ -164,8 +188,14 @@ LP_INLINE Found round_panel(const u32 *from, const u32v (&random)[8], char *to, 
         __asm__ volatile("prefetcht0 %2\n\tprefetcht0 %3" : "+v"(x0), "+v"(x1) : "m"(at[ahead]), "m"(at[ahead + 16]));
         __m512i words = {};
         if (Shape::mode == stochastic) words = _mm512_and_si512((__m512i)random[pair], picks.kept);
-        const __m512i first = round_at_top<Out, Shape, 0, whole>(x0, words, k, plain);
-        const __m512i second = round_at_top<Out, Shape, 1, whole>(x1, words, k, plain);
+        __m512i first, second;
+        if constexpr (to_nearest_byte<Out, Shape>) {
+            first = nearest_byte<Shape>(x0, k, plain);
+            second = nearest_byte<Shape>(x1, k, plain);
+        } else {
+            first = round_at_top<Out, Shape, 0, whole>(x0, words, k, plain);
+            second = round_at_top<Out, Shape, 1, whole>(x1, words, k, plain);
+        }
         const __m512i both = upper_halves(first, second, picks.odd);
         if (Shape::end == symmetric) plain = _mm512_mask_cmp_ps_mask(plain, (__m512)x0, (__m512)x1, _CMP_ORD_Q);
         if constexpr (sizeof(Out) == 2) {
@@ -273,9 +303,13 @@ Run stochastic_run(int way, int end, bool full, bool right, bool negative_zero) 
     return stochastic_run<Out, aligned, to_nan>(full, right, negative_zero);
 }
 
-// The other modes, in fewer shapes: their sign is always shifted.
+// The other modes, in fewer shapes: their sign is shifted, but in nearest-even bytes.
 template <class Out, int mode, int end>
-Run plain_run(int way, bool negative_zero) {
+Run plain_run(int way, bool full, bool negative_zero) {
+    if constexpr (sizeof(Out) == 1 && mode == nearest_even) {
+        if (way == scaled && full && negative_zero) return run<Out, TopShape<mode, scaled, end, true, false, true>>;
+        if (way == scaled && full) return run<Out, TopShape<mode, scaled, end, true, false, false>>;
+    }
     if (way == scaled && negative_zero) return run<Out, TopShape<mode, scaled, end, false, false, true>>;
     if (way == scaled) return run<Out, TopShape<mode, scaled, end, false, false, false>>;
     if (negative_zero) return run<Out, TopShape<mode, aligned, end, false, false, true>>;
@@ -283,28 +317,30 @@ Run plain_run(int way, bool negative_zero) {
 }
 
 template <class Out>
-Run plain_run(int mode, int way, int end, bool negative_zero) {
+Run plain_run(int mode, int way, int end, bool full, bool negative_zero) {
     switch (mode) {
         case nearest_away:
-            return plain_run<Out, nearest_away, to_nan>(way, negative_zero);
+            return plain_run<Out, nearest_away, to_nan>(way, full, negative_zero);
         case toward_zero:
-            return plain_run<Out, toward_zero, to_nan>(way, negative_zero);
+            return plain_run<Out, toward_zero, to_nan>(way, full, negative_zero);
         case up:
-            return plain_run<Out, up, to_nan>(way, negative_zero);
+            return plain_run<Out, up, to_nan>(way, full, negative_zero);
         case down:
-            return plain_run<Out, down, to_nan>(way, negative_zero);
+            return plain_run<Out, down, to_nan>(way, full, negative_zero);
         case odd:
-            return plain_run<Out, odd, to_nan>(way, negative_zero);
+            return plain_run<Out, odd, to_nan>(way, full, negative_zero);
         default:
-            return end == symmetric ? plain_run<Out, nearest_even, symmetric>(way, negative_zero)
-                                    : plain_run<Out, nearest_even, to_nan>(way, negative_zero);
+            return end == symmetric ? plain_run<Out, nearest_even, symmetric>(way, full, negative_zero)
+                                    : plain_run<Out, nearest_even, to_nan>(way, full, negative_zero);
     }
 }
 
 template <class Out>
 Run run_of(const TopRounder &k, int mode, int end, bool negative_zero) {
-    if (mode != stochastic) return k.right ? nullptr : plain_run<Out>(mode, k.fast_rounder.way, end, negative_zero);
-    return stochastic_run<Out>(k.fast_rounder.way, end, k.sign_shift == 0, k.right > 0, negative_zero);
+    const int way = k.fast_rounder.way;
+    const bool full = k.sign_shift == 0;
+    if (mode != stochastic) return k.right ? nullptr : plain_run<Out>(mode, way, end, full, negative_zero);
+    return stochastic_run<Out>(way, end, full, k.right > 0, negative_zero);
 }
 
 // What a mode adds below the code to every value.
@@ -345,6 +381,7 @@ TopRounder make_top_rounder(const Rounding &r, const FastRounder &fast_rounder, 
     k.random_mask = ((1u << 16) - (1u << (16 - r.random_bits))) * 0x10001u;
     const bool short_of_bits = k.stochastic && fast_rounder.way == scaled && fraction < r.random_bits;
     k.normal = short_of_bits ? u16(((1u << f.exponent_bits) - 1) << f.mantissa_bits) : u16(0);
+    k.quantum = d.emin_bits + (u32(23 - f.mantissa_bits) << 23);
     k.fractions = bit_cast<u32>(1.0f) + (u32(16 + f.mantissa_bits - f.emin) << 23);
     k.run = bytes == 2 ? run_of<u16>(k, r.mode, end, f.negative_zero) : run_of<u8>(k, r.mode, end, f.negative_zero);
     return k;

@@ -8,12 +8,25 @@ import numpy as np
 
 from lowprec import _kernels
 from lowprec.backends.cpu.operands import operand_type
-from lowprec.backends.cpu.rounding import native_conversion
+from lowprec.backends.cpu.rounding import native_conversion, without_draws
 from lowprec.spec.elementwise_op import OPERATIONS, ElementwiseOp
-from lowprec.spec.formats import float32
+from lowprec.spec.formats import float32, format_of_dtype
 
 new_pipeline = _kernels.PipelineCall
 """Prepared calls that go through pieces of rows together: f(key, threads)."""
+
+
+# Operations whose result is one of their operands, but for its sign and for a zero; the first of `select` only chooses.
+_CHOOSING = ("identity", "negative", "absolute", "relu", "maximum", "minimum", "select")
+
+
+def _is_exact(op: ElementwiseOp) -> bool:
+    """Whether the result's format holds every result, so that no random bit can change one."""
+    fmt, dtypes = op.conversion.rule.fmt, op.in_dtypes[op.operation == "select" :]
+    if op.operation in ("step", "greater", "equal"):  # 0 or 1
+        return fmt.emin <= 0 <= fmt.emax
+    sources = [None if dtype is None else format_of_dtype(dtype) for dtype in dtypes]
+    return op.operation in _CHOOSING and all(source is not None and fmt.contains(source) for source in sources)
 
 
 @lru_cache(maxsize=4096)
@@ -21,10 +34,12 @@ def elementwise(op: ElementwiseOp) -> _kernels.ElementwiseCall:
     """The compiled call: f(operands, key, offset, out, threads)."""
     rule = op.conversion.rule
     plain = rule.fmt == float32 and rule.inf_pos == float32.inf_code
+    conversion = without_draws(op.conversion) if _is_exact(op) else op.conversion
     return _kernels.ElementwiseCall(
         list(OPERATIONS).index(op.operation),
         [operand_type(np.dtype(np.float32) if dtype is None else dtype) for dtype in op.in_dtypes],
-        native_conversion(op.conversion),
-        op.conversion.out_dtype,
+        native_conversion(conversion),
+        conversion.out_dtype,
         plain,
+        not plain and rule.mode == "stochastic",
     )

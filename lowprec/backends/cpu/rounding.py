@@ -160,7 +160,25 @@ def _fits_through_odd(conversion: Conversion) -> bool:
 
 
 @lru_cache(maxsize=4096)
+def without_draws(conversion: Conversion) -> Conversion:
+    """The conversion of values that its format holds: stochastic rounding leaves them as any other does."""
+    if conversion.rule.mode != "stochastic":
+        return conversion
+    return replace(conversion, rule=replace(conversion.rule, mode="nearest_even", random_bits=0))
+
+
+def _holds(conversion: Conversion) -> bool:
+    """Whether the result's format holds every input."""
+    source = conversion.source
+    if source is None or conversion.in_dtype == np.float64:  # float64 stands for exact results as well
+        return False
+    return conversion.rule.fmt.contains(source)
+
+
+@lru_cache(maxsize=4096)
 def native_conversion(conversion: Conversion) -> _kernels.Conversion:
+    if _holds(conversion):
+        conversion = without_draws(conversion)
     source = conversion.source
     out = conversion.out_dtype
     narrow = _fits_through_odd(conversion) or (
@@ -186,7 +204,8 @@ def whole_conversion(conversion: Conversion) -> _kernels.WholeConversion | None:
     rule = conversion.rule
     if rule.mode in FEW_BIT_MODES or not rule.fmt.within_kernels:
         return None
-    return _kernels.WholeConversion(native_conversion(conversion), conversion.in_dtype, conversion.out_dtype)
+    native, keyed = native_conversion(conversion), rule.mode == "stochastic"
+    return _kernels.WholeConversion(native, conversion.in_dtype, conversion.out_dtype, keyed)
 
 
 def whole_decoding(fmt: FloatFormat, codes: np.dtype[Any], out: np.dtype[Any]) -> _kernels.WholeDecoding | None:

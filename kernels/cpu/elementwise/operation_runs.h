@@ -1,0 +1,25 @@
+// The operations of float32_op, by number, over arrays.
+#ifndef LOWPREC_OPERATION_RUNS_H
+#define LOWPREC_OPERATION_RUNS_H
+
+#include "elementwise/elementwise_job.h"
+#include "lowprec/elementwise.h"
+
+namespace lowprec {
+inline namespace LP_ISA {
+
+#define LP_NUMBER(name) number_of_##name,
+enum OperationNumber { LP_OPERATIONS(LP_NUMBER) };
+#undef LP_NUMBER
+
+// Float32 results of `count` elements of up to three operands, the shortest way.
+typedef void (*Run)(const float *a, const float *b, const float *c, float *to, i64 count);
+Run run_of(int operation);
+
+// Elements [begin, end) where all operands and the result are float16 arrays; false, and nothing done, where there is
+// no way for those.
+bool elementwise_of_halves(const ElementwiseJob &job, i64 begin, i64 end);
+
+}  // namespace LP_ISA
+}  // namespace lowprec
+#endif
