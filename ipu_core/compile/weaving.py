@@ -6,7 +6,7 @@ are updated at once, in rows whose state takes no more than the largest paramete
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from typing import NamedTuple
@@ -24,6 +24,7 @@ EXCHANGE = 100  # cycles of a superstep's exchange, about
 BYTES = 8  # of a result that a worker makes in a few cycles
 SMALL = 8  # times smaller than the largest are parameters that may wait for others
 FEW = 8  # of these are updated at once
+AHEAD = "grad_weight", "optimiser"  # roles of equations that come as soon as they can, where an update needs them
 EARLY = 0.75  # of the time until the first load has to begin: it may begin then, since times are estimates
 
 
@@ -116,23 +117,34 @@ def _updates(known: Dependences, equations: Sequence[Equation], sizes: Mapping[s
     return {name: nodes[::-1] for name, nodes in found.items()}
 
 
-def _hurried(known: Dependences, equations: Sequence[Equation], updating: Container[int]) -> list[int]:
-    """The other equations in their order, but that gradients of parameters are made as soon as they can be."""
-    order, placed = list[int](), set[int]()
+def _hurried(known: Dependences, equations: Sequence[Equation], updating: Collection[int]) -> list[int]:
+    """The other equations in their order, but that what updates need is made as soon as it can be."""
+    order, placed, rounds = list[int](), set[int](), known.parts[0]
+    hurry, pending = set[int](), [before for node in updating for before in known.before[node]]
+    while pending:
+        node = pending.pop()
+        if node not in hurry and node not in updating and node not in rounds and equations[node].role in AHEAD:
+            hurry.add(node)
+            pending += known.before[node]
+
+    def soon(node: int) -> bool:
+        return node in hurry and node not in placed and placed.issuperset(known.before[node])
 
     def place(node: int) -> None:
         pending = [node]
         while pending:
-            one = pending.pop()
+            if (one := pending.pop()) in placed:
+                continue
             order.append(one)
             placed.add(one)
-            for after in known.after[one]:
-                soon = equations[after].role == "grad_weight" and one not in rounds
-                if soon and after not in placed and placed.issuperset(known.before[after]):
-                    pending.append(after)
+            pending += [after for after in known.after[one] if soon(after)]
 
-    rounds = known.parts[0]
-    for node in range(len(equations)):
+    for node in rounds:
+        place(node)
+    for node in range(rounds.stop, len(equations)):
+        if soon(node):
+            place(node)
+    for node in range(rounds.stop, len(equations)):
         if node not in placed and node not in updating:
             place(node)
     return order
@@ -185,7 +197,7 @@ def _order(
     """
     moves = [target.transfer_cycles(row.bytes, target.streaming_bandwidth) for row in rows]
     order, begins, placed = list[int](), list[int](), set[int]()
-    arrivals, used = list(accumulate(moves[:2])), list[tuple[int, int]]()
+    arrivals, used = list(accumulate(moves[:2])), list[int]()
     now, free = 0, sum(moves[:2])
 
     def run(nodes: Sequence[int]) -> None:
@@ -199,9 +211,9 @@ def _order(
     def update() -> None:
         nonlocal now, free
         number = len(used)
-        begin = now = max(now, arrivals[number])
+        now = max(now, arrivals[number])
+        used.append(now)
         run(rows[number].nodes)
-        used.append((begin, now))
         free = max(free, now) + moves[number]
         if number + 2 < len(rows):
             free += moves[number + 2]
@@ -216,5 +228,5 @@ def _order(
             update()
     while len(used) < len(rows):
         update()
-    latest = min(used[0][0], used[0][1] - sum(moves[1:2])) - moves[0]
+    latest = used[0] - sum(moves[:2])
     return order, max(0, sum(begin <= EARLY * latest for begin in begins) - 1)
