@@ -1,4 +1,4 @@
-"""Weaving: updates of parameters among the gradients, so that their state passes to and from streaming memory meanwhile.
+"""Weaving: updates of parameters among the gradients, so that their state is loaded and stored beside these.
 
 A parameter is updated once its gradient is there and, by an estimate of all times, its state on the tiles. Small ones
 are updated at once, in rows whose state takes no more than the largest parameter's.
@@ -34,13 +34,11 @@ class Woven(NamedTuple):
     Attributes:
         block: in its new order.
         rows: by equation number, the row in which it updates.
-        most: bytes of streamed state on the tiles: those of one parameter, and as many that are on their way.
         start: number of the equation before which no state is loaded; None: there is none.
     """
 
     block: Block
     rows: Mapping[int, int]
-    most: int
     start: int | None
 
 
@@ -58,9 +56,8 @@ def woven(block: Block, plan: BlockPlan) -> Woven:
     old state until it has spoken.
     """
     sizes, early = _state(block)
-    most = 2 * max([*sizes.values(), *(_bytes(var) for var in block.stashed)], default=0)
     if not sizes:
-        return Woven(block, {}, most, None)
+        return Woven(block, {}, None)
     if block.guard:
         block = replace(block, guard=replace(block.guard, equations=len(block.equations), beside=True))
     known = dependences(block, 1)
@@ -77,9 +74,14 @@ def woven(block: Block, plan: BlockPlan) -> Woven:
     ]
     order, start = _order(known, others, rows, [_cycles(plan, equation) for equation in equations], plan.target)
     numbers = {equations[node].number: number for number, row in enumerate(rows) for node in row.nodes}
-    return Woven(
-        replace(block, equations=reordered(block, known, order)), numbers, most, equations[order[start]].number
-    )
+    new = replace(block, equations=reordered(block, known, order))
+    return Woven(new, numbers, equations[order[start]].number)
+
+
+def most_streamed(block: Block) -> int:
+    """The bytes of what is streamed that may be on the tiles at a time: a parameter's, and as many on their way."""
+    sizes, _ = _state(block)
+    return 2 * max([*sizes.values(), *(_bytes(var) for var in block.stashed)], default=0)
 
 
 def _state(block: Block) -> tuple[dict[str, int], set[str]]:
@@ -119,7 +121,8 @@ def _updates(known: Dependences, equations: Sequence[Equation], sizes: Mapping[s
 
 def _hurried(known: Dependences, equations: Sequence[Equation], updating: Collection[int]) -> list[int]:
     """The other equations in their order, but that what updates need is made as soon as it can be."""
-    order, placed, rounds = list[int](), set[int](), known.parts[0]
+    rounds = known.parts[0]
+    order, placed = list(rounds), set(rounds)
     hurry, pending = set[int](), [before for node in updating for before in known.before[node]]
     while pending:
         node = pending.pop()
@@ -139,8 +142,6 @@ def _hurried(known: Dependences, equations: Sequence[Equation], updating: Collec
             placed.add(one)
             pending += [after for after in known.after[one] if soon(after)]
 
-    for node in rounds:
-        place(node)
     for node in range(rounds.stop, len(equations)):
         if soon(node):
             place(node)

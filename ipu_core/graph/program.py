@@ -268,7 +268,7 @@ class RemoteStore:
 
 @dataclass(frozen=True, eq=False)
 class Overlap:
-    """Runs programs in order, while transfers among them pass beside what comes after: ``Overlap(load, a, b, store, c)``.
+    """Runs programs in order, transfers among them beside what comes after: ``Overlap(load, a, b, store, c)``.
 
     The results are those of a `Sequence`. A transfer with streaming memory begins where it stands, or when those before
     it have ended, which share one channel, and what follows runs meanwhile, until something uses the tensor that is

@@ -11,7 +11,7 @@ from ipu_core.compile.overlap import overlapped
 from ipu_core.compile.planning import BlockPlan
 from ipu_core.compile.streaming import transfers
 from ipu_core.compile.supersteps import NO_ROWS, Shared, shared
-from ipu_core.compile.weaving import Woven, woven
+from ipu_core.compile.weaving import Woven, most_streamed, woven
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import (
     Copy,
@@ -77,7 +77,7 @@ def lower(block: Block, plan: BlockPlan, *, overlap: bool = False, share: bool =
         NotImplementedError: an operation without a lowering.
         ValueError: a plan of another Block.
     """
-    wove = woven(block, plan) if overlap else Woven(block, NO_ROWS, 0, None)
+    wove = woven(block, plan) if overlap and share else Woven(block, NO_ROWS, None)
     block, together = shared(wove.block, plan, wove.rows) if share else Shared(wove.block, ())
     graph = Graph(plan.target)
     carried = block.carried
@@ -104,31 +104,41 @@ def lower(block: Block, plan: BlockPlan, *, overlap: bool = False, share: bool =
     places = {new: tensors[old] for new, old in in_place(block).items()}
     lowering = Lowering(graph, plan, lifetimes(block).views, places, together, tensors, programs)
     if block.guard and block.guard.beside:
-        lowering.entries = tuple(add_array(graph, "int32", (1,), name, temporary=False) for name in ENTRIES)
+        lowering.entries = _entries(graph)
+    most = most_streamed(block)
+
+    def arranged(some: list[Program], start: int = 0) -> list[Program]:
+        return overlapped(some, most, start) if overlap else some
+
     if block.rounds:
         inside = _round(lowering, block, far, parts)
-        programs.append(Repeat(block.rounds.count, Sequence(*(overlapped(inside, wove.most) if overlap else inside))))
+        programs.append(Repeat(block.rounds.count, Sequence(*arranged(inside))))
     start = _lower_equations(lowering, block, far, range(block.looped, block.unguarded), wove.start)
     lowering.programs = []
     _lower_equations(lowering, block, far, range(block.unguarded, len(block.equations)))
-    _write_back(
-        lowering, [(old, block.outputs[number]) for number, old in enumerate(near) if number not in block.streamed]
-    )
-    programs += (
-        lowering.programs if block.guard is None else [If(tensors[block.guard.flag], Sequence(*lowering.programs))]
-    )
-    results = []
-    for number, var in enumerate(block.outputs[carried:]):
-        results.append(DataStream(f"result {number}", var.type.format, var.type.shape, to_device=False))
-        programs.append(StreamCopy(results[-1], lowering.tensors[var]))
-    if block.guard is not None and lowering.entries is not None:
-        programs.append(If(tensors[block.guard.flag], _swap(lowering, lowering.entries)))
-    if overlap:
-        programs = overlapped(programs, wove.most, start)
+    replaced = [(old, block.outputs[number]) for number, old in enumerate(near) if number not in block.streamed]
+    _write_back(lowering, replaced)
+    results = [
+        DataStream(f"result {number}", var.type.format, var.type.shape, to_device=False)
+        for number, var in enumerate(block.outputs[carried:])
+    ]
+    sends = [StreamCopy(stream, tensors[var]) for stream, var in zip(results, block.outputs[carried:], strict=True)]
+    if block.guard is None:
+        programs = arranged([*programs, *lowering.programs, *sends], start)
+    else:
+        flag = tensors[block.guard.flag]
+        swap = [If(flag, _swap(lowering, lowering.entries))] if lowering.entries else []
+        programs = arranged([*programs, If(flag, Sequence(*arranged(lowering.programs))), *sends, *swap], start)
     state = tuple(far.get(var, tensor) for var, tensor in zip(block.inputs, near, strict=False))
     return Lowered(
         block, plan, graph, Sequence(*programs), state, tuple(feeds), tuple(results), lowering.tensors, lowering.entries
     )
+
+
+def _entries(graph: Graph) -> tuple[Tensor, Tensor]:
+    """Where the state is in remote buffers, and where the new one goes."""
+    old, new = (add_array(graph, "int32", (1,), name, temporary=False) for name in ENTRIES)
+    return old, new
 
 
 def _buffers(block: Block) -> dict[Var, RemoteBuffer]:

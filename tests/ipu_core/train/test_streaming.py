@@ -243,6 +243,10 @@ def test_overlap_changes_time_and_memory_and_no_bit(more: dict[str, Any]) -> Non
     together.run(batches, 6)
     assert_same(plain, together)
     assert profile(together).cycles + profile(together).hidden_cycles < a.cycles
+    beside = "loss_scale" in more  # the old state stays beside the new one until the guard has spoken
+    assert profile(together).memory.remote == a.memory.remote * (2 if beside else 1)
+    entries = [v.name for s in profile(together).steps for v in s.account.writes if v.name.startswith("entry")]
+    assert bool(entries) == beside
 
 
 def test_with_overlap_neighbours_are_updated_at_once_that_need_no_more_than_the_largest() -> None:
