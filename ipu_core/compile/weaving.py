@@ -20,7 +20,7 @@ from ipu_core.ir.lifetimes import lifetimes
 from ipu_core.ir.streaming import PHASES, phase
 from ipu_core.target import Target
 
-EXCHANGE = 100  # cycles of a superstep's exchange, about
+EXCHANGE = 20  # cycles of a superstep's exchange, about, where others share it
 BYTES = 8  # of a result that a worker makes in a few cycles
 SMALL = 8  # times smaller than the largest are parameters that may wait for others
 FEW = 8  # of these are updated at once
