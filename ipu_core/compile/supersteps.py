@@ -63,6 +63,7 @@ def shared(block: Block, plan: BlockPlan, rows: Mapping[int, int] = NO_ROWS) -> 
 
     kinds = [kind(e) for e in equations]
     slots = _Slots(known, sizes, kinds, [_under_way(block, plan, e) for e in equations])
+    slots.widen(node for node, e in enumerate(equations) if e.number in rows)  # which are where most lives
     slots.keep(node for node, e in enumerate(equations) if e.op in GATHERS or OPS[e.op].kind == "scatter")
     for part in known.parts:
         slots.delay(part)
@@ -110,6 +111,7 @@ class _Slots:
         sizes: bytes of the values on the fullest tile.
         live: bytes of it in every slot, of values and of what its equations have under way.
         limit: how many there may be in every slot where equations are moved.
+        peak: the most of them in the Block as it is.
     """
 
     def __init__(
@@ -132,9 +134,13 @@ class _Slots:
             first, last = self._span(value, (self.slot[node] for node in touched))
             self.live[first : last + 1] += sizes[value]
         least, most = np.array(under_way, np.int64).reshape(-1, 2).T
-        limit = int(MARGIN * (self.live + least).max(initial=0))
-        self.limit, self.under_way = np.full(count, limit, np.int64), most
+        self.peak = int((self.live + least).max(initial=0))
+        self.limit, self.under_way = np.full(count, int(MARGIN * self.peak), np.int64), most
         self.live += most
+
+    def widen(self, nodes: Iterable[int]) -> None:
+        """Lets as much live as at most anywhere while some equations run: those whose values are small."""
+        self.limit[list(nodes)] = self.peak
 
     def keep(self, nodes: Iterable[int]) -> None:
         """Lets no more live than now while some equations run, of which it is not known what they have under way."""

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ipu_core import cost
 from ipu_core.compile.planning import BlockPlan
 from ipu_core.compile.residency import array_bytes
-from ipu_core.ir.block import Block, Equation, Var, dtype_of
+from ipu_core.ir.block import Block, Equation, Guard, Var, dtype_of
 from ipu_core.ir.dependences import Dependences, dependences, reordered
 from ipu_core.ir.lifetimes import lifetimes
 from ipu_core.ir.streaming import PHASES, phase
@@ -52,14 +52,14 @@ class _Row(NamedTuple):
 def woven(block: Block, plan: BlockPlan) -> Woven:
     """The Block with its updates woven into its gradients; no bit changes.
 
-    Where a guard is to say whether the state is replaced, updates do not wait for it: what they make is kept beside the
+    Where a guard is to say whether the state is replaced, only weights wait for it: what is streamed is kept beside the
     old state until it has spoken.
     """
     sizes, early = _state(block)
     if not sizes:
         return Woven(block, {}, None)
     if block.guard:
-        block = replace(block, guard=replace(block.guard, equations=len(block.equations), beside=True))
+        block = _beside(block, block.guard)
     known = dependences(block, 1)
     equations = [block.equations[position] for position in known.positions]
     updates = _updates(known, equations, sizes)
@@ -74,8 +74,18 @@ def woven(block: Block, plan: BlockPlan) -> Woven:
     ]
     order, start = _order(known, others, rows, [_cycles(plan, equation) for equation in equations], plan.target)
     numbers = {equations[node].number: number for number, row in enumerate(rows) for node in row.nodes}
-    new = replace(block, equations=reordered(block, known, order))
+    new = replace(block, equations=reordered(block, known, [*order, *known.parts[-1]]))
     return Woven(new, numbers, equations[order[start]].number)
+
+
+def _beside(block: Block, guard: Guard) -> Block:
+    """The Block with all before the guard but the updates that nothing else needs, which write over the weights."""
+    read = {var for equation in block.equations for var in equation.operands}
+    far = {block.outputs[i] for i in block.streamed}
+    waits = [e.role == "update" and e.output not in read | far for e in block.equations]
+    early = tuple(equation for equation, late in zip(block.equations, waits, strict=True) if not late)
+    last = tuple(equation for equation, late in zip(block.equations, waits, strict=True) if late)
+    return replace(block, equations=early + last, guard=replace(guard, equations=len(early), beside=True))
 
 
 def most_streamed(block: Block) -> int:
@@ -109,11 +119,12 @@ def _bytes(var: Var) -> int:
 def _updates(known: Dependences, equations: Sequence[Equation], sizes: Mapping[str, int]) -> dict[str, list[int]]:
     """By parameter, the equations of its update that nothing but its update needs."""
     found: dict[str, list[int]] = {}
-    own = dict[int, str]()
+    own, last = dict[int, str](), known.parts[-1]
     for node in reversed(range(len(equations))):
         name = equations[node].parameter
         late = phase(equations[node]) == PHASES["update"] and name in sizes
-        if late and name is not None and all(own.get(after) == name for after in known.after[node]):
+        after = set(known.after[node]).difference(last)
+        if late and node not in last and name is not None and all(own.get(one) == name for one in after):
             own[node] = name
             found.setdefault(name, []).append(node)
     return {name: nodes[::-1] for name, nodes in found.items()}
@@ -121,7 +132,7 @@ def _updates(known: Dependences, equations: Sequence[Equation], sizes: Mapping[s
 
 def _hurried(known: Dependences, equations: Sequence[Equation], updating: Collection[int]) -> list[int]:
     """The other equations in their order, but that what updates need is made as soon as it can be."""
-    rounds = known.parts[0]
+    rounds, last = known.parts[0], known.parts[-1]
     order, placed = list(rounds), set(rounds)
     hurry, pending = set[int](), [before for node in updating for before in known.before[node]]
     while pending:
@@ -142,10 +153,10 @@ def _hurried(known: Dependences, equations: Sequence[Equation], updating: Collec
             placed.add(one)
             pending += [after for after in known.after[one] if soon(after)]
 
-    for node in range(rounds.stop, len(equations)):
+    for node in range(rounds.stop, last.start):
         if soon(node):
             place(node)
-    for node in range(rounds.stop, len(equations)):
+    for node in range(rounds.stop, last.start):
         if node not in placed and node not in updating:
             place(node)
     return order
