@@ -207,6 +207,7 @@ def _order(
 
     Two rows are loaded at first, another when one has been updated, after what is stored of it: all in turn.
     """
+    needs = [{one for node in row.nodes for one in known.before[node]}.difference(row.nodes) for row in rows]
     moves = [target.transfer_cycles(row.bytes, target.streaming_bandwidth) for row in rows]
     order, begins, placed = list[int](), list[int](), set[int]()
     arrivals, used = list(accumulate(moves[:2])), list[int]()
@@ -233,12 +234,9 @@ def _order(
 
     for node in others:
         run([node])
-        while len(used) < len(rows) and arrivals[len(used)] <= now:
-            nodes = rows[len(used)].nodes
-            if not placed.issuperset(one for each in nodes for one in known.before[each] if one not in nodes):
-                break
+        while len(used) < len(rows) and arrivals[len(used)] <= now and placed >= needs[len(used)]:
             update()
     while len(used) < len(rows):
         update()
-    latest = used[0] - sum(moves[:2])
+    latest = (used[0] if used else 0) - sum(moves[:2])
     return order, max(0, sum(begin <= EARLY * latest for begin in begins) - 1)
