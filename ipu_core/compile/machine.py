@@ -92,7 +92,8 @@ class Machine:
         """Plans, lowers and compiles a Block in one go; see `lower`, and `check_room` for what is refused before."""
         if not allow_out_of_memory:
             check_room(block, target)
-        lowered = lower(block, plan(block, target, accumulations), overlap=overlap, share=share)
+        traps = control is not None and bool(control.traps)
+        lowered = lower(block, plan(block, target, accumulations), overlap=overlap, share=share, traps=traps)
         return Machine(
             lowered, control, allow_out_of_memory=allow_out_of_memory, steps_per_call=steps_per_call, whole=whole,
             random=random,

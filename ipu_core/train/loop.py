@@ -72,8 +72,8 @@ class TrainLoop(Resumable):
             profile says how long a step takes for that. Small ones are updated at once; all that is on the tiles, or
             on its way, is no more than twice the largest parameter's. With a loss scale new moments are stored beside
             the old ones, which takes twice the streaming memory, and count where the step is not skipped. Where
-            equations stay as they were traced (see `reorder`), and where tiles draw random bits, transfers pass beside
-            the updates alone.
+            equations stay as they were traced (see `reorder`), where tiles draw random bits, and where a loss scale
+            meets enabled exceptions, transfers pass beside the updates alone.
         micro_batches: Parts of each batch, equal runs of its first axis. Their gradients are averaged before the
             update, in the precision's `gradient_sum`: as a sum, or where it says `running_mean` as a running mean.
         loss_scale: What the loss is multiplied by for its gradients, which are divided by it before the optimiser has

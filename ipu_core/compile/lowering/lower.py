@@ -63,7 +63,7 @@ class Lowered:
     entries: tuple[Tensor, Tensor] | None = None
 
 
-def lower(block: Block, plan: BlockPlan, *, overlap: bool = False, share: bool = False) -> Lowered:
+def lower(block: Block, plan: BlockPlan, *, overlap: bool = False, share: bool = False, traps: bool = False) -> Lowered:
     """Lowers a Block.
 
     Args:
@@ -72,12 +72,14 @@ def lower(block: Block, plan: BlockPlan, *, overlap: bool = False, share: bool =
         overlap: whether transfers with streaming memory pass beside computation (see `overlapped`).
         share: whether independent equations of one kind share compute sets, for which the Block is put into another
             order (see `shared`).
+        traps: whether exceptions are enabled: then nothing is computed in a step that a guard skips but what it needs.
 
     Raises:
         NotImplementedError: an operation without a lowering.
         ValueError: a plan of another Block.
     """
-    wove = woven(block, plan) if overlap and share else Woven(block, NO_ROWS, None)
+    early = overlap and share and not (traps and block.guard)
+    wove = woven(block, plan) if early else Woven(block, NO_ROWS, None)
     block, together = shared(wove.block, plan, wove.rows) if share else Shared(wove.block, ())
     graph = Graph(plan.target)
     carried = block.carried
