@@ -126,15 +126,20 @@ def lower(block: Block, plan: BlockPlan, *, overlap: bool = False, share: bool =
     ]
     sends = [StreamCopy(stream, tensors[var]) for stream, var in zip(results, block.outputs[carried:], strict=True)]
     if block.guard is None:
-        programs = arranged([*programs, *lowering.programs, *sends], start)
+        last: list[Program] = [*lowering.programs, *sends]
     else:
-        flag = tensors[block.guard.flag]
-        swap = [If(flag, _swap(lowering, lowering.entries))] if lowering.entries else []
-        programs = arranged([*programs, If(flag, Sequence(*arranged(lowering.programs))), *sends, *swap], start)
+        last = _guarded(lowering, tensors[block.guard.flag], arranged(lowering.programs), sends)
+    programs = arranged([*programs, *last], start)
     state = tuple(far.get(var, tensor) for var, tensor in zip(block.inputs, near, strict=False))
     return Lowered(
         block, plan, graph, Sequence(*programs), state, tuple(feeds), tuple(results), lowering.tensors, lowering.entries
     )
+
+
+def _guarded(lowering: Lowering, flag: Tensor, programs: list[Program], sends: list[StreamCopy]) -> list[Program]:
+    """What runs only if a flag is not 0, what does in any case, and the step to the new state where both are kept."""
+    swap = [If(flag, _swap(lowering, lowering.entries))] if lowering.entries else []
+    return [If(flag, Sequence(*programs)), *sends, *swap]
 
 
 def _entries(graph: Graph) -> tuple[Tensor, Tensor]:
