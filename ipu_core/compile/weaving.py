@@ -64,7 +64,7 @@ def woven(block: Block, plan: BlockPlan) -> Woven:
     equations = [block.equations[position] for position in known.positions]
     updates = _updates(known, equations, sizes)
     updating = {node for nodes in updates.values() for node in nodes}
-    others = _hurried(known, equations, updating)
+    others, hurry = _hurried(known, equations, updating)
     rank = {node: place for place, node in enumerate(others)}
     ready = {name: max((rank.get(one, -1) for node in nodes for one in known.before[node]), default=-1)
              for name, nodes in updates.items()}  # fmt: skip
@@ -72,7 +72,8 @@ def woven(block: Block, plan: BlockPlan) -> Woven:
         _Row(sum(sizes[name] for name in names), sorted(node for name in names for node in updates[name]))
         for names in _rows(ready, sizes, early)
     ]
-    order, start = _order(known, others, rows, [_cycles(plan, equation) for equation in equations], plan.target)
+    costs = [_cycles(plan, equation) for equation in equations]
+    order, start = _order(known, others, hurry, rows, costs, plan.target)
     numbers = {equations[node].number: number for number, row in enumerate(rows) for node in row.nodes}
     new = replace(block, equations=reordered(block, known, [*order, *known.parts[-1]]))
     return Woven(new, numbers, equations[order[start]].number)
@@ -130,8 +131,10 @@ def _updates(known: Dependences, equations: Sequence[Equation], sizes: Mapping[s
     return {name: nodes[::-1] for name, nodes in found.items()}
 
 
-def _hurried(known: Dependences, equations: Sequence[Equation], updating: Collection[int]) -> list[int]:
-    """The other equations in their order, but that what updates need is made as soon as it can be."""
+def _hurried(
+    known: Dependences, equations: Sequence[Equation], updating: Collection[int]
+) -> tuple[list[int], set[int]]:
+    """The other equations in their order, but what updates need as soon as it can be made, and which those are."""
     rounds, last = known.parts[0], known.parts[-1]
     order, placed = list(rounds), set(rounds)
     hurry, pending = set[int](), [before for node in updating for before in known.before[node]]
@@ -159,7 +162,7 @@ def _hurried(known: Dependences, equations: Sequence[Equation], updating: Collec
     for node in range(rounds.stop, last.start):
         if node not in placed and node not in updating:
             place(node)
-    return order
+    return order, hurry
 
 
 def _rows(ready: Mapping[str, int], sizes: Mapping[str, int], alone: Container[str]) -> list[list[str]]:
@@ -201,13 +204,20 @@ def _cycles(plan: BlockPlan, equation: Equation) -> int:
 
 
 def _order(
-    known: Dependences, others: Sequence[int], rows: Sequence[_Row], costs: Sequence[int], target: Target
+    known: Dependences,
+    others: Sequence[int],
+    hurry: set[int],
+    rows: Sequence[_Row],
+    costs: Sequence[int],
+    target: Target,
 ) -> tuple[list[int], int]:
     """The others in their order and the rows in theirs, each where it need not wait, and the place of the first load.
 
+    Those that hurry come just before what needs them, so that no gradient waits long for its moments.
+
     Two rows are loaded at first, another when one has been updated, after what is stored of it: all in turn.
     """
-    needs = [{one for node in row.nodes for one in known.before[node]}.difference(row.nodes) for row in rows]
+    rank = {node: place for place, node in enumerate(others)}
     moves = [target.transfer_cycles(row.bytes, target.streaming_bandwidth) for row in rows]
     order, begins, placed = list[int](), list[int](), set[int]()
     arrivals, used = list(accumulate(moves[:2])), list[int]()
@@ -221,9 +231,19 @@ def _order(
             placed.add(node)
             now += costs[node]
 
+    def makers(nodes: Sequence[int]) -> set[int]:
+        """What hurries and has yet to run before some equations."""
+        found, pending = set[int](), list(nodes)
+        while pending:
+            fresh = hurry.intersection(known.before[pending.pop()]) - found - placed
+            found |= fresh
+            pending += fresh
+        return found
+
     def update() -> None:
         nonlocal now, free
         number = len(used)
+        run(sorted(makers(rows[number].nodes), key=rank.__getitem__))
         now = max(now, arrivals[number])
         used.append(now)
         run(rows[number].nodes)
@@ -232,11 +252,17 @@ def _order(
             free += moves[number + 2]
             arrivals.append(free)
 
+    def ready() -> bool:
+        nodes = {*rows[len(used)].nodes, *makers(rows[len(used)].nodes)}
+        return all(placed.issuperset(known.before[node] - nodes) for node in nodes)
+
     for node in others:
-        run([node])
-        while len(used) < len(rows) and arrivals[len(used)] <= now and placed >= needs[len(used)]:
-            update()
+        if node not in hurry:
+            run([*sorted(makers([node]), key=rank.__getitem__), node])
+            while len(used) < len(rows) and arrivals[len(used)] <= now and ready():
+                update()
     while len(used) < len(rows):
         update()
+    run([node for node in others if node not in placed])
     latest = (used[0] if used else 0) - sum(moves[:2])
     return order, max(0, sum(begin <= EARLY * latest for begin in begins) - 1)
