@@ -60,6 +60,8 @@ class Machine:
         self.engine = Engine(
             lowered.graph, programs, control, None, allow_out_of_memory, whole=whole, random=random, memory=memory
         )
+        if lowered.entries is not None:
+            self.engine.write(lowered.entries[1], [1])
         self._fed: list[Iterator[Any]] = [iter(())] * len(lowered.feeds)
         self._results: list[list[Array]] = [[] for _ in lowered.results]
         for number, stream in enumerate(lowered.feeds):
@@ -90,7 +92,8 @@ class Machine:
         """Plans, lowers and compiles a Block in one go; see `lower`, and `check_room` for what is refused before."""
         if not allow_out_of_memory:
             check_room(block, target)
-        lowered = lower(block, plan(block, target, accumulations), overlap=overlap, share=share)
+        traps = control is not None and bool(control.traps)
+        lowered = lower(block, plan(block, target, accumulations), overlap=overlap, share=share, traps=traps)
         return Machine(
             lowered, control, allow_out_of_memory=allow_out_of_memory, steps_per_call=steps_per_call, whole=whole,
             random=random,
@@ -115,16 +118,22 @@ class Machine:
         self._check("state", len(state), len(self.lowered.state))
         for place, value in zip(self.lowered.state, state, strict=True):
             if isinstance(place, RemoteBuffer):
-                self.engine.write_remote(place, 0, value)
+                self.engine.write_remote(place, self._entry, value)
             else:
                 self.engine.write(place, value)
 
     def read(self) -> list[Array]:
         """Copies of the state's leaves."""
         return [
-            self.engine.read_remote(place, 0) if isinstance(place, RemoteBuffer) else self.engine.read(place)
+            self.engine.read_remote(place, self._entry) if isinstance(place, RemoteBuffer) else self.engine.read(place)
             for place in self.lowered.state
         ]
+
+    @property
+    def _entry(self) -> int:
+        """Where in its remote buffers the streamed state is."""
+        entries = self.lowered.entries
+        return 0 if entries is None else int(self.engine.read(entries[0])[0])
 
     def feed(self, inputs: Sequence[Any], key: Key | int | None) -> list[Array]:
         """One run of the program with the inputs that are not state; gives the outputs that are not state.

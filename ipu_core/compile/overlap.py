@@ -1,78 +1,87 @@
 """Overlap: transfers with streaming memory pass beside the computation before and after what needs them."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
 
 import ipu_core.graph.program as p
-from ipu_core.graph.tensor import Variable
-
-Transfer = p.RemoteLoad | p.RemoteStore
-
-AHEAD = 4  # segments: the two moments of the next two tensors
+from ipu_core.graph.tensor import Tensor, Variable
 
 
 @dataclass
-class _Segment:
-    """Loads, what is computed with them, and stores of what is made."""
+class _Stay:
+    """A tensor on the tiles for a time, that is loaded or stored.
 
-    loads: list[p.RemoteLoad] = field(default_factory=list)
-    steps: list[p.Program] = field(default_factory=list)
-    stores: list[p.RemoteStore] = field(default_factory=list)
-
-
-def overlapped(programs: Sequence[p.Program]) -> list[p.Program]:
-    """The same programs with transfers beside computation, wherever they share no tensor with it.
-
-    A load passes up to `AHEAD` segments before the one that needs it, a store beside the segment after the one that
-    makes it: that much more than what is being computed with is on the tiles.
+    Attributes:
+        load: place of its load among the programs; None: it is made there.
+        first: the first place where it is, or may be loaded.
+        last: the last place where it is needed; its store has begun by then.
     """
-    segments = _segments(programs)
-    touched = [accessed(p.Sequence(*segment.steps, *segment.stores)) for segment in segments]
-    loads: list[list[Transfer]] = [[] for _ in segments]
-    at_once: list[list[Transfer]] = [[] for _ in segments]
-    for number, segment in enumerate(segments):
-        for load in segment.loads:
-            first = number
-            while first > max(0, number - AHEAD) and not _meet(load, segments[first - 1], *touched[first - 1]):
-                first -= 1
-            (loads if first < number else at_once)[first].append(load)
+
+    variable: Variable
+    load: int | None
+    first: int
+    last: int
+
+
+def overlapped(programs: Sequence[p.Program], most: int, start: int = 0) -> list[p.Program]:
+    """The same programs with transfers beside computation.
+
+    A load is moved forward for as long as all that is streamed and on the tiles, or coming, takes no more than `most`
+    bytes: one tensor's state, and as much that is on its way.
+
+    Args:
+        programs: in order.
+        most: bytes; what is needed at once may take more.
+        start: the place before which no load is moved.
+    """
+    moved = [isinstance(program, p.RemoteLoad | p.RemoteStore) for program in programs]
+    if not any(moved):
+        return list(programs)
+    stays = _stays(programs)
+    live = np.zeros(len(programs) + 1, np.int64)
+    for stay in stays:
+        live[stay.first if stay.load is None else stay.load : stay.last + 1] += stay.variable.nbytes
+    early: dict[int, list[p.Program]] = {}
+    least = 0  # loads keep their order, in which they share the channel
+    for stay in stays:
+        if stay.load is None:
+            continue
+        size, place = stay.variable.nbytes, stay.load
+        least = max(least, stay.first, min(start, place))
+        while place > least and live[place - 1] + size <= most:
+            place -= 1
+            live[place] += size
+        early.setdefault(place, []).append(programs[stay.load])
+        least = place
     result: list[p.Program] = []
-    stores: list[p.RemoteStore] = []
-    for number, segment in enumerate(segments):
-        taken = {x.tensor.variable for x in (*loads[number], *at_once[number])} | touched[number][1]
-        late = [store for store in stores if store.tensor.variable not in taken]
-        result += [store for store in stores if store not in late]
-        result += at_once[number]
-        beside: list[Transfer] = [*late, *loads[number]]
-        if segment.steps:
-            steps = p.Sequence(*segment.steps)
-            result.append(p.Overlap(steps, *beside) if beside else steps)
-        else:
-            result += beside
-        stores = segment.stores
-    return [*result, *stores]
+    for place, program in enumerate(programs):
+        result += early.get(place, ())
+        if not isinstance(program, p.RemoteLoad):
+            result.append(program)
+    return [p.Overlap(*result)]
 
 
-def _meet(load: p.RemoteLoad, segment: _Segment, reads: set[Variable], writes: set[Variable]) -> bool:
-    """Whether a load has to wait for what a segment does: it uses the tensor, or stores what is loaded."""
-    return load.tensor.variable in reads | writes or load.buffer in [store.buffer for store in segment.stores]
-
-
-def _segments(programs: Iterable[p.Program]) -> list[_Segment]:
-    segments = [_Segment()]
-    for program in programs:
-        now = segments[-1]
+def _stays(programs: Sequence[p.Program]) -> list[_Stay]:
+    """Every time for which something that is streamed is on the tiles, in order."""
+    far = {program.tensor.variable for program in programs if isinstance(program, p.RemoteLoad | p.RemoteStore)}
+    stays, now, stored = list[_Stay](), dict[Variable, _Stay](), dict[p.RemoteBuffer, int]()
+    for place, program in enumerate(programs):
+        reads, writes = accessed(program)
         if isinstance(program, p.RemoteLoad):
-            if now.steps or now.stores:
-                segments.append(_Segment())
-            segments[-1].loads.append(program)
+            variable, before = program.tensor.variable, now.get(program.tensor.variable)
+            first = 1 + max(before.last if before else -1, stored.get(program.buffer, -1))
+            now[variable] = _Stay(variable, place, first, place)
+            stays.append(now[variable])
         elif isinstance(program, p.RemoteStore):
-            now.stores.append(program)
-        else:
-            if now.stores:
-                segments.append(_Segment())
-            segments[-1].steps.append(program)
-    return segments
+            stored[program.buffer] = place
+        for variable in (reads | writes) & far:
+            if variable not in now:
+                now[variable] = _Stay(variable, None, place, place)
+                stays.append(now[variable])
+            now[variable].last = place
+    return stays
 
 
 def accessed(program: p.Program) -> tuple[set[Variable], set[Variable]]:
@@ -89,8 +98,8 @@ def accessed(program: p.Program) -> tuple[set[Variable], set[Variable]]:
                 writes |= {each.result.variable for each in computations}
             case p.Repeat(_, body) | p.Call(body):
                 pending.append(body)
-            case p.Overlap(inner, transfers):
-                pending += [inner, *transfers]
+            case p.Overlap(steps):
+                pending += steps
             case p.If(predicate, then, otherwise):
                 reads.add(predicate.variable)
                 pending += [then, otherwise]
@@ -104,10 +113,11 @@ def accessed(program: p.Program) -> tuple[set[Variable], set[Variable]]:
                 writes.add(destination.variable)
             case p.StreamCopy(stream, tensor):
                 (writes if stream.to_device else reads).add(tensor.variable)
-            case p.RemoteLoad(_, tensor):
+            case p.RemoteLoad(_, tensor, entry):
                 writes.add(tensor.variable)
-            case p.RemoteStore(tensor):
-                reads.add(tensor.variable)
+                reads |= {entry.variable} if isinstance(entry, Tensor) else set()
+            case p.RemoteStore(tensor, _, entry):
+                reads |= {each.variable for each in (tensor, entry) if isinstance(each, Tensor)}
             case other:
                 raise NotImplementedError(f"no lowering makes {other!r}")
     return reads, writes

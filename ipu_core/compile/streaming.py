@@ -35,7 +35,8 @@ def transfers(block: Block) -> Transfers:
             for var in equation.operands:
                 reads.setdefault(views[var].root, []).append(position)
     over = in_place(block)
-    earliest = min(block.unguarded, len(block.equations) - 1) if block.guard else 0  # not before it is known whether
+    known = block.unguarded if block.guard and not block.guard.beside else 0
+    earliest = min(known, len(block.equations) - 1)  # where old values are replaced not before it is known whether
     loads, frees, stores = dict[int, tuple[Var, ...]](), dict[int, tuple[Var, ...]](), dict[int, tuple[int, ...]]()
     for index in sorted(block.streamed):
         old, new = block.inputs[index], block.outputs[index]

@@ -7,9 +7,10 @@ together, as in PopLibs' `reduceMany` and `multiUpdate`. No bit changes: numbers
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -17,15 +18,17 @@ import numpy.typing as npt
 
 from ipu_core.compile.planning import BlockPlan
 from ipu_core.compile.residency import array_bytes
-from ipu_core.ir.block import Block, Equation, Type, Var, dtype_of
+from ipu_core.ir.block import Block, Equation, Type
 from ipu_core.ir.dependences import Dependences, dependences, reordered
 from ipu_core.ir.lifetimes import lifetimes
 from ipu_core.ir.ops import ELEMENTWISE, GATHERS, OPS
-from ipu_core.ir.streaming import PHASES, phase
 from ipu_core.target import Target
 
 NEAREST = 8  # sets of its kind that an equation is tried in
 MARGIN = 3 / 4  # of the most memory may be needed where equations were moved: what they have under way is an estimate
+
+
+NO_ROWS: Mapping[int, int] = MappingProxyType({})
 
 
 class Shared(NamedTuple):
@@ -35,7 +38,7 @@ class Shared(NamedTuple):
     together: tuple[tuple[int, ...], ...]
 
 
-def shared(block: Block, plan: BlockPlan, *, overlap: bool = False) -> Shared:
+def shared(block: Block, plan: BlockPlan, rows: Mapping[int, int] = NO_ROWS) -> Shared:
     """Which equations run at once.
 
     They are of one operation, element by element, or sums or maxima of one shape; none needs another's result, or what
@@ -45,21 +48,22 @@ def shared(block: Block, plan: BlockPlan, *, overlap: bool = False) -> Shared:
     Args:
         block: typed.
         plan: of this Block.
-        overlap: whether transfers pass beside computation, so that more than one parameter's streamed state is on the
-            tiles anyway: then neighbours are updated at once whose state together is no larger than the largest one's.
+        rows: by number of an equation that updates a parameter whose state is streamed, the row of those that may be
+            updated at once; these share with their row alone.
     """
     known = dependences(block, 1)
     sizes = [_most(plan.target, kind) for kind in known.types]
     equations = [block.equations[position] for position in known.positions]
-    far, neighbours = _streamed(block), _neighbours(block) if overlap else {}
+    far = _streamed(block)
 
     def kind(e: Equation) -> Hashable:
-        if not {e.output, *e.operands} & far:
-            return _kind(e)
-        return (_kind(e), neighbours[e.number]) if e.number in neighbours and _kind(e) is not None else None
+        if e.number in rows:
+            return None if (own := _kind(e)) is None else (own, rows[e.number])
+        return None if {e.output, *e.operands} & far else _kind(e)
 
     kinds = [kind(e) for e in equations]
     slots = _Slots(known, sizes, kinds, [_under_way(block, plan, e) for e in equations])
+    slots.widen(node for node, e in enumerate(equations) if e.number in rows)  # which are where most lives
     slots.keep(node for node, e in enumerate(equations) if e.op in GATHERS or OPS[e.op].kind == "scatter")
     for part in known.parts:
         slots.delay(part)
@@ -82,37 +86,6 @@ def _streamed(block: Block) -> set[object]:
     views = lifetimes(block).views
     roots = {views[var].root for i in block.streamed for var in (block.inputs[i], block.outputs[i])} | block.stashed
     return {var for var, view in views.items() if view.root in roots}
-
-
-def _neighbours(block: Block) -> dict[int, int]:
-    """By number of an equation that computes with streamed state, which parameters in a row its own is updated with.
-
-    Only state counts that is loaded once, for the update.
-    """
-    views, number_of = lifetimes(block).views, dict[Var, int]()
-    for number in block.streamed:
-        number_of |= {views[var].root: number for var in (block.inputs[number], block.outputs[number])}
-    touched, state = dict[int, str](), dict[str, set[int]]()
-    early = {
-        number_of.get(views[var].root) for e in block.equations if phase(e) < PHASES["update"] for var in e.operands
-    }
-    for e in block.equations:
-        found = {number_of[views[var].root] for var in (e.output, *e.operands) if views[var].root in number_of}
-        if found and e.parameter is not None and not found & early:
-            touched[e.number] = e.parameter
-            state.setdefault(e.parameter, set()).update(found)
-    sizes = {name: sum(_bytes(block.inputs[i]) for i in numbers) for name, numbers in state.items()}
-    group, row, total = dict[str, int](), 0, 0
-    for name, size in sizes.items():
-        total += size
-        if total > max(sizes.values()):
-            row, total = row + 1, size
-        group[name] = row
-    return {number: group[name] for number, name in touched.items()}
-
-
-def _bytes(var: Var) -> int:
-    return var.type.size * dtype_of(var.type.format).itemsize
 
 
 def _most(target: Target, kind: Type) -> int:
@@ -138,6 +111,7 @@ class _Slots:
         sizes: bytes of the values on the fullest tile.
         live: bytes of it in every slot, of values and of what its equations have under way.
         limit: how many there may be in every slot where equations are moved.
+        peak: the most of them in the Block as it is.
     """
 
     def __init__(
@@ -160,9 +134,13 @@ class _Slots:
             first, last = self._span(value, (self.slot[node] for node in touched))
             self.live[first : last + 1] += sizes[value]
         least, most = np.array(under_way, np.int64).reshape(-1, 2).T
-        limit = int(MARGIN * (self.live + least).max(initial=0))
-        self.limit, self.under_way = np.full(count, limit, np.int64), most
+        self.peak = int((self.live + least).max(initial=0))
+        self.limit, self.under_way = np.full(count, int(MARGIN * self.peak), np.int64), most
         self.live += most
+
+    def widen(self, nodes: Iterable[int]) -> None:
+        """Lets as much live as at most anywhere while some equations run: those whose values are small."""
+        self.limit[list(nodes)] = self.peak
 
     def keep(self, nodes: Iterable[int]) -> None:
         """Lets no more live than now while some equations run, of which it is not known what they have under way."""

@@ -1,7 +1,7 @@
 """What one step of a program costs: cycles of compute, exchange and sync, bytes by tile, memory while it runs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -9,7 +9,6 @@ from ipu_core import cost
 from ipu_core.engine.accesses import Accesses
 from ipu_core.engine.bind import Bound
 from ipu_core.engine.exchange import copy_traffic, gather_traffic, scatter_traffic
-from ipu_core.errors import DataRace
 from ipu_core.graph.program import Copy
 from ipu_core.graph.regions import merge_runs, runs_of
 from ipu_core.graph.tensor import Tensor, Variable
@@ -124,41 +123,6 @@ def account_host(name: str, kind: str, tensor: Tensor, into: bool, bandwidth: fl
         accessed if into else frozenset(),
         accessed if into and _is_all(tensor.variable, *_runs(tensor)) else frozenset(),
     )
-
-
-def account_overlap(steps: list[StepAccount], moved: Sequence[int], beside: Sequence[int]) -> None:
-    """Accounts transfers that pass beside other steps: what of their time is hidden, and their memory meanwhile.
-
-    Args:
-        steps: all accounts, by number; those concerned are replaced.
-        moved: numbers of the transfers.
-        beside: how often each step runs in the program they pass beside.
-
-    Raises:
-        DataRace: the program touches what is loaded, or writes what is stored.
-    """
-    others = [number for number, count in enumerate(beside) if count]
-    for place, number in enumerate(moved):
-        transfer = steps[number]
-        for other in (*others, *moved[:place]):
-            meet = (steps[other].writes & (transfer.reads | transfer.writes)) | (steps[other].reads & transfer.writes)
-            if meet:
-                shared = min(map(str, meet))
-                raise DataRace(f"{transfer.name!r} passes beside {steps[other].name!r}, which also uses {shared}")
-    room = sum(beside[number] * steps[number].cycles for number in others)
-    buffers: Ints = np.sum([steps[number].memory["exchange buffers"] for number in moved], axis=0)
-    for number in moved:
-        transfer = steps[number]
-        exchange = min(room, transfer.exchange_cycles)
-        sync = min(room - exchange, transfer.sync_cycles)
-        room -= exchange + sync
-        steps[number] = replace(
-            transfer, exchange_cycles=transfer.exchange_cycles - exchange, sync_cycles=transfer.sync_cycles - sync,
-            hidden=exchange + sync,
-        )  # fmt: skip
-    for number in others if moved else ():
-        held = steps[number].memory
-        steps[number] = replace(steps[number], memory={**held, "transfers": buffers})
 
 
 def account_sync(name: str, target: Target, reads: frozenset[Variable], defines: frozenset[Variable]) -> StepAccount:

@@ -15,15 +15,15 @@ from ipu_core.engine.account import (
     account_copy,
     account_execute,
     account_host,
-    account_overlap,
     account_sync,
 )
 from ipu_core.engine.alike import Accounts
 from ipu_core.engine.bind import Bound, KeyCell, bind_group, folded_key, view_of, words
 from ipu_core.engine.joined import Joined, joined
+from ipu_core.engine.overlap import account_overlap
 from ipu_core.engine.races import check_races
 from ipu_core.engine.streams import HostEnds
-from ipu_core.engine.tree import Branch, Leaf, Loop, Series, Tree, While, counts_of
+from ipu_core.engine.tree import Branch, Leaf, Loop, Series, Tree, While
 from ipu_core.errors import FloatingPointException
 from ipu_core.graph import program as p
 from ipu_core.graph.graph import Graph
@@ -166,16 +166,11 @@ class Compiler:
         return [_remote_call(self.ends, program.buffer, view, into, self._entry(program))], self._leaf(account)
 
     def _overlap(self, overlap: p.Overlap, depth: int) -> Compiled:
-        """Loads, then the program, then stores: the order in which the tensors live; the time is that of the longer."""
-        before, after = (
-            [self._transfer(transfer) for transfer in overlap.transfers if isinstance(transfer, kind)]
-            for kind in (p.RemoteLoad, p.RemoteStore)
-        )
-        calls, tree = self.compile(overlap.program, depth)
-        moved = [leaf.step for _, leaf in (*before, *after) if isinstance(leaf, Leaf)]
-        account_overlap(self.steps, moved, counts_of(tree, len(self.steps)))
-        parts = [*before, (calls, tree), *after]
-        return [call for some, _ in parts for call in some], Series(tuple(part for _, part in parts))
+        """The calls in order; in the tree a transfer stands where what it moves begins or ceases to be needed."""
+        parts = [self.compile(step, depth) for step in overlap.steps]
+        moves = [isinstance(step, p.RemoteLoad | p.RemoteStore) for step in overlap.steps]
+        tree = account_overlap(self.steps, [tree for _, tree in parts], moves)
+        return [call for calls, _ in parts for call in calls], tree
 
     def _entry(self, program: p.RemoteLoad | p.RemoteStore) -> Callable[[], int]:
         entry, buffer = program.entry, program.buffer

@@ -133,6 +133,26 @@ class Profile:
         return sum(step.count * step.account.hidden for step in self._remote)
 
     @property
+    def tiles_cycles(self) -> int:
+        """Cycles of everything but those transfers."""
+        return self.cycles + self.hidden_cycles - self.streaming_cycles
+
+    @property
+    def overlap_bound(self) -> int:
+        """Cycles that a run takes at least, if transfers pass beside everything they do not depend on.
+
+        The longest of three: the tiles' own, the transfers' own, and what comes before the first store, which waits for
+        it, with all transfers from that store on.
+        """
+        bounds = [self.tiles_cycles, self.streaming_cycles]
+        first = next((i for i, s in enumerate(self.steps) if s.kind == "remote" and s.account.gather.sent.any()), None)
+        if first is not None and self.steps[first].count == 1:
+            before = sum(step.cycles for step in self.steps[:first] if step.kind != "remote")
+            later = (step for step in self.steps[first:] if step.kind == "remote")
+            bounds.append(before + sum(step.cycles + step.count * step.account.hidden for step in later))
+        return max(bounds)
+
+    @property
     def _remote(self) -> list[Step]:
         return [step for step in self.steps if step.kind == "remote"]
 
@@ -174,6 +194,8 @@ class Profile:
             "stored": self.stored,
             "streaming_cycles": self.streaming_cycles,
             "hidden_cycles": self.hidden_cycles,
+            "tiles_cycles": self.tiles_cycles,
+            "overlap_bound": self.overlap_bound,
             "steps": [_step_json(step) for step in self.steps],
             "outline": [list(line) for line in self.outline],
             "bytes_in": self.bytes_in.tolist(),
@@ -274,12 +296,17 @@ def streaming_facts(profile: Profile) -> dict[str, str]:
     number = sum(step.count for step in profile.steps if step.kind == "remote")
     limit = f" of {memory.remote_available:,}" if memory.remote_available else ""
     beside = f", {profile.hidden_cycles:,} of {profile.streaming_cycles:,} cycles beside other steps"
+    bound = {
+        "beside each other": f"{profile.cycles:,} cycles for {profile.tiles_cycles:,} on the tiles and "
+        f"{profile.streaming_cycles:,} of transfers, {profile.overlap_bound:,} or more where all that may does"
+    }
     return {
         "streaming memory": f"{memory.remote:,}{limit} bytes",
         "transfers": f"{number}, {profile.loaded:,} bytes loaded and {profile.stored:,} stored",
         "their time": f"{target.seconds(profile.streaming_cycles) * 1e6:,.2f} us at "
         f"{target.streaming_bandwidth / 1e9:g} GB/s, {number * target.sync_cycles:,} cycles of sync included"
         + (beside if profile.hidden_cycles else ""),
+        **(bound if profile.hidden_cycles else {}),
         "fullest tile without": f"{int(memory.unstreamed.max()):,} bytes if all of it lay on the tiles, "
         f"{memory.peak_bytes:,} as it is",
     }

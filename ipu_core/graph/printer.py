@@ -70,8 +70,8 @@ def _node(program: p.Program) -> tuple[str, Sequence[tuple[str, p.Program]]]:
         case p.Switch(control, cases, default):
             named = [(f"case {number}", case) for number, case in cases.items()]
             return f"Switch {control.variable.name}", [*named, ("default", default)]
-        case p.Overlap(inner, transfers):
-            return "Overlap", [("", inner), *(("beside it", transfer) for transfer in transfers)]
+        case p.Overlap(steps):
+            return "Overlap", [("", step) for step in steps]
         case p.Call(function, name):
             return f"Call {name}".rstrip(), [("", function)]
         case _:

@@ -268,22 +268,19 @@ class RemoteStore:
 
 @dataclass(frozen=True, eq=False)
 class Overlap:
-    """Runs a program while transfers pass between other tensors and streaming memory: ``Overlap(program, *transfers)``.
+    """Runs programs in order, transfers among them beside what comes after: ``Overlap(load, a, b, store, c)``.
 
-    It takes as long as the longer of both. Before the program the loads have not begun, after it all have ended; a
-    tensor that is loaded may not be read or written by the program, one that is stored not written.
+    The results are those of a `Sequence`. A transfer with streaming memory begins where it stands, or when those before
+    it have ended, which share one channel, and what follows runs meanwhile, until something uses the tensor that is
+    loaded, or writes one that is stored: that waits. After the last program all transfers have ended.
     """
 
-    program: "Program"
-    transfers: tuple[RemoteLoad | RemoteStore, ...]
+    steps: tuple["Program", ...]
 
-    def __init__(self, program: "Program", *transfers: RemoteLoad | RemoteStore) -> None:
-        _check_program(program)
-        for transfer in transfers:
-            if not isinstance(transfer, RemoteLoad | RemoteStore):
-                raise TypeError(f"beside a program only RemoteLoad and RemoteStore can pass, not {transfer!r}")
-        object.__setattr__(self, "program", program)
-        object.__setattr__(self, "transfers", transfers)
+    def __init__(self, *steps: "Program") -> None:
+        for step in steps:
+            _check_program(step)
+        object.__setattr__(self, "steps", steps)
 
 
 Program = (

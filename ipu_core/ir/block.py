@@ -200,11 +200,14 @@ class Guard:
         flag: one number, made before them.
         equations: how many equations come before them, in rounds or not.
         names: what is checked, by position in the Block's last output, which holds 1 for what made the flag 0.
+        beside: whether what is streamed of the state is made before them and stored beside its old value, which stays
+            until the flag is known; only machines have such memory.
     """
 
     flag: Var
     equations: int
     names: tuple[str, ...]
+    beside: bool = False
 
 
 @dataclass(frozen=True, eq=False)

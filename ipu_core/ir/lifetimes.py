@@ -81,11 +81,12 @@ def in_place(block: Block) -> dict[Var, Var]:
     views, last = lifetimes(block)
     made = {equation.output: (position, equation) for position, equation in enumerate(block.equations)}
     found: dict[Var, Var] = {}
+    beside = {block.inputs[i] for i in block.streamed} if block.guard and block.guard.beside else set()
     for old, new in [*zip(block.inputs[: block.carried], block.outputs, strict=False), *block.totals]:
         if new not in made or views[new].root is not new or new in found or old.type != new.type:
             continue
         position, equation = made[new]
-        if block.guard and position < block.unguarded and old in block.inputs:
+        if block.guard and position < block.unguarded and old in block.inputs and old not in beside:
             continue  # the old value is needed where the flag is 0
         here = [views[var] for var in equation.operands if views[var].root is old]
         still = not here or (equation.op in ELEMENTWISE and all(view.whole for view in here))

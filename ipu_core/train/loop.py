@@ -67,9 +67,13 @@ class TrainLoop(Resumable):
             anything: "params.*", "optimiser.first_moment.*.weight". Single numbers stay on the tiles. A name that is
             none of the state's is one of activations, called as in rules of a precision: "blocks.0", "*.attention.exp";
             each is stored when it is made and loaded once for the gradients. No bit changes.
-        overlap: Whether transfers with streaming memory pass beside computation: the moments of the next parameter come
-            and those of the one before go while one is updated, so that more of them are on the tiles at a time; small
-            neighbours, together no larger than the largest, are updated at once.
+        overlap: Whether transfers with streaming memory pass beside computation: a parameter is updated among the
+            gradients, as soon as its own is there, while another's moments come and those of the one before go; the
+            profile says how long a step takes for that. Small ones are updated at once; all that is on the tiles, or
+            on its way, is no more than twice the largest parameter's. With a loss scale new moments are stored beside
+            the old ones, which takes twice the streaming memory, and count where the step is not skipped. Where
+            equations stay as they were traced (see `reorder`), where tiles draw random bits, and where a loss scale
+            meets enabled exceptions, transfers pass beside the updates alone.
         micro_batches: Parts of each batch, equal runs of its first axis. Their gradients are averaged before the
             update, in the precision's `gradient_sum`: as a sum, or where it says `running_mean` as a running mean.
         loss_scale: What the loss is multiplied by for its gradients, which are divided by it before the optimiser has

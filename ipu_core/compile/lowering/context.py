@@ -28,6 +28,7 @@ class Lowering:
         together: numbers of equations that run at once.
         tensors: where every value lies.
         programs: in order.
+        entries: of the streamed state, see `Lowered`.
     """
 
     graph: Graph
@@ -37,6 +38,7 @@ class Lowering:
     together: Sequence[Sequence[int]] = ()
     tensors: dict[Var, Tensor] = field(default_factory=dict)
     programs: list[Program] = field(default_factory=list)
+    entries: tuple[Tensor, Tensor] | None = None
 
     @property
     def target(self) -> Target:

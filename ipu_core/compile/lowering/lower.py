@@ -10,7 +10,8 @@ from ipu_core.compile.lowering.together import at_once
 from ipu_core.compile.overlap import overlapped
 from ipu_core.compile.planning import BlockPlan
 from ipu_core.compile.streaming import transfers
-from ipu_core.compile.supersteps import Shared, shared
+from ipu_core.compile.supersteps import NO_ROWS, Shared, shared
+from ipu_core.compile.weaving import Woven, most_streamed, woven
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import (
     Copy,
@@ -29,6 +30,9 @@ from ipu_core.ir.block import Block, Var
 from ipu_core.ir.lifetimes import in_place, lifetimes
 from ipu_core.library.elementwise import add_array, map_array
 from ipu_core.library.moves import fill
+from ipu_core.library.sides import copied
+
+ENTRIES = "entry of the state", "entry of the new state"
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +48,8 @@ class Lowered:
         feeds: streams of the other inputs, host to device, in order.
         results: streams of the other outputs, device to host, in order.
         tensors: where every value lies.
+        entries: of buffers that hold new state beside the old one: where that is, and where the new one goes. None:
+            there is one entry, 0.
     """
 
     block: Block
@@ -54,9 +60,10 @@ class Lowered:
     feeds: tuple[DataStream, ...]
     results: tuple[DataStream, ...]
     tensors: Mapping[Var, Tensor]
+    entries: tuple[Tensor, Tensor] | None = None
 
 
-def lower(block: Block, plan: BlockPlan, *, overlap: bool = False, share: bool = False) -> Lowered:
+def lower(block: Block, plan: BlockPlan, *, overlap: bool = False, share: bool = False, traps: bool = False) -> Lowered:
     """Lowers a Block.
 
     Args:
@@ -65,12 +72,15 @@ def lower(block: Block, plan: BlockPlan, *, overlap: bool = False, share: bool =
         overlap: whether transfers with streaming memory pass beside computation (see `overlapped`).
         share: whether independent equations of one kind share compute sets, for which the Block is put into another
             order (see `shared`).
+        traps: whether exceptions are enabled: then nothing is computed in a step that a guard skips but what it needs.
 
     Raises:
         NotImplementedError: an operation without a lowering.
         ValueError: a plan of another Block.
     """
-    block, together = shared(block, plan, overlap=overlap) if share else Shared(block, ())
+    early = overlap and share and not (traps and block.guard)
+    wove = woven(block, plan) if early else Woven(block, NO_ROWS, None)
+    block, together = shared(wove.block, plan, wove.rows) if share else Shared(wove.block, ())
     graph = Graph(plan.target)
     carried = block.carried
     tensors = {var: map_array(graph, graph.add_constant(var.type.format, value, f"constant.{var.name}"))
@@ -95,34 +105,56 @@ def lower(block: Block, plan: BlockPlan, *, overlap: bool = False, share: bool =
         programs += fill(graph, tensors[old], 0.0, name=f"{old.name}: zeros")
     places = {new: tensors[old] for new, old in in_place(block).items()}
     lowering = Lowering(graph, plan, lifetimes(block).views, places, together, tensors, programs)
-    arranged = overlapped if overlap else list
+    if block.guard and block.guard.beside:
+        lowering.entries = _entries(graph)
+    most = most_streamed(block)
+
+    def arranged(some: list[Program], start: int = 0) -> list[Program]:
+        return overlapped(some, most, start) if overlap else some
+
     if block.rounds:
-        inside = Sequence(*arranged(_round(lowering, block, far, parts)))
-        programs.append(Repeat(block.rounds.count, inside))
-    _lower_equations(lowering, block, far, range(block.looped, block.unguarded))
+        inside = _round(lowering, block, far, parts)
+        programs.append(Repeat(block.rounds.count, Sequence(*arranged(inside))))
+    start = _lower_equations(lowering, block, far, range(block.looped, block.unguarded), wove.start)
     lowering.programs = []
     _lower_equations(lowering, block, far, range(block.unguarded, len(block.equations)))
-    _write_back(
-        lowering, [(old, block.outputs[number]) for number, old in enumerate(near) if number not in block.streamed]
-    )
-    if block.guard is not None:
-        programs.append(If(tensors[block.guard.flag], Sequence(*arranged(lowering.programs))))
+    replaced = [(old, block.outputs[number]) for number, old in enumerate(near) if number not in block.streamed]
+    _write_back(lowering, replaced)
+    results = [
+        DataStream(f"result {number}", var.type.format, var.type.shape, to_device=False)
+        for number, var in enumerate(block.outputs[carried:])
+    ]
+    sends = [StreamCopy(stream, tensors[var]) for stream, var in zip(results, block.outputs[carried:], strict=True)]
+    if block.guard is None:
+        last: list[Program] = [*lowering.programs, *sends]
     else:
-        programs = arranged([*programs, *lowering.programs])
-    results = []
-    for number, var in enumerate(block.outputs[carried:]):
-        results.append(DataStream(f"result {number}", var.type.format, var.type.shape, to_device=False))
-        programs.append(StreamCopy(results[-1], lowering.tensors[var]))
+        last = _guarded(lowering, tensors[block.guard.flag], arranged(lowering.programs), sends)
+    programs = arranged([*programs, *last], start)
     state = tuple(far.get(var, tensor) for var, tensor in zip(block.inputs, near, strict=False))
-    return Lowered(block, plan, graph, Sequence(*programs), state, tuple(feeds), tuple(results), lowering.tensors)
+    return Lowered(
+        block, plan, graph, Sequence(*programs), state, tuple(feeds), tuple(results), lowering.tensors, lowering.entries
+    )
+
+
+def _guarded(lowering: Lowering, flag: Tensor, programs: list[Program], sends: list[StreamCopy]) -> list[Program]:
+    """What runs only if a flag is not 0, what does in any case, and the step to the new state where both are kept."""
+    swap = [If(flag, _swap(lowering, lowering.entries))] if lowering.entries else []
+    return [If(flag, Sequence(*programs)), *sends, *swap]
+
+
+def _entries(graph: Graph) -> tuple[Tensor, Tensor]:
+    """Where the state is in remote buffers, and where the new one goes."""
+    old, new = (add_array(graph, "int32", (1,), name, temporary=False) for name in ENTRIES)
+    return old, new
 
 
 def _buffers(block: Block) -> dict[Var, RemoteBuffer]:
     """What lies in streaming memory: of the carried state, and of values that gradients read."""
     names = value_names(block)
     stashed = (equation.output for equation in block.equations if equation.output in block.stashed)
-    far = (*(block.inputs[number] for number in sorted(block.streamed)), *stashed)
-    return {var: RemoteBuffer(names[var], var.type.format, var.type.shape) for var in far}
+    entries = 2 if block.guard and block.guard.beside else 1
+    far = [(block.inputs[number], entries) for number in sorted(block.streamed)] + [(var, 1) for var in stashed]
+    return {var: RemoteBuffer(names[var], var.type.format, var.type.shape, count) for var, count in far}
 
 
 def _round(lowering: Lowering, block: Block, far: Mapping[Var, RemoteBuffer], parts: list[Program]) -> list[Program]:
@@ -134,14 +166,24 @@ def _round(lowering: Lowering, block: Block, far: Mapping[Var, RemoteBuffer], pa
     return parts
 
 
-def _lower_equations(lowering: Lowering, block: Block, far: Mapping[Var, RemoteBuffer], positions: range) -> None:
-    """Adds equations in order, with the loads before and the stores after them; those that run at once as one."""
+def _lower_equations(
+    lowering: Lowering, block: Block, far: Mapping[Var, RemoteBuffer], positions: range, start: int | None = None
+) -> int:
+    """Adds equations in order, with the loads before and the stores after them; those that run at once as one.
+
+    Returns:
+        The place among the programs of the equation that has the number `start`, or 0.
+    """
+    begin = 0
+    old, new = lowering.entries or (0, 0)
     moved, tensors = transfers(block), lowering.tensors
     groups, waiting = {number: group for group in lowering.together for number in group}, list[Program]()
     stores = list[Program]()
     for position in positions:
-        lowering.programs += [RemoteLoad(far[var], tensors[var]) for var in moved.loads.get(position, ())]
+        loads = moved.loads.get(position, ())
+        lowering.programs += [RemoteLoad(far[var], tensors[var], 0 if var in block.stashed else old) for var in loads]
         equation, first = block.equations[position], len(lowering.programs)
+        begin = first if equation.number == start else begin
         lower_equation(lowering, equation)
         if group := groups.get(equation.number):
             waiting += lowering.programs[first:]
@@ -149,12 +191,21 @@ def _lower_equations(lowering: Lowering, block: Block, far: Mapping[Var, RemoteB
             if equation.number == group[-1]:
                 lowering.programs += at_once(lowering.graph, waiting)
                 waiting.clear()
-        new = [(block.outputs[i], block.inputs[i]) for i in moved.stores.get(position, ())]
-        new += [(var, var) for var in moved.stashes.get(position, ())]
-        stores += [RemoteStore(tensors[var], far[place]) for var, place in new]
+        made = [(block.outputs[i], block.inputs[i]) for i in moved.stores.get(position, ())]
+        stores += [RemoteStore(tensors[var], far[place], new) for var, place in made]
+        stores += [RemoteStore(tensors[var], far[var]) for var in moved.stashes.get(position, ())]
         if not waiting:
             lowering.programs += stores
             stores.clear()
+    return begin
+
+
+def _swap(lowering: Lowering, entries: tuple[Tensor, Tensor]) -> Program:
+    """Lets the new state be the old one of the next step."""
+    old, new = entries
+    copies = list[Program]()
+    before = copied(lowering.graph, copies, old, f"{ENTRIES[0]}: before")
+    return Sequence(*copies, Copy(new, old, ENTRIES[0]), Copy(before, new, ENTRIES[1]))
 
 
 def _write_back(lowering: Lowering, pairs: list[tuple[Tensor, Var]]) -> None:

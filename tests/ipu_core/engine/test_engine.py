@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from ipu_core.control import FloatingPointControl
-from ipu_core.engine import Engine
-from ipu_core.errors import DataRace, FloatingPointException, OutOfStreamingMemory
+from ipu_core.engine import Engine, Profile
+from ipu_core.errors import FloatingPointException, OutOfStreamingMemory
 from ipu_core.graph import (
     AbortOnNaN,
     Call,
@@ -40,6 +40,7 @@ from ipu_core.graph import (
     WriteUndef,
     program_text,
 )
+from ipu_core.library.elementwise import map_array
 from ipu_core.target import Target
 from lowprec import Key
 
@@ -253,39 +254,63 @@ def test_remote_buffers_beyond_streaming_memory_are_refused() -> None:
     Engine(Graph(Target("gc2")), Sequence())  # whose streaming memory is the host's, without a figure
 
 
-def test_transfers_beside_a_program_take_the_time_it_leaves() -> None:
+def test_transfers_beside_programs_take_the_time_these_leave() -> None:
     graph = Graph(Target("gc200", tiles=2, streaming_bandwidth=2e8))
-    a, b, c, d = (on_tile_0(graph, "float32", (500,), name) for name in "abcd")
-    far = [RemoteBuffer(name, "float32", (500,)) for name in ("x", "y")]
-    copy = Copy(a, b)
-    moves = RemoteLoad(far[0], c), RemoteStore(d, far[1])
-    apart = Engine(graph, Sequence(copy, *moves))
-    beside = Engine(graph, Overlap(Repeat(50, copy), *moves))
-    for engine in (apart, beside):
+    a, b, c, d, e = (on_tile_0(graph, "float32", (500,), name) for name in "abcde")
+    far = [RemoteBuffer(name, "float32", (500,)) for name in ("x", "y", "z")]
+    copy, use = Copy(a, b, "work"), Copy(c, e, "use")
+    load, store = RemoteLoad(far[0], c), RemoteStore(d, far[1])
+
+    def run(program: Program) -> Profile:
+        engine = Engine(graph, program)
         engine.write_remote(far[0], 0, np.arange(500))
         engine.write(a, np.ones(500))
         engine.write(d, np.full(500, 7))
         engine.run()
         assert engine.read(b).tolist() == [1] * 500
-        assert engine.read(c).tolist() == list(range(500))
+        assert engine.read(e).tolist() == list(range(500))
         assert engine.read_remote(far[1], 0).tolist() == [7] * 500
-    one, *moved = apart.profile().steps
-    transfers = sum(step.cycles for step in moved)
-    profile = beside.profile()
-    assert profile.cycles == max(50 * one.cycles, transfers)
-    assert profile.streaming_cycles == transfers
-    assert profile.hidden_cycles == min(50 * one.cycles, transfers)
-    during = next(step for step in profile.steps if step.kind == "copy").account.memory["transfers"]
-    assert during.tolist() == [2 * 2000, 0]
-    for wrong in (RemoteLoad(far[0], a), RemoteLoad(far[0], b), RemoteStore(b, far[0])):
-        with pytest.raises(DataRace, match="passes beside 'copy a -> b', which also uses"):
-            Engine(graph, Overlap(copy, wrong))
-    with pytest.raises(DataRace, match="passes beside 'load x'"):
-        Engine(graph, Overlap(copy, RemoteLoad(far[0], c), RemoteStore(c, far[1])))
-    with pytest.raises(TypeError, match="only RemoteLoad and RemoteStore can pass"):
-        Overlap(copy, copy)  # type: ignore[arg-type]
-    Engine(graph, Overlap(copy, RemoteStore(a, far[0])))  # both read it
-    assert "Overlap" in program_text(Overlap(copy, *moves))
+        return engine.profile()
+
+    work, moved, _, used = (step.cycles for step in run(Sequence(copy, load, store, use)).steps)
+    assert 10 * work < moved < 50 * work
+    for count in (10, 50, 70):  # what uses the load waits for it, not for the store, which the end waits for
+        profile = run(Overlap(load, store, Repeat(count, copy), use))
+        assert profile.cycles == max(max(count * work, moved) + used, 2 * moved)
+        assert profile.streaming_cycles == 2 * moved
+        assert profile.hidden_cycles == min(max(count * work, moved) + used, 2 * moved) - max(0, moved - count * work)
+        during = next(step for step in profile.steps if step.name == "work").account.memory["transfers"]
+        assert during.tolist() == [2000 if count * work <= moved else 4000, 0]
+    # A store stands in the way of the load behind it, and of what writes its tensor; of what reads it does not.
+    assert run(Overlap(store, load, use, Repeat(20, copy))).cycles == 2 * moved + used + 20 * work
+    wait = run(Overlap(load, use, store, Copy(b, d, "write"), copy)).cycles
+    assert wait == 2 * moved + used + 2 * work
+    assert run(Overlap(load, use, store, Copy(d, b, "read"), copy)).cycles == 2 * moved + used
+    # What uses streaming memory inside has the channel to itself.
+    inside = Repeat(1, RemoteStore(a, far[2]))
+    assert run(Overlap(load, store, use, inside, copy)).cycles == 3 * moved + work
+    assert "Overlap" in program_text(Overlap(load, copy))
+    with pytest.raises(TypeError, match="is no program"):
+        Overlap("work")  # type: ignore[arg-type]
+
+
+def test_a_tensor_lives_while_it_passes_beside_programs() -> None:
+    """From when its load begins, not from where it stands; and until its store has ended."""
+    graph = Graph(Target("gc200", tiles=1, streaming_bandwidth=2e8))
+    a, b = (on_tile_0(graph, "float32", (500,), name) for name in "ab")
+    c, d = (map_array(graph, graph.add_variable("float32", (500,), name, temporary=True)) for name in "cd")
+    far = [RemoteBuffer(name, "float32", (500,)) for name in "xyz"]
+    steps = [Copy(a, b, f"work {number}") for number in range(60)]
+    program = Overlap(
+        RemoteLoad(far[0], c), RemoteLoad(far[1], d), *steps, Copy(c, a, "use"), RemoteStore(d, far[2]), *steps
+    )
+    profile = Engine(graph, program).profile()
+    live = {point.step: point.total for point in profile.memory.lifetimes}
+    always = profile.memory.always_bytes
+    assert live["work 0"] == always + 2000 + 2000  # c comes, through exchange buffers
+    names = [point.step for point in profile.memory.lifetimes]
+    assert names.index("load y") > names.index("work 20")
+    assert names.index("store z") > len(names) - 55
 
 
 def drawing() -> tuple[Engine, Tensor, list[np.ndarray]]:

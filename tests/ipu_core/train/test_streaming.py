@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from ipu_core import nn
 from ipu_core.compile.machine import Machine
+from ipu_core.control import FloatingPointControl
 from ipu_core.engine.profile import Profile, Step
 from ipu_core.errors import OutOfStreamingMemory, OutOfTileMemory
 from ipu_core.ir.precision import Precision
@@ -243,6 +244,12 @@ def test_overlap_changes_time_and_memory_and_no_bit(more: dict[str, Any]) -> Non
     together.run(batches, 6)
     assert_same(plain, together)
     assert profile(together).cycles + profile(together).hidden_cycles < a.cycles
+    beside = "loss_scale" in more  # the old state stays beside the new one until the guard has spoken
+    assert profile(together).memory.remote == a.memory.remote * (2 if beside else 1)
+    entries = [v.name for s in profile(together).steps for v in s.account.writes if v.name.startswith("entry")]
+    assert bool(entries) == beside
+    careful = loop(overlap=True, control=FloatingPointControl(inv=True), **more)  # may not update on what is skipped
+    assert profile(careful).memory.remote == a.memory.remote
 
 
 def test_with_overlap_neighbours_are_updated_at_once_that_need_no_more_than_the_largest() -> None:

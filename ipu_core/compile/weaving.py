@@ -1,0 +1,268 @@
+"""Weaving: updates of parameters among the gradients, so that their state is loaded and stored beside these.
+
+A parameter is updated once its gradient is there and, by an estimate of all times, its state on the tiles. Small ones
+are updated at once, in rows whose state takes no more than the largest parameter's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Container, Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate
+from typing import NamedTuple
+
+from ipu_core import cost
+from ipu_core.compile.planning import BlockPlan
+from ipu_core.compile.residency import array_bytes
+from ipu_core.ir.block import Block, Equation, Guard, Var, dtype_of
+from ipu_core.ir.dependences import Dependences, dependences, reordered
+from ipu_core.ir.lifetimes import lifetimes
+from ipu_core.ir.streaming import PHASES, phase
+from ipu_core.target import Target
+
+EXCHANGE = 20  # cycles of a superstep's exchange, about, where others share it
+BYTES = 8  # of a result that a worker makes in a few cycles
+SMALL = 8  # times smaller than the largest are parameters that may wait for others
+FEW = 8  # of these are updated at once
+AHEAD = "grad_weight", "optimiser"  # roles of equations that come as soon as they can, where an update needs them
+EARLY = 0.75  # of the time until the first load has to begin: it may begin then, since times are estimates
+
+
+class Woven(NamedTuple):
+    """A Block whose updates are among its gradients.
+
+    Attributes:
+        block: in its new order.
+        rows: by equation number, the row in which it updates.
+        start: number of the equation before which no state is loaded; None: there is none.
+    """
+
+    block: Block
+    rows: Mapping[int, int]
+    start: int | None
+
+
+class _Row(NamedTuple):
+    """Parameters that are updated at once: bytes of their streamed state, and the equations of their updates."""
+
+    bytes: int
+    nodes: list[int]
+
+
+def woven(block: Block, plan: BlockPlan) -> Woven:
+    """The Block with its updates woven into its gradients; no bit changes.
+
+    Where a guard is to say whether the state is replaced, only weights wait for it: what is streamed is kept beside the
+    old state until it has spoken.
+    """
+    sizes, early = _state(block)
+    if not sizes:
+        return Woven(block, {}, None)
+    if block.guard:
+        block = _beside(block, block.guard)
+    known = dependences(block, 1)
+    equations = [block.equations[position] for position in known.positions]
+    updates = _updates(known, equations, sizes)
+    updating = {node for nodes in updates.values() for node in nodes}
+    others, hurry = _hurried(known, equations, updating)
+    rank = {node: place for place, node in enumerate(others)}
+    ready = {name: max((rank.get(one, -1) for node in nodes for one in known.before[node]), default=-1)
+             for name, nodes in updates.items()}  # fmt: skip
+    rows = [
+        _Row(sum(sizes[name] for name in names), sorted(node for name in names for node in updates[name]))
+        for names in _rows(ready, sizes, early)
+    ]
+    costs = [_cycles(plan, equation) for equation in equations]
+    order, start = _order(known, others, hurry, rows, costs, plan.target)
+    numbers = {equations[node].number: number for number, row in enumerate(rows) for node in row.nodes}
+    new = replace(block, equations=reordered(block, known, [*order, *known.parts[-1]]))
+    return Woven(new, numbers, equations[order[start]].number)
+
+
+def _beside(block: Block, guard: Guard) -> Block:
+    """The Block with all before the guard but the updates that nothing else needs, which write over the weights."""
+    read = {var for equation in block.equations for var in equation.operands}
+    far = {block.outputs[i] for i in block.streamed}
+    waits = [e.role == "update" and e.output not in read | far for e in block.equations]
+    early = tuple(equation for equation, late in zip(block.equations, waits, strict=True) if not late)
+    last = tuple(equation for equation, late in zip(block.equations, waits, strict=True) if late)
+    return replace(block, equations=early + last, guard=replace(guard, equations=len(early), beside=True))
+
+
+def most_streamed(block: Block) -> int:
+    """The bytes of what is streamed that may be on the tiles at a time: a parameter's, and as many on their way."""
+    sizes, _ = _state(block)
+    return 2 * max([*sizes.values(), *(_bytes(var) for var in block.stashed)], default=0)
+
+
+def _state(block: Block) -> tuple[dict[str, int], set[str]]:
+    """By parameter the bytes of its streamed state, and those of which some is also read before the update."""
+    views, number_of = lifetimes(block).views, dict[Var, int]()
+    for number in block.streamed:
+        number_of |= {views[var].root: number for var in (block.inputs[number], block.outputs[number])}
+    state, soon = dict[str, set[int]](), set[int]()
+    for equation in block.equations:
+        found = {
+            number_of[views[var].root] for var in (equation.output, *equation.operands) if views[var].root in number_of
+        }
+        if phase(equation) < PHASES["update"]:
+            soon |= found
+        elif found and equation.parameter is not None:
+            state.setdefault(equation.parameter, set()).update(found)
+    sizes = {name: sum(_bytes(block.inputs[i]) for i in numbers) for name, numbers in state.items()}
+    return sizes, {name for name, numbers in state.items() if numbers & soon}
+
+
+def _bytes(var: Var) -> int:
+    return var.type.size * dtype_of(var.type.format).itemsize
+
+
+def _updates(known: Dependences, equations: Sequence[Equation], sizes: Mapping[str, int]) -> dict[str, list[int]]:
+    """By parameter, the equations of its update that nothing but its update needs."""
+    found: dict[str, list[int]] = {}
+    own, last = dict[int, str](), known.parts[-1]
+    for node in reversed(range(len(equations))):
+        name = equations[node].parameter
+        late = phase(equations[node]) == PHASES["update"] and name in sizes
+        after = set(known.after[node]).difference(last)
+        if late and node not in last and name is not None and all(own.get(one) == name for one in after):
+            own[node] = name
+            found.setdefault(name, []).append(node)
+    return {name: nodes[::-1] for name, nodes in found.items()}
+
+
+def _hurried(
+    known: Dependences, equations: Sequence[Equation], updating: Collection[int]
+) -> tuple[list[int], set[int]]:
+    """The other equations in their order, but what updates need as soon as it can be made, and which those are."""
+    rounds, last = known.parts[0], known.parts[-1]
+    order, placed = list(rounds), set(rounds)
+    hurry, pending = set[int](), [before for node in updating for before in known.before[node]]
+    while pending:
+        node = pending.pop()
+        if node not in hurry and node not in updating and node not in rounds and equations[node].role in AHEAD:
+            hurry.add(node)
+            pending += known.before[node]
+
+    def soon(node: int) -> bool:
+        return node in hurry and node not in placed and placed.issuperset(known.before[node])
+
+    def place(node: int) -> None:
+        pending = [node]
+        while pending:
+            if (one := pending.pop()) in placed:
+                continue
+            order.append(one)
+            placed.add(one)
+            pending += [after for after in known.after[one] if soon(after)]
+
+    for node in range(rounds.stop, last.start):
+        if soon(node):
+            place(node)
+    for node in range(rounds.stop, last.start):
+        if node not in placed and node not in updating:
+            place(node)
+    return order, hurry
+
+
+def _rows(ready: Mapping[str, int], sizes: Mapping[str, int], alone: Container[str]) -> list[list[str]]:
+    """The parameters in rows, in the order in which their gradients are there."""
+    largest = max(sizes.values(), default=0)
+    rows, room, few = list[list[str]](), 0, list[str]()
+
+    def add(names: Sequence[str]) -> None:
+        nonlocal room
+        size = sum(sizes[name] for name in names)
+        if size > room:
+            rows.append([])
+            room = largest
+        rows[-1] += names
+        room -= size
+
+    for name in sorted(ready, key=ready.__getitem__):
+        if name in alone:
+            rows.append([name])
+            room = 0
+        elif sizes[name] * SMALL <= largest:
+            few.append(name)
+        else:
+            add([name])
+        if len(few) == FEW:
+            add(few)
+            few = []
+    add(few)
+    return rows
+
+
+def _cycles(plan: BlockPlan, equation: Equation) -> int:
+    """The time of an equation by itself, about."""
+    target = plan.target
+    if (planned := plan.sums.get(equation.number)) is not None:
+        return planned.compute_cycles + planned.exchange_cycles + planned.sync_cycles
+    words = int(array_bytes(target, equation.output.type).max(initial=0)) // BYTES
+    return target.sync_cycles + EXCHANGE + target.workers * cost.ELEMENTWISE_OVERHEAD + 3 * words
+
+
+def _order(
+    known: Dependences,
+    others: Sequence[int],
+    hurry: set[int],
+    rows: Sequence[_Row],
+    costs: Sequence[int],
+    target: Target,
+) -> tuple[list[int], int]:
+    """The others in their order and the rows in theirs, each where it need not wait, and the place of the first load.
+
+    Those that hurry come just before what needs them, so that no gradient waits long for its moments.
+
+    Two rows are loaded at first, another when one has been updated, after what is stored of it: all in turn.
+    """
+    rank = {node: place for place, node in enumerate(others)}
+    moves = [target.transfer_cycles(row.bytes, target.streaming_bandwidth) for row in rows]
+    order, begins, placed = list[int](), list[int](), set[int]()
+    arrivals, used = list(accumulate(moves[:2])), list[int]()
+    now, free = 0, sum(moves[:2])
+
+    def run(nodes: Sequence[int]) -> None:
+        nonlocal now
+        for node in nodes:
+            order.append(node)
+            begins.append(now)
+            placed.add(node)
+            now += costs[node]
+
+    def makers(nodes: Sequence[int]) -> set[int]:
+        """What hurries and has yet to run before some equations."""
+        found, pending = set[int](), list(nodes)
+        while pending:
+            fresh = hurry.intersection(known.before[pending.pop()]) - found - placed
+            found |= fresh
+            pending += fresh
+        return found
+
+    def update() -> None:
+        nonlocal now, free
+        number = len(used)
+        run(sorted(makers(rows[number].nodes), key=rank.__getitem__))
+        now = max(now, arrivals[number])
+        used.append(now)
+        run(rows[number].nodes)
+        free = max(free, now) + moves[number]
+        if number + 2 < len(rows):
+            free += moves[number + 2]
+            arrivals.append(free)
+
+    def ready() -> bool:
+        nodes = {*rows[len(used)].nodes, *makers(rows[len(used)].nodes)}
+        return all(placed.issuperset(known.before[node] - nodes) for node in nodes)
+
+    for node in others:
+        if node not in hurry:
+            run([*sorted(makers([node]), key=rank.__getitem__), node])
+            while len(used) < len(rows) and arrivals[len(used)] <= now and ready():
+                update()
+    while len(used) < len(rows):
+        update()
+    run([node for node in others if node not in placed])
+    latest = (used[0] if used else 0) - sum(moves[:2])
+    return order, max(0, sum(begin <= EARLY * latest for begin in begins) - 1)
