@@ -256,7 +256,8 @@ def _order(
         nodes = {*rows[len(used)].nodes, *makers(rows[len(used)].nodes)}
         return all(placed.issuperset(known.before[node] - nodes) for node in nodes)
 
-    for node in others:
+    run(known.parts[0])  # rounds: their totals are there after the last of them
+    for node in others[known.parts[0].stop :]:
         if node not in hurry:
             run([*sorted(makers([node]), key=rank.__getitem__), node])
             while len(used) < len(rows) and arrivals[len(used)] <= now and ready():

@@ -227,7 +227,15 @@ def test_a_restored_run_goes_on_bit_for_bit() -> None:
     assert isinstance(whole._runner.machine, Machine)
 
 
-@pytest.mark.parametrize("more", [{}, {"loss_scale": 64.0}, {"micro_batches": 4, "streamed": "params.*"}], ids=str)
+MORE: list[dict[str, Any]] = [
+    {},
+    {"loss_scale": 64.0},
+    {"micro_batches": 4, "loss_scale": "automatic", "precision": "mlperf-bert-pod16"},
+    {"micro_batches": 4, "streamed": "params.*"},
+]
+
+
+@pytest.mark.parametrize("more", MORE, ids=str)
 def test_overlap_changes_time_and_memory_and_no_bit(more: dict[str, Any]) -> None:
     plain, over = loop(reorder=False, **more), loop(reorder=False, overlap=True, **more)
     assert plain.run(batches, 6).tobytes() == over.run(batches, 6).tobytes()
