@@ -29,9 +29,10 @@ from ipu_core.study.settings import (
     parse_layers,
     parse_one_precision,
     parse_precisions,
+    usual_engine,
 )
 from ipu_core.study.size import Size
-from ipu_core.target import CHIPS
+from ipu_core.target import CHIPS, Target
 from ipu_core.train import ENGINES
 from ipu_core.train.arguments import check_share
 from ipu_core.train.random import GENERATORS
@@ -204,7 +205,7 @@ def _training(parser: argparse.ArgumentParser) -> None:
         default=DEFAULT.schedule,
         help=f"{_help(DEFAULT.schedule, SCHEDULES)} and options, as in cosine/warmup=100/end=0.1",
     )
-    parser.add_argument("--engine", default=DEFAULT.engine, help=_help(DEFAULT.engine, ENGINES))
+    parser.add_argument("--engine", help=_help("tiles, or direct where the chip has no unit for a format", ENGINES))
 
 
 def _output(parser: argparse.ArgumentParser, folder: str) -> None:
@@ -236,12 +237,22 @@ def _settings(given: argparse.Namespace, precisions: Sequence[str]) -> Settings:
     if given.loss_scale is not None:
         said["loss_scale"] = None if given.loss_scale == "none" else given.loss_scale
     return Settings(
-        data=given.data, target=given.target, engine=given.engine, model=model, schedule=given.schedule,
+        data=given.data, target=given.target, engine=_engine(given, precisions), model=model, schedule=given.schedule,
         groups=tuple(given.group), micro_batches=given.micro_batches, recompute=given.recompute,
         streamed=tuple(given.streamed), overlap=given.overlap, random=given.random,
         unit_scaled=given.unit_scaled, mup=given.mup,
         **{**USUAL.get(model, {}), **said},
     )  # fmt: skip
+
+
+def _engine(given: argparse.Namespace, precisions: Sequence[str]) -> str:
+    """The engine that is asked for, or the usual one: the reason is said where that is not the tiles."""
+    if given.engine is not None:
+        return str(given.engine)
+    engine, why = usual_engine(Target(given.target), precisions)
+    if why is not None:
+        print(f"ipu-core: {why}", file=sys.stderr)
+    return engine
 
 
 def _in_units(given: argparse.Namespace, precisions: Sequence[str]) -> bool:

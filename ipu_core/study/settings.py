@@ -1,12 +1,13 @@
 """What a study is asked to do, as data: every field checked with a message that says what is allowed."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
+from ipu_core.errors import UnsupportedByTarget
 from ipu_core.ir.precision import Precision
 from ipu_core.study import options
 from ipu_core.study.options import check_name
@@ -20,6 +21,7 @@ from ipu_core.train.optim import Optimiser
 from ipu_core.train.random import GENERATORS
 from ipu_core.train.scaling import Scale
 from ipu_core.train.text import Text
+from lowprec import BlockFormat
 from lowprec import float32 as FLOAT32
 
 PRECISIONS = ("fp32.32", "fp16.32", "fp16.16/nearest", "fp16.16/stochastic")
@@ -212,3 +214,28 @@ def check_count(name: str, value: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
         raise ValueError(f"{name} must be an integer of at least 1, not {value!r}")
     return int(value)
+
+
+def lacking(target: Target, precision: Precision) -> str | None:
+    """What a chip's tiles lack for the products of a precision, whose rules are not looked at; None: nothing."""
+    scaling = precision.scaling
+    formats = (precision.operands, precision.gradients) if scaling is None else (scaling.forward, scaling.backward)
+    for each in formats:
+        if isinstance(each, BlockFormat):
+            return f"{target.name} has no unit for {each.name}, whose elements share scales"
+        try:
+            target.macs_per_cycle(each.name, precision.partials.name)
+        except UnsupportedByTarget as refusal:
+            return str(refusal).partition(";")[0]
+    return None
+
+
+def usual_engine(target: Target, precisions: Sequence[str]) -> tuple[str, str | None]:
+    """The engine that trains in all of these precisions if nobody says which, and why it is not the tiles.
+
+    Both give the same bits; only the tiles tell cycles and memory.
+    """
+    for name in precisions:
+        if why := lacking(target, Precision.parse(name)):
+            return "direct", f"{name} is trained on the direct engine: {why}"
+    return "tiles", None

@@ -457,6 +457,28 @@ def test_a_model_that_does_not_fit_names_the_tile(
     assert not (tmp_path / "results.jsonl").exists()
 
 
+@pytest.mark.parametrize(
+    "precision, target, lacks",
+    [
+        ("fp8", "gc200", "gc200 has no figure for float8_e4m3fn x float8_e4m3fn into float32"),
+        ("nvfp4", "gc200", "gc200 has no unit for nvfp4, whose elements share scales"),
+        ("fp8", "c600", "c600 has no figure for float8_e4m3fn x float8_e4m3fn into float32"),
+        ("fp16.16/stochastic", "gc200", None),
+    ],
+)
+def test_precisions_that_the_chip_has_not_are_trained_by_default(
+    precision: str, target: str, lacks: str | None, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    words = ["train", "--precision", precision, "--target", target, "--layers", "64-8-10", "--steps", "2"]
+    assert exit_code(*words, "--out", str(tmp_path / "usual")) == 0
+    printed, error = capfd.readouterr()
+    said = "" if lacks is None else f"ipu-core: {precision} is trained on the direct engine: {lacks}\n"
+    assert error.partition("1/1")[0] == said
+    assert f"{target} ({'tiles' if lacks is None else 'direct'})" in printed
+    assert exit_code(*words, "--engine", "tiles", "--out", str(tmp_path / "tiles")) == (0 if lacks is None else 2)
+    assert "trained on the direct engine" not in capfd.readouterr().err
+
+
 @pytest.mark.parametrize("words", [["study"], ["profile"]])
 def test_a_model_far_too_large_is_refused_before_it_is_made(
     words: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
