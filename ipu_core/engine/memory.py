@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_core.engine.account import StepAccount
-from ipu_core.engine.bind import Bound
 from ipu_core.engine.liveness import ProgramPoint, live_points
 from ipu_core.engine.tree import Tree
 from ipu_core.errors import OutOfTileMemory
@@ -15,6 +14,7 @@ from ipu_core.graph.codelet import Codelet
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import RemoteBuffer
 from ipu_core.graph.tensor import Variable
+from ipu_core.graph.vertices import VertexGroup
 from ipu_core.integers import Ints
 from lowprec.integers import ceil_div
 
@@ -98,7 +98,7 @@ def account_memory(
     graph: Graph,
     trees: Sequence[Tree],
     steps: Sequence[StepAccount],
-    bound: Sequence[Bound],
+    groups: Sequence[VertexGroup],
     remote: Mapping[RemoteBuffer, Variable],
 ) -> MemoryAccount:
     """Adds up memory over the programs of an engine; they share always-live memory and may share temporary space."""
@@ -117,8 +117,8 @@ def account_memory(
     always = {
         "variables": sizes[fixed & ~constant].sum(axis=0),
         "constants": sizes[fixed & constant].sum(axis=0),
-        "vertex state": _vertex_state(bound, tiles),
-        "code": _code(bound, tiles),
+        "vertex state": _vertex_state(groups, tiles),
+        "code": _code(groups, tiles),
         "padding": (padded - sizes)[fixed].sum(axis=0),
     }
     moving = np.flatnonzero(~fixed)
@@ -201,22 +201,21 @@ def _bytes_during(step: StepAccount, tiles: int) -> Ints:
     return total
 
 
-def _vertex_state(bound: Sequence[Bound], tiles: int) -> Ints:
+def _vertex_state(groups: Sequence[VertexGroup], tiles: int) -> Ints:
     """Pointers, lengths and parameters of every vertex on its tile."""
     total = np.zeros(tiles, np.int64)
-    for item in bound:
-        group = item.group
+    for group in groups:
         axes = [len(operand.shape) - operand.vertex_axes for operand in group.operands.values()]
         each = _POINTER * (1 + len(group.params)) + sum(_VECTOR if count else _POINTER for count in axes)
         total += np.bincount(group.tiles.ravel(), minlength=tiles) * each
     return total
 
 
-def _code(bound: Sequence[Bound], tiles: int) -> Ints:
+def _code(groups: Sequence[VertexGroup], tiles: int) -> Ints:
     """Each codelet's code once on every tile that runs it."""
     used: dict[type[Codelet], Flags] = {}
-    for item in bound:
-        used.setdefault(item.group.codelet, np.zeros(tiles, bool))[item.group.tiles.ravel()] = True
+    for group in groups:
+        used.setdefault(group.codelet, np.zeros(tiles, bool))[group.tiles.ravel()] = True
     total = np.zeros(tiles, np.int64)
     for codelet, where in used.items():
         total += where * codelet.code_bytes
