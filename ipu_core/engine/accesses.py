@@ -72,11 +72,21 @@ class Accesses(NamedTuple):
 
 
 class Access(NamedTuple):
-    """One field of one group: its vertices, their tiles, their operand."""
+    """One field of one group, whose vertices are numbered from `first`."""
 
-    tiles: Ints
-    vertices: Ints
+    group: VertexGroup
+    first: int
     operand: Operand
+
+    @property
+    def tiles(self) -> Ints:
+        """Of each vertex."""
+        return self.group.tiles.ravel()
+
+    @property
+    def vertices(self) -> Ints:
+        """Their numbers."""
+        return np.arange(self.first, self.first + self.group.vertices, dtype=np.int64)
 
 
 def accesses_of(groups: Sequence[VertexGroup], join: Callable[[Sequence[Access]], AccessedSets]) -> Accesses:
@@ -85,12 +95,11 @@ def accesses_of(groups: Sequence[VertexGroup], join: Callable[[Sequence[Access]]
     writes: dict[Variable, list[Access]] = {}
     first = 0
     for group in groups:
-        vertices, tiles = np.arange(first, first + group.vertices, dtype=np.int64), group.tiles.ravel()
-        first += group.vertices
         for operand in group.operands.values():
             for how, found in ((operand.field.reads, reads), (operand.field.writes, writes)):
                 if how:
-                    found.setdefault(operand.variable, []).append(Access(tiles, vertices, operand))
+                    found.setdefault(operand.variable, []).append(Access(group, first, operand))
+        first += group.vertices
     return Accesses(*({variable: join(found) for variable, found in side.items()} for side in (reads, writes)))
 
 
@@ -139,7 +148,7 @@ def _affine(inner: tuple[tuple[int, int], ...], members: Sequence[tuple[Access, 
 def _indexed(access: Access) -> AccessedSets:
     """Each vertex its own set, its indices joined to runs."""
     indices = access.operand.indices
-    count = access.tiles.size
+    count = access.group.vertices
     if indices is None or indices.size == 0:
         empty = np.zeros(0, np.int64)
         return AccessedSets(empty, empty, empty, empty, empty, empty)

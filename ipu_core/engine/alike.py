@@ -7,9 +7,9 @@ from typing import Final, NamedTuple
 
 from ipu_core.control import FloatingPointControl
 from ipu_core.engine.account import StepAccount
-from ipu_core.engine.likeness import Likeness, value_of
+from ipu_core.engine.likeness import Likeness, how_it_lies
 from ipu_core.graph.codelet import Codelet
-from ipu_core.graph.tensor import Tensor, Variable
+from ipu_core.graph.tensor import Tensor
 from ipu_core.graph.vertices import VertexGroup
 from ipu_core.target import Target
 
@@ -61,7 +61,6 @@ class Accounts:
     def __init__(self, target: Target, control: FloatingPointControl) -> None:
         self._context = target, control
         self._own: dict[Hashable, _Known] = {}
-        self._lies: dict[Variable, Hashable] = {}
 
     def of_groups(self, name: str, groups: Sequence[VertexGroup], make: Callable[[], StepAccount]) -> StepAccount:
         """The account of a compute set: made, or that of one alike."""
@@ -75,17 +74,11 @@ class Accounts:
         likeness = Likeness()
         return self._account(name, (likeness.tensor(source), likeness.tensor(destination)), likeness, make, True)
 
-    def how_it_lies(self, variable: Variable) -> Hashable:
-        """A value that is equal for variables of one dtype and tile mapping."""
-        if variable not in self._lies:
-            self._lies[variable] = variable.dtype, tuple(value_of(array) for array in variable.mapping)
-        return self._lies[variable]
-
     def _account(
         self, name: str, parts: Hashable, likeness: Likeness, make: Callable[[], StepAccount], lasting: bool
     ) -> StepAccount:
         variables = tuple(likeness.numbers)
-        key = self._context, parts, tuple(self.how_it_lies(variable) for variable in variables)
+        key = self._context, parts, tuple(how_it_lies(variable) for variable in variables)
         try:
             known = _KEPT.find(key) if lasting else self._own.get(key)
         except TypeError:  # a parameter of a user's codelet that has no hash

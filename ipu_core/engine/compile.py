@@ -56,7 +56,7 @@ class Compiler:
         self.whole = whole
         self.steps: list[StepAccount] = []
         self.accounts = Accounts(graph.target, control)
-        self.moves = Moves(graph.target, self.accounts.how_it_lies)
+        self.moves = Moves(graph.target)
         self.groups: list[VertexGroup] = []
         self.remote: dict[p.RemoteBuffer, Variable] = {}  # with the first variable that each is moved to or from
         self._leaves: dict[ComputeSet, Leaf] = {}

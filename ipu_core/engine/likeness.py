@@ -1,11 +1,11 @@
 """What steps do as values, equal where they do the same."""
 
-import hashlib
 from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
 
+from ipu_core.arrays import digest
 from ipu_core.graph.tensor import Tensor, Variable
 from ipu_core.graph.vertices import Operand, VertexGroup
 
@@ -22,7 +22,7 @@ class Likeness:
             (name, self._number(operand.variable), place_of(operand)) for name, operand in group.operands.items()
         )
         params = tuple((name, value_of(value)) for name, value in group.params.items())
-        return group.codelet, value_of(group.tiles), operands, params
+        return group.codelet, group.where, operands, params
 
     def tensor(self, tensor: Tensor) -> Hashable:
         """A view of a variable."""
@@ -30,6 +30,11 @@ class Likeness:
 
     def _number(self, variable: Variable) -> int:
         return self.numbers.setdefault(variable, len(self.numbers))
+
+
+def how_it_lies(variable: Variable) -> Hashable:
+    """A value that is equal for variables of one dtype and tile mapping."""
+    return variable.dtype, variable.mapping.digest
 
 
 def place_of(operand: Operand) -> Hashable:
@@ -41,7 +46,7 @@ def place_of(operand: Operand) -> Hashable:
 def value_of(value: Any) -> Hashable:
     """A parameter as something short that can be compared: arrays by a digest, a number by its kind too."""
     if isinstance(value, np.ndarray):
-        return value.dtype.str, value.shape, hashlib.blake2b(value.tobytes(), digest_size=16).digest()
+        return value.dtype, value.shape, digest(value)
     if isinstance(value, tuple):
         return type(value), tuple(value_of(item) for item in value)
     return type(value), value

@@ -123,9 +123,10 @@ def account_memory(
     }
     moving = np.flatnonzero(~fixed)
     live = _bits([point.live for point in points], len(graph.variables))[:, moving]
-    sizes_moving, passing = padded[moving], np.zeros((len(points), tiles), np.int64)
-    for row, alive_there, point in zip(passing, live, points, strict=True):
-        row += sizes_moving[alive_there].sum(axis=0) + _bytes_during(steps[point.step], tiles)
+    passing = _living(live, padded[moving])
+    for row, point in zip(passing, points, strict=True):
+        for by_tile in steps[point.step].memory.values():
+            row += by_tile
     base: Ints = sum(always.values(), np.zeros(tiles, np.int64))
     peak = base + passing.max(axis=0, initial=0)
     tile = int(peak.argmax())
@@ -158,9 +159,20 @@ def _unstreamed(
     """The peak by tile with the entries of remote buffers on the tiles, laid out as what they are moved to and from."""
     here = np.array([v.number for v in set(remote.values()) if not fixed[v.number]], np.int64)
     far = sum((buffer.entries * padded[v.number] for buffer, v in remote.items()), np.zeros_like(base))
-    others: Ints = passing - live[:, here].astype(np.int64) @ padded[here]
+    others: Ints = passing - _living(live[:, here], padded[here])
     peak: Ints = base + far + others.max(axis=0, initial=0)
     return peak
+
+
+def _living(live: Flags, sizes: Ints) -> Ints:
+    """Bytes by point and tile of the variables that live there; from one point to the next few begin or end to."""
+    total = np.zeros((len(live), sizes.shape[1]), np.int64)
+    now, before = np.zeros(sizes.shape[1], np.int64), np.zeros(live.shape[1], bool)
+    for row, there in zip(total, live, strict=True):
+        for number in np.flatnonzero(there != before).tolist():
+            now += sizes[number] if there[number] else -sizes[number]
+        row[...], before = now, there
+    return total
 
 
 def _bits(masks: Sequence[int], number: int) -> Flags:
@@ -192,13 +204,6 @@ def _lifetimes(
         Lifetime(steps[point.step].name, int(row.sum()), int(row.max()))
         for point, row in zip(points, total, strict=True)
     )
-
-
-def _bytes_during(step: StepAccount, tiles: int) -> Ints:
-    total = np.zeros(tiles, np.int64)
-    for by_tile in step.memory.values():
-        total += by_tile
-    return total
 
 
 def _vertex_state(groups: Sequence[VertexGroup], tiles: int) -> Ints:

@@ -1,10 +1,10 @@
 """What the vertices of compute sets access and what is moved for it, made once for all that access alike variables."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 
 from ipu_core.engine.accesses import Access, AccessedSets, Accesses, accesses_of, joined_sets
 from ipu_core.engine.exchange import gather_traffic, scatter_traffic
-from ipu_core.engine.likeness import place_of, value_of
+from ipu_core.engine.likeness import how_it_lies, place_of
 from ipu_core.graph.tensor import Variable
 from ipu_core.graph.vertices import VertexGroup
 from ipu_core.target import Target
@@ -16,14 +16,10 @@ class Moves:
 
     Of a training step two thirds are repetitions: compute sets differ by what they compute, and by how their operands
     are combined, more than by where each operand lies.
-
-    Args:
-        target: the chip.
-        how_it_lies: a value that is equal for variables of one dtype and tile mapping.
     """
 
-    def __init__(self, target: Target, how_it_lies: Callable[[Variable], Hashable]) -> None:
-        self._target, self._how_it_lies = target, how_it_lies
+    def __init__(self, target: Target) -> None:
+        self._target = target
         self._sets: dict[Hashable, AccessedSets] = {}
         self._gathered: dict[AccessedSets, Traffic] = {}
         self._scattered: dict[AccessedSets, Traffic] = {}
@@ -45,11 +41,8 @@ class Moves:
         return self._scattered[sets]
 
     def _joined(self, accesses: Sequence[Access]) -> AccessedSets:
-        parts = [
-            (value_of(each.tiles), *each.vertices[:1].tolist(), each.operand.vertex_axes, place_of(each.operand))
-            for each in accesses
-        ]
-        key = self._how_it_lies(accesses[0].operand.variable), tuple(parts)
+        parts = [(each.group.where, each.first, each.operand.vertex_axes, place_of(each.operand)) for each in accesses]
+        key = how_it_lies(accesses[0].operand.variable), tuple(parts)
         if key not in self._sets:
             self._sets[key] = joined_sets(accesses)
         return self._sets[key]

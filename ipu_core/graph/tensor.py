@@ -90,6 +90,13 @@ class Variable:
         self.pieces.append((starts, ends, tiles))
         self._mapping = None
 
+    def map_as(self, mapping: TileMapping) -> None:
+        """Maps all elements as a complete mapping says, which other variables may share."""
+        alone = not self.pieces
+        self.add_piece(mapping.starts, mapping.ends, mapping.tiles)
+        if alone:
+            self._mapping = mapping
+
     def __str__(self) -> str:
         name = self.format if isinstance(self.format, str) else self.format.name
         return f"{self.name}:{name}[{','.join(map(str, self.shape))}]"
@@ -241,5 +248,7 @@ def whole(variable: Variable) -> Tensor:
 
 def _as_shape(given: tuple[int | Sequence[int], ...]) -> tuple[int, ...]:
     """(2, 3) from ``f(2, 3)`` and from ``f((2, 3))``."""
+    if all(type(item) is int for item in given):
+        return given  # type: ignore[return-value]
     parts = [[item] if isinstance(item, int | np.integer) else list(item) for item in given]
     return tuple(int(length) for part in parts for length in part)
