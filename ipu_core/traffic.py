@@ -1,6 +1,7 @@
 """Traffic: the bytes of one exchange phase, and the one rule of how long it takes, for planner and engine."""
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,16 +26,16 @@ class Traffic(NamedTuple):
 
     @staticmethod
     def none(tiles: int) -> "Traffic":
-        """No traffic."""
-        return Traffic(*(np.zeros(tiles, np.int64) for _ in range(3)))
+        """No traffic; one for all of so many tiles, since most steps have it in one direction at least."""
+        return _nothing(tiles)
 
     @staticmethod
     def sum(parts: Iterable["Traffic"], tiles: int) -> "Traffic":
         """All that moves in one phase."""
-        total = Traffic.none(tiles)
+        nothing = total = Traffic.none(tiles)
         for part in parts:
-            for column, values in zip(total, part, strict=True):
-                column += values
+            if part is not nothing:
+                total = part if total is nothing else total + part
         return total
 
     def __add__(self, other: Any) -> "Traffic":
@@ -55,6 +56,13 @@ class Traffic(NamedTuple):
         arriving = (self.received - self.shared) * together + self.shared * alone
         busiest = max(int(arriving.max(initial=0)), together * int(self.sent.max(initial=0)))
         return target.exchange_fixed_cycles + ceil_div(busiest, alone * together) if busiest > 0 else 0
+
+
+@lru_cache(maxsize=16)
+def _nothing(tiles: int) -> Traffic:
+    zero = np.zeros(tiles, np.int64)
+    zero.flags.writeable = False
+    return Traffic(zero, zero, zero)
 
 
 def shared_weight(target: Target) -> float:

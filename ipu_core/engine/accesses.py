@@ -1,16 +1,16 @@
 """What the vertices of a compute set access in each variable, as sets of elements that vertices share."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from ipu_core.graph.regions import axis_runs, canonical
+from ipu_core.graph.regions import axis_runs, canonical, merge_runs
 from ipu_core.graph.tensor import Tensor, Variable
 from ipu_core.graph.vertices import Operand, VertexGroup
-from ipu_core.integers import Ints
+from ipu_core.integers import Ints, distinct, numbered
 
 
 class Runs(NamedTuple):
@@ -42,6 +42,18 @@ class AccessedSets:
         return int(self.run_set[-1]) + 1 if self.run_set.size else 0
 
     @cached_property
+    def union(self) -> tuple[Ints, Ints]:
+        """Starts and lengths of disjoint ascending runs of all elements."""
+        return merge_runs(self.run_starts, self.run_lengths)
+
+    @cached_property
+    def ascending(self) -> Runs:
+        """The runs of every pair by where they begin."""
+        runs = self.runs
+        order = np.argsort(runs.starts, kind="stable")
+        return Runs(*(column[order] for column in runs))
+
+    @cached_property
     def runs(self) -> Runs:
         """The runs of every pair, written out."""
         counts = np.bincount(self.run_set, minlength=self.number) if self.number else np.zeros(0, np.int64)
@@ -59,32 +71,41 @@ class Accesses(NamedTuple):
     writes: Mapping[Variable, AccessedSets]
 
 
-class _Access(NamedTuple):
-    """One field of one group: its vertices, their tiles, their operand."""
+class Access(NamedTuple):
+    """One field of one group, whose vertices are numbered from `first`."""
 
-    tiles: Ints
-    vertices: Ints
+    group: VertexGroup
+    first: int
     operand: Operand
 
+    @property
+    def tiles(self) -> Ints:
+        """Of each vertex."""
+        return self.group.tiles.ravel()
 
-def accesses_of(groups: Sequence[VertexGroup]) -> Accesses:
-    """Everything that groups access."""
-    reads: dict[Variable, list[_Access]] = {}
-    writes: dict[Variable, list[_Access]] = {}
+    @property
+    def vertices(self) -> Ints:
+        """Their numbers."""
+        return np.arange(self.first, self.first + self.group.vertices, dtype=np.int64)
+
+
+def accesses_of(groups: Sequence[VertexGroup], join: Callable[[Sequence[Access]], AccessedSets]) -> Accesses:
+    """Everything that groups access; `join` is `joined_sets`, or knows what it gave for others alike."""
+    reads: dict[Variable, list[Access]] = {}
+    writes: dict[Variable, list[Access]] = {}
     first = 0
     for group in groups:
-        vertices, tiles = np.arange(first, first + group.vertices, dtype=np.int64), group.tiles.ravel()
-        first += group.vertices
         for operand in group.operands.values():
             for how, found in ((operand.field.reads, reads), (operand.field.writes, writes)):
                 if how:
-                    found.setdefault(operand.variable, []).append(_Access(tiles, vertices, operand))
-    return Accesses(*({variable: _sets(found) for variable, found in side.items()} for side in (reads, writes)))
+                    found.setdefault(operand.variable, []).append(Access(group, first, operand))
+        first += group.vertices
+    return Accesses(*({variable: join(found) for variable, found in side.items()} for side in (reads, writes)))
 
 
-def _sets(accesses: Sequence[_Access]) -> AccessedSets:
+def joined_sets(accesses: Sequence[Access]) -> AccessedSets:
     """Joins all accesses of one variable; vertices with the same elements share a set."""
-    affine: dict[tuple[tuple[int, int], ...], list[tuple[_Access, Ints]]] = {}
+    affine: dict[tuple[tuple[int, int], ...], list[tuple[Access, Ints]]] = {}
     parts: list[AccessedSets] = []
     for access in accesses:
         tensor, axes = access.operand.tensor, access.operand.vertex_axes
@@ -108,8 +129,8 @@ def _sets(accesses: Sequence[_Access]) -> AccessedSets:
     )
 
 
-def _affine(inner: tuple[tuple[int, int], ...], members: Sequence[tuple[_Access, Ints]]) -> AccessedSets:
-    offsets, which = np.unique(np.concatenate([at for _, at in members]), return_inverse=True)
+def _affine(inner: tuple[tuple[int, int], ...], members: Sequence[tuple[Access, Ints]]) -> AccessedSets:
+    offsets, which = numbered(np.concatenate([at for _, at in members]))
     starts, lengths = axis_runs(inner)
     if not starts.size:
         empty = np.zeros(0, np.int64)
@@ -117,23 +138,23 @@ def _affine(inner: tuple[tuple[int, int], ...], members: Sequence[tuple[_Access,
     return AccessedSets(
         np.concatenate([access.tiles for access, _ in members]),
         np.concatenate([access.vertices for access, _ in members]),
-        which.astype(np.int64).ravel(),
+        which,
         np.repeat(np.arange(offsets.size), starts.size),
         (offsets[:, None] + starts).ravel(),
         np.tile(lengths, offsets.size),
     )
 
 
-def _indexed(access: _Access) -> AccessedSets:
+def _indexed(access: Access) -> AccessedSets:
     """Each vertex its own set, its indices joined to runs."""
     indices = access.operand.indices
-    count = access.tiles.size
+    count = access.group.vertices
     if indices is None or indices.size == 0:
         empty = np.zeros(0, np.int64)
         return AccessedSets(empty, empty, empty, empty, empty, empty)
     size = access.operand.variable.size + 1  # one more: runs never join from one vertex to the next
     rows = np.arange(count, dtype=np.int64)[:, None] * size
-    line = np.unique(rows + indices.reshape(count, -1))
+    line = distinct((rows + indices.reshape(count, -1)).ravel())
     first = np.flatnonzero(np.concatenate([[True], np.diff(line) != 1]))
     lengths = np.diff(np.append(first, line.size))
     starts = line[first]

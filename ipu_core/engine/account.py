@@ -8,9 +8,10 @@ import numpy as np
 from ipu_core import cost
 from ipu_core.engine.accesses import Accesses
 from ipu_core.engine.bind import Bound
-from ipu_core.engine.exchange import copy_traffic, gather_traffic, scatter_traffic
+from ipu_core.engine.exchange import copy_traffic
+from ipu_core.engine.moves import Moves
 from ipu_core.graph.program import Copy
-from ipu_core.graph.regions import merge_runs, runs_of
+from ipu_core.graph.regions import runs_of
 from ipu_core.graph.tensor import Tensor, Variable
 from ipu_core.graph.vertices import ComputeSet
 from ipu_core.integers import Ints
@@ -58,11 +59,13 @@ class StepAccount:
         return self.compute_cycles + self.exchange_cycles + self.sync_cycles
 
 
-def account_execute(compute_set: ComputeSet, bound: Sequence[Bound], accesses: Accesses, target: Target) -> StepAccount:
+def account_execute(
+    compute_set: ComputeSet, bound: Sequence[Bound], accesses: Accesses, moves: Moves, target: Target
+) -> StepAccount:
     """The account of a compute set: one sync before it, a second one only where results are scattered."""
     reads, writes = accesses
-    gather = Traffic.sum((gather_traffic(v, sets, target) for v, sets in reads.items()), target.tiles)
-    scatter = Traffic.sum((scatter_traffic(v, sets, target) for v, sets in writes.items()), target.tiles)
+    gather = Traffic.sum((moves.gathered(v, sets) for v, sets in reads.items()), target.tiles)
+    scatter = Traffic.sum((moves.scattered(v, sets) for v, sets in writes.items()), target.tiles)
     scattered = scatter.cycles(target)
     return StepAccount(
         compute_set.name,
@@ -75,7 +78,7 @@ def account_execute(compute_set: ComputeSet, bound: Sequence[Bound], accesses: A
         {"gathered operands": gather.received, "exchange buffers": scatter.sent, "scratch": _scratch(bound, target)},
         frozenset(reads),
         frozenset(writes),
-        frozenset(v for v, s in writes.items() if v not in reads and _is_all(v, s.run_starts, s.run_lengths)),
+        frozenset(v for v, s in writes.items() if v not in reads and _is_all(v, *s.union)),
         sum(item.group.vertices for item in bound),
     )
 
@@ -171,5 +174,5 @@ def _runs(tensor: Tensor) -> tuple[Ints, Ints]:
 
 
 def _is_all(variable: Variable, starts: Ints, lengths: Ints) -> bool:
-    at, size = merge_runs(starts, lengths)
-    return variable.size == 0 or (at.size == 1 and at[0] == 0 and size[0] == variable.size)
+    """Whether disjoint runs that do not touch are all elements of a variable."""
+    return variable.size == 0 or (starts.size == 1 and starts[0] == 0 and lengths[0] == variable.size)

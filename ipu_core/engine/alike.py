@@ -1,92 +1,109 @@
 """Steps that are alike: what one costs is worked out once for all that do the same on variables that lie alike."""
 
-import hashlib
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
-from typing import Any
+from threading import Lock
+from typing import Final, NamedTuple
 
-import numpy as np
-
+from ipu_core.control import FloatingPointControl
 from ipu_core.engine.account import StepAccount
-from ipu_core.graph.tensor import Tensor, Variable
+from ipu_core.engine.likeness import Likeness, how_it_lies
+from ipu_core.graph.codelet import Codelet
+from ipu_core.graph.tensor import Tensor
 from ipu_core.graph.vertices import VertexGroup
+from ipu_core.target import Target
+
+MOST_KNOWN: Final = 2048
+"""Accounts that are kept for engines to come: some 20 KB each on a chip of 1472 tiles, which its profiles share."""
+
+
+class _Known(NamedTuple):
+    """An account of no variables in particular, and the places of those it accesses among all of its step."""
+
+    account: StepAccount
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    defines: tuple[int, ...]
+
+
+class _Kept:
+    """The accounts made last in this process: another engine's steps are often those of one before."""
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, _Known] = {}
+        self._lock = Lock()
+
+    def find(self, key: Hashable) -> _Known | None:
+        """The account of that key, which is then the last to be forgotten."""
+        with self._lock:
+            if (known := self._known.pop(key, None)) is not None:
+                self._known[key] = known
+            return known
+
+    def keep(self, key: Hashable, known: _Known) -> None:
+        """Takes an account, for one that nobody asked for the longest."""
+        with self._lock:
+            self._known[key] = known
+            if len(self._known) > MOST_KNOWN:
+                del self._known[next(iter(self._known))]
+
+
+_KEPT: Final = _Kept()
 
 
 class Accounts:
-    """The accounts of an engine's steps, by what they do."""
+    """The accounts of an engine's steps, by what they do.
 
-    def __init__(self) -> None:
-        self._known: dict[Hashable, tuple[StepAccount, tuple[Variable, ...]]] = {}
-        self._lies: dict[Variable, Hashable] = {}
+    Those of copies and of this package's codelets are kept for engines to come; what a user's codelet costs may be
+    another function by then.
+    """
+
+    def __init__(self, target: Target, control: FloatingPointControl) -> None:
+        self._context = target, control
+        self._own: dict[Hashable, _Known] = {}
 
     def of_groups(self, name: str, groups: Sequence[VertexGroup], make: Callable[[], StepAccount]) -> StepAccount:
         """The account of a compute set: made, or that of one alike."""
         likeness = Likeness()
         parts = tuple(likeness.group(group) for group in groups)
-        return self._account(name, parts, likeness, make)
+        lasting = all(_is_ours(group.codelet) for group in groups)
+        return self._account(name, parts, likeness, make, lasting)
 
     def of_copy(self, name: str, source: Tensor, destination: Tensor, make: Callable[[], StepAccount]) -> StepAccount:
         """The account of a copy: made, or that of one alike."""
         likeness = Likeness()
-        return self._account(name, (likeness.tensor(source), likeness.tensor(destination)), likeness, make)
+        return self._account(name, (likeness.tensor(source), likeness.tensor(destination)), likeness, make, True)
 
     def _account(
-        self, name: str, parts: Hashable, likeness: "Likeness", make: Callable[[], StepAccount]
+        self, name: str, parts: Hashable, likeness: Likeness, make: Callable[[], StepAccount], lasting: bool
     ) -> StepAccount:
         variables = tuple(likeness.numbers)
-        key = parts, tuple(self._how_it_lies(variable) for variable in variables)
+        key = self._context, parts, tuple(how_it_lies(variable) for variable in variables)
         try:
-            known = self._known.get(key)
+            known = _KEPT.find(key) if lasting else self._own.get(key)
         except TypeError:  # a parameter of a user's codelet that has no hash
             return make()
         if known is None:
-            self._known[key] = account, _ = make(), variables
+            account = make()
+            made = (account.reads, account.writes, account.defines)
+            known = _Known(
+                _shareable(account), *(tuple(likeness.numbers[variable] for variable in those) for those in made)
+            )
+            if lasting:
+                _KEPT.keep(key, known)
+            else:
+                self._own[key] = known
             return account
-        account, others = known
-        mine = dict(zip(others, variables, strict=True))
-        reads, writes, defines = (
-            frozenset(mine[variable] for variable in those)
-            for those in (account.reads, account.writes, account.defines)
-        )
-        return replace(account, name=name, reads=reads, writes=writes, defines=defines)
-
-    def _how_it_lies(self, variable: Variable) -> Hashable:
-        if variable not in self._lies:
-            mapping = variable.mapping
-            pieces = tuple(_value(array) for array in (mapping.starts, mapping.ends, mapping.tiles))
-            self._lies[variable] = variable.dtype.str, pieces
-        return self._lies[variable]
+        reads, writes, defines = (frozenset(variables[place] for place in those) for those in known[1:])
+        return replace(known.account, name=name, reads=reads, writes=writes, defines=defines)
 
 
-class Likeness:
-    """Vertices and copies as values that are equal where they do the same; variables count by the order they appear."""
-
-    def __init__(self) -> None:
-        self.numbers: dict[Variable, int] = {}
-
-    def group(self, group: VertexGroup) -> Hashable:
-        """A group of vertices: codelet, tiles, operands and parameters."""
-        operands = tuple(
-            (name, self.tensor(operand.tensor))
-            if operand.tensor is not None
-            else (name, self._number(operand.variable), _value(operand.indices))
-            for name, operand in group.operands.items()
-        )
-        params = tuple((name, _value(value)) for name, value in group.params.items())
-        return group.codelet, _value(group.tiles), operands, params
-
-    def tensor(self, tensor: Tensor) -> Hashable:
-        """A view of a variable."""
-        return self._number(tensor.variable), tensor.offset, tensor.shape, tensor.strides
-
-    def _number(self, variable: Variable) -> int:
-        return self.numbers.setdefault(variable, len(self.numbers))
+def _is_ours(codelet: type[Codelet]) -> bool:
+    return codelet.__module__.partition(".")[0] == __name__.partition(".")[0]
 
 
-def _value(value: Any) -> Hashable:
-    """A parameter as something short that can be compared: arrays by a digest, a number by its kind too."""
-    if isinstance(value, np.ndarray):
-        return value.dtype.str, value.shape, hashlib.blake2b(value.tobytes(), digest_size=16).digest()
-    if isinstance(value, tuple):
-        return type(value), tuple(_value(item) for item in value)
-    return type(value), value
+def _shareable(account: StepAccount) -> StepAccount:
+    """The account without its variables, which would keep a graph; nobody may write its arrays."""
+    for array in (account.compute, *account.gather, *account.scatter, *account.memory.values()):
+        array.flags.writeable = False
+    return replace(account, reads=frozenset(), writes=frozenset(), defines=frozenset())

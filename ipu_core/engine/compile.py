@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_core.control import FloatingPointControl
-from ipu_core.engine.accesses import accesses_of
 from ipu_core.engine.account import (
     StepAccount,
     account_copy,
@@ -20,6 +19,7 @@ from ipu_core.engine.account import (
 from ipu_core.engine.alike import Accounts
 from ipu_core.engine.bind import Bound, KeyCell, bind_group, folded_key, view_of, words
 from ipu_core.engine.joined import Joined, joined
+from ipu_core.engine.moves import Moves
 from ipu_core.engine.overlap import account_overlap
 from ipu_core.engine.races import check_races
 from ipu_core.engine.streams import HostEnds
@@ -55,10 +55,13 @@ class Compiler:
         self.ends = ends
         self.whole = whole
         self.steps: list[StepAccount] = []
-        self.accounts = Accounts()
-        self.bound: list[Bound] = []
+        self.accounts = Accounts(graph.target, control)
+        self.moves = Moves(graph.target)
+        self.groups: list[VertexGroup] = []
         self.remote: dict[p.RemoteBuffer, Variable] = {}  # with the first variable that each is moved to or from
-        self._executes: dict[ComputeSet, Compiled] = {}
+        self._leaves: dict[ComputeSet, Leaf] = {}
+        self._bound: dict[ComputeSet, list[Bound]] = {}
+        self._calls: dict[ComputeSet, Calls] = {}
 
     def compile(self, program: p.Program, depth: int = 1) -> Compiled:
         """Calls that run a program in order, and its tree. `depth` counts enclosing loops from 1."""
@@ -92,10 +95,19 @@ class Compiler:
 
     def _whole(self, program: p.Whole, depth: int) -> Compiled:
         """The account of the steps; where exceptions are enabled every vertex looks for its own."""
-        calls, tree = self.compile(p.Sequence(*program.steps), depth)
-        if self.whole and not self.control.traps:
-            calls = [self._computation(each) for each in program.computations]
-        return calls, tree
+        if not self.whole or self.control.traps:
+            return self.compile(p.Sequence(*program.steps), depth)
+        tree = Series(tuple(self._accounted(step, depth) for step in program.steps))
+        return [self._computation(each) for each in program.computations], tree
+
+    def _accounted(self, program: p.Program, depth: int) -> Tree:
+        """The tree of a program whose calls nobody runs."""
+        match program:
+            case p.Execute(compute_set):
+                return self._execute_leaf(compute_set)
+            case p.Copy():
+                return self._copy_leaf(program)
+        return self.compile(program, depth)[1]
 
     def _computation(self, made: p.Computation) -> Callable[[], None]:
         operands = [view_of(tensor, self.storage) for tensor in made.operands]
@@ -113,34 +125,40 @@ class Compiler:
         return Leaf(len(self.steps) - 1)
 
     def _execute(self, compute_set: ComputeSet) -> Compiled:
-        if compute_set not in self._executes:
-            groups = compute_set.all_groups(self.target.tiles)
-            bound: list[Bound] = []
-            account = self.accounts.of_groups(
-                compute_set.name, groups, partial(self._checked_account, compute_set, groups, bound)
-            )
-            bound = bound or self._bind(groups)
-            self.bound += bound
+        leaf = self._execute_leaf(compute_set)
+        if compute_set not in self._calls:
+            bound = self._bound.pop(compute_set, None) or self._bind(compute_set.all_groups(self.target.tiles))
             calls = [call for item in bound for call in item.calls]
             if self.control.traps:
                 calls = [_located(call, compute_set.name) for call in calls]
-            self._executes[compute_set] = calls, self._leaf(account)
-        return self._executes[compute_set]
+            self._calls[compute_set] = calls
+        return self._calls[compute_set], leaf
 
-    def _checked_account(self, compute_set: ComputeSet, groups: list[VertexGroup], bound: list[Bound]) -> StepAccount:
+    def _execute_leaf(self, compute_set: ComputeSet) -> Leaf:
+        if compute_set not in self._leaves:
+            groups = compute_set.all_groups(self.target.tiles)
+            self.groups += groups
+            make = partial(self._checked_account, compute_set, groups)
+            self._leaves[compute_set] = self._leaf(self.accounts.of_groups(compute_set.name, groups, make))
+        return self._leaves[compute_set]
+
+    def _checked_account(self, compute_set: ComputeSet, groups: list[VertexGroup]) -> StepAccount:
         """The account of a compute set without races, whose groups are then bound."""
-        accesses = accesses_of(groups)
+        accesses = self.moves.accesses(groups)
         check_races(compute_set, groups, accesses)
-        bound += self._bind(groups)
-        return account_execute(compute_set, bound, accesses, self.target)
+        bound = self._bound[compute_set] = self._bind(groups)
+        return account_execute(compute_set, bound, accesses, self.moves, self.target)
 
     def _bind(self, groups: list[VertexGroup]) -> list[Bound]:
         return [bind_group(group, self.storage, self.target, self.control, self.cell) for group in groups]
 
-    def _copy(self, copy: p.Copy) -> Compiled:
+    def _copy_leaf(self, copy: p.Copy) -> Leaf:
         name = copy.name or f"copy {copy.source.variable.name} -> {copy.destination.variable.name}"
         make = partial(account_copy, name, copy, self.target)
-        leaf = self._leaf(self.accounts.of_copy(name, copy.source, copy.destination, make))
+        return self._leaf(self.accounts.of_copy(name, copy.source, copy.destination, make))
+
+    def _copy(self, copy: p.Copy) -> Compiled:
+        leaf = self._copy_leaf(copy)
         source = words(view_of(copy.source, self.storage))
         destination = words(view_of(copy.destination, self.storage))
 

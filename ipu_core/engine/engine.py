@@ -82,7 +82,9 @@ class Engine:
         self._dynamic = [is_dynamic(tree) for tree in self._trees]
         self._ran = [False] * len(listed)
         self._steps = compiler.steps
-        self.memory: MemoryAccount = account_memory(graph, self._trees, compiler.steps, compiler.bound, compiler.remote)
+        self.memory: MemoryAccount = account_memory(
+            graph, self._trees, compiler.steps, compiler.groups, compiler.remote
+        )
         if not allow_out_of_memory:
             self.memory.check()
             check_remote_memory(compiler.remote, self.target)

@@ -11,7 +11,7 @@ from ipu_core.errors import DataRace
 from ipu_core.graph.mapping import TileMapping
 from ipu_core.graph.regions import merge_runs
 from ipu_core.graph.tensor import Tensor, Variable
-from ipu_core.integers import Ints
+from ipu_core.integers import Ints, distinct, numbered
 from ipu_core.target import Target
 from ipu_core.traffic import Traffic
 
@@ -57,6 +57,8 @@ def _direct_traffic(senders: Ints, receivers: Ints, sizes: Ints, target: Target)
     """Every piece goes from one tile to one other, once."""
     foreign = senders != receivers
     count = target.tiles
+    if not foreign.any():
+        return Traffic.none(count)
     received = np.bincount(receivers[foreign], sizes[foreign], count).astype(np.int64)
     sent = np.bincount(senders[foreign], sizes[foreign], count).astype(np.int64)
     return Traffic(received, sent, np.zeros(count, np.int64))
@@ -70,13 +72,16 @@ def _traffic_of_sets(sets: AccessedSets, mapping: TileMapping, item: int, target
     pieces = mapping.cut(sets.run_starts, sets.run_lengths)
     owner, length = sets.run_set[pieces.run], pieces.lengths
     sizes = np.bincount(owner, length, count).astype(np.int64)
-    holders, slot = np.unique(owner * tiles + pieces.tiles, return_inverse=True)
-    held = np.bincount(slot.ravel(), length, holders.size).astype(np.int64)
+    holders, slot = numbered(owner * tiles + pieces.tiles)
+    held = np.bincount(slot, length, holders.size).astype(np.int64)
 
-    pairs = np.unique(sets.tiles * count + sets.which)
+    pairs = distinct(sets.tiles * count + sets.which)
     listener, wanted = pairs // count, pairs % count
     local = _lookup(holders, held, wanted * tiles + listener)
-    received = np.bincount(listener, sizes[wanted] - local, tiles).astype(np.int64)
+    foreign = sizes[wanted] - local
+    if not foreign.any():
+        return Traffic.none(tiles)
+    received = np.bincount(listener, foreign, tiles).astype(np.int64)
 
     listeners = np.bincount(wanted, minlength=count)
     only = np.zeros(count, np.int64)

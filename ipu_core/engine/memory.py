@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ipu_core.engine.account import StepAccount
-from ipu_core.engine.bind import Bound
 from ipu_core.engine.liveness import ProgramPoint, live_points
 from ipu_core.engine.tree import Tree
 from ipu_core.errors import OutOfTileMemory
@@ -15,6 +14,7 @@ from ipu_core.graph.codelet import Codelet
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import RemoteBuffer
 from ipu_core.graph.tensor import Variable
+from ipu_core.graph.vertices import VertexGroup
 from ipu_core.integers import Ints
 from lowprec.integers import ceil_div
 
@@ -98,7 +98,7 @@ def account_memory(
     graph: Graph,
     trees: Sequence[Tree],
     steps: Sequence[StepAccount],
-    bound: Sequence[Bound],
+    groups: Sequence[VertexGroup],
     remote: Mapping[RemoteBuffer, Variable],
 ) -> MemoryAccount:
     """Adds up memory over the programs of an engine; they share always-live memory and may share temporary space."""
@@ -117,15 +117,16 @@ def account_memory(
     always = {
         "variables": sizes[fixed & ~constant].sum(axis=0),
         "constants": sizes[fixed & constant].sum(axis=0),
-        "vertex state": _vertex_state(bound, tiles),
-        "code": _code(bound, tiles),
+        "vertex state": _vertex_state(groups, tiles),
+        "code": _code(groups, tiles),
         "padding": (padded - sizes)[fixed].sum(axis=0),
     }
     moving = np.flatnonzero(~fixed)
     live = _bits([point.live for point in points], len(graph.variables))[:, moving]
-    sizes_moving, passing = padded[moving], np.zeros((len(points), tiles), np.int64)
-    for row, alive_there, point in zip(passing, live, points, strict=True):
-        row += sizes_moving[alive_there].sum(axis=0) + _bytes_during(steps[point.step], tiles)
+    passing = _living(live, padded[moving])
+    for row, point in zip(passing, points, strict=True):
+        for by_tile in steps[point.step].memory.values():
+            row += by_tile
     base: Ints = sum(always.values(), np.zeros(tiles, np.int64))
     peak = base + passing.max(axis=0, initial=0)
     tile = int(peak.argmax())
@@ -158,9 +159,20 @@ def _unstreamed(
     """The peak by tile with the entries of remote buffers on the tiles, laid out as what they are moved to and from."""
     here = np.array([v.number for v in set(remote.values()) if not fixed[v.number]], np.int64)
     far = sum((buffer.entries * padded[v.number] for buffer, v in remote.items()), np.zeros_like(base))
-    others: Ints = passing - live[:, here].astype(np.int64) @ padded[here]
+    others: Ints = passing - _living(live[:, here], padded[here])
     peak: Ints = base + far + others.max(axis=0, initial=0)
     return peak
+
+
+def _living(live: Flags, sizes: Ints) -> Ints:
+    """Bytes by point and tile of the variables that live there; from one point to the next few begin or end to."""
+    total = np.zeros((len(live), sizes.shape[1]), np.int64)
+    now, before = np.zeros(sizes.shape[1], np.int64), np.zeros(live.shape[1], bool)
+    for row, there in zip(total, live, strict=True):
+        for number in np.flatnonzero(there != before).tolist():
+            now += sizes[number] if there[number] else -sizes[number]
+        row[...], before = now, there
+    return total
 
 
 def _bits(masks: Sequence[int], number: int) -> Flags:
@@ -194,29 +206,21 @@ def _lifetimes(
     )
 
 
-def _bytes_during(step: StepAccount, tiles: int) -> Ints:
-    total = np.zeros(tiles, np.int64)
-    for by_tile in step.memory.values():
-        total += by_tile
-    return total
-
-
-def _vertex_state(bound: Sequence[Bound], tiles: int) -> Ints:
+def _vertex_state(groups: Sequence[VertexGroup], tiles: int) -> Ints:
     """Pointers, lengths and parameters of every vertex on its tile."""
     total = np.zeros(tiles, np.int64)
-    for item in bound:
-        group = item.group
+    for group in groups:
         axes = [len(operand.shape) - operand.vertex_axes for operand in group.operands.values()]
         each = _POINTER * (1 + len(group.params)) + sum(_VECTOR if count else _POINTER for count in axes)
         total += np.bincount(group.tiles.ravel(), minlength=tiles) * each
     return total
 
 
-def _code(bound: Sequence[Bound], tiles: int) -> Ints:
+def _code(groups: Sequence[VertexGroup], tiles: int) -> Ints:
     """Each codelet's code once on every tile that runs it."""
     used: dict[type[Codelet], Flags] = {}
-    for item in bound:
-        used.setdefault(item.group.codelet, np.zeros(tiles, bool))[item.group.tiles.ravel()] = True
+    for group in groups:
+        used.setdefault(group.codelet, np.zeros(tiles, bool))[group.tiles.ravel()] = True
     total = np.zeros(tiles, np.int64)
     for codelet, where in used.items():
         total += where * codelet.code_bytes

@@ -27,10 +27,8 @@ def _written_once(
     compute_set: ComputeSet, groups: Sequence[VertexGroup], variable: Variable, sets: AccessedSets
 ) -> tuple[Ints, Ints, Ints]:
     """Ascending disjoint runs (start, end, vertex) of what is written."""
-    runs = sets.runs
-    order = np.argsort(runs.starts, kind="stable")
-    begin, writer = runs.starts[order], sets.vertices[runs.pair[order]]
-    end = begin + runs.lengths[order]
+    runs = sets.ascending
+    begin, end, writer = runs.starts, runs.starts + runs.lengths, sets.vertices[runs.pair]
     if (twice := np.flatnonzero(begin[1:] < end[:-1])).size:
         i = int(twice[0])
         first, second = (_describe(groups, int(writer[j])) for j in (i, i + 1))

@@ -1,10 +1,13 @@
 """Tile mappings: which tile holds each element of a variable, as sorted intervals of its flat elements."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
+from ipu_core.arrays import digest
 from ipu_core.errors import MappedTwice, UnmappedTensor
 from ipu_core.integers import Ints
 from lowprec.integers import ceil_div
@@ -19,12 +22,18 @@ class Pieces(NamedTuple):
     tiles: Ints
 
 
-class TileMapping(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class TileMapping:
     """Interval i holds the elements [starts[i], ends[i]) on tiles[i]; together they are [0, size)."""
 
     starts: Ints
     ends: Ints
     tiles: Ints
+
+    @cached_property
+    def digest(self) -> bytes:
+        """The same for mappings that are equal."""
+        return digest(np.stack([self.starts, self.ends, self.tiles]))
 
     def tiles_of(self, elements: Ints) -> Ints:
         """The tile of each flat element index."""
@@ -48,6 +57,16 @@ class TileMapping(NamedTuple):
         begin = np.maximum(starts[run], self.starts[interval])
         end = np.minimum(ends[run], self.ends[interval])
         return Pieces(run, begin, end - begin, self.tiles[interval])
+
+
+@lru_cache(maxsize=256)
+def linear_mapping(size: int, chunk: int) -> TileMapping:
+    """Chunks of so many elements on tile 0, 1, ..; the last may be short. One for all variables that lie so."""
+    starts = np.arange(0, size, chunk, dtype=np.int64)
+    mapping = TileMapping(starts, np.minimum(starts + chunk, size), np.arange(starts.size, dtype=np.int64))
+    for array in (mapping.starts, mapping.ends, mapping.tiles):
+        array.flags.writeable = False
+    return mapping
 
 
 def build_mapping(name: str, size: int, pieces: Sequence[tuple[Ints, Ints, Ints]]) -> TileMapping:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from types import EllipsisType
 from typing import Any
 
@@ -89,6 +90,13 @@ class Variable:
         self.pieces.append((starts, ends, tiles))
         self._mapping = None
 
+    def map_as(self, mapping: TileMapping) -> None:
+        """Maps all elements as a complete mapping says, which other variables may share."""
+        alone = not self.pieces
+        self.add_piece(mapping.starts, mapping.ends, mapping.tiles)
+        if alone:
+            self._mapping = mapping
+
     def __str__(self) -> str:
         name = self.format if isinstance(self.format, str) else self.format.name
         return f"{self.name}:{name}[{','.join(map(str, self.shape))}]"
@@ -149,13 +157,12 @@ class Tensor:
                 raise TypeError(f"tensors are indexed by integers, slices, ... and None, not {type(item).__name__}")
         if not any(item is Ellipsis for item in keys):
             keys = (*keys, Ellipsis)  # keeps NumPy from reading a scalar out of the ghost
-        ghost = self._ghost()
-        view = ghost[keys]
-        return self._from_ghost(ghost, view)
+        ghost = _ghost(self.shape, self.strides)
+        return self._from_ghost(ghost, ghost[keys])
 
     def transpose(self, *axes: int) -> "Tensor":
         """The view with its axes in another order (reversed without arguments)."""
-        ghost = self._ghost()
+        ghost = _ghost(self.shape, self.strides)
         return self._from_ghost(ghost, ghost.transpose(*axes))
 
     def reshape(self, *shape: int | Sequence[int]) -> "Tensor":
@@ -214,21 +221,21 @@ class Tensor:
 
     def of(self, storage: NDArray[Any]) -> NDArray[Any]:
         """The view on the variable's flat storage array."""
-        item = storage.itemsize
-        return as_strided(
-            storage[self.offset :] if self.size else storage, self.shape, [s * item for s in self.strides]
-        )
+        item, start = storage.itemsize, self.offset if self.size else 0
+        return np.ndarray(self.shape, storage.dtype, storage, start * item, [s * item for s in self.strides])
 
     def __str__(self) -> str:
         return f"{self.variable.name}[offset {self.offset}, shape {self.shape}, strides {self.strides}]"
 
-    def _ghost(self) -> NDArray[Any]:
-        """A NumPy view with this geometry over memory that is never read: NumPy then does the view arithmetic."""
-        return as_strided(np.empty(1, np.int8), self.shape, self.strides)
-
     def _from_ghost(self, ghost: NDArray[Any], view: NDArray[Any]) -> "Tensor":
         moved = view.__array_interface__["data"][0] - ghost.__array_interface__["data"][0] if view.size else 0
         return Tensor(self.variable, self.offset + moved, view.shape, view.strides)
+
+
+@lru_cache(maxsize=1024)
+def _ghost(shape: tuple[int, ...], strides: tuple[int, ...]) -> NDArray[Any]:
+    """A NumPy view with this geometry over memory that is never read: NumPy then does the view arithmetic."""
+    return as_strided(np.empty(1, np.int8), shape, strides)
 
 
 def whole(variable: Variable) -> Tensor:
@@ -241,5 +248,7 @@ def whole(variable: Variable) -> Tensor:
 
 def _as_shape(given: tuple[int | Sequence[int], ...]) -> tuple[int, ...]:
     """(2, 3) from ``f(2, 3)`` and from ``f((2, 3))``."""
+    if all(type(item) is int for item in given):
+        return given  # type: ignore[return-value]
     parts = [[item] if isinstance(item, int | np.integer) else list(item) for item in given]
     return tuple(int(length) for part in parts for length in part)

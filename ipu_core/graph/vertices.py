@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ipu_core.arrays import digest
 from ipu_core.errors import UnmappedTensor
 from ipu_core.graph.codelet import Codelet, Field, declared_fields, declared_params
 from ipu_core.graph.tensor import Tensor, Variable
@@ -59,6 +61,11 @@ class VertexGroup:
     def vertices(self) -> int:
         """How many vertices."""
         return self.tiles.size
+
+    @cached_property
+    def where(self) -> tuple[tuple[int, ...], bytes]:
+        """The shape of `tiles` and a digest: the same for groups whose vertices lie on the same tiles."""
+        return self.tiles.shape, digest(self.tiles)
 
 
 @dataclass(eq=False)

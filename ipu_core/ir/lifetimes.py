@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from ipu_core.ir.block import Array, Block, Equation, Type, Var, per_block
+from ipu_core.ir.block import Array, Block, Equation, Var, per_block
 from ipu_core.ir.exact import exact
 from ipu_core.ir.ops import ELEMENTWISE, VIEWS
 from lowprec.spec.axes import restrided
@@ -96,13 +96,17 @@ def in_place(block: Block) -> dict[Var, Var]:
 
 
 def _own(var: Var) -> tuple[Array, StridedView]:
-    strides = _strides(var.type)
-    return as_strided(np.empty(1, np.int8), var.type.shape, strides), StridedView(var, 0, strides, True)
+    ghost = _ghost(var.type.shape)
+    return ghost, StridedView(var, 0, ghost.strides, True)
 
 
-def _strides(kind: Type) -> tuple[int, ...]:
-    """Of an array in C order, in elements."""
-    return tuple(math.prod(max(1, n) for n in kind.shape[axis + 1 :]) for axis in range(len(kind.shape)))
+@lru_cache(maxsize=1024)
+def _ghost(shape: tuple[int, ...]) -> Array:
+    """Of an array in C order, with an element in each byte."""
+    strides = [1]
+    for length in shape[:0:-1]:
+        strides.append(strides[-1] * max(1, length))
+    return as_strided(np.empty(1, np.int8), shape, strides[::-1] if shape else ())
 
 
 def _seen(equation: Equation, ghost: Array) -> Array | None:

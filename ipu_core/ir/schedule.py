@@ -143,6 +143,8 @@ def _early(known: Dependences, order: Sequence[int]) -> list[int]:
     """The order in which runs of equations that make room come as soon as they can, within the peak of the old one."""
     memory, limit = _Memory(known), peak(known, order)
     rank = {node: place for place, node in enumerate(order)}
+    waiting = [set(earlier) for earlier in known.before]  # by equation, what has yet to run before it
+    unread = [set(readers) for readers in known.readers]  # by value, what has yet to read it
     done = set[int]()
     result: list[int] = []
 
@@ -154,15 +156,18 @@ def _early(known: Dependences, order: Sequence[int]) -> list[int]:
             result.append(node)
             memory.run(node)
             touched.update(known.reads[node], known.makes[node])
-            touched.update(value for later in known.after[node] for value in known.reads[later])
+            for value in known.reads[node]:
+                unread[value].discard(node)
+            for later in known.after[node]:
+                waiting[later].discard(node)
+                touched.update(known.reads[later])
         return {value for value in touched if value in memory.there and memory.left[value]}
 
     def last_readers(value: int, part: range) -> list[int] | None:
         """All that has yet to run until a value is free; None: too much, or it is never."""
-        found = set[int]()
-        pending = [node for node in known.readers[value] if node not in done]
-        if len(pending) != memory.left[value]:
+        if value in known.kept or len(unread[value]) > TOGETHER:
             return None
+        found, pending = set[int](), list(unread[value])
         while pending:
             node = pending.pop()
             if node in found:
@@ -170,7 +175,7 @@ def _early(known: Dependences, order: Sequence[int]) -> list[int]:
             if node not in part or len(found) == TOGETHER:
                 return None
             found.add(node)
-            pending += [earlier for earlier in known.before[node] if earlier not in done]
+            pending += waiting[node]
         return sorted(found, key=rank.__getitem__)
 
     for part in known.parts:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from ipu_core import cost, tile, tile_random
 from ipu_core.graph.codelet import Codelet, Input, Output, Param
 from ipu_core.graph.graph import Graph
+from ipu_core.graph.mapping import linear_mapping
 from ipu_core.graph.program import Execute
 from ipu_core.graph.tensor import Tensor
 from ipu_core.graph.vertices import FieldSource
@@ -123,9 +124,8 @@ _CODELETS: dict[tuple[int, bool], type[ElementwiseVertex]] = {
 
 def map_array(graph: Graph, tensor: Tensor) -> Tensor:
     """Maps a whole variable in the layout of its shape and returns it."""
-    layout = linear_layout(graph.target, tensor.shape)
     if tensor.size:
-        graph.map_intervals(tensor, np.arange(0, tensor.size, layout.chunk), np.arange(layout.tiles))
+        tensor.variable.map_as(linear_mapping(tensor.size, linear_layout(graph.target, tensor.shape).chunk))
     return tensor
 
 

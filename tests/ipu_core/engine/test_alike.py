@@ -1,15 +1,21 @@
 """Equal steps are accounted once: what differs in any way that costs something has an account of its own."""
 
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
-from ipu_core.engine import Engine
+import ipu_core.engine.compile as compile_module
+from ipu_core.control import FloatingPointControl
+from ipu_core.engine import Engine, alike
 from ipu_core.engine.account import StepAccount
 from ipu_core.errors import DataRace
 from ipu_core.graph import Codelet, Copy, Execute, Graph, Input, Output, Param, Program, Sequence, Tensor
+from ipu_core.graph.program import Whole
+from ipu_core.library.elementwise import add_array, elementwise
 from ipu_core.target import Target
 
 TARGET = Target("gc200", tiles=6)
@@ -120,13 +126,91 @@ def test_every_step_has_the_account_that_it_has_alone() -> None:
 
 
 def test_steps_that_are_alike_are_accounted_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph, made = Graph(TARGET), []
-    programs = [step(graph) for step in STEPS[:2] * 3 + STEPS[19:21] * 3]
+    graph, made = Graph(TARGET), counted(monkeypatch)
+    Engine(graph, Sequence(*(step(graph) for step in STEPS[:2] * 3 + STEPS[19:21] * 3)))
+    assert sorted(made) == ["account_copy", "account_execute"]
+
+
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Which accounts are made from here on, where none has been kept."""
+    made: list[str] = []
+    monkeypatch.setattr(alike, "_KEPT", alike._Kept())
     for name in ("account_execute", "account_copy"):
-        real = getattr(__import__("ipu_core.engine.compile", fromlist=[name]), name)
-        monkeypatch.setattr(f"ipu_core.engine.compile.{name}", lambda *given, real=real: made.append(1) or real(*given))
-    Engine(graph, Sequence(*programs))
+        real = getattr(compile_module, name)
+        monkeypatch.setattr(
+            compile_module, name, lambda *given, name=name, real=real: made.append(name) or real(*given)
+        )
+    return made
+
+
+def ours(graph: Graph, op: str = "add") -> Program:
+    """An operation of the library, and a copy of what it gives."""
+    x, y, z = (add_array(graph, "float32", (12,), temporary=False) for _ in range(3))
+    return Sequence(*elementwise(graph, op, [x, y], z), Copy(z, x))
+
+
+def built(target: Target = TARGET, op: str = "add", **more: Any) -> Engine:
+    graph = Graph(target)
+    return Engine(graph, ours(graph, op), **more)
+
+
+DIFFERENT: list[dict[str, Any]] = [
+    {"op": "divide"},
+    {"control": FloatingPointControl(nanoo=True)},
+    {"target": Target("gc2", tiles=6)},
+]
+
+
+def test_another_engine_takes_over_the_accounts_of_the_librarys_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = counted(monkeypatch)
+    first = [facts(account) for account in built()._steps]
+    assert made == ["account_execute", "account_copy"]
+    assert [facts(account) for account in built()._steps] == first
     assert len(made) == 2
+    for number, different in enumerate(DIFFERENT):
+        built(**different)
+        assert made.count("account_execute") == 2 + number
+
+
+def test_what_is_kept_can_be_written_by_nobody_and_keeps_no_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted(monkeypatch)
+    engine = built()
+    with pytest.raises(ValueError, match="read-only"):
+        engine._steps[0].compute[0] = 1
+    graph = weakref.ref(engine.graph)
+    del engine
+    gc.collect()
+    assert graph() is None
+
+
+def test_no_more_accounts_are_kept_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = counted(monkeypatch)
+    monkeypatch.setattr(alike, "MOST_KNOWN", 2)
+    built()
+    built(op="divide")  # whose copy is known, and takes the place of the addition
+    made.clear()
+    built(op="divide")
+    assert made == []
+    built()
+    assert made == ["account_execute"]
+
+
+def test_a_users_codelet_is_accounted_by_every_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted(monkeypatch)
+    cycles = []
+    for cost in (7, 9):
+        monkeypatch.setattr(Other, "cycles", lambda self, target, cost=cost: cost)
+        graph = Graph(TARGET)
+        cycles.append(Engine(graph, execute(graph, codelet=Other)).profile().compute_cycles)
+    assert cycles == [7 * TARGET.workers, 9 * TARGET.workers]
+
+
+def test_whole_arrays_have_the_account_of_vertices() -> None:
+    graph = Graph(TARGET)
+    program = ours(graph)
+    whole = Whole((program,), ())
+    accounts = [[facts(account) for account in Engine(graph, each, whole=True)._steps] for each in (program, whole)]
+    assert accounts[0] == accounts[1]
 
 
 def test_a_race_is_found_in_the_second_step_too() -> None:
