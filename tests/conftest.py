@@ -18,8 +18,8 @@ from tests.cuda_shim import cupy_double
 from tests.cuda_shim.tree import tree_source
 from tests.examples import settings
 
-# Half a million objects of ten thousand tests, and every graph that a test makes, the collector would go through again and
-# again: a fifth of the time that the suite takes.
+# Half a million objects of ten thousand tests, and every graph that a test makes, the collector would go through again
+# and again: a fifth of the time that the suite takes.
 gc.disable()
 atexit.register(gc.unfreeze)  # nanobind wants its functions freed at the end
 
