@@ -3,6 +3,8 @@
 .PHONY: setup light study demo test test-slow test-torch test-torch-versions test-versions fuzz sanitize lint bench notebooks \
   docs clean
 .DEFAULT_GOAL := help
+# What every process of a test or a study imports is compiled once, where the environment asks for no bytecode too.
+unexport PYTHONDONTWRITEBYTECODE
 
 VENV := .venv
 PY := $(VENV)/bin/python

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import signal
@@ -17,9 +18,10 @@ from tests.cuda_shim import cupy_double
 from tests.cuda_shim.tree import tree_source
 from tests.examples import settings
 
-# Ten thousand tests are half a million objects, which the collector would go through again and again: a fifth of the
-# time that collecting the tests takes.
+# Half a million objects of ten thousand tests, and every graph that a test makes, the collector would go through again
+# and again: a fifth of the time that the suite takes.
 gc.disable()
+atexit.register(gc.unfreeze)  # nanobind wants its functions freed at the end
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -27,15 +29,12 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("lowprec" if config.option.markexpr.startswith("not slow") else "slow")
 
 
-def pytest_collection_finish() -> None:
-    """What lives until the end is never looked at again."""
+@pytest.fixture(scope="module", autouse=True)
+def collected() -> Iterator[None]:
+    """Cycles are freed behind the tests of a module; what lives on then is not looked at again."""
     gc.freeze()
-    gc.enable()
-
-
-def pytest_unconfigure() -> None:
-    """But freed at the end, as nanobind wants its functions to be."""
-    gc.unfreeze()
+    yield
+    gc.collect()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -11,12 +11,16 @@ import numpy as np
 import pytest
 from nbclient import NotebookClient
 
-from ipu_core.study.reproduce import REPRODUCTIONS
+from ipu_core.study.reproduce import REPRODUCTIONS, few_bits, four_bits, fp8, weights
+from ipu_core.study.size import Size
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 PLAIN = [path for path in NOTEBOOKS if not path.stem.startswith("torch_")]
 """Those that need no PyTorch; `make test-torch` runs the others."""
+
+SMALL = Size(width=32, layers=1, heads=2, context=32)
+"""Of the models over bytes, each of which is traced and planned again for every row of a table."""
 
 
 def test_there_are_notebooks() -> None:
@@ -38,6 +42,7 @@ def show(value: object) -> None:
     from matplotlib import pyplot
 
     for number in pyplot.get_fignums():
+        pyplot.figure(number).set_layout_engine("none")  # half the time of a picture that nobody sees
         pyplot.figure(number).canvas.draw()
     pyplot.close("all")
 
@@ -59,6 +64,8 @@ def run_cells(path: Path) -> None:
 @pytest.mark.parametrize("path", PLAIN, ids=lambda path: path.stem)
 def test_notebook_runs(path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("LOWPREC_SHORT", "1")
+    for module in (few_bits, four_bits, fp8, weights):
+        monkeypatch.setattr(module, "SIZE", SMALL)
     monkeypatch.chdir(tmp_path)
     matplotlib.use("agg")
     with matplotlib.rc_context(), np.printoptions():

@@ -56,20 +56,20 @@ def test_a_language_model_s_temporaries_fall_by_a_fifth_for_few_cycles(name: str
     assert again.profile.memory.peak_bytes < usual.profile.memory.peak_bytes
 
 
-@pytest.mark.parametrize("engine", ["direct", "tiles"])
-def test_the_same_bits(engine: str) -> None:
-    make = partial(loop, SMALL, 4, "fp16.16/stochastic", engine=engine)
-    plain, again = make(reorder=False), make(recompute=0.8)
-    assert copies(again.block)
+def test_the_same_bits() -> None:
+    make = partial(loop, SMALL, 4, "fp16.16/stochastic")
+    plain, *others = make(engine="direct", reorder=False), *(make(engine=e, recompute=0.8) for e in ("direct", "tiles"))
+    assert all(copies(again.block) for again in others)
     rng = np.random.default_rng(1)
     for text in rng.integers(0, 256, (3, 4, SMALL.context)).astype(np.int32):
-        assert plain.train((text, text)) == again.train((text, text))
-    for one, other in zip(plain.next_step((text, text))[0], again.next_step((text, text))[0], strict=True):
-        np.testing.assert_array_equal(one, other)
+        assert {made.train((text, text)) for made in others} == {plain.train((text, text))}
+    for again in others:
+        for one, other in zip(plain.next_step((text, text))[0], again.next_step((text, text))[0], strict=True):
+            np.testing.assert_array_equal(one, other)
 
 
 def test_no_more_is_made_again_than_a_share_asks_for() -> None:
-    block = step(AdamW(0.1), "fp16.16/stochastic", size=Size(width=32, layers=3, heads=2, context=32))
+    block = step(AdamW(0.1), "fp16.16/stochastic", size=Size(width=48, layers=2, heads=2, context=32))
     before = temporaries(block, TARGET)
     found = {share: remade(block, TARGET, share, ORDER) for share in (0.9, 0.75)}
     assert all(temporaries(new, TARGET) <= share * before for share, new in found.items())
@@ -90,7 +90,7 @@ def test_all_is_made_again_where_no_price_is_low_enough() -> None:
     assert numbers(remade(block, TARGET, 0.01, ORDER)) == numbers(ORDER(recompute(block)))
 
 
-@pytest.mark.parametrize("precision", ["fp32.32", "fp16.16/stochastic"])
+@pytest.mark.parametrize("precision", first(1, ["fp16.16/stochastic", "fp32.32"]))
 def test_cycles_are_those_that_the_machine_counts(precision: str) -> None:
     size, rows = SIZES["narrow"]
     one = loop(size, rows, precision, recompute=True, reorder=False)

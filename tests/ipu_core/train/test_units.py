@@ -114,9 +114,12 @@ def test_compare_begins_with_weights_of_deviation_1_where_the_name_says_so() -> 
     assert study.results[1]["losses"] == first.run([BATCH] * 2, 2).tolist()
 
 
+ONCE = ["--seeds", "1", "--workers", "1"]
+
+
 @pytest.mark.parametrize("command", [
-    ["study", "mlp", "--precisions", "unit-fp16,unit-fp8", "--seeds", "1"], ["train", "lm", "--precision", "unit-fp8"],
-    ["study", "cnn", "--precisions", "fp16.32", "unit-fp16", "--lr", "0.03", "--seeds", "1"],
+    ["study", "mlp", "--precisions", "unit-fp16,unit-fp8", *ONCE], ["train", "lm", "--precision", "unit-fp8"],
+    ["study", "cnn", "--precisions", "fp16.32", "unit-fp16", "--lr", "0.03", *ONCE],
 ])  # fmt: skip
 def test_the_command_line_takes_the_names(
     command: list[str], tmp_path: Any, capsys: pytest.CaptureFixture[str]
