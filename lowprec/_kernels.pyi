@@ -195,6 +195,20 @@ class WindowCall:
         out: npt.NDArray[Any],
         threads: int,
     ) -> None: ...
+    def dense(
+        self,
+        x: npt.NDArray[Any],
+        weight: npt.NDArray[Any],
+        lanes_are_windows: bool,
+        group: int,
+        stride: tuple[int, int],
+        dilation: tuple[int, int],
+        front: tuple[int, int],
+        key: Any,
+        place: tuple[int, ...],
+        out: npt.NDArray[Any],
+        threads: int,
+    ) -> None: ...
     def weight_gradient(
         self,
         x: npt.NDArray[Any],

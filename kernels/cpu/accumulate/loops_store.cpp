@@ -1,5 +1,6 @@
 // Sums brought to where their results lie: in float32, in float64, or in codes of a format.
 #include "accumulate/store.h"
+#include "isa/turn.h"
 #include "isa/widths.h"
 
 namespace lowprec {
@@ -58,7 +59,29 @@ void Store::row(const float *from, char *to, i64 count) const {
     }
 }
 
+// Where rows lie together, a square of them at a time is turned.
+void Store::rows_turned(const float *from, i64 width, char *to, i64 rows, i64 count) const {
+    for (i64 i = 0; i < rows; i += lanes32)
+        for (i64 j = 0; j < count; j += lanes32) {
+            const i64 high = rows - i < lanes32 ? rows - i : lanes32, wide = count - j < lanes32 ? count - j : lanes32;
+            f32v square[lanes32] = {};
+            for (i64 k = 0; k < high; ++k) square[k] = load<f32v>(from + (i + k) * width + j);
+            turn(square);
+            char *line = to + i * out.row + j * out.column;
+            for (i64 k = 0; k < wide; ++k, line += out.column) {
+                if (out.storage == real32)
+                    high == lanes32 ? store(line, with_one_nan(square[k]))
+                                    : store_some(line, with_one_nan(square[k]), high);
+                else
+                    high == lanes32 ? store(line, code16(square[k])) : store_some(line, code16(square[k]), high);
+            }
+        }
+}
+
 void Store::rows(const float *from, i64 width, char *to, i64 rows, i64 count) const {
+    const bool by_vectors = half || bfloat || out.storage == real32;
+    if (rows > 1 && by_vectors && !out.nan_met && out.column != out.item_bytes && out.row == out.item_bytes)
+        return rows_turned(from, width, to, rows, count);
     if (!half || out.column != 2 || out.nan_met) {
         for (i64 i = 0; i < rows; ++i) row(from + i * width, to + i * out.row, count);
         return;

@@ -24,6 +24,7 @@ struct Store {
     template <class Code>
     void codes(const float *from, char *to, i64 count) const;
     u16v code16(f32v x) const;
+    void rows_turned(const float *from, i64 width, char *to, i64 rows, i64 count) const;
     void note_nan(const float *from, i64 count) const;
 };
 

@@ -13,6 +13,7 @@ void reduce(const ReduceJob &job, i64 begin, i64 end);
 void maximum(const MaximumJob &job, i64 begin, i64 end);
 void columns(const ColumnJob &job, i64 begin, i64 end);
 void windows(const WindowJob &job, i64 begin, i64 end);
+void dense_windows(const WindowJob &job, i64 begin, i64 end);
 void window_weights(const WindowJob &job, i64 begin, i64 end);
 bool elementwise(const ElementwiseJob &job, i64 begin, i64 end);
 int exact(const ExactJob &job, i64 begin, i64 end);
@@ -30,7 +31,7 @@ extern const Table table;
 
 const ElementwiseTable elementwise_table = {elementwise, exact, exact_narrow, outside_brackets, halves_beyond_margin};
 const CountingTable counting_table = {magnitudes, changes, underflows};
-const SumTable sum_table = {product, sum_parts, reduce, maximum, columns, windows, window_weights};
+const SumTable sum_table = {product, sum_parts, reduce, maximum, columns, windows, dense_windows, window_weights};
 const Table table = {LP_NAME(LP_ISA), &rounding_table, &elementwise_table, &sum_table,
                      &block_table,    &packing_table,  &counting_table};
 

@@ -47,6 +47,7 @@ struct SumTable {
     void (*maximum)(const MaximumJob &, i64 begin, i64 end);
     void (*columns)(const ColumnJob &, i64 begin, i64 end);
     void (*windows)(const WindowJob &, i64 begin, i64 end);         // lines of windows, over images and panels of lanes
+    void (*dense_windows)(const WindowJob &, i64 begin, i64 end);   // the same, over images and groups
     void (*window_weights)(const WindowJob &, i64 begin, i64 end);  // kernel rows, over panels of lanes
 };
 

@@ -12,7 +12,11 @@
 namespace lowprec {
 inline namespace LP_ISA {
 
-// What every tile of one product shares, and (the last lines) what is its own.
+template <class Draw, int rows, int vectors>
+struct GroupWords;
+
+// What every tile of one product shares, and (the last lines) what is its own. Whoever's terms lie elsewhere, or whose
+// sums take other random words, says so in a chain of its own.
 struct Chain {
     i64 group, part;        // products between roundings, and of a part (whole groups)
     i64 count;              // products of all parts, from the operands' first on
@@ -26,6 +30,11 @@ struct Chain {
     Alignment alignment;
     Stages stages;
     WordPlace place;
+
+    template <int rows, int vectors>
+    using Words = GroupWords<Draws<7, rows, vectors>, rows, vectors>;
+    LP_INLINE i64 a_at(i64 k) const { return k * a_k; }
+    LP_INLINE i64 b_at(i64 k) const { return k * b_k; }
 };
 
 // Products of two values of at most 11 bits are exact in float32: no fused instruction is needed.
@@ -38,12 +47,12 @@ LP_INLINE f32v multiply_add(f32v a, f32v b, f32v c) {
 }
 
 // One product more for every sum of a tile, and, where rounding looks at each sum alone, its rounding.
-template <class Step, int rows, int vectors, bool exact>
-LP_INLINE void add_products(const Chain &c, const float *a, const float *b, i64 k, f32v (&tile)[rows][vectors]) {
+template <class Step, int rows, int vectors, bool exact, class C>
+LP_INLINE void add_products(const C &c, const float *a, const float *b, i64 k, f32v (&tile)[rows][vectors]) {
     f32v bk[vectors];
-    for (int j = 0; j < vectors; ++j) bk[j] = load<f32v>(b + k * c.b_k + j * lanes32);
+    for (int j = 0; j < vectors; ++j) bk[j] = load<f32v>(b + c.b_at(k) + j * lanes32);
     for (int i = 0; i < rows; ++i) {
-        const f32v ak = splat_real(a[i * c.a_row + k * c.a_k]);
+        const f32v ak = splat_real(a[i * c.a_row + c.a_at(k)]);
         for (int j = 0; j < vectors; ++j) tile[i][j] = Step::each(multiply_add<exact>(ak, bk[j], tile[i][j]));
     }
 }
@@ -57,8 +66,8 @@ LP_INLINE void load_tile(const Chain &c, f32v (&tile)[rows][vectors]) {
 // Products [k, end) rounded one by one: the short way while no sum can overflow, then the long way to the end. The
 // short way gives zeros +: that shows only in sums that are zero when it is looked at, and then all is done again the
 // long way.
-template <class Step, int rows, int vectors, bool exact>
-LP_INLINE void add_one_by_one(const Chain &c, const Step &step, const float *a, const float *b, i64 k, i64 end,
+template <class Step, int rows, int vectors, bool exact, class C>
+LP_INLINE void add_one_by_one(const C &c, const Step &step, const float *a, const float *b, i64 k, i64 end,
                               f32v (&tile)[rows][vectors]) {
     constexpr int some = rows % 2 ? rows : rows / 2;  // half a tile is rounded while the other is added to
     const Bound bound = step.bound(1, c.largest_product);
@@ -80,9 +89,9 @@ LP_INLINE void add_one_by_one(const Chain &c, const Step &step, const float *a, 
 }
 
 // The random words of the group at hand. Neighbouring groups share them, also where a part ends between two.
-template <int rows, int vectors>
+template <class Draw, int rows, int vectors>
 struct GroupWords {
-    const Draws<7, rows, vectors> draws;
+    const Draw draws;
     const bool wide;
     const u32 last;  // number of the last group
     bool fresh = true;
@@ -144,8 +153,8 @@ struct Watch<true> {
 };
 
 // Products [k, end), rounded after every group, of which the first has number g.
-template <class Step, int rows, int vectors, bool exact, class Words>
-LP_INLINE void add_groups(const Chain &c, const Step &step, const float *a, const float *b, i64 k, i64 end, u32 g,
+template <class Step, int rows, int vectors, bool exact, class C, class Words>
+LP_INLINE void add_groups(const C &c, const Step &step, const float *a, const float *b, i64 k, i64 end, u32 g,
                           Words &words, Watch<Step::bounded> &watch, f32v (&tile)[rows][vectors]) {
     if constexpr (Step::bounded) watch.start(c.start_row == 0);
     for (; k < end; ++g) {
@@ -191,8 +200,8 @@ LP_INLINE void keep_part(const Chain &c, const Rounders &between, const f32v (&t
 }
 
 // The chains of products [k, end) from their start on.
-template <class Step, int rows, int vectors, bool exact, class Words>
-LP_INLINE void add_part(const Chain &c, const Step &step, const float *a, const float *b, i64 k, i64 end, Words &words,
+template <class Step, int rows, int vectors, bool exact, class C, class Words>
+LP_INLINE void add_part(const C &c, const Step &step, const float *a, const float *b, i64 k, i64 end, Words &words,
                         Watch<Step::bounded && !Step::alone> &watch, f32v (&tile)[rows][vectors]) {
     load_tile(c, tile);
     if constexpr (Step::alone && Step::bounded) {
@@ -207,11 +216,11 @@ LP_INLINE void add_part(const Chain &c, const Step &step, const float *a, const 
     }
 }
 
-template <class Step, int rows, int vectors, bool exact>
-LP_INLINE void run_chains(const Chain &c, const Rounders &rounders, const float *a, const float *b, TileSums &to) {
+template <class Step, int rows, int vectors, bool exact, class C>
+LP_INLINE void run_chains(const C &c, const Rounders &rounders, const float *a, const float *b, TileSums &to) {
     if (c.count < 1 || c.part < 1) __builtin_unreachable();  // lets the sums stay in registers throughout
     const Step step(rounders);
-    std::conditional_t<Step::random, GroupWords<rows, vectors>, NoWords> words(c);
+    std::conditional_t<Step::random, typename C::template Words<rows, vectors>, NoWords> words(c);
     Watch<Step::bounded && !Step::alone> watch(step, c.group, c.largest_product);
     i64 k = 0;
     for (i64 p = 0; k < c.count; ++p) {

@@ -2,6 +2,7 @@
 #ifndef LOWPREC_OPERAND_PANELS_H
 #define LOWPREC_OPERAND_PANELS_H
 
+#include "isa/turn.h"
 #include "operands/decode_run.h"
 
 namespace lowprec {
@@ -53,25 +54,6 @@ inline bool pack_rows_of_kind(Element element, const char *from, long stride, co
             return true;
         default:
             return false;
-    }
-}
-
-// A square of vectors turned about its diagonal: ever smaller blocks beside it change places.
-LP_INLINE void turn(f32v (&m)[lanes32]) {
-#pragma GCC unroll 4
-    for (int h = lanes32 / 2; h > 0; h /= 2) {
-        i32v first, second;
-        for (int l = 0; l < lanes32; ++l) {
-            first[l] = l & h ? lanes32 + l - h : l;
-            second[l] = l & h ? lanes32 + l : l + h;
-        }
-#pragma GCC unroll 16
-        for (int i = 0; i < lanes32; ++i)
-            if (!(i & h)) {
-                const f32v a = m[i], b = m[i + h];
-                m[i] = __builtin_shuffle(a, b, first);
-                m[i + h] = __builtin_shuffle(a, b, second);
-            }
     }
 }
 

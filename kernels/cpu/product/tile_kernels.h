@@ -7,16 +7,18 @@
 namespace lowprec {
 inline namespace LP_ISA {
 
-typedef void (*Kernel)(const Chain &, const Rounders &, const float *a, const float *b, TileSums &to);
+template <class C>
+using KernelOf = void (*)(const C &, const Rounders &, const float *a, const float *b, TileSums &to);
+typedef KernelOf<Chain> Kernel;
 
-template <class Step, int rows, int vectors, bool exact>
-void tile_kernel(const Chain &chain, const Rounders &rounders, const float *a, const float *b, TileSums &to) {
+template <class C, class Step, int rows, int vectors, bool exact>
+void tile_kernel(const C &chain, const Rounders &rounders, const float *a, const float *b, TileSums &to) {
     run_chains<Step, rows, vectors, exact>(chain, rounders, a, b, to);
 }
 
-template <class Step, int rows, bool exact>
-Kernel kernel_of_rows(int vectors) {
-    return vectors == 1 ? tile_kernel<Step, rows, 1, exact> : tile_kernel<Step, rows, 2, exact>;
+template <class Step, int rows, bool exact, class C = Chain>
+KernelOf<C> kernel_of_rows(int vectors) {
+    return vectors == 1 ? tile_kernel<C, Step, rows, 1, exact> : tile_kernel<C, Step, rows, 2, exact>;
 }
 
 // `rows` is tile_rows, 4, 2 or 1. Without a fused instruction, operands whose products are exact have kernels of their

@@ -56,7 +56,6 @@ WindowJob window_job(const WindowCall &call, nb::handle x, nb::handle key, const
     job.images = PyArray_DIM(images, 0);
     job.groups = PyArray_DIM(images, 3);
     job.channels = PyArray_DIM(images, 4);
-    job.x.stride[4] = lane_stride(images, "x");
     bool fits = job.channels > 0 && group > 0;
     for (int axis = 0; axis < 2; ++axis) {
         job.image_size[axis] = PyArray_DIM(images, 1 + axis);
@@ -68,8 +67,7 @@ WindowJob window_job(const WindowCall &call, nb::handle x, nb::handle key, const
     if (!PyArray_Check(out.ptr()) || PyArray_NDIM(to) != 5) throw std::invalid_argument("out has five axes");
     job.outputs = PyArray_DIM(to, 4);
     const Accumulator &sums = call.accumulator;
-    if (!fits || (sums.random() && given.place[1] % 16 + job.outputs > 16))
-        throw std::invalid_argument("no convolution of such groups");
+    if (!fits) throw std::invalid_argument("no convolution of such groups");
     job.out.store = sums.store;
     job.out.nan_met = sums.has_nan() ? nullptr : &nan_met;
     job.out.storage = sums.storage;
@@ -92,6 +90,13 @@ WindowJob window_job(const WindowCall &call, nb::handle x, nb::handle key, const
     return job;
 }
 
+// Sums of neighbouring groups side by side: what their lanes ask for.
+void join_lanes(WindowJob &job, const WindowCall &call, nb::handle x) {
+    if (call.accumulator.random() && job.column % 16 + job.outputs > 16)
+        throw std::invalid_argument("no convolution of such groups");
+    job.x.stride[4] = lane_stride(as_array(x), "x");
+}
+
 void check_axes(PyArrayObject *array, const npy_intp (&shape)[5]) {
     for (int axis = 0; axis < 5; ++axis)
         if (PyArray_DIM(array, axis) != shape[axis]) throw std::invalid_argument("no convolution of such shapes");
@@ -109,11 +114,8 @@ i64 products_of(const WindowJob &job) {
            job.channels;
 }
 
-// x (n, h, w, groups, C) with weight (kh, kw, groups, C, N) into out (n, oh, ow, groups, N).
-void sum_windows(const WindowCall &call, nb::handle x, nb::handle weight, i64 group, Pair stride, Pair dilation,
-                 Pair front, nb::handle key, const std::array<i64, 6> &place, nb::handle out, int threads) {
-    bool nan_met = false;
-    WindowJob job = window_job(call, x, key, {stride, dilation, front, place}, group, out, nan_met);
+// What weights and results are in a job.
+void take_weights(const WindowCall &call, nb::handle weight, nb::handle out, WindowJob &job) {
     job.weight = window_operand(weight, call.weight);
     PyArrayObject *factors = as_array(weight), *to = as_array(out);
     for (int axis = 0; axis < 2; ++axis) {
@@ -125,9 +127,39 @@ void sum_windows(const WindowCall &call, nb::handle x, nb::handle weight, i64 gr
     const npy_intp shape[] = {job.images, job.count[0], job.count[1], job.groups, job.outputs};
     given_output(out, call.accumulator.descr(), 5, shape);
     job.out.row = PyArray_STRIDE(to, 2);
-    job.out.column = lane_stride(PyArray_STRIDE(to, 3), PyArray_STRIDE(to, 4), job.groups, job.outputs, "out");
+}
+
+// x (n, h, w, groups, C) with weight (kh, kw, groups, C, N) into out (n, oh, ow, groups, N).
+void sum_windows(const WindowCall &call, nb::handle x, nb::handle weight, i64 group, Pair stride, Pair dilation,
+                 Pair front, nb::handle key, const std::array<i64, 6> &place, nb::handle out, int threads) {
+    bool nan_met = false;
+    WindowJob job = window_job(call, x, key, {stride, dilation, front, place}, group, out, nan_met);
+    join_lanes(job, call, x);
+    take_weights(call, weight, out, job);
+    job.out.column = lane_stride(as_array(out), "out");
     const i64 lines = lane_panels(job) * job.images * job.count[0];
     run_windows(job, table().sums->windows, lines, products_of(job), threads);
+    refuse_nan(nan_met);
+}
+
+// The same where lanes are of one group: its outputs, or neighbouring windows.
+void sum_dense_windows(const WindowCall &call, nb::handle x, nb::handle weight, bool lanes_are_windows, i64 group,
+                       Pair stride, Pair dilation, Pair front, nb::handle key, const std::array<i64, 6> &place,
+                       nb::handle out, int threads) {
+    bool nan_met = false;
+    WindowJob job = window_job(call, x, key, {stride, dilation, front, place}, group, out, nan_met);
+    take_weights(call, weight, out, job);
+    job.out.stride[2] = PyArray_STRIDE(as_array(out), 3);
+    job.out.column = PyArray_STRIDE(as_array(out), 4);
+    job.lanes_are_windows = lanes_are_windows;
+    const bool random = call.accumulator.random();
+    const i64 column = job.column % 16;
+    if (lanes_are_windows ? job.stride[1] != 1 || (random && (column % 2 || column + job.outputs > 16))
+                          : random && column != 0)
+        throw std::invalid_argument("no convolution in such lanes");
+    const i64 work = job.groups * job.outputs * job.images * job.count[0] * job.count[1] * job.kernel[0] *
+                     job.kernel[1] * job.channels;
+    run_windows(job, table().sums->dense_windows, job.groups * job.images * job.count[0], work, threads);
     refuse_nan(nan_met);
 }
 
@@ -136,6 +168,7 @@ void sum_weights(const WindowCall &call, nb::handle x, nb::handle gradient, i64 
                  Pair front, nb::handle key, const std::array<i64, 6> &place, nb::handle out, int threads) {
     bool nan_met = false;
     WindowJob job = window_job(call, x, key, {stride, dilation, front, place}, group, out, nan_met);
+    join_lanes(job, call, x);
     job.weight = window_operand(gradient, call.weight);
     PyArrayObject *outer = as_array(gradient), *to = as_array(out);
     for (int axis = 0; axis < 2; ++axis) {
@@ -163,6 +196,9 @@ void bind_windows(nb::module_ &m) {
         .def("__call__", &sum_windows, nb::arg("x"), nb::arg("weight"), nb::arg("group"), nb::arg("stride"),
              nb::arg("dilation"), nb::arg("front"), nb::arg("key").none(), nb::arg("place"), nb::arg("out"),
              nb::arg("threads"))
+        .def("dense", &sum_dense_windows, nb::arg("x"), nb::arg("weight"), nb::arg("lanes_are_windows"),
+             nb::arg("group"), nb::arg("stride"), nb::arg("dilation"), nb::arg("front"), nb::arg("key").none(),
+             nb::arg("place"), nb::arg("out"), nb::arg("threads"))
         .def("weight_gradient", &sum_weights, nb::arg("x"), nb::arg("gradient"), nb::arg("group"), nb::arg("stride"),
              nb::arg("dilation"), nb::arg("front"), nb::arg("key").none(), nb::arg("place"), nb::arg("out"),
              nb::arg("threads"));

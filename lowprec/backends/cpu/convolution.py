@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from lowprec.backends.cpu.dense_convolution import dense_sums, is_dense
 from lowprec.backends.cpu.narrow_convolution import is_narrow, narrow_sums
 from lowprec.backends.cpu.products import product
 from lowprec.backends.cpu.thin_convolution import as_lanes, is_thin, thin_sums
@@ -41,6 +42,9 @@ def correlate(
         padding: zeros around x, as of `with_zeros`.
         task: how; its place is out's, its span is all.
     """
+    if is_dense(x, weight.shape, out.shape[2], stride, dilation, task):
+        dense_sums(x, weight, stride, dilation, padding, task, out)
+        return
     if is_narrow(weight.shape, out.shape[2], stride, dilation, task):
         narrow_sums(x, weight, stride, dilation, padding, task, out)
         return

@@ -36,17 +36,20 @@ def is_narrow(weight: tuple[int, ...], across: int, stride: Pair, dilation: Pair
         across: windows of a line.
     """
     high, wide, groups, channels, outputs = weight
-    order, rules = task.accumulation, task.rules
     if groups == 1 or outputs > MOST_OUTPUTS or groups * outputs < FEWEST_LANES or not high * wide * channels:
         return False
-    if task.span is not None or order.splits != 1 or order.adder != "sequential":
-        return False
-    if rules.stochastic and task.place.column % BLOCK + outputs > BLOCK:
-        return False
-    if rules.final is not None and rules.final.mode == "stochastic" and not rules.one_format:
+    if not takes_whole_chains(task) or (task.rules.stochastic and task.place.column % BLOCK + outputs > BLOCK):
         return False
     lines, positions = (high - 1) * dilation[0] + 1, (wide + BLOCK) * dilation[1] + (across + BLOCK) * stride[1]
     return lines * positions * channels * 2 * BLOCK <= MOST_FIELD
+
+
+def takes_whole_chains(task: ConvolutionTask) -> bool:
+    """Whether sums are single chains of all products, and results are not rounded twice with random bits."""
+    order, rules = task.accumulation, task.rules
+    if task.span is not None or order.splits != 1 or order.adder != "sequential":
+        return False
+    return rules.final is None or rules.final.mode != "stochastic" or rules.one_format
 
 
 def narrow_sums(
@@ -60,7 +63,7 @@ def narrow_sums(
 ) -> None:
     """As `correlate`, where `is_narrow` says so."""
     group = min(task.accumulation.group or x.shape[4], x.shape[4])
-    call = _prepared(x.dtype, weight.dtype, task.accumulation, task.rounding)
+    call = prepared(x.dtype, weight.dtype, task.accumulation, task.rounding)
     front = padding[0][0], padding[1][0]
     call(x, weight, group, stride, dilation, front, task.key, task.place, out, task.threads)
 
@@ -77,15 +80,16 @@ def narrow_weight_sums(
     """As `correlate_gradient`, where `is_narrow` says so."""
     count = max(1, gradient.shape[0] * gradient.shape[1] * gradient.shape[2])
     group = min(task.accumulation.group or count, count)
-    call = _prepared(x.dtype, gradient.dtype, task.accumulation, task.rounding)
+    call = prepared(x.dtype, gradient.dtype, task.accumulation, task.rounding)
     front = padding[0][0], padding[1][0]
     call.weight_gradient(x, gradient, group, stride, dilation, front, task.key, task.place, out, task.threads)
 
 
 @lru_cache(maxsize=4096)
-def _prepared(
+def prepared(
     x: np.dtype[Any], weight: np.dtype[Any], accumulation: Accumulation, rounding: Rounding
 ) -> _kernels.WindowCall:
+    """The compiled loops for operands of two dtypes."""
     exact = exact_products(operand_format(x), operand_format(weight))
     rules = native_accumulator(sum_rules(accumulation, rounding))
     return _kernels.WindowCall(operand_type(x), operand_type(weight), rules, exact)
