@@ -349,6 +349,8 @@ def check(name: str, operands: tuple[Argument, ...], params: Params) -> Shape:
 def _check_kinds(op: Op, operands: tuple[Argument, ...]) -> None:
     """Refuses integers where floats are needed, and the other way round."""
     kinds = [isinstance(x, Type) and isinstance(x.format, str) for x in operands]
+    if not op.integers and not any(kinds):
+        return
     for position, (operand, integer) in enumerate(zip(operands, kinds, strict=True)):
         free = position in op.either or (op.name in STRUCTURE and not op.integers)
         if integer != (position in op.integers) and not free:

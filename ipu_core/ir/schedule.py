@@ -139,44 +139,54 @@ def _late(known: Dependences, order: Sequence[int]) -> list[int]:
     return result[::-1]
 
 
+def _ends(known: Dependences, order: Sequence[int]) -> list[int]:
+    """By value, all that has to run until it is free: a bit for each place in the order."""
+    until: dict[int, int] = {}
+    for place, node in enumerate(order):
+        until[node] = 1 << place
+        for earlier in known.before[node]:
+            until[node] |= until[earlier]
+    ends = []
+    for readers in known.readers:
+        mask = 0
+        for node in readers:
+            mask |= until[node]
+        ends.append(mask)
+    return ends
+
+
 def _early(known: Dependences, order: Sequence[int]) -> list[int]:
     """The order in which runs of equations that make room come as soon as they can, within the peak of the old one."""
     memory, limit = _Memory(known), peak(known, order)
     rank = {node: place for place, node in enumerate(order)}
-    waiting = [set(earlier) for earlier in known.before]  # by equation, what has yet to run before it
-    unread = [set(readers) for readers in known.readers]  # by value, what has yet to read it
-    done = set[int]()
+    ends = _ends(known, order)
+    done, left = set[int](), (1 << len(order)) - 1
     result: list[int] = []
 
     def run(nodes: Iterable[int]) -> set[int]:
         """Runs equations; gives the values that something might now make room by freeing."""
+        nonlocal left
         touched = set[int]()
         for node in nodes:
             done.add(node)
+            left ^= 1 << rank[node]
             result.append(node)
             memory.run(node)
             touched.update(known.reads[node], known.makes[node])
-            for value in known.reads[node]:
-                unread[value].discard(node)
             for later in known.after[node]:
-                waiting[later].discard(node)
                 touched.update(known.reads[later])
         return {value for value in touched if value in memory.there and memory.left[value]}
 
     def last_readers(value: int, part: range) -> list[int] | None:
-        """All that has yet to run until a value is free; None: too much, or it is never."""
-        if value in known.kept or len(unread[value]) > TOGETHER:
+        """All that has yet to run until a value is free, in order; None: too much, or it is never."""
+        found = ends[value] & left
+        if value in known.kept or found.bit_count() > TOGETHER:
             return None
-        found, pending = set[int](), list(unread[value])
-        while pending:
-            node = pending.pop()
-            if node in found:
-                continue
-            if node not in part or len(found) == TOGETHER:
-                return None
-            found.add(node)
-            pending += waiting[node]
-        return sorted(found, key=rank.__getitem__)
+        nodes = []
+        while found:
+            nodes.append(order[(found & -found).bit_length() - 1])
+            found &= found - 1
+        return nodes if all(node in part for node in nodes) else None
 
     for part in known.parts:
         for node in order[part.start : part.stop]:

@@ -5,7 +5,7 @@ import pytest
 
 from ipu_core.errors import MappedTwice, UnmappedTensor
 from ipu_core.graph import Graph
-from ipu_core.graph.mapping import build_mapping, even_boundaries, linear_boundaries
+from ipu_core.graph.mapping import build_mapping, even_boundaries, linear_boundaries, linear_mapping
 from ipu_core.target import Target
 
 
@@ -19,6 +19,22 @@ def test_every_element_must_be_mapped() -> None:
         _ = x.variable.mapping
     graph.set_tile_mapping(x[:, 2:], 7)
     assert x.variable.mapping.tiles_of(np.arange(20)).reshape(4, 5).tolist() == [[0, 0, 7, 7, 7]] * 4
+
+
+@pytest.mark.parametrize(("size", "chunk"), [(20, 5), (20, 7), (3, 8), (1, 1)])
+def test_a_shared_mapping_is_the_one_that_is_built(size: int, chunk: int) -> None:
+    starts = np.arange(0, size, chunk)
+    built = build_mapping("x", size, [(starts, np.append(starts[1:], size), np.arange(starts.size))])
+    x = Graph().add_variable("float32", (size,), "x").variable
+    x.map_as(linear_mapping(size, chunk))
+    for name in ("starts", "ends", "tiles"):
+        assert np.array_equal(getattr(x.mapping, name), getattr(built, name))
+    assert x.mapping is linear_mapping(size, chunk)
+    assert x.mapping.digest == built.digest
+    assert built.digest != linear_mapping(size + 1, chunk).digest
+    x.map_as(linear_mapping(size, chunk))
+    with pytest.raises(MappedTwice):
+        _ = x.mapping
 
 
 def test_no_element_may_be_mapped_twice() -> None:
