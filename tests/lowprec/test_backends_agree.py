@@ -13,7 +13,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import lowprec as lp
@@ -21,12 +21,11 @@ import lowprec.testing as lpt
 from lowprec.spec.accumulation import ADDERS
 from lowprec.spec.float_format import NanStyle
 from lowprec.spec.rounding import INFINITE_INPUTS, MODES, OVERFLOWS, PRESETS
-from tests.examples import examples
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* the reference computes it, slowly:RuntimeWarning")
 
 Array = npt.NDArray[Any]
-FUZZ = examples(quick=50, slow=100)
+FUZZ = settings(max_examples=100, deadline=None, derandomize=True)
 DTYPES: list[Any] = [np.float16, np.float32, ml_dtypes.bfloat16, ml_dtypes.float8_e5m2, ml_dtypes.float8_e4m3fn]
 
 
