@@ -7,18 +7,19 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import lowprec as lp
 from lowprec.elementwise import prepare
 from lowprec.spec.elementwise_op import OPERATIONS
+from tests.examples import examples
 from tests.lowprec.sums_cases import RESULTS, arrays, assert_backends_agree, rounding_options, strided
 
 X = np.array([-2.5, -1.0, -0.0, 0.0, 0.25, 3.0, np.inf, -np.inf, np.nan], np.float32)
 
 
-@settings(max_examples=400, derandomize=True, deadline=None)
+@examples(quick=200, slow=400)
 @given(st.data())
 def test_every_backend_gives_the_same_bits(data: st.DataObject) -> None:
     op = data.draw(st.sampled_from(list(OPERATIONS)))

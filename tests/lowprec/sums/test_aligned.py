@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lowprec as lp
+from tests.examples import examples
 from tests.lowprec.sum_oracle import aligned, cut
 from tests.lowprec.sums_cases import ACCUMULATORS, RESULTS, Array, arrays, assert_backends_agree, rounding_options
 
@@ -117,7 +118,7 @@ def test_the_definition_in_fractions(data: st.DataObject) -> None:
     assert Fraction(dot(a, b, bits, np.float16, group=64)) == want
 
 
-@settings(max_examples=200, derandomize=True, deadline=None)
+@examples(quick=100, slow=200)
 @given(st.data(), rounding_options())
 def test_every_backend_gives_the_same_bits(data: st.DataObject, options: dict[str, Any]) -> None:
     m, k, n = data.draw(st.sampled_from([(1, 1, 1), (2, 9, 3), (7, 40, 1), (3, 33, 19), (5, 6, 40)]))

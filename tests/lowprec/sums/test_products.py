@@ -9,11 +9,12 @@ import gmpy2
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import lowprec as lp
 from lowprec.sums.products import prepare, prepare_part
+from tests.examples import examples
 from tests.lowprec.sums_cases import (
     ACCUMULATORS,
     NO_NAN,
@@ -42,7 +43,7 @@ def operands(draw: st.DrawFn) -> tuple[Array, Array]:
     return a, b[0] if batch and draw(st.booleans()) else b
 
 
-@settings(max_examples=400, derandomize=True, deadline=None)
+@examples(quick=200, slow=400)
 @given(operands(), rounding_options(), st.data())
 def test_every_backend_gives_the_same_bits(pair: Any, options: dict[str, Any], data: st.DataObject) -> None:
     assert_backends_agree(
@@ -59,7 +60,7 @@ def test_every_backend_gives_the_same_bits(pair: Any, options: dict[str, Any], d
     )
 
 
-@settings(max_examples=120, derandomize=True, deadline=None)
+@examples(quick=60, slow=120)
 @given(operands(), rounding_options(), st.data())
 def test_every_backend_gives_the_same_parts(pair: Any, options: dict[str, Any], data: st.DataObject) -> None:
     a, b = pair
@@ -77,7 +78,7 @@ def test_every_backend_gives_the_same_parts(pair: Any, options: dict[str, Any], 
     )
 
 
-@settings(max_examples=150, derandomize=True, deadline=None)
+@examples(quick=75, slow=150)
 @given(operands(), rounding_options(), st.data())
 def test_serial_slices_of_k_are_the_whole_chain(pair: Any, options: dict[str, Any], data: st.DataObject) -> None:
     a, b = pair

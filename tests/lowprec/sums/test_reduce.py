@@ -8,10 +8,11 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import lowprec as lp
+from tests.examples import examples
 from tests.lowprec.sums_cases import (
     ACCUMULATORS,
     OPERANDS,
@@ -25,7 +26,7 @@ from tests.lowprec.sums_cases import (
 LENGTHS = st.lists(st.sampled_from([1, 2, 5, 18, 40]), min_size=1, max_size=3).map(tuple)
 
 
-@settings(max_examples=200, derandomize=True, deadline=None)
+@examples(quick=100, slow=200)
 @given(LENGTHS, rounding_options(), st.data())
 def test_every_backend_gives_the_same_sums(shape: Any, options: dict[str, Any], data: st.DataObject) -> None:
     assert_backends_agree(
@@ -41,7 +42,7 @@ def test_every_backend_gives_the_same_sums(shape: Any, options: dict[str, Any], 
     )
 
 
-@settings(max_examples=120, derandomize=True, deadline=None)
+@examples(quick=60, slow=120)
 @given(rounding_options(), st.data())
 def test_every_backend_gives_the_same_sums_of_parts(options: dict[str, Any], data: st.DataObject) -> None:
     vertices = data.draw(st.sampled_from([(), (2,), (2, 2)]))
@@ -60,7 +61,7 @@ def test_every_backend_gives_the_same_sums_of_parts(options: dict[str, Any], dat
     )
 
 
-@settings(max_examples=150, derandomize=True, deadline=None)
+@examples(quick=75, slow=150)
 @given(LENGTHS, st.data())
 def test_every_backend_gives_the_same_maxima(shape: Any, data: st.DataObject) -> None:
     x = data.draw(arrays(shape, OPERANDS[:6]).flatmap(strided))
