@@ -59,23 +59,30 @@ void Store::row(const float *from, char *to, i64 count) const {
     }
 }
 
-// Where rows lie together, a square of them at a time is turned.
+// Where rows lie together: 16 bytes of them at a time are turned.
 void Store::rows_turned(const float *from, i64 width, char *to, i64 rows, i64 count) const {
-    for (i64 i = 0; i < rows; i += lanes32)
+    const i64 at_once = 16 / out.item_bytes;
+    for (i64 i = 0; i < rows; i += at_once, from += at_once * width, to += at_once * out.row) {
+        const i64 high = rows - i < at_once ? rows - i : at_once;
         for (i64 j = 0; j < count; j += lanes32) {
-            const i64 high = rows - i < lanes32 ? rows - i : lanes32, wide = count - j < lanes32 ? count - j : lanes32;
-            f32v square[lanes32] = {};
-            for (i64 k = 0; k < high; ++k) square[k] = load<f32v>(from + (i + k) * width + j);
-            turn(square);
-            char *line = to + i * out.row + j * out.column;
-            for (i64 k = 0; k < wide; ++k, line += out.column) {
-                if (out.storage == real32)
-                    high == lanes32 ? store(line, with_one_nan(square[k]))
-                                    : store_some(line, with_one_nan(square[k]), high);
-                else
-                    high == lanes32 ? store(line, code16(square[k])) : store_some(line, code16(square[k]), high);
+            u32v turned[4] = {};
+            if (out.storage == real32) {
+                for (i64 k = 0; k < high; ++k)
+                    turned[k] = bit_cast<u32v>(with_one_nan(load<f32v>(from + k * width + j)));
+            } else {
+                for (i64 k = 0; k < high; ++k) {
+                    const u32v code = __builtin_convertvector(code16(load<f32v>(from + k * width + j)), u32v);
+                    turned[k / 2] |= k % 2 ? code << 16 : code;
+                }
             }
+            turn_fours(turned);
+            FourLines lines;
+            for (int k = 0; k < 4; ++k) store(lines.vector[k], turned[k]);
+            const i64 wide = count - j < lanes32 ? count - j : lanes32;
+            char *line = to + j * out.column;
+            for (i64 k = 0; k < wide; ++k, line += out.column) copy_few(line, lines.line(k), high * out.item_bytes);
         }
+    }
 }
 
 void Store::rows(const float *from, i64 width, char *to, i64 rows, i64 count) const {

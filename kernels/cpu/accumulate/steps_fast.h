@@ -81,7 +81,23 @@ struct GridStochastic {
     static constexpr int steps = 8;  // roundings between two looks at how large, and how small, the sums are
     const Rounders &k;
     const Grid<u32> g;
-    explicit GridStochastic(const Rounders &rounders) : k(rounders), g(k.narrow) {}
+    const struct AnySize {
+        int unit, mask;
+        float quanta, nearly;
+        u32 smallest_normal, zero_sign;
+    } any;  // see round_any
+    explicit GridStochastic(const Rounders &rounders) : k(rounders), g(k.narrow), any(any_size(g)) {}
+
+    static AnySize any_size(const Grid<u32> &g) {
+        const u32 unit = u32(127 - g.mantissa_bits) << 23;
+        return {int(unit),
+                int(g.random_mask << 7),
+                bit_cast<float>(unit + (23u << 23)),
+                bit_cast<float>(unit + (22u << 23) + 0x7ffffeu),
+                g.smallest_normal,
+                g.zero_sign};
+    }
+
     template <int rows, int vectors>
     LP_INLINE void round(f32v (&tile)[rows][vectors], const u32v (*words)[vectors], int shift) const {
         const Sizes sizes = sizes_of(tile, g.smallest_normal, g.largest);
@@ -123,22 +139,24 @@ struct GridStochastic {
         // x + quantum * (1 + r / 2^16), cut towards zero, then to whole quanta, with 2^23 - 1 more; cuts of nested
         // grids compose. Quanta have the value's sign, so cutting towards zero is the floor of the magnitude. A quantum
         // is its binade times 2^-mantissa_bits.
-        const u32 unit = u32(127 - g.mantissa_bits) << 23;
-        const __m512i turn = _mm512_set1_epi32(shift ? 23 : 7), mask = _mm512_set1_epi32(int(g.random_mask << 7));
-        const __m512i one = _mm512_set1_epi32(int(unit));
-        const __m512 quanta = _mm512_set1_ps(bit_cast<float>(unit + (23u << 23)));
-        const __m512 nearly = _mm512_set1_ps(bit_cast<float>(unit + (22u << 23) + 0x7ffffeu));
+        const AnySize *k = &any;
+        // Opaque, so that these are read here, and do not take the registers in which sums stand on other ways.
+        __asm__ volatile("" : "+r"(k));
+        const __m512i turn = _mm512_set1_epi32(shift ? 23 : 7), mask = _mm512_set1_epi32(k->mask);
+        const __m512i one = _mm512_set1_epi32(k->unit);
+        const __m512 quanta = _mm512_set1_ps(k->quanta), nearly = _mm512_set1_ps(k->nearly);
+        const u32 smallest_normal = k->smallest_normal, zero_sign = k->zero_sign;
         constexpr int cut = _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC;
         for (int i = 0; i < rows; ++i)
             for (int j = 0; j < vectors; ++j) {
                 const __m512 x = (__m512)tile[i][j];
                 const __m512i turned = _mm512_rolv_epi32((__m512i)words[i][j], turn);
                 const __m512 factor = (__m512)_mm512_ternarylogic_epi32(turned, mask, one, 0xea);  // (a & b) | c
-                const __m512 binade = (__m512)signed_binade(bit_cast<u32v>(tile[i][j]), g.smallest_normal);
+                const __m512 binade = (__m512)signed_binade(bit_cast<u32v>(tile[i][j]), smallest_normal);
                 const __m512 sum = _mm512_fmadd_round_ps(binade, factor, x, cut);
                 const __m512 whole = _mm512_fmadd_round_ps(binade, nearly, sum, cut);
                 const f32v rounded = (f32v)_mm512_fnmadd_ps(binade, quanta, whole);
-                tile[i][j] = with_zero_sign(rounded, tile[i][j], g.zero_sign);
+                tile[i][j] = with_zero_sign(rounded, tile[i][j], zero_sign);
             }
 #else
         const u32 up_field = u32(254 + 16 + g.mantissa_bits) << 23;  // field of 2^(16 + mantissa) / 2^e, less e's

@@ -129,3 +129,13 @@ def test_sums_that_grow_beyond_the_format_overflow_where_they_do(
     assert (np.abs(got) >= 65504).any()
     windows_are_copied(monkeypatch)
     lp.testing.assert_same_bits(got, lp.conv2d(x, w, **options))
+
+
+@pytest.mark.parametrize("outputs", [4, 24])
+def test_channels_that_fill_a_group_leave_negative_zeros(outputs: int) -> None:
+    x = np.full((1, 2, 11, 5), -(2.0**-13), np.float16)
+    w = np.full((1, 1, 5, outputs), 2.0**-15, np.float16)
+    x[..., 4], w[:, :, 4] = 0, -1
+    y = lp.conv2d(x, w, accumulate="float16", group=4)
+    assert (y == 0).all()
+    assert np.signbit(y).all()
