@@ -1,7 +1,7 @@
 # Every target sets up .venv by itself; nothing else is needed than python3 >= 3.11, g++ and make.
 # `make study` and `make demo` install what they need and no more; the other targets the tools of development too.
-.PHONY: setup light study demo test test-slow test-torch test-torch-versions test-versions test-aarch64 fuzz sanitize lint bench notebooks \
-  docs clean
+.PHONY: setup light study demo test test-slow test-torch test-torch-versions test-versions test-aarch64 fuzz sanitize lint \
+  bench notebooks docs clean
 .DEFAULT_GOAL := help
 
 VENV := .venv
@@ -75,7 +75,7 @@ test-torch-versions: setup
 test-versions: setup
 	$(PY) -m tests.versions $(ARGS)
 
-# A wheel for aarch64, cross-compiled, and part of the suite on it under qemu (Debian: apt-get install g++-aarch64-linux-gnu qemu-user).
+# Part of the suite under qemu, on a wheel for aarch64 that is cross-compiled.
 test-aarch64: setup
 	$(PY) -m tests.aarch64 $(ARGS)
 

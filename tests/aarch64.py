@@ -45,7 +45,7 @@ PARTS = (
     )),
     "tests/ipu_core/train/test_golden_run.py",
 )  # fmt: skip
-"""What pins bits, and what compares the compiled loops with the reference over whole formats."""
+"""What pins bits, and what compares the compiled loops with the reference over whole formats: minutes."""
 
 QUICK = ("-q", "-m", "not slow", "-n", "auto", "--dist", "worksteal", *PARTS)
 
@@ -70,7 +70,7 @@ set(CMAKE_CXX_FLAGS_INIT "-idirafter {system}/usr/include")
 """The last line is for Debian's pyconfig.h, which includes another by its path there."""
 
 EMULATED = """#!/bin/sh
-exec qemu-aarch64 -L {system} -0 "$0" {system}/usr/bin/python3 "$@"
+exec qemu-aarch64 -L "{system}" -0 "$0" "{system}/usr/bin/python3" "$@"
 """
 """A Python that takes this file for its executable: what it starts by that name is emulated too."""
 
