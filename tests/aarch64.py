@@ -130,7 +130,7 @@ def make_environment() -> None:
         path.write_text(text)
         path.chmod(0o755)
     (ENVIRONMENT / "pyvenv.cfg").write_text(f"home = {SYSTEM / 'usr' / 'bin'}\n")
-    pip("install", "--quiet", "--only-binary=:all:", *requirements())
+    pip("install", "--quiet", "--only-binary=:all:", "--no-compile", *requirements())  # bytecode of what is imported
 
 
 def make() -> None:
