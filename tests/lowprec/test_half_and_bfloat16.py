@@ -52,4 +52,6 @@ def test_every_mode_against_the_oracle(fmt: lp.FloatFormat, mode: str) -> None:
 @pytest.mark.parametrize("fmt", PAIR, ids=lambda fmt: fmt.name)
 def test_decode_of_every_code(fmt: lp.FloatFormat) -> None:
     codes = np.arange(1 << 16, dtype=np.uint16)
-    np.testing.assert_array_equal(lp.decode(codes, fmt), codes.view(fmt.dtype).astype(np.float32))
+    with np.errstate(invalid="ignore"):  # signalling NaNs, where the processor widens halves itself
+        want = codes.view(fmt.dtype).astype(np.float32)
+    np.testing.assert_array_equal(lp.decode(codes, fmt), want)
