@@ -111,6 +111,7 @@ class ElementwiseCall:
         operation: int,
         operands: list[OperandType],
         conversion: Conversion,
+        held: Conversion | None,
         dtype: Any,
         plain: bool,
         keyed: bool,

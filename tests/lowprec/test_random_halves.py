@@ -15,7 +15,9 @@ import pytest
 import lowprec as lp
 from lowprec import _kernels
 from lowprec.backends.cpu.random import random_words
+from lowprec.elementwise import prepare
 from lowprec.spec.elementwise_op import OPERATIONS
+from lowprec.spec.keywords import as_rounding
 from lowprec.testing.isa import isa
 
 Ints = npt.NDArray[np.int64]
@@ -259,6 +261,24 @@ def test_what_chooses_an_operand_is_rounded_as_any_float32(name: str, dtype: Any
         with np.errstate(invalid="ignore"):  # signalling NaN
             wide = lp.float32_op(name, *(v.astype(np.float32) for v in operands))
         lp.testing.assert_same_bits(got, lp.astype(wide, fmt, **how))
+
+
+@pytest.mark.parametrize("number", [0.0, -0.0, 0.5, 0.1, 1e-9, 70000.0, float("inf"), float("nan")])
+@pytest.mark.parametrize("name", ["maximum", "minimum", "select"])
+@pytest.mark.parametrize(("dtype", "fmt"), HELD)
+def test_numbers_among_the_operands_are_rounded_as_any_float32(name: str, dtype: Any, fmt: str, number: float) -> None:
+    x = every_value(dtype)
+    how: dict[str, Any] = {"rounding": "stochastic", "key": 8, "offset": 5}
+    with np.errstate(invalid="ignore"):  # signalling NaN
+        wide = np.broadcast_to(np.float32(number), x.shape)
+        operands = (x.astype(np.float32) > 0, x, number) if name == "select" else (x, number)
+        chosen = [np.asarray(v, np.float32) for v in operands[:-1]]
+        want = lp.astype(lp.float32_op(name, *chosen, wide), fmt, **how)
+        given = tuple(v.astype(np.float32) if v.dtype == bool else v for v in operands[:-1])
+    lp.testing.assert_same_bits(lp.float32_op(name, *given, number, fmt=fmt, **how), want)
+    dtypes = (*(v.dtype for v in given), x.dtype)  # prepared for an array in the number's place
+    call = prepare(name, dtypes, fmt, as_rounding("stochastic"))
+    lp.testing.assert_same_bits(call((*given, number), 8, 5), want)
 
 
 @pytest.mark.parametrize(("dtype", "fmt"), HELD)

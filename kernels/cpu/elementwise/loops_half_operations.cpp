@@ -85,15 +85,19 @@ struct as_quick {
 typedef as_quick<half_log> near_log;
 typedef as_quick<half_sin> near_sin;
 typedef as_quick<half_cos> near_cos;
+typedef as_quick<near_half_tanh> near_tanh;
+typedef as_quick<near_half_erf> near_erf;
+constexpr u32 tanh_steps = 4;
 #else
 typedef quick_log near_log;
 typedef quick_sin near_sin;
 typedef quick_cos near_cos;
+typedef quick_tanh near_tanh;
+typedef quick_erf near_erf;
+constexpr u32 tanh_steps = 2;
 #endif
 typedef quick_rsqrt near_rsqrt;
 typedef quick_exp near_exp;
-typedef quick_tanh near_tanh;
-typedef quick_erf near_erf;
 typedef quick_sigmoid near_sigmoid;
 typedef quick_gelu near_gelu;
 
@@ -122,7 +126,7 @@ RandomHalfWay random_half_way_of(int operation) {
         LP_QUICKLY(rsqrt, 2)
         LP_QUICKLY(exp, 2)
         LP_QUICKLY(log, 2)
-        LP_QUICKLY(tanh, 2)
+        LP_QUICKLY(tanh, tanh_steps)
         LP_QUICKLY(erf, 4)
         LP_QUICKLY(sigmoid, 4)
         LP_QUICKLY(gelu, 7)

@@ -3,7 +3,10 @@
 #ifndef LOWPREC_ELEMENTWISE_CALLS_H
 #define LOWPREC_ELEMENTWISE_CALLS_H
 
+#include <optional>
+
 #include "elementwise/elementwise_job.h"
+#include "lowprec/round.h"
 #include "operands/operand_runs.h"
 #include "python/array_operands.h"
 
@@ -84,20 +87,30 @@ inline nanobind::object handed_back(PyArrayObject *target, nanobind::handle out,
 }
 
 // A prepared float32_op. `keyed`: it asks for a key, if only because its rounding would in general draw random bits.
+// `held`: the conversion of results that are one of the operands, where the format holds all of these: arrays' values
+// it does then, numbers are looked at.
 struct ElementwiseCall {
     int operation, plain, keyed, item_bytes;
     std::vector<OperandType> types;
     ConvertJob conversion;
+    std::optional<ConvertJob> held;
     nanobind::object dtype;
 
     ElementwiseCall(int op, const std::vector<const OperandType *> &operands, const ConvertJob &convert,
-                    nanobind::object out_dtype, bool is_plain, bool is_keyed)
-        : operation(op), plain(is_plain), keyed(is_keyed), conversion(convert), dtype(out_dtype) {
+                    const std::optional<ConvertJob> &convert_held, nanobind::object out_dtype, bool is_plain,
+                    bool is_keyed)
+        : operation(op), plain(is_plain), keyed(is_keyed), conversion(convert), held(convert_held), dtype(out_dtype) {
         for (const OperandType *type : operands) types.push_back(*type);
         item_bytes = int(PyDataType_ELSIZE(descr()));
     }
     PyArray_Descr *descr() const { return reinterpret_cast<PyArray_Descr *>(dtype.ptr()); }
 };
+
+// Whether a rounding leaves a number as it is.
+inline bool holds(const Rounding &rounding, float number) {
+    const u32 bits = bit_cast<u32>(number);
+    return round_bits<toward_zero, true>(bits, 0u, make_rounder<u32>(rounding, true)) == bits;
+}
 
 // Sets all of a job but its key, its offset and where its result goes, and gives the result's shape. Operands are
 // arrays, or numbers, which are put into `scalars`; both must outlive the job.
@@ -107,7 +120,7 @@ inline Broadcast set_operands(ElementwiseJob &job, const ElementwiseCall &call, 
     job.operands = int(call.types.size());
     job.plain = call.plain;
     job.item_bytes = call.item_bytes;
-    job.out = call.conversion;
+    bool all_held = call.held.has_value();
     if (int(operands.size()) != job.operands) throw std::invalid_argument("wrong number of operands");
     PyArrayObject *arrays[3] = {};
     Broadcast shape;
@@ -118,12 +131,14 @@ inline Broadcast set_operands(ElementwiseJob &job, const ElementwiseCall &call, 
             scalars[i] = float(PyFloat_AsDouble(object.ptr()));
             if (PyErr_Occurred()) throw nanobind::python_error();  // an integer beyond every double
             operand = {reinterpret_cast<const char *>(&scalars[i]), nullptr, Element::real32, {}};
+            all_held = all_held && holds(call.held->rounding, scalars[i]);
             continue;
         }
         arrays[i] = operand_array(object, call.types[i]);
         operand = {static_cast<const char *>(PyArray_DATA(arrays[i])), &call.types[i].table, call.types[i].element, {}};
         shape.take(arrays[i]);
     }
+    job.out = all_held ? *call.held : call.conversion;
     job.axes = shape.axes;
     for (int i = 0; i < shape.axes; ++i) job.shape[i] = shape.shape[i];
     for (int i = 0; i < job.operands; ++i)

@@ -1,4 +1,5 @@
 // Python face of float32_op: an object prepared once, then one call per set of arrays.
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/vector.h>
 
 #include <atomic>
@@ -85,7 +86,9 @@ void bind_elementwise(nb::module_ &m) {
     nb::class_<OperandType>(m, "OperandType", "What a prepared call expects of one operand.")
         .def(nb::init<nb::handle, int, nb::handle>(), nb::arg("dtype"), nb::arg("kind"), nb::arg("table").none());
     nb::class_<ElementwiseCall>(m, "ElementwiseCall", "A prepared float32_op.")
-        .def(nb::init<int, const std::vector<const OperandType *> &, const ConvertJob &, nb::object, bool, bool>())
+        .def(nb::init<int, const std::vector<const OperandType *> &, const ConvertJob &,
+                      const std::optional<ConvertJob> &, nb::object, bool, bool>(),
+             nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg())
         .def("__call__", &run, nb::arg("operands"), nb::arg("key").none(), nb::arg("offset"), nb::arg("out").none(),
              nb::arg("threads"));
     m.def("plain_dtypes", &plain_dtypes, nb::arg("operands"));

@@ -178,7 +178,8 @@ LP_INLINE void block_words(u64 first, int tag, u64 key, u32v (&words)[2 * blocks
 // alone, so that of the six products of the first three rounds four are the same for all: they are made here, once.
 struct NearBlocks {
     u32 high;
-    u64 enter;                   // round 1: word 0 is word 1 exclusive-or this
+    u32 enter;                   // round 1: word 0 is word 1 exclusive-or this
+    u64 entered[8];              // round 2: the products of its three lowest bits, counter by counter
     u64 second2;                 // round 2: what word 2 is exclusive-or'ed with
     u64 third0, third2, third3;  // round 3: likewise words 0 and 2, and the whole of word 3
     u64 keys[14];                // of rounds 4 to 10
@@ -190,6 +191,7 @@ LP_INLINE NearBlocks near_blocks(u32 high, int tag, u64 key) {
     NearBlocks n;
     n.high = high;
     n.enter = high_product(m1, high) ^ k0;
+    for (u32 l = 0; l < 8; ++l) n.entered[l] = u64(m0) * (l ^ (n.enter & 7));
     const u32 first1 = m1 * high, first2 = high_product(m0, c0) ^ k1, first3 = m0 * c0;
     k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
     const u32 second0 = high_product(m1, first2) ^ first1 ^ k0, second1 = m1 * first2;
@@ -211,24 +213,39 @@ LP_INLINE bool are_near(const NearBlocks &n, u64 first, int blocks) {
     return u32((8 * first) >> 32) == n.high && u32((8 * (first + blocks - 1)) >> 32) == n.high;
 }
 
-// Vectors `from`, `from` + 1, ... of counters, of blocks of which the first has this low word.
+// Words 0 and 1, or 2 and 3, of the last round: the product they are made of, what its high half is exclusive-or'ed
+// with.
+LP_INLINE u32v last_pair(u64v product, u64v before, u64v key) {
+#if defined(__AVX512F__) && LP_VECTOR_BYTES == 64
+    const i32v turned = (i32v)__builtin_ia32_prorq512_mask((i64v)product, 32, (i64v)product, (unsigned char)-1);
+    return (u32v)__builtin_ia32_pternlogd512_mask(turned, (i32v)before, (i32v)key, 0x96, (unsigned short)0x5555);
+#else
+    return pair(exclusive_or(product >> 32, before, key), product);
+#endif
+}
+
+// Words of vectors `from`, `from` + 1, ... of counters, of blocks of which the first has this low word; in element
+// order.
 template <int count>
-LP_INLINE void philox_near(u32 counter, int from, const NearBlocks &near, Counters *s) {
+LP_INLINE void philox_near(u32 counter, int from, const NearBlocks &near, u32v *words) {
     const u64v m0 = u64v{} + 0xD2511F53u, m1 = u64v{} + 0xCD9E8D57u;
     const NearBlocks *n = &near;
     __asm__("" : "+r"(n));  // opaque, so that the round keys are read where they are used and not kept and spilled
+    Counters s[count];
     for (int i = 0; i < count; ++i) {
         const int v = from + i;
-        const u64v lanes = lane_numbers((v % vectors_per_block) * lanes64);
-        const u64v a = multiply_wide(lanes ^ ((counter + 8 * (v / vectors_per_block)) ^ n->enter), m0);
-        const u64v b = multiply_wide((a >> 32) ^ n->second2, m1);
+        u64 product = u64(0xD2511F53u) * u32((counter + 8 * (v / vectors_per_block)) ^ (n->enter & ~7u));
+        __asm__("" : "+m"(product));  // from memory it costs less to spread than from a register
+        u64v entered;
+        __builtin_memcpy(&entered, n->entered + (v % vectors_per_block) * lanes64, sizeof entered);
+        const u64v a = entered + product, b = multiply_wide((a >> 32) ^ n->second2, m1);
         s[i].c0 = (b >> 32) ^ n->third0;
         s[i].c1 = b;
         s[i].c2 = a ^ n->third2;
         s[i].c3 = u64v{} + n->third3;
     }
 #pragma GCC unroll 10
-    for (int round = 0; round < 7; ++round) {
+    for (int round = 0; round < 6; ++round) {
         const u64v v0 = u64v{} + n->keys[2 * round], v1 = u64v{} + n->keys[2 * round + 1];
         for (int i = 0; i < count; ++i) {
             const u64v a = multiply_wide(s[i].c0, m0), b = multiply_wide(s[i].c2, m1);
@@ -238,17 +255,21 @@ LP_INLINE void philox_near(u32 counter, int from, const NearBlocks &near, Counte
             s[i].c3 = a;
         }
     }
+    const u64v v0 = u64v{} + n->keys[12], v1 = u64v{} + n->keys[13];
+    for (int i = 0; i < count; ++i) {
+        const int v = from + i, to = 2 * vectors_per_block * (v / vectors_per_block) + v % vectors_per_block;
+        words[to] = last_pair(multiply_wide(s[i].c2, m1), s[i].c1, v0);
+        words[to + vectors_per_block] = last_pair(multiply_wide(s[i].c0, m0), s[i].c3, v1);
+    }
 }
 
 // As above, for blocks that are near.
 template <int blocks>
 LP_INLINE void block_words(u64 first, const NearBlocks &near, u32v (&words)[2 * blocks * vectors_per_block]) {
-    constexpr int count = blocks * vectors_per_block;
-    static_assert(count % chains == 0, "whole sets of chains");
-    Counters c[count];
+    constexpr int count = blocks * vectors_per_block, together = count < chains ? count : chains;
+    static_assert(count % together == 0, "whole sets of chains");
 #pragma GCC unroll 8
-    for (int i = 0; i < count; i += chains) philox_near<chains>(u32(8 * first), i, near, c + i);
-    in_element_order<blocks>(c, words);
+    for (int i = 0; i < count; i += together) philox_near<together>(u32(8 * first), i, near, words);
 }
 
 #endif

@@ -22,10 +22,16 @@ _CHOOSING = ("identity", "negative", "absolute", "relu", "maximum", "minimum", "
 
 def _is_exact(op: ElementwiseOp) -> bool:
     """Whether the result's format holds every result, so that no random bit can change one."""
+    fmt = op.conversion.rule.fmt
+    return op.operation in ("step", "greater", "equal") and fmt.emin <= 0 <= fmt.emax  # 0 or 1
+
+
+def _chooses(op: ElementwiseOp) -> bool:
+    """Whether that is so where it holds every operand that is a number; not where it holds every float32."""
     fmt, dtypes = op.conversion.rule.fmt, op.in_dtypes[op.operation == "select" :]
-    if op.operation in ("step", "greater", "equal"):  # 0 or 1
-        return fmt.emin <= 0 <= fmt.emax
-    sources = [None if dtype is None else format_of_dtype(dtype) for dtype in dtypes]
+    if fmt.contains(float32):
+        return False
+    sources = [format_of_dtype(dtype) for dtype in dtypes if dtype is not None]
     return op.operation in _CHOOSING and all(source is not None and fmt.contains(source) for source in sources)
 
 
@@ -34,11 +40,13 @@ def elementwise(op: ElementwiseOp) -> _kernels.ElementwiseCall:
     """The compiled call: f(operands, key, offset, out, threads)."""
     rule = op.conversion.rule
     plain = rule.fmt == float32 and rule.inf_pos == float32.inf_code
-    conversion = without_draws(op.conversion) if _is_exact(op) else op.conversion
+    exact = without_draws(op.conversion)
+    conversion = exact if _is_exact(op) else op.conversion
     return _kernels.ElementwiseCall(
         list(OPERATIONS).index(op.operation),
         [operand_type(np.dtype(np.float32) if dtype is None else dtype) for dtype in op.in_dtypes],
         native_conversion(conversion),
+        native_conversion(exact) if exact is not conversion and _chooses(op) else None,
         conversion.out_dtype,
         plain,
         not plain and rule.mode == "stochastic",
