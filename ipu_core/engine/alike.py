@@ -13,8 +13,8 @@ from ipu_core.graph.tensor import Tensor
 from ipu_core.graph.vertices import VertexGroup
 from ipu_core.target import Target
 
-MOST_KNOWN: Final = 2048
-"""Accounts that are kept for engines to come: some 20 KB each on a chip of 1472 tiles, which its profiles share."""
+MOST_KNOWN: Final = 1024
+"""Accounts that are kept for engines to come: some 40 KB each on a chip of 1472 tiles, which its profiles share."""
 
 
 class _Known(NamedTuple):
