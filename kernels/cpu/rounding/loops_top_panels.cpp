@@ -130,6 +130,12 @@ constexpr bool to_nearest_byte = sizeof(Out) == 1 && Shape::mode == nearest_even
 // The upper halves of two vectors' lanes.
 LP_INLINE __m512i upper_halves(__m512i a, __m512i b, __m512i odd) { return _mm512_permutex2var_epi16(a, odd, b); }
 
+// The upper bytes of a vector's lanes, four at a time, to place `part` of each four lanes of `to`.
+template <int part>
+LP_INLINE __m512i upper_bytes(__m512i to, __m512i from) {
+    return _mm512_mask_shuffle_epi8(to, 0x000f000f000f000full << (4 * part), from, _mm512_set1_epi32(0x0f0b0703));
+}
+
 template <class Out>
 LP_INLINE Constants make_constants(const TopRounder &k) {
     const u32 code_bits = sizeof(Out) == 2 ? 0xffff0000u : 0xff000000u;
@@ -179,7 +185,7 @@ LP_INLINE Found round_panel(const u32 *from, const u32v (&random)[8], char *to, 
                             const TopRounder &rounder) {
     __mmask16 plain = 0xffff;
     __mmask32 large = ~__mmask32(0);
-    __m512i before = {};
+    __m512i bytes = {};
 #pragma GCC unroll 8
     for (int pair = 0; pair < 8; ++pair) {
         const u32 *at = from + 32 * pair;
@@ -196,18 +202,18 @@ LP_INLINE Found round_panel(const u32 *from, const u32v (&random)[8], char *to, 
             first = round_at_top<Out, Shape, 0, whole>(x0, words, k, plain);
             second = round_at_top<Out, Shape, 1, whole>(x1, words, k, plain);
         }
-        const __m512i both = upper_halves(first, second, picks.odd);
         if (Shape::end == symmetric) plain = _mm512_mask_cmp_ps_mask(plain, (__m512)x0, (__m512)x1, _CMP_ORD_Q);
         if constexpr (sizeof(Out) == 2) {
+            const __m512i both = upper_halves(first, second, picks.odd);
             if (Shape::mode == stochastic && Shape::way == scaled && !whole)
                 large = _mm512_mask_test_epi16_mask(large, both, picks.normal);
             _mm512_storeu_si512(to + 64 * pair, both);
         } else if (pair % 2 == 0) {
-            before = both;
+            bytes = upper_bytes<1>(upper_bytes<0>(bytes, first), second);
         } else {
-            const __m512i bytes = _mm512_packus_epi16(_mm512_srli_epi16(before, 8), _mm512_srli_epi16(both, 8));
-            const __m512i order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
-            _mm512_storeu_si512(to + 32 * (pair - 1), _mm512_permutexvar_epi64(order, bytes));
+            bytes = upper_bytes<3>(upper_bytes<2>(bytes, first), second);
+            const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+            _mm512_storeu_si512(to + 32 * (pair - 1), _mm512_permutexvar_epi32(order, bytes));
         }
     }
     if (__builtin_expect(plain != 0xffff, 0)) return not_plain;
