@@ -14,7 +14,7 @@ from ipu_core.study.blame.lockstep import Lockstep
 from ipu_core.study.blame.search import BUDGET, LEAST_BUDGET, TRIMMING
 from ipu_core.study.blame.suspects import Suspects
 from ipu_core.study.blame.switches import Switch
-from ipu_core.study.blame.trials import ANOTHER, LOOK, MAKING
+from ipu_core.study.blame.trials import ANOTHER, LOOK, MAKING, Trials
 from ipu_core.train import loop as loops
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.runner import Runner
@@ -96,6 +96,13 @@ def test_a_language_model_s_short_run_is_explained_within_the_budget(steps: int,
     assert culprit.switch == Switch("backward")
     assert culprit.kind == "underflow"
     assert culprit.closed > 0.9
+
+
+@pytest.mark.parametrize("most", [1, 2, 5])
+def test_a_run_that_ends_is_not_looked_at_more_often_than_asked(most: int, counts: Counts) -> None:
+    """Once in its only step, which is its beginning, and again as the last one before its end if a look is left."""
+    Trials(fault("overflow gives NaN").loop(), [batch(number) for number in range(9)]).watched(1, most)
+    assert counts.looks == min(most, 2)
 
 
 def test_a_look_computes_each_equation_twice_exactly_and_once_as_declared(monkeypatch: pytest.MonkeyPatch) -> None:
