@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from ipu_core import interruption, study
 from ipu_core.errors import IpuError
 from ipu_core.ir.precision import Precision
-from ipu_core.study import live, reproduce
+from ipu_core.study import live, reproduce, typed
 from ipu_core.study.executors import connected
 from ipu_core.study.options import OPTIMIZERS, SCHEDULES, check_name
 from ipu_core.study.settings import (
@@ -34,12 +34,10 @@ from ipu_core.study.settings import (
 from ipu_core.study.size import Size
 from ipu_core.target import CHIPS, Target
 from ipu_core.train import ENGINES
-from ipu_core.train.arguments import check_share
 from ipu_core.train.random import GENERATORS
 
 PIPE_CLOSED = 141
 PLAIN = {"±": "+-"}
-MOST = 1024  # seeds, workers or threads, of which lowprec takes no more
 DEFAULT = Settings()
 TRAINING = ("steps", "lr", "schedule", "engine")  # options that change nothing of what a step costs
 
@@ -106,8 +104,8 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="study|train|profile|blame|reproduce|demo")
     many = _command(commands, "study", _study, "train in several precisions and seeds; table, picture, resumable")
     many.add_argument("--precisions", nargs="+", default=list(PRECISIONS), metavar="P", help=_help("", PRECISIONS))
-    many.add_argument("--seeds", type=_count, default=3, help="how many seeds (default 3)")
-    many.add_argument("--workers", type=_count, help="processes (default: one per core)")
+    many.add_argument("--seeds", type=typed.count, default=3, help="how many seeds (default 3)")
+    many.add_argument("--workers", type=typed.count, help="processes (default: one per core)")
     many.add_argument("--executor", metavar="ADDRESS", help="a cluster's workers instead, as in dask://localhost:8786")
     _training(many)
     _output(many, "results/study")
@@ -118,7 +116,7 @@ def _parser() -> argparse.ArgumentParser:
     _output(train, "results/train")
     profile = _command(commands, "profile", _profile, "plan and account one step: cycles, exchange, tile memory")
     profile.add_argument("--precision", default=PRECISIONS[-1], help=_help(PRECISIONS[-1], PRECISIONS))
-    profile.add_argument("--out", type=_folder, help="also write profile.json, profile.html and trace.json there")
+    profile.add_argument("--out", type=typed.folder, help="also write profile.json, profile.html and trace.json there")
     profile.add_argument(
         "--compare", nargs=2, metavar=("A", "B"), help="two folders that it wrote, side by side (with --out a page too)"
     )
@@ -128,12 +126,12 @@ def _parser() -> argparse.ArgumentParser:
     why.add_argument("--seed", type=int, default=0, help="default 0")
     why.add_argument("--tolerance", type=float, help=f"may be missing (default {TOLERANCE:g})")
     why.add_argument("--budget", type=float, help=f"what it may take, in runs (default {BUDGET:g})")
-    why.add_argument("--out", type=_folder, help="also write blame.txt there, which a study's page shows")
+    why.add_argument("--out", type=typed.folder, help="also write blame.txt there, which a study's page shows")
     _training(why)
     why.add_argument("--by", choices=BY, help="instead, what each layer or cause costs: alone low, and all but it")
     again = commands.add_parser("reproduce", help="published results made again: the claim, our figure, the verdict")
     again.add_argument("name", nargs="?", metavar="NAME", help=f"{', '.join(reproduce.NAMES)} (default: all of them)")
-    again.add_argument("--seeds", type=_count, default=3, help="how many seeds (default 3)")
+    again.add_argument("--seeds", type=typed.count, default=3, help="how many seeds (default 3)")
     again.add_argument("--share", type=float, default=1.0, help="of the usual number of steps (default 1)")
     again.set_defaults(run=_reproduce)
     quick = commands.add_parser("demo", help="half a minute: one rounding explained, three precisions trained")
@@ -177,7 +175,9 @@ def _command(commands: Any, name: str, run: Callable[[argparse.Namespace], int],
         action="store_true",
         help=f"unit scaling with u-muP's rules and learning rates, of adam or adamw (default lr {UNIT_RATES['mup']:g})",
     )
-    parser.add_argument("--loss-scale", type=_scale, metavar="S", help="a number, 'automatic' (lm's default) or 'none'")
+    parser.add_argument(
+        "--loss-scale", type=typed.scale, metavar="S", help="a number, 'automatic' (lm's default) or 'none'"
+    )
     parser.add_argument(
         "--streamed",
         action="append",
@@ -187,7 +187,7 @@ def _command(commands: Any, name: str, run: Callable[[argparse.Namespace], int],
     )
     parser.add_argument("--overlap", action="store_true", help="transfers with streaming memory beside computation")
     parser.add_argument(
-        "--recompute", nargs="?", const=True, default=DEFAULT.recompute, type=_share, metavar="SHARE",
+        "--recompute", nargs="?", const=True, default=DEFAULT.recompute, type=typed.share, metavar="SHARE",
         help="forward values made again, not kept, where cheap; until temporaries peak at a SHARE, as in 0.8",
     )  # fmt: skip
     parser.add_argument("--random", default=DEFAULT.random, help=f"{_help(DEFAULT.random, GENERATORS)}: of the tiles")
@@ -209,9 +209,9 @@ def _training(parser: argparse.ArgumentParser) -> None:
 
 
 def _output(parser: argparse.ArgumentParser, folder: str) -> None:
-    parser.add_argument("--out", type=_folder, default=Path(folder), help=f"output folder (default {folder})")
+    parser.add_argument("--out", type=typed.folder, default=Path(folder), help=f"output folder (default {folder})")
     parser.add_argument("--force", action="store_true", help="if it holds another study, begin one beside it")
-    parser.add_argument("--threads", type=_count, default=1, help="threads in each process (default 1)")
+    parser.add_argument("--threads", type=typed.count, default=1, help="threads in each process (default 1)")
     parser.add_argument("--watch", type=int, metavar="N", help="every N steps, what rounding does to each value")
 
 
@@ -360,44 +360,10 @@ def _from_file(given: argparse.Namespace) -> list[str]:
     return words
 
 
-def _scale(text: str) -> float | str:
-    if text in ("automatic", "none"):
-        return text
-    try:
-        return float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"must be a number, 'automatic' or 'none', not {text!r}") from None
-
-
-def _share(text: str) -> bool | float:
-    try:
-        return check_share(float(text))
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"must be a number between 0 and 1, not {text!r}; MODEL stands before it"
-        ) from None
-
-
-def _count(text: str) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        value = 0
-    if not 1 <= value <= MOST:
-        raise argparse.ArgumentTypeError(f"must be an integer from 1 to {MOST:,}, not {text!r}")
-    return value
-
-
 def _usual(words: str, field: str) -> str:
     """Help that says a field's default, and each model's own."""
     own = "".join(f", {model} {usual[field]:g}" for model, usual in USUAL.items())
     return f"{words} (default {getattr(DEFAULT, field):g}{own})"
-
-
-def _folder(text: str) -> Path:
-    if not text:
-        raise argparse.ArgumentTypeError("must name a folder ('.' is this one)")
-    return Path(text)
 
 
 def _help(default: str, names: Any) -> str:
