@@ -67,22 +67,22 @@ struct CodeLanes {
 
 template <bool halved>
 void decode_line(const CodeLanes &lanes, const char *from, float *to, i64 count) {
-    alignas(64) u16 first[32] = {}, second[32] = {};  // each half-word to the top of a lane
-    for (u16 i = 0; i < 16; ++i) {
-        first[2 * i + 1] = i;
-        second[2 * i + 1] = u16(16 + i);
+    // Fours of codes in such an order that the halves of each 128 bits belong to neighbouring results.
+    const __m256i fours = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    const __m512i zero = _mm512_setzero_si512();
+    i64 i = 0;
+    for (; i + 32 <= count; i += 32) {
+        const __m256i codes = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(from + i));
+        const __m512i tops = lanes.tops<halved>(_mm512_cvtepu8_epi16(_mm256_permutevar8x32_epi32(codes, fours)));
+        _mm512_storeu_si512(to + i, _mm512_unpacklo_epi16(zero, tops));
+        _mm512_storeu_si512(to + i + 16, _mm512_unpackhi_epi16(zero, tops));
     }
-    const __m512i places[2] = {_mm512_load_si512(first), _mm512_load_si512(second)};
-    const __mmask32 in_top = 0xaaaaaaaa;
-    for (i64 i = 0; i < count; i += 32) {
-        const i64 left = count - i;
-        const __mmask32 mask = left < 32 ? (__mmask32(1) << left) - 1 : ~__mmask32(0);
-        const __m512i tops = lanes.tops<halved>(_mm512_cvtepu8_epi16(_mm256_maskz_loadu_epi8(mask, from + i)));
-        for (int j = 0; j < 2 && 16 * j < left; ++j) {
-            const __m512i bits = _mm512_maskz_permutexvar_epi16(in_top, places[j], tops);
-            _mm512_mask_storeu_epi32(to + i + 16 * j, __mmask16(mask >> 16 * j), bits);
-        }
-    }
+    if (i == count) return;
+    const __mmask32 mask = (__mmask32(1) << (count - i)) - 1;
+    const __m256i codes = _mm256_maskz_loadu_epi8(mask, from + i);
+    const __m512i tops = lanes.tops<halved>(_mm512_cvtepu8_epi16(_mm256_permutevar8x32_epi32(codes, fours)));
+    _mm512_mask_storeu_epi32(to + i, __mmask16(mask), _mm512_unpacklo_epi16(zero, tops));
+    _mm512_mask_storeu_epi32(to + i + 16, __mmask16(mask >> 16), _mm512_unpackhi_epi16(zero, tops));
 }
 
 void decode_line(const CodeLanes &lanes, const char *from, float *to, i64 count) {
