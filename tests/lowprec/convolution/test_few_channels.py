@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 import lowprec as lp
 from lowprec.backends.cpu import convolution
-from tests.lowprec.convolution.test_narrow_groups import SUMS, numbers
+from tests.lowprec.convolution.test_narrow_groups import SUMS, Shape, numbers, operands
 from tests.lowprec.sums_cases import ACCUMULATORS, RESULTS, Array, arrays, assert_backends_agree, rounding_options
 
-# image, kernel, channels, outputs, groups, where; outputs fill lanes, or windows do
-SHAPES: list[tuple[tuple[int, int, int], tuple[int, int], int, int, int, dict[str, Any]]] = [
+# Outputs fill lanes, or windows do.
+SHAPES: list[Shape] = [
     ((2, 9, 29), (3, 3), 3, 40, 1, dict(padding=1)),
     ((1, 12, 21), (3, 5), 16, 16, 1, dict(padding=((0, 3), (2, 1)))),
     ((2, 7, 19), (2, 4), 4, 9, 3, dict(stride=(1, 2), padding=2)),
@@ -35,15 +35,8 @@ def windows_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def calls(index: int, name: str, dtype: Any, layout: str) -> list[Any]:
     """The convolution and its input's gradient, to be called."""
-    image, kernel, channels, outputs, groups, where = SHAPES[index]
-    options = where | SUMS[name] | dict(groups=groups, layout=layout)
-    x = numbers(*image, channels * groups, seed=0, dtype=dtype)
-    w = numbers(*kernel, channels, outputs * groups, seed=1, dtype=dtype)
-    plain: dict[str, Any] = {key: value for key, value in where.items() if key != "group"}
-    g = numbers(*lp.conv2d(x, w, groups=groups, **plain).shape, seed=2, dtype=dtype)
-    if layout == "NCHW":
-        x, g = (np.ascontiguousarray(a.transpose(0, 3, 1, 2)) for a in (x, g))
-        w = np.ascontiguousarray(w.transpose(3, 2, 0, 1))
+    image, _, _, outputs, *_ = SHAPES[index]
+    x, w, g, options = operands(SHAPES[index], SUMS[name], dtype, layout)
     return [
         lambda: lp.conv2d(x, w, **options, offset=(2**32 - 9, 32 if outputs > 8 else 8)),
         lambda: lp.conv2d_input_gradient(g, w, image[1:], **options),

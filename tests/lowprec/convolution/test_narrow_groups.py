@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -28,8 +28,10 @@ SUMS: dict[str, dict[str, Any]] = {
     "stochastic fp8": dict(accumulate="float8_e5m2", rounding="stochastic", key=5),
     "stochastic tfloat32": dict(accumulate="tfloat32", rounding="stochastic", key=6, out_format="float32"),
 }
-# image, kernel, channels, outputs, groups, where
-SHAPES: list[tuple[tuple[int, int, int], tuple[int, int], int, int, int, dict[str, Any]]] = [
+Shape = tuple[tuple[int, int, int], tuple[int, int], int, int, int, dict[str, Any]]
+"""Image, kernel, channels and outputs of a group, groups, where."""
+
+SHAPES: list[Shape] = [
     ((2, 9, 11), (3, 3), 1, 1, 70, dict(padding=1)),
     ((1, 5, 23), (5, 5), 1, 1, 32, dict(padding=((0, 3), (2, 1)))),
     ((2, 7, 9), (2, 4), 1, 3, 13, dict(stride=(1, 2), padding=2)),
@@ -51,10 +53,18 @@ def numbers(*shape: int, seed: int, dtype: Any) -> Array:
     return np.asarray(x.astype(np.float32).astype(dtype))
 
 
-def calls(index: int, name: str, dtype: Any, layout: str) -> list[Any]:
-    """The convolution and its gradients, to be called."""
-    image, kernel, channels, outputs, groups, where = SHAPES[index]
-    options = where | SUMS[name] | dict(groups=groups, layout=layout)
+class Operands(NamedTuple):
+    """Of a convolution and its gradients, and how they are computed."""
+
+    x: Array
+    w: Array
+    g: Array
+    options: dict[str, Any]
+
+
+def operands(shape: Shape, sums: dict[str, Any], dtype: Any, layout: str) -> Operands:
+    """Numbers for one of the shapes."""
+    image, kernel, channels, outputs, groups, where = shape
     x = numbers(*image, channels * groups, seed=0, dtype=dtype)
     w = numbers(*kernel, channels, outputs * groups, seed=1, dtype=dtype)
     plain: dict[str, Any] = {key: value for key, value in where.items() if key != "group"}
@@ -62,6 +72,13 @@ def calls(index: int, name: str, dtype: Any, layout: str) -> list[Any]:
     if layout == "NCHW":
         x, g = (np.ascontiguousarray(a.transpose(0, 3, 1, 2)) for a in (x, g))
         w = np.ascontiguousarray(w.transpose(3, 2, 0, 1))
+    return Operands(x, w, g, where | sums | dict(groups=groups, layout=layout))
+
+
+def calls(index: int, name: str, dtype: Any, layout: str) -> list[Any]:
+    """The convolution and its gradients, to be called."""
+    image, kernel, *_ = SHAPES[index]
+    x, w, g, options = operands(SHAPES[index], SUMS[name], dtype, layout)
     return [
         lambda: lp.conv2d(x, w, **options, offset=(2**32 - 9, 3)),
         lambda: lp.conv2d_input_gradient(g, w, image[1:], **options),
