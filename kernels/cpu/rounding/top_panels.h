@@ -24,7 +24,7 @@ struct TopRounder {
     bool takes_kept;        // random words that are there already: so do float16 and bfloat16
     u32 clamp, limit;       // carrier bits of the value that stands for all beyond, and of the largest one
     u32 smallest;           // carrier bits of 2^emin
-    u32 quantum;            // and of the number whose last place is the quantum of subnormals
+    u32 unit_sum, to_top;   // what the power of two and the sum of nearest-even bytes are multiplied by
     u32 fractions;          // and of how many of the least random bit's units are 1
     u32 base;               // brings the exponent field to the code's, and adds what the mode adds to every value
     int left, right;        // shifts that bring the code above the discarded bits
