@@ -103,9 +103,9 @@ void spread(const PanelWords &words, u32 *to) {
     rounder.general(from, half_words, to, panel, *rounder.rounder);
 }
 
-// Where TopRounder::takes_kept: panels whose words lie in memory, with all their subnormals. Not inlined, as above.
+// Panels with all their subnormals, where codes of 16 bits have them beside as many random bits. Not inlined, as above.
 template <class Out, class Shape>
-constexpr bool takes_kept = Shape::mode == stochastic && sizeof(Out) == 2 && Shape::full && Shape::negative_zero;
+constexpr bool has_whole = Shape::mode == stochastic && sizeof(Out) == 2 && Shape::full && Shape::negative_zero;
 
 template <class Out, class Shape>
 [[gnu::noinline]] Found round_whole(const u32 *from, char *to, u64 block, const RandomBlocks &random,
@@ -126,27 +126,101 @@ bool run(const u32 *from, void *to, i64 panels, u64 block, const RandomBlocks &r
     bool plain = true, small = false;
     for (; panels > 0; --panels, from += panel, out += panel * sizeof(Out), block += 4) {
         Found found = not_plain;
-        if constexpr (takes_kept<Out, Shape>) {
-            // Where one panel has subnormals the next is likely to.
-            if (__builtin_expect(small || random.kept_words(block), 0)) {
-                small = small && any_subnormal(from, rounder.smallest);
-                found = round_whole<Out, Shape>(from, out, block, random, rounder);
-                if (found != nothing) fall_back(from, out, block, random, rounder);
-                plain &= found == nothing;
-                continue;
-            }
-        }
-        u32v words[8] = {};
-        if (Shape::mode != stochastic || __builtin_expect(are_near(random.near, block, 4), 1)) {
+        small = small && any_subnormal(from, rounder.smallest);  // where one panel has some the next is likely to
+        if (!small && (Shape::mode != stochastic || __builtin_expect(are_near(random.near, block, 4), 1))) {
+            u32v words[8] = {};
             if (Shape::mode == stochastic) block_words<4>(block, random.near, words);
             found = round_panel<Out, Shape>(from, words, out, k, picks, rounder);
         }
-        if constexpr (takes_kept<Out, Shape>) {
-            small = found == subnormals;
+        if constexpr (has_whole<Out, Shape>) {
+            small |= found == subnormals;
             if (small) found = round_whole<Out, Shape>(from, out, block, random, rounder);
         }
         if (__builtin_expect(found != nothing, 0)) fall_back(from, out, block, random, rounder);
         plain &= found != not_plain;
+    }
+    return plain;
+}
+
+// ---- float16 and bfloat16, stochastically ----
+//
+// Random bits added to the float32's own bits, below what the code shows of them, and the rest cut off: so are all
+// rounded but what is not a number, overflows, or is subnormal in float16.
+
+// Whether all of a panel is surely rounded so.
+template <int way>
+LP_INLINE bool round_own_layout(const u32 *from, const u32v (&random)[8], char *to, const Picks &picks) {
+    const __m256i beside_normal = _mm256_set1_epi16(0x401), exponent = _mm256_set1_epi16(0x7000);
+    __mmask16 usual0 = 0xffff, usual1 = 0xffff;
+    __m512i largest = {};
+#pragma GCC unroll 8
+    for (int pair = 0; pair < 8; ++pair) {
+        const u32 *at = from + 32 * pair;
+        __m512i x0 = _mm512_loadu_si512(at), x1 = _mm512_loadu_si512(at + 16);
+        __asm__ volatile("prefetcht0 %2\n\tprefetcht0 %3" : "+v"(x0), "+v"(x1) : "m"(at[ahead]), "m"(at[ahead + 16]));
+        const __m512i words = (__m512i)random[pair];
+        constexpr int shift = way == scaled ? 3 : 0;
+        const __m512i sum0 = _mm512_add_epi32(x0, _mm512_maskz_srli_epi16(0x55555555, words, shift));
+        const __m512i sum1 = _mm512_add_epi32(x1, _mm512_srli_epi32(words, 16 + shift));
+        if (way == scaled) {
+            const __m256i code0 = _mm512_maskz_cvtps_ph((__mmask16)-1, (__m512)sum0, _MM_FROUND_TO_ZERO);
+            const __m256i code1 = _mm512_maskz_cvtps_ph((__mmask16)-1, (__m512)sum1, _MM_FROUND_TO_ZERO);
+            _mm256_storeu_si256((__m256i *)(to + 64 * pair), code0);
+            _mm256_storeu_si256((__m256i *)(to + 64 * pair + 32), code1);
+            // Below 2^-12, and from the largest on, NaN among them.
+            usual0 = _mm256_mask_test_epi16_mask(usual0, _mm256_add_epi16(code0, beside_normal), exponent);
+            usual1 = _mm256_mask_test_epi16_mask(usual1, _mm256_add_epi16(code1, beside_normal), exponent);
+        } else {
+            const __m512i codes = upper_halves(sum0, sum1, picks.odd);
+            _mm512_storeu_si512(to + 64 * pair, codes);
+            usual0 = _mm512_mask_cmp_ps_mask(usual0, (__m512)x0, (__m512)x1, _CMP_ORD_Q);
+            largest = _mm512_max_epu16(largest, _mm512_add_epi16(codes, codes));  // without their signs
+        }
+    }
+    if (way == aligned && _mm512_cmpge_epu16_mask(largest, _mm512_set1_epi16(short(0xff00)))) return false;
+    return (usual0 & usual1) == 0xffff;
+}
+
+// Whether a value of the panel may be rounded otherwise: a nonzero subnormal, the largest, or beyond.
+bool any_unusual(const u32 *from, u32 smallest, u32 largest) {
+    __mmask16 found = 0;
+    for (int i = 0; i < panel; i += lanes32) {
+        const __m512i magnitude = _mm512_and_si512(_mm512_loadu_si512(from + i), constant(0x7fffffffu));
+        const __m512i above = _mm512_sub_epi32(magnitude, constant(smallest));
+        found |= _mm512_mask_cmpge_epu32_mask(_mm512_test_epi32_mask(magnitude, magnitude), above,
+                                              constant(largest - smallest));
+    }
+    return found != 0;
+}
+
+template <int way, int end>
+bool run_own_layout(const u32 *from, void *to, i64 panels, u64 block, const RandomBlocks &random,
+                    const TopRounder &rounder) {
+    const Picks picks = make_picks(rounder);
+    const u32 smallest = way == scaled ? rounder.smallest : 0;
+    char *out = static_cast<char *>(to);
+    bool plain = true, unusual = false;
+    for (; panels > 0; --panels, from += panel, out += 2 * panel, block += 4) {
+        // Where one panel has such values the next is likely to.
+        unusual = unusual && any_unusual(from, smallest, rounder.limit);
+        if (!unusual) {
+            u32v words[8];
+            if (const PanelWords *kept = random.kept_words(block))
+                __builtin_memcpy(words, kept, sizeof words);
+            else if (__builtin_expect(are_near(random.near, block, 4), 1))
+                block_words<4>(block, random.near, words);
+            else
+                block_words<4>(block, tag_rounding, random.key, words);
+            if (rounder.random_mask != ~0u)
+                for (u32v &lanes : words) lanes &= rounder.random_mask;
+            if (__builtin_expect(round_own_layout<way>(from, words, out, picks), 1)) continue;
+            unusual = any_unusual(from, smallest, rounder.limit);
+        }
+        if (!unusual) continue;
+        typedef TopShape<stochastic, way, end, true, false, true> Shape;
+        const Found found = round_whole<u16, Shape>(from, out, block, random, rounder);
+        if (found != nothing) fall_back(from, out, block, random, rounder);
+        plain &= found == nothing;
     }
     return plain;
 }
@@ -207,6 +281,12 @@ template <class Out>
 Run run_of(const TopRounder &k, int mode, int end, bool negative_zero) {
     const int way = k.fast_rounder.way;
     const bool full = k.sign_shift == 0;
+    if constexpr (sizeof(Out) == 2) {
+        if (k.takes_kept && way == scaled)
+            return end == symmetric ? run_own_layout<scaled, symmetric> : run_own_layout<scaled, to_nan>;
+        if (k.takes_kept)
+            return end == symmetric ? run_own_layout<aligned, symmetric> : run_own_layout<aligned, to_nan>;
+    }
     if (mode != stochastic) return k.right ? nullptr : plain_run<Out>(mode, way, end, full, negative_zero);
     return stochastic_run<Out>(way, end, full, k.right > 0, negative_zero);
 }
@@ -229,7 +309,10 @@ TopRounder make_top_rounder(const Rounding &r, const FastRounder &fast_rounder, 
     k.fast_rounder = fast_rounder;
     k.rounder = &rounder;
     k.stochastic = r.mode == stochastic;
-    k.takes_kept = k.stochastic && bytes == 2 && f.exponent_bits + f.mantissa_bits == 15 && f.negative_zero;
+    const bool own_layout =
+        f.exponent_bits == 5 ? f.mantissa_bits == 10 && f.emin == -14 && f.max_code == 0x7bff
+                             : f.exponent_bits == 8 && f.mantissa_bits == 7 && f.emin == -126 && f.max_code == 0x7f7f;
+    k.takes_kept = k.stochastic && bytes == 2 && f.negative_zero && own_layout;
     const u32 largest = u32(f.max_code);
     // All that lies beyond the largest value is one magnitude, the largest or the next: then it is clamped there.
     const bool one = fast && fast_rounder.end == symmetric && u32(r.over_pos) - largest <= 1;
