@@ -128,6 +128,29 @@ void no_threads() {
            "without threads the work was not done");
 }
 
+// Where there are more pieces than threads, help comes after the first ones, and from no more threads than asked for.
+void several_pieces() {
+    for (int threads : {2, 3}) {
+        check_sum(8, 1);  // makes seven threads, which look for work and then sleep
+        if (threads == 3) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        std::atomic<int> begun{0}, now{0}, most{0};
+        const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+        in_pieces(400, 1, 40, threads, [&](i64 begin, i64 end) {
+            const int at_once = ++now;
+            for (int seen = most; at_once > seen && !most.compare_exchange_weak(seen, at_once);) {
+            }
+            const bool first = begun++ == 0;
+            do {
+                std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            } while (!first && most < threads && std::chrono::steady_clock::now() < patience);
+            expect(end - begin == 10, "pieces are not of one length");
+            --now;
+        });
+        expect(begun == 40, "a piece was left out or done twice");
+        expect(most == threads, "more threads helped than were asked for, or fewer");
+    }
+}
+
 double processor_seconds() {
     timespec time;
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
@@ -157,8 +180,14 @@ int main(int count, char **names) {
     const struct {
         const char *name;
         void (*check)();
-    } checks[] = {{"pieces", pieces},   {"nested", nested}, {"callers", callers},      {"failures", failures},
-                  {"waiting", waiting}, {"forks", forks},   {"no_threads", no_threads}};
+    } checks[] = {{"pieces", pieces},
+                  {"nested", nested},
+                  {"callers", callers},
+                  {"failures", failures},
+                  {"several_pieces", several_pieces},
+                  {"waiting", waiting},
+                  {"forks", forks},
+                  {"no_threads", no_threads}};
     for (int i = 1; i < count; ++i)
         for (const auto &known : checks)
             if (std::strcmp(names[i], known.name) == 0) known.check();

@@ -1,9 +1,10 @@
 // The pool of threads.
 //
-// One mutex guards everything: there are as many pieces as threads, so it is taken a few times a call. The caller works
-// through its own pieces and waits only for those that another thread has begun, so that calls from several threads and
-// from within pieces end whatever the pool does, and also where no thread could be made. Who waits looks for
-// some microseconds and then sleeps.
+// One mutex guards everything: there are few pieces for each thread, so it is taken a few times a call. The caller
+// works through its own pieces and waits only for those that another thread has begun, so that calls from several
+// threads and from within pieces end whatever the pool does, and also where no thread could be made. It takes them from
+// the front and the others take them from the back, so that each finds in its cache what it had in the last call. Who
+// waits looks for some microseconds and then sleeps.
 //
 // The pool is never destroyed: its threads hold nothing and sleep when the process ends. A forked child has none of
 // them, so it starts with a new pool.
@@ -26,28 +27,34 @@ namespace lowprec {
 
 namespace {
 
+typedef std::chrono::steady_clock Clock;
+
+// About as long as it takes until a sleeping thread works, and longer than the pause between two calls of a loop.
+constexpr std::chrono::microseconds moment(50);
+
 struct Job {
     void (*const piece)(const void *, int);
     const void *const with;
-    const int count;
-    int begun = 0;               // pieces, in order
+    int front = 0, back;         // the pieces between have not begun
+    int wanted;                  // threads that may still come to help
     std::atomic<int> left;       // pieces that have not ended
-    Job *later = nullptr;        // the next job with pieces that have not begun
+    Job *later = nullptr;        // the next job that wants help
     std::exception_ptr failure;  // the first one
     std::condition_variable ended;
 
-    Job(int pieces, void (*function)(const void *, int), const void *argument)
-        : piece(function), with(argument), count(pieces), left(pieces) {}
+    Job(int pieces, int helpers, void (*function)(const void *, int), const void *argument)
+        : piece(function), with(argument), back(pieces), wanted(helpers), left(pieces) {}
 };
 
-// Looks whether `there` is true, for about 50 microseconds: longer than it takes to wake a sleeping thread, and than
-// the pause between two calls of a loop. Where others want the processor it goes to them, and the time is soon over.
+// Looks whether `there` is true (which it returns), for about 50 microseconds: longer than it takes to wake a sleeping
+// thread, and than the pause between two calls of a loop. Where others want the processor it goes to them, and the time
+// is soon over.
 template <class Condition>
-void look(const Condition &there) {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(50);
+bool look(const Condition &there) {
+    const auto end = Clock::now() + moment;
     do {
         for (int i = 0; i < 32; ++i) {
-            if (there()) return;
+            if (there()) return true;
 #if defined(__x86_64__)
             __builtin_ia32_pause();
 #elif defined(__aarch64__)
@@ -55,23 +62,36 @@ void look(const Condition &there) {
 #endif
         }
         sched_yield();
-    } while (std::chrono::steady_clock::now() < end);
+    } while (Clock::now() < end);
+    return false;
 }
 
 class Pool {
   public:
     void run(Job &job) {
+        const int helpers = job.wanted, pieces = job.back;
         std::unique_lock<std::mutex> lock(mutex);
-        while (threads < job.count - 1 && add_thread()) {
+        while (threads < helpers && add_thread()) {
         }
         if (!first) make_way();
         append(job);
-        for (int i = std::min(asleep, job.count - 1); i > 0; --i) wake.notify_one();
-        while (job.begun < job.count) work_on(job, lock);
+        // To wake a thread costs the caller some ten microseconds. Where a thread has several pieces it is done for
+        // calls in a row, and else as soon as what is left is seen to take longer than the thread does to come.
+        const auto start = Clock::now();
+        bool woken = pieces == helpers + 1 || start - last_end < moment;
+        if (woken) wake_up(helpers);
+        while (job.front < job.back) {
+            work_on(job, job.front++, lock);
+            if (woken || !asleep || (Clock::now() - start) * (job.back - job.front) < moment * job.front) continue;
+            woken = true;
+            wake_up(helpers);
+        }
+        if (job.wanted > 0) remove(job);
         lock.unlock();
         look([&] { return job.left == 0; });
         lock.lock();
         job.ended.wait(lock, [&] { return job.left == 0; });
+        last_end = Clock::now();
     }
 
     // Around fork(): nobody else is in the middle of anything.
@@ -113,6 +133,11 @@ class Pool {
 #endif
     }
 
+    void wake_up(int helpers) {
+        for (int i = std::min(asleep, helpers); i > 0; --i) wake.notify_one();
+    }
+
+    // Jobs in the list want help, though they may have no piece left.
     void append(Job &job) {
         Job **at = &first;
         while (*at) at = &(*at)->later;
@@ -127,15 +152,13 @@ class Pool {
         waiting = first != nullptr;
     }
 
-    // The next piece of a job that has one; the lock is held but for the work itself.
-    void work_on(Job &job, std::unique_lock<std::mutex> &lock) {
-        const int i = job.begun++;
-        if (job.begun == job.count) remove(job);
-        const bool wanted = !job.failure;
+    // Piece `i`; the lock is held but for the work itself.
+    void work_on(Job &job, int i, std::unique_lock<std::mutex> &lock) {
+        const bool sound = !job.failure;
         lock.unlock();
         std::exception_ptr failure;
         try {
-            if (wanted) job.piece(job.with, i);
+            if (sound) job.piece(job.with, i);
         } catch (...) {
             failure = std::current_exception();
         }
@@ -144,25 +167,32 @@ class Pool {
         if (--job.left == 0) job.ended.notify_one();  // under the lock: the job ends with its caller's wait
     }
 
+    void help(Job &job, std::unique_lock<std::mutex> &lock) {
+        if (--job.wanted == 0) remove(job);
+        while (job.front < job.back) work_on(job, --job.back, lock);
+    }
+
     void serve() {
         in_pool = true;
         std::unique_lock<std::mutex> lock(mutex);
         for (;;) {
-            while (first) work_on(*first, lock);
+            while (first) help(*first, lock);
             lock.unlock();
-            look([&] { return waiting.load(); });
+            const bool seen = look([&] { return waiting.load(); });
             lock.lock();
+            if (seen || first) continue;  // also where others were quicker: more is likely to come
             ++asleep;
-            wake.wait(lock, [&] { return first != nullptr; });
+            wake.wait(lock);
             --asleep;
         }
     }
 
     std::mutex mutex;
     std::condition_variable wake;
-    Job *first = nullptr;  // the jobs that have pieces left to begin
+    Job *first = nullptr;  // the jobs that want help
     std::atomic<bool> waiting{false};
     int threads = 0, asleep = 0;
+    Clock::time_point last_end;            // of a job
     int callers_processor = -1;            // that the threads leave to it
     pthread_t handles[most_threads] = {};  // of the threads
     static thread_local bool in_pool;      // this is one of them
@@ -199,8 +229,8 @@ int default_threads() {
 
 void set_default_threads(int threads) { wanted_threads = threads; }
 
-void run_pieces(int count, void (*piece)(const void *with, int i), const void *with) {
-    Job job(count, piece, with);
+void run_pieces(int count, int threads, void (*piece)(const void *with, int i), const void *with) {
+    Job job(count, std::min(count, threads) - 1, piece, with);
     pool().run(job);
     if (job.failure) std::rethrow_exception(job.failure);
 }

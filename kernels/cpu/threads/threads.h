@@ -22,25 +22,34 @@ inline int threads_for(i64 portions, int threads) {
     return int(std::min<i64>(portions, threads > 0 ? threads : default_threads()));
 }
 
-// Calls piece(with, i) for every i below `count`, on this thread and on others of the pool that are free. The first
-// exception of a piece is thrown here, after all that began have ended. Pieces may call this too.
-void run_pieces(int count, void (*piece)(const void *with, int i), const void *with);
+// Calls piece(with, i) for every i below `count`, on this thread and on up to `threads` - 1 others of the pool that are
+// free. The first exception of a piece is thrown here, after all that began have ended. Pieces may call this too.
+void run_pieces(int count, int threads, void (*piece)(const void *with, int i), const void *with);
 
-// Calls f(begin, end) for pieces of [0, n) cut at multiples of `step`, one for each thread.
+// Calls f(begin, end) for up to `pieces` pieces of [0, n) cut at multiples of `step`.
 template <class F>
-void in_pieces(i64 n, i64 step, int threads, const F &f) {
-    const i64 length = ((n + threads - 1) / threads + step - 1) / step * step;
+void in_pieces(i64 n, i64 step, int pieces, int threads, const F &f) {
+    const i64 length = ((n + pieces - 1) / pieces + step - 1) / step * step;
     if (length >= n) return n ? f(i64(0), n) : void();
     const auto piece = [&](int i) { f(i * length, std::min<i64>(n, (i + 1) * length)); };
     run_pieces(
-        int((n + length - 1) / length),
+        int((n + length - 1) / length), threads,
         [](const void *with, int i) { (*static_cast<const decltype(piece) *>(with))(i); }, &piece);
 }
 
-// The same for elements of which `grain` are worth a thread.
+// One for each thread.
+template <class F>
+void in_pieces(i64 n, i64 step, int threads, const F &f) {
+    in_pieces(n, step, threads, threads, f);
+}
+
+// The same for elements of which `grain` are worth a thread: each has several pieces, so that one that is woken late,
+// or that has less of its processor, leaves more of them to the others.
 template <class F>
 void parallel_for(i64 n, i64 grain, int threads, const F &f) {
-    in_pieces(n, 256, threads_for(n / grain, threads), f);
+    constexpr int pieces = 4;
+    threads = threads_for(n / grain, threads);
+    in_pieces(n, 256, threads > 1 ? pieces * threads : 1, threads, f);
 }
 
 }  // namespace lowprec
