@@ -2,7 +2,8 @@
 
 By default there is one thread for every processor that the process may run on (its affinity, asked anew at every call),
 but no more than OMP_NUM_THREADS says where that is set; or as many as LOWPREC_NUM_THREADS says. Both are environment
-variables that are read at the import. `num_threads` sets another number for a while.
+variables that are read at the import. `num_threads` sets another number for a while. Where there are fewer processors
+than threads, the work is cut as if for all of them but done by no more than there are processors (or two).
 
 Threads are made when they are first wanted and sleep between calls; a forked child makes its own. Where the system
 refuses a thread, those that there are do the work.
@@ -59,7 +60,7 @@ def num_threads(n: int) -> AbstractContextManager[None]:
     entered last.
 
     Args:
-        n: 1 to 1024; more than there are processors are rarely of use.
+        n: 1 to 1024; no more of them work at once than there are processors, or two.
 
     Raises:
         ValueError: n is no integer or out of range.

@@ -66,10 +66,19 @@ bool look(const Condition &there) {
     return false;
 }
 
+int processors() {
+#ifdef __linux__
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
+#endif
+    return std::max(1, int(std::thread::hardware_concurrency()));
+}
+
 class Pool {
   public:
     void run(Job &job) {
-        const int helpers = job.wanted, pieces = job.back;
+        // More threads than there are processors would take them from each other.
+        const int helpers = job.wanted = std::min(job.wanted, std::max(1, processors() - 1)), pieces = job.back;
         std::unique_lock<std::mutex> lock(mutex);
         while (threads < helpers && add_thread()) {
         }
@@ -211,14 +220,6 @@ Pool &pool() { return *std::launder(reinterpret_cast<Pool *>(storage)); }
 }();
 
 std::atomic<int> wanted_threads{0};
-
-int processors() {
-#ifdef __linux__
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
-#endif
-    return std::max(1, int(std::thread::hardware_concurrency()));
-}
 
 }  // namespace
 
