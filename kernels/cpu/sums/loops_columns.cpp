@@ -1,5 +1,5 @@
 // Sums of columns, every step exact and rounded once: lanes are neighbouring sums, terms come in windows.
-#include "lowprec/round_grid.h"
+#include "accumulate/steps_fast.h"
 #include "sums/column_job.h"
 #include "sums/column_words.h"
 
@@ -15,22 +15,39 @@ struct NoWords {
 };
 
 // One addition of a sum, in lanes of a vector: what the format makes of it. `random` has its bits at the top of 32.
-struct IeeeFloat {
+struct Floats {
     typedef float Term;
     typedef float Real;
     typedef f32v Vector;
-    static constexpr bool random = false, rounds = false;
+    static constexpr bool random = false, rounds = false, multiplies = true;
     typedef NoWords Words;
+};
+
+struct IeeeFloat : Floats {
     explicit IeeeFloat(const ColumnJob &) {}
     LP_INLINE f32v add(f32v a, f32v b, u64v) const { return a + b; }
     LP_INLINE f32v multiply_add(f32v a, f32v b, f32v sum, u64v) const { return fused(a, b, sum); }
 };
 
+#if defined(__F16C__)
+// float16 sums of float16 numbers. Rounded to float32 first, a sum of two such numbers decides as the exact one does:
+// 24 bits are twice 11 and two more (Figueroa, "When is double rounding innocuous?", SIGNUM Newsletter 30, 1995).
+struct IeeeHalf : Floats {
+    static constexpr bool multiplies = false;
+    explicit IeeeHalf(const ColumnJob &) {}
+    LP_INLINE f32v add(f32v a, f32v b, u64v) const { return through_half(a + b); }
+};
+
+bool in_halves(const ColumnJob &job) {
+    return job.x.element == Element::half && !job.y.data && path_of({job.rounding, 1, 0}) == Path::half_nearest;
+}
+#endif
+
 struct IeeeDouble {
     typedef double Term;
     typedef double Real;
     typedef f64v Vector;
-    static constexpr bool random = false, rounds = false;
+    static constexpr bool random = false, rounds = false, multiplies = true;
     typedef NoWords Words;
     explicit IeeeDouble(const ColumnJob &) {}
     LP_INLINE f64v add(f64v a, f64v b, u64v) const { return a + b; }
@@ -70,7 +87,7 @@ struct Rounded {
     typedef T Term;
     typedef double Real;
     typedef f64v Vector;
-    static constexpr bool random = draws, rounds = true;
+    static constexpr bool random = draws, rounds = true, multiplies = true;
     typedef std::conditional_t<random, ColumnWords, NoWords> Words;
     const Rounder<u64> rounder;
     const RoundedOnce once;
@@ -98,7 +115,7 @@ struct OnGrid {
     typedef float Term;
     typedef typename Lanes<E>::real Real;
     typedef typename Lanes<L>::real Vector;
-    static constexpr bool random = mode == stochastic, rounds = true;
+    static constexpr bool random = mode == stochastic, rounds = true, multiplies = true;
     typedef std::conditional_t<random, ColumnWords, NoWords> Words;
     const Rounder<E> rounder;
     const Grid<E> grid;
@@ -128,9 +145,10 @@ struct OnGrid {
 };
 
 // Whether sums of floats are exact enough for a format: rounded to odd in 24 bits they decide as the exact ones do, and
-// no sum of a float32 and a value of the format overflows. Products are not exact there.
+// no sum of a float32 and a value of the format overflows. Products are exact there where both factors are float16.
 bool in_floats(const ColumnJob &job) {
-    return has_grid<u32>(job.rounding) && job.rounding.mode == nearest_even && !job.y.data &&
+    const bool exact = !job.y.data || (job.x.element == Element::half && job.y.element == Element::half);
+    return exact && has_grid<u32>(job.rounding) && job.rounding.mode == nearest_even &&
            largest_exponent(job.rounding.format) < 100;
 }
 
@@ -196,12 +214,10 @@ class Columns {
     }
     template <int vectors>
     void lanes_of_window(i64 j, i64 k, i64 terms) {
-        if (job.kind == kahan_sum)
-            kahan<vectors>(j, terms);
-        else if (job.y.data)
-            add_terms<vectors, true>(j, terms, 0);
-        else
-            add_terms<vectors, false>(j, terms, k == 0 && job.kind == pair_sum);
+        if (job.kind == kahan_sum) return kahan<vectors>(j, terms);
+        if constexpr (P::multiplies)
+            if (job.y.data) return add_terms<vectors, true>(j, terms, 0);
+        add_terms<vectors, false>(j, terms, k == 0 && job.kind == pair_sum);
     }
 
     void fill(const Operand &from, const char *at, long stride, long lane, i64 terms, Window &to_fill) const {
@@ -325,6 +341,10 @@ void columns(const ColumnJob &job, i64 begin, i64 end) {
         job.wide ? run<IeeeDouble>(job, begin, end) : run<IeeeFloat>(job, begin, end);
     else if (job.wide)
         in_mode<double>(job, begin, end);
+#if defined(__F16C__)
+    else if (in_halves(job))
+        run<IeeeHalf>(job, begin, end);
+#endif
     else if (in_floats(job))
         run<OnGrid<u32v, nearest_even>>(job, begin, end);
     else if (has_grid<u64>(job.rounding))
