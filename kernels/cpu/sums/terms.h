@@ -102,9 +102,17 @@ inline void turn_terms(const Operand &x, const char *from, long stride, long lan
                        float (*turned)[term_lanes]) {
     alignas(64) float lines[lanes32][term_window];
     if (terms < term_window) __builtin_memset(lines, 0, sizeof lines);
+    // Rows far apart: what no hardware foresees is fetched one window ahead.
+    const bool far = lane >= 1024 && stride > 0 && stride <= 4;
     for (i64 j = 0; j < count; j += lanes32) {
         const i64 here = count - j < lanes32 ? count - j : lanes32;
-        for (i64 r = 0; r < here; ++r) decode_run(x.element, x.table, from + (j + r) * lane, stride, lines[r], terms);
+        for (i64 r = 0; r < here; ++r) {
+            const char *at = from + (j + r) * lane;
+            if (far)
+                for (i64 byte = 0; byte < term_window * stride; byte += 64)
+                    __builtin_prefetch(at + term_window * stride + byte);
+            decode_run(x.element, x.table, at, stride, lines[r], terms);
+        }
         if (here <= 2) {
             for (i64 t = 0; t < terms; ++t) {
                 f32v line = {};
