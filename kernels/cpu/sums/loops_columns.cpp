@@ -1,7 +1,5 @@
 // Sums of columns, every step exact and rounded once: lanes are neighbouring sums, terms come in windows.
-#include "accumulate/steps_fast.h"
-#include "sums/column_job.h"
-#include "sums/column_words.h"
+#include "sums/column_steps.h"
 
 namespace lowprec {
 inline namespace LP_ISA {
@@ -10,139 +8,16 @@ namespace {
 
 static_assert(column_lanes == term_lanes, "a unit of work fills a window");
 
-struct NoWords {
-    NoWords(int, u64) {}
-};
+bool of_halves(const ColumnJob &job) { return job.x.element == Element::half && !job.y.data; }
 
-// One addition of a sum, in lanes of a vector: what the format makes of it. `random` has its bits at the top of 32.
-struct Floats {
-    typedef float Term;
-    typedef float Real;
-    typedef f32v Vector;
-    static constexpr bool random = false, rounds = false, multiplies = true;
-    typedef NoWords Words;
-};
-
-struct IeeeFloat : Floats {
-    explicit IeeeFloat(const ColumnJob &) {}
-    LP_INLINE f32v add(f32v a, f32v b, u64v) const { return a + b; }
-    LP_INLINE f32v multiply_add(f32v a, f32v b, f32v sum, u64v) const { return fused(a, b, sum); }
-};
-
-#if defined(__F16C__)
-// float16 sums of float16 numbers. Rounded to float32 first, a sum of two such numbers decides as the exact one does:
-// 24 bits are twice 11 and two more (Figueroa, "When is double rounding innocuous?", SIGNUM Newsletter 30, 1995).
-struct IeeeHalf : Floats {
-    static constexpr bool multiplies = false;
-    explicit IeeeHalf(const ColumnJob &) {}
-    LP_INLINE f32v add(f32v a, f32v b, u64v) const { return through_half(a + b); }
-};
-
-bool in_halves(const ColumnJob &job) {
-    return job.x.element == Element::half && !job.y.data && path_of({job.rounding, 1, 0}) == Path::half_nearest;
+// Whether the format is float16, whatever becomes of what lies beyond it, rounded by no more bits than RandomHalf
+// counts.
+bool in_random_halves(const ColumnJob &job) {
+    const Rounding &r = job.rounding;
+    const bool half = r.format.mantissa_bits == 10 && r.format.emin == -14 && r.format.max_code == 0x7bff;
+    return of_halves(job) && half && is_common(r) && r.format.negative_zero && r.mode == stochastic &&
+           r.random_bits <= 28;
 }
-#endif
-
-struct IeeeDouble {
-    typedef double Term;
-    typedef double Real;
-    typedef f64v Vector;
-    static constexpr bool random = false, rounds = false, multiplies = true;
-    typedef NoWords Words;
-    explicit IeeeDouble(const ColumnJob &) {}
-    LP_INLINE f64v add(f64v a, f64v b, u64v) const { return a + b; }
-    LP_INLINE f64v multiply_add(f64v a, f64v b, f64v sum, u64v) const { return sum + a * b; }
-};
-
-typedef u64v (*RoundedOnce)(u64v bits, u64v words, const Rounder<u64> &rounder);
-
-// Not inlined: a class of its own for every mode took half a minute of compiling and bought nothing.
-template <int mode>
-__attribute__((noinline)) u64v rounded_once(u64v bits, u64v words, const Rounder<u64> &rounder) {
-    return round_bits<mode, true, u64v>(bits, words, rounder);
-}
-
-RoundedOnce rounding_of(int mode) {
-    switch (mode) {
-        case nearest_even:
-            return rounded_once<nearest_even>;
-        case nearest_away:
-            return rounded_once<nearest_away>;
-        case toward_zero:
-            return rounded_once<toward_zero>;
-        case up:
-            return rounded_once<up>;
-        case down:
-            return rounded_once<down>;
-        case odd:
-            return rounded_once<odd>;
-        default:
-            return rounded_once<stochastic>;
-    }
-}
-
-// Any format: the exact sum as a double rounded to odd, then the rounding function.
-template <class T, bool draws>
-struct Rounded {
-    typedef T Term;
-    typedef double Real;
-    typedef f64v Vector;
-    static constexpr bool random = draws, rounds = true, multiplies = true;
-    typedef std::conditional_t<random, ColumnWords, NoWords> Words;
-    const Rounder<u64> rounder;
-    const RoundedOnce once;
-    const bool downward;
-    explicit Rounded(const ColumnJob &job)
-        : rounder(make_rounder<u64>(job.rounding, true)),
-          once(rounding_of(job.rounding.mode)),
-          downward(job.rounding.mode == down) {}
-    LP_INLINE f64v add(f64v a, f64v b, u64v words) const {
-        f64v sum = add_to_odd<f64v, u64v>(a, b);
-        if (downward) {  // an exact sum of zero is -0, unless both terms are +0
-            const u64v signs = (bit_cast<u64v>(a) | bit_cast<u64v>(b)) & (u64(1) << 63);
-            sum = sum == 0.0 ? bit_cast<f64v>(signs) : sum;
-        }
-        return bit_cast<f64v>(once(bit_cast<u64v>(sum), words, rounder));
-    }
-    LP_INLINE f64v multiply_add(f64v a, f64v b, f64v sum, u64v words) const { return add(sum, a * b, words); }
-};
-
-// The short cuts of round_grid.h, in lanes of doubles, or, for narrow formats, of floats; other values (beyond the
-// largest, infinite, NaN, and in stochastic mode below the normal ones) go through the rounding function.
-template <class L, int mode>
-struct OnGrid {
-    typedef typename Lanes<L>::element E;
-    typedef float Term;
-    typedef typename Lanes<E>::real Real;
-    typedef typename Lanes<L>::real Vector;
-    static constexpr bool random = mode == stochastic, rounds = true, multiplies = true;
-    typedef std::conditional_t<random, ColumnWords, NoWords> Words;
-    const Rounder<E> rounder;
-    const Grid<E> grid;
-
-    explicit OnGrid(const ColumnJob &job) : rounder(make_rounder<E>(job.rounding, true)), grid(rounder) {}
-
-    __attribute__((noinline)) Vector rounded(Vector sum, L words) const {
-        return bit_cast<Vector>(round_bits<mode, true, L>(bit_cast<L>(sum), words, rounder));
-    }
-    LP_INLINE Vector add(Vector a, Vector b, u64v words) const {
-        const Vector sum = add_to_odd<Vector, L>(a, b);
-        const L bits = bit_cast<L>(sum), size = bits & Carrier<E>::magnitude;
-        if constexpr (mode == nearest_even) {
-            if (__builtin_expect(any_set((L)(size > grid.largest)), 0)) return rounded(sum, L{});
-            return bit_cast<Vector>(nearest_on_grid(bits, grid));
-        } else {
-            const L tiny = (L)(size - 1 < grid.smallest_normal - 1);  // zero is not
-            if (__builtin_expect(any_set((L)(size > grid.largest) | tiny), 0)) return rounded(sum, words);
-            const int shift = grid.drop - Carrier<E>::fraction;  // the random bits stand at the top of 32
-            const L up = words & grid.random_mask;
-            const L code = stochastic_on_grid(bits, shift >= 0 ? up << shift : up >> -shift, grid);
-            return bit_cast<Vector>(code) == Vector{} ? bit_cast<Vector>(code & grid.zero_sign)
-                                                      : bit_cast<Vector>(code);
-        }
-    }
-    LP_INLINE Vector multiply_add(Vector a, Vector b, Vector sum, u64v words) const { return add(sum, a * b, words); }
-};
 
 // Whether sums of floats are exact enough for a format: rounded to odd in 24 bits they decide as the exact ones do, and
 // no sum of a float32 and a value of the format overflows. Products are exact there where both factors are float16.
@@ -191,6 +66,7 @@ class Columns {
     typedef typename P::Term Term;
     typedef typename P::Real Real;
     typedef typename P::Vector Vector;
+    typedef typename P::Bits Bits;
     static constexpr int lanes = sizeof(Vector) / sizeof(Real);
     static constexpr int abreast = LP_VECTOR_BYTES == 64 && sizeof(Term) == 4 ? 4 : 2;  // vectors side by side
     typedef Term Window[term_window][term_lanes];
@@ -249,10 +125,14 @@ class Columns {
         else
             drawn.draw({first, count, terms, lane, step}, steps, words[0], true);
     }
-    LP_INLINE u64v words_at(int s, i64 t, i64 j) const {
-        if constexpr (!P::random) return u64v{};
+    LP_INLINE Bits words_at(int s, i64 t, i64 j) const {
         typedef u32 half __attribute__((vector_size(LP_VECTOR_BYTES / 2)));
-        return __builtin_convertvector(load<half>(&words[s][t][j]), u64v);
+        if constexpr (!P::random)
+            return Bits{};
+        else if constexpr (sizeof(Real) == 4)
+            return load<u32v>(&words[s][t][j]);
+        else
+            return __builtin_convertvector(load<half>(&words[s][t][j]), u64v);
     }
 
     template <int vectors, bool factors>
@@ -342,9 +222,11 @@ void columns(const ColumnJob &job, i64 begin, i64 end) {
     else if (job.wide)
         in_mode<double>(job, begin, end);
 #if defined(__F16C__)
-    else if (in_halves(job))
+    else if (of_halves(job) && path_of({job.rounding, 1, 0}) == Path::half_nearest)
         run<IeeeHalf>(job, begin, end);
 #endif
+    else if (in_random_halves(job))
+        run<RandomHalf>(job, begin, end);
     else if (in_floats(job))
         run<OnGrid<u32v, nearest_even>>(job, begin, end);
     else if (has_grid<u64>(job.rounding))

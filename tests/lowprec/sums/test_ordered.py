@@ -275,6 +275,48 @@ def test_bits_drawn_in_the_kernel_are_those_of_the_index(shape: tuple[int, ...],
     same(np.moveaxis(got, axis, -1).reshape(-1, shape[axis])[0], np.array(want))
 
 
+def halves(kind: str, rng: np.random.Generator, shape: tuple[int, ...]) -> npt.NDArray[np.float16]:
+    """float16 terms whose float32 sums are inexact, with subnormal sums, or with sums next to the largest one."""
+    x = rng.normal(size=shape)
+    if kind == "lost":  # far smaller than the first, so that a sum needs more than a float32
+        x[0] = 2.0 ** rng.integers(-1, 12, shape[1])
+        x[1:] *= 2.0 ** rng.integers(-24, -8, (shape[0] - 1, shape[1]))
+    elif kind == "subnormal":
+        x *= 2e-5
+    else:
+        x = np.where(np.arange(shape[0])[:, None] % 2, 1, -1) * np.abs(x * 30)
+        x[0] = 65472
+    return x.astype(np.float16)
+
+
+@pytest.mark.parametrize("mode", ["nearest_even", "stochastic"])
+@pytest.mark.parametrize("kind", ["lost", "subnormal", "largest"])
+def test_float16_sums_of_float16_numbers(kind: str, mode: Any) -> None:
+    x = halves(kind, np.random.default_rng(0), (30, 40))
+    for bits in (5, 16, 20) if mode == "stochastic" else (16,):
+        options: dict[str, Any] = {"axis": 0, "key": 3, "random_bits": bits}
+        for order in ("sequential", "kahan", "pairwise"):
+            assert_backends_agree(lp.sum, x, "float16", mode, order=order, overflow="saturate", **options)
+        assert_backends_agree(lp.cumulative_sum, x, "float16", mode, **options)
+    assert_backends_agree(lp.dot, x, x[::-1], "float16", mode, axis=0, key=3)
+
+
+@pytest.mark.parametrize("bits", [16, 28, 32])
+def test_what_a_float32_sum_loses_counts(bits: int) -> None:
+    """It decides one in some ten thousand of these roundings; half of them lie just below a power of two."""
+    rng = np.random.default_rng(1)
+    half = 1 << 20
+    size = 2.0 ** rng.integers(1, 10, 2 * half) * np.repeat([1, 1.25], half)
+    small = size * np.repeat([2.0**-26, 2.0**-12], half) * rng.uniform(-2, 2, 2 * half)
+    x = (np.array([size, small]) * rng.choice([-1, 1], 2 * half)).astype(np.float16)
+    assert np.mean(x.astype(np.float64).sum(axis=0) != x.astype(np.float32).sum(axis=0)) > 0.5
+    options: dict[str, Any] = {"key": 3, "random_bits": bits}
+    want = lp.add(x[0], x[1], "float16", "stochastic", offset=2 * half, **options)  # steps have their terms' indices
+    for name in lp.testing.isa_names():
+        with lp.testing.isa(name):
+            same(lp.sum(x, "float16", "stochastic", axis=0, **options), want)
+
+
 @pytest.mark.parametrize("shape", [(6, 40), (6, 23, 3), (6, 9, 17)])
 def test_a_slice_summed_alone_with_its_offset_is_that_of_the_whole(shape: tuple[int, ...], host_backend: str) -> None:
     x = terms(*shape, seed=4)
