@@ -71,24 +71,51 @@ class LaneWords {
         return b;
     }
 
-    // words[pair][i][0] of the sums in rows[i]; of the first pair only, unless `both`.
+  private:
     template <int rows>
-    __attribute__((noinline)) void draw(const u32 *row, const BlockLanes &b, bool both, u32v (&to)[2][rows][1]) const {
-        both ? make<rows, true>(row, b, to) : make<rows, false>(row, b, to);
+    friend class LaneDraws;
+
+    u32 k0, k1;
+    bool mixed;
+    u32 enter, low;
+    LaneCounters head_high, head_low;
+    u32v odd;
+    u64 keys[later][2];
+};
+
+// The words of some rows of such a vector. What lane and row make of a counter without its block is kept for all blocks
+// that a tile asks for.
+template <int rows>
+class LaneDraws {
+  public:
+    LaneDraws(const LaneWords &lanes, const u32 *row) : w(lanes) {
+        for (int i = 0; i < rows; ++i) {
+            const u64 product = u64(LaneWords::m0) * (row[i] ^ w.enter);
+            second[i] = u32(product);
+            for (int h = 0; h < 2; ++h) {
+                third[i][h] = multiply_wide(w.head_low.part[h] ^ (product >> 32), u64v{} + LaneWords::m1);
+                third_high[i][h] = third[i][h] >> 32;
+            }
+        }
+    }
+
+    // words[pair][i][0] of the sums in row i; of the first pair only, unless `both`.
+    __attribute__((noinline)) void draw(const BlockLanes &b, bool both, u32v (&to)[2][rows][1]) const {
+        both ? make<true>(b, to) : make<false>(b, to);
     }
 
   private:
-    template <int rows, bool both>
-    LP_INLINE void make(const u32 *row, const BlockLanes &b, u32v (&to)[2][rows][1]) const {
-        constexpr int abreast = LP_VECTOR_BYTES == 64 && rows % 2 == 0 ? 2 : 1;  // rows
+    template <bool both>
+    LP_INLINE void make(const BlockLanes &b, u32v (&to)[2][rows][1]) const {
+        constexpr int abreast = LP_VECTOR_BYTES == 64 && rows % 2 == 0 ? 2 : 1, later = LaneWords::later;
+        constexpr u32 m0 = LaneWords::m0, m1 = LaneWords::m1;
+        const auto &keys = w.keys;
         for (int i = 0; i < rows; i += abreast) {
             Counters c[2 * abreast];
             for (int n = 0; n < 2 * abreast; ++n) {
-                const u64 second = u64(m0) * (row[i + n / 2] ^ enter);
-                const u64v third = multiply_wide(head_low.part[n % 2] ^ (second >> 32), u64v{} + m1);
-                c[n].c0 = (third >> 32) ^ b.word0.part[n % 2];
-                c[n].c1 = third;
-                c[n].c2 = b.word2.part[n % 2] ^ u64(u32(second));
+                c[n].c0 = third_high[i + n / 2][n % 2] ^ b.word0.part[n % 2];
+                c[n].c1 = third[i + n / 2][n % 2];
+                c[n].c2 = b.word2.part[n % 2] ^ second[i + n / 2];
                 c[n].c3 = b.word3.part[n % 2];
             }
             for (int r = 0; r < later - 1; ++r)
@@ -111,17 +138,15 @@ class LaneWords {
     // A last round's words: the high halves of products, mixed, in even columns; the low halves in odd ones.
     LP_INLINE u32v last(u64v even, u64v next, u32 by, u64v even_before, u64v next_before, u64 key) const {
         const u64v a = multiply_wide(even, u64v{} + by), b = multiply_wide(next, u64v{} + by);
-        const u32v words = high_pair(a, b) ^ pair(even_before, next_before) ^ u32(key);
-        if (!mixed) return words;
-        return (words & ~odd) | (pair(a, b) & odd);
+        const u64v high = (u64v)high_pair(a, b), before = (u64v)pair(even_before, next_before);
+        const u32v words = (u32v)exclusive_or(high, before, u64v{} + (key << 32 | key));
+        if (!w.mixed) return words;
+        return (words & ~w.odd) | (pair(a, b) & w.odd);
     }
 
-    u32 k0, k1;
-    bool mixed;
-    u32 enter, low;
-    LaneCounters head_high, head_low;
-    u32v odd;
-    u64 keys[later][2];
+    const LaneWords &w;
+    u64v third[rows][2], third_high[rows][2];
+    u64 second[rows];
 };
 
 }  // namespace LP_ISA

@@ -45,6 +45,7 @@ template <class Step, int rows, bool exact>
 LP_INLINE void add_terms(const WindowChain &c, int k, f32v (&tile)[rows][1]) {
     const f32v weight = load<f32v>(c.weights + k * c.weights_row);
     const float *x = c.x + c.terms[k];
+#pragma GCC unroll 8
     for (int i = 0; i < rows; ++i)
         tile[i][0] = Step::each(multiply_add<exact>(load<f32v>(x + i * c.row), weight, tile[i][0]));
 }
@@ -52,25 +53,23 @@ LP_INLINE void add_terms(const WindowChain &c, int k, f32v (&tile)[rows][1]) {
 // The random words of the group at hand, drawn for all groups of a block at once.
 template <int rows>
 struct WindowWords {
-    const WindowChain &c;
-    const int per_block;  // groups
-    const u32 first_block;
+    const LaneDraws<rows> draws;
+    const BlockLanes *block;  // of the group at hand
+    const bool wide;
+    const u32 last;  // number of the last group
     bool fresh = true;
     u32v words[2][rows][1];
     int shift = 0;
 
-    explicit WindowWords(const WindowChain &chain)
-        : c(chain), per_block(chain.whole_words ? 2 : 4), first_block(chain.first_group / u32(per_block)) {}
+    explicit WindowWords(const WindowChain &c)
+        : draws(*c.words, c.rows), block(c.block), wide(c.whole_words), last(c.first_group + u32(c.groups) - 1) {}
 
     LP_INLINE const u32v (*of(u32 g))[1] {
-        const u32 place = g % u32(per_block), half = u32(per_block) / 2;
-        if (fresh || place == 0) {
-            const u32 left = c.first_group + u32(c.groups) - g;
-            c.words->draw(c.rows, c.block[g / u32(per_block) - first_block], place + left > half, words);
-        }
+        const u32 place = g & (wide ? 1 : 3), second = wide ? 1 : 2;
+        if (fresh || place == 0) draws.draw(*block++, place + (last - g) >= second, words);
         fresh = false;
-        shift = c.whole_words ? 0 : int(g & 1) * 16;
-        return words[place >= half];
+        shift = wide ? 0 : int(g & 1) * 16;
+        return words[place >= second];
     }
 };
 
@@ -80,8 +79,10 @@ struct NoWindowWords {
 
 template <class Step, int rows, bool exact>
 void window_kernel(const WindowChain &c, const Rounders &rounders, float *sums) {
+    if (c.groups < 1) __builtin_unreachable();  // this, no empty groups and early unrolling keep the sums in registers
     const Step step(rounders);
     f32v tile[rows][1];
+#pragma GCC unroll 8
     for (int i = 0; i < rows; ++i) tile[i][0] = load<f32v>(c.start + i * c.start_row);
     const int count = c.ends[c.groups - 1];
     if constexpr (Step::alone) {
@@ -96,7 +97,9 @@ void window_kernel(const WindowChain &c, const Rounders &rounders, float *sums) 
         for (int g = 0, k = 0; g < c.groups; ++g) {
             bool calm = false;
             if constexpr (bounded) calm = watch.next(tile);
-            for (const int end = c.ends[g]; k < end; ++k) add_terms<NoStep, rows, exact>(c, k, tile);
+            const int end = c.ends[g];
+            do add_terms<NoStep, rows, exact>(c, k, tile);
+            while (++k < end);
             if constexpr (Step::active) {
                 if (c.goes_on && g == c.groups - 1) break;
                 const u32v(*drawn)[1] = nullptr;
@@ -115,6 +118,7 @@ void window_kernel(const WindowChain &c, const Rounders &rounders, float *sums) 
             }
         }
     }
+#pragma GCC unroll 8
     for (int i = 0; i < rows; ++i) store(sums + i * c.sums_row, tile[i][0]);
 }
 
