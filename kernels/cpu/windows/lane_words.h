@@ -88,14 +88,12 @@ class LaneWords {
 template <int rows>
 class LaneDraws {
   public:
-    LaneDraws(const LaneWords &lanes, const u32 *row) : w(lanes) {
-        for (int i = 0; i < rows; ++i) {
-            const u64 product = u64(LaneWords::m0) * (row[i] ^ w.enter);
+    LaneDraws(const LaneWords &lanes, u32 row, u32 row_step) : w(lanes) {
+        for (int i = 0; i < rows; ++i, row += row_step) {
+            const u64 product = u64(LaneWords::m0) * (row ^ w.enter);
             second[i] = u32(product);
-            for (int h = 0; h < 2; ++h) {
+            for (int h = 0; h < 2; ++h)
                 third[i][h] = multiply_wide(w.head_low.part[h] ^ (product >> 32), u64v{} + LaneWords::m1);
-                third_high[i][h] = third[i][h] >> 32;
-            }
         }
     }
 
@@ -113,8 +111,8 @@ class LaneDraws {
         for (int i = 0; i < rows; i += abreast) {
             Counters c[2 * abreast];
             for (int n = 0; n < 2 * abreast; ++n) {
-                c[n].c0 = third_high[i + n / 2][n % 2] ^ b.word0.part[n % 2];
                 c[n].c1 = third[i + n / 2][n % 2];
+                c[n].c0 = (c[n].c1 >> 32) ^ b.word0.part[n % 2];
                 c[n].c2 = b.word2.part[n % 2] ^ second[i + n / 2];
                 c[n].c3 = b.word3.part[n % 2];
             }
@@ -145,7 +143,7 @@ class LaneDraws {
     }
 
     const LaneWords &w;
-    u64v third[rows][2], third_high[rows][2];
+    u64v third[rows][2];
     u64 second[rows];
 };
 

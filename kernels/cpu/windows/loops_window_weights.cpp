@@ -29,6 +29,8 @@ class WeightSums {
         chain.whole_words = step.whole_words();
         chain.row = job.dilation[1] * field.position;
         chain.largest_product = __builtin_inff();
+        chain.number_step = u32(job.inner);
+        chain.tiles = 1;
         const i64 most = field.lines * job.count[1];
         per_block = chain.whole_words ? 2 : 4;
         most_blocks = random ? (most / chain.longest + 2) / per_block + 2 : 0;
@@ -117,10 +119,7 @@ class WeightSums {
             for (i64 k = first; k < stop; ++k)
                 for (i64 c = 0; c < job.channels; ++c)
                     for (i64 tap = 0; tap < taps; tap += tile_taps, at += tile_taps * window_lanes) {
-                        u32 numbers[tile_taps];
-                        for (i64 i = 0; i < tile_taps; ++i)
-                            numbers[i] = job.row + u32(k * job.outer + (tap + i) * job.inner + c);
-                        chain.rows = numbers;
+                        chain.number = job.row + u32(k * job.outer + tap * job.inner + c);
                         chain.x = field.data + k * job.dilation[0] * field.line + tap * chain.row + c * window_lanes +
                                   v * lanes32;
                         chain.start = at;
