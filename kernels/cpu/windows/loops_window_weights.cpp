@@ -9,7 +9,7 @@ inline namespace LP_ISA {
 
 namespace {
 
-constexpr i64 tile_taps = window_rows / 2;
+constexpr i64 tile_taps = 4;  // as many chains as one multiply-add has cycles
 thread_local Scratch sums_scratch, gradient_scratch, table_scratch;
 
 i64 whole_tiles(i64 taps) { return (taps + tile_taps - 1) / tile_taps * tile_taps; }
