@@ -120,7 +120,7 @@ class WeightSums {
                 for (i64 c = 0; c < job.channels; ++c)
                     for (i64 tap = 0; tap < taps; tap += tile_taps, at += tile_taps * window_lanes) {
                         chain.number = job.row + u32(k * job.outer + tap * job.inner + c);
-                        chain.x = field.data + k * job.dilation[0] * field.line + tap * chain.row + c * window_lanes +
+                        chain.x = field.data + k * job.dilation[0] * field.line + tap * chain.row + c * field.channel +
                                   v * lanes32;
                         chain.start = at;
                         kernel(chain, step, at);

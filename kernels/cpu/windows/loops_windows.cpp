@@ -61,7 +61,7 @@ class WindowSums {
         for (i64 k = 0, g = 0; k < count; ++k) {
             const i64 tap = k / job.channels, channel = k % job.channels;
             const i64 down = tap / job.kernel[1] * job.dilation[0], right = tap % job.kernel[1] * job.dilation[1];
-            terms[k] = down * field.line + right * field.position + channel * window_lanes;
+            terms[k] = down * field.line + right * field.position + channel * field.channel;
             if (step.active && (channel + 1 == job.channels || (channel + 1) % job.group == 0)) ends[g++] = int(k + 1);
         }
         if (!step.active) ends[0] = int(count);
