@@ -111,7 +111,7 @@ class LaneDraws {
   private:
     template <bool both, bool shared>
     LP_INLINE void make(const BlockLanes &b, u32v (&to)[2][rows][1]) const {
-        constexpr int chains = LP_VECTOR_BYTES == 64 ? 4 : 2, parts = shared ? 1 : 2, abreast = chains / parts;
+        constexpr int parts = shared ? 1 : 2, abreast = chains / parts;
         static_assert(rows % abreast == 0);
         constexpr int later = LaneWords::later;
         constexpr u32 m0 = LaneWords::m0, m1 = LaneWords::m1;
