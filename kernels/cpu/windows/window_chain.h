@@ -145,7 +145,7 @@ void window_kernel(const WindowChain &c, const Rounders &rounders, float *sums) 
 typedef void (*WindowKernel)(const WindowChain &, const Rounders &, float *sums);
 
 // `rows` is window_rows or half of that.
-constexpr int window_rows = LP_VECTOR_BYTES == 64 ? 8 : 4;
+constexpr int window_rows = LP_VECTOR_BYTES >= 32 ? 8 : 4;
 
 WindowKernel window_kernel_of(Path path, int rows, bool exact);
 
