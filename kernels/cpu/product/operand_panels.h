@@ -21,7 +21,8 @@ void pack_rows(const char *from, long k_stride, const PanelShape &p, float *to) 
     for (i64 k = 0; k < p.k; ++k, to += p.advance) {
         const char *row = from + k * k_stride;
         for (i64 j = 0; j < p.width; j += lanes32) {
-            const long left = whole ? lanes32 : p.columns - j < lanes32 ? p.columns - j : lanes32;
+            const long rest = p.columns > j ? p.columns - j : 0;  // panels may be wider by whole vectors
+            const long left = whole || rest > lanes32 ? lanes32 : rest;
             if constexpr (element == Element::real32) {
                 store(to + j, whole ? load<f32v>(row + j * bytes) : load_some<f32v>(row + j * bytes, left));
             } else {

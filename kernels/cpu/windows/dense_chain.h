@@ -22,26 +22,32 @@ struct WindowLanes : Chain {
     LP_INLINE i64 b_at(i64 k) const { return terms[k]; }
 };
 
-constexpr int dense_rows[2] = {tile_rows, tile_rows / 2};  // of a tile
+constexpr int dense_heights = 3,
+              dense_rows[dense_heights] = {tile_rows, tile_rows * 3 / 4, tile_rows / 2};  // of a tile
 
-// `rows` is one of dense_rows.
+// The least of them for so many rows, or the first.
+inline int dense_height(i64 rows) { return rows > dense_rows[1] ? 0 : rows > dense_rows[2] ? 1 : 2; }
+
+template <class Step, class C, bool exact>
+KernelOf<C> dense_kernel_of_height(int height, int vectors) {
+    if (height == 0) return kernel_of_rows<Step, dense_rows[0], exact, C>(vectors);
+    return height == 1 ? kernel_of_rows<Step, dense_rows[1], exact, C>(vectors)
+                       : kernel_of_rows<Step, dense_rows[2], exact, C>(vectors);
+}
+
 template <class Step, class C>
-KernelOf<C> dense_kernel_of(int rows, int vectors, bool exact) {
+KernelOf<C> dense_kernel_of(int height, int vectors, bool exact) {
 #if !defined(__FMA__) && !defined(__aarch64__)
-    if (exact) {
-        return rows == tile_rows ? kernel_of_rows<Step, tile_rows, true, C>(vectors)
-                                 : kernel_of_rows<Step, tile_rows / 2, true, C>(vectors);
-    }
+    if (exact) return dense_kernel_of_height<Step, C, true>(height, vectors);
 #endif
     (void)exact;
-    return rows == tile_rows ? kernel_of_rows<Step, tile_rows, false, C>(vectors)
-                             : kernel_of_rows<Step, tile_rows / 2, false, C>(vectors);
+    return dense_kernel_of_height<Step, C, false>(height, vectors);
 }
 
 template <class C>
-KernelOf<C> dense_nearest_kernel(Path path, int rows, int vectors, bool exact);
+KernelOf<C> dense_nearest_kernel(Path path, int height, int vectors, bool exact);
 template <class C>
-KernelOf<C> dense_other_kernel(Path path, int rows, int vectors, bool exact);
+KernelOf<C> dense_other_kernel(Path path, int height, int vectors, bool exact);
 
 }  // namespace LP_ISA
 }  // namespace lowprec

@@ -41,7 +41,10 @@ class LaneWords {
 
     // Lane number i has the number `first` + i among all groups' outputs, of which each group has `outputs`.
     LaneWords(u64 key, int tag, u32 batch, u32 column, i64 first, i64 outputs)
-        : k0(u32(key)), k1(u32(key >> 32)), mixed(outputs > 1 || (column & 1)) {
+        : k0(u32(key)),
+          k1(u32(key >> 32)),
+          mixed(outputs > 1 || (column & 1)),
+          shared(outputs % 2 == 0 && column % 2 == 0) {
         const u64 block = u64(m1) * (column >> 4);
         enter = u32(block >> 32) ^ k0;
         low = u32(block);
@@ -71,28 +74,58 @@ class LaneWords {
         return b;
     }
 
-    // words[pair][i][0] of the sums in rows[i]; of the first pair only, unless `both`.
+  private:
     template <int rows>
-    __attribute__((noinline)) void draw(const u32 *row, const BlockLanes &b, bool both, u32v (&to)[2][rows][1]) const {
-        both ? make<rows, true>(row, b, to) : make<rows, false>(row, b, to);
+    friend class LaneDraws;
+
+    u32 k0, k1;
+    bool mixed, shared;  // some columns are odd; every even one has the next beside it, which shares its counters
+    u32 enter, low;
+    LaneCounters head_high, head_low;
+    u32v odd;
+    u64 keys[later][2];
+};
+
+// The words of some rows of such a vector. What lane and row make of a counter without its block is kept for all blocks
+// that a tile asks for.
+template <int rows>
+class LaneDraws {
+  public:
+    LaneDraws(const LaneWords &lanes, u32 row, u32 row_step) : w(lanes) {
+        for (int i = 0; i < rows; ++i, row += row_step) {
+            const u64 product = u64(LaneWords::m0) * (row ^ w.enter);
+            second[i] = u32(product);
+            for (int h = 0; h < 2; ++h)
+                third[i][h] = multiply_wide(w.head_low.part[h] ^ (product >> 32), u64v{} + LaneWords::m1);
+        }
+    }
+
+    // words[pair][i][0] of the sums in row i; of the first pair only, unless `both`.
+    __attribute__((noinline)) void draw(const BlockLanes &b, bool both, u32v (&to)[2][rows][1]) const {
+        if (w.shared)
+            both ? make<true, true>(b, to) : make<false, true>(b, to);
+        else
+            both ? make<true, false>(b, to) : make<false, false>(b, to);
     }
 
   private:
-    template <int rows, bool both>
-    LP_INLINE void make(const u32 *row, const BlockLanes &b, u32v (&to)[2][rows][1]) const {
-        constexpr int abreast = LP_VECTOR_BYTES == 64 && rows % 2 == 0 ? 2 : 1;  // rows
+    template <bool both, bool shared>
+    LP_INLINE void make(const BlockLanes &b, u32v (&to)[2][rows][1]) const {
+        constexpr int parts = shared ? 1 : 2, abreast = chains / parts;
+        static_assert(rows % abreast == 0);
+        constexpr int later = LaneWords::later;
+        constexpr u32 m0 = LaneWords::m0, m1 = LaneWords::m1;
+        const auto &keys = w.keys;
         for (int i = 0; i < rows; i += abreast) {
-            Counters c[2 * abreast];
-            for (int n = 0; n < 2 * abreast; ++n) {
-                const u64 second = u64(m0) * (row[i + n / 2] ^ enter);
-                const u64v third = multiply_wide(head_low.part[n % 2] ^ (second >> 32), u64v{} + m1);
-                c[n].c0 = (third >> 32) ^ b.word0.part[n % 2];
-                c[n].c1 = third;
-                c[n].c2 = b.word2.part[n % 2] ^ u64(u32(second));
-                c[n].c3 = b.word3.part[n % 2];
+            Counters c[chains];
+            for (int n = 0; n < chains; ++n) {
+                c[n].c1 = third[i + n / parts][n % parts];
+                c[n].c0 = (c[n].c1 >> 32) ^ b.word0.part[n % parts];
+                c[n].c2 = b.word2.part[n % parts] ^ second[i + n / parts];
+                c[n].c3 = b.word3.part[n % parts];
             }
             for (int r = 0; r < later - 1; ++r)
-                for (int n = 0; n < 2 * abreast; ++n) {
+                for (int n = 0; n < chains; ++n) {
                     const u64v a = multiply_wide(c[n].c0, u64v{} + m0), d = multiply_wide(c[n].c2, u64v{} + m1);
                     if (both || r < later - 2) c[n].c0 = exclusive_or(d >> 32, c[n].c1, u64v{} + keys[r][0]);
                     c[n].c2 = exclusive_or(a >> 32, c[n].c3, u64v{} + keys[r][1]);
@@ -100,28 +133,28 @@ class LaneWords {
                     c[n].c3 = a;
                 }
             for (int n = 0; n < abreast; ++n) {
-                const Counters *even = &c[2 * n];
-                to[0][i + n][0] = last(even[0].c2, even[1].c2, m1, even[0].c1, even[1].c1, keys[later - 1][0]);
-                if (both)
-                    to[1][i + n][0] = last(even[0].c0, even[1].c0, m0, even[0].c3, even[1].c3, keys[later - 1][1]);
+                const Counters &even = c[parts * n], &next = c[parts * n + parts - 1];
+                to[0][i + n][0] = last<shared>(even.c2, next.c2, m1, even.c1, next.c1, keys[later - 1][0]);
+                if (both) to[1][i + n][0] = last<shared>(even.c0, next.c0, m0, even.c3, next.c3, keys[later - 1][1]);
             }
         }
     }
 
     // A last round's words: the high halves of products, mixed, in even columns; the low halves in odd ones.
+    template <bool shared>
     LP_INLINE u32v last(u64v even, u64v next, u32 by, u64v even_before, u64v next_before, u64 key) const {
-        const u64v a = multiply_wide(even, u64v{} + by), b = multiply_wide(next, u64v{} + by);
-        const u32v words = high_pair(a, b) ^ pair(even_before, next_before) ^ u32(key);
-        if (!mixed) return words;
-        return (words & ~odd) | (pair(a, b) & odd);
+        const u64v a = multiply_wide(even, u64v{} + by);
+        if constexpr (shared) return last_pair(a, even_before, key);
+        const u64v b = multiply_wide(next, u64v{} + by);
+        const u64v high = (u64v)high_pair(a, b), before = (u64v)pair(even_before, next_before);
+        const u32v words = (u32v)exclusive_or(high, before, u64v{} + (key << 32 | key));
+        if (!w.mixed) return words;
+        return (words & ~w.odd) | (pair(a, b) & w.odd);
     }
 
-    u32 k0, k1;
-    bool mixed;
-    u32 enter, low;
-    LaneCounters head_high, head_low;
-    u32v odd;
-    u64 keys[later][2];
+    const LaneWords &w;
+    u64v third[rows][2];
+    u64 second[rows];
 };
 
 }  // namespace LP_ISA

@@ -31,12 +31,12 @@ class DenseSums {
           group(j.group < j.channels ? j.group : j.channels),
           depth(step.active ? whole(j.channels, group) : j.channels),
           count(j.kernel[0] * j.kernel[1] * depth),
-          field(j, lanes_are_windows, whole(j.count[1], lanes_are_windows ? lanes32 : dense_rows[1]), depth) {
+          field(j, lanes_are_windows, whole(j.count[1], lanes_are_windows ? lanes32 : dense_rows[2]), depth) {
         Path path = path_of(job.step);
         if (bounds_pay && path == Path::half_nearest && group == 1) path = Path::half_bounded;
         field.sized = bounds_pay && (path == Path::half_bounded || path == Path::grid_stochastic);
         for (int v = 0; v < 2; ++v)
-            for (int i = 0; i < 2; ++i) kernel[v][i] = choose(path, dense_rows[i], v + 1);
+            for (int i = 0; i < dense_heights; ++i) kernel[v][i] = choose(path, i, v + 1);
         for (i64 i = 0; i < tile_columns; ++i) zeros[i] = 0;
         chain.group = group;
         chain.part = chain.count = count;
@@ -67,15 +67,15 @@ class DenseSums {
   private:
     static constexpr bool lanes_are_windows = std::is_same<C, WindowLanes>::value;
 
-    KernelOf<C> choose(Path path, int rows, int vectors) const {
+    KernelOf<C> choose(Path path, int height, int vectors) const {
         switch (path) {
             case Path::grid_stochastic:
             case Path::aligned_stochastic:
             case Path::any:
             case Path::any_random:
-                return dense_other_kernel<C>(path, rows, vectors, job.half_operands);
+                return dense_other_kernel<C>(path, height, vectors, job.half_operands);
             default:
-                return dense_nearest_kernel<C>(path, rows, vectors, job.half_operands);
+                return dense_nearest_kernel<C>(path, height, vectors, job.half_operands);
         }
     }
 
@@ -92,7 +92,7 @@ class DenseSums {
     // Weights of a group, -1 where there is no channel: products (+0) * (-1) = -0 leave any sum as it is.
     void take_weights(i64 g) {
         const Operand &from = job.weight;
-        const i64 floats = lanes_are_windows ? whole(job.outputs, dense_rows[1]) : whole(job.outputs, lanes32);
+        const i64 floats = lanes_are_windows ? whole(job.outputs, dense_rows[2]) : whole(job.outputs, lanes32);
         weights = weight_scratch.of(floats * count);
         for (i64 tap = 0; tap < job.kernel[0] * job.kernel[1]; ++tap) {
             const char *at = from.data + tap / job.kernel[1] * from.stride[0] + tap % job.kernel[1] * from.stride[1] +
@@ -130,8 +130,8 @@ class DenseSums {
         chain.place.head = u32(tag_step + (chain.whole_words ? 1 : 0)) << 24 | ((job.batch + u32(g)) & 0xffffffu);
         for (i64 n = 0; n < job.outputs;) {
             const i64 rest = job.outputs - n;
-            const int half = lanes_are_windows && rest <= dense_rows[1];
-            const i64 some = lanes_are_windows ? smaller(i64(dense_rows[half]), rest) : columns_of(n);
+            const int height = dense_height(rest);
+            const i64 some = lanes_are_windows ? smaller(i64(dense_rows[height]), rest) : columns_of(n);
             chain.place.column = job.column + u32(n);
             if (!lanes_are_windows) begin_columns(n, some);
             for (i64 y = row; y < stop; ++y) {
@@ -140,7 +140,7 @@ class DenseSums {
                            n * job.out.column;
                 const u32 number = job.row + u32(image * job.outer + y * job.inner);
                 if constexpr (lanes_are_windows)
-                    windows_as_lanes(from, weights + n * count, half, some, number, to);
+                    windows_as_lanes(from, weights + n * count, height, some, number, to);
                 else
                     windows_as_rows(from, weights + n * count, some, number, to);
             }
@@ -159,15 +159,15 @@ class DenseSums {
         chain.a_row = job.stride[1] * field.position;
         for (i64 x = 0; x < job.count[1];) {
             const i64 rest = job.count[1] - x;
-            const int half = rest <= dense_rows[1], rows = dense_rows[half];
+            const int height = dense_height(rest), rows = dense_rows[height];
             chain.place.row = number + u32(x);
-            tile(kernel[vectors - 1][half], from + x * chain.a_row, factors, rows, vectors, to + x * job.out.row,
+            tile(kernel[vectors - 1][height], from + x * chain.a_row, factors, rows, vectors, to + x * job.out.row,
                  smaller(i64(rows), rest), columns);
             x += rows;
         }
     }
 
-    void windows_as_lanes(const float *from, const float *factors, int half, i64 outputs, u32 number, char *to) {
+    void windows_as_lanes(const float *from, const float *factors, int height, i64 outputs, u32 number, char *to) {
         chain.a_row = count;
         chain.a_k = 1;
         chain.start = zeros;
@@ -175,8 +175,8 @@ class DenseSums {
             const i64 rest = job.count[1] - x;
             const int vectors = rest > lanes32 ? 2 : 1;
             chain.place.row = number + u32(x);
-            tile(kernel[vectors - 1][half], factors, from + x, dense_rows[half], vectors, to + x * job.out.row, outputs,
-                 smaller(i64(vectors * lanes32), rest));
+            tile(kernel[vectors - 1][height], factors, from + x, dense_rows[height], vectors, to + x * job.out.row,
+                 outputs, smaller(i64(vectors * lanes32), rest));
             x += vectors * lanes32;
         }
     }
@@ -195,7 +195,7 @@ class DenseSums {
     const Store keep;
     const i64 group, depth, count;  // channels of a group of products, and in whole groups; products of a window
     DenseField field;
-    KernelOf<C> kernel[2][2];
+    KernelOf<C> kernel[2][dense_heights];
     C chain = {};
     float *weights = nullptr;
     u32 largest_weight = 0;

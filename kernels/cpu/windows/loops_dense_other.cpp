@@ -5,16 +5,16 @@ namespace lowprec {
 inline namespace LP_ISA {
 
 template <class C>
-KernelOf<C> dense_other_kernel(Path path, int rows, int vectors, bool exact) {
+KernelOf<C> dense_other_kernel(Path path, int height, int vectors, bool exact) {
     switch (path) {
         case Path::grid_stochastic:
-            return dense_kernel_of<GridStochastic, C>(rows, vectors, exact);
+            return dense_kernel_of<GridStochastic, C>(height, vectors, exact);
         case Path::aligned_stochastic:
-            return dense_kernel_of<AlignedStep<true>, C>(rows, vectors, exact);
+            return dense_kernel_of<AlignedStep<true>, C>(height, vectors, exact);
         case Path::any_random:
-            return dense_kernel_of<AnyStep<true>, C>(rows, vectors, exact);
+            return dense_kernel_of<AnyStep<true>, C>(height, vectors, exact);
         default:
-            return dense_kernel_of<AnyStep<false>, C>(rows, vectors, exact);
+            return dense_kernel_of<AnyStep<false>, C>(height, vectors, exact);
     }
 }
 

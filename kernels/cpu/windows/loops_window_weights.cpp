@@ -9,7 +9,7 @@ inline namespace LP_ISA {
 
 namespace {
 
-constexpr i64 tile_taps = window_rows / 2;
+constexpr i64 tile_taps = 4;  // as many chains as one multiply-add has cycles
 thread_local Scratch sums_scratch, gradient_scratch, table_scratch;
 
 i64 whole_tiles(i64 taps) { return (taps + tile_taps - 1) / tile_taps * tile_taps; }
@@ -29,6 +29,8 @@ class WeightSums {
         chain.whole_words = step.whole_words();
         chain.row = job.dilation[1] * field.position;
         chain.largest_product = __builtin_inff();
+        chain.number_step = u32(job.inner);
+        chain.tiles = 1;
         const i64 most = field.lines * job.count[1];
         per_block = chain.whole_words ? 2 : 4;
         most_blocks = random ? (most / chain.longest + 2) / per_block + 2 : 0;
@@ -117,11 +119,8 @@ class WeightSums {
             for (i64 k = first; k < stop; ++k)
                 for (i64 c = 0; c < job.channels; ++c)
                     for (i64 tap = 0; tap < taps; tap += tile_taps, at += tile_taps * window_lanes) {
-                        u32 numbers[tile_taps];
-                        for (i64 i = 0; i < tile_taps; ++i)
-                            numbers[i] = job.row + u32(k * job.outer + (tap + i) * job.inner + c);
-                        chain.rows = numbers;
-                        chain.x = field.data + k * job.dilation[0] * field.line + tap * chain.row + c * window_lanes +
+                        chain.number = job.row + u32(k * job.outer + tap * job.inner + c);
+                        chain.x = field.data + k * job.dilation[0] * field.line + tap * chain.row + c * field.channel +
                                   v * lanes32;
                         chain.start = at;
                         kernel(chain, step, at);

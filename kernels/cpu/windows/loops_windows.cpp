@@ -9,7 +9,7 @@ inline namespace LP_ISA {
 
 namespace {
 
-constexpr i64 half_rows = window_rows / 2;
+constexpr i64 half_rows = window_rows / 2, most_tiles = 8;
 thread_local Scratch table_scratch;
 
 i64 whole_tiles(i64 windows) { return (windows + half_rows - 1) / half_rows * half_rows; }
@@ -61,7 +61,7 @@ class WindowSums {
         for (i64 k = 0, g = 0; k < count; ++k) {
             const i64 tap = k / job.channels, channel = k % job.channels;
             const i64 down = tap / job.kernel[1] * job.dilation[0], right = tap % job.kernel[1] * job.dilation[1];
-            terms[k] = down * field.line + right * field.position + channel * window_lanes;
+            terms[k] = down * field.line + right * field.position + channel * field.channel;
             if (step.active && (channel + 1 == job.channels || (channel + 1) % job.group == 0)) ends[g++] = int(k + 1);
         }
         if (!step.active) ends[0] = int(count);
@@ -75,6 +75,7 @@ class WindowSums {
         chain.whole_words = step.whole_words();
         chain.row = job.stride[1] * field.position;
         chain.largest_product = __builtin_inff();
+        chain.number_step = 1;
     }
 
     void take_panel(i64 panel) {
@@ -122,16 +123,16 @@ class WindowSums {
             char *to = out + v * lanes32 * job.out.column;
             const i64 here = field.some_lanes - v * lanes32 < lanes32 ? field.some_lanes - v * lanes32 : lanes32;
             for (i64 x = 0; x < job.count[1];) {
-                const bool half = job.count[1] - x <= half_rows;
-                const i64 rows = half ? half_rows : window_rows, rest = job.count[1] - x;
-                u32 numbers[window_rows];
-                for (i64 i = 0; i < rows; ++i) numbers[i] = row0 + u32(x + i);
-                chain.rows = numbers;
+                const i64 rest = job.count[1] - x, tiles = smaller((rest + half_rows - 1) / window_rows, most_tiles);
+                const bool half = tiles == 0;
+                chain.tiles = half ? 1 : tiles;
+                const i64 rows = half ? half_rows : tiles * window_rows;
+                chain.number = row0 + u32(x);
                 chain.x = line + x * chain.row;
-                alignas(64) float sums[(window_rows + 1) * lanes32];
+                alignas(64) float sums[(most_tiles * window_rows + 1) * lanes32];
                 kernel[half](chain, step, sums);
                 if (final.active) final.apply(sums, nullptr, 0, rows, final);
-                keep.rows(sums, lanes32, to + x * job.out.row, rest < rows ? rest : rows, here);
+                keep.rows(sums, lanes32, to + x * job.out.row, smaller(rows, rest), here);
                 x += rows;
             }
         }

@@ -76,7 +76,8 @@ class TurnedDraws {
     LP_INLINE static void last(u64v even, u64v odd, u32 by, u64v even_before, u64v odd_before, u64 key,
                                u32v (&to)[rows][vectors], int i, int j) {
         const u64v a = multiply_wide(even, u64v{} + by), b = multiply_wide(odd, u64v{} + by);
-        to[i][j] = high_pair(a, b) ^ pair(even_before, odd_before) ^ u32(key);
+        const u64v high = (u64v)high_pair(a, b), before = (u64v)pair(even_before, odd_before);
+        to[i][j] = (u32v)exclusive_or(high, before, u64v{} + (key << 32 | key));
         if (i + 1 < rows) to[i + 1][j] = pair(a, b);
     }
 

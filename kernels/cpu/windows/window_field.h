@@ -32,7 +32,7 @@ class WindowField {
         skip = left - job.front[1];
         const i64 rest = job.image_size[1] - skip;
         wide = rest < across - left ? rest : across - left;
-        lines = (field_floats / line - high_of(0)) / job.stride[0];
+        lines = (field_floats() / line - high_of(0)) / job.stride[0];
         if (lines < 1) lines = 1;
     }
 
@@ -61,7 +61,12 @@ class WindowField {
     i64 left, wide;  // positions of zeros before those of the image, and how many of the image there are
 
   private:
-    static constexpr i64 field_floats = i64(1) << 15;  // decoded at a time, 128 KiB, but a line of windows at least
+    // Decoded at a time, but a line of windows at least: 128 KiB, or 256 where many of so few lines would be decoded
+    // once more for the next windows.
+    i64 field_floats() const {
+        constexpr i64 floats = i64(1) << 15;
+        return floats / line < 4 * high_of(1) ? 2 * floats : floats;
+    }
 
     i64 high_of(i64 windows) const { return (windows - 1) * job.stride[0] + (job.kernel[0] - 1) * job.dilation[0] + 1; }
 

@@ -33,20 +33,19 @@ def is_dense(
         across: windows of a line.
     """
     high, wide, groups, channels, outputs = weight
-    if not high * wide * channels * groups * outputs or channels > MOST_CHANNELS or not takes_whole_chains(task):
+    if not high * wide * channels * groups * outputs or channels > MOST_CHANNELS:
         return False
-    if high * wide * channels * max(outputs, 2 * BLOCK) > MOST_WEIGHTS:
+    if outputs <= MOST_OUTPUTS:
+        fewest = FEWEST_PLANES if x.strides[2] == x.itemsize else FEWEST_PRODUCTS
+        if stride[1] != 1 or across < FEWEST_WINDOWS or (groups > 1 and outputs * channels < fewest):
+            return False
+    if high * wide * channels * max(outputs, 2 * BLOCK) > MOST_WEIGHTS or not takes_whole_chains(task):
         return False
     lines, positions = (high - 1) * dilation[0] + 1, (wide + BLOCK) * dilation[1] + (across + 2 * BLOCK) * stride[1]
     if lines * positions * 2 * BLOCK * max(1, channels // BLOCK) > MOST_FIELD:
         return False
     first = task.place.column % BLOCK if task.rules.stochastic else 0
-    if outputs <= MOST_OUTPUTS:
-        fewest = FEWEST_PLANES if x.strides[2] == x.itemsize else FEWEST_PRODUCTS
-        if groups > 1 and outputs * channels < fewest:
-            return False
-        return stride[1] == 1 and across >= FEWEST_WINDOWS and first % 2 == 0 and first + outputs <= BLOCK
-    return first == 0
+    return first % 2 == 0 and first + outputs <= BLOCK if outputs <= MOST_OUTPUTS else first == 0
 
 
 def dense_sums(

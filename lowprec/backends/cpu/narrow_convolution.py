@@ -38,7 +38,7 @@ def is_narrow(weight: tuple[int, ...], across: int, stride: Pair, dilation: Pair
     high, wide, groups, channels, outputs = weight
     if groups == 1 or outputs > MOST_OUTPUTS or groups * outputs < FEWEST_LANES or not high * wide * channels:
         return False
-    if not takes_whole_chains(task) or (task.rules.stochastic and task.place.column % BLOCK + outputs > BLOCK):
+    if not takes_whole_chains(task) or (task.place.column % BLOCK + outputs > BLOCK and task.rules.stochastic):
         return False
     lines, positions = (high - 1) * dilation[0] + 1, (wide + BLOCK) * dilation[1] + (across + BLOCK) * stride[1]
     return lines * positions * channels * 2 * BLOCK <= MOST_FIELD

@@ -25,6 +25,8 @@ SHAPES: list[Shape] = [
     ((1, 9, 16), (5, 5), 1, 6, 1, dict(padding=2)),
     ((2, 8, 70), (3, 1), 4, 4, 3, dict(stride=(2, 1), padding=(0, 3), group=None)),
     ((1, 30, 13), (1, 1), 17, 3, 1, dict(group=4)),
+    ((1, 6, 14), (2, 3), 20, 12, 1, dict(padding=1)),
+    ((1, 6, 14), (2, 2), 20, 12, 1, dict(padding=1, group=19)),
 ]
 
 

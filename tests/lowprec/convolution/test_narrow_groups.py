@@ -38,6 +38,9 @@ SHAPES: list[Shape] = [
     ((1, 13, 8), (3, 2), 4, 4, 5, dict(stride=(3, 1), dilation=(2, 3), padding=(1, 4), group=3)),
     ((3, 4, 4), (1, 1), 2, 8, 9, dict(stride=2)),
     ((1, 40, 3), (4, 3), 3, 1, 33, dict(padding="same", group=None)),
+    ((1, 4, 7), (2, 2), 16, 8, 3, dict(padding=1)),
+    ((1, 5, 6), (2, 2), 8, 4, 5, dict(stride=2)),
+    ((2, 4, 5), (2, 1), 4, 2, 7, dict()),
 ]
 
 
