@@ -4,6 +4,7 @@
 
 #include "isa/turn.h"
 #include "operands/decode_run.h"
+#include "product/turn_codes.h"
 
 namespace lowprec {
 inline namespace LP_ISA {
@@ -89,6 +90,44 @@ void pack_columns(const CodeTable *table, const char *from, long column_stride, 
         }
 }
 
+#if defined(__AVX512BW__) && LP_VECTOR_BYTES == 64
+// Sixteen columns' next codes, turned and decoded.
+template <Element element>
+LP_INLINE void store_turned(u16v (&square)[lanes32], i64 length, float *to, i64 width) {
+    turn(square);
+#pragma GCC unroll 16
+    for (i64 i = 0; i < lanes32; ++i, to += width) {
+        if (i == length) break;
+        store(to, element == Element::half ? half_to_real(square[i]) : bfloat_to_real(square[i]));
+    }
+}
+
+// The same for elements of 16 bits.
+template <Element element>
+void pack_columns16(const char *from, long column_stride, const PanelShape &p, float *to) {
+    const i64 steps = p.k, width = p.width;
+    for (i64 j = 0; j < width; j += lanes32) {
+        const i64 first = p.skip > j ? p.skip - j : 0, last = smaller(p.columns + p.skip - j, i64(lanes32));
+        const char *column = from + (j - p.skip) * column_stride;
+        u16v square[lanes32];
+        i64 k = 0;
+        if (first == 0 && last == lanes32)
+            for (; k + lanes32 <= steps; k += lanes32) {
+#pragma GCC unroll 16
+                for (i64 lane = 0; lane < lanes32; ++lane)
+                    square[lane] = load<u16v>(column + lane * column_stride + 2 * k);
+                store_turned<element>(square, lanes32, to + k * width + j, width);
+            }
+        for (; k < steps; k += lanes32) {
+            const i64 length = smaller(steps - k, i64(lanes32));
+            for (i64 lane = 0; lane < lanes32; ++lane) square[lane] = u16v{};
+            for (i64 lane = first; lane < last; ++lane)
+                square[lane] = load_some<u16v>(column + lane * column_stride + 2 * k, length);
+            store_turned<element>(square, length, to + k * width + j, width);
+        }
+    }
+}
+#else
 // The same for elements of 16 bits: eight steps at a time, 16 bytes of a column, are turned as four numbers.
 template <Element element>
 void pack_columns16(const char *from, long column_stride, const PanelShape &p, float *to) {
@@ -112,6 +151,7 @@ void pack_columns16(const char *from, long column_stride, const PanelShape &p, f
             }
         }
 }
+#endif
 
 // One panel of the right operand; `from` is its first column.
 inline void pack_panel(Element element, const CodeTable *table, const char *from, long k_stride, long column_stride,
