@@ -14,6 +14,16 @@ namespace {
 constexpr i64 piece_floats = i64(1) << 12;  // packed at a time: 16 KiB
 constexpr i64 most_rows = 16;
 
+#if defined(__AVX512BW__) && LP_VECTOR_BYTES == 64
+constexpr bool has_turned_codes = true;
+void pack_codes(const char *from, long column_stride, const PanelShape &shape, u16 *to) {
+    pack_columns16<Element::half>(from, column_stride, shape, to);
+}
+#else
+constexpr bool has_turned_codes = false;
+void pack_codes(const char *, long, const PanelShape &, u16 *) {}  // never called
+#endif
+
 thread_local Scratch left_scratch, right_scratch;
 
 // The product whose rows are this one's columns.
@@ -41,7 +51,7 @@ class Strip {
           rows(r.row_end - r.row_begin),
           columns(r.column_end - r.column_begin),
           left(j, left_scratch) {
-        chain.group = chain.part = job.group;
+        chain.group = job.group;
         chain.alignment = job.alignment;
         chain.stages = {1, 1, 1};
         chain.whole_words = step.whole_words();
@@ -51,7 +61,6 @@ class Strip {
         const i64 pieces = piece_floats / (most_vectors * lanes32 * unit);
         piece = unit * (pieces > 1 ? pieces : 1);
         if (piece > job.k) piece = job.k;
-        chain.part = piece;
     }
 
     void run() {
@@ -63,6 +72,7 @@ class Strip {
         i64 row;
         int rows;
         KernelOf<C> kernel;
+        KernelOf<HalfLanes<C>> half_kernel;
         TileSums sums;
     };
 
@@ -82,18 +92,41 @@ class Strip {
         }
     }
 
+    // How a panel is read: as it lies in memory, as float16 that is turned, or decoded.
+    enum class Way { in_place, turned_codes, decoded };
+
+    Way way_of(const Panel &p) const {
+        if (job.b.element != Element::half || !has_half_kernel(path)) return Way::decoded;
+        if (turned && is_random(job.step) && !has_turned_codes) return Way::decoded;
+        if (job.b_column == 2 && job.b_k % 2 == 0 && p.skip == 0 && p.columns == p.vectors * lanes32)
+            return Way::in_place;
+        return has_turned_codes && job.b_k == 2 ? Way::turned_codes : Way::decoded;
+    }
+
+    // The next chain.count products' part of a panel, from `from` on.
+    const float *lanes(Way way, const char *from, const Panel &p) const {
+        if (way == Way::in_place) return reinterpret_cast<const float *>(from);
+        const i64 width = p.vectors * lanes32;
+        float *to = right_scratch.of(chain.count * width);
+        const PanelShape shape = {chain.count, p.skip, p.columns, width, width};
+        if (way == Way::turned_codes)
+            pack_codes(from, job.b_column, shape, reinterpret_cast<u16 *>(to));
+        else
+            pack_panel(job.b.element, job.b.table, from, job.b_k, job.b_column, shape, to);
+        return to;
+    }
+
     void panel(const Vertex &v, const Left &decoded, const Panel &p) {
         Tile tiles[5];
         const int count = cut(p.vectors, tiles);
         const i64 width = p.vectors * lanes32;
-        float *packed = right_scratch.of(piece * width);
-        chain.b_k = width;
-        for (i64 k = 0; k < job.k; k += piece) {
-            chain.count = job.k - k < piece ? job.k - k : piece;
+        const Way way = way_of(p);
+        const i64 most = way == Way::in_place && count == 1 ? job.k : piece;
+        chain.b_k = way == Way::in_place ? job.b_k / 2 : width;
+        for (i64 k = 0; k < job.k; k += most) {
+            chain.part = chain.count = job.k - k < most ? job.k - k : most;
             chain.first_group = v.group + u32(k / job.group);
-            const PanelShape shape = {chain.count, p.skip, p.columns, width, width};
-            pack_panel(job.b.element, job.b.table, v.b + p.first * job.b_column + k * job.b_k, job.b_k, job.b_column,
-                       shape, packed);
+            const float *b = lanes(way, v.b + p.first * job.b_column + k * job.b_k, p);
             for (int t = 0; t < count; ++t) {
                 Tile &tile = tiles[t];
                 chain.start = k == 0 ? p.start : tile.sums[0];
@@ -102,7 +135,11 @@ class Strip {
                 chain.place = place;
                 chain.place.row = turned ? column : row;
                 chain.place.column = turned ? row : column;
-                tile.kernel(chain, step, decoded.data + tile.row * decoded.row + k * decoded.k, packed, tile.sums);
+                const float *a = decoded.data + tile.row * decoded.row + k * decoded.k;
+                if (way == Way::decoded)
+                    tile.kernel(chain, step, a, b, tile.sums);
+                else
+                    tile.half_kernel(chain, step, a, b, tile.sums);
             }
         }
         for (int t = 0; t < count; ++t)
@@ -116,6 +153,8 @@ class Strip {
             tiles[count].row = i;
             tiles[count].rows = first_height(rows - i);
             tiles[count].kernel = chosen_kernel<C>(path, tiles[count].rows, vectors, job.half_operands);
+            tiles[count].half_kernel =
+                chosen_kernel<HalfLanes<C>>(path, tiles[count].rows, vectors, job.half_operands);
         }
         return count;
     }
@@ -129,7 +168,7 @@ class Strip {
     const i64 rows, columns;
     LeftOperand left;
     i64 piece;  // products
-    C chain = {};
+    HalfLanes<C> chain = {};
     WordPlace place = {};
 };
 

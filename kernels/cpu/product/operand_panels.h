@@ -91,20 +91,30 @@ void pack_columns(const CodeTable *table, const char *from, long column_stride, 
 }
 
 #if defined(__AVX512BW__) && LP_VECTOR_BYTES == 64
-// Sixteen columns' next codes, turned and decoded.
+// What becomes of a code: itself, or its value.
 template <Element element>
-LP_INLINE void store_turned(u16v (&square)[lanes32], i64 length, float *to, i64 width) {
+LP_INLINE void put(u16 *to, u16v codes) {
+    store(to, codes);
+}
+template <Element element>
+LP_INLINE void put(float *to, u16v codes) {
+    store(to, element == Element::half ? half_to_real(codes) : bfloat_to_real(codes));
+}
+
+// Sixteen columns' next codes, turned.
+template <Element element, class To>
+LP_INLINE void put_turned(u16v (&square)[lanes32], i64 length, To *to, i64 width) {
     turn(square);
 #pragma GCC unroll 16
     for (i64 i = 0; i < lanes32; ++i, to += width) {
         if (i == length) break;
-        store(to, element == Element::half ? half_to_real(square[i]) : bfloat_to_real(square[i]));
+        put<element>(to, square[i]);
     }
 }
 
 // The same for elements of 16 bits.
-template <Element element>
-void pack_columns16(const char *from, long column_stride, const PanelShape &p, float *to) {
+template <Element element, class To>
+void pack_columns16(const char *from, long column_stride, const PanelShape &p, To *to) {
     const i64 steps = p.k, width = p.width;
     for (i64 j = 0; j < width; j += lanes32) {
         const i64 first = p.skip > j ? p.skip - j : 0, last = smaller(p.columns + p.skip - j, i64(lanes32));
@@ -116,14 +126,14 @@ void pack_columns16(const char *from, long column_stride, const PanelShape &p, f
 #pragma GCC unroll 16
                 for (i64 lane = 0; lane < lanes32; ++lane)
                     square[lane] = load<u16v>(column + lane * column_stride + 2 * k);
-                store_turned<element>(square, lanes32, to + k * width + j, width);
+                put_turned<element>(square, lanes32, to + k * width + j, width);
             }
         for (; k < steps; k += lanes32) {
             const i64 length = smaller(steps - k, i64(lanes32));
             for (i64 lane = 0; lane < lanes32; ++lane) square[lane] = u16v{};
             for (i64 lane = first; lane < last; ++lane)
                 square[lane] = load_some<u16v>(column + lane * column_stride + 2 * k, length);
-            store_turned<element>(square, length, to + k * width + j, width);
+            put_turned<element>(square, length, to + k * width + j, width);
         }
     }
 }

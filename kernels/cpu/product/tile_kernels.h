@@ -60,10 +60,21 @@ struct TurnedChain : Chain {
     using Words = GroupWords<TurnedDraws<rows, vectors>, rows, vectors>;
 };
 
+// The right operand is float16 as it lies in memory, or turned; b_k counts its numbers.
+template <class C>
+struct HalfLanes : C {
+    LP_INLINE static f32v b_vector(const float *b, i64 at) {
+        return half_to_real(load<u16v>(reinterpret_cast<const u16 *>(b) + at));
+    }
+};
+
 // With any step, and with those of which `has_turned_kernel` holds.
 template <class C>
 KernelOf<C> chosen_kernel(Path path, int rows, int vectors, bool exact);
 inline bool has_turned_kernel(Path path) { return path == Path::grid_stochastic || path == Path::aligned_stochastic; }
+inline bool has_half_kernel(Path path) {
+    return has_half && (path == Path::none || path == Path::half_nearest || path == Path::grid_stochastic);
+}
 
 // The same contract with another order inside a group (`dot4`, `pairwise`, `aligned`), for the chains of one part.
 void adder_kernel(Adder adder, const Chain &chain, const Rounders &rounders, int rows, int vectors, const float *a,
