@@ -47,7 +47,7 @@ class Product {
         sized = often && (path == Path::half_bounded || path == Path::grid_stochastic);
         chain.largest_product = __builtin_inff();
         for (int v = 0; v < 2; ++v)
-            for (int i = 0; i < 4; ++i) kernel[v][i] = chosen_kernel<Chain>(path, tile_heights[i], v + 1, job.half_operands);
+            for (int i = 0; i < 5; ++i) kernel[v][i] = chosen_kernel<Chain>(path, tile_heights[i], v + 1, job.half_operands);
     }
 
     void run() {
@@ -184,7 +184,7 @@ class Product {
     LeftOperand left_operand;
     bool sized;  // steps ask how large products may be
     u32 largest_right = 0;
-    Kernel kernel[2][4];
+    Kernel kernel[2][5];
     Chain chain = {};
     WordPlace place = {};
     u32 row0 = 0, column0 = 0, group0 = 0;

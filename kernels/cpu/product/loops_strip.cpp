@@ -73,7 +73,6 @@ class Strip {
         int rows;
         KernelOf<C> kernel;
         KernelOf<HalfLanes<C>> half_kernel;
-        TileSums sums;
     };
 
     void vertex(const Vertex &v) {
@@ -118,6 +117,7 @@ class Strip {
 
     void panel(const Vertex &v, const Left &decoded, const Panel &p) {
         Tile tiles[5];
+        alignas(64) float sums[most_rows * tile_columns + sizeof(TileSums) / sizeof(float)];
         const int count = cut(p.vectors, tiles);
         const i64 width = p.vectors * lanes32;
         const Way way = way_of(p);
@@ -129,22 +129,22 @@ class Strip {
             const float *b = lanes(way, v.b + p.first * job.b_column + k * job.b_k, p);
             for (int t = 0; t < count; ++t) {
                 Tile &tile = tiles[t];
-                chain.start = k == 0 ? p.start : tile.sums[0];
+                float *to = sums + tile.row * width;
+                chain.start = k == 0 ? p.start : to;
                 chain.start_row = k == 0 ? 0 : width;
                 const u32 row = v.row + u32(tile.row), column = v.column + u32(p.first - p.skip);
                 chain.place = place;
                 chain.place.row = turned ? column : row;
                 chain.place.column = turned ? row : column;
                 const float *a = decoded.data + tile.row * decoded.row + k * decoded.k;
+                TileSums &of_first_stage = *reinterpret_cast<TileSums *>(to);  // the only one
                 if (way == Way::decoded)
-                    tile.kernel(chain, step, a, b, tile.sums);
+                    tile.kernel(chain, step, a, b, of_first_stage);
                 else
-                    tile.half_kernel(chain, step, a, b, tile.sums);
+                    tile.half_kernel(chain, step, a, b, of_first_stage);
             }
         }
-        for (int t = 0; t < count; ++t)
-            keep.rows(tiles[t].sums[0] + p.skip, width,
-                      v.out + tiles[t].row * job.out.row + p.first * job.out.column, tiles[t].rows, p.columns);
+        keep.rows(sums + p.skip, width, v.out + p.first * job.out.column, rows, p.columns);
     }
 
     int cut(int vectors, Tile *tiles) const {

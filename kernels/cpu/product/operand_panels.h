@@ -101,39 +101,40 @@ LP_INLINE void put(float *to, u16v codes) {
     store(to, element == Element::half ? half_to_real(codes) : bfloat_to_real(codes));
 }
 
-// Sixteen columns' next codes, turned.
+// `steps` codes of sixteen columns, turned a square at a time.
 template <Element element, class To>
-LP_INLINE void put_turned(u16v (&square)[lanes32], i64 length, To *to, i64 width) {
-    turn(square);
+__attribute__((noinline)) void pack_squares(const char *column, long column_stride, i64 steps, To *to, i64 width) {
+    for (; steps > 0; steps -= lanes32, column += 2 * lanes32) {
+        // Opaque, so that the addresses of all lines are made of few numbers, and do not stand on the stack.
+        __asm__ volatile("" : "+r"(column), "+r"(to));
+        u16v square[lanes32];
+        turn_lines(column, column_stride, square);
+        if (steps < lanes32) {
+            for (i64 i = 0; i < steps; ++i) put<element>(to + i * width, square[i]);
+            return;
+        }
 #pragma GCC unroll 16
-    for (i64 i = 0; i < lanes32; ++i, to += width) {
-        if (i == length) break;
-        put<element>(to, square[i]);
+        for (i64 i = 0; i < lanes32; ++i, to += width) put<element>(to, square[i]);
     }
 }
 
 // The same for elements of 16 bits.
 template <Element element, class To>
 void pack_columns16(const char *from, long column_stride, const PanelShape &p, To *to) {
-    const i64 steps = p.k, width = p.width;
-    for (i64 j = 0; j < width; j += lanes32) {
+    for (i64 j = 0; j < p.width; j += lanes32) {
         const i64 first = p.skip > j ? p.skip - j : 0, last = smaller(p.columns + p.skip - j, i64(lanes32));
         const char *column = from + (j - p.skip) * column_stride;
-        u16v square[lanes32];
-        i64 k = 0;
-        if (first == 0 && last == lanes32)
-            for (; k + lanes32 <= steps; k += lanes32) {
-#pragma GCC unroll 16
-                for (i64 lane = 0; lane < lanes32; ++lane)
-                    square[lane] = load<u16v>(column + lane * column_stride + 2 * k);
-                put_turned<element>(square, lanes32, to + k * width + j, width);
+        const i64 whole = first == 0 && last == lanes32 ? p.k / lanes32 * lanes32 : 0;
+        pack_squares<element>(column, column_stride, whole, to + j, p.width);
+        for (i64 k = whole; k < p.k; k += lanes32) {
+            const i64 length = smaller(p.k - k, i64(lanes32));
+            u16v lines[lanes32];
+            for (i64 lane = 0; lane < lanes32; ++lane) {
+                const bool empty = lane < first || lane >= last;
+                lines[lane] = empty ? u16v{} : load_some<u16v>(column + lane * column_stride + 2 * k, length);
             }
-        for (; k < steps; k += lanes32) {
-            const i64 length = smaller(steps - k, i64(lanes32));
-            for (i64 lane = 0; lane < lanes32; ++lane) square[lane] = u16v{};
-            for (i64 lane = first; lane < last; ++lane)
-                square[lane] = load_some<u16v>(column + lane * column_stride + 2 * k, length);
-            put_turned<element>(square, length, to + k * width + j, width);
+            pack_squares<element>(reinterpret_cast<const char *>(lines), sizeof lines[0], length, to + k * p.width + j,
+                                  p.width);
         }
     }
 }

@@ -22,7 +22,7 @@ KernelOf<C> kernel_of_rows(int vectors) {
     return vectors == 1 ? tile_kernel<C, Step, rows, 1, exact> : tile_kernel<C, Step, rows, 2, exact>;
 }
 
-constexpr int tile_heights[4] = {tile_rows, 4, 2, 1};  // rows of a tile
+constexpr int tile_heights[5] = {tile_rows, 4, 3, 2, 1};  // rows of a tile
 
 // The first tile of so many rows.
 inline int first_height(i64 rows) {
@@ -39,6 +39,7 @@ KernelOf<C> kernel_of(int rows, int vectors, bool exact) {
     if (exact) {
         if (vectors == most_vectors) return tile_kernel<C, Step, 1, most_vectors, true>;
         if (rows == 4) return kernel_of_rows<Step, 4, true, C>(vectors);
+        if (rows == 3) return kernel_of_rows<Step, 3, true, C>(vectors);
         return rows == 2 ? kernel_of_rows<Step, 2, true, C>(vectors) : kernel_of_rows<Step, 1, true, C>(vectors);
     }
 #endif
@@ -46,6 +47,7 @@ KernelOf<C> kernel_of(int rows, int vectors, bool exact) {
     if (vectors == most_vectors) return tile_kernel<C, Step, 1, most_vectors, false>;
     if (rows == tile_rows) return kernel_of_rows<Step, tile_rows, false, C>(vectors);
     if (rows == 4) return kernel_of_rows<Step, 4, false, C>(vectors);
+    if (rows == 3) return kernel_of_rows<Step, 3, false, C>(vectors);
     return rows == 2 ? kernel_of_rows<Step, 2, false, C>(vectors) : kernel_of_rows<Step, 1, false, C>(vectors);
 }
 

@@ -9,29 +9,30 @@ inline namespace LP_ISA {
 
 #if defined(__AVX512BW__) && LP_VECTOR_BYTES == 64
 
-// Sixteen lines of sixteen codes: two lines to a register, squares of eight are turned in each quarter of it, and
-// quarters then belong to codes i and i + 8.
-LP_INLINE void turn(u16v (&m)[16]) {
-    __m512i a[8], b[8];
-    for (int i = 0; i < 8; ++i)
-        a[i] = _mm512_inserti64x4(_mm512_castsi256_si512((__m256i)m[i]), (__m256i)m[i + 8], 1);
-    for (int i = 0; i < 8; i += 2) {
-        b[i] = _mm512_unpacklo_epi16(a[i], a[i + 1]);
-        b[i + 1] = _mm512_unpackhi_epi16(a[i], a[i + 1]);
-    }
-    for (int i = 0; i < 8; i += 4)
-        for (int h = 0; h < 2; ++h) {
-            a[i + 2 * h] = _mm512_unpacklo_epi32(b[i + h], b[i + h + 2]);
-            a[i + 2 * h + 1] = _mm512_unpackhi_epi32(b[i + h], b[i + h + 2]);
+// Sixteen lines of sixteen codes, `stride` bytes apart. Vectors of 32 bytes, for whose halves loads take no shuffle.
+LP_INLINE void turn_lines(const char *from, long stride, u16v (&turned)[16]) {
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; ++half) {  // eight codes: squares of eight in both halves of vectors
+        __m256i a[8], b[8];
+        for (int i = 0; i < 8; ++i) {
+            const char *line = from + i * stride + 16 * half;
+            const __m128i first = _mm_loadu_si128(reinterpret_cast<const __m128i *>(line));
+            const __m128i second = _mm_loadu_si128(reinterpret_cast<const __m128i *>(line + 8 * stride));
+            a[i] = _mm256_inserti128_si256(_mm256_castsi128_si256(first), second, 1);
         }
-    for (int i = 0; i < 4; ++i) {
-        b[2 * i] = _mm512_unpacklo_epi64(a[i], a[i + 4]);
-        b[2 * i + 1] = _mm512_unpackhi_epi64(a[i], a[i + 4]);
-    }
-    for (int i = 0; i < 8; ++i) {
-        const __m512i both = _mm512_shuffle_i64x2(b[i], b[i], 0xd8);  // quarters 0, 2, 1, 3
-        m[i] = (u16v)_mm512_castsi512_si256(both);
-        m[i + 8] = (u16v)_mm512_extracti64x4_epi64(both, 1);
+        for (int i = 0; i < 8; i += 2) {
+            b[i] = _mm256_unpacklo_epi16(a[i], a[i + 1]);
+            b[i + 1] = _mm256_unpackhi_epi16(a[i], a[i + 1]);
+        }
+        for (int i = 0; i < 8; i += 4)
+            for (int h = 0; h < 2; ++h) {
+                a[i + 2 * h] = _mm256_unpacklo_epi32(b[i + h], b[i + h + 2]);
+                a[i + 2 * h + 1] = _mm256_unpackhi_epi32(b[i + h], b[i + h + 2]);
+            }
+        for (int i = 0; i < 4; ++i) {
+            turned[8 * half + 2 * i] = (u16v)_mm256_unpacklo_epi64(a[i], a[i + 4]);
+            turned[8 * half + 2 * i + 1] = (u16v)_mm256_unpackhi_epi64(a[i], a[i + 4]);
+        }
     }
 }
 
