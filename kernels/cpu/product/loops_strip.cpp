@@ -121,7 +121,7 @@ class Strip {
         const int count = cut(p.vectors, tiles);
         const i64 width = p.vectors * lanes32;
         const Way way = way_of(p);
-        const i64 most = way == Way::in_place && count == 1 ? job.k : piece;
+        const i64 most = way == Way::decoded ? piece : way == Way::in_place && count == 1 ? job.k : 2 * piece;
         chain.b_k = way == Way::in_place ? job.b_k / 2 : width;
         for (i64 k = 0; k < job.k; k += most) {
             chain.part = chain.count = job.k - k < most ? job.k - k : most;
