@@ -153,8 +153,7 @@ class Strip {
             tiles[count].row = i;
             tiles[count].rows = first_height(rows - i);
             tiles[count].kernel = chosen_kernel<C>(path, tiles[count].rows, vectors, job.half_operands);
-            tiles[count].half_kernel =
-                chosen_kernel<HalfLanes<C>>(path, tiles[count].rows, vectors, job.half_operands);
+            tiles[count].half_kernel = chosen_kernel<HalfLanes<C>>(path, tiles[count].rows, vectors, job.half_operands);
         }
         return count;
     }
