@@ -48,9 +48,6 @@ class Product {
         for (int v = 0; v < 2; ++v) quick[v] = quick_tile(path, job, keep, v + 1);
         sized = often && !quick[0] && (path == Path::half_bounded || path == Path::grid_stochastic);
         chain.largest_product = __builtin_inff();
-        for (int v = 0; v < 2; ++v)
-            for (int i = 0; i < 5; ++i)
-                kernel[v][i] = chosen_kernel<Chain>(path, tile_heights[i], v + 1, job.half_operands);
     }
 
     void run() {
@@ -129,11 +126,12 @@ class Product {
             const i64 end = quick[p.vectors - 1] ? smaller(rows, i + quick_rows) : rows;
             if (quick_strip(left, row, i, end, p)) i = end;
             while (i < end) {
-                int size = 0;
-                while (tile_heights[size] > end - i) ++size;
-                place.row = row0 + u32(row + i);
-                tile(left.data + i * left.row, left, p, row + i, tile_heights[size], kernel[p.vectors - 1][size]);
-                i += tile_heights[size];
+                const int height = first_height(end - i);
+                const Kernel kernel = chosen_kernel<Chain>(path, height, p.vectors, job.half_operands);
+                for (; i + height <= end; i += height) {
+                    place.row = row0 + u32(row + i);
+                    tile(left.data + i * left.row, left, p, row + i, height, kernel);
+                }
             }
         }
     }
@@ -201,7 +199,6 @@ class Product {
     LeftOperand left_operand;
     bool sized;  // steps ask how large products may be
     u32 largest_right = 0;
-    Kernel kernel[2][5];
     QuickTile quick[2];
     Chain chain = {};
     WordPlace place = {};
