@@ -201,8 +201,12 @@ bool strip_product(const ProductJob &job, const Region &region) {
         return true;
     }
     const i64 vectors = (rows + lanes32 - 1) / lanes32;
-    const bool along_k = job.a_k == bytes_of(job.a.element);
-    const i64 cost = vectors * (columns + (along_k ? lanes32 / 4 : 1));
+    // Instructions for each vector that the wide operand costs, beside one for each column. Squares of 16-bit codes are
+    // turned quickly; turning others, or without registers for them, cost more than it saved.
+    const bool along_k = job.a_k == bytes_of(job.a.element) && job.a_row != job.a_k;
+    const bool turns_quickly = has_turned_codes && bytes_of(job.a.element) == 2;
+    const i64 packing = !along_k ? 1 : turns_quickly ? lanes32 / 4 : lanes32;
+    const i64 cost = vectors * (columns + packing);
     if (cost >= rows || columns > most_rows || !own_operands(job.a, job) || !turned_words(job, region)) return false;
     const ProductJob other = turned_job(job);
     const Region there = {region.vertex_begin, region.vertex_end, region.column_begin,
