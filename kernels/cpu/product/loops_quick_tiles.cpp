@@ -117,8 +117,8 @@ bool random_tile(const Chain &c, const Rounders &rounders, const float *a, const
 
 }  // namespace
 
-QuickTile quick_tile(Path path, const ProductJob &job, const Store &keep, int vectors) {
 #if defined(__AVX512BW__) && LP_VECTOR_BYTES == 64
+QuickTile quick_tile(Path path, const ProductJob &job, const Store &keep, int vectors) {
     const Destination &out = job.out;
     if (job.adder != Adder::sequential || job.k == 0 || job.k > job.part || job.stages > 1 || job.final.active ||
         job.initial.data || out.nan_met || out.column != out.item_bytes)
@@ -131,9 +131,11 @@ QuickTile quick_tile(Path path, const ProductJob &job, const Store &keep, int ve
     const bool to_half = keep.half && r.format.mantissa_bits == 10 && r.format.emin == -14 && r.format.negative_zero;
     if (path == Path::grid_stochastic && to_half && job.k <= job.group && r.random_bits <= 16)
         return vectors == 1 ? random_tile<1> : random_tile<2>;
-#endif
     return nullptr;
 }
+#else
+QuickTile quick_tile(Path, const ProductJob &, const Store &, int) { return nullptr; }
+#endif
 
 }  // namespace LP_ISA
 }  // namespace lowprec
