@@ -66,6 +66,14 @@ TRAINING: list[tuple[str, int, int, int, bool, bool, int]] = [
     ("x @ w", 32, 1024, 1024, False, False, 0),
     ("scores @ v", 64, 64, 64, False, False, 48),
     ("q @ k.T", 64, 64, 64, False, True, 48),
+    ("x @ w", 64, 10, 256, False, False, 0),
+    ("x @ w", 64, 16, 256, False, False, 0),
+    ("x @ w", 256, 8, 64, False, False, 0),
+    ("scores @ v", 32, 16, 32, False, False, 64),
+    ("x @ w", 256, 256, 3, False, False, 0),
+    ("x @ w", 256, 256, 1, False, False, 0),
+    ("x @ w", 1, 1024, 1024, False, False, 0),
+    ("x @ w", 3, 256, 256, False, False, 0),
 ]
 
 

@@ -20,6 +20,7 @@ constexpr int tile_rows = 6;
 constexpr int tile_rows = 4;
 #endif
 constexpr int tile_vectors = 2, tile_columns = tile_vectors * lanes32, tile_floats = tile_rows * tile_columns;
+constexpr int most_vectors = 4;  // of a tile of one row, whose chains would wait for their additions
 
 // The constants of one rounding for every path.
 struct Rounders {

@@ -76,33 +76,51 @@ struct Draws {
     // The same for the first pair only.
     __attribute__((noinline)) void first_words(u32 c3, u32v (&to)[2][rows][vectors]) const { make<false>(c3, to); }
 
+    // What the groups whose counters end in c3 bring to those of all rows.
+    struct Block {
+        u64v low[vectors], high[vectors], last[vectors];
+    };
+    LP_INLINE Block block(u32 c3) const {
+        Block b;
+        for (int j = 0; j < vectors; ++j) {
+            const u64v first = (lane_numbers(0) + (c3 + lane[j])) ^ u64(head_high ^ key1);
+            b.low[j] = multiply_wide(first, u64v{} + m1);
+            b.last[j] = multiply_wide((b.low[j] >> 32) ^ u64(column_low[j] ^ key), u64v{} + m0);
+            b.high[j] = b.last[j] >> 32;
+        }
+        return b;
+    }
+
+    // The words of the tile's vectors from number `base` on, of one pair or both: to[pair][vector].
+    template <int pairs, int chains>
+    LP_INLINE void some_words(const Block &b, int base, u32v (&to)[pairs][chains]) const {
+        Counters c[chains];
+        for (int n = 0; n < chains; ++n) {
+            const int i = (base + n) / vectors, j = (base + n) % vectors;
+            c[n].c0 = b.low[j] ^ c0[j][i];
+            c[n].c1 = u64v{} + c1[j][i];
+            c[n].c2 = b.high[j] ^ c2[j][i];
+            c[n].c3 = b.last[j];
+        }
+        for (int r = 0; r < later - 1; ++r) round<pairs == 2>(c, keys[r], r == later - 2);
+        for (int n = 0; n < chains; ++n) {
+            to[0][n] = last_pair(multiply_wide(c[n].c2, u64v{} + m1), c[n].c1, keys[later - 1][0]);
+            if constexpr (pairs == 2)
+                to[1][n] = last_pair(multiply_wide(c[n].c0, u64v{} + m0), c[n].c3, keys[later - 1][1]);
+        }
+    }
+
   private:
     template <bool both>
     LP_INLINE void make(u32 c3, u32v (&to)[2][rows][vectors]) const {
-        u64v low[vectors], high[vectors], last[vectors];
-        for (int j = 0; j < vectors; ++j) {
-            const u64v first = (lane_numbers(0) + (c3 + lane[j])) ^ u64(head_high ^ key1);
-            low[j] = multiply_wide(first, u64v{} + m1);
-            last[j] = multiply_wide((low[j] >> 32) ^ u64(column_low[j] ^ key), u64v{} + m0);
-            high[j] = last[j] >> 32;
-        }
-        constexpr int all = rows * vectors, most = lanes64 == 8 ? 4 : 2;
+        const Block b = block(c3);
+        constexpr int all = rows * vectors, most = lanes64 == 8 ? 4 : 2, pairs = both ? 2 : 1;
         constexpr int chains = all % most == 0 ? most : all % 2 == 0 ? 2 : 1;
         for (int base = 0; base < all; base += chains) {
-            Counters c[chains];
-            for (int n = 0; n < chains; ++n) {
-                const int i = (base + n) / vectors, j = (base + n) % vectors;
-                c[n].c0 = low[j] ^ c0[j][i];
-                c[n].c1 = u64v{} + c1[j][i];
-                c[n].c2 = high[j] ^ c2[j][i];
-                c[n].c3 = last[j];
-            }
-            for (int r = 0; r < later - 1; ++r) round<both>(c, keys[r], r == later - 2);
-            for (int n = 0; n < chains; ++n) {
-                const int i = (base + n) / vectors, j = (base + n) % vectors;
-                to[0][i][j] = last_pair(multiply_wide(c[n].c2, u64v{} + m1), c[n].c1, keys[later - 1][0]);
-                if (both) to[1][i][j] = last_pair(multiply_wide(c[n].c0, u64v{} + m0), c[n].c3, keys[later - 1][1]);
-            }
+            u32v some[pairs][chains];
+            some_words<pairs, chains>(b, base, some);
+            for (int n = 0; n < chains; ++n)
+                for (int p = 0; p < pairs; ++p) to[p][(base + n) / vectors][(base + n) % vectors] = some[p][n];
         }
     }
 

@@ -35,6 +35,7 @@ struct Chain {
     using Words = GroupWords<Draws<7, rows, vectors>, rows, vectors>;
     LP_INLINE i64 a_at(i64 k) const { return k * a_k; }
     LP_INLINE i64 b_at(i64 k) const { return k * b_k; }
+    LP_INLINE static f32v b_vector(const float *b, i64 at) { return load<f32v>(b + at); }
 };
 
 // Products of two values of at most 11 bits are exact in float32: no fused instruction is needed.
@@ -50,7 +51,7 @@ LP_INLINE f32v multiply_add(f32v a, f32v b, f32v c) {
 template <class Step, int rows, int vectors, bool exact, class C>
 LP_INLINE void add_products(const C &c, const float *a, const float *b, i64 k, f32v (&tile)[rows][vectors]) {
     f32v bk[vectors];
-    for (int j = 0; j < vectors; ++j) bk[j] = load<f32v>(b + c.b_at(k) + j * lanes32);
+    for (int j = 0; j < vectors; ++j) bk[j] = C::b_vector(b, c.b_at(k) + j * lanes32);
     for (int i = 0; i < rows; ++i) {
         const f32v ak = splat_real(a[i * c.a_row + c.a_at(k)]);
         for (int j = 0; j < vectors; ++j) tile[i][j] = Step::each(multiply_add<exact>(ak, bk[j], tile[i][j]));

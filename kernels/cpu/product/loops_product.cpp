@@ -3,9 +3,11 @@
 //
 // Nothing here decides a bit: which tile, panel, thread or instruction set computes an element never matters.
 #include "accumulate/finish.h"
-#include "product/operand_panels.h"
-#include "product/scratch.h"
+#include "product/left_operand.h"
+#include "product/panel.h"
+#include "product/quick_tiles.h"
 #include "product/tile_kernels.h"
+#include "product/vertex.h"
 
 namespace lowprec {
 inline namespace LP_ISA {
@@ -19,41 +21,6 @@ constexpr i64 block_floats_limit = i64(1) << 17;  // decoded left operand at a t
 
 thread_local Scratch left_scratch, right_scratch;
 
-Kernel choose(Path path, int rows, int vectors, bool exact) {
-    switch (path) {
-        case Path::none:
-        case Path::half_nearest:
-        case Path::half_bounded:
-        case Path::half_checked:
-        case Path::grid_nearest:
-        case Path::aligned_nearest:
-            return nearest_kernel(path, rows, vectors, exact);
-        case Path::grid_stochastic:
-        case Path::aligned_stochastic:
-            return stochastic_kernel(path, rows, vectors, exact);
-        default:
-            return general_kernel(path, rows, vectors, exact);
-    }
-}
-
-// A panel of the right operand and where its columns go.
-struct Panel {
-    i64 first, columns, skip;  // first column of the operand, how many, empty lanes before them
-    int vectors;
-    float *data;
-    alignas(64) float start[tile_columns];  // what sums start from: 0, and 1 in empty lanes, where 0 would slow steps
-};
-
-struct Left {
-    const float *data;
-    i64 row, k;
-    bool along_k;
-
-    u32 largest(i64 rows, i64 count) const {
-        return along_k ? largest_of(data, rows, row, count) : largest_of(data, count, k, rows);
-    }
-};
-
 class Product {
   public:
     Product(const ProductJob &j, const Region &r)
@@ -64,8 +31,9 @@ class Product {
           keep(j.out),
           path(path_of(j.step)),
           parts(j.k ? (j.k + j.part - 1) / j.part : 0),
-          stages{parts, j.run, j.stages} {
-        random = (step.active && step.mode == stochastic) || (final.active && final.mode == stochastic);
+          stages{parts, j.run, j.stages},
+          random(draws_words(j)),
+          left_operand(j, left_scratch) {
         chain.group = job.group;
         chain.part = job.part;
         chain.count = job.k;
@@ -77,47 +45,24 @@ class Product {
         const i64 least = job.group < 8 ? 16 : 32;
         const bool often = bounds_pay && rows >= least && columns >= least;
         if (often && path == Path::half_nearest && job.group == 1) path = Path::half_bounded;
-        sized = often && (path == Path::half_bounded || path == Path::grid_stochastic);
+        for (int v = 0; v < 2; ++v) quick[v] = quick_tile(path, job, keep, v + 1);
+        sized = often && !quick[0] && (path == Path::half_bounded || path == Path::grid_stochastic);
         chain.largest_product = __builtin_inff();
-        for (int v = 0; v < 2; ++v)
-            for (int i = 0; i < 4; ++i) kernel[v][i] = choose(path, sizes[i], v + 1, job.half_operands);
     }
 
     void run() {
-        i64 index[max_axes], rest = region.vertex_begin;
-        for (int axis = job.axes - 1; axis >= 0; --axis) {
-            index[axis] = rest % job.shape[axis];
-            rest /= job.shape[axis];
-        }
-        for (i64 v = region.vertex_begin; v < region.vertex_end; ++v) {
-            vertex(index);
-            for (int axis = job.axes - 1; axis >= 0 && ++index[axis] == job.shape[axis]; --axis) index[axis] = 0;
-        }
+        each_vertex(job, region, [&](const Vertex &v) { vertex(v); });
     }
 
   private:
-    static constexpr int sizes[4] = {tile_rows, 4, 2, 1};  // rows of a tile
-
-    void vertex(const i64 *index) {
-        const char *a = job.a.data + region.row_begin * job.a_row;
-        const char *b = job.b.data + region.column_begin * job.b_column;
-        out = job.out.data + region.row_begin * job.out.row + region.column_begin * job.out.column;
-        initial = job.initial.data;
-        if (initial) initial += region.row_begin * job.initial_row + region.column_begin * job.initial_column;
-        for (int axis = 0; axis < job.axes; ++axis) {
-            a += index[axis] * job.a.stride[axis];
-            b += index[axis] * job.b.stride[axis];
-            out += index[axis] * job.out.stride[axis];
-            if (initial) initial += index[axis] * job.initial.stride[axis];
-        }
+    void vertex(const Vertex &v) {
+        out = v.out;
+        initial = v.initial;
         place.key = job.key;
-        place.head = u32(tag_step + (chain.whole_words ? 1 : 0)) << 24;
-        if (random) {
-            place.head |= u32(job.batch.at(index, job.axes)) & 0xffffffu;
-            row0 = u32(job.row.at(index, job.axes) + region.row_begin);
-            column0 = u32(job.column.at(index, job.axes) + region.column_begin);
-            group0 = u32(job.first_group.at(index, job.axes));
-        }
+        place.head = (u32(tag_step + (chain.whole_words ? 1 : 0)) << 24) | v.batch;
+        row0 = v.row;
+        column0 = v.column;
+        group0 = v.group;
         chain.first_group = group0;
         const i64 skip = random ? column0 % lanes32 : 0, columns = region.column_end - region.column_begin;
         const i64 all = skip + columns;
@@ -126,22 +71,13 @@ class Product {
         if (panels < 1) panels = 1;
         for (i64 at = 0; at < all; at += panels * tile_columns) {
             const i64 end = at + panels * tile_columns < all ? at + panels * tile_columns : all;
-            pack_right(b, skip, columns, at, end, at == 0 && end == all);
-            row_blocks(a, skip, columns, at, end);
+            pack_right(v.b, skip, columns, at, end, at == 0 && end == all);
+            row_blocks(v.a, skip, columns, at, end);
         }
     }
 
-    Panel panel(i64 at, i64 end, i64 skip, i64 columns) const {
-        Panel p;
-        p.vectors = end - at > lanes32 ? 2 : 1;
-        const i64 lanes = p.vectors * lanes32;
-        p.skip = at == 0 ? skip : 0;
-        p.first = at == 0 ? 0 : at - skip;
-        const i64 room = lanes - p.skip;
-        p.columns = columns - p.first < room ? columns - p.first : room;
-        p.data = nullptr;
-        for (i64 i = 0; i < lanes; ++i) p.start[i] = i < p.skip || i >= p.skip + p.columns ? 1.0f : 0.0f;
-        return p;
+    static Panel panel(i64 at, i64 end, i64 skip, i64 columns) {
+        return Panel(at, skip, columns, end - at > lanes32 ? 2 : 1);
     }
 
     void pack_right(const char *b, i64 skip, i64 columns, i64 begin, i64 end, bool whole) {
@@ -166,11 +102,11 @@ class Product {
         const i64 rows = region.row_end - region.row_begin;
         i64 block = block_floats_limit / (job.k + 1) / tile_rows * tile_rows;
         // Where rows lie side by side in memory, few of them would use little of every line that is read.
-        const i64 fewest = left_along_k() ? tile_rows : 4 * tile_rows;
+        const i64 fewest = left_along_k(job) ? tile_rows : 4 * tile_rows;
         if (block < fewest) block = fewest;
         for (i64 row = 0; row < rows; row += block) {
             const i64 count = rows - row < block ? rows - row : block;
-            const Left left = left_block(a + row * job.a_row, count, rows <= block);
+            const Left left = left_operand.block(a + row * job.a_row, count, rows <= block);
             if (sized)
                 chain.largest_product = bit_cast<float>(left.largest(count, job.k)) * bit_cast<float>(largest_right);
             for (i64 at = begin; at < end; at += tile_columns) {
@@ -181,42 +117,33 @@ class Product {
         }
     }
 
-    bool left_along_k() const {
-        const int bytes = bytes_of(job.a.element);
-        return job.a_row != bytes || job.a_k == bytes;
-    }
-
-    Left left_block(const char *a, i64 rows, bool whole) {
-        const int bytes = bytes_of(job.a.element);
-        const bool aligned = (reinterpret_cast<u64>(a) | u64(job.a_row)) % sizeof(float) == 0;
-        if (job.a.element == Element::real32 && job.a_k == 4 && aligned)
-            return {reinterpret_cast<const float *>(a), job.a_row / 4, 1, true};
-        const bool along_k = left_along_k();
-        const i64 line = along_k ? ((job.k + 15) & ~i64(15)) + 16 : ((rows + 15) & ~i64(15)) + 16;
-        float *to = left_scratch.of(line * (along_k ? rows : job.k));
-        const Left left = {to, along_k ? line : 1, along_k ? 1 : line, along_k};
-        if (whole && a == packed_left) return left;
-        packed_left = whole ? a : nullptr;
-        const i64 outer = along_k ? rows : job.k, inner = along_k ? job.k : rows;
-        const long outer_stride = along_k ? job.a_row : job.a_k, inner_stride = along_k ? job.a_k : job.a_row;
-        const PanelShape shape = {outer, 0, inner, (inner + lanes32 - 1) / lanes32 * lanes32, line};
-        if (inner_stride == bytes && pack_rows_of_kind(job.a.element, a, outer_stride, shape, to)) return left;
-        decode_rows(job.a.element, job.a.table, a, outer_stride, inner_stride, to, line, outer, inner);
-        return left;
-    }
-
     void strips(const Left &left, i64 row, i64 rows, const Panel &p) {
         chain.a_row = left.row;
         chain.a_k = left.k;
         chain.b_k = p.vectors * lanes32;
         place.column = column0 + u32(p.first - p.skip);
         for (i64 i = 0; i < rows;) {
-            int size = 0;
-            while (sizes[size] > rows - i) ++size;
-            place.row = row0 + u32(row + i);
-            tile(left.data + i * left.row, left, p, row + i, sizes[size], kernel[p.vectors - 1][size]);
-            i += sizes[size];
+            const i64 end = quick[p.vectors - 1] ? smaller(rows, i + quick_rows) : rows;
+            if (quick_strip(left, row, i, end, p)) i = end;
+            while (i < end) {
+                const int height = first_height(end - i);
+                const Kernel kernel = chosen_kernel<Chain>(path, height, p.vectors, job.half_operands);
+                for (; i + height <= end; i += height) {
+                    place.row = row0 + u32(row + i);
+                    tile(left.data + i * left.row, left, p, row + i, height, kernel);
+                }
+            }
         }
+    }
+
+    // Rows [i, end) of the block that begins at `row`, straight to where they lie; whether that was possible.
+    bool quick_strip(const Left &left, i64 row, i64 i, i64 end, const Panel &p) {
+        const QuickTile run = quick[p.vectors - 1];
+        if (!run || p.skip || group0) return false;
+        place.row = row0 + u32(row + i);
+        chain.place = place;
+        char *to = out + (row + i) * job.out.row + p.first * job.out.column;
+        return run(chain, step, left.data + i * left.row, p.data, int(end - i), p.columns, to, job.out.row);
     }
 
     void tile(const float *a, const Left &left, const Panel &p, i64 row, int rows, Kernel run_tile) {
@@ -268,22 +195,27 @@ class Product {
     Path path;
     const i64 parts;
     const Stages stages;
-    bool random;
+    const bool random;
+    LeftOperand left_operand;
     bool sized;  // steps ask how large products may be
     u32 largest_right = 0;
-    Kernel kernel[2][4];
+    QuickTile quick[2];
     Chain chain = {};
     WordPlace place = {};
     u32 row0 = 0, column0 = 0, group0 = 0;
     char *out = nullptr;
     const char *initial = nullptr;
-    const char *packed_right = nullptr, *packed_left = nullptr;
+    const char *packed_right = nullptr;
     i64 packed_skip = 0;
 };
 
 }  // namespace
 
-void product(const ProductJob &job, const Region &region) { Product(job, region).run(); }
+bool strip_product(const ProductJob &job, const Region &region);
+
+void product(const ProductJob &job, const Region &region) {
+    if (!strip_product(job, region)) Product(job, region).run();
+}
 
 }  // namespace LP_ISA
 }  // namespace lowprec

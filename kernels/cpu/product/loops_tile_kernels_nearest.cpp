@@ -25,5 +25,19 @@ Kernel nearest_kernel(Path path, int rows, int vectors, bool exact) {
     }
 }
 
+template <>
+Kernel chosen_kernel<Chain>(Path path, int rows, int vectors, bool exact) {
+    switch (path) {
+        case Path::grid_stochastic:
+        case Path::aligned_stochastic:
+            return stochastic_kernel(path, rows, vectors, exact);
+        case Path::any:
+        case Path::any_random:
+            return general_kernel(path, rows, vectors, exact);
+        default:
+            return nearest_kernel(path, rows, vectors, exact);
+    }
+}
+
 }  // namespace LP_ISA
 }  // namespace lowprec

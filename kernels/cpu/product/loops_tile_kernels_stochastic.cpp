@@ -9,5 +9,11 @@ Kernel stochastic_kernel(Path path, int rows, int vectors, bool exact) {
     return kernel_of<GridStochastic>(rows, vectors, exact);
 }
 
+template <>
+KernelOf<TurnedChain> chosen_kernel<TurnedChain>(Path path, int rows, int vectors, bool exact) {
+    if (path == Path::aligned_stochastic) return kernel_of<AlignedStep<true>, TurnedChain>(rows, vectors, exact);
+    return kernel_of<GridStochastic, TurnedChain>(rows, vectors, exact);
+}
+
 }  // namespace LP_ISA
 }  // namespace lowprec

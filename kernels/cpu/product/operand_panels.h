@@ -4,6 +4,7 @@
 
 #include "isa/turn.h"
 #include "operands/decode_run.h"
+#include "product/turn_codes.h"
 
 namespace lowprec {
 inline namespace LP_ISA {
@@ -90,6 +91,55 @@ void pack_columns(const CodeTable *table, const char *from, long column_stride, 
         }
 }
 
+#if defined(__AVX512BW__) && LP_VECTOR_BYTES == 64
+// What becomes of a code: itself, or its value.
+template <Element element>
+LP_INLINE void put(u16 *to, u16v codes) {
+    store(to, codes);
+}
+template <Element element>
+LP_INLINE void put(float *to, u16v codes) {
+    store(to, element == Element::half ? half_to_real(codes) : bfloat_to_real(codes));
+}
+
+// `steps` codes of sixteen columns, turned a square at a time.
+template <Element element, class To>
+__attribute__((noinline)) void pack_squares(const char *column, long column_stride, i64 steps, To *to, i64 width) {
+    for (; steps > 0; steps -= lanes32, column += 2 * lanes32) {
+        // Opaque, so that the addresses of all lines are made of few numbers, and do not stand on the stack.
+        __asm__ volatile("" : "+r"(column), "+r"(to));
+        u16v square[lanes32];
+        turn_lines(column, column_stride, square);
+        if (steps < lanes32) {
+            for (i64 i = 0; i < steps; ++i) put<element>(to + i * width, square[i]);
+            return;
+        }
+#pragma GCC unroll 16
+        for (i64 i = 0; i < lanes32; ++i, to += width) put<element>(to, square[i]);
+    }
+}
+
+// The same for elements of 16 bits.
+template <Element element, class To>
+void pack_columns16(const char *from, long column_stride, const PanelShape &p, To *to) {
+    for (i64 j = 0; j < p.width; j += lanes32) {
+        const i64 first = p.skip > j ? p.skip - j : 0, last = smaller(p.columns + p.skip - j, i64(lanes32));
+        const char *column = from + (j - p.skip) * column_stride;
+        const i64 whole = first == 0 && last == lanes32 ? p.k / lanes32 * lanes32 : 0;
+        pack_squares<element>(column, column_stride, whole, to + j, p.width);
+        for (i64 k = whole; k < p.k; k += lanes32) {
+            const i64 length = smaller(p.k - k, i64(lanes32));
+            u16v lines[lanes32];
+            for (i64 lane = 0; lane < lanes32; ++lane) {
+                const bool empty = lane < first || lane >= last;
+                lines[lane] = empty ? u16v{} : load_some<u16v>(column + lane * column_stride + 2 * k, length);
+            }
+            pack_squares<element>(reinterpret_cast<const char *>(lines), sizeof lines[0], length, to + k * p.width + j,
+                                  p.width);
+        }
+    }
+}
+#else
 // The same for elements of 16 bits: eight steps at a time, 16 bytes of a column, are turned as four numbers.
 template <Element element>
 void pack_columns16(const char *from, long column_stride, const PanelShape &p, float *to) {
@@ -113,6 +163,7 @@ void pack_columns16(const char *from, long column_stride, const PanelShape &p, f
             }
         }
 }
+#endif
 
 // One panel of the right operand; `from` is its first column.
 inline void pack_panel(Element element, const CodeTable *table, const char *from, long k_stride, long column_stride,
