@@ -8,7 +8,7 @@ namespace lowprec {
 inline namespace LP_ISA {
 
 // How many elements to take by themselves so that the results after them are stored in whole cache lines: numpy's
-// arrays begin 16 bytes into one, and a store across two costs twice as much.
+// arrays begin 16 bytes into one, and sums in the caches took a tenth to a sixth longer by stores across two.
 LP_INLINE i64 elements_before_line(const void *to, i64 bytes, i64 count) {
     const i64 before = (-reinterpret_cast<i64>(to) & (LP_VECTOR_BYTES - 1)) / bytes;
     return count < 8 * lanes32 ? 0 : before;
