@@ -30,7 +30,7 @@ LP_INLINE Codes negated(Codes x) {
     return (Codes)(size > 0x7c00u ? Codes{} + 0x7e00u : x ^ 0x8000u);
 }
 
-// On the codes themselves: conversions take three times as long.
+// On the codes themselves: by way of float32 a call in the caches took half as long again.
 void negate_halves(const char *a, const char *, const char *, char *to, i64 count) {
     typedef u16 wide __attribute__((vector_size(LP_VECTOR_BYTES)));
     const auto up_to = [&](i64 i, i64 end) {
@@ -51,27 +51,26 @@ HalfRun half_run_of(int operation) {
 #define LP_HALF_FUNCTION(name) \
     case number_of_##name:     \
         return run_halves<of_one<half_##name>>;
+    if (operation == number_of_negative) return negate_halves;
     switch (operation) {
-        case number_of_negative:
-            return negate_halves;
-            LP_HALF(relu)
-            LP_HALF(square)
-            LP_HALF(add)
-            LP_HALF(subtract)
-            LP_HALF(multiply)
-            LP_HALF(maximum)
-            LP_HALF(minimum)
-            LP_HALF(scaled_add)
+        LP_HALF(relu)
+        LP_HALF(square)
+        LP_HALF(add)
+        LP_HALF(subtract)
+        LP_HALF(multiply)
+        LP_HALF(maximum)
+        LP_HALF(minimum)
+        LP_HALF(scaled_add)
 #if defined(__F16C__) && defined(__FMA__)
-            LP_HALF_FUNCTION(exp)
-            LP_HALF_FUNCTION(log)
-            LP_HALF_FUNCTION(tanh)
-            LP_HALF_FUNCTION(sigmoid)
-            LP_HALF_FUNCTION(rsqrt)
-            LP_HALF_FUNCTION(erf)
-            LP_HALF_FUNCTION(gelu)
-            LP_HALF_FUNCTION(sin)
-            LP_HALF_FUNCTION(cos)
+        LP_HALF_FUNCTION(exp)
+        LP_HALF_FUNCTION(log)
+        LP_HALF_FUNCTION(tanh)
+        LP_HALF_FUNCTION(sigmoid)
+        LP_HALF_FUNCTION(rsqrt)
+        LP_HALF_FUNCTION(erf)
+        LP_HALF_FUNCTION(gelu)
+        LP_HALF_FUNCTION(sin)
+        LP_HALF_FUNCTION(cos)
 #endif
         default:
             return nullptr;
