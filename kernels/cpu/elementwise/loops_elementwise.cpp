@@ -7,6 +7,7 @@
 #include "elementwise/read_piece.h"
 #include "elementwise/short_functions.h"
 #include "elementwise/two_floats.h"
+#include "elementwise/vector_runs.h"
 #include "isa/table.h"
 #include "lowprec/elementwise.h"
 #include "rounding/piece_converter.h"
@@ -21,10 +22,7 @@ constexpr i64 most_at_once = i64(1) << 30;  // elements, that are counted in 32 
 
 template <class Operation>
 void run(const float *a, const float *b, const float *c, float *to, i64 count) {
-    i64 i = 0;
-    for (; i + lanes32 <= count; i += lanes32)
-        store(to + i, with_one_nan(Operation::apply(load<f32v>(a + i), load<f32v>(b + i), load<f32v>(c + i))));
-    for (; i < count; ++i) to[i] = with_one_nan(Operation::apply(a[i], b[i], c[i]));
+    run_vectors([](f32v x, f32v y, f32v z) { return with_one_nan(Operation::apply(x, y, z)); }, a, b, c, to, count);
 }
 
 // Elements whose results are left open, to be found together.

@@ -13,6 +13,7 @@
 #include "elementwise/half_runs.h"
 #include "elementwise/random_halves.h"
 #include "elementwise/read_piece.h"
+#include "elementwise/vector_runs.h"
 #include "isa/table.h"
 #include "lowprec/elementwise.h"
 #include "rounding/piece_converter.h"
@@ -42,13 +43,8 @@ LP_INLINE f32v nearest(f32v a, f32v b, f32v c) {
 
 template <int operation>
 void nearest_piece(const float *a, const float *b, const float *c, float *to, i64 count) {
-    i64 i = 0;
-    for (; i + lanes32 <= count; i += lanes32)
-        store(to + i, with_one_nan(nearest<operation>(load<f32v>(a + i), load<f32v>(b + i), load<f32v>(c + i))));
-    if (i == count) return;
-    const i64 left = count - i;
-    const f32v x = load_some<f32v>(a + i, left), y = load_some<f32v>(b + i, left), z = load_some<f32v>(c + i, left);
-    store_some(to + i, with_one_nan(nearest<operation>(x, y, z)), left);
+    const auto apply = [](f32v x, f32v y, f32v z) { return with_one_nan(nearest<operation>(x, y, z)); };
+    run_vectors(apply, a, b, c, to, count);
 }
 
 typedef void (*Nearest)(const float *, const float *, const float *, float *, i64);

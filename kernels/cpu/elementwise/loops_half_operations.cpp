@@ -5,6 +5,7 @@
 #include "elementwise/operation_runs.h"
 #include "elementwise/quick_functions.h"
 #include "elementwise/random_halves.h"
+#include "elementwise/vector_runs.h"
 
 namespace lowprec {
 inline namespace LP_ISA {
@@ -22,6 +23,26 @@ struct of_one {
     static LP_INLINE f32v of(f32v a, f32v, f32v) { return Function::of(a); }
 };
 
+// The sign turned over, but for NaN, of which there is one.
+template <class Codes>
+LP_INLINE Codes negated(Codes x) {
+    const Codes size = x & 0x7fffu;
+    return (Codes)(size > 0x7c00u ? Codes{} + 0x7e00u : x ^ 0x8000u);
+}
+
+// On the codes themselves: by way of float32 a call in the caches took half as long again.
+void negate_halves(const char *a, const char *, const char *, char *to, i64 count) {
+    typedef u16 wide __attribute__((vector_size(LP_VECTOR_BYTES)));
+    const auto up_to = [&](i64 i, i64 end) {
+        for (; i + lanes32 <= end; i += lanes32) store(to + 2 * i, negated(load<u16v>(a + 2 * i)));
+        if (i < end) store_some(to + 2 * i, negated(load_some<u16v>(a + 2 * i, end - i)), end - i);
+    };
+    i64 i = elements_before_line(to, 2, count);
+    up_to(0, i);
+    for (; i + 2 * lanes32 <= count; i += 2 * lanes32) store(to + 2 * i, negated(load<wide>(a + 2 * i)));
+    up_to(i, count);
+}
+
 // Null where there is none: few operations take longer than what they read and write.
 HalfRun half_run_of(int operation) {
 #define LP_HALF(name)      \
@@ -30,8 +51,8 @@ HalfRun half_run_of(int operation) {
 #define LP_HALF_FUNCTION(name) \
     case number_of_##name:     \
         return run_halves<of_one<half_##name>>;
+    if (operation == number_of_negative) return negate_halves;
     switch (operation) {
-        LP_HALF(negative)
         LP_HALF(relu)
         LP_HALF(square)
         LP_HALF(add)

@@ -4,7 +4,6 @@
 #define LOWPREC_OPEN_HALVES_H
 
 #include "isa/lanes.h"
-#include "lowprec/round.h"
 
 namespace lowprec {
 inline namespace LP_ISA {
@@ -17,8 +16,18 @@ constexpr u32 place = 8;                 // of float32, in the sum
 struct HalfRounding {
     u32 clamp;        // float32 bits of what stands for all beyond: 65504, or 65536 for infinity
     u32 random_mask;  // of the bits drawn of each half-word, in both
-    Rounding rounding;
 };
+
+// The code of a double that is a number. Without branches: the next is of another size, and nobody knows which.
+LP_INLINE u16 random_half_code(double x, u32 half_word, const HalfRounding &k) {
+    const u64 bits = bit_cast<u64>(x), size = bits & ~(u64(1) << 63);
+    const double most = bit_cast<float>(k.clamp),
+                 clamped = bit_cast<double>(size) < most ? bit_cast<double>(size) : most;
+    const u64 normal = (bit_cast<u64>(clamped) >> 26) - (u64(1023 - 15) << 26);
+    const u64 subnormal = u64(i64((clamped < 0x1p-14 ? clamped : 0.0) * double(per_quantum)));
+    const u64 sum = (clamped < 0x1p-14 ? subnormal : normal) + half_word;
+    return u16(sum >> 16 | (bits >> 63) << 15);
+}
 
 // Operation: of(a, b, c), float32 lanes; `steps`, how many places of float32 that may be off (0: it is not), NaN where
 // the result is; settle(a, b, c, to), lanes32 results as doubles that round as the exact ones.
@@ -47,22 +56,20 @@ struct OpenHalves {
     }
 
     // Where there are `many`.
-    LP_INLINE void settle(int many, const Rounding &rounding) {
+    LP_INLINE void settle(int many, const HalfRounding &rounding) {
         if constexpr (Operation::steps != 0)
             if (number >= many) settle_all(rounding);
     }
 
-    [[gnu::noinline]] void settle_all(const Rounding &rounding) {
+    [[gnu::noinline]] void settle_all(const HalfRounding &rounding) {
         alignas(64) float x[3][lanes32];
         alignas(64) double result[lanes32];
-        const Rounder<u64> rounder = make_rounder<u64>(rounding, false);
+        u16 rounded[lanes32];
         for (int first = 0; first < number; first += lanes32) {
             for (int i = 0; i < 3; ++i) store(x[i], half_to_real(load<u16v>(code[i] + first)));
             Operation::settle(x[0], x[1], x[2], result);
-            for (int i = first; i < number && i < first + lanes32; ++i) {
-                const u64 bits = bit_cast<u64>(result[i - first]);
-                store(to[i], u16(round_bits<stochastic, false>(bits, u64(random[i]) << 16, rounder)));
-            }
+            for (int i = 0; i < lanes32; ++i) rounded[i] = random_half_code(result[i], random[first + i], rounding);
+            for (int i = 0; i < lanes32 && first + i < number; ++i) store(to[first + i], rounded[i]);
         }
         number = 0;
     }

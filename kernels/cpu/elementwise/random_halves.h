@@ -8,6 +8,7 @@
 #ifndef LOWPREC_RANDOM_HALVES_H
 #define LOWPREC_RANDOM_HALVES_H
 
+#include "elementwise/any_halves.h"
 #include "elementwise/half_runs.h"
 #include "elementwise/open_halves.h"
 #include "isa/widths.h"
@@ -18,99 +19,13 @@ inline namespace LP_ISA {
 
 #if defined(__AVX512DQ__) && LP_VECTOR_BYTES == 64
 
-constexpr int panels_at_once = 16;
-
-// All results, whatever they are; returns those too near to a code to be sure, of the two vectors' lanes in turns.
-struct AnyHalves {
-    __m512i clamp, least, start, upper_words, odd;
-
-    explicit AnyHalves(const HalfRounding &k) {
-        alignas(64) u8 from[64];
-        alignas(64) u16 places[32];
-        for (int i = 0; i < 64; ++i) from[i] = u8((i & 12) + 2 + (i & 1));
-        for (int i = 0; i < 32; ++i) places[i] = u16(2 * i + 1);
-        clamp = _mm512_set1_epi32(int(k.clamp));
-        least = _mm512_set1_epi32(int(least_half));
-        start = _mm512_set1_epi32(int(code_start));
-        upper_words = _mm512_load_si512(from);
-        odd = _mm512_load_si512(places);
-    }
-
-    LP_INLINE __m512i place_of(__m512 x) const {
-        const __m512 size = _mm512_range_ps(x, (__m512)clamp, 2 | 8);  // least magnitude, sign cleared
-        const __mmask16 small = _mm512_cmp_ps_mask(size, (__m512)least, _CMP_LT_OQ);
-        const __m512i count = _mm512_cvttps_epi32(_mm512_mul_ps(size, _mm512_set1_ps(per_quantum)));
-        return _mm512_mask_sub_epi32(_mm512_slli_epi32((__m512i)size, 3), small, count, start);
-    }
-
-    template <class Operation>
-    LP_INLINE u32 round(const char *a, const char *b, const char *c, u32v random, char *to) const {
-        constexpr u32 margin = place * margin_of(Operation::steps);
-        const __m512 x0 = real_halves<Operation>(a, b, c), x1 = real_halves<Operation>(a + 32, b + 32, c + 32);
-        const __m512i words = (__m512i)random;
-        const __m512i sum0 = _mm512_add_epi32(place_of(x0), _mm512_mask_blend_epi16(0x55555555, start, words));
-        const __m512i sum1 =
-            _mm512_add_epi32(place_of(x1), _mm512_mask_shuffle_epi8(start, 0x3333333333333333ull, words, upper_words));
-        const __m512i sign = _mm512_set1_epi32(int(0x80000000u));
-        const __m512i code0 = _mm512_ternarylogic_epi32(sign, (__m512i)x0, sum0, 0xCA);  // x where `sign` is set
-        const __m512i code1 = _mm512_ternarylogic_epi32(sign, (__m512i)x1, sum1, 0xCA);
-        const u32 none = _mm512_cmp_ps_mask(x0, x0, _CMP_UNORD_Q) | u32(_mm512_cmp_ps_mask(x1, x1, _CMP_UNORD_Q)) << 16;
-        const __m512i codes = _mm512_permutex2var_epi16(code0, odd, code1);
-        _mm512_storeu_si512(to, _mm512_mask_blend_epi16(none, codes, _mm512_set1_epi16(0x7e00)));
-        if (!margin) return 0;
-        const __m512i far = _mm512_set1_epi32(int(0xffffu & ~(2 * margin - 1))), more = _mm512_set1_epi32(int(margin));
-        const __mmask16 open0 = _mm512_mask_testn_epi32_mask(~none, _mm512_add_epi32(sum0, more), far);
-        const __mmask16 open1 = _mm512_mask_testn_epi32_mask(~(none >> 16), _mm512_add_epi32(sum1, more), far);
-        return _pdep_u32(open0, 0x55555555u) | _pdep_u32(open1, 0xaaaaaaaau);
-    }
-
-    template <class Operation>
-    static LP_INLINE __m512 real_halves(const char *a, const char *b, const char *c) {
-        return (__m512)Operation::of(half_to_real(load<u16v>(a)), half_to_real(load<u16v>(b)),
-                                     half_to_real(load<u16v>(c)));
-    }
-};
-
-// What is found of each pair of vectors of some panels.
-struct FoundHalves {
-    alignas(64) u32 unusual[8 * panels_at_once];  // not 0 where some results may not be normal numbers
-    alignas(64) u32 open[8 * panels_at_once];     // of the two vectors' lanes in turns, those too near to a code
-};
-
-// The pairs of `panels` panels for which there is anything left to do; returns how many those are.
-LP_INLINE int unsure_pairs(const FoundHalves &found, int panels, u32 *pairs) {
-    int number = 0;
-    for (int first = 0; first < 8 * panels; first += lanes32) {
-        const u32v places = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-        const u32v any = load<u32v>(found.unusual + first) | load<u32v>(found.open + first);
-        const u32 here = lanes_set(any) & (8 * panels - first < lanes32 ? 0xffu : 0xffffu);
-        store(pairs + number, (u32v)_mm512_maskz_compress_epi32(__mmask16(here), (__m512i)(places + u32(first))));
-        number += __builtin_popcount(here);
-    }
-    return number;
-}
-
-// What is left to do of `panels` panels; returns of how many pairs that is.
-template <class Operation>
-[[gnu::noinline]] int round_unsure(const char *const *from, const PanelWords *random, const FoundHalves &found,
-                                   int panels, char *to, const AnyHalves &any, OpenHalves<Operation> &open,
-                                   const Rounding &rounding) {
-    alignas(64) u32 pairs[8 * panels_at_once + lanes32];
-    const int number = unsure_pairs(found, panels, pairs);
-    for (int i = 0; i < number; ++i) {
-        const int pair = int(pairs[i]), at = 64 * pair;
-        const PanelWords &words = random[pair / 8];
-        u32 lanes = found.open[pair];
-        if (found.unusual[pair])
-            lanes = any.round<Operation>(from[0] + at, from[1] + at, from[2] + at, words.words[pair % 8], to + at);
-        for (; lanes; lanes &= lanes - 1) {
-            const int lane = __builtin_ctz(lanes) / 2, second = __builtin_ctz(lanes) % 2;
-            const u32 both = reinterpret_cast<const u32 *>(&words)[16 * (pair % 8) + lane];
-            open.note(from, 32 * pair + 16 * second + lane, both >> (16 * second), to);
-        }
-        open.settle(open.most, rounding);
-    }
-    return number;
+// Fetches what comes a kilobyte later. Turning back to open lanes throws the processor's own fetching off its course:
+// without this, functions of arrays beyond the caches took an eighth longer.
+LP_INLINE void prefetch_beyond(const char *const *from, const char *to, int place) {
+    constexpr int ahead = 1 << 10;
+    __builtin_prefetch(from[0] + place + ahead);
+    __builtin_prefetch(from[1] + place + ahead);
+    __builtin_prefetch(to + place + ahead);
 }
 
 // Results that are normal numbers: the random bits that their float32s show are added to those, and the rest is cut
@@ -136,9 +51,14 @@ struct NormalHalves {
         __asm__("" : "+Yk"(lower), "+Yk"(upper_bytes));
     }
 
-    // Those from the largest on may not be normal numbers, and those below 2^-12.
+    // Of the lanes of `usual`, those of codes between 2^-12 and the largest: others may not be normal numbers.
+    LP_INLINE __mmask16 still_usual(__mmask16 usual, __m256i codes) const {
+        return _mm256_mask_test_epi16_mask(usual, _mm256_add_epi16(codes, beside_normal), exponent);
+    }
+
+    // Takes the lanes with unusual results out of those of each of the two vectors.
     template <class Operation>
-    LP_INLINE void round(const char *a, const char *b, const char *c, u32v random, char *to, u32 &unusual,
+    LP_INLINE void round(const char *a, const char *b, const char *c, u32v random, char *to, __mmask16 (&usual)[2],
                          u32 &open) const {
         const __m512i words = (__m512i)random;
         const __m512i x0 = (__m512i)AnyHalves::real_halves<Operation>(a, b, c);
@@ -149,23 +69,74 @@ struct NormalHalves {
         const __m256i code1 = _mm512_maskz_cvtps_ph((__mmask16)-1, (__m512)sum1, _MM_FROUND_TO_ZERO);
         _mm256_storeu_si256((__m256i *)to, code0);
         _mm256_storeu_si256((__m256i *)(to + 32), code1);
-        unusual = _mm256_testn_epi16_mask(_mm256_add_epi16(code0, beside_normal), exponent);
-        unusual |= _mm256_testn_epi16_mask(_mm256_add_epi16(code1, beside_normal), exponent);
+        usual[0] = still_usual(usual[0], code0);
+        usual[1] = still_usual(usual[1], code1);
         if (!Operation::steps) return;
         const __m512i tails = _mm512_mask_shuffle_epi8(sum0, upper_bytes, sum1, lower_words);
-        open = _mm512_testn_epi16_mask(_mm512_add_epi16(tails, more), far);
+        _store_mask32((__mmask32 *)&open, _mm512_testn_epi16_mask(_mm512_add_epi16(tails, more), far));
+    }
+
+    // The panel of which the first element lies at `first`; returns the pairs of which some results are unusual.
+    template <class Operation>
+    LP_INLINE u32 round_panel(const char *const *from, int first, const u32v (&words)[8], char *to, u32 *open) const {
+        __mmask16 usual[2] = {0xffff, 0xffff};
+#pragma GCC unroll 8
+        for (int pair = 0; pair < 8; ++pair) {
+            const int at = first + 64 * pair;
+            prefetch_beyond(from, to, at);
+            round<Operation>(from[0] + at, from[1] + at, from[2] + at, words[pair], to + at, usual, open[pair]);
+        }
+        return __builtin_expect((usual[0] & usual[1]) == 0xffff, 1) ? 0 : unusual_pairs(to + first);
+    }
+
+    // The pairs of a panel of which some results are unusual.
+    LP_INLINE u32 unusual_pairs(const char *to) const {
+        u32 pairs = 0;
+        for (int pair = 0; pair < 8; ++pair) {
+            const __mmask16 usual = still_usual((__mmask16)-1, load<__m256i>(to + 64 * pair));
+            pairs |= u32(still_usual(usual, load<__m256i>(to + 64 * pair + 32)) != 0xffffu) << pair;
+        }
+        return pairs;
+    }
+};
+
+// Pairs of which some results are unusual, to be rounded anew together: the processor then mistakes one end of a loop
+// and not one for each panel.
+struct UnusualPairs {
+    alignas(64) u32 pair[8 * panels_at_once + 8];
+    int number = 0;
+
+    // Of a panel, as bits.
+    LP_INLINE void note(int of_panel, u32 pairs) {
+        const __m256i places =
+            _mm256_add_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(8 * of_panel));
+        store(pair + number, _mm256_maskz_compress_epi32((__mmask8)pairs, places));
+        number += __builtin_popcount(pairs);
+    }
+
+    // Their results, whatever they are.
+    template <class Operation>
+    [[gnu::noinline]] void round(const char *const *from, const PanelWords *random, char *to, const AnyHalves &any,
+                                 OpenLanes &open) {
+        for (int i = 0; i < number; ++i) {
+            const int at = 64 * int(pair[i]);
+            const u32v words = random[pair[i] / 8].words[pair[i] % 8];
+            open.of_pair[pair[i]] = any.round<Operation>(from[0] + at, from[1] + at, from[2] + at, words, to + at);
+        }
+        number = 0;
     }
 };
 
 // A panel, with the words in memory.
 template <class Operation>
 void round_half_panel(const char *const *from, const PanelWords &random, char *to, const HalfRounding &rounding) {
-    const AnyHalves any(rounding);
     OpenHalves<Operation> open;
-    FoundHalves found = {};
-    for (u32 &pair : found.unusual) pair = 1;
-    round_unsure<Operation>(from, &random, found, 1, to, any, open, rounding.rounding);
-    open.settle(1, rounding.rounding);
+    OpenLanes lanes;
+    UnusualPairs unusual;
+    unusual.note(0, 0xff);
+    unusual.round<Operation>(from, &random, to, AnyHalves(rounding), lanes);
+    note_open(from, &random, lanes, 1, to, open, rounding);
+    open.settle(1, rounding);
 }
 
 // Whether the result lies apart from all operands, each of so many bytes.
@@ -182,41 +153,40 @@ void round_near_panels(const char *const *from, char *to, u64 block, i64 panels,
     const NormalHalves normal(margin_of(Operation::steps));
     const AnyHalves any(rounding);
     OpenHalves<Operation> open;
+    OpenLanes lanes;
+    UnusualPairs unusual;
     const bool apart = lies_apart(from, to, 2 * panel * panels);
     PanelWords random[panels_at_once];
-    FoundHalves found = {};
     alignas(64) char results[2 * panel * panels_at_once];
     const char *at[3] = {from[0], from[1], from[2]};
-    int unsure = 0;
+    bool usually = true;
     for (int here; panels > 0; panels -= here) {
         here = panels < panels_at_once ? int(panels) : panels_at_once;
         char *const out = apart ? to : results;
-        const bool usual = unsure <= 4 * here;  // where most are unsure the next are likely to be, too
         for (int p = 0; p < here; ++p, block += 4) {
+            const int first = 2 * panel * p;
             u32v words[8];
             block_words<4>(block, near, words);
             if (rounding.random_mask != ~0u)
-                for (u32v &lanes : words) lanes &= rounding.random_mask;
-            __builtin_memcpy(&random[p], words, sizeof words);
-#pragma GCC unroll 8
-            for (int pair = 0; pair < 8 && usual; ++pair) {
-                const int first = 2 * panel * p + 64 * pair;
-                normal.round<Operation>(at[0] + first, at[1] + first, at[2] + first, words[pair], out + first,
-                                        found.unusual[8 * p + pair], found.open[8 * p + pair]);
-            }
+                for (u32v &drawn : words) drawn &= rounding.random_mask;
+            if (Operation::steps) __builtin_memcpy(&random[p], words, sizeof words);
+            u32 *const open_lanes = lanes.of_pair + 8 * p;
+            const u32 left = usually ? normal.round_panel<Operation>(at, first, words, out, open_lanes) : 0xff;
+            if (__builtin_expect(left == 0, 1)) continue;
+            if (!Operation::steps) __builtin_memcpy(&random[p], words, sizeof words);
+            unusual.note(p, left);
         }
-        if (!usual)
-            for (u32 &pair : found.unusual) pair = 1;
-        const int pairs = round_unsure<Operation>(at, random, found, here, out, any, open, rounding.rounding);
-        unsure = usual ? pairs : 0;
+        usually = !usually || unusual.number <= 4 * here;  // where most are unusual the next are likely to be, too
+        unusual.round<Operation>(at, random, out, any, lanes);
+        if (Operation::steps) note_open(at, random, lanes, here, out, open, rounding);
         if (!apart) {
-            open.settle(1, rounding.rounding);
+            open.settle(1, rounding);
             __builtin_memcpy(to, results, 2 * panel * here);
         }
         for (const char *&operand : at) operand += 2 * panel * here;
         to += 2 * panel * here;
     }
-    open.settle(1, rounding.rounding);
+    open.settle(1, rounding);
 }
 
 #else
@@ -256,10 +226,10 @@ LP_INLINE void round_half_panel(const char *const *from, const PanelWords &rando
                 const int element = lanes32 * ((2 * pair + half) * vectors_per_block + v);
                 const u32v words = random.words[pair * vectors_per_block + v];
                 round_halves(from, element, half ? words >> 16 : words & 0xffffu, to, open, rounding);
-                open.settle(open.most, rounding.rounding);
+                open.settle(open.most, rounding);
             }
     }
-    open.settle(1, rounding.rounding);
+    open.settle(1, rounding);
 }
 
 // Whole panels whose blocks are near.
@@ -350,8 +320,7 @@ inline void run_random_halves(const Operands &job, RandomHalfRun run, const Conv
     const Rounding &r = out.rounding;
     const u32 clamp = r.over_pos == r.format.max_code ? 0x477fe000u : 0x47800000u;
     const u32 mask = ((1u << 16) - (1u << (16 - r.random_bits))) * 0x10001u;
-    run(operand, static_cast<char *>(out.to) + 2 * begin, out.offset + u64(begin), end - begin, out.key,
-        {clamp, mask, r});
+    run(operand, static_cast<char *>(out.to) + 2 * begin, out.offset + u64(begin), end - begin, out.key, {clamp, mask});
 }
 
 }  // namespace LP_ISA
