@@ -2,8 +2,8 @@
 #ifndef LOWPREC_TILE_KERNELS_H
 #define LOWPREC_TILE_KERNELS_H
 
+#include "accumulate/turned_words.h"
 #include "product/chain.h"
-#include "windows/turned_words.h"
 
 namespace lowprec {
 inline namespace LP_ISA {

@@ -2,8 +2,8 @@
 #ifndef LOWPREC_DENSE_CHAIN_H
 #define LOWPREC_DENSE_CHAIN_H
 
+#include "accumulate/turned_words.h"
 #include "product/tile_kernels.h"
-#include "windows/turned_words.h"
 
 namespace lowprec {
 inline namespace LP_ISA {

@@ -3,8 +3,8 @@
 #ifndef LOWPREC_WINDOW_CHAIN_H
 #define LOWPREC_WINDOW_CHAIN_H
 
+#include "accumulate/lane_words.h"
 #include "product/chain.h"
-#include "windows/lane_words.h"
 #include "windows/window_job.h"
 
 namespace lowprec {

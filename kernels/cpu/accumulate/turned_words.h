@@ -4,8 +4,8 @@
 #ifndef LOWPREC_TURNED_WORDS_H
 #define LOWPREC_TURNED_WORDS_H
 
+#include "accumulate/lane_words.h"
 #include "accumulate/tile_words.h"
-#include "windows/lane_words.h"
 
 namespace lowprec {
 inline namespace LP_ISA {
