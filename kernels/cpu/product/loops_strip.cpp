@@ -16,12 +16,8 @@ constexpr i64 most_rows = 16;
 
 #if defined(__AVX512BW__) && LP_VECTOR_BYTES == 64
 constexpr bool has_turned_codes = true;
-void pack_codes(const char *from, long column_stride, const PanelShape &shape, u16 *to) {
-    pack_columns16<Element::half>(from, column_stride, shape, to);
-}
 #else
 constexpr bool has_turned_codes = false;
-void pack_codes(const char *, long, const PanelShape &, u16 *) {}  // never called
 #endif
 
 thread_local Scratch left_scratch, right_scratch;
@@ -108,10 +104,13 @@ class Strip {
         const i64 width = p.vectors * lanes32;
         float *to = right_scratch.of(chain.count * width);
         const PanelShape shape = {chain.count, p.skip, p.columns, width, width};
-        if (way == Way::turned_codes)
-            pack_codes(from, job.b_column, shape, reinterpret_cast<u16 *>(to));
-        else
-            pack_panel(job.b.element, job.b.table, from, job.b_k, job.b_column, shape, to);
+#if defined(__AVX512BW__) && LP_VECTOR_BYTES == 64
+        if (way == Way::turned_codes) {
+            pack_columns16<Element::half>(from, job.b_column, shape, reinterpret_cast<u16 *>(to));
+            return to;
+        }
+#endif
+        pack_panel(job.b.element, job.b.table, from, job.b_k, job.b_column, shape, to);
         return to;
     }
 
