@@ -36,7 +36,8 @@ ConvertJob make_conversion(const Rounding &rounding, const Format &source, const
 }
 
 // Elements [0, n) of a job that has its arrays. True where a NaN met a format that has none.
-bool convert_all(const ConvertJob &job, i64 n, int threads) {
+bool convert_all(ConvertJob &job, i64 n, int threads) {
+    job.count = n;
     auto loop = table().rounding->convert;
     if (n < quick) return loop(job, 0, n);
     nb::gil_scoped_release release;
@@ -106,7 +107,8 @@ nb::object convert_whole(const WholeConversion &call, nb::handle x, nb::handle o
     return convert_all(job, size_of(x), threads) ? nb::none() : result;
 }
 
-void decode_all(const DecodeJob &job, i64 n, int threads) {
+void decode_all(DecodeJob &job, i64 n, int threads) {
+    job.count = n;
     auto loop = table().rounding->decode;
     if (n < quick) return loop(job, 0, n);
     nb::gil_scoped_release release;

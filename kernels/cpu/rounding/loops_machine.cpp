@@ -72,13 +72,15 @@ void run_stored(const typename Way::From *from, typename Way::To *to, i64 count)
     Store::done();
 }
 
-template <class Way>
-void run(const void *from_all, void *to_all, i64 begin, i64 end) {
-    const auto *from = static_cast<const typename Way::From *>(from_all) + begin;
-    auto *to = static_cast<typename Way::To *>(to_all) + begin;
-    i64 count = end - begin;
-    if (count * i64(sizeof *to) < beyond_caches) return run_stored<Way, Cached>(from, to, count);
-    const i64 head = i64((64 - reinterpret_cast<u64>(to) % 64) % 64 / sizeof *to);
+// Elements [begin, end) of a job.
+template <class Way, class Job>
+void run(const Job &job, i64 begin, i64 end) {
+    const auto *from = static_cast<const typename Way::From *>(job.from) + begin;
+    auto *to = static_cast<typename Way::To *>(job.to) + begin;
+    const i64 count = end - begin, all = job.count > count ? job.count : count;
+    if (all * i64(sizeof *to) < beyond_caches) return run_stored<Way, Cached>(from, to, count);
+    const i64 to_line = i64((64 - reinterpret_cast<u64>(to) % 64) % 64 / sizeof *to);
+    const i64 head = to_line < count ? to_line : count;
     run_stored<Way, Cached>(from, to, head);
     run_stored<Way, Streamed>(from + head, to + head, count - head);
 }
@@ -168,9 +170,9 @@ bool has_one_end(const Rounding &r) {
 template <class Codes, class Values>
 bool run_either(const ConvertJob &job, i64 begin, i64 end) {
     if (job.as_value)
-        run<Values>(job.from, job.to, begin, end);
+        run<Values>(job, begin, end);
     else
-        run<Codes>(job.from, job.to, begin, end);
+        run<Codes>(job, begin, end);
     return true;
 }
 
@@ -260,11 +262,11 @@ bool decode_bytes(const DecodeJob &job, i64 begin, i64 end) {
 bool decode_by_machine(const DecodeJob &job, i64 begin, i64 end) {
     if (job.out != real32) return false;
     if (job.in == coded16 && is_half(job.format)) {
-        run<FromHalf>(job.from, job.to, begin, end);
+        run<FromHalf>(job, begin, end);
         return true;
     }
     if (job.in == coded16 && is_bfloat(job.format)) {
-        run<FromBfloat>(job.from, job.to, begin, end);
+        run<FromBfloat>(job, begin, end);
         return true;
     }
 #if defined(__AVX512BW__) && LP_VECTOR_BYTES == 64

@@ -36,6 +36,7 @@ struct ConvertJob {
     u64 key, offset;
     const void *from;
     void *to;
+    i64 count = 0;  // elements of the whole result where it is converted in pieces
 };
 
 struct DecodeJob {
@@ -43,6 +44,7 @@ struct DecodeJob {
     Storage in, out;
     const void *from;
     void *to;
+    i64 count = 0;  // as above
 };
 
 // Random words as arrays: `bits` <= 16 gives u16, else u32; words are those of indices offset, offset + 1, ...

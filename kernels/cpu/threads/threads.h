@@ -43,12 +43,14 @@ void in_pieces(i64 n, i64 step, int threads, const F &f) {
     in_pieces(n, step, threads, threads, f);
 }
 
-// The same for elements of which `grain` are worth a thread: each has up to four pieces, so that one that is woken
-// late, or that has less of its processor, leaves more of them to the others.
+// The same for elements of which `grain` are worth a thread: each has several pieces, so that one that is woken late,
+// or that has less of its processor, leaves more of them to the others.
 template <class F>
 void parallel_for(i64 n, i64 grain, int threads, const F &f) {
     threads = threads_for(n / grain, threads);
-    const i64 pieces = threads > 1 ? std::min<i64>(4 * i64(threads), 2 * n / grain) : 1;
+    i64 pieces = 1;
+    if (threads > 1)
+        pieces = std::max(std::min<i64>(4 * threads, 2 * n / grain), std::min<i64>(16 * threads, n / grain));
     in_pieces(n, 256, int(pieces), threads, f);
 }
 
