@@ -100,6 +100,22 @@ def test_results_go_where_they_are_told() -> None:
         lp.astype(x, "float16", out=np.empty(5000, np.float32))
 
 
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+def test_results_beyond_the_caches_are_the_same_in_pieces(dtype: Any) -> None:
+    x = np.resize(np.linspace(-3, 3, 4099, dtype=np.float32), (1 << 22) + 777)  # 8 MiB of codes
+    name, rows = np.dtype(dtype).name, np.zeros(x.size + 32, dtype)
+    want = np.concatenate([lp.astype(part, name) for part in np.array_split(x, 5)])
+    for threads in (1, 2, 3):
+        rows[:] = 7
+        with lp.num_threads(threads):
+            lp.astype(x, name, out=rows[5:-27])
+            values = lp.decode(rows[5:-27], name)
+        lp.testing.assert_same_bits(rows[5:-27], want)
+        lp.testing.assert_same_bits(values, want.astype(np.float32))
+        assert (rows[:5] == 7).all()
+        assert (rows[-27:] == 7).all()
+
+
 def test_decoding_goes_where_it_is_told() -> None:
     codes = np.linspace(-3, 3, 500).astype(np.float16)
     out = np.empty(500, np.float32)
