@@ -9,6 +9,12 @@ namespace {
 
 constexpr int ahead = 1024;  // elements between a load and the prefetch beside it
 
+// Keeps the values, which gcc would load again for every use, and the prefetches at their places.
+LP_INLINE void load_pair(const u32 *at, __m512i &x0, __m512i &x1) {
+    x0 = _mm512_loadu_si512(at), x1 = _mm512_loadu_si512(at + 16);
+    __asm__ volatile("prefetcht0 %2\n\tprefetcht0 %3" : "+v"(x0), "+v"(x1) : "m"(at[ahead]), "m"(at[ahead + 16]));
+}
+
 // The upper halves of two vectors' lanes.
 LP_INLINE __m512i upper_halves(__m512i a, __m512i b, __m512i odd) { return _mm512_permutex2var_epi16(a, odd, b); }
 
@@ -51,9 +57,8 @@ LP_INLINE Found round_panel(const u32 *from, const u32v (&random)[8], char *to, 
 #pragma GCC unroll 8
     for (int pair = 0; pair < 8; ++pair) {
         const u32 *at = from + 32 * pair;
-        __m512i x0 = _mm512_loadu_si512(at), x1 = _mm512_loadu_si512(at + 16);
-        // Keeps the values, which gcc would load again for every use, and the prefetches at their places.
-        __asm__ volatile("prefetcht0 %2\n\tprefetcht0 %3" : "+v"(x0), "+v"(x1) : "m"(at[ahead]), "m"(at[ahead + 16]));
+        __m512i x0, x1;
+        load_pair(at, x0, x1);
         __m512i words = {};
         if (Shape::mode == stochastic) words = _mm512_and_si512((__m512i)random[pair], picks.kept);
         __m512i first, second;
@@ -156,8 +161,8 @@ LP_INLINE bool round_own_layout(const u32 *from, const u32v (&random)[8], char *
 #pragma GCC unroll 8
     for (int pair = 0; pair < 8; ++pair) {
         const u32 *at = from + 32 * pair;
-        __m512i x0 = _mm512_loadu_si512(at), x1 = _mm512_loadu_si512(at + 16);
-        __asm__ volatile("prefetcht0 %2\n\tprefetcht0 %3" : "+v"(x0), "+v"(x1) : "m"(at[ahead]), "m"(at[ahead + 16]));
+        __m512i x0, x1;
+        load_pair(at, x0, x1);
         const __m512i words = (__m512i)random[pair];
         constexpr int shift = way == scaled ? 3 : 0;
         const __m512i sum0 = _mm512_add_epi32(x0, _mm512_maskz_srli_epi16(0x55555555, words, shift));
