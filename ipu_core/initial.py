@@ -13,9 +13,11 @@ from ipu_core.ir.block import Array
 from ipu_core.ir.pytree import flatten, unflatten
 from ipu_core.ir.values import apply, elementwise
 from lowprec import random_bits
+from lowprec.processor import in_default_state
 from lowprec.random import KeyLike, as_key
 
 
+@in_default_state
 def uniform(key: KeyLike, shape: Sequence[int], bound: float = 1.0) -> Array:
     """float32 numbers uniform in [-bound, bound): the same bits on every machine.
 
@@ -28,6 +30,7 @@ def uniform(key: KeyLike, shape: Sequence[int], bound: float = 1.0) -> Array:
     return (bound * (words * 2.0**-31 - 1.0)).astype(np.float32)
 
 
+@in_default_state
 def normal(key: KeyLike, shape: Sequence[int], deviation: float = 1.0) -> Array:
     """float32 numbers of a normal distribution (Box and Muller): the same bits on every machine.
 
@@ -51,31 +54,37 @@ def _fan_in(shape: Sequence[int]) -> int:
     return max(1, math.prod(sizes[:-1]))
 
 
+@in_default_state
 def he_uniform(key: KeyLike, shape: Sequence[int]) -> Array:
     """Uniform with variance 2/inputs, for weights (..., outputs) before a relu (He et al., arXiv 1502.01852)."""
     return uniform(key, shape, math.sqrt(6 / _fan_in(shape)))
 
 
+@in_default_state
 def he_normal(key: KeyLike, shape: Sequence[int]) -> Array:
     """Normal with variance 2/inputs, for weights before a relu (He et al., arXiv 1502.01852)."""
     return normal(key, shape, math.sqrt(2 / _fan_in(shape)))
 
 
+@in_default_state
 def lecun_uniform(key: KeyLike, shape: Sequence[int]) -> Array:
     """Uniform with variance 1/inputs."""
     return uniform(key, shape, math.sqrt(3 / _fan_in(shape)))
 
 
+@in_default_state
 def lecun_normal(key: KeyLike, shape: Sequence[int]) -> Array:
     """Normal with variance 1/inputs."""
     return normal(key, shape, math.sqrt(1 / _fan_in(shape)))
 
 
+@in_default_state
 def glorot_uniform(key: KeyLike, shape: Sequence[int]) -> Array:
     """Uniform with variance 2/(inputs + outputs) (Glorot and Bengio, 2010)."""
     return uniform(key, shape, math.sqrt(6 / (_fan_in(shape) + shape[-1])))
 
 
+@in_default_state
 def unit_parameters(key: KeyLike, params: Any) -> Any:
     """Parameters as a model under unit scaling begins with (see `unit_scale`): weights normal of deviation 1.
 
@@ -90,6 +99,7 @@ def unit_parameters(key: KeyLike, params: Any) -> Any:
     )
 
 
+@in_default_state
 def mlp_parameters(key: KeyLike, widths: Sequence[int]) -> list[dict[str, Array]]:
     """Initial layers for `nn.mlp`: He's uniform weights (the last layer's with half the variance), biases 0.
 

@@ -5,6 +5,10 @@ from typing import Any
 
 import numpy.typing as npt
 
+class DefaultState:
+    def __enter__(self) -> None: ...
+    def __exit__(self, *error: object) -> None: ...
+
 class Format:
     def __init__(
         self,

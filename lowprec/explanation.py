@@ -10,6 +10,7 @@ from typing import SupportsFloat
 import numpy as np
 
 from lowprec.backends.reference.rounding import round_magnitude, round_number
+from lowprec.processor import in_default_state
 from lowprec.spec.describe import escape
 from lowprec.spec.float_format import FloatFormat
 from lowprec.spec.formats import FormatLike, as_format
@@ -78,6 +79,7 @@ class Explanation:
         return f"<table>{body}</table>"
 
 
+@in_default_state
 def explain(x: SupportsFloat, fmt: FormatLike) -> Explanation:
     """Explains what a number becomes in a format, with the format's default overflow.
 

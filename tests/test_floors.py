@@ -143,6 +143,7 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
 
 # What backends may import of lowprec: values, the compiled module, each other, and helpers that know no arrays.
 BELOW_BACKENDS = (
+    "processor",
     "spec",
     "backends",
     "_kernels",
@@ -167,7 +168,7 @@ def test_backends_import_values_and_never_the_front() -> None:
 
 
 def test_values_import_values() -> None:
-    allowed = ("lowprec.spec.", "lowprec._caching.", "lowprec.types.", "lowprec.integers.")
+    allowed = ("lowprec.spec.", "lowprec._caching.", "lowprec.types.", "lowprec.integers.", "lowprec.processor.")
     bad = [
         f"{i.importer}:{i.line} imports {i.imported}"
         for i in IMPORTS
@@ -194,8 +195,9 @@ def test_only_packages_list_what_is_theirs() -> None:
 
 
 def test_only_backends_call_the_kernels() -> None:
-    """Beside them: the package, which sees that they are there, the number of threads and the choice of an object."""
-    known = {"lowprec", "lowprec.threads", "lowprec.testing.isa"}
+    """Beside them: the package, which sees that they are there, the number of threads, the processor's state and the
+    choice of an object."""
+    known = {"lowprec", "lowprec.threads", "lowprec.processor", "lowprec.testing.isa"}
     bad = [
         f"{i.importer}:{i.line}"
         for i in IMPORTS

@@ -20,6 +20,7 @@ from ipu_core.ir.buffers import allocate
 from ipu_core.ir.lifetimes import in_place, lifetimes
 from ipu_core.target import Target
 from lowprec import Accumulation, Key
+from lowprec.processor import in_default_state
 
 
 class Machine:
@@ -43,6 +44,7 @@ class Machine:
         OutOfTileMemory: naming the tile, the bytes by category and the largest variables.
     """
 
+    @in_default_state
     def __init__(
         self,
         lowered: Lowered,
@@ -109,6 +111,7 @@ class Machine:
         """The account of one step; it does not depend on the data."""
         return self.engine.profile()
 
+    @in_default_state
     def write(self, state: Sequence[Any]) -> None:
         """Puts the leaves of a state on the tiles, what is streamed of it in streaming memory.
 
@@ -135,6 +138,7 @@ class Machine:
         entries = self.lowered.entries
         return 0 if entries is None else int(self.engine.read(entries[0])[0])
 
+    @in_default_state
     def feed(self, inputs: Sequence[Any], key: Key | int | None) -> list[Array]:
         """One run of the program with the inputs that are not state; gives the outputs that are not state.
 
@@ -146,6 +150,7 @@ class Machine:
         self.engine.run()
         return [made[0] for made in self._results]
 
+    @in_default_state
     def feed_many(self, inputs: Sequence[Sequence[Any]], key: Key, first: int) -> list[list[Array]]:
         """`steps_per_call` runs in one, without the host: gives what as many calls of `feed` would.
 

@@ -28,6 +28,7 @@ from ipu_core.plan.matmul import (
 )
 from ipu_core.target import Target
 from lowprec import Accumulation
+from lowprec.processor import in_default_state
 
 RESERVED_SHARE: Final = 8  # of a small tile no more than an eighth is kept for code
 BYTE: Final = 8  # bits
@@ -117,6 +118,7 @@ def _choose(target: Target, op: str, size: Sizes) -> Accumulation:
     return choose_reduction_accumulation(target, size.m, size.k, size.n)
 
 
+@in_default_state
 def plan(
     block: Block,
     target: Target,

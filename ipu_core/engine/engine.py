@@ -20,6 +20,7 @@ from ipu_core.graph.program import DataStream, Program, RemoteBuffer, check_remo
 from ipu_core.graph.tensor import Tensor, Variable
 from ipu_core.hardware_random import TileRandom, WorkerState
 from lowprec import Key, as_key
+from lowprec.processor import in_default_state
 
 
 class Engine:
@@ -48,6 +49,7 @@ class Engine:
         UnmappedTensor, MappedTwice, DataRace, OutOfTileMemory, OutOfStreamingMemory: see `ipu_core.errors`.
     """
 
+    @in_default_state
     def __init__(
         self,
         graph: Graph,
@@ -95,6 +97,7 @@ class Engine:
             "and write to it what this one's read gives"
         )
 
+    @in_default_state
     def run(self, program: int = 0) -> None:
         """Runs a program once.
 
@@ -136,6 +139,7 @@ class Engine:
             raise ValueError("this engine's random bits are its key's: it has no state of generators")
         self._random.restore(state)
 
+    @in_default_state
     def write(self, tensor: Tensor, values: Any) -> None:
         """Writes host values into a tensor; floats are rounded to nearest by the format's own rules.
 

@@ -39,6 +39,7 @@ from ipu_core.ir.values import (
 )  # fmt: skip
 from lowprec import astype
 from lowprec import float32 as FLOAT32
+from lowprec.processor import in_default_state
 
 Cotangent = Callable[..., Value]
 """From (cotangent of the result, equation, result, *operands) to the cotangent of one operand."""
@@ -326,6 +327,7 @@ def _like(gradient: Value, x: Value) -> Value:
     return np.asarray(astype(gradient, as_array(x).dtype))
 
 
+@in_default_state
 def value_and_grad(f: Callable[..., Any] | Block, scale: Value | None = None, *, has_aux: bool = False) -> Any:
     """The value of a loss together with its gradient for the first argument.
 

@@ -14,6 +14,7 @@ from ipu_core.ir.ops import INT32, STRUCTURE, infer
 from lowprec import FloatFormat, as_format, astype
 from lowprec import float64 as FLOAT64
 from lowprec.arrays import whole_array
+from lowprec.processor import in_default_state
 
 
 def format_of(array: Array) -> Format:
@@ -59,6 +60,7 @@ def check_labels(labels: Any, classes: int) -> None:
         raise ValueError(f"the label {wrong.flat[0]} is none of the {classes} classes 0 to {classes - 1}")
 
 
+@in_default_state
 def compute(op: str, operands: Sequence[Any], params: Params, fmt: FloatFormat | None = None) -> Any:
     """One operation on arrays and Python numbers.
 

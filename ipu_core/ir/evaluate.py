@@ -16,6 +16,7 @@ from ipu_core.ir.ops import INT32
 from ipu_core.ir.pytree import flatten, unflatten
 from ipu_core.ir.retype import cast
 from lowprec import Accumulation, Key
+from lowprec.processor import in_default_state
 from lowprec.random import KeyLike, as_key
 
 ARITHMETICS = ("exact", "declared")
@@ -99,6 +100,7 @@ def _exact(equation: Equation, operands: list[Any], step: Key | None) -> Array:
     return declared(equation, operands, step.fold_in(equation.draws)).astype(np.float64)
 
 
+@in_default_state
 def evaluate(
     block: Block,
     *arguments: Any,

@@ -19,6 +19,7 @@ from ipu_core.ir.pytree import flatten, unflatten
 from ipu_core.ir.verify import verify
 from lowprec import Accumulation, Key, pipeline
 from lowprec.arrays import whole_array
+from lowprec.processor import in_default_state
 from lowprec.random import KeyLike, as_key
 
 Observer = Callable[[Equation, Sequence[Any], Array], None]
@@ -88,6 +89,7 @@ class Executable:
         ValueError: accumulations for equations that are not in the Block.
     """
 
+    @in_default_state
     def __init__(
         self,
         block: Block,
@@ -190,6 +192,7 @@ class Executable:
             self._tellers[key] = Executable(block, accumulations, control, wrap, key[0], Told(key[1], held))
         return self._tellers[key]
 
+    @in_default_state
     def run(
         self,
         inputs: Sequence[Any],
@@ -217,6 +220,7 @@ class Executable:
         results = self._advance(key, observer)
         return [*self.read(), *results]
 
+    @in_default_state
     def write(self, state: Sequence[Any]) -> None:
         """Takes copies of the leaves of a state.
 
@@ -247,6 +251,7 @@ class Executable:
         """
         return float(self.feed([*batch, lr], key)[0])
 
+    @in_default_state
     def feed(
         self,
         inputs: Sequence[Any],
@@ -266,6 +271,7 @@ class Executable:
         self._fill(self._inputs[len(self._state) :], inputs)
         return self._advance(as_key(key), observer)
 
+    @in_default_state
     def feed_many(self, inputs: Sequence[Sequence[Any]], key: Key, first: int) -> list[list[Array]]:
         """Several runs one after another, run i with key.fold_in(first + i), as a `Machine` does them in one call."""
         return [self.feed(given, key.fold_in(first + number)) for number, given in enumerate(inputs)]

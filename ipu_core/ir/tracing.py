@@ -20,6 +20,7 @@ from ipu_core.ir.values import Traced, Value, apply, builder_of, lift, scope, sh
 from lowprec import FloatFormat
 from lowprec import float32 as FLOAT32
 from lowprec import float64 as FLOAT64
+from lowprec.processor import in_default_state
 
 
 def example_type(example: Any) -> Type:
@@ -34,6 +35,7 @@ def example_type(example: Any) -> Type:
     return Type(np.shape(example), FLOAT32 if fmt == FLOAT64 else fmt)
 
 
+@in_default_state
 def trace(f: Callable[..., Any], *examples: Any, carry: bool = False) -> Block:
     """The Block of a plain Python function.
 

@@ -44,6 +44,7 @@ from ipu_core.train.watch import Record, Watch
 from ipu_core.train.watch.watch import Watching
 from ipu_core.train.words import described, named, summary, sums
 from lowprec import Accumulation, Key, as_key
+from lowprec.processor import in_default_state
 
 
 class TrainLoop(Resumable):
@@ -116,6 +117,7 @@ class TrainLoop(Resumable):
         not_finite: The first step whose loss was infinite or NaN, and that loss; None: there was none.
     """
 
+    @in_default_state
     def __init__(
         self,
         loss: Loss,
@@ -305,6 +307,7 @@ class TrainLoop(Resumable):
         """What was seen so far of a run that is watched; printed, its ten worst values."""
         return None if self._watching is None else self._watching.record
 
+    @in_default_state
     def predict(self, forward: Callable[..., Any], inputs: Any) -> Any:
         """What a forward function makes of inputs with the parameters after the steps done: the first prediction of a
         `Predictor` in the loop's precision, control and key, which is traced anew in every call.

@@ -26,6 +26,7 @@ from ipu_core.train.intake import Intake
 from ipu_core.train.units import in_units
 from lowprec import Key, as_key
 from lowprec import float32 as FLOAT32
+from lowprec.processor import in_default_state
 
 EVALUATION = 2**32
 """Folded into a key (of a study: the key) for the random bits of predictions, beyond every step of a training run."""
@@ -56,6 +57,7 @@ class Predictor:
         block: The typed forward pass.
     """
 
+    @in_default_state
     def __init__(
         self,
         function: Callable[..., Any],
@@ -111,6 +113,7 @@ class Predictor:
         inputs = self.block.inputs[: self.block.carried]
         self._runner.write([cast(as_array(x), var.type.format) for x, var in zip(leaves, inputs, strict=True)])
 
+    @in_default_state
     def __call__(self, batch: Any, number: int = 0) -> Any:
         """The outputs for a batch, nested as the function gives them, floats in float32.
 

@@ -22,6 +22,7 @@ from ipu_core.train.runner import Runner
 from ipu_core.train.scaling import Scale, Skipped
 from ipu_core.train.watch.watch import Watching
 from lowprec import Accumulation, Key
+from lowprec.processor import in_default_state
 
 
 class Stepping:
@@ -83,6 +84,7 @@ class Stepping:
         """A context for many calls of `train`, in which they need not prepare for Ctrl-C one by one."""
         return self._hold.installed()
 
+    @in_default_state
     def _train(self, batches: Sequence[Any]) -> list[float]:
         """Updates on several batches, in one call if they are as many as one does and none is looked at."""
         count, first, known = len(batches), self.step, self.not_finite

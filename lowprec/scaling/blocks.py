@@ -38,6 +38,7 @@ from numpy.typing import ArrayLike, DTypeLike
 from lowprec import backends
 from lowprec.foreign import as_array_of, takes_foreign
 from lowprec.integers import ceil_div
+from lowprec.processor import in_default_state
 from lowprec.scaling import block_steps
 from lowprec.scaling.tensor import (
     checked_out,
@@ -114,6 +115,7 @@ class BlockArray:
         values = self._values(dtype, out)
         return values if out is not None else as_array_of(self.library, values)
 
+    @in_default_state
     def _values(self, dtype: DTypeLike | None, out: Array | None) -> Array:
         dtype = output_dtype(dtype, out)
         target = checked_out("out", out, self.shape, dtype)
@@ -143,6 +145,7 @@ class BlockArray:
 
 
 @takes_foreign
+@in_default_state
 def to_blocks(
     x: ArrayLike,
     fmt: BlockFormat | str,

@@ -15,6 +15,7 @@ from lowprec import backends, threads
 from lowprec.arithmetic import fma, multiply
 from lowprec.arrays import whole_array
 from lowprec.foreign import as_array_of, takes_foreign
+from lowprec.processor import in_default_state
 from lowprec.random import KeyLike
 from lowprec.rounding import decode
 from lowprec.scaling.blocks import BlockArray
@@ -35,6 +36,7 @@ BLOCK_SUMS = 1 << 20
 
 
 @takes_foreign
+@in_default_state
 def scaled_matmul(
     a: ScaledLike,
     b: ScaledLike,

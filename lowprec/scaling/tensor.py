@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from lowprec import backends
 from lowprec.arrays import whole_array
 from lowprec.foreign import as_array_of, takes_foreign
+from lowprec.processor import in_default_state
 from lowprec.rounding import decode, encode
 from lowprec.spec.float_format import FloatFormat
 from lowprec.spec.formats import as_format, format_of_dtype
@@ -76,6 +77,7 @@ class ScaledArray:
         values = self._values(dtype, out)
         return values if out is not None else as_array_of(self.library, values)
 
+    @in_default_state
     def _values(self, dtype: DTypeLike | None, out: Array | None) -> Array:
         dtype = output_dtype(dtype, out)
         target = checked_out("out", out, self.shape, dtype)
@@ -109,6 +111,7 @@ class ScaledArray:
 
 
 @takes_foreign
+@in_default_state
 def to_scaled(
     x: ArrayLike,
     fmt: Any,

@@ -12,6 +12,7 @@ import ml_dtypes
 import numpy as np
 
 from lowprec._caching import cached
+from lowprec.processor import in_default_state
 from lowprec.spec.describe import format_html, format_text
 
 NanStyle = Literal["ieee", "top", "negative_zero", "none"]
@@ -162,6 +163,7 @@ class FloatFormat:
         """Exponent of the largest finite value."""
         return math.frexp(self.max)[1] - 1
 
+    @in_default_state
     def value_of(self, code: int) -> float:
         """The value of one code, exact.
 
@@ -200,11 +202,13 @@ class FloatFormat:
         return math.ldexp(1.0, -self.mantissa_bits)
 
     @cached_property
+    @in_default_state
     def smallest_normal(self) -> float:
         """Smallest positive normal value, 2^emin."""
         return math.ldexp(1.0, self.emin)
 
     @cached_property
+    @in_default_state
     def smallest_subnormal(self) -> float:
         """Smallest positive value."""
         if self.subnormals and self.zero:
@@ -248,6 +252,7 @@ class FloatFormat:
 
 
 @cached
+@in_default_state
 def _contains(wide: FloatFormat, narrow: FloatFormat) -> bool:
     return (
         (wide.signed or not narrow.signed)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from lowprec.processor import in_default_state
 from lowprec.spec.describe import format_html, format_text
 from lowprec.spec.float_format import FloatFormat
 from lowprec.spec.formats import FormatLike, as_format
@@ -59,6 +60,7 @@ class FormatInfo:
 
 
 @lru_cache(maxsize=4096)
+@in_default_state
 def _info(fmt: FloatFormat) -> FormatInfo:
     make = float if fmt.dtype is None else fmt.dtype.type
     negep = -fmt.mantissa_bits - (fmt.emin < 0)  # where 1 is the smallest normal value, subnormals lie below it

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from lowprec._pieces import pieces
 from lowprec.arrays import input_array
+from lowprec.processor import in_default_state
 
 _LEAST = -1074  # float64's smallest subnormal
 _BINADES = 1074 + 1024
@@ -35,6 +36,7 @@ class ExponentHistogram(NamedTuple):
         return int(self.counts.sum()) + self.zeros + self.infinities + self.nans
 
 
+@in_default_state
 def exponent_histogram(x: ArrayLike) -> ExponentHistogram:
     """Counts the values of x by their binade, floor(log2(|x|)); subnormal values count where their value lies."""
     counts = np.zeros(_BINADES, np.int64)

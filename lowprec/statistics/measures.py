@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from lowprec._pieces import PIECE, in_pieces
 from lowprec.arrays import input_array
 from lowprec.foreign import takes_foreign
+from lowprec.processor import in_default_state
 from lowprec.rounding import encode, round
 from lowprec.spec.formats import FloatFormat, as_format, format_of_dtype
 from lowprec.types import Array
@@ -21,6 +22,7 @@ Index = tuple[slice, ...]
 
 
 @takes_foreign
+@in_default_state
 def ulp_distance(x: ArrayLike, y: ArrayLike, fmt: Any = None) -> NDArray[np.float64]:
     """How many steps apart on a format's grid x and y are, elementwise: 0 if equal, 1 if neighbours.
 
@@ -49,6 +51,7 @@ def ulp_distance(x: ArrayLike, y: ArrayLike, fmt: Any = None) -> NDArray[np.floa
 
 
 @takes_foreign
+@in_default_state
 def ulp_error(x: ArrayLike, exact: ArrayLike, fmt: Any = None) -> NDArray[np.float64]:
     """|x - exact| in units of the format's spacing at `exact`, elementwise.
 
@@ -78,6 +81,7 @@ def ulp_error(x: ArrayLike, exact: ArrayLike, fmt: Any = None) -> NDArray[np.flo
 
 
 @takes_foreign
+@in_default_state
 def relative_error(x: ArrayLike, exact: ArrayLike) -> NDArray[np.float64]:
     """|x - exact| / |exact|, elementwise, without a unit.
 
@@ -94,6 +98,7 @@ def relative_error(x: ArrayLike, exact: ArrayLike) -> NDArray[np.float64]:
     return in_pieces(error, input_array(x)[0], input_array(exact)[0])
 
 
+@in_default_state
 def signal_to_noise_ratio(
     signal: ArrayLike, approximation: ArrayLike, axis: int | tuple[int, ...] | None = None
 ) -> Any:

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from lowprec._pieces import pieces
 from lowprec.arrays import input_array
+from lowprec.processor import in_default_state
 from lowprec.rounding import round
 from lowprec.spec.formats import FloatFormat, as_format
 from lowprec.spec.keywords import FewBitRoundingLike, as_rounding, refuse_unknown
@@ -44,6 +45,7 @@ class Shares(NamedTuple):
     nan: float
 
 
+@in_default_state
 def shares(
     x: ArrayLike,
     fmt: Any,

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from lowprec._pieces import pieces
 from lowprec.arrays import input_array
+from lowprec.processor import in_default_state
 from lowprec.types import Array
 
 
@@ -30,6 +31,7 @@ class LostUpdates(NamedTuple):
     arrived: float
 
 
+@in_default_state
 def lost_updates(before: ArrayLike, update: ArrayLike, after: ArrayLike) -> LostUpdates:
     """Compares weights before and after an update with the change that was wanted.
 

@@ -31,6 +31,7 @@ from ipu_core.ir.lifetimes import in_place, lifetimes
 from ipu_core.library.elementwise import add_array, map_array
 from ipu_core.library.moves import fill
 from ipu_core.library.sides import copied
+from lowprec.processor import in_default_state
 
 ENTRIES = "entry of the state", "entry of the new state"
 
@@ -63,6 +64,7 @@ class Lowered:
     entries: tuple[Tensor, Tensor] | None = None
 
 
+@in_default_state
 def lower(block: Block, plan: BlockPlan, *, overlap: bool = False, share: bool = False, traps: bool = False) -> Lowered:
     """Lowers a Block.
 

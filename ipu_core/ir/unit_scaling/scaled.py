@@ -21,6 +21,7 @@ from ipu_core.ir.unit_scaling.results import Results, Rules
 from ipu_core.ir.unit_scaling.roles import Role, role_of
 from ipu_core.ir.unit_scaling.rules import results_of
 from ipu_core.ir.values import Traced, Value, apply, elementwise, lift, scope
+from lowprec.processor import in_default_state
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,7 @@ class Factors:
         return Factors(graph, results, gradient_factors(graph, results, edges))
 
 
+@in_default_state
 def unit_scale(
     f: Callable[..., Any] | Block,
     *,

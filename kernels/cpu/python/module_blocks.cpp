@@ -163,8 +163,8 @@ SpreadJob make_spreader(const Format &element, int in, const Format &scale, int 
 
 }  // namespace
 
-void bind_blocks(nb::module_ &m) {
-    nb::class_<BlockJob>(m, "BlockQuantizer", "A block format, a scale rule and a rounding.")
+void bind_blocks(Module &m) {
+    Class<BlockJob>(m, "BlockQuantizer", "A block format, a scale rule and a rounding.")
         .def("__init__", [](BlockJob *self, const ConvertJob &elements, const Format &source, int in, int choice,
                             int scaling, bool wide_in, bool wide_values, bool guard, bool voids, bool integers,
                             int element_emax, int least, int largest, int code_base, u64 carry, const Rounding &scale,
@@ -173,7 +173,7 @@ void bind_blocks(nb::module_ &m) {
                                                voids, integers, element_emax, least, largest, code_base, carry, scale,
                                                smallest, odd_scales, scale_nan));
         });
-    nb::class_<SpreadJob>(m, "BlockSpreader", "A block format on the way back.")
+    Class<SpreadJob>(m, "BlockSpreader", "A block format on the way back.")
         .def("__init__", [](SpreadJob *self, const Format &element, int in, const Format &scale, int scales_in,
                             bool integers, double quantum) {
             new (self) SpreadJob(make_spreader(element, in, scale, scales_in, integers, quantum));

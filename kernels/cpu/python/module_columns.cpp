@@ -94,8 +94,8 @@ void sum_columns(const ColumnCall &call, nb::handle left, nb::handle right, i64 
 
 }  // namespace
 
-void bind_columns(nb::module_ &m) {
-    nb::class_<ColumnCall>(m, "ColumnCall", "A prepared sum of columns, every step rounded once.")
+void bind_columns(Module &m) {
+    Class<ColumnCall>(m, "ColumnCall", "A prepared sum of columns, every step rounded once.")
         .def("__init__",
              [](ColumnCall *self, nb::sequence operands, const Rounding &rounding, int kind, bool ieee, bool wide) {
                  if (kind < 0 || kind > pair_sum) throw std::invalid_argument("unknown kind of sum");

@@ -82,10 +82,10 @@ i64 halves_beyond_margin(int operation) {
 
 }  // namespace
 
-void bind_elementwise(nb::module_ &m) {
-    nb::class_<OperandType>(m, "OperandType", "What a prepared call expects of one operand.")
+void bind_elementwise(Module &m) {
+    Class<OperandType>(m, "OperandType", "What a prepared call expects of one operand.")
         .def(nb::init<nb::handle, int, nb::handle>(), nb::arg("dtype"), nb::arg("kind"), nb::arg("table").none());
-    nb::class_<ElementwiseCall>(m, "ElementwiseCall", "A prepared float32_op.")
+    Class<ElementwiseCall>(m, "ElementwiseCall", "A prepared float32_op.")
         .def(nb::init<int, const std::vector<const OperandType *> &, const ConvertJob &,
                       const std::optional<ConvertJob> &, nb::object, bool, bool>(),
              nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg())

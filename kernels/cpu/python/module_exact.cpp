@@ -120,8 +120,8 @@ nb::tuple run_exact(const ExactCall &call, nb::tuple operands, u64 key, u64 offs
 
 }  // namespace
 
-void bind_exact(nb::module_ &m) {
-    nb::class_<ExactCall>(m, "ExactCall", "A prepared operation, exact and rounded once.")
+void bind_exact(Module &m) {
+    Class<ExactCall>(m, "ExactCall", "A prepared operation, exact and rounded once.")
         .def("__init__", &make_exact, nb::arg("operation"), nb::arg("mode"), nb::arg("down"), nb::arg("operands"),
              nb::arg("conversion"), nb::arg("dtype"))
         .def("__call__", &run_exact, nb::arg("operands"), nb::arg("key"), nb::arg("offset"), nb::arg("out").none(),

@@ -49,13 +49,13 @@ Sample sample_of(i64 size, i64 count, i64 step) {
 }
 
 std::tuple<i64, i64, i64, double, float> magnitudes_of(nb::handle x, i64 count, i64 step, nb::handle histogram,
-                                                       float factor) {
+                                                       double factor) {
     nb::object kept;
     const Numbers numbers = numbers_of(x, kept);
     if (PyArray_TYPE(as_array(histogram)) != NPY_INT64 || size_of(histogram) != exponents)
         throw std::invalid_argument("the histogram must be 256 of int64");
     const Sample sample = sample_of(size_of(kept), count, step);
-    const MagnitudesJob job = {numbers, factor, sample, static_cast<i64 *>(output_of(histogram))};
+    const MagnitudesJob job = {numbers, float(factor), sample, static_cast<i64 *>(output_of(histogram))};
     auto loop = table().counting->magnitudes;
     nb::gil_scoped_release release;
     const Magnitudes all = loop(job);
@@ -156,7 +156,7 @@ i64 underflows_of(const char *name, nb::handle result, nb::handle left, nb::hand
 
 }  // namespace
 
-void bind_magnitudes(nb::module_ &m) {
+void bind_magnitudes(Module &m) {
     m.def("magnitudes", &magnitudes_of, nb::arg("x"), nb::arg("count"), nb::arg("step"), nb::arg("histogram"),
           nb::arg("factor") = 1.0f,
           "(zeros, infinite, NaN, sum of squares, largest magnitude) of numbers times a factor; adds to 256 exponents "

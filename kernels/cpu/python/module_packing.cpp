@@ -57,7 +57,7 @@ void unpack_array(int bits, i64 rows, i64 codes, nb::handle from, nb::handle to,
 
 }  // namespace
 
-void bind_packing(nb::module_ &m) {
+void bind_packing(Module &m) {
     m.def("pack", &pack_array, nb::arg("bits"), nb::arg("rows"), nb::arg("codes"), nb::arg("x"), nb::arg("out"),
           nb::arg("threads"), "Packs rows of codes; true where one does not fit.");
     m.def("unpack", &unpack_array, nb::arg("bits"), nb::arg("rows"), nb::arg("codes"), nb::arg("x"), nb::arg("out"),

@@ -119,8 +119,8 @@ class PipelineCall {
 
 }  // namespace
 
-void bind_pipeline(nb::module_ &m) {
-    nb::class_<PipelineCall>(m, "PipelineCall", "Prepared calls that go through pieces of rows together.")
+void bind_pipeline(Module &m) {
+    Class<PipelineCall>(m, "PipelineCall", "Prepared calls that go through pieces of rows together.")
         .def(nb::init<nb::object>(), nb::arg("memory"))
         .def("part", &PipelineCall::part, nb::arg("rows"), nb::arg("piece"))
         .def("step", &PipelineCall::step, nb::arg("call"), nb::arg("operands"), nb::arg("out"), nb::arg("rows"),

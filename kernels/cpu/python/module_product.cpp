@@ -120,15 +120,14 @@ nb::object product(const ProductCall &call, nb::handle left, nb::handle right, n
 
 }  // namespace
 
-void bind_product(nb::module_ &m) {
-    nb::class_<Accumulator>(m, "Accumulator", "How sums are rounded and stored.")
+void bind_product(Module &m) {
+    Class<Accumulator>(m, "Accumulator", "How sums are rounded and stored.")
         .def(nb::init<const Rounding *, bool, const Rounding *, bool, const Rounding &, int, nb::object, bool>(),
              nb::arg("between").none(), nb::arg("between_wide"), nb::arg("last").none(), nb::arg("last_wide"),
              nb::arg("stored"), nb::arg("storage"), nb::arg("dtype"), nb::arg("one_format"));
-    nb::class_<Order>(m, "Order", nb::type_slots(holds_order<Order>), "In which order a sum is made.")
+    Class<Order>(m, "Order", nb::type_slots(holds_order<Order>), "In which order a sum is made.")
         .def(nb::init<nb::object, int>(), nb::arg("cut"), nb::arg("adder"));
-    nb::class_<ProductCall>(m, "ProductCall", nb::type_slots(holds_order<ProductCall>),
-                            "A prepared matmul or matmul_part.")
+    Class<ProductCall>(m, "ProductCall", nb::type_slots(holds_order<ProductCall>), "A prepared matmul or matmul_part.")
         .def("__init__",
              [](ProductCall *self, const OperandType &a, const OperandType &b, const OperandType &sums,
                 const Accumulator &accumulator, const Order &order, bool exact, int aligned_bits,

@@ -38,7 +38,7 @@ void random_words(int tag, int bits, u64 key, u64 offset, nb::handle out, int th
 
 }  // namespace
 
-void bind_random(nb::module_ &m) {
+void bind_random(Module &m) {
     m.def("fold_in", [](u64 key, u64 n) { return derive(key, tag_fold_in, n); }, nb::arg("key"), nb::arg("n"));
     m.def("split", [](u64 key, u64 i) { return derive(key, tag_split, i); }, nb::arg("key"), nb::arg("i"));
     m.def("philox", &philox_words, nb::arg("c0"), nb::arg("c1"), nb::arg("c2"), nb::arg("c3"), nb::arg("key"),

@@ -163,21 +163,20 @@ nb::object maximum(const MaximumCall &call, nb::handle x, nb::handle out, int th
 
 }  // namespace
 
-void bind_reduction(nb::module_ &m) {
-    nb::class_<ReduceCall>(m, "ReduceCall", nb::type_slots(holds_order<ReduceCall>),
-                           "A prepared reduce_sum or reduce_part.")
+void bind_reduction(Module &m) {
+    Class<ReduceCall>(m, "ReduceCall", nb::type_slots(holds_order<ReduceCall>), "A prepared reduce_sum or reduce_part.")
         .def("__init__", [](ReduceCall *self, const OperandType &x, const Accumulator &accumulator,
                             const Order &order) { new (self) ReduceCall{x, accumulator, order}; })
         .def("__call__", &reduce, nb::arg("x"), nb::arg("key").none(), nb::arg("row"), nb::arg("column"),
              nb::arg("first_group"), nb::arg("batch"), nb::arg("out").none(), nb::arg("threads"))
         .def("scatter", &scatter, nb::arg("x"), nb::arg("indices"), nb::arg("rows"), nb::arg("key").none(),
              nb::arg("row"), nb::arg("column"), nb::arg("batch"), nb::arg("out").none(), nb::arg("threads"));
-    nb::class_<SumCall>(m, "SumCall", "A prepared sum_parts.")
+    Class<SumCall>(m, "SumCall", "A prepared sum_parts.")
         .def("__init__", [](SumCall *self, const OperandType &x, const Accumulator &accumulator,
                             int tag) { new (self) SumCall{x, accumulator, tag}; })
         .def("__call__", &sum_parts, nb::arg("parts"), nb::arg("key").none(), nb::arg("index"), nb::arg("row"),
              nb::arg("column"), nb::arg("batch"), nb::arg("out").none(), nb::arg("threads"));
-    nb::class_<MaximumCall>(m, "MaximumCall", "A prepared reduce_max.")
+    Class<MaximumCall>(m, "MaximumCall", "A prepared reduce_max.")
         .def("__init__", [](MaximumCall *self, const OperandType &x,
                             const Accumulator &accumulator) { new (self) MaximumCall{x, accumulator}; })
         .def("__call__", &maximum, nb::arg("x"), nb::arg("out").none(), nb::arg("threads"));

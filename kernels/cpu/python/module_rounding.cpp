@@ -189,27 +189,27 @@ struct QuickDecodings : QuickCalls<WholeDecoding> {
 
 }  // namespace
 
-void bind_rounding(nb::module_ &m) {
-    nb::class_<Format>(m, "Format", "The numbers of a FloatFormat.")
+void bind_rounding(Module &m) {
+    Class<Format>(m, "Format", "The numbers of a FloatFormat.")
         .def("__init__",
              [](Format *self, int e, int mb, int emin, bool sub, bool zero, bool nz, u64 sign, u64 max, u64 inf,
                 u64 nan) { new (self) Format(make_format(e, mb, emin, sub, zero, nz, sign, max, inf, nan)); });
-    nb::class_<Rounding>(m, "Rounding", "A format, a mode and the codes of special results.")
+    Class<Rounding>(m, "Rounding", "A format, a mode and the codes of special results.")
         .def("__init__", [](Rounding *self, const Format &f, int mode, int bits, bool flush, u64 over_pos, u64 over_neg,
                             u64 inf_pos, u64 inf_neg, u64 negative, u64 none) {
             new (self)
                 Rounding(make_rounding(f, mode, bits, flush, over_pos, over_neg, inf_pos, inf_neg, negative, none));
         });
-    nb::class_<ConvertJob>(m, "Conversion", "A rounding between two storages.")
+    Class<ConvertJob>(m, "Conversion", "A rounding between two storages.")
         .def("__init__", [](ConvertJob *self, const Rounding &r, const Format &source, const Rounding &carrier, int in,
                             int out, bool as_value, bool wide) {
             new (self) ConvertJob(make_conversion(r, source, carrier, in, out, as_value, wide));
         });
-    nb::class_<WholeConversion>(m, "WholeConversion", "A conversion of ordinary arrays of one dtype.")
+    Class<WholeConversion>(m, "WholeConversion", "A conversion of ordinary arrays of one dtype.")
         .def("__init__", [](WholeConversion *self, const ConvertJob &conversion, nb::handle in, nb::object out,
                             bool keyed) { new (self) WholeConversion{conversion, {in, out}, keyed}; })
         .def("__call__", &convert_whole, nb::arg("x"), nb::arg("out").none(), nb::arg("key"), nb::arg("threads"));
-    nb::class_<WholeDecoding>(m, "WholeDecoding", "A decoding of ordinary arrays of one dtype.")
+    Class<WholeDecoding>(m, "WholeDecoding", "A decoding of ordinary arrays of one dtype.")
         .def("__init__",
              [](WholeDecoding *self, const Format &format, int in_storage, int out_storage, nb::handle in,
                 nb::object out) {
@@ -217,15 +217,14 @@ void bind_rounding(nb::module_ &m) {
                  new (self) WholeDecoding{job, {in, out}};
              })
         .def("__call__", &decode_whole, nb::arg("codes"), nb::arg("out").none(), nb::arg("threads"));
-    nb::class_<QuickConversions>(m, "QuickConversions",
-                                 "Conversions of whole arrays, remembered as they were asked for.")
+    Class<QuickConversions>(m, "QuickConversions", "Conversions of whole arrays, remembered as they were asked for.")
         .def(nb::init<nb::object, nb::object, nb::object, nb::object>())
         .def("__call__", &QuickConversions::convert, nb::arg("x").none(), nb::arg("format").none(),
              nb::arg("rounding").none(), nb::arg("key").none(), nb::arg("offset").none(), nb::arg("out").none(),
              nb::arg("policies"))
         .def("remember", &QuickConversions::remember, nb::arg("dtype"), nb::arg("format").none(),
              nb::arg("rounding").none(), nb::arg("call"));
-    nb::class_<QuickDecodings>(m, "QuickDecodings", "Decodings of whole arrays, remembered as they were asked for.")
+    Class<QuickDecodings>(m, "QuickDecodings", "Decodings of whole arrays, remembered as they were asked for.")
         .def(nb::init<nb::object, nb::object, nb::object>())
         .def("__call__", &QuickDecodings::decode, nb::arg("codes").none(), nb::arg("format").none(),
              nb::arg("out").none())

@@ -188,8 +188,8 @@ void sum_weights(const WindowCall &call, nb::handle x, nb::handle gradient, i64 
 
 }  // namespace
 
-void bind_windows(nb::module_ &m) {
-    nb::class_<WindowCall>(m, "WindowCall", "A prepared convolution of many small groups.")
+void bind_windows(Module &m) {
+    Class<WindowCall>(m, "WindowCall", "A prepared convolution of many small groups.")
         .def("__init__",
              [](WindowCall *self, const OperandType &x, const OperandType &weight, const Accumulator &accumulator,
                 bool exact) { new (self) WindowCall{x, weight, accumulator, exact}; })

@@ -23,6 +23,8 @@
 #include <system_error>
 #include <thread>
 
+#include "threads/processor_state.h"
+
 namespace lowprec {
 
 namespace {
@@ -183,6 +185,7 @@ class Pool {
 
     void serve() {
         in_pool = true;
+        const DefaultState state;  // not that of the call which made the thread
         std::unique_lock<std::mutex> lock(mutex);
         for (;;) {
             while (first) help(*first, lock);

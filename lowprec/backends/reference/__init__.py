@@ -1,5 +1,9 @@
 """The reference backend: exact, slow Python, written to be read. It defines the answer."""
 
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
 from lowprec.backends.reference.arithmetic import arithmetic, column_sums, fill
 from lowprec.backends.reference.blocks import (
     dequantize,
@@ -15,6 +19,7 @@ from lowprec.backends.reference.packing import pack, unpack
 from lowprec.backends.reference.products import maximum, product, reduce, scatter, sum_parts
 from lowprec.backends.reference.random import fold_in, random_words, split
 from lowprec.backends.reference.rounding import convert, decode
+from lowprec.processor import in_default_state
 
 __all__ = [
     "arithmetic",
@@ -46,3 +51,18 @@ __all__ = [
     "unpack",
     "weight_sums",
 ]
+
+
+def _door(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function in the processor's default state, and what it returns where that is a prepared call."""
+
+    @wraps(function)
+    @in_default_state
+    def door(*args: Any, **keywords: Any) -> Any:
+        result = function(*args, **keywords)
+        return in_default_state(result) if callable(result) else result
+
+    return door
+
+
+globals().update({name: _door(globals()[name]) for name in __all__})
