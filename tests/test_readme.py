@@ -37,8 +37,14 @@ def test_make_targets_exist() -> None:
     makefile = (ROOT / "Makefile").read_text()
     shell = "".join(re.findall(r"^```sh\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL))
     targets = re.findall(r"^make (\w+)", shell, re.MULTILINE)
-    assert {"study", "demo"} <= set(targets)
-    assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in targets)
+    assert targets == ["study", "test"]  # the main job and the tests, each from a fresh clone
+    assert all(re.search(rf"^{target}: (?:light|setup)$", makefile, re.MULTILINE) for target in targets)
+
+
+def test_continuous_integration_runs_the_tests_as_readme_says() -> None:
+    commands = [line for line in (ROOT / ".ci" / "run").read_text().splitlines() if not line.startswith("#")]
+    assert "make test" in commands
+    assert "set -eu" in commands  # what fails ends it
 
 
 def test_links_and_pictures_exist() -> None:
