@@ -12,6 +12,7 @@ from ipu_core.ir.block import Block, Equation, Literal, Var
 from ipu_core.ir.builder import Builder
 from ipu_core.ir.loss_chain import LOSS, as_loss
 from ipu_core.ir.pytree import PyTree, flatten, paths, unflatten
+from ipu_core.ir.scale_check import arriving
 from ipu_core.ir.schedule import dead_code
 from ipu_core.ir.traced import TracedArray
 from ipu_core.ir.tracing import interpret, trace
@@ -75,14 +76,17 @@ class Factors:
         """The factors of a Block, whose first argument holds the parameters and whose first output is the loss."""
         tree = block.arguments[0] if block.arguments else PyTree(list, (0,) * len(block.inputs))
         parameters = [var for var in block.inputs[: tree.leaves] if not isinstance(var.type.format, str)]
-        if not any(equation.family == LOSS for equation in block.equations) and block.outputs[0].type.shape == ():
-            block = as_loss(block, block.outputs[0])
-        graph = Graph(block, parameters)
-        results = results_of(graph, rules)
+        if block.outputs[0].type.shape == ():  # what the loss is not made of has no part in its factors, and gets none
+            block = dead_code(replace(block, outputs=block.outputs[:1], result=None))
+            if not any(equation.family == LOSS for equation in block.equations):
+                block = as_loss(block, block.outputs[0])
         edges: dict[Var, list[Equation]] = {}
-        for edge in gradient_edges(block, needed_values(block, parameters)):
+        needed = needed_values(block, parameters)
+        for edge in arriving(gradient_edges(block, needed), block.outputs[0]):
             edges.setdefault(edge.operand, []).append(edge.equation)
-        return Factors(graph, results, gradient_factors(graph, results, edges))
+        graph = Graph(block, parameters, edges)
+        results = results_of(graph, rules)
+        return Factors(graph, results, gradient_factors(graph, results))
 
 
 def unit_scale(
@@ -152,6 +156,8 @@ def _run(block: Block, factors: Factors, values: Sequence[Value]) -> list[Value]
         return entered[node, var, share]
 
     def change(equation: Equation, operands: list[Value], compute: Callable[[list[Value]], Value]) -> Value:
+        if equation.output not in graph.made:
+            return compute(operands)
         node, factor = graph.node(equation), results.factors.get(equation.output)
         with scope(operands, family=_family(equation)):
             given = [operand(node, equation, i, x) for i, x in enumerate(operands)]
