@@ -31,12 +31,12 @@ def gradient_factors(graph: Graph, results: Results) -> dict[tuple[Node, Var], f
         node = None if maker is None else graph.node(maker)
         if node is not None and node in inside:  # another result of the node has chosen
             return inside[node] * results.factors.get(var, 1.0)
-        ways = {graph.node(reader) for reader in graph.edges.get(var, ())} - {node}
-        sizes = {inside[way]: results.growth.get((way, var), 1.0) / inside[way] for way in ways if way in inside}
-        total = math.sqrt(sum(size**2 for size in sizes.values()))
+        readers = dict.fromkeys(map(graph.node, graph.edges.get(var, ())))  # the order of a set would be chance
+        ways = [way for way in readers if way is not node and way in inside]
+        total = math.hypot(*(results.growth.get((way, var), 1.0) / inside[way] for way in ways))
         if not 0 < total < math.inf:
             return 1.0
-        near = (known for known in sizes if abs(known * total - 1) < NEAR)
+        near = (inside[way] for way in ways if abs(inside[way] * total - 1) < NEAR)
         return next(near, rounded(1 / total))  # one that needs no factor
 
     for equation in reversed(graph.block.equations):
@@ -47,7 +47,7 @@ def gradient_factors(graph: Graph, results: Results) -> dict[tuple[Node, Var], f
     found = {}
     for var, readers in graph.edges.items():
         potential = outside[var] if var in outside else more(var)
-        for node in {graph.node(reader) for reader in readers}:
+        for node in dict.fromkeys(map(graph.node, readers)):
             factor = potential / inside.get(node, 1.0)
             if var not in {e.output for e in node.equations} and abs(factor - 1) > SAME:
                 found[node, var] = factor
