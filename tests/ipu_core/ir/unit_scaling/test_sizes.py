@@ -111,17 +111,18 @@ def test_a_gradient_of_a_weight_grows_at_most_by_the_root_of_what_it_is_a_sum_ov
 
 def test_sequences_cut_into_pieces_are_held() -> None:
     """The way out that the page gives."""
-    model = models.recurrent("lstm", 32, 32, ROWS)
+    places, piece = 16, 8
+    model = models.recurrent("lstm", WIDTH, places, ROWS)
 
     def loss(params: Any, batch: Any) -> Any:
         x, y, *state = batch
         parts, before = [], tuple(state)
-        for start in range(0, 32, 8):
-            hidden, after = nn.lstm(params["cell"], x[:, start : start + 8], before)
+        for start in range(0, places, piece):
+            hidden, after = nn.lstm(params["cell"], x[:, start : start + piece], before)
             parts.append(hidden)
             before = tuple(map(nn.stop_gradient, after))
         return nn.softmax_cross_entropy(np.concatenate(parts, 1) @ params["head"], y)
 
     whole, cut = (sizes(f, model.params, model.batch).range("cotangents") for f in (model.loss, loss))
-    assert whole[1] > 4
+    assert whole[1] > 2
     assert 0.5 <= cut[0] <= cut[1] <= 2
