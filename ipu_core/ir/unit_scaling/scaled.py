@@ -96,7 +96,7 @@ def unit_scale(
     mup: bool = False,
     deviation: float = 1.0,
 ) -> Any:
-    """A loss function, or its Block, with the factors of unit scaling: activations and gradients begin with size 1.
+    """A loss function, or its Block, with the factors of unit scaling: activations and gradients begin near size 1.
 
     Every operation of the function gets a factor for its result, and the gradients of its operands get factors of
     their own (Blake, Orr and Luschi, arXiv 2303.11257). The weights are to begin as normal numbers of deviation 1
@@ -104,6 +104,10 @@ def unit_scale(
     are those of such weights. Norms, softmax and losses stay what they are; what a gate (a sigmoid that multiplies)
     lets pass is added as it was; a number that scales what goes into a product falls away, the product's own factor
     takes its place. All gradients are those of the function with its factors, each times one positive number.
+
+    What no gradient passes (running statistics, comparisons, what is stopped) decides no factor of a gradient. What a
+    function gives beside its loss, and the loss is not made of, is computed as it is written. x + stop_gradient(y - x)
+    stays y.
 
     Args:
         f: a function of (parameters, ...) whose first result is a loss without axes, or of which only the values are
