@@ -69,7 +69,7 @@ MEASURED: dict[str, Callable[[], Sizes]] = {
     "LSTM, 64 places": functools.partial(of_model, models.recurrent, "lstm", WIDTH, 64, ROWS),
     "LSTM, 32 places, weights of their own at each": functools.partial(of_model, own_weights, 32),
 }
-SLOW = ("GRU, 32 places", "LSTM, 64 places", "LSTM, 32 places, weights of their own at each")
+SLOW = ("GRU, 32 places", "LSTM, 32 places", "LSTM, 64 places", "LSTM, 32 places, weights of their own at each")
 CASES = [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in MEASURED]
 
 
