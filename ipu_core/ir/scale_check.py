@@ -40,6 +40,21 @@ class Edge(NamedTuple):
         return 1.0
 
 
+def arriving(edges: Iterable[Edge], loss: Var) -> list[Edge]:
+    """The edges by way of which a gradient of the loss comes, the last ones first.
+
+    Args:
+        edges: in the order of their equations. Some lead nowhere: to what is compared, or has its gradient stopped.
+        loss: where the gradient begins.
+    """
+    reached, found = {loss}, []
+    for edge in reversed(list(edges)):
+        if edge.equation.output in reached:
+            reached.add(edge.operand)
+            found.append(edge)
+    return found
+
+
 def check_scales(edges: Iterable[Edge], loss: Var) -> None:
     """Refuses factors with which a gradient is wrong.
 
@@ -52,9 +67,7 @@ def check_scales(edges: Iterable[Edge], loss: Var) -> None:
     """
     products: dict[Var, float] = {loss: 1.0}
     ways: dict[Var, Edge] = {}
-    for edge in reversed(list(edges)):
-        if edge.equation.output not in products:
-            continue
+    for edge in arriving(edges, loss):
         product = products[edge.equation.output] * edge.factor
         if edge.operand not in products:
             products[edge.operand], ways[edge.operand] = product, edge

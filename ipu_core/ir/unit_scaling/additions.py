@@ -12,6 +12,10 @@ from ipu_core.ir.unit_scaling.results import Results
 
 def add(results: Results, equation: Equation, node: Node) -> None:
     """The rule of additions, and of differences, which are left as they are."""
+    if (straight := results.graph.straight(equation)) is not None:
+        results.grow(node, straight.x, 1.0)
+        results.pass_on(equation, straight.y)
+        return
     arrays = [(i, x) for i, x in enumerate(equation.inputs) if isinstance(x, Var)]
     data = [(i, x) for i, x in arrays if not (results.graph.origin(x).vector or results.graph.origin(x).constant)]
     if len(data) < 2:

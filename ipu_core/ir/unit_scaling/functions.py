@@ -27,7 +27,8 @@ def function_of_one(results: Results, equation: Equation, node: Node) -> None:
     law = results.inside[equation.output] = of_one(EXACT[equation.op], operands)
     if not results.graph.left_by(equation.output):
         return
-    results.grow(node, node.root, _chosen(results, equation, law).slope)
+    if results.graph.returned_to(equation.output):
+        results.grow(node, node.root, _chosen(results, equation, law).slope)
     so_far = [e for e in node.equations if e.number <= equation.number]
     bent = any(e.op in ACTIVATIONS for e in so_far)
     if not bent and any(e.op not in LINEAR for e in so_far):

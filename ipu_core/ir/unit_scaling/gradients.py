@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 
-from ipu_core.ir.block import Equation, Var
+from ipu_core.ir.block import Var
 from ipu_core.ir.unit_scaling.laws import rounded
 from ipu_core.ir.unit_scaling.nodes import Graph, Node
 from ipu_core.ir.unit_scaling.results import Results
@@ -21,14 +21,8 @@ SAME = 1e-9
 NEAR = 1e-3  # a factor so near to 1 is none
 
 
-def gradient_factors(graph: Graph, results: Results, edges: dict[Var, list[Equation]]) -> dict[tuple[Node, Var], float]:
-    """The factor of the gradient that a node gives its operand, where it is not 1.
-
-    Args:
-        graph: the Block.
-        results: its factors of results.
-        edges: by value the equations by way of which gradients come to it.
-    """
+def gradient_factors(graph: Graph, results: Results) -> dict[tuple[Node, Var], float]:
+    """The factor of the gradient that a node gives its operand, where it is not 1."""
     inside: dict[Node, float] = {}  # p within a node, before the factors of its results
     outside: dict[Var, float] = {}
 
@@ -37,23 +31,23 @@ def gradient_factors(graph: Graph, results: Results, edges: dict[Var, list[Equat
         node = None if maker is None else graph.node(maker)
         if node is not None and node in inside:  # another result of the node has chosen
             return inside[node] * results.factors.get(var, 1.0)
-        ways = {graph.node(reader) for reader in edges.get(var, ())} - {node}
-        sizes = {inside[way]: results.growth.get((way, var), 1.0) / inside[way] for way in ways if way in inside}
-        total = math.sqrt(sum(size**2 for size in sizes.values()))
+        readers = dict.fromkeys(map(graph.node, graph.edges.get(var, ())))  # the order of a set would be chance
+        ways = [way for way in readers if way is not node and way in inside]
+        total = math.hypot(*(results.growth.get((way, var), 1.0) / inside[way] for way in ways))
         if not 0 < total < math.inf:
             return 1.0
-        near = (known for known in sizes if abs(known * total - 1) < NEAR)
+        near = (inside[way] for way in ways if abs(inside[way] * total - 1) < NEAR)
         return next(near, rounded(1 / total))  # one that needs no factor
 
     for equation in reversed(graph.block.equations):
         node, var = graph.node(equation), equation.output
-        if graph.left_by(var) and (var in edges or var is graph.block.outputs[0]):
+        if graph.returned_to(var):
             outside[var] = more(var)
             inside.setdefault(node, outside[var] / results.factors.get(var, 1.0))
     found = {}
-    for var, readers in edges.items():
+    for var, readers in graph.edges.items():
         potential = outside[var] if var in outside else more(var)
-        for node in {graph.node(reader) for reader in readers}:
+        for node in dict.fromkeys(map(graph.node, readers)):
             factor = potential / inside.get(node, 1.0)
             if var not in {e.output for e in node.equations} and abs(factor - 1) > SAME:
                 found[node, var] = factor

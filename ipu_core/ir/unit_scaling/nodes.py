@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -45,6 +45,19 @@ class Mix(NamedTuple):
     difference: Equation
 
 
+class Straight(NamedTuple):
+    """An addition x + stop_gradient(y - x): y, whose gradient is x's.
+
+    Attributes:
+        x, y: the two values.
+        difference: the equation that subtracts.
+    """
+
+    x: Var
+    y: Var
+    difference: Equation
+
+
 class Origin(NamedTuple):
     """What a value is made of: nothing but parameters and constants, or more.
 
@@ -65,16 +78,23 @@ class Origin(NamedTuple):
 
 
 class Graph:
-    """The nodes of a Block and what its values are made of."""
+    """The nodes of a Block and what its values are made of.
 
-    def __init__(self, block: Block, parameters: Iterable[Var]) -> None:
-        self.block = block
+    Args:
+        block: whose factors are wanted.
+        parameters: its inputs that are trained.
+        edges: by value the equations by way of which gradients come to it.
+    """
+
+    def __init__(self, block: Block, parameters: Iterable[Var], edges: Mapping[Var, list[Equation]]) -> None:
+        self.block, self.edges = block, edges
         self.made = {equation.output: equation for equation in block.equations}
         self.readers: dict[Var, list[Equation]] = {}
         for equation in block.equations:
             for var in dict.fromkeys(equation.operands):
                 self.readers.setdefault(var, []).append(equation)
         self.origins = self._origins(parameters)
+        self._differences = {s.difference.number for s in map(self.straight, block.equations) if s is not None}
         self._nodes: dict[int, Node] = {}
         self._functions: dict[Var, Node] = {}
         for equation in block.equations:
@@ -93,6 +113,11 @@ class Graph:
         own = self.node(self.made[var])
         outside = any(self.node(reader) is not own for reader in self.readers.get(var, ()))
         return outside or var in self.block.outputs
+
+    def returned_to(self, var: Var) -> bool:
+        """Whether a gradient comes to a value from outside the node that makes it."""
+        own = self.node(self.made[var])
+        return var is self.block.outputs[0] or any(self.node(reader) is not own for reader in self.edges.get(var, ()))
 
     def ends(self, var: Var) -> list[Equation]:
         """The equations that use a value, by way of moves or at once."""
@@ -123,6 +148,17 @@ class Graph:
                     return Mix(a, difference.operands[0], gate, product, difference)
         return None
 
+    def straight(self, equation: Equation) -> Straight | None:
+        """The parts of an addition by which a gradient goes straight through."""
+        if equation.op != "add" or len(equation.operands) != 2:
+            return None
+        for x, added in (equation.operands, equation.operands[::-1]):
+            stopped = self.made.get(added)
+            made = None if stopped is None or stopped.op != "stop_gradient" else self.made.get(stopped.operands[0])
+            if made is not None and made.op == "subtract" and len(made.operands) == 2 and made.inputs[1] is x:
+                return Straight(x, made.operands[0], made)
+        return None
+
     def _origins(self, parameters: Iterable[Var]) -> dict[Var, Origin]:
         origins = {var: Origin(constant=True) for var in self.block.constants}
         for var in parameters:
@@ -144,7 +180,9 @@ class Graph:
     def _join(self, equation: Equation) -> None:
         """Gives an equation its node: one of those that made its operands, or a new one."""
         makers = [self.node(self.made[var]) for var in equation.operands if var in self.made]
-        if equation.family in REGIONS:
+        if equation.number in self._differences:  # of values as others see them, so that the sum is one of these
+            self._unite(equation, Node("single"), [])
+        elif equation.family in REGIONS:
             self._unite(equation, Node(equation.family), [node for node in makers if node.kind == equation.family])
         elif region := self._finished(equation, makers):
             self._unite(equation, region, [])

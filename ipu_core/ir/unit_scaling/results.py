@@ -111,7 +111,7 @@ class Results:
 
     def _is_residual(self, equation: Equation) -> bool:
         several = equation.op == "add" and len(equation.operands) == 2 and self.graph.node(equation).kind != "mix"
-        return several and self.skip(equation) is not None
+        return several and self.graph.straight(equation) is None and self.skip(equation) is not None
 
     def skip(self, equation: Equation) -> int | None:
         """The position of the operand of an addition that the other one is made of."""

@@ -12,6 +12,7 @@ from ipu_core.ir.block import Block, Equation, Literal, Var
 from ipu_core.ir.builder import Builder
 from ipu_core.ir.loss_chain import LOSS, as_loss
 from ipu_core.ir.pytree import PyTree, flatten, paths, unflatten
+from ipu_core.ir.scale_check import arriving
 from ipu_core.ir.schedule import dead_code
 from ipu_core.ir.traced import TracedArray
 from ipu_core.ir.tracing import interpret, trace
@@ -76,14 +77,17 @@ class Factors:
         """The factors of a Block, whose first argument holds the parameters and whose first output is the loss."""
         tree = block.arguments[0] if block.arguments else PyTree(list, (0,) * len(block.inputs))
         parameters = [var for var in block.inputs[: tree.leaves] if not isinstance(var.type.format, str)]
-        if not any(equation.family == LOSS for equation in block.equations) and block.outputs[0].type.shape == ():
-            block = as_loss(block, block.outputs[0])
-        graph = Graph(block, parameters)
-        results = results_of(graph, rules)
+        if block.outputs[0].type.shape == ():  # what the loss is not made of has no part in its factors, and gets none
+            block = dead_code(replace(block, outputs=block.outputs[:1], result=None))
+            if not any(equation.family == LOSS for equation in block.equations):
+                block = as_loss(block, block.outputs[0])
         edges: dict[Var, list[Equation]] = {}
-        for edge in gradient_edges(block, needed_values(block, parameters)):
+        needed = needed_values(block, parameters)
+        for edge in arriving(gradient_edges(block, needed), block.outputs[0]):
             edges.setdefault(edge.operand, []).append(edge.equation)
-        return Factors(graph, results, gradient_factors(graph, results, edges))
+        graph = Graph(block, parameters, edges)
+        results = results_of(graph, rules)
+        return Factors(graph, results, gradient_factors(graph, results))
 
 
 @in_default_state
@@ -94,7 +98,7 @@ def unit_scale(
     mup: bool = False,
     deviation: float = 1.0,
 ) -> Any:
-    """A loss function, or its Block, with the factors of unit scaling: activations and gradients begin with size 1.
+    """A loss function, or its Block, with the factors of unit scaling: activations and gradients begin near size 1.
 
     Every operation of the function gets a factor for its result, and the gradients of its operands get factors of
     their own (Blake, Orr and Luschi, arXiv 2303.11257). The weights are to begin as normal numbers of deviation 1
@@ -102,6 +106,10 @@ def unit_scale(
     are those of such weights. Norms, softmax and losses stay what they are; what a gate (a sigmoid that multiplies)
     lets pass is added as it was; a number that scales what goes into a product falls away, the product's own factor
     takes its place. All gradients are those of the function with its factors, each times one positive number.
+
+    What no gradient passes (running statistics, comparisons, what is stopped) decides no factor of a gradient. What a
+    function gives beside its loss, and the loss is not made of, is computed as it is written. x + stop_gradient(y - x)
+    stays y.
 
     Args:
         f: a function of (parameters, ...) whose first result is a loss without axes, or of which only the values are
@@ -154,6 +162,8 @@ def _run(block: Block, factors: Factors, values: Sequence[Value]) -> list[Value]
         return entered[node, var, share]
 
     def change(equation: Equation, operands: list[Value], compute: Callable[[list[Value]], Value]) -> Value:
+        if equation.output not in graph.made:
+            return compute(operands)
         node, factor = graph.node(equation), results.factors.get(equation.output)
         with scope(operands, family=_family(equation)):
             given = [operand(node, equation, i, x) for i, x in enumerate(operands)]
