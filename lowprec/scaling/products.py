@@ -26,6 +26,7 @@ from lowprec.spec.keys import key_value
 from lowprec.spec.keywords import ProductKeywords, RoundingLike, as_sum, refuse_unhashable
 from lowprec.spec.operands import factor_dtypes
 from lowprec.spec.rounding import Rounding
+from lowprec.spec.sum_rules import rules_in_float32, sum_rules
 from lowprec.types import Array
 
 ScaledLike = BlockArray | ScaledArray | npt.ArrayLike
@@ -161,8 +162,8 @@ class _BlockProduct:
 
     def __init__(self, a: _Side, b: _Side, order: Accumulation, rounding: Rounding, key: int | None) -> None:
         dtypes = factor_dtypes(a.elements.dtype, b.elements.dtype, order.adder)
-        chain = order.with_types(order.accumulate, float32)
-        self.call = backends.prepared("product", *dtypes, chain, rounding)()
+        rules = rules_in_float32(sum_rules(order.with_types(order.accumulate, float32), rounding))
+        self.call = backends.prepared("product", *dtypes, order, rules)()
         self.a, self.b, self.key = a, b, key
         self.scales = _scales(a, b)
 

@@ -10,6 +10,7 @@ Store::Store(const Destination &target) : out(target), rounder(make_rounder<u32>
     const Format &f = target.store.format;
     half = has_half && target.storage == coded16 && f.mantissa_bits == 10 && f.emin == -14 && f.inf_code;
     bfloat = target.storage == coded16 && f.mantissa_bits == 7 && f.emin == -126 && f.inf_code;
+    powers = !f.zero && f.emin == -127;
 }
 
 LP_INLINE u16v Store::code16(f32v x) const {
@@ -21,7 +22,8 @@ template <class Code>
 void Store::codes(const float *from, char *to, i64 count) const {
     const Rounder<u32> k = rounder;
     for (i64 i = 0; i < count; i += lanes32) {
-        const u32v code = round_bits<nearest_even, false>(load<u32v>(from + i), u32v{}, k);
+        const u32v bits = load<u32v>(from + i);
+        const u32v code = powers ? bits >> 23 & 0xff : round_bits<nearest_even, false>(bits, u32v{}, k);
         if (out.column == sizeof(Code) && i + lanes32 <= count) {
             store_as(reinterpret_cast<Code *>(to) + i, code);
             continue;

@@ -13,6 +13,7 @@ struct Store {
     const Destination &out;
     Rounder<u32> rounder;
     bool half, bfloat;
+    bool powers;  // of two alone, float8_e8m0fnu: its codes are float32's exponents, and reach below 32-bit lanes
 
     explicit Store(const Destination &target);
 

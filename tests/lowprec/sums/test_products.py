@@ -355,7 +355,7 @@ def test_bad_calls_say_what_is_allowed(host_backend: str) -> None:
     with pytest.raises(ValueError, match="cannot accumulate"):
         lp.matmul(a, b, accumulate="float8_e8m0fnu", out_format="float32")
     with pytest.raises(ValueError, match="cannot saturate"):
-        lp.matmul(a, b, accumulate="float64", overflow="satfinite")
+        lp.matmul(a, b, out_format="float64", overflow="satfinite")
 
 
 @pytest.mark.parametrize("offset", [(-1, 0), (0, 2**32)])
