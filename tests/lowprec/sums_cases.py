@@ -25,11 +25,12 @@ OPERANDS = [
 ]
 RESULTS = [
     *("float16", "float32", "bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"),
-    *("float8_e3m4", "float64"),
+    *("float8_e3m4", "float64", "float8_e8m0fnu"),
 ]
 NO_NAN = ["float4_e2m1fn", "float6_e3m2fn"]
+STORED_ACCUMULATORS = [name for name in RESULTS if name not in ("float64", "float8_e8m0fnu")]
 ACCUMULATORS = [
-    *(name for name in RESULTS if name != "float64"),
+    *STORED_ACCUMULATORS,
     "tfloat32",
     lp.FloatFormat("e6m9", 6, 9),
     lp.FloatFormat("e4m14", 4, 14),
@@ -85,6 +86,7 @@ def rounding_options(draw: st.DrawFn) -> dict[str, Any]:
         options["key"] = draw(st.integers(0, 2**64 - 1))
         options["random_bits"] = draw(st.sampled_from([16, 16, 1, 5, 13, 20, 32]))
     options["overflow"] = draw(st.sampled_from([None, None, "saturate", "ipu", "satfinite", "nan"]))
+    options["infinite_input"] = draw(st.sampled_from([None, None, "max", "nan"]))
     return options
 
 
