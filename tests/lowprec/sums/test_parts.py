@@ -28,9 +28,16 @@ def test_slices_go_on_from_an_infinity(policy: str, host_backend: str) -> None:
     np.testing.assert_equal(lp.reduce_part(A[:, :, None], **how)[0, 0], REPLACED[policy])
 
 
+def test_of_a_whole_sums_order_a_part_has_group_and_accumulator(host_backend: str) -> None:
+    order = lp.Accumulation(2, splits=2, stages=3, accumulate="bfloat16", out="float16")
+    for part in (lp.matmul_part(A, ONES, accumulation=order), lp.reduce_part(A[:, :, None], accumulation=order)):
+        assert part.dtype == lp.bfloat16.dtype
+        assert part.tolist() == [[59904.0]]  # 120000 is 119808 there, and that less 60000 is nearer to 59904
+
+
 @pytest.mark.parametrize("policy", REPLACED)
 def test_chains_of_convolutions_keep_their_infinities(policy: Any, host_backend: str) -> None:
-    order = lp.Accumulation(2, accumulate="float16")
+    order = lp.Accumulation(2, splits=3, stages=2, accumulate="float16", out="float32")  # a part has none of the last
     rounding = lp.Rounding(infinite_input=policy)
     windows, where = A.reshape(1, 1, 1, 1, 1, 1, 4), BlockPlace(0, 0, 0, 1, 1)
     call, out = prepare_correlation(A.dtype, A.dtype, order, rounding), np.zeros((1, 1, 1, 1, 1), np.float16)
