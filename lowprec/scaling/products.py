@@ -49,7 +49,7 @@ def scaled_matmul(
 
     1. The elements of each block of k are multiplied and added as `lowprec.matmul` does with `accumulation`, from +0:
        groups, parts and stages are those of a product as long as the block, and the result of its last stage is left in
-       float32. Block number i is batch number i among the random bits.
+       float32, as it is, infinities too. Block number i is batch number i among the random bits.
     2. The blocks' results d are added up in float32, from +0 and in order: sum + d * scale of a * scale of b, exact,
        rounded once to float32, to nearest even.
     3. That sum times the scales of the whole tensors is rounded once to `out_format`, with the random bits that

@@ -22,7 +22,7 @@ struct Store {
     void rows(const float *from, i64 width, char *to, i64 rows, i64 count) const;
 
   private:
-    template <class Code>
+    template <class Code, bool exponents>
     void codes(const float *from, char *to, i64 count) const;
     u16v code16(f32v x) const;
     void rows_turned(const float *from, i64 width, char *to, i64 rows, i64 count) const;
