@@ -89,7 +89,7 @@ def rounding(rng: np.random.Generator) -> dict[str, Any]:
 def test_whole_sums_agree(seed: int, name: str) -> None:
     rng = np.random.default_rng([seed, *name.encode()])
     for stages, splits in itertools.product((1, 2, 3), (1, 2, 3)):
-        for fmt in rng.permutation(np.array([*NAMED, *ODD], object))[:8]:
+        for fmt in rng.permutation(np.array([*NAMED, *ODD], object))[:5]:
             for out in (fmt if fmt.dtype is not None else lp.float32, rng.choice(np.array(RESULTS, object))):
                 allowed = [one for one in policies(fmt) if expresses(out, **one)]
                 how = {"stages": stages, "splits": splits, "group": rng.choice([1, 2, 16]).item(), **rounding(rng)}
