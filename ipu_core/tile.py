@@ -25,7 +25,7 @@ from lowprec.elementwise import prepare as prepare_elementwise
 from lowprec.spec.keys import Coordinates
 from lowprec.sums.products import prepare as prepare_matmul
 from lowprec.sums.products import prepare_part
-from lowprec.sums.reduce import prepare_reduce, prepare_sum
+from lowprec.sums.reduce import prepare_reduce, prepare_reduce_part, prepare_sum
 from lowprec.sums.reduce import reduce_max as exact_max
 from lowprec.sums.scatter import prepare_scatter, row_numbers
 
@@ -245,7 +245,7 @@ def reduce_part(
     x: Array, out: Array, order: Accumulation, place: Position, rounding: Rounding, control: FloatingPointControl
 ) -> Bound:
     """Chains of terms of many vertices: x (vertex axes.., m, k, n) to out (.., m, n), as `matmul_part`."""
-    call = prepare_reduce(x.dtype, order.one_part(), control.rounding(rounding, order.accumulate))
+    call = prepare_reduce_part(x.dtype, order, control.rounding(rounding, order.accumulate))
     where = _coordinates(place)
 
     def part(key: Key | None) -> None:

@@ -21,6 +21,7 @@ from lowprec.spec.formats import FormatLike
 from lowprec.spec.keys import KeyLike
 from lowprec.spec.operands import operand_dtype
 from lowprec.spec.rounding import Rounding
+from lowprec.spec.sum_rules import sum_rules
 from lowprec.sums.reduce import order_of_sums
 from lowprec.types import Array
 
@@ -90,7 +91,7 @@ class Pipeline:
         Raises:
             TypeError, ValueError: as `lowprec.sums.reduce.prepare_reduce`; shapes that do not fit.
         """
-        call = cpu.reduce(operand_dtype(x.dtype), order_of_sums(accumulation), rounding)
+        call = cpu.reduce(operand_dtype(x.dtype), order_of_sums(accumulation), sum_rules(accumulation, rounding))
         self._native.sum(call, x, out, list(rows), list(folds))
 
     def add_maximum(self, x: Array, out: Array, rows: Sequence[int]) -> None:

@@ -28,6 +28,7 @@ from lowprec import FloatFormat, Rounding, as_format
 from lowprec import bfloat16 as BFLOAT16
 from lowprec import float16 as FLOAT16
 from lowprec import float32 as FLOAT32
+from lowprec.spec.accumulation import accumulator_format
 from lowprec.spec.rounding import NEAREST_EVEN
 
 PLAIN = frozenset({"add", "subtract", "multiply", "scale", "square"})
@@ -66,8 +67,8 @@ class Precision:
 
     Raises:
         TypeError: a format that is no FloatFormat, a rule that is none.
-        ValueError: a format with values that float32, the machine's widest, lacks; a rounding it does not have; a rule
-            for a field that there is not.
+        ValueError: a format with values that float32, the machine's widest, lacks; partials that hold no sums; a
+            rounding it does not have; a rule for a field that there is not.
     """
 
     name: str
@@ -100,6 +101,7 @@ class Precision:
                 raise TypeError(f"{field} must be a FloatFormat such as lowprec.float16, not {fmt!r}")
             if not FLOAT32.contains(fmt):
                 raise ValueError(f"{field} cannot be {fmt.name}: it has values that float32, the widest here, lacks")
+        accumulator_format(self.partials)
         if not isinstance(self.scaled_state, int | float) or not 0 < self.scaled_state <= LARGEST_SCALE:
             raise ValueError(f"scaled_state must be a number in (0, 2^60], not {self.scaled_state!r}")
         if self.promote is not None and (type(self.promote) is not int or self.promote < 1):

@@ -16,8 +16,7 @@ from lowprec.spec.keys import KeyLike, key_value
 from lowprec.spec.keywords import ProductKeywords, RoundingLike, as_sum, refuse_unhashable
 from lowprec.spec.operands import factor_dtypes, operand_format
 from lowprec.spec.outputs import check_out
-from lowprec.spec.rounding import Rounding
-from lowprec.spec.sum_rules import sum_rules
+from lowprec.spec.sum_rules import SumRules, sum_rules
 from lowprec.spec.windows import Windows
 from lowprec.types import Array
 
@@ -78,16 +77,17 @@ def checked_sums(
     rounding: RoundingLike,
     key: KeyLike | None,
     keywords: Mapping[str, Any],
-) -> tuple[Accumulation, Rounding]:
+) -> tuple[Accumulation, SumRules]:
     """How the sums of products of two dtypes are made; a key where one is needed."""
     refuse_unhashable(rounding=rounding, **keywords)
-    accumulation, rounding = as_sum(ProductKeywords, 16, accumulation, rounding, **keywords)
-    factor_dtypes(a, b, accumulation.adder)
-    if sum_rules(accumulation, rounding).stochastic and key is None:
+    order, rounded = as_sum(ProductKeywords, 16, accumulation, rounding, **keywords)
+    factor_dtypes(a, b, order.adder)
+    rules = sum_rules(order, rounded)
+    if rules.stochastic and key is None:
         raise ValueError("stochastic rounding needs key=, a lowprec.Key or an integer")
     if key is not None:
         key_value(key)
-    return accumulation, rounding
+    return order, rules
 
 
 def check_gradient(gradient: Array, where: Windows, columns: int, groups: int, images: int | None = None) -> None:

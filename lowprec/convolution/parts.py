@@ -18,7 +18,7 @@ from lowprec.spec.convolution_task import ConvolutionTask
 from lowprec.spec.keys import KeyLike
 from lowprec.spec.operands import factor_dtypes, operand_format
 from lowprec.spec.rounding import Rounding
-from lowprec.spec.sum_rules import sum_rules
+from lowprec.spec.sum_rules import part_rules
 from lowprec.spec.windows import BlockPlace
 from lowprec.types import Array, Span
 
@@ -74,7 +74,7 @@ def _prepared(
     for fmt in map(operand_format, factor_dtypes(x, other, part.adder)):
         if not (fmt.zero and fmt.signed):
             raise TypeError(f"{fmt.name} has no zero or no negative numbers; convert it, for example to bfloat16")
-    sum_rules(part, rounding)
+    rules = part_rules(part, rounding)
 
     def call(
         windows: Array,
@@ -84,7 +84,7 @@ def _prepared(
         key: KeyLike | None = None,
         span: Span | None = None,
     ) -> None:
-        task = ConvolutionTask(part, rounding, key, place, span, threads.current())
+        task = ConvolutionTask(part, rules, key, place, span, threads.current())
         getattr(backends.current(), name)(windows, other, task, out)
 
     return call

@@ -24,7 +24,6 @@ from lowprec.spec.accumulation import Accumulation
 from lowprec.spec.convolution_task import ConvolutionTask
 from lowprec.spec.keys import first_element
 from lowprec.spec.keywords import ProductKeywords, RoundingLike
-from lowprec.spec.sum_rules import sum_rules
 from lowprec.spec.windows import (
     BlockPlace,
     Padding,
@@ -150,7 +149,7 @@ def conv2d_input_gradient(
     shape = (outer.shape[0], *where.size, groups, kernel.shape[3])
     result, target = result_array(out, shape, layout, how[0].out, gradient, weight)
     flipped, blocks = kernel.swapaxes(3, 4), phase_blocks(where)
-    if sum_rules(*how).stochastic and blocks and (blocks[-1].number + 1) * groups > MOST_BATCHES:
+    if how[1].stochastic and blocks and (blocks[-1].number + 1) * groups > MOST_BATCHES:
         raise ValueError(f"stochastic rounding tells at most 2^24 phases of groups apart; stride={stride!r} makes more")
     for block in blocks:
         part = flipped[block.kernel]

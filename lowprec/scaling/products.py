@@ -27,6 +27,7 @@ from lowprec.spec.keys import key_value
 from lowprec.spec.keywords import ProductKeywords, RoundingLike, as_sum, refuse_unhashable
 from lowprec.spec.operands import factor_dtypes
 from lowprec.spec.rounding import Rounding
+from lowprec.spec.sum_rules import rules_in_float32, sum_rules
 from lowprec.types import Array
 
 ScaledLike = BlockArray | ScaledArray | npt.ArrayLike
@@ -50,7 +51,7 @@ def scaled_matmul(
 
     1. The elements of each block of k are multiplied and added as `lowprec.matmul` does with `accumulation`, from +0:
        groups, parts and stages are those of a product as long as the block, and the result of its last stage is left in
-       float32. Block number i is batch number i among the random bits.
+       float32, as it is, infinities too. Block number i is batch number i among the random bits.
     2. The blocks' results d are added up in float32, from +0 and in order: sum + d * scale of a * scale of b, exact,
        rounded once to float32, to nearest even.
     3. That sum times the scales of the whole tensors is rounded once to `out_format`, with the random bits that
@@ -163,8 +164,8 @@ class _BlockProduct:
 
     def __init__(self, a: _Side, b: _Side, order: Accumulation, rounding: Rounding, key: int | None) -> None:
         dtypes = factor_dtypes(a.elements.dtype, b.elements.dtype, order.adder)
-        chain = order.with_types(order.accumulate, float32)
-        self.call = backends.prepared("product", *dtypes, chain, rounding)()
+        rules = rules_in_float32(sum_rules(order.with_types(order.accumulate, float32), rounding))
+        self.call = backends.prepared("product", *dtypes, order, rules)()
         self.a, self.b, self.key = a, b, key
         self.scales = _scales(a, b)
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from lowprec.integers import ceil_div
 from lowprec.spec.float_format import FloatFormat
-from lowprec.spec.formats import FormatLike, as_format, formats
+from lowprec.spec.formats import FormatLike, as_format, float32, formats
 
 Adder = Literal["sequential", "dot4", "pairwise", "aligned"]
 Stages = Literal[1, 2, 3]
@@ -61,14 +61,15 @@ class Accumulation:
             None: all of a part.
         splits: parts wanted; parts that would be empty vanish, see :meth:`parts`.
         stages: stages in which the parts are summed, 1 to 3; None: one up to 15 parts, two up to 124, else three.
-        accumulate: the format partial sums are rounded to; float32 means no rounding beside the chain's own.
+        accumulate: the format partial sums are rounded to, one that float32 holds; float32 means no rounding beside
+            the chain's own.
         out: the result's format; None: `accumulate`.
         adder: order inside a group: "sequential", "dot4", "pairwise" or "aligned".
         aligned_bits: with "aligned", and only with it: places that terms keep behind the largest exponent, 1 to 35.
 
     Raises:
         TypeError: something that names no format.
-        ValueError: a field out of range, an unknown name, an accumulator without sign or zero.
+        ValueError: a field out of range, an unknown name, an accumulator that is none (`accumulator_format`).
     """
 
     group: int | None
@@ -98,9 +99,7 @@ class Accumulation:
         if not isinstance(adder, str) or adder not in ADDERS:
             raise ValueError(f"unknown adder {adder!r}; allowed are {', '.join(ADDERS)}")
         _check_aligned(adder, group, aligned_bits)
-        chain = as_format(accumulate)
-        if not (chain.signed and chain.zero):
-            raise ValueError(f"{chain.name} cannot accumulate: it has no negative numbers or no zero")
+        chain = accumulator_format(accumulate)
         fields = {
             "group": None if group is None else int(group),
             "splits": int(splits),
@@ -189,6 +188,24 @@ class Accumulation:
         """
         own = [str(astuple(fmt)) for fmt in (self.accumulate, self.out) if formats.get(fmt.name) != fmt]
         return hashlib.sha256("\n".join([self.words(), *own]).encode()).hexdigest()
+
+
+def accumulator_format(accumulate: FormatLike) -> FloatFormat:
+    """The format of an accumulator: one that holds sums, and that the float32 in which they are made holds.
+
+    Raises:
+        TypeError: something that names no format.
+        ValueError: a format without sign or zero, or one with a value that float32 lacks.
+    """
+    fmt = as_format(accumulate)
+    if not (fmt.signed and fmt.zero):
+        raise ValueError(f"{fmt.name} cannot accumulate: it has no negative numbers or no zero")
+    if not float32.contains(fmt):
+        raise ValueError(
+            f"{fmt.name} cannot accumulate: partial sums are float32, which lacks some of its values; lowprec.sum and "
+            "lowprec.dot add in any format, and out_format='float64' stores float32 sums"
+        )
+    return fmt
 
 
 def stage_count(parts: int) -> Stages:

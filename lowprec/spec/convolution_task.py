@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 from lowprec.spec.accumulation import Accumulation
 from lowprec.spec.keys import KeyLike
-from lowprec.spec.rounding import Rounding
-from lowprec.spec.sum_rules import SumRules, sum_rules
+from lowprec.spec.sum_rules import SumRules
 from lowprec.spec.windows import BlockPlace
 from lowprec.types import Span
 
@@ -16,7 +15,8 @@ class ConvolutionTask(NamedTuple):
     """How a block of sums is made and where it lies.
 
     Attributes:
-        accumulation, rounding: order, types and rounding of every sum.
+        accumulation: order of every sum.
+        rules: its types and roundings.
         key: of the random bits.
         place: of the block in the whole result, for the random bits.
         span: first and last (exclusive) of the groups of products that are summed, numbered in this weight, or of the
@@ -25,13 +25,8 @@ class ConvolutionTask(NamedTuple):
     """
 
     accumulation: Accumulation
-    rounding: Rounding
+    rules: SumRules
     key: KeyLike | None
     place: BlockPlace
     span: Span | None
     threads: int
-
-    @property
-    def rules(self) -> SumRules:
-        """The rules of the sums."""
-        return sum_rules(self.accumulation, self.rounding)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -16,7 +16,7 @@ from lowprec.spec.formats import float32
 from lowprec.spec.rounding import Rounding, RoundingRule
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # compared by identity: made once per set of arguments, by a cache
 class SumRules:
     """How float32 sums are rounded and stored.
 
@@ -26,6 +26,7 @@ class SumRules:
         out: the result's format.
         out_dtype: its storage dtype.
         one_format: `final` changes nothing that `step` made.
+        settled: rounding them again, as a stage of one part does, changes nothing that `step` made.
     """
 
     step: RoundingRule | None
@@ -33,6 +34,7 @@ class SumRules:
     out: FloatFormat
     out_dtype: np.dtype[Any]
     one_format: bool
+    settled: bool
 
     @cached_property
     def stochastic(self) -> bool:
@@ -53,13 +55,35 @@ def sum_rules(accumulation: Accumulation, rounding: Rounding) -> SumRules:
     if out.dtype is None:
         raise TypeError(f"{out.name} has no storage dtype; give out_format, such as 'float32'")
     step = _rule(accumulation.accumulate, rounding)
+    settled = step is None or step.settles
     return SumRules(
         step=step,
         final=_rule(out, rounding),
         out=out,
         out_dtype=out.dtype,
-        one_format=out == accumulation.accumulate and (step is None or step.settles),
+        one_format=out == accumulation.accumulate and settled,
+        settled=settled,
     )
+
+
+@cached
+def part_rules(accumulation: Accumulation, rounding: Rounding) -> SumRules:
+    """Those of one chain on its own (an Accumulation's `one_part`), whose last group's rounding is its result's.
+
+    A sum of no terms is rounded once, in which an infinity of the accumulator stays what it is.
+
+    Raises:
+        TypeError, ValueError: as `sum_rules`.
+    """
+    rules, fmt = sum_rules(accumulation, rounding), accumulation.accumulate
+    kept = replace(rounding, infinite_input="keep") if fmt.infinities else rounding
+    return replace(rules, final=_rule(fmt, kept), one_format=True)
+
+
+@cached
+def rules_in_float32(rules: SumRules) -> SumRules:
+    """The same with results that are left in float32, as they are."""
+    return replace(rules, final=None, out=float32, out_dtype=np.dtype(np.float32), one_format=False)
 
 
 def _rule(fmt: FloatFormat, rounding: Rounding) -> RoundingRule | None:

@@ -21,6 +21,7 @@ from lowprec.spec.keywords import ProductChainKeywords, ProductKeywords, Roundin
 from lowprec.spec.operands import factor_dtypes
 from lowprec.spec.outputs import into, straight
 from lowprec.spec.rounding import Rounding
+from lowprec.spec.sum_rules import part_rules, sum_rules
 from lowprec.types import Array
 
 
@@ -109,7 +110,8 @@ def matmul(
         a, b: float32, float16, bfloat16 or 8-, 6- or 4-bit float arrays of one or more axes, any strides; leading axes
             broadcast as in `numpy.matmul`, a missing axis is treated as there.
         accumulation: order and types of the sum as one value, a `lowprec.Accumulation`; or by keywords:
-            accumulate: the format partial sums are rounded to ("float32": no rounding beside the chain's own).
+            accumulate: the format partial sums are rounded to ("float32": no rounding beside the chain's own). It has
+                a sign and a zero, and no value that float32 lacks.
             group: products between two roundings (16); None: all of a part.
             splits: parts into which K is cut (1).
             stages: stages in which parts are summed, 1 to 3; None: by their number.
@@ -130,8 +132,8 @@ def matmul(
         TypeError: float64 or integer operands (convert with `astype`), or operands with scales, which `scaled_matmul`
             multiplies; a result format without storage dtype; a value
             together with a keyword that it stands for.
-        ValueError: shapes that do not match, unknown names, numbers out of range, stochastic without a key, or a NaN
-            that arose where the result's format has none (`out` is then undefined).
+        ValueError: shapes that do not match, unknown names, numbers out of range, a format that cannot accumulate,
+            stochastic without a key, or a NaN that arose where the result's format has none (`out` is then undefined).
 
     References:
         Graphcore, "AI-Float: Mixed Precision Arithmetic for AI" (white paper, 2023), for the AMP unit's order.
@@ -192,7 +194,8 @@ def prepare(
         TypeError, ValueError: as `matmul`.
     """
     left, right = factor_dtypes(a_dtype, b_dtype, accumulation.adder)
-    chosen, thread_count = backends.prepared("product", left, right, accumulation, rounding), threads.current
+    rules = sum_rules(accumulation, rounding)
+    chosen, thread_count = backends.prepared("product", left, right, accumulation, rules), threads.current
 
     def call(
         a: Array,
@@ -236,7 +239,7 @@ def matmul_part(
         first_group: global number of each chain's first group (its first k // group).
         batch: number of the product each vertex belongs to.
         initial: (v.., m, n), what each chain starts from (None: +0), in the storage dtype of `accumulate` or in
-            float32; may be `out` itself. K = 0 gives it back, rounded to `accumulate`.
+            float32; may be `out` itself. K = 0 gives it back, rounded to `accumulate` (whose infinities stay).
         rounding, key, out: as `matmul`, with the keywords random_bits, overflow and infinite_input.
 
     Returns:
@@ -276,8 +279,8 @@ def prepare_part(
     """
     part = accumulation.one_part()
     left, right = factor_dtypes(a_dtype, b_dtype, part.adder)
-    chosen, thread_count = backends.prepared("product", left, right, part, rounding), threads.current
-    widened = part.out.dtype == np.float64
+    rules = part_rules(part, rounding)
+    chosen, thread_count = backends.prepared("product", left, right, part, rules), threads.current
 
     def call(
         a: Array,
@@ -287,8 +290,6 @@ def prepare_part(
         out: Array | None = None,
         initial: Array | None = None,
     ) -> Array:
-        if widened and isinstance(initial, np.ndarray) and initial.dtype == np.float64:
-            initial = initial.astype(np.float32)  # what a float64 result of float32 sums holds
         result: Array = chosen()(a, b, key, *place, out, thread_count(), initial)
         return result
 

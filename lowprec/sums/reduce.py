@@ -37,6 +37,7 @@ from lowprec.spec.operands import operand_dtype
 from lowprec.spec.outputs import into as copied
 from lowprec.spec.outputs import straight
 from lowprec.spec.rounding import Rounding
+from lowprec.spec.sum_rules import SumRules, part_rules, sum_rules
 from lowprec.types import Array
 
 Tag = Literal["stage", "output"]
@@ -124,7 +125,7 @@ def _from_keywords(
 
 @cached
 def prepare_reduce(dtype: npt.DTypeLike, accumulation: Accumulation, rounding: Rounding) -> PreparedReduction:
-    """The checked form of `reduce_sum` and, of an Accumulation's `one_part`, of `reduce_part`, for x of a dtype.
+    """The checked form of `reduce_sum` for x of a dtype.
 
     Returns:
         f(x, key=None, place=ORIGIN, out=None); x is (v.., m, k, n), summed over k.
@@ -132,7 +133,22 @@ def prepare_reduce(dtype: npt.DTypeLike, accumulation: Accumulation, rounding: R
     Raises:
         TypeError, ValueError: as `reduce_sum`.
     """
-    chosen = backends.prepared("reduce", operand_dtype(dtype), order_of_sums(accumulation), rounding)
+    return _prepared(dtype, order_of_sums(accumulation), sum_rules(accumulation, rounding))
+
+
+@cached
+def prepare_reduce_part(dtype: npt.DTypeLike, accumulation: Accumulation, rounding: Rounding) -> PreparedReduction:
+    """The checked form of `reduce_part`, called as that of `reduce_sum` is.
+
+    Raises:
+        TypeError, ValueError: as `reduce_part`.
+    """
+    part = order_of_sums(accumulation.one_part())
+    return _prepared(dtype, part, part_rules(part, rounding))
+
+
+def _prepared(dtype: npt.DTypeLike, accumulation: Accumulation, rules: SumRules) -> PreparedReduction:
+    chosen = backends.prepared("reduce", operand_dtype(dtype), accumulation, rules)
     thread_count = threads.current
 
     def call(x: Array, key: KeyLike | None = None, place: Coordinates = ORIGIN, out: Array | None = None) -> Array:
@@ -179,7 +195,7 @@ def reduce_part(
         raise ValueError(f"x has axes (.., m, k, n), at least three; given was the shape {x.shape}")
     refuse_unhashable(rounding=rounding, **keywords)
     how, rounded = as_sum(ChainKeywords, None, accumulation, rounding, **keywords)
-    call = prepare_reduce(x.dtype, how.one_part(), rounded)
+    call = prepare_reduce_part(x.dtype, how, rounded)
     target = None if out is None else straight(out, x)
     result = call(x, key, coordinates(row, column, first_group, batch), target)
     return result if out is None or target is not None else copied(out, result)
@@ -237,8 +253,7 @@ def prepare_sum(dtype: npt.DTypeLike, fmt: FormatLike, rounding: Rounding, tag: 
     """
     if tag not in get_args(Tag):
         raise ValueError(f"unknown tag {tag!r}; allowed are {', '.join(get_args(Tag))}")
-    total = Accumulation(out=fmt)
-    chosen = backends.prepared("sum_parts", operand_dtype(dtype), total, rounding, tag)
+    chosen = backends.prepared("sum_parts", operand_dtype(dtype), sum_rules(Accumulation(out=fmt), rounding), tag)
     thread_count = threads.current
 
     def call(

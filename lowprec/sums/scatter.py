@@ -19,6 +19,7 @@ from lowprec.spec.keywords import RoundingLike, RowKeywords, as_sum, refuse_unha
 from lowprec.spec.operands import operand_dtype
 from lowprec.spec.outputs import into
 from lowprec.spec.rounding import Rounding
+from lowprec.spec.sum_rules import sum_rules
 from lowprec.types import Array
 
 MOST_ROWS = 1 << 48  # more than any memory holds, and few enough to be counted in bytes
@@ -114,7 +115,8 @@ def prepare_scatter(dtype: npt.DTypeLike, accumulation: Accumulation, rounding: 
     """
     if accumulation.splits != 1 or accumulation.adder != "sequential":
         raise ValueError(f"scatter_add makes sums of one part, ascending, not by {accumulation.words()}")
-    chosen, thread_count = backends.prepared("scatter", operand_dtype(dtype), accumulation, rounding), threads.current
+    rules = sum_rules(accumulation, rounding)
+    chosen, thread_count = backends.prepared("scatter", operand_dtype(dtype), accumulation, rules), threads.current
 
     def call(
         updates: Array,

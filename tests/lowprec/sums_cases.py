@@ -25,16 +25,17 @@ OPERANDS = [
 ]
 RESULTS = [
     *("float16", "float32", "bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"),
-    *("float8_e3m4", "float64"),
+    *("float8_e3m4", "float64", "float8_e8m0fnu"),
 ]
 NO_NAN = ["float4_e2m1fn", "float6_e3m2fn"]
+STORED_ACCUMULATORS = [name for name in RESULTS if name not in ("float64", "float8_e8m0fnu")]
 ACCUMULATORS = [
-    *RESULTS,
+    *STORED_ACCUMULATORS,
     "tfloat32",
     lp.FloatFormat("e6m9", 6, 9),
     lp.FloatFormat("e4m14", 4, 14),
     lp.FloatFormat("e4m0", 4, 0, nan="top", infinities=False),
-    lp.FloatFormat("e8m10b120", 8, 10, 120),
+    lp.FloatFormat("e8m10b130", 8, 10, 130),
     lp.FloatFormat("e5m10_normal", 5, 10, subnormals=False),
 ]
 SPECIAL = [np.inf, -np.inf, np.nan, 0.0, -0.0, 6e4, -1e-7, 3e38, 2.0**-140]
@@ -85,6 +86,7 @@ def rounding_options(draw: st.DrawFn) -> dict[str, Any]:
         options["key"] = draw(st.integers(0, 2**64 - 1))
         options["random_bits"] = draw(st.sampled_from([16, 16, 1, 5, 13, 20, 32]))
     options["overflow"] = draw(st.sampled_from([None, None, "saturate", "ipu", "satfinite", "nan"]))
+    options["infinite_input"] = draw(st.sampled_from([None, None, "max", "nan"]))
     return options
 
 

@@ -10,6 +10,7 @@ Store::Store(const Destination &target) : out(target), rounder(make_rounder<u32>
     const Format &f = target.store.format;
     half = has_half && target.storage == coded16 && f.mantissa_bits == 10 && f.emin == -14 && f.inf_code;
     bfloat = target.storage == coded16 && f.mantissa_bits == 7 && f.emin == -126 && f.inf_code;
+    powers = !f.zero && f.emin == -127;
 }
 
 LP_INLINE u16v Store::code16(f32v x) const {
@@ -17,11 +18,12 @@ LP_INLINE u16v Store::code16(f32v x) const {
     return __builtin_convertvector(bit_cast<u32v>(with_one_nan(x)) >> 16, u16v);
 }
 
-template <class Code>
+template <class Code, bool exponents>
 void Store::codes(const float *from, char *to, i64 count) const {
     const Rounder<u32> k = rounder;
     for (i64 i = 0; i < count; i += lanes32) {
-        const u32v code = round_bits<nearest_even, false>(load<u32v>(from + i), u32v{}, k);
+        const u32v bits = load<u32v>(from + i);
+        const u32v code = exponents ? bits >> 23 & 0xff : round_bits<nearest_even, false>(bits, u32v{}, k);
         if (out.column == sizeof(Code) && i + lanes32 <= count) {
             store_as(reinterpret_cast<Code *>(to) + i, code);
             continue;
@@ -53,9 +55,9 @@ void Store::row(const float *from, char *to, i64 count) const {
         for (; i + lanes32 <= count; i += lanes32) store(to + 2 * i, code16(load<f32v>(from + i)));
         if (i < count) store_some(to + 2 * i, code16(load<f32v>(from + i)), count - i);
     } else if (out.item_bytes == 1) {
-        codes<u8>(from, to, count);
+        powers ? codes<u8, true>(from, to, count) : codes<u8, false>(from, to, count);
     } else {
-        codes<u16>(from, to, count);
+        codes<u16, false>(from, to, count);
     }
 }
 

@@ -13,6 +13,7 @@ struct Store {
     const Destination &out;
     Rounder<u32> rounder;
     bool half, bfloat;
+    bool powers;  // of two alone, float8_e8m0fnu: its codes are float32's exponents, and reach below 32-bit lanes
 
     explicit Store(const Destination &target);
 
@@ -21,7 +22,7 @@ struct Store {
     void rows(const float *from, i64 width, char *to, i64 rows, i64 count) const;
 
   private:
-    template <class Code>
+    template <class Code, bool exponents>
     void codes(const float *from, char *to, i64 count) const;
     u16v code16(f32v x) const;
     void rows_turned(const float *from, i64 width, char *to, i64 rows, i64 count) const;

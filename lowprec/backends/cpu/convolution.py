@@ -77,7 +77,7 @@ def correlate_windows(windows: Array, weight: Array, task: ConvolutionTask, out:
     dtypes = (weight.dtype, windows.dtype) if turned else (windows.dtype, weight.dtype)
     if not task.rules.stochastic:
         task = task._replace(place=task.place._replace(outer=out.shape[1] * out.shape[2], inner=out.shape[2]))
-    job = _PanelJob(product(*dtypes, task.accumulation, task.rounding), factors[:, terms], task, turned)
+    job = _PanelJob(product(*dtypes, task.accumulation, task.rules), factors[:, terms], task, turned)
     groups = windows.shape[5]
     direct = not turned and depth == weight.shape[3] and weight.shape[0] * weight.shape[1] == 1
     runs = list(blocks(out.shape[:3], groups * factors.shape[1] * windows.itemsize))

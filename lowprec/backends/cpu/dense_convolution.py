@@ -59,7 +59,7 @@ def dense_sums(
 ) -> None:
     """As `correlate`, where `is_dense` says so."""
     group = min(task.accumulation.group or x.shape[4], x.shape[4])
-    call = prepared(x.dtype, weight.dtype, task.accumulation, task.rounding)
+    call = prepared(x.dtype, weight.dtype, task.rules)
     front, lanes_are_windows = (padding[0][0], padding[1][0]), weight.shape[4] <= MOST_OUTPUTS
     place, threads = task.place, task.threads
     call.dense(x, weight, lanes_are_windows, group, stride, dilation, front, task.key, place, out, threads)

@@ -13,11 +13,9 @@ import numpy as np
 from lowprec import _kernels
 from lowprec.backends.cpu.operands import operand_type
 from lowprec.backends.cpu.products import native_accumulator
-from lowprec.spec.accumulation import Accumulation
 from lowprec.spec.convolution_task import ConvolutionTask
 from lowprec.spec.operands import exact_products, operand_format
-from lowprec.spec.rounding import Rounding
-from lowprec.spec.sum_rules import sum_rules
+from lowprec.spec.sum_rules import SumRules
 from lowprec.types import Array, Pair
 
 MOST_OUTPUTS = 8
@@ -45,9 +43,11 @@ def is_narrow(weight: tuple[int, ...], across: int, stride: Pair, dilation: Pair
 
 
 def takes_whole_chains(task: ConvolutionTask) -> bool:
-    """Whether sums are single chains of all products, and results are not rounded twice with random bits."""
+    """Whether sums are single chains of all products that stages leave as they are, not rounded twice at random."""
     order, rules = task.accumulation, task.rules
     if task.span is not None or order.splits != 1 or order.adder != "sequential":
+        return False
+    if not rules.settled and order.stage_shape(1)[0] > 1:
         return False
     return rules.final is None or rules.final.mode != "stochastic" or rules.one_format
 
@@ -63,7 +63,7 @@ def narrow_sums(
 ) -> None:
     """As `correlate`, where `is_narrow` says so."""
     group = min(task.accumulation.group or x.shape[4], x.shape[4])
-    call = prepared(x.dtype, weight.dtype, task.accumulation, task.rounding)
+    call = prepared(x.dtype, weight.dtype, task.rules)
     front = padding[0][0], padding[1][0]
     call(x, weight, group, stride, dilation, front, task.key, task.place, out, task.threads)
 
@@ -80,16 +80,13 @@ def narrow_weight_sums(
     """As `correlate_gradient`, where `is_narrow` says so."""
     count = max(1, gradient.shape[0] * gradient.shape[1] * gradient.shape[2])
     group = min(task.accumulation.group or count, count)
-    call = prepared(x.dtype, gradient.dtype, task.accumulation, task.rounding)
+    call = prepared(x.dtype, gradient.dtype, task.rules)
     front = padding[0][0], padding[1][0]
     call.weight_gradient(x, gradient, group, stride, dilation, front, task.key, task.place, out, task.threads)
 
 
 @lru_cache(maxsize=4096)
-def prepared(
-    x: np.dtype[Any], weight: np.dtype[Any], accumulation: Accumulation, rounding: Rounding
-) -> _kernels.WindowCall:
+def prepared(x: np.dtype[Any], weight: np.dtype[Any], rules: SumRules) -> _kernels.WindowCall:
     """The compiled loops for operands of two dtypes."""
     exact = exact_products(operand_format(x), operand_format(weight))
-    rules = native_accumulator(sum_rules(accumulation, rounding))
-    return _kernels.WindowCall(operand_type(x), operand_type(weight), rules, exact)
+    return _kernels.WindowCall(operand_type(x), operand_type(weight), native_accumulator(rules), exact)

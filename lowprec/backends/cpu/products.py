@@ -46,19 +46,13 @@ def _native_order(accumulation: Accumulation) -> _kernels.Order:
     return _kernels.Order(cut, ADDERS.index(accumulation.adder))
 
 
-def product(a: np.dtype[Any], b: np.dtype[Any], accumulation: Accumulation, rounding: Rounding) -> _kernels.ProductCall:
+@lru_cache(maxsize=4096)
+def product(a: np.dtype[Any], b: np.dtype[Any], accumulation: Accumulation, rules: SumRules) -> _kernels.ProductCall:
     """f(a, b, key, row, column, first_group, batch, out, threads, initial=None); batch None numbers the products.
 
-    initial: what every element's chain starts from, of the result's shape and dtype or float32; one part only.
+    initial: what every element's chain starts from, of the result's shape and dtype or float32; one part only. The
+    Accumulation says the order; types and roundings are the rules'.
     """
-    return product_by_rules(a, b, accumulation, sum_rules(accumulation, rounding))
-
-
-@lru_cache(maxsize=4096)
-def product_by_rules(
-    a: np.dtype[Any], b: np.dtype[Any], accumulation: Accumulation, rules: SumRules
-) -> _kernels.ProductCall:
-    """`product` whose roundings are the rules, whatever the Accumulation's types."""
     left, right = operand_format(a), operand_format(b)
     sums = operand_type(rules.out_dtype if float32.contains(rules.out) else np.dtype(np.float32))
     return _kernels.ProductCall(
@@ -74,22 +68,21 @@ def product_by_rules(
 
 
 @lru_cache(maxsize=4096)
-def reduce(x: np.dtype[Any], accumulation: Accumulation, rounding: Rounding) -> _kernels.ReduceCall:
+def reduce(x: np.dtype[Any], accumulation: Accumulation, rules: SumRules) -> _kernels.ReduceCall:
     """f(x, key, row, column, first_group, batch, out, threads) for x (.., m, k, n)."""
-    rules = native_accumulator(sum_rules(accumulation, rounding))
-    return _kernels.ReduceCall(operand_type(x), rules, _native_order(accumulation))
+    return _kernels.ReduceCall(operand_type(x), native_accumulator(rules), _native_order(accumulation))
 
 
 @lru_cache(maxsize=4096)
-def scatter(x: np.dtype[Any], accumulation: Accumulation, rounding: Rounding) -> Callable[..., Array]:
+def scatter(x: np.dtype[Any], accumulation: Accumulation, rules: SumRules) -> Callable[..., Array]:
     """f(x, indices, rows, key, row, column, batch, out, threads) for x (.., k, n) into (.., rows, n)."""
-    return reduce(x, accumulation, rounding).scatter
+    return reduce(x, accumulation, rules).scatter
 
 
 @lru_cache(maxsize=4096)
-def sum_parts(x: np.dtype[Any], accumulation: Accumulation, rounding: Rounding, tag: str) -> _kernels.SumCall:
+def sum_parts(x: np.dtype[Any], rules: SumRules, tag: str) -> _kernels.SumCall:
     """f(parts, key, index, row, column, batch, out, threads) for parts (P, .., m, n), rounded at the end."""
-    return _kernels.SumCall(operand_type(x), native_accumulator(sum_rules(accumulation, rounding)), TAGS[tag])
+    return _kernels.SumCall(operand_type(x), native_accumulator(rules), TAGS[tag])
 
 
 @lru_cache(maxsize=4096)

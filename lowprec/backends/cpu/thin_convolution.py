@@ -77,7 +77,7 @@ def thin_sums(buffer: Array, piece: Array, factors: Array, terms: slice, task: C
     after = (1,) * (chains.ndim - 4)
     batches = np.arange(place.batch, place.batch + groups).reshape(groups, 1, *after)
     numbers = np.arange(place.column, place.column + columns).reshape(columns, *after)
-    call = reduce(chains.dtype, task.accumulation, task.rounding)
+    call = reduce(chains.dtype, task.accumulation, task.rules)
     terms_last = chains.swapaxes(-1, -2)[..., None]
     result = call(terms_last, task.key, rows, numbers, place.group, batches, None, task.threads)
     target.transpose(3, 4, 0, 1, 2)[...] = result.reshape(groups, columns, images, lines, wide)

@@ -16,13 +16,11 @@ import numpy as np
 from lowprec._caching import cached
 from lowprec.backends.cpu.convolution import put_windows
 from lowprec.backends.cpu.narrow_convolution import is_narrow, narrow_weight_sums
-from lowprec.backends.cpu.products import product_by_rules
+from lowprec.backends.cpu.products import product
 from lowprec.integers import ceil_div
 from lowprec.spec.accumulation import Accumulation
 from lowprec.spec.convolution_task import ConvolutionTask
-from lowprec.spec.formats import float32
-from lowprec.spec.rounding import Rounding
-from lowprec.spec.sum_rules import sum_rules
+from lowprec.spec.sum_rules import SumRules, rules_in_float32
 from lowprec.spec.windows import BlockPlace, window_lines, window_view, with_zeros
 from lowprec.types import Array, Pair
 
@@ -73,7 +71,7 @@ def weight_sums(windows: Array, gradient: Array, task: ConvolutionTask, out: Arr
     right = bits.transpose(3, 0, 1, 2, 4).reshape(groups, count, columns).view(gradient.dtype)
     if not task.rules.stochastic:
         place = place._replace(outer=out.shape[1] * out.shape[3], inner=out.shape[3])
-    calls = _calls(windows.dtype, gradient.dtype, task.accumulation, task.rounding)
+    calls = _calls(windows.dtype, gradient.dtype, task.accumulation, task.rules)
     batches = np.arange(place.batch, place.batch + groups)
     least = _least(task, last - first)
     for high, wide in _kernel_blocks(out.shape, least * groups * out.shape[3] * windows.itemsize, place):
@@ -92,15 +90,11 @@ def weight_sums(windows: Array, gradient: Array, task: ConvolutionTask, out: Arr
 
 
 @cached
-def _calls(
-    x: np.dtype[Any], gradient: np.dtype[Any], accumulation: Accumulation, rounding: Rounding
-) -> tuple[Any, Any]:
+def _calls(x: np.dtype[Any], gradient: np.dtype[Any], accumulation: Accumulation, rules: SumRules) -> tuple[Any, Any]:
     """The products of a block: one whose sums go on, and the last one."""
-    rules = sum_rules(accumulation, rounding)
-    going_on = replace(rules, final=None, out=float32, out_dtype=np.dtype(np.float32), one_format=False)
     return (
-        product_by_rules(x, gradient, replace(accumulation, stages=1), going_on),
-        product_by_rules(x, gradient, accumulation, rules),
+        product(x, gradient, replace(accumulation, stages=1), rules_in_float32(rules)),
+        product(x, gradient, accumulation, rules),
     )
 
 

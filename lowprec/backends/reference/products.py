@@ -21,12 +21,12 @@ from lowprec.spec.sum_rules import SumRules, sum_rules
 from lowprec.types import Array
 
 
-def product(a: np.dtype[Any], b: np.dtype[Any], accumulation: Accumulation, rounding: Rounding) -> Callable[..., Array]:
+def product(a: np.dtype[Any], b: np.dtype[Any], accumulation: Accumulation, rules: SumRules) -> Callable[..., Array]:
     """f(a, b, key, row, column, first_group, batch, out, threads, initial=None); batch None numbers the products.
 
-    initial: what every element's chain starts from, of the result's shape and dtype or float32; one part only.
+    initial: what every element's chain starts from, of the result's shape and dtype or float32; one part only. The
+    Accumulation says the order; types and roundings are the rules'.
     """
-    rules = sum_rules(accumulation, rounding)
     add = group_adder(accumulation, rules, operand_format(a), operand_format(b))
 
     def call(
@@ -81,10 +81,10 @@ def _start(initial: Array | None, dtype: np.dtype[Any], shape: tuple[int, ...], 
     return np.broadcast_to(_values(initial), shape)
 
 
-def reduce(x: np.dtype[Any], accumulation: Accumulation, rounding: Rounding) -> Callable[..., Array]:
+def reduce(x: np.dtype[Any], accumulation: Accumulation, rules: SumRules) -> Callable[..., Array]:
     """f(x, key, row, column, first_group, batch, out, threads) for x (.., m, k, n)."""
     del x
-    rules, add = sum_rules(accumulation, rounding), ADD[accumulation.adder]
+    add = ADD[accumulation.adder]
 
     def call(
         x: Array,
@@ -112,10 +112,10 @@ def reduce(x: np.dtype[Any], accumulation: Accumulation, rounding: Rounding) -> 
     return call
 
 
-def scatter(x: np.dtype[Any], accumulation: Accumulation, rounding: Rounding) -> Callable[..., Array]:
+def scatter(x: np.dtype[Any], accumulation: Accumulation, rules: SumRules) -> Callable[..., Array]:
     """f(x, indices, rows, key, row, column, batch, out, threads) for x (.., k, n) into (.., rows, n)."""
     del x
-    rules, add = sum_rules(accumulation, rounding), ADD[accumulation.adder]
+    add = ADD[accumulation.adder]
 
     def call(
         x: Array,
@@ -147,10 +147,9 @@ def scatter(x: np.dtype[Any], accumulation: Accumulation, rounding: Rounding) ->
     return call
 
 
-def sum_parts(x: np.dtype[Any], accumulation: Accumulation, rounding: Rounding, tag: str) -> Callable[..., Array]:
+def sum_parts(x: np.dtype[Any], rules: SumRules, tag: str) -> Callable[..., Array]:
     """f(parts, key, index, row, column, batch, out, threads) for parts (P, .., m, n)."""
     del x
-    rules = sum_rules(accumulation, rounding)
 
     def call(
         parts: Array,

@@ -56,9 +56,10 @@ def sums(draw: st.DrawFn) -> dict[str, Any]:
     own = None if lp.as_format(accumulate).dtype is not None else draw(st.sampled_from(STORED))
     return {
         "accumulate": accumulate,
-        "out_format": draw(st.sampled_from([own, own, "float32", "float16"])),
+        "out_format": draw(st.sampled_from([own, own, "float32", "float16", "float8_e8m0fnu"])),
         "group": draw(st.sampled_from([None, 1, 2, 3])),
         "splits": draw(st.integers(1, 3)),
+        "stages": draw(st.sampled_from([None, 1, 2, 3])),
         **draw(roundings()),
     }
 

@@ -202,7 +202,8 @@ def test_every_backend_gives_the_same_bits(problem: Any, rounding: dict[str, Any
     if options["layout"] == "NCHW":
         x, w = x.transpose(0, 3, 1, 2), w.transpose(3, 2, 0, 1)
     assert_backends_agree(lp.conv2d, x, w, **options, offset=(data.draw(st.integers(0, 99)), 3))
-    shape = lp.conv2d(x, w, **options | dict(accumulate="float32", adder="sequential", aligned_bits=None, key=0)).shape
+    plain = dict(accumulate="float32", out_format="float32", adder="sequential", aligned_bits=None, key=0)
+    shape = lp.conv2d(x, w, **options | plain).shape
     g = data.draw(arrays(shape))
     high = 1 if options["layout"] == "NHWC" else 2
     assert_backends_agree(lp.conv2d_input_gradient, g, w, x.shape[high : high + 2], **options)

@@ -3,12 +3,14 @@
 import math
 import pickle
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowprec import Accumulation
+from lowprec import Accumulation, FloatFormat, formats
 from lowprec.spec.accumulation import run_length, stage_count
 
 
@@ -77,6 +79,8 @@ def test_the_places_of_an_aligned_adder_belong_to_it() -> None:
         ({"stages": 4}, "stages must be 1, 2 or 3"),
         ({"adder": "tree"}, "sequential, dot4, pairwise, aligned"),
         ({"group": True}, "group must be an integer"),
+        ({"accumulate": "e2m25"}, "e2m25 cannot accumulate: partial sums are float32, which lacks some of its values"),
+        ({"accumulate": "float8_e8m0fnu"}, "cannot accumulate: it has no negative numbers or no zero"),
         ({"aligned_bits": 13}, "aligned_bits=13 is for adder='aligned', not 'sequential'"),
         ({"adder": "aligned"}, "needs aligned_bits, 1 to 35, not None"),
         ({"adder": "aligned", "aligned_bits": 36}, "needs aligned_bits, 1 to 35, not 36"),
@@ -89,3 +93,38 @@ def test_the_places_of_an_aligned_adder_belong_to_it() -> None:
 def test_bad_fields_are_named(fields: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Accumulation(**fields)  # type: ignore[arg-type]
+
+
+@given(
+    *(st.integers(1, 9), st.integers(0, 4), st.integers(-20, 180)),
+    *(st.sampled_from(["ieee", "top", "negative_zero", "none"]), st.booleans(), st.booleans()),
+)
+def test_accumulators_are_the_formats_whose_every_value_is_a_float32(
+    exponent_bits: int, mantissa_bits: int, bias: int, nan: Any, infinities: bool, subnormals: bool
+) -> None:
+    try:
+        fmt = FloatFormat("any", exponent_bits, mantissa_bits, bias, True, infinities, nan, subnormals)
+    except ValueError:
+        return
+    values = np.array([fmt.value_of(code) for code in range(1 << fmt.bits)])
+    with np.errstate(over="ignore"):
+        held = np.array_equal(values.astype(np.float32).astype(np.float64), values, equal_nan=True)
+    assert taken(fmt) == held
+
+
+def test_wide_significands_and_ranges_that_float32_holds_and_does_not() -> None:
+    edges = {(8, 22, 127): True, (8, 22, 128): True, (8, 22, 129): False, (8, 21, 129): True, (8, 22, 126): False}
+    edges |= {(2, 23, 1): True, (2, 24, 1): False, (2, 25, 1): False, (7, 23, 127): True, (7, 23, 128): False}
+    edges |= {(9, 2, 255): False, (1, 23, 149 - 22): True, (4, 20, 131): False, (4, 20, 130): True, (4, 20, 176): False}
+    for (exponent_bits, mantissa_bits, bias), held in edges.items():
+        fmt = FloatFormat("any", exponent_bits, mantissa_bits, bias)
+        assert taken(fmt) == held, (exponent_bits, mantissa_bits, bias)
+    named = {name for name, fmt in formats.items() if not taken(fmt)}
+    assert named == {"float64", "float8_e8m0fnu"}
+
+
+def taken(fmt: FloatFormat) -> bool:
+    try:
+        return Accumulation(accumulate=fmt).accumulate == fmt
+    except ValueError:
+        return False
