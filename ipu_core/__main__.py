@@ -2,8 +2,9 @@
 
 import argparse
 import codecs
+import contextlib
+import functools
 import io
-import os
 import sys
 import tomllib
 from collections.abc import Callable, Sequence
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ipu_core import interruption, study
-from ipu_core.errors import IpuError
+from ipu_core.errors import IpuError, refusal_in_words
 from ipu_core.ir.precision import Precision
 from ipu_core.study import live, reproduce, typed
 from ipu_core.study.executors import connected
@@ -35,8 +36,8 @@ from ipu_core.study.size import Size
 from ipu_core.target import CHIPS, Target
 from ipu_core.train import ENGINES
 from ipu_core.train.random import GENERATORS
+from lowprec import streams
 
-PIPE_CLOSED = 141
 PLAIN = {"±": "+-"}
 DEFAULT = Settings()
 TRAINING = ("steps", "lr", "schedule", "engine")  # options that change nothing of what a step costs
@@ -50,8 +51,16 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command; returns the exit code: 0, 2 for bad input or a failed point, 130 when interrupted."""
+    """Runs one command; returns the exit code.
+
+    0; 2 for bad input, a failed point or a file that could not be written; 130 after Ctrl-C, 143 after SIGTERM; of
+    what is printed see `streams.guarded`.
+    """
     _print_anywhere()
+    return streams.guarded("ipu-core", functools.partial(_run, arguments))
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     parser = _parser()
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     given = parser.parse_args(arguments)
@@ -60,29 +69,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if getattr(given, "config", None) is not None:
             given = parser.parse_args([given.command, *_from_file(given), *arguments[1:]])
         return int(given.run(given))
-    except BrokenPipeError:  # the reader of the printed text is gone, as in `... | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return PIPE_CLOSED
+    except streams.Unprintable:
+        raise
     except (ValueError, ImportError, IpuError, OSError, MemoryError) as error:
         print(f"{parser.prog} {given.command}: {_in_words(error)}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        kept = (
-            "; finished points are kept, the same command goes on from here"
-            if given.command in ("study", "train")
-            else ""
-        )
-        print(f"\ninterrupted{kept}", file=sys.stderr)
-        return interruption.INTERRUPTED
+    except KeyboardInterrupt as error:
+        goes_on = "finished points are kept, the same command goes on from here"
+        kept = f"; {goes_on}" if given.command in ("study", "train") else ""
+        with contextlib.suppress(OSError):  # the terminal may be what is gone
+            print(f"\n{interruption.WORDS[interruption.number_of(error)]}{kept}", file=sys.stderr)
+        return interruption.exit_code(error)
 
 
 def _in_words(error: Exception) -> str:
     """An error in one line."""
+    if isinstance(error, OSError):
+        return refusal_in_words(error) or type(error).__name__
     text = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, MemoryError) and not isinstance(error, IpuError):
         return f"not enough memory: {text}"
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.strerror}: {error.filename2 or error.filename or 'a file could not be written'}"
     return text
 
 

@@ -231,6 +231,7 @@ def _train(
             run_on(workers, work, todo, listen, threads)
         elif min(workers, len(todo)) > 1:
             with Processes(min(workers, len(todo))) as pool:
+                pool.start()
                 run_on(pool, work, todo, listen, threads)
         else:
             run_here(work, todo, listen, threads)
