@@ -9,7 +9,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ipu_core import interruption, study
 from ipu_core.errors import IpuError, refusal_in_words
@@ -37,6 +37,9 @@ from ipu_core.target import CHIPS, Target
 from ipu_core.train import ENGINES
 from ipu_core.train.random import GENERATORS
 from lowprec import streams
+
+if TYPE_CHECKING:
+    from ipu_core.study.compare import Study
 
 PLAIN = {"±": "+-"}
 DEFAULT = Settings()
@@ -287,7 +290,7 @@ def _study(given: argparse.Namespace) -> int:
             settings, precisions, seeds, given.out, given.workers, given.threads,
             force=given.force, executor=executor, watch=given.watch, view=view,
         )  # fmt: skip
-    return _finish(made.failures, folder)
+    return _finish(made, folder)
 
 
 def _train(given: argparse.Namespace) -> int:
@@ -298,7 +301,7 @@ def _train(given: argparse.Namespace) -> int:
             settings, (precision,), (given.seed,), given.out, 1, given.threads, keep_parameters=True,
             force=given.force, watch=given.watch, view=view,
         )  # fmt: skip
-    return _finish(made.failures, folder)
+    return _finish(made, folder)
 
 
 def _view(settings: Settings, precisions: Sequence[str], seeds: Sequence[int]) -> live.View:
@@ -328,12 +331,14 @@ def _reproduce(given: argparse.Namespace) -> int:
     return reproduce.reproduce(given.name, tuple(range(given.seeds)), given.share)
 
 
-def _finish(failures: dict[str, str], folder: Path) -> int:
-    for point, error in failures.items():
+def _finish(made: "Study", folder: Path) -> int:
+    for point, error in made.failures.items():
         print(f"{point} failed: {error}", file=sys.stderr)
+    for name, error in made.unwritten.items():
+        print(f"{name} could not be written: {error}", file=sys.stderr)
     names = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
     print(f"written to {folder}: {', '.join(names)}")
-    return 2 if failures else 0
+    return 2 if made.failures or made.unwritten else 0
 
 
 def _from_file(given: argparse.Namespace) -> list[str]:
