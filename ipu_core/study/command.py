@@ -28,7 +28,7 @@ from ipu_core.study.pool import Processes
 from ipu_core.study.run import Event, Report, Work, run_here, run_on
 from ipu_core.study.settings import PRECISIONS, Point, Settings
 from ipu_core.study.store import MANIFEST, Store, open_store
-from ipu_core.study.tasks import Task, announce, missing, records, take_damaged
+from ipu_core.study.tasks import Task, begin, missing, records
 from ipu_core.target import Target
 from ipu_core.train.checkpoint import replacing
 from ipu_core.train.table import Table
@@ -119,12 +119,8 @@ def study(
             print(f"{folder} holds another study and stays as it is; this one is kept in {store.folder}\n")
         plan_file = store.folder / "plan.txt"
         print(f"{made.title}\n(how every product and sum is made, in every precision: {plan_file})\n")
-        for words in (
-            store.unknown_in_words(),
-            *take_damaged(store, todo),
-            announce(len(made.results), len(points), todo),
-        ):
-            print(words, end="\n" if words else "")
+        for line in begin(store, todo, len(made.results), len(points), settings.steps):
+            print(line)
         sys.stdout.flush()
         work = functools.partial(run_task, settings.at_absolute_paths())
         plan = functools.partial(plan_in_words, problem, how, everything)

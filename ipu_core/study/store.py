@@ -178,8 +178,13 @@ class Store:
         """Gives a damaged file another name, so that it can be made again."""
         file.replace(file.with_name(f"{file.name}.damaged"))
         self.damaged.discard(file.name)
-        del self._files[file.name]
-        self._write_manifest()
+
+    def forget(self, files: Iterable[Path]) -> None:
+        """Drops the checksums of files that are about to be written: a kill leaves them unfinished, not damaged."""
+        names = self._files.keys() & {file.name for file in files}
+        if names:
+            self._files = {name: known for name, known in self._files.items() if name not in names}
+            self._write_manifest()
 
     def _sweep_checkpoints(self) -> None:
         sweep(self.folder / CHECKPOINTS, re.compile(r".+\.npz"))

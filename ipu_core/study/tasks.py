@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +11,10 @@ from ipu_core.study.files import check_writable, point_file
 from ipu_core.study.settings import Point
 from ipu_core.study.store import Store
 from ipu_core.train.watch import Record, Watch
+
+LACKS = {
+    "parameters": "its parameters are", "state": "the state at its end is", "watch": "what is to be watched is",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -84,29 +88,35 @@ def missing(
     return tasks
 
 
-def take_damaged(store: Store, tasks: Iterable[Task]) -> list[str]:
-    """Sets aside the damaged files that tasks make again; says of every damaged file what becomes of it."""
+def begin(store: Store, tasks: Sequence[Task], done: int, total: int, steps: int) -> list[str]:
+    """Makes room for what the tasks write: their damaged files are set aside.
+
+    Args:
+        store: Of the study, inspected.
+        tasks: What is to be done.
+        done, total: How many points were finished before, and how many there are.
+        steps: Of each point.
+
+    Returns:
+        What there is to say of it, and of every damaged file, in lines.
+    """
+    said = [store.unknown_in_words()] if store.unknown else []
     again = {path.name for task in tasks if task.again for path in task.files}
-    said = []
     for name in sorted(store.damaged):
         words = f"{store.folder / name} is damaged (its checksum has changed): "
         if name in again:
             store.set_aside(store.folder / name)
             said.append(f"{words}it is made again, and what was there is now {name}.damaged")
         else:
-            kind, option = ("shown", "--watch N") if name.startswith("watch") else ("used", "`train`, or its study,")
-            said.append(f"{words}it is not {kind}; {option} with the same settings makes it again")
-    return said
-
-
-def announce(done: int, total: int, tasks: Iterable[Task]) -> list[str]:
-    """What was finished before and what is done again, in lines."""
-    lines = [f"{done} of {total} points were finished before; {total - done} to go"] if done else []
+            way = "not shown; --watch N" if name.startswith("watch") else "left as it is; `train`"
+            said.append(f"{words}it is {way} with the same settings makes it again")
+    said += [f"{done} of {total} points were finished before; {total - done} to go"] if done else []
     for task in tasks:
         if task.again:
-            lacks = "its parameters are not" if task.watch is None else "what is to be watched is not"
-            lines.append(f"{task} is trained again: its result is here, {lacks}")
-    return lines
+            lacking = [path.name.partition("-")[0] for path in task.lacks(store, steps)]
+            said.append(f"{task} is trained again: its result is here, {LACKS[lacking[0]]} not")
+    store.forget(path for task in tasks for path in task.files)
+    return said
 
 
 def records(store: Store) -> dict[str, Record]:

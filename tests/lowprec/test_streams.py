@@ -54,7 +54,7 @@ def test_an_error_goes_nowhere_else_where_standard_error_is_closed() -> None:
 def test_the_number_of_a_closed_stream_goes_to_no_file(tmp_path: Path) -> None:
     code = "import os, sys; from lowprec import streams; streams.guarded('x', lambda: 0); "
     code += "f = open(sys.argv[1], 'w'); print('printed'); os.write(1, b'too'); f.write(str(f.fileno())); f.close()"
-    assert shell(f'PYTHON -c "{code}" {tmp_path / "file"} >&- 2>&-') == (0, "", "")
+    assert shell(f'PYTHON -c "{code}" {tmp_path / "file"} <&- >&- 2>&-') == (0, "", "")
     assert int((tmp_path / "file").read_text()) > 2
 
 

@@ -322,6 +322,7 @@ def test_a_damaged_file_is_set_aside_and_made_again(tmp_path: Path) -> None:
     with Store(tmp_path, SETTINGS) as store:
         store.inspect()
         store.set_aside(watch)
+        store.forget([watch])
         assert not store.damaged
         assert not store.whole(watch)
     assert (tmp_path / f"{watch.name}.damaged").read_bytes() == b"rubbish"
@@ -360,6 +361,18 @@ def test_a_folder_without_checksums_is_read_and_looked_after_from_then_on(tmp_pa
     with Store(tmp_path, SETTINGS) as store:
         store.inspect()
         assert store.damaged == {state.name, unreadable.name}
+
+
+def test_what_a_kill_left_unfinished_is_not_taken_for_what_was_written(tmp_path: Path) -> None:
+    """In a folder that keeps checksums, though there is none yet: a point finished, and then it was to be watched."""
+    kept(tmp_path, ())
+    watch = files.point_file(tmp_path, "watch", "fp32.32 seed 0")
+    watch.write_bytes(b"half")
+    with Store(tmp_path, SETTINGS) as store:
+        store.inspect()
+        assert not store.whole(watch)
+        assert not store.damaged
+        assert not store.unknown
 
 
 def test_one_study_at_a_time(tmp_path: Path) -> None:

@@ -135,7 +135,16 @@ def test_a_draft_is_on_the_disk_before_it_takes_the_place(tmp_path: Path, monkey
 
 def test_drafts_of_the_dead_are_swept_and_nothing_else(tmp_path: Path) -> None:
     drafts = [".s.npz.123.draft", ".a.npz.7.draft"]
-    others = [".s.npz.123", ".gitignore", ".notes.2024", ".t.txt.7.draft", ".s.npz.12x.draft", "s.npz", "s.npz.1.draft"]
+    others = [
+        ".s.npz.123",
+        ".gitignore",
+        ".notes.2024",
+        ".t.txt.7.draft",
+        ".s.npz.draft",
+        ".s.npz.12x.draft",
+        "s.npz",
+        "s.npz.1.draft",
+    ]
     for name in (*drafts, *others):
         (tmp_path / name).write_text("x")
     (tmp_path / ".b.npz.8.draft").mkdir()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ipu_core.train.interrupts import HELD, Hold
+from ipu_core.train.interrupts import Hold
 
 
 class Came(KeyboardInterrupt):
@@ -18,7 +18,7 @@ def come(number: int, frame: object) -> None:
     raise Came(number)
 
 
-@pytest.fixture(params=HELD, ids=lambda number: number.name)
+@pytest.fixture(params=[signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
 def number(request: pytest.FixtureRequest) -> Iterator[int]:
     """A signal whose handler is a function."""
     before = signal.signal(request.param, come)
