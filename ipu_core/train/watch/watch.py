@@ -27,7 +27,8 @@ class Watch:
     Attributes:
         every: Steps from one look to the next; the first is at step 0.
         path: The file in which the looks are kept, each as soon as its step is done (see `Record.read`). A run that
-            goes on from a checkpoint goes on in it. None: they are kept in memory, and are no part of checkpoints.
+            goes on from a checkpoint goes on in it. Where it cannot be written (a full disk) a RuntimeWarning says so,
+            nothing more is watched, and the run goes on. None: they are kept in memory, and are no part of checkpoints.
         values: Patterns of the names of values (see `WatchedValue`), as file names are matched.
 
     Raises:
