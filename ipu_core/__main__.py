@@ -2,16 +2,17 @@
 
 import argparse
 import codecs
+import contextlib
+import functools
 import io
-import os
 import sys
 import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ipu_core import interruption, study
-from ipu_core.errors import IpuError
+from ipu_core.errors import IpuError, refusal_in_words
 from ipu_core.ir.precision import Precision
 from ipu_core.study import live, reproduce, typed
 from ipu_core.study.executors import connected
@@ -35,8 +36,11 @@ from ipu_core.study.size import Size
 from ipu_core.target import CHIPS, Target
 from ipu_core.train import ENGINES
 from ipu_core.train.random import GENERATORS
+from lowprec import streams
 
-PIPE_CLOSED = 141
+if TYPE_CHECKING:
+    from ipu_core.study.compare import Study
+
 PLAIN = {"±": "+-"}
 DEFAULT = Settings()
 TRAINING = ("steps", "lr", "schedule", "engine")  # options that change nothing of what a step costs
@@ -50,8 +54,16 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command; returns the exit code: 0, 2 for bad input or a failed point, 130 when interrupted."""
+    """Runs one command; returns the exit code.
+
+    0; 2 for bad input, a failed point or a file that could not be written; 130 after Ctrl-C, 143 after SIGTERM; of
+    what is printed see `streams.guarded`.
+    """
     _print_anywhere()
+    return streams.guarded("ipu-core", functools.partial(_run, arguments))
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     parser = _parser()
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     given = parser.parse_args(arguments)
@@ -60,29 +72,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if getattr(given, "config", None) is not None:
             given = parser.parse_args([given.command, *_from_file(given), *arguments[1:]])
         return int(given.run(given))
-    except BrokenPipeError:  # the reader of the printed text is gone, as in `... | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return PIPE_CLOSED
+    except streams.Unprintable:
+        raise
     except (ValueError, ImportError, IpuError, OSError, MemoryError) as error:
         print(f"{parser.prog} {given.command}: {_in_words(error)}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        kept = (
-            "; finished points are kept, the same command goes on from here"
-            if given.command in ("study", "train")
-            else ""
-        )
-        print(f"\ninterrupted{kept}", file=sys.stderr)
-        return interruption.INTERRUPTED
+    except KeyboardInterrupt as error:
+        goes_on = "finished points are kept, the same command goes on from here"
+        kept = f"; {goes_on}" if given.command in ("study", "train") else ""
+        with contextlib.suppress(OSError):  # the terminal may be what is gone
+            print(f"\n{interruption.WORDS[interruption.number_of(error)]}{kept}", file=sys.stderr)
+        return interruption.exit_code(error)
 
 
 def _in_words(error: Exception) -> str:
     """An error in one line."""
+    if isinstance(error, OSError):
+        return refusal_in_words(error) or type(error).__name__
     text = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, MemoryError) and not isinstance(error, IpuError):
         return f"not enough memory: {text}"
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.strerror}: {error.filename2 or error.filename or 'a file could not be written'}"
     return text
 
 
@@ -281,7 +290,7 @@ def _study(given: argparse.Namespace) -> int:
             settings, precisions, seeds, given.out, given.workers, given.threads,
             force=given.force, executor=executor, watch=given.watch, view=view,
         )  # fmt: skip
-    return _finish(made.failures, folder)
+    return _finish(made, folder)
 
 
 def _train(given: argparse.Namespace) -> int:
@@ -292,7 +301,7 @@ def _train(given: argparse.Namespace) -> int:
             settings, (precision,), (given.seed,), given.out, 1, given.threads, keep_parameters=True,
             force=given.force, watch=given.watch, view=view,
         )  # fmt: skip
-    return _finish(made.failures, folder)
+    return _finish(made, folder)
 
 
 def _view(settings: Settings, precisions: Sequence[str], seeds: Sequence[int]) -> live.View:
@@ -322,12 +331,14 @@ def _reproduce(given: argparse.Namespace) -> int:
     return reproduce.reproduce(given.name, tuple(range(given.seeds)), given.share)
 
 
-def _finish(failures: dict[str, str], folder: Path) -> int:
-    for point, error in failures.items():
+def _finish(made: "Study", folder: Path) -> int:
+    for point, error in made.failures.items():
         print(f"{point} failed: {error}", file=sys.stderr)
+    for name, error in made.unwritten.items():
+        print(f"{name} could not be written: {error}", file=sys.stderr)
     names = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
     print(f"written to {folder}: {', '.join(names)}")
-    return 2 if failures else 0
+    return 2 if made.failures or made.unwritten else 0
 
 
 def _from_file(given: argparse.Namespace) -> list[str]:

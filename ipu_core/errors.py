@@ -3,7 +3,9 @@
 All of them can be pickled, as a pool of processes does with what its workers raise.
 """
 
+import errno
 import functools
+import resource
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,6 +21,14 @@ def expect(kind: type, **given: object) -> None:
             raise TypeError(
                 f"{name} must be {'an' if kind.__name__[0] in 'aeiouI' else 'a'} {kind.__name__}, not {value!r}"
             )
+
+
+def refusal_in_words(error: OSError) -> str:
+    """What the system would not do, and with which file; of too many open files the limit, whichever came last."""
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return f"too many open files: this process may have {resource.getrlimit(resource.RLIMIT_NOFILE)[0]} (ulimit -n)"
+    name = error.filename2 or error.filename
+    return (f"{error.strerror}: {name}" if name else error.strerror) or " ".join(str(error).split())
 
 
 class IpuError(Exception):

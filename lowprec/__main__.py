@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 from collections.abc import Sequence
 
+from lowprec import streams
 from lowprec.explanation import explain
 from lowprec.spec.formats import as_format, formats
 
@@ -53,7 +55,11 @@ def answer(first: str, fmt: str | None) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command line; 2 for bad input, with one line on stderr."""
+    """Runs the command line; 2 for bad input, with one line on stderr; see `streams.guarded`."""
+    return streams.guarded("lowprec", functools.partial(_run, arguments))
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     given = parser().parse_args(_negative_numbers_apart(sys.argv[1:] if arguments is None else arguments))
     try:
         print(answer(given.number, given.format))

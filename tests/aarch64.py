@@ -35,7 +35,7 @@ TOOLS = {
 DEBIAN = ("python3", "libpython3-dev", "libstdc++6")
 """What is unpacked of arm64, with all that it depends on."""
 
-TESTERS = ("pytest", "pytest-xdist", "hypothesis", "gfloat", "scipy", "gmpy2", "softfloatpy")
+TESTERS = ("pytest", "pytest-xdist", "pytest-timeout", "hypothesis", "gfloat", "scipy", "gmpy2", "softfloatpy")
 """Of what pyproject.toml declares for tests, what `PARTS` need."""
 
 PARTS = (

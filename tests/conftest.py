@@ -23,10 +23,19 @@ from tests.examples import settings
 gc.disable()
 atexit.register(gc.unfreeze)  # nanobind wants its functions freed at the end
 
+SLOW_SECONDS = 4 * 3600  # within which a slow test ends on a slow machine
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Where slow tests are left out, so are the later examples of the others (see `tests.examples`)."""
     settings.load_profile("lowprec" if config.option.markexpr.startswith("not slow") else "slow")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Slow tests have a limit of their own; the others that of pyproject.toml."""
+    for item in items:
+        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(SLOW_SECONDS))
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -22,6 +22,7 @@ ROOT = Path(__file__).parent.parent
 TOOLS = (
     "pytest>=8",
     "pytest-xdist>=3.5",
+    "pytest-timeout>=2.3",
     "ipython",
     "hypothesis>=6.100",
     "gfloat>=0.5",

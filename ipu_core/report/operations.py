@@ -67,10 +67,10 @@ def read_data(path: str | Path) -> dict[str, Any]:
     place = Path(path) / "profile.json" if Path(path).is_dir() else Path(path)
     try:
         data = json.loads(place.read_text(encoding="utf-8"))
-        [Operation(**each) for each in data["operations"]]
+        side_by_side(data, data)
     except OSError as error:
         raise ValueError(f"{place} cannot be read: {error.strerror}; profile --out FOLDER writes one") from error
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
         raise ValueError(f"{place} is no profile that `profile --out` wrote") from error
     return dict(data)
 
@@ -87,7 +87,7 @@ def side_by_side(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[Ro
     rows = [(label, int(first[field]), int(second[field])) for label, field in TOTALS.items()]
     peaks = (int(max(each["memory"]["peak"])) for each in (first, second))
     rows.append(("bytes of the fullest tile", next(peaks), next(peaks)))
-    here, there = ({op.label: op.cycles for op in map(_operation, each["operations"])} for each in (first, second))
+    here, there = ({op.label: int(op.cycles) for op in map(_operation, each["operations"])} for each in (first, second))
     longest = sorted({**here, **there}, key=lambda name: -max(here.get(name, 0), there.get(name, 0)))
     return rows + [(f"cycles of {name}", here.get(name, 0), there.get(name, 0)) for name in longest]
 

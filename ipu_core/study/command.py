@@ -4,62 +4,39 @@ import functools
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import lowprec
 from ipu_core.compile.labels import label
 from ipu_core.engine.profile import Profile
-from ipu_core.report.html import comparison_to_html, write_html
+from ipu_core.errors import refusal_in_words
+from ipu_core.report.html import comparison_to_html, to_html
 from ipu_core.report.operations import Names, by_operation, ratio, read_data, side_by_side, to_data
-from ipu_core.report.trace import write_chrome
+from ipu_core.report.trace import to_chrome
 from ipu_core.study import live, models
 from ipu_core.study.blame import blame, sensitivity
 from ipu_core.study.compare import Study, plan_in_words
+from ipu_core.study.files import check_writable, writing
 from ipu_core.study.live import View
-from ipu_core.study.longer import make_longer, state_file, take_up
+from ipu_core.study.longer import make_longer, take_up
 from ipu_core.study.point import Problem, Recipe, check_size, make_loop, orders_of_sums, run_point
 from ipu_core.study.pool import Processes
 from ipu_core.study.run import Event, Report, Work, run_here, run_on
 from ipu_core.study.settings import PRECISIONS, Point, Settings
-from ipu_core.study.store import Store, file_name, open_store, watch_file
+from ipu_core.study.store import MANIFEST, Store, open_store
+from ipu_core.study.tasks import Task, begin, missing, records
 from ipu_core.target import Target
+from ipu_core.train.checkpoint import replacing
 from ipu_core.train.table import Table
-from ipu_core.train.watch import Record, Watch
 
 REPORT = "blame.txt"
 """A file of a study's folder whose text its page shows."""
-
-
-@dataclass(frozen=True)
-class Task:
-    """What a worker process is sent.
-
-    Attributes:
-        point: What to train.
-        saved: Where its unfinished state is kept.
-        data: The digest of the data that it must find.
-        version: Of lowprec, which must be the worker's.
-        parameters: Where to write what was trained; None: nowhere.
-        state: Where to keep the state at its end; None: nowhere.
-        again: The point's result is there from before; only its parameters, or what is watched, are wanted.
-        watch: What is looked at, and where that is kept; None: nothing.
-    """
-
-    point: Point
-    saved: Path
-    data: str
-    version: str = lowprec.__version__
-    parameters: Path | None = None
-    state: Path | None = None
-    again: bool = False
-    watch: Watch | None = None
-
-    def __str__(self) -> str:
-        return str(self.point)
+PROFILE = ("profile.json", "profile.html", "trace.json")
+COMPARISON = "comparison.html"
 
 
 def recipe(settings: Settings, problem: Problem | None = None) -> Recipe:
@@ -127,15 +104,24 @@ def study(
         if before:
             print(f"{folder} holds {before} steps of this training: it goes on from there\n")
         held = store.results()
+        store.inspect()
         everything = _with_held(precisions, held)
         made = Study(models.title(settings, task), precisions, record)
         made.results += [result for result in held if _wanted(result, precisions, seeds)]
-        todo = _missing(made, store, points, keep_parameters, watch)
+        finished = {Point(result["precision"], result["seed"]) for result in made.results}
+        todo = missing(
+            store, finished, points, record["data_digest"], settings.steps,
+            keep_parameters=keep_parameters, every=watch,
+        )  # fmt: skip
         wanted = {store.checkpoint(str(task)) for task in todo}
         store.sweep((str(Point(each["precision"], each["seed"])) for each in held), wanted)
         if store.folder != folder:
             print(f"{folder} holds another study and stays as it is; this one is kept in {store.folder}\n")
-        _announce(made, store, len(points), todo)
+        plan_file = store.folder / "plan.txt"
+        print(f"{made.title}\n(how every product and sum is made, in every precision: {plan_file})\n")
+        for line in begin(store, todo, len(made.results), len(points), settings.steps):
+            print(line)
+        sys.stdout.flush()
         work = functools.partial(run_task, settings.at_absolute_paths())
         plan = functools.partial(plan_in_words, problem, how, everything)
         _train(
@@ -143,11 +129,16 @@ def study(
             view or live.begun(settings.steps, list(map(str, points))),
         )  # fmt: skip
         if made.results:
-            print(made.table())  # before anything can go wrong with the files
             whole = replace(made, precisions=everything, results=store.results())
-            whole = replace(whole, records=_records(store), report=_report(store))
-            whole.write(store)
+            whole = replace(whole, records=records(store), report=_report(store))
+            try:
+                print(made.table())
+            finally:  # who reads what is printed may be gone
+                made.unwritten |= whole.write(store)
             _print_worst(whole, points)
+        for each in todo:
+            for path in each.lacks(store, settings.steps) if str(each) not in made.failures else ():
+                made.unwritten.setdefault(path.name, "the same command makes it again")
         return made, store.folder
 
 
@@ -160,40 +151,10 @@ def _with_held(precisions: tuple[str, ...], held: list[dict[str, Any]]) -> tuple
     return tuple(sorted(names, key=lambda name: PRECISIONS.index(name) if name in PRECISIONS else len(PRECISIONS)))
 
 
-def _missing(made: Study, store: Store, points: list[Point], keep_parameters: bool, every: int | None) -> list[Task]:
-    """What is left to do: the points without a result, and those without parameters or looks if these are wanted."""
-    finished = {(result["precision"], result["seed"]) for result in made.results}
-    tasks = []
-    for point in points:
-        again = (point.precision, point.seed) in finished
-        parameters = _parameters(store.folder, point).absolute() if keep_parameters else None
-        watch = None if every is None else Watch(every, watch_file(store.folder, str(point)).absolute())
-        unseen = watch is not None and not _seen_whole(watch, made.settings["steps"])
-        if not again or (parameters is not None and not parameters.exists()) or unseen:
-            saved, data = store.checkpoint(str(point)).absolute(), made.settings["data_digest"]
-            state = state_file(store.folder, point).absolute() if keep_parameters else None
-            tasks.append(Task(point, saved, data, parameters=parameters, state=state, again=again, watch=watch))
-    return tasks
-
-
-def _seen_whole(watch: Watch, steps: int) -> bool:
-    """Whether the file of a watch holds all the looks at a run of so many steps."""
-    assert watch.path is not None
-    path = Path(watch.path)
-    return path.exists() and Record.read(path).steps.tolist() == list(range(0, steps, watch.every))
-
-
-def _records(store: Store) -> dict[str, Record]:
-    """What was watched of the points that a folder holds."""
-    points = [str(Point(result["precision"], result["seed"])) for result in store.results()]
-    paths = {point: watch_file(store.folder, point) for point in points}
-    return {point: Record.read(path) for point, path in paths.items() if path.exists()}
-
-
 def _report(store: Store) -> str:
     """What somebody put beside the results to say why they are as they are."""
     path = store.folder / REPORT
-    return path.read_text(encoding="utf-8") if path.exists() else ""
+    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
 
 
 def _print_worst(made: Study, points: list[Point]) -> None:
@@ -215,10 +176,12 @@ def _train(
     view.know(made.table, done + len(todo), done, [str(task) for task in todo])
     with view:
         made.plan = plan()
-        store.write_text("plan.txt", made.plan)
+        made.unwritten |= store.write_all({"plan.txt": made.plan})
 
         def listen(event: Event) -> None:
             done = event.kind == "done"
+            if done:
+                _keep(store, event.item, made)
             if not (done and event.item.again):
                 if done:
                     store.append(event.payload)
@@ -231,9 +194,18 @@ def _train(
             run_on(workers, work, todo, listen, threads)
         elif min(workers, len(todo)) > 1:
             with Processes(min(workers, len(todo))) as pool:
+                pool.start()
                 run_on(pool, work, todo, listen, threads)
         else:
             run_here(work, todo, listen, threads)
+
+
+def _keep(store: Store, task: Task, made: Study) -> None:
+    """Keeps the checksums of a point's files; that the manifest cannot be written costs no point."""
+    try:
+        store.keep(task.files)
+    except OSError as error:
+        made.unwritten[MANIFEST] = refusal_in_words(error)
 
 
 def run_task(settings: Settings, task: Task, report: Report) -> dict[str, Any]:
@@ -264,6 +236,8 @@ def profile(settings: Settings, precision: str, folder: Path | None) -> None:
     Raises:
         ValueError: the folder cannot be written.
     """
+    if folder is not None:
+        check_writable(folder, PROFILE)
     task = models.load(settings)
     tiled = replace(settings, engine="tiles")
     problem = models.problem(tiled, task)
@@ -273,15 +247,11 @@ def profile(settings: Settings, precision: str, folder: Path | None) -> None:
     assert loop.profile is not None
     title = f"{models.title(tiled, task)}, {precision}"
     names = {label(equation): (equation.role, equation.op) for equation in loop.block.equations}
-    if folder is not None:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / "profile.json").write_text(json.dumps(to_data(loop.profile, names)), encoding="utf-8")
-            write_html(loop.profile, folder / "profile.html", title, names)
-            write_chrome(loop.profile, folder / "trace.json")
-        except OSError as error:
-            raise ValueError(f"cannot write to the output folder {folder}: {error.strerror}") from error
     print(f"{title}\n\nPlan\n{loop.words()}\n\n{_operations(loop.profile, names)}\n\n{loop.profile}")
+    if folder is not None:
+        data = json.dumps(to_data(loop.profile, names))
+        texts = data, to_html(loop.profile, title, names), json.dumps(to_chrome(loop.profile))
+        _write(folder, dict(zip(PROFILE, texts, strict=True)))
 
 
 def _operations(profile: Profile, names: Names) -> Table:
@@ -307,17 +277,15 @@ def compare_profiles(paths: tuple[str, str], folder: Path | None) -> None:
     Raises:
         ValueError: a file that is no such profile, or a folder that cannot be written.
     """
+    if folder is not None:
+        check_writable(folder, [COMPARISON])
     rows = side_by_side(*map(read_data, paths))
     cells = tuple((row[0], f"{row[1]:,}", f"{row[2]:,}", ratio(row)) for row in rows)
     first, second = (path.name or str(path) for path in map(Path, paths))
     names = (first, second) if first != second else ("A", "B")
     print(Table("", ("", *names, "ratio"), cells))
     if folder is not None:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / "comparison.html").write_text(comparison_to_html(rows, names), encoding="utf-8")
-        except OSError as error:
-            raise ValueError(f"cannot write to the output folder {folder}: {error.strerror}") from error
+        _write(folder, {COMPARISON: comparison_to_html(rows, names)})
 
 
 def explain(
@@ -336,6 +304,8 @@ def explain(
     Raises:
         ValueError: the folder cannot be written.
     """
+    if folder is not None:
+        check_writable(folder, [REPORT])
     settings = replace(settings, engine="direct", random="philox")
     task = models.load(settings)
     problem = models.problem(settings, task)
@@ -348,31 +318,19 @@ def explain(
     text = f"{models.title(settings, task)}\n\n{words}"
     print(text)
     if folder is not None:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / REPORT).write_text(f"{text}\n", encoding="utf-8")
-        except OSError as error:
-            raise ValueError(f"cannot write to the output folder {folder}: {error.strerror}") from error
+        _write(folder, {REPORT: f"{text}\n"})
+
+
+def _write(folder: Path, texts: Mapping[str, str]) -> None:
+    """Writes files by name, each whole or not at all."""
+    with writing(folder):
+        for name, text in texts.items():
+            with replacing(folder / name) as draft:
+                draft.write_text(text, encoding="utf-8")
 
 
 def _wanted(result: dict[str, Any], precisions: tuple[str, ...], seeds: tuple[int, ...]) -> bool:
     return result["precision"] in precisions and result["seed"] in seeds
-
-
-def _parameters(folder: Path, point: Point) -> Path:
-    return folder / file_name(f"parameters {point}")
-
-
-def _announce(made: Study, store: Store, total: int, todo: list[Task]) -> None:
-    done = len(made.results)
-    print(f"{made.title}\n(how every product and sum is made, in every precision: {store.folder / 'plan.txt'})\n")
-    if done:
-        print(f"{done} of {total} points were finished before; {total - done} to go")
-    for task in todo:
-        if task.again:
-            lacks = "its parameters are not" if task.watch is None else "what is to be watched is not"
-            print(f"{task} is trained again: its result is here, {lacks}")
-    sys.stdout.flush()
 
 
 def _cores() -> int:

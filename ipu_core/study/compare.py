@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from ipu_core.errors import refusal_in_words
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.pytree import flatten
 from ipu_core.study import live
+from ipu_core.study.files import point_file
 from ipu_core.study.page import study_page
 from ipu_core.study.plot import Picture, plot
 from ipu_core.study.point import (
@@ -30,7 +32,7 @@ from ipu_core.study.point import (
 )
 from ipu_core.study.run import Event, Report, run_here, run_on
 from ipu_core.study.settings import Point, check_count
-from ipu_core.study.store import Store, agree, open_store, watch_file
+from ipu_core.study.store import Store, agree, open_store
 from ipu_core.study.summary import summarise, table
 from ipu_core.study.values import described, digest
 from ipu_core.target import Target
@@ -61,6 +63,7 @@ class Study:
             of 8 bits add twice as many in a group.
         records: What was seen of the points that were watched, by point.
         report: What is known of why a run went as it did, as text; the page shows it.
+        unwritten: Names of files that could not be written, and why; no point is lost by that.
     """
 
     title: str
@@ -72,6 +75,7 @@ class Study:
     accumulations: Mapping[str, str] = field(default_factory=dict)
     records: dict[str, Record] = field(default_factory=dict)
     report: str = ""
+    unwritten: dict[str, str] = field(default_factory=dict)
 
     def table(self) -> Table:
         """Mean and spread over seeds, one row per precision."""
@@ -109,21 +113,31 @@ class Study:
                         f"{store.folder} holds another result of {Point(*point)} (another loss or data): "
                         "choose another folder or remove that one"
                     )
+            for name, record in self.records.items():
+                file = point_file(store.folder, "watch", name)
+                record.save(file)
+                store.keep([file])
             for point, result in made.items():
                 if point not in held:
                     store.append(result)
-            for name, record in self.records.items():
-                record.save(watch_file(store.folder, name))
-            self.write(store)
+            if unwritten := self.write(store):
+                raise ValueError(f"cannot write {', '.join(unwritten.values())}")
             return store.folder
 
-    def write(self, store: Store) -> None:
-        """Writes the table, the plan, the picture and the page beside the results."""
-        store.write_text("table.txt", f"{self.table()}\n")
-        store.write_text("plan.txt", self.plan)
-        store.write_text("page.html", self.page())
-        with replacing(store.folder / "convergence.png") as draft:
-            self.plot().save(draft)
+    def write(self, store: Store) -> dict[str, str]:
+        """Writes the table, the plan, the picture and the page beside the results.
+
+        Returns:
+            The names of those that could not be written, each with the reason.
+        """
+        texts = {"table.txt": f"{self.table()}\n", "plan.txt": self.plan, "page.html": self.page()}
+        unwritten = store.write_all(texts)
+        try:
+            with replacing(store.folder / "convergence.png") as draft:
+                self.plot().save(draft)
+        except OSError as error:
+            unwritten["convergence.png"] = refusal_in_words(error)
+        return unwritten
 
     def listen(self, event: Event) -> None:
         """Takes up a finished or failed point."""

@@ -9,13 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import lowprec
+from ipu_core.study.files import point_file
 from ipu_core.study.settings import Point
-from ipu_core.study.store import MANIFEST, RESULTS, Result, Store, file_name, read_manifest, read_results
-
-
-def state_file(folder: Path, point: Point) -> Path:
-    """Where the state at the end of a training is kept."""
-    return folder / file_name(f"state {point}")
+from ipu_core.study.store import MANIFEST, RESULTS, Result, Store, read_manifest, read_results
 
 
 def make_longer(folder: Path, settings: Mapping[str, Any], accumulations: Mapping[str, str]) -> int:
@@ -25,6 +21,9 @@ def make_longer(folder: Path, settings: Mapping[str, Any], accumulations: Mappin
 
     Returns:
         The steps of those results; 0 where there are none, and everything stays as it is.
+
+    Raises:
+        ValueError: the state at an end is damaged.
     """
     if not (folder / MANIFEST).is_file() or settings["schedule"].partition("/")[0] != "constant":
         return 0
@@ -33,9 +32,17 @@ def make_longer(folder: Path, settings: Mapping[str, Any], accumulations: Mappin
     here = {"lowprec": lowprec.__version__, "settings": {**settings, "steps": before}, "accumulations": accumulations}
     if held != here or not before < wanted:
         return 0
-    with Store(folder, held["settings"], held["accumulations"]):  # whose lock says that nobody else is at it
-        points = map(_point, read_results(folder))
-        if not all(state_file(folder, point).is_file() for point in points):
+    with Store(folder, held["settings"], held["accumulations"]) as store:  # whose lock says that nobody else is at it
+        states = [point_file(folder, "state", _point(result)) for result in read_results(folder)]
+        if store.unknown:
+            print(store.unknown_in_words())
+        store.inspect()
+        if damaged := [state for state in states if state.name in store.damaged]:
+            raise ValueError(
+                f"{damaged[0]} is damaged (its checksum has changed), and the training cannot go on from it: "
+                f"the same command with --steps {before} makes it again"
+            )
+        if not all(map(store.whole, states)):
             return 0
         for name in (RESULTS, MANIFEST):
             stem, dot, end = name.partition(".")
@@ -47,7 +54,7 @@ def take_up(store: Store, points: list[Point]) -> None:
     """Puts the states of a shorter training where its points go on from."""
     done = {str(_point(result)) for result in store.results()}
     for point in points:
-        end, unfinished = state_file(store.folder, point), store.checkpoint(str(point))
+        end, unfinished = point_file(store.folder, "state", point), store.checkpoint(str(point))
         if end.is_file() and not unfinished.exists() and str(point) not in done:
             shutil.copyfile(end, unfinished)
 

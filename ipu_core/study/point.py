@@ -190,7 +190,7 @@ def run_point(
     Args:
         problem, recipe, point: What, how, and in which precision and with which seed.
         report: Called after the first step and then a few times a second with {"step", "loss"}, and with {"warning"}
-            if no checkpoint can be written (the point goes on without) and at the first loss that is not finite.
+            if a file cannot be written (the point goes on without) and at the first loss that is not finite.
         accumulations: The order of every sum, by equation; None: the same choice for all precisions.
         saved: Where to keep a checkpoint while it runs; one found there is continued, bit for bit. The caller removes
             it once the result is kept.
@@ -221,7 +221,10 @@ def run_point(
     measures = measured(problem.evaluate, result, point.precision)
     if parameters is not None:
         leaves, tree = flatten(result)
-        checkpoint.save(parameters, dict(zip(paths(tree), leaves, strict=True)), {"step": loop.step})
+        try:
+            checkpoint.save(parameters, dict(zip(paths(tree), leaves, strict=True)), {"step": loop.step})
+        except OSError as error:
+            report({"warning": f"no parameters could be written to {parameters}: {error.strerror or error}"})
     if state is not None:
         progress.keep(state, report)
     seen = {} if watch is None or watch.path is not None else {RECORD: loop.watched}

@@ -1,17 +1,23 @@
 """Processes of this machine as an executor in which the death of one costs the others nothing."""
 
+from __future__ import annotations
+
+import errno
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from functools import partial
 from multiprocessing import parent_process, resource_tracker
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnContext, SpawnProcess
 from types import TracebackType
 from typing import Any
+
+from ipu_core.errors import refusal_in_words
 
 
 class WorkerDied(RuntimeError):
@@ -27,16 +33,31 @@ class Processes(Executor):
     They do not hear of Ctrl-C, which is this process's to handle, and end with it, even where it is killed.
 
     Args:
-        workers: How many, started where they are first needed.
+        workers: How many, started by `start` or where they are first needed.
+
+    Raises:
+        OSError: not even what they share can be started.
     """
 
     def __init__(self, workers: int) -> None:
-        resource_tracker.ensure_running()  # not by a thread: it lets Ctrl-C pass in the one that starts it
+        self._count = workers
+        with self._refused():
+            _track()
         self._threads = ThreadPoolExecutor(workers, "worker", _ignore_interrupts)
         self._lock = threading.Lock()
         self._workers: list[_Worker] = []
         self._idle: list[_Worker] = []
         self._over = False
+
+    def start(self) -> None:
+        """Starts all of them: what the system refuses is known before there is anything to lose.
+
+        Raises:
+            OSError: too few files may be open, there are no semaphores or no more processes.
+        """
+        with self._refused():
+            for hired in [self._threads.submit(self._hire) for _ in range(self._count)]:
+                hired.result()
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """As any executor's; what is sent is pickled."""
@@ -67,10 +88,7 @@ class Processes(Executor):
         with self._lock:
             if self._over:
                 raise CancelledError
-            if not self._idle:
-                self._idle.append(_Worker())
-                self._workers.append(self._idle[-1])
-            worker = self._idle.pop()
+            worker = self._idle.pop() if self._idle else self._hired()
             future = worker.pool.submit(call)
         try:
             return future.result()
@@ -81,13 +99,44 @@ class Processes(Executor):
             with self._lock:
                 (self._idle.append if worker.living else self._workers.remove)(worker)
 
+    @contextmanager
+    def _refused(self) -> Iterator[None]:
+        """What the system refuses, with the way out."""
+        try:
+            yield
+        except OSError as error:
+            words = refusal_in_words(error)
+            raise OSError(f"no {self._count} workers: {words}; --workers 1 trains in this process") from error
+
+    def _hire(self) -> None:
+        with self._lock:
+            self._idle.append(self._hired())
+
+    def _hired(self) -> _Worker:
+        self._workers.append(_Worker())
+        return self._workers[-1]
+
 
 class _Worker:
-    """A process and the pool that it is all of."""
+    """A process and the pool that it is all of.
+
+    Raises:
+        OSError: the system does not let it be started.
+    """
 
     def __init__(self) -> None:
         self._context = _Watched()
-        self.pool = ProcessPoolExecutor(1, self._context, _end_with_parent)
+        try:
+            self.pool = ProcessPoolExecutor(1, self._context, _end_with_parent)
+        except (OSError, NotImplementedError) as error:
+            if isinstance(error, OSError) and error.errno == errno.EMFILE:
+                raise
+            raise OSError(f"this system gives no semaphores, which need a /dev/shm ({error})") from error
+        try:
+            self.pool.submit(os.getpid)  # a pool starts its process with the first thing to do
+        except OSError:
+            self.pool.shutdown()
+            raise
         self.living = True
 
     def end(self) -> int | None:
@@ -108,6 +157,18 @@ class _Watched(SpawnContext):
     def Process(self, *args: Any, **kwargs: Any) -> SpawnProcess:  # type: ignore[override]
         self.process = SpawnProcess(*args, **kwargs)
         return self.process
+
+
+def _track() -> None:
+    """Starts what clears up behind processes; not by their threads: it lets Ctrl-C pass in the one that starts it.
+
+    It does not hear of Ctrl-C and SIGTERM; that of SIGHUP, which a terminal sends the whole group, is done here.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+    try:
+        resource_tracker.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _ignore_interrupts() -> None:

@@ -12,6 +12,7 @@ from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 import lowprec
+from ipu_core.errors import refusal_in_words
 from ipu_core.study.pool import WorkerDied
 from ipu_core.study.progress import Sender, Wire, listening
 
@@ -176,11 +177,10 @@ def _reported(item: Any, payload: dict[str, Any]) -> Event:
 
 def _in_words(error: BaseException) -> str:
     """One line; errors that are not ours to word are called by their kind as well."""
+    if isinstance(error, OSError):
+        return refusal_in_words(error) or type(error).__name__
     text, kind = (str(error).splitlines() or [""])[0], type(error).__name__
     if not text:
         return kind
-    return (
-        text
-        if isinstance(error, ValueError | TypeError | RuntimeError | MemoryError | ImportError)
-        else f"{kind}: {text}"
-    )
+    ours = isinstance(error, ValueError | TypeError | RuntimeError | MemoryError | ImportError)
+    return text if ours else f"{kind}: {text}"

@@ -7,19 +7,22 @@ import hashlib
 import json
 import math
 import os
+import re
 from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
 import lowprec
+from ipu_core.errors import refusal_in_words
+from ipu_core.study.files import CHECKPOINTS, KINDS, OWN, checksum, file_name, point_file, writing
+from ipu_core.study.settings import Point
 from ipu_core.study.values import digest
 from ipu_core.train.checkpoint import replacing, sweep, sync
+from ipu_core.train.watch import Record
 
 RESULTS = "results.jsonl"
 MANIFEST = "manifest.json"
-CHECKPOINTS = "checkpoints"
-LONGEST = 160  # characters of a file's name; most file systems take 255 bytes, and a draft's name is longer
 SEAL = b', "sha256": "'  # ends the text of a line that its checksum is of
 ELSEWHERE = "choose another folder, or begin a new one beside it (--force)"
 Result = dict[str, Any]
@@ -33,7 +36,13 @@ class Store:
     """The folder of one study, locked while it is open.
 
     Each finished point is one line of results.jsonl, on the disk when `append` returns. It ends with its own checksum
-    and names the study of the manifest, so that lines that were changed or are another study's are seen.
+    and names the study of the manifest, so that lines that were changed or are another study's are seen. The manifest
+    has the checksum of every other file that a finished point wrote.
+
+    Attributes:
+        folder: Where it is.
+        damaged: Names of files of finished points that are not what was written, as far as `inspect` has seen.
+        unknown: Names of files whose checksums an older lowprec has not kept: they were taken as they were found.
 
     Args:
         folder: Created if it is not there.
@@ -52,15 +61,17 @@ class Store:
         basis = {"lowprec": lowprec.__version__, "settings": settings, "accumulations": accumulations or {}}
         self._basis = json.loads(json.dumps(basis))
         self.digest = digest(self._basis)
-        with self._writing():
+        self._files: dict[str, str] = {}
+        self.damaged, self.unknown = set[str](), list[str]()
+        with writing(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             self._file = os.open(self.folder / RESULTS, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
         try:
             self._lock()
             self._adopt()
             self._mend()
-            for place in (self.folder, self.folder / CHECKPOINTS):
-                sweep(place)
+            sweep(self.folder, OWN)
+            self._sweep_checkpoints()
         except BaseException:
             os.close(self._file)
             raise
@@ -78,7 +89,7 @@ class Store:
 
     def close(self) -> None:
         """Gives the folder free; removes the checkpoint folder if nothing is left in it but drafts of a kill."""
-        sweep(self.folder / CHECKPOINTS)
+        self._sweep_checkpoints()
         os.close(self._file)
         with contextlib.suppress(OSError):
             (self.folder / CHECKPOINTS).rmdir()
@@ -111,6 +122,16 @@ class Store:
             draft.write_text(text, encoding="utf-8")
         return path
 
+    def write_all(self, texts: Mapping[str, str]) -> dict[str, str]:
+        """Writes texts by the names of their files; gives those that could not be written, with the reason."""
+        unwritten = {}
+        for name, text in texts.items():
+            try:
+                self.write_text(name, text)
+            except OSError as error:
+                unwritten[name] = refusal_in_words(error)
+        return unwritten
+
     def checkpoint(self, point: str) -> Path:
         """Where the unfinished state of a point is kept."""
         return self.folder / CHECKPOINTS / file_name(f"{point} {self.digest[:12]}")
@@ -121,12 +142,71 @@ class Store:
             if path not in wanted:
                 path.unlink(missing_ok=True)
 
-    @contextlib.contextmanager
-    def _writing(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise ValueError(f"cannot write to the output folder {self.folder}: {error.strerror}") from error
+    def keep(self, files: Iterable[Path]) -> None:
+        """Keeps the checksums of what a finished point wrote into the folder; before its result, so that it has them.
+
+        Raises:
+            OSError: the manifest cannot be written; what was made is taken for unfinished by the next store.
+        """
+        found = {path.name: known for path in files if (known := checksum(path)) is not None}
+        if found:
+            self._files |= found
+            self.damaged -= found.keys()
+            self._write_manifest()
+
+    def inspect(self) -> None:
+        """Looks for damaged files of finished points."""
+        self.damaged = {
+            name for name, known in self._files.items() if checksum(self.folder / name) not in (known, None)
+        }
+
+    def unknown_in_words(self) -> str:
+        """Said once of a folder that an older lowprec has written; empty of others."""
+        if not self.unknown:
+            return ""
+        more = f" and {len(self.unknown) - 1} more" if len(self.unknown) > 1 else ""
+        return (
+            f"{self.folder} kept no checksums so far: {self.unknown[0]}{more} "
+            f"{'are' if more else 'is'} taken as found, and looked after from now on"
+        )
+
+    def whole(self, file: Path) -> bool:
+        """Whether a file is there as a finished point has written it."""
+        return file.name in self._files and file.name not in self.damaged and file.is_file()
+
+    def set_aside(self, file: Path) -> None:
+        """Gives a damaged file another name, so that it can be made again."""
+        file.replace(file.with_name(f"{file.name}.damaged"))
+        self.damaged.discard(file.name)
+
+    def forget(self, files: Iterable[Path]) -> None:
+        """Drops the checksums of files that are about to be written: a kill leaves them unfinished, not damaged."""
+        names = self._files.keys() & {file.name for file in files}
+        if names:
+            self._files = {name: known for name, known in self._files.items() if name not in names}
+            self._write_manifest()
+
+    def _sweep_checkpoints(self) -> None:
+        sweep(self.folder / CHECKPOINTS, re.compile(r".+\.npz"))
+
+    def _write_manifest(self) -> None:
+        whole = {"study": self.digest, **self._basis, "files": self._files}
+        self.write_text(MANIFEST, json.dumps(whole, indent=2) + "\n")
+
+    def _take_unknown(self) -> None:
+        """Files of a folder whose checksums nobody kept are taken as they are, but for those that cannot be read."""
+        for result in self.results():
+            for kind in KINDS:
+                path = point_file(self.folder, kind, Point(str(result["precision"]), int(result["seed"])))
+                if path.is_file():
+                    self.unknown.append(path.name)
+                    self._files[path.name] = checksum(path) or ""
+                    if kind == "watch":
+                        try:
+                            Record.read(path)
+                        except ValueError:
+                            self._files[path.name] = "unreadable"
+        self._write_manifest()
 
     def _lock(self) -> None:
         try:
@@ -140,15 +220,19 @@ class Store:
         """Takes over a folder of the same study, refuses one of another, and begins one where there is none yet."""
         checkpoints = self.folder / CHECKPOINTS
         if os.fstat(self._file).st_size > 0 or (checkpoints.is_dir() and any(checkpoints.glob("[!.]*"))):
-            held = read_manifest(self.folder)
+            held, files = _read_manifest(self.folder)
             if digest(held) != self.digest:
                 raise OtherStudy(f"{self.folder} holds {_difference(held, self._basis)}: {ELSEWHERE}")
             self.results()
+            self._files = files or {}
+            if files is None:
+                with writing(self.folder):
+                    self._take_unknown()
         else:
-            with self._writing():
-                self.write_text(MANIFEST, json.dumps({"study": self.digest, **self._basis}, indent=2) + "\n")
+            with writing(self.folder):
+                self._write_manifest()
                 sync(self.folder)  # the empty results.jsonl is there after a power cut, like the manifest
-        with self._writing():
+        with writing(self.folder):
             checkpoints.mkdir(exist_ok=True)
 
     def _mend(self) -> None:
@@ -181,25 +265,17 @@ def open_store(
         place = first.with_name(f"{first.name}-{number}")
 
 
-def watch_file(folder: Path, point: str) -> Path:
-    """Where in a study's folder is kept what was watched of a point."""
-    return folder / file_name(f"watch {point}", ".npy")
-
-
-def file_name(words: str, suffix: str = ".npz") -> str:
-    """The name of a file after some words; many words are cut, and told apart by their hash."""
-    name = words.replace("/", "-").replace(" ", "-")
-    if len(name) > LONGEST:
-        name = f"{name[:LONGEST]}-{hashlib.sha256(words.encode()).hexdigest()[:12]}"
-    return f"{name}{suffix}"
-
-
 def read_manifest(folder: str | Path) -> dict[str, Any]:
     """What the results of a folder rest on: "lowprec" (the version), "settings", "accumulations".
 
     Raises:
         OtherStudy: there is no manifest, or it is another version's or damaged.
     """
+    return _read_manifest(folder)[0]
+
+
+def _read_manifest(folder: str | Path) -> tuple[dict[str, Any], dict[str, str] | None]:
+    """The same, and the checksums of files by name; None where they were not kept."""
     path = Path(folder) / MANIFEST
     try:
         text = path.read_bytes()
@@ -210,6 +286,7 @@ def read_manifest(folder: str | Path) -> dict[str, Any]:
     try:
         basis = json.loads(text)
         study = basis.pop("study")
+        files = {str(name): str(known) for name, known in basis.pop("files").items()} if "files" in basis else None
         if "lowprec" not in basis and study == digest(basis["settings"]):
             raise OtherStudy(
                 f"{folder} holds a study of an older lowprec, which kept no version, and this is lowprec "
@@ -221,7 +298,7 @@ def read_manifest(folder: str | Path) -> dict[str, Any]:
         raise
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise OtherStudy(f"{path} is damaged, or no study's manifest: {ELSEWHERE}") from error
-    return dict(basis)
+    return dict(basis), files
 
 
 def read_results(folder: str | Path) -> list[Result]:

@@ -18,7 +18,7 @@ from ipu_core.train import tensor_file
 from ipu_core.train.codes import as_codes, dtype_of
 
 Arrays = dict[str, npt.NDArray[Any]]
-DRAFT = re.compile(r"\..+\.\d+")  # what `replacing` calls its drafts
+DRAFT = re.compile(r"\.(.+)\.\d+\.draft")  # what `replacing` calls the drafts of a file
 UNREADABLE = (OSError, ValueError, EOFError, AttributeError, RuntimeError, zipfile.BadZipFile, zlib.error, struct.error)
 """What NumPy and zipfile raise for a file that is no .npz of plain arrays, or a damaged one."""
 _META = "__meta__"
@@ -52,7 +52,7 @@ def replacing(path: Path) -> Iterator[Path]:
     The draft is on the disk before it takes the place, and the folder's new entry when the context has ended: a power
     cut leaves either the old file or the new one, whole.
     """
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
     try:
         yield draft
         sync(draft)
@@ -73,11 +73,17 @@ def sync(path: Path) -> None:
         os.close(number)
 
 
-def sweep(folder: Path) -> None:
-    """Removes the drafts that killed processes left in a folder; nobody may be writing there."""
-    for draft in folder.glob(".*"):
-        if DRAFT.fullmatch(draft.name):
-            draft.unlink(missing_ok=True)
+def sweep(folder: Path, own: re.Pattern[str]) -> None:
+    """Removes the drafts that killed processes left in a folder; nobody may be writing there.
+
+    Args:
+        folder: Which may not be there.
+        own: The names of the files whose drafts they are: those of others stay.
+    """
+    for path in folder.glob(".*.draft"):
+        draft = DRAFT.fullmatch(path.name)
+        if draft is not None and own.fullmatch(draft[1]) and path.is_file():
+            path.unlink(missing_ok=True)
 
 
 def load(path: str | Path) -> tuple[Arrays, dict[str, Any]]:

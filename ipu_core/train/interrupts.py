@@ -1,4 +1,4 @@
-"""Ctrl-C that waits: what must be done whole is not left in the middle."""
+"""Ctrl-C and SIGTERM that wait: what must be done whole is not left in the middle."""
 
 from __future__ import annotations
 
@@ -9,49 +9,52 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+HELD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
 
 class Hold:
     """Lets a Ctrl-C that comes within ``with hold:`` wait for its end, where it means what it meant before.
 
-    It does so while it is `installed`, which takes longer than a small step. Only the main thread hears of Ctrl-C;
-    elsewhere this does nothing.
+    So do SIGTERM and SIGHUP where a Python function handles them. It does so while it is `installed`, which takes
+    longer than a small step. Only the main thread hears of signals; elsewhere this does nothing.
     """
 
     def __init__(self) -> None:
-        self._meant: Callable[[int, FrameType | None], Any] | None = None
+        self._meant: dict[int, Callable[[int, FrameType | None], Any]] = {}
         self._busy = False
-        self._came: list[FrameType | None] = []
+        self._came: list[tuple[int, FrameType | None]] = []
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Listens to Ctrl-C within the context."""
-        if self._meant is not None or threading.current_thread() is not threading.main_thread():
+        """Listens to the signals within the context."""
+        if self._meant or threading.current_thread() is not threading.main_thread():
             yield
             return
-        meant = signal.getsignal(signal.SIGINT)
-        if not callable(meant):  # ignored, or its handler is not Python's
-            yield
-            return
-        self._meant = meant
-        signal.signal(signal.SIGINT, self._hear)
+        for number in HELD:
+            meant = signal.getsignal(number)
+            if callable(meant):  # not ignored, and its handler is Python's
+                self._meant[number] = meant
+                signal.signal(number, self._hear)
         try:
             yield
         finally:
-            signal.signal(signal.SIGINT, meant)
-            self._meant = None
+            for held, meant in self._meant.items():
+                if signal.getsignal(held) == self._hear:  # a handler may have put another in its place
+                    signal.signal(held, meant)
+            self._meant = {}
 
     def __enter__(self) -> None:
         self._busy = True
 
     def __exit__(self, *_: object) -> None:
         self._busy = False
-        if self._came and self._meant is not None:
-            frame = self._came[0]
+        if self._came and self._meant:
+            number, frame = self._came[0]
             self._came.clear()
-            self._meant(signal.SIGINT, frame)
+            self._meant[number](number, frame)
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
         if self._busy:
-            self._came.append(frame)
-        elif self._meant is not None:
-            self._meant(number, frame)
+            self._came.append((number, frame))
+        elif number in self._meant:
+            self._meant[number](number, frame)

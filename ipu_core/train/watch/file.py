@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from tokenize import TokenError
 from typing import IO
 
 import numpy as np
 import numpy.typing as npt
 
-from ipu_core.train.checkpoint import replacing
+from ipu_core.train.checkpoint import UNREADABLE, replacing
 from ipu_core.train.watch.look import ROW
 
 Rows = npt.NDArray[np.void]
@@ -32,9 +33,11 @@ def read(path: str | Path) -> tuple[Rows, Rows]:
     with Path(path).open("rb") as file:
         try:
             values, rows = np.load(file, allow_pickle=False), np.load(file, allow_pickle=False)
-        except (ValueError, EOFError) as error:
-            raise ValueError(f"{path} is no record of a watched run") from error
-    if rows.dtype != ROW or rows.shape[1:] != values.shape:
+        except (*UNREADABLE, LookupError, TypeError, SyntaxError, ArithmeticError, MemoryError, TokenError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise
+            raise ValueError(f"{path} is no record of a watched run, or a damaged one: remove it") from error
+    if rows.dtype != ROW or values.ndim != 1 or rows.shape[1:] != values.shape:
         raise ValueError(f"{path} is a record of another version, or of something else")
     return values, rows
 

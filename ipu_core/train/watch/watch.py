@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,7 +27,8 @@ class Watch:
     Attributes:
         every: Steps from one look to the next; the first is at step 0.
         path: The file in which the looks are kept, each as soon as its step is done (see `Record.read`). A run that
-            goes on from a checkpoint goes on in it. None: they are kept in memory, and are no part of checkpoints.
+            goes on from a checkpoint goes on in it. Where it cannot be written (a full disk) a RuntimeWarning says so,
+            nothing more is watched, and the run goes on. None: they are kept in memory, and are no part of checkpoints.
         values: Patterns of the names of values (see `WatchedValue`), as file names are matched.
 
     Raises:
@@ -82,10 +84,11 @@ class Watching:
         self._replaced = {number: place for number, place in new_state(block).items() if number in moments}
         self._file = None if watch.path is None else RowFile(watch.path, self._table)
         self._kept: list[npt.NDArray[np.void]] = []
+        self._ended = False
 
     def due(self, step: int, count: int = 1) -> bool:
         """Whether a step is looked at, or one of some from it on."""
-        return -step % self._watch.every < count
+        return not self._ended and -step % self._watch.every < count
 
     @contextmanager
     def look(self, step: int, held: Sequence[Array]) -> Iterator[Look]:
@@ -99,15 +102,27 @@ class Watching:
         look = Look(self._places, len(self._values), old)
         yield look
         if self._file is not None:
-            self._file.append(look.rows(step))
+            with self._writing(self._file.path):
+                self._file.append(look.rows(step))
         else:
             self._kept = [*self._kept, look.rows(step)]  # a copy's list stays as it is
 
     def rewind(self, step: int) -> None:
         """Forgets a step, which is to be done again, and those after it."""
         if self._file is not None:
-            self._file.rewind(step)
+            with self._writing(self._file.path):
+                self._file.rewind(step)
         self._kept = [rows for rows in self._kept if rows["step"][0] < step]
+
+    @contextmanager
+    def _writing(self, path: Path) -> Iterator[None]:
+        """A file that cannot be written costs no step: it is said once, and nothing more is watched."""
+        try:
+            yield
+        except OSError as error:
+            self._ended = True
+            words = f"{path} cannot be written: {error.strerror or error}; nothing more is watched"
+            warnings.warn(words, RuntimeWarning, stacklevel=2)
 
     @property
     def record(self) -> Record:

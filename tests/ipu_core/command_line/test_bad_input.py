@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from ipu_core.study import command
+from ipu_core.study.files import point_file
 from ipu_core.target import Target
 from tests.ipu_core.command_line.commands import SMALL, TWO, exit_code
 
@@ -80,11 +81,44 @@ def test_a_file_that_cannot_be_written_loses_no_point(
     arguments = ["study", *SMALL, "--precisions", "fp32.32", "--seeds", "1", "--out", str(tmp_path)]
     assert exit_code(*arguments) == 2
     printed, error = capfd.readouterr()
-    assert error.splitlines()[-1] == f"ipu-core study: Is a directory: {tmp_path / name}"
-    assert ("final loss" in printed) == (name != "plan.txt")  # the table is printed before anything is written
+    assert error.splitlines()[-1] == f"{name} could not be written: Is a directory: {tmp_path / name}"
+    assert "final loss" in printed
+    others = {"plan.txt", "table.txt", "convergence.png", "page.html"} - {name}
+    assert all((tmp_path / other).is_file() for other in others)
     (tmp_path / name).rmdir()
     assert exit_code(*arguments) == 0
-    assert "1 of 1 points were finished before" in capfd.readouterr().out or name == "plan.txt"
+    assert "1 of 1 points were finished before" in capfd.readouterr().out
+    assert (tmp_path / name).is_file()
+
+
+@pytest.mark.parametrize("kind", ["watch", "parameters", "state"])
+def test_a_folder_in_the_place_of_a_points_file_is_refused_before_any_work(
+    kind: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "run_point", None)
+    way = point_file(tmp_path, kind, "fp16.16/nearest seed 0")
+    way.mkdir()
+    words = ["train", *SMALL, "--precision", "fp16.16/nearest", "--watch", "8", "--out", str(tmp_path)]
+    assert exit_code(*words) == 2
+    assert capfd.readouterr().err == f"ipu-core train: cannot write to the output folder {way}: Is a directory\n"
+
+
+@pytest.mark.parametrize("order", ["profile", "blame"])
+@pytest.mark.parametrize("way", ["below a file", "read-only", "a folder of its name"])
+def test_reports_find_out_before_the_work_that_they_cannot_be_written(
+    order: str, way: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "models", None)  # nothing is loaded
+    (tmp_path / "file").touch()
+    (tmp_path / {"profile": "trace.json", "blame": "blame.txt"}[order]).mkdir()
+    out = {"below a file": tmp_path / "file" / "out", "read-only": Path("/proc"), "a folder of its name": tmp_path}[way]
+    assert exit_code(order, *SMALL[:2], "--out", str(out)) == 2
+    error = capfd.readouterr().err
+    assert error.startswith(f"ipu-core {order}: cannot write to the output folder {out}")
+    assert error.count("\n") == 1
+    if order == "profile":
+        assert exit_code("profile", "--compare", "a", "b", "--out", str(tmp_path / "file")) == 2
+        assert "cannot write to the output folder" in capfd.readouterr().err
 
 
 def test_too_little_memory_is_one_line(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -151,6 +152,29 @@ def test_a_full_disk_for_checkpoints_warns_once_a_point(
         "fp16.16/stochastic seed 1",
     ]
     assert all(line.endswith("No space left on device") for line in warnings)
+
+
+def test_a_kill_loses_no_more_than_what_came_after_the_last_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing that a point tells, and no failure, takes its checkpoint away; its result does."""
+    seen = dict[str, list[bool]]()
+
+    def work(settings: object, task: command.Task, report: Any) -> dict[str, Any]:
+        task.saved.write_text("hours of work")
+        told = seen.setdefault(str(task), [])
+        for payload in ({"step": 1, "loss": 1.0}, {"warning": "odd"}, {"step": 2, "loss": 1.0}):
+            report(payload)
+            told.append(task.saved.exists())
+        if task.point.precision == "fp32.32":
+            raise ValueError("not now")
+        return {"precision": task.point.precision, "seed": task.point.seed, "losses": [1.0], "lost_updates": 0.0}
+
+    monkeypatch.setattr(command, "run_task", work)
+    assert exit_code("study", *SMALL, *TWO, "--workers", "1", "--out", str(tmp_path)) == 2
+    assert [told for told in seen.values()] == [[True] * 3] * 4
+    left = sorted(path.name.rpartition("-")[0] for path in (tmp_path / "checkpoints").iterdir())
+    assert left == ["fp32.32-seed-0", "fp32.32-seed-1"]
 
 
 def test_a_planner_that_changed_does_not_mix_two_orders_in_one_table(

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from ipu_core.train.loop import TrainLoop
 from ipu_core.train.watch import Record
 from tests.ipu_core.command_line.commands import SMALL, exit_code
 
@@ -36,6 +37,33 @@ def test_looks_that_a_finished_study_lacks_are_made_and_its_results_stay(
     assert exit_code(*WATCHED, "--out", str(folder), "--watch", "16") == 0
     assert "is trained again" not in capfd.readouterr().out
     assert (folder / "results.jsonl").read_bytes() == before
+
+
+def test_looks_that_a_kill_left_unfinished_are_not_called_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A finished study is looked at again, at other steps, in the same file."""
+    folder, train = tmp_path / "out", TrainLoop.train
+    assert exit_code(*WATCHED, "--out", str(folder), "--watch", "20") == 0
+
+    def interrupted(loop: TrainLoop, batch: object) -> float:
+        if loop.step == 20:
+            raise KeyboardInterrupt
+        return train(loop, batch)
+
+    with monkeypatch.context() as killed:
+        killed.setattr(TrainLoop, "train", interrupted)
+        assert exit_code(*WATCHED, "--out", str(folder), "--watch", "16") == 130
+    capfd.readouterr()
+    assert exit_code(*WATCHED, "--out", str(folder)) == 0
+    printed = capfd.readouterr().out
+    assert "damaged" not in printed
+    assert "worst values" not in printed  # two looks of three are no whole file
+    assert exit_code(*WATCHED, "--out", str(folder), "--watch", "16") == 0
+    printed = capfd.readouterr().out
+    assert "damaged" not in printed
+    assert "worst values" in printed
+    assert Record.read(folder / "watch-fp16.16-nearest-seed-0.npy").steps.tolist() == [0, 16, 32]
 
 
 def test_what_somebody_says_of_a_study_stands_on_its_page(tmp_path: Path) -> None:

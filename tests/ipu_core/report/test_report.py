@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from ipu_core import report
 from ipu_core.engine import Engine, Profile
 from ipu_core.graph import Codelet, Copy, Execute, Graph, Input, Output, Repeat, Sequence
+from ipu_core.report.operations import Operation, read_data, side_by_side
 from ipu_core.target import Target
 from tests.examples import first
 from tests.ipu_core.browser import check_page
@@ -136,3 +138,49 @@ def test_operations_add_up_to_the_profile() -> None:
         seen.compute_cycles, seen.exchange_cycles, seen.sync_cycles,
     ]  # fmt: skip
     assert [each.label for each in found if each.role == "copy"] == ["copy"]
+
+
+WHOLE = {
+    "cycles": 7, "compute_cycles": 4, "exchange_cycles": 2, "sync_cycles": 1, "exchanged": 8,
+    "memory": {"peak": [1, 2]},
+    "operations": [dict(zip(Operation._fields, ("forward", "dot", 1, 7, 4, 2, 1, 8), strict=True))],
+}  # fmt: skip
+
+
+def test_a_profile_is_read_back(tmp_path: Path) -> None:
+    (tmp_path / "profile.json").write_text(json.dumps(WHOLE))
+    assert read_data(tmp_path) == WHOLE
+    assert side_by_side(read_data(tmp_path), read_data(tmp_path / "profile.json"))[-1] == (
+        "cycles of forward dot",
+        7,
+        7,
+    )
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {}, [], 3, None, "text", [WHOLE], {"operations": []}, {"operations": 3, "cycles": 1}, {"operations": [{}]},
+        {"operations": [[1]]}, *({name: WHOLE[name] for name in WHOLE if name != lost} for lost in WHOLE),
+        *({**WHOLE, name: wrong} for name in WHOLE for wrong in (None, [], {}, "x", [[]], math.inf)),
+        {**WHOLE, "memory": {"peak": []}}, {**WHOLE, "memory": {"peak": ["x"]}},
+        {**WHOLE, "operations": [{**WHOLE["operations"][0], "cycles": "many"}]},  # type: ignore[index]
+        {**WHOLE, "operations": [{**WHOLE["operations"][0], "cycles": None}]},  # type: ignore[index]
+    ],
+)  # fmt: skip
+def test_another_json_is_no_profile(other: object, tmp_path: Path) -> None:
+    if other == {**WHOLE, "operations": []} or other == {**WHOLE, "operations": {}}:
+        return  # a program without steps
+    path = tmp_path / "p.json"
+    path.write_text(json.dumps(other))
+    with pytest.raises(ValueError, match=r"p\.json is no profile that `profile --out` wrote"):
+        read_data(path)
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"{", b"\xff", b"[" * 100_000, b"\x00", b'{"operations": [{"a": 1}], "cycles": 1}']
+)
+def test_what_is_no_json_is_no_profile(text: bytes, tmp_path: Path) -> None:
+    (tmp_path / "p.json").write_bytes(text)
+    with pytest.raises(ValueError, match=r"p\.json is no profile that `profile --out` wrote"):
+        read_data(tmp_path / "p.json")

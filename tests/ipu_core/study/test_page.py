@@ -11,8 +11,8 @@ from ipu_core import Sgd, compare, nn
 from ipu_core.ir.measure import LOWEST
 from ipu_core.report.charts import Curve, exponent_bars, heat_map, line_chart
 from ipu_core.study.compare import Study
+from ipu_core.study.files import point_file
 from ipu_core.study.page import COLUMNS, _histograms, _shares
-from ipu_core.study.store import watch_file
 from ipu_core.train.watch import Record
 from tests.examples import first
 from tests.ipu_core.browser import check_page
@@ -121,7 +121,7 @@ def test_saving_writes_the_page_and_what_was_watched(study: Study, tmp_path: Pat
     folder = study.save(tmp_path / "kept")
     assert (folder / "page.html").read_text("utf-8") == study.page()
     for point, record in study.records.items():
-        again = Record.read(watch_file(folder, point))
+        again = Record.read(point_file(folder, "watch", point))
         assert again.rows.tobytes() == record.rows.tobytes()
         assert again.steps.tolist() == [0, 4, 8]
     assert len(study.records) == 4

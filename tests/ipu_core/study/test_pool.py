@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import resource
 import signal
 import threading
 import time
@@ -57,6 +58,32 @@ def test_an_exception_ends_the_processes_at_once(tmp_path: Path) -> None:
     assert time.monotonic() - start < 300  # of the 600 seconds that each would take
     assert isinstance(futures[0].exception(), WorkerDied)
     assert all(future.cancelled() or future.exception() is not None for future in futures)
+    assert not multiprocessing.active_children()
+
+
+def test_all_are_started_where_that_is_asked_for() -> None:
+    with Processes(2) as executor:
+        assert not multiprocessing.active_children()
+        executor.start()
+        children = {child.pid for child in multiprocessing.active_children()}
+        assert len(children) == 2
+        assert {executor.submit(os.getpid).result() for _ in range(4)} <= children
+
+
+@pytest.mark.parametrize("limit", range(1, 9))
+def test_what_the_system_refuses_is_said_before_there_is_anything_to_lose(
+    limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However far it comes: that many more files may be open."""
+    with Processes(2) as executor:
+        used, (_, most) = len(os.listdir("/proc/self/fd")), resource.getrlimit(resource.RLIMIT_NOFILE)
+        soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (used - 1 + limit, most))
+        try:
+            with pytest.raises(OSError, match=r"no 2 workers: too many open files: .*--workers 1 trains"):
+                executor.start()
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, most))
     assert not multiprocessing.active_children()
 
 

@@ -37,7 +37,12 @@ def work(factor: int, item: int, report: Report) -> dict[str, Any]:
 
 def collect(run: Any, *args: Any, **more: Any) -> list[Event]:
     events: list[Event] = []
-    run(functools.partial(work, 10), *args, events.append, **more)
+
+    def listen(event: Event) -> None:
+        events.append(event)
+        assert len(events) < 30, "this goes on for ever"
+
+    run(functools.partial(work, 10), *args, listen, **more)
     return events
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import lowprec
+from ipu_core.study import files
 from ipu_core.study import store as module
 from ipu_core.study.store import RESULTS, Store, agree, digest, read_results
 from ipu_core.study.summary import summarise, table
@@ -230,7 +231,7 @@ def test_manifest_and_results_are_on_the_disk(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(os, "fsync", follow)
     monkeypatch.setattr(os, "replace", rename)
     with Store(tmp_path / "a", SETTINGS) as store:
-        assert synced[:3] == [f".manifest.json.{os.getpid()}", "-> manifest.json", "a"]
+        assert synced[:3] == [f".manifest.json.{os.getpid()}.draft", "-> manifest.json", "a"]
         del synced[:]
         store.append(point(0))
         assert synced == [RESULTS]
@@ -243,17 +244,34 @@ def test_what_a_kill_left_is_swept_at_the_next_start(tmp_path: Path) -> None:
     done.parent.mkdir()
     for path in (done, todo, again):
         path.write_text("state")
-    for draft in (".parameters-fp32.32-seed-0.npz.4711", ".table.txt.12", "checkpoints/.p.npz.123"):
-        (tmp_path / draft).write_text("half")
-    (tmp_path / ".gitignore").write_text("the user's own")
+    for draft in (".parameters-fp32.32-seed-0.npz.4711", ".watch-a.npy.1", ".table.txt.12", "checkpoints/.p.npz.123"):
+        (tmp_path / f"{draft}.draft").write_text("half")
     with Store(tmp_path, SETTINGS) as store:
         store.sweep(["fp32.32 seed 0", "fp32.32 seed 2"], {again})
-        assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == [
-            ".gitignore",
-            "manifest.json",
-            RESULTS,
-        ]
+        assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == ["manifest.json", RESULTS]
         assert sorted(done.parent.iterdir()) == sorted([todo, again])
+
+
+def test_what_is_not_the_stores_own_stays(tmp_path: Path) -> None:
+    """A user's hidden files, folders of any name, and the drafts of what is no file of a study."""
+    names = [
+        ".gitignore",
+        ".notes.2024",
+        ".table.txt.12",
+        ".table.txt.12x.draft",
+        ".notes.12.draft",
+        ".mine.npz.7.draft",
+    ]
+    folders = [".backup.2023", ".table.txt.12.draft"]
+    for name in names:
+        (tmp_path / name).write_text("the user's own")
+    for name in folders:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x").touch()
+    with Store(tmp_path, SETTINGS) as store:
+        store.append(point(0))
+    with Store(tmp_path, SETTINGS):
+        assert sorted(path.name for path in tmp_path.glob(".*")) == sorted([*names, *folders])
 
 
 def test_results_agree_but_for_the_time_they_took() -> None:
@@ -267,6 +285,94 @@ def test_an_open_folder_is_not_copied(tmp_path: Path) -> None:
         for make in (copy.copy, copy.deepcopy, pickle.dumps):
             with pytest.raises(TypeError, match="open another one"):
                 make(store)
+
+
+def kept(folder: Path, names: tuple[str, ...] = ("parameters", "watch")) -> list[Path]:
+    """A finished point with files of these kinds, whose checksums are kept."""
+    paths = [files.point_file(folder, kind, "fp32.32 seed 0") for kind in names]
+    with Store(folder, SETTINGS) as store:
+        for path in paths:
+            path.write_bytes(bytes(range(256)))
+        store.keep([*paths, folder / "not there"])
+        store.append(point(0))
+    return paths
+
+
+def test_no_flipped_bit_of_a_kept_file_goes_unseen(tmp_path: Path) -> None:
+    parameters, watch = kept(tmp_path)
+    for place in (0, 100, 255):
+        for bit in range(8):
+            damaged = bytearray(range(256))
+            damaged[place] ^= 1 << bit
+            watch.write_bytes(damaged)
+            with Store(tmp_path, SETTINGS) as store:
+                store.inspect()
+                assert store.damaged == {watch.name}
+                assert [store.whole(path) for path in (parameters, watch)] == [True, False]
+    watch.write_bytes(bytes(range(256)))
+    with Store(tmp_path, SETTINGS) as store:
+        store.inspect()
+        assert not store.damaged
+        assert store.whole(watch)
+
+
+def test_a_damaged_file_is_set_aside_and_made_again(tmp_path: Path) -> None:
+    _, watch = kept(tmp_path)
+    watch.write_bytes(b"rubbish")
+    with Store(tmp_path, SETTINGS) as store:
+        store.inspect()
+        store.set_aside(watch)
+        store.forget([watch])
+        assert not store.damaged
+        assert not store.whole(watch)
+    assert (tmp_path / f"{watch.name}.damaged").read_bytes() == b"rubbish"
+    with Store(tmp_path, SETTINGS) as store:  # a kill before it is made again: nothing is known of it
+        watch.write_bytes(b"half")
+        store.inspect()
+        assert not store.whole(watch)
+        store.keep([watch])
+        assert store.whole(watch)
+
+
+def test_a_file_that_somebody_removed_is_not_damaged(tmp_path: Path) -> None:
+    parameters, watch = kept(tmp_path)
+    watch.unlink()
+    with Store(tmp_path, SETTINGS) as store:
+        store.inspect()
+        assert not store.damaged
+        assert [store.whole(path) for path in (parameters, watch)] == [True, False]
+
+
+def test_a_folder_without_checksums_is_read_and_looked_after_from_then_on(tmp_path: Path) -> None:
+    parameters, state = kept(tmp_path, ("parameters", "state"))
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    assert manifest.pop("files").keys() == {parameters.name, state.name}
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    unreadable = files.point_file(tmp_path, "watch", "fp32.32 seed 0")
+    unreadable.write_bytes(b"rubbish")
+    said = f"kept no checksums so far: {parameters.name} and 2 more are taken as found"
+    for words in (said, ""):  # once
+        with Store(tmp_path, SETTINGS) as store:
+            assert (words in store.unknown_in_words()) if words else not store.unknown_in_words()
+            store.inspect()
+            assert [store.whole(path) for path in (parameters, state, unreadable)] == [True, True, False]
+            assert store.damaged == {unreadable.name}
+    state.write_bytes(b"")
+    with Store(tmp_path, SETTINGS) as store:
+        store.inspect()
+        assert store.damaged == {state.name, unreadable.name}
+
+
+def test_what_a_kill_left_unfinished_is_not_taken_for_what_was_written(tmp_path: Path) -> None:
+    """In a folder that keeps checksums, though there is none yet: a point finished, and then it was to be watched."""
+    kept(tmp_path, ())
+    watch = files.point_file(tmp_path, "watch", "fp32.32 seed 0")
+    watch.write_bytes(b"half")
+    with Store(tmp_path, SETTINGS) as store:
+        store.inspect()
+        assert not store.whole(watch)
+        assert not store.damaged
+        assert not store.unknown
 
 
 def test_one_study_at_a_time(tmp_path: Path) -> None:
@@ -307,7 +413,7 @@ def test_foreign_folders_are_refused(tmp_path: Path) -> None:
 
 def test_drafts_that_a_kill_left_do_not_stay(tmp_path: Path) -> None:
     with Store(tmp_path, SETTINGS) as store:
-        (store.checkpoint("a").parent / ".a.npz.123").write_text("half a checkpoint")
+        (store.checkpoint("a").parent / ".a.npz.123.draft").write_text("half a checkpoint")
     assert not (tmp_path / "checkpoints").exists()
 
 

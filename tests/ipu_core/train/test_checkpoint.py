@@ -3,6 +3,7 @@
 import importlib.util
 import io
 import os
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -128,16 +129,38 @@ def test_a_draft_is_on_the_disk_before_it_takes_the_place(tmp_path: Path, monkey
     monkeypatch.setattr(os, "replace", lambda draft, path: (done.append("replace"), replace(draft, path)))
     save(tmp_path / "s.npz", {"w": np.ones(4)}, {})
     size = (tmp_path / "s.npz").stat().st_size
-    assert done[:2] == [f".s.npz.{os.getpid()} of {size}", "replace"]
+    assert done[:2] == [f".s.npz.{os.getpid()}.draft of {size}", "replace"]
     assert done[2].startswith(f"{tmp_path.name} of ")
 
 
 def test_drafts_of_the_dead_are_swept_and_nothing_else(tmp_path: Path) -> None:
-    for name in (".s.npz.123", ".a.b.7", ".gitignore", ".123", "s.npz", "a.1", ".s.npz.12x"):
+    drafts = [".s.npz.123.draft", ".a.npz.7.draft"]
+    others = [
+        ".s.npz.123",
+        ".gitignore",
+        ".notes.2024",
+        ".t.txt.7.draft",
+        ".s.npz.draft",
+        ".s.npz.12x.draft",
+        "s.npz",
+        "s.npz.1.draft",
+    ]
+    for name in (*drafts, *others):
         (tmp_path / name).write_text("x")
-    sweep(tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".123", ".gitignore", ".s.npz.12x", "a.1", "s.npz"]
-    sweep(tmp_path / "nowhere")
+    (tmp_path / ".b.npz.8.draft").mkdir()
+    sweep(tmp_path, re.compile(r".+\.npz"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*others, ".b.npz.8.draft"])
+    sweep(tmp_path / "nowhere", re.compile(".*"))
+
+
+def test_a_draft_has_the_name_that_is_swept(tmp_path: Path) -> None:
+    with replacing(tmp_path / "s.npz") as draft:
+        draft.write_text("x")
+        sweep(tmp_path, re.compile(r"t\.npz"))
+        assert draft.exists()
+        sweep(tmp_path, re.compile(r"s\.npz"))
+        assert not draft.exists()
+        draft.write_text("y")
 
 
 def test_foreign_files_are_refused(tmp_path: Path) -> None:

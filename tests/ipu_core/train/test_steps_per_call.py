@@ -134,6 +134,7 @@ def test_an_exception_of_a_callback_comes_after_the_whole_call(engine: str) -> N
     assert bits(made) == bits(whole)
 
 
+@pytest.mark.timeout(method="thread")  # it needs the timer that would be used
 @pytest.mark.parametrize("more", [{}, {"loss_scale": 2.0**18}, TRAPS], ids=["plain", "scaled", "traps"])
 @pytest.mark.parametrize("steps_per_call", [1, 5])
 @pytest.mark.parametrize("engine", ["tiles", "direct"])

@@ -15,6 +15,7 @@ from ipu_core.ir.evaluate import evaluate_flat
 from ipu_core.ir.ops import STRUCTURE
 from ipu_core.target import Target
 from ipu_core.train.watch import look
+from ipu_core.train.watch.file import RowFile
 from ipu_core.train.watch.look import ROW
 from lowprec import Key
 
@@ -270,6 +271,28 @@ def test_what_a_kill_left_behind_the_last_look_does_not_count(tmp_path: Path, to
     seen = path.read_bytes()
     assert len(seen) == len(whole) + len(record(made).values) * ROW.itemsize
     assert Record.read(path).steps.tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("work", ["append", "rewind"])
+def test_a_file_that_cannot_be_written_costs_no_step(
+    work: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is said once, nothing more is watched, and state and step stay those of a run that is not."""
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    made, whole = loop(Watch(every=1, path=tmp_path / "w")), loop()
+    made.run(BATCHES, 2)
+    whole.run(BATCHES, 2)
+    monkeypatch.setattr(RowFile, work, full)
+    fails = {"append": lambda: made.run(BATCHES[2:], 1), "rewind": lambda: made.restore(made.arrays(), made.step)}
+    with pytest.warns(RuntimeWarning, match="w cannot be written: No space left on device; nothing more is watched"):
+        fails[work]()
+    made.run(BATCHES[made.step :], 5 - made.step)  # without a word
+    whole.run(BATCHES[2:], 3)
+    assert (made.step, bits(made)) == (whole.step, bits(whole))
+    assert record(made).steps.tolist() == [0, 1]
 
 
 def test_a_file_of_another_step_is_left_as_it_is(tmp_path: Path) -> None:

@@ -1,0 +1,76 @@
+"""The files of a study beside its results: their names, their checksums, and whether they can be written."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+CHECKPOINTS = "checkpoints"
+LONGEST = 160  # characters of a file's name; most file systems take 255 bytes, and a draft's name is longer
+KINDS = {"parameters": ".npz", "state": ".npz", "watch": ".npy"}
+OWN = re.compile(
+    r"manifest\.json|(table|plan)\.txt|page\.html|convergence\.png|(parameters|state)-.+\.npz|watch-.+\.npy"
+)
+"""Names of the files that a study writes into its folder as drafts first."""
+
+
+def point_file(folder: Path, kind: str, point: object) -> Path:
+    """Where a study's folder keeps a point's trained parameters, its state at the end, or what was watched of it.
+
+    Args:
+        folder: Of the study.
+        kind: One of KINDS.
+        point: As text its name.
+    """
+    return folder / file_name(f"{kind} {point}", KINDS[kind])
+
+
+def file_name(words: str, suffix: str = ".npz") -> str:
+    """The name of a file after some words; many words are cut, and told apart by their hash."""
+    name = words.replace("/", "-").replace(" ", "-")
+    if len(name) > LONGEST:
+        name = f"{name[:LONGEST]}-{hashlib.sha256(words.encode()).hexdigest()[:12]}"
+    return f"{name}{suffix}"
+
+
+def checksum(path: Path) -> str | None:
+    """The SHA-256 of a file; None where there is none."""
+    if not path.is_file():
+        return None
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """What cannot be written is said with its folder.
+
+    Raises:
+        ValueError: an OSError was raised within.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise ValueError(f"cannot write to the output folder {folder}: {error.strerror}") from error
+
+
+def check_writable(folder: Path, names: Iterable[str]) -> None:
+    """Makes a folder and sees that files of these names can be made there, before any work that they would show.
+
+    Raises:
+        ValueError: they cannot.
+    """
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        trial = folder / f".writable.{os.getpid()}.draft"
+        trial.touch()
+        trial.unlink()
+    for name in names:
+        with writing(folder / name):
+            if (folder / name).is_dir():
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))

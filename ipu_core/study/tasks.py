@@ -1,0 +1,127 @@
+"""What is left to do of a study's folder: points without a result, and results without a file that is wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import lowprec
+from ipu_core.study.files import check_writable, point_file
+from ipu_core.study.settings import Point
+from ipu_core.study.store import Store
+from ipu_core.train.watch import Record, Watch
+
+LACKS = {
+    "parameters": "its parameters are", "state": "the state at its end is", "watch": "what is to be watched is",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a worker process is sent.
+
+    Attributes:
+        point: What to train.
+        saved: Where its unfinished state is kept.
+        data: The digest of the data that it must find.
+        version: Of lowprec, which must be the worker's.
+        parameters: Where to write what was trained; None: nowhere.
+        state: Where to keep the state at its end; None: nowhere.
+        again: The point's result is there from before; only its parameters, or what is watched, are wanted.
+        watch: What is looked at, and where that is kept; None: nothing.
+    """
+
+    point: Point
+    saved: Path
+    data: str
+    version: str = lowprec.__version__
+    parameters: Path | None = None
+    state: Path | None = None
+    again: bool = False
+    watch: Watch | None = None
+
+    def __str__(self) -> str:
+        return str(self.point)
+
+    @property
+    def files(self) -> list[Path]:
+        """What it writes, beside its result."""
+        watched = None if self.watch is None else self.watch.path
+        return [Path(path) for path in (self.parameters, self.state, watched) if path is not None]
+
+    def lacks(self, store: Store, steps: int) -> list[Path]:
+        """Of its files those that the folder has not, or not whole."""
+        return [path for path in self.files if not store.whole(path) or not self._complete(path, steps)]
+
+    def _complete(self, path: Path, steps: int) -> bool:
+        """Whether a whole file, of what is watched, holds all the looks at a run of so many steps."""
+        if self.watch is None or path != self.watch.path:
+            return True
+        return list(Record.read(path).steps) == list(range(0, steps, self.watch.every))
+
+
+def missing(
+    store: Store, finished: Collection[Point], points: Iterable[Point], data: str, steps: int, *,
+    keep_parameters: bool, every: int | None,
+) -> list[Task]:  # fmt: skip
+    """The tasks of points without a result, and of those without parameters, state or looks where these are wanted.
+
+    Raises:
+        ValueError: a file of theirs cannot be written.
+    """
+    tasks = []
+    for point in points:
+        place = {kind: point_file(store.folder, kind, point).absolute() for kind in ("parameters", "state", "watch")}
+        task = Task(
+            point,
+            store.checkpoint(str(point)).absolute(),
+            data,
+            parameters=place["parameters"] if keep_parameters else None,
+            state=place["state"] if keep_parameters else None,
+            again=point in finished,
+            watch=None if every is None else Watch(every, place["watch"]),
+        )
+        if not task.again or task.lacks(store, steps):
+            tasks.append(task)
+    check_writable(store.folder, [path.name for task in tasks for path in task.files])
+    return tasks
+
+
+def begin(store: Store, tasks: Sequence[Task], done: int, total: int, steps: int) -> list[str]:
+    """Makes room for what the tasks write: their damaged files are set aside.
+
+    Args:
+        store: Of the study, inspected.
+        tasks: What is to be done.
+        done, total: How many points were finished before, and how many there are.
+        steps: Of each point.
+
+    Returns:
+        What there is to say of it, and of every damaged file, in lines.
+    """
+    said = [store.unknown_in_words()] if store.unknown else []
+    again = {path.name for task in tasks if task.again for path in task.files}
+    for name in sorted(store.damaged):
+        words = f"{store.folder / name} is damaged (its checksum has changed): "
+        if name in again:
+            store.set_aside(store.folder / name)
+            said.append(f"{words}it is made again, and what was there is now {name}.damaged")
+        else:
+            way = "not shown; --watch N" if name.startswith("watch") else "left as it is; `train`"
+            said.append(f"{words}it is {way} with the same settings makes it again")
+    said += [f"{done} of {total} points were finished before; {total - done} to go"] if done else []
+    for task in tasks:
+        if task.again:
+            lacking = [path.name.partition("-")[0] for path in task.lacks(store, steps)]
+            said.append(f"{task} is trained again: its result is here, {LACKS[lacking[0]]} not")
+    store.forget(path for task in tasks for path in task.files)
+    return said
+
+
+def records(store: Store) -> dict[str, Record]:
+    """What was watched of the points that a folder holds, where it is what was written and not empty (a full disk)."""
+    points = [Point(str(result["precision"]), int(result["seed"])) for result in store.results()]
+    paths = {str(point): point_file(store.folder, "watch", point) for point in points}
+    found = {name: Record.read(path) for name, path in paths.items() if store.whole(path)}
+    return {name: record for name, record in found.items() if len(record.steps)}

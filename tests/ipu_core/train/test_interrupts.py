@@ -1,0 +1,65 @@
+"""Signals that come in the middle of what must be done whole wait for its end, whichever of them it is."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from ipu_core.train.interrupts import Hold
+
+
+class Came(KeyboardInterrupt):
+    pass
+
+
+def come(number: int, frame: object) -> None:
+    raise Came(number)
+
+
+@pytest.fixture(params=[signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
+def number(request: pytest.FixtureRequest) -> Iterator[int]:
+    """A signal whose handler is a function."""
+    before = signal.signal(request.param, come)
+    yield request.param
+    signal.signal(request.param, before)
+
+
+def test_a_signal_waits_for_the_end(number: int) -> None:
+    hold, done = Hold(), []
+    with hold.installed():
+
+        def work() -> None:
+            with hold:
+                signal.raise_signal(number)
+                signal.raise_signal(number)
+                done.append("whole")
+
+        with pytest.raises(Came) as raised:
+            work()
+        assert raised.value.args == (number,)
+        with pytest.raises(Came):
+            signal.raise_signal(number)  # nothing is held: at once
+        with hold:
+            pass  # what came is not told twice
+    assert done == ["whole"]
+    assert signal.getsignal(number) is come
+
+
+def test_a_handler_that_puts_another_in_its_place_is_not_undone(number: int) -> None:
+    def once(got: int, frame: object) -> None:
+        signal.signal(got, signal.SIG_IGN)
+        raise Came(got)
+
+    signal.signal(number, once)
+    with pytest.raises(Came), Hold().installed():
+        signal.raise_signal(number)
+    assert signal.getsignal(number) is signal.SIG_IGN
+
+
+def test_a_signal_that_no_function_handles_is_left_alone() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    assert before is signal.SIG_DFL
+    with Hold().installed():
+        assert signal.getsignal(signal.SIGTERM) is before
