@@ -3,7 +3,8 @@
 import pytest
 
 from ipu_core.errors import UnsupportedByTarget
-from ipu_core.plan.matmul import RESERVED, Placement, choose_accumulation
+from ipu_core.plan.matmul import RESERVED, Placement
+from ipu_core.plan.orders import product_order
 from ipu_core.target import Target
 from lowprec import Accumulation
 from tests.ipu_core.plans import plan_matmul, plan_reduction
@@ -81,7 +82,7 @@ def test_the_chains_of_a_sum_are_not_cut_in_time() -> None:
 
 
 def test_less_memory_means_serial_steps_and_more_cycles_but_the_same_order() -> None:
-    order = choose_accumulation(GC200, 1024, 1024, 1024).with_types("float16", "float16")
+    order = product_order(GC200, 1024, 1024, 1024).with_types("float16", "float16")
     plans = [
         plan_matmul(GC200, 1024, 1024, 1024, accumulation=order, memory=room) for room in (200_000, 30_000, 12_000)
     ]
