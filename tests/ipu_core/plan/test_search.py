@@ -219,7 +219,7 @@ def test_no_turns_take_fewer_cycles_than_their_lower_bound(
 ) -> None:
     target = Target("gc200", tiles=tiles)
     problem = PlacementProblem(target, _product(target, *size), order.with_types("float16"))
-    whole = costed(problem, search_module._cuts_over_tiles(problem, False), UNBOUNDED)
+    whole = costed(problem, search_module._cuts_over_tiles(problem), UNBOUNDED)
     crowded = np.flatnonzero(whole.memory > memory)
     bound = lower_bound(problem, picked(whole, whole.cycles.shape, crowded), memory)
     turned = costed(problem, search_module._every_turn(problem.sums, whole, crowded), memory)
