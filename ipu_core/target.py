@@ -71,6 +71,8 @@ _CHIPS: Final[dict[str, dict[str, Any]]] = {
 
 CHIPS: Final = tuple(_CHIPS)
 
+_FAMILIES: Final = {"gc2": "mk1", "gc200": "mk2", "bow": "mk2", "c600": "mk2"}
+
 
 @dataclass(frozen=True, init=False)
 class Target:
@@ -129,6 +131,11 @@ class Target:
             object.__setattr__(self, field_name, checked)
         if self.adder not in AMP_ADDERS:
             raise ValueError(f"unknown adder {self.adder!r}; it is one of {', '.join(AMP_ADDERS)}")
+
+    @property
+    def family(self) -> str:
+        """ "mk1" or "mk2": the generation that the chip is of, whose order of sums is taken (see `plan.orders`)."""
+        return _FAMILIES[self.name]
 
     def check_adder(self, adder: Adder) -> None:
         """Refuses an order of additions that no tile has.

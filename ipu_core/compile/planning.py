@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Final
 
 from ipu_core.compile.operands import sides, sizes, sums_of
@@ -13,19 +12,9 @@ from ipu_core.ir.block import Block, Equation, Var, described, format_name
 from ipu_core.ir.kernels import order_of
 from ipu_core.ir.ops import CONVOLUTIONS, DOTS, PLANNED, PRODUCTS, SUMS
 from ipu_core.library.sides import Side, Sizes, planned
-from ipu_core.plan.convolution import (
-    ConvPlacement,
-    ConvPlan,
-    choose_convolution_accumulation,
-    plan_convolution,
-)
-from ipu_core.plan.matmul import (
-    RESERVED,
-    Placement,
-    SumPlan,
-    choose_accumulation,
-    choose_reduction_accumulation,
-)
+from ipu_core.plan.convolution import ConvPlacement, ConvPlan, plan_convolution
+from ipu_core.plan.matmul import RESERVED, Placement, SumPlan
+from ipu_core.plan.orders import convolution_order, product_order, reduction_order
 from ipu_core.target import Target
 from lowprec import Accumulation
 from lowprec.processor import in_default_state
@@ -78,23 +67,23 @@ class BlockPlan:
 
 
 def choose_accumulations(block: Block, target: Target, typed: Block | None = None) -> dict[int, Accumulation]:
-    """An order for every product and sum of a Block that suits the target and does not depend on formats, but for one.
+    """The order of every product and sum of a Block by the rule of `ipu_core.plan.orders`.
 
-    A study chooses once, for the Block before a precision is applied, and uses the choice for all its precisions. Only
-    products of at most 8 bits add twice as many in a group, as the matrix units that have them do.
+    It does not depend on formats but for one: products of at most 8 bits add twice as many in a group, as the matrix
+    units that have them do. So a study has the same orders in all its precisions.
 
     Args:
         block: traced, or typed.
-        target: the chip.
+        target: the chip, whose family decides; no figure of it does.
         typed: the Block with a precision applied, if `block` is the one without.
     """
     chosen = {}
     for equation in block.equations:
         if equation.op in CONVOLUTIONS:
             sums = sums_of(equation, _widest(equation))
-            chosen[equation.number] = choose_convolution_accumulation(target, sums)
+            chosen[equation.number] = convolution_order(target, sums)
         elif equation.op in SUMS:
-            chosen[equation.number] = _choose(target, equation.op, sizes(equation))
+            chosen[equation.number] = _by_rule(target, equation.op, sizes(equation))
     for number in _of_bytes(block if typed is None else typed) & chosen.keys():
         chosen[number] = replace(chosen[number], group=BYTES_GROUP)
     return chosen
@@ -111,11 +100,10 @@ def _of_bytes(block: Block) -> set[int]:
     return {e.number for e in block.equations if e.op in PRODUCTS and all(map(narrow, e.operands[:2]))}
 
 
-@lru_cache(maxsize=512)
-def _choose(target: Target, op: str, size: Sizes) -> Accumulation:
+def _by_rule(target: Target, op: str, size: Sizes) -> Accumulation:
     if op in DOTS:
-        return choose_accumulation(target, size.m, size.k, size.n, batch=size.batch)
-    return choose_reduction_accumulation(target, size.m, size.k, size.n)
+        return product_order(target, size.m, size.k, size.n, batch=size.batch)
+    return reduction_order(target, size.m, size.k, size.n)
 
 
 @in_default_state

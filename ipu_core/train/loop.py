@@ -60,9 +60,9 @@ class TrainLoop(Resumable):
             are computed whole too; `compile.Machine` runs them vertex by vertex, to the same bits.
         target: The modelled chip, or its name.
         key: Of the run; step i rounds with key.fold_in(i).
-        accumulations: The order of each sum by equation number; None: `choose_accumulations`, which looks at the sizes
-            and the target (whose `adder` it takes), and of the precision only at whether operands have 8 bits. No tile
-            has an aligned adder, which the engine "direct" takes.
+        accumulations: The order of each sum by equation number; None: the rule of the sizes, the target's family (and
+            its `adder`) and whether operands have 8 bits, see `ipu_core.plan.orders`. No tile has an aligned adder,
+            which the engine "direct" takes.
         control: Floating-point control of the tiles: exceptions and `nanoo`. Its `esr` is the precision's to say.
         streamed: What of the state lives in streaming memory besides what the precision says, by dotted name with * for
             anything: "params.*", "optimiser.first_moment.*.weight". Single numbers stay on the tiles. A name that is

@@ -1,9 +1,8 @@
 """Plans of convolutions: the order of their sums, and the cheapest cut of their results and parts over tiles."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
 
 import numpy as np
 
@@ -16,15 +15,12 @@ from ipu_core.plan.convolution.sizes import (
     ConvPlacement,
     along,
     blocks,
-    even_splits,
     part_spans,
     placed_grid,
 )
 from ipu_core.plan.cuts import PlacementProblem
 from ipu_core.target import Target
 from lowprec import Accumulation
-
-MOST_SPLITS: Final = 64
 
 
 @dataclass(frozen=True)
@@ -124,22 +120,3 @@ def _plan(problem: PlacementProblem[Convolution], placement: ConvPlacement | Non
     )
     _, exchange, sync, needed = (int(x[0]) for x in costs(problem, over, turns))
     return ConvPlan(*problem, at, compute_cycles(problem, at), exchange, sync, needed)
-
-
-def choose_convolution_accumulation(target: Target, convolution: Convolution, *, group: int = 16) -> Accumulation:
-    """A default order on this target, for all precisions of a study: the splits that make FP16.16 fastest, its adder.
-
-    Sums are cut into equal parts of whole kernel rows, kernel positions or channels of one position, those of a weight
-    gradient into whole images or rows of one, so that no part needs more of the operands than its own: MOST_SPLITS
-    parts at most, but for sums of which so few do not fit a tile.
-    """
-    operands, partials = target.fastest_halves
-    half = replace(convolution, operands=operands)
-    order = Accumulation(group=group, accumulate=partials, adder=target.adder)
-    room, plans = target.tile_memory // 2, list[ConvPlan]()
-    for splits in even_splits(half, order):
-        if splits > MOST_SPLITS and any(plan.memory <= room for plan in plans):
-            break
-        plans.append(plan_convolution(target, half, replace(order, splits=splits)))
-    best = min(plans, key=lambda plan: (max(0, plan.memory - room), plan.cycles, plan.accumulation.splits))
-    return Accumulation(group=group, splits=best.accumulation.splits, adder=target.adder)

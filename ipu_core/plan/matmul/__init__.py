@@ -4,13 +4,11 @@ from ipu_core.plan.matmul.placement import Placement
 from ipu_core.plan.matmul.plan import (
     RESERVED,
     SumPlan,
-    choose_accumulation,
-    choose_reduction_accumulation,
     plan_sum,
 )
 from ipu_core.plan.matmul.product import Product, product_of, sum_of
 
 __all__ = [
-    "RESERVED", "Placement", "Product", "SumPlan", "choose_accumulation", "choose_reduction_accumulation", "plan_sum",
+    "RESERVED", "Placement", "Product", "SumPlan", "plan_sum",
     "product_of", "sum_of",
 ]  # fmt: skip

@@ -1,6 +1,6 @@
 """Plans of sums (matrix products, reductions): the order, and the cheapest place for it under the tile-memory bound."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Final
 
@@ -9,9 +9,10 @@ from ipu_core.plan.matmul.account import account
 from ipu_core.plan.matmul.estimate import UNBOUNDED
 from ipu_core.plan.matmul.geometry import Geometry, geometry
 from ipu_core.plan.matmul.placement import HOLDS, Placement
-from ipu_core.plan.matmul.product import Product, product_of, sum_of
+from ipu_core.plan.matmul.product import Product
 from ipu_core.plan.matmul.search import search
 from ipu_core.plan.matmul.working_set import Piece, working_set
+from ipu_core.plan.orders import product_order, reduction_order
 from ipu_core.target import Target
 from lowprec import Accumulation
 from lowprec.spec.formats import FormatLike
@@ -97,7 +98,7 @@ def plan_sum(
     Args:
         target: the chip.
         product: sizes, formats and layouts, from `product_of` or `sum_of`.
-        accumulation: the order of the sum; None chooses one for this target and these types.
+        accumulation: the order of the sum; None: the rule's (see `plan.orders`).
         types: (accumulate, out); default the accumulation's, or the operands' own.
         placement: where; None searches for the fewest cycles. A given one is checked and costed.
         memory: bytes per tile for the working set: gathered operands, partials and results; default what the operands
@@ -112,22 +113,25 @@ def plan_sum(
     given = (accumulation.accumulate, accumulation.out) if accumulation else (product.operands, product.operands)
     accumulate, out = types or given
     room = _room(target, product, out) if memory is None else memory
-    order = (accumulation or Accumulation()).with_types(accumulate, out)
+    order = (accumulation or _by_rule(target, product)).with_types(accumulate, out)
     problem = PlacementProblem(target, product, order)
     if placement is None:
-        ample = _plan(problem, accumulation is None, None, UNBOUNDED)
+        ample = _plan(problem, None, UNBOUNDED)
         if ample.memory <= room:  # the cheapest of all is the cheapest of those that fit: searched for once
             return ample
-    return _plan(problem, accumulation is None, placement, room)
+    return _plan(problem, placement, room)
+
+
+def _by_rule(target: Target, product: Product) -> Accumulation:
+    """The order that the rule gives these sizes."""
+    if product.b is None:
+        return reduction_order(target, product.m, product.k, product.n)
+    return product_order(target, product.m, product.k, product.n, batch=product.batch)
 
 
 @lru_cache(maxsize=512)
-def _plan(problem: PlacementProblem[Product], choose_splits: bool, placement: Placement | None, memory: int) -> SumPlan:
-    if placement is None or choose_splits:
-        found = search(problem, memory, choose_splits=choose_splits)
-        if choose_splits:
-            problem = problem._replace(accumulation=replace(problem.accumulation, splits=found.splits))
-        placement = placement or found.placement
+def _plan(problem: PlacementProblem[Product], placement: Placement | None, memory: int) -> SumPlan:
+    placement = placement or search(problem, memory).placement
     grid = geometry(problem, placement)
     product = problem.sums
     if product.b is None and grid.depths > 1:
@@ -141,31 +145,6 @@ def _plan(problem: PlacementProblem[Product], choose_splits: bool, placement: Pl
         int(counted.received.sum()), int(counted.sent.sum()),
         int(working_set(product, problem.accumulation, _piece(product, grid))),
     )  # fmt: skip
-
-
-def choose_accumulation(target: Target, m: int, k: int, n: int, *, batch: int = 1, group: int = 16) -> Accumulation:
-    """A default order for a product on this target: the splits that make FP16.16 fastest, and the target's adder.
-
-    A study uses one choice for all its precisions, so that only the arithmetic varies; set the types with
-    `Accumulation.with_types`.
-    """
-    operands, partials = target.fastest_halves
-    product = product_of(target, m, k, n, batch=batch, operands=operands)
-    return _with_splits(target, product, Accumulation(group=group, accumulate=partials, adder=target.adder))
-
-
-def choose_reduction_accumulation(
-    target: Target, outer: int, terms: int, inner: int, *, group: int = 16
-) -> Accumulation:
-    """A default order for a sum on this target: the splits that make a sum of halves fastest."""
-    product = sum_of(target, outer, terms, inner)
-    return _with_splits(target, product, Accumulation(group=group, accumulate="float16"))
-
-
-def _with_splits(target: Target, product: Product, order: Accumulation) -> Accumulation:
-    """The order, in float32, with the number of parts that is cheapest on this target."""
-    found = search(PlacementProblem(target, product, order), _room(target, product, order.out), choose_splits=True)
-    return Accumulation(group=order.group, splits=found.splits, adder=order.adder)
 
 
 def _room(target: Target, product: Product, out: FormatLike) -> int:

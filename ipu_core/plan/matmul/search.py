@@ -18,7 +18,6 @@ from ipu_core.plan.matmul.placement import HOLDS, ORDERS, Placement
 from ipu_core.plan.matmul.product import Product
 from lowprec.integers import ceil_div
 
-MOST_PARTS: Final = 124  # parts a chosen Accumulation has at most: two summing stages
 AXIS_CUTS: Final = 48  # cuts tried along one axis
 TURNS: Final = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32)  # cuts in time tried along one axis
 MOST_TURNS: Final = Cuts(1, TURNS[-1], TURNS[-1], 1)
@@ -26,22 +25,20 @@ TOGETHER: Final = 48  # cuts over tiles for which cuts in time are costed at a t
 
 
 class Found(NamedTuple):
-    """A candidate: where, for how many parts of the sums, and its modelled cycles."""
+    """A candidate: where, and its modelled cycles."""
 
     placement: Placement
-    splits: int
     cycles: float
 
 
-def search(problem: PlacementProblem[Product], memory: int, *, choose_splits: bool = False) -> Found:
+def search(problem: PlacementProblem[Product], memory: int) -> Found:
     """The Placement with the fewest modelled cycles; where nothing fits, the one that needs least memory.
 
     Args:
-        problem: what is to be placed; the `splits` of its order are fixed unless `choose_splits`.
+        problem: what is to be placed.
         memory: bytes per tile for gathered operands, partials and results: the working set.
-        choose_splits: also search the number of parts (each then lies on its own tile).
     """
-    every = _cuts_over_tiles(problem, choose_splits)
+    every = _cuts_over_tiles(problem)
     whole = costed(problem, every, UNBOUNDED)
     if whole.memory.max() <= memory:  # a cut in time only adds to the cycles
         best = _cheapest(whole, whole.memory <= memory)
@@ -91,16 +88,14 @@ def _axis_cuts(size: int, most: int) -> Ints:
     return chosen
 
 
-def _cuts_over_tiles(problem: PlacementProblem[Product], choose_splits: bool) -> Candidates:
+def _cuts_over_tiles(problem: PlacementProblem[Product]) -> Candidates:
     """All cuts over tiles, with nothing cut in time."""
     target, product, accumulation = problem
-    group = accumulation.group_of(product.k)
-    groups = max(1, ceil_div(product.k, group))
     wanted = max(1, len(accumulation.parts(product.k)))
     axes = np.meshgrid(
         _axis_cuts(product.m, target.tiles),
         _axis_cuts(ceil_div(product.n, product.grain), target.tiles),
-        _axis_cuts(groups, min(target.tiles, MOST_PARTS)) if choose_splits else _axis_cuts(wanted, target.tiles),
+        _axis_cuts(wanted, target.tiles),
         _axis_cuts(product.batch, target.tiles),
         np.arange(2),
         indexing="ij",
@@ -108,8 +103,6 @@ def _cuts_over_tiles(problem: PlacementProblem[Product], choose_splits: bool) ->
     rows, columns, parts, batch, rows_fastest = (axis.ravel().astype(np.int64) for axis in axes)
     keep = (rows * columns * parts * batch <= target.tiles) & ((rows_fastest == 0) | (columns * rows > 1))
     over = Cuts(batch[keep], rows[keep], columns[keep], parts[keep])
-    if choose_splits:
-        return Candidates(over, UNCUT, rows_fastest[keep], 0, group * ceil_div(groups, over.parts), over.parts)
     part = min(max(1, product.k), accumulation.part_length(product.k))
     each = np.ones_like(over.parts)
     return Candidates(over, UNCUT, rows_fastest[keep], 0, part * each, wanted * each)
@@ -149,4 +142,4 @@ def _cheapest(costs: Costed, allowed: npt.NDArray[np.bool_]) -> Found | None:
         over.rows, over.columns, over.parts, over.batch, turns.rows, turns.columns,
         HOLDS[int(best.hold)], ORDERS[int(best.rows_fastest)], turns.parts,
     )  # fmt: skip
-    return Found(placement, int(best.parts), float(cycles.min()))
+    return Found(placement, float(cycles.min()))

@@ -1,7 +1,6 @@
 """The search for a placement: nothing in its space is missed, more memory never costs cycles, what can fit is found."""
 
 import itertools
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -27,11 +26,10 @@ def _product(target: Target, m: int, k: int, n: int, batch: int = 1) -> Product:
     return product_of(target, m, k, n, batch=batch)
 
 
-def modelled(problem: PlacementProblem[Product], memory: int, *, choose_splits: bool = False) -> tuple[float, int]:
+def modelled(problem: PlacementProblem[Product], memory: int) -> tuple[float, int]:
     """The modelled cycles of what the search finds, and the bytes it needs."""
-    found = search(problem, memory, choose_splits=choose_splits)
+    found = search(problem, memory)
     at, order, k = found.placement, problem.accumulation, problem.sums.k
-    order = replace(order, splits=found.splits) if choose_splits else order
     over, turns = (
         Cuts(*(np.array([n], np.int64) for n in cuts))
         for cuts in ((at.batch, at.rows, at.columns, at.parts), (1, at.serial_rows, at.serial_columns, 1))
@@ -57,16 +55,14 @@ orders = st.builds(
 
 
 @examples(quick=12, slow=40)
-@given(sizes, orders, st.sampled_from([4, 33, 1472]), st.integers(1, 60_000), st.floats(0.5, 0.99), st.booleans())
-@example((121, 12, 212, 1), Accumulation(accumulate="float32", out="float16"), 4, 683, 0.7, False)
+@given(sizes, orders, st.sampled_from([4, 33, 1472]), st.integers(1, 60_000), st.floats(0.5, 0.99))
+@example((121, 12, 212, 1), Accumulation(accumulate="float32", out="float16"), 4, 683, 0.7)
 def test_more_memory_never_costs_modelled_cycles(
-    size: tuple[int, int, int, int], order: Accumulation, tiles: int, memory: int, share: float, choose: bool
+    size: tuple[int, int, int, int], order: Accumulation, tiles: int, memory: int, share: float
 ) -> None:
     target = Target("gc200", tiles=tiles)
     problem, smaller = PlacementProblem(target, _product(target, *size), order), int(memory * share)
-    (_, least), (slow, less), (fast, more) = (
-        modelled(problem, room, choose_splits=choose) for room in (0, smaller, memory)
-    )
+    (_, least), (slow, less), (fast, more) = (modelled(problem, room) for room in (0, smaller, memory))
     assert (more <= memory) == (least <= memory)  # found whenever there is one
     assert (less <= smaller) == (least <= smaller)
     if less <= smaller:
@@ -184,9 +180,9 @@ def test_a_plan_is_what_the_search_for_its_memory_finds(
 def test_equal_sums_are_searched_for_once_whatever_memory_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     searched = list[int]()
 
-    def counted(problem: PlacementProblem[Product], memory: int, *, choose_splits: bool = False) -> Found:
+    def counted(problem: PlacementProblem[Product], memory: int) -> Found:
         searched.append(memory)
-        return search(problem, memory, choose_splits=choose_splits)
+        return search(problem, memory)
 
     monkeypatch.setattr(plan_module, "search", counted)
     product = _product(GC200, 71, 133, 59)
@@ -223,7 +219,7 @@ def test_no_turns_take_fewer_cycles_than_their_lower_bound(
 ) -> None:
     target = Target("gc200", tiles=tiles)
     problem = PlacementProblem(target, _product(target, *size), order.with_types("float16"))
-    whole = costed(problem, search_module._cuts_over_tiles(problem, False), UNBOUNDED)
+    whole = costed(problem, search_module._cuts_over_tiles(problem), UNBOUNDED)
     crowded = np.flatnonzero(whole.memory > memory)
     bound = lower_bound(problem, picked(whole, whole.cycles.shape, crowded), memory)
     turned = costed(problem, search_module._every_turn(problem.sums, whole, crowded), memory)

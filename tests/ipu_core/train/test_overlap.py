@@ -111,7 +111,7 @@ def test_a_step_takes_as_long_as_the_slower_of_tiles_and_streaming_memory(case: 
     sizes = {name: array.nbytes for name, array in moments(over).items()}
     both = [size + sizes[name.replace("first_", "second_")] for name, size in sizes.items() if "first_" in name]
     assert max(both) < max(held(over)) <= 2 * max(both)
-    assert found.memory.peak_bytes < found.memory.unstreamed.max()
+    assert found.memory.peak_bytes <= found.memory.unstreamed.max()
 
 
 @pytest.mark.parametrize("precision", first(1, PRECISIONS))

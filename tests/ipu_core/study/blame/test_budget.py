@@ -139,8 +139,8 @@ def test_what_had_only_zeros_to_work_on_is_not_cleared() -> None:
 SHOWN = {
     9: ("a 4-bit accumulator for a weight's gradient", "a gradient in E4M3 without a scale", "v in raw float16",
         "m of a layer in E4M3", "sums of gradients in E4M3", "a loss scale that is too large", "overflow gives NaN"),
-    15: ("saturated values", "operands of a layer in four bits", "a 4-bit accumulator among stochastic halves"),
-    30: ("values that underflow",),
+    15: ("saturated values", "operands of a layer in four bits"),
+    30: ("values that underflow", "a 4-bit accumulator among stochastic halves"),
 }  # fmt: skip
 """By steps, the faults that already cost more than the tolerance then."""
 

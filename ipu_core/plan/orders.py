@@ -1,0 +1,101 @@
+"""The order of a sum where nobody says one: a rule of its sizes, its operands' width and the family of chips alone.
+
+Rule 1. An order is a group, a number of parts and stages. The group is 16 products, 32 where both operands have at most
+8 bits, as the AMP unit adds them; stages follow from the parts (see `lowprec.Accumulation`). For the parts, with k
+terms filled up to whole groups, r results in all and t tiles of the family's chips as they are published:
+
+- A product has cubic blocks: of all cuts over t tiles they bring the fewest operands. So p is the largest number with
+  p^3 r <= 2 k^2 t, at most one for each group and at most 100; at most 4 where r > 4,096 t, since partial sums take
+  room too. 16 to 79 parts become 15, since more than 15 are summed in two stages, which only many pay for; fewer than 4
+  become 1, which needs no stage at all.
+- A convolution, and the gradient of its input, likewise; then the largest number, not above p, that gives parts of
+  whole kernel rows, kernel positions or channels of one position, so that no part reads more than its own.
+- The gradient of a weight has p^3 r <= k^2 t / 2 at most, no part of fewer than 48 positions and at most 128 parts, but
+  no part of more than 2,048 positions; then the largest number of whole images or rows of one, not above p.
+- A plain sum has 15 parts, of at least 64 terms, where its results are fewer than k t / 256, else one; no part has
+  more than 32,768.
+
+No cost, memory or clock enters: a chip's figures choose where a sum lies, never what it is. The numbers 2, 1/2, 4,096,
+48, 64, 80, 100, 128 and 256 come from searches by modelled cycles for the sums of transformers, perceptrons and
+convolutional nets of many sizes on both families; such a search for every sum would save a few percent of its cycles.
+
+A new rule gets a new number, and the old ones stay: runs that began under them go on.
+"""
+
+import bisect
+import math
+from typing import Final
+
+from ipu_core.plan.convolution.sizes import Convolution, even_splits
+from ipu_core.target import Target
+from lowprec import Accumulation
+from lowprec.integers import ceil_div
+
+RULE: Final = "1"
+"""The version of the rule: it stands with every study's results."""
+
+TILES: Final = {"mk1": 1216, "mk2": 1472}
+"""Tiles of a family's chips as published, whatever a `Target` has."""
+
+GROUP: Final = 16  # products that the AMP unit adds to a partial sum before it is rounded
+ONE_STAGE: Final = 15  # parts that are summed in one stage
+MOST: Final = 128  # parts, but for sums of which so few would be too long
+
+
+def product_order(target: Target, m: int, k: int, n: int, *, batch: int = 1, group: int = GROUP) -> Accumulation:
+    """The order of a product (batch, m, k) x (batch, k, n), in float32.
+
+    A study uses one order for all its precisions, so that only the arithmetic varies; set the types with
+    `Accumulation.with_types`.
+
+    Args:
+        target: of which only the family and the adder are read.
+        m, k, n, batch: sizes.
+        group: products between two roundings.
+    """
+    groups, results = max(1, ceil_div(k, group)), batch * m * n
+    parts = _few_stages(min(_cubic(2, 1, groups * group, results, target), groups), results, target)
+    return Accumulation(group=group, splits=_vanishing(groups, parts), adder=target.adder)
+
+
+def reduction_order(target: Target, outer: int, terms: int, inner: int, *, group: int = GROUP) -> Accumulation:
+    """The order of a sum over the terms of (outer, terms, inner), in float32.
+
+    Args:
+        target: of which only the family is read.
+        outer, terms, inner: sizes.
+        group: terms between two roundings.
+    """
+    few = 256 * outer * inner < TILES[target.family] * terms
+    parts = max(min(ONE_STAGE, terms // 64) if few else 1, ceil_div(terms, 1 << 15), 1)
+    return Accumulation(group=group, splits=_vanishing(max(1, ceil_div(terms, group)), parts))
+
+
+def convolution_order(target: Target, convolution: Convolution, *, group: int = GROUP) -> Accumulation:
+    """The order of a convolution's sums, in float32, see `product_order`."""
+    order, results = Accumulation(group=group, adder=target.adder), math.prod(convolution.result)
+    if convolution.kind == "image":
+        terms = convolution.terms(order) * group
+        parts = _few_stages(_cubic(2, 1, terms, results, target), results, target)
+    else:
+        terms = math.prod(convolution.inner)
+        parts = max(min(_cubic(1, 2, terms, results, target), terms // 48), ceil_div(terms, 2048))
+    splits = max(n for n in even_splits(convolution, order) if n <= max(1, parts))
+    return Accumulation(group=group, splits=splits, adder=target.adder)
+
+
+def _cubic(numerator: int, denominator: int, terms: int, results: int, target: Target) -> int:
+    """The largest p with p^3 results <= numerator / denominator terms^2 tiles, at least 1 and at most 128."""
+    most = numerator * terms**2 * TILES[target.family]
+    return bisect.bisect_right(range(2, MOST + 1), most, key=lambda p: p**3 * results * denominator) + 1
+
+
+def _few_stages(parts: int, results: int, target: Target) -> int:
+    """At most 100 parts, or 4 where results are many; those for which a stage does not pay become fewer."""
+    parts = min(parts, 100 if results <= 4096 * TILES[target.family] else 4)
+    return parts if parts >= 80 else min(parts, ONE_STAGE) if parts >= 4 else 1
+
+
+def _vanishing(groups: int, parts: int) -> int:
+    """The parts that are left when a sum of so many groups is cut into as many: the others would be empty."""
+    return ceil_div(groups, ceil_div(groups, parts))
