@@ -16,7 +16,8 @@ from ipu_core.emulation.names import FAMILIES, HIDDEN, MOMENTS, MOVES, VIEW_NODE
 from ipu_core.emulation.products import PRODUCTS
 from ipu_core.errors import NotCovered
 from ipu_core.ir.block import Array
-from ipu_core.ir.precision import PLAIN, Precision
+from ipu_core.ir.precision import Precision
+from ipu_core.ir.role_formats import PLAIN
 from lowprec import FloatFormat, Key, Rounding, as_key
 from lowprec import float32 as FLOAT32
 from lowprec.extras import optional

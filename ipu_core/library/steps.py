@@ -18,7 +18,7 @@ from lowprec import Accumulation
 
 Axes = int | Sequence[int]
 HALF_REGISTERS = frozenset({"add", "subtract", "multiply", "square"})
-"""Of halves: computed in half registers, to nearest even (see `ipu_core.ir.precision.PLAIN`)."""
+"""Of halves: computed in half registers, to nearest even (see `ipu_core.ir.role_formats.PLAIN`)."""
 
 
 @dataclass

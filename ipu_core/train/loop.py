@@ -203,7 +203,9 @@ class TrainLoop(Resumable):
         Raises:
             ValueError: the precision keeps scaled moments or a running mean otherwise, which is traced.
         """
-        precision = replace(Precision.parse(precision), unit_scaled=self.precision.unit_scaled)  # which is traced
+        precision = Precision.parse(precision)
+        if precision.unit_scaled != self.precision.unit_scaled:  # which is traced
+            precision = precision.changed(unit_scaled=self.precision.unit_scaled)
         for name in ("scaled_state", "store_root", "running_mean"):
             if getattr(precision, name) != (own := getattr(self.precision, name)):
                 raise ValueError(f"this loop was traced with {name} {own}, not {getattr(precision, name)}")

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ipu_core.ir.precision import FORMATS, PRESETS, Precision
+from ipu_core.ir.precision import PRESETS, Precision
+from ipu_core.ir.role_formats import FORMATS
 from ipu_core.ir.rules import PrecisionRule
 from ipu_core.ir.scaling import SCALINGS
 from lowprec import FloatFormat, float16
