@@ -19,6 +19,7 @@ from ipu_core.plan.convolution import (
     choose_convolution_accumulation,
     plan_convolution,
 )
+from ipu_core.plan.cuts import BYTES_GROUP
 from ipu_core.plan.matmul import (
     RESERVED,
     Placement,
@@ -31,7 +32,6 @@ from lowprec import Accumulation
 
 RESERVED_SHARE: Final = 8  # of a small tile no more than an eighth is kept for code
 BYTE: Final = 8  # bits
-BYTES_GROUP: Final = 32  # products of 8 bits that a pass of the AMP unit adds to a partial: twice those of halves
 LEAST_ROOM: Final = 32  # products may use this share of a tile at least, whatever the values of the Block leave
 
 
@@ -85,7 +85,7 @@ def choose_accumulations(block: Block, target: Target, typed: Block | None = Non
     Args:
         block: traced, or typed.
         target: the chip.
-        typed: the Block with a precision applied, if `block` is the one without.
+        typed: the Block with a precision applied, if `block` is the one without: without it no operands have 8 bits.
     """
     chosen = {}
     for equation in block.equations:

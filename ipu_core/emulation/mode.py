@@ -18,14 +18,15 @@ from ipu_core.errors import NotCovered
 from ipu_core.ir.block import Array
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.role_formats import PLAIN
+from ipu_core.plan.cuts import usual_group
 from lowprec import FloatFormat, Key, Rounding, as_key
 from lowprec import float32 as FLOAT32
 from lowprec.extras import optional
 
 UNKNOWN = """not known here, but to from_torch: layers, cycles, memory, and the order of sums that a planner chooses
-(products are added up in order, 16 at a time); which sums and elementwise results belong to a norm or loss, where torch
-has no operation of its own for it; sums, norms, softmax and losses are torch's own in float32; gradients that are
-differentiated again count as forward"""
+(products are added up in order, 16 at a time, of 8 bits 32); which sums and elementwise results belong to a norm or
+loss, where torch has no operation of its own for it; sums, norms, softmax and losses are torch's own in float32;
+gradients that are differentiated again count as forward"""
 
 ENGINE = "_engine_run_backward"
 """What torch.autograd runs every backward pass by."""
@@ -46,7 +47,8 @@ def emulate(precision: Precision | str, *, key: Key | int = 0) -> Emulation:
 
     Raises:
         ImportError: torch is not installed.
-        ValueError: an unknown precision, or one that keeps moments scaled or has rules by name.
+        ValueError: an unknown precision, or one that keeps moments scaled or as roots, or gradients as a running mean,
+            has rules by name, casts and scales the operands of products, promotes sums or is under unit scaling.
         NotCovered: (within) products that an operation of torch hides, tensors elsewhere than on the CPU.
     """
     return Emulation(Precision.parse(precision), as_key(key))
@@ -66,6 +68,8 @@ class Emulation(contextlib.AbstractContextManager["Emulation"]):
             raise ValueError(f"{precision.name} keeps moments scaled, which the optimisers of torch do not")
         if precision.rules:
             raise ValueError(f"{precision.name} has rules by name, and here no layers are known: see from_torch")
+        if lost := [words for words, there in _not_here(precision).items() if there]:
+            raise ValueError(f"{precision.name} has {', '.join(lost)}, which is not done here: see from_torch")
         self.precision, self._key = precision, key
         self.products: Counter[str] = Counter()
         self.rounded: Counter[str] = Counter()
@@ -247,10 +251,12 @@ class _Product:
         role = role or (self._emulation.role(self._tensors) if self._backward else "forward")
         self._emulation.products[role] += 1
         rule = self._precision.rule(role, "matmul")
+        formats = {self._precision.operands, self._precision.gradients if self._backward else self._precision.operands}
+        group = min(usual_group(fmt) for fmt in formats)
         narrow = not (rule.output.contains(FLOAT32) and rule.accumulate.contains(FLOAT32))
         rounding = replace(self._precision.rounding, overflow="ipu") if narrow else "nearest_even"
         return {"accumulate": rule.accumulate, "out_format": rule.output, "rounding": rounding,
-                "key": self._emulation.next_key()}  # fmt: skip
+                "group": group, "key": self._emulation.next_key()}  # fmt: skip
 
     def tensor(self, array: Array) -> Any:
         """In float32."""
@@ -260,6 +266,17 @@ class _Product:
         """In place."""
         self._emulation.round(tensor, family, self._backward, "add")
         return tensor
+
+
+def _not_here(precision: Precision) -> dict[str, bool]:
+    """What a precision may say that decides bits and is not done here, in words, and whether this one says it."""
+    return {
+        "operands of products that are cast and scaled": precision.scaling is not None,
+        "sums that are promoted": precision.promote is not None,
+        "second moments kept as roots": precision.store_root,
+        "gradients kept as a running mean": precision.running_mean,
+        "a model under unit scaling": precision.unit_scaled,
+    }
 
 
 def _finite(rounding: Rounding) -> Rounding:

@@ -165,16 +165,12 @@ class Precision(RoleFormats):
     def changed(self, **fields: Any) -> Precision:
         """The same with other fields, under the name that says so, such as "fp16.16/nearest/weights=float32"."""
         new = replace(self, name="", **fields)
-        return new._called(str(new), self.name)
+        return replace(new, name=text if _says(text := str(new), new) else f"changed {self.name}")
 
     def with_rules(self, rules: Sequence[PrecisionRule]) -> Precision:
         """The same with more rules, which win over those that it has, under its name and theirs."""
-        said = "".join(f"/{rule}" for rule in rules)
-        return replace(self, name="", rules=(*self.rules, *rules))._called(f"{self.name}{said}", self.name)
-
-    def _called(self, name: str, before: str) -> Precision:
-        """The same under a name, or, where no name says what it is, under one that says what it was."""
-        return replace(self, name=name if _says(name, self) or not _is_known(name) else f"changed {before}")
+        new, name = replace(self, name="", rules=(*self.rules, *rules)), "/".join([self.name, *map(str, rules)])
+        return replace(new, name=name if _says(name, new) or not _is_known(name) else f"changed {self.name}")
 
     def at(self, equation: Equation) -> Precision:
         """The precision without rules that an equation has."""

@@ -160,6 +160,7 @@ class TrainLoop(Resumable):
         self.target = target if isinstance(target, Target) else Target("gc200" if target is None else target)
         self._key, self._random = as_key(key), read_random(random, as_key(key))
         self._planning: dict[str, Any] = {"streamed": streamed, "reorder": reorder, "recompute": check_share(recompute)}
+        self._given_orders = accumulations
         planned = self._planned(precision, engine, accumulations)
         self.block: Block = planned.block
         self.accumulations: Mapping[int, Accumulation] = planned.accumulations
@@ -214,11 +215,11 @@ class TrainLoop(Resumable):
         new._to_torch = self._to_torch
         if precision != self.precision or self._random is not None:
             new._planning = {**self._planning, "reorder": False}
-            planned = new._planned(precision, "direct", self.accumulations)
-            new.block, new._traced_step = planned.block, planned.digest
+            planned = new._planned(precision, "direct", self._given_orders)
+            new.block, new.accumulations, new._traced_step = planned
         new._control = replace(self._control, esr=precision.stochastic)
         new._runner = Runner(
-            new.block, self.target, self.accumulations, new._control, "direct",
+            new.block, self.target, new.accumulations, new._control, "direct",
             overlap=False, share=False, steps_per_call=self._steps_per_call, random=None,
         )  # fmt: skip
         state = fitting(new.block, unflatten(self._tree, self._runner.read()))
@@ -323,7 +324,7 @@ class TrainLoop(Resumable):
         """
         made = Predictor(
             forward, self.params, inputs, precision=self.precision, target=self.target, key=self._key,
-            model_state=self.model_state, control=self._control,
+            model_state=self.model_state, control=self._control, whole=False,
         )  # fmt: skip
         return made(inputs)
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Final
 
-from ipu_core.plan.cuts import PlacementProblem, item_bytes
+from ipu_core.plan.cuts import GROUP, PlacementProblem, item_bytes, usual_group
 from ipu_core.plan.matmul.account import account
 from ipu_core.plan.matmul.estimate import UNBOUNDED
 from ipu_core.plan.matmul.geometry import Geometry, geometry
@@ -97,8 +97,9 @@ def plan_sum(
     Args:
         target: the chip.
         product: sizes, formats and layouts, from `product_of` or `sum_of`.
-        accumulation: the order of the sum; None chooses one for this target and these types.
-        types: (accumulate, out); default the accumulation's, or the operands' own.
+        accumulation: the order of the sum; None chooses one for this target and these types, of products in groups of
+            as many as a pass of its unit adds (`usual_group`).
+        types: (accumulate, out); default the accumulation's, or the operands' own, of operands of 8 bits float16.
         placement: where; None searches for the fewest cycles. A given one is checked and costed.
         memory: bytes per tile for the working set: gathered operands, partials and results; default what the operands
             and the result leave.
@@ -109,10 +110,10 @@ def plan_sum(
     """
     if accumulation is not None:
         target.check_adder(accumulation.adder)
-    given = (accumulation.accumulate, accumulation.out) if accumulation else (product.operands, product.operands)
-    accumulate, out = types or given
+    order = _usual(product) if accumulation is None else accumulation
+    accumulate, out = types or (order.accumulate, order.out)
     room = _room(target, product, out) if memory is None else memory
-    order = (accumulation or Accumulation()).with_types(accumulate, out)
+    order = order.with_types(accumulate, out)
     problem = PlacementProblem(target, product, order)
     if placement is None:
         ample = _plan(problem, accumulation is None, None, UNBOUNDED)
@@ -143,15 +144,25 @@ def _plan(problem: PlacementProblem[Product], choose_splits: bool, placement: Pl
     )  # fmt: skip
 
 
-def choose_accumulation(target: Target, m: int, k: int, n: int, *, batch: int = 1, group: int = 16) -> Accumulation:
+def _usual(product: Product) -> Accumulation:
+    """The order of a sum of which nothing is said, in its own types; no unit adds up in 8 bits."""
+    types = "float16" if item_bytes(product.operands) == 1 else product.operands
+    order = Accumulation() if product.b is None else Accumulation(group=usual_group(product.operands))
+    return order.with_types(types, types)
+
+
+def choose_accumulation(
+    target: Target, m: int, k: int, n: int, *, batch: int = 1, group: int = GROUP, operands: str = "float16"
+) -> Accumulation:
     """A default order for a product on this target: the splits that make FP16.16 fastest, and the target's adder.
 
     A study uses one choice for all its precisions, so that only the arithmetic varies; set the types with
-    `Accumulation.with_types`.
+    `Accumulation.with_types`. Of operands of 8 bits twice as many products are added in a group (`usual_group`).
     """
-    operands, partials = target.fastest_halves
-    product = product_of(target, m, k, n, batch=batch, operands=operands)
-    return _with_splits(target, product, Accumulation(group=group, accumulate=partials, adder=target.adder))
+    halves, partials = target.fastest_halves
+    product = product_of(target, m, k, n, batch=batch, operands=halves)
+    order = _with_splits(target, product, Accumulation(group=group, accumulate=partials, adder=target.adder))
+    return replace(order, group=group * usual_group(operands) // GROUP)
 
 
 def choose_reduction_accumulation(
