@@ -19,7 +19,7 @@ from ipu_core.plan.convolution import (
     choose_convolution_accumulation,
     plan_convolution,
 )
-from ipu_core.plan.cuts import BYTES_GROUP
+from ipu_core.plan.cuts import BYTE, BYTES_GROUP
 from ipu_core.plan.matmul import (
     RESERVED,
     Placement,
@@ -31,7 +31,6 @@ from ipu_core.target import Target
 from lowprec import Accumulation
 
 RESERVED_SHARE: Final = 8  # of a small tile no more than an eighth is kept for code
-BYTE: Final = 8  # bits
 LEAST_ROOM: Final = 32  # products may use this share of a tile at least, whatever the values of the Block leave
 
 

@@ -39,7 +39,8 @@ def emulate(precision: Precision | str, *, key: Key | int = 0) -> Emulation:
     Other float32 results are torch's own, rounded once where the precision has them narrower. Roles follow from
     autograd: what a backward pass computes is a gradient. What an optimiser of `torch.optim` computes stays in float32;
     its parameters and moments are rounded at the end of its step. Other tensors than float32 are left as they are.
-    Infinite values stay infinite, as masks have them. What this cannot know is said where the context is printed.
+    Infinite values stay infinite, as masks have them, in formats with infinities. What this cannot know is said where the
+    context is printed.
 
     Args:
         precision: a `Precision` or its name.
@@ -181,7 +182,7 @@ class Emulation(contextlib.AbstractContextManager["Emulation"]):
         if fmt.contains(FLOAT32):
             return False
         array = tensor.detach().numpy()
-        array[...] = lowprec.round(array, fmt, _finite(rounding), key=self.next_key())
+        array[...] = lowprec.round(array, fmt, _finite(rounding, fmt), key=self.next_key())
         return True
 
     def next_key(self) -> Key:
@@ -243,7 +244,7 @@ class _Product:
         array = np.asarray(tensor.detach().numpy())
         if fmt.contains(FLOAT32):
             return array
-        rounding = _finite(self._precision.rounding_of("convert", [FLOAT32], fmt))
+        rounding = _finite(self._precision.rounding_of("convert", [FLOAT32], fmt), fmt)
         return np.asarray(lowprec.astype(array, fmt, rounding, key=self._emulation.next_key()))
 
     def sums(self, role: str | None = None) -> dict[str, Any]:
@@ -279,8 +280,10 @@ def _not_here(precision: Precision) -> dict[str, bool]:
     }
 
 
-def _finite(rounding: Rounding) -> Rounding:
-    """A rounding on the machine, of a value that may be infinite as masks are."""
+def _finite(rounding: Rounding, fmt: FloatFormat) -> Rounding:
+    """A rounding on the machine, of a value that may be infinite as masks are, where the format has infinities."""
+    if not fmt.infinities:
+        return replace(rounding, overflow="ipu")
     return replace(rounding, overflow="saturate", infinite_input="keep")
 
 

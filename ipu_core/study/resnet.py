@@ -157,7 +157,7 @@ def evaluate(
     scores: Callable[..., Any] = tested,
     target: Target = Target(),  # noqa: B008  # frozen
 ) -> dict[str, float]:
-    """The share of the test rows classified correctly with the running statistics, in the precision, as a target sums."""
+    """The share of the test rows classified correctly with the running statistics, in the precision."""
     scores = in_units(scores, precision, task.deviation)
     given = evaluated(scores, precision, target, Key(EVALUATION), *both, task.x_test)
     right = np.argmax(given.astype(np.float32), axis=1) == task.y_test
