@@ -39,8 +39,8 @@ def emulate(precision: Precision | str, *, key: Key | int = 0) -> Emulation:
     Other float32 results are torch's own, rounded once where the precision has them narrower. Roles follow from
     autograd: what a backward pass computes is a gradient. What an optimiser of `torch.optim` computes stays in float32;
     its parameters and moments are rounded at the end of its step. Other tensors than float32 are left as they are.
-    Infinite values stay infinite, as masks have them, in formats with infinities. What this cannot know is said where the
-    context is printed.
+    Infinite values stay infinite, as masks have them, where a format has infinities. What this cannot know is said
+    where the context is printed.
 
     Args:
         precision: a `Precision` or its name.

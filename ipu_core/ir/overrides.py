@@ -9,6 +9,7 @@ from ipu_core.ir.rules import ROUNDINGS, PrecisionRule, rules_of
 from ipu_core.ir.scaling import HOWS, NUMBER, READERS, OperandScaling, is_said, overridden
 from lowprec import as_format
 
+SWITCHES = ("store_root", "running_mean", "unit_scaled")
 SWITCH: Mapping[str, bool] = {"true": True, "false": False}
 STREAMING: Mapping[str, bool] = {"streamed": True, "unstreamed": False}
 """What a name says of where the moments live."""
@@ -40,14 +41,14 @@ def overrides(
         return {"rounding": _rounding(word, spec)}
     if field == "moments":
         return dict.fromkeys(("first_moment", "second_moment"), as_format(value))
-    if field in ("store_root", "unit_scaled"):
+    if field in SWITCHES:
         if value not in SWITCH:
             raise ValueError(f"{field} in {spec!r} must be true or false, not {value!r}")
         return {field: SWITCH[value]}
     if field in ("scaled_state", "promote"):
         return {field: _number(value, whole=field == "promote")}
     if field not in formats:
-        fields = ", ".join((*formats, "moments", "scaled_state", "store_root", "promote", "unit_scaled", *READERS))
+        fields = ", ".join((*formats, "moments", "scaled_state", "promote", *SWITCHES, *READERS))
         raise ValueError(f"unknown field {field!r} in {spec!r}; there are {fields}")
     return {field: as_format(value)}
 

@@ -17,7 +17,7 @@ from ipu_core.ir.amax_scales import with_scales
 from ipu_core.ir.block import Block, Equation
 from ipu_core.ir.misspelt import meant, with_commas
 from ipu_core.ir.ops import PRODUCTS
-from ipu_core.ir.overrides import STREAMING, overrides
+from ipu_core.ir.overrides import STREAMING, SWITCHES, overrides
 from ipu_core.ir.parameters import name_parameters
 from ipu_core.ir.pytree import LEAF, flatten, paths, unflatten
 from ipu_core.ir.retype import Retype, cast
@@ -107,7 +107,7 @@ class Precision(RoleFormats):
 
     def _check_fields(self) -> None:
         self.check_formats()
-        for field in ("running_mean", "streamed", "store_root", "unit_scaled"):
+        for field in ("streamed", *SWITCHES):
             if not isinstance(getattr(self, field), bool):
                 raise TypeError(f"{field} must be True or False, not {getattr(self, field)!r}")
         if type(self.scaled_state) not in (int, float) or not 0 < self.scaled_state <= LARGEST_SCALE:
@@ -305,7 +305,7 @@ class Precision(RoleFormats):
         words += ["streamed" if self.streamed else "unstreamed"] if self.streamed != base.streamed else []
         changed = [name for name in FORMATS if getattr(self, name) != getattr(base, name)]
         words += [f"{name}={getattr(self, name).name}" for name in changed]
-        others = {name: getattr(self, name) for name in ("scaled_state", "store_root", "promote", "unit_scaled")}
+        others = {name: getattr(self, name) for name in ("scaled_state", "promote", *SWITCHES)}
         words += [f"{name}={value}".lower() for name, value in others.items() if value != getattr(base, name)]
         if self.scaling is not None and base.scaling is not None:
             words += difference(self.scaling, base.scaling)

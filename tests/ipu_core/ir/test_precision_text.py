@@ -23,7 +23,7 @@ NAMES = [f"{name}/nearest" if name == "fp16.16" else name for name in PRESETS]
 FORMAT = st.sampled_from(["float32", "float16", "bfloat16", "float8_e5m2", "e6m9", "binary8p3se"])
 WORDS = st.one_of(
     st.sampled_from(["nearest", "stochastic", "streamed", "unstreamed", "moments=half", "scaled_state=0.3",
-                     "scaled_state=1024", "store_root=true", "store_root=false", "promote=128"]),
+                     "scaled_state=1024", "running_mean=true", "store_root=true", "store_root=false", "promote=128"]),
     st.builds("{}={}".format, st.sampled_from(FORMATS), FORMAT),
 )  # fmt: skip
 CAST = st.sampled_from(
@@ -130,6 +130,7 @@ def test_what_is_changed_is_called_so() -> None:
     ("fp8/margin=1_0", "it is an integer, not '1_0'"),
     ("fp8/forward_scale=inf", "it is a number, not 'inf'"),
     ("fp8/forward_scale=1_0", "it is a number, not '1_0'"),
+    ("fp16.32/running_mean=True", "must be true or false, not 'True'"),
     ("unit-fp8/unit_scaled=yes", "must be true or false, not 'yes'"),
 ])  # fmt: skip
 def test_a_name_is_read_to_the_letter(spec: str, says: str) -> None:

@@ -88,7 +88,7 @@ def test_one_tensors_moments_are_on_the_tiles_at_a_time() -> None:
 @pytest.mark.parametrize("precision", [BERT, Precision.parse("mlperf-bert-pod16")], ids=lambda p: p.name)
 def test_always_live_memory_falls_by_exactly_the_moments(precision: Precision) -> None:
     for reorder in (True, False):
-        far, near = (loop(each, reorder=reorder) for each in (precision, replace(precision, streamed=False)))
+        far, near = (loop(each, reorder=reorder) for each in (precision, precision.changed(streamed=False)))
         moments = sum(array.nbytes for name, array in far.arrays().items() if "moment" in name)
         assert profile(far).memory.remote == moments
         always = [profile(made).memory.always["variables"].sum() for made in (near, far)]
