@@ -20,7 +20,7 @@ from ipu_core.plan.convolution.sizes import (
     part_spans,
     placed_grid,
 )
-from ipu_core.plan.cuts import PlacementProblem
+from ipu_core.plan.cuts import GROUP, PlacementProblem, usual_group
 from ipu_core.target import Target
 from lowprec import Accumulation
 
@@ -126,12 +126,13 @@ def _plan(problem: PlacementProblem[Convolution], placement: ConvPlacement | Non
     return ConvPlan(*problem, at, compute_cycles(problem, at), exchange, sync, needed)
 
 
-def choose_convolution_accumulation(target: Target, convolution: Convolution, *, group: int = 16) -> Accumulation:
+def choose_convolution_accumulation(target: Target, convolution: Convolution, *, group: int = GROUP) -> Accumulation:
     """A default order on this target, for all precisions of a study: the splits that make FP16.16 fastest, its adder.
 
     Sums are cut into equal parts of whole kernel rows, kernel positions or channels of one position, those of a weight
     gradient into whole images or rows of one, so that no part needs more of the operands than its own: MOST_SPLITS
-    parts at most, but for sums of which so few do not fit a tile.
+    parts at most, but for sums of which so few do not fit a tile. Of operands of 8 bits a group has
+    twice as many products.
     """
     operands, partials = target.fastest_halves
     half = replace(convolution, operands=operands)
@@ -142,4 +143,5 @@ def choose_convolution_accumulation(target: Target, convolution: Convolution, *,
             break
         plans.append(plan_convolution(target, half, replace(order, splits=splits)))
     best = min(plans, key=lambda plan: (max(0, plan.memory - room), plan.cycles, plan.accumulation.splits))
+    group = group * usual_group(convolution.operands) // GROUP
     return Accumulation(group=group, splits=best.accumulation.splits, adder=target.adder)
