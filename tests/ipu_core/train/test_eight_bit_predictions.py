@@ -11,6 +11,7 @@ import pytest
 import lowprec
 from ipu_core import Predictor, Sgd, TrainLoop, compare, nn
 from ipu_core.compile.planning import choose_accumulations
+from ipu_core.ir.block import Block
 from ipu_core.ir.execute import execute
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.tracing import trace
@@ -138,6 +139,13 @@ def test_the_models_of_the_command_line_are_tested_with_the_sums_of_their_target
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = Settings(model=name, target=C600, engine="direct", **SMALL[name])
+    targets: list[Target] = []
+
+    def watched(block: Block, target: Target, typed: Block) -> Any:
+        targets.append(target)
+        return choose_accumulations(block, target, typed)
+
+    monkeypatch.setattr("ipu_core.train.predictor.choose_accumulations", watched)
     task = data.digits()
     problem = models.problem(settings, task)
     orders = _orders_of(problem, monkeypatch, BYTES)
@@ -146,6 +154,7 @@ def test_the_models_of_the_command_line_are_tested_with_the_sums_of_their_target
     traced = trace(scores, *(params if problem.state else (params,)), task.x_test)
     typed = Precision.parse(BYTES).apply(traced)
     assert orders == choose_accumulations(traced, Target(C600), typed)
+    assert targets == [Target(C600)]
     assert any(order.group == 32 for order in orders.values())
 
 
