@@ -11,7 +11,8 @@ import pytest
 import ipu_core
 import lowprec
 from ipu_core import Precision, nn
-from ipu_core.ir.precision import FORMATS, PRESETS
+from ipu_core.ir.precision import PRESETS
+from ipu_core.ir.role_formats import FORMATS
 
 ROOT = Path(__file__).parent.parent
 SITE = ROOT / "notebooks" / "docs"

@@ -13,6 +13,7 @@ from ipu_core.ir.kernels import order_of
 from ipu_core.ir.ops import CONVOLUTIONS, DOTS, PLANNED, PRODUCTS, SUMS
 from ipu_core.library.sides import Side, Sizes, planned
 from ipu_core.plan.convolution import ConvPlacement, ConvPlan, plan_convolution
+from ipu_core.plan.cuts import BYTE, BYTES_GROUP
 from ipu_core.plan.matmul import RESERVED, Placement, SumPlan
 from ipu_core.plan.orders import convolution_order, product_order, reduction_order
 from ipu_core.target import Target
@@ -20,8 +21,6 @@ from lowprec import Accumulation
 from lowprec.processor import in_default_state
 
 RESERVED_SHARE: Final = 8  # of a small tile no more than an eighth is kept for code
-BYTE: Final = 8  # bits
-BYTES_GROUP: Final = 32  # products of 8 bits that a pass of the AMP unit adds to a partial: twice those of halves
 LEAST_ROOM: Final = 32  # products may use this share of a tile at least, whatever the values of the Block leave
 
 
@@ -75,7 +74,7 @@ def choose_accumulations(block: Block, target: Target, typed: Block | None = Non
     Args:
         block: traced, or typed.
         target: the chip, whose family decides; no figure of it does.
-        typed: the Block with a precision applied, if `block` is the one without.
+        typed: the Block with a precision applied, if `block` is the one without: without it no operands have 8 bits.
     """
     chosen = {}
     for equation in block.equations:

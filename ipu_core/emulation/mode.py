@@ -16,15 +16,17 @@ from ipu_core.emulation.names import FAMILIES, HIDDEN, MOMENTS, MOVES, VIEW_NODE
 from ipu_core.emulation.products import PRODUCTS
 from ipu_core.errors import NotCovered
 from ipu_core.ir.block import Array
-from ipu_core.ir.precision import PLAIN, Precision
+from ipu_core.ir.precision import Precision
+from ipu_core.ir.role_formats import PLAIN
+from ipu_core.plan.cuts import usual_group
 from lowprec import FloatFormat, Key, Rounding, as_key
 from lowprec import float32 as FLOAT32
 from lowprec.extras import optional
 
 UNKNOWN = """not known here, but to from_torch: layers, cycles, memory, and the order of sums that a planner chooses
-(products are added up in order, 16 at a time); which sums and elementwise results belong to a norm or loss, where torch
-has no operation of its own for it; sums, norms, softmax and losses are torch's own in float32; gradients that are
-differentiated again count as forward"""
+(products are added up in order, 16 at a time, of 8 bits 32); which sums and elementwise results belong to a norm or
+loss, where torch has no operation of its own for it; sums, norms, softmax and losses are torch's own in float32;
+gradients that are differentiated again count as forward"""
 
 ENGINE = "_engine_run_backward"
 """What torch.autograd runs every backward pass by."""
@@ -37,7 +39,8 @@ def emulate(precision: Precision | str, *, key: Key | int = 0) -> Emulation:
     Other float32 results are torch's own, rounded once where the precision has them narrower. Roles follow from
     autograd: what a backward pass computes is a gradient. What an optimiser of `torch.optim` computes stays in float32;
     its parameters and moments are rounded at the end of its step. Other tensors than float32 are left as they are.
-    Infinite values stay infinite, as masks have them. What this cannot know is said where the context is printed.
+    Infinite values stay infinite, as masks have them, where a format has infinities. What this cannot know is said
+    where the context is printed.
 
     Args:
         precision: a `Precision` or its name.
@@ -45,7 +48,8 @@ def emulate(precision: Precision | str, *, key: Key | int = 0) -> Emulation:
 
     Raises:
         ImportError: torch is not installed.
-        ValueError: an unknown precision, or one that keeps moments scaled or has rules by name.
+        ValueError: an unknown precision, or one that keeps moments scaled or as roots, or gradients as a running mean,
+            has rules by name, casts and scales the operands of products, promotes sums or is under unit scaling.
         NotCovered: (within) products that an operation of torch hides, tensors elsewhere than on the CPU.
     """
     return Emulation(Precision.parse(precision), as_key(key))
@@ -65,6 +69,8 @@ class Emulation(contextlib.AbstractContextManager["Emulation"]):
             raise ValueError(f"{precision.name} keeps moments scaled, which the optimisers of torch do not")
         if precision.rules:
             raise ValueError(f"{precision.name} has rules by name, and here no layers are known: see from_torch")
+        if lost := [words for words, there in _not_here(precision).items() if there]:
+            raise ValueError(f"{precision.name} has {', '.join(lost)}, which is not done here: see from_torch")
         self.precision, self._key = precision, key
         self.products: Counter[str] = Counter()
         self.rounded: Counter[str] = Counter()
@@ -176,7 +182,7 @@ class Emulation(contextlib.AbstractContextManager["Emulation"]):
         if fmt.contains(FLOAT32):
             return False
         array = tensor.detach().numpy()
-        array[...] = lowprec.round(array, fmt, _finite(rounding), key=self.next_key())
+        array[...] = lowprec.round(array, fmt, _finite(rounding, fmt), key=self.next_key())
         return True
 
     def next_key(self) -> Key:
@@ -238,7 +244,7 @@ class _Product:
         array = np.asarray(tensor.detach().numpy())
         if fmt.contains(FLOAT32):
             return array
-        rounding = _finite(self._precision.rounding_of("convert", [FLOAT32], fmt))
+        rounding = _finite(self._precision.rounding_of("convert", [FLOAT32], fmt), fmt)
         return np.asarray(lowprec.astype(array, fmt, rounding, key=self._emulation.next_key()))
 
     def sums(self, role: str | None = None) -> dict[str, Any]:
@@ -246,10 +252,12 @@ class _Product:
         role = role or (self._emulation.role(self._tensors) if self._backward else "forward")
         self._emulation.products[role] += 1
         rule = self._precision.rule(role, "matmul")
+        formats = {self._precision.operands, self._precision.gradients if self._backward else self._precision.operands}
+        group = min(usual_group(fmt) for fmt in formats)
         narrow = not (rule.output.contains(FLOAT32) and rule.accumulate.contains(FLOAT32))
         rounding = replace(self._precision.rounding, overflow="ipu") if narrow else "nearest_even"
         return {"accumulate": rule.accumulate, "out_format": rule.output, "rounding": rounding,
-                "key": self._emulation.next_key()}  # fmt: skip
+                "group": group, "key": self._emulation.next_key()}  # fmt: skip
 
     def tensor(self, array: Array) -> Any:
         """In float32."""
@@ -261,8 +269,21 @@ class _Product:
         return tensor
 
 
-def _finite(rounding: Rounding) -> Rounding:
-    """A rounding on the machine, of a value that may be infinite as masks are."""
+def _not_here(precision: Precision) -> dict[str, bool]:
+    """What a precision may say that decides bits and is not done here, in words, and whether this one says it."""
+    return {
+        "operands of products that are cast and scaled": precision.scaling is not None,
+        "sums that are promoted": precision.promote is not None,
+        "second moments kept as roots": precision.store_root,
+        "gradients kept as a running mean": precision.running_mean,
+        "a model under unit scaling": precision.unit_scaled,
+    }
+
+
+def _finite(rounding: Rounding, fmt: FloatFormat) -> Rounding:
+    """A rounding on the machine, of a value that may be infinite as masks are, where the format has infinities."""
+    if not fmt.infinities:
+        return replace(rounding, overflow="ipu")
     return replace(rounding, overflow="saturate", infinite_input="keep")
 
 

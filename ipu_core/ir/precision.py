@@ -17,31 +17,40 @@ from ipu_core.ir.amax_scales import with_scales
 from ipu_core.ir.block import Block, Equation
 from ipu_core.ir.misspelt import meant, with_commas
 from ipu_core.ir.ops import PRODUCTS
+from ipu_core.ir.overrides import STREAMING, SWITCHES, overrides
 from ipu_core.ir.parameters import name_parameters
 from ipu_core.ir.pytree import LEAF, flatten, paths, unflatten
-from ipu_core.ir.retype import Retype, Rule, cast
-from ipu_core.ir.rules import ROUNDINGS, SCALING, PrecisionRule, check_matches, names_of, ruled, rules_of
-from ipu_core.ir.scaled_products import scale_products
-from ipu_core.ir.scaling import HOWS, NOT_CAST, READERS, SCALINGS, OperandScaling, difference, is_said, overridden
+from ipu_core.ir.retype import Retype, cast
+from ipu_core.ir.role_formats import FORMATS, RoleFormats
+from ipu_core.ir.rules import (
+    OF_COTANGENTS,
+    PASSES,
+    ROUNDINGS,
+    SCALING,
+    STATE,
+    PrecisionRule,
+    check_matches,
+    check_names,
+    names_of,
+    ruled,
+    rules_of,
+)
+from ipu_core.ir.scaled_products import FAMILIES, scale_products
+from ipu_core.ir.scaling import NOT_CAST, SCALINGS, OperandScaling, difference
 from ipu_core.ir.streaming import moments
-from lowprec import FloatFormat, Rounding, as_format
+from lowprec import FloatFormat, Rounding, aliases, formats
 from lowprec import bfloat16 as BFLOAT16
 from lowprec import float16 as FLOAT16
 from lowprec import float32 as FLOAT32
-from lowprec.spec.accumulation import accumulator_format
-from lowprec.spec.rounding import NEAREST_EVEN
-
-PLAIN = frozenset({"add", "subtract", "multiply", "scale", "square"})
-"""Half operations the machine does in half registers, apparently to nearest even even when stochastic rounding is on
-(derived from comments in PopLibs). Everything else computes in float32 and converts, which is stochastic."""
 
 
 @dataclass(frozen=True)
-class Precision:
+class Precision(RoleFormats):
     """The formats of a training step.
 
     Attributes:
-        name: what to call it in tables.
+        name: what to call it in tables, any text but one that says another precision; `parse` makes one of a name, and
+            `changed` one that has other fields and is called so.
         operands: activations, and everything that goes into a forward product.
         gradients: cotangents of activations and weights.
         partials: partial sums of products and reductions.
@@ -49,7 +58,8 @@ class Precision:
         weights: the weights that are kept (master weights) and updated.
         gradient_sum: the sum of gradients over micro-batches.
         first_moment, second_moment: the optimiser's stored moments.
-        rounding: stochastic where the machine has it (see `PLAIN`), to nearest even elsewhere; or that everywhere.
+        rounding: stochastic where the machine has it (see `PLAIN` in `ipu_core.ir.role_formats`), to nearest even
+            elsewhere; or that everywhere.
         running_mean: micro-batch gradients are kept as a running mean, not as a sum.
         streamed: the moments live in streaming memory, those of one element excepted.
         scaling: how the operands of products are cast and scaled, just before each; None: they are what `operands` and
@@ -68,19 +78,10 @@ class Precision:
     Raises:
         TypeError: a format that is no FloatFormat, a rule that is none.
         ValueError: a format with values that float32, the machine's widest, lacks; partials that hold no sums; a
-            rounding it does not have; a rule for a field that there is not.
+            rounding it does not have; a rule for a field that there is not; a name that says something else than the
+            fields.
     """
 
-    name: str
-    operands: FloatFormat = FLOAT32
-    gradients: FloatFormat = FLOAT32
-    partials: FloatFormat = FLOAT32
-    output: FloatFormat = FLOAT32
-    weights: FloatFormat = FLOAT32
-    gradient_sum: FloatFormat = FLOAT32
-    first_moment: FloatFormat = FLOAT32
-    second_moment: FloatFormat = FLOAT32
-    rounding: Rounding = NEAREST_EVEN
     running_mean: bool = False
     streamed: bool = False
     scaled_state: float = 1.0
@@ -95,26 +96,41 @@ class Precision:
             raise TypeError(f"rules must be a list of them, such as 'layers.0.*:weights=float32', not {self.rules!r}")
         texts = (self.rules,) if isinstance(self.rules, str | PrecisionRule) else self.rules
         object.__setattr__(self, "rules", tuple(rule for text in texts for rule in rules_of(text, FORMATS)))
-        for field in FORMATS:
-            fmt = getattr(self, field)
-            if not isinstance(fmt, FloatFormat):
-                raise TypeError(f"{field} must be a FloatFormat such as lowprec.float16, not {fmt!r}")
-            if not FLOAT32.contains(fmt):
-                raise ValueError(f"{field} cannot be {fmt.name}: it has values that float32, the widest here, lacks")
-        accumulator_format(self.partials)
-        if not isinstance(self.scaled_state, int | float) or not 0 < self.scaled_state <= LARGEST_SCALE:
-            raise ValueError(f"scaled_state must be a number in (0, 2^60], not {self.scaled_state!r}")
-        if self.promote is not None and (type(self.promote) is not int or self.promote < 1):
-            raise ValueError(f"promote must be a number of products of at least 1, not {self.promote!r}")
-        if self.rounding not in ROUNDINGS.values():
-            raise ValueError(f"the machine rounds {' or '.join(ROUNDINGS)}, not as {self.rounding!r}")
+        self._check_fields()
         for number, rule in enumerate(self.rules):
-            if rule.field not in (*FORMATS, "rounding", *SCALING):
+            if rule.field not in FIELDS:
                 raise ValueError(f"unknown field {rule.field!r} in {str(rule)!r}; there are {ruled(FORMATS)}")
             if rule.field in SCALING[1:] and not self._scalings(self.rules[:number]):
                 raise ValueError(f"the rule {str(rule)!r} is for operands that are cast; {NOT_CAST}")
             for scaling in (*self._scalings(self.rules[:number]),) or (None,):
-                replace(self, rules=(), scaling=scaling)._ruled(rule)  # refuses a value that is not for the field
+                replace(self, name="", rules=(), scaling=scaling)._ruled(rule)  # refuses a value not for the field
+        self._check_name()
+
+    def _check_fields(self) -> None:
+        self.check_formats()
+        for field in ("streamed", *SWITCHES):
+            if not isinstance(getattr(self, field), bool):
+                raise TypeError(f"{field} must be True or False, not {getattr(self, field)!r}")
+        if type(self.scaled_state) not in (int, float) or not 0 < self.scaled_state <= LARGEST_SCALE:
+            raise ValueError(f"scaled_state must be a number in (0, 2^60], not {self.scaled_state!r}")
+        if not isinstance(self.scaling, OperandScaling | None):
+            raise TypeError(f"scaling must be an OperandScaling or None, not {self.scaling!r}")
+        if self.promote is not None and (type(self.promote) is not int or self.promote < 1):
+            raise ValueError(f"promote must be a number of products of at least 1, not {self.promote!r}")
+
+    def _check_name(self) -> None:
+        """Refuses a name that says another precision, or another format of operands."""
+        if not isinstance(self.name, str):
+            raise TypeError(f"name must be a text, not {self.name!r}")
+        if self.name and _is_known(self.name) and (changed := _difference(_meant(self.name), self)):
+            raise ValueError(
+                f"the name {self.name!r} says another {', '.join(changed)} than the fields do: "
+                f"Precision.parse({self.name!r}) makes what it says, its .changed({changed[0]}=...) what differs from "
+                "it; what has these fields has a name of its own, or none (name='')"
+            )
+        fmt = formats.get(self.name) or aliases.get(self.name)
+        if fmt is not None and fmt != self.operands:
+            raise ValueError(f"the name {self.name!r} is that of a format, but operands are {self.operands.name}")
 
     @property
     def rounding_name(self) -> str:
@@ -132,7 +148,10 @@ class Precision:
     @staticmethod
     def parse(spec: str | Precision) -> Precision:
         """A preset by name, with overrides and rules: "fp32.32", "fp16.16/stochastic", "fp16.32/weights=float16",
-        "fp16.16/stochastic/layers.0.*:weights=float32/grad_weight.partials=float32".
+        "fp16.16/stochastic/layers.0.*:weights=float32/:grad_weight.partials=float32".
+
+        They are taken in order: of two words that set one field, and of two rules for one equation, the later counts;
+        rules win over words.
 
         Raises:
             TypeError: neither a name nor a Precision.
@@ -142,20 +161,17 @@ class Precision:
             return spec
         if not isinstance(spec, str):
             raise TypeError(f"a precision is a name such as 'fp16.16/stochastic', or a Precision, not {spec!r}")
-        name, *rest = spec.split("/")
-        if "," in spec:
-            raise ValueError(with_commas(spec, PRESETS))
-        if name not in PRESETS:
-            raise ValueError(
-                f"unknown precision {spec!r}{meant(name, PRESETS)}; there are {', '.join(PRESETS)} {OVERRIDES}"
-            )
-        precision = PRESETS[name]
-        said = [word for word in rest if "=" not in word and ":" not in word and word not in STREAMING]
-        if name == "fp16.16" and not said:
-            raise ValueError("'fp16.16' must say how it rounds: 'fp16.16/nearest' or 'fp16.16/stochastic'")
-        for word in rest:
-            precision = _override(precision, word, spec)
-        return replace(precision, name=spec)
+        return replace(_meant(spec), name=spec)
+
+    def changed(self, **fields: Any) -> Precision:
+        """The same with other fields, under the name that says so, such as "fp16.16/nearest/weights=float32"."""
+        new = replace(self, name="", **fields)
+        return replace(new, name=text if _says(text := str(new), new) else f"changed {self.name}")
+
+    def with_rules(self, rules: Sequence[PrecisionRule]) -> Precision:
+        """The same with more rules, which win over those that it has, under its name and theirs."""
+        new, name = replace(self, name="", rules=(*self.rules, *rules)), "/".join([self.name, *map(str, rules)])
+        return replace(new, name=name if _says(name, new) or not _is_known(name) else f"changed {self.name}")
 
     def at(self, equation: Equation) -> Precision:
         """The precision without rules that an equation has."""
@@ -165,7 +181,7 @@ class Precision:
         if names not in self._known:
             fitting = tuple(rule for rule in self.rules if rule.matches(equation))
             if fitting not in self._parts:
-                self._parts[fitting] = functools.reduce(Precision._ruled, fitting, replace(self, rules=()))
+                self._parts[fitting] = functools.reduce(Precision._ruled, fitting, replace(self, name="", rules=()))
             self._known[names] = self._parts[fitting]
         return self._known[names]
 
@@ -191,54 +207,56 @@ class Precision:
         every = (self.scaling, *(rule.value for rule in rules))
         return [one for one in every if isinstance(one, OperandScaling)]
 
-    def scaling_of(self, equation: Equation) -> OperandScaling | None:
-        """How the operands of a product are cast; None: they are not."""
-        return self.at(equation).scaling
+    def sets(self, rule: PrecisionRule, block: Block) -> bool:
+        """Whether one more rule would set something in a training step."""
+        reads = functools.partial(self._reads, True, len(self.rules), rule.field)
+        return any(rule.matches(equation) and reads(equation) for equation in block.equations)
 
-    def rule(self, role: str, family: str) -> Rule:
-        """What the table says for an equation of that role and family."""
-        backwards = role in ("grad_input", "grad_weight")
-        results = self.gradients if backwards else self.operands
-        match role, family:
-            case "update", _:
-                return Rule(self.weights, convert=False)
-            case _, "compensation":
-                return Rule(self.weights, convert=False)
-            case _, "first_moment":
-                return Rule(self.first_moment, convert=False)
-            case _, "second_moment":
-                return Rule(self.second_moment, convert=False)
-            case _, "gradient_sum":
-                return Rule(self.gradient_sum, convert=False)
-            case "optimiser", _:
-                return Rule(FLOAT32, convert=False)
-            case _, "loss" | "norm" | "softmax":
-                return Rule(FLOAT32, convert=False)
-            case _, "matmul" | "conv":
-                return Rule(self.output, self.partials)
-            case _, "reduction":
-                return Rule(results, self.partials)
-            case _:
-                return Rule(results)
+    def _reads(self, trained: bool, number: int, field: str, equation: Equation) -> bool:
+        """Whether an equation has a field as far as the rules before that of a number leave it one."""
+        role, family = equation.role, equation.family
+        if field in STATE and not trained:
+            return True  # what updates it is not there
+        if field in OF_COTANGENTS and role == "forward":
+            return False
+        if field in SCALING:
+            named = equation.op in PRODUCTS and role in PASSES and family in FAMILIES
+            before = replace(self, name="", rules=self.rules[:number])
+            return named and (field == "scaling" or before.at(equation).scaling is not None)
+        plain = Precision("").rule(role, family)
+        if field in ("operands", "gradients"):
+            return plain.convert
+        other: dict[str, Any] = {field: FLOAT16}
+        return field == "rounding" or plain != Precision("", **other).rule(role, family)
 
-    def rounding_of(self, op: str, operands: Sequence[FloatFormat], output: FloatFormat) -> Rounding:
-        """How a rounded result of that operation is rounded."""
-        if output.contains(FLOAT32) or (op in PLAIN and all(output.contains(fmt) for fmt in operands)):
-            return NEAREST_EVEN
-        return self.rounding
+    def weights_of(self, parameter: str) -> FloatFormat:
+        """The format in which a parameter is kept, by its dotted name."""
+        said = [rule.value for rule in self.rules if rule.field == "weights" and rule.names(parameter)]
+        fmt = said[-1] if said else self.weights
+        assert isinstance(fmt, FloatFormat)
+        return fmt
 
-    def apply(self, block: Block) -> Block:
+    def apply(self, block: Block, *, whole: bool = True) -> Block:
         """The Block with every equation typed by the table, and conversions where operands need them.
 
         Numbers of equations stay; conversions get fresh ones. The types of a carried state follow its new value.
 
+        Args:
+            block: an ideal step, or a model that is evaluated.
+            whole: whether it is all of the model, so that rules for nothing in it are refused; False: a part of what
+                was trained.
+
         Raises:
-            ValueError: a rule that is for nothing in the Block; the message has names that are near.
+            ValueError: a rule that sets nothing in the Block; the message has what there is.
         """
         if self.rules and all(equation.role == "forward" for equation in block.equations):
-            block = _named(block)  # a model that is evaluated has no weights' updates that a rule could be for
-        else:
-            check_matches(self.rules, block)
+            parameters = paths(block.arguments[0] if block.arguments else LEAF)
+            block = name_parameters(block, dict(zip(block.inputs, parameters, strict=False)))
+            if whole:
+                check_names(self.rules, block, parameters)
+        elif whole:
+            trained = any(equation.role == "update" for equation in block.equations)
+            check_matches(self.rules, block, FIELDS, functools.partial(self._reads, trained))
         typed = Retype(self, block).run()
         if self.scaling is not None or any(rule.field == "scaling" for rule in self.rules):
             typed = scale_products(typed, self)
@@ -271,6 +289,14 @@ class Precision:
         own = [self.name, *sorted((name for base in PRESETS if (name := self._beside(base))), key=len)]
         return next((name for name in own if _says(name, self)), self.words())
 
+    def __repr__(self) -> str:
+        """What makes it again, where a name says it."""
+        text = str(self)
+        if not _says(text, self):
+            return f"<Precision {text}>"
+        made = f"Precision.parse({text!r})"
+        return made if text == self.name else f"replace({made}, name={self.name!r})"
+
     def _beside(self, preset: str) -> str:
         """A name that begins with a preset's; "" where what is cast differs, of which only a part can be said."""
         base = PRESETS[preset]
@@ -280,7 +306,7 @@ class Precision:
         words += ["streamed" if self.streamed else "unstreamed"] if self.streamed != base.streamed else []
         changed = [name for name in FORMATS if getattr(self, name) != getattr(base, name)]
         words += [f"{name}={getattr(self, name).name}" for name in changed]
-        others = {name: getattr(self, name) for name in ("scaled_state", "store_root", "promote", "unit_scaled")}
+        others = {name: getattr(self, name) for name in ("scaled_state", "promote", *SWITCHES)}
         words += [f"{name}={value}".lower() for name, value in others.items() if value != getattr(base, name)]
         if self.scaling is not None and base.scaling is not None:
             words += difference(self.scaling, base.scaling)
@@ -302,68 +328,48 @@ class Precision:
 def _says(name: str, precision: Precision) -> bool:
     """Whether a name is that of a precision, whatever it is called."""
     try:
-        return replace(Precision.parse(name), name=precision.name) == precision
+        return not _difference(_meant(name), precision)
     except ValueError:
         return False
 
 
-def _named(block: Block) -> Block:
-    """The Block of a model with the names of its parameters, the leaves of its first argument."""
-    tree = block.arguments[0] if block.arguments else LEAF
-    return name_parameters(block, dict(zip(block.inputs, paths(tree), strict=False)))
+def _difference(one: Precision, other: Precision) -> list[str]:
+    """The fields in which two precisions differ, but for their names."""
+    return [f.name for f in fields(Precision)[1:] if getattr(one, f.name) != getattr(other, f.name)]
 
 
-def _override(precision: Precision, word: str, spec: str) -> Precision:
-    word = "nearest" if word == "nearest_even" else word
-    field, equals, value = word.partition("=")
-    if ":" in word:
-        return replace(precision, rules=(*precision.rules, *rules_of(word, FORMATS)))
-    if word in STREAMING:
-        return replace(precision, streamed=STREAMING[word])
-    if is_said(word):
-        return replace(precision, scaling=overridden(precision.scaling, word, spec))
-    if not equals:
-        if "*" in word or "." in word:
-            raise ValueError(
-                f"{word!r} in {spec!r} is no setting; a rule for parts of that name is {word}:weights=float32"
-            )
-        if word not in ROUNDINGS:
-            raise ValueError(
-                f"unknown word {word!r} in {spec!r}; there are {', '.join((*ROUNDINGS, *STREAMING, *HOWS))}"
-            )
-        return replace(precision, rounding=ROUNDINGS[word])
-    if field == "moments":
-        return _override(_override(precision, f"first_moment={value}", spec), f"second_moment={value}", spec)
-    if field in ("store_root", "unit_scaled"):
-        if value not in SWITCH:
-            raise ValueError(f"{field} in {spec!r} must be true or false, not {value!r}")
-        switched: dict[str, Any] = {field: SWITCH[value]}
-        return replace(precision, **switched)
-    if field in ("scaled_state", "promote"):
-        number: dict[str, Any] = {field: int(value) if value.isdecimal() and field == "promote" else _number(value)}
-        return replace(precision, **number)
-    if field not in FORMATS:
-        fields = ", ".join((*FORMATS, "moments", "scaled_state", "store_root", "promote", "unit_scaled", *READERS))
-        raise ValueError(f"unknown field {field!r} in {spec!r}; there are {fields}")
-    changes: dict[str, Any] = {field: as_format(value)}
-    return replace(precision, **changes)
+def _is_known(name: str) -> bool:
+    """Whether a name begins as that of a precision here does, which then says what it is of."""
+    return name.split("/")[0].strip().lower() in PRESETS
 
 
-def _number(text: str) -> float | str:
-    """The number a text says, or the text, which a Precision then refuses."""
-    try:
-        return float(text)
-    except ValueError:
-        return text
+@functools.lru_cache(maxsize=1024)
+def _meant(spec: str) -> Precision:
+    """The precision of a name, without that.
+
+    Raises:
+        ValueError: as `Precision.parse`.
+    """
+    name, *rest = spec.split("/")
+    if "," in spec:
+        raise ValueError(with_commas(spec, PRESETS))
+    if name not in PRESETS:
+        raise ValueError(
+            f"unknown precision {spec!r}{meant(name, PRESETS)}; there are {', '.join(PRESETS)} {OVERRIDES}"
+        )
+    precision = PRESETS[name]
+    said = [word for word in rest if "=" not in word and ":" not in word and word not in STREAMING]
+    if name == "fp16.16" and not said:
+        raise ValueError("'fp16.16' must say how it rounds: 'fp16.16/nearest' or 'fp16.16/stochastic'")
+    for word in rest:
+        precision = replace(precision, **overrides(word, spec, precision.scaling, precision.rules, FORMATS))
+    return precision
 
 
-FORMATS = tuple(f.name for f in fields(Precision) if f.type in (FloatFormat, "FloatFormat"))
-"""The fields that an override may name."""
+FIELDS = (*FORMATS, "rounding", *SCALING)
+"""Those that a rule may."""
 
-SWITCH: Mapping[str, bool] = {"true": True, "false": False}
 LARGEST_SCALE = 2**60  # its square is a float32
-STREAMING: Mapping[str, bool] = {"streamed": True, "unstreamed": False}
-"""What a name says of where the moments live."""
 
 OVERRIDES = (
     "(each may be followed by /nearest or /stochastic, /streamed, by overrides such as /weights=float16, and by "
@@ -375,7 +381,7 @@ _MIXED = replace(_HALF, partials=FLOAT32, weights=FLOAT32)
 _MLPERF = replace(_HALF, rounding=ROUNDINGS["stochastic"], streamed=True, first_moment=FLOAT16)
 
 PRESETS: Mapping[str, Precision] = {
-    "fp32.32": Precision("fp32.32"),
+    "fp32.32": Precision(""),
     "fp16.32": _MIXED,
     "fp16.16": replace(_HALF, gradient_sum=FLOAT16),
     "bf16.32": Precision("", BFLOAT16, BFLOAT16, output=BFLOAT16),

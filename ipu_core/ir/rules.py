@@ -5,12 +5,14 @@ anything; "layers.0" means everything in it too, and an empty one everything. Eq
 parameter they concern ("layers.0.attention.qkv.weight", also of its update and its moments) and by their layer (see
 `nn.name_scope`; torch's own names for a module of torch) with their operation ("layers.0.attention.dot"). The product
 says that only the forward equations are meant (forward), those of gradients of activations (grad_input) or of weights
-(grad_weight). Instead of "rounding=nearest" a rule may say "nearest".
+(grad_weight). Instead of "rounding=nearest" a rule may say "nearest". Of several rules for one equation the last that
+sets a field counts. A rule that sets nothing, for its pattern is no part's or no part of that name has the field, is
+refused; so is one whose pattern holds a "=".
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -24,13 +26,16 @@ from lowprec.spec.rounding import NEAREST_EVEN, STOCHASTIC
 
 PASSES = ("forward", "grad_input", "grad_weight")
 """The three products of a layer, and what belongs to each; roles of equations."""
-STATE = ("weights", "gradient_sum", "first_moment", "second_moment")
+MOMENTS = ("first_moment", "second_moment")
+STATE = ("weights", "gradient_sum", *MOMENTS)
 """Fields of what is kept, of which each parameter has one, whatever the product."""
 SCALING = (
     "scaling", "forward", "backward", "forward_rounding", "backward_rounding", "scale_rule", "rotation",
     "rotation_block",
 )  # fmt: skip
 """Fields of how operands of products are cast: all of them at once, "scaling", or one of an `OperandScaling`."""
+OF_COTANGENTS = ("gradients", "backward", "backward_rounding")
+"""Fields of what no forward equation reads."""
 Value = FloatFormat | BlockFormat | Rounding | OperandScaling | str | int | None
 ROUNDINGS: Mapping[str, Rounding] = {"nearest": NEAREST_EVEN, "stochastic": STOCHASTIC}
 """What the machine has, by the names of precisions."""
@@ -48,7 +53,9 @@ class PrecisionRule:
         product: "forward", "grad_input" or "grad_weight"; None: all of them.
 
     Raises:
-        ValueError: an unknown product, or one for what is kept between steps.
+        TypeError: a pattern or field that is no text, a value of another kind.
+        ValueError: an unknown product, one for what is kept between steps, or that reads no such field; a pattern that
+            holds a "=".
     """
 
     pattern: str
@@ -57,6 +64,14 @@ class PrecisionRule:
     product: str | None = None
 
     def __post_init__(self) -> None:
+        for name in ("pattern", "field"):
+            if not isinstance(getattr(self, name), str):
+                raise TypeError(f"the {name} of a rule is a text, not {getattr(self, name)!r}")
+        if "=" in self.pattern:
+            raise ValueError(
+                f"{self.pattern!r} in the rule {str(self)!r} is no name of a part; settings are joined by '/', and "
+                "a rule for the parts of a name is NAME:weights=float32"
+            )
         if self.field == "scaling" and not (self.value is None or isinstance(self.value, OperandScaling)):
             raise TypeError(f"scaling in a rule is an OperandScaling or None, not {self.value!r}")
         if isinstance(self.value, OperandScaling) and self.value.how == "delayed":
@@ -67,6 +82,10 @@ class PrecisionRule:
             raise ValueError(f"unknown product {self.product!r} in a rule; there are {', '.join(PASSES)}")
         if self.field in STATE:
             raise ValueError(f"{self.field} are kept from step to step, {self.product} does not apply to them")
+        if self.product == "forward" and self.field in OF_COTANGENTS:
+            raise ValueError(
+                f"nothing forward reads {self.field}, which {str(self)!r} sets: grad_input and grad_weight do"
+            )
 
     def matches(self, equation: Equation) -> bool:
         """Whether it is for this equation."""
@@ -103,21 +122,52 @@ def names_of(equation: Equation) -> Iterator[str]:
         yield ".".join(filter(None, (equation.layer, equation.op)))
 
 
-def check_matches(rules: Sequence[PrecisionRule], block: Block) -> None:
-    """Refuses rules that are for nothing.
+Reads = Callable[[int, str, Equation], bool]
+"""Whether an equation has a field as far as the rules before that of a number leave it one."""
+
+
+def check_matches(rules: Sequence[PrecisionRule], block: Block, fields: Sequence[str], reads: Reads) -> None:
+    """Refuses rules that set nothing in a training step, which `fields` are read of.
+
+    Raises:
+        ValueError: with names that are near to what was meant, or what the parts of that name have.
+    """
+    equations = [equation for equation in block.equations if equation.op not in STRUCTURE]
+    for number, rule in enumerate(rules):
+        fitting = [equation for equation in equations if rule.matches(equation)]
+        if not fitting:
+            raise ValueError(f"the rule {str(rule)!r} is for nothing in this model; {_near(rule, equations)}")
+        both = MOMENTS if any(_are_moments(rule, other) for other in rules) else (rule.field,)
+        if not any(reads(number, field, equation) for field in both for equation in fitting):
+            there = [field for field in fields if any(reads(number, field, equation) for equation in fitting)]
+            raise ValueError(
+                f"the rule {str(rule)!r} is for nothing in this model: what has such a name has no {rule.field} to "
+                f"set, but {', '.join(there)}"
+            )
+
+
+def check_names(rules: Sequence[PrecisionRule], block: Block, parameters: Iterable[str]) -> None:
+    """Refuses rules whose pattern is for nothing in a model that is not trained.
 
     Raises:
         ValueError: with names that are near to what was meant.
     """
     equations = [equation for equation in block.equations if equation.op not in STRUCTURE]
+    names = [*parameters, *(name for equation in equations for name in names_of(equation))]
     for rule in rules:
-        if not any(map(rule.matches, equations)):
+        if not any(map(rule.names, names)):
             raise ValueError(f"the rule {str(rule)!r} is for nothing in this model; {_near(rule, equations)}")
+
+
+def _are_moments(one: PrecisionRule, other: PrecisionRule) -> bool:
+    """Whether two rules are those of one that says "moments", of which some optimisers have one."""
+    pair = {one.field, other.field} == set(MOMENTS)
+    return pair and (one.pattern, one.value) == (other.pattern, other.value)
 
 
 def _near(rule: PrecisionRule, equations: Sequence[Equation]) -> str:
     """Names like a rule's, in words."""
-    meant = rule.pattern.replace("*", "").strip(".")
+    meant = rule.pattern.replace("*", "").strip(". ")
     names = dict.fromkeys(name for equation in equations for name in names_of(equation))
     if any(map(rule.names, names)):
         return f"what has such a name has no part in {rule.product}"
@@ -161,7 +211,8 @@ def rules_of(text: str | PrecisionRule, formats: Sequence[str]) -> list[Precisio
         raise ValueError(f"unknown field {field!r} in the rule {text!r}; there are {ruled(formats)}")
     if field in SCALING:
         return [PrecisionRule(pattern, field, _of_scaling(field, value, text), *product)]
-    fields = ("first_moment", "second_moment") if field == "moments" else (field,)
+    fields = MOMENTS if field == "moments" else (field,)
+    value = "nearest" if (field, value) == ("rounding", "nearest_even") else value
     if field == "rounding" and value not in ROUNDINGS:
         raise ValueError(f"the rule {text!r} must round {' or '.join(ROUNDINGS)}, not {value!r}")
     known = ROUNDINGS[value] if field == "rounding" else as_format(value)

@@ -13,13 +13,13 @@ from ipu_core.ir.appended import Appended
 from ipu_core.ir.block import Array, Atom, Block, Equation, Format, Literal, Rounds, Type, Var
 from ipu_core.ir.ops import PRODUCTS, STRUCTURE, WHOLE_VIEWS
 from ipu_core.ir.rotated_operands import Rotations
+from ipu_core.ir.rules import PASSES
 from ipu_core.ir.scaling import ElementFormat, OperandScaling
 from ipu_core.ir.schedule import dead_code
 from lowprec import BlockFormat, FloatFormat, Rounding
 from lowprec import float32 as FLOAT32
 from lowprec.spec.rounding import NEAREST_EVEN, STOCHASTIC
 
-ROLES = ("forward", "grad_input", "grad_weight")
 BACKWARD = ("grad_input", "grad_weight")
 FAMILIES = ("matmul", "conv")
 SCALED = "scaling"
@@ -42,10 +42,10 @@ class Table(Protocol):
 
     @property
     def scaling(self) -> OperandScaling | None:
-        """How operands are cast, unless rules say otherwise."""
+        """How operands are cast; None: they are not."""
 
-    def scaling_of(self, equation: Equation) -> OperandScaling | None:
-        """How the operands of a product are cast; None: they are not."""
+    def at(self, equation: Equation) -> Table:
+        """The table of one equation, by its name."""
 
     def rounding_of(self, op: str, operands: Sequence[FloatFormat], output: FloatFormat) -> Rounding:
         """How a result that is rounded is rounded."""
@@ -71,7 +71,8 @@ class _ScaledProducts(Appended):
     """One run of the pass.
 
     Attributes:
-        scaling: how the operands of the product are cast that is made.
+        own: the table of the product that is made.
+        scaling: how its operands are cast.
         casts: what operands became, by value and all that a cast of it depends on.
         rotations: of operands.
         scales: of tensors, by value, format and how scales are found.
@@ -83,7 +84,7 @@ class _ScaledProducts(Appended):
 
     def __init__(self, block: Block, table: Table) -> None:
         super().__init__(1 + max((e.number for e in block.equations), default=-1))
-        self.block, self.table = block, table
+        self.block, self.table, self.own = block, table, table
         self.scaling = table.scaling or OperandScaling()
         self.made = {e.output: e for e in block.equations}
         self.casts: dict[tuple[Any, ...], Var] = {}
@@ -107,7 +108,7 @@ class _ScaledProducts(Appended):
             if scaling is None:
                 self.equations.append(equation)
             else:
-                self.scaling = scaling
+                self.own, self.scaling = self.table.at(equation), scaling
                 self._product(equation)
         self.scaling = self.table.scaling or self.scaling
         rounds = self._close_rounds(self.block.rounds) if self.block.rounds else None
@@ -142,11 +143,11 @@ class _ScaledProducts(Appended):
 
     def _scaling_of(self, equation: Equation) -> OperandScaling | None:
         """How the operands of an equation are cast; None: they are not."""
-        own = (self.table.operands, self.table.gradients)
-        named = equation.op in PRODUCTS and equation.role in ROLES and equation.family in FAMILIES
-        if named and all(x.type.format in own and x.type.size for x in equation.operands):
-            return self.table.scaling_of(equation)
-        return None
+        if equation.op not in PRODUCTS or equation.role not in PASSES or equation.family not in FAMILIES:
+            return None
+        own = self.table.at(equation)
+        formats = (own.operands, own.gradients)
+        return own.scaling if all(x.type.format in formats and x.type.size for x in equation.operands) else None
 
     def _product(self, equation: Equation) -> None:
         """A product of cast operands, and what takes their scales out of it."""
@@ -275,7 +276,7 @@ class _ScaledProducts(Appended):
     def _rounded(self, op: str, *inputs: Atom, fmt: FloatFormat, **about: Any) -> Var:
         """An equation whose result is rounded as the table says."""
         formats = [_float(x) for x in inputs if isinstance(x, Var)]
-        return self.emit(op, *inputs, fmt=fmt, rounding=self.table.rounding_of(op, formats, fmt), **about)
+        return self.emit(op, *inputs, fmt=fmt, rounding=self.own.rounding_of(op, formats, fmt), **about)
 
     def _rounding(self, var: Var, fmt: ElementFormat) -> Rounding:
         """How a cast rounds."""
@@ -283,7 +284,7 @@ class _ScaledProducts(Appended):
         said = scaling.backward_rounding if self._is_backward(var) else scaling.forward_rounding
         if said is not None:
             return STOCHASTIC if said == "stochastic" else NEAREST_EVEN
-        return self.table.rounding_of("convert", [FLOAT32], fmt.element if isinstance(fmt, BlockFormat) else fmt)
+        return self.own.rounding_of("convert", [FLOAT32], fmt.element if isinstance(fmt, BlockFormat) else fmt)
 
     def _scale(self, root: Var, fmt: ElementFormat, product: Equation) -> Atom:
         """The scale of a tensor."""

@@ -12,6 +12,7 @@ was. A "delayed" scale is that of the largest ("max") or last ("most_recent") of
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -31,6 +32,7 @@ HOWS: Mapping[str, str] = {
 }
 """Where the scale of a tensor comes from, and in words. "unscaled" block formats have the scales of their blocks."""
 
+NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
 LEAST_INSIDE, MOST_INSIDE = 2.0**-31, 2.0**32  # a tensor is worth its elements times 2^-32 to 2^31
 ROTATIONS = ("fixed", "random")
 ALGORITHMS = ("max", "most_recent")
@@ -183,17 +185,15 @@ def _yes_or_no(text: str) -> bool:
 
 
 def _integer(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise ValueError(f"it is an integer, not {text!r}") from None
+    if not re.fullmatch(r"[+-]?[0-9]+", text):
+        raise ValueError(f"it is an integer, not {text!r}")
+    return int(text)
 
 
 def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError(f"it is a number, not {text!r}") from None
+    if not NUMBER.fullmatch(text):
+        raise ValueError(f"it is a number, not {text!r}")
+    return float(text)
 
 
 def _or_none(text: str) -> str | None:

@@ -18,7 +18,7 @@ from lowprec import Accumulation
 
 Axes = int | Sequence[int]
 HALF_REGISTERS = frozenset({"add", "subtract", "multiply", "square"})
-"""Of halves: computed in half registers, to nearest even (see `ipu_core.ir.precision.PLAIN`)."""
+"""Of halves: computed in half registers, to nearest even (see `ipu_core.ir.role_formats.PLAIN`)."""
 
 
 @dataclass
@@ -84,7 +84,8 @@ class Steps:
         """The matrix product of two tensors of one format, in the order that the rule gives its sizes."""
         target, name = self.graph.target, self._named("product")
         size, lie = product_sizes(a.shape, b.shape), product_sides(target, a, b)
-        order = product_order(target, size.m, size.k, size.n, batch=size.batch).with_types(accumulate, fmt)
+        order = product_order(target, *size[:3], batch=size.batch, operands=_format_name(a))
+        order = order.with_types(accumulate, fmt)
         out = add_array(self.graph, fmt, (*a.shape[:-1], b.shape[-1]), name)
         plan = planned(target, size, lie, _format_name(a), out.shape, order)
         left, right = arranged(self.graph, self.programs, [a, b], lie, name)

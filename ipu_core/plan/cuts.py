@@ -57,6 +57,15 @@ def picked(numbers: Any, shape: tuple[int, ...], which: Any) -> Any:
     return (numbers if numbers.shape == shape else np.broadcast_to(numbers, shape)).reshape(-1)[which]
 
 
+BYTE = 8  # bits
+GROUP, BYTES_GROUP = 16, 32
+
+
+def usual_group(operands: FormatLike) -> int:
+    """Products that a pass of the AMP unit adds to a partial: 16 of halves, twice as many of at most 8 bits."""
+    return BYTES_GROUP if as_format(operands).bits <= BYTE else GROUP
+
+
 def item_bytes(fmt: FormatLike) -> int:
     """Bytes of an element of a format.
 

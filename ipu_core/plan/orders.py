@@ -27,9 +27,11 @@ import math
 from typing import Final
 
 from ipu_core.plan.convolution.sizes import Convolution, even_splits
+from ipu_core.plan.cuts import GROUP, usual_group
 from ipu_core.target import Target
 from lowprec import Accumulation
 from lowprec.integers import ceil_div
+from lowprec.spec.formats import FormatLike
 
 RULE: Final = "1"
 """The version of the rule: it stands with every study's results."""
@@ -37,12 +39,13 @@ RULE: Final = "1"
 TILES: Final = {"mk1": 1216, "mk2": 1472}
 """Tiles of a family's chips as published, whatever a `Target` has."""
 
-GROUP: Final = 16  # products that the AMP unit adds to a partial sum before it is rounded
 ONE_STAGE: Final = 15  # parts that are summed in one stage
 MOST: Final = 128  # parts, but for sums of which so few would be too long
 
 
-def product_order(target: Target, m: int, k: int, n: int, *, batch: int = 1, group: int = GROUP) -> Accumulation:
+def product_order(
+    target: Target, m: int, k: int, n: int, *, batch: int = 1, group: int = GROUP, operands: FormatLike = "float16"
+) -> Accumulation:
     """The order of a product (batch, m, k) x (batch, k, n), in float32.
 
     A study uses one order for all its precisions, so that only the arithmetic varies; set the types with
@@ -51,10 +54,12 @@ def product_order(target: Target, m: int, k: int, n: int, *, batch: int = 1, gro
     Args:
         target: of which only the family and the adder are read.
         m, k, n, batch: sizes.
-        group: products between two roundings.
+        group: products between two roundings, twice as many of operands of 8 bits.
+        operands: their format.
     """
     groups, results = max(1, ceil_div(k, group)), batch * m * n
     parts = _few_stages(min(_cubic(2, 1, groups * group, results, target), groups), results, target)
+    group = group * usual_group(operands) // GROUP
     return Accumulation(group=group, splits=_vanishing(groups, parts), adder=target.adder)
 
 
@@ -81,6 +86,7 @@ def convolution_order(target: Target, convolution: Convolution, *, group: int = 
         terms = math.prod(convolution.inner)
         parts = max(min(_cubic(1, 2, terms, results, target), terms // 48), ceil_div(terms, 2048))
     splits = max(n for n in even_splits(convolution, order) if n <= max(1, parts))
+    group = group * usual_group(convolution.operands) // GROUP
     return Accumulation(group=group, splits=splits, adder=target.adder)
 
 

@@ -16,6 +16,7 @@ from ipu_core.ir.precision import Precision
 from ipu_core.study import mlp
 from ipu_core.study.point import Problem, stand_in
 from ipu_core.study.settings import Settings
+from ipu_core.target import Target
 from ipu_core.train import data
 from lowprec import Key
 
@@ -37,7 +38,7 @@ def problem(settings: Settings, task: data.Dataset) -> Problem:
         scaling.of(loss, deviation),
         scaling.begun(functools.partial(initial, weights)),
         functools.partial(data.batches, task, settings.batch),
-        functools.partial(evaluate, task, scores=scaling.of(logits, deviation)),
+        functools.partial(evaluate, task, scores=scaling.of(logits, deviation), target=Target(settings.target)),
         [{"weight": stand_in(*shape), "bias": stand_in(shape[-1], zero=True)} for shape in weights],
         deviation=deviation,
     )
@@ -89,7 +90,11 @@ def initial(weights: list[tuple[int, ...]], seed: int) -> Params:
 
 
 def evaluate(
-    task: data.Dataset, params: Params, precision: Precision, scores: Callable[..., Any] = logits
+    task: data.Dataset,
+    params: Params,
+    precision: Precision,
+    scores: Callable[..., Any] = logits,
+    target: Target = Target(),  # noqa: B008  # frozen
 ) -> dict[str, float]:
-    """The share of the test rows classified correctly, computed forward in the precision itself."""
-    return mlp.evaluate(task, params, precision, scores)
+    """The share of the test rows classified correctly, computed forward in the precision itself as a target sums."""
+    return mlp.evaluate(task, params, precision, scores, target)

@@ -11,15 +11,14 @@ import numpy as np
 
 from ipu_core import nn
 from ipu_core.ir.block import Array
-from ipu_core.ir.execute import execute
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.pytree import flatten, map_leaves, unflatten
-from ipu_core.ir.tracing import trace
 from ipu_core.study.point import Problem, stand_in
 from ipu_core.study.scaling import PLAIN, Scaling
 from ipu_core.study.size import Size
+from ipu_core.target import Target
 from ipu_core.train import text
-from ipu_core.train.predictor import EVALUATION
+from ipu_core.train.predictor import EVALUATION, evaluated
 from ipu_core.train.units import in_units
 from lowprec import Key
 
@@ -43,8 +42,14 @@ class Start:
         return np.full(self.shape, self.value, np.float32)
 
 
-def problem(size: Size, task: text.Text, batch: int, scaling: Scaling = PLAIN) -> Problem:
-    """The language model of these sizes on a text, under unit scaling or not.
+def problem(
+    size: Size,
+    task: text.Text,
+    batch: int,
+    scaling: Scaling = PLAIN,
+    target: Target = Target(),  # noqa: B008  # frozen
+) -> Problem:
+    """The language model of these sizes on a text, under unit scaling or not, tested with the sums of a target.
 
     Raises:
         ValueError: the text is too short for the context.
@@ -55,7 +60,7 @@ def problem(size: Size, task: text.Text, batch: int, scaling: Scaling = PLAIN) -
         scaled,
         scaling.begun(functools.partial(initial, starts)),
         functools.partial(text.batches, task, batch, size.context),
-        functools.partial(evaluate, size, task, scaled),
+        functools.partial(evaluate, size, task, scaled, target=target),
         map_leaves(lambda s: stand_in(*s.shape, zero=not s.deviation and not s.value), starts),
     )
 
@@ -118,10 +123,9 @@ def loss(heads: int, params: Any, batch: tuple[Any, Any]) -> Any:
 
 
 def evaluate(
-    size: Size, task: text.Text, own: Callable[..., Any], params: Any, precision: Precision
+    size: Size, task: text.Text, own: Callable[..., Any], params: Any, precision: Precision, *, target: Target
 ) -> dict[str, float]:
     """The loss on rows spread over the test part, in nats a byte, computed forward in the precision itself."""
     starts = np.linspace(0, max(0, len(task.test) - size.context - 1), TESTED).astype(np.int64)
     batch = text.windows(task.test, starts, min(size.context, len(task.test) - 1))
-    block = precision.apply(trace(in_units(own, precision), params, batch))
-    return {"test_loss": float(execute(block, params, batch, key=Key(EVALUATION)))}
+    return {"test_loss": float(evaluated(in_units(own, precision), precision, target, Key(EVALUATION), params, batch))}

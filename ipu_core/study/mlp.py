@@ -10,13 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ipu_core import nn
-from ipu_core.ir.execute import execute
 from ipu_core.ir.precision import Precision
-from ipu_core.ir.tracing import trace
 from ipu_core.study.point import Problem, stand_in
 from ipu_core.study.settings import Settings
+from ipu_core.target import Target
 from ipu_core.train import data
-from ipu_core.train.predictor import EVALUATION
+from ipu_core.train.predictor import EVALUATION, evaluated
 from ipu_core.train.units import in_units
 from lowprec import Key
 
@@ -36,7 +35,7 @@ def problem(settings: Settings, task: data.Dataset) -> Problem:
         scaling.of(loss, deviation),
         scaling.begun(functools.partial(initial, widths)),
         functools.partial(data.batches, task, settings.batch),
-        functools.partial(evaluate, task, scores=scaling.of(logits, deviation)),
+        functools.partial(evaluate, task, scores=scaling.of(logits, deviation), target=Target(settings.target)),
         shapes(widths),
         deviation=deviation,
     )
@@ -79,10 +78,14 @@ def initial(widths: tuple[int, ...], seed: int) -> Params:
 
 
 def evaluate(
-    task: data.Dataset, params: Params, precision: Precision, scores: Callable[..., Any] = logits
+    task: data.Dataset,
+    params: Params,
+    precision: Precision,
+    scores: Callable[..., Any] = logits,
+    target: Target = Target(),  # noqa: B008  # frozen
 ) -> dict[str, float]:
-    """The share of the test rows classified correctly, computed forward in the precision itself."""
-    block = precision.apply(trace(in_units(scores, precision, task.deviation), params, task.x_test))
-    given: npt.NDArray[Any] = execute(block, params, task.x_test, key=Key(EVALUATION))
+    """The share of the test rows classified correctly, computed forward in the precision itself as a target sums."""
+    scores = in_units(scores, precision, task.deviation)
+    given: npt.NDArray[Any] = evaluated(scores, precision, target, Key(EVALUATION), params, task.x_test)
     right = np.argmax(given.astype(np.float32), axis=1) == task.y_test
     return {"test_accuracy": float(right.mean())}

@@ -3,6 +3,7 @@
 from ipu_core.study import cnn, lm, mlp, resnet
 from ipu_core.study.point import Problem
 from ipu_core.study.settings import MODELS, Settings
+from ipu_core.target import Target
 from ipu_core.train import data, text
 from ipu_core.train.data import Dataset
 from ipu_core.train.text import Text
@@ -27,7 +28,8 @@ def problem(settings: Settings, task: Task) -> Problem:
         ValueError: the layers or the batch do not fit the data.
     """
     if isinstance(task, Text):
-        return lm.problem(settings.language_model, task, settings.batch, settings.scaling)
+        target = Target(settings.target)
+        return lm.problem(settings.language_model, task, settings.batch, settings.scaling, target)
     return CLASSIFIERS[settings.model](settings, task)
 
 

@@ -14,14 +14,13 @@ from typing import Any
 import numpy as np
 
 from ipu_core import nn
-from ipu_core.ir.execute import execute
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.pytree import flatten, map_leaves, unflatten
-from ipu_core.ir.tracing import trace
 from ipu_core.study.point import Problem, stand_in
 from ipu_core.study.settings import Settings
+from ipu_core.target import Target
 from ipu_core.train import data
-from ipu_core.train.predictor import EVALUATION
+from ipu_core.train.predictor import EVALUATION, evaluated
 from ipu_core.train.units import in_units
 from lowprec import Key
 
@@ -43,7 +42,7 @@ def problem(settings: Settings, task: data.Dataset) -> Problem:
         scaling.of(loss, deviation),
         scaling.begun(functools.partial(initial, shapes)),
         functools.partial(data.batches, task, settings.batch),
-        functools.partial(evaluate, task, scores=scaling.of(tested, deviation)),
+        functools.partial(evaluate, task, scores=scaling.of(tested, deviation), target=Target(settings.target)),
         map_leaves(lambda shape: stand_in(*shape.sizes, zero=shape.value == 0), shapes),
         lambda seed: statistics(widths),
         deviation,
@@ -152,10 +151,14 @@ def tested(params: Tree, state: Tree, x: Any) -> Any:
 
 
 def evaluate(
-    task: data.Dataset, both: tuple[Tree, Tree], precision: Precision, scores: Callable[..., Any] = tested
+    task: data.Dataset,
+    both: tuple[Tree, Tree],
+    precision: Precision,
+    scores: Callable[..., Any] = tested,
+    target: Target = Target(),  # noqa: B008  # frozen
 ) -> dict[str, float]:
-    """The share of the test rows classified correctly with the running statistics, in the precision itself."""
-    block = precision.apply(trace(in_units(scores, precision, task.deviation), *both, task.x_test))
-    given = execute(block, *both, task.x_test, key=Key(EVALUATION))
+    """The share of the test rows classified correctly with the running statistics, in the precision."""
+    scores = in_units(scores, precision, task.deviation)
+    given = evaluated(scores, precision, target, Key(EVALUATION), *both, task.x_test)
     right = np.argmax(given.astype(np.float32), axis=1) == task.y_test
     return {"test_accuracy": float(right.mean())}

@@ -162,6 +162,7 @@ class TrainLoop(Resumable):
         self.target = target if isinstance(target, Target) else Target("gc200" if target is None else target)
         self._key, self._random = as_key(key), read_random(random, as_key(key))
         self._planning: dict[str, Any] = {"streamed": streamed, "reorder": reorder, "recompute": check_share(recompute)}
+        self._given_orders = accumulations
         planned = self._planned(precision, engine, accumulations)
         self.block: Block = planned.block
         self.accumulations: Mapping[int, Accumulation] = planned.accumulations
@@ -205,7 +206,9 @@ class TrainLoop(Resumable):
         Raises:
             ValueError: the precision keeps scaled moments or a running mean otherwise, which is traced.
         """
-        precision = replace(Precision.parse(precision), unit_scaled=self.precision.unit_scaled)  # which is traced
+        precision = Precision.parse(precision)
+        if precision.unit_scaled != self.precision.unit_scaled:  # which is traced
+            precision = precision.changed(unit_scaled=self.precision.unit_scaled)
         for name in ("scaled_state", "store_root", "running_mean"):
             if getattr(precision, name) != (own := getattr(self.precision, name)):
                 raise ValueError(f"this loop was traced with {name} {own}, not {getattr(precision, name)}")
@@ -214,11 +217,11 @@ class TrainLoop(Resumable):
         new._to_torch = self._to_torch
         if precision != self.precision or self._random is not None:
             new._planning = {**self._planning, "reorder": False}
-            planned = new._planned(precision, "direct", self.accumulations)
-            new.block, new._traced_step = planned.block, planned.digest
+            planned = new._planned(precision, "direct", self._given_orders)
+            new.block, new.accumulations, new._traced_step = planned
         new._control = replace(self._control, esr=precision.stochastic)
         new._runner = Runner(
-            new.block, self.target, self.accumulations, new._control, "direct",
+            new.block, self.target, new.accumulations, new._control, "direct",
             overlap=False, share=False, steps_per_call=self._steps_per_call, random=None,
         )  # fmt: skip
         state = fitting(new.block, unflatten(self._tree, self._runner.read()))
@@ -324,7 +327,7 @@ class TrainLoop(Resumable):
         """
         made = Predictor(
             forward, self.params, inputs, precision=self.precision, target=self.target, key=self._key,
-            model_state=self.model_state, control=self._control,
+            model_state=self.model_state, control=self._control, whole=False,
         )  # fmt: skip
         return made(inputs)
 

@@ -15,10 +15,12 @@ from ipu_core.control import FloatingPointControl
 from ipu_core.engine.profile import Profile
 from ipu_core.ir.block import Block, Format, Type
 from ipu_core.ir.eager import as_array, format_of
-from ipu_core.ir.execute import Executable
+from ipu_core.ir.execute import Executable, execute
+from ipu_core.ir.parameters import name_parameters
 from ipu_core.ir.precision import Precision
-from ipu_core.ir.pytree import flatten, map_leaves, unflatten
+from ipu_core.ir.pytree import flatten, map_leaves, paths, unflatten
 from ipu_core.ir.retype import cast
+from ipu_core.ir.rules import check_names
 from ipu_core.ir.tracing import trace
 from ipu_core.target import Target
 from ipu_core.train.arguments import check_engine, check_forward
@@ -47,10 +49,14 @@ class Predictor:
         key: For stochastic rounding; prediction i rounds with a key of its own, which no training step has.
         model_state: What the model carries beside its parameters, as `TrainLoop.model_state` gives it.
         control: Floating-point control, as of `TrainLoop`.
+        whole: Whether the function is all of a model, in which a rule of the precision for parts of another name is
+            refused; False: a part of the model that was trained.
+
+    What is scaled by the amax of earlier steps in training ("delayed") is scaled by its own here, which has none.
 
     Raises:
         TypeError: a function that is none, lists where arrays are meant, or what tracing refuses.
-        ValueError: an unknown engine or precision, or what tracing refuses.
+        ValueError: an unknown engine or precision, a rule for nothing in the model, or what tracing refuses.
         OutOfTileMemory: it does not fit the target (engine "tiles").
 
     Attributes:
@@ -70,6 +76,7 @@ class Predictor:
         key: Key | int = 0,
         model_state: Any = None,
         control: FloatingPointControl | None = None,
+        whole: bool = True,
     ) -> None:
         check_engine(engine)
         check_forward(function, batch)
@@ -83,10 +90,15 @@ class Predictor:
             return state, scores(*state, given)
 
         ideal = trace(forward, self._typed(params, model_state), map_leaves(as_array, batch), carry=True)
-        self.block: Block = scheduled(self.precision.apply(ideal), chip)
+        names = paths(flatten(params)[1])
+        ideal = name_parameters(ideal, dict(zip(ideal.inputs, names, strict=False)))
+        if whole:
+            check_names(self.precision.rules, ideal, names)
+        typed = self.precision.apply(replace(ideal, carried=0), whole=False)  # what is carried are no amaxes
+        self.block: Block = scheduled(replace(typed, carried=ideal.carried), chip)
         self._intake = Intake(self.block, batch, numbers=0)
         control = replace(control or FloatingPointControl(), esr=self.precision.stochastic)
-        orders = choose_accumulations(ideal, chip)
+        orders = choose_accumulations(ideal, chip, typed)
         self._runner: Machine | Executable = (
             Machine.build(self.block, chip, orders, control, whole=True)
             if engine == "tiles"
@@ -96,7 +108,9 @@ class Predictor:
 
     def _typed(self, params: Any, model_state: Any) -> tuple[Any, ...]:
         """The state's types: weights in the precision's format, what the model carries in float32."""
-        weights = map_leaves(lambda x: _kind(x, self.precision.weights), params)
+        leaves, tree = flatten(params)
+        names = zip(leaves, paths(tree), strict=True)
+        weights = unflatten(tree, [_kind(x, self.precision.weights_of(name)) for x, name in names])
         return (weights, map_leaves(lambda x: _kind(x, FLOAT32), model_state)) if self._has_state else (weights,)
 
     def write(self, params: Any, model_state: Any = None) -> None:
@@ -133,6 +147,14 @@ class Predictor:
     def profile(self) -> Profile | None:
         """The machine's account of one prediction; None on the direct engine."""
         return self._runner.profile if isinstance(self._runner, Machine) else None
+
+
+def evaluated(function: Callable[..., Any], precision: Precision, target: Target, key: Key, *arguments: Any) -> Any:
+    """What a part of a trained model gives for arrays in their own formats, with the orders of sums of a target."""
+    ideal = trace(function, *arguments)
+    typed = precision.apply(ideal, whole=False)
+    orders = choose_accumulations(ideal, target, typed)
+    return execute(typed, *arguments, key=key, accumulations=orders)
 
 
 def _kind(leaf: Any, fmt: Format) -> Type:

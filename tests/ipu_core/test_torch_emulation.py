@@ -86,6 +86,17 @@ def test_a_product_is_lowprec_s_and_a_gradient_s_operand_has_the_format_of_gradi
     np.testing.assert_array_equal(w.grad.numpy(), expected.astype(np.float32))
 
 
+def test_products_of_8_bits_are_added_32_at_a_time() -> None:
+    x, w = torch.randn(5, 90), torch.randn(90, 7, requires_grad=True)
+    with emulate("fp16.16/nearest/operands=float8_e4m3fn/gradients=float8_e5m2"):
+        y = x @ w
+        y.sum().backward()
+    a, b = (lowprec.astype(tensor.detach().numpy(), "float8_e4m3fn", overflow="saturate") for tensor in (x, w))
+    expected = lowprec.matmul(a, b, accumulate="float16", group=32)
+    np.testing.assert_array_equal(y.detach().numpy(), expected.astype(np.float32))
+    assert (expected != lowprec.matmul(a, b, accumulate="float16", group=16)).any()
+
+
 def test_results_weights_and_moments_lie_on_their_grids() -> None:
     module = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.LayerNorm(8), nn.Linear(8, 3))
     optimizer = torch.optim.Adam(module.parameters(), 0.01)
@@ -167,6 +178,15 @@ def test_what_hides_products_is_refused_and_all_is_as_before_afterwards() -> Non
         emulate("mlperf-bert")
     with pytest.raises(ValueError, match="no layers are known"):
         emulate("fp16.16/nearest/head:partials=float32")
+    for spec, words in (
+        ("fp8", "fp8 has operands of products that are cast and scaled, which is not done here: see from_torch"),
+        ("unit-fp16", "a model under unit scaling"),
+        ("fp16.32/promote=128", "sums that are promoted"),
+        ("fp16.16/nearest/store_root=true", "second moments kept as roots"),
+        ("mlperf-bert-pod16", "gradients kept as a running mean"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            emulate(spec)
 
 
 def test_other_types_are_left_alone() -> None:

@@ -8,7 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+import lowprec
 from ipu_core import poptorch
+from ipu_core.plan.orders import product_order
+from ipu_core.target import Target
 from tests.ipu_core.test_torch_models import Gpt, Net, made
 
 torch = pytest.importorskip("torch")
@@ -78,6 +81,19 @@ def test_inference_gives_what_the_module_gives_in_eval_and_takes_new_weights() -
     after = copy.deepcopy(module).eval()(images).detach()
     assert (after - expected).abs().max() > 0.001
     torch.testing.assert_close(model(images), after, rtol=1e-4, atol=1e-6)
+
+
+def test_inference_of_8_bits_sums_as_the_target_does() -> None:
+    torch.manual_seed(5)
+    module, x = nn.Linear(300, 24, bias=False), torch.randn(32, 300)
+    spec = "fp16.16/nearest/operands=float8_e4m3fnuz/gradients=float8_e5m2fnuz"
+    model = poptorch.inference_model(module, poptorch.Options(precision=spec, target="c600", engine="direct"))
+    halves = [lowprec.astype(np.array(array.detach()), "float16", overflow="ipu") for array in (x, module.weight.T)]
+    a, b = (lowprec.astype(array, "float8_e4m3fnuz", overflow="ipu") for array in halves)
+    order = product_order(Target("c600"), 32, 300, 24, operands="float8_e4m3fnuz").with_types("float16")
+    assert order.group == 32
+    expected = lowprec.matmul(a, b, accumulation=order, rounding=lowprec.Rounding(overflow="ipu"))
+    np.testing.assert_array_equal(model(x).numpy(), expected.astype(np.float32))
 
 
 def test_inputs_by_name_and_numbers_of_several_iterations() -> None:

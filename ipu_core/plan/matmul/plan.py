@@ -99,7 +99,7 @@ def plan_sum(
         target: the chip.
         product: sizes, formats and layouts, from `product_of` or `sum_of`.
         accumulation: the order of the sum; None: the rule's (see `plan.orders`).
-        types: (accumulate, out); default the accumulation's, or the operands' own.
+        types: (accumulate, out); default the accumulation's, or the operands' own, of operands of 8 bits float16.
         placement: where; None searches for the fewest cycles. A given one is checked and costed.
         memory: bytes per tile for the working set: gathered operands, partials and results; default what the operands
             and the result leave.
@@ -110,23 +110,16 @@ def plan_sum(
     """
     if accumulation is not None:
         target.check_adder(accumulation.adder)
-    given = (accumulation.accumulate, accumulation.out) if accumulation else (product.operands, product.operands)
-    accumulate, out = types or given
+    order = _by_rule(target, product) if accumulation is None else accumulation
+    accumulate, out = types or (order.accumulate, order.out)
     room = _room(target, product, out) if memory is None else memory
-    order = (accumulation or _by_rule(target, product)).with_types(accumulate, out)
+    order = order.with_types(accumulate, out)
     problem = PlacementProblem(target, product, order)
     if placement is None:
         ample = _plan(problem, None, UNBOUNDED)
         if ample.memory <= room:  # the cheapest of all is the cheapest of those that fit: searched for once
             return ample
     return _plan(problem, placement, room)
-
-
-def _by_rule(target: Target, product: Product) -> Accumulation:
-    """The order that the rule gives these sizes."""
-    if product.b is None:
-        return reduction_order(target, product.m, product.k, product.n)
-    return product_order(target, product.m, product.k, product.n, batch=product.batch)
 
 
 @lru_cache(maxsize=512)
@@ -145,6 +138,15 @@ def _plan(problem: PlacementProblem[Product], placement: Placement | None, memor
         int(counted.received.sum()), int(counted.sent.sum()),
         int(working_set(product, problem.accumulation, _piece(product, grid))),
     )  # fmt: skip
+
+
+def _by_rule(target: Target, product: Product) -> Accumulation:
+    """The order that the rule gives these sizes, in the operands' own types; no unit adds up in 8 bits."""
+    m, k, n, operands = product.m, product.k, product.n, product.operands
+    types = "float16" if item_bytes(operands) == 1 else operands
+    if product.b is None:
+        return reduction_order(target, m, k, n).with_types(types, types)
+    return product_order(target, m, k, n, batch=product.batch, operands=operands).with_types(types, types)
 
 
 def _room(target: Target, product: Product, out: FormatLike) -> int:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from ipu_core.ir.block import Block
 from ipu_core.ir.ops import STRUCTURE
-from ipu_core.ir.precision import FORMATS, Precision
+from ipu_core.ir.precision import Precision
+from ipu_core.ir.role_formats import FORMATS
 from ipu_core.ir.rules import PrecisionRule
 from ipu_core.study.blame.switches import FIELDS, WORDS, Switch, casts, part_of, trimmed
 from ipu_core.study.blame.trials import Gap, Trials, check_tolerance, reference_of, taken
@@ -230,7 +231,7 @@ def layers(block: Block) -> dict[str, tuple[str, ...]]:
 
 def _ruled(base: Precision, others: Mapping[str, tuple[Precision, tuple[str, ...]]], block: Block) -> Precision:
     """A precision with other ones in some layers, by rules for what differs and is there."""
-    rules = []
+    rules = list[PrecisionRule]()
     for other, patterns in others.values():
         values = {field: getattr(other, field) for field in (*FORMATS, "rounding")}
         changed: dict[str, Any] = {
@@ -240,6 +241,5 @@ def _ruled(base: Precision, others: Mapping[str, tuple[Precision, tuple[str, ...
             changed["scaling"] = other.scaling
         for pattern in patterns:
             every = (PrecisionRule(pattern, field, value) for field, value in changed.items())
-            rules += [rule for rule in every if any(map(rule.matches, block.equations))]
-    said = "".join(f"/{rule}" for rule in rules)
-    return replace(base, name=f"{base.name}{said}", rules=(*base.rules, *rules))
+            rules += [rule for rule in every if base.sets(rule, block)]
+    return base.with_rules(rules)

@@ -51,9 +51,7 @@ class Switch:
             for product, field in fields
             if field != "scaling" or casts(precision)
         )
-        rules = tuple(rule for rule in every if any(map(rule.matches, block.equations)))
-        said = "".join(f"/{rule}" for rule in rules)
-        return replace(precision, name=f"{precision.name}{said}", rules=(*precision.rules, *rules))
+        return precision.with_rules([rule for rule in every if precision.sets(rule, block)])
 
     def __str__(self) -> str:
         return f"float32 {WORDS[self.cause]}{f' of {self.part}' if self.part else ''}"
@@ -76,10 +74,9 @@ def trimmed(precision: Precision, base: Precision, block: Block) -> Precision:
     rules = precision.rules
     for position in reversed(range(own, len(rules))):
         fewer = rules[:position] + rules[position + 1 :]
-        if str(replace(precision, rules=fewer).apply(block)) == wanted:
+        if str(replace(precision, name="", rules=fewer).apply(block)) == wanted:
             rules = fewer
-    said = "".join(f"/{rule}" for rule in rules[own:])
-    return replace(precision, name=f"{base.name}{said}", rules=rules)
+    return base.with_rules(rules[own:])
 
 
 class Parts:

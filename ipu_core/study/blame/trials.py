@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ipu_core.errors import NotFinite
-from ipu_core.ir.precision import FORMATS, Precision
+from ipu_core.ir.precision import Precision
+from ipu_core.ir.role_formats import FORMATS
 from ipu_core.study.blame.lockstep import Lockstep
 from ipu_core.train.arguments import check_integer, is_real
 from ipu_core.train.batches import Batches, Feed

@@ -14,7 +14,8 @@ from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Program, Sequence
 from ipu_core.graph.tensor import Tensor
 from ipu_core.ir.autodiff import value_and_grad
-from ipu_core.ir.precision import PLAIN, Precision
+from ipu_core.ir.precision import Precision
+from ipu_core.ir.role_formats import PLAIN
 from ipu_core.library import random
 from ipu_core.library.elementwise import add_array, map_array
 from ipu_core.library.gru import gru_cell

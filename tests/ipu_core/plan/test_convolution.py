@@ -176,6 +176,13 @@ def test_a_plan_in_words_names_its_axes() -> None:
     assert "summed over 8 x 56 x 56 images x rows x columns" in words
 
 
+def test_convolutions_of_8_bits_add_32_products_in_a_group() -> None:
+    c600, byte = Target("c600"), dataclasses.replace(THIN, operands="float8_e4m3fnuz")
+    order = convolution_order(c600, THIN)
+    assert order.group == 16
+    assert convolution_order(c600, byte) == dataclasses.replace(order, group=32)
+
+
 def test_bad_placements_and_formats_are_refused() -> None:
     with pytest.raises(ValueError, match="1472 tiles"):
         plan_convolution(GC200, IMAGES, Accumulation(accumulate="float16"), ConvPlacement((8, 56, 56, 1, 4)))

@@ -1,12 +1,14 @@
 """Plans of products and sums: the machine's published rates, the memory bound, determinism, refusals."""
 
+from dataclasses import replace
+
 import pytest
 
 from ipu_core.errors import UnsupportedByTarget
-from ipu_core.plan.matmul import RESERVED, Placement
+from ipu_core.plan.matmul import RESERVED, Placement, plan_sum, product_of
 from ipu_core.plan.orders import product_order
 from ipu_core.target import Target
-from lowprec import Accumulation
+from lowprec import Accumulation, float16
 from tests.ipu_core.plans import plan_matmul, plan_reduction
 
 GC200 = Target("gc200")
@@ -91,6 +93,25 @@ def test_less_memory_means_serial_steps_and_more_cycles_but_the_same_order() -> 
     assert plans[2].placement.serial_rows * plans[2].placement.serial_columns > 1
     assert plans[0].cycles < plans[1].cycles < plans[2].cycles
     assert {plan.accumulation for plan in plans} == {order}
+
+
+@pytest.mark.parametrize("operands", ["float8_e4m3fnuz", "float8_e5m2fnuz"])
+def test_products_of_8_bits_are_planned_at_their_own_rate(operands: str) -> None:
+    c600 = Target("c600")
+    sizes = product_of(c600, 2048, 2048, 2048, operands=operands)
+    one, halves = plan_sum(c600, sizes), plan_sum(c600, product_of(c600, 2048, 2048, 2048))
+    assert (one.accumulation.group, halves.accumulation.group) == (32, 16)
+    assert (one.accumulation.accumulate, one.accumulation.out) == (float16, float16)  # no unit adds up in 8 bits
+    assert one == plan_sum(c600, sizes, types=("float16", "float16"))
+    assert one.compute_cycles < 0.6 * halves.compute_cycles
+    assert plan_sum(c600, sizes, Accumulation(accumulate="float16")).accumulation.group == 16  # what is said stays
+
+
+def test_the_order_that_is_chosen_depends_on_operands_by_their_bits_alone() -> None:
+    usual = product_order(GC200, 64, 2048, 64)
+    for operands, group in (("float32", 16), ("bfloat16", 16), ("float8_e5m2", 32), ("float4_e2m1fn", 32)):
+        assert product_order(GC200, 64, 2048, 64, operands=operands) == replace(usual, group=group)
+    assert product_order(GC200, 64, 2048, 64, group=8, operands="float8_e5m2").group == 16
 
 
 def test_planning_is_deterministic() -> None:

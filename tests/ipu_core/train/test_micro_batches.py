@@ -114,7 +114,7 @@ def errors_of_means(count: int) -> dict[str, float]:
         changes = {"gradient_sum": lowprec.float32 if "32" in name else lowprec.float16}
         loop = TrainLoop(
             linear, weights, x, optimizer=Sgd(1.0), engine="direct", micro_batches=count,
-            precision=replace(precision, running_mean=name == "running mean", **changes),  # type: ignore[arg-type]
+            precision=precision.changed(running_mean=name == "running mean", **changes),
         )  # fmt: skip
         loop.train(x)
         got = -loop.params["weight"].astype(np.float64)[:, 0]

@@ -88,7 +88,7 @@ def test_one_tensors_moments_are_on_the_tiles_at_a_time() -> None:
 @pytest.mark.parametrize("precision", [BERT, Precision.parse("mlperf-bert-pod16")], ids=lambda p: p.name)
 def test_always_live_memory_falls_by_exactly_the_moments(precision: Precision) -> None:
     for reorder in (True, False):
-        far, near = (loop(each, reorder=reorder) for each in (precision, replace(precision, streamed=False)))
+        far, near = (loop(each, reorder=reorder) for each in (precision, precision.changed(streamed=False)))
         moments = sum(array.nbytes for name, array in far.arrays().items() if "moment" in name)
         assert profile(far).memory.remote == moments
         always = [profile(made).memory.always["variables"].sum() for made in (near, far)]
@@ -102,7 +102,7 @@ def test_always_live_memory_falls_by_exactly_the_moments(precision: Precision) -
 
 def test_the_time_is_that_of_the_bytes_and_stated_syncs() -> None:
     target = Target("gc200", tiles=24, streaming_bandwidth=5e7)  # slower than the exchange, even for a bias
-    far, near = (loop(each, target=target, reorder=False) for each in (BERT, replace(BERT, streamed=False)))
+    far, near = (loop(each, target=target, reorder=False) for each in (BERT, BERT.changed(streamed=False)))
     sizes = {f"state.{name}": array.nbytes for name, array in far.arrays().items() if "moment" in name}
     for step in transfers(far):
         size = sizes[step.name.split()[1]]
@@ -119,7 +119,7 @@ def test_the_time_is_that_of_the_bytes_and_stated_syncs() -> None:
 
 
 def test_200_steps_are_equal_streamed_or_not_on_both_engines() -> None:
-    runs = [loop(), loop(replace(BERT, streamed=False)), loop(engine="direct")]
+    runs = [loop(), loop(BERT.changed(streamed=False)), loop(engine="direct")]
     losses = [made.run(batches, 200).tobytes() for made in runs]
     assert len(set(losses)) == 1
     for other in runs[1:]:
