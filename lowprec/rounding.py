@@ -138,7 +138,7 @@ def encode(
 
 
 def decode(codes: npt.ArrayLike, fmt: FormatLike, out: Array | None = None) -> Any:
-    """The values of codes, exact.
+    """The values of codes, exact; every code that is NaN gives the one positive quiet NaN.
 
     Args:
         codes: unsigned or signed integers, or an array of the format's storage dtype. Bits above the format's width
