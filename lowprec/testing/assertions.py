@@ -15,7 +15,8 @@ from lowprec.random import Key, KeyLike, as_key
 from lowprec.rounding import round
 from lowprec.spec.float_format import FloatFormat
 from lowprec.spec.formats import as_format, format_of_dtype
-from lowprec.statistics.measures import as_float64, ulp_error
+from lowprec.statistics.measures import ulp_error
+from lowprec.statistics.values import as_float64
 from lowprec.types import Array
 
 
@@ -33,7 +34,7 @@ def assert_ulp(actual: ArrayLike, exact: ArrayLike, ulps: float = 0.5, fmt: Any 
     Raises:
         AssertionError: names the worst element, its index, its error, and how many exceed the bound.
     """
-    error = ulp_error(actual, exact, fmt)
+    error = np.asarray(ulp_error(actual, exact, fmt))
     bad = ~(error <= ulps)
     if not bad.any():
         return

@@ -145,8 +145,6 @@ def test_refusals() -> None:
         lp.round(x, "float16", "stochastic_half")
     with pytest.raises(ValueError, match="narrower than float64"):
         lp.round(x.astype(float), "float64", "stochastic_half", key=1)
-    with pytest.raises(ValueError, match="at most 53 bits"):
-        lp.astype(np.array([2**60]), "float16", "stochastic_half", key=1)
     with pytest.raises(ValueError, match="needs a format with subnormals"):
         lp.round(x, lp.FloatFormat("flat", 4, 3, subnormals=False), "stochastic_half", key=1)
     for call in (lambda **k: lp.float32_op("exp", x, **k), lambda **k: lp.add(x, x, "float16", **k)):

@@ -141,12 +141,10 @@ FOREIGN: dict[str, Callable[..., Any]] = {
 @pytest.mark.parametrize("library", ["torch", "jax"])
 def test_the_same_kind_comes_out_with_the_same_bits(library: str, call: str) -> None:
     module = pytest.importorskip(library)
-    if library == "jax" and call == "ulp_error":
-        pytest.skip("its result is float64")
     kind, make = (module.Tensor, module.tensor) if library == "torch" else (module.Array, module.numpy.asarray)
     y = X[::-1].copy()
     got, want = FOREIGN[call](make(X), make(y)), np.asarray(FOREIGN[call](X, y))
-    assert isinstance(got, kind)
+    assert isinstance(got, np.ndarray if (library, call) == ("jax", "ulp_error") else kind)  # JAX holds no float64
     assert str(got.dtype).removeprefix("torch.") == str(want.dtype)
     back = from_dlpack(got) if library == "torch" else np.asarray(got)
     lpt.assert_same_bits(back, want)
