@@ -150,7 +150,7 @@ def measures_foreign(call: Callable[P, R]) -> Callable[P, R]:
         if library is None:
             return call(*args, **keywords)
         given = dict(zip(keywords, map(_numpy, keywords.values()), strict=True))
-        result: Any = call(*map(_numpy, args), **given)  # type: ignore[arg-type]
+        result: Any = call(*map(_numpy, args), **given)
         return _given_back(library, result) if library.holds_doubles() else result  # type: ignore[no-any-return]
 
     return either

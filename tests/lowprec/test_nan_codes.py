@@ -119,7 +119,7 @@ def test_dequantized(host_backend: str, name: str) -> None:
 
 def test_rotated() -> None:
     for dtype in (np.float32, np.float64):
-        x = TERMS[:, :4].astype(dtype)
+        x = np.array([[np.inf, -np.inf, 1, 2], [-np.nan, 1, 1, 1], [1, np.nan, -np.nan, 0], [1, 1, 1, 1]], dtype)
         for key in (None, 3):
             for inverse in (False, True):
                 assert_one_nan(lp.hadamard(x, key=key, inverse=inverse), dtype)
