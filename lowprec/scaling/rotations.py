@@ -15,6 +15,7 @@ import numpy.typing as npt
 from lowprec import backends
 from lowprec.arrays import whole_array
 from lowprec.backends.owner import refuse_cupy
+from lowprec.foreign import takes_foreign
 from lowprec.random import KeyLike
 from lowprec.spec.formats import float32, format_of_dtype
 from lowprec.spec.keys import TAGS, key_value
@@ -23,6 +24,7 @@ from lowprec.types import Array
 MANY = 64
 
 
+@takes_foreign
 def hadamard(
     x: npt.ArrayLike, axis: int = -1, *, block: int | None = None, key: KeyLike | None = None, inverse: bool = False
 ) -> Array:

@@ -129,6 +129,7 @@ FOREIGN: dict[str, Callable[..., Any]] = {
     "reduce_max": lambda x, y: lp.reduce_max(x),
     "scatter_add": lambda x, y: lp.scatter_add(np.arange(6) % 2, x, 2),
     "pack": lambda x, y: lp.unpack(lp.pack(lp.encode(x, "e2m1"), "e2m1"), "e2m1", 40),
+    "hadamard": lambda x, y: lp.hadamard(x, block=8, key=1),
     "to_scaled": lambda x, y: to_scaled(x, "e4m3", scale="auto", axis=0).dequantize(),
     "to_blocks": lambda x, y: to_blocks(x, "nvfp4").dequantize(),
     "scaled_matmul": lambda x, y: lp.scaled_matmul(to_scaled(x, "e4m3", scale="auto"), y.T),
