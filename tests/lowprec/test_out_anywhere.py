@@ -117,7 +117,7 @@ def test_gaps_stay_as_they_were(name: str, host_backend: str) -> None:
 
 
 @pytest.mark.parametrize("name", [*STRIDED, *CONTIGUOUS])
-@pytest.mark.parametrize("k", [8, 30, pytest.param(300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("k", [8, 30, 300])
 def test_what_is_still_to_be_read_is_kept(name: str, k: int, host_backend: str) -> None:
     """`out` begins before, at, in the middle of and at the end of an operand."""
     if host_backend == "reference" and k > 8:
