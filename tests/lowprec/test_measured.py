@@ -90,6 +90,13 @@ def test_shares_of_float32_and_of_narrow_arrays(mode: Any) -> None:
             assert_shares(x, lp.as_format(name), mode)
 
 
+def test_shares_of_large_arrays_draw_as_round_does() -> None:
+    x = np.full(200_001, 0.3 * lp.float16.smallest_subnormal).astype(np.float64)
+    for view in (x, x.reshape(3, -1).T):
+        rounded = lp.round(view, "float16", "stochastic", key=9)
+        assert ls.shares(view, "float16", "stochastic", key=9).underflow == np.mean(rounded == 0)
+
+
 def test_what_is_said_of_overflow_and_infinities_plays_no_part() -> None:
     x = near_the_ends(lp.float4_e2m1fn)
     want = ls.shares(x, "float4_e2m1fn")
