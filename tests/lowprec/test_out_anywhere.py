@@ -163,6 +163,12 @@ def test_blocks_over_what_they_are_made_of(name: str, axis: int, host_backend: s
         lpt.assert_same_bits(got.scales.view(U8), want.scales.view(U8))
         assert got.dequantize(out=x) is x
         lpt.assert_same_bits(x, want.dequantize())
+    for both in (False, True):  # the scales alone lie over what is read
+        x, apart = values.copy(), np.zeros(values.nbytes, U8)
+        mine = laid(x.reshape(-1).view(U8), 0, 4 * both)
+        got = lp.to_blocks(x, name, axis, out=replace(mine, elements=laid(apart, 0, size).elements))
+        lpt.assert_same_bits(got.elements.view(U8), want.elements.view(U8))
+        lpt.assert_same_bits(got.scales.view(U8), want.scales.view(U8))
     with pytest.raises(ValueError, match=r"out\.elements and out\.scales share memory"):
         lp.to_blocks(values, name, axis, out=laid(np.zeros(2 * size, U8), 0, size - 1))
 

@@ -159,6 +159,7 @@ OFF_GRID: dict[str, tuple[Any, list[float]]] = {
     "a subnormal": (lp.FloatFormat("flat", 4, 3, subnormals=False), [2.0**-7]),
     "below the smallest": (FMT, [2.0**-10]),
     "negative": (lp.FloatFormat("unsigned", 4, 3, signed=False), [-1.0]),
+    "negative infinity": (lp.FloatFormat("unsigned", 4, 3, signed=False), [-np.inf]),
     "zero": ("float8_e8m0fnu", [0.0]),
     "three": ("float8_e8m0fnu", [3.0]),
     "float16's": ("bfloat16", [1.0009765625]),
@@ -174,6 +175,13 @@ def test_a_value_off_the_grid_is_found(wrong: str) -> None:
     for lay in (many, many.T, many[::-1], many.astype(">f8"), many.astype(np.float32)):
         with pytest.raises(AssertionError, match="1 of 5000 values are not on"):
             lpt.assert_on_grid(lay, fmt)
+
+
+@pytest.mark.parametrize("fmt", [f for f in lp.formats.values() if f.bits <= 8], ids=lambda f: f.name)
+def test_every_value_of_a_format_is_on_its_grid(fmt: lp.FloatFormat) -> None:
+    values = np.asarray(lp.decode(np.arange(1 << fmt.bits, dtype=np.uint8), fmt))
+    lpt.assert_on_grid(values, fmt)
+    lpt.assert_on_grid(values.astype(np.float64).reshape(-1, 4).T, fmt)
 
 
 def test_bits_of_what_has_none_are_not_compared() -> None:
