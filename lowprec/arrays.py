@@ -67,8 +67,12 @@ def only_arrays(**given: object) -> tuple[Array, ...]:
     return tuple(native(value) for value in given.values())
 
 
-def output_array(out: Array | None, like: Array, dtype: np.dtype[Any]) -> Array:
+def output_array(out: Array | None, like: Array, dtype: np.dtype[Any], given: object = None) -> Array:
     """A C-contiguous array to compute into: `out` itself where that is possible, else a new one.
+
+    Args:
+        out, like, dtype: where the result is to go, the input in the machine's byte order, and the result's dtype.
+        given: the input as it came, whose own byte order `out` may have; None: it may not.
 
     Raises:
         TypeError: out is no array of that dtype.
@@ -77,6 +81,9 @@ def output_array(out: Array | None, like: Array, dtype: np.dtype[Any]) -> Array:
     if is_cupy(like):
         return backends.load("cuda").output_array(out, like, dtype)  # type: ignore[no-any-return]
     if out is None:
+        return np.empty(like.shape, dtype)
+    if isinstance(given, np.ndarray) and isinstance(out, np.ndarray) and not out.dtype.isnative:
+        check_out(out, like.shape, given.dtype)
         return np.empty(like.shape, dtype)
     check_out(out, like.shape, dtype)
     same = out is like or not np.may_share_memory(out, like) or _same_place(out, like)

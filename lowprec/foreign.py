@@ -40,6 +40,9 @@ class Library(Protocol):
     def array(self, result: Array) -> Any:
         """A NumPy array as one of it."""
 
+    def holds_doubles(self) -> bool:
+        """Whether its arrays may have elements of 64 bits."""
+
 
 @dataclass(frozen=True)
 class Torch:
@@ -65,6 +68,9 @@ class Torch:
             raise TypeError(f"torch has no dtype {fmt.name}: take round's values, encode's codes, or a NumPy array in")
         return self.torch.from_numpy(result.view(fmt.code_dtype)).view(dtype)
 
+    def holds_doubles(self) -> bool:
+        return True
+
 
 @dataclass(frozen=True)
 class Jax:
@@ -80,9 +86,12 @@ class Jax:
         raise TypeError("out must be an array that can be written to, and those of JAX cannot")
 
     def array(self, result: Array) -> Any:
-        if result.dtype.itemsize == 8 and not self.jax.config.jax_enable_x64:
+        if result.dtype.itemsize == 8 and not self.holds_doubles():
             raise TypeError(f"JAX holds no {result.dtype} unless jax_enable_x64 is set; or give a NumPy array")
         return self.jax.numpy.asarray(result)
+
+    def holds_doubles(self) -> bool:
+        return bool(self.jax.config.jax_enable_x64)
 
 
 def library_of(*given: object) -> Library | None:
@@ -128,6 +137,21 @@ def takes_foreign(call: Callable[P, R]) -> Callable[P, R]:
     def either(*args: P.args, **keywords: P.kwargs) -> R:
         library = library_of(*args, *keywords.values())
         return call(*args, **keywords) if library is None else through(library, call, *args, **keywords)
+
+    return either
+
+
+def measures_foreign(call: Callable[P, R]) -> Callable[P, R]:
+    """`takes_foreign` for results in float64: of a library that holds none as it is set now they are NumPy's."""
+
+    @functools.wraps(call)
+    def either(*args: P.args, **keywords: P.kwargs) -> R:
+        library = library_of(*args, *keywords.values())
+        if library is None:
+            return call(*args, **keywords)
+        given = dict(zip(keywords, map(_numpy, keywords.values()), strict=True))
+        result: Any = call(*map(_numpy, args), **given)
+        return _given_back(library, result) if library.holds_doubles() else result  # type: ignore[no-any-return]
 
     return either
 

@@ -77,7 +77,8 @@ def round(
             flush: subnormal results become zero of the same sign (False).
         key: a Key, or an integer that stands for one; needed for the stochastic modes.
         offset: index of x's first element among the random bits; the last one's must be below 2^64.
-        out: where to put the result: x's shape and dtype; may be x itself.
+        out: where to put the result: x's shape and dtype (of either byte order, if x has the other one); may be x
+            itself.
 
     Returns:
         An array like x. A NaN of any payload becomes the one positive quiet NaN. Where the format contains x's dtype,
@@ -138,7 +139,7 @@ def encode(
 
 
 def decode(codes: npt.ArrayLike, fmt: FormatLike, out: Array | None = None) -> Any:
-    """The values of codes, exact.
+    """The values of codes, exact; every code that is NaN gives the one positive quiet NaN.
 
     Args:
         codes: unsigned or signed integers, or an array of the format's storage dtype. Bits above the format's width
@@ -247,7 +248,7 @@ def _convert(
         raise ValueError(f"{conversion.rule.mode} runs on NumPy arrays; on the GPU there is stochastic")
     if on_gpu:
         _refuse_on_gpu(array, fmt)
-    target = output_array(out, array, conversion.out_dtype)
+    target = output_array(out, array, conversion.out_dtype, x if result == "value" else None)
     start = first_index(offset, array.size)
     if backends.of(array).convert(conversion, array, seed, start, target):
         raise ValueError(f"NaN cannot be represented in {conversion.rule.fmt.name}, which has no NaN")
@@ -280,7 +281,7 @@ def _whole(
     policies: RoundingKeywords,
 ) -> Array | None:
     """The result of an ordinary call in one step; None where it takes more, or where there is something to refuse."""
-    if backends.current() is not cpu:
+    if backends.current() is not cpu or not x.dtype.isnative:
         return None
     try:
         call, keyed = _whole_from_keywords(result, x.dtype, fmt, rounding, **policies)

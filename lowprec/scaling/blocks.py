@@ -43,6 +43,7 @@ from lowprec.scaling import block_steps
 from lowprec.scaling.tensor import (
     checked_out,
     element_rounding,
+    kept_from,
     output_dtype,
     random_start,
     readable_or_carrier,
@@ -120,10 +121,8 @@ class BlockArray:
         dtype = output_dtype(dtype, out)
         target = checked_out("out", out, self.shape, dtype)
         fmt = self.format
-        elements, scales = (
-            array.copy() if np.may_share_memory(array, target) else array
-            for array in (self.elements.view(fmt.element.code_dtype), self.scales.view(fmt.scale.code_dtype))
-        )
+        elements = kept_from(self.elements.view(fmt.element.code_dtype), target)
+        scales = kept_from(self.scales.view(fmt.scale.code_dtype), target)
         if not backends.current().dequantize(fmt, elements, scales, self.axis, self.tensor_scale, target):
             target[...] = block_steps.dequantize(fmt, self.elements, self.scales, self.axis, self.tensor_scale, dtype)
         return target
@@ -174,7 +173,7 @@ def to_blocks(
         key: Key for rounding="stochastic". The random index of an element is its C-order index in x, whatever `axis`.
         offset: Added to the random index, for chunks of a longer array.
         out: An earlier result of the same format, shape and axis, whose arrays are written anew and belong to the
-            result too.
+            result too; they may share memory with x, but not with each other.
 
     Raises:
         ValueError: unknown format, rule or mode; 0-d x; a bad tensor scale; an out that does not fit.
@@ -190,6 +189,7 @@ def to_blocks(
     tensor = _tensor_scale(fmt, tensor_scale, values)
     element = fmt.element
     elements, scales = _outputs(fmt, values.shape, axis, out)
+    values = kept_from(values, elements, scales)
     codes, scale_codes = elements.view(element.code_dtype), scales.view(fmt.scale.code_dtype)
     task = BlockTask(fmt, axis, rule, tensor, how, *random_start(how, key, offset))
     if not backends.current().quantize(task, values, codes, scale_codes):
@@ -222,10 +222,11 @@ def _outputs(fmt: BlockFormat, shape: tuple[int, ...], axis: int, out: BlockArra
         raise TypeError(f"out must be a BlockArray, an earlier result, not {type(out).__name__}")
     if out.format != fmt or out.axis != axis:
         raise ValueError(f"out is {out.format.name} along axis {out.axis}, the result {fmt.name} along axis {axis}")
-    return (
-        checked_out("out.elements", out.elements, shape, element_dtype),
-        checked_out("out.scales", out.scales, scales_shape, scale_dtype),
-    )
+    elements = checked_out("out.elements", out.elements, shape, element_dtype)
+    scales = checked_out("out.scales", out.scales, scales_shape, scale_dtype)
+    if np.may_share_memory(elements, scales):
+        raise ValueError("out.elements and out.scales share memory, so that not both can be kept")
+    return elements, scales
 
 
 def _tensor_scale(fmt: BlockFormat, scale: float | Literal["auto"] | None, values: Array) -> float:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from lowprec import backends
 from lowprec.arrays import whole_array
 from lowprec.backends.owner import refuse_cupy
+from lowprec.foreign import takes_foreign
 from lowprec.processor import in_default_state
 from lowprec.random import KeyLike
 from lowprec.spec.formats import float32, format_of_dtype
@@ -24,6 +25,7 @@ from lowprec.types import Array
 MANY = 64
 
 
+@takes_foreign
 @in_default_state
 def hadamard(
     x: npt.ArrayLike, axis: int = -1, *, block: int | None = None, key: KeyLike | None = None, inverse: bool = False
@@ -37,7 +39,7 @@ def hadamard(
     In float32 (float64 of float64): for h = 1, 2, 4, .. below the block's size, elements i and i + h of every run of
     2 h become their sum and their difference, each rounded to nearest even; at last each is multiplied by
     1 / sqrt(block), rounded, which is a power of two where the block is a power of four. NaN and infinities spread over
-    a block.
+    a block (as everywhere, a NaN is the positive quiet one).
 
     Args:
         x: float64, float32 or a narrower float array with at least one axis.
@@ -74,6 +76,7 @@ def hadamard(
         values *= dtype.type(1 / math.sqrt(size))
         if signs is not None and inverse:
             values *= signs
+    np.copyto(values, np.nan, where=np.isnan(values))  # processors differ in the sign of those that they make
     return values
 
 

@@ -81,8 +81,7 @@ class ScaledArray:
     def _values(self, dtype: DTypeLike | None, out: Array | None) -> Array:
         dtype = output_dtype(dtype, out)
         target = checked_out("out", out, self.shape, dtype)
-        codes = self.elements.view(self.format.code_dtype)
-        codes = codes.copy() if np.may_share_memory(codes, target) else codes
+        codes = kept_from(self.elements.view(self.format.code_dtype), target)
         plain = not isinstance(self.scale, np.ndarray) and self.scale == 1.0
         if plain and backends.current().spread_power(codes, self.format, self.exponent, target):
             return target
@@ -142,7 +141,8 @@ def to_scaled(
         limits: Smallest and largest exponent allowed; the default is what an fp8 tensor of the IPU can carry.
         rounding, key, offset: As in `lowprec.round`, with the keywords random_bits, overflow and infinite_input.
             overflow="ipu" is the machine with `nanoo` off: finite values saturate and infinities become NaN.
-        out: Where to put the elements: a C-contiguous array of x's shape and the dtype that `elements` has.
+        out: Where to put the elements: a C-contiguous array of x's shape and the dtype that `elements` has; may share
+            memory with x.
 
     Raises:
         ValueError: an exponent outside of `limits`; scales that are not positive or do not broadcast to x; an axis that
@@ -155,6 +155,7 @@ def to_scaled(
     values = readable_or_carrier(x, fmt)
     limits = _checked_limits(limits)
     elements = checked_out("out", out, values.shape, fmt.dtype or fmt.code_dtype)
+    values = kept_from(values, elements)
     start = random_start(how, key, offset)
     if scale is not None or axis is not None:
         divisor = _scales(values, fmt, exponent, scale, axis, limits)
@@ -293,6 +294,11 @@ def checked_out(what: str, out: Array | None, shape: tuple[int, ...], dtype: np.
     if not out.flags.carray:
         raise ValueError(f"{what} must be C-contiguous and writable")
     return out
+
+
+def kept_from(values: Array, *outputs: Array) -> Array:
+    """Values that are still to be read when outputs are written: a copy where they share memory."""
+    return values.copy() if any(np.may_share_memory(values, out) for out in outputs) else values
 
 
 def in_storage(codes: Array, fmt: FloatFormat) -> Array:

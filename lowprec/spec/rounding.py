@@ -31,8 +31,8 @@ INFINITE_INPUTS: tuple[str, ...] = get_args(InfiniteInput)
 PRESETS: tuple[str, ...] = get_args(Preset)
 
 # Modes that never overflow from a finite x: of positive x, of negative x.
-_INWARD_POSITIVE = ("toward_zero", "odd", "down")
-_INWARD_NEGATIVE = ("toward_zero", "odd", "up")
+INWARD_POSITIVE = ("toward_zero", "odd", "down")
+INWARD_NEGATIVE = ("toward_zero", "odd", "up")
 
 
 @dataclass(frozen=True)
@@ -184,8 +184,8 @@ def rounding_rule(
         mode=rounding,
         random_bits=bits,
         flush=bool(flush),
-        over_pos=largest if rounding in _INWARD_POSITIVE else over,
-        over_neg=_negated(fmt, largest if rounding in _INWARD_NEGATIVE else over),
+        over_pos=largest if rounding in INWARD_POSITIVE else over,
+        over_neg=_negated(fmt, largest if rounding in INWARD_NEGATIVE else over),
         inf_pos=inf,
         inf_neg=_negated(fmt, inf) if fmt.signed else refused_inf,
         negative=refused,

@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lowprec import backends
+from lowprec.arrays import whole_array
+from lowprec.foreign import takes_foreign
 from lowprec.rounding import decode
 from lowprec.spec.formats import FloatFormat, as_format
 from lowprec.types import Array
@@ -39,20 +41,22 @@ class Magnitudes(NamedTuple):
     exponents: NDArray[np.int64]
 
 
+@takes_foreign
 def magnitudes(x: Any, fmt: Any = None, *, sample: int | None = None) -> Magnitudes:
     """Counts what the values of an array are like. The same bits on every machine: the order of additions is fixed.
 
     Args:
-        x: an array of float32, or of a format's storage dtype or codes.
+        x: an array of float32, or of a format's storage dtype or codes; of NumPy, torch or JAX.
         fmt: the format, name or dtype; None: that of x's dtype.
         sample: of how many elements, evenly spaced, the exponents are counted; None: of all.
 
     Raises:
-        TypeError: no array, or codes that `decode` does not take.
+        TypeError: no array, masked elements, or codes that `decode` does not take.
         ValueError: an unknown format, or one whose values float32 does not hold; a negative sample.
     """
     if not isinstance(x, np.ndarray):
-        raise TypeError(f"magnitudes are those of a NumPy array, not of {type(x).__name__}")
+        raise TypeError(f"magnitudes are those of an array, not of {type(x).__name__}")
+    x = whole_array(x)
     fmt = as_format(x.dtype if fmt is None else fmt)
     if sample is not None and sample < 0:
         raise ValueError(f"the sample must be of 0 elements or more, not {sample}")

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lowprec._pieces import pieces
-from lowprec.arrays import input_array
 from lowprec.processor import in_default_state
+from lowprec.statistics.values import held_by_float64
 
 _LEAST = -1074  # float64's smallest subnormal
 _BINADES = 1074 + 1024
@@ -41,7 +41,7 @@ def exponent_histogram(x: ArrayLike) -> ExponentHistogram:
     """Counts the values of x by their binade, floor(log2(|x|)); subnormal values count where their value lies."""
     counts = np.zeros(_BINADES, np.int64)
     zeros = infinities = nans = 0
-    for _, (values,) in pieces(input_array(x)[0], dtype=np.float64):
+    for _, (values,) in pieces(held_by_float64(x), dtype=np.float64):
         zeros += int(np.count_nonzero(values == 0))
         infinities += int(np.count_nonzero(np.isinf(values)))
         nans += int(np.count_nonzero(np.isnan(values)))

@@ -1,4 +1,8 @@
-"""Distances between an array and what it should be: in ulps, relative, and in decibels."""
+"""Distances between an array and what it should be: in ulps, relative, and in decibels.
+
+They are float64. Of tensors of torch they are tensors; of arrays of JAX, which holds float64 only where jax_enable_x64
+is set, they are JAX's there and NumPy's elsewhere. Integers beyond 2^53 and masked elements are refused.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +15,17 @@ from numpy.lib.array_utils import normalize_axis_tuple
 from numpy.typing import ArrayLike, NDArray
 
 from lowprec._pieces import PIECE, in_pieces
-from lowprec.arrays import input_array
-from lowprec.foreign import takes_foreign
+from lowprec.foreign import measures_foreign
 from lowprec.processor import in_default_state
 from lowprec.rounding import encode, round
 from lowprec.spec.formats import FloatFormat, as_format, format_of_dtype
+from lowprec.statistics.values import held_by_float64
 from lowprec.types import Array
 
 Index = tuple[slice, ...]
 
 
-@takes_foreign
+@measures_foreign
 @in_default_state
 def ulp_distance(x: ArrayLike, y: ArrayLike, fmt: Any = None) -> NDArray[np.float64]:
     """How many steps apart on a format's grid x and y are, elementwise: 0 if equal, 1 if neighbours.
@@ -37,7 +41,7 @@ def ulp_distance(x: ArrayLike, y: ArrayLike, fmt: Any = None) -> NDArray[np.floa
         ValueError: a value is not on the grid.
         TypeError: no format given and x's dtype is none.
     """
-    x, y = input_array(x)[0], input_array(y)[0]
+    x, y = held_by_float64(x), held_by_float64(y)
     grid = _format_or_dtype(fmt, x)
 
     def distance(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -50,7 +54,7 @@ def ulp_distance(x: ArrayLike, y: ArrayLike, fmt: Any = None) -> NDArray[np.floa
     return in_pieces(distance, x, y)
 
 
-@takes_foreign
+@measures_foreign
 @in_default_state
 def ulp_error(x: ArrayLike, exact: ArrayLike, fmt: Any = None) -> NDArray[np.float64]:
     """|x - exact| in units of the format's spacing at `exact`, elementwise.
@@ -68,19 +72,20 @@ def ulp_error(x: ArrayLike, exact: ArrayLike, fmt: Any = None) -> NDArray[np.flo
     Raises:
         TypeError: no format given and x's dtype is none.
     """
-    x = input_array(x)[0]
+    x = held_by_float64(x)
     grid = _format_or_dtype(fmt, x)
 
     def error(value: NDArray[np.float64], truth: NDArray[np.float64]) -> NDArray[np.float64]:
         exponent = np.maximum(np.frexp(truth)[1] - 1, grid.emin)
         exponent = np.where(truth == 0, grid.emin, exponent)
         step = np.ldexp(1.0, exponent - grid.mantissa_bits)
-        return _distance(value, truth) / np.where(np.isfinite(truth), step, 1.0)
+        with np.errstate(over="ignore"):
+            return _distance(value, truth) / np.where(np.isfinite(truth), step, 1.0)
 
-    return in_pieces(error, x, input_array(exact)[0])
+    return in_pieces(error, x, held_by_float64(exact))
 
 
-@takes_foreign
+@measures_foreign
 @in_default_state
 def relative_error(x: ArrayLike, exact: ArrayLike) -> NDArray[np.float64]:
     """|x - exact| / |exact|, elementwise, without a unit.
@@ -95,7 +100,7 @@ def relative_error(x: ArrayLike, exact: ArrayLike) -> NDArray[np.float64]:
             ratio = distance / np.abs(truth)
         return np.where((distance == 0) | ~np.isfinite(distance), distance, ratio)
 
-    return in_pieces(error, input_array(x)[0], input_array(exact)[0])
+    return in_pieces(error, held_by_float64(x), held_by_float64(exact))
 
 
 @in_default_state
@@ -115,7 +120,7 @@ def signal_to_noise_ratio(
     Returns:
         A float64 scalar, or an array of the remaining axes.
     """
-    truth, value = np.broadcast_arrays(input_array(signal)[0], input_array(approximation)[0])
+    truth, value = np.broadcast_arrays(held_by_float64(signal), held_by_float64(approximation))
     axes = normalize_axis_tuple(range(truth.ndim) if axis is None else axis, truth.ndim)
     top, power, noise = np.zeros((3, *(1 if a in axes else n for a, n in enumerate(truth.shape))))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -142,11 +147,6 @@ def _slabs(shape: tuple[int, ...], axes: tuple[int, ...]) -> Iterator[tuple[Inde
     for begin in range(0, shape[longest], step):
         part = (*before, slice(begin, begin + step))
         yield part, before if longest in axes else part
-
-
-def as_float64(x: ArrayLike) -> NDArray[np.float64]:
-    """Any real array, of NumPy or another library, as float64."""
-    return input_array(x)[0].astype(np.float64, copy=False)
 
 
 def _format_or_dtype(fmt: Any, x: Array) -> FloatFormat:

@@ -12,14 +12,9 @@ from lowprec.extras import optional
 from lowprec.spec.formats import FloatFormat, as_format
 from lowprec.spec.keywords import FewBitRoundingLike
 from lowprec.statistics.histogram import exponent_histogram
-from lowprec.statistics.measures import (
-    as_float64,
-    relative_error,
-    signal_to_noise_ratio,
-    ulp_distance,
-    ulp_error,
-)
+from lowprec.statistics.measures import relative_error, signal_to_noise_ratio, ulp_distance, ulp_error
 from lowprec.statistics.shares import Shares, shares
+from lowprec.statistics.values import as_float64
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,13 +8,19 @@ from typing import Any, Literal, NamedTuple, TypedDict, Unpack
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from lowprec import backends
+from lowprec._caching import cached
+from lowprec._exact_bits import exact_random_bits
 from lowprec._pieces import pieces
-from lowprec.arrays import input_array
 from lowprec.processor import in_default_state
-from lowprec.rounding import round
+from lowprec.rounding import decode
+from lowprec.spec.conversion import Conversion, conversion_of
 from lowprec.spec.formats import FloatFormat, as_format
+from lowprec.spec.keys import key_value
 from lowprec.spec.keywords import FewBitRoundingLike, as_rounding, refuse_unknown
-from lowprec.spec.rounding import Overflow, Rounding
+from lowprec.spec.rounding import INWARD_NEGATIVE, INWARD_POSITIVE, Rounding
+from lowprec.statistics.values import real_array
+from lowprec.types import Array
 
 
 class BitKeywords(TypedDict, total=False):
@@ -58,57 +64,75 @@ def shares(
 
     A value overflows where its rounding passes the largest finite value, whatever policy would then replace it; modes
     that round such values inward ("toward_zero", for instance) never overflow. In an unsigned format negative values
-    count as overflow. An empty array gives NaN shares.
+    that do not round to zero count as overflow. An empty array gives NaN shares.
 
     Args:
-        x: Real array of any shape.
+        x: Real array of any shape; integers are exact.
         fmt: A format, name or dtype.
-        rounding, key: As in `lowprec.round`, with the keyword random_bits.
+        rounding, key: As in `lowprec.round`, with the keyword random_bits. What a Rounding says of overflow and of
+            infinite inputs plays no part.
 
     Raises:
+        TypeError: complex, bool or extended-precision x, masked elements, GPU arrays.
         ValueError: unknown format or rounding mode; stochastic rounding without a key.
     """
     fmt = as_format(fmt)
     refuse_unknown(policies, BitKeywords)
     how = as_rounding(rounding, **policies)
-    x = input_array(x)[0]
+    x = real_array(x)
+    if how.random_bits == "exact":
+        how = dataclasses.replace(how, random_bits=exact_random_bits(x, fmt) if how.stochastic else 16)
+    conversion = _marking(x.dtype, fmt, how)
+    if key is None and conversion.keyed:
+        raise ValueError("stochastic rounding needs key=, a lowprec.Key or an integer")
+    seed = 0 if key is None else key_value(key)
     counts = np.zeros(len(Shares._fields), np.int64)
-    for begin, (values,) in pieces(x, dtype=np.float64):
-        counts += _counts(values, fmt, how, key, begin)
+    for begin, (values,) in pieces(x):
+        counts += _counts(values, conversion, seed, begin)
     return Shares(*(counts / x.size if x.size else np.full(counts.shape, np.nan)).tolist())
 
 
-def _counts(
-    values: NDArray[np.float64], fmt: FloatFormat, rounding: Rounding, key: Any, offset: int
-) -> NDArray[np.int64]:
+@cached
+def _marking(dtype: np.dtype[Any], fmt: FloatFormat, how: Rounding) -> Conversion:
+    """The conversion to codes whose rule says overflow where the format may have no word for it.
+
+    Finite values beyond the largest that are not rounded inward become code 0, which no such value has otherwise, and
+    negative ones of an unsigned format the largest code.
+    """
+    plain = dataclasses.replace(how, overflow="saturate", infinite_input=None)
+    conversion = conversion_of("code", dtype, fmt, plain)
+    rule = conversion.rule
+    marked = dataclasses.replace(
+        rule,
+        over_pos=rule.over_pos if rule.mode in INWARD_POSITIVE else 0,
+        over_neg=rule.over_neg if rule.mode in INWARD_NEGATIVE else 0,
+        negative=fmt.max_code,
+    )
+    return dataclasses.replace(conversion, rule=marked)
+
+
+def _counts(values: Array, conversion: Conversion, seed: int, offset: int) -> NDArray[np.int64]:
     """How many of the values are of each kind, in the order of `Shares`."""
-    finite, zero = np.isfinite(values), values == 0
-    number = finite & ~zero
-    grid, over = _rounded(np.where(number, values, fmt.smallest_normal), fmt, rounding, key, offset)
+    fmt = conversion.rule.fmt
+    codes = np.zeros(values.shape, conversion.out_dtype)
+    unfit = backends.current().convert(conversion, values, seed, offset, codes)
+    with np.errstate(invalid="ignore"):  # signalling NaN
+        values = values.astype(np.float64)
+    if unfit:  # NaN in a format without NaN
+        codes[np.isnan(values)] = 0
+    zero = values == 0
+    number = np.isfinite(values) & ~zero
+    grid = np.abs(np.asarray(decode(codes, fmt), np.float64))
+    beyond = (codes == 0) & (np.abs(values) >= fmt.max)
+    over = number & (beyond if fmt.signed else beyond | ((values < 0) & (codes == fmt.max_code)))
     tiny = grid < fmt.smallest_normal
     kinds = {
         "normal": number & ~over & ~tiny,
-        "subnormal": number & tiny & (grid != 0),
-        "underflow": number & (grid == 0),
-        "overflow": number & over,
+        "subnormal": number & ~over & tiny & (grid != 0),
+        "underflow": number & ~over & (grid == 0),
+        "overflow": over,
         "zero": zero,
         "infinite": np.isinf(values),
         "nan": np.isnan(values),
     }
     return np.array([np.count_nonzero(kinds[name]) for name in Shares._fields])
-
-
-def _rounded(
-    values: NDArray[np.float64], fmt: FloatFormat, rounding: Rounding, key: Any, offset: int
-) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Rounded magnitudes, and where they are beyond the largest finite one."""
-    if fmt.infinities or fmt.nan_code is not None:
-        policy: Overflow = "infinity" if fmt.infinities else "nan"
-        target = fmt
-    else:
-        # Nothing in the format says overflow, so a format with one more exponent bit and the same grid does.
-        beyond, exponent_bits = f"{fmt.name} and beyond", fmt.exponent_bits + 1
-        policy = "infinity"
-        target = dataclasses.replace(fmt, name=beyond, exponent_bits=exponent_bits, infinities=True, nan="ieee")
-    grid = np.abs(round(values, target, dataclasses.replace(rounding, overflow=policy), key=key, offset=offset))
-    return grid, ~(grid <= fmt.max)

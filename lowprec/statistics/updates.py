@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lowprec._pieces import pieces
-from lowprec.arrays import input_array
 from lowprec.processor import in_default_state
+from lowprec.statistics.values import held_by_float64
 from lowprec.types import Array
 
 
@@ -40,7 +40,7 @@ def lost_updates(before: ArrayLike, update: ArrayLike, after: ArrayLike) -> Lost
         update: The change wanted, same shape; zeros, infinities and NaNs in it are left out.
         after: Weights after; a NaN there counts as a change, and makes `arrived` NaN.
     """
-    arrays = [input_array(a)[0] for a in (before, update, after)]
+    arrays = [held_by_float64(a) for a in (before, update, after)]
     count = lost = 0
     scale = product = square = 0.0
     for w, wanted, now in _asked(arrays):

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lowprec.arrays import input_array
+from lowprec.arrays import whole_array
 from lowprec.extras import optional
 from lowprec.random import Key, KeyLike, as_key
 from lowprec.rounding import round
 from lowprec.spec.float_format import FloatFormat
 from lowprec.spec.formats import as_format, format_of_dtype
-from lowprec.statistics.measures import as_float64, ulp_error
+from lowprec.statistics.measures import ulp_error
+from lowprec.statistics.values import as_float64
 from lowprec.types import Array
 
 
@@ -33,7 +34,7 @@ def assert_ulp(actual: ArrayLike, exact: ArrayLike, ulps: float = 0.5, fmt: Any 
     Raises:
         AssertionError: names the worst element, its index, its error, and how many exceed the bound.
     """
-    error = ulp_error(actual, exact, fmt)
+    error = np.asarray(ulp_error(actual, exact, fmt))
     bad = ~(error <= ulps)
     if not bad.any():
         return
@@ -50,8 +51,9 @@ def assert_same_bits(actual: ArrayLike, desired: ArrayLike) -> None:
 
     Raises:
         AssertionError: names the first element that differs, its index, and how many do.
+        TypeError: arrays of no format, integer or bool (complex, extended precision, objects), or masked elements.
     """
-    a, b = input_array(actual)[0], input_array(desired)[0]
+    a, b = whole_array(actual), whole_array(desired)
     if (a.dtype, a.shape) != (b.dtype, b.shape):
         raise AssertionError(f"{a.dtype} of shape {a.shape} is not {b.dtype} of shape {b.shape}")
     wrong = np.atleast_1d(_bits(a) != _bits(b))
@@ -66,6 +68,8 @@ def assert_same_bits(actual: ArrayLike, desired: ArrayLike) -> None:
 def _bits(x: Array) -> Array:
     """The array's bytes as unsigned integers, with one code for every NaN."""
     fmt = format_of_dtype(x.dtype)
+    if fmt is None and x.dtype.kind not in "iub":
+        raise TypeError(f"bits are compared of floating-point formats, integers and bool, not of {x.dtype}")
     if fmt is None:
         return x
     codes = np.ascontiguousarray(x).view(fmt.code_dtype)
@@ -115,10 +119,15 @@ def assert_binomial(count: int, trials: int, probability: float, *, points: int 
 
     Raises:
         AssertionError: gives the observed and expected shares, and the counts that would have passed.
-        ValueError: a probability outside [0, 1], or no trials.
+        ValueError: a probability outside [0, 1], no trials, no points, or a false alarm that is no probability between
+            0 and 1 (at 0 every count would pass).
     """
     if not 0 <= probability <= 1 or trials < 1:
         raise ValueError(f"a probability in [0, 1] and at least one trial are needed, not {probability} and {trials}")
+    if not 0 < false_alarm < 1 or points < 1:
+        raise ValueError(
+            f"a false alarm between 0 and 1 and at least one point are needed, not {false_alarm}, {points}"
+        )
     binomial = optional("scipy.stats", extra="test").binom
     tail = false_alarm / points / 2
     least, most = int(binomial.ppf(tail, trials, probability)), int(binomial.isf(tail, trials, probability))
@@ -142,14 +151,15 @@ def assert_unbiased(
     """Asserts that a stochastic rounding goes away from zero with the right probability at every point.
 
     With q the distance between the format's neighbours of x, the probability must be (|x| - below) / q. Every result
-    must be one of the two neighbours, and a value of the format must never move. Beyond the largest finite value
-    the grid goes on as if there were a next binade, and every result but the largest value counts as away from zero (so
-    the rounding must not saturate there). The count of each point is held against the exact two-sided binomial
-    law with `false_alarm` shared out between the points (Bonferroni), so that a correct rounding fails at most once
-    in 1 / false_alarm keys; the key is fixed, so a run always gives the same answer.
+    must be one of the two neighbours, of x's sign (zeros may have either), and a value of the format must never move.
+    Beyond the largest finite value the grid goes on as if there were a next binade, and every result but the largest
+    value counts as away from zero (so the rounding must not saturate there). The count of each point is held against
+    the exact two-sided binomial law with `false_alarm` shared out between the points (Bonferroni), so that a correct
+    rounding fails at most once in 1 / false_alarm keys; the key is fixed, so a run always gives the same answer. The
+    point whose draws tell most is drawn with a second key: a rounding that ignores the key gives the same again.
 
     Args:
-        rounding: Called once per point as rounding(x, key) with x an array of `samples` copies; returns values.
+        rounding: Called as rounding(x, key) with x an array of `samples` copies of a point; returns their values.
         points: Finite numbers; their dtype is that of the x above.
         fmt: A format, name or dtype.
         samples: Draws per point. The smallest error in probability that is sure to be seen is about 5 / sqrt(samples).
@@ -160,29 +170,50 @@ def assert_unbiased(
 
     Raises:
         AssertionError: names the point, the observed and expected shares, and the counts that would have passed.
-        ValueError: a point is not finite, or no samples.
+        ValueError: a point is not finite, or negative where the format has no sign; no points, or no samples.
     """
     fmt, key, x = as_format(fmt), as_key(key), np.atleast_1d(np.asarray(points)).ravel()
-    if not np.isfinite(as_float64(x)).all():
-        raise ValueError("points must be finite")
+    known = as_float64(x)
+    if not (np.isfinite(known) & (fmt.signed | (known >= 0))).all() or not x.size:
+        raise ValueError(f"points must be finite, within the signs of {fmt.name}, and at least one")
     if samples < 1:
         raise ValueError(f"samples must be at least 1, not {samples}")
-    for i, point in enumerate(x):
-        below, quantum = _neighbours(float(point), fmt)
-        drawn = np.abs(as_float64(rounding(np.full(samples, point), key.fold_in(i))))
-        away = int(np.count_nonzero(drawn != below))
-        above = below + quantum
-        strangers = (drawn != below) & (drawn != above) if above <= fmt.max else drawn < below
-        if strangers.any():
-            raise AssertionError(
-                f"{float(point)!r} became {float(drawn[strangers][0])!r}, which is neither {below!r} nor {above!r}"
-            )
-        law = min(1.0, (abs(float(point)) - below) / quantum)
-        law = law if random_bits is None else np.floor(law * 2**random_bits) / 2**random_bits
+    telling, most, first = 0, 0.0, np.empty(0)
+    for i, point in enumerate(known.tolist()):
+        below, quantum = _neighbours(point, fmt)
+        drawn = _drawn(rounding, x[i], samples, key.fold_in(i))
+        law = min(1.0, max(0.0, (abs(point) - below) / quantum))
+        law = law if random_bits is None else math.floor(law * 2**random_bits) / 2**random_bits
+        away = _count_away(point, drawn, below, quantum, fmt)
         try:
             assert_binomial(away, samples, law, points=x.size, false_alarm=false_alarm)
         except AssertionError as error:
-            raise AssertionError(f"{float(point)!r} went to {above!r} in {error}") from None
+            raise AssertionError(f"{point!r} went to {math.copysign(below + quantum, point)!r} in {error}") from None
+        if law * (1 - law) > most:
+            telling, most, first = i, law * (1 - law), drawn
+    if (1 - 2 * most) ** samples < false_alarm:  # else two keys may well agree
+        again = _drawn(rounding, x[telling], samples, key.fold_in(x.size))
+        if np.array_equal(first, again, equal_nan=True):
+            raise AssertionError(f"{float(known[telling])!r} gives the same {samples} results for two keys")
+
+
+def _drawn(rounding: Callable[[Array, Key], ArrayLike], point: Any, samples: int, key: Key) -> Array:
+    """Results of copies of a point."""
+    drawn = as_float64(rounding(np.full(samples, point), key))
+    if drawn.shape != (samples,):
+        raise AssertionError(f"{samples} copies of {float(point)!r} became an array of shape {drawn.shape}")
+    return drawn
+
+
+def _count_away(point: float, drawn: Array, below: float, quantum: float, fmt: FloatFormat) -> int:
+    """How many results are away from zero; all must be neighbours on the point's side."""
+    sizes = -drawn if point < 0 else drawn
+    above = below + quantum
+    strangers = (sizes != below) & (sizes != above) if above <= fmt.max else sizes < below
+    if strangers.any():
+        near, far = math.copysign(below, point), math.copysign(above, point)
+        raise AssertionError(f"{point!r} became {float(drawn[strangers][0])!r}, which is neither {near!r} nor {far!r}")
+    return int(np.count_nonzero(sizes != below))
 
 
 def _neighbours(x: float, fmt: FloatFormat) -> tuple[float, float]:

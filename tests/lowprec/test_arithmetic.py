@@ -302,6 +302,18 @@ def test_operands_of_any_layout(host_backend: str) -> None:
     assert lp.add(x[:0], 1, "float16").shape == (0, 4)
 
 
+@pytest.mark.parametrize("axes", [2, 8, 9, 12])
+def test_many_axes_draw_as_one(axes: int, host_backend: str) -> None:
+    x, how = np.random.default_rng(0).standard_normal(64).astype(np.float32), dict(key=3, offset=77)
+    want = lp.add(x, x[0], "float16", "stochastic", **how)
+    for view in (x.reshape(8, *(1,) * (axes - 2), 8), x.astype(np.float64).reshape(*(1,) * (axes - 2), 4, 16)):
+        out = np.zeros(view.shape, np.float16)
+        got = lp.add(view, x[0], "float16", "stochastic", **how)
+        assert lp.add(view, x[0], "float16", "stochastic", out=out, **how) is out
+        for result in (got, out):
+            np.testing.assert_array_equal(result.reshape(-1).view(np.uint16), want.view(np.uint16))
+
+
 def test_out_may_be_an_operand_or_have_gaps(host_backend: str) -> None:
     far = np.array([5e-324, 3.0, -(2.0**1023), 7.0])  # products that are left to the reference among others
     want = lp.multiply(far, far[::-1].copy(), "float64")

@@ -107,6 +107,14 @@ def test_masks_unite_and_follow_the_shape() -> None:
     assert type(lp.multiply(np.ones((3, 2)), np.ones(2).view(Sub), "float16")) is Sub
 
 
+def test_of_two_subclasses_the_one_of_higher_priority_is_returned() -> None:
+    plain, masked = np.array([1.0, 2.0], np.float32).view(Sub), np.ma.array([3, 4], np.float32, mask=[True, False])
+    for got in (lp.add(plain, masked), lp.add(masked, plain), lp.float32_op("add", plain, masked)):
+        assert isinstance(got, np.ma.MaskedArray)
+        assert got.mask.tolist() == [True, False]
+        assert got[1] == 6
+
+
 def test_signalling_nans_make_no_warning() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -16,7 +16,7 @@ import lowprec
 from lowprec import testing
 from lowprec.backends import cpu, reference
 from lowprec.statistics import magnitudes
-from lowprec.statistics.counts import PIECE
+from lowprec.statistics.counts import PIECE, counted, step_through
 
 DTYPES: list[Any] = [np.float32, np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e5m2, ml_dtypes.float8_e4m3fn]
 KINDS = [np.float32, np.float16, ml_dtypes.bfloat16]
@@ -100,6 +100,42 @@ def test_an_array_is_as_numpy_finds_it(backend: str, dtype: Any, shape: tuple[in
     assert seen.exponents.sum() == min(100, x.size)
     every = np.frexp(finite[finite != 0])[1] + 126
     assert np.array_equal(whole.exponents[1:255], np.bincount(every, minlength=255)[1:255])
+
+
+@pytest.mark.parametrize("dtype", [ml_dtypes.float8_e5m2, ml_dtypes.float8_e4m3fn, ml_dtypes.float4_e2m1fn])
+@pytest.mark.parametrize("factor", [1.0, -0.375, 3e38])
+def test_pieces_of_narrow_formats_are_counted_as_the_whole_in_float32(dtype: Any, factor: float) -> None:
+    """What is special stands in the first piece, so that no later one may take its place."""
+    values = np.random.default_rng(4).normal(size=2 * PIECE + 1001)
+    values[:PIECE] *= 2
+    x = np.asarray(lowprec.astype(values, dtype, overflow="saturate"))
+    fmt = lowprec.as_format(dtype)
+    codes = x.view(np.uint8)
+    codes[5:50:7], codes[100:130] = 0, fmt.max_code
+    if fmt.nan_code is not None:
+        codes[1:30:9] = fmt.nan_code
+    if fmt.inf_code is not None:
+        codes[2:30:8] = fmt.inf_code
+    plain = lowprec.decode(x, fmt)
+    for lay in (lambda x: x, lambda x: x[::-1], lambda x: x[:-1].reshape(2, -1).T):
+        mine, whole = lay(x), np.ascontiguousarray(lay(plain))
+        size = mine.size
+        for count in (0, 999, size):
+            exponents, wanted = np.zeros((2, 256), np.int64)
+            step = step_through(size, count)
+            seen = counted(mine, fmt, count, step, exponents, factor)
+            want = counted(whole, lowprec.float32, count, step, wanted, factor)
+            assert (*seen[:3], seen[4]) == (*want[:3], want[4])
+            assert seen[3] == pytest.approx(want[3], rel=1e-12)
+            np.testing.assert_array_equal(exponents, wanted)
+
+
+def test_the_first_of_several_pieces_of_16_bits_may_hold_the_largest() -> None:
+    for dtype in (np.float16, ml_dtypes.bfloat16):
+        x = np.ones(3 * PIECE + 5, dtype)
+        x[[3, 7, 9, 11]] = [-1000, np.inf, np.nan, 0]
+        assert magnitudes(x)[:3] == (1, 1, 1)
+        assert magnitudes(x).largest == 1000
 
 
 def test_layouts_do_not_matter() -> None:

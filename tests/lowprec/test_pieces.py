@@ -48,6 +48,25 @@ def test_conversions_do_not_depend_on_the_layout(mode: str, call: Any) -> None:
     np.testing.assert_array_equal(out.tobytes(), np.concatenate(parts).tobytes())
 
 
+@pytest.mark.parametrize("place", [0, -1])
+def test_a_nan_in_any_piece_is_refused_where_there_is_none(place: int) -> None:
+    x = np.ones(SHAPE, np.float32)
+    x[place, place] = np.nan
+    for mode in ("nearest_even", "stochastic_half"):
+        for view in (x.T, x):
+            with pytest.raises(ValueError, match="NaN cannot be represented in float4_e2m1fn"):
+                lp.encode(view, "float4_e2m1fn", mode, key=KEY)
+
+
+@pytest.mark.parametrize("place", [0, COARSE.size // 2, -1])
+def test_exact_draws_are_refused_for_one_value_in_any_piece(place: int) -> None:
+    x = COARSE.astype(np.float64)
+    lp.astype(x, "float16", "stochastic", key=KEY, random_bits="exact")
+    x[place] = 1 / 3
+    with pytest.raises(ValueError, match="more than 32 random bits"):
+        lp.astype(x, "float16", "stochastic", key=KEY, random_bits="exact")
+
+
 def test_statistics_of_pieces_are_those_of_the_whole() -> None:
     with np.errstate(all="ignore"):
         shares = ls.shares(X, "float16", "stochastic", key=KEY)

@@ -44,6 +44,26 @@ def test_pieces_on_threads_have_the_bits_of_whole_arrays(piece: int, threads: in
     np.testing.assert_array_equal(out.view(np.uint16), wanted.view(np.uint16))
 
 
+def test_every_run_draws_with_its_own_key() -> None:
+    """A pipeline is kept, and run with the key of each step; what only chooses or sums draws too."""
+    x, y, total = A[:600].reshape(30, 20), np.empty((30, 20), np.float16), np.empty((30, 1), np.float16)
+    order = Accumulation(group=3, accumulate="float16")
+    call = Pipeline(np.zeros(0, np.uint8))
+    call.part(30, 7)
+    call.add("scaled_add", (HALF, HALF, None), HALF, STOCHASTIC, (x, x, 0.3), y, (0,) * 4, (3, 1))
+    call.add_sum(order, STOCHASTIC, y[:, :, None], total, (0, 0), (4, 2))
+    seen = set()
+    for key in (Key(5), Key(6), Key(5), Key(2**64 - 1), Key(0)):
+        call(key)
+        folded = key.fold_in(3).fold_in(1)
+        wanted = float32_op("scaled_add", x, x, 0.3, fmt=HALF, rounding=STOCHASTIC, key=folded)
+        np.testing.assert_array_equal(y.view(np.uint16), wanted.view(np.uint16))
+        sums = reduce_sum(wanted, 1, accumulation=order, rounding=STOCHASTIC, key=key.fold_in(4).fold_in(2))
+        np.testing.assert_array_equal(total[:, 0].view(np.uint16), sums.view(np.uint16))
+        seen.add(y.tobytes())
+    assert len(seen) == 4
+
+
 def test_a_part_after_another_and_numbers() -> None:
     x, y, z = np.arange(12, dtype=np.float32), np.empty(12, np.float32), np.empty((3, 4), np.float32)
     call = Pipeline(np.zeros(0, np.uint8))

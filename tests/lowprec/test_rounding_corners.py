@@ -19,3 +19,16 @@ def test_unsigned_formats_flush_before_they_refuse_a_sign(host_backend: str) -> 
     fmt = lp.as_format("binary14p10ue")
     x = np.array([-(2.0**-16), 2.0**-16, -1.0], np.float32)
     assert lp.encode(x, fmt, flush=True).tolist() == [0, 0, fmt.nan_code]
+
+
+def test_the_largest_of_a_format_of_subnormals_alone_is_flushed_too(host_backend: str) -> None:
+    fmt = lp.FloatFormat("subnormals alone", 1, 2)
+    assert fmt.max < fmt.smallest_normal
+    x = np.array([fmt.max, 100.0, -100.0, np.inf, -np.inf, 0.0])
+    plain, flushed = (lp.encode(x, fmt, overflow="satfinite", flush=flush) for flush in (False, True))
+    top = fmt.max_code
+    assert plain.tolist() == [top, top, top | fmt.sign_bit, top, top | fmt.sign_bit, 0]
+    assert flushed.tolist() == [0, 0, fmt.sign_bit, 0, fmt.sign_bit, 0]
+    infinity = fmt.inf_code or 0
+    below = infinity | fmt.sign_bit
+    assert lp.encode(x, fmt, flush=True).tolist() == [0, infinity, below, infinity, below, 0]

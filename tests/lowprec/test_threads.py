@@ -98,6 +98,21 @@ def test_a_forked_child_computes(tmp_path: Path) -> None:
     run_program(tmp_path, "child_of_fork(lambda: digest(2) == want and digest(3) == want)")
 
 
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads are listed on Linux")
+def test_a_forked_child_has_threads_of_its_own(tmp_path: Path) -> None:
+    """The parent's are not there: a child that counted on them would compute alone for ever, if with the same bits."""
+    body = """
+def threads():
+    return len(os.listdir("/proc/self/task"))
+def child():
+    alone = threads()
+    return alone == 1 and digest(2) == want and threads() == 2 and digest(2) == want
+assert threads() > 1
+child_of_fork(child)
+"""
+    run_program(tmp_path, body)
+
+
 def test_a_childs_child_computes(tmp_path: Path) -> None:
     body = """
 def grandchild():

@@ -116,3 +116,19 @@ def test_the_address_plays_no_part(name: str, dtype: Any, isa: str) -> None:
         want = call(*given)
         for moved in (off_by_one, in_a_record):
             lpt.assert_same_bits(call(*(moved(x) for x in given)), want)
+
+
+@pytest.mark.parametrize("move", [off_by_one, in_a_record])
+def test_results_go_to_any_address_with_the_draws_of_their_index(move: Callable[[Array], Array]) -> None:
+    x = numbers((7, 9), np.float32)
+    how: dict[str, Any] = dict(rounding="stochastic", key=2, offset=1234)
+    calls: dict[str, Callable[..., Any]] = {
+        "float32_op": lambda out: lp.float32_op("add", x, x[::-1], fmt="float16", out=out, **how),
+        "exp": lambda out: lp.exp(x, "float16", out=out, **how),
+        "fma": lambda out: lp.fma(x, x, 0.1, "float16", out=out, **how),
+        "astype": lambda out: lp.astype(x, "float16", out=out, **how),
+    }
+    for call in calls.values():
+        out = move(np.zeros(x.shape, np.float16))
+        assert call(out) is out
+        lpt.assert_same_bits(out.copy(), call(None))

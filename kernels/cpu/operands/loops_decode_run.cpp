@@ -38,14 +38,19 @@ void decode_contiguous16(const char *from, float *to, i64 count) {
 // The values of 32 codes at a time: their upper halves are found in registers.
 struct CodeLanes {
     __m512i part[8];
-    bool mirrored = true;  // the codes from 128 on are the first ones' with the other sign
+    bool mirrored = true;  // the codes from 128 on are the first ones' with the other sign; NaN has one
 
     explicit CodeLanes(const CodeTable *table) {
         for (int i = 0; i < 8; ++i) part[i] = _mm512_loadu_si512(table->top + 32 * i);
         for (int i = 0; i < 4; ++i) {
-            const __m512i other = _mm512_xor_si512(part[i], _mm512_set1_epi16(short(0x8000)));
+            const __m512i other = with_one_nan(_mm512_xor_si512(part[i], _mm512_set1_epi16(short(0x8000))));
             mirrored &= _mm512_cmpeq_epi16_mask(other, part[i + 4]) == ~__mmask32(0);
         }
+    }
+
+    static LP_INLINE __m512i with_one_nan(__m512i tops) {
+        const __mmask32 negative = _mm512_cmpeq_epi16_mask(tops, _mm512_set1_epi16(short(0xffc0)));
+        return _mm512_mask_mov_epi16(tops, negative, _mm512_set1_epi16(0x7fc0));
     }
 
     // Codes below 64 come from the first two parts, and so on.
@@ -56,7 +61,8 @@ struct CodeLanes {
                                                   _mm512_permutex2var_epi16(part[2], at, part[3]));
         if (halved) {
             const __m512i sign = _mm512_set1_epi16(short(0x8000));
-            return _mm512_ternarylogic_epi32(low, _mm512_slli_epi16(at, 8), sign, 0x78);  // low ^ (at << 8 & sign)
+            const __m512i turned = _mm512_slli_epi16(at, 8);
+            return with_one_nan(_mm512_ternarylogic_epi32(low, turned, sign, 0x78));  // low ^ (turned & sign)
         }
         const __mmask32 upper = _mm512_test_epi16_mask(at, _mm512_set1_epi16(128));
         const __m512i high = _mm512_mask_mov_epi16(_mm512_permutex2var_epi16(part[4], at, part[5]), second,

@@ -213,23 +213,18 @@ bool convert_by_machine(const ConvertJob &job, i64 begin, i64 end) {
 
 namespace {
 
-// One NaN of each sign.
-LP_INLINE f32v with_quiet_nan(f32v x) {
-    return x == x ? x : bit_cast<f32v>((bit_cast<u32v>(x) & 0x80000000u) | 0x7fc00000u);
-}
-
 struct FromHalf : OneByOne {
     typedef u16 From;
     typedef float To;
     typedef u16v In;
-    static LP_INLINE f32v of(u16v x) { return with_quiet_nan(half_to_real(x)); }
+    static LP_INLINE f32v of(u16v x) { return with_one_nan(half_to_real(x)); }
 };
 
 struct FromBfloat : OneByOne {
     typedef u16 From;
     typedef float To;
     typedef u16v In;
-    static LP_INLINE f32v of(u16v x) { return with_quiet_nan(bfloat_to_real(x)); }
+    static LP_INLINE f32v of(u16v x) { return with_one_nan(bfloat_to_real(x)); }
 };
 
 #if defined(__AVX512BW__) && LP_VECTOR_BYTES == 64

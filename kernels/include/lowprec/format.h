@@ -85,7 +85,7 @@ LP_INLINE L decode_finite(L code, const Decoder<typename Lanes<L>::element> &d) 
     return code < d.min_normal ? small : bits;
 }
 
-// Whole code -> carrier bits, special values included.
+// Whole code -> carrier bits, special values included; every NaN is the carrier's one, of positive sign.
 template <class L>
 LP_INLINE L decode(L code, const Decoder<typename Lanes<L>::element> &d) {
     typedef typename Lanes<L>::element E;
@@ -93,10 +93,9 @@ LP_INLINE L decode(L code, const Decoder<typename Lanes<L>::element> &d) {
     L sign = code & d.sign_bit;
     L magnitude = code - sign;
     L bits = decode_finite(magnitude, d);
-    bits = magnitude > d.max_code ? splat<L>(C::nan) : bits;
-    bits = magnitude == d.inf_code ? splat<L>(C::infinity) : bits;
-    bits |= sign << d.sign_shift;
-    return code == d.nan_code ? splat<L>(C::nan) : bits;
+    L whole = (magnitude == d.inf_code ? splat<L>(C::infinity) : bits) | sign << d.sign_shift;
+    whole = (magnitude > d.max_code) & (magnitude != d.inf_code) ? splat<L>(C::nan) : whole;
+    return code == d.nan_code ? splat<L>(C::nan) : whole;
 }
 
 }  // namespace LP_ISA

@@ -15,13 +15,14 @@ import numpy as np
 from lowprec import _kernels, threads
 from lowprec._pieces import pieces
 from lowprec.backends.owner import load
-from lowprec.spec.conversion import Conversion
+from lowprec.spec.conversion import Conversion, conversion_of
 from lowprec.spec.float_format import FloatFormat
 from lowprec.spec.formats import float32, float64
 from lowprec.spec.keys import RawKey
-from lowprec.spec.rounding import FEW_BIT_MODES, MODES, RoundingRule, rounding_rule
+from lowprec.spec.rounding import FEW_BIT_MODES, MODES, Rounding, RoundingRule, rounding_rule
 from lowprec.types import Array
 
+ODD = Rounding("odd")
 COPIED = 1 << 18  # elements copied at a time, enough for a few threads
 
 # The numbers of `enum Storage` in kernels/cpu/rounding/rounding_jobs.h.
@@ -74,14 +75,15 @@ def left_to_reference(fmt: FloatFormat) -> bool:
 def few_bits(conversion: Conversion, x: Array) -> tuple[Array, Conversion]:
     """x with only as many fraction bits as there are random ones, and the stochastic rounding that remains to be done.
 
-    Raises:
-        ValueError: integers that float64 does not hold.
+    Integers that float64 does not hold become doubles with an odd last bit, which this rounds as it would round them.
     """
     rule, fmt = conversion.rule, conversion.rule.fmt
-    if conversion.source is None and x.itemsize == 8 and x.size and max(abs(int(x.min())), int(x.max())) > 1 << 53:
-        raise ValueError(f"{rule.mode} takes integers of at most 53 bits")
-    with np.errstate(invalid="ignore"):  # signalling NaN
-        wide = x.astype(np.float64)
+    if conversion.source is None:
+        wide = np.empty(x.shape)
+        _kernels.convert(native_conversion(conversion_of("storage", x.dtype, float64, ODD)), x, wide, 0, 0, 1)
+    else:
+        with np.errstate(invalid="ignore"):  # signalling NaN
+            wide = x.astype(np.float64)
     if not fmt.zero:  # the finer grid has one: what would fall to it is all the smallest value
         wide = np.where(wide > 0, np.maximum(wide, 2.0**fmt.emin), wide)
     mantissa_bits = fmt.mantissa_bits + rule.random_bits

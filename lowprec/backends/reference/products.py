@@ -227,7 +227,7 @@ def stored_values(values: Array, rules: SumRules, out: Array | None) -> Array:
     """Values on the result's grid as its storage dtype."""
     fmt = rules.out
     if fmt.contains(float32):
-        result = values.astype(rules.out_dtype)
+        result = np.where(np.isnan(values), np.nan, values).astype(rules.out_dtype)  # one NaN, whatever made it
     else:
         rule = rounding_rule(fmt)
         codes = [round_number(float(value), rule) for value in values.ravel()]

@@ -42,6 +42,11 @@ def test_limits_are_the_ipu_s_six_bits() -> None:
     assert to_scaled(np.array([1e-30]), "f143").exponent == -32
     assert to_scaled(np.array([1e30]), "f152").exponent == 31
     assert to_scaled(np.array([1e-30]), "f143", limits=(-126, 127)).exponent < -100
+    for nothing in (np.zeros(3), np.full(2, np.nan), np.zeros(0), np.array([np.inf])):
+        assert to_scaled(nothing, "f143").exponent == 0
+        assert to_scaled(nothing, "f143", limits=(3, 9)).exponent == 3
+        assert to_scaled(nothing, "f143", limits=(-9, -3)).exponent == -3
+        assert to_scaled(nothing, "f143", limits=(3, 9), axis=()).scale == 8
     for exponent in (-33, 32):
         with pytest.raises(ValueError, match=r"outside of -32\.\.31"):
             to_scaled(np.ones(1), "f143", exponent)

@@ -1,0 +1,50 @@
+"""What is measured: arrays of real numbers, all of whose elements count."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from lowprec._pieces import pieces
+from lowprec.arrays import whole_array
+from lowprec.backends.owner import refuse_cupy
+from lowprec.spec.formats import format_of_dtype
+from lowprec.types import Array
+
+_WHOLE_FLOAT64 = 1 << 53  # up to here float64 holds every integer
+
+
+def real_array(x: ArrayLike) -> Array:
+    """An array of NumPy or another library as NumPy's, in its own dtype.
+
+    Raises:
+        TypeError: complex, bool, extended precision or no numbers at all; masked elements; a GPU array.
+    """
+    array = whole_array(x)
+    refuse_cupy(array)
+    if format_of_dtype(array.dtype) is None and (array.dtype.kind not in "iu" or array.dtype.itemsize > 8):
+        raise TypeError(f"measured are arrays of real numbers of at most 64 bits, not of {array.dtype}")
+    return array
+
+
+def held_by_float64(x: ArrayLike) -> Array:
+    """`real_array` of what is measured in float64.
+
+    Raises:
+        TypeError: as `real_array`.
+        ValueError: integers that float64 does not hold.
+    """
+    array = real_array(x)
+    if array.dtype.kind in "iu" and array.dtype.itemsize == 8:
+        for _, (run,) in pieces(array):
+            if run.max(initial=0) > _WHOLE_FLOAT64 or (
+                array.dtype.kind == "i" and run.min(initial=0) < -_WHOLE_FLOAT64
+            ):
+                raise ValueError("integers beyond 2^53 would be rounded before they are measured: give them as float64")
+    return array
+
+
+def as_float64(x: ArrayLike) -> NDArray[np.float64]:
+    """`held_by_float64` in float64."""
+    with np.errstate(invalid="ignore"):  # signalling NaN
+        return held_by_float64(x).astype(np.float64, copy=False)
