@@ -221,7 +221,7 @@ def run(planted: Sequence[Fault], tree: Tree) -> list[Outcome]:
         return [Outcome("could not be planted", "kernels/ does not compile")] * len(planted)
     rooms = {fault.tests for fault in planted if not fault.problems()}
     failing: set[str] = set()
-    if tree.test(sorted({name for room in rooms for name in room.split()}))[0] not in (0, 5):
+    if rooms and tree.test(sorted({name for room in rooms for name in room.split()}))[0] not in (0, 5):
         failing = {room for room in rooms if tree.test(room.split())[0] not in (0, 5)}
     outcomes = []
     for fault in planted:
