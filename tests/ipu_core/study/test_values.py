@@ -17,7 +17,7 @@ import pytest
 from ipu_core import Adam, Lamb, Sgd
 from ipu_core.study.values import described, digest
 from ipu_core.train.data import shuffled
-from lowprec import float16
+from lowprec import FloatFormat, bfloat16, float16
 
 
 def schedule(rate: float) -> Callable[[int], float]:
@@ -63,6 +63,9 @@ PAIRS: list[Callable[[], tuple[Any, Any]]] = [  # what makes a value, and one th
     lambda: (len, abs),
     lambda: (np, os),
     lambda: (float16, None),
+    lambda: (FloatFormat("mine", 5, 2), FloatFormat("mine", 4, 3)),
+    lambda: (float16, FloatFormat("float16", 5, 10, 16)),
+    lambda: (Mine(schedule=float16), Mine(schedule=bfloat16)),
     lambda: ({"b", "a"}, {"b", "c"}),
     lambda: (b"ab", b"ac"),
     lambda: (range(10**12), range(3)),
