@@ -9,6 +9,8 @@ from ipu_core.ir.lifetimes import in_place, lifetimes
 from ipu_core.ir.tracing import trace
 from ipu_core.ir.values import apply, broadcast
 from ipu_core.target import Target
+from ipu_core.train.optim import Sgd
+from ipu_core.train.step import step_block
 
 A = np.arange(24, dtype=np.float32).reshape(4, 6)
 MOVES = {
@@ -55,3 +57,19 @@ def test_one_analysis_serves_all_who_ask() -> None:
     assert residency(block, Target("gc200")) is residency(block, Target("gc200"))
     assert residency(block, Target("gc200")) is not residency(block, Target("gc2"))
     assert lifetimes(block) is not lifetimes(same)
+
+
+def test_a_total_is_read_until_its_rounds_end_and_behind_them() -> None:
+    params = {"w": np.ones((6, 3), np.float32)}
+    block = step_block(lambda p, x: (x @ p["w"]).sum(), Sgd(0.1), params, A, micro_batches=2)
+    last, names = lifetimes(block).last, {old.name: (old, new) for old, new in block.totals}
+    reads = {
+        var: i for i, e in enumerate(block.equations) for var in e.operands if lifetimes(block).views[var].root is var
+    }
+    for old, new in names.values():
+        assert last[new] == reads[new] >= block.looped
+        assert last[old] == reads[old] < block.looped
+    (w,) = block.inputs[: block.carried]
+    assert last[w] == len(block.equations) - 1
+    unread = trace(lambda a: (a * 2.0, a.sum()), A)
+    assert lifetimes(unread).last[unread.outputs[1]] == len(unread.equations)

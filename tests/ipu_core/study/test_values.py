@@ -85,6 +85,13 @@ def test_equal_values_have_equal_words_and_others_do_not(make: Callable[[], tupl
     assert "0x" not in str(described(one))
 
 
+def test_a_format_that_was_used_is_the_same_as_before() -> None:
+    fmt = FloatFormat("mine", 4, 3)
+    before = described(fmt)
+    assert fmt.max == 240
+    assert described(fmt) == before
+
+
 def test_numbers_count_by_value_and_names_in_any_order() -> None:
     assert described(np.float64(0.5)) == described(np.float32(0.5)) == 0.5
     assert described((1, 2)) == described([1, 2])
