@@ -11,6 +11,7 @@ import pytest
 from ipu_core import report
 from ipu_core.engine import Engine, Profile
 from ipu_core.graph import Codelet, Copy, Execute, Graph, Input, Output, Repeat, Sequence
+from ipu_core.report.operations import ratio, side_by_side
 from ipu_core.target import Target
 from tests.examples import first
 from tests.ipu_core.browser import check_page
@@ -136,3 +137,18 @@ def test_operations_add_up_to_the_profile() -> None:
         seen.compute_cycles, seen.exchange_cycles, seen.sync_cycles,
     ]  # fmt: skip
     assert [each.label for each in found if each.role == "copy"] == ["copy"]
+
+
+def test_two_profiles_are_set_beside_each_other_by_the_longest_of_either() -> None:
+    """What only the second has stands where its cycles put it."""
+
+    def data(**cycles: int) -> dict[str, object]:
+        each = {"operation": "", "steps": 1, "compute": 0, "exchange": 0, "sync": 0, "bytes": 0}
+        operations = [{"role": name, **each, "operation": name, "cycles": n} for name, n in cycles.items()]
+        totals = dict.fromkeys(("cycles", "compute_cycles", "exchange_cycles", "sync_cycles", "exchanged"), 7)
+        return {**totals, "memory": {"peak": [1, 9, 3]}, "operations": operations}
+
+    rows = side_by_side(data(dot=50, add=20), data(dot=40, sort=30, add=60))
+    assert rows[5:] == [("bytes of the fullest tile", 9, 9), ("cycles of add", 20, 60), ("cycles of dot", 50, 40),
+                        ("cycles of sort", 0, 30)]  # fmt: skip
+    assert [ratio(row) for row in rows[-3:]] == ["3.000", "0.800", "-"]
