@@ -1,7 +1,7 @@
 # Every target sets up .venv by itself; nothing else is needed than python3 >= 3.11, g++ and make.
 # `make study` and `make demo` install what they need and no more; the other targets the tools of development too.
-.PHONY: setup light study demo test test-slow test-torch test-torch-versions test-versions test-aarch64 fuzz sanitize lint \
-  bench notebooks docs clean
+.PHONY: setup light study demo test test-slow test-torch test-torch-versions test-versions test-aarch64 fuzz faults \
+  sanitize lint bench notebooks docs clean
 .DEFAULT_GOAL := help
 # What every process of a test or a study imports is compiled once, where the environment asks for no bytecode too.
 unexport PYTHONDONTWRITEBYTECODE
@@ -21,6 +21,7 @@ help:
 	@echo "make test-torch-versions  part of them on the oldest and the last three minor versions of PyTorch (gigabytes)"
 	@echo "make test-versions  part of them on the oldest dependencies and the newest Python;  make fuzz  two minutes of fuzzing"
 	@echo "make test-aarch64  part of them under qemu, on a wheel for aarch64 that is cross-compiled here (Debian)"
+	@echo "make faults     plants the faults of tests/faults.toml one at a time: its room's tests must see each"
 	@echo "make lint       ruff, mypy --strict, clang-format"
 	@echo "make sanitize   the kernel tests under the address and undefined-behaviour sanitizers (slow to build)"
 	@echo "make bench      ratio benchmarks;  make notebooks  executes the notebooks;  make docs  the site"
@@ -83,6 +84,10 @@ test-aarch64: setup
 
 fuzz: setup
 	$(PY) -m tests.fuzz $(ARGS)
+
+# The faults of tests/faults.toml, planted one at a time: each is caught by the tests of its room.
+faults: setup
+	$(PY) -m tests.faults $(ARGS)
 
 # The kernel tests on a module of its own, built with the address and undefined-behaviour sanitizers.
 sanitize: setup

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import astuple
 from typing import NamedTuple
 
 from ipu_core.compile.planning import choose_accumulations
@@ -18,7 +19,7 @@ from ipu_core.ir.retype import cast
 from ipu_core.ir.streaming import streaming
 from ipu_core.target import Target
 from ipu_core.train.random import check_hardware_random
-from lowprec import Accumulation
+from lowprec import Accumulation, FloatFormat, formats
 
 
 class PlannedStep(NamedTuple):
@@ -27,7 +28,8 @@ class PlannedStep(NamedTuple):
     Attributes:
         block: Typed and in order.
         accumulations: The order of each sum by equation number.
-        digest: Of what decides the bits of a run: the equations as traced, where tiles draw their order too, and sums.
+        digest: Of what decides the bits of a run: the equations as traced, where tiles draw their order too, sums, and
+            all numbers of formats that have no name of lowprec's.
     """
 
     block: Block
@@ -67,7 +69,16 @@ def planned_step(
     chosen = choose_accumulations(ideal, target, typed) if accumulations is None else accumulations
     orders = sorted((number, order.digest()) for number, order in chosen.items())
     told = traced if random is None else block  # tiles draw in the order of the equations
-    return PlannedStep(block, chosen, hashlib.sha256(f"{told}{orders}".encode()).hexdigest())
+    own = sorted({str(astuple(fmt)) for fmt in _formats(traced) if formats.get(fmt.name) != fmt})
+    words = f"{told}{orders}{own or ''}"  # a Block says of formats their names alone
+    return PlannedStep(block, chosen, hashlib.sha256(words.encode()).hexdigest())
+
+
+def _formats(block: Block) -> Iterator[FloatFormat]:
+    """The float formats of values and of partial sums."""
+    types = (var.type for var in (*block.inputs, *block.constants, *(e.output for e in block.equations)))
+    yield from (kind.format for kind in types if isinstance(kind.format, FloatFormat))
+    yield from (e.arithmetic.accumulate for e in block.equations if e.arithmetic.accumulate is not None)
 
 
 def _ordered(traced: Block, target: Target, reorder: bool, recompute: bool | float) -> Block:

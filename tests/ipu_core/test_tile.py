@@ -60,6 +60,15 @@ def test_fp8_is_rounded_twice_through_half() -> None:
     )
 
 
+def test_both_roundings_to_fp8_draw_bits_of_their_own() -> None:
+    x, key = np.linspace(1, 2, 2000, dtype=np.float32), Key(3)
+    half = run("multiply", x, 1.1, stochastic=True, key=key)
+    wanted = run("identity", half, out=FP8, stochastic=True, key=key.fold_in(tile.SECOND_ROUNDING))
+    found = run("multiply", x, 1.1, out=FP8, stochastic=True, key=key)
+    np.testing.assert_array_equal(found, wanted)
+    assert (found != run("identity", half, out=FP8, stochastic=True, key=key)).any()
+
+
 def test_stochastic_results_depend_on_key_and_offset_only() -> None:
     x = np.linspace(1, 2, 1000, dtype=np.float32)
     whole = run("multiply", x, 1.1, stochastic=True, key=Key(3))

@@ -99,6 +99,8 @@ def account(problem: PlacementProblem[Product], grid: Geometry) -> Account:
     placed = _Placed(problem, grid)
     target, product, accumulation = problem
     result, none = Account(target), Traffic.none(target.tiles)
+    if not product.batch * product.m * product.n:
+        return result  # nothing runs where there are no results
     name = "matmul" if product.b else "reduce"
     stays = result_stays(grid, accumulation)
     for turn in grid.turns():

@@ -10,12 +10,13 @@ from ipu_core import nn
 from ipu_core.compile.planning import choose_accumulations, plan
 from ipu_core.ir.block import Block
 from ipu_core.ir.precision import Precision
+from ipu_core.ir.tracing import trace
 from ipu_core.plan.matmul import Placement, plan_sum, product_of
 from ipu_core.target import Target
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import Sgd
 from ipu_core.train.step import step_block
-from lowprec import Accumulation
+from lowprec import Accumulation, as_format
 
 GC200 = Target("gc200")
 
@@ -122,3 +123,11 @@ def test_numbers_of_no_product_are_named() -> None:
         plan(ideal(), GC200, placements={4711: Placement()})
     with pytest.raises(ValueError, match="has 8"):
         plan(ideal(), Target("gc200", tiles=8), placements={0: Placement(rows=16)})
+
+
+@pytest.mark.parametrize("x, w, group", [("float8_e4m3fn", "float8_e5m2", 32), ("float8_e4m3fn", "float16", 16),
+                                         ("float16", "float8_e4m3fn", 16), ("float16", "float16", 16)])  # fmt: skip
+def test_both_operands_have_8_bits_where_32_are_added(x: str, w: str, group: int) -> None:
+    block = trace(lambda x, w: x @ w, *(np.ones((64, 64), as_format(name).dtype) for name in (x, w)))
+    (order,) = choose_accumulations(block, GC200).values()
+    assert order.group == group

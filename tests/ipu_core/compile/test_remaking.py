@@ -106,3 +106,13 @@ def test_cycles_are_those_that_the_machine_counts(precision: str) -> None:
 def test_what_is_no_share_is_refused(given: Any) -> None:
     with pytest.raises(ValueError, match="recompute must be True, False or a share between 0 and 1"):
         loop(SMALL, 4, "fp32.32", recompute=given)
+
+
+@pytest.mark.parametrize("share", [0.9, 0.8])
+def test_of_layers_that_are_alike_no_more_are_made_again_than_it_takes(share: float) -> None:
+    """They would all change at one price: a second one goes back through the forward part as far as is needed."""
+    block = step(AdamW(0.1), "fp16.16/stochastic", size=Size(width=48, layers=4, heads=2, context=32))
+    made = [e.layer or "" for e in remade(block, TARGET, share, ORDER).equations if e.drawn is not None]
+    counts = [sum(name.startswith(f"blocks.{layer}.") for name in made) for layer in range(4)]
+    assert counts == sorted(counts)
+    assert counts[0] < counts[3]

@@ -13,10 +13,11 @@ from ipu_core.compile.lowering import lower
 from ipu_core.compile.machine import Machine
 from ipu_core.compile.planning import plan
 from ipu_core.compile.residency import check_room, residency
-from ipu_core.errors import OutOfTileMemory
+from ipu_core.errors import OutOfStreamingMemory, OutOfTileMemory
 from ipu_core.ir.block import Block
 from ipu_core.ir.lifetimes import in_place
 from ipu_core.ir.precision import Precision
+from ipu_core.ir.streaming import streaming
 from ipu_core.ir.tracing import trace
 from ipu_core.target import Target
 from ipu_core.train.loop import TrainLoop
@@ -147,3 +148,46 @@ def test_what_the_values_leave_free_is_what_products_may_use() -> None:
     tight = Target("gc200", tiles=1, tile_memory=30_000)
     (product,) = (one for one in plan(block, tight).sums.values() if one.product.b)
     assert product.memory <= 30_000 - 22_528 - 30_000 // 8
+
+
+def test_the_totals_of_rounds_live_until_they_are_read_behind_them() -> None:
+    """On one tile: 9,216 bytes of parameters, as much of sums over micro-batches, words for rate and loss."""
+    params = {"v": np.ones((64, 4), np.float32), "w": np.ones((32, 64), np.float32)}
+    block = step_block(
+        lambda p, x: nn.mse(x @ p["w"] @ p["v"], x[:, :4]), Sgd(0.1), params, np.ones((8, 32), np.float32),
+        micro_batches=2,
+    )  # fmt: skip
+    target, whole, (v, w) = Target("gc200", tiles=1), 9216, (1024, 8192)
+    free = residency(Precision.parse("fp32.32").apply(block), target).free
+    held = [target.tile_memory - room for room in free.values()]
+    last, behind = held[block.looped - 1], held[block.looped :]
+    assert last == 2 * whole + w + 2 * 8  # the last gradient is added to its sum
+    assert behind == [
+        2 * whole + 8 + 2 * 8,  # the mean loss of its sum
+        2 * whole + 2 * 8 + v,  # the mean gradient of one sum, which goes,
+        whole + w + 2 * 8 + v + w,  # and of the other
+        whole + 8 + 8 + v + w + 8,  # the rate's negative
+        whole + 8 + v + w + 8,  # either parameter over its old value, and its gradient goes
+        whole + 8 + w + 8,
+    ]
+
+
+def test_an_output_that_is_read_later_lives_on_behind_that() -> None:
+    target, x = Target("gc200", tiles=1), np.zeros((10, 30), np.float32)
+
+    def made(state: Any, x: Any) -> Any:
+        shown = x * 2.0
+        return state, shown, ((shown + 1.0) * 3.0).sum()
+
+    block = trace(made, np.zeros(2, np.float32), x, carry=True)
+    held = [target.tile_memory - room for room in residency(block, target).free.values()]
+    assert held == [8 + 2 * 1200, 8 + 2 * 1200, 8 + 3 * 1200, 8 + 2 * 1200 + 8]
+
+
+def test_activations_in_streaming_memory_have_to_fit_there() -> None:
+    block = streaming(perceptron("fp32.32", Sgd(0.1), (64, 300, 10)), "relu")
+    (var,) = block.stashed
+    size = 4 * var.type.size
+    check_room(block, Target("gc200", streaming_memory=size))
+    with pytest.raises(OutOfStreamingMemory, match=f"{size:,}"):
+        check_room(block, Target("gc200", streaming_memory=size - 1))

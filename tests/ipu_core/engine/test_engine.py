@@ -17,6 +17,8 @@ from ipu_core.graph import (
     Input,
     Output,
     Param,
+    RemoteBuffer,
+    RemoteStore,
     Repeat,
     RepeatWhile,
     Sequence,
@@ -228,3 +230,29 @@ def test_abort_on_nan() -> None:
     engine.write(x, [1, np.nan])
     with pytest.raises(FloatingPointException, match="x:float32"):
         engine.run()
+
+
+def test_what_is_read_is_the_readers_own() -> None:
+    graph = Graph()
+    x = on_tile_0(graph, "float32", (3,), "x")
+    far = RemoteBuffer("far", "float32", (3,))
+    engine = Engine(graph, RemoteStore(x, far))
+    engine.write(x, [1, 2, 3])
+    engine.run()
+    before, stored = engine.read(x), engine.read_remote(far, 0)
+    engine.write(x, [4, 5, 6])
+    engine.run()
+    np.testing.assert_array_equal(before, [1, 2, 3])
+    np.testing.assert_array_equal(stored, [1, 2, 3])
+    before[:] = stored[:] = 9
+    np.testing.assert_array_equal(engine.read(x), [4, 5, 6])
+    np.testing.assert_array_equal(engine.read_remote(far, 0), [4, 5, 6])
+
+
+@pytest.mark.parametrize("fmt", ["int32", "uint32", "bool", "float16"])
+def test_tensors_without_elements_are_written_and_read(fmt: str) -> None:
+    graph = Graph()
+    x = on_tile_0(graph, fmt, (0, 2), "x")
+    engine = Engine(graph, Sequence())
+    engine.write(x, np.zeros((0, 2), np.int64))
+    assert engine.read(x).shape == (0, 2)

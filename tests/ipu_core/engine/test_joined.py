@@ -1,5 +1,6 @@
 """Whole computations that are one call: the bits of single ones, the account of the vertices."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -81,6 +82,18 @@ def test_neighbours_are_joined_and_what_lies_between_stays() -> None:
 
     found = joined([one(0), one(1), other, other, one(2)])
     assert [type(call) for call in found] == [Joined, type(other), type(other), Joined]
+
+
+@pytest.mark.parametrize("made, draws", [(lambda x: nn.relu(np.tanh(x)), [True, False]),
+                                         (lambda x: np.tanh(nn.relu(x)), [False, True])])  # fmt: skip
+def test_whoever_draws_in_a_joined_call_asks_for_a_key(made: Callable[[Any], Any], draws: list[bool]) -> None:
+    x = np.linspace(-1, 1, 12, dtype=np.float16).reshape(3, 4)
+    block = Precision.parse("fp16.16/stochastic").apply(trace(made, x))
+    assert [equation.draws is not None for equation in block.equations] == draws
+    machine = Machine.build(block, FEW, whole=True)
+    assert any(isinstance(call, Joined) for call in machine.engine._calls[0])
+    with pytest.raises(ValueError, match="draws random bits: give the engine a key"):
+        machine.run([x], None)
 
 
 def test_a_step_is_few_calls() -> None:

@@ -21,6 +21,7 @@ POSITIVE = RNG.uniform(0.5, 2.0, (3, 4))
 INDICES = np.array([[1, 0, 2, 1], [0, 0, 1, 2]])
 LABELS = np.array([1, 0, 3])
 ALONG = np.array([[1, 3], [2, 2], [0, 1]])
+ROWS, ALL_ALONG = np.array([2, 0, 0]), np.array([[1, 3, 0, 0], [2, 2, 2, 1], [3, 0, 1, 2]])
 
 UNARY = ["negative", "absolute", "relu", "square", "exp", "tanh", "erf", "sigmoid", "sin", "cos", "gelu"]
 UNARY += ["gelu_gradient"]
@@ -58,6 +59,10 @@ CASES = {
     "scatter_add": (lambda x: apply("scatter_add", INDICES, x, rows=3) ** 2, (RNG.normal(size=(2, 4, 2)),)),
     "take_along": (lambda x: apply("take_along", x, ALONG) * np.arange(6.0).reshape(3, 2), (A,)),
     "put_along": (lambda x: apply("put_along", ALONG, x[:, :2], size=5) ** 2, (A,)),
+    "gather of as many rows": (lambda x: x[ROWS] * B, (A,)),
+    "scatter_add of as many rows": (lambda x: apply("scatter_add", ROWS, x, rows=3) * B, (A,)),
+    "take_along of as many": (lambda x: apply("take_along", x, ALL_ALONG) * B, (A,)),
+    "put_along of as many": (lambda x: apply("put_along", ALL_ALONG, x, size=4) * B, (A,)),
     "topk": (lambda x: topk(x, 3)[0] * np.arange(9.0).reshape(3, 3), (A,)),
     "one_hot": (lambda x: apply("one_hot", LABELS, classes=4) * x, (A,)),
     "to_blocks": (lambda x: apply("to_blocks", x, format="mxfp8_e4m3", axis=1, rule="floor"), (A,)),
@@ -153,6 +158,16 @@ def test_roles_and_parameter_names_of_a_layered_network():
                     ("grad_weight", "w0"): 1, ("grad_weight", "w1"): 1}  # fmt: skip
     (bias,) = (e for e in block.equations if e.op == "reduce_sum" and e.role != "forward")
     assert (bias.role, bias.parameter) == ("grad_weight", "b0")
+
+
+def test_what_is_made_of_two_parameters_is_called_after_neither():
+    """A rule for one of them would else be the other's too."""
+    both = {"a": A, "b": B}
+    block = differentiate(trace(lambda p, x: (x @ apply("tanh", p["a"] * p["b"])).sum(), both, X[:, :3]))
+    named = {(e.role, e.op): e.parameter for e in block.equations}
+    assert named["forward", "tanh"] is named["forward", "dot"] is named["grad_weight", "dot"] is None
+    split = {e.parameter for e in block.equations if e.role == "grad_weight" and e.op == "multiply"}
+    assert split == {"a", "b", None}  # each one's own gradient, and that of the product
 
 
 def test_no_gradient_is_computed_for_data():

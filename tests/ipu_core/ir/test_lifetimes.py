@@ -1,14 +1,20 @@
 """Lifetimes: views as NumPy makes them, last readers through views, one analysis for all who ask."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
 from ipu_core.compile.residency import residency
 from ipu_core.ir.buffers import allocate
+from ipu_core.ir.execute import Executable
 from ipu_core.ir.lifetimes import in_place, lifetimes
 from ipu_core.ir.tracing import trace
 from ipu_core.ir.values import apply, broadcast
 from ipu_core.target import Target
+from ipu_core.train.optim import Sgd
+from ipu_core.train.step import step_block
 
 A = np.arange(24, dtype=np.float32).reshape(4, 6)
 MOVES = {
@@ -55,3 +61,31 @@ def test_one_analysis_serves_all_who_ask() -> None:
     assert residency(block, Target("gc200")) is residency(block, Target("gc200"))
     assert residency(block, Target("gc200")) is not residency(block, Target("gc2"))
     assert lifetimes(block) is not lifetimes(same)
+
+
+def test_a_total_is_read_until_its_rounds_end_and_behind_them() -> None:
+    params = {"w": np.ones((6, 3), np.float32)}
+    block = step_block(lambda p, x: (x @ p["w"]).sum(), Sgd(0.1), params, A, micro_batches=2)
+    last, names = lifetimes(block).last, {old.name: (old, new) for old, new in block.totals}
+    reads = {
+        var: i for i, e in enumerate(block.equations) for var in e.operands if lifetimes(block).views[var].root is var
+    }
+    for old, new in names.values():
+        assert last[new] == reads[new] >= block.looped
+        assert last[old] == reads[old] < block.looped
+    (w,) = block.inputs[: block.carried]
+    assert last[w] == len(block.equations) - 1
+    unread = trace(lambda a: (a * 2.0, a.sum()), A)
+    assert lifetimes(unread).last[unread.outputs[1]] == len(unread.equations)
+
+
+@pytest.mark.parametrize("read", [lambda s: s.T, lambda s: np.broadcast_to(s[:1], (4, 4))])
+def test_no_state_is_written_over_while_its_elements_are_read_elsewhere(read: Callable[[Any], Any]) -> None:
+    state, x = A[:, :4].copy(), A[:, 1:5].copy()
+    block, same = (trace(lambda s, x, f=f: (f(s) + x,), state, x, carry=True) for f in (read, lambda s: s))
+    assert not in_place(block)
+    assert in_place(same)
+    runs = Executable(block)
+    runs.write([state])
+    runs.feed([x], 0)
+    np.testing.assert_array_equal(runs.read()[0], read(state) + x)

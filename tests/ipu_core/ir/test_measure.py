@@ -204,3 +204,16 @@ def test_steps_through_an_array_meet_every_remainder():
         assert len(set(places.tolist())) == 1000
         assert math.gcd(int(places[1]), size) == 1
         assert places.max() < size
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_zeros_of_either_sign_underflow(dtype):
+    """In runs longer than the compiled loop looks through at a time."""
+    tiny = np.finfo(dtype).smallest_subnormal
+    x = np.full(4000, tiny, dtype)
+    x[1000:2000] = 0
+    x[2000:] = -tiny
+    made = equation("multiply", (x, x), (4000,), "float16" if dtype == np.float16 else "float32")
+    result = np.where(x < 0, dtype(-0.0), dtype(0))
+    seen = measured(made, (x, np.full(4000, 0.25, dtype)), result, True)
+    assert (seen.zeros, seen.underflow) == (4000, 3000)

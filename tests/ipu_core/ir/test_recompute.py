@@ -13,12 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ipu_core import AdamW, Machine, Sgd, Target, TrainLoop, nn
+from ipu_core.compile.streaming import transfers
 from ipu_core.ir.block import Block, Type, Var
 from ipu_core.ir.dependences import dependences
 from ipu_core.ir.execute import execute
 from ipu_core.ir.guard import BACKWARD
 from ipu_core.ir.recompute import _far_side, recompute
 from ipu_core.ir.schedule import peak, schedule
+from ipu_core.ir.streaming import streaming
 from ipu_core.ir.verify import verify
 from ipu_core.study.size import Size
 from ipu_core.train.step import step_block
@@ -65,6 +67,19 @@ def test_a_language_model_s_temporaries_fall_by_a_fifth_and_more(precision: str)
     assert copies
     assert {e.op for e in copies}.isdisjoint({"dot", "reduce_sum", "reduce_max", "gather"})
     assert not [e for e in copies if e.role in BACKWARD]
+
+
+def test_what_waits_in_streaming_memory_is_read_from_there_and_not_made_again() -> None:
+    """It is kept already: made again beside, it would be stored for nobody."""
+    old = step(Sgd(0.1), "fp16.16/stochastic", size=Size(width=16, layers=1, heads=2, context=8))
+    far = streaming(old, ["*.gelu", "blocks.0.attention.exp"])
+    again = {name: {e.output.name for e in recompute(block).equations} for name, block in (("", old), ("far", far))}
+    ways = transfers(recompute(far))
+    assert len(far.stashed) == 2
+    for var in far.stashed:
+        assert f"{var.name}.again" in again[""]
+        assert f"{var.name}.again" not in again["far"]
+        assert any(var in loaded for loaded in ways.loads.values())
 
 
 @pytest.mark.parametrize("engine", ["direct", "tiles"])

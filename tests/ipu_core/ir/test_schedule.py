@@ -20,7 +20,7 @@ from ipu_core.ir.dependences import dependences, reordered
 from ipu_core.ir.guard import guarded
 from ipu_core.ir.lifetimes import in_place, lifetimes
 from ipu_core.ir.precision import Precision
-from ipu_core.ir.schedule import peak, schedule
+from ipu_core.ir.schedule import dead_code, peak, schedule
 from ipu_core.ir.streaming import streaming
 from ipu_core.ir.tracing import trace
 from ipu_core.ir.verify import verify
@@ -223,3 +223,10 @@ def test_sizes_are_multiples_of_the_grain() -> None:
         known = dependences(block, grain)
         exact = dependences(block, 1).bytes
         assert known.bytes == [math.ceil(size / grain) * grain for size in exact]
+
+
+def test_totals_are_made_though_nothing_behind_the_rounds_reads_them() -> None:
+    old = STEPS["rounds"]()
+    new = verify(dead_code(replace(old, outputs=old.inputs[: old.carried], result=None)))
+    assert len(new.equations) == new.looped == old.looped
+    assert new.totals == old.totals

@@ -164,3 +164,21 @@ def test_what_turns_have_in_common_is_counted_once(monkeypatch: pytest.MonkeyPat
         counts["chain_cycles"] <= 2 * 3 * 2 * 2
     )  # two parts; rows and columns of up to 3 and 2 lengths; goes on or not
     assert counts["owned"] <= 4 * 10 * (9 + 2) + 2 * 9 * 2  # of a and b; results
+
+
+def test_a_held_operand_comes_once_for_all_turns_of_the_other() -> None:
+    """For r turns of rows b comes r times, for c of columns a comes c times; once each where it is held."""
+    target, r, c = Target("gc200", tiles=8), 3, 2
+    problem = PlacementProblem(
+        target, product_of(target, 24, 32, 128), Accumulation(accumulate="float16", out="float16")
+    )
+
+    def received(*turns: int, hold: str = "none") -> int:
+        return int(account(problem, geometry(problem, Placement(2, 2, 1, 1, *turns, hold))).received.sum())
+
+    whole, both = received(1, 1), received(r, c)
+    a, b = received(1, c) - whole, received(r, 1) - whole
+    assert both == whole + a + b  # all pieces but the first of either operand
+    assert a > 0 < b
+    assert received(r, c, hold="a") == both - a
+    assert received(r, c, hold="b") == both - b

@@ -12,7 +12,7 @@ import pytest
 from ipu_core import report
 from ipu_core.engine import Engine, Profile
 from ipu_core.graph import Codelet, Copy, Execute, Graph, Input, Output, Repeat, Sequence
-from ipu_core.report.operations import Operation, read_data, side_by_side
+from ipu_core.report.operations import Operation, ratio, read_data, side_by_side
 from ipu_core.target import Target
 from tests.examples import first
 from tests.ipu_core.browser import check_page
@@ -184,3 +184,18 @@ def test_what_is_no_json_is_no_profile(text: bytes, tmp_path: Path) -> None:
     (tmp_path / "p.json").write_bytes(text)
     with pytest.raises(ValueError, match=r"p\.json is no profile that `profile --out` wrote"):
         read_data(tmp_path / "p.json")
+
+
+def test_two_profiles_are_set_beside_each_other_by_the_longest_of_either() -> None:
+    """What only the second has stands where its cycles put it."""
+
+    def data(**cycles: int) -> dict[str, object]:
+        each = {"operation": "", "steps": 1, "compute": 0, "exchange": 0, "sync": 0, "bytes": 0}
+        operations = [{"role": name, **each, "operation": name, "cycles": n} for name, n in cycles.items()]
+        totals = dict.fromkeys(("cycles", "compute_cycles", "exchange_cycles", "sync_cycles", "exchanged"), 7)
+        return {**totals, "memory": {"peak": [1, 9, 3]}, "operations": operations}
+
+    rows = side_by_side(data(dot=50, add=20), data(dot=40, sort=30, add=60))
+    assert rows[5:] == [("bytes of the fullest tile", 9, 9), ("cycles of add", 20, 60), ("cycles of dot", 50, 40),
+                        ("cycles of sort", 0, 30)]  # fmt: skip
+    assert [ratio(row) for row in rows[-3:]] == ["3.000", "0.800", "-"]

@@ -17,7 +17,7 @@ import pytest
 from ipu_core import Adam, Lamb, Sgd
 from ipu_core.study.values import described, digest
 from ipu_core.train.data import shuffled
-from lowprec import float16
+from lowprec import FloatFormat, bfloat16, float16
 
 
 def schedule(rate: float) -> Callable[[int], float]:
@@ -63,6 +63,9 @@ PAIRS: list[Callable[[], tuple[Any, Any]]] = [  # what makes a value, and one th
     lambda: (len, abs),
     lambda: (np, os),
     lambda: (float16, None),
+    lambda: (FloatFormat("mine", 5, 2), FloatFormat("mine", 4, 3)),
+    lambda: (float16, FloatFormat("float16", 5, 10, 16)),
+    lambda: (Mine(schedule=float16), Mine(schedule=bfloat16)),
     lambda: ({"b", "a"}, {"b", "c"}),
     lambda: (b"ab", b"ac"),
     lambda: (range(10**12), range(3)),
@@ -80,6 +83,13 @@ def test_equal_values_have_equal_words_and_others_do_not(make: Callable[[], tupl
     assert digest(described(one)) == digest(described(same))
     assert digest(described(one)) != digest(described(other))
     assert "0x" not in str(described(one))
+
+
+def test_a_format_that_was_used_is_the_same_as_before() -> None:
+    fmt = FloatFormat("mine", 4, 3)
+    before = described(fmt)
+    assert fmt.max == 240
+    assert described(fmt) == before
 
 
 def test_numbers_count_by_value_and_names_in_any_order() -> None:

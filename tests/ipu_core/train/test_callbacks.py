@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,12 @@ import numpy as np
 import pytest
 
 from ipu_core.errors import NotFinite
+from ipu_core.ir.precision import Precision
 from ipu_core.train.callbacks import Checkpoint, EarlyStop, Evaluate
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import Lamb, Sgd
 from ipu_core.train.scaling import LossScale
+from lowprec import float8_e4m3fn, float8_e5m2fnuz
 from tests.examples import first
 from tests.ipu_core.train.test_loop import batches, bits, loop
 
@@ -120,6 +123,20 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(ValueError, match="is not a checkpoint"):
         made.load(path)
+
+
+@pytest.mark.parametrize("field", ["operands", "gradients", "partials", "output"])
+def test_a_checkpoint_of_another_format_of_the_same_name_is_refused(field: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.npz"
+    usual = Precision.parse("fp16.16/nearest")
+    mine = [replace(fmt, name="mine") for fmt in (float8_e4m3fn, float8_e5m2fnuz, float8_e4m3fn)]
+    first, second, same = (loop(replace(usual, **{field: fmt})) for fmt in mine)
+    first.run(batches, 1)
+    first.save(path)
+    with pytest.raises(ValueError, match="is of a run with another traced step"):
+        second.load(path)
+    same.load(path)
+    assert same.step == 1
 
 
 RUN = """

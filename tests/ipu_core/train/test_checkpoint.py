@@ -2,6 +2,7 @@
 
 import importlib.util
 import io
+import json
 import os
 import re
 import sys
@@ -179,3 +180,25 @@ def test_foreign_files_are_refused(tmp_path: Path) -> None:
     for name in ("missing.npz", "missing.safetensors"):
         with pytest.raises(FileNotFoundError, match=f"there is no checkpoint .*{name}"):
             load(tmp_path / name)
+
+
+def test_shapes_and_names_belong_to_what_a_tensor_file_is_checked_by(tmp_path: Path) -> None:
+    """The same bytes of a tensor turned, or of another one, are not what was saved."""
+    pytest.importorskip("safetensors")
+    path = tmp_path / "s.safetensors"
+    save(path, {"w": np.arange(6.0).reshape(2, 3), "v": np.zeros((2, 3))}, {})
+    whole = path.read_bytes()
+    header = json.loads(whole[8 : 8 + int.from_bytes(whole[:8], "little")])
+    for change in ("shape", "name"):
+        head = json.loads(json.dumps(header))
+        if change == "shape":
+            head["w"]["shape"] = [3, 2]
+        else:
+            head["w"], head["v"] = head["v"], head["w"]
+        text = json.dumps(head).encode()
+        text += b" " * (-len(text) % 8)
+        path.write_bytes(len(text).to_bytes(8, "little") + text + whole[8 + int.from_bytes(whole[:8], "little") :])
+        with pytest.raises(ValueError, match="is not a checkpoint"):
+            load(path)
+    path.write_bytes(whole)
+    assert load(path)[0]["w"].shape == (2, 3)

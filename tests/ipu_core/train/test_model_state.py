@@ -1,5 +1,6 @@
 """What a model carries beside its parameters: through steps, rounds, skipped steps, checkpoints, on both engines."""
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -83,3 +84,26 @@ def test_what_comes_beside_a_loss_is_not_differentiated() -> None:
     np.testing.assert_array_equal(double, [2, 4])
     assert more["a"] == 3
     np.testing.assert_array_equal(gradient, [2, 4])
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_a_skipped_step_leaves_what_of_it_lies_in_streaming_memory(overlap: bool) -> None:
+    """It is made in the forward part, for the loss, long before it is known whether the step counts."""
+
+    def centred(params: Any, state: Any, x: Any) -> Any:
+        mean = state["mean"] * 0.75 + nn.mean(x, 0) * 0.25
+        return nn.mean(nn.square((x - mean) @ params["w"])), {"mean": mean, "seen": [state["seen"][0] + 1.0]}
+
+    given = {"model_state": STATE, "precision": "fp32.32", "optimizer": Sgd(0.1), "loss_scale": 1.0}
+    near = TrainLoop(centred, PARAMS, BATCHES[0], engine="direct", **given)
+    far = TrainLoop(centred, PARAMS, BATCHES[0], engine="tiles", streamed="*mean", overlap=overlap, **given)
+    assert [far.block.inputs[i].name for i in far.block.streamed] == ["state.model.mean"]
+    for x in (BATCHES[0], np.full((8, 3), np.inf, np.float32), BATCHES[1]):
+        for made in (near, far):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", NotFinite)
+                made.train(x)
+        assert {name: a.tobytes() for name, a in near.arrays().items()} == {
+            name: a.tobytes() for name, a in far.arrays().items()
+        }
+    assert [skipped.step for skipped in far.skipped] == [1]

@@ -67,3 +67,10 @@ def test_ignored_it_is_kept_and_not_said() -> None:
 def test_another_choice_is_refused() -> None:
     with pytest.raises(ValueError, match="on_nonfinite must be 'warn', 'stop' or 'ignore', not 'raise'"):
         loop(on_nonfinite="raise")
+
+
+def test_the_equation_is_named_that_wrote_it_over_its_own_operand() -> None:
+    """A new weight lies where the old one did: what was read there is gone when it is looked at."""
+    made = loop(3e38, on_nonfinite="stop", steps_per_call=2)
+    with pytest.warns(NotFinite, match=r"the loss of step 1 is (inf|nan): .*; it began in update w scaled_add"):
+        made.run([BATCH] * 4, 4)

@@ -258,3 +258,31 @@ def test_kahans_sum_keeps_what_narrow_weights_lose(engine):
     total = np.float32(ends[True]["params.w"]) + np.float32(ends[True]["optimiser.compensation.w"])
     np.testing.assert_array_equal(total, np.full(8, 1 - 64 * 2.0**-11))
     assert ends[True]["optimiser.compensation.w"].dtype.name == "bfloat16"
+
+
+def test_a_group_may_have_no_decay_where_others_have_one():
+    """Zero is a decay of its own, not none."""
+    optimiser = AdamW(weight_decay=0.1, exclude=nothing, groups=(Group("w", decay=0.0), Group("b", decay=0)))
+    usual, free = (adam_direction(0.9, 0.999, 1e-8, decay, True, nothing) for decay in (0.1, 0.0))
+    choose = {"w": free, "b": free, "zero": usual}
+    assert_close(run(optimiser), plain(lambda name, *rest: choose[name](name, *rest)))
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_eps_is_scaled_as_the_moments_are(own):
+    """A large one, so that it counts."""
+    made = Adam(eps=0.5, scaled_state=64.0) if own else Adam(eps=0.5).for_precision(64.0)
+    assert_close(run(made), plain(adam_direction(0.9, 0.999, 0.5, 0, True)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_lars_by_its_formula(nesterov):
+    def direction(name, w, g, memory, t):
+        g = g + (0 if w.ndim < 2 else 0.1 * w)
+        size, length = np.linalg.norm(w), np.linalg.norm(g)
+        ratio = 1 if w.ndim < 2 or not size or not length or name == "zero" else 0.02 * size / (length + 1e-3)
+        memory["m"] = 0.8 * memory["m"] + ratio * g
+        return ratio * g + 0.8 * memory["m"] if nesterov else memory["m"]
+
+    made = Lars(momentum=0.8, trust=0.02, eps=1e-3, weight_decay=0.1, nesterov=nesterov)
+    assert_close(run(made), plain(direction))

@@ -164,3 +164,27 @@ def test_interrupts_at_any_moment_change_no_bit(engine: str, steps_per_call: int
     assert came > 3
     assert (made.step, made.skipped) == (60, whole.skipped)
     assert bits(made) == bits(whole)
+
+
+@pytest.mark.parametrize("engine", ["tiles", "direct"])
+def test_an_interrupt_between_the_steps_of_a_call_leaves_nothing_of_them(
+    engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was skipped in the call is done again, and is to be counted once."""
+    made = loop("fp16.16/stochastic", engine, steps_per_call=4, loss_scale=64.0, micro_batches=2)
+    made.run(batches, 4)
+    done = type(made)._done
+
+    def interrupted(self: Any, outputs: Any) -> float:
+        loss = done(self, outputs)
+        if made.step == 7:
+            raise KeyboardInterrupt
+        return loss
+
+    before = bits(made)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(made), "_done", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            made.run(lambda step: spoilt(step, at=5), 4)
+    assert (made.step, made.skipped, made.not_finite) == (4, (), None)
+    assert bits(made) == before

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ipu_core import nn
 from ipu_core.compile.machine import Machine
 from ipu_core.compile.residency import scheduled
 from ipu_core.compile.streaming import transfers
@@ -144,3 +145,14 @@ def test_names_that_nothing_has_are_refused_with_those_there_are() -> None:
     assert stashable(block)
     assert not results & stashable(block).keys()
     assert all(e.role == "forward" for e in stashable(block).values())
+
+
+def test_what_is_a_result_too_does_not_go_there() -> None:
+    def shown(params: Any, state: Any, x: Any) -> Any:
+        h = nn.gelu(x @ params["in"])
+        return nn.mean(nn.square(h @ params["out"])), h if state.ndim == 2 else state
+
+    params = {"in": np.ones((8, 16), np.float32), "out": np.ones((16, 4), np.float32)}
+    for state, there in ((np.zeros((32, 16), np.float32), False), (np.zeros(1, np.float32), True)):
+        block = step_block(shown, Sgd(0.1), params, np.ones((32, 8), np.float32), model_state=state)
+        assert ("gelu" in {e.op for e in stashable(Precision.parse("fp32.32").apply(block)).values()}) == there

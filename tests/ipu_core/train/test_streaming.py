@@ -17,6 +17,8 @@ from ipu_core.engine.profile import Profile, Step
 from ipu_core.errors import OutOfStreamingMemory, OutOfTileMemory
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.pytree import map_leaves
+from ipu_core.ir.streaming import streamable
+from ipu_core.ir.tracing import trace
 from ipu_core.ir.values import Value
 from ipu_core.report.html import to_html
 from ipu_core.target import Target
@@ -289,3 +291,14 @@ def test_with_overlap_a_step_takes_as_long_as_the_slower_of_tiles_and_streaming_
     near = profile(loop("mlperf-bert/unstreamed", target=target)).cycles
     assert profile(over).cycles < 1.05 * max(near, transfers)
     assert f"{profile(over).hidden_cycles:,} of {both['transfers']:,} cycles beside other steps" in str(profile(over))
+
+
+def test_new_state_that_is_two_old_ones_stays_on_the_tiles() -> None:
+    """One value stored to two places would be two stores of one tensor."""
+    a = np.ones(4, np.float32)
+
+    def step(state: Any, x: Any) -> Any:
+        moved = state[0] + x
+        return [moved, moved, state[2] * x], x.sum()
+
+    assert streamable(trace(step, [a, a, a], a, carry=True)) == {2}

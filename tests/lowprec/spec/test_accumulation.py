@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowprec import Accumulation, FloatFormat, formats
+from lowprec import Accumulation, FloatFormat, float16, formats
 from lowprec.spec.accumulation import run_length, stage_count
 
 
@@ -60,6 +60,17 @@ def test_digest_is_pinned_and_every_field_changes_it() -> None:
     assert len({order.digest(), *(replace(order, **change).digest() for change in changes)}) == 7
     assert order.with_types("float32", "float16").with_types("float16", "float16") == order
     assert hash(order) == hash(replace(order))
+
+
+def test_formats_of_one_name_have_digests_of_their_own() -> None:
+    """Else a study would take the results of one for those of the other."""
+    mine = [FloatFormat("mine", 5, 10, bias) for bias in (15, 16)]
+    called_float16 = FloatFormat("float16", 5, 10, 16)
+    for field in ("accumulate", "out"):
+        orders = [replace(Accumulation(), **{field: fmt}) for fmt in (float16, called_float16, *mine)]
+        assert orders[0].words() == orders[1].words()
+        assert orders[2].words() == orders[3].words()
+        assert len({order.digest() for order in orders}) == 4
 
 
 def test_the_places_of_an_aligned_adder_belong_to_it() -> None:

@@ -119,6 +119,14 @@ def test_a_tensor_without_a_largest_number_is_not_scaled(value: float) -> None:
     assert value_of(block, cast.inputs[1], x, w) == 1
 
 
+@pytest.mark.parametrize("value", [1e-37, 1e-40, 2.0**-149])
+def test_the_scale_of_a_tensor_of_tiny_values_is_the_largest_number_there_is(value: float) -> None:
+    x, w = np.full((2, 3), value, np.float32), np.eye(3, dtype=np.float32)
+    block = Precision.parse("fp8/operands=float32/output=float32").apply(trace(lambda x, w: x @ w, x, w))
+    (cast,) = [e for e in block.equations if e.family == "scaled_cast" and e.inputs[0] is block.inputs[0]]
+    assert value_of(block, cast.inputs[1], x, w) == np.finfo(np.float32).max
+
+
 def amaxes(step: int, weights: Any) -> tuple[float, float]:
     """Of the first layer's input and weight, as halves."""
     return (float(np.abs(batch(step)[0].astype(np.float16)).max()),

@@ -130,16 +130,30 @@ def test_updates_are_compared_with_float64_s(stuck: Blame) -> None:
     assert stuck.updates["layer1.weight"].share == pytest.approx(1, abs=0.02)
 
 
+TWO = Fault("two", "fp16.32/layer0:forward.partials=float8_e4m3fn/layer0:weights=bfloat16",
+            loss=planted.loss_that_cancels, optimizer=Sgd(0.02), steps=600)  # fmt: skip
+
+
 def test_two_causes_are_found_one_after_the_other() -> None:
-    both = Fault("two", "fp16.32/layer0:forward.partials=float8_e4m3fn/layer0:weights=bfloat16",
-                 loss=planted.loss_that_cancels, optimizer=Sgd(0.02), steps=600)  # fmt: skip
-    found = blame(both.loop(), batch, both.steps)
+    found = blame(TWO.loop(), batch, TWO.steps)
     first, second = found.culprits
     assert {first.switch, second.switch} == {Switch("partials", "layer0"), Switch("weights", "layer0")}
     assert (first.before, second.before) == (0, 1)
     assert found.closed > 0.9
     assert found.spent <= MOST
     assert "of what is then missing" in " ".join(str(found).split())
+
+
+def test_the_tolerance_says_what_is_missing_and_when_to_stop() -> None:
+    """16 % are missing at first, 10 % without the first cause; trials are as long as twice the tolerance takes."""
+    found = {tolerance: blame(TWO.loop(), batch, TWO.steps, tolerance=tolerance) for tolerance in (0.17, 0.12, 0.1, 0)}
+    gap = found[0].gap
+    assert 0.155 < gap < 0.165
+    assert found[0.17].healthy
+    assert found[0.17].culprits == ()
+    assert [len(found[tolerance].culprits) for tolerance in (0.12, 0.1, 0)] == [1, 2, 2]
+    assert 0.1 < gap * (1 - found[0.12].closed) < 0.12
+    assert [found[tolerance].tried[-1][2] for tolerance in (0.1, 0)] == [600, 300]
 
 
 def test_the_loop_stays_as_it_is_and_may_be_on_tiles_and_under_way() -> None:

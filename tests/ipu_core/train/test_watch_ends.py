@@ -1,0 +1,50 @@
+"""Watched runs at their ends: a kill between two looks, values that are not finite."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ipu_core import Record, Watch
+from ipu_core.ir.precision import Precision
+from ipu_core.ir.tracing import trace
+from ipu_core.train.watch import look
+from ipu_core.train.watch.file import RowFile
+from ipu_core.train.watch.values import WatchedValue
+from tests.ipu_core.train.test_watch import BATCHES, loop, record
+
+
+def test_a_kill_while_looks_are_replaced_leaves_those_before_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that goes on from before writes over later looks: these do not count from then on, whole or torn."""
+    path = tmp_path / "run.watch"
+    made = loop(Watch(every=1, path=path))
+    made.run(BATCHES, 5)
+    rows = Record.read(path).rows
+    file = RowFile(path, record(made).values)
+    count = RowFile._count
+
+    def killed(self: RowFile, opened: Any, number: int) -> None:
+        if number == 3:
+            raise SystemExit
+        count(self, opened, number)
+
+    monkeypatch.setattr(RowFile, "_count", killed)
+    with pytest.raises(SystemExit):
+        file.append(rows[2])
+    assert Record.read(path).steps.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("bad", [np.inf, np.nan])
+def test_the_mean_square_is_that_of_the_finite_elements(bad: float) -> None:
+    block = Precision.parse("fp32.32").apply(trace(lambda x: x * 2.0, np.ones(4, np.float32)))
+    (equation,) = block.equations
+    value = WatchedValue("x", "activation", "", "", "multiply", equation.number, "forward", "", "float32", 4)
+    seen = look.Look(look.places([value], block), 1, {})
+    x = np.array([1.5, 2.0, bad, bad], np.float32)
+    seen(equation, [x, 2.0], x * 2)
+    (row,) = seen.rows(7)
+    assert row["rms"] == pytest.approx(np.sqrt((9 + 16) / 2))
+    assert (row["step"], row["elements"], row["infinite"] + row["nan"], row["largest"]) == (7, 4, 2, 4)
