@@ -7,18 +7,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-
-def expect(kind: type, **given: object) -> None:
-    """Refuses arguments of another kind.
-
-    Raises:
-        TypeError: one of them is no `kind`; it is named.
-    """
-    for name, value in given.items():
-        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-            raise TypeError(
-                f"{name} must be {'an' if kind.__name__[0] in 'aeiouI' else 'a'} {kind.__name__}, not {value!r}"
-            )
+from lowprec.checks import expect, integer, listed
 
 
 class IpuError(Exception):
@@ -67,9 +56,9 @@ class OutOfStreamingMemory(IpuError, MemoryError):
     """
 
     def __init__(self, needed: int, available: int, buffers: Sequence[tuple[str, int]]) -> None:
-        self.needed = needed
-        self.available = available
-        self.buffers = list(buffers)
+        self.needed = integer("needed", needed)
+        self.available = integer("available", available)
+        self.buffers = listed("buffers", buffers)
         largest = ", ".join(f"{name} {size:,}" for name, size in self.buffers)
         super().__init__(
             f"remote buffers need {needed:,} bytes of {available:,} of streaming memory; the largest: {largest}"
@@ -104,10 +93,11 @@ class OutOfTileMemory(IpuError, MemoryError):
         before_planning: bool = False,
     ) -> None:
         self.tile = tile
-        self.needed = needed
-        self.available = available
+        self.needed = integer("needed", needed)
+        self.available = integer("available", available)
+        expect(Mapping, categories=categories)
         self.categories = dict(categories)
-        self.variables = list(variables)
+        self.variables = listed("variables", variables)
         self.step = step
         self.before_planning = before_planning
         parts = ", ".join(f"{name} {size:,}" for name, size in self.categories.items() if size)

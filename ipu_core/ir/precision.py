@@ -28,6 +28,7 @@ from lowprec import FloatFormat, Rounding, as_format
 from lowprec import bfloat16 as BFLOAT16
 from lowprec import float16 as FLOAT16
 from lowprec import float32 as FLOAT32
+from lowprec.checks import expect
 from lowprec.spec.rounding import NEAREST_EVEN
 
 PLAIN = frozenset({"add", "subtract", "multiply", "scale", "square"})
@@ -157,6 +158,7 @@ class Precision:
 
     def at(self, equation: Equation) -> Precision:
         """The precision without rules that an equation has."""
+        expect(Equation, equation=equation)
         if not self.rules:
             return self
         names = (equation.role, *names_of(equation))
@@ -221,6 +223,8 @@ class Precision:
 
     def rounding_of(self, op: str, operands: Sequence[FloatFormat], output: FloatFormat) -> Rounding:
         """How a rounded result of that operation is rounded."""
+        expect(str, op=op)
+        expect(FloatFormat, output=output)
         if output.contains(FLOAT32) or (op in PLAIN and all(output.contains(fmt) for fmt in operands)):
             return NEAREST_EVEN
         return self.rounding
@@ -231,8 +235,10 @@ class Precision:
         Numbers of equations stay; conversions get fresh ones. The types of a carried state follow its new value.
 
         Raises:
+            TypeError: no Block.
             ValueError: a rule that is for nothing in the Block; the message has names that are near.
         """
+        expect(Block, block=block)
         if self.rules and all(equation.role == "forward" for equation in block.equations):
             block = _named(block)  # a model that is evaluated has no weights' updates that a rule could be for
         else:

@@ -20,6 +20,7 @@ from ipu_core.ir.block import Block, Equation
 from ipu_core.ir.ops import STRUCTURE
 from ipu_core.ir.scaling import SCALINGS, OperandScaling, read
 from lowprec import BlockFormat, FloatFormat, Rounding, as_format
+from lowprec.checks import expect
 from lowprec.spec.rounding import NEAREST_EVEN, STOCHASTIC
 
 PASSES = ("forward", "grad_input", "grad_weight")
@@ -70,10 +71,12 @@ class PrecisionRule:
 
     def matches(self, equation: Equation) -> bool:
         """Whether it is for this equation."""
+        expect(Equation, equation=equation)
         return self.product in (None, equation.role) and any(map(self.names, names_of(equation)))
 
     def names(self, name: str) -> bool:
         """Whether its pattern is for a name."""
+        expect(str, name=name)
         return named(self.pattern, name)
 
     def __str__(self) -> str:

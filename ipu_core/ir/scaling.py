@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lowprec import BlockFormat, FloatFormat, as_format, block_formats
+from lowprec.checks import expect
 from lowprec.spec.block_format import mxfp4_e2m1, mxfp8_e4m3, nvfp4
 from lowprec.spec.formats import float8_e4m3fn, float8_e4m3fnuz, float8_e5m2, float8_e5m2fnuz, float32
 
@@ -134,6 +135,7 @@ class OperandScaling:
         if isinstance(fmt, BlockFormat):
             largest = float(fmt.element.max) * (1 if fmt.power_of_two else float(fmt.scale.max))
         else:
+            expect(FloatFormat, fmt=fmt)
             largest = float(fmt.max)
         return math.ldexp(largest, -self.margin)
 

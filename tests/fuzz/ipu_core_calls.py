@@ -29,7 +29,7 @@ def _traced() -> Any:
 
 ODD: tuple[Callable[[], Any], ...] = (
     training_calls.loop, training_calls.predictor, lambda: block_of("loss"), lambda: block_of("product").equations[0],
-    lambda: block_of("loss").inputs[0], lambda: machine_calls.Parts().to, 
+    lambda: block_of("loss").inputs[0], lambda: machine_calls.Parts().to,
     lambda: machine_calls.Parts().scratch, lambda: machine_calls.Parts().graph, lambda: machine_calls.Parts().programs(),
     lambda: machine_calls.Parts().programs()[1], lambda: machine_calls.Parts().engine(), _traced, lambda: nn.relu,
     lambda: ipu_core.Sgd, lambda: ipu_core.Sgd(0.1), lambda: ipu_core.Precision.parse("fp16.16/nearest"), lambda: "fp16.16/nearest",

@@ -36,6 +36,8 @@ PYTHONS_OWN = re.compile(
     r"|not supported between instances"
     r"|object has no attribute|to unpack|truth value of an array|only (length-1|0-dimensional|integer scalar) arrays"
 )
+CALLERS_OWN = re.compile(r"^\S*(loss|_function|_forward|<lambda>)\(\) (missing|takes|got)")
+"""A function that was given, called with other arguments than it takes: Python's message names it."""
 HERE = Path(__file__).parent
 HOUSE = tuple(Path(package.__file__ or "").parent for package in (lowprec, ipu_core))
 
@@ -51,6 +53,8 @@ def of_the_caller(error: BaseException) -> bool:
 def inner(error: BaseException) -> str:
     """What is wrong with an error, and where it came from; nothing, where it is a refusal in words."""
     if of_the_caller(error) and not PYTHONS_OWN.search(str(error)):
+        return ""
+    if isinstance(error, MemoryError) or (isinstance(error, TypeError) and CALLERS_OWN.search(str(error))):
         return ""
     last = _last(error)
     where = f"{type(error).__name__} at {Path(last.filename).name}:{last.lineno}: {error}"

@@ -259,7 +259,6 @@ def _of_target() -> Calls:
         "Param": (Param, lambda d: {"default": 1.0}),
         **{kind.__name__: (kind, lambda d: {"format": "float32", "ndim": d.integer(0, 2)})
            for kind in (Input, Output, InOut)},
-        "errors.expect": (errors.expect, lambda d: {"kind": int, "x": d.integer(0, 9)}),
         "errors.OutOfTileMemory": (errors.OutOfTileMemory, lambda d: {
             "tile": 1, "needed": 3, "available": 2, "categories": {}, "variables": [], "step": "a"}),
         "errors.OutOfStreamingMemory": (errors.OutOfStreamingMemory, lambda d: {

@@ -42,8 +42,9 @@ def _image(d: Draw) -> Arguments:
 
 def _heads(d: Draw) -> Arguments:
     sizes = {"qkv": 12, "out": 4}
-    layers = {name: {"weight": d.array((4, size), ("float32",)), "bias": np.zeros(size, "f4")}
-              for name, size in sizes.items()}
+    layers = {
+        name: {"weight": d.array((4, size), ("float32",)), "bias": np.zeros(size, "f4")} for name, size in sizes.items()
+    }
     return {"params": layers, "x": d.array((2, 3, 4), ("float32",)), "heads": 2, "rotary": d.chance(0.5)}
 
 

@@ -10,8 +10,11 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 
+from ipu_core.ir.eager import as_array, format_of, is_number
+from ipu_core.ir.ops import INT32
 from ipu_core.ir.pytree import flatten, paths, unflatten
-from ipu_core.ir.values import Value, apply, elementwise, reduce_sum, scope, shape_of, where
+from ipu_core.ir.values import Traced, Value, apply, elementwise, reduce_sum, scope, shape_of, where
+from lowprec.checks import entries, expect
 
 Exclude = Callable[[str, tuple[int, ...]], bool]
 Rate = float | Callable[[int], float]
@@ -175,6 +178,7 @@ class Common:
 
     def zeros(self, params: Any) -> Any:
         """float32 zeros nested as the parameters, and None for the frozen ones."""
+        check_floats("params", params)
         leaves, tree = flatten(params)
         named = zip(paths(tree), leaves, strict=True)
         return unflatten(
@@ -183,6 +187,7 @@ class Common:
 
     def decay_of(self, name: str, w: Value) -> float:
         """The weight decay of a parameter."""
+        expect(str, name=name)
         own = self.group(name).decay
         if own is not None:
             return own
@@ -223,6 +228,10 @@ class Common:
                 leaf of each moment): the parameter becomes itself plus factor times direction.
             moments: keys of the state.
         """
+        check_floats("params", params)
+        if flatten(gradients)[1] != (nested := flatten(params)[1]):
+            raise ValueError(f"gradients must be nested as the parameters, {', '.join(paths(nested))}")
+        entries("state", state, (*moments, "compensation") if self.kahan else moments)
         leaves, tree = flatten(params)
         kept = (*moments, "compensation") if self.kahan else moments
         columns = [_by_name(state[key]) for key in kept]
@@ -287,7 +296,19 @@ def begins_at_zero(params: Any) -> dict[str, None]:
     As keys of a dict without leaves: part of a state they are carried by its structure, known while a step is traced.
     """
     leaves, tree = flatten(params)
-    return {name: None for name, leaf in zip(paths(tree), leaves, strict=True) if _all_zero(np.asarray(leaf))}
+    return {name: None for name, leaf in zip(paths(tree), leaves, strict=True) if _all_zero(as_array(leaf))}
+
+
+def check_floats(what: str, nested: Any) -> None:
+    """Refuses leaves that are neither arrays nor traced values of floats.
+
+    Raises:
+        TypeError: one of another kind, by its name.
+    """
+    leaves, tree = flatten(nested)
+    for name, leaf in zip(paths(tree), leaves, strict=True):
+        if not isinstance(leaf, Traced) and format_of(as_array(leaf)) == INT32 and not is_number(leaf):
+            raise TypeError(f"{what}: {name or 'it'} holds integers; parameters are floats: x.astype(np.float32)")
 
 
 def _all_zero(array: Any) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ipu_core.ir.values import Value, apply, elementwise, where
+from ipu_core.ir.values import Value, apply, elementwise, shape_of, where
 from ipu_core.train.optim.common import (
     Common,
     Exclude,
@@ -111,9 +111,11 @@ class Lars(Sgd):
 
         def one(name: str, w: Value, g: Value, rate: Value, m: Value) -> tuple[Value, float, Value]:
             g = self.decayed(name, w, clip(g))
-            if name not in state["ratio_one"] and not self.exclude(name, w.shape):
+            if name not in state["ratio_one"] and not self.exclude(name, shape_of(w)):
                 size, length = norm(w), norm(g)
-                share = elementwise("divide", elementwise("multiply", size, self.trust), length + self.eps)
+                share = elementwise(
+                    "divide", elementwise("multiply", size, self.trust), elementwise("add", length, self.eps)
+                )
                 rate = elementwise("multiply", rate, where(size, where(length, share, 1.0), 1.0))
             scaled = elementwise("multiply", g, rate)
             m = moment("first_moment", scaled, m, self.momentum)
