@@ -7,7 +7,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lowprec.checks import expect, integer, listed
+from lowprec.checks import expect, integer, pairs
 
 
 class IpuError(Exception):
@@ -58,7 +58,7 @@ class OutOfStreamingMemory(IpuError, MemoryError):
     def __init__(self, needed: int, available: int, buffers: Sequence[tuple[str, int]]) -> None:
         self.needed = integer("needed", needed)
         self.available = integer("available", available)
-        self.buffers = listed("buffers", buffers)
+        self.buffers = pairs("buffers", buffers)
         largest = ", ".join(f"{name} {size:,}" for name, size in self.buffers)
         super().__init__(
             f"remote buffers need {needed:,} bytes of {available:,} of streaming memory; the largest: {largest}"
@@ -97,7 +97,7 @@ class OutOfTileMemory(IpuError, MemoryError):
         self.available = integer("available", available)
         expect(Mapping, categories=categories)
         self.categories = dict(categories)
-        self.variables = listed("variables", variables)
+        self.variables = pairs("variables", variables)
         self.step = step
         self.before_planning = before_planning
         parts = ", ".join(f"{name} {size:,}" for name, size in self.categories.items() if size)

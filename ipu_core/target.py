@@ -194,7 +194,7 @@ class Target:
         """Cycles in which `size` bytes pass an interface of `bandwidth` bytes per second, a number above 0."""
         if not (number("bandwidth", bandwidth) > 0 and math.isfinite(bandwidth)):
             raise ValueError(f"bandwidth must be bytes per second, finite and above 0, not {bandwidth!r}")
-        return math.ceil(integer("size", size, 0) * self.clock / bandwidth) if size else 0
+        return math.ceil(integer("size", size, 0) * self.clock / bandwidth)
 
 
 _RATES: Final = ("clock", "link_bandwidth", "host_bandwidth", "streaming_bandwidth", "published_sram_bandwidth")

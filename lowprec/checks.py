@@ -105,28 +105,33 @@ def integers(name: str, value: Any) -> npt.NDArray[np.int64]:
 
 
 def listed(name: str, value: Any) -> list[Any]:
-    """What can be iterated over, as a list; a text cannot.
+    """What can be iterated over, as a list; see `iterable`."""
+    return list(iterable(name, value))
+
+
+def iterable(name: str, value: Any) -> Iterable[Any]:
+    """What can be iterated over, as it is; a text cannot.
+
+    Raises:
+        TypeError: anything else, an array without axes too.
+    """
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable) or getattr(value, "shape", None) == ():
+        raise TypeError(f"{name} must be a list, not {shown(value)}")
+    return value
+
+
+def pairs(name: str, value: Any) -> list[tuple[str, int]]:
+    """Pairs of a name and a whole number.
 
     Raises:
         TypeError: anything else.
     """
-    try:
-        if not isinstance(value, str | bytes) and isinstance(value, Iterable):
-            return list(value)
-    except TypeError:  # an array without axes
-        pass
-    raise TypeError(f"{name} must be a list, not {shown(value)}")
-
-
-def chosen(name: str, value: Any, allowed: Collection[str]) -> str:
-    """One of some names.
-
-    Raises:
-        ValueError: anything else.
-    """
-    if not isinstance(value, str) or value not in allowed:
-        raise ValueError(f"{name} must be {' or '.join(map(repr, allowed))}, not {shown(value)}")
-    return value
+    found = listed(name, value)
+    for pair in found:
+        if not isinstance(pair, tuple | list) or len(pair) != 2 or not isinstance(pair[0], str):
+            raise TypeError(f"{name} must be pairs of a name and a number, not {shown(pair)}")
+        integer(name, pair[1])
+    return found
 
 
 def entries(what: str, given: Any, names: Collection[str]) -> list[Any]:

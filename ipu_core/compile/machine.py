@@ -20,7 +20,7 @@ from ipu_core.ir.buffers import allocate
 from ipu_core.ir.lifetimes import in_place, lifetimes
 from ipu_core.target import Target
 from lowprec import Accumulation, Key, as_key
-from lowprec.checks import expect, integer, listed
+from lowprec.checks import expect, integer, listed, truth
 
 
 class Machine:
@@ -55,6 +55,9 @@ class Machine:
         random: WorkerState | None = None,
     ) -> None:
         expect(Lowered, lowered=lowered)
+        if control is not None:
+            expect(FloatingPointControl, control=control)
+        whole, allow_out_of_memory = truth("whole", whole), truth("allow_out_of_memory", allow_out_of_memory)
         self.lowered, self.steps_per_call = lowered, integer("steps_per_call", steps_per_call, 1)
         step = lowered.program
         programs = step if steps_per_call == 1 else [step, Repeat(steps_per_call, step, runs=True)]
@@ -100,6 +103,7 @@ class Machine:
         expect(Target, target=target)
         if control is not None:
             expect(FloatingPointControl, control=control)
+        allow_out_of_memory = truth("allow_out_of_memory", allow_out_of_memory)
         if not allow_out_of_memory:
             check_room(block, target)
         traps = control is not None and bool(control.traps)

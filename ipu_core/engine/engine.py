@@ -19,7 +19,7 @@ from ipu_core.graph.program import DataStream, Program, RemoteBuffer, check_remo
 from ipu_core.graph.tensor import Tensor, Variable
 from ipu_core.hardware_random import TileRandom, WorkerState
 from lowprec import Key, as_key
-from lowprec.checks import expect, integer, listed
+from lowprec.checks import expect, integer, listed, truth
 
 
 class Engine:
@@ -64,6 +64,7 @@ class Engine:
         for name, value, kind in (("control", control, FloatingPointControl), ("random", random, WorkerState)):
             if value is not None:
                 expect(kind, **{name: value})
+        whole, allow_out_of_memory = truth("whole", whole), truth("allow_out_of_memory", allow_out_of_memory)
         self.graph = graph
         self.target = graph.target
         self.control = control or FloatingPointControl()
@@ -206,7 +207,7 @@ class Engine:
 
     def _check_program(self, program: int) -> None:
         if not 0 <= integer("a program's number", program) < len(self._calls):
-            raise IndexError(f"there are {len(self._calls)} programs, numbered from 0, and none of number {program}")
+            raise IndexError(f"there are programs 0..{len(self._calls) - 1}, not {program}")
 
     @staticmethod
     def _check_entry(buffer: RemoteBuffer, entry: int) -> None:

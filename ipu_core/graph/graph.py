@@ -18,7 +18,7 @@ from ipu_core.integers import Ints
 from ipu_core.target import Target
 from lowprec import FloatFormat, astype
 from lowprec.arrays import whole_array
-from lowprec.checks import expect, integer, integers, listed, shown, sizes
+from lowprec.checks import expect, integer, integers, listed, shown, sizes, truth
 
 # Vertices added without an operation number draw their random bits from numbers no traced program reaches.
 _FIRST_OPERATION: Final = 1 << 31
@@ -168,7 +168,8 @@ class Graph:
             raise ValueError("join needs a compute set at least")
         for each in given:
             expect(ComputeSet, compute_set=each)
-        first, *others = given
+        first: ComputeSet = given[0]
+        others: list[ComputeSet] = given[1:]
         for other in others:
             first.groups += other.groups
             first.singles += other.singles
@@ -255,9 +256,10 @@ class Graph:
     def _new(self, fmt: Any, shape: Sequence[int], name: str, temporary: bool = False) -> Variable:
         form, dtype = element_type(fmt)
         expect(str, name=name)
+        temporary = truth("temporary", temporary)
         number = len(self.variables)
         lengths = sizes("a variable's shape", shape)
-        variable = Variable(number, name or f"variable_{number}", form, dtype, lengths, bool(temporary))
+        variable = Variable(number, name or f"variable_{number}", form, dtype, lengths, temporary)
         self.variables.append(variable)
         return variable
 

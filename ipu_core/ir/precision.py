@@ -28,7 +28,7 @@ from lowprec import FloatFormat, Rounding, as_format
 from lowprec import bfloat16 as BFLOAT16
 from lowprec import float16 as FLOAT16
 from lowprec import float32 as FLOAT32
-from lowprec.checks import expect
+from lowprec.checks import expect, listed
 from lowprec.spec.rounding import NEAREST_EVEN
 
 PLAIN = frozenset({"add", "subtract", "multiply", "scale", "square"})
@@ -197,6 +197,7 @@ class Precision:
 
     def rule(self, role: str, family: str) -> Rule:
         """What the table says for an equation of that role and family."""
+        expect(str, role=role, family=family)
         backwards = role in ("grad_input", "grad_weight")
         results = self.gradients if backwards else self.operands
         match role, family:
@@ -224,7 +225,8 @@ class Precision:
     def rounding_of(self, op: str, operands: Sequence[FloatFormat], output: FloatFormat) -> Rounding:
         """How a rounded result of that operation is rounded."""
         expect(str, op=op)
-        expect(FloatFormat, output=output)
+        operands = listed("operands", operands)
+        expect(FloatFormat, output=output, **{f"operands[{i}]": fmt for i, fmt in enumerate(operands)})
         if output.contains(FLOAT32) or (op in PLAIN and all(output.contains(fmt) for fmt in operands)):
             return NEAREST_EVEN
         return self.rounding

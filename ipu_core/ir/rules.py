@@ -58,6 +58,9 @@ class PrecisionRule:
     product: str | None = None
 
     def __post_init__(self) -> None:
+        expect(str, pattern=self.pattern, field=self.field)
+        if self.product is not None:
+            expect(str, product=self.product)
         if self.field == "scaling" and not (self.value is None or isinstance(self.value, OperandScaling)):
             raise TypeError(f"scaling in a rule is an OperandScaling or None, not {self.value!r}")
         if isinstance(self.value, OperandScaling) and self.value.how == "delayed":

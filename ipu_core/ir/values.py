@@ -159,7 +159,7 @@ def elementwise(op: str, *operands: Value, fmt: FloatFormat | None = None) -> Va
             and isinstance(operands[1 - position], Traced)
         ):
             return operands[1 - position]
-    shapes = {np.shape(x) if not isinstance(x, Traced) else x.shape for x in operands} - {()}
+    shapes = {shape_of(x) for x in operands} - {()}
     if len(shapes) > 1:
         try:
             shape = np.broadcast_shapes(*shapes)
@@ -171,7 +171,9 @@ def elementwise(op: str, *operands: Value, fmt: FloatFormat | None = None) -> Va
 
 def shape_of(value: Value) -> tuple[int, ...]:
     """The shape of a value, () for a number."""
-    return value.shape if isinstance(value, Traced) else np.shape(value)
+    if isinstance(value, Traced | np.ndarray):
+        return value.shape
+    return () if is_number(value) else as_array(value).shape
 
 
 def axes_of(value: Value, axis: int | Sequence[int] | None) -> tuple[int, ...]:
@@ -358,9 +360,9 @@ def concatenate(values: Sequence[Value], axis: int = 0) -> Value:
         ValueError: none, no such axis, or shapes that do not fit.
     """
     values = listed("values", values)
-    if not values:
-        raise ValueError("concatenate needs one value at least")
-    return apply("concatenate", *values, axis=axes_of(values[0], axis)[0])
+    if not values or not shape_of(values[0]):
+        raise ValueError(f"concatenate needs one value at least, with an axis, not {shown(values)}")
+    return apply("concatenate", *values, axis=axes_of(values[0], integer("axis", axis))[0])
 
 
 def convert(x: Value, fmt: Any) -> Value:

@@ -159,14 +159,14 @@ def rotary_embedding(x: Value, *, first: int = 0, base: float = 10000.0) -> Valu
     if len(shape_of(x)) < 2:
         raise ValueError(f"rotary embedding takes (..., places, width), not the shape {shape_of(x)}")
     x = x if isinstance(x, Traced) else as_array(x)
-    first, base = integer("first", first), number("base", base)
+    begin, base = number("first", integer("first", first)), number("base", base)
     if not base > 0:
         raise ValueError(f"base must be above 0, not {base!r}")
     places, width = shape_of(x)[-2:]
     if width % 2:
         raise ValueError(f"rotary embedding pairs elements: a width of {width} is odd")
     half = width // 2
-    angle = (first + np.arange(places))[:, None] * base ** (-np.arange(half) / half)
+    angle = (begin + np.arange(places))[:, None] * base ** (-np.arange(half) / half)
     cosine, sine = (table_like(f(angle), x) for f in (np.cos, np.sin))
     a, b = x[..., :half], x[..., half:]
     turned = (_combined(a, cosine, b, sine, "subtract"), _combined(b, cosine, a, sine, "add"))

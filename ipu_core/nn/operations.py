@@ -31,7 +31,7 @@ from ipu_core.ir.values import (
 from ipu_core.tile import dropout_mask
 from lowprec import FloatFormat
 from lowprec import float32 as FLOAT32
-from lowprec.checks import entries, listed, shown, truth
+from lowprec.checks import entries, integer, listed, shown, truth
 from lowprec.random import KeyLike, as_key
 
 LOWEST = -3e38  # of a masked score: its exponential is 0 beside any other's
@@ -321,7 +321,7 @@ def log_sum_exp(x: Value, axis: int = -1, keepdims: bool = False) -> Value:
         top = stop_gradient(reduce_max(wide, axis, keepdims=True))
         total = reduce_sum(exp(elementwise("subtract", wide, top)), axis, keepdims=True)
         result = elementwise("add", top, log(total))
-    (axis,) = axes_of(x, axis)
+    (axis,) = axes_of(x, integer("axis", axis))
     kept = [n for i, n in enumerate(shape_of(x)) if i != axis]
     return result if truth("keepdims", keepdims) else reshape(result, kept)
 

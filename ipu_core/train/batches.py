@@ -12,7 +12,7 @@ import numpy as np
 
 from ipu_core.ir.pytree import flatten
 from ipu_core.train.samples import Samples
-from lowprec.checks import integer, shown
+from lowprec.checks import integer, iterable, shown
 
 
 class Epochs:
@@ -81,7 +81,7 @@ class Feed:
                     "next one: give a list or something else that can be iterated over again, Epochs, or a function "
                     "of the step's number"
                 )
-            self._following = self._from(iter(batches), kept or {})
+            self._following = self._from(iter(iterable("batches", batches)), kept or {})
         else:
             raise TypeError(
                 f"batches must be a function of the step's number, or batches in order, or Epochs, not {batches!r}"

@@ -85,7 +85,7 @@ class Evaluate:
         """
         try:
             self.history = [(int(step), dict(measures)) for step, measures in state]
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, np.ma.MaskError):
             raise ValueError(f"a history is [(steps, measures by name), ..], not {shown(state)}") from None
 
     @property

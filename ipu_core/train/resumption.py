@@ -15,7 +15,7 @@ from ipu_core.train.progress import Run
 from ipu_core.train.scaling import Skipped
 from ipu_core.train.stepping import Stepping
 from lowprec.arrays import whole_array
-from lowprec.checks import entries, expect, shown
+from lowprec.checks import entries, expect, expect_path, shown
 
 
 class Resumable(Stepping):
@@ -71,6 +71,7 @@ class Resumable(Stepping):
             OSError: the file cannot be written.
             TypeError: the state of a callback is not made of JSON values.
         """
+        expect_path("path", path)
         run = self._kept() if self._run is None else self._run.state(self.step)
         meta = {"step": self.step, **self._identity(), "history": self.history(), "run": run}
         checkpoint.save(path, self.arrays(), meta)

@@ -29,14 +29,15 @@ ALLOWED = (
     *OURS,
 )
 ON_PURPOSE = (*ALLOWED, ImportError, OSError, EOFError)
-"""Kinds that a `raise` of ours may have: an extra that is not installed, a file, a stream that ended too."""
+"""Kinds that a `raise` of ours may have: an extra that is not installed, a file, a stream that ended too. What the
+system says of memory and files names what there is too little of, or the file: that is right as it is."""
 PYTHONS_OWN = re.compile(
     r"unhashable type|object is not (subscriptable|iterable|callable)|unsupported operand type"
     r"|object of type .* has no len|incompatible function arguments|object cannot be interpreted"
     r"|not supported between instances"
     r"|object has no attribute|to unpack|truth value of an array|only (length-1|0-dimensional|integer scalar) arrays"
 )
-CALLERS_OWN = re.compile(r"^\S*(loss|_function|_forward|<lambda>)\(\) (missing|takes|got)")
+CALLERS_OWN = re.compile(r"^\S*(loss|_function|_forward|relu|Twice|<lambda>)\(\) (missing|takes|got)")
 """A function that was given, called with other arguments than it takes: Python's message names it."""
 HERE = Path(__file__).parent
 HOUSE = tuple(Path(package.__file__ or "").parent for package in (lowprec, ipu_core))
@@ -45,16 +46,19 @@ HOUSE = tuple(Path(package.__file__ or "").parent for package in (lowprec, ipu_c
 def of_the_caller(error: BaseException) -> bool:
     """Whether it was raised by the call itself, which did not take the arguments, or in a function that was given.
 
-    Then Python's message is the right one.
+    Then Python's message is the right one, or that of the library which the function calls.
     """
-    return Path(_last(error).filename).is_relative_to(HERE)
+    frames = [Path(frame.filename) for frame in traceback.extract_tb(error.__traceback__)]
+    known = [path for path in frames if any(path.is_relative_to(place) for place in (HERE, *HOUSE))]
+    return known[-1].is_relative_to(HERE)
 
 
 def inner(error: BaseException) -> str:
     """What is wrong with an error, and where it came from; nothing, where it is a refusal in words."""
-    if of_the_caller(error) and not PYTHONS_OWN.search(str(error)):
+    of_python = isinstance(error, TypeError) and CALLERS_OWN.search(str(error))
+    if isinstance(error, MemoryError | OSError) or of_python:
         return ""
-    if isinstance(error, MemoryError) or (isinstance(error, TypeError) and CALLERS_OWN.search(str(error))):
+    if of_the_caller(error) and "incompatible function arguments" not in str(error):
         return ""
     last = _last(error)
     where = f"{type(error).__name__} at {Path(last.filename).name}:{last.lineno}: {error}"

@@ -21,6 +21,7 @@ from ipu_core.ir.unit_scaling.results import Results, Rules
 from ipu_core.ir.unit_scaling.roles import Role, role_of
 from ipu_core.ir.unit_scaling.rules import results_of
 from ipu_core.ir.values import Traced, Value, apply, elementwise, lift, scope
+from lowprec.checks import shown, truth
 
 
 @dataclass(frozen=True)
@@ -118,8 +119,10 @@ def unit_scale(
     Raises:
         ValueError: a number out of range.
     """
-    if not (tau is None or tau == "depth" or (isinstance(tau, int | float) and 0 < tau < 1)):
-        raise ValueError(f"unit_scale: tau must lie between 0 and 1, or be 'depth', not {tau!r}")
+    known = tau is None or (isinstance(tau, str) and tau == "depth")
+    if not (known or (isinstance(tau, int | float) and 0 < tau < 1)):
+        raise ValueError(f"unit_scale: tau must lie between 0 and 1, or be 'depth', not {shown(tau)}")
+    mup = truth("unit_scale: mup", mup)
     if not isinstance(deviation, int | float) or not 0 < deviation < float("inf"):
         raise ValueError(f"unit_scale: deviation must be a positive number, not {deviation!r}")
     share = None if isinstance(tau, str) else tau

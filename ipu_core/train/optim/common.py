@@ -14,7 +14,7 @@ from ipu_core.ir.eager import as_array, format_of, is_number
 from ipu_core.ir.ops import INT32
 from ipu_core.ir.pytree import flatten, paths, unflatten
 from ipu_core.ir.values import Traced, Value, apply, elementwise, reduce_sum, scope, shape_of, where
-from lowprec.checks import entries, expect
+from lowprec.checks import entries, expect, truth
 
 Exclude = Callable[[str, tuple[int, ...]], bool]
 Rate = float | Callable[[int], float]
@@ -104,6 +104,7 @@ class Group:
     def __post_init__(self) -> None:
         if not isinstance(self.pattern, str):
             raise TypeError(f"Group: pattern must be a pattern of names such as '*.bias', not {self.pattern!r}")
+        truth("Group: frozen", self.frozen)
         check("Group: lr", self.lr, 0, float("inf"))
         if self.decay is not None:
             check("Group: decay", self.decay, 0, float("inf"))
@@ -150,6 +151,7 @@ class Common:
         if not callable(lr):
             check(f"{own}: lr", lr, 0, float(np.finfo(np.float32).max))
         check_exclude(own, exclude)
+        truth(f"{own}: kahan", self.kahan)
         if not isinstance(self.groups, tuple) or not all(isinstance(group, Group) for group in self.groups):
             raise TypeError(f"{own}: groups must be a tuple of Groups such as (Group('*.bias', decay=0),)")
         for field in ("clip_value", "clip_norm"):

@@ -16,6 +16,7 @@ from ipu_core.train.optim.common import (
     norm,
     vectors,
 )
+from lowprec.checks import truth
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Sgd(Common):
         self.check_common(self.lr, self.exclude)
         check(f"{own}: momentum", self.momentum, 0, 1)
         check(f"{own}: weight_decay", self.weight_decay, 0, float("inf"))
-        if self.nesterov and not self.momentum:
+        if truth(f"{own}: nesterov", self.nesterov) and not self.momentum:
             raise ValueError(f"{own}: nesterov needs a momentum")
 
     def init(self, params: Any) -> Any:
