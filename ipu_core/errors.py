@@ -13,6 +13,9 @@ from lowprec.checks import expect, integer, pairs
 class IpuError(Exception):
     """Something the modelled machine cannot do."""
 
+    def __init__(self, *args: object) -> None:  # for inspect.signature, which knows none of Python's own
+        super().__init__(*args)
+
 
 class UnmappedTensor(IpuError, ValueError):
     """An element of a variable, or a vertex, lies on no tile."""
@@ -41,9 +44,15 @@ class FloatingPointException(IpuError, ArithmeticError):
 class Unvalidated(UserWarning):
     """The result rests on a hardware detail for which no public source was found."""
 
+    def __init__(self, *args: object) -> None:  # for inspect.signature, which knows none of Python's own
+        super().__init__(*args)
+
 
 class NotFinite(RuntimeWarning):
     """A loss is infinite or NaN."""
+
+    def __init__(self, *args: object) -> None:  # for inspect.signature, which knows none of Python's own
+        super().__init__(*args)
 
 
 class OutOfStreamingMemory(IpuError, MemoryError):
@@ -96,6 +105,7 @@ class OutOfTileMemory(IpuError, MemoryError):
         self.needed = integer("needed", needed)
         self.available = integer("available", available)
         expect(Mapping, categories=categories)
+        expect(str, step=step)
         self.categories = dict(categories)
         self.variables = pairs("variables", variables)
         self.step = step

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Collection, Iterable, Mapping
 from numbers import Real
@@ -12,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 LONGEST = 200  # characters of a value in a message
+LARGEST = 2**48  # elements of an array
 
 
 def shown(value: object) -> str:
@@ -34,17 +36,19 @@ def expect(kind: type, **given: object) -> None:
             raise TypeError(f"{name} must be {article} {kind.__name__}, not {shown(value)}")
 
 
-def integer(name: str, value: Any, least: int | None = None) -> int:
+def integer(name: str, value: Any, least: int | None = None, most: int | None = None) -> int:
     """A whole number, Python's or NumPy's, as an int.
 
     Raises:
         TypeError: no integer; truth values are none.
-        ValueError: below the least.
+        ValueError: below the least, or above the most.
     """
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise TypeError(f"{name} must be an integer, not {shown(value)}")
     if least is not None and value < least:
         raise ValueError(f"{name} must be an integer of at least {least}, not {value}")
+    if most is not None and value > most:
+        raise ValueError(f"{name} must be an integer of at most {most}, not {value}")
     return int(value)
 
 
@@ -73,19 +77,21 @@ def truth(name: str, value: Any) -> bool:
     return bool(value)
 
 
-def sizes(name: str, value: Any, least: int | None = 0) -> tuple[int, ...]:
+def sizes(name: str, value: Any) -> tuple[int, ...]:
     """A shape: integers of at least 0, in any sequence.
 
     Raises:
         TypeError: no integers.
-        ValueError: one below the least.
+        ValueError: one below 0, or more elements than memory holds.
     """
     try:
         found = tuple(operator.index(size) for size in value)
     except TypeError:
         raise TypeError(f"{name} must be a sequence of integers, not {shown(value)}") from None
-    if least is not None and any(size < least for size in found):
+    if any(size < 0 for size in found):
         raise ValueError(f"{name} has no negative lengths: {shown(found)}")
+    if any(size > LARGEST for size in found) or math.prod(found) > LARGEST:
+        raise ValueError(f"{name} has more elements than any memory: {shown(found)}")
     return found
 
 

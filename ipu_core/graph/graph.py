@@ -18,7 +18,7 @@ from ipu_core.integers import Ints
 from ipu_core.target import Target
 from lowprec import FloatFormat, astype
 from lowprec.arrays import whole_array
-from lowprec.checks import expect, integer, integers, listed, shown, sizes, truth
+from lowprec.checks import LARGEST, expect, integer, integers, listed, shown, sizes, truth
 
 # Vertices added without an operation number draw their random bits from numbers no traced program reaches.
 _FIRST_OPERATION: Final = 1 << 31
@@ -118,7 +118,7 @@ class Graph:
             where = np.atleast_1d(integers("tiles", tiles))
         if where.ndim != 1 or not where.size:
             raise ValueError(f"tiles must be a number of them or a list with one at least, not {shown(tiles)}")
-        borders = linear_boundaries(tensor.size, where.size, integer("grain", grain, 1))
+        borders = linear_boundaries(tensor.size, where.size, integer("grain", grain, 1, LARGEST))
         self.map_intervals(tensor, borders[:-1], where[: borders.size - 1])
         return borders
 

@@ -36,7 +36,9 @@ def is_number(value: Any) -> bool:
 
 
 def _within(value: Any) -> Any:
-    """A Python number as NumPy computes with it: whole ones beyond 64 bits are floats."""
+    """A Python number as NumPy computes with it: truth values and whole numbers beyond 64 bits are floats."""
+    if isinstance(value, bool):
+        return float(value)
     return value if isinstance(value, float) or -(2**63) <= value < 2**63 else number("an operand", value)
 
 

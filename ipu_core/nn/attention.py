@@ -23,13 +23,12 @@ from ipu_core.ir.values import (
     where,
 )
 from ipu_core.nn.operations import embedding, linear, softmax, table_like
-from lowprec.checks import entries, integer, number, truth
+from lowprec.checks import entries, integer, number, sizes, truth
 
 
 def causal_mask(queries: int, keys: int | None = None) -> Array:
     """1 where a query may look at a key, at its own place or before, else 0: (queries, keys), the last at the last."""
-    queries = integer("queries", queries, 0)
-    keys = queries if keys is None else integer("keys", keys, 0)
+    queries, keys = sizes("queries and keys", (queries, queries if keys is None else keys))
     return np.tri(queries, keys, keys - queries, dtype=np.float32)
 
 
@@ -43,7 +42,7 @@ def padding_mask(lengths: Value, keys: int) -> Value:
     Returns:
         (..., 1, keys), so that it fits scores (..., queries, keys); for scores with heads give lengths (rows, 1).
     """
-    keys = integer("keys", keys, 0)
+    keys, _ = sizes("keys and lengths", (keys, integer("keys", keys) + 1))
     rows = embedding(np.tri(keys + 1, keys, -1, dtype=np.float32), lengths)
     return reshape(rows, (*shape_of(rows)[:-1], 1, keys))
 

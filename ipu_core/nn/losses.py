@@ -29,6 +29,8 @@ def cross_entropy_rows(logits: Value, labels: Value) -> Value:
 
 def _check(logits: Value, labels: Value) -> None:
     """Refuses labels that do not fit the logits, in words for who wrote the loss."""
+    if not shape_of(logits):
+        raise ValueError("logits have an axis of classes, (..., classes), not the shape ()")
     rows, given = shape_of(logits)[:-1], shape_of(labels)
     if given != rows:
         hint = "; one class number for each row, such as labels.argmax(-1)" if given == shape_of(logits) != () else ""

@@ -187,7 +187,7 @@ def shuffled(n: int, size: int, seed: int) -> Callable[[int], npt.NDArray[np.int
     """
     if isinstance(size, bool) or not isinstance(size, int | np.integer) or not 1 <= size <= n:
         raise ValueError(f"a batch of {shown(size)} cannot be drawn from {n} rows: allowed are 1 to {n}")
-    as_key(seed)  # refuses what is none
+    as_key(integer("seed", seed))  # refuses what is outside
     per_epoch = n // size
     latest: tuple[int, npt.NDArray[np.intp]] = (0, permutation(n, (seed, 0)))
 

@@ -150,9 +150,9 @@ def _blocks() -> Calls:
         "value_and_grad": (_gradient, lambda d: {**_of_loss(d), "scale": d.one_of((None, 2.0))}),
         "unit_scale": (_unit, lambda d: {**_of_loss(d), "tau": d.one_of(("depth", 0.5, None)), "mup": False}),
         "UnitScaled": (ipu_core.UnitScaled, lambda d: {"function": loss}),
-        "UnitScaled.__call__": (spread(ipu_core.unit_scale(loss), "a"), lambda d: {"a": [parameters(), batch_of(2)]}),
-        "UnitScaled.block": (spread(ipu_core.unit_scale(loss).block, "a"), lambda d: {"a": [parameters(), batch_of(2)]}),
-        "UnitScaled.roles": (spread(ipu_core.unit_scale(loss).roles, "a"), lambda d: {"a": [parameters(), batch_of(2)]}),
+        **{f"UnitScaled.{name}": (spread(getattr(ipu_core.unit_scale(loss), name), "given"),
+                                  lambda d: {"given": [parameters(), batch_of(2)]})
+           for name in ("__call__", "block", "roles")},
         "evaluate": (spread(ipu_core.evaluate, "arguments"), lambda d: {
             **_run(d), "arithmetic": d.one_of(("exact", "declared"))}),
         "execute": (spread(ipu_core.execute, "arguments"), _run),

@@ -17,7 +17,6 @@ from tests.fuzz.block_calls import PRECISIONS, batch_of, loss, parameters
 from tests.fuzz.machine_calls import FEW, Arguments, Calls
 from tests.fuzz.wild import Draw
 
-
 MOST = 3  # steps
 
 
@@ -182,7 +181,8 @@ def _around() -> Calls:
         "Sgd.decayed": (Sgd(0.1).decayed, lambda d: {"name": "w", "w": np.ones(3, "f4"), "g": np.ones(3, "f4")}),
         "Adam.for_precision": (Adam(0.1).for_precision, lambda d: {"scaled_state": 2.0, "store_root": d.chance(0.5)}),
         "Group": (ipu_core.Group, lambda d: {"pattern": "w*", "lr": 0.5, "decay": 0.1, "frozen": d.chance(0.5)}),
-        "mup_groups": (ipu_core.mup_groups, lambda d: {"loss": ipu_core.unit_scale(loss, mup=True), "params": parameters()}),
+        "mup_groups": (lambda others, **given: ipu_core.mup_groups(*given.values(), *others), lambda d: {
+            "loss": ipu_core.unit_scale(loss, mup=True), "params": parameters(), "others": [batch_of(2)]}),
         "LossScale": (ipu_core.LossScale, lambda d: {
             "init_scale": 2.0, "growth_factor": 2.0, "backoff_factor": 0.5, "growth_interval": 3}),
         "Watch": (ipu_core.Watch, lambda d: {"every": d.integer(1, 9), "path": None, "values": ("*",)}),

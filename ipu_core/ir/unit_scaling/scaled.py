@@ -24,6 +24,16 @@ from ipu_core.ir.values import Traced, Value, apply, elementwise, lift, scope
 from lowprec.checks import shown, truth
 
 
+class _SignatureOfTheFunction:
+    """The signature of an object that is called as a function is, whose names its parameters have; the class has its
+    own."""
+
+    def __get__(self, instance: UnitScaled | None, owner: type[UnitScaled]) -> inspect.Signature:
+        if instance is None:
+            raise AttributeError("__signature__")  # as of any class, for inspect to look at __init__
+        return inspect.signature(instance.function)
+
+
 @dataclass(frozen=True)
 class UnitScaled:
     """A function with the factors of unit scaling: what `unit_scale` makes of one. Called as the function is."""
@@ -51,10 +61,7 @@ class UnitScaled:
         results = Factors.of(block, self.rules).results
         return {name: role_of(var, results) for name, var in zip(paths(tree), block.inputs, strict=False)}
 
-    @property
-    def __signature__(self) -> inspect.Signature:
-        """The function's, whose names its parameters have."""
-        return inspect.signature(self.function)
+    __signature__ = _SignatureOfTheFunction()
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,6 @@ from ipu_core.train.watch import file
 from ipu_core.train.watch.plots import plot_exponents, plot_shares
 from lowprec.checks import shown
 
-NAMED = 5  # values that a message names
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
@@ -77,14 +76,11 @@ class Record:
         """The column of a value.
 
         Raises:
-            ValueError: there is none of that name.
+            KeyError: there is none of that name.
         """
         found = np.flatnonzero(self.values["name"] == name) if isinstance(name, str) else np.zeros(0)
         if not found.size:
-            near = ", ".join(map(str, self.values["name"][:NAMED])) or "none"
-            raise ValueError(
-                f"no value {shown(name)} was watched; there are {near}{', ..' * (len(self.values) > NAMED)}"
-            )
+            raise KeyError(f"no value {shown(name)} was watched")
         return int(found[0])
 
     def share(self, measure: str) -> npt.NDArray[np.float64]:
