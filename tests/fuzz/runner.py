@@ -158,7 +158,7 @@ def _lines(read: int) -> Iterator[str | None]:
             yield from (line.decode() for line in whole)
 
 
-def run(first: int, count: int, seconds: float | None = None, batch: int = 200) -> Report:
+def run(first: int, count: int, seconds: float | None = None, batch: int = 500) -> Report:
     """Judges `count` cases from `first` on, or as many as the seconds allow."""
     report, start, at = Report(), time.monotonic(), first
     while at < first + count and (seconds is None or time.monotonic() - start < seconds):
