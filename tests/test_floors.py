@@ -194,8 +194,8 @@ def test_only_packages_list_what_is_theirs() -> None:
 
 
 def test_only_backends_call_the_kernels() -> None:
-    """Beside them: the package, which sees that they are there, the number of threads, the choice of an object and the end."""
-    known = {"lowprec", "lowprec.threads", "lowprec.testing.isa", "lowprec._exit"}
+    """Beside them: the number of threads, the choice of an object and the process's end."""
+    known = {"lowprec.threads", "lowprec.testing.isa", "lowprec._exit"}
     bad = [
         f"{i.importer}:{i.line}"
         for i in IMPORTS
