@@ -13,6 +13,8 @@ from ipu_core.ir.tracing import trace
 from ipu_core.ir.values import Value, builder_of, shape_of
 from ipu_core.jaxpr.interpret import Interpreter
 from ipu_core.jaxpr.operations.call import as_value, kind_of
+from lowprec.arrays import whole_array
+from lowprec.checks import shown
 from lowprec.extras import optional
 
 
@@ -45,6 +47,8 @@ def from_jax(loss: Callable[..., Any], params: Any, batch: Any, *, state: Any = 
         NotCovered: a primitive has no counterpart; the message names it, the layer and the line.
     """
     jax = optional("jax", extra="jax")
+    if not callable(loss):
+        raise TypeError(f"loss must be a function (params, batch) -> one number, not {shown(loss)}")
     given = [params, batch] if state is None else [params, state, batch]
     for name, value in zip(
         ("params", "state", "batch") if state is not None else ("params", "batch"), given, strict=True
@@ -114,10 +118,11 @@ class JaxModel:
 
 def _check(jax: Any, name: str, value: Any) -> None:
     """Refuses what JAX takes apart in another way than this library."""
-    theirs, ours = jax.tree.leaves(value), flatten(value)[0]
+    ours = flatten(value)[0]  # before JAX, which has no words for keys without an order
+    theirs = jax.tree.leaves(value)
     if len(theirs) != len(ours) or any(a is not b for a, b in zip(theirs, ours, strict=True)):
         raise TypeError(f"{name} must be nested dicts, lists and tuples of arrays, not {type(value).__name__}")
-    kinds = {kind_of(np.asarray(x).dtype) if not hasattr(x, "dtype") else kind_of(x.dtype) for x in ours}
+    kinds = {kind_of(whole_array(x).dtype) if not hasattr(x, "dtype") else kind_of(x.dtype) for x in ours}
     if "key" in kinds or (name != "batch" and kinds - {"float"}):
         raise TypeError(f"{name} must be arrays of {'numbers' if name == 'batch' else 'floats'}, not {sorted(kinds)}")
 
