@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
 
-from ipu_core.errors import expect
 from lowprec import Rounding, as_format
+from lowprec.checks import expect
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,7 @@ class FloatingPointControl:
 
     def rounding(self, rounding: Rounding, fmt: Any) -> Rounding:
         """A rounding with the overflow of results in `fmt` (or, of a sum, in the format it accumulates in)."""
+        expect(Rounding, rounding=rounding)
         return _with_overflow(rounding, self.overflow(fmt))
 
     @property

@@ -9,18 +9,7 @@ import resource
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-
-def expect(kind: type, **given: object) -> None:
-    """Refuses arguments of another kind.
-
-    Raises:
-        TypeError: one of them is no `kind`; it is named.
-    """
-    for name, value in given.items():
-        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-            raise TypeError(
-                f"{name} must be {'an' if kind.__name__[0] in 'aeiouI' else 'a'} {kind.__name__}, not {value!r}"
-            )
+from lowprec.checks import expect, integer, pairs
 
 
 def refusal_in_words(error: OSError) -> str:
@@ -33,6 +22,9 @@ def refusal_in_words(error: OSError) -> str:
 
 class IpuError(Exception):
     """Something the modelled machine cannot do."""
+
+    def __init__(self, *args: object) -> None:  # for inspect.signature, which knows none of Python's own
+        super().__init__(*args)
 
 
 class UnmappedTensor(IpuError, ValueError):
@@ -62,9 +54,15 @@ class FloatingPointException(IpuError, ArithmeticError):
 class Unvalidated(UserWarning):
     """The result rests on a hardware detail for which no public source was found."""
 
+    def __init__(self, *args: object) -> None:  # for inspect.signature, which knows none of Python's own
+        super().__init__(*args)
+
 
 class NotFinite(RuntimeWarning):
     """A loss is infinite or NaN."""
+
+    def __init__(self, *args: object) -> None:  # for inspect.signature, which knows none of Python's own
+        super().__init__(*args)
 
 
 class OutOfStreamingMemory(IpuError, MemoryError):
@@ -77,9 +75,9 @@ class OutOfStreamingMemory(IpuError, MemoryError):
     """
 
     def __init__(self, needed: int, available: int, buffers: Sequence[tuple[str, int]]) -> None:
-        self.needed = needed
-        self.available = available
-        self.buffers = list(buffers)
+        self.needed = integer("needed", needed)
+        self.available = integer("available", available)
+        self.buffers = pairs("buffers", buffers)
         largest = ", ".join(f"{name} {size:,}" for name, size in self.buffers)
         super().__init__(
             f"remote buffers need {needed:,} bytes of {available:,} of streaming memory; the largest: {largest}"
@@ -114,10 +112,12 @@ class OutOfTileMemory(IpuError, MemoryError):
         before_planning: bool = False,
     ) -> None:
         self.tile = tile
-        self.needed = needed
-        self.available = available
+        self.needed = integer("needed", needed)
+        self.available = integer("available", available)
+        expect(Mapping, categories=categories)
+        expect(str, step=step)
         self.categories = dict(categories)
-        self.variables = list(variables)
+        self.variables = pairs("variables", variables)
         self.step = step
         self.before_planning = before_planning
         parts = ", ".join(f"{name} {size:,}" for name, size in self.categories.items() if size)

@@ -13,6 +13,7 @@ from ipu_core.ir.block import Array
 from ipu_core.ir.pytree import flatten, unflatten
 from ipu_core.ir.values import apply, elementwise
 from lowprec import random_bits
+from lowprec.checks import number, sizes
 from lowprec.processor import in_default_state
 from lowprec.random import KeyLike, as_key
 
@@ -26,8 +27,8 @@ def uniform(key: KeyLike, shape: Sequence[int], bound: float = 1.0) -> Array:
         shape: sizes of the axes.
         bound: largest magnitude.
     """
-    words = random_bits(key, tuple(shape), 32)
-    return (bound * (words * 2.0**-31 - 1.0)).astype(np.float32)
+    words = random_bits(key, sizes("shape", shape), 32)
+    return (number("bound", bound) * (words * 2.0**-31 - 1.0)).astype(np.float32)
 
 
 @in_default_state
@@ -40,7 +41,8 @@ def normal(key: KeyLike, shape: Sequence[int], deviation: float = 1.0) -> Array:
         deviation: the standard deviation.
     """
     for_radius, for_angle = as_key(key).split(2)
-    unit = ((random_bits(for_radius, tuple(shape), 32) + 0.5) * 2.0**-32).astype(np.float32)
+    shape, deviation = sizes("shape", shape), number("deviation", deviation)
+    unit = ((random_bits(for_radius, shape, 32) + 0.5) * 2.0**-32).astype(np.float32)
     angle = uniform(for_angle, shape, math.pi)
     radius = apply("sqrt", elementwise("multiply", apply("log", unit), -2.0))
     return np.asarray(elementwise("multiply", elementwise("multiply", radius, apply("cos", angle)), deviation))
@@ -48,10 +50,10 @@ def normal(key: KeyLike, shape: Sequence[int], deviation: float = 1.0) -> Array:
 
 def _fan_in(shape: Sequence[int]) -> int:
     """The inputs of a weight (..., outputs); at least 1, so that an empty weight has a variance too."""
-    sizes = tuple(shape) if isinstance(shape, Sequence) else ()
-    if not sizes or not all(isinstance(size, int | np.integer) and size >= 0 for size in sizes):
+    lengths = tuple(shape) if isinstance(shape, Sequence) else ()
+    if not lengths or not all(isinstance(size, int | np.integer) and size >= 0 for size in lengths):
         raise ValueError(f"a weight's shape is integers (..., inputs, outputs) of at least 0, not {shape!r}")
-    return max(1, math.prod(sizes[:-1]))
+    return max(1, math.prod(lengths[:-1]))
 
 
 @in_default_state

@@ -32,6 +32,7 @@ from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import Adam, Sgd
 from ipu_core.train.optim.common import Common
 from ipu_core.train.predictor import Predictor
+from lowprec.checks import expect, shown
 from lowprec.extras import optional
 
 
@@ -99,8 +100,9 @@ class TrainingModel:
     """
 
     def __init__(self, module: Any, options: Options, optimizer: Any) -> None:
+        expect(Options, options=options)
         self._module, self.options, self._optimizer = module, options, optimizer
-        self._rate = float(optimizer.param_groups[0]["lr"])
+        self._rate = _rate_of(optimizer)
         self.model: TorchModel | None = None
         self.loop: TrainLoop | None = None
 
@@ -131,7 +133,7 @@ class TrainingModel:
         """
         if self.model is not None and not _alike(self._settings, self._read(self.model, optimizer)):
             raise ValueError("set_optimizer may change the learning rates alone, all by one factor")
-        self._optimizer, self._rate = optimizer, float(optimizer.param_groups[0]["lr"])
+        self._optimizer, self._rate = optimizer, _rate_of(optimizer)
 
     def copy_weights_to_host(self) -> None:
         """Writes the trained weights and statistics to the module (`copyWeightsToHost`)."""
@@ -173,6 +175,7 @@ class InferenceModel:
     """
 
     def __init__(self, module: Any, options: Options) -> None:
+        expect(Options, options=options)
         self._module, self.options, self._calls = module, options, 0
         self.predictor: Predictor | None = None
 
@@ -220,6 +223,14 @@ def _bound(module: Any, inputs: tuple[Any, ...], named: dict[str, Any]) -> Any:
     if not named:
         return inputs
     return dict(inspect.signature(module.forward).bind(*inputs, **named).arguments)
+
+
+def _rate_of(optimizer: Any) -> float:
+    """The learning rate of the first group of an optimiser."""
+    groups = getattr(optimizer, "param_groups", None)
+    if not groups:
+        raise TypeError(f"an optimizer is one of torch.optim, not {shown(optimizer)}")
+    return float(groups[0]["lr"])
 
 
 def _parts(batch: Any, count: int) -> list[Any]:

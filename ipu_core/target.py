@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from ipu_core.errors import UnsupportedByTarget
+from lowprec.checks import expect, integer, number
 from lowprec.spec.accumulation import ADDERS, Adder
 
 AMP_ADDERS: Final = tuple(adder for adder in ADDERS if adder != "aligned")
@@ -129,7 +130,7 @@ class Target:
         for field_name, value in {"name": name, **_COMMON, **_CHIPS[name], **changes}.items():
             checked = value if field_name in ("name", "adder") else _checked(field_name, value)
             object.__setattr__(self, field_name, checked)
-        if self.adder not in AMP_ADDERS:
+        if not isinstance(self.adder, str) or self.adder not in AMP_ADDERS:
             raise ValueError(f"unknown adder {self.adder!r}; it is one of {', '.join(AMP_ADDERS)}")
 
     @property
@@ -143,7 +144,7 @@ class Target:
         Raises:
             UnsupportedByTarget: it is none of AMP_ADDERS.
         """
-        if adder not in AMP_ADDERS:
+        if not isinstance(adder, str) or adder not in AMP_ADDERS:
             raise UnsupportedByTarget(
                 f"the tiles of {self.name} have no {adder} adder; orders with it run on the direct engine"
             )
@@ -156,6 +157,7 @@ class Target:
         Raises:
             UnsupportedByTarget: the chip's AMP unit has no such mode, or no figure for it is public.
         """
+        expect(str, operands=operands, partials=partials)
         key = ("float8" if operands.startswith("float8") else operands, partials)
         for have_operands, have_partials, macs in self.macs:
             if key == (have_operands, have_partials):
@@ -193,11 +195,13 @@ class Target:
 
     def seconds(self, cycles: float) -> float:
         """Cycles as seconds at this target's clock."""
-        return cycles / self.clock
+        return number("cycles", cycles) / self.clock
 
     def transfer_cycles(self, size: int, bandwidth: float) -> int:
-        """Cycles in which `size` bytes pass an interface of `bandwidth` bytes per second."""
-        return math.ceil(size * self.clock / bandwidth) if size else 0
+        """Cycles in which `size` bytes pass an interface of `bandwidth` bytes per second, a number above 0."""
+        if not (number("bandwidth", bandwidth) > 0 and math.isfinite(bandwidth)):
+            raise ValueError(f"bandwidth must be bytes per second, finite and above 0, not {bandwidth!r}")
+        return math.ceil(integer("size", size, 0) * self.clock / bandwidth)
 
 
 _RATES: Final = ("clock", "link_bandwidth", "host_bandwidth", "streaming_bandwidth", "published_sram_bandwidth")
@@ -236,7 +240,7 @@ def _checked(name: str, value: Any) -> Any:
 
 def _checked_macs(value: Any) -> tuple[tuple[str, str, int], ...]:
     try:
-        rows = tuple((operands, partials, _checked("macs per cycle", number)) for operands, partials, number in value)
+        rows = tuple((operands, partials, _checked("macs per cycle", rate)) for operands, partials, rate in value)
     except (TypeError, ValueError):
         rows = ()
     if not rows or not all(isinstance(name, str) for row in rows for name in row[:2]):

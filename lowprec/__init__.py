@@ -20,8 +20,7 @@ NumPy, torch, JAX (on the CPU) and CuPy go in, and results are of the same libra
 """
 
 try:
-    import lowprec._interpreter  # refuses those that were not tested
-    import lowprec._kernels  # noqa: F401 - only to see that it is there
+    import lowprec._exit  # noqa: F401 - loads the compiled module, in an interpreter that was tested
 except ModuleNotFoundError as error:
     raise ImportError(
         "lowprec's compiled module is missing: in a checkout run `make setup` (or `pip install -e .`), since a plain "

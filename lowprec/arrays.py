@@ -10,6 +10,7 @@ import numpy as np
 from lowprec import backends
 from lowprec._dlpack import from_dlpack
 from lowprec.backends.owner import is_cupy
+from lowprec.checks import shown
 from lowprec.spec.keys import native
 from lowprec.spec.outputs import check_out
 from lowprec.types import Array
@@ -34,10 +35,17 @@ def input_array(x: object) -> tuple[Array, bool]:
     if hasattr(x, "__dlpack__") and not isinstance(getattr(x, "dtype", None), np.dtype):
         array = from_dlpack(x)  # before __array__, because torch's knows no bfloat16 and no 8-bit floats
     else:
-        array = np.asarray(x)
+        array = _as_array(x)
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
     return array, scalar
+
+
+def _as_array(x: Any) -> Array:
+    try:
+        return np.asarray(x)
+    except (TypeError, ValueError) as error:  # rows of different lengths, an array within a list of numbers, ..
+        raise type(error)(f"no array can be made of {shown(x)}: {error}") from None
 
 
 def whole_array(x: object) -> Array:

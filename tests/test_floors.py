@@ -195,9 +195,8 @@ def test_only_packages_list_what_is_theirs() -> None:
 
 
 def test_only_backends_call_the_kernels() -> None:
-    """Beside them: the package, which sees that they are there, the number of threads, the processor's state and the
-    choice of an object."""
-    known = {"lowprec", "lowprec.threads", "lowprec.processor", "lowprec.testing.isa"}
+    """Beside them: the number of threads, the processor's state, the choice of an object and the process's end."""
+    known = {"lowprec.threads", "lowprec.processor", "lowprec.testing.isa", "lowprec._exit"}
     bad = [
         f"{i.importer}:{i.line}"
         for i in IMPORTS

@@ -19,7 +19,8 @@ from ipu_core.ir.block import Array, Block, Var
 from ipu_core.ir.buffers import allocate
 from ipu_core.ir.lifetimes import in_place, lifetimes
 from ipu_core.target import Target
-from lowprec import Accumulation, Key
+from lowprec import Accumulation, Key, as_key
+from lowprec.checks import expect, integer, listed, truth
 from lowprec.processor import in_default_state
 
 
@@ -55,7 +56,11 @@ class Machine:
         whole: bool = False,
         random: WorkerState | None = None,
     ) -> None:
-        self.lowered, self.steps_per_call = lowered, steps_per_call
+        expect(Lowered, lowered=lowered)
+        if control is not None:
+            expect(FloatingPointControl, control=control)
+        whole, allow_out_of_memory = truth("whole", whole), truth("allow_out_of_memory", allow_out_of_memory)
+        self.lowered, self.steps_per_call = lowered, integer("steps_per_call", steps_per_call, 1)
         step = lowered.program
         programs = step if steps_per_call == 1 else [step, Repeat(steps_per_call, step, runs=True)]
         memory = _memory(lowered) if whole and not (control and control.traps) else None
@@ -91,7 +96,16 @@ class Machine:
         whole: bool = False,
         random: WorkerState | None = None,
     ) -> "Machine":
-        """Plans, lowers and compiles a Block in one go; see `lower`, and `check_room` for what is refused before."""
+        """Plans, lowers and compiles a Block in one go; see `lower`, and `check_room` for what is refused before.
+
+        Raises:
+            TypeError: an argument of another kind.
+        """
+        expect(Block, block=block)
+        expect(Target, target=target)
+        if control is not None:
+            expect(FloatingPointControl, control=control)
+        allow_out_of_memory = truth("allow_out_of_memory", allow_out_of_memory)
         if not allow_out_of_memory:
             check_room(block, target)
         traps = control is not None and bool(control.traps)
@@ -118,6 +132,7 @@ class Machine:
         Raises:
             ValueError: another number of leaves, or another shape.
         """
+        state = listed("state", state)
         self._check("state", len(state), len(self.lowered.state))
         for place, value in zip(self.lowered.state, state, strict=True):
             if isinstance(place, RemoteBuffer):
@@ -145,7 +160,7 @@ class Machine:
         Raises:
             ValueError: another number of inputs, or another shape.
         """
-        self._send([inputs])
+        self._send([listed("inputs", inputs)])
         self.engine.set_key(key)
         self.engine.run()
         return [made[0] for made in self._results]
@@ -162,7 +177,9 @@ class Machine:
         Raises:
             ValueError: another number of runs or inputs, or another shape.
         """
+        inputs = [listed("the inputs of a run", each) for each in listed("inputs", inputs)]
         self._check("runs in a call", len(inputs), self.steps_per_call)
+        key, first = as_key(key), integer("first", first, 0)
         if len(inputs) == 1:
             return [self.feed(inputs[0], key.fold_in(first))]
         self._send(inputs)
@@ -202,11 +219,14 @@ class Machine:
             lr: the learning rate.
             key: of this step; every equation folds its number into it.
         """
-        return float(self.feed([*batch, lr], key)[0])
+        outputs = self.feed([*listed("batch", batch), lr], key)
+        if not outputs or outputs[0].size != 1:
+            raise ValueError("the block is no training step: it has no output of one number that is not state")
+        return float(outputs[0])
 
     def run(self, inputs: Sequence[Any], key: Key | int | None) -> list[Array]:
         """All outputs for all inputs, as `Executable.run`: the state goes in and comes back."""
-        carried = len(self.lowered.state)
+        carried, inputs = len(self.lowered.state), listed("inputs", inputs)
         self.write(inputs[:carried])
         others = self.feed(inputs[carried:], key)
         return [*self.read(), *others]

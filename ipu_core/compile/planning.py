@@ -6,7 +6,7 @@ from typing import Final
 
 from ipu_core.compile.operands import sides, sizes, sums_of
 from ipu_core.compile.residency import residency
-from ipu_core.errors import UnsupportedByTarget, expect
+from ipu_core.errors import UnsupportedByTarget
 from ipu_core.graph.tensor import element_type
 from ipu_core.ir.block import Block, Equation, Var, described, format_name
 from ipu_core.ir.kernels import order_of
@@ -18,6 +18,7 @@ from ipu_core.plan.matmul import RESERVED, Placement, SumPlan
 from ipu_core.plan.orders import convolution_order, product_order, reduction_order
 from ipu_core.target import Target
 from lowprec import Accumulation
+from lowprec.checks import by_number, expect
 from lowprec.processor import in_default_state
 
 RESERVED_SHARE: Final = 8  # of a small tile no more than an eighth is kept for code
@@ -129,6 +130,8 @@ def plan(
     expect(Block, block=block)
     expect(Target, target=target)
     _refuse_blocks(block, target)
+    by_number("accumulations", accumulations, Accumulation)
+    by_number("placements", placements, object)
     orders = choose_accumulations(block, target) if accumulations is None else accumulations
     planned = {equation.number: equation for equation in block.equations if equation.op in PLANNED}
     if unknown := (orders.keys() | (placements or {}).keys()) - planned.keys():
@@ -169,7 +172,7 @@ def _plan_sum(
     place: Placement | ConvPlacement | None,
     room: int,
 ) -> SumPlan:
-    if isinstance(place, ConvPlacement):
+    if not isinstance(place, Placement | None):
         raise ValueError(f"equation {equation.number} is no convolution: its place is a Placement, not {place}")
     name, out = _widest(equation), equation.output.type.shape
     return planned(target, sizes(equation), lie, name, out, order, place, room)
@@ -178,7 +181,7 @@ def _plan_sum(
 def _plan_convolution(
     equation: Equation, target: Target, order: Accumulation, place: Placement | ConvPlacement | None, room: int
 ) -> ConvPlan:
-    if isinstance(place, Placement):
+    if not isinstance(place, ConvPlacement | None):
         raise ValueError(f"equation {equation.number} is a convolution: its place is a ConvPlacement, not {place}")
     return plan_convolution(target, sums_of(equation, _widest(equation)), order, place, room)
 

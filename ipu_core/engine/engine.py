@@ -14,12 +14,12 @@ from ipu_core.engine.memory import MemoryAccount, account_memory
 from ipu_core.engine.profile import Profile, make_profile
 from ipu_core.engine.streams import HostEnds, as_elements
 from ipu_core.engine.tree import counts_of, is_dynamic, outline, reset
-from ipu_core.errors import expect
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import DataStream, Program, RemoteBuffer, check_remote_memory
 from ipu_core.graph.tensor import Tensor, Variable
 from ipu_core.hardware_random import TileRandom, WorkerState
 from lowprec import Key, as_key
+from lowprec.checks import expect, integer, listed, truth
 from lowprec.processor import in_default_state
 
 
@@ -63,6 +63,10 @@ class Engine:
         memory: Mapping[Variable, NDArray[Any]] | None = None,
     ) -> None:
         expect(Graph, graph=graph)
+        for name, value, kind in (("control", control, FloatingPointControl), ("random", random, WorkerState)):
+            if value is not None:
+                expect(kind, **{name: value})
+        whole, allow_out_of_memory = truth("whole", whole), truth("allow_out_of_memory", allow_out_of_memory)
         self.graph = graph
         self.target = graph.target
         self.control = control or FloatingPointControl()
@@ -77,12 +81,12 @@ class Engine:
         given = memory or {}
         self._storage = {variable: _storage_of(variable, given.get(variable)) for variable in graph.variables}
         compiler = Compiler(graph, self._storage, self.control, self._cell, self._ends, whole)
-        listed: list[Program] = [programs] if isinstance(programs, Program) else list(programs)
-        compiled = [compiler.compile(program) for program in listed]
+        several: list[Program] = [programs] if isinstance(programs, Program) else listed("programs", programs)
+        compiled = [compiler.compile(program) for program in several]
         self._calls = [tuple(calls) for calls, _ in compiled]
         self._trees = [tree for _, tree in compiled]
         self._dynamic = [is_dynamic(tree) for tree in self._trees]
-        self._ran = [False] * len(listed)
+        self._ran = [False] * len(several)
         self._steps = compiler.steps
         self.memory: MemoryAccount = account_memory(
             graph, self._trees, compiler.steps, compiler.groups, compiler.remote
@@ -104,8 +108,7 @@ class Engine:
         Raises:
             IndexError: there is no such program.
         """
-        if not 0 <= program < len(self._calls):
-            raise IndexError(f"there are programs 0..{len(self._calls) - 1}, not {program}")
+        self._check_program(program)
         self._set_run_key()
         if self._dynamic[program]:
             reset(self._trees[program])
@@ -172,25 +175,51 @@ class Engine:
         self._ends.connect(stream, host)
 
     def write_remote(self, buffer: RemoteBuffer, entry: int, values: Any) -> None:
-        """Writes host values into an entry of a remote buffer."""
+        """Writes host values into an entry of a remote buffer.
+
+        Raises:
+            IndexError: there is no such entry.
+            ValueError: wrong shape.
+        """
         memory = self._ends.remote(buffer)
+        self._check_entry(buffer, entry)
         memory[entry] = as_elements(f"remote buffer {buffer.name!r}", values, buffer.format, buffer.shape)
 
     def read_remote(self, buffer: RemoteBuffer, entry: int) -> NDArray[Any]:
-        """A copy of an entry of a remote buffer."""
-        return np.array(self._ends.remote(buffer)[entry])
+        """A copy of an entry of a remote buffer.
+
+        Raises:
+            IndexError: there is no such entry.
+        """
+        memory = self._ends.remote(buffer)
+        self._check_entry(buffer, entry)
+        return np.array(memory[entry])
 
     def profile(self, program: int = 0) -> Profile:
         """The account of one run of a program.
 
         Cost depends on data only through If, Switch and RepeatWhile; those count what the program's last run did.
+
+        Raises:
+            IndexError: there is no such program.
         """
+        self._check_program(program)
         counts = counts_of(self._trees[program], len(self._steps))
         measured = not self._dynamic[program] or self._ran[program]
         lines = outline(self._trees[program], [step.name for step in self._steps])
         return make_profile(self.target, program, self._steps, counts, self.memory, measured, lines)
 
+    def _check_program(self, program: int) -> None:
+        if not 0 <= integer("a program's number", program) < len(self._calls):
+            raise IndexError(f"there are programs 0..{len(self._calls) - 1}, not {program}")
+
+    @staticmethod
+    def _check_entry(buffer: RemoteBuffer, entry: int) -> None:
+        if not 0 <= integer("entry", entry) < buffer.entries:
+            raise IndexError(f"remote buffer {buffer.name!r} has the entries 0..{buffer.entries - 1}, not {entry}")
+
     def _check_host(self, tensor: Tensor, what: str) -> None:
+        expect(Tensor, tensor=tensor)
         if tensor.variable not in self._storage:
             raise ValueError(f"{tensor.variable} is not in this engine's graph")
         if tensor.variable.temporary:

@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 from ipu_core.graph.program import DataStream, RemoteBuffer
 from ipu_core.graph.tensor import element_type
 from lowprec import FloatFormat, astype
+from lowprec.arrays import whole_array
+from lowprec.checks import expect
 
 Receive = Callable[[], NDArray[Any]]
 Send = Callable[[NDArray[Any]], None]
@@ -21,7 +23,7 @@ def as_elements(what: str, values: Any, fmt: FloatFormat | str, shape: tuple[int
         ValueError: wrong shape, or values an integer format does not hold.
         TypeError: values that are no numbers.
     """
-    given = np.asarray(values)
+    given = whole_array(values)
     if given.shape != shape:
         raise ValueError(f"{what} takes shape {shape}, not {given.shape}")
     dtype = element_type(fmt)[1]
@@ -54,6 +56,7 @@ class HostEnds:
 
     def connect(self, stream: DataStream, host: Any) -> None:
         """Connects the host's end (see `Engine.connect`)."""
+        expect(DataStream, stream=stream)
         if stream.to_device:
             self._receive[stream] = _source(stream, host)
         else:
@@ -76,6 +79,7 @@ class HostEnds:
 
     def remote(self, buffer: RemoteBuffer) -> NDArray[Any]:
         """A remote buffer's memory: entries along the first axis."""
+        expect(RemoteBuffer, buffer=buffer)
         if buffer not in self._remote:
             dtype = element_type(buffer.format)[1]
             self._remote[buffer] = np.zeros((buffer.entries, *buffer.shape), dtype)

@@ -10,6 +10,7 @@ from ipu_core.control import FloatingPointControl
 from ipu_core.hardware_random import Draws
 from ipu_core.target import Target
 from lowprec import Key, as_format
+from lowprec.checks import integer, shown
 
 _ANY: Final = None
 
@@ -34,6 +35,10 @@ class Field:
         return self if instance is None else _unbound(instance)
 
     def __post_init__(self) -> None:
+        if self.ndim is not None:
+            integer("ndim", self.ndim, 0)
+        if self.format is not None and not isinstance(self.format, str):
+            raise TypeError(f"format must be the name of an element format or None, not {shown(self.format)}")
         if self.format is not None and self.format not in ("int32", "uint32", "bool"):
             as_format(self.format)  # raises for an unknown name
 

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import operator
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -18,6 +17,8 @@ from ipu_core.graph.vertices import ComputeSet, FieldSource, Vertex, VertexGroup
 from ipu_core.integers import Ints
 from ipu_core.target import Target
 from lowprec import FloatFormat, astype
+from lowprec.arrays import whole_array
+from lowprec.checks import LARGEST, expect, integer, integers, listed, shown, sizes, truth
 
 # Vertices added without an operation number draw their random bits from numbers no traced program reaches.
 _FIRST_OPERATION: Final = 1 << 31
@@ -32,6 +33,7 @@ class Graph:
 
     def __init__(self, target: Target | str = "gc200") -> None:
         self.target = Target(target) if isinstance(target, str) else target
+        expect(Target, target=self.target)
         self.variables: list[Variable] = []
         self.compute_sets: list[ComputeSet] = []
         self._operations: Iterator[int] = itertools.count(_FIRST_OPERATION)
@@ -53,7 +55,9 @@ class Graph:
     def add_constant(self, fmt: Any, values: ArrayLike, name: str = "") -> Tensor:
         """Adds a variable that no program may write, with the given values (floats are rounded to nearest)."""
         form, dtype = element_type(fmt)
-        given = np.asarray(values)
+        given = whole_array(values)
+        if given.dtype.kind in "OSUMmc" or given.dtype.names is not None:
+            raise TypeError(f"a constant holds numbers, not {shown(values)}")
         if isinstance(form, FloatFormat):
             source = given if given.dtype.kind in "iu" or given.dtype == dtype else given.astype(np.float64)
             stored = np.asarray(astype(source, form))
@@ -68,12 +72,14 @@ class Graph:
         """Puts all elements of a tensor, or one vertex, on a tile.
 
         Raises:
-            ValueError: no such tile.
+            TypeError: neither a Tensor nor a Vertex; a tile that is no number.
+            ValueError: no such tile; a tensor of another graph.
         """
         self._check_tile(tile)
         if isinstance(item, Vertex):
             item.tile = tile
             return
+        self._check_own(item)
         starts, lengths = runs_of(item.shape, item.strides)
         starts = starts + item.offset
         item.variable.add_piece(starts, starts + lengths, np.full(starts.size, tile, np.int64))
@@ -83,7 +89,8 @@ class Graph:
 
         `starts` counts within the tensor and begins at 0.
         """
-        at, where = np.asarray(starts, np.int64), np.asarray(tiles, np.int64)
+        self._check_own(tensor)
+        at, where = integers("starts", starts), integers("tiles", tiles)
         if at.shape != where.shape or at.ndim != 1 or (at.size and at[0] != 0) or (np.diff(at) < 0).any():
             raise ValueError("map_intervals needs starts that begin at 0 and ascend, and one tile for each")
         if where.size:
@@ -103,14 +110,16 @@ class Graph:
         Returns:
             The borders within the tensor, as `linear_boundaries` gives them: chunk i lies on the i-th tile.
         """
-        chosen = (
-            np.arange(self.target.tiles if tiles is None else tiles)
-            if tiles is None or isinstance(tiles, int)
-            else tiles
-        )
-        listed = np.asarray(chosen, np.int64)
-        borders = linear_boundaries(tensor.size, listed.size, grain)
-        self.map_intervals(tensor, borders[:-1], listed[: borders.size - 1])
+        self._check_own(tensor)
+        if tiles is None or isinstance(tiles, int | np.integer):
+            count = self.target.tiles if tiles is None else integer("tiles", tiles, 1)
+            where = np.arange(min(count, self.target.tiles + 1))  # one too many is refused by its number
+        else:
+            where = np.atleast_1d(integers("tiles", tiles))
+        if where.ndim != 1 or not where.size:
+            raise ValueError(f"tiles must be a number of them or a list with one at least, not {shown(tiles)}")
+        borders = linear_boundaries(tensor.size, where.size, integer("grain", grain, 1, LARGEST))
+        self.map_intervals(tensor, borders[:-1], where[: borders.size - 1])
         return borders
 
     def map_blocks(self, tensor: Tensor, borders: Sequence[ArrayLike], tiles: ArrayLike) -> None:
@@ -121,13 +130,17 @@ class Graph:
             borders: one ascending array per axis, from 0 to the axis's length.
             tiles: integer array of the grid's shape.
         """
-        cuts = [np.asarray(border, np.int64) for border in borders]
-        where = np.asarray(tiles, np.int64)
+        self._check_own(tensor)
+        cuts = [np.atleast_1d(integers("a border", border)) for border in listed("borders", borders)]
+        where = integers("tiles", tiles)
         if where.shape != tuple(cut.size - 1 for cut in cuts) or len(cuts) != tensor.ndim:
             raise ValueError(
                 f"tiles of shape {where.shape} do not match borders of {[cut.size for cut in cuts]} entries"
             )
-        if any(c[0] != 0 or c[-1] != n or (np.diff(c) < 0).any() for c, n in zip(cuts, tensor.shape, strict=True)):
+        if any(
+            c.ndim != 1 or c[0] != 0 or c[-1] != n or (np.diff(c) < 0).any()
+            for c, n in zip(cuts, tensor.shape, strict=True)
+        ):
             raise ValueError(f"the borders do not span the tensor's shape {tensor.shape}")
         if where.size == 0 or tensor.size == 0:
             return
@@ -142,13 +155,21 @@ class Graph:
 
     def add_compute_set(self, name: str = "") -> ComputeSet:
         """Adds an empty compute set."""
+        expect(str, name=name)
         compute_set = ComputeSet(len(self.compute_sets), name or f"compute_set_{len(self.compute_sets)}")
         self.compute_sets.append(compute_set)
         return compute_set
 
     def join(self, compute_sets: Sequence[ComputeSet], name: str = "") -> ComputeSet:
         """Makes one compute set of several, the first with the vertices of all, which are no more in the graph."""
-        first, *others = compute_sets
+        given = listed("compute_sets", compute_sets)
+        expect(str, name=name)
+        if not given:
+            raise ValueError("join needs a compute set at least")
+        for each in given:
+            expect(ComputeSet, compute_set=each)
+        first: ComputeSet = given[0]
+        others: list[ComputeSet] = given[1:]
         for other in others:
             first.groups += other.groups
             first.singles += other.singles
@@ -171,8 +192,14 @@ class Graph:
         """
         if not (isinstance(codelet, type) and issubclass(codelet, Codelet)):
             raise TypeError(f"codelet must be a subclass of Codelet, not {codelet!r}")
+        expect(ComputeSet, compute_set=compute_set)
         if tile is not None:
             self._check_tile(tile)
+        for what, named in (("fields", fields), ("params", params)):
+            if named is not None and not isinstance(named, Mapping):
+                raise TypeError(f"{what} must be a dict by name, not {shown(named)}")
+        for name, tensor in (fields or {}).items():
+            self._check_own(tensor, f"field {name!r}")
         number = next(self._operations) if operation is None else operation
         vertex = Vertex(codelet, tile, dict(fields or {}), dict(params or {}), number)
         if compute_set.singles and operation is None and compute_set.singles[-1].codelet is codelet:
@@ -203,6 +230,7 @@ class Graph:
         Raises:
             TypeError, ValueError: see `make_group`.
         """
+        expect(ComputeSet, compute_set=compute_set)
         number = next(self._operations) if operation is None else operation
         group = make_group(compute_set, codelet, tiles, fields, params or {}, number, self.target.tiles)
         if group.tiles.size:
@@ -211,10 +239,15 @@ class Graph:
 
     def connect(self, vertex: Vertex, field: str, tensor: Tensor) -> None:
         """Connects a field of a single vertex to tensor elements."""
+        expect(Vertex, vertex=vertex)
+        expect(str, field=field)
+        self._check_own(tensor)
         vertex.fields[field] = tensor
 
     def set_initial_value(self, vertex: Vertex, param: str, value: Any) -> None:
         """Sets a parameter in a single vertex's state."""
+        expect(Vertex, vertex=vertex)
+        expect(str, param=param)
         vertex.params[param] = value
 
     def __str__(self) -> str:
@@ -222,14 +255,11 @@ class Graph:
 
     def _new(self, fmt: Any, shape: Sequence[int], name: str, temporary: bool = False) -> Variable:
         form, dtype = element_type(fmt)
-        try:
-            sizes = tuple(map(operator.index, shape))
-        except TypeError:
-            raise TypeError(f"a variable's shape is a sequence of integers, not {shape!r}") from None
-        if any(length < 0 for length in sizes):
-            raise ValueError(f"a variable's shape has no negative lengths: {sizes}")
+        expect(str, name=name)
+        temporary = truth("temporary", temporary)
         number = len(self.variables)
-        variable = Variable(number, name or f"variable_{number}", form, dtype, sizes, temporary)
+        lengths = sizes("a variable's shape", shape)
+        variable = Variable(number, name or f"variable_{number}", form, dtype, lengths, temporary)
         self.variables.append(variable)
         return variable
 
@@ -238,6 +268,13 @@ class Graph:
             raise TypeError(f"a tile is given by its number, an integer, not {tile!r}")
         if not 0 <= tile < self.target.tiles:
             raise ValueError(f"tile {tile} is outside 0..{self.target.tiles - 1} of {self.target.name}")
+
+    def _check_own(self, tensor: Any, what: str = "tensor") -> None:
+        """Refuses what is no tensor of this graph."""
+        expect(Tensor, **{what: tensor})
+        number = tensor.variable.number
+        if number >= len(self.variables) or self.variables[number] is not tensor.variable:
+            raise ValueError(f"{what}: {tensor.variable} is of another graph")
 
 
 def _contiguous_offset(tensor: Tensor) -> int:

@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ipu_core.control import FloatingPointControl
-from ipu_core.errors import OutOfStreamingMemory, expect
+from ipu_core.errors import OutOfStreamingMemory
 from ipu_core.graph.tensor import Tensor, element_type
 from ipu_core.graph.vertices import ComputeSet
 from ipu_core.target import Target
 from lowprec import FloatFormat, Key
+from lowprec.checks import expect, integer, shown, sizes
 from lowprec.pipeline import Pipeline
 
 
@@ -31,8 +32,10 @@ class DataStream:
     to_device: bool = True
 
     def __post_init__(self) -> None:
+        expect(str, name=self.name)
+        expect(bool, to_device=self.to_device)
         object.__setattr__(self, "format", element_type(self.format)[0])
-        object.__setattr__(self, "shape", tuple(self.shape))
+        object.__setattr__(self, "shape", sizes("shape", self.shape))
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,10 +55,10 @@ class RemoteBuffer:
     entries: int = 1
 
     def __post_init__(self) -> None:
+        expect(str, name=self.name)
         object.__setattr__(self, "format", element_type(self.format)[0])
-        object.__setattr__(self, "shape", tuple(self.shape))
-        if self.entries < 1:
-            raise ValueError(f"remote buffer {self.name!r} needs at least one entry, not {self.entries}")
+        object.__setattr__(self, "shape", sizes("shape", self.shape))
+        object.__setattr__(self, "entries", integer(f"entries of remote buffer {self.name!r}", self.entries, 1))
 
     @property
     def nbytes(self) -> int:
@@ -132,6 +135,9 @@ class Execute:
 
     compute_set: ComputeSet
 
+    def __post_init__(self) -> None:
+        expect(ComputeSet, compute_set=self.compute_set)
+
 
 @dataclass(frozen=True, eq=False)
 class Copy:
@@ -142,6 +148,7 @@ class Copy:
     name: str = ""
 
     def __post_init__(self) -> None:
+        expect(Tensor, source=self.source, destination=self.destination)
         _check_transfer("Copy", self.source, self.destination.format, self.destination.shape)
         _check_writable("Copy", self.destination)
 
@@ -151,6 +158,9 @@ class WriteUndef:
     """Says that a tensor's elements hold nothing worth keeping from here on (for liveness; the values stay)."""
 
     tensor: Tensor
+
+    def __post_init__(self) -> None:
+        expect(Tensor, tensor=self.tensor)
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,6 +173,9 @@ class AbortOnNaN:
     """Stops the run with a FloatingPointException if the tensor holds a NaN."""
 
     tensor: Tensor
+
+    def __post_init__(self) -> None:
+        expect(Tensor, tensor=self.tensor)
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,6 +194,7 @@ class Repeat:
         expect(int, count=self.count)
         if self.count < 0:
             raise ValueError(f"Repeat needs a count of at least 0, not {self.count}")
+        expect(bool, runs=self.runs)
         _check_program(self.body)
 
 
@@ -193,7 +207,9 @@ class RepeatWhile:
     body: "Program"
 
     def __post_init__(self) -> None:
+        _check_program(self.condition)
         _check_scalar("RepeatWhile", self.predicate)
+        _check_program(self.body)
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,6 +222,8 @@ class If:
 
     def __post_init__(self) -> None:
         _check_scalar("If", self.predicate)
+        _check_program(self.then)
+        _check_program(self.otherwise)
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,6 +236,12 @@ class Switch:
 
     def __post_init__(self) -> None:
         _check_scalar("Switch", self.control)
+        if not isinstance(self.cases, Mapping):
+            raise TypeError(f"Switch: cases must be a dict from numbers to programs, not {shown(self.cases)}")
+        for value, case in self.cases.items():
+            integer("Switch: a case's number", value)
+            _check_program(case)
+        _check_program(self.default)
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,6 +250,10 @@ class Call:
 
     function: "Program"
     name: str = ""
+
+    def __post_init__(self) -> None:
+        _check_program(self.function)
+        expect(str, name=self.name)
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,6 +264,7 @@ class StreamCopy:
     tensor: Tensor
 
     def __post_init__(self) -> None:
+        expect(DataStream, stream=self.stream)
         _check_transfer(f"StreamCopy {self.stream.name!r}", self.tensor, self.stream.format, self.stream.shape)
         if self.stream.to_device:
             _check_writable("StreamCopy", self.tensor)
@@ -306,7 +335,7 @@ Program = (
 def _check_program(step: Any) -> None:
     if not isinstance(step, Program):
         names = ", ".join(kind.__name__ for kind in Program.__args__)
-        raise TypeError(f"{step!r} is no program; programs are {names}")
+        raise TypeError(f"{shown(step)} is no program; programs are {names}")
 
 
 def _format_name(spec: Any) -> str:
@@ -315,6 +344,7 @@ def _format_name(spec: Any) -> str:
 
 
 def _check_transfer(what: str, tensor: Tensor, fmt: Any, shape: tuple[int, ...]) -> None:
+    expect(Tensor, tensor=tensor)
     if _format_name(tensor.format) != _format_name(fmt) or tensor.shape != tuple(shape):
         raise ValueError(
             f"{what}: {_format_name(tensor.format)}{list(tensor.shape)} of {tensor.variable.name} does not match "
@@ -328,13 +358,16 @@ def _check_writable(what: str, tensor: Tensor) -> None:
 
 
 def _check_scalar(what: str, tensor: Tensor) -> None:
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"{what} needs a Tensor of one element, not {shown(tensor)}")
     if tensor.size != 1:
         raise ValueError(f"{what} needs a tensor of one element, not shape {tensor.shape} of {tensor.variable}")
 
 
 def _check_remote(what: str, buffer: RemoteBuffer, tensor: Tensor, entry: int | Tensor) -> None:
+    expect(RemoteBuffer, buffer=buffer)
     _check_transfer(f"{what} {buffer.name!r}", tensor, buffer.format, buffer.shape)
     if isinstance(entry, Tensor):
         _check_scalar(what, entry)
-    elif not 0 <= entry < buffer.entries:
+    elif not 0 <= integer(f"{what} {buffer.name!r}: entry", entry) < buffer.entries:
         raise ValueError(f"{what} {buffer.name!r}: entry {entry} is outside 0..{buffer.entries - 1}")

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from ipu_core.graph.mapping import TileMapping, build_mapping
 from ipu_core.integers import Ints
 from lowprec import FloatFormat, as_format
+from lowprec.checks import integer, listed, shown
 from lowprec.spec.axes import restrided
 
 INTEGERS = ("int32", "uint32", "bool")
@@ -158,12 +159,22 @@ class Tensor:
         if not any(item is Ellipsis for item in keys):
             keys = (*keys, Ellipsis)  # keeps NumPy from reading a scalar out of the ghost
         ghost = _ghost(self.shape, self.strides)
-        return self._from_ghost(ghost, ghost[keys])
+        try:
+            return self._from_ghost(ghost, ghost[keys])
+        except (IndexError, ValueError, TypeError) as error:  # also slices by 0 or by what is no number
+            raise type(error)(f"{self}: {error}") from None
 
     def transpose(self, *axes: int) -> "Tensor":
-        """The view with its axes in another order (reversed without arguments)."""
+        """The view with its axes in another order (reversed without arguments).
+
+        Raises:
+            ValueError, TypeError: not every axis once.
+        """
         ghost = _ghost(self.shape, self.strides)
-        return self._from_ghost(ghost, ghost.transpose(*axes))
+        try:
+            return self._from_ghost(ghost, ghost.transpose(*axes))
+        except (ValueError, TypeError) as error:
+            raise type(error)(f"{self} cannot be transposed by {shown(axes)}: {error}") from None
 
     def reshape(self, *shape: int | Sequence[int]) -> "Tensor":
         """The view with another shape, elements in C order of the view.
@@ -205,6 +216,7 @@ class Tensor:
         Raises:
             ValueError: an axis is not a multiple of its number of parts.
         """
+        parts = tuple(integer("a number of blocks", p) for p in parts)
         if len(parts) != self.ndim or any(p < 1 or n % p for n, p in zip(self.shape, parts, strict=True)):
             raise ValueError(f"shape {self.shape} does not split evenly into {parts} blocks")
         shape = parts + tuple(n // p for n, p in zip(self.shape, parts, strict=True))
@@ -220,7 +232,16 @@ class Tensor:
         return index
 
     def of(self, storage: NDArray[Any]) -> NDArray[Any]:
-        """The view on the variable's flat storage array."""
+        """The view on the variable's flat storage array.
+
+        Raises:
+            TypeError: no array of the variable's dtype.
+            ValueError: one of another size.
+        """
+        if not isinstance(storage, np.ndarray) or storage.dtype != self.dtype:
+            raise TypeError(f"the storage of {self.variable} is an array of {self.dtype}, not {shown(storage)}")
+        if storage.shape != (self.variable.size,) or not storage.flags.c_contiguous:
+            raise ValueError(f"the storage of {self.variable} is flat and whole, not of shape {storage.shape}")
         item, start = storage.itemsize, self.offset if self.size else 0
         return np.ndarray(self.shape, storage.dtype, storage, start * item, [s * item for s in self.strides])
 
@@ -250,5 +271,5 @@ def _as_shape(given: tuple[int | Sequence[int], ...]) -> tuple[int, ...]:
     """(2, 3) from ``f(2, 3)`` and from ``f((2, 3))``."""
     if all(type(item) is int for item in given):
         return given  # type: ignore[return-value]
-    parts = [[item] if isinstance(item, int | np.integer) else list(item) for item in given]
-    return tuple(int(length) for part in parts for length in part)
+    parts = [[item] if isinstance(item, int | np.integer) else listed("a shape", item) for item in given]
+    return tuple(integer("a shape's length", length) for part in parts for length in part)

@@ -13,6 +13,7 @@ from ipu_core.errors import UnmappedTensor
 from ipu_core.graph.codelet import Codelet, Field, declared_fields, declared_params
 from ipu_core.graph.tensor import Tensor, Variable
 from ipu_core.integers import Ints
+from lowprec.checks import integers, shown
 
 FieldSource = Tensor | tuple[Tensor | Variable, ArrayLike]
 
@@ -116,18 +117,19 @@ def make_group(
     if not (isinstance(codelet, type) and issubclass(codelet, Codelet)):
         raise TypeError(f"codelet must be a subclass of Codelet, not {codelet!r}")
     where = f"{codelet.__name__} in compute set {compute_set.name!r}"
-    axes = np.asarray(tiles)
-    if axes.dtype.kind not in "iu":
-        raise TypeError(f"{where}: tiles must be integers, not {axes.dtype}")
+    axes = integers(f"{where}: tiles", tiles)
     if axes.size and (int(axes.min()) < 0 or int(axes.max()) >= tile_count):
         raise ValueError(f"{where}: tiles {axes.min()}..{axes.max()} are outside 0..{tile_count - 1}")
+    for what, given in (("fields", fields), ("params", params)):
+        if not isinstance(given, Mapping):
+            raise TypeError(f"{where}: {what} must be a dict by name, not {shown(given)}")
     declared = declared_fields(codelet)
     _same_names(where, "field", set(fields), set(declared), set(declared))
     values = {name: param.default for name, param in declared_params(codelet).items()} | dict(params)
     required = {name for name, param in declared_params(codelet).items() if param.default is None}
     _same_names(where, "parameter", set(params), set(declared_params(codelet)), required)
     operands = {name: _operand(where, name, declared[name], fields[name], axes.shape) for name in declared}
-    return VertexGroup(codelet, axes.astype(np.int64), operands, values, operation)
+    return VertexGroup(codelet, axes, operands, values, operation)
 
 
 def _same_names(where: str, kind: str, given: set[str], allowed: set[str], required: set[str]) -> None:
@@ -159,12 +161,10 @@ def _resolve(where: str, name: str, source: FieldSource) -> tuple[Tensor | None,
         return source, None, source.variable
     if isinstance(source, tuple) and len(source) == 2 and isinstance(source[0], Tensor | Variable):
         variable = source[0] if isinstance(source[0], Variable) else source[0].variable
-        indices = np.asarray(source[1])
-        if indices.dtype.kind not in "iu":
-            raise TypeError(f"{where}, field {name!r}: element indices must be integers, not {indices.dtype}")
+        indices = integers(f"{where}, field {name!r}: element indices", source[1])
         if indices.size and (int(indices.min()) < 0 or int(indices.max()) >= variable.size):
             raise ValueError(f"{where}, field {name!r}: element indices are outside {variable}")
-        return None, indices.astype(np.int64), variable
+        return None, indices, variable
     raise TypeError(
         f"{where}, field {name!r} must be a Tensor or (variable, element indices), not {type(source).__name__}"
     )

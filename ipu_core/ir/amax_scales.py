@@ -12,6 +12,7 @@ from ipu_core.ir.block import Atom, Block, Literal, Var
 from ipu_core.ir.pytree import LEAF, PyTree
 from ipu_core.ir.scaling import LEAST_INSIDE, MOST_INSIDE, OperandScaling
 from lowprec import float32 as FLOAT32
+from lowprec.checks import expect
 
 STATE = "scaling"
 """What the part of a carried state is called that holds histories and scales."""
@@ -59,6 +60,7 @@ def with_scales(block: Block, state: Any) -> Any:
         block: what `ipu_core.ir.scaled_products.scale_products` gave, or any other.
         state: nested as the Block's first argument, with or without "scaling".
     """
+    expect(Block, block=block)
     carries = bool(block.arguments) and STATE in block.arguments[0].keys[-1:]
     if not carries or not isinstance(state, dict) or STATE in state:
         return state

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from ipu_core.ir.pytree import PyTree
 from lowprec import FloatFormat, Key, Rounding
+from lowprec.checks import expect
 from lowprec.spec.rounding import NEAREST_EVEN
 
 Arguments = ParamSpec("Arguments")
@@ -255,6 +256,7 @@ class Block:
 
     def given(self, var: Var) -> Type:
         """The type of what a run takes for an input."""
+        expect(Var, var=var)
         return self.rounds.given(var) if self.rounds else var.type
 
     def __str__(self) -> str:

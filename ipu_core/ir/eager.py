@@ -14,6 +14,7 @@ from ipu_core.ir.ops import INT32, STRUCTURE, infer
 from lowprec import FloatFormat, as_format, astype
 from lowprec import float64 as FLOAT64
 from lowprec.arrays import whole_array
+from lowprec.checks import number
 from lowprec.processor import in_default_state
 
 
@@ -33,6 +34,13 @@ def format_of(array: Array) -> Format:
 def is_number(value: Any) -> bool:
     """Whether a value is a plain Python number (NumPy's scalars are arrays without axes)."""
     return isinstance(value, (int, float)) and not isinstance(value, np.generic)
+
+
+def _within(value: Any) -> Any:
+    """A Python number as NumPy computes with it: truth values and whole numbers beyond 64 bits are floats."""
+    if isinstance(value, bool):
+        return float(value)
+    return value if isinstance(value, float) or -(2**63) <= value < 2**63 else number("an operand", value)
 
 
 def as_array(value: Any) -> Array:
@@ -70,7 +78,7 @@ def compute(op: str, operands: Sequence[Any], params: Params, fmt: FloatFormat |
     Raises:
         ValueError, TypeError: the operands do not fit the operation, see `ops.check`.
     """
-    arrays = [x if is_number(x) else as_array(x) for x in operands]
+    arrays = [_within(x) if is_number(x) else as_array(x) for x in operands]
     types = [Literal(float(x)) if is_number(x) else Type(x.shape, format_of(x)) for x in arrays]
     result = infer(op, tuple(types), params, fmt)
     if op in STRUCTURE:

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from ipu_core.control import FloatingPointControl
-from ipu_core.errors import expect
 from ipu_core.ir.block import Array, Block, Equation, Format, Literal, Var, round_key
 from ipu_core.ir.declared import declared
 from ipu_core.ir.exact import as_exact, exact
@@ -16,6 +15,7 @@ from ipu_core.ir.ops import INT32
 from ipu_core.ir.pytree import flatten, unflatten
 from ipu_core.ir.retype import cast
 from lowprec import Accumulation, Key
+from lowprec.checks import by_number, expect, shown
 from lowprec.processor import in_default_state
 from lowprec.random import KeyLike, as_key
 
@@ -75,9 +75,11 @@ def evaluate_flat(
 ) -> list[Array]:
     """The outputs of a Block for one array per input; see `evaluate`."""
     expect(Block, block=block)
-    if arithmetic not in ARITHMETICS:
-        raise ValueError(f"unknown arithmetic {arithmetic!r}; there are {', '.join(ARITHMETICS)}")
-    step, orders = None if key is None else as_key(key), accumulations or {}
+    expect(FloatingPointControl, control=control)
+    if not isinstance(arithmetic, str) or arithmetic not in ARITHMETICS:
+        raise ValueError(f"unknown arithmetic {shown(arithmetic)}; there are {', '.join(ARITHMETICS)}")
+    step = None if key is None else as_key(key)
+    orders = by_number("accumulations", accumulations, Accumulation)
     if step is None and any("operation" in e.params for e in block.equations):
         raise ValueError("this block draws random masks: give a key")
     if arithmetic == "exact":

@@ -63,6 +63,13 @@ def _top_indices(x: Array, p: Params) -> Array:
     return np.take_along_axis(down, np.argsort(numbers, axis=-1, kind="stable"), -1)[..., : p["k"]]
 
 
+def _gather(x: Array, indices: Array) -> Array:
+    try:
+        return np.asarray(x[indices])
+    except IndexError as error:
+        raise IndexError(f"gather: {error}") from None
+
+
 EXACT: dict[str, Callable[..., Any]] = {
     "negative": np.negative,
     "absolute": np.abs,
@@ -110,7 +117,7 @@ EXACT: dict[str, Callable[..., Any]] = {
     "scale_gradient": lambda x, p: x,
     "concatenate": lambda *a: np.concatenate(a[:-1], a[-1]["axis"]),
     "pad": _pad,
-    "gather": lambda x, i: x[i],
+    "gather": _gather,
     "take_along": lambda x, i: np.take_along_axis(x, i, -1),
     "top_indices": _top_indices,
     "to_blocks": lambda x, p: np.asarray(x, np.float64),

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ipu_core.control import FloatingPointControl
-from ipu_core.errors import FloatingPointException, expect
+from ipu_core.errors import FloatingPointException
 from ipu_core.ir.block import Array, Block, Equation, Rounds, Var, described, round_key
 from ipu_core.ir.buffers import Buffers, allocate
 from ipu_core.ir.chains import Chain, computed, runs_of_chains
@@ -19,6 +19,7 @@ from ipu_core.ir.pytree import flatten, unflatten
 from ipu_core.ir.verify import verify
 from lowprec import Accumulation, Key, pipeline
 from lowprec.arrays import whole_array
+from lowprec.checks import by_number, expect
 from lowprec.processor import in_default_state
 from lowprec.random import KeyLike, as_key
 
@@ -101,7 +102,8 @@ class Executable:
     ) -> None:
         expect(Block, block=block)
         self._made_of, self._wrap, self._told = (block, accumulations, control, wrap, chained), wrap, told
-        orders = dict(accumulations or {})
+        expect(FloatingPointControl, control=control)
+        orders = by_number("accumulations", accumulations, Accumulation)
         if unknown := sorted(orders.keys() - {e.number for e in block.equations}):
             raise ValueError(f"accumulations for equations that are not in the block: {unknown}")
         self.block = verify(block)

@@ -42,6 +42,7 @@ from lowprec import FloatFormat, Rounding, aliases, formats
 from lowprec import bfloat16 as BFLOAT16
 from lowprec import float16 as FLOAT16
 from lowprec import float32 as FLOAT32
+from lowprec.checks import expect
 
 
 @dataclass(frozen=True)
@@ -175,6 +176,7 @@ class Precision(RoleFormats):
 
     def at(self, equation: Equation) -> Precision:
         """The precision without rules that an equation has."""
+        expect(Equation, equation=equation)
         if not self.rules:
             return self
         names = (equation.role, *names_of(equation))
@@ -247,8 +249,10 @@ class Precision(RoleFormats):
                 was trained.
 
         Raises:
+            TypeError: no Block.
             ValueError: a rule that sets nothing in the Block; the message has what there is.
         """
+        expect(Block, block=block)
         if self.rules and all(equation.role == "forward" for equation in block.equations):
             parameters = paths(block.arguments[0] if block.arguments else LEAF)
             block = name_parameters(block, dict(zip(block.inputs, parameters, strict=False)))

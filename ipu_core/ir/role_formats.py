@@ -9,6 +9,7 @@ from ipu_core.ir.retype import Rule
 from ipu_core.ir.rules import ROUNDINGS
 from lowprec import FloatFormat, Rounding
 from lowprec import float32 as FLOAT32
+from lowprec.checks import expect, listed
 from lowprec.spec.accumulation import accumulator_format
 from lowprec.spec.rounding import NEAREST_EVEN
 
@@ -50,6 +51,7 @@ class RoleFormats:
 
     def rule(self, role: str, family: str) -> Rule:
         """What the table says for an equation of that role and family."""
+        expect(str, role=role, family=family)
         backwards = role in ("grad_input", "grad_weight")
         results = self.gradients if backwards else self.operands
         match role, family:
@@ -76,6 +78,9 @@ class RoleFormats:
 
     def rounding_of(self, op: str, operands: Sequence[FloatFormat], output: FloatFormat) -> Rounding:
         """How a rounded result of that operation is rounded."""
+        expect(str, op=op)
+        operands = listed("operands", operands)
+        expect(FloatFormat, output=output, **{f"operands[{i}]": fmt for i, fmt in enumerate(operands)})
         if output.contains(FLOAT32) or (op in PLAIN and all(output.contains(fmt) for fmt in operands)):
             return NEAREST_EVEN
         return self.rounding

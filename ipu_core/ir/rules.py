@@ -22,6 +22,7 @@ from ipu_core.ir.block import Block, Equation
 from ipu_core.ir.ops import STRUCTURE
 from ipu_core.ir.scaling import SCALINGS, OperandScaling, read
 from lowprec import BlockFormat, FloatFormat, Rounding, as_format
+from lowprec.checks import expect
 from lowprec.spec.rounding import NEAREST_EVEN, STOCHASTIC
 
 PASSES = ("forward", "grad_input", "grad_weight")
@@ -64,9 +65,9 @@ class PrecisionRule:
     product: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("pattern", "field"):
-            if not isinstance(getattr(self, name), str):
-                raise TypeError(f"the {name} of a rule is a text, not {getattr(self, name)!r}")
+        expect(str, pattern=self.pattern, field=self.field)
+        if self.product is not None:
+            expect(str, product=self.product)
         if "=" in self.pattern:
             raise ValueError(
                 f"{self.pattern!r} in the rule {str(self)!r} is no name of a part; settings are joined by '/', and "
@@ -89,10 +90,12 @@ class PrecisionRule:
 
     def matches(self, equation: Equation) -> bool:
         """Whether it is for this equation."""
+        expect(Equation, equation=equation)
         return self.product in (None, equation.role) and any(map(self.names, names_of(equation)))
 
     def names(self, name: str) -> bool:
         """Whether its pattern is for a name."""
+        expect(str, name=name)
         return named(self.pattern, name)
 
     def __str__(self) -> str:

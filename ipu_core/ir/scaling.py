@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lowprec import BlockFormat, FloatFormat, as_format, block_formats
+from lowprec.checks import expect, truth
 from lowprec.spec.block_format import mxfp4_e2m1, mxfp8_e4m3, nvfp4
 from lowprec.spec.formats import float8_e4m3fn, float8_e4m3fnuz, float8_e5m2, float8_e5m2fnuz, float32
 
@@ -83,6 +84,12 @@ class OperandScaling:
     rotation_block: int = 32
 
     def __post_init__(self) -> None:
+        expect(str, how=self.how, amax_compute_algo=self.amax_compute_algo)
+        for name in ("scale_rule", "forward_rounding", "backward_rounding", "rotation"):
+            if (said := getattr(self, name)) is not None:
+                expect(str, **{name: said})
+        for name in ("power_of_two", "inside"):
+            truth(name, getattr(self, name))
         for name in ("forward", "backward"):
             self._check_format(name, getattr(self, name))
         if self.how not in HOWS:
@@ -136,6 +143,7 @@ class OperandScaling:
         if isinstance(fmt, BlockFormat):
             largest = float(fmt.element.max) * (1 if fmt.power_of_two else float(fmt.scale.max))
         else:
+            expect(FloatFormat, fmt=fmt)
             largest = float(fmt.max)
         return math.ldexp(largest, -self.margin)
 

@@ -20,6 +20,7 @@ from ipu_core.ir.values import Traced, Value, apply, builder_of, lift, scope, sh
 from lowprec import FloatFormat
 from lowprec import float32 as FLOAT32
 from lowprec import float64 as FLOAT64
+from lowprec.checks import shown, truth
 from lowprec.processor import in_default_state
 
 
@@ -50,7 +51,8 @@ def trace(f: Callable[..., Any], *examples: Any, carry: bool = False) -> Block:
             not nested as the old one, or whose shapes differ.
     """
     if not callable(f):
-        raise TypeError(f"trace takes a function and its examples; the first argument is {f!r}")
+        raise TypeError(f"trace takes a function and its examples; the first argument is {shown(f)}")
+    carry = truth("carry", carry)
     builder = Builder()
     names = _argument_names(f, len(examples))
     flat = [flatten(example) for example in examples]

@@ -18,6 +18,7 @@ from ipu_core.ir.pytree import flatten
 from lowprec import FloatFormat, as_format
 from lowprec import float32 as FLOAT32
 from lowprec import float64 as FLOAT64
+from lowprec.checks import integer, listed, shown, truth
 
 Value = Any
 """What the functions below take and give: a Traced value, a NumPy array or a Python number."""
@@ -158,7 +159,7 @@ def elementwise(op: str, *operands: Value, fmt: FloatFormat | None = None) -> Va
             and isinstance(operands[1 - position], Traced)
         ):
             return operands[1 - position]
-    shapes = {np.shape(x) if not isinstance(x, Traced) else x.shape for x in operands} - {()}
+    shapes = {shape_of(x) for x in operands} - {()}
     if len(shapes) > 1:
         try:
             shape = np.broadcast_shapes(*shapes)
@@ -170,7 +171,9 @@ def elementwise(op: str, *operands: Value, fmt: FloatFormat | None = None) -> Va
 
 def shape_of(value: Value) -> tuple[int, ...]:
     """The shape of a value, () for a number."""
-    return value.shape if isinstance(value, Traced) else np.shape(value)
+    if isinstance(value, Traced | np.ndarray):
+        return value.shape
+    return () if is_number(value) else as_array(value).shape
 
 
 def axes_of(value: Value, axis: int | Sequence[int] | None) -> tuple[int, ...]:
@@ -180,22 +183,29 @@ def axes_of(value: Value, axis: int | Sequence[int] | None) -> tuple[int, ...]:
         ValueError: one that there is not.
     """
     ndim = len(shape_of(value))
-    axes = range(ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
+    axes = tuple(range(ndim)) if axis is None else _numbers("axis", axis)
     if any(not -ndim <= a < ndim for a in axes):
-        raise ValueError(f"axis {axis} is no axis of the shape {shape_of(value)}")
+        raise ValueError(f"axis {shown(axis)} is no axis of the shape {shape_of(value)}")
     return tuple(sorted(a % ndim for a in axes))
+
+
+def _numbers(name: str, given: Any) -> tuple[int, ...]:
+    """One whole number or several."""
+    if isinstance(given, int | np.integer):
+        return (integer(name, given),)
+    return tuple(integer(name, each) for each in listed(name, given))
 
 
 def reduce_sum(x: Value, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Value:
     """The sum over axes (all by default), in the order its Accumulation says."""
     axes = axes_of(x, axis)
-    return apply("reduce_sum", x, axis=axes, keepdims=bool(keepdims)) if axes else x
+    return apply("reduce_sum", x, axis=axes, keepdims=truth("keepdims", keepdims)) if axes else x
 
 
 def reduce_max(x: Value, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Value:
     """The maximum over axes (all by default); NaN if there is one. Equal maxima share its gradient equally."""
     axes = axes_of(x, axis)
-    return apply("reduce_max", x, axis=axes, keepdims=bool(keepdims)) if axes else x
+    return apply("reduce_max", x, axis=axes, keepdims=truth("keepdims", keepdims)) if axes else x
 
 
 def mean(x: Value, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Value:
@@ -208,19 +218,25 @@ def mean(x: Value, axis: int | Sequence[int] | None = None, keepdims: bool = Fal
 
 def transpose(x: Value, perm: Sequence[int] | None = None) -> Value:
     """The axes in another order, reversed by default."""
-    order = tuple(reversed(range(len(shape_of(x))))) if perm is None else tuple(int(a) for a in perm)
+    order = tuple(reversed(range(len(shape_of(x))))) if perm is None else _numbers("perm", perm)
     return x if order == tuple(range(len(order))) else apply("transpose", x, perm=order)
 
 
 def swap(x: Value) -> Value:
-    """The last two axes exchanged."""
+    """The last two axes exchanged.
+
+    Raises:
+        ValueError: fewer than two.
+    """
     axes = range(len(shape_of(x)))
+    if len(axes) < 2:
+        raise ValueError(f"two axes at least are exchanged, the shape is {shape_of(x)}")
     return transpose(x, (*axes[:-2], axes[-1], axes[-2]))
 
 
 def reshape(x: Value, shape: int | Sequence[int]) -> Value:
     """The same elements in C order in another shape; one size may be -1."""
-    new = (shape,) if isinstance(shape, int) else tuple(int(n) for n in shape)
+    new = _numbers("shape", shape)
     if new.count(-1) == 1:
         rest = math.prod(n for n in new if n != -1)
         new = tuple(math.prod(shape_of(x)) // rest if n == -1 and rest else n for n in new)
@@ -237,7 +253,7 @@ def power(x: Value, exponent: float) -> Value:
     if isinstance(exponent, (int, float)):
         if exponent in (0.5, -0.5):
             return apply("sqrt" if exponent > 0 else "rsqrt", x)
-        if exponent == int(exponent) and 1 <= abs(exponent) <= 16:
+        if math.isfinite(exponent) and exponent == int(exponent) and 1 <= abs(exponent) <= 16:
             result = x
             for bit in bin(abs(int(exponent)))[3:]:
                 result = apply("square", result)
@@ -331,13 +347,22 @@ def topk(x: Value, k: int, *, largest: bool = True) -> tuple[Value, Value]:
     Raises:
         ValueError: a k that is not from 1 to n, or no axis.
     """
-    indices = apply("top_indices", x if largest else elementwise("negative", x), k=int(k))
+    of = x if truth("largest", largest) else elementwise("negative", x)
+    indices = apply("top_indices", of, k=integer("k", k))
     return apply("take_along", x, indices), indices
 
 
 def concatenate(values: Sequence[Value], axis: int = 0) -> Value:
-    """Values joined along an axis."""
-    return apply("concatenate", *values, axis=axes_of(values[0], axis)[0])
+    """Values joined along an axis.
+
+    Raises:
+        TypeError: no list of values.
+        ValueError: none, no such axis, or shapes that do not fit.
+    """
+    values = listed("values", values)
+    if not values or not shape_of(values[0]):
+        raise ValueError(f"concatenate needs one value at least, with an axis, not {shown(values)}")
+    return apply("concatenate", *values, axis=axes_of(values[0], integer("axis", axis))[0])
 
 
 def convert(x: Value, fmt: Any) -> Value:

@@ -13,6 +13,8 @@ from ipu_core.ir.tracing import trace
 from ipu_core.ir.values import Value, builder_of, shape_of
 from ipu_core.jaxpr.interpret import Interpreter
 from ipu_core.jaxpr.operations.call import as_value, kind_of
+from lowprec.arrays import whole_array
+from lowprec.checks import shown
 from lowprec.extras import optional
 
 
@@ -45,11 +47,10 @@ def from_jax(loss: Callable[..., Any], params: Any, batch: Any, *, state: Any = 
         NotCovered: a primitive has no counterpart; the message names it, the layer and the line.
     """
     jax = optional("jax", extra="jax")
-    given = [params, batch] if state is None else [params, state, batch]
-    for name, value in zip(
-        ("params", "state", "batch") if state is not None else ("params", "batch"), given, strict=True
-    ):
-        _check(jax, name, value)
+    if not callable(loss):
+        raise TypeError(f"loss must be a function (params, batch) -> one number, not {shown(loss)}")
+    parts = {"params": params, "batch": batch} if state is None else {"params": params, "state": state, "batch": batch}
+    given = [_checked(jax, name, value) for name, value in parts.items()]
     closed, shapes = jax.make_jaxpr(loss, return_shape=True)(*given)
     result, new = (shapes, None) if state is None else shapes
     if tuple(getattr(result, "shape", (0,))) or kind_of(result.dtype) != "float":
@@ -112,14 +113,22 @@ class JaxModel:
         return results[0] if self.state is None else (results[0], unflatten(flatten(self.state)[1], results[1:]))
 
 
-def _check(jax: Any, name: str, value: Any) -> None:
-    """Refuses what JAX takes apart in another way than this library."""
-    theirs, ours = jax.tree.leaves(value), flatten(value)[0]
+def _checked(jax: Any, name: str, value: Any) -> Any:
+    """The value as JAX takes it; refuses what JAX takes apart in another way than this library, or has no words for."""
+    ours = flatten(value)[0]  # before JAX, which has none for keys without an order
+    theirs = jax.tree.leaves(value)
     if len(theirs) != len(ours) or any(a is not b for a, b in zip(theirs, ours, strict=True)):
         raise TypeError(f"{name} must be nested dicts, lists and tuples of arrays, not {type(value).__name__}")
-    kinds = {kind_of(np.asarray(x).dtype) if not hasattr(x, "dtype") else kind_of(x.dtype) for x in ours}
-    if "key" in kinds or (name != "batch" and kinds - {"float"}):
-        raise TypeError(f"{name} must be arrays of {'numbers' if name == 'batch' else 'floats'}, not {sorted(kinds)}")
+    given = map_leaves(lambda x: x if isinstance(x, jax.Array | bool | int | float) else whole_array(x), value)
+    for leaf in flatten(given)[0]:
+        kind = kind_of(leaf.dtype if hasattr(leaf, "dtype") else type(leaf).__name__)
+        wide = isinstance(leaf, np.ndarray) and leaf.dtype.itemsize > 8  # long doubles, which JAX has not
+        if wide or kind == "key" or (name != "batch" and kind != "float"):
+            what = "numbers" if name == "batch" else "floats"
+            raise TypeError(f"{name} must be arrays of {what}, not {shown(leaf)}")
+        if isinstance(leaf, int) and not -(2**31) <= leaf < 2**31:
+            raise ValueError(f"{name} holds {leaf}, which is no 32-bit integer")
+    return given
 
 
 def _floats(x: Any) -> Any:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from ipu_core.ir.block import Array
+from ipu_core.ir.eager import as_array
 from ipu_core.ir.values import (
+    Traced,
     Value,
     concatenate,
     elementwise,
@@ -20,11 +23,12 @@ from ipu_core.ir.values import (
     where,
 )
 from ipu_core.nn.operations import embedding, linear, softmax, table_like
+from lowprec.checks import entries, integer, number, sizes, truth
 
 
 def causal_mask(queries: int, keys: int | None = None) -> Array:
     """1 where a query may look at a key, at its own place or before, else 0: (queries, keys), the last at the last."""
-    keys = queries if keys is None else keys
+    queries, keys = sizes("queries and keys", (queries, queries if keys is None else keys))
     return np.tri(queries, keys, keys - queries, dtype=np.float32)
 
 
@@ -38,6 +42,7 @@ def padding_mask(lengths: Value, keys: int) -> Value:
     Returns:
         (..., 1, keys), so that it fits scores (..., queries, keys); for scores with heads give lengths (rows, 1).
     """
+    keys, _ = sizes("keys and lengths", (keys, integer("keys", keys) + 1))
     rows = embedding(np.tri(keys + 1, keys, -1, dtype=np.float32), lengths)
     return reshape(rows, (*shape_of(rows)[:-1], 1, keys))
 
@@ -55,6 +60,10 @@ def segment_mask(segments: Value, count: int | None = None, *, keys: Value | Non
         (..., places, keys), float32; for scores with heads give segments (rows, 1, places).
     """
     lead, other = shape_of(segments), segments if keys is None else keys
+    if not lead or not shape_of(other):
+        raise ValueError(f"segments have an axis of places: (..., places), not {lead} and {shape_of(other)}")
+    if count is not None:
+        integer("count", count, 0)
     rows = reshape(segments, (*lead, 1))
     same = elementwise("equal", rows, reshape(other, (*shape_of(other)[:-1], 1, shape_of(other)[-1])))
     if count is None:
@@ -84,6 +93,9 @@ def attention(query: Value, key: Value, value: Value, mask: Value | None = None,
             nowhere weighs all values equally.
         bias: added to the scores, which it fits: an `additive_mask`, or what depends on distances; None: nothing.
     """
+    if min(map(len, map(shape_of, (query, key, value)))) < 2 or not shape_of(query)[-1]:
+        shapes = ", ".join(str(shape_of(x)) for x in (query, key, value))
+        raise ValueError(f"attention takes query, key and value of shapes (..., places, width), not {shapes}")
     scaled = elementwise("multiply", query, shape_of(query)[-1] ** -0.5)
     scores = matmul(scaled, swap(key))
     if bias is not None:
@@ -107,15 +119,27 @@ def multi_head_attention(
     Raises:
         ValueError: heads that do not divide the width.
     """
+    qkv, out = entries("params", params, ("qkv", "out"))
+    if len(shape_of(x)) != 3:
+        raise ValueError(f"multi_head_attention takes (rows, places, width), not the shape {shape_of(x)}")
     rows, places, width = shape_of(x)
-    if heads < 1 or width % heads:
+    if integer("heads", heads, 1) > width or width % heads:
         raise ValueError(f"{heads} heads do not divide a width of {width}")
-    parts = reshape(linear(x, **params["qkv"]), (rows, places, 3, heads, width // heads))
+    rotary = truth("rotary", rotary)
+    parts = reshape(linear(x, *_layer("qkv", qkv)), (rows, places, 3, heads, width // heads))
     query, key, value = (transpose(parts, (2, 0, 3, 1, 4))[i] for i in range(3))
     if rotary:
         query, key = rotary_embedding(query), rotary_embedding(key)
     mixed = transpose(attention(query, key, value, mask), (0, 2, 1, 3))
-    return linear(reshape(mixed, (rows, places, width)), **params["out"])
+    return linear(reshape(mixed, (rows, places, width)), *_layer("out", out))
+
+
+def _layer(name: str, params: Any) -> tuple[Value, Value | None]:
+    """Weight and bias of a linear layer; a bias may be missing."""
+    (weight,) = entries(f"params[{name!r}]", params, ("weight",))
+    if unknown := sorted(map(str, params.keys() - {"weight", "bias"})):
+        raise ValueError(f"params[{name!r}] must be a dict of weight and bias, without {', '.join(unknown)}")
+    return weight, params.get("bias")
 
 
 def rotary_embedding(x: Value, *, first: int = 0, base: float = 10000.0) -> Value:
@@ -131,11 +155,17 @@ def rotary_embedding(x: Value, *, first: int = 0, base: float = 10000.0) -> Valu
     Raises:
         ValueError: an odd width.
     """
+    if len(shape_of(x)) < 2:
+        raise ValueError(f"rotary embedding takes (..., places, width), not the shape {shape_of(x)}")
+    x = x if isinstance(x, Traced) else as_array(x)
+    begin, base = number("first", integer("first", first)), number("base", base)
+    if not base > 0:
+        raise ValueError(f"base must be above 0, not {base!r}")
     places, width = shape_of(x)[-2:]
     if width % 2:
         raise ValueError(f"rotary embedding pairs elements: a width of {width} is odd")
     half = width // 2
-    angle = (first + np.arange(places))[:, None] * base ** (-np.arange(half) / half)
+    angle = (begin + np.arange(places))[:, None] * base ** (-np.arange(half) / half)
     cosine, sine = (table_like(f(angle), x) for f in (np.cos, np.sin))
     a, b = x[..., :half], x[..., half:]
     turned = (_combined(a, cosine, b, sine, "subtract"), _combined(b, cosine, a, sine, "add"))

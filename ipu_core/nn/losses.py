@@ -6,6 +6,7 @@ from ipu_core.ir.eager import as_array, check_labels, format_of
 from ipu_core.ir.values import Traced, Value, elementwise, mean, reduce_sum, reshape, scope, shape_of, where
 from ipu_core.nn.operations import one_hot, shifted_log_sum_exp, softplus, square, widen
 from lowprec import FloatFormat
+from lowprec.checks import integer, number, shown
 
 
 def cross_entropy_rows(logits: Value, labels: Value) -> Value:
@@ -28,6 +29,8 @@ def cross_entropy_rows(logits: Value, labels: Value) -> Value:
 
 def _check(logits: Value, labels: Value) -> None:
     """Refuses labels that do not fit the logits, in words for who wrote the loss."""
+    if not shape_of(logits):
+        raise ValueError("logits have an axis of classes, (..., classes), not the shape ()")
     rows, given = shape_of(logits)[:-1], shape_of(labels)
     if given != rows:
         hint = "; one class number for each row, such as labels.argmax(-1)" if given == shape_of(logits) != () else ""
@@ -81,9 +84,11 @@ def cross_entropy(
     Raises:
         ValueError: see `cross_entropy_rows`; another reduction, a smoothing outside [0, 1].
     """
-    if reduction not in ("mean", "sum", "none"):
-        raise ValueError(f"reduction is 'mean', 'sum' or 'none', not {reduction!r}")
-    if not 0 <= label_smoothing <= 1:
+    if not isinstance(reduction, str) or reduction not in ("mean", "sum", "none"):
+        raise ValueError(f"reduction is 'mean', 'sum' or 'none', not {shown(reduction)}")
+    if ignore_index is not None:
+        integer("ignore_index", ignore_index)
+    if not 0 <= number("label_smoothing", label_smoothing) <= 1:
         raise ValueError(f"label_smoothing must be in [0, 1], not {label_smoothing}")
     with scope(logits, family="loss"):
         counts = None if ignore_index is None else elementwise("equal", elementwise("equal", labels, ignore_index), 0.0)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from ipu_core.ir.values import Value, apply, elementwise, mean, reshape, scope, shape_of
 from ipu_core.nn.operations import narrow, rsqrt, square, widen
+from lowprec.checks import entries, integer, number, truth
 
 
 def layer_norm(x: Value, scale: Value | None = None, bias: Value | None = None, eps: float = 1e-5) -> Value:
@@ -57,8 +58,10 @@ def group_norm(
     Raises:
         ValueError: groups that do not divide the channels.
     """
+    if len(shape_of(x)) < 2:
+        raise ValueError(f"group_norm takes (rows, ..., channels), not the shape {shape_of(x)}")
     rows, *places, channels = shape_of(x)
-    if groups < 1 or channels % groups:
+    if integer("groups", groups, 1) > channels or channels % groups:
         raise ValueError(f"{groups} groups do not divide {channels} channels")
     with scope(x, family="norm"):
         parts = reshape(widen(x), (rows, math.prod(places), groups, channels // groups))
@@ -93,6 +96,9 @@ def batch_norm(
     Raises:
         ValueError: one element a channel while training.
     """
+    entries("running", running, ("mean", "variance"))
+    training = truth("training", training)
+    number("momentum", momentum)
     axes = tuple(range(len(shape_of(x)) - 1))
     count = math.prod(shape_of(x)[:-1])
     if training and count < 2:

@@ -17,6 +17,7 @@ from ipu_core.ir.values import (
     Traced,
     Value,
     apply,
+    axes_of,
     elementwise,
     in_format,
     matmul,
@@ -30,6 +31,7 @@ from ipu_core.ir.values import (
 from ipu_core.tile import dropout_mask
 from lowprec import FloatFormat
 from lowprec import float32 as FLOAT32
+from lowprec.checks import entries, integer, listed, shown, truth
 from lowprec.random import KeyLike, as_key
 
 LOWEST = -3e38  # of a masked score: its exponential is 0 beside any other's
@@ -91,10 +93,10 @@ def gelu(x: Value, approximate: str = "none") -> Value:
     Raises:
         ValueError: another approximation.
     """
+    if not isinstance(approximate, str) or approximate not in ("none", "tanh"):
+        raise ValueError(f"gelu's approximate is 'none' or 'tanh', not {shown(approximate)}")
     if approximate == "none":
         return apply("gelu", x)
-    if approximate != "tanh":
-        raise ValueError(f"gelu's approximate is 'none' or 'tanh', not {approximate!r}")
     cube = elementwise("multiply", elementwise("multiply", square(x), x), 0.044715)
     inner = elementwise("multiply", elementwise("add", x, cube), math.sqrt(2 / math.pi))
     return elementwise("multiply", elementwise("multiply", x, 0.5), elementwise("add", tanh(inner), 1.0))
@@ -166,7 +168,7 @@ def one_hot(labels: Value, classes: int) -> Value:
     Raises:
         ValueError: classes that are no integer of at least 0.
     """
-    if not isinstance(classes, int | np.integer) or classes < 0:
+    if isinstance(classes, bool) or not isinstance(classes, int | np.integer) or classes < 0:
         raise ValueError(f"classes must be an integer of at least 0, not {classes!r}")
     return apply("one_hot", labels, classes=int(classes))
 
@@ -231,11 +233,14 @@ def mlp(layers: Sequence[dict[str, Value]], x: Value, activation: Callable[[Valu
     Raises:
         ValueError: no layers.
     """
-    if not layers:
+    parts = [entries(f"layers[{i}]", one, ("weight", "bias")) for i, one in enumerate(listed("layers", layers))]
+    if not parts:
         raise ValueError("a perceptron needs at least one layer")
-    for layer in layers[:-1]:
-        x = activation(linear(x, layer["weight"], layer["bias"]))
-    return linear(x, layers[-1]["weight"], layers[-1]["bias"])
+    if not callable(activation):
+        raise TypeError(f"activation must be a function of one value, not {shown(activation)}")
+    for weight, bias in parts[:-1]:
+        x = activation(linear(x, weight, bias))
+    return linear(x, *parts[-1])
 
 
 def embedding(table: Value, indices: Value) -> Value:
@@ -270,7 +275,13 @@ def narrow(x: Value, like: Value) -> Value:
 
 
 def table_like(table: Array, x: Value) -> Array:
-    """A table in the dtype of an array; where a value is traced, in float32."""
+    """A table in the dtype of an array; where a value is traced, in float32.
+
+    Raises:
+        TypeError: an array that is no floats.
+    """
+    if isinstance(_format(x), str):
+        raise TypeError("an array of integers cannot be multiplied by a table of numbers: x.astype(np.float32)")
     return table.astype(x.dtype if isinstance(x, np.ndarray) else np.float32)
 
 
@@ -310,8 +321,9 @@ def log_sum_exp(x: Value, axis: int = -1, keepdims: bool = False) -> Value:
         top = stop_gradient(reduce_max(wide, axis, keepdims=True))
         total = reduce_sum(exp(elementwise("subtract", wide, top)), axis, keepdims=True)
         result = elementwise("add", top, log(total))
-    kept = [n for i, n in enumerate(shape_of(x)) if i != axis % len(shape_of(x))]
-    return result if keepdims else reshape(result, kept)
+    (axis,) = axes_of(x, integer("axis", axis))
+    kept = [n for i, n in enumerate(shape_of(x)) if i != axis]
+    return result if truth("keepdims", keepdims) else reshape(result, kept)
 
 
 logsumexp = log_sum_exp  # under PyTorch's name

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 
 from ipu_core.ir.array_moves import stack
-from ipu_core.ir.values import Value, elementwise, matmul, shape_of
+from ipu_core.ir.eager import as_array
+from ipu_core.ir.values import Traced, Value, axes_of, elementwise, matmul, shape_of
 from ipu_core.nn.operations import sigmoid, tanh
+from lowprec.checks import entries, integer, shown
 
 Weights = Mapping[str, Value]
 
@@ -25,8 +27,9 @@ def lstm_cell(params: Weights, x: Value, state: tuple[Value, Value]) -> tuple[Va
         x: (rows, inputs).
         state: (hidden, cell), each (rows, n).
     """
-    hidden, cell = state
-    sums = elementwise("add", matmul(x, params["input"]) + matmul(hidden, params["hidden"]), params["bias"])
+    hidden, cell = _pair(state)
+    of_input, of_hidden, bias = entries("params", params, ("input", "hidden", "bias"))
+    sums = elementwise("add", elementwise("add", matmul(x, of_input), matmul(hidden, of_hidden)), bias)
     i, f, g, o = _runs(sums, 4)
     cell = elementwise("add", elementwise("multiply", sigmoid(f), cell), elementwise("multiply", sigmoid(i), tanh(g)))
     return elementwise("multiply", sigmoid(o), tanh(cell)), cell
@@ -43,8 +46,9 @@ def gru_cell(params: Weights, x: Value, hidden: Value) -> Value:
         x: (rows, inputs).
         hidden: (rows, n).
     """
-    ours = _runs(elementwise("add", matmul(x, params["input"]), params["bias"]), 3)
-    theirs = _runs(elementwise("add", matmul(hidden, params["hidden"]), params["hidden_bias"]), 3)
+    of_input, of_hidden, bias, hidden_bias = entries("params", params, ("input", "hidden", "bias", "hidden_bias"))
+    ours = _runs(elementwise("add", matmul(x, of_input), bias), 3)
+    theirs = _runs(elementwise("add", matmul(hidden, of_hidden), hidden_bias), 3)
     reset, update = (sigmoid(elementwise("add", a, b)) for a, b in zip(ours[:2], theirs[:2], strict=True))
     candidate = tanh(elementwise("add", ours[2], elementwise("multiply", reset, theirs[2])))
     kept = elementwise("multiply", update, elementwise("subtract", hidden, candidate))
@@ -93,12 +97,19 @@ def scan(f: Callable[[Any, Value], tuple[Any, Value]], state: Any, x: Value, axi
     Raises:
         ValueError: no places.
     """
+    if not callable(f):
+        raise TypeError(f"scan takes a function (state, x) -> (state, result), not {shown(f)}")
+    (axis,) = axes_of(x, integer("axis", axis))
+    x = x if isinstance(x, Traced) else as_array(x)
     places = shape_of(x)[axis]
     if not places:
         raise ValueError(f"scan needs one place at least along axis {axis} of {shape_of(x)}")
-    before, results = (slice(None),) * (axis % len(shape_of(x))), []
+    before, results = (slice(None),) * axis, []
     for place in range(places):
-        state, result = f(state, x[(*before, place)])
+        made = f(state, x[(*before, place)])
+        if not isinstance(made, tuple) or len(made) != 2:
+            raise TypeError(f"scan's function must give (new state, result), not {shown(made)}")
+        state, result = made
         results.append(result)
     return state, stack(results, axis)
 
@@ -112,12 +123,26 @@ def _run(cell: Callable[[Any, Value], Any], shown: Callable[[Any], Value], x: Va
     return outputs, last
 
 
+def _pair(state: Any) -> tuple[Value, Value]:
+    if not isinstance(state, tuple | list) or len(state) != 2:
+        raise TypeError(f"the state of an LSTM is (hidden, cell), not {shown(state)}")
+    return state[0], state[1]
+
+
 def _zeros(params: Weights, x: Value) -> Value:
+    (hidden,) = entries("params", params, ("hidden",))
+    if len(shape_of(x)) != 3 or len(shape_of(hidden)) != 2:
+        raise ValueError(
+            f"a recurrent layer takes x (rows, places, inputs) and a hidden weight of two axes, not {shape_of(x)} and "
+            f"{shape_of(hidden)}"
+        )
     dtype = x.dtype if isinstance(x, np.ndarray) else np.float32
-    return np.zeros((shape_of(x)[0], shape_of(params["hidden"])[0]), dtype)
+    return np.zeros((shape_of(x)[0], shape_of(hidden)[0]), dtype)
 
 
 def _runs(x: Value, count: int) -> list[Value]:
     """Equal runs of the last axis."""
+    if not shape_of(x) or shape_of(x)[-1] % count:
+        raise ValueError(f"the weights of {count} gates lie side by side: {shape_of(x)} is not {count} equal parts")
     size = shape_of(x)[-1] // count
     return [x[..., i * size : (i + 1) * size] for i in range(count)]

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from ipu_core.ir.array_moves import swapaxes
 from ipu_core.ir.values import Value, elementwise, matmul, reshape, shape_of
 from ipu_core.nn.operations import table_like
+from lowprec.checks import truth
 from lowprec.random import KeyLike
 from lowprec.scaling.rotations import axis_number, block_size, random_signs
 
@@ -35,7 +36,7 @@ def hadamard(
         TypeError: an axis that is no integer.
         ValueError: no such axis, or a block that is no power of two or does not divide it.
     """
-    shape = shape_of(x)
+    inverse, shape = truth("inverse", inverse), shape_of(x)
     axis = axis_number(axis, len(shape))
     size = block_size(shape[axis], block)
     signs = None if key is None else random_signs(key, shape[axis])

@@ -12,6 +12,7 @@ import numpy as np
 
 from ipu_core.ir.pytree import flatten
 from ipu_core.train.samples import Samples
+from lowprec.checks import integer, iterable, shown
 
 
 class Epochs:
@@ -34,8 +35,15 @@ class Epochs:
         self._source = source
 
     def epoch(self, number: int) -> Iterator[Any]:
-        """The batches of one pass."""
-        return iter(self._source(number) if callable(self._source) else self._source)
+        """The batches of one pass.
+
+        Raises:
+            TypeError: the function gives nothing that can be iterated over.
+        """
+        given = self._source(integer("number", number, 0)) if callable(self._source) else self._source
+        if not isinstance(given, Iterable):
+            raise TypeError(f"a pass must be batches that can be iterated over, not {shown(given)}")
+        return iter(given)
 
 
 Batches = Callable[[int], Any] | Iterable[Any] | Epochs | Samples
@@ -73,7 +81,7 @@ class Feed:
                     "next one: give a list or something else that can be iterated over again, Epochs, or a function "
                     "of the step's number"
                 )
-            self._following = self._from(iter(batches), kept or {})
+            self._following = self._from(iter(iterable("batches", batches)), kept or {})
         else:
             raise TypeError(
                 f"batches must be a function of the step's number, or batches in order, or Epochs, not {batches!r}"

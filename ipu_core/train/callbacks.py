@@ -7,6 +7,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
+
+from lowprec.checks import entries, expect, expect_path, integer, listed, number, shown, truth
+
 
 class Trained(Protocol):
     """What callbacks need of a `TrainLoop`."""
@@ -56,6 +60,8 @@ class Evaluate:
     """
 
     def __init__(self, metric: Callable[[Any], float | Mapping[str, float]], every: int = 100) -> None:
+        if not callable(metric):
+            raise TypeError(f"metric must be a function of the parameters, not {shown(metric)}")
         self._metric, self.every = metric, _steps(every)
         self.history: list[tuple[int, dict[str, float]]] = []
 
@@ -72,8 +78,15 @@ class Evaluate:
         return self.history
 
     def restore(self, state: Any) -> None:
-        """Takes up a history."""
-        self.history = [(int(step), dict(measures)) for step, measures in state]
+        """Takes up a history.
+
+        Raises:
+            ValueError: it is none that `state` gave.
+        """
+        try:
+            self.history = [(int(step), dict(measures)) for step, measures in state]
+        except (TypeError, ValueError, np.ma.MaskError):
+            raise ValueError(f"a history is [(steps, measures by name), ..], not {shown(state)}") from None
 
     @property
     def latest(self) -> dict[str, float]:
@@ -107,8 +120,11 @@ class EarlyStop:
         larger: bool = False,
         least: float = 0.0,
     ) -> None:
+        expect(Evaluate, evaluate=evaluate)
+        if name is not None:
+            expect(str, name=name)
         self._evaluate, self._name, self._patience = evaluate, name, _steps(patience)
-        self._sign, self._least = (-1.0 if larger else 1.0), least
+        self._sign, self._least = (-1.0 if truth("larger", larger) else 1.0), number("least", least)
         self.best: tuple[float, int] = (self._sign * math.inf, 0)
         self._seen, self._without = 0, 0
 
@@ -129,9 +145,15 @@ class EarlyStop:
         return {"best": self.best, "seen": self._seen, "without": self._without}
 
     def restore(self, state: Any) -> None:
-        """Takes up what `state` gave."""
-        value, step = state["best"]
-        self.best, self._seen, self._without = (value, step), state["seen"], state["without"]
+        """Takes up what `state` gave.
+
+        Raises:
+            TypeError, ValueError: it is something else.
+        """
+        best, seen, without = entries("state", state, ("best", "seen", "without"))
+        value, step = listed("best", best) if np.size(best) == 2 else (None, None)
+        self.best = number("best", value), integer("the step of the best", step)
+        self._seen, self._without = integer("seen", seen, 0), integer("without", without, 0)
 
     def _value(self) -> float:
         measures = self._evaluate.latest
@@ -156,6 +178,7 @@ class Checkpoint:
     """
 
     def __init__(self, path: str | Path, every: int = 100) -> None:
+        expect_path("path", path)
         self.path, self.every = Path(path), _steps(every)
 
     def __call__(self, loop: Trained, loss: float) -> None:
@@ -164,7 +187,7 @@ class Checkpoint:
             loop.save(self.path)
 
 
-def _steps(number: int) -> int:
-    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-        raise ValueError(f"a number of steps must be an integer of at least 1, not {number!r}")
-    return number
+def _steps(given: int) -> int:
+    if isinstance(given, bool) or not isinstance(given, int) or given < 1:
+        raise ValueError(f"a number of steps must be an integer of at least 1, not {shown(given)}")
+    return given

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from ipu_core.train import tensor_file
 from ipu_core.train.codes import as_codes, dtype_of
+from lowprec.checks import expect_path
 
 Arrays = dict[str, npt.NDArray[Any]]
 DRAFT = re.compile(r"\.(.+)\.\d+\.draft")  # what `replacing` calls the drafts of a file
@@ -94,6 +95,7 @@ def load(path: str | Path) -> tuple[Arrays, dict[str, Any]]:
         ValueError: the file is not a checkpoint.
         ImportError: it is one in the safetensors format, and that package is not installed.
     """
+    expect_path("path", path)
     path = Path(path)
     try:
         return tensor_file.read(path.read_bytes()) if path.suffix == tensor_file.SUFFIX else _read_npz(path)

@@ -11,7 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ipu_core.train.checkpoint import UNREADABLE
+from lowprec.checks import integer, shown
 from lowprec.extras import optional
+from lowprec.random import as_key
 
 Batch = tuple[npt.NDArray[np.float32], npt.NDArray[np.int32]]
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
@@ -183,14 +185,15 @@ def shuffled(n: int, size: int, seed: int) -> Callable[[int], npt.NDArray[np.int
     Raises:
         ValueError: the batch is empty or larger than the data.
     """
-    if not 1 <= size <= n:
-        raise ValueError(f"a batch of {size} cannot be drawn from {n} rows: allowed are 1 to {n}")
+    if isinstance(size, bool) or not isinstance(size, int | np.integer) or not 1 <= size <= n:
+        raise ValueError(f"a batch of {shown(size)} cannot be drawn from {n} rows: allowed are 1 to {n}")
+    as_key(integer("seed", seed))  # refuses what is outside
     per_epoch = n // size
     latest: tuple[int, npt.NDArray[np.intp]] = (0, permutation(n, (seed, 0)))
 
     def rows(step: int) -> npt.NDArray[np.intp]:
         nonlocal latest
-        epoch, index = divmod(step, per_epoch)
+        epoch, index = divmod(integer("step", step, 0), per_epoch)
         if latest[0] != epoch:
             latest = (epoch, permutation(n, (seed, epoch)))
         return latest[1][index * size : (index + 1) * size]

@@ -44,6 +44,7 @@ from ipu_core.train.watch import Record, Watch
 from ipu_core.train.watch.watch import Watching
 from ipu_core.train.words import described, named, summary, sums
 from lowprec import Accumulation, Key, as_key
+from lowprec.checks import truth
 from lowprec.processor import in_default_state
 
 
@@ -147,6 +148,7 @@ class TrainLoop(Resumable):
         precision = Precision.parse(precision)
         check_kinds(loss, optimizer, accumulations, control)
         check_integer("micro_batches", micro_batches, least=1)
+        overlap, reorder = truth("overlap", overlap), truth("reorder", reorder)
         self._to_torch, loss = writer_of(loss), loss_in_units(loss, params, precision)
         if isinstance(optimizer, Common):
             optimizer = optimizer.for_precision(precision.scaled_state, store_root=precision.store_root)
@@ -182,7 +184,7 @@ class TrainLoop(Resumable):
         self._engine = engine
         self._runner = Runner(
             self.block, self.target, self.accumulations, self._control, engine,
-            overlap=bool(overlap), share=reorder and self._random is None, steps_per_call=self._steps_per_call,
+            overlap=overlap, share=reorder and self._random is None, steps_per_call=self._steps_per_call,
             random=self._random,
         )  # fmt: skip
         self._runner.write(leaves)

@@ -8,6 +8,7 @@ from ipu_core.ir.precision import Precision
 from ipu_core.ir.rules import names_of
 from ipu_core.train.table import Table
 from lowprec import FloatFormat
+from lowprec.checks import integer
 
 WIDTH = 100
 COLUMNS = ("equation", "role", "operation", "formats", "sums", "rounding", "line")
@@ -24,6 +25,7 @@ def precision_table(block: Block, precision: Precision, width: int = WIDTH) -> T
         precision: what typed it.
         width: characters of a line.
     """
+    integer("width", width, 1)
     lines, title = source_lines(block), precision.name
     files = {line.rpartition(":")[0] for line in lines.values() if line}
     if len(files) == 1:

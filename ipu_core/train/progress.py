@@ -7,6 +7,7 @@ from typing import Any
 
 from ipu_core.train.batches import Batches, Feed
 from ipu_core.train.callbacks import Callback, Checkpoint, Stateful, Trained
+from lowprec.checks import listed, shown
 
 
 class Run:
@@ -36,7 +37,11 @@ class Run:
         most: int = 1,
     ) -> None:
         kept = kept or {}
-        self._callbacks = sorted(callbacks, key=lambda each: isinstance(each, Checkpoint))
+        given = listed("callbacks", callbacks)
+        for each in given:
+            if not callable(each):
+                raise TypeError(f"a callback is a function (loop, loss), such as an Evaluate, not {shown(each)}")
+        self._callbacks = sorted(given, key=lambda each: isinstance(each, Checkpoint))
         self._feed: Feed | None = Feed(batches, step, kept.get("batches"), most)
         self._restore(kept.get("callbacks", []))
         self.over = bool(self._callbacks) and bool(kept.get("over"))

@@ -15,6 +15,7 @@ from ipu_core.train.progress import Run
 from ipu_core.train.scaling import Skipped
 from ipu_core.train.stepping import Stepping
 from lowprec.arrays import whole_array
+from lowprec.checks import entries, expect, expect_path, shown
 
 
 class Resumable(Stepping):
@@ -38,10 +39,12 @@ class Resumable(Stepping):
         """Takes up a state that `arrays` gave after `step` steps, and the `history` of then.
 
         Raises:
-            TypeError: masked elements.
-            ValueError: the arrays are not those of this loop's state, or there is no such step.
+            TypeError: no arrays by name; masked elements.
+            ValueError: the arrays are not those of this loop's state, there is no such step, or another history.
         """
         check_integer("step", step)
+        expect(Mapping, arrays=arrays)
+        skipped, not_finite = _happened(history)
         arrays = {name: whole_array(array) for name, array in arrays.items()}
         present = {name: (array.shape, array.dtype) for name, array in arrays.items()}
         if present != {name: (array.shape, array.dtype) for name, array in self.arrays().items()}:
@@ -54,8 +57,7 @@ class Resumable(Stepping):
         if self._watching is not None:
             self._watching.rewind(self.step)
         if history is not None:
-            self.skipped = tuple(Skipped(at, scale, tuple(names)) for at, scale, names in history["skipped"])
-            self.not_finite = None if history["not_finite"] is None else tuple(history["not_finite"])
+            self.skipped, self.not_finite = skipped, not_finite
 
     def save(self, path: str | Path) -> None:
         """Writes a checkpoint that `load` goes on from: weights, moments, loss scale, the step, the key of the run, and
@@ -69,6 +71,7 @@ class Resumable(Stepping):
             OSError: the file cannot be written.
             TypeError: the state of a callback is not made of JSON values.
         """
+        expect_path("path", path)
         run = self._kept() if self._run is None else self._run.state(self.step)
         meta = {"step": self.step, **self._identity(), "history": self.history(), "run": run}
         checkpoint.save(path, self.arrays(), meta)
@@ -96,6 +99,18 @@ class Resumable(Stepping):
         """What tells runs apart that have the same state; the order of the equations does only where tiles draw."""
         own = {"key": repr(self._key), "precision": self.precision.words(), "traced step": self._traced_step}
         return own if self._random is None else {**own, "random": repr(self._random)}
+
+
+def _happened(history: Mapping[str, Any] | None) -> tuple[tuple[Skipped, ...], tuple[int, float] | None]:
+    """The steps skipped and the first loss that was not finite, of a history."""
+    if history is None:
+        return (), None
+    skipped, loss = entries("history", history, ("skipped", "not_finite"))
+    try:
+        steps = tuple(Skipped(int(at), float(scale), tuple(names)) for at, scale, names in skipped)
+        return steps, None if loss is None else (int(loss[0]), float(loss[1]))
+    except (TypeError, ValueError, IndexError, KeyError):
+        raise ValueError(f"a history is what history() gave, not {shown(history)}") from None
 
 
 def _unlike(name: str, other: str, own: str) -> str:

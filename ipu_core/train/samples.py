@@ -12,6 +12,7 @@ from ipu_core.ir.block import Array
 from ipu_core.ir.eager import as_array
 from ipu_core.ir.pytree import map_leaves
 from ipu_core.train.data import shuffled
+from lowprec.checks import shown
 
 
 class Dataset(Protocol):
@@ -42,8 +43,12 @@ class Samples:
     def __init__(self, dataset: Dataset, rows: int) -> None:
         if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
             raise TypeError(f"samples are drawn by number from a data set that has a length, not from {dataset!r}")
+        try:
+            count = len(dataset)
+        except TypeError:  # such as of an array without axes
+            raise TypeError(f"samples are drawn from a data set that has a length, not from {shown(dataset)}") from None
         self.dataset, self.rows = dataset, rows
-        self._orders = functools.partial(shuffled, len(dataset), rows)
+        self._orders = functools.partial(shuffled, count, rows)
         self._orders(0)
 
     def seeded(self, seed: int) -> Callable[[int], Any]:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from lowprec import backends
 from lowprec.arrays import whole_array
 from lowprec.backends.owner import refuse_cupy
+from lowprec.checks import truth
 from lowprec.foreign import takes_foreign
 from lowprec.processor import in_default_state
 from lowprec.random import KeyLike
@@ -55,7 +56,7 @@ def hadamard(
         TypeError: no floating-point array, or an axis that is no integer.
         ValueError: no such axis, or a block that is no power of two or does not divide it.
     """
-    array = whole_array(x)
+    array, inverse = whole_array(x), truth("inverse", inverse)
     refuse_cupy(array)
     fmt = format_of_dtype(array.dtype)
     if fmt is None:

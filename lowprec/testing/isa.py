@@ -7,8 +7,10 @@ from contextlib import contextmanager
 
 from lowprec import _kernels
 
-isa_names = _kernels.isa_names
-"""The instruction sets this machine can run, worst first."""
+
+def isa_names() -> list[str]:
+    """The instruction sets this machine can run, worst first."""
+    return _kernels.isa_names()
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import pytest
 
 from tests.fuzz.against_reference import compare
 
-CALLS = [3000, pytest.param(20_000, marks=pytest.mark.slow)]
+CALLS = [3000, pytest.param(40_000, marks=pytest.mark.slow)]
 COMPARISONS = [700, pytest.param(3000, marks=pytest.mark.slow)]
 CODE = """
 import json, sys

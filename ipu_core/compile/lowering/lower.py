@@ -31,6 +31,7 @@ from ipu_core.ir.lifetimes import in_place, lifetimes
 from ipu_core.library.elementwise import add_array, map_array
 from ipu_core.library.moves import fill
 from ipu_core.library.sides import copied
+from lowprec.checks import expect, truth
 from lowprec.processor import in_default_state
 
 ENTRIES = "entry of the state", "entry of the new state"
@@ -77,9 +78,14 @@ def lower(block: Block, plan: BlockPlan, *, overlap: bool = False, share: bool =
         traps: whether exceptions are enabled: then nothing is computed in a step that a guard skips but what it needs.
 
     Raises:
+        TypeError: no Block, or no plan.
         NotImplementedError: an operation without a lowering.
         ValueError: a plan of another Block.
     """
+    expect(Block, block=block)
+    expect(BlockPlan, plan=plan)
+    for name, flag in (("overlap", overlap), ("share", share), ("traps", traps)):
+        truth(name, flag)
     early = overlap and share and not (traps and block.guard)
     wove = woven(block, plan) if early else Woven(block, NO_ROWS, None)
     block, together = shared(wove.block, plan, wove.rows) if share else Shared(wove.block, ())

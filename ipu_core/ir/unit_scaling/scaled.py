@@ -22,7 +22,18 @@ from ipu_core.ir.unit_scaling.results import Results, Rules
 from ipu_core.ir.unit_scaling.roles import Role, role_of
 from ipu_core.ir.unit_scaling.rules import results_of
 from ipu_core.ir.values import Traced, Value, apply, elementwise, lift, scope
+from lowprec.checks import shown, truth
 from lowprec.processor import in_default_state
+
+
+class _SignatureOfTheFunction:
+    """The signature of an object that is called as a function is, whose names its parameters have; the class has its
+    own."""
+
+    def __get__(self, instance: UnitScaled | None, owner: type[UnitScaled]) -> inspect.Signature:
+        if instance is None:
+            raise AttributeError("__signature__")  # as of any class, for inspect to look at __init__
+        return inspect.signature(instance.function)
 
 
 @dataclass(frozen=True)
@@ -52,10 +63,7 @@ class UnitScaled:
         results = Factors.of(block, self.rules).results
         return {name: role_of(var, results) for name, var in zip(paths(tree), block.inputs, strict=False)}
 
-    @property
-    def __signature__(self) -> inspect.Signature:
-        """The function's, whose names its parameters have."""
-        return inspect.signature(self.function)
+    __signature__ = _SignatureOfTheFunction()
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,8 +136,10 @@ def unit_scale(
     Raises:
         ValueError: a number out of range.
     """
-    if not (tau is None or tau == "depth" or (isinstance(tau, int | float) and 0 < tau < 1)):
-        raise ValueError(f"unit_scale: tau must lie between 0 and 1, or be 'depth', not {tau!r}")
+    known = tau is None or (isinstance(tau, str) and tau == "depth")
+    if not (known or (isinstance(tau, int | float) and 0 < tau < 1)):
+        raise ValueError(f"unit_scale: tau must lie between 0 and 1, or be 'depth', not {shown(tau)}")
+    mup = truth("unit_scale: mup", mup)
     if not isinstance(deviation, int | float) or not 0 < deviation < float("inf"):
         raise ValueError(f"unit_scale: deviation must be a positive number, not {deviation!r}")
     share = None if isinstance(tau, str) else tau

@@ -17,6 +17,7 @@ from ipu_core.study.settings import BY
 from ipu_core.train.batches import Batches
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.table import Table
+from lowprec.checks import shown
 
 REST = "(the rest)"
 Layers = Mapping[str, tuple[str, ...]]
@@ -72,8 +73,8 @@ def sensitivity(loop: TrainLoop, batches: Batches, steps: int, by: str = "layer"
         ValueError: an unknown `by`, no steps, or fewer batches than steps.
         TypeError: no loop.
     """
-    if by not in BY:
-        raise ValueError(f"by must be {' or '.join(BY)}, not {by!r}")
+    if not isinstance(by, str) or by not in BY:
+        raise ValueError(f"by must be {' or '.join(BY)}, not {shown(by)}")
     trials = Trials(loop, taken(loop, batches, steps))
     low, reference = trials.run(loop.precision, steps), trials.run(reference_of(loop.precision), steps)
     gap, rows = Gap(low, reference), []

@@ -10,8 +10,11 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 
+from ipu_core.ir.eager import as_array, format_of, is_number
+from ipu_core.ir.ops import INT32
 from ipu_core.ir.pytree import flatten, paths, unflatten
-from ipu_core.ir.values import Value, apply, elementwise, reduce_sum, scope, shape_of, where
+from ipu_core.ir.values import Traced, Value, apply, elementwise, reduce_sum, scope, shape_of, where
+from lowprec.checks import entries, expect, truth
 
 Exclude = Callable[[str, tuple[int, ...]], bool]
 Rate = float | Callable[[int], float]
@@ -101,6 +104,7 @@ class Group:
     def __post_init__(self) -> None:
         if not isinstance(self.pattern, str):
             raise TypeError(f"Group: pattern must be a pattern of names such as '*.bias', not {self.pattern!r}")
+        truth("Group: frozen", self.frozen)
         check("Group: lr", self.lr, 0, float("inf"))
         if self.decay is not None:
             check("Group: decay", self.decay, 0, float("inf"))
@@ -147,6 +151,7 @@ class Common:
         if not callable(lr):
             check(f"{own}: lr", lr, 0, float(np.finfo(np.float32).max))
         check_exclude(own, exclude)
+        truth(f"{own}: kahan", self.kahan)
         if not isinstance(self.groups, tuple) or not all(isinstance(group, Group) for group in self.groups):
             raise TypeError(f"{own}: groups must be a tuple of Groups such as (Group('*.bias', decay=0),)")
         for field in ("clip_value", "clip_norm"):
@@ -175,6 +180,7 @@ class Common:
 
     def zeros(self, params: Any) -> Any:
         """float32 zeros nested as the parameters, and None for the frozen ones."""
+        check_floats("params", params)
         leaves, tree = flatten(params)
         named = zip(paths(tree), leaves, strict=True)
         return unflatten(
@@ -183,6 +189,7 @@ class Common:
 
     def decay_of(self, name: str, w: Value) -> float:
         """The weight decay of a parameter."""
+        expect(str, name=name)
         own = self.group(name).decay
         if own is not None:
             return own
@@ -223,6 +230,10 @@ class Common:
                 leaf of each moment): the parameter becomes itself plus factor times direction.
             moments: keys of the state.
         """
+        check_floats("params", params)
+        if flatten(gradients)[1] != (nested := flatten(params)[1]):
+            raise ValueError(f"gradients must be nested as the parameters, {', '.join(paths(nested))}")
+        entries("state", state, (*moments, "compensation") if self.kahan else moments)
         leaves, tree = flatten(params)
         kept = (*moments, "compensation") if self.kahan else moments
         columns = [_by_name(state[key]) for key in kept]
@@ -287,7 +298,19 @@ def begins_at_zero(params: Any) -> dict[str, None]:
     As keys of a dict without leaves: part of a state they are carried by its structure, known while a step is traced.
     """
     leaves, tree = flatten(params)
-    return {name: None for name, leaf in zip(paths(tree), leaves, strict=True) if _all_zero(np.asarray(leaf))}
+    return {name: None for name, leaf in zip(paths(tree), leaves, strict=True) if _all_zero(as_array(leaf))}
+
+
+def check_floats(what: str, nested: Any) -> None:
+    """Refuses leaves that are neither arrays nor traced values of floats.
+
+    Raises:
+        TypeError: one of another kind, by its name.
+    """
+    leaves, tree = flatten(nested)
+    for name, leaf in zip(paths(tree), leaves, strict=True):
+        if not isinstance(leaf, Traced) and format_of(as_array(leaf)) == INT32 and not is_number(leaf):
+            raise TypeError(f"{what}: {name or 'it'} holds integers; parameters are floats: x.astype(np.float32)")
 
 
 def _all_zero(array: Any) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ipu_core.ir.values import Value, apply, elementwise, where
+from ipu_core.ir.values import Value, apply, elementwise, shape_of, where
 from ipu_core.train.optim.common import (
     Common,
     Exclude,
@@ -16,6 +16,7 @@ from ipu_core.train.optim.common import (
     norm,
     vectors,
 )
+from lowprec.checks import truth
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Sgd(Common):
         self.check_common(self.lr, self.exclude)
         check(f"{own}: momentum", self.momentum, 0, 1)
         check(f"{own}: weight_decay", self.weight_decay, 0, float("inf"))
-        if self.nesterov and not self.momentum:
+        if truth(f"{own}: nesterov", self.nesterov) and not self.momentum:
             raise ValueError(f"{own}: nesterov needs a momentum")
 
     def init(self, params: Any) -> Any:
@@ -111,9 +112,11 @@ class Lars(Sgd):
 
         def one(name: str, w: Value, g: Value, rate: Value, m: Value) -> tuple[Value, float, Value]:
             g = self.decayed(name, w, clip(g))
-            if name not in state["ratio_one"] and not self.exclude(name, w.shape):
+            if name not in state["ratio_one"] and not self.exclude(name, shape_of(w)):
                 size, length = norm(w), norm(g)
-                share = elementwise("divide", elementwise("multiply", size, self.trust), length + self.eps)
+                share = elementwise(
+                    "divide", elementwise("multiply", size, self.trust), elementwise("add", length, self.eps)
+                )
                 rate = elementwise("multiply", rate, where(size, where(length, share, 1.0), 1.0))
             scaled = elementwise("multiply", g, rate)
             m = moment("first_moment", scaled, m, self.momentum)

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from ipu_core.train.checkpoint import UNREADABLE, replacing
 from ipu_core.train.watch.look import ROW
+from lowprec.checks import expect_path
 
 Rows = npt.NDArray[np.void]
 
@@ -30,6 +31,7 @@ def read(path: str | Path) -> tuple[Rows, Rows]:
         ValueError: it is no such file.
         OSError: it cannot be read.
     """
+    expect_path("path", path)
     with Path(path).open("rb") as file:
         try:
             values, rows = np.load(file, allow_pickle=False), np.load(file, allow_pickle=False)
@@ -44,6 +46,7 @@ def read(path: str | Path) -> tuple[Rows, Rows]:
 
 def write(path: str | Path, values: Rows, rows: Rows) -> None:
     """Writes a whole file, or leaves the old one."""
+    expect_path("path", path)
     with replacing(Path(path)) as draft, draft.open("wb") as file:
         np.save(file, values, allow_pickle=False)
         np.save(file, rows, allow_pickle=False)

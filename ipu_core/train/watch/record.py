@@ -13,6 +13,7 @@ from ipu_core.train.arguments import check_integer
 from ipu_core.train.table import Table
 from ipu_core.train.watch import file
 from ipu_core.train.watch.plots import plot_exponents, plot_shares
+from lowprec.checks import shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -77,9 +78,9 @@ class Record:
         Raises:
             KeyError: there is none of that name.
         """
-        found = np.flatnonzero(self.values["name"] == name)
+        found = np.flatnonzero(self.values["name"] == name) if isinstance(name, str) else np.zeros(0)
         if not found.size:
-            raise KeyError(f"no value {name!r} was watched")
+            raise KeyError(f"no value {shown(name)} was watched")
         return int(found[0])
 
     def share(self, measure: str) -> npt.NDArray[np.float64]:
@@ -88,8 +89,8 @@ class Record:
         Raises:
             ValueError: an unknown measure.
         """
-        if measure not in MEASURES:
-            raise ValueError(f"unknown measure {measure!r}; there are {', '.join(MEASURES)}")
+        if not isinstance(measure, str) or measure not in MEASURES:
+            raise ValueError(f"unknown measure {shown(measure)}; there are {', '.join(MEASURES)}")
         of = self.rows["wanted" if measure == "lost" else "elements"]
         return np.where(of > 0, self.rows[measure] / np.maximum(of, 1), np.nan)
 

@@ -14,6 +14,8 @@
 
 #include <stdexcept>
 
+#include "python/released_gil.h"
+
 namespace lowprec {
 
 inline PyArrayObject *as_array(nanobind::handle object) {

@@ -37,6 +37,9 @@ NB_MODULE(_kernels, module) {
     m.def("default_threads", &lowprec::default_threads, "Threads of calls that ask for 0.");
     m.def("set_default_threads", &lowprec::set_default_threads, nb::arg("threads"),
           "Makes calls that ask for 0 threads use so many; 0: as many as the process may run on.");
+    m.def(
+        "set_leak_warnings", &nb::set_leak_warnings, nb::arg("on"),
+        "Whether the end of the process names objects of this module that are still there; lowprec._exit knows when.");
     nb::class_<StateContext>(m, "DefaultState", "Within it this thread computes in the processor's default state.")
         .def(nb::init<>())
         .def("__enter__", &StateContext::enter)

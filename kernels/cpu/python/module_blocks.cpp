@@ -65,7 +65,7 @@ bool quantize_array(const BlockJob &prepared, nb::handle x, nb::handle elements,
         job.scale_bytes = int(PyArray_ITEMSIZE(as_array(scales)));
     }
     auto loop = table().blocks->quantize;
-    nb::gil_scoped_release release;
+    ReleasedGil release;
     std::atomic<bool> bad{false};
     over_blocks(s, threads, [&](i64 begin, i64 end, i64 left, i64 right) {
         if (loop(job, begin, end, left, right)) bad = true;
@@ -93,7 +93,7 @@ bool dequantize_array(const SpreadJob &prepared, nb::handle elements, nb::handle
     job.tensor = tensor;
     job.factor = factor;
     auto loop = table().blocks->dequantize;
-    nb::gil_scoped_release release;
+    ReleasedGil release;
     std::atomic<bool> bad{false};
     over_blocks(s, threads, [&](i64 begin, i64 end, i64 left, i64 right) {
         if (loop(job, begin, end, left, right)) bad = true;
@@ -106,7 +106,7 @@ double magnitude_of(nb::handle x, int in, const Format &source, int threads) {
     const MagnitudeJob job = {Storage(in), source, data_of(input)};
     const i64 n = size_of(input);
     auto loop = table().blocks->magnitude;
-    nb::gil_scoped_release release;
+    ReleasedGil release;
     double most = 0;
     std::mutex lock;
     parallel_for(n, grain, threads, [&](i64 begin, i64 end) {

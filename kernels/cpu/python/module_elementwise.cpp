@@ -34,7 +34,7 @@ nb::object run(const ElementwiseCall &call, nb::tuple operands, nb::handle key, 
     if (n < quick) {
         refused = loop(job, 0, n);
     } else {
-        nb::gil_scoped_release release;
+        ReleasedGil release;
         parallel_for(n, grain, threads, [&](i64 begin, i64 end) {
             if (loop(job, begin, end)) refused = true;
         });
@@ -70,13 +70,13 @@ bool ready_output(nb::handle out, nb::tuple operands, bool in_place) {
 // How many of the float32 numbers with bits [begin, end) have results outside the brackets of a function, by which
 // results of few bits are found: none.
 i64 outside_brackets(int operation, i64 begin, i64 end) {
-    nb::gil_scoped_release release;
+    ReleasedGil release;
     return table().elementwise->outside_brackets(operation, begin, end);
 }
 
 // Likewise of the float16 numbers whose quick values are not as near as is reckoned with; -1 where there are none.
 i64 halves_beyond_margin(int operation) {
-    nb::gil_scoped_release release;
+    ReleasedGil release;
     return table().elementwise->halves_beyond_margin(operation);
 }
 

@@ -75,7 +75,7 @@ bool floats_hold(const ExactJob &job, const nb::object *arrays, const double *sc
 int looped(const ExactJob &job, int (*loop)(const ExactJob &, i64, i64), i64 n, int threads) {
     if (n <= quick) return loop(job, 0, n);
     int outcome = 0;
-    nb::gil_scoped_release release;
+    ReleasedGil release;
     parallel_for(n, grain, threads,
                  [&](i64 begin, i64 end) { __atomic_fetch_or(&outcome, loop(job, begin, end), __ATOMIC_RELAXED); });
     return outcome;

@@ -57,7 +57,7 @@ std::tuple<i64, i64, i64, double, float> magnitudes_of(nb::handle x, i64 count, 
     const Sample sample = sample_of(size_of(kept), count, step);
     const MagnitudesJob job = {numbers, float(factor), sample, static_cast<i64 *>(output_of(histogram))};
     auto loop = table().counting->magnitudes;
-    nb::gil_scoped_release release;
+    ReleasedGil release;
     const Magnitudes all = loop(job);
     return {all.zeros, all.infinite, all.nan, all.squares, bit_cast<float>(all.largest)};
 }
@@ -76,7 +76,7 @@ std::tuple<i64, i64> changes_of(nb::handle base, nb::handle direction, double sc
         if (each.is_valid() && size_of(each) != job.sample.size)
             throw std::invalid_argument("the arrays must have the same size");
     auto loop = table().counting->changes;
-    nb::gil_scoped_release release;
+    ReleasedGil release;
     const Changes all = loop(job);
     return {all.wanted, all.lost};
 }
@@ -150,7 +150,7 @@ i64 underflows_of(const char *name, nb::handle result, nb::handle left, nb::hand
     }
     merge_axes(job);
     auto loop = table().counting->underflows;
-    nb::gil_scoped_release release;
+    ReleasedGil release;
     return loop(job);
 }
 

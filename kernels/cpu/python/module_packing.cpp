@@ -37,7 +37,7 @@ bool pack_array(int bits, i64 rows, i64 codes, nb::handle from, nb::handle to, i
     job.from = static_cast<const u8 *>(data_of(input));
     job.to = static_cast<u8 *>(output_of(to));
     auto loop = table().packing->pack;
-    nb::gil_scoped_release release;
+    ReleasedGil release;
     std::atomic<bool> bad{false};
     over_rows(rows, codes, threads, [&](i64 row, i64 begin, i64 end) {
         if (loop(job, row, begin, end)) bad = true;
@@ -51,7 +51,7 @@ void unpack_array(int bits, i64 rows, i64 codes, nb::handle from, nb::handle to,
     job.from = static_cast<const u8 *>(data_of(input));
     job.to = static_cast<u8 *>(output_of(to));
     auto loop = table().packing->unpack;
-    nb::gil_scoped_release release;
+    ReleasedGil release;
     over_rows(rows, codes, threads, [&](i64 row, i64 begin, i64 end) { loop(job, row, begin, end); });
 }
 

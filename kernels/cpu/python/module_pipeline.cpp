@@ -62,7 +62,7 @@ class PipelineCall {
         if (work < quick) {
             refused = run_parts(1);
         } else {
-            nb::gil_scoped_release release;
+            ReleasedGil release;
             refused = run_parts(threads);
         }
         if (refused) throw std::invalid_argument("a NaN was met and the format has none");

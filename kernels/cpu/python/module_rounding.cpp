@@ -40,7 +40,7 @@ bool convert_all(ConvertJob &job, i64 n, int threads) {
     job.count = n;
     auto loop = table().rounding->convert;
     if (n < quick) return loop(job, 0, n);
-    nb::gil_scoped_release release;
+    ReleasedGil release;
     std::atomic<bool> bad{false};
     parallel_for(n, grain, threads, [&](i64 begin, i64 end) {
         if (loop(job, begin, end)) bad = true;
@@ -111,7 +111,7 @@ void decode_all(DecodeJob &job, i64 n, int threads) {
     job.count = n;
     auto loop = table().rounding->decode;
     if (n < quick) return loop(job, 0, n);
-    nb::gil_scoped_release release;
+    ReleasedGil release;
     parallel_for(n, grain, threads, [&](i64 begin, i64 end) { loop(job, begin, end); });
 }
 

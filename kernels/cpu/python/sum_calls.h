@@ -163,7 +163,7 @@ inline int thread_count(i64 work, int threads) { return threads_for(work / threa
 template <class F>
 void unlocked(i64 work, const F &f) {
     if (work < quick_work) return f();
-    nanobind::gil_scoped_release release;
+    ReleasedGil release;
     f();
 }
 

@@ -1,0 +1,27 @@
+"""The end of a process that has other threads: what these hold is theirs, and nothing was lost.
+
+nanobind looks at the end whether all objects of the compiled module are gone, and calls those that are left a fault of
+the module. Python never takes down the frames of daemon threads, nor in a forked child those of the threads that the
+parent had, so what they hold is left without a fault of anybody's: then nothing is said. Elsewhere it still is.
+"""
+
+import atexit
+import os
+import sys
+
+import lowprec._interpreter  # noqa: F401 - before the module: refuses interpreters that were not tested
+from lowprec import _kernels
+
+
+def _at_exit() -> None:
+    if len(sys._current_frames()) > 1:
+        _forget()
+
+
+def _forget() -> None:
+    _kernels.set_leak_warnings(False)
+
+
+atexit.register(_at_exit)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
