@@ -10,7 +10,7 @@ import os
 import sys
 
 import lowprec._interpreter  # noqa: F401 - before the module: refuses interpreters that were not tested
-from lowprec import _kernels
+import lowprec._kernels as _kernels  # a module that is missing is told as such
 
 
 def _at_exit() -> None:

@@ -19,6 +19,7 @@ from ipu_core.errors import NotFinite
 from ipu_core.ir.block import Array, Block
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.pytree import flatten, paths
+from ipu_core.plan.orders import RULE
 from ipu_core.study.run import Report
 from ipu_core.study.scaling import unit_initial
 from ipu_core.study.settings import Point
@@ -148,14 +149,18 @@ def check_size(problem: Problem, recipe: Recipe, precisions: Sequence[str]) -> N
 def orders_of_sums(
     problem: Problem, recipe: Recipe, accumulations: Mapping[int, Accumulation] | None = None
 ) -> dict[str, str]:
-    """The digest of the order of every product and sum of a step, by its name, before a precision is applied."""
+    """The digest of the order of every product and sum of a step, by its name, before a precision is applied.
+
+    Orders that nobody stated stand with the version of their rule, as "rule".
+    """
     ideal = _ideal_step(problem, recipe)
     orders = choose_accumulations(ideal, recipe.target) if accumulations is None else accumulations
-    return {
+    named = {
         f"{equation.number} {equation.role} {equation.op} {equation.parameter or ''}".rstrip(): order.digest()
         for equation in ideal.equations
         if (order := orders.get(equation.number)) is not None
     }
+    return {"rule": RULE, **named} if accumulations is None else named
 
 
 def _ideal_step(problem: Problem, recipe: Recipe) -> Block:

@@ -120,7 +120,6 @@ def _precisions() -> Calls:
         "Precision.apply": (_of_precision("apply"), lambda d: {
             "precision": d.one_of(PRECISIONS), "block": block_of("loss")}),
         "Precision.at": (_of_precision("at"), lambda d: {"precision": "fp16.16/nearest", "equation": equation}),
-        "Precision.scaling_of": (_of_precision("scaling_of"), lambda d: {"precision": "fp8", "equation": equation}),
         "Precision.rule": (_of_precision("rule"), lambda d: {
             "precision": "fp16.16/nearest", "role": d.one_of(("forward", "update", "grad_input")),
             "family": d.one_of(("product", "norm", "loss", "elementwise"))}),

@@ -270,9 +270,9 @@ def test_a_model_that_is_evaluated_refuses_a_rule_for_another_and_a_part_of_one_
 
 
 def test_rules_are_made_of_texts() -> None:
-    with pytest.raises(TypeError, match="the pattern of a rule is a text, not 3"):
+    with pytest.raises(TypeError, match="pattern must be a str, not 3"):
         PrecisionRule(3, "weights", float16)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="the field of a rule is a text, not None"):
+    with pytest.raises(TypeError, match="field must be a str, not None"):
         PrecisionRule("head", None, float16)  # type: ignore[arg-type]
     own = FloatFormat("own", 4, 3)
     assert Precision("mine", rules=(PrecisionRule("head", "operands", own),)).at(_of_head()).operands == own

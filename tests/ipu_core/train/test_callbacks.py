@@ -130,7 +130,7 @@ def test_a_checkpoint_of_another_format_of_the_same_name_is_refused(field: str, 
     path = tmp_path / "run.npz"
     usual = Precision.parse("fp16.16/nearest")
     mine = [replace(fmt, name="mine") for fmt in (float8_e4m3fn, float8_e5m2fnuz, float8_e4m3fn)]
-    first, second, same = (loop(replace(usual, **{field: fmt})) for fmt in mine)
+    first, second, same = (loop(usual.changed(**{field: fmt})) for fmt in mine)
     first.run(batches, 1)
     first.save(path)
     with pytest.raises(ValueError, match="is of a run with another traced step"):
