@@ -42,6 +42,7 @@ PARTS = (
     *(f"tests/lowprec/test_{name}.py" for name in (
         "golden", "golden_blocks", "golden_summation", "golden_sums", "determinism", "exhaustive", "rounding", "random",
         "random_halves", "functions", "quick_functions", "half_and_bfloat16", "machine_conversions", "native_order",
+        "processor_state",
     )),
     "tests/ipu_core/train/test_golden_run.py",
 )  # fmt: skip
