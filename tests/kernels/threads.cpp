@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cfenv>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -176,20 +177,36 @@ void waiting() {
     }
 }
 
+// A thread that is made while its maker rounds upwards rounds to nearest all the same. Each of the two pieces is one
+// thread's, however busy the machine is. To be called first: it is the pool's first thread that is looked at.
+void born() {
+    const auto rounds_up = [] {
+        volatile float one = 1, little = 1e-9f;
+        return one + little > 1;
+    };
+    const std::thread::id caller = std::this_thread::get_id();
+    std::atomic<int> begun{0};
+    std::fesetround(FE_UPWARD);
+    in_pieces(2, 1, 2, [&](i64, i64) {
+        ++begun;
+        while (begun < 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        if (std::this_thread::get_id() == caller)
+            expect(rounds_up(), "the caller's direction was changed");
+        else
+            expect(!rounds_up(), "a thread rounds as the one did that made it");
+    });
+    std::fesetround(FE_TONEAREST);
+}
+
 }  // namespace
 
 int main(int count, char **names) {
     const struct {
         const char *name;
         void (*check)();
-    } checks[] = {{"pieces", pieces},
-                  {"nested", nested},
-                  {"callers", callers},
-                  {"failures", failures},
-                  {"several_pieces", several_pieces},
-                  {"waiting", waiting},
-                  {"forks", forks},
-                  {"no_threads", no_threads}};
+    } checks[] = {{"born", born},       {"pieces", pieces},     {"nested", nested},
+                  {"callers", callers}, {"failures", failures}, {"several_pieces", several_pieces},
+                  {"waiting", waiting}, {"forks", forks},       {"no_threads", no_threads}};
     for (int i = 1; i < count; ++i)
         for (const auto &known : checks)
             if (std::strcmp(names[i], known.name) == 0) known.check();

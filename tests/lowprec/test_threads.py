@@ -20,7 +20,7 @@ from lowprec import _kernels
 from lowprec.threads import MOST, environment_threads
 
 ROOT = Path(__file__).parents[2]
-POOL = ("pieces", "nested", "callers", "failures", "several_pieces", "waiting")
+POOL = ("born", "pieces", "nested", "callers", "failures", "several_pieces", "waiting")
 
 
 def output_of(command: Sequence[str | Path], seconds: float, **environment: str) -> str:

@@ -30,9 +30,9 @@ def lower_equation(lowering: Lowering, equation: Equation) -> None:
     Raises:
         NotImplementedError: there is no rule for the operation.
     """
-    rule = _RULES.get(equation.op)
+    rule = LOWERINGS.get(equation.op)
     if rule is None:
-        raise NotImplementedError(f"no lowering for {equation.op!r}; there are {', '.join(sorted(_RULES))}")
+        raise NotImplementedError(f"no lowering for {equation.op!r}; there are {', '.join(sorted(LOWERINGS))}")
     first = len(lowering.programs)
     rule(lowering, equation)
     if equation.op not in VIEWS and (steps := lowering.programs[first:]):
@@ -180,7 +180,7 @@ def _dropout_mask(lowering: Lowering, equation: Equation) -> None:
     )  # fmt: skip
 
 
-_RULES: dict[str, Callable[[Lowering, Equation], None]] = {
+LOWERINGS: dict[str, Callable[[Lowering, Equation], None]] = {
     **dict.fromkeys(ELEMENTWISE, _elementwise),
     **dict.fromkeys(DOTS, _dot),
     **dict.fromkeys(CONVOLUTIONS, lower_convolution),
