@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import lowprec as lp
+from lowprec import _kernels
 from lowprec.spec.rounding import MODES
 
 X = np.array([0.1, -3.0, 65520.0, 65519.996, 1e-8, -0.0, np.inf, np.nan], np.float32)
@@ -42,6 +43,10 @@ def test_presets(backend: str) -> None:
     np.testing.assert_equal(rounded("float32", "ipu"), x)
     kept = lp.round(x, "f143", overflow="ipu", infinite_input="max")
     np.testing.assert_equal(list(kept), [240, -240, 240, -240, np.nan])
+
+
+def test_python_and_the_kernels_have_the_same_modes() -> None:
+    assert tuple(_kernels.modes()) == MODES
 
 
 @pytest.mark.parametrize("mode, want", [("toward_zero", 65504), ("odd", 65504), ("down", 65504), ("up", np.inf)])

@@ -13,22 +13,12 @@ LP_INLINE f32v round_lane(f32v x, u32v random, const Rounder<u32> &k) {
 }
 
 f32v round_narrow(f32v x, u32v random, int mode, const Rounder<u32> &k) {
-    switch (mode) {
-        case nearest_away:
-            return round_lane<nearest_away>(x, random, k);
-        case toward_zero:
-            return round_lane<toward_zero>(x, random, k);
-        case up:
-            return round_lane<up>(x, random, k);
-        case down:
-            return round_lane<down>(x, random, k);
-        case odd:
-            return round_lane<odd>(x, random, k);
-        case stochastic:
-            return round_lane<stochastic>(x, random, k);
-        default:
-            return round_lane<nearest_even>(x, random, k);
-    }
+#define LP_CASE(m) \
+    case m:        \
+        return round_lane<m>(x, random, k);
+    switch (mode) { LP_MODES(LP_CASE) }
+#undef LP_CASE
+    __builtin_unreachable();
 }
 
 template <int mode>
@@ -42,22 +32,12 @@ f32v round_wide_mode(f32v x, u32v random, int lift, const Rounder<u64> &k) {
 
 // The same in 64-bit lanes: more mantissa bits, or more than 16 random bits.
 f32v round_wide(f32v x, u32v random, int mode, int lift, const Rounder<u64> &k) {
-    switch (mode) {
-        case nearest_away:
-            return round_wide_mode<nearest_away>(x, random, lift, k);
-        case toward_zero:
-            return round_wide_mode<toward_zero>(x, random, lift, k);
-        case up:
-            return round_wide_mode<up>(x, random, lift, k);
-        case down:
-            return round_wide_mode<down>(x, random, lift, k);
-        case odd:
-            return round_wide_mode<odd>(x, random, lift, k);
-        case stochastic:
-            return round_wide_mode<stochastic>(x, random, lift, k);
-        default:
-            return round_wide_mode<nearest_even>(x, random, lift, k);
-    }
+#define LP_CASE(m) \
+    case m:        \
+        return round_wide_mode<m>(x, random, lift, k);
+    switch (mode) { LP_MODES(LP_CASE) }
+#undef LP_CASE
+    __builtin_unreachable();
 }
 
 LP_INLINE f32v rounded(f32v x, u32v random, const Rounders &k) {

@@ -71,22 +71,12 @@ bool exact_piece(const ExactJob &job, Piece &at, i64 count) {
     exact_elements(job.operation, at, job.down, count);
     // No quotient and no root of doubles is midway between two; their `error` is not the difference that tells a tie.
     const bool no_ties = job.operation == exact_divide || job.operation == exact_sqrt;
-    switch (job.mode == nearest_away && no_ties ? int(nearest_even) : job.mode) {
-        case nearest_even:
-            return round_elements<nearest_even>(at, count);
-        case nearest_away:
-            return round_elements<nearest_away>(at, count);
-        case toward_zero:
-            return round_elements<toward_zero>(at, count);
-        case up:
-            return round_elements<up>(at, count);
-        case down:
-            return round_elements<down>(at, count);
-        case stochastic:
-            return round_elements<stochastic>(at, count);
-        default:
-            return round_elements<odd>(at, count);
-    }
+#define LP_CASE(m) \
+    case m:        \
+        return round_elements<m>(at, count);
+    switch (job.mode == nearest_away && no_ties ? int(nearest_even) : job.mode) { LP_MODES(LP_CASE) }
+#undef LP_CASE
+    __builtin_unreachable();
 }
 
 // Elements [begin, begin + count) of an operand in the result's order: in place if they lie so, else in `buffer`.

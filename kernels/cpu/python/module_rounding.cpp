@@ -1,5 +1,10 @@
 // Python face of rounding and decoding: prepared objects, then one call per array.
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
 #include <atomic>
+#include <string>
+#include <vector>
 
 #include "isa/dispatch.h"
 #include "python/array_operands.h"
@@ -190,6 +195,10 @@ struct QuickDecodings : QuickCalls<WholeDecoding> {
 }  // namespace
 
 void bind_rounding(Module &m) {
+#define LP_NAME(mode) #mode,
+    m.def(
+        "modes", [] { return std::vector<std::string>{LP_MODES(LP_NAME)}; }, "Names of the rounding modes, in order.");
+#undef LP_NAME
     Class<Format>(m, "Format", "The numbers of a FloatFormat.")
         .def("__init__",
              [](Format *self, int e, int mb, int emin, bool sub, bool zero, bool nz, u64 sign, u64 max, u64 inf,

@@ -48,22 +48,12 @@ Panel<E> panel_for_output(bool as_value, int bytes) {
 
 template <class E>
 Panel<E> panel_for(int mode, bool as_value, int bytes) {
-    switch (mode) {
-        case nearest_away:
-            return panel_for_output<nearest_away, E>(as_value, bytes);
-        case toward_zero:
-            return panel_for_output<toward_zero, E>(as_value, bytes);
-        case up:
-            return panel_for_output<up, E>(as_value, bytes);
-        case down:
-            return panel_for_output<down, E>(as_value, bytes);
-        case odd:
-            return panel_for_output<odd, E>(as_value, bytes);
-        case stochastic:
-            return panel_for_output<stochastic, E>(as_value, bytes);
-        default:
-            return panel_for_output<nearest_even, E>(as_value, bytes);
-    }
+#define LP_CASE(m) \
+    case m:        \
+        return panel_for_output<m, E>(as_value, bytes);
+    switch (mode) { LP_MODES(LP_CASE) }
+#undef LP_CASE
+    __builtin_unreachable();
 }
 
 template <class E>
@@ -200,22 +190,12 @@ bool convert_panels(const PanelConverter<E> &converter, i64 begin, i64 end) {
 // ---- 64-bit integers: up to 64 significant bits, so they enter below the carrier ----
 
 u64 round_integer_in(int mode, u64 magnitude, u64 negative, u64 random, const Rounder<u64> &k) {
-    switch (mode) {
-        case nearest_away:
-            return round_integer<nearest_away>(magnitude, negative, random, k);
-        case toward_zero:
-            return round_integer<toward_zero>(magnitude, negative, random, k);
-        case up:
-            return round_integer<up>(magnitude, negative, random, k);
-        case down:
-            return round_integer<down>(magnitude, negative, random, k);
-        case odd:
-            return round_integer<odd>(magnitude, negative, random, k);
-        case stochastic:
-            return round_integer<stochastic>(magnitude, negative, random, k);
-        default:
-            return round_integer<nearest_even>(magnitude, negative, random, k);
-    }
+#define LP_CASE(m) \
+    case m:        \
+        return round_integer<m>(magnitude, negative, random, k);
+    switch (mode) { LP_MODES(LP_CASE) }
+#undef LP_CASE
+    __builtin_unreachable();
 }
 
 bool convert_integers(const ConvertJob &job, i64 begin, i64 end) {

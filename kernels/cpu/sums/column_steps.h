@@ -61,22 +61,12 @@ template <int mode>
 }
 
 inline RoundedOnce rounding_of(int mode) {
-    switch (mode) {
-        case nearest_even:
-            return rounded_once<nearest_even>;
-        case nearest_away:
-            return rounded_once<nearest_away>;
-        case toward_zero:
-            return rounded_once<toward_zero>;
-        case up:
-            return rounded_once<up>;
-        case down:
-            return rounded_once<down>;
-        case odd:
-            return rounded_once<odd>;
-        default:
-            return rounded_once<stochastic>;
-    }
+#define LP_CASE(m) \
+    case m:        \
+        return rounded_once<m>;
+    switch (mode) { LP_MODES(LP_CASE) }
+#undef LP_CASE
+    __builtin_unreachable();
 }
 
 // Any format: the exact sum as a double rounded to odd, then the rounding function.

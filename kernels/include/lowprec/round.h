@@ -12,7 +12,12 @@
 
 namespace lowprec {
 
-enum Mode { nearest_even, nearest_away, toward_zero, up, down, odd, stochastic, mode_count };
+// Every mode, in the order that Python has them too. What is chosen by the mode at run time has a case for each: X is
+// called with their names.
+#define LP_MODES(X) X(nearest_even) X(nearest_away) X(toward_zero) X(up) X(down) X(odd) X(stochastic)
+#define LP_NAME_OF_MODE(m) m,
+enum Mode { LP_MODES(LP_NAME_OF_MODE) mode_count };
+#undef LP_NAME_OF_MODE
 
 // What a rounding needs beside the format. The results of step 2 and 4 of the rounding are whole codes.
 struct Rounding {
@@ -86,17 +91,24 @@ template <int mode, class L>
 LP_INLINE L round_up(L w, L lost, L code, L negative, L random, const Rounder<typename Lanes<L>::element> &k) {
     typedef typename Lanes<L>::element E;
     const E unit = E(1) << k.drop;
+    const L sticky = lost != 0 ? splat<L>(1) : L{};
     if constexpr (mode == stochastic) {
-        L r = random & k.random_mask;
+        const L r = random & k.random_mask;
         return w + (k.random_shift >= 0 ? r << k.random_shift : r >> -k.random_shift);
+    } else if constexpr (mode == nearest_even) {
+        return (w | sticky) + (unit / 2 - 1) + (code & 1);
+    } else if constexpr (mode == nearest_away) {
+        return w + unit / 2;
+    } else if constexpr (mode == up) {
+        return (w | sticky) + (negative != 0 ? L{} : splat<L>(unit - 1));
+    } else if constexpr (mode == down) {
+        return (w | sticky) + (negative != 0 ? splat<L>(unit - 1) : L{});
+    } else if constexpr (mode == odd) {
+        return (w | sticky) + ((code & 1) != 0 ? L{} : splat<L>(unit - 1));
+    } else {
+        static_assert(mode == toward_zero, "a mode without a rule");
+        return w;
     }
-    L sticky = lost != 0 ? splat<L>(1) : L{};
-    if constexpr (mode == nearest_even) return (w | sticky) + (unit / 2 - 1) + (code & 1);
-    if constexpr (mode == nearest_away) return w + unit / 2;
-    if constexpr (mode == up) return (w | sticky) + (negative != 0 ? L{} : splat<L>(unit - 1));
-    if constexpr (mode == down) return (w | sticky) + (negative != 0 ? splat<L>(unit - 1) : L{});
-    if constexpr (mode == odd) return (w | sticky) + ((code & 1) != 0 ? L{} : splat<L>(unit - 1));
-    return w;
 }
 
 // Aligned significand w (hidden bit second from the top) and base (exponent field less one, in place) ->
