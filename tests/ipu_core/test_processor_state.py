@@ -11,6 +11,7 @@ import pytest
 import lowprec as lp
 from ipu_core import Adam, Codelet, Engine, Execute, Graph, Input, Lamb, Output, Predictor, TrainLoop, nn
 from ipu_core.ir.evaluate import evaluate
+from ipu_core.ir.execute import execute
 from ipu_core.ir.pytree import flatten
 from ipu_core.ir.tracing import trace
 from tests.processor_state import STATES, control, processor_state
@@ -61,6 +62,8 @@ def ran() -> Any:
     return engine.read(y)
 
 
+SCALED = trace(lambda x, rate: x * rate, X[0], np.float32(0.1))
+
 CALLS: dict[str, Callable[[], Any]] = {
     "initial values": lambda: (nn.mlp_parameters(5, [9, 40, 3]), nn.uniform(1, (99,), 0.3), nn.normal(1, (99,), 0.3)),
     "operations on arrays": lambda: (
@@ -71,6 +74,7 @@ CALLS: dict[str, Callable[[], Any]] = {
     "ideal arithmetic": lambda: evaluate(trace(loss, PARAMS, (X[0], Y[0])), PARAMS, (X[0], Y[0])),
     "predictor": lambda: Predictor(nn.mlp, PARAMS, X[0], precision="fp16.16/nearest")(X[0]),
     "engine": ran,
+    "a number that is given": lambda: execute(SCALED, X[0], 0.1, key=1),
     **{
         f"{e}, {p}": trained(e, p)
         for e in ("tiles", "direct")
