@@ -7,6 +7,7 @@ units in the last place of the largest number there; what is farther is told wit
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -69,48 +70,86 @@ class Fidelity(NamedTuple):
     Attributes:
         results: of every operation, in the order of the module.
         gradients: of every parameter, from the last layers to the first; none for inference.
+        module: what a call of the module itself gave, beside its graph: the loss or the outputs, and the gradients.
+        unseen: what this did not look at, in words.
     """
 
     results: tuple[Distance, ...]
     gradients: tuple[Distance, ...]
+    module: tuple[Distance, ...] = ()
+    unseen: tuple[str, ...] = ()
 
     @property
     def first(self) -> Distance | None:
         """The first that float32 rounding does not explain; None: it explains all."""
-        return next((each for each in (*self.results, *self.gradients) if not each.explained), None)
+        return next((each for each in (*self.results, *self.gradients, *self.module) if not each.explained), None)
 
     def __str__(self) -> str:
         count = f"{len(self.results)} results and {len(self.gradients)} gradients"
+        unseen = "".join(f"; not seen: {each}" for each in self.unseen)
         if self.first is None:
-            return f"all {count} are as near to float64 as float32 rounding explains"
-        wrong = sum(not each.explained for each in (*self.results, *self.gradients))
-        return f"{wrong} of {count} are farther from torch than float32 rounding explains; the first: {self.first}"
+            own = f", and {len(self.module)} of the module itself" if self.module else ""
+            return f"all {count}{own} are as near to float64 as float32 rounding explains{unseen}"
+        every = (*self.results, *self.gradients, *self.module)
+        wrong = sum(not each.explained for each in every)
+        words = f"{wrong} of {len(every)} ({count}) are farther from torch than float32 rounding explains"
+        return f"{words}; the first: {self.first}{unseen}"
 
 
-def without_drawing(graph: Any) -> Any:
-    """A copy of a captured graph in which dropout leaves everything as it is."""
+def without_drawing(torch: Any, graph: Any) -> Any:
+    """A copy of a captured graph in which dropout leaves everything as it is, and a draw gives its probability."""
     quiet = copy.deepcopy(graph)
-    for node in quiet.graph.nodes:
-        schema = getattr(node.target, "_schema", None)
-        for position, argument in enumerate(schema.arguments if schema else ()):
-            if argument.name not in (*INNER, DRAWING.get(name_of(node))):
-                continue
-            if position < len(node.args):
-                node.update_arg(position, 0.0)
-            elif argument.name in node.kwargs:
-                node.update_kwarg(argument.name, 0.0)
-    quiet.recompile()
+    for node in nodes_of(quiet):
+        _quieten(torch, node)
     return quiet
 
 
+def nodes_of(graph: Any) -> list[Any]:
+    """The nodes of a captured graph and of those within it."""
+    return [node for part in graph.modules() if hasattr(part, "graph") for node in part.graph.nodes]
+
+
+def drawn(node: Any) -> bool:
+    """Whether an operation draws something."""
+    if not hasattr(node.target, "_schema"):
+        return False
+    rates = [given for argument, given in _settings(node) if argument in (*INNER, DRAWING.get(name_of(node)))]
+    return name_of(node) in ("bernoulli", "bernoulli_") or any(rates)
+
+
+def _settings(node: Any) -> list[tuple[str, Any]]:
+    """The arguments of an operation by name."""
+    return [*zip((x.name for x in node.target._schema.arguments), node.args, strict=False), *node.kwargs.items()]
+
+
+def _quieten(torch: Any, node: Any) -> None:
+    """Makes an operation draw nothing."""
+    schema = getattr(node.target, "_schema", None)
+    if schema is not None and name_of(node) == "bernoulli_":
+        node.target, node.kwargs = torch.ops.aten.fill_.Scalar, {}
+    elif schema is not None and name_of(node) == "bernoulli" and len(node.args) > 1:
+        node.target, node.kwargs = torch.ops.aten.full_like.default, {}
+    for position, argument in enumerate(schema.arguments if schema else ()):
+        if argument.name not in (*INNER, DRAWING.get(name_of(node))):
+            continue
+        if position < len(node.args):
+            node.update_arg(position, 0.0)
+        elif argument.name in node.kwargs:
+            node.update_kwarg(argument.name, 0.0)
+
+
 class Found(NamedTuple):
-    """What a run gave: the results by operation, the gradients by parameter."""
+    """What a run gave: results by operation, gradients by parameter, outputs (or the loss), and buffers after it."""
 
     results: Mapping[Any, Array]
     gradients: Mapping[str, Array]
+    outputs: Sequence[Array] = ()
+    buffers: Mapping[Any, Array] = {}  # nothing writes to it
 
 
-def by_torch(torch: Any, graph: Any, inputs: Sequence[Any], names: Sequence[str | None], *, double: bool) -> Found:
+def by_torch(
+    torch: Any, graph: Any, inputs: Sequence[Any], names: Sequence[str | None], *, double: bool, watched: bool = True
+) -> Found:
     """Torch's own results for a graph whose result is a loss, or of one without gradients.
 
     Args:
@@ -119,6 +158,7 @@ def by_torch(torch: Any, graph: Any, inputs: Sequence[Any], names: Sequence[str 
         inputs: its tensors.
         names: for every input the parameter that it is; None: none that is trained.
         double: in float64 in place of float32.
+        watched: whether the results of operations are kept.
     """
     wide = torch.float64 if double else torch.float32
     given = [x.detach().clone().to(wide) if x.is_floating_point() else x.detach().clone() for x in inputs]
@@ -133,7 +173,7 @@ def by_torch(torch: Any, graph: Any, inputs: Sequence[Any], names: Sequence[str 
             result = super().run_node(node)
             if double:
                 result = torch.utils._pytree.tree_map_only(torch.Tensor, _widened, result)
-            if node.op == "call_function" and is_float(result):
+            if watched and node.op == "call_function" and is_float(result):
                 results[node] = result.detach().double().numpy().copy()
             return result
 
@@ -154,11 +194,14 @@ def by_torch(torch: Any, graph: Any, inputs: Sequence[Any], names: Sequence[str 
     def _widened(tensor: Any) -> Any:
         return tensor.double() if tensor.dtype == torch.float32 else tensor
 
-    with torch.set_grad_enabled(bool(trained)):
+    with torch.set_grad_enabled(bool(trained)), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         made = Runner(graph).run(*given)
-    if trained:
+    if trained and made[0].requires_grad:
         made[0].backward()
-    return Found(results, {name: x.grad.double().numpy() for name, x in trained.items() if x.grad is not None})
+    gradients = {name: x.grad.double().numpy() for name, x in trained.items() if x.grad is not None}
+    left = dict(enumerate(x.detach().double().numpy() for x in given))
+    return Found(results, gradients, [x.detach().double().numpy() for x in made], left)
 
 
 def is_float(value: Any) -> bool:
@@ -168,7 +211,7 @@ def is_float(value: Any) -> bool:
 
 def compared(ours: Found, single: Found, exact: Found) -> Fidelity:
     """Our results beside torch's in float32, both held against torch's in float64."""
-    size = max((_largest(gradient) for gradient in exact.gradients.values()), default=0.0)
+    size = _size(exact)
     results = [
         _distance(*layer_of(node), f"aten.{name_of(node)}", line_of(node.meta.get("stack_trace") or ""),
                   ours.results[node], single.results[node], wanted, 0.0)
@@ -183,14 +226,42 @@ def compared(ours: Found, single: Found, exact: Found) -> Fidelity:
     return Fidelity(tuple(results), tuple(gradients))
 
 
+def beside(found: Found, single: Found, exact: Found, unit: float = ROUNDING) -> list[Distance]:
+    """Outputs, gradients from the last layers to the first, and buffers of a run, as `compared` has results.
+
+    Args:
+        found: of a call of the module itself, or ours; gradients that it lacks are 0.
+        single, exact: of the graph by torch, in float32 and in float64.
+        unit: what rounding explains, of the largest number.
+    """
+    kind = "loss" if len(exact.outputs) == 1 and not exact.outputs[0].shape else "output"
+    rows = [
+        _distance("", "", kind, "", *three, 0.0, unit)
+        for three in zip(found.outputs, single.outputs, exact.outputs, strict=True)
+    ]
+    for name, wanted in reversed(list(exact.gradients.items())):
+        own = found.gradients.get(name, np.zeros_like(wanted))
+        rows.append(
+            _distance(name, "", "gradient", "", own, single.gradients[name], wanted, SHARE * _size(exact), unit)
+        )
+    for name, own in found.buffers.items():
+        rows.append(_distance(name, "", "buffer", "", own, single.buffers[name], exact.buffers[name], 0.0, unit))
+    return rows
+
+
+def _size(exact: Found) -> float:
+    return max((_largest(gradient) for gradient in exact.gradients.values()), default=0.0)
+
+
 def _distance(
-    name: str, kind: str, operation: str, line: str, ours: Array, single: Array, exact: Array, more: float
-) -> Distance:
+    name: str, kind: str, operation: str, line: str, ours: Array, single: Array, exact: Array, more: float,
+    unit: float = ROUNDING,
+) -> Distance:  # fmt: skip
     finite = np.isfinite(exact)
     same = np.array_equal(ours[~finite], exact[~finite], equal_nan=True)
     size, theirs = _largest(exact[finite]), _largest((single - exact)[finite])
     far = _largest((ours - exact)[finite]) if same else np.inf
-    return Distance(name, kind, operation, line, far, theirs, TIMES * theirs + ROUNDING * size + more, size)
+    return Distance(name, kind, operation, line, far, theirs, TIMES * theirs + unit * size + more, size)
 
 
 def _largest(array: Array) -> float:

@@ -1,0 +1,204 @@
+"""A captured module beside the module itself: computed here, by torch's autograd, and by the graph in float64."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ipu_core.capture.captured import Captured
+from ipu_core.capture.eager import Eager, eager
+from ipu_core.capture.export import dtype_of
+from ipu_core.capture.fidelity import (
+    ROUNDING,
+    SHARE,
+    Fidelity,
+    Found,
+    beside,
+    by_torch,
+    compared,
+    drawn,
+    is_float,
+    nodes_of,
+    without_drawing,
+)
+from ipu_core.capture.outside import EMULATE
+from ipu_core.capture.slots import Slot
+from ipu_core.compile.planning import choose_accumulations
+from ipu_core.errors import NotCovered
+from ipu_core.ir.autodiff import value_and_grad
+from ipu_core.ir.block import Array
+from ipu_core.ir.execute import execute
+from ipu_core.ir.precision import Precision
+from ipu_core.ir.pytree import flatten
+from ipu_core.ir.tracing import trace
+from ipu_core.ir.values import Traced, Value
+from ipu_core.target import Target
+
+NEAR = 2.0**-15
+"""Of a gradient's largest element: what is nearer to torch's is not looked at in float64."""
+
+COUNTED = "a call of {} changes {}: what was captured knows what the first call made of it"
+"""What is said of attributes that count calls."""
+
+
+def ours(
+    model: Captured, graph: Any, params: Mapping[str, Array], state: Mapping[str, Array], leaves: Sequence[Any],
+    watched: Callable[[Any], bool] | None = None,
+) -> Found:  # fmt: skip
+    """What a graph gives in float32 as a loop computes it: with the order of sums that one chooses.
+
+    Args:
+        model: what was captured.
+        graph: its graph, without what draws.
+        params, state: as a loop has them.
+        leaves: of a batch, tensors.
+        watched: of which operations the results are kept; None: of none.
+    """
+    nodes, kept = list[Any](), list(state)
+
+    def run(params: Any, state: Any, given: Any) -> Any:
+        made: dict[Any, Value] = {}
+
+        def observe(node: Any, slot: Any) -> None:
+            if watched is not None and isinstance(slot, Slot) and isinstance(slot.read(), Traced) and watched(node):
+                made[node] = slot.read()
+
+        result, slots = model.run(params, state, given, graph, observe)
+        nodes[:] = made
+        outputs = flatten(result)[0]
+        return outputs[0], (outputs, [slots[name].read() for name in kept], list(made.values()))
+
+    step = run if model.inference else value_and_grad(run, has_aux=True)
+    arrays = [np.asarray(x, dtype_of(x)) for x in leaves]
+    wide = [{name: np.asarray(x, np.float32) for name, x in table.items()} for table in (params, state)]
+    ideal = trace(step, *wide, arrays)
+    orders = choose_accumulations(ideal, Target("gc200"))
+    given = execute(Precision.parse("fp32.32").apply(ideal), *wide, arrays, accumulations=orders, key=0)
+    (_, (outputs, fresh, values)), gradients = (given, {}) if model.inference else given
+    return Found(
+        {node: np.asarray(x, np.float64) for node, x in zip(nodes, values, strict=True)},
+        {name: np.asarray(model.as_torch(name, x), np.float64) for name, x in gradients.items()},
+        [np.asarray(x, np.float64) for x in outputs],
+        {name: np.asarray(x, np.float64) for name, x in zip(kept, fresh, strict=True)},
+    )
+
+
+def refuse_other(torch: Any, model: Captured, leaves: Sequence[Any]) -> None:
+    """One call of the module itself beside the captured one, on a batch: loss and gradients, buffers after it.
+
+    Args:
+        torch: the module torch.
+        model: what was captured.
+        leaves: of the batch, tensors.
+
+    Raises:
+        NotCovered: they differ by more than float32 rounding explains; the first parameter or operation is named.
+        ValueError: the module itself cannot be called with the batch.
+    """
+    own = called(torch, model, leaves, {})
+    if own.written:
+        raise _other(model, f"a call of the module writes to its parameter {own.written[0]}, beside the optimiser")
+    if own.drifting:
+        raise _other(model, f"its loss depends on {own.counting[0]}, which every call changes")
+    if own.counting:
+        warnings.warn(COUNTED.format(model.__name__, ", ".join(own.counting)), stacklevel=3)
+    graph, state = without_drawing(torch, model.exported.graph), model.state or {}
+    found, mine = as_found(model, own), ours(model, graph, model.params, state, leaves)
+    if _near(found, mine):
+        return
+    given, names = model.as_tensors(torch, model.params, state, leaves)
+    single, exact = (_of_graph(torch, model, graph, given, names, double=double) for double in (False, True))
+    unit = _unit(torch, graph)
+    for row in beside(found, single, exact, unit):
+        if not row.explained:
+            raise _other(model, f"the {row.operation} of the module itself is another than that of its graph: {row}; "
+                         "a backward of its own, hooks and writes to tensors leave nothing in the graph")  # fmt: skip
+    for row in beside(mine, single, exact, unit):
+        if not row.explained:
+            report = fidelity(torch, model, graph, model.params, state, leaves)
+            raise _other(model, f"what was captured is not what torch computes: {report.first or row}")
+
+
+def _other(model: Captured, why: str) -> NotCovered:
+    return NotCovered(f"{model.__name__} would not train as it does in torch: {why}; {EMULATE}; eager_check=False "
+                      "captures it without this comparison")  # fmt: skip
+
+
+def called(torch: Any, model: Captured, leaves: Sequence[Any], tensors: Mapping[str, Any]) -> Eager:
+    """A call of the module itself.
+
+    Raises:
+        ValueError: it fails.
+    """
+    try:
+        return eager(torch, model.module, model.exported, leaves, tensors, inference=model.inference)
+    except Exception as error:
+        line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ValueError(
+            f"{model.__name__} itself cannot be called with the example inputs: {line}; eager_check=False captures it "
+            "without a call"
+        ) from error
+
+
+def as_found(model: Captured, own: Eager) -> Found:
+    """What a call of the module gave, for the parameters and buffers that are captured."""
+    gradients = {name: own.gradients[name].astype(np.float64) for name in model.params if name in own.gradients}
+    buffers = {name: own.buffers[name].astype(np.float64) for name in model.state or {} if name in own.buffers}
+    return Found({}, gradients, [x.astype(np.float64) for x in own.outputs], {} if model.inference else buffers)
+
+
+def _near(found: Found, mine: Found) -> bool:
+    """Whether two runs are so near that no other is needed to tell that rounding explains it."""
+    largest = max((np.abs(x).max(initial=0.0) for x in found.gradients.values()), default=0.0)
+    pairs = [(one, other, 0.0) for one, other in zip(found.outputs, mine.outputs, strict=True)]
+    for name, gradient in mine.gradients.items():
+        pairs.append((found.gradients.get(name, np.zeros_like(gradient)), gradient, SHARE * largest))
+    pairs += [(one, mine.buffers[name], 0.0) for name, one in found.buffers.items()]
+    return all(_all_near(*pair) for pair in pairs)
+
+
+def _all_near(one: Array, other: Array, more: float) -> bool:
+    finite = np.isfinite(one)
+    if not np.array_equal(one[~finite], other[~finite], equal_nan=True):
+        return False
+    bound = NEAR * np.abs(one[finite]).max(initial=0.0) + more
+    return bool((np.abs(one - other)[finite] <= bound).all())
+
+
+def _unit(torch: Any, graph: Any) -> float:
+    """What rounding explains of a number: more where the module itself computes in halves."""
+    values = [node.meta.get("val") for node in nodes_of(graph)]
+    halves = [x.dtype for x in values if getattr(x, "dtype", None) in (torch.float16, torch.bfloat16)]
+    return max((16 * float(torch.finfo(dtype).eps) for dtype in halves), default=ROUNDING)
+
+
+def _of_graph(
+    torch: Any, model: Captured, graph: Any, given: Sequence[Any], names: Sequence[str | None], *, double: bool,
+    watched: bool = False,
+) -> Found:  # fmt: skip
+    """What torch makes of the graph, with buffers by name."""
+    found = by_torch(torch, graph, given, names, double=double, watched=watched)
+    places = {name: at for at, (kind, name) in enumerate(model.exported.inputs) if kind == "buffer"}
+    return found._replace(buffers={name: found.buffers[at] for name, at in places.items()})
+
+
+def fidelity(
+    torch: Any, model: Captured, graph: Any, params: Mapping[str, Array], state: Mapping[str, Array],
+    leaves: Sequence[Any],
+) -> Fidelity:  # fmt: skip
+    """Every result and gradient in float32 beside torch's."""
+    mine = ours(model, graph, params, state, leaves, lambda node: is_float(node.meta.get("val")))
+    given, names = model.as_tensors(torch, params, state, leaves)
+    single, exact = (
+        _of_graph(torch, model, graph, given, names, double=double, watched=True) for double in (False, True)
+    )
+    report = compared(mine, single, exact)
+    kinds = zip(model.exported.inputs, given, strict=True)
+    tensors = {name: x for (kind, name), x in kinds if kind in ("parameter", "buffer")}
+    own = as_found(model, called(torch, model, leaves, tensors))
+    rows = beside(own, single, exact, _unit(torch, graph))
+    unseen = ["what is drawn (masks keep all)"] if any(map(drawn, nodes_of(model.exported.graph))) else []
+    return report._replace(module=tuple(rows), unseen=tuple(unseen))
