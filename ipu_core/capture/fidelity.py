@@ -1,7 +1,9 @@
 """Whether a captured module computes what torch computes: every result and gradient beside torch's own, in float32.
 
 Both are held against torch in float64. Float32 rounding explains a distance of several times torch's own, and of a few
-units in the last place of the largest number there; what is farther is told with its layer and line.
+units in the last place of the largest number there. What is farther may be a kink (an activation so near to 0 that
+rounding moves it across): torch is asked again with its inputs moved a little, and its own distance is the largest of
+all. What is farther still is told with its layer and line.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ ROUNDING = 2.0**-19
 """What rounding explains beside it, of the largest number: sixteen units in the last place."""
 SHARE = 1e-7
 """What rounding explains of a gradient, of the largest one of all parameters: where many cancel nothing is left."""
+MOVED = 2.0**-21
+"""How much inputs are moved by, to see what rounding does at kinks, where a gradient jumps."""
 DRAWING = {"dropout": "p", "feature_dropout": "p", "alpha_dropout": "p", "feature_alpha_dropout": "p"}
 """Operations that draw, by the argument that says how much."""
 INNER = ("dropout", "dropout_p")
@@ -148,8 +152,9 @@ class Found(NamedTuple):
 
 
 def by_torch(
-    torch: Any, graph: Any, inputs: Sequence[Any], names: Sequence[str | None], *, double: bool, watched: bool = True
-) -> Found:
+    torch: Any, graph: Any, inputs: Sequence[Any], names: Sequence[str | None], *, double: bool, watched: bool = True,
+    moved: int | None = None,
+) -> Found:  # fmt: skip
     """Torch's own results for a graph whose result is a loss, or of one without gradients.
 
     Args:
@@ -159,9 +164,15 @@ def by_torch(
         names: for every input the parameter that it is; None: none that is trained.
         double: in float64 in place of float32.
         watched: whether the results of operations are kept.
+        moved: the seed of factors near 1 that all inputs are multiplied by; None: they are as they are.
     """
     wide = torch.float64 if double else torch.float32
     given = [x.detach().clone().to(wide) if x.is_floating_point() else x.detach().clone() for x in inputs]
+    if moved is not None:
+        generator = torch.Generator().manual_seed(moved)
+        for x in given:
+            if x.is_floating_point():
+                x.mul_(1 + MOVED * (2 * torch.rand(x.shape, generator=generator, dtype=wide) - 1))
     trained = {name: x.requires_grad_() for name, x in zip(names, given, strict=True) if name}
     given = [trained.get(name or "", x) for name, x in zip(names, given, strict=True)]  # tied ones are one tensor
     results: dict[Any, Array] = {}
@@ -209,43 +220,53 @@ def is_float(value: Any) -> bool:
     return hasattr(value, "is_floating_point") and bool(value.is_floating_point())
 
 
-def compared(ours: Found, single: Found, exact: Found) -> Fidelity:
-    """Our results beside torch's in float32, both held against torch's in float64."""
+def compared(ours: Found, singles: Sequence[Found], exact: Found) -> Fidelity:
+    """Our results beside torch's in float32, of one run or several, all held against torch's in float64."""
     size = _size(exact)
     results = [
         _distance(*layer_of(node), f"aten.{name_of(node)}", line_of(node.meta.get("stack_trace") or ""),
-                  ours.results[node], single.results[node], wanted, 0.0)
+                  ours.results[node], [single.results[node] for single in singles], wanted, 0.0)
         for node, wanted in exact.results.items()
         if node in ours.results
     ]  # fmt: skip
     gradients = [
-        _distance(name, "", "gradient", "", ours.gradients[name], single.gradients[name], wanted, SHARE * size)
+        _distance(
+            name,
+            "",
+            "gradient",
+            "",
+            ours.gradients[name],
+            [one.gradients[name] for one in singles],
+            wanted,
+            SHARE * size,
+        )
         for name, wanted in reversed(list(exact.gradients.items()))
         if name in ours.gradients
     ]
     return Fidelity(tuple(results), tuple(gradients))
 
 
-def beside(found: Found, single: Found, exact: Found, unit: float = ROUNDING) -> list[Distance]:
+def beside(found: Found, singles: Sequence[Found], exact: Found, unit: float = ROUNDING) -> list[Distance]:
     """Outputs, gradients from the last layers to the first, and buffers of a run, as `compared` has results.
 
     Args:
         found: of a call of the module itself, or ours; gradients that it lacks are 0.
-        single, exact: of the graph by torch, in float32 and in float64.
+        singles, exact: of the graph by torch, in float32 and in float64.
         unit: what rounding explains, of the largest number.
     """
     kind = "loss" if len(exact.outputs) == 1 and not exact.outputs[0].shape else "output"
     rows = [
-        _distance("", "", kind, "", *three, 0.0, unit)
-        for three in zip(found.outputs, single.outputs, exact.outputs, strict=True)
+        _distance("", "", kind, "", own, [single.outputs[at] for single in singles], exact.outputs[at], 0.0, unit)
+        for at, own in enumerate(found.outputs)
     ]
+    more = SHARE * _size(exact)
     for name, wanted in reversed(list(exact.gradients.items())):
-        own = found.gradients.get(name, np.zeros_like(wanted))
-        rows.append(
-            _distance(name, "", "gradient", "", own, single.gradients[name], wanted, SHARE * _size(exact), unit)
-        )
+        own, theirs = found.gradients.get(name, np.zeros_like(wanted)), [one.gradients[name] for one in singles]
+        rows.append(_distance(name, "", "gradient", "", own, theirs, wanted, more, unit))
+    more = SHARE * max((_largest(x) for x in found.buffers.values()), default=0.0)  # means are of larger numbers
     for name, own in found.buffers.items():
-        rows.append(_distance(name, "", "buffer", "", own, single.buffers[name], exact.buffers[name], 0.0, unit))
+        theirs = [one.buffers[name] for one in singles]
+        rows.append(_distance(name, "", "buffer", "", own, theirs, exact.buffers[name], more, unit))
     return rows
 
 
@@ -254,12 +275,12 @@ def _size(exact: Found) -> float:
 
 
 def _distance(
-    name: str, kind: str, operation: str, line: str, ours: Array, single: Array, exact: Array, more: float,
+    name: str, kind: str, operation: str, line: str, ours: Array, singles: Sequence[Array], exact: Array, more: float,
     unit: float = ROUNDING,
 ) -> Distance:  # fmt: skip
     finite = np.isfinite(exact)
     same = np.array_equal(ours[~finite], exact[~finite], equal_nan=True)
-    size, theirs = _largest(exact[finite]), _largest((single - exact)[finite])
+    size, theirs = _largest(exact[finite]), max(_largest((single - exact)[finite]) for single in singles)
     far = _largest((ours - exact)[finite]) if same else np.inf
     return Distance(name, kind, operation, line, far, theirs, TIMES * theirs + unit * size + more, size)
 
