@@ -58,17 +58,16 @@ def eager(
             own[name].data.copy_(tensor)
         with undisturbed(torch, wrapper, numbers=True) as kept:
             outputs, gradients = _called(torch, wrapper, leaves, inference)
-            written, counting, drifting = kept.written, kept.counters, False
-            buffers = {
-                name: as_array(x) for name, x in _named(wrapper.named_buffers()).items() if x.is_floating_point()
-            }
+            written, counting, other = kept.written, kept.counters, False
+            left = _named(wrapper.named_buffers())
+            buffers = {name: as_array(x) for name, x in left.items() if x.is_floating_point()}
             if counting:
+                kept.rewind()
                 again, _ = _called(torch, wrapper, leaves, inference)
-                later, first = kept.counters, counting
-                counting = {name: x for name, x in first.items() if not same_number(later.get(name), x)}
-                drifting = any(not np.array_equal(*pair, equal_nan=True) for pair in zip(outputs, again, strict=True))
+                counting = {name: x for name, x in kept.counters.items() if not same_number(counting.get(name), x)}
+                other = any(not np.array_equal(*pair, equal_nan=True) for pair in zip(outputs, again, strict=True))
     changed, counts = ([name.removeprefix(PREFIX) for name in found] for found in (written, counting))
-    return Eager(outputs, gradients, buffers, changed, counts, drifting)
+    return Eager(outputs, gradients, buffers, changed, counts, bool(counting) and other)
 
 
 def _named(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:

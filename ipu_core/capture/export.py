@@ -34,7 +34,6 @@ class Exported:
         result: how what it gives is nested.
         loss: of the output and the last input; None: the module gives it.
         training: the mode it was captured in.
-        counters: plain attributes of layers that a call changes.
     """
 
     graph: Any
@@ -45,7 +44,6 @@ class Exported:
     result: PyTree
     loss: Callable[..., Any] | None
     training: bool
-    counters: Sequence[str]
 
 
 def export(
@@ -74,7 +72,6 @@ def export(
     with in_mode(modules_of(torch, module, loss), training), undisturbed(torch, wrapper, numbers=False) as kept:
         with contextlib.nullcontext() if outputs else refusing(torch, wrapper):
             program = _program(torch, wrapper, tensors)
-        counters = [name.removeprefix(PREFIX) for name in kept.counters]
         if kept.drawn:
             states = [source.read for source in sources(wrapper)]
             place = _line_of_change(torch, wrapper, tensors, lambda: [read() for read in states])
@@ -94,7 +91,7 @@ def export(
     values = {name.removeprefix(PREFIX): tensor for name, tensor in known.items()}
     shapes = tuple(tuple(t.shape) for t in tensors)
     result = results[-1] if results else LEAF
-    return Exported(program.graph_module, tuple(inputs), values, tree, shapes, result, loss, training, counters)
+    return Exported(program.graph_module, tuple(inputs), values, tree, shapes, result, loss, training)
 
 
 def modules_of(torch: Any, module: Any, loss: Any) -> list[Any]:

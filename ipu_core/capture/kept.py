@@ -61,6 +61,10 @@ class Kept:
             for key in vars(part).keys() - before.keys():
                 del vars(part)[key]
             vars(part).update(before)
+        self.rewind()
+
+    def rewind(self) -> None:
+        """Makes all as it was but the layers' attributes."""
         for table, before in self._tables:
             table.clear()
             table.update(before)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ipu_core.capture.captured import Captured
-from ipu_core.capture.comparing import COUNTED, fidelity, refuse_other
+from ipu_core.capture.comparing import fidelity, refuse_other
 from ipu_core.capture.export import as_tensor, export
 from ipu_core.capture.fidelity import Fidelity, without_drawing
 from ipu_core.capture.weights import as_array, read_weights, tensors_of, write_tensors, write_weights
@@ -73,8 +72,6 @@ def from_torch(
     model.refuse()
     if eager_check:
         refuse_other(torch, model, [as_tensor(torch, leaf, "") for leaf in flatten(batch)[0]])
-    elif exported.counters:
-        warnings.warn(COUNTED.format(model.__name__, ", ".join(exported.counters)), stacklevel=2)
     return model
 
 

@@ -76,15 +76,14 @@ def cross_entropy_binary(call: Call, x: Value, y: Value, weight: Value | None = 
 def with_logits(
     call: Call, x: Value, y: Value, weight: Value | None = None, positive: Value | None = None, reduction: int = MEAN
 ) -> Value:
-    """Its value from the logarithm of the probability of 1, its gradient from that of 0: both keep their tails so."""
+    """(1 - y) log(1 + e^x) + y log(1 + e^-x): nothing cancels, so that both tails stay."""
     with scope([x, y], family="loss"):
         x = widen(x)
-        ones = y if positive is None else combined("multiply", y, positive)
-        both = combined("add", combined("subtract", 1.0, y), ones)
-        rough = combined("subtract", combined("multiply", both, log_of_1_and_exp(x)), combined("multiply", ones, x))
-        soft = log_of_1_and_exp(combined("negative", x))
-        exact = combined("add", combined("multiply", combined("subtract", 1.0, y), x), combined("multiply", both, soft))
-        rows = combined("add", rough, stop_gradient(combined("subtract", exact, rough)))
+        above, minus = greater(x, 0.0), combined("negative", x)
+        small = log1p(apply("exp", where(above, minus, x)))
+        ones, zeros = y if positive is None else combined("multiply", y, positive), combined("subtract", 1.0, y)
+        own = combined("multiply", ones, combined("add", where(above, 0.0, minus), small))
+        rows = combined("add", combined("multiply", zeros, combined("add", where(above, x, 0.0), small)), own)
         return reduced(rows if weight is None else combined("multiply", rows, weight), reduction)
 
 
