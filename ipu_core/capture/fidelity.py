@@ -1,9 +1,9 @@
 """Whether a captured module computes what torch computes: every result and gradient beside torch's own, in float32.
 
 Both are held against torch in float64. Float32 rounding explains a distance of several times torch's own, and of a few
-units in the last place of the largest number there. What is farther may be a kink (an activation so near to 0 that
-rounding moves it across): torch is asked again with its inputs moved a little, and its own distance is the largest of
-all. What is farther still is told with its layer and line.
+units in the last place of the largest number there. A gradient that is farther may be at a kink (an activation so near
+to 0 that rounding moves it across): torch is asked again with its inputs moved a little, and its own distance is the
+largest of all. What is farther still is told with its layer and line.
 """
 
 from __future__ import annotations
@@ -221,11 +221,17 @@ def is_float(value: Any) -> bool:
 
 
 def compared(ours: Found, singles: Sequence[Found], exact: Found) -> Fidelity:
-    """Our results beside torch's in float32, of one run or several, all held against torch's in float64."""
+    """Our results beside torch's in float32, all held against torch's in float64.
+
+    Args:
+        ours: a run of ours.
+        singles: of torch's: one, and more of inputs that are moved a little, which say how far gradients jump.
+        exact: torch's in float64.
+    """
     size = _size(exact)
     results = [
         _distance(*layer_of(node), f"aten.{name_of(node)}", line_of(node.meta.get("stack_trace") or ""),
-                  ours.results[node], [single.results[node] for single in singles], wanted, 0.0)
+                  ours.results[node], [singles[0].results[node]], wanted, 0.0)
         for node, wanted in exact.results.items()
         if node in ours.results
     ]  # fmt: skip
@@ -256,7 +262,7 @@ def beside(found: Found, singles: Sequence[Found], exact: Found, unit: float = R
     """
     kind = "loss" if len(exact.outputs) == 1 and not exact.outputs[0].shape else "output"
     rows = [
-        _distance("", "", kind, "", own, [single.outputs[at] for single in singles], exact.outputs[at], 0.0, unit)
+        _distance("", "", kind, "", own, [singles[0].outputs[at]], exact.outputs[at], 0.0, unit)
         for at, own in enumerate(found.outputs)
     ]
     more = SHARE * _size(exact)
@@ -265,8 +271,7 @@ def beside(found: Found, singles: Sequence[Found], exact: Found, unit: float = R
         rows.append(_distance(name, "", "gradient", "", own, theirs, wanted, more, unit))
     more = SHARE * max((_largest(x) for x in found.buffers.values()), default=0.0)  # means are of larger numbers
     for name, own in found.buffers.items():
-        theirs = [one.buffers[name] for one in singles]
-        rows.append(_distance(name, "", "buffer", "", own, theirs, exact.buffers[name], more, unit))
+        rows.append(_distance(name, "", "buffer", "", own, [singles[0].buffers[name]], exact.buffers[name], more, unit))
     return rows
 
 
