@@ -24,6 +24,7 @@ from ipu_core.capture.fidelity import (
     compared,
     drawn,
     is_float,
+    largest_of,
     nodes_of,
     without_drawing,
 )
@@ -112,7 +113,7 @@ def refuse_other(torch: Any, model: Captured, leaves: Sequence[Any]) -> None:
         warnings.warn(COUNTED.format(model.__name__, ", ".join(own.counting)), stacklevel=3)
     graph, state = without_drawing(torch, model.exported.graph), model.state or {}
     found, mine = as_found(model, own), ours(model, graph, model.params, state, leaves)
-    if _near(found, mine):
+    if near(found, mine):
         return
     unit, runs = _unit(torch, graph), _Runs(torch, model, graph, model.params, state, leaves)
     for row in _explained(runs, lambda singles: beside(found, singles, runs.exact, unit)):
@@ -188,9 +189,9 @@ def as_found(model: Captured, own: Eager) -> Found:
     return Found({}, gradients, own.outputs, {} if model.inference else buffers)
 
 
-def _near(found: Found, mine: Found) -> bool:
+def near(found: Found, mine: Found) -> bool:
     """Whether two runs are so near that no other is needed to tell that rounding explains it."""
-    largest = max((np.abs(x).max(initial=0.0) for x in found.gradients.values()), default=0.0)
+    largest = max(map(largest_of, found.gradients.values()), default=0.0)
     pairs = [(one, other, 0.0) for one, other in zip(found.outputs, mine.outputs, strict=True)]
     for name, gradient in mine.gradients.items():
         pairs.append((found.gradients.get(name, np.zeros_like(gradient)), gradient, SHARE * largest))
@@ -199,13 +200,11 @@ def _near(found: Found, mine: Found) -> bool:
 
 
 def _all_near(one: Array, other: Array, more: float) -> bool:
-    if np.isfinite(bound := NEAR * np.abs(one).max(initial=0.0) + more):
-        return bool((np.abs(one - other) <= bound).all())
     finite = np.isfinite(one)
     if not np.array_equal(one[~finite], other[~finite], equal_nan=True):
         return False
-    bound = NEAR * np.abs(one[finite]).max(initial=0.0) + more
-    return bool((np.abs(one - other)[finite] <= bound).all())
+    far = one - other if finite.all() else one[finite] - other[finite]
+    return bool((np.abs(far) <= NEAR * largest_of(one) + more).all())
 
 
 def _unit(torch: Any, graph: Any) -> float:

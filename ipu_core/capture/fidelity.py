@@ -269,14 +269,14 @@ def beside(found: Found, singles: Sequence[Found], exact: Found, unit: float = R
     for name, wanted in reversed(list(exact.gradients.items())):
         own, theirs = found.gradients.get(name, np.zeros_like(wanted)), [one.gradients[name] for one in singles]
         rows.append(_distance(name, "", "gradient", "", own, theirs, wanted, more, unit))
-    more = SHARE * max((_largest(x) for x in found.buffers.values()), default=0.0)  # means are of larger numbers
+    more = SHARE * max((largest_of(x) for x in found.buffers.values()), default=0.0)  # means are of larger numbers
     for name, own in found.buffers.items():
         rows.append(_distance(name, "", "buffer", "", own, [singles[0].buffers[name]], exact.buffers[name], more, unit))
     return rows
 
 
 def _size(exact: Found) -> float:
-    return max((_largest(gradient) for gradient in exact.gradients.values()), default=0.0)
+    return max((largest_of(gradient) for gradient in exact.gradients.values()), default=0.0)
 
 
 def _distance(
@@ -285,10 +285,13 @@ def _distance(
 ) -> Distance:  # fmt: skip
     finite = np.isfinite(exact)
     same = np.array_equal(ours[~finite], exact[~finite], equal_nan=True)
-    size, theirs = _largest(exact[finite]), max(_largest((single - exact)[finite]) for single in singles)
-    far = _largest((ours - exact)[finite]) if same else np.inf
+    size, theirs = largest_of(exact), max(largest_of(single[finite] - exact[finite]) for single in singles)
+    far = float(np.abs(ours[finite] - exact[finite]).max(initial=0.0)) if same else np.inf
     return Distance(name, kind, operation, line, far, theirs, TIMES * theirs + unit * size + more, size)
 
 
-def _largest(array: Array) -> float:
-    return float(np.abs(array).max()) if array.size else 0.0
+def largest_of(array: Array) -> float:
+    """The largest magnitude of the finite elements; 0 without one."""
+    magnitudes = np.abs(array)
+    largest = float(magnitudes.max(initial=0.0))
+    return largest if np.isfinite(largest) else float(magnitudes[np.isfinite(array)].max(initial=0.0))
