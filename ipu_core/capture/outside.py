@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ipu_core.capture.derivative import is_derivative
 from ipu_core.capture.errors import INSTALLED, line_of
 from ipu_core.errors import NotCovered
 
@@ -66,12 +67,14 @@ def _of_hook(what: str, hook: Any, owner: str) -> NotCovered:
 def refusing(torch: Any, module: Any) -> Iterator[None]:
     """While a module is captured: what takes part in the backward pass and leaves nothing in the graph is refused.
 
-    Checkpoints that run their function without gradients (`use_reentrant=True`) run it with them.
+    Checkpoints that run their function without gradients (`use_reentrant=True`) run it with them. An autograd.Function
+    whose backward is the derivative of its forward, for random inputs and gradients of several sizes, is captured.
 
     Raises:
         NotCovered: the first such thing, at the end, with its layer and line.
     """
     found: list[NotCovered] = []
+    own: dict[Any, tuple[Sequence[Any], str]] = {}
     base, tensor = torch.autograd.Function, torch.Tensor
     saved = torch.autograd.graph.saved_tensors_hooks
     apply, init = base.__dict__["apply"], saved.__init__
@@ -87,7 +90,7 @@ def refusing(torch: Any, module: Any) -> Iterator[None]:
                 note("a checkpoint with use_reentrant=True", "no input has a gradient: torch gives what is in it none")
             return function(*given)
         if not kind.__module__.startswith("torch."):
-            note(f"the backward of {kind.__qualname__}", "an autograd.Function's own one is not captured")
+            own.setdefault(kind, (args, _place(module, _stack())))
         return apply.__get__(None, kind)(*args, **kwargs)
 
     def hooked(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -112,6 +115,10 @@ def refusing(torch: Any, module: Any) -> Iterator[None]:
         base.apply, saved.__init__ = apply, init
         for name, original in hooks.items():
             setattr(tensor, name, original)
+        for kind, (args, place) in own.items():
+            if not found and not is_derivative(torch, kind, args):
+                what, why = f"the backward of {kind.__qualname__}", "it is not the derivative of its forward"
+                found.append(refusal(what, why, f"it is asked for by {place}"))
         if found:
             raise found[0] from None
 

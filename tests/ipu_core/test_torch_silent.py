@@ -215,6 +215,51 @@ class Straight(torch.autograd.Function):
         return gradient
 
 
+class Clipped(Straight):
+    """Gradients that are not too large pass it as they are."""
+
+    @staticmethod
+    def forward(context: Any, x: Any) -> Any:
+        return 2 * x
+
+    @staticmethod
+    def backward(context: Any, gradient: Any) -> Any:
+        return 2 * gradient.clamp(-100, 100)
+
+
+class Swish(torch.autograd.Function):
+    """x * sigmoid(x), which keeps x alone."""
+
+    @staticmethod
+    def forward(context: Any, x: Any) -> Any:
+        context.save_for_backward(x)
+        return x * x.sigmoid()
+
+    @staticmethod
+    def backward(context: Any, gradient: Any) -> Any:
+        (x,) = context.saved_tensors
+        y = x.sigmoid()
+        return gradient * (y * (1 + x * (1 - y)))
+
+
+class Scaled(torch.autograd.Function):
+    """A product, with a context made apart."""
+
+    @staticmethod
+    def forward(x: Any, y: Any, factor: float) -> Any:
+        return x * y * factor
+
+    @staticmethod
+    def setup_context(context: Any, inputs: Any, output: Any) -> None:
+        context.save_for_backward(*inputs[:2])
+        context.factor = inputs[2]
+
+    @staticmethod
+    def backward(context: Any, gradient: Any) -> Any:
+        x, y = context.saved_tensors
+        return gradient * y * context.factor, gradient * x * context.factor, None
+
+
 def hooked(part: Part, x: Any) -> Any:
     y = part.linear(x)
     y.register_hook(lambda gradient: gradient.clamp(-1e6, 1e6))
@@ -277,6 +322,7 @@ HERE = r".*layer part \(Part\), .*test_torch_silent\.py:\d+: "
 REFUSED: dict[str, tuple[Forward, str]] = {
     "reversed gradients": (lambda part, x: Reversed.apply(part.linear(x)), "the backward of Reversed" + HERE),
     "straight through": (lambda part, x: Straight.apply(part.linear(x)), "the backward of Straight" + HERE),
+    "clipped gradients": (lambda part, x: Clipped.apply(part.linear(x)), "the backward of Clipped" + HERE),
     "a hook on a hidden gradient": (hooked, "a gradient's hook" + HERE),
     "saved tensors in halves": (packed, "a hook on saved tensors" + HERE),
     "clamped weights": (clamped, r"aten\.clamp_ .*writes to a parameter" + HERE),
@@ -309,6 +355,11 @@ def test_what_no_graph_holds_is_refused_with_layer_and_line(kind: str) -> None:
     assert (random.getstate(), np.random.get_state()[2]) == states[:2]
     assert torch.equal(torch.get_rng_state(), states[2])
     assert module.part.calls == 0
+
+
+@pytest.mark.parametrize("function", [Swish.apply, lambda y: Scaled.apply(y, y + 1, 0.5)])
+def test_a_backward_that_is_the_derivative_is_captured(function: Any) -> None:
+    check_equal(*made(lambda part, x: function(part.linear(x))))
 
 
 def test_a_reentrant_checkpoint_without_gradients_before_it_is_refused() -> None:
