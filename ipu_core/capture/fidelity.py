@@ -225,13 +225,13 @@ def compared(ours: Found, singles: Sequence[Found], exact: Found) -> Fidelity:
 
     Args:
         ours: a run of ours.
-        singles: of torch's: one, and more of inputs that are moved a little, which say how far gradients jump.
+        singles: of torch's: one, and more of inputs that are moved a little: how far gradients jump, where sums cancel.
         exact: torch's in float64.
     """
     size = _size(exact)
     results = [
         _distance(*layer_of(node), f"aten.{name_of(node)}", line_of(node.meta.get("stack_trace") or ""),
-                  ours.results[node], [singles[0].results[node]], wanted, 0.0)
+                  ours.results[node], [one.results[node] for one in singles], wanted, 0.0)
         for node, wanted in exact.results.items()
         if node in ours.results
     ]  # fmt: skip
@@ -262,7 +262,7 @@ def beside(found: Found, singles: Sequence[Found], exact: Found, unit: float = R
     """
     kind = "loss" if len(exact.outputs) == 1 and not exact.outputs[0].shape else "output"
     rows = [
-        _distance("", "", kind, "", own, [singles[0].outputs[at]], exact.outputs[at], 0.0, unit)
+        _distance("", "", kind, "", own, [one.outputs[at] for one in singles], exact.outputs[at], 0.0, unit)
         for at, own in enumerate(found.outputs)
     ]
     more = SHARE * _size(exact)
@@ -271,7 +271,11 @@ def beside(found: Found, singles: Sequence[Found], exact: Found, unit: float = R
         rows.append(_distance(name, "", "gradient", "", own, theirs, wanted, more, unit))
     more = SHARE * max((largest_of(x) for x in found.buffers.values()), default=0.0)  # means are of larger numbers
     for name, own in found.buffers.items():
-        rows.append(_distance(name, "", "buffer", "", own, [singles[0].buffers[name]], exact.buffers[name], more, unit))
+        rows.append(
+            _distance(
+                name, "", "buffer", "", own, [one.buffers[name] for one in singles], exact.buffers[name], more, unit
+            )
+        )
     return rows
 
 
@@ -285,9 +289,12 @@ def _distance(
 ) -> Distance:  # fmt: skip
     finite = np.isfinite(exact)
     same = np.array_equal(ours[~finite], exact[~finite], equal_nan=True)
-    size, theirs = largest_of(exact), max(largest_of(single[finite] - exact[finite]) for single in singles)
+    size = largest_of(exact)
+    theirs, *moved = (largest_of(single[finite] - exact[finite]) for single in singles)
+    times = TIMES if operation == "gradient" else 1.0
+    explained = max(TIMES * theirs, times * max(moved, default=0.0)) + unit * size + more
     far = float(np.abs(ours[finite] - exact[finite]).max(initial=0.0)) if same else np.inf
-    return Distance(name, kind, operation, line, far, theirs, TIMES * theirs + unit * size + more, size)
+    return Distance(name, kind, operation, line, far, theirs, explained, size)
 
 
 def largest_of(array: Array) -> float:

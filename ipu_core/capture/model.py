@@ -60,8 +60,8 @@ def from_torch(
         TypeError: no module.
         ValueError: inputs that are no arrays, or torch.export cannot capture the module.
         NotCovered: an operation has no counterpart, or something else takes part in training that is no operation (an
-            autograd.Function's own backward, hooks on gradients, writes to parameters, numbers that Python or NumPy draw);
-            the message names it, the layer and the line. Or the module itself gives another loss or gradient.
+            autograd.Function's own backward, hooks on gradients, writes to parameters, numbers that Python draws); the
+            message names it, the layer and the line. Or the module itself gives another loss or gradient.
     """
     torch = optional("torch", extra="torch")
     if not isinstance(module, torch.nn.Module):

@@ -42,9 +42,10 @@ def test_rounding_explains_a_few_units_and_several_times_torch_s_own() -> None:
     }
 
 
-def test_runs_that_are_moved_explain_jumps_of_gradients_alone() -> None:
-    jumped = found(ONE + 0.1, 1.1, ONE + 0.1)
-    assert wrong(jumped, [found(), jumped]) == {("loss", ""), ("buffer", "mean")}
+def test_runs_that_are_moved_explain_their_own_distance_and_jumps_of_gradients() -> None:
+    jumped, further = found(ONE + 0.1, 1.1, ONE + 0.1), found(ONE + 0.2, 1.2, ONE + 0.2)
+    assert wrong(jumped, [found(), jumped]) == set()
+    assert wrong(further, [found(), jumped]) == {("loss", ""), ("buffer", "mean")}
     assert wrong(jumped, [found()]) == {("loss", ""), ("buffer", "mean"), ("gradient", "w")}
 
 
