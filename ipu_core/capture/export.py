@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import logging
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ipu_core.capture.errors import line_of
+from ipu_core.capture.kept import in_mode, undisturbed
+from ipu_core.capture.outside import PREFIX, place_of_change, refusal, refuse_hooks, refusing, sources
 from ipu_core.ir.pytree import LEAF, PyTree, flatten, paths, unflatten
-
-PREFIX = "module."
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,8 @@ class Exported:
         tree: how the batch is nested.
         shapes: of the batch's leaves.
         result: how what it gives is nested.
+        loss: of the output and the last input; None: the module gives it.
+        training: the mode it was captured in.
     """
 
     graph: Any
@@ -39,6 +42,8 @@ class Exported:
     tree: PyTree
     shapes: tuple[tuple[int, ...], ...]
     result: PyTree
+    loss: Callable[..., Any] | None
+    training: bool
 
 
 def export(
@@ -56,22 +61,26 @@ def export(
 
     Raises:
         ValueError: inputs that are no tensors or arrays; torch.export cannot capture the module.
+        NotCovered: what takes part in training and is no operation, see `outside`.
     """
     leaves, tree = flatten(batch)
     tensors = [as_tensor(torch, leaf, name) for leaf, name in zip(leaves, paths(tree), strict=True)]
-    results: list[PyTree] = []
-    wrapper = _with_loss(torch, module, tree, loss, results if outputs else None)
-    modes = {part: part.training for part in module.modules()}
-    wrapper.train(training)
-    try:
-        with warnings.catch_warnings(), _quiet(torch), _whole_stacks(torch):
-            warnings.simplefilter("ignore")
-            program = torch.export.export(wrapper, tuple(tensors), strict=False)
-    except Exception as error:
-        raise ValueError(f"torch.export cannot capture {type(module).__name__}: {_in_words(error)}") from None
-    finally:
-        for part, mode in modes.items():
-            part.training = mode
+    results, assigned = list[PyTree](), list[Held]()
+    wrapper = with_loss(torch, module, tree, loss, results if outputs else None, assigned)
+    if not outputs:
+        refuse_hooks(wrapper)
+    with in_mode(modules_of(torch, module, loss), training), undisturbed(torch, wrapper, numbers=False) as kept:
+        with contextlib.nullcontext() if outputs else refusing(torch, wrapper):
+            program = _program(torch, wrapper, tensors)
+        if kept.drawn:
+            states = [source.read for source in sources(wrapper)]
+            place = _line_of_change(torch, wrapper, tensors, lambda: [read() for read in states])
+            raise refusal(kept.drawn, "the number drawn would be the same in every step", place)
+        for held in [] if outputs else assigned:
+            if held.buffer or PREFIX + held.name in program.constants:
+                place = _line_of_change(torch, wrapper, tensors, functools.partial(_identity, held))
+                why = "another tensor takes its place, and no step would see it; copy_() writes to a buffer"
+                raise refusal(f"an assignment to {held.name}", why, place)
     kinds = {"PARAMETER": "parameter", "BUFFER": "buffer", "CONSTANT_TENSOR": "constant", "USER_INPUT": "batch"}
     specs, inputs, position = program.graph_signature.input_specs, list[tuple[str, Any]](), 0
     for spec in specs:
@@ -81,7 +90,28 @@ def export(
     known = {**program.state_dict, **program.constants}
     values = {name.removeprefix(PREFIX): tensor for name, tensor in known.items()}
     shapes = tuple(tuple(t.shape) for t in tensors)
-    return Exported(program.graph_module, tuple(inputs), values, tree, shapes, results[-1] if results else LEAF)
+    result = results[-1] if results else LEAF
+    return Exported(program.graph_module, tuple(inputs), values, tree, shapes, result, loss, training)
+
+
+def modules_of(torch: Any, module: Any, loss: Any) -> list[Any]:
+    """A module, and its loss where that is one."""
+    return [module, *([loss] if isinstance(loss, torch.nn.Module) else [])]
+
+
+def _program(torch: Any, wrapper: Any, tensors: Sequence[Any]) -> Any:
+    """What torch.export makes of a module with its loss.
+
+    Raises:
+        ValueError: it cannot capture it.
+    """
+    try:
+        with warnings.catch_warnings(), _quiet(torch), _whole_stacks(torch):
+            warnings.simplefilter("ignore")
+            return torch.export.export(wrapper, tuple(tensors), strict=False)
+    except Exception as error:
+        name = type(wrapper.module).__name__
+        raise ValueError(f"torch.export cannot capture {name}: {_in_words(error)}") from None
 
 
 @contextlib.contextmanager
@@ -156,12 +186,14 @@ def dtype_of(tensor: Any) -> Any:
     return np.float32 if "float" in str(tensor.dtype) or "bool" in str(tensor.dtype) else np.int32
 
 
-def _with_loss(
-    torch: Any, module: Any, tree: PyTree, loss: Callable[..., Any] | None, results: list[PyTree] | None
-) -> Any:
+def with_loss(
+    torch: Any, module: Any, tree: PyTree, loss: Callable[..., Any] | None, results: list[PyTree] | None,
+    assigned: list[Held] | None = None,
+) -> Any:  # fmt: skip
     """The module whose output is the loss, with the leaves of the batch as its arguments.
 
     With a list of results and without a loss its output is the tensors of the module's own, and their tree is appended.
+    A list `assigned` has the tensors of layers in whose place the last call put others.
     """
 
     class WithLoss(torch.nn.Module):  # type: ignore[misc]  # torch is not there when types are checked
@@ -174,7 +206,10 @@ def _with_loss(
         def forward(self, *leaves: Any) -> Any:
             batch = unflatten(tree, list(leaves))
             given, target = (batch, None) if loss is None else _split(batch)
+            before = [] if assigned is None else _held(torch, module)
             output = self.module(**given) if isinstance(given, Mapping) else self.module(*given)
+            if assigned is not None:
+                assigned[:] = [held for held in before if held.now is not held.tensor]
             if loss is not None:
                 return loss(output, target)
             if results is None:
@@ -184,6 +219,40 @@ def _with_loss(
             return tuple(found)
 
     return WithLoss()
+
+
+def _identity(held: Held) -> int:
+    return id(held.now)
+
+
+class Held(NamedTuple):
+    """A tensor that a layer holds, as a buffer or as an attribute."""
+
+    name: str
+    table: dict[str, Any]
+    tensor: Any
+    buffer: bool
+
+    @property
+    def now(self) -> Any:
+        """What lies under its name now."""
+        return self.table.get(self.name.rpartition(".")[2])
+
+
+def _held(torch: Any, module: Any) -> list[Held]:
+    return [
+        Held(".".join(filter(None, (layer, name))), table, tensor, table is part._buffers)
+        for layer, part in module.named_modules()
+        for table in (part._buffers, vars(part))
+        for name, tensor in table.items()
+        if isinstance(tensor, torch.Tensor)
+    ]
+
+
+def _line_of_change(torch: Any, wrapper: Any, tensors: Sequence[Any], read: Callable[[], Any]) -> str:
+    """Where in a call of the module itself something becomes another, see `place_of_change`."""
+    with undisturbed(torch, wrapper, numbers=True):
+        return f"it is asked for by {place_of_change(wrapper, lambda: wrapper(*tensors), read)}"
 
 
 def _split(batch: Any) -> tuple[Any, Any]:

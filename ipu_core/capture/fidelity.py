@@ -1,12 +1,15 @@
 """Whether a captured module computes what torch computes: every result and gradient beside torch's own, in float32.
 
 Both are held against torch in float64. Float32 rounding explains a distance of several times torch's own, and of a few
-units in the last place of the largest number there; what is farther is told with its layer and line.
+units in the last place of the largest number there. A gradient that is farther may be at a kink (an activation so near
+to 0 that rounding moves it across): torch is asked again with its inputs moved a little, and its own distance is the
+largest of all. What is farther still is told with its layer and line.
 """
 
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -22,6 +25,8 @@ ROUNDING = 2.0**-19
 """What rounding explains beside it, of the largest number: sixteen units in the last place."""
 SHARE = 1e-7
 """What rounding explains of a gradient, of the largest one of all parameters: where many cancel nothing is left."""
+MOVED = 2.0**-21
+"""How much inputs are moved by, to see what rounding does at kinks, where a gradient jumps."""
 DRAWING = {"dropout": "p", "feature_dropout": "p", "alpha_dropout": "p", "feature_alpha_dropout": "p"}
 """Operations that draw, by the argument that says how much."""
 INNER = ("dropout", "dropout_p")
@@ -69,48 +74,87 @@ class Fidelity(NamedTuple):
     Attributes:
         results: of every operation, in the order of the module.
         gradients: of every parameter, from the last layers to the first; none for inference.
+        module: what a call of the module itself gave, beside its graph: the loss or the outputs, and the gradients.
+        unseen: what this did not look at, in words.
     """
 
     results: tuple[Distance, ...]
     gradients: tuple[Distance, ...]
+    module: tuple[Distance, ...] = ()
+    unseen: tuple[str, ...] = ()
 
     @property
     def first(self) -> Distance | None:
         """The first that float32 rounding does not explain; None: it explains all."""
-        return next((each for each in (*self.results, *self.gradients) if not each.explained), None)
+        return next((each for each in (*self.results, *self.gradients, *self.module) if not each.explained), None)
 
     def __str__(self) -> str:
         count = f"{len(self.results)} results and {len(self.gradients)} gradients"
+        unseen = "".join(f"; not seen: {each}" for each in self.unseen)
         if self.first is None:
-            return f"all {count} are as near to float64 as float32 rounding explains"
-        wrong = sum(not each.explained for each in (*self.results, *self.gradients))
-        return f"{wrong} of {count} are farther from torch than float32 rounding explains; the first: {self.first}"
+            own = f", and {len(self.module)} of the module itself" if self.module else ""
+            return f"all {count}{own} are as near to float64 as float32 rounding explains{unseen}"
+        every = (*self.results, *self.gradients, *self.module)
+        wrong = sum(not each.explained for each in every)
+        words = f"{wrong} of {len(every)} ({count}) are farther from torch than float32 rounding explains"
+        return f"{words}; the first: {self.first}{unseen}"
 
 
-def without_drawing(graph: Any) -> Any:
-    """A copy of a captured graph in which dropout leaves everything as it is."""
+def without_drawing(torch: Any, graph: Any) -> Any:
+    """A copy of a captured graph in which dropout leaves everything as it is, and a draw gives its probability."""
     quiet = copy.deepcopy(graph)
-    for node in quiet.graph.nodes:
-        schema = getattr(node.target, "_schema", None)
-        for position, argument in enumerate(schema.arguments if schema else ()):
-            if argument.name not in (*INNER, DRAWING.get(name_of(node))):
-                continue
-            if position < len(node.args):
-                node.update_arg(position, 0.0)
-            elif argument.name in node.kwargs:
-                node.update_kwarg(argument.name, 0.0)
-    quiet.recompile()
+    for node in nodes_of(quiet):
+        _quieten(torch, node)
     return quiet
 
 
+def nodes_of(graph: Any) -> list[Any]:
+    """The nodes of a captured graph and of those within it."""
+    return [node for part in graph.modules() if hasattr(part, "graph") for node in part.graph.nodes]
+
+
+def drawn(node: Any) -> bool:
+    """Whether an operation draws something."""
+    if not hasattr(node.target, "_schema"):
+        return False
+    rates = [given for argument, given in _settings(node) if argument in (*INNER, DRAWING.get(name_of(node)))]
+    return name_of(node) in ("bernoulli", "bernoulli_") or any(rates)
+
+
+def _settings(node: Any) -> list[tuple[str, Any]]:
+    """The arguments of an operation by name."""
+    return [*zip((x.name for x in node.target._schema.arguments), node.args, strict=False), *node.kwargs.items()]
+
+
+def _quieten(torch: Any, node: Any) -> None:
+    """Makes an operation draw nothing."""
+    schema = getattr(node.target, "_schema", None)
+    if schema is not None and name_of(node) == "bernoulli_":
+        node.target, node.kwargs = torch.ops.aten.fill_.Scalar, {}
+    elif schema is not None and name_of(node) == "bernoulli" and len(node.args) > 1:
+        node.target, node.kwargs = torch.ops.aten.full_like.default, {}
+    for position, argument in enumerate(schema.arguments if schema else ()):
+        if argument.name not in (*INNER, DRAWING.get(name_of(node))):
+            continue
+        if position < len(node.args):
+            node.update_arg(position, 0.0)
+        elif argument.name in node.kwargs:
+            node.update_kwarg(argument.name, 0.0)
+
+
 class Found(NamedTuple):
-    """What a run gave: the results by operation, the gradients by parameter."""
+    """What a run gave: results by operation, gradients by parameter, outputs (or the loss), and buffers after it."""
 
     results: Mapping[Any, Array]
     gradients: Mapping[str, Array]
+    outputs: Sequence[Array] = ()
+    buffers: Mapping[Any, Array] = {}  # nothing writes to it
 
 
-def by_torch(torch: Any, graph: Any, inputs: Sequence[Any], names: Sequence[str | None], *, double: bool) -> Found:
+def by_torch(
+    torch: Any, graph: Any, inputs: Sequence[Any], names: Sequence[str | None], *, double: bool, watched: bool = True,
+    moved: int | None = None,
+) -> Found:  # fmt: skip
     """Torch's own results for a graph whose result is a loss, or of one without gradients.
 
     Args:
@@ -119,9 +163,16 @@ def by_torch(torch: Any, graph: Any, inputs: Sequence[Any], names: Sequence[str 
         inputs: its tensors.
         names: for every input the parameter that it is; None: none that is trained.
         double: in float64 in place of float32.
+        watched: whether the results of operations are kept.
+        moved: the seed of factors near 1 that all inputs are multiplied by; None: they are as they are.
     """
     wide = torch.float64 if double else torch.float32
     given = [x.detach().clone().to(wide) if x.is_floating_point() else x.detach().clone() for x in inputs]
+    if moved is not None:
+        generator = torch.Generator().manual_seed(moved)
+        for x in given:
+            if x.is_floating_point():
+                x.mul_(1 + MOVED * (2 * torch.rand(x.shape, generator=generator, dtype=wide) - 1))
     trained = {name: x.requires_grad_() for name, x in zip(names, given, strict=True) if name}
     given = [trained.get(name or "", x) for name, x in zip(names, given, strict=True)]  # tied ones are one tensor
     results: dict[Any, Array] = {}
@@ -133,7 +184,7 @@ def by_torch(torch: Any, graph: Any, inputs: Sequence[Any], names: Sequence[str 
             result = super().run_node(node)
             if double:
                 result = torch.utils._pytree.tree_map_only(torch.Tensor, _widened, result)
-            if node.op == "call_function" and is_float(result):
+            if watched and node.op == "call_function" and is_float(result):
                 results[node] = result.detach().double().numpy().copy()
             return result
 
@@ -154,11 +205,14 @@ def by_torch(torch: Any, graph: Any, inputs: Sequence[Any], names: Sequence[str 
     def _widened(tensor: Any) -> Any:
         return tensor.double() if tensor.dtype == torch.float32 else tensor
 
-    with torch.set_grad_enabled(bool(trained)):
+    with torch.set_grad_enabled(bool(trained)), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         made = Runner(graph).run(*given)
-    if trained:
+    if trained and made[0].requires_grad:
         made[0].backward()
-    return Found(results, {name: x.grad.double().numpy() for name, x in trained.items() if x.grad is not None})
+    gradients = {name: x.grad.double().numpy() for name, x in trained.items() if x.grad is not None}
+    left = dict(enumerate(x.detach().double().numpy() for x in given))
+    return Found(results, gradients, [x.detach().double().numpy() for x in made], left)
 
 
 def is_float(value: Any) -> bool:
@@ -166,32 +220,85 @@ def is_float(value: Any) -> bool:
     return hasattr(value, "is_floating_point") and bool(value.is_floating_point())
 
 
-def compared(ours: Found, single: Found, exact: Found) -> Fidelity:
-    """Our results beside torch's in float32, both held against torch's in float64."""
-    size = max((_largest(gradient) for gradient in exact.gradients.values()), default=0.0)
+def compared(ours: Found, singles: Sequence[Found], exact: Found) -> Fidelity:
+    """Our results beside torch's in float32, all held against torch's in float64.
+
+    Args:
+        ours: a run of ours.
+        singles: of torch's: one, and more of inputs that are moved a little: how far gradients jump, where sums cancel.
+        exact: torch's in float64.
+    """
+    size = _size(exact)
     results = [
         _distance(*layer_of(node), f"aten.{name_of(node)}", line_of(node.meta.get("stack_trace") or ""),
-                  ours.results[node], single.results[node], wanted, 0.0)
+                  ours.results[node], [one.results[node] for one in singles], wanted, 0.0)
         for node, wanted in exact.results.items()
         if node in ours.results
     ]  # fmt: skip
     gradients = [
-        _distance(name, "", "gradient", "", ours.gradients[name], single.gradients[name], wanted, SHARE * size)
+        _distance(
+            name,
+            "",
+            "gradient",
+            "",
+            ours.gradients[name],
+            [one.gradients[name] for one in singles],
+            wanted,
+            SHARE * size,
+        )
         for name, wanted in reversed(list(exact.gradients.items()))
         if name in ours.gradients
     ]
     return Fidelity(tuple(results), tuple(gradients))
 
 
+def beside(found: Found, singles: Sequence[Found], exact: Found, unit: float = ROUNDING) -> list[Distance]:
+    """Outputs, gradients from the last layers to the first, and buffers of a run, as `compared` has results.
+
+    Args:
+        found: of a call of the module itself, or ours; gradients that it lacks are 0.
+        singles, exact: of the graph by torch, in float32 and in float64.
+        unit: what rounding explains, of the largest number.
+    """
+    kind = "loss" if len(exact.outputs) == 1 and not exact.outputs[0].shape else "output"
+    rows = [
+        _distance("", "", kind, "", own, [one.outputs[at] for one in singles], exact.outputs[at], 0.0, unit)
+        for at, own in enumerate(found.outputs)
+    ]
+    more = SHARE * _size(exact)
+    for name, wanted in reversed(list(exact.gradients.items())):
+        own, theirs = found.gradients.get(name, np.zeros_like(wanted)), [one.gradients[name] for one in singles]
+        rows.append(_distance(name, "", "gradient", "", own, theirs, wanted, more, unit))
+    more = SHARE * max((largest_of(x) for x in found.buffers.values()), default=0.0)  # means are of larger numbers
+    for name, own in found.buffers.items():
+        rows.append(
+            _distance(
+                name, "", "buffer", "", own, [one.buffers[name] for one in singles], exact.buffers[name], more, unit
+            )
+        )
+    return rows
+
+
+def _size(exact: Found) -> float:
+    return max((largest_of(gradient) for gradient in exact.gradients.values()), default=0.0)
+
+
 def _distance(
-    name: str, kind: str, operation: str, line: str, ours: Array, single: Array, exact: Array, more: float
-) -> Distance:
+    name: str, kind: str, operation: str, line: str, ours: Array, singles: Sequence[Array], exact: Array, more: float,
+    unit: float = ROUNDING,
+) -> Distance:  # fmt: skip
     finite = np.isfinite(exact)
     same = np.array_equal(ours[~finite], exact[~finite], equal_nan=True)
-    size, theirs = _largest(exact[finite]), _largest((single - exact)[finite])
-    far = _largest((ours - exact)[finite]) if same else np.inf
-    return Distance(name, kind, operation, line, far, theirs, TIMES * theirs + ROUNDING * size + more, size)
+    size = largest_of(exact)
+    theirs, *moved = (largest_of(single[finite] - exact[finite]) for single in singles)
+    times = TIMES if operation == "gradient" else 1.0
+    explained = max(TIMES * theirs, times * max(moved, default=0.0)) + unit * size + more
+    far = float(np.abs(ours[finite] - exact[finite]).max(initial=0.0)) if same else np.inf
+    return Distance(name, kind, operation, line, far, theirs, explained, size)
 
 
-def _largest(array: Array) -> float:
-    return float(np.abs(array).max()) if array.size else 0.0
+def largest_of(array: Array) -> float:
+    """The largest magnitude of the finite elements; 0 without one."""
+    magnitudes = np.abs(array)
+    largest = float(magnitudes.max(initial=0.0))
+    return largest if np.isfinite(largest) else float(magnitudes[np.isfinite(array)].max(initial=0.0))

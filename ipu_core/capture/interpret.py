@@ -23,9 +23,8 @@ from ipu_core.nn import stop_gradient
 
 SHAPES_ONLY = {"zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_ones", "new_full", "new_empty"}
 """Operations that look at the shape of a tensor and not at its numbers."""
-RANDOM = {"dropout", "feature_dropout", "bernoulli", "bernoulli_", "rand", "rand_like", "randn", "randn_like",
-          "randint", "randint_like", "randperm", "normal", "normal_", "uniform_", "multinomial"}  # fmt: skip
-"""Operations that draw: never constants."""
+SELDOM = {"scaled_dot_product_attention", "lstm", "gru", "rnn_tanh", "rnn_relu"}
+"""Operations that torch counts among those that draw and that mostly do not."""
 REGIONS = {"wrap_with_set_grad_enabled": 1, "wrap_with_autocast": 4}
 """Operations that run a graph of their own, with the number of settings before it."""
 CHECKS = {"_assert_tensor_metadata", "_assert_async", "_assert_scalar", "sym_constrain_range"}
@@ -76,7 +75,7 @@ class Interpreter:
         if any(isinstance(x, Slot) and x.read() is None for x in args):
             raise not_covered(f"aten.{name}", node, "it takes the places of a maximum or minimum")
         values, named = read(args), {key: read(value) for key, value in kwargs.items()}
-        if name not in RANDOM and not any(isinstance(x, Traced) for x in flatten([list(values), named])[0]):
+        if not draws(node) and not any(isinstance(x, Traced) for x in flatten([list(values), named])[0]):
             return self._by_torch(node, name, args, values, named)
         if name in SHAPES_ONLY:
             return self._by_torch(node, name, (), self._stand_in(node, values), named)
@@ -96,7 +95,8 @@ class Interpreter:
             result = node.target(*args, **kwargs)
         for slot, argument in zip(slots, node.target._schema.arguments, strict=False):
             if isinstance(slot, Slot) and argument.alias_info is not None and argument.alias_info.is_write:
-                slot.touch()
+                with _located(node, name):
+                    slot.touch()
                 return slot
         return self._slots(node, name, slots, in_order(node.target._schema, args, kwargs), result)
 
@@ -108,9 +108,10 @@ class Interpreter:
         result = self._computed(node, name, function, args)
         if name in WRITES:
             result, *written = result
-            for position, new in zip(WRITES[name], written, strict=True):
-                if new is not None:
-                    slots[position].write(new)
+            with _located(node, name):
+                for position, new in zip(WRITES[name], written, strict=True):
+                    if new is not None:
+                        slots[position].write(new)
         if in_place:
             with _located(node, name):
                 slots[0].write(_as_shaped(result, Call(node, self._builder)))
@@ -190,6 +191,11 @@ def name_of(node: Any) -> str:
     """The name of an operation, without its overload."""
     target = node.target
     return str(target._schema.name.rpartition("::")[2]) if hasattr(target, "_schema") else str(target.__name__)
+
+
+def draws(node: Any) -> bool:
+    """Whether an operation draws random numbers, and is never a constant."""
+    return name_of(node) not in SELDOM and any(tag.name == "nondeterministic_seeded" for tag in node.target.tags)
 
 
 def counterpart(node: Any) -> tuple[Callable[..., Any] | None, bool]:

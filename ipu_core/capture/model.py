@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ipu_core.capture.export import Exported, as_tensor, dtype_of, export
-from ipu_core.capture.fidelity import Fidelity, Found, by_torch, compared, is_float, without_drawing
-from ipu_core.capture.interpret import Interpreter, name_of
-from ipu_core.capture.slots import Slot
-from ipu_core.capture.weights import WEIGHTS, as_array, inverse, read_weights, tensors_of, write_tensors, write_weights
-from ipu_core.ir.autodiff import value_and_grad
+from ipu_core.capture.captured import Captured
+from ipu_core.capture.comparing import fidelity, refuse_other
+from ipu_core.capture.export import as_tensor, export
+from ipu_core.capture.fidelity import Fidelity, without_drawing
+from ipu_core.capture.weights import as_array, read_weights, tensors_of, write_tensors, write_weights
 from ipu_core.ir.block import Array
-from ipu_core.ir.execute import execute
-from ipu_core.ir.precision import Precision
-from ipu_core.ir.pytree import flatten, unflatten
-from ipu_core.ir.tracing import trace
-from ipu_core.ir.values import Traced, Value, builder_of, shape_of, transpose
+from ipu_core.ir.pytree import flatten
 from lowprec.extras import optional
 
 
@@ -32,6 +26,7 @@ def from_torch(
     *,
     training: bool = True,
     inference: bool = False,
+    eager_check: bool = True,
 ) -> TorchModel:
     """Captures a module of PyTorch as a loss function for `TrainLoop`, `compare`, `trace` and `value_and_grad`.
 
@@ -53,14 +48,20 @@ def from_torch(
             inputs. None: the module gives its loss, alone, as the attribute `loss` of its output, or as the first of
             several outputs that is one number.
         training: whether the module is trained as it is in training (dropout, statistics of the batch) or as in eval.
+            One that is in that mode already is captured with the modes that its layers have, else all are put into it.
         inference: the module in eval mode, for a `Predictor`: all that it gives without a loss, nested as it gives it
             (classes with names become dicts), with a loss that. Its state is all buffers of floats.
+        eager_check: whether the module itself is called once with the example inputs, and its loss and gradients, or
+            its outputs, are held against those captured; dropout is left out of both. The module, its gradients and
+            all generators are left as they were.
 
     Raises:
         ImportError: torch is not installed.
         TypeError: no module.
         ValueError: inputs that are no arrays, or torch.export cannot capture the module.
-        NotCovered: an operation has no counterpart; the message names it, the layer and the line.
+        NotCovered: an operation has no counterpart, or something else takes part in training that is no operation (an
+            autograd.Function's own backward, hooks on gradients, writes to parameters, numbers that Python draws); the
+            message names it, the layer and the line. Or the module itself gives another loss or gradient.
     """
     torch = optional("torch", extra="torch")
     if not isinstance(module, torch.nn.Module):
@@ -69,48 +70,16 @@ def from_torch(
     exported = export(torch, module, batch, loss, training=training and not inference, outputs=inference)
     model = TorchModel(module, exported, inference)
     model.refuse()
+    if eager_check:
+        refuse_other(torch, model, [as_tensor(torch, leaf, "") for leaf in flatten(batch)[0]])
     return model
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class TorchModel:
-    """A loss function (params, batch) -> one number; where the module has running statistics (params, state, batch) ->
-    (the number, new state). For inference (params, batch) or (params, state, batch) -> what the module gives.
+class TorchModel(Captured):
+    """A captured module as `from_torch` gives it: checked, saved, and written back.
 
-    Attributes:
-        module: what was captured.
-        exported: the graph.
-        inference: whether it gives the module's outputs, in eval mode.
-        params: the trainable parameters when it was captured, float32 by dotted name; tied ones once. Weights lie
-            as products here take them: (inputs, outputs) of linear layers, (kh, kw, channels, outputs) of convolutions;
-            tied embeddings as torch's.
-        state: buffers that a step changes, likewise, for inference all of floats; None: there are none.
-        counts: counters of batches by name, as they were when it was captured.
+    Its attributes are those of `Captured`.
     """
-
-    module: Any
-    exported: Exported
-    inference: bool = False
-    params: dict[str, Array] = field(init=False)
-    state: dict[str, Array] | None = field(init=False)
-    counts: dict[str, Array] = field(init=False)
-
-    def __post_init__(self) -> None:
-        tensors = self.exported.tensors
-        names = [name for kind, name in self.exported.inputs if kind == "parameter" and self._trained(name)]
-        params = {self._owners[name]: as_array(tensors[name]) for name in names}
-        object.__setattr__(self, "params", {name: self._laid(name, array) for name, array in params.items()})
-        carried, counters = self._changed
-        object.__setattr__(self, "counts", {name: as_array(tensors[name]) for name in counters})
-        if self.inference:
-            buffers = [name for kind, name in self.exported.inputs if kind == "buffer"]
-            carried = [name for name in buffers if tensors[name].is_floating_point()]
-        object.__setattr__(self, "state", {name: as_array(tensors[name]) for name in carried} or None)
-
-    @property
-    def __name__(self) -> str:
-        """The class of the module."""
-        return type(self.module).__name__
 
     def __repr__(self) -> str:
         size, kind = sum(array.size for array in self.params.values()), "in eval mode" if self.inference else "trained"
@@ -120,90 +89,10 @@ class TorchModel:
     def description(self) -> dict[str, Any]:
         """What tells it from others in a study: the class, the captured graph and the tensors that are not trained."""
         carried = {*self.params, *(self.state or {})}
-        tensors, owners = self.exported.tensors.items(), self._owners
+        tensors, owners = self.exported.tensors.items(), self.owners
         fixed = {name: as_array(x) for name, x in tensors if owners.get(name, name) not in carried}
         code = [node.format_node() for node in self.exported.graph.graph.nodes]
         return {"module": self.__name__, "graph": "\n".join(filter(None, code)), "tensors": fixed}
-
-    def _trained(self, name: str) -> bool:
-        return bool(self.exported.tensors[name].requires_grad)
-
-    @cached_property
-    def _owners(self) -> dict[str, str]:
-        """For every parameter the first name of the same tensor."""
-        first: dict[int, str] = {}
-        return {
-            name: first.setdefault(id(self.exported.tensors[name]), name)
-            for kind, name in self.exported.inputs
-            if kind == "parameter"
-        }
-
-    @cached_property
-    def _layouts(self) -> dict[str, tuple[int, ...]]:
-        """The order of axes of the parameters that lie otherwise than torch's: weights of one kind of product alone."""
-        nodes = [node for node in self.exported.graph.graph.nodes if node.op == "placeholder"]
-        found: dict[str, set[tuple[int, ...]]] = {}
-        for node, (kind, name) in zip(nodes, self.exported.inputs, strict=True):
-            if kind == "parameter":
-                uses = {WEIGHTS.get(name_of(user), ()) if user.args[1:2] == (node,) else () for user in node.users}
-                found.setdefault(self._owners[name], set()).update(uses)
-        return {name: orders.pop() for name, orders in found.items() if len(orders) == 1 and () not in orders}
-
-    def _laid(self, name: str, array: Array) -> Array:
-        """A parameter of torch as it lies here."""
-        return np.array(array.transpose(self._layouts.get(name, range(array.ndim))), order="C")
-
-    def _as_torch(self, name: str, array: Array) -> Array:
-        """A parameter as torch has it, in float32."""
-        order = self._layouts.get(name, range(array.ndim))
-        return np.asarray(array, np.float32).transpose(inverse(list(order)))
-
-    @cached_property
-    def _changed(self) -> tuple[list[str], list[str]]:
-        """The buffers that a step writes to: of floats, and counters."""
-        floats: list[str] = []
-        counters: list[str] = []
-
-        def look(params: Any, leaves: Any) -> Value:
-            result, slots = self._run(params, {}, leaves)
-            for name, slot in slots.items():
-                if slot.written:
-                    (floats if self.exported.tensors[name].is_floating_point() else counters).append(name)
-            return result
-
-        trace(look, self.params, self._zeros())
-        return floats, counters
-
-    def _zeros(self) -> list[Array]:
-        """Arrays like the batch's leaves."""
-        nodes = [node for node in self.exported.graph.graph.nodes if node.op == "placeholder"]
-        leaves = [node for node, (kind, _) in zip(nodes, self.exported.inputs, strict=True) if kind == "batch"]
-        return [np.zeros(tuple(node.meta["val"].shape), dtype_of(node.meta["val"])) for node in leaves]
-
-    def refuse(self) -> None:
-        """Refuses a loss that is not one number, and operations that have no counterpart."""
-        block = trace(lambda params, leaves: self._run(params, {}, leaves)[0], self.params, self._zeros())
-        if not self.inference and [var.type.shape for var in block.outputs] != [()]:
-            given = ", ".join(str(var.type.shape) for var in block.outputs)
-            raise ValueError(f"the loss of {self.__name__} must be one number without axes, not {given}")
-
-    def __call__(self, params: Mapping[str, Value], *rest: Any) -> Any:
-        """The loss of a batch, and the new state where there is one; for inference the outputs. To be traced.
-
-        Raises:
-            ValueError: a batch of other shapes than the example; training without the running statistics that it has.
-        """
-        *state, batch = rest
-        if not (state or self.inference or self.state is None):
-            raise ValueError(f"{self.__name__} has statistics that training updates: give model_state=model.state, too")
-        leaves = flatten(batch)[0]
-        self._check_shapes(leaves)
-        if not state:
-            return self._run(params, {}, leaves)[0]
-        result, slots = self._run(params, state[0], leaves)
-        if self.inference:
-            return result
-        return result, {name: slots[name].read() for name in state[0]}
 
     def check(
         self, batch: Any, params: Mapping[str, Array] | None = None, state: Mapping[str, Array] | None = None
@@ -212,7 +101,8 @@ class TorchModel:
 
             print(model.check(batch))
 
-        Dropout is left out in both. Gradients may differ where a maximum has several equal elements, see `from_torch`.
+        Sums are in the order that a loop chooses. Beside the graph it calls the module itself, with these parameters.
+        Dropout is left out of all. Gradients may differ where a maximum has several equal elements, see `from_torch`.
 
         Args:
             batch: tensors or arrays, like the example.
@@ -222,81 +112,17 @@ class TorchModel:
             ValueError: a batch of other shapes than the example.
         """
         torch = optional("torch", extra="torch")
-        params, state = params or self.params, {**(self.state or {}), **(state or {})}
-        graph, results = without_drawing(self.exported.graph), list[Any]()
         leaves = [as_tensor(torch, leaf, "") for leaf in flatten(batch)[0]]
-        self._check_shapes(leaves)
-
-        def run(params: Any, given: Any) -> tuple[Any, list[Value]]:
-            made: dict[Any, Value] = {}
-
-            def observe(node: Any, slot: Any) -> None:
-                if isinstance(slot, Slot) and isinstance(slot.read(), Traced) and is_float(node.meta.get("val")):
-                    made[node] = slot.read()
-
-            result = self._run(params, state, given, graph, observe)[0]
-            results[:] = made
-            return result, list(made.values())
-
-        arrays = [np.asarray(x, dtype_of(x)) for x in leaves]
-        step = run if self.inference else value_and_grad(run, has_aux=True)
-        wide = {name: np.asarray(array, np.float32) for name, array in params.items()}
-        made = execute(Precision.parse("fp32.32").apply(trace(step, wide, arrays)), wide, arrays, key=0)
-        values, gradients = (made[1], {}) if self.inference else (made[0][1], made[1])
-        ours = Found(
-            {node: np.asarray(x, np.float64) for node, x in zip(results, values, strict=True)},
-            {name: np.asarray(self._as_torch(name, x), np.float64) for name, x in gradients.items()},
-        )
-        given, names = self._as_tensors(torch, wide, state, leaves)
-        single, exact = (by_torch(torch, graph, given, names, double=double) for double in (False, True))
-        return compared(ours, single, exact)
-
-    def _as_tensors(self, torch: Any, params: Any, state: Any, leaves: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """The inputs of the graph as torch has them, and for each the parameter that it is, if it is trained."""
-        tensors, names = [], list[str | None]()
-        for kind, name in self.exported.inputs:
-            trained = kind == "parameter" and self._trained(name) and not self.inference
-            owner = self._owners.get(name, name)
-            array = params.get(owner) if kind == "parameter" else state.get(name)
-            known = leaves[name] if kind == "batch" else self.exported.tensors[name]
-            tensors.append(known if array is None else torch.tensor(self._as_torch(owner, array)))
-            names.append(owner if trained else None)
-        return tensors, names
-
-    def _check_shapes(self, leaves: Sequence[Any]) -> None:
-        shapes = tuple(tuple(shape_of(x)) for x in leaves)
-        if shapes != self.exported.shapes:
-            raise ValueError(f"{self.__name__} was captured for arrays of {self.exported.shapes}, not {shapes}")
-
-    def _run(
-        self, params: Any, state: Any, leaves: Any, graph: Any = None, observe: Callable[[Any, Any], None] | None = None
-    ) -> tuple[Any, dict[str, Slot]]:
-        """The loss, or the outputs as they are nested, and the slots of the buffers."""
-        builder = builder_of([*flatten(params)[0], *leaves])
-        if builder is None:
-            raise TypeError("a captured module is traced: use trace(model, ...) and execute, or TrainLoop")
-        inputs, buffers = [], {}
-        for kind, name in self.exported.inputs:
-            if kind == "batch":
-                inputs.append(Slot(leaves[name]))
-            elif kind == "parameter" and self._trained(name):
-                owner = self._owners[name]
-                order = self._layouts.get(owner)
-                inputs.append(Slot(params[owner] if order is None else transpose(params[owner], inverse(order))))
-            else:
-                inputs.append(Slot(state[name] if name in state else self.exported.tensors[name].detach().clone()))
-                if kind == "buffer":
-                    buffers[name] = inputs[-1]
-        torch = optional("torch", extra="torch")
-        results = Interpreter(torch, builder, observe).run(graph or self.exported.graph, inputs)
-        return unflatten(self.exported.result, [slot.read() for slot in results]), buffers
+        self.check_shapes(leaves)
+        graph = without_drawing(torch, self.exported.graph)
+        return fidelity(torch, self, graph, params or self.params, {**(self.state or {}), **(state or {})}, leaves)
 
     @cached_property
     def _tied(self) -> dict[str, str]:
         """For every name in the module's `state_dict` the name that it has here."""
         names = {id(tensor): name for name, tensor in self.exported.tensors.items()}
         own = self.module.state_dict(keep_vars=True)
-        return {name: self._owners.get(names.get(id(x), name), name) for name, x in own.items()}
+        return {name: self.owners.get(names.get(id(x), name), name) for name, x in own.items()}
 
     def state_dict(
         self, params: Mapping[str, Array], state: Mapping[str, Array] | None = None, *, steps: int = 0
@@ -313,8 +139,11 @@ class TorchModel:
 
     def _after(self, params: Mapping[str, Array], state: Mapping[str, Array] | None, steps: int) -> dict[str, Array]:
         """What training has changed, as torch has it, by name; tied parameters once."""
-        floats = {name: self._as_torch(name, array) for name, array in {**params, **(state or {})}.items()}
-        return {**floats, **{name: np.asarray(count + steps) for name, count in self.counts.items()}}
+        floats = {name: self.as_torch(name, array) for name, array in {**params, **(state or {})}.items()}
+        return {
+            **floats,
+            **{name: np.asarray(count + steps * self.increments[name]) for name, count in self.counts.items()},
+        }
 
     def from_state_dict(self, arrays: Mapping[str, Any]) -> tuple[dict[str, Array], dict[str, Array] | None]:
         """Parameters and state, for `TrainLoop`, from tensors or arrays by torch's names; other names are left out.
@@ -337,7 +166,7 @@ class TorchModel:
             return as_array(given)
 
         shapes = {name: x.shape for name, x in self.exported.tensors.items()}
-        params = {name: self._laid(name, found(name, shapes[name])) for name in self.params}
+        params = {name: self.laid(name, found(name, shapes[name])) for name in self.params}
         return params, None if self.state is None else {name: found(name, shapes[name]) for name in self.state}
 
     def save_weights(
@@ -394,7 +223,7 @@ class TorchModel:
         if to is self.module:
             write_tensors(torch, to, {**self.exported.tensors, **own}, arrays)  # those of the loss, too
             return to
-        owners = {name: self._owners.get(name, name) for _, name in self.exported.inputs if name in own}
+        owners = {name: self.owners.get(name, name) for _, name in self.exported.inputs if name in own}
         every = {name: arrays.get(owner, as_array(self.exported.tensors[owner])) for name, owner in owners.items()}
         write_tensors(torch, to, tensors_of(torch, to), every)
         return to

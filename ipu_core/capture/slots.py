@@ -21,12 +21,17 @@ class View(NamedTuple):
 class Slot:
     """A tensor: its value now, and of which it is a view.
 
+    Args:
+        value: of the tensor.
+        view: how it shows another one; None: it is none.
+        fixed: why nothing may write to it; "": it may.
+
     Attributes:
         written: whether an operation in place wrote to it, or to what it is a view of.
     """
 
-    def __init__(self, value: Value, view: View | None = None) -> None:
-        self._value, self._view = value, view
+    def __init__(self, value: Value, view: View | None = None, fixed: str = "") -> None:
+        self._value, self._view, self._fixed = value, view, fixed
         self._changes = self._seen = 0
         self._seen = self._version()
         self.written = False
@@ -56,7 +61,13 @@ class Slot:
             self._view.base.write(self._view.put(self._view.base.read(), value))
 
     def touch(self) -> None:
-        """Notes that something was written."""
+        """Notes that something was written.
+
+        Raises:
+            NotImplementedError: nothing may be.
+        """
+        if self._fixed:
+            raise NotImplementedError(self._fixed)
         self.written = True
         if self._view is not None:
             self._view.base.touch()

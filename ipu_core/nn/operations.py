@@ -108,8 +108,9 @@ def silu(x: Value) -> Value:
 
 
 def softplus(x: Value) -> Value:
-    """The logarithm of 1 + e^x, without overflow."""
-    return elementwise("add", relu(x), log1p(exp(elementwise("negative", elementwise("absolute", x)))))
+    """The logarithm of 1 + e^x, without overflow; its gradient is the sigmoid, at 0 too."""
+    below = where(elementwise("greater", x, 0.0), elementwise("negative", x), x)
+    return elementwise("add", relu(x), log1p(exp(below)))
 
 
 def leaky_relu(x: Value, slope: float = 0.01) -> Value:

@@ -6,12 +6,20 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from ipu_core.capture.operations.call import Call, axis, combined
-from ipu_core.ir.values import Traced, Value, apply, power, reshape, shape_of, where
+import numpy as np
+
+from ipu_core.capture.operations.call import Call, axis, combined, numbers
+from ipu_core.ir.array_functions import expm1, log1p
+from ipu_core.ir.values import Traced, Value, apply, power, reshape, scope, shape_of, where
 from ipu_core.nn import stop_gradient
+from ipu_core.nn.operations import narrow, widen
 
 LN2 = math.log(2)
 SELU_SCALE, SELU_ALPHA = 1.0507009873554805, 1.6732632423543772
+LARGEST_PRODUCT = 64  # whole powers beyond it are exponentials of logarithms
+TAIL = (0.17087277, -0.82215223, 1.48851587, -1.13520398, 0.27886807, -0.18628806, 0.09678418, 0.37409196, 1.00002368,
+        -1.26551223)  # fmt: skip
+"""log(erfc(x) / t) + x^2 as a polynomial in t = 1 / (1 + x / 2), to 1.2e-7 (Press et al., Numerical Recipes, erfcc)."""
 
 
 def unary(op: str) -> Callable[..., Value]:
@@ -42,6 +50,22 @@ def at_least(a: Value, b: Value) -> Value:
     return combined("maximum", combined("greater", a, b), combined("equal", a, b))
 
 
+def root(x: Value) -> Value:
+    """The square root, whose gradient at 0 is 0: torch has it so in norms and deviations, not in `sqrt` itself."""
+    zero = combined("equal", x, 0.0)
+    return where(zero, 0.0, apply("sqrt", where(zero, 1.0, x)))
+
+
+def small_power(x: Value, exponent: float) -> Value:
+    """A whole power, or that of a half or minus a half."""
+    many, few = divmod(abs(exponent), 16)
+    if not many:
+        return power(x, exponent)
+    high = power(power(x, 16), many)
+    result = combined("multiply", high, power(x, few)) if few else high
+    return result if exponent > 0 else apply("reciprocal", result)
+
+
 def raised(call: Call, x: Value, exponent: Value) -> Value:
     """A power: small whole numbers by products, halves by a root too, others by the logarithm (NaN below 0)."""
     if not isinstance(exponent, int | float):
@@ -49,13 +73,16 @@ def raised(call: Call, x: Value, exponent: Value) -> Value:
     if isinstance(x, int | float):
         return apply("exp", combined("multiply", exponent, math.log(x)))
     if exponent == 0:
-        return combined("add", combined("multiply", x, 0.0), 1.0)
+        return np.ones(call.shape, np.int32 if call.kind() == "int" else np.float32)
     whole, half = divmod(exponent, 1)
-    if abs(exponent) <= 16 and (half == 0 or abs(exponent) == 0.5):
-        return power(x, exponent)
+    if (half == 0 and abs(exponent) <= LARGEST_PRODUCT) or abs(exponent) == 0.5:
+        return small_power(x, exponent)
     if half == 0.5 and 1 <= whole <= 16:
-        return combined("multiply", power(x, whole), apply("sqrt", x))
-    return apply("exp", combined("multiply", apply("log", x), exponent))
+        return combined("multiply", power(x, whole), root(x))
+    if exponent < 1:
+        return apply("exp", combined("multiply", apply("log", x), exponent))
+    zero = combined("equal", x, 0.0)  # where the logarithm has no gradient and the power has 0
+    return where(zero, 0.0, apply("exp", combined("multiply", apply("log", where(zero, 1.0, x)), exponent)))
 
 
 def divided(call: Call, a: Value, b: Value, rounding_mode: str | None = None) -> Value:
@@ -81,16 +108,30 @@ def softplus(call: Call, x: Value, beta: float = 1, threshold: float = 20) -> Va
 
 
 def log_of_1_and_exp(x: Value) -> Value:
-    """Without overflow: the exponential is of a number below 0."""
-    return combined("add", apply("relu", x), logarithm_of_1_and(apply("exp", combined("negative", magnitude(x)))))
+    """Without overflow: the exponential is of a number below 0. The gradient is the sigmoid, at 0 too."""
+    above = greater(x, 0.0)
+    small = log1p(apply("exp", where(above, combined("negative", x), x)))
+    return combined("add", where(above, x, 0.0), small)
 
 
 def magnitude(x: Value) -> Value:
     return apply("absolute", x)
 
 
-def logarithm_of_1_and(x: Value) -> Value:
-    return apply("log", combined("add", x, 1.0))
+def complementary(call: Call, x: Value) -> Value:
+    """1 - erf(x), above 1 from the exponential of -x^2: to 2^-17 of itself wherever float32 has it."""
+    with scope(x, family="norm"):
+        wide = widen(x)
+        rough, far = combined("subtract", 1.0, apply("erf", wide)), greater(wide, 1.0)
+        high = stop_gradient(where(far, wide, 1.0))
+        t = apply("reciprocal", combined("add", combined("multiply", high, 0.5), 1.0))
+        sums: Value = TAIL[0]
+        for coefficient in TAIL[1:]:
+            sums = combined("add", combined("multiply", sums, t), coefficient)
+        tail = combined("multiply", t, apply("exp", combined("subtract", sums, apply("square", high))))
+        lacks = stop_gradient(where(far, combined("subtract", tail, rough), 0.0))
+        result = combined("add", rough, lacks)
+    return narrow(result, x)
 
 
 def log_sigmoid(call: Call, x: Value) -> Value:
@@ -110,9 +151,10 @@ def gelu(call: Call, x: Value, approximate: str = "none") -> Value:
 
 
 def elu(call: Call, x: Value, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Value:
-    low = combined("minimum", combined("multiply", x, input_scale), 0.0)
-    below = combined("multiply", combined("subtract", apply("exp", low), 1.0), alpha)
-    return combined("multiply", where(greater(x, 0.0), x, below), scale)
+    """At 0 the gradient is that from below."""
+    above = greater(x, 0.0)
+    below = combined("multiply", expm1(where(above, 0.0, combined("multiply", x, input_scale))), alpha)
+    return combined("multiply", where(above, x, below), scale)
 
 
 def leaky(call: Call, x: Value, slope: Value = 0.01) -> Value:
@@ -200,11 +242,10 @@ TABLE: dict[str, Callable[..., Any]] = {
     "addcdiv": lambda call, x, a, b, value=1: scaled("add")(call, x, combined("divide", a, b), value),
     "lerp": interpolated,
     "exp2": lambda call, x: apply("exp", combined("multiply", x, LN2)),
-    "expm1": lambda call, x: combined("subtract", apply("exp", x), 1.0),
-    "log1p": lambda call, x: logarithm_of_1_and(x),
+    "expm1": lambda call, x: expm1(numbers(x)), "log1p": lambda call, x: log1p(numbers(x)),
     "log2": lambda call, x: combined("multiply", apply("log", x), 1 / LN2),
     "log10": lambda call, x: combined("multiply", apply("log", x), 1 / math.log(10)),
-    "erfc": lambda call, x: combined("subtract", 1.0, apply("erf", x)),
+    "erfc": complementary,
     "tan": lambda call, x: combined("divide", apply("sin", x), apply("cos", x)),
     "sign": sign,
     "eq": binary("equal"), "ne": lambda call, a, b: negated(combined("equal", a, b)),
@@ -231,7 +272,7 @@ TABLE: dict[str, Callable[..., Any]] = {
     "leaky_relu": leaky, "prelu": prelu, "glu": glu,
     "threshold": lambda call, x, bound, other: where(greater(x, bound), x, other),
     "hardshrink": lambda call, x, lambd=0.5: where(greater(magnitude(x), lambd), x, 0.0),
-    "softshrink": lambda call, x, lambd=0.5: combined("subtract", x, clamped_inside(x, -lambd, lambd)),
+    "softshrink": lambda call, x, lambd=0.5: combined("subtract", x, clamped(call, x, -lambd, lambd)),
     "to": converted, "type_as": converted,
     **dict.fromkeys(("contiguous", "clone", "alias", "lift_fresh_copy"), lambda call, x, *_: x),
     "detach": lambda call, x: x if isinstance(getattr(x, "format", None), str) else stop_gradient(x),

@@ -10,6 +10,7 @@ import numpy as np
 
 from ipu_core.capture.operations.call import Call, combined, is_integer, looked_up, ones_at
 from ipu_core.capture.operations.elementwise import clamped, greater, log_of_1_and_exp
+from ipu_core.ir.array_functions import log1p
 from ipu_core.ir.values import Value, apply, broadcast, mean, reduce_sum, reshape, scope, shape_of, transpose, where
 from ipu_core.nn import log_softmax, stop_gradient
 from ipu_core.nn.operations import widen
@@ -59,26 +60,30 @@ def divergence(x: Value, y: Value, log_target: bool = False) -> Value:
 
 
 def cross_entropy_binary(call: Call, x: Value, y: Value, weight: Value | None = None, reduction: int = MEAN) -> Value:
+    """Logarithms are at least -100, and the gradient is torch's: (x - y) / (x (1 - x)), of at least 1e-12 below."""
     with scope([x, y], family="loss"):
-        logs = [clamped(call, apply("log", p), -100.0) for p in (widen(x), combined("subtract", 1.0, widen(x)))]
-        rows = combined(
-            "add", combined("multiply", y, logs[0]), combined("multiply", combined("subtract", 1.0, y), logs[1])
-        )
-        rows = combined("negative", rows)
+        x = widen(x)
+        fixed = stop_gradient(x)
+        other = combined("subtract", 1.0, fixed)
+        own, its = (clamped(call, log, -100.0) for log in (apply("log", fixed), log1p(combined("negative", fixed))))
+        value = combined("add", combined("multiply", y, own), combined("multiply", combined("subtract", 1.0, y), its))
+        spread = clamped(call, combined("multiply", fixed, other), 1e-12)
+        slope = combined("divide", combined("subtract", fixed, stop_gradient(y)), spread)
+        rows = combined("subtract", combined("multiply", combined("subtract", x, fixed), slope), value)
         return reduced(rows if weight is None else combined("multiply", rows, weight), reduction)
 
 
 def with_logits(
     call: Call, x: Value, y: Value, weight: Value | None = None, positive: Value | None = None, reduction: int = MEAN
 ) -> Value:
+    """(1 - y) log(1 + e^x) + y log(1 + e^-x): nothing cancels, so that both tails stay."""
     with scope([x, y], family="loss"):
         x = widen(x)
-        soft = log_of_1_and_exp(combined("negative", x))  # minus the logarithm of the probability of 1
-        if positive is not None:
-            soft = combined(
-                "multiply", soft, combined("add", combined("multiply", combined("subtract", positive, 1.0), y), 1.0)
-            )
-        rows = combined("add", combined("multiply", combined("subtract", 1.0, y), x), soft)
+        above, minus = greater(x, 0.0), combined("negative", x)
+        small = log1p(apply("exp", where(above, minus, x)))
+        ones, zeros = y if positive is None else combined("multiply", y, positive), combined("subtract", 1.0, y)
+        own = combined("multiply", ones, combined("add", where(above, 0.0, minus), small))
+        rows = combined("add", combined("multiply", zeros, combined("add", where(above, x, 0.0), small)), own)
         return reduced(rows if weight is None else combined("multiply", rows, weight), reduction)
 
 

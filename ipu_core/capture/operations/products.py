@@ -10,7 +10,7 @@ import numpy as np
 
 from ipu_core.capture.operations.call import Call, combined
 from ipu_core.capture.operations.shapes import repeated_along
-from ipu_core.ir.values import Value, matmul, reduce_sum, reshape, shape_of, swap, transpose
+from ipu_core.ir.values import Traced, Value, matmul, reduce_max, reduce_sum, reshape, shape_of, swap, transpose, where
 from ipu_core.nn import dropout, softmax
 
 
@@ -41,21 +41,32 @@ def attention(
     call: Call, query: Value, key: Value, value: Value, mask: Value | None = None, rate: float = 0.0,
     causal: bool = False, scale: float | None = None, grouped: bool = False,
 ) -> Value:  # fmt: skip
-    """Attention with torch's masks: truth values or numbers to add; the causal one begins at the first key."""
+    """Attention with torch's masks: truth values or numbers to add; the causal one begins at the first key.
+
+    A query that no key is left for gives 0, and has no gradient.
+    """
     if grouped:
         times = shape_of(query)[-3] // shape_of(key)[-3]
         key, value = (repeated_along(x, len(shape_of(x)) - 3, times) for x in (key, value))
     factor = shape_of(query)[-1] ** -0.5 if scale is None else scale
     scores = matmul(combined("multiply", query, factor), swap(key))
-    allowed = None
+    allowed = seen = None
     if causal:
         allowed = np.tri(*shape_of(scores)[-2:], dtype=np.float32)
     elif mask is not None and call.kind(3) == "bool":
-        allowed = mask
+        allowed, seen = mask, reduce_max(mask, -1, True)
     elif mask is not None:
-        scores = combined("add", scores, mask)
+        seen = combined("greater", reduce_max(mask, -1, True), -math.inf)
+        scores = combined("add", scores, mask if _whole(seen) else where(seen, mask, 0.0))
     weights = softmax(scores, mask=allowed)
+    if seen is not None and not _whole(seen):
+        weights = where(seen, weights, 0.0)
     return matmul(dropout(weights, rate) if rate else weights, value)
+
+
+def _whole(seen: Value) -> bool:
+    """Whether every query is known to see a key."""
+    return not isinstance(seen, Traced) and bool(np.all(seen))
 
 
 def einsum(call: Call, equation: str, operands: Sequence[Value], *_: Any) -> Value:

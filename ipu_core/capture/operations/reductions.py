@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ipu_core.capture.operations.call import Call, axes, axis, combined, numbers
+from ipu_core.capture.operations.elementwise import root
 from ipu_core.ir.array_formulas import argsort
 from ipu_core.ir.array_functions import argmax
 from ipu_core.ir.array_moves import moveaxis
@@ -24,7 +25,7 @@ from ipu_core.ir.values import (
     shape_of,
     transpose,
 )
-from ipu_core.nn import log_softmax, log_sum_exp, softmax
+from ipu_core.nn import log_softmax, log_sum_exp, softmax, stop_gradient
 
 
 def summed(call: Call, x: Value, dim: Any = None, keepdim: bool = False, *_: Any) -> Value:
@@ -107,11 +108,11 @@ def corrected(call: Call, x: Value, *arguments: Any) -> Value:
 
 
 def normed(call: Call, x: Value, *arguments: Any) -> Value:
-    """The norm of a vector: of order 1, 2 or infinity."""
+    """The norm of a vector: of order 1, 2 or infinity. The gradient of a vector of zeros is 0."""
     order, dim, keepdim = (*arguments, None, None, False)[:3] if arguments else (2, None, False)
     order, over, keepdim = 2 if order is None else order, axes(x, dim), bool(keepdim)
     if order == 2:
-        return apply("sqrt", reduce_sum(apply("square", x), over, keepdim))
+        return root(reduce_sum(apply("square", x), over, keepdim))
     if order == 1:
         return reduce_sum(apply("absolute", x), over, keepdim)
     if order == math.inf:
@@ -159,12 +160,15 @@ def truth(x: Value) -> Value:
 
 
 def cosine(call: Call, a: Value, b: Value, dim: int = 1, eps: float = 1e-8) -> Value:
+    """Lengths below eps count as eps, with the gradient of a length."""
     over = axes(a, dim)
     shape = np.broadcast_shapes(shape_of(a), shape_of(b))
-    a, b = broadcast(a, shape), broadcast(b, shape)
-    lengths = [apply("sqrt", reduce_sum(apply("square", x), over)) for x in (a, b)]
-    sizes = combined("multiply", *(combined("maximum", length, eps) for length in lengths))
-    return combined("divide", reduce_sum(combined("multiply", a, b), over), sizes)
+    units = []
+    for x in (broadcast(a, shape), broadcast(b, shape)):
+        length = root(reduce_sum(apply("square", x), over, True))
+        short = stop_gradient(combined("subtract", combined("maximum", length, eps), length))
+        units.append(combined("divide", x, combined("add", length, short)))
+    return reduce_sum(combined("multiply", *units), over)
 
 
 def soft(function: Callable[..., Value]) -> Callable[..., Value]:
@@ -180,7 +184,7 @@ TABLE: dict[str, Callable[..., Any]] = {
     "argsort": lambda call, x, *how: ordered(call, x, *how)[1],
     "argsort.stable": lambda call, x, stable, dim=-1, descending=False: ordered(call, x, dim, descending)[1],
     "topk": lambda call, x, k, dim=-1, largest=True, *_: ordered(call, x, dim, largest, k),
-    "var": corrected, "std": lambda call, *x: apply("sqrt", corrected(call, *x)),
+    "var": corrected, "std": lambda call, *x: root(corrected(call, *x)),
     "linalg_vector_norm": normed,
     "logsumexp": log_sums, "softmax": soft(softmax), "log_softmax": soft(log_softmax),
     "cumsum": running_sum, "prod": multiplied, "all": all_of, "any": any_of, "cosine_similarity": cosine,
