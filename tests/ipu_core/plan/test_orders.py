@@ -12,7 +12,7 @@ import pytest
 from ipu_core import Sgd, Target, TrainLoop, nn
 from ipu_core.plan.convolution import Convolution, plan_convolution
 from ipu_core.plan.convolution.sizes import even_splits
-from ipu_core.plan.matmul import plan_sum, product_of
+from ipu_core.plan.matmul import plan_sum, product_of, sum_of
 from ipu_core.plan.orders import TILES, convolution_order, product_order, reduction_order
 from lowprec import Accumulation
 from tests.golden import load, orders
@@ -110,6 +110,21 @@ def test_products_are_near_the_best_order(chip: str) -> None:
     print([f"{ratio:.2f}" for ratio in ratios])
     assert max(ratios) <= 1.28
     assert np.exp(np.mean(np.log(ratios))) <= 1.08
+
+
+@pytest.mark.parametrize("chip", ["gc2", "gc200"])
+def test_plain_sums_are_near_the_best_order(chip: str) -> None:
+    """Down columns, and the long ones of a norm over all weights."""
+    target, ratios = Target(chip), []
+    for terms, results in ((256, 64), (768, 384), (1024, 512), (8192, 1), (65536, 1), (262144, 1), (65536, 256)):
+        product, groups = sum_of(target, 1, terms, results), terms // 16
+        tried = {math.ceil(groups / math.ceil(groups / p)) for p in (1, 4, 8, 15, 22, 32, 43, 64, 90, 124)}
+        own = reduction_order(target, 1, terms, results).splits
+        cycles = {p: plan_sum(target, product, Accumulation(splits=p), types=HALF).cycles for p in tried | {own}}
+        ratios.append(cycles[own] / min(cycles.values()))
+    print([f"{ratio:.2f}" for ratio in ratios])
+    assert max(ratios) <= 1.18
+    assert np.exp(np.mean(np.log(ratios))) <= 1.06
 
 
 CONVOLUTIONS = [
