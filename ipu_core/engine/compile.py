@@ -59,6 +59,7 @@ class Compiler:
         self.moves = Moves(graph.target)
         self.groups: list[VertexGroup] = []
         self.remote: dict[p.RemoteBuffer, Variable] = {}  # with the first variable that each is moved to or from
+        self._own = frozenset(graph.compute_sets)
         self._leaves: dict[ComputeSet, Leaf] = {}
         self._bound: dict[ComputeSet, list[Bound]] = {}
         self._calls: dict[ComputeSet, Calls] = {}
@@ -136,6 +137,8 @@ class Compiler:
 
     def _execute_leaf(self, compute_set: ComputeSet) -> Leaf:
         if compute_set not in self._leaves:
+            if compute_set not in self._own:
+                raise ValueError(f"compute set {compute_set.name!r} is of another graph than the engine's")
             groups = compute_set.all_groups(self.target.tiles)
             self.groups += groups
             make = partial(self._checked_account, compute_set, groups)

@@ -23,6 +23,13 @@ from lowprec.checks import expect, integer, listed, truth
 from lowprec.processor import in_default_state
 
 
+class _Storage(dict[Variable, NDArray[Any]]):
+    """The arrays of a graph's variables."""
+
+    def __missing__(self, variable: Variable) -> NDArray[Any]:
+        raise ValueError(f"variable {variable.name!r} is of another graph than the engine's")
+
+
 class Engine:
     """A graph with its programs, compiled.
 
@@ -79,7 +86,7 @@ class Engine:
         self._cell = KeyCell(self._next_run, self._random)
         self._ends = HostEnds()
         given = memory or {}
-        self._storage = {variable: _storage_of(variable, given.get(variable)) for variable in graph.variables}
+        self._storage = _Storage({each: _storage_of(each, given.get(each)) for each in graph.variables})
         compiler = Compiler(graph, self._storage, self.control, self._cell, self._ends, whole)
         several: list[Program] = [programs] if isinstance(programs, Program) else listed("programs", programs)
         compiled = [compiler.compile(program) for program in several]

@@ -53,7 +53,12 @@ class Graph:
         return whole(self._new(fmt, shape, name, temporary=temporary))
 
     def add_constant(self, fmt: Any, values: ArrayLike, name: str = "") -> Tensor:
-        """Adds a variable that no program may write, with the given values (floats are rounded to nearest)."""
+        """Adds a variable that no program may write, with the given values (floats are rounded to nearest).
+
+        Raises:
+            TypeError: no numbers.
+            ValueError: unknown format; values that an integer type does not hold.
+        """
         form, dtype = element_type(fmt)
         given = whole_array(values)
         if given.dtype.kind in "OSUMmc" or given.dtype.names is not None:
@@ -62,7 +67,10 @@ class Graph:
             source = given if given.dtype.kind in "iu" or given.dtype == dtype else given.astype(np.float64)
             stored = np.asarray(astype(source, form))
         else:
-            stored = given.astype(dtype)
+            with np.errstate(invalid="ignore"):  # NaN, which is refused
+                stored = given.astype(dtype)
+            if not np.array_equal(stored, given):
+                raise ValueError(f"a constant of {fmt} holds integers of {dtype}, not {shown(values)}")
         variable = self._new(fmt, given.shape, name)
         variable.initial = np.ascontiguousarray(stored).reshape(-1)
         variable.constant = True
@@ -192,7 +200,7 @@ class Graph:
         """
         if not (isinstance(codelet, type) and issubclass(codelet, Codelet)):
             raise TypeError(f"codelet must be a subclass of Codelet, not {codelet!r}")
-        expect(ComputeSet, compute_set=compute_set)
+        self._check_compute_set(compute_set)
         if tile is not None:
             self._check_tile(tile)
         for what, named in (("fields", fields), ("params", params)):
@@ -230,7 +238,7 @@ class Graph:
         Raises:
             TypeError, ValueError: see `make_group`.
         """
-        expect(ComputeSet, compute_set=compute_set)
+        self._check_compute_set(compute_set)
         number = next(self._operations) if operation is None else operation
         group = make_group(compute_set, codelet, tiles, fields, params or {}, number, self.target.tiles)
         if group.tiles.size:
@@ -268,6 +276,12 @@ class Graph:
             raise TypeError(f"a tile is given by its number, an integer, not {tile!r}")
         if not 0 <= tile < self.target.tiles:
             raise ValueError(f"tile {tile} is outside 0..{self.target.tiles - 1} of {self.target.name}")
+
+    def _check_compute_set(self, compute_set: Any) -> None:
+        """Refuses what is no compute set of this graph."""
+        expect(ComputeSet, compute_set=compute_set)
+        if not any(each is compute_set for each in reversed(self.compute_sets)):
+            raise ValueError(f"compute set {compute_set.name!r} is of another graph, or was joined to another one")
 
     def _check_own(self, tensor: Any, what: str = "tensor") -> None:
         """Refuses what is no tensor of this graph."""

@@ -154,7 +154,8 @@ class Tensor:
         """
         keys = key if isinstance(key, tuple) else (key,)
         for item in keys:
-            if not (item is None or item is Ellipsis or isinstance(item, int | np.integer | slice)):
+            known = item is None or item is Ellipsis or isinstance(item, int | np.integer | slice)
+            if not known or isinstance(item, bool):  # which Python counts among the integers
                 raise TypeError(f"tensors are indexed by integers, slices, ... and None, not {type(item).__name__}")
         if not any(item is Ellipsis for item in keys):
             keys = (*keys, Ellipsis)  # keeps NumPy from reading a scalar out of the ghost

@@ -42,7 +42,7 @@ from lowprec import FloatFormat, Rounding, aliases, formats
 from lowprec import bfloat16 as BFLOAT16
 from lowprec import float16 as FLOAT16
 from lowprec import float32 as FLOAT32
-from lowprec.checks import expect
+from lowprec.checks import expect, listed
 
 
 @dataclass(frozen=True)
@@ -164,13 +164,21 @@ class Precision(RoleFormats):
             raise TypeError(f"a precision is a name such as 'fp16.16/stochastic', or a Precision, not {spec!r}")
         return replace(_meant(spec), name=spec)
 
-    def changed(self, **fields: Any) -> Precision:
-        """The same with other fields, under the name that says so, such as "fp16.16/nearest/weights=float32"."""
-        new = replace(self, name="", **fields)
+    def changed(self, **changes: Any) -> Precision:
+        """The same with other fields, under the name that says so, such as "fp16.16/nearest/weights=float32".
+
+        Raises:
+            TypeError: no such field, or one's value is of another kind; the name follows from the fields.
+        """
+        names = [f.name for f in fields(self)[1:]]
+        if unknown := changes.keys() - set(names):
+            raise TypeError(f"a precision has no field {min(unknown)!r} to change; there are {', '.join(names)}")
+        new = replace(self, name="", **changes)
         return replace(new, name=text if _says(text := str(new), new) else f"changed {self.name}")
 
-    def with_rules(self, rules: Sequence[PrecisionRule]) -> Precision:
+    def with_rules(self, rules: str | PrecisionRule | Sequence[str | PrecisionRule]) -> Precision:
         """The same with more rules, which win over those that it has, under its name and theirs."""
+        rules = [rules] if isinstance(rules, str | PrecisionRule) else listed("rules", rules)
         new, name = replace(self, name="", rules=(*self.rules, *rules)), "/".join([self.name, *map(str, rules)])
         return replace(new, name=name if _says(name, new) or not _is_known(name) else f"changed {self.name}")
 

@@ -358,6 +358,7 @@ class TrainLoop(Resumable):
         """The loop in a few lines: what is trained, how, how far, at what cost."""
         return summary(self, self._optimiser, self._engine, self._random)
 
+    @in_default_state
     def count_updates(self, batch: Any) -> UpdateCount:
         """What would become of the weight updates in the next step, without doing it.
 

@@ -119,9 +119,20 @@ def signal_to_noise_ratio(
 
     Returns:
         A float64 scalar, or an array of the remaining axes.
+
+    Raises:
+        TypeError: an axis that is no integer.
+        ValueError: arrays of two shapes; no such axis.
     """
-    truth, value = np.broadcast_arrays(held_by_float64(signal), held_by_float64(approximation))
-    axes = normalize_axis_tuple(range(truth.ndim) if axis is None else axis, truth.ndim)
+    truth, value = held_by_float64(signal), held_by_float64(approximation)
+    if truth.shape != value.shape:
+        raise ValueError(f"signal and approximation differ in shape: {truth.shape} and {value.shape}")
+    if truth.ndim == 0 and axis is None:
+        truth, value = truth.reshape(1), value.reshape(1)
+    try:
+        axes = normalize_axis_tuple(range(truth.ndim) if axis is None else axis, truth.ndim)
+    except TypeError:
+        raise TypeError(f"axis must be an integer or a tuple of integers, not {axis!r}") from None
     top, power, noise = np.zeros((3, *(1 if a in axes else n for a, n in enumerate(truth.shape))))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         for part, mine in _slabs(truth.shape, axes):

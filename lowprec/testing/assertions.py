@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from lowprec.arrays import whole_array
 from lowprec.extras import optional
+from lowprec.processor import in_default_state
 from lowprec.random import Key, KeyLike, as_key
 from lowprec.rounding import round
 from lowprec.spec.float_format import FloatFormat
@@ -20,6 +21,7 @@ from lowprec.statistics.values import as_float64
 from lowprec.types import Array
 
 
+@in_default_state
 def assert_ulp(actual: ArrayLike, exact: ArrayLike, ulps: float = 0.5, fmt: Any = None) -> None:
     """Asserts that every element is within `ulps` of the exact value, in units of the format's spacing there.
 
@@ -46,6 +48,7 @@ def assert_ulp(actual: ArrayLike, exact: ArrayLike, ulps: float = 0.5, fmt: Any 
     )
 
 
+@in_default_state
 def assert_same_bits(actual: ArrayLike, desired: ArrayLike) -> None:
     """Asserts that both have the same dtype, shape and bits; any two NaNs are the same.
 
@@ -78,6 +81,7 @@ def _bits(x: Array) -> Array:
     return np.where(np.isnan(as_float64(x)), fmt.code_dtype.type(fmt.nan_code), codes)
 
 
+@in_default_state
 def assert_on_grid(x: ArrayLike, fmt: Any) -> None:
     """Asserts that every element is a value of the format: rounding would not change it.
 
@@ -138,6 +142,7 @@ def assert_binomial(count: int, trials: int, probability: float, *, points: int 
         )
 
 
+@in_default_state
 def assert_unbiased(
     rounding: Callable[[Array, Key], ArrayLike],
     points: ArrayLike,

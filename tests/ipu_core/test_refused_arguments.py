@@ -10,12 +10,56 @@ import pytest
 
 import ipu_core
 from ipu_core import nn
+from ipu_core.graph.tensor import whole
 from tests.fuzz.block_calls import block_of, machine
 from tests.fuzz.machine_calls import FEW, Parts
 from tests.fuzz.training_calls import loop
 
 X = np.ones((2, 3, 4), np.float32)
+
+
+def graphs() -> tuple[ipu_core.Graph, ipu_core.Graph]:
+    """Two graphs, each with a compute set and variables "x" and "y" on a tile."""
+    made = ipu_core.Graph("gc200"), ipu_core.Graph("gc200")
+    for graph in made:
+        for name in "xy":
+            graph.set_tile_mapping(graph.add_variable("float32", (4,), name), 0)
+        graph.add_compute_set("work")
+    return made
+
+
+def _foreign(program: Callable[[ipu_core.Graph], Any]) -> Callable[[], Any]:
+    """An engine of one graph with a program of another."""
+    one, other = graphs()
+    return lambda: ipu_core.Engine(one, program(other))
+
+
+def _constant(value: float) -> Callable[[], Any]:
+    return lambda: graphs()[0].add_constant("int32", [value])
+
+
+class Nothing(ipu_core.Codelet):
+    def compute(self) -> None: ...
+
+    def cycles(self, target: Any) -> int:
+        return 1
+
+
 CASES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
+    "an integer constant that is none": (
+        _constant(-1.5), ValueError, r"a constant of int32 holds integers of int32, not \[-1.5\]"),
+    "an integer constant that is too large": (_constant(2**40), ValueError, "not .1099511627776."),
+    "an integer constant that is NaN": (_constant(float("nan")), ValueError, r"not \[nan\]"),
+    "a truth value as an index": (
+        lambda: graphs()[0].add_variable("float32", (4,))[True], TypeError, "and None, not bool"),
+    "another graph's compute set in an engine": (
+        _foreign(lambda g: ipu_core.Execute(g.compute_sets[0])), ValueError, "compute set 'work' is of another graph"),
+    "another graph's variable in an engine": (
+        _foreign(lambda g: ipu_core.Copy(*map(whole, g.variables))), ValueError, "variable '[xy]' is of another graph"),
+    "another graph's compute set for a vertex": (
+        lambda: graphs()[0].add_vertex(graphs()[1].compute_sets[0], Nothing), ValueError, "'work' is of another graph"),
+    "a field that no precision has": (
+        lambda: ipu_core.Precision("").changed(weigths=None), TypeError, "no field 'weigths' to change; there are"),
     "a program of a text": (lambda: ipu_core.Call("x"), TypeError, "'x' is no program; programs are"),  # type: ignore[arg-type]
     "a copy without tensors": (lambda: ipu_core.Copy(1, 2), TypeError, "source must be a Tensor, not 1"),  # type: ignore[arg-type]
     "a branch on a number": (

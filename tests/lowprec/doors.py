@@ -124,6 +124,10 @@ def doors(scale: int = 1) -> dict[str, Door]:
             for name, source in (("float32", x), ("float64", wide), ("float16", small)):
                 values = abs(source) if fmt == "float8_e8m0fnu" else source
                 found[f"encode {name} to {fmt}, {mode}"] = partial(lp.encode, values, fmt, mode, key=1)
+    for fmt in ("float32", "bfloat16", "float16"):
+        found[f"encode to {fmt}, stochastic_half"] = partial(
+            lp.encode, x * np.float32(TINY), fmt, "stochastic_half", key=1
+        )
     for op, count in OPERATIONS.items():
         given = (x, y, x[::-1].copy())[:count]
         found[f"float32_op {op}"] = partial(lp.float32_op, op, *given, fmt="float32")

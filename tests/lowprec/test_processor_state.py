@@ -83,6 +83,17 @@ def test_what_is_kept_of_a_format_is_right_for_ever(e: int, m: int, bias: int) -
     assert holds == (True, m == 52)
 
 
+@pytest.mark.parametrize("state", STATES)
+def test_nor_does_what_an_assertion_says(state: str) -> None:
+    faint = np.array([1e-40, 3e-39], np.float32)
+    with processor_state(**STATES[state]):
+        with pytest.raises(AssertionError, match="2 of 2 values are not on bfloat16's grid"):
+            lp.testing.assert_on_grid(faint, "bfloat16")
+        lp.testing.assert_unbiased(
+            lambda x, key: lp.round(x, "float16", "stochastic", key=key), np.array([0.1], np.float32), "float16"
+        )
+
+
 @in_default_state
 def _fails() -> None:
     raise ZeroDivisionError

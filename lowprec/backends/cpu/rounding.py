@@ -15,6 +15,7 @@ import numpy as np
 from lowprec import _kernels, threads
 from lowprec._pieces import pieces
 from lowprec.backends.owner import load
+from lowprec.processor import in_default_state
 from lowprec.spec.conversion import Conversion, conversion_of
 from lowprec.spec.float_format import FloatFormat
 from lowprec.spec.formats import float32, float64
@@ -72,6 +73,7 @@ def left_to_reference(fmt: FloatFormat) -> bool:
     return True
 
 
+@in_default_state
 def few_bits(conversion: Conversion, x: Array) -> tuple[Array, Conversion]:
     """x with only as many fraction bits as there are random ones, and the stochastic rounding that remains to be done.
 
