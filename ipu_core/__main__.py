@@ -336,7 +336,7 @@ def _finish(made: "Study", folder: Path) -> int:
         print(f"{point} failed: {error}", file=sys.stderr)
     for name, error in made.unwritten.items():
         print(f"{name} could not be written: {error}", file=sys.stderr)
-    names = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+    names = sorted(path.name for path in folder.iterdir() if study.files.is_own(path.name))
     print(f"written to {folder}: {', '.join(names)}")
     return 2 if made.failures or made.unwritten else 0
 

@@ -19,6 +19,11 @@ OWN = re.compile(
 """Names of the files that a study writes into its folder as drafts first."""
 
 
+def is_own(name: str) -> bool:
+    """Whether a file of a study's folder has a name that a study gives."""
+    return name == "results.jsonl" or OWN.fullmatch(name) is not None
+
+
 def point_file(folder: Path, kind: str, point: object) -> Path:
     """Where a study's folder keeps a point's trained parameters, its state at the end, or what was watched of it.
 

@@ -12,6 +12,7 @@ import pytest
 import lowprec
 from ipu_core.study import files
 from ipu_core.study import store as module
+from ipu_core.study.files import is_own
 from ipu_core.study.store import RESULTS, Store, agree, digest, read_results
 from ipu_core.study.summary import summarise, table
 
@@ -424,3 +425,10 @@ def test_checkpoints_are_named_after_their_point(tmp_path: Path) -> None:
         assert path.name == f"fp16.16-nearest-seed-2-{store.digest[:12]}.npz"
         path.write_text("x")
     assert path.exists()
+
+
+def test_a_study_knows_the_names_of_its_own_files() -> None:
+    assert all(
+        map(is_own, ("results.jsonl", "manifest.json", "plan.txt", "watch-fp32.32-0.npy", "parameters-fp8-1.npz"))
+    )
+    assert not any(map(is_own, ("notes.txt", "tmp123.tmp", ".notes.2024", "results.jsonl.old", "plan.txt~")))
