@@ -428,7 +428,5 @@ def test_checkpoints_are_named_after_their_point(tmp_path: Path) -> None:
 
 
 def test_a_study_knows_the_names_of_its_own_files() -> None:
-    assert all(
-        map(is_own, ("results.jsonl", "manifest.json", "plan.txt", "watch-fp32.32-0.npy", "parameters-fp8-1.npz"))
-    )
+    assert all(map(is_own, ("results.jsonl", "manifest.json", "plan.txt", "watch-fp8-0.npy", "parameters-fp8-1.npz")))
     assert not any(map(is_own, ("notes.txt", "tmp123.tmp", ".notes.2024", "results.jsonl.old", "plan.txt~")))
