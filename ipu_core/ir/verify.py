@@ -48,8 +48,7 @@ def verify(block: Block) -> Block:
         if old.type != new.type:
             raise WrongType(f"the carried state {old} is {old.type} before the step and {new.type} after it")
     for loop, _ in regions_of(block, Loop):
-        if other := {whole for whole, _ in loop.fed} - set(block.inputs[block.carried :]):
-            raise UseBeforeDefinition(f"rounds have parts of {', '.join(map(str, other))}, which are no inputs")
+        _check_parts(block, loop)
     for branch, _ in regions_of(block, Branch):
         _check_choice(block, branch)
     return block
@@ -121,14 +120,20 @@ def _check_outputs(outputs: Iterable[Var], defined: set[Var], what: str) -> None
 
 
 def _check_totals(loop: Loop) -> None:
-    """Every total is computed anew in the body, in the type it had; parts fit what they are of."""
+    """Every total is computed anew in the body, in the type it had."""
     made = {e.output for e in flat(loop.body.equations) if e.op not in VIEWS}
     for old, new in loop.totals:
         if new not in made:
             raise UseBeforeDefinition(f"the total {old} becomes {new}, which no equation of the rounds computes")
         if old.type != new.type:
             raise WrongType(f"the total {old} is {old.type} before a round and {new.type} after it")
+
+
+def _check_parts(block: Block, loop: Loop) -> None:
+    """What is fed is given by whoever runs the Block, and holds a part for each round."""
     for whole, part in loop.fed:
+        if whole not in block.inputs[block.carried :]:
+            raise UseBeforeDefinition(f"rounds have parts of {whole}, which is no input")
         rows, *shape = part.type.shape or (0,)
         if whole.type != Type((loop.count * rows, *shape), part.type.format):
             raise WrongType(f"{loop.count} rounds with parts {part.type} of {whole}, which is {whole.type}")

@@ -83,7 +83,7 @@ def test_vertices_make_the_same_bits_in_rounds_and_behind_a_guard(more: Any) -> 
         rng.integers(0, 256, kind.shape).astype(np.int32)
         if isinstance(kind.format, str)
         else rng.uniform(0.01, 0.1, kind.shape).astype(kind.format.dtype)
-        for kind in map(block.given, block.inputs)
+        for kind in (var.type for var in block.inputs)
     ]
     machine = Machine.build(block, FEW)
     for one, other in zip(
