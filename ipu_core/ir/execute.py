@@ -188,7 +188,7 @@ class Executable:
         key = self._chained and pipeline.runs_here(), None if among is None else frozenset(among)
         if key not in self._tellers:
             block, accumulations, control, wrap, _ = self._made_of
-            held = {var: self._arrays[var] for var in (*block.inputs, *block.constants)}
+            held = {var: self._arrays[var] for var in (*inputs_of(block), *block.constants)}
             self._tellers[key] = Executable(block, accumulations, control, wrap, key[0], Told(key[1], held))
         return self._tellers[key]
 

@@ -43,14 +43,14 @@ def verify(block: Block) -> Block:
             raise WrongType(f"constant {var} has type {var.type} but shape {array.shape}")
     defined = {*block.inputs, *block.constants}
     verifier.equations(block.equations, defined)
-    _check_outputs(block.outputs, defined, "the output")
-    for old, new in zip(block.inputs[: block.carried], block.outputs, strict=False):
-        if old.type != new.type:
-            raise WrongType(f"the carried state {old} is {old.type} before the step and {new.type} after it")
     for loop, _ in regions_of(block, Loop):
         _check_parts(block, loop)
     for branch, _ in regions_of(block, Branch):
         _check_choice(block, branch)
+    _check_outputs(block.outputs, defined, "the output")
+    for old, new in zip(block.inputs[: block.carried], block.outputs, strict=False):
+        if old.type != new.type:
+            raise WrongType(f"the carried state {old} is {old.type} before the step and {new.type} after it")
     return block
 
 

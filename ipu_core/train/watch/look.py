@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ipu_core.ir.block import Array, Atom, Block, Equation, Literal, Var
-from ipu_core.ir.bodies import equations_of
+from ipu_core.ir.bodies import equations_of, outputs_of
 from ipu_core.ir.measure import (
     BINADES,
     HISTOGRAM_OF,
@@ -151,5 +151,5 @@ def _counted(x: Any, atom: Atom, like: Array) -> Array:
 def new_state(block: Block) -> dict[int, int]:
     """The equations that make the new state, by number, each with the position of what it replaces."""
     made = {equation.output: equation.number for equation in equations_of(block)}
-    outputs = enumerate(block.outputs[: block.carried])
+    outputs = enumerate(outputs_of(block)[: block.carried])
     return {made[var]: position for position, var in outputs if var in made}
