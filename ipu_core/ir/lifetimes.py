@@ -38,8 +38,9 @@ class Lifetimes(NamedTuple):
     Attributes:
         views: of every value.
         last: of every root that is read: the position of the last equation that reads it, by whatever view; the number
-            of equations where an output lies in it. What a loop reads that it does not make, and the totals it makes,
-            are read until its last equation; the totals before a round where they are read.
+            of equations where an output lies in it, or a flag that says in the end which state counts. What a loop
+            reads that it does not make, and the totals it makes, are read until its last equation; the totals before a
+            round where they are read.
     """
 
     views: Mapping[Var, StridedView]
@@ -74,7 +75,10 @@ def lifetimes(block: Block) -> Lifetimes:
     for loop, step in regions_of(block, Loop):
         for _, new in loop.totals:
             last[new] = max(last.get(new, -1), step.last - 1)
-    ends = (views[var].root for var in outputs_of(block))
+    ends = [views[var].root for var in outputs_of(block)]
+    ends += [
+        views[branch.flag].root for branch, _ in regions_of(block, Branch) if branch.beside
+    ]  # read when all is done
     return Lifetimes(views, last | dict.fromkeys(ends, len(equations)))
 
 

@@ -130,11 +130,11 @@ class Retype:
         """A loop of typed equations; moves that only its totals are come last.
 
         Raises:
-            ValueError: it is a branch, which comes later.
+            NotImplementedError: a region of another kind; branches come later.
         """
         loop = equation.region
         if not isinstance(loop, Loop):
-            raise ValueError("a step is typed before it is guarded")
+            raise NotImplementedError(f"no typing of {loop!r}")
         self.equations = body
         totals = tuple((self._native(old), self._native(new)) for old, new in loop.totals)
         fed = tuple((self.natives[whole], self.natives[part]) for whole, part in loop.fed)

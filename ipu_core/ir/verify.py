@@ -107,7 +107,9 @@ class _Verifier:
         inside = {*body.inputs, *own}
         self.equations(body.equations, inside)
         _check_outputs(body.outputs, inside, f"{where}: the body's output")
-        if missing := [var for var in (*region.ends, *equation.outputs) if var not in {*body.outputs, *region.results}]:
+        missing = [var for var in region.ends if var not in body.outputs]
+        missing += [var for var in equation.outputs if var not in {*body.outputs, *region.results}]
+        if missing:
             raise UseBeforeDefinition(f"{where}: {', '.join(map(str, missing))} is no output of the body")
         if isinstance(region, Loop):
             _check_totals(region)
