@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
@@ -135,6 +135,7 @@ class Equation:
         drawn: whose random bits it takes, that of which it is a copy; None: its own.
         region: its body, and when that runs; None: it is one operation.
         operands: the inputs that are values, without the literals.
+        output: its only result; to ask a region for it is a ValueError.
     """
 
     number: int
@@ -151,20 +152,20 @@ class Equation:
     drawn: int | None = None
     region: Region | None = None
     operands: tuple[Var, ...] = field(init=False, compare=False)
+    output: Var = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
+        if self.region is None:
+            object.__setattr__(self, "output", self.outputs[0])
         object.__setattr__(self, "operands", tuple(atom for atom in self.inputs if isinstance(atom, Var)))
 
-    @property
-    def output(self) -> Var:
-        """Its only result.
-
-        Raises:
-            ValueError: it is a region, which has `outputs`.
-        """
-        if self.region is not None:
+    def __getattr__(self, name: str) -> Any:
+        if name == "output":
             raise ValueError(f"equation {self.number} ({self.op}) is a region: it has {len(self.outputs)} outputs")
-        return self.outputs[0]
+        raise AttributeError(f"an equation has no {name!r}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Equation, tuple(getattr(self, each.name) for each in fields(self) if each.init)
 
     @property
     def keyed(self) -> int:

@@ -190,13 +190,14 @@ def _closed(equations: Sequence[Equation], needed: set[Var]) -> list[Equation]:
 
 
 def _close(equation: Equation, inner: Region, needed: set[Var]) -> Equation:
-    made = dict.fromkeys(var for each in inner.body.equations for var in each.outputs)
-    further = [var for var in made if var in needed and var not in inner.results]
+    results, own = inner.results, inner.own
+    made = [var for each in inner.body.equations for var in each.outputs]
+    further = [var for var in made if var in needed and var not in results]
     ends = dict.fromkeys((*inner.ends, *further))
     equations = _closed(inner.body.equations, set(ends))
-    made = dict.fromkeys(var for each in equations for var in each.outputs)
+    there = {*own, *(var for each in equations for var in each.outputs)}
     read = dict.fromkeys((*(var for each in equations for var in each.operands), *ends))
-    outside = [var for var in read if var not in made and var not in inner.own]
-    body = Block((*inner.own, *outside), tuple(ends), tuple(equations))
+    outside = [var for var in read if var not in there]
+    body = Block((*own, *outside), tuple(ends), tuple(equations))
     inputs = tuple(dict.fromkeys((*inner.operands, *outside)))
-    return replace(equation, inputs=inputs, outputs=(*inner.results, *further), region=replace(inner, body=body))
+    return replace(equation, inputs=inputs, outputs=(*results, *further), region=replace(inner, body=body))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -33,35 +34,45 @@ def run(
     """One walk over a Block: values lifted into an arithmetic, and a rule for every equation and round."""
     check_inputs(block, inputs)
     known = [*zip(block.inputs, inputs, strict=True), *block.constants.items()]
-    values: dict[Var, Array] = {var: lift(value, var.type.format) for var, value in known}
+    walk = _Walk({var: lift(value, var.type.format) for var, value in known}, lift, rule)
+    walk.compute(block.equations, 0)
+    return [walk.values[var] for var in block.outputs]
 
-    def compute(equations: Sequence[Equation], number: int) -> None:
+
+@dataclass
+class _Walk:
+    """The values so far, and what makes others."""
+
+    values: dict[Var, Array]
+    lift: Callable[[Any, Format], Array]
+    rule: Callable[[Equation, list[Any], int], Array]
+
+    def compute(self, equations: Sequence[Equation], number: int) -> None:
+        """Adds the values of equations, in the round of a number."""
+        values = self.values
         for equation in equations:
             if equation.region is None:
                 operands = [x.value if isinstance(x, Literal) else values[x] for x in equation.inputs]
-                values[equation.output] = rule(equation, operands, number)
+                values[equation.output] = self.rule(equation, operands, number)
             else:
-                inside(equation.region, number)
+                self._region(equation.region, number)
 
-    def inside(region: Region, number: int) -> None:
-        body = region.body.equations
+    def _region(self, region: Region, number: int) -> None:
+        values, body = self.values, region.body.equations
         match region:
             case Loop():
-                zeros = {old: np.zeros(old.type.shape, np.float32) for old, _ in region.totals}
-                values.update({old: lift(zero, old.type.format) for old, zero in zeros.items()})
+                for old, _ in region.totals:
+                    values[old] = self.lift(np.zeros(old.type.shape, np.float32), old.type.format)
                 for one in range(region.count):
                     values.update({part: region.part(part, values[whole], one) for whole, part in region.fed})
-                    compute(body, one)
+                    self.compute(body, one)
                     values.update({old: values[new] for old, new in region.totals})
             case Branch():
                 if taken := bool(values[region.flag]):
-                    compute(body, number)
+                    self.compute(body, number)
                 values.update({result: values[new if taken else old] for result, new, old in region.chosen})
             case _:
                 raise NotImplementedError(f"no evaluation of {region!r}")
-
-    compute(block.equations, 0)
-    return [values[var] for var in block.outputs]
 
 
 def check_inputs(block: Block, inputs: Sequence[Any]) -> None:

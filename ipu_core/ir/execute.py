@@ -126,7 +126,7 @@ class Executable:
         self._calls = self._prepared(runs, buffers, orders, control)
         self._chained = bool(runs)
         self._observer: Observer | None = None
-        self._new = True
+        self._new = np.ones((), np.bool_)  # whether the last run made the state new
         self._tellers: dict[tuple[bool, frozenset[int] | None], Executable] = {}
         self._program = _in_turn([self._runs(step) for step in steps_of(block)])
 
@@ -278,7 +278,7 @@ class Executable:
 
     def _advance(self, key: Key, observer: Observer | None) -> list[Array]:
         """Runs the Block and makes the new state, unless a branch chooses the old, the one that is held."""
-        self._observer, self._new = observer, True
+        self._observer, self._new[...] = observer, True
         self._program(key)
         results = [array.copy() for array in self._results]  # one may be a view of the state that is now replaced
         if self._new:
@@ -302,39 +302,38 @@ class Executable:
             calls = [(each.call, each.number) for each in self._calls if step.first <= each.position < step.last]
             return lambda key: _run(calls, key)
         body = _in_turn([self._runs(each) for each in step.steps])
-        match step.equation.region:
-            case Loop() as loop:
-                return self._loop(loop, body)
-            case Branch() as branch:
-                return self._branch(branch, body)
-            case other:
-                raise NotImplementedError(f"no execution of {other!r}")
-
-    def _branch(self, branch: Branch, body: Callable[[Key], None]) -> Callable[[Key], None]:
-        flag = self._arrays[branch.flag]
-
-        def run(key: Key) -> None:
-            self._new = bool(flag)  # the body may write over it
-            if self._new:
-                body(key)
-
-        return run
+        region = step.equation.region
+        if isinstance(region, Loop):
+            return self._loop(region, body)
+        if isinstance(region, Branch):
+            return _branch(self._arrays[region.flag], body, self._new)
+        raise NotImplementedError(f"no execution of {region!r}")
 
     def _loop(self, loop: Loop, body: Callable[[Key], None]) -> Callable[[Key], None]:
-        totals = [self._arrays[old] for old, _ in loop.totals]
-        moves = write_back(totals, [self._arrays[new] for _, new in loop.totals])
+        arrays, given = self._arrays, self._given
+        totals = [arrays[old] for old, _ in loop.totals]
+        moves = write_back(totals, [arrays[new] for _, new in loop.totals])
 
         def run(key: Key) -> None:
             for total in totals:
                 total[...] = 0
             for number in range(loop.count):
                 for whole, part in loop.fed:
-                    self._arrays[part][...] = loop.part(part, self._given[whole], number)
+                    arrays[part][...] = loop.part(part, given[whole], number)
                 body(round_key(key, number))
                 for to, source in moves:
                     np.copyto(to, source)
 
         return run
+
+
+def _branch(flag: Array, body: Callable[[Key], None], new: Array) -> Callable[[Key], None]:
+    def run(key: Key) -> None:
+        new[...] = bool(flag)  # the body may write over it
+        if new:
+            body(key)
+
+    return run
 
 
 def _seen(block: Block, told: Told) -> set[Var]:

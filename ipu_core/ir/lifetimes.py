@@ -76,9 +76,7 @@ def lifetimes(block: Block) -> Lifetimes:
         for _, new in loop.totals:
             last[new] = max(last.get(new, -1), step.last - 1)
     ends = [views[var].root for var in outputs_of(block)]
-    ends += [
-        views[branch.flag].root for branch, _ in regions_of(block, Branch) if branch.beside
-    ]  # read when all is done
+    ends += [views[branch.flag].root for branch, _ in regions_of(block, Branch) if branch.beside]  # read again at last
     return Lifetimes(views, last | dict.fromkeys(ends, len(equations)))
 
 

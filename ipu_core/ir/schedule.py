@@ -18,24 +18,25 @@ def dead_code(block: Block) -> Block:
     block = closed(block)
     needed: set[Var] = {*block.outputs, *(new for _, new in totals_of(block))}
 
-    def alive(equations: Sequence[Equation]) -> tuple[Equation, ...]:
-        kept = []
-        for equation in reversed(equations):
-            if needed.isdisjoint(equation.outputs):
-                continue
-            if equation.region is not None:
-                needed.update(equation.region.ends)
-                equation = with_body(equation, alive(equation.region.body.equations))
-                assert equation.region is not None
-                needed.update(equation.region.operands)
-            else:
-                needed.update(equation.operands)
-            kept.append(equation)
-        return tuple(reversed(kept))
-
-    equations = alive(block.equations)
+    equations = _alive(block.equations, needed)
     constants = {var: array for var, array in block.constants.items() if var in needed}
     return closed(replace(block, equations=equations, constants=constants))
+
+
+def _alive(equations: Sequence[Equation], needed: set[Var]) -> tuple[Equation, ...]:
+    """The equations of which something is needed; adds to that what they read."""
+    kept = []
+    for equation in reversed(equations):
+        if needed.isdisjoint(equation.outputs):
+            continue
+        if (region := equation.region) is not None:
+            needed.update(region.ends)
+            equation = with_body(equation, _alive(region.body.equations, needed))
+            needed.update(region.operands)
+        else:
+            needed.update(equation.operands)
+        kept.append(equation)
+    return tuple(reversed(kept))
 
 
 def schedule(block: Block, grain: int = 1) -> Block:

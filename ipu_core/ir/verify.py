@@ -83,7 +83,8 @@ class _Verifier:
                     raise UseBeforeDefinition(f"{where}: {var} is not defined before it is used")
             if equation.region is not None:
                 self._region(equation, equation.region, where)
-                fresh = [var for var in equation.outputs if var not in equation.region.body.outputs]
+                inside = set(equation.region.body.outputs)
+                fresh = [var for var in equation.outputs if var not in inside]
             else:
                 _check_equation(equation, where)
                 fresh = list(equation.outputs)
@@ -107,8 +108,8 @@ class _Verifier:
         inside = {*body.inputs, *own}
         self.equations(body.equations, inside)
         _check_outputs(body.outputs, inside, f"{where}: the body's output")
-        missing = [var for var in region.ends if var not in body.outputs]
-        missing += [var for var in equation.outputs if var not in {*body.outputs, *region.results}]
+        given = {*body.outputs, *region.results}
+        missing = [*(set(region.ends) - set(body.outputs)), *(set(equation.outputs) - given)]
         if missing:
             raise UseBeforeDefinition(f"{where}: {', '.join(map(str, missing))} is no output of the body")
         if isinstance(region, Loop):
