@@ -309,3 +309,27 @@ def test_a_kind_that_a_pass_does_not_know_is_refused_not_passed_over(way: str) -
     run, message = WAYS[way]
     with pytest.raises((NotImplementedError, ValueError), match=message):
         run(block)
+
+
+def test_what_is_bad_in_the_first_round_is_bad_after_the_last() -> None:
+    block, inputs = step_of("fp16.16/nearest", 3)
+    branch = regions_of(block, Branch)[0][0]
+    inputs[block.carried][0] = np.inf
+    names = dict(zip(branch.names, evaluate_flat(block, inputs, "declared", key=0)[-1], strict=True))
+    assert sum(names.values()) > len([name for name in names if name.startswith("gradient of")])
+    (loop,) = (loop for loop, _ in regions_of(block, Loop))
+    narrow = names.keys() - {f"gradient of {i}.{part}" for i in (0, 1) for part in ("bias", "weight")}
+    assert loop.totals[-1][0].name == "total.bad"
+    assert all(names[name] for name in narrow if name.startswith("grad_weight"))
+
+
+def test_what_a_loop_reads_lives_until_its_last_equation() -> None:
+    block, _ = step_of("fp32.32", 2)
+    ((loop, step),) = regions_of(block, Loop)
+    views, last = lifetimes(block)
+    read = {views[var].root for e in loop.body.equations for var in e.operands}
+    outside = read - {e.output for e in loop.body.equations} - set(loop.own)
+    assert len(outside) > 3
+    assert all(last[var] >= step.last - 1 for var in outside)
+    parts = [part for _, part in loop.fed]
+    assert min(last[part] for part in parts) < step.last - 1
