@@ -1,6 +1,7 @@
 """Names of equations and values in profiles and refusals."""
 
 from ipu_core.ir.block import Block, Equation, Var
+from ipu_core.ir.bodies import equations_of, inputs_of, totals_of
 
 
 def label(equation: Equation) -> str:
@@ -11,7 +12,7 @@ def label(equation: Equation) -> str:
 def state_names(block: Block) -> dict[Var, str]:
     """The names of the carried inputs: of parameters, where they are some."""
     names = {var: f"state.{var.name.removeprefix('state.')}" for var in block.inputs[: block.carried]}
-    for equation in reversed(block.equations):
+    for equation in reversed(equations_of(block)):
         if equation.role == "update" and equation.parameter:
             names |= {var: equation.parameter for var in equation.operands if var in names}
     return names
@@ -20,6 +21,6 @@ def state_names(block: Block) -> dict[Var, str]:
 def value_names(block: Block) -> dict[Var, str]:
     """The names of all values."""
     names = state_names(block)
-    names |= {var: f"input.{var.name}" for var in block.inputs[block.carried :]}
-    names |= {var: f"constant.{var.name}" for var in block.constants} | {old: old.name for old, _ in block.totals}
-    return names | {equation.output: label(equation) for equation in block.equations}
+    names |= {var: f"input.{var.name}" for var in inputs_of(block)[block.carried :]}
+    names |= {var: f"constant.{var.name}" for var in block.constants} | {old: old.name for old, _ in totals_of(block)}
+    return names | {equation.output: label(equation) for equation in equations_of(block)}

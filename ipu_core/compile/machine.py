@@ -16,8 +16,10 @@ from ipu_core.graph.program import RemoteBuffer, Repeat
 from ipu_core.graph.tensor import Variable
 from ipu_core.hardware_random import WorkerState
 from ipu_core.ir.block import Array, Block, Var
+from ipu_core.ir.bodies import regions_of
 from ipu_core.ir.buffers import allocate
 from ipu_core.ir.lifetimes import in_place, lifetimes
+from ipu_core.ir.regions import Loop
 from ipu_core.target import Target
 from lowprec import Accumulation, Key, as_key
 from lowprec.checks import expect, integer, listed, truth
@@ -204,12 +206,14 @@ class Machine:
 
     def _transfers(self, var: Var, value: Any) -> Iterator[Any]:
         """What a run sends for an input: the value, or its part for each round."""
-        rounds = self.lowered.block.rounds
-        if rounds is None or var not in rounds.fed:
+        loops = regions_of(self.lowered.block, Loop)
+        fed = ((loop, part) for loop, _ in loops for whole, part in loop.fed if whole is var)
+        if (found := next(fed, None)) is None:
             return iter([value])
-        if np.shape(value) != (shape := rounds.given(var).shape):
-            raise ValueError(f"input {var} must have shape {shape}, not {np.shape(value)}")
-        return (rounds.part(var, value, number) for number in range(rounds.count))
+        if np.shape(value) != var.type.shape:
+            raise ValueError(f"input {var} must have shape {var.type.shape}, not {np.shape(value)}")
+        loop, part = found
+        return (loop.part(part, value, number) for number in range(loop.count))
 
     def step(self, batch: Sequence[Any], lr: Any, key: Key | int | None) -> float:
         """One training step: updates the state, gives the loss.

@@ -9,6 +9,7 @@ from ipu_core.compile.residency import residency
 from ipu_core.errors import UnsupportedByTarget
 from ipu_core.graph.tensor import element_type
 from ipu_core.ir.block import Block, Equation, Var, described, format_name
+from ipu_core.ir.bodies import equations_of
 from ipu_core.ir.kernels import order_of
 from ipu_core.ir.ops import CONVOLUTIONS, DOTS, PLANNED, PRODUCTS, SUMS
 from ipu_core.library.sides import Side, Sizes, planned
@@ -78,7 +79,7 @@ def choose_accumulations(block: Block, target: Target, typed: Block | None = Non
         typed: the Block with a precision applied, if `block` is the one without: without it no operands have 8 bits.
     """
     chosen = {}
-    for equation in block.equations:
+    for equation in equations_of(block):
         if equation.op in CONVOLUTIONS:
             sums = sums_of(equation, _widest(equation))
             chosen[equation.number] = convolution_order(target, sums)
@@ -91,13 +92,13 @@ def choose_accumulations(block: Block, target: Target, typed: Block | None = Non
 
 def _of_bytes(block: Block) -> set[int]:
     """Numbers of the products whose operands are of at most 8 bits, or of blocks of such."""
-    made = {equation.output: equation.op for equation in block.equations}
+    made = {equation.output: equation.op for equation in equations_of(block)}
 
     def narrow(var: Var) -> bool:
         fmt = var.type.format
         return made.get(var) == "to_blocks" or (not isinstance(fmt, str) and fmt.bits <= BYTE)
 
-    return {e.number for e in block.equations if e.op in PRODUCTS and all(map(narrow, e.operands[:2]))}
+    return {e.number for e in equations_of(block) if e.op in PRODUCTS and all(map(narrow, e.operands[:2]))}
 
 
 def _by_rule(target: Target, op: str, size: Sizes) -> Accumulation:
@@ -133,7 +134,7 @@ def plan(
     by_number("accumulations", accumulations, Accumulation)
     by_number("placements", placements, object)
     orders = choose_accumulations(block, target) if accumulations is None else accumulations
-    planned = {equation.number: equation for equation in block.equations if equation.op in PLANNED}
+    planned = {equation.number: equation for equation in equations_of(block) if equation.op in PLANNED}
     if unknown := (orders.keys() | (placements or {}).keys()) - planned.keys():
         raise ValueError(
             f"no products or sums of the block have the numbers {sorted(unknown)}; there are {sorted(planned)}"
@@ -156,7 +157,7 @@ def plan(
 
 
 def _refuse_blocks(block: Block, target: Target) -> None:
-    for equation in block.equations:
+    for equation in equations_of(block):
         if equation.op == "to_blocks":
             raise UnsupportedByTarget(
                 f"{described(equation)}: {target.name} has no unit for {equation.params['format']}, whose elements "

@@ -6,6 +6,7 @@ from functools import partial
 from ipu_core import cost
 from ipu_core.compile.residency import WORD
 from ipu_core.ir.block import Block, Equation, dtype_of
+from ipu_core.ir.bodies import equations_of
 from ipu_core.ir.dependences import dependences
 from ipu_core.ir.lifetimes import lifetimes
 from ipu_core.ir.ops import COMPUTED_AS, ELEMENTWISE
@@ -51,7 +52,7 @@ def remade(block: Block, target: Target, share: float, order: Callable[[Block], 
             high = price
     if low == 1.0:
         return best
-    first, last = 0, len(block.equations)
+    first, last = 0, len(equations_of(block))
     for _ in range(TRIALS):
         middle = (first + last) // 2
         tried = order(recompute(block, partial(_worth, block, target, low, high, middle)))

@@ -13,7 +13,9 @@ from ipu_core.graph.program import RemoteBuffer, check_remote_memory
 from ipu_core.graph.tensor import element_type
 from ipu_core.integers import Ints
 from ipu_core.ir.block import Block, Equation, Type, Var, per_block
+from ipu_core.ir.bodies import equations_of, inputs_of, regions_of, totals_of
 from ipu_core.ir.lifetimes import in_place, lifetimes
+from ipu_core.ir.regions import Loop
 from ipu_core.ir.schedule import schedule
 from ipu_core.plan.layout import linear_layout
 from ipu_core.target import Target
@@ -90,12 +92,13 @@ def residency(block: Block, target: Target) -> Residency:
     """
     views, last = lifetimes(block)
     live = _Live(target, {var for var, view in views.items() if view.root is var} - in_place(block).keys())
-    here = (var for i, var in enumerate(block.inputs) if i not in block.streamed)
-    live.born(*here, *block.constants, *(old for old, _ in block.totals))
+    inputs = inputs_of(block)
+    here = (var for i, var in enumerate(inputs) if i not in block.streamed)
+    live.born(*here, *block.constants, *(old for old, _ in totals_of(block)))
     peak, free = live.peak(None), dict[int, int]()
-    live.gone(*(var for var in block.inputs[block.carried :] if var not in last))
+    live.gone(*(var for var in inputs[block.carried :] if var not in last))
     loads, ends = transfers(block).loads, _ends(block)
-    for position, equation in enumerate(block.equations):
+    for position, equation in enumerate(equations_of(block)):
         live.born(*loads.get(position, ()), equation.output)
         free[equation.number] = target.tile_memory - int(live.total.max())
         live.gone(*ends.get(position, ()))
@@ -106,13 +109,14 @@ def residency(block: Block, target: Target) -> Residency:
 def _ends(block: Block) -> Mapping[int, Sequence[Var]]:
     """Values in whose memory nothing is read after an equation, by its position."""
     last, over = lifetimes(block).last, in_place(block)
-    always = {*block.inputs[: block.carried], *block.constants, *(old for old, _ in block.totals)}
+    always = {*block.inputs[: block.carried], *block.constants, *(old for old, _ in totals_of(block))}
     ends: dict[int, list[Var]] = {}
     for var, end in last.items():
         if var not in always:
             ends.setdefault(end, []).append(var)
-    for old, new in block.totals:  # which lies there too, or is copied there after each round
-        ends.setdefault(last[new] if over.get(new) is old else block.looped - 1, []).append(old)
+    for loop, step in regions_of(block, Loop):
+        for old, new in loop.totals:  # which lies there too, or is copied there after each round
+            ends.setdefault(last[new] if over.get(new) is old else step.last - 1, []).append(old)
     for end, streamed in transfers(block).frees.items():
         ends.setdefault(end, []).extend(streamed)
     return ends

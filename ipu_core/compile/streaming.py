@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ipu_core.ir.block import Block, Var, per_block
-from ipu_core.ir.lifetimes import in_place, lifetimes
+from ipu_core.ir.bodies import equations_of, outputs_of
+from ipu_core.ir.lifetimes import in_place, lifetimes, until_chosen
 from ipu_core.ir.streaming import returns, spans
 
 
@@ -27,24 +28,23 @@ class Transfers(NamedTuple):
 @per_block
 def transfers(block: Block) -> Transfers:
     """When everything is moved that is streamed: a load for every part of the step that reads it, one store."""
-    views = lifetimes(block).views
+    views, equations, outputs = lifetimes(block).views, equations_of(block), outputs_of(block)
     reads: dict[Var, list[int]] = {}
-    made = {equation.output: position for position, equation in enumerate(block.equations)}
-    for position, equation in enumerate(block.equations):
+    made = {equation.output: position for position, equation in enumerate(equations)}
+    for position, equation in enumerate(equations):
         if views[equation.output].root is equation.output:
             for var in equation.operands:
                 reads.setdefault(views[var].root, []).append(position)
-    over = in_place(block)
-    known = block.unguarded if block.guard and not block.guard.beside else 0
-    earliest = min(known, len(block.equations) - 1)  # where old values are replaced not before it is known whether
+    over, known = in_place(block), until_chosen(block)
     loads, frees, stores = dict[int, tuple[Var, ...]](), dict[int, tuple[Var, ...]](), dict[int, tuple[int, ...]]()
     for index in sorted(block.streamed):
-        old, new = block.inputs[index], block.outputs[index]
+        old, new = block.inputs[index], outputs[index]
         root = views[new].root
+        earliest = min(known.get(old, 0), len(equations) - 1)
         stored = max([made[new], earliest, *reads.get(old, ())])  # while the old value is read it stays where it is
         stores[stored] = (*stores.get(stored, ()), index)
         last_of_new = max([stored, *reads.get(root, ())])
-        parts = [(part[0], part[-1]) for part in spans(block.equations, reads.get(old, []))]
+        parts = [(part[0], part[-1]) for part in spans(equations, reads.get(old, []))]
         if over.get(new) is not old:
             frees[last_of_new] = (*frees.get(last_of_new, ()), root)
         elif parts:  # the new value lies where the old was
@@ -54,7 +54,7 @@ def transfers(block: Block) -> Transfers:
             frees[last] = (*frees.get(last, ()), old)
     stashes = dict[int, tuple[Var, ...]]()
     for var in sorted(block.stashed, key=made.__getitem__):
-        here, later = returns(block.equations, reads.get(var, []))
+        here, later = returns(equations, reads.get(var, []))
         stashes[made[var]] = (*stashes.get(made[var], ()), var)
         for part in [[made[var], *here], *later]:
             frees[part[-1]] = (*frees.get(part[-1], ()), var)

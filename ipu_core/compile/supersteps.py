@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import islice
 from types import MappingProxyType
 from typing import NamedTuple
@@ -19,6 +18,7 @@ import numpy.typing as npt
 from ipu_core.compile.planning import BlockPlan
 from ipu_core.compile.residency import array_bytes
 from ipu_core.ir.block import Block, Equation, Type
+from ipu_core.ir.bodies import equations_of, outputs_of
 from ipu_core.ir.dependences import Dependences, dependences, reordered
 from ipu_core.ir.lifetimes import lifetimes
 from ipu_core.ir.ops import ELEMENTWISE, GATHERS, OPS
@@ -53,7 +53,8 @@ def shared(block: Block, plan: BlockPlan, rows: Mapping[int, int] = NO_ROWS) -> 
     """
     known = dependences(block, 1)
     sizes = [_most(plan.target, kind) for kind in known.types]
-    equations = [block.equations[position] for position in known.positions]
+    every = equations_of(block)
+    equations = [every[position] for position in known.positions]
     far = _streamed(block)
 
     def kind(e: Equation) -> Hashable:
@@ -70,7 +71,7 @@ def shared(block: Block, plan: BlockPlan, rows: Mapping[int, int] = NO_ROWS) -> 
         slots.advance(part)
     together = tuple(tuple(equations[node].number for node in group) for group in slots.groups if len(group) > 1)
     order = [node for group in slots.groups for node in group]
-    return Shared(replace(block, equations=reordered(block, known, order)), together) if together else Shared(block, ())
+    return Shared(reordered(block, known, order), together) if together else Shared(block, ())
 
 
 def _kind(equation: Equation) -> Hashable:
@@ -83,8 +84,8 @@ def _kind(equation: Equation) -> Hashable:
 
 def _streamed(block: Block) -> set[object]:
     """The values that lie in memory that is streamed."""
-    views = lifetimes(block).views
-    roots = {views[var].root for i in block.streamed for var in (block.inputs[i], block.outputs[i])} | block.stashed
+    views, outputs = lifetimes(block).views, outputs_of(block)
+    roots = {views[var].root for i in block.streamed for var in (block.inputs[i], outputs[i])} | block.stashed
     return {var for var, view in views.items() if view.root in roots}
 
 

@@ -14,9 +14,11 @@ from typing import NamedTuple
 from ipu_core import cost
 from ipu_core.compile.planning import BlockPlan
 from ipu_core.compile.residency import array_bytes
-from ipu_core.ir.block import Block, Equation, Guard, Var, dtype_of
+from ipu_core.ir.block import Block, Equation, Var, dtype_of
+from ipu_core.ir.bodies import closed, equations_of, outputs_of, runs_of, with_body
 from ipu_core.ir.dependences import Dependences, dependences, reordered
 from ipu_core.ir.lifetimes import lifetimes
+from ipu_core.ir.regions import Branch
 from ipu_core.ir.streaming import PHASES, phase
 from ipu_core.target import Target
 
@@ -58,13 +60,14 @@ def woven(block: Block, plan: BlockPlan) -> Woven:
     sizes, early = _state(block)
     if not sizes:
         return Woven(block, {}, None)
-    if block.guard:
-        block = _beside(block, block.guard)
+    block = _beside(block)
     known = dependences(block, 1)
-    equations = [block.equations[position] for position in known.positions]
-    updates = _updates(known, equations, sizes)
+    every = equations_of(block)
+    equations = [every[position] for position in known.positions]
+    part = [one for one, run in zip(known.parts, runs_of(block), strict=True) if one and not run.inside][-1]
+    updates = _updates(known, equations, sizes, part)
     updating = {node for nodes in updates.values() for node in nodes}
-    others, hurry = _hurried(known, equations, updating)
+    others, hurry = _hurried(known, equations, updating, part)
     rank = {node: place for place, node in enumerate(others)}
     ready = {name: max((rank.get(one, -1) for node in nodes for one in known.before[node]), default=-1)
              for name, nodes in updates.items()}  # fmt: skip
@@ -73,20 +76,25 @@ def woven(block: Block, plan: BlockPlan) -> Woven:
         for names in _rows(ready, sizes, early)
     ]
     costs = [_cycles(plan, equation) for equation in equations]
-    order, start = _order(known, others, hurry, rows, costs, plan.target)
+    order, start = _order(known, others, hurry, rows, costs, plan.target, part)
     numbers = {equations[node].number: number for number, row in enumerate(rows) for node in row.nodes}
-    new = replace(block, equations=reordered(block, known, [*order, *known.parts[-1]]))
+    new = reordered(block, known, [*order, *range(part.stop, len(equations))])
     return Woven(new, numbers, equations[order[start]].number)
 
 
-def _beside(block: Block, guard: Guard) -> Block:
-    """The Block with all before the guard but the updates that nothing else needs, which write over the weights."""
-    read = {var for equation in block.equations for var in equation.operands}
-    far = {block.outputs[i] for i in block.streamed}
-    waits = [e.role == "update" and e.output not in read | far for e in block.equations]
-    early = tuple(equation for equation, late in zip(block.equations, waits, strict=True) if not late)
-    last = tuple(equation for equation, late in zip(block.equations, waits, strict=True) if late)
-    return replace(block, equations=early + last, guard=replace(guard, equations=len(early), beside=True))
+def _beside(block: Block) -> Block:
+    """The Block with all before its branch but the updates that nothing else needs, which write over the weights."""
+    place, branch = next(((i, e) for i, e in enumerate(block.equations) if isinstance(e.region, Branch)), (0, None))
+    if branch is None or not isinstance(branch.region, Branch):
+        return block
+    read = {var for equation in equations_of(block) for var in equation.operands}
+    outputs = outputs_of(block)
+    far = {outputs[i] for i in block.streamed}
+    late = [e for e in branch.region.body.equations if e.role == "update" and e.output not in read | far]
+    numbers = {e.number for e in late}
+    early = [e for e in branch.region.body.equations if e.number not in numbers]
+    new = with_body(replace(branch, region=replace(branch.region, beside=True)), late)
+    return closed(replace(block, equations=(*block.equations[:place], *early, new, *block.equations[place + 1 :])))
 
 
 def most_streamed(block: Block) -> int:
@@ -97,11 +105,11 @@ def most_streamed(block: Block) -> int:
 
 def _state(block: Block) -> tuple[dict[str, int], set[str]]:
     """By parameter the bytes of its streamed state, and those of which some is also read before the update."""
-    views, number_of = lifetimes(block).views, dict[Var, int]()
+    views, number_of, outputs = lifetimes(block).views, dict[Var, int](), outputs_of(block)
     for number in block.streamed:
-        number_of |= {views[var].root: number for var in (block.inputs[number], block.outputs[number])}
+        number_of |= {views[var].root: number for var in (block.inputs[number], outputs[number])}
     state, soon = dict[str, set[int]](), set[int]()
-    for equation in block.equations:
+    for equation in equations_of(block):
         found = {
             number_of[views[var].root] for var in (equation.output, *equation.operands) if views[var].root in number_of
         }
@@ -117,10 +125,12 @@ def _bytes(var: Var) -> int:
     return var.type.size * dtype_of(var.type.format).itemsize
 
 
-def _updates(known: Dependences, equations: Sequence[Equation], sizes: Mapping[str, int]) -> dict[str, list[int]]:
-    """By parameter, the equations of its update that nothing but its update needs."""
+def _updates(
+    known: Dependences, equations: Sequence[Equation], sizes: Mapping[str, int], part: range
+) -> dict[str, list[int]]:
+    """By parameter, the equations of its update, up to the end of a part, that nothing but its update needs there."""
     found: dict[str, list[int]] = {}
-    own, last = dict[int, str](), known.parts[-1]
+    own, last = dict[int, str](), range(part.stop, len(equations))
     for node in reversed(range(len(equations))):
         name = equations[node].parameter
         late = phase(equations[node]) == PHASES["update"] and name in sizes
@@ -132,15 +142,15 @@ def _updates(known: Dependences, equations: Sequence[Equation], sizes: Mapping[s
 
 
 def _hurried(
-    known: Dependences, equations: Sequence[Equation], updating: Collection[int]
+    known: Dependences, equations: Sequence[Equation], updating: Collection[int], part: range
 ) -> tuple[list[int], set[int]]:
     """The other equations in their order, but what updates need as soon as it can be made, and which those are."""
-    rounds, last = known.parts[0], known.parts[-1]
-    order, placed = list(rounds), set(rounds)
+    earlier = range(part.start)
+    order, placed = list(earlier), set(earlier)
     hurry, pending = set[int](), [before for node in updating for before in known.before[node]]
     while pending:
         node = pending.pop()
-        if node not in hurry and node not in updating and node not in rounds and equations[node].role in AHEAD:
+        if node not in hurry and node not in updating and node not in earlier and equations[node].role in AHEAD:
             hurry.add(node)
             pending += known.before[node]
 
@@ -156,10 +166,10 @@ def _hurried(
             placed.add(one)
             pending += [after for after in known.after[one] if soon(after)]
 
-    for node in range(rounds.stop, last.start):
+    for node in part:
         if soon(node):
             place(node)
-    for node in range(rounds.stop, last.start):
+    for node in part:
         if node not in placed and node not in updating:
             place(node)
     return order, hurry
@@ -210,6 +220,7 @@ def _order(
     rows: Sequence[_Row],
     costs: Sequence[int],
     target: Target,
+    part: range,
 ) -> tuple[list[int], int]:
     """The others in their order and the rows in theirs, each where it need not wait, and the place of the first load.
 
@@ -256,8 +267,8 @@ def _order(
         nodes = {*rows[len(used)].nodes, *makers(rows[len(used)].nodes)}
         return all(placed.issuperset(known.before[node] - nodes) for node in nodes)
 
-    run(known.parts[0])  # rounds: their totals are there after the last of them
-    for node in others[known.parts[0].stop :]:
+    run(range(part.start))  # a loop: its totals are there after the last round
+    for node in others[part.start :]:
         if node not in hurry:
             run([*sorted(makers([node]), key=rank.__getitem__), node])
             while len(used) < len(rows) and arrivals[len(used)] <= now and ready():

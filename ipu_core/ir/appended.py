@@ -41,7 +41,9 @@ class Appended:
         kind = infer(op, tuple(x if isinstance(x, Literal) else x.type for x in inputs), Params(params), fmt)
         out = Var(str(self.number), kind)
         family = OPS[op].family if family is None else family
-        equation = Equation(self.number, op, inputs, out, Params(params), role, family, parameter, Arithmetic(rounding))
+        equation = Equation(
+            self.number, op, inputs, (out,), Params(params), role, family, parameter, Arithmetic(rounding)
+        )
         self.equations.append(equation)
         self.number += 1
         return out

@@ -283,8 +283,8 @@ def differentiate(block: Block, scale: Var | None = None, *, has_aux: bool = Fal
     if not one or block.outputs[0].type.shape != () or block.outputs[0].type.format == "int32":
         given = ", ".join(str(var.type) for var in block.outputs)
         raise ValueError(f"only a loss that is one number without axes can be differentiated, not ({given})")
-    if block.rounds:
-        raise ValueError("a Block with rounds cannot be differentiated: differentiate what a round does")
+    if any(equation.region is not None for equation in block.equations):
+        raise ValueError("a Block with rounds or a branch cannot be differentiated: differentiate what its body does")
     tree = block.arguments[0] if block.arguments else PyTree(list, (0,) * len(block.inputs))
     inputs = block.inputs[: tree.leaves]
     for var in inputs:

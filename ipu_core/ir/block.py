@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ipu_core.ir.pytree import PyTree
-from lowprec import FloatFormat, Key, Rounding
-from lowprec.checks import expect
+from lowprec import FloatFormat, Rounding
 from lowprec.spec.rounding import NEAREST_EVEN
 
 Arguments = ParamSpec("Arguments")
@@ -122,20 +121,27 @@ NEAREST = Arithmetic()
 
 @dataclass(frozen=True, slots=True)
 class Equation:
-    """One operation. Its number is given when it is traced and never changes: random bits and plans are keyed by it.
+    """One operation, or a region: a part of the program as one equation, with a body.
+
+    Its number is given when it is traced and never changes: random bits and plans are keyed by it. It is unique in the
+    Block and the bodies in it. A region draws nothing, so its number is negative and takes none away from these.
 
     Attributes:
+        inputs: what it reads; of a region all that its body reads of outside too.
+        outputs: its results: one, but of a region.
         layer: dotted name of the part of the model it belongs to, by `nn.name_scope` or as torch calls it.
         source: the line that asked for it, as "model.py:41", of the forward equation where it is a derivative; None:
             no line of a user's. It says nothing of what is computed, and equations that differ in it alone are equal.
         drawn: whose random bits it takes, that of which it is a copy; None: its own.
+        region: its body, and when that runs; None: it is one operation.
         operands: the inputs that are values, without the literals.
+        output: its only result; to ask a region for it is a ValueError.
     """
 
     number: int
     op: str
     inputs: tuple[Atom, ...]
-    output: Var
+    outputs: tuple[Var, ...]
     params: Params
     role: str = "forward"
     family: str = "elementwise"
@@ -144,10 +150,22 @@ class Equation:
     layer: str | None = field(default=None, compare=False)
     source: str | None = field(default=None, compare=False)
     drawn: int | None = None
+    region: Region | None = None
     operands: tuple[Var, ...] = field(init=False, compare=False)
+    output: Var = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
+        if self.region is None:
+            object.__setattr__(self, "output", self.outputs[0])
         object.__setattr__(self, "operands", tuple(atom for atom in self.inputs if isinstance(atom, Var)))
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "output":
+            raise ValueError(f"equation {self.number} ({self.op}) is a region: it has {len(self.outputs)} outputs")
+        raise AttributeError(f"an equation has no {name!r}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Equation, tuple(getattr(self, each.name) for each in fields(self) if each.init)
 
     @property
     def keyed(self) -> int:
@@ -164,51 +182,48 @@ class Equation:
         return mask if mask is not None else self.keyed if self.arithmetic.stochastic else None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Rounds:
-    """The first equations of a Block as a loop: each round has its part of some inputs and goes on from the totals.
+@dataclass(frozen=True, eq=False)
+class Region:
+    """What an equation with a body is: when the body runs, and what goes in and out.
+
+    A value is the same Var on both sides. Where the two sides differ, in type or as one round does from the next, the
+    body has a Var of its `own`.
 
     Attributes:
-        count: how often they run.
-        equations: how many they are.
-        fed: inputs of which each round has a part: what is given for them holds the parts one after the other along the
-            first axis. In the Block they have a part's type.
-        totals: (value before a round, value after it), zeros before the first. What comes after the rounds reads the
-            value after the last.
+        body: a Block without constants. Its inputs are its own values and what it reads of outside, its outputs what
+            it makes that is needed after a run of it.
     """
 
-    count: int
-    equations: int
-    fed: tuple[Var, ...]
-    totals: tuple[tuple[Var, Var], ...]
+    body: Block
 
-    def given(self, var: Var) -> Type:
-        """The type of what is given for an input: all its parts."""
-        kind = var.type
-        return Type((self.count * kind.shape[0], *kind.shape[1:]), kind.format) if var in self.fed else kind
+    @property
+    def operands(self) -> tuple[Var, ...]:
+        """Values of outside that the region itself reads."""
+        return ()
 
-    def part(self, var: Var, value: Any, number: int) -> Any:
-        """A round's part of what is given for an input."""
-        rows = var.type.shape[0]
-        return value[number * rows : (number + 1) * rows]
+    @property
+    def own(self) -> tuple[Var, ...]:
+        """Values that the body has before it runs, beside those of outside."""
+        return ()
 
+    @property
+    def ends(self) -> tuple[Var, ...]:
+        """Values that are needed after a run of the body."""
+        return ()
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Guard:
-    """The last equations of a Block as a branch: they run, and the carried state is replaced, only if a flag is not 0.
+    @property
+    def results(self) -> tuple[Var, ...]:
+        """Values that it gives to the outside, whether they are read there or not."""
+        return ()
 
-    Attributes:
-        flag: one number, made before them.
-        equations: how many equations come before them, in rounds or not.
-        names: what is checked, by position in the Block's last output, which holds 1 for what made the flag 0.
-        beside: whether what is streamed of the state is made before them and stored beside its old value, which stays
-            until the flag is known; only machines have such memory.
-    """
+    @property
+    def stand_ins(self) -> Mapping[Var, Var]:
+        """Inputs and outputs of the Block without memory of their own, each with the value that is there for it."""
+        return {}
 
-    flag: Var
-    equations: int
-    names: tuple[str, ...]
-    beside: bool = False
+    def lines(self) -> Iterator[str]:
+        """The printed form, with the body indented."""
+        yield from (f"  {one}" for one in body_lines(self.body.equations))
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,8 +238,6 @@ class Block:
         streamed: positions in the carried state of what lives in streaming memory, on a machine that has one: it is
             loaded before it is read and stored when its new value is there. No bit depends on it.
         stashed: values of the forward part that lie there until the gradients read them, on such a machine.
-        rounds: the loop that its first equations are, if they are one. The key of a round is `round_key`.
-        guard: the branch that its last equations are, if they are one.
     """
 
     inputs: tuple[Var, ...]
@@ -236,39 +249,9 @@ class Block:
     result: PyTree | None = None
     streamed: frozenset[int] = frozenset()
     stashed: frozenset[Var] = frozenset()
-    rounds: Rounds | None = None
-    guard: Guard | None = None
-
-    @property
-    def looped(self) -> int:
-        """How many of the equations, from the first, run in rounds."""
-        return self.rounds.equations if self.rounds else 0
-
-    @property
-    def unguarded(self) -> int:
-        """How many of the equations, from the first, run in every step."""
-        return self.guard.equations if self.guard else len(self.equations)
-
-    @property
-    def totals(self) -> tuple[tuple[Var, Var], ...]:
-        """What goes from round to round: (value before, value after)."""
-        return self.rounds.totals if self.rounds else ()
-
-    def given(self, var: Var) -> Type:
-        """The type of what a run takes for an input."""
-        expect(Var, var=var)
-        return self.rounds.given(var) if self.rounds else var.type
 
     def __str__(self) -> str:
         return "\n".join(lines(self))
-
-
-def round_key(key: Key, number: int) -> Key:
-    """The key of a round of a Block, from that of the step; the first round's is the step's own.
-
-    Equations after the rounds take the step's. It is the rule of a machine's `Repeat` that no other encloses.
-    """
-    return key.fold_in((1 << 32) + number) if number else key
 
 
 def per_block(
@@ -327,16 +310,22 @@ def line(equation: Equation) -> str:
 
 
 def lines(block: Block) -> Iterator[str]:
-    """The printed form of a Block, one line per equation."""
-    yield f"block({', '.join(map(typed, block.inputs))})"
+    """The printed form of a Block, one line per equation.
+
+    Inputs and outputs are shown as what is in memory for them: digests of steps are made of these lines.
+    """
+    regions = [equation.region for equation in block.equations if equation.region is not None]
+    there = {var: other for region in regions for var, other in region.stand_ins.items()}
+    yield f"block({', '.join(typed(there.get(var, var)) for var in block.inputs)})"
     yield from (f"  constant {typed(var)}" for var in block.constants)
-    rounds = block.rounds
-    if rounds is not None:
-        yield f"  {rounds.count} rounds, each with its part of {', '.join(map(str, rounds.fed))}, from zeros:"
-        yield from (f"    {line(equation)}" for equation in block.equations[: rounds.equations])
-        yield from (f"    {typed(old)} <- {new}" for old, new in rounds.totals)
-    yield from (f"  {line(equation)}" for equation in block.equations[block.looped : block.unguarded])
-    if block.guard is not None:
-        yield f"  if {block.guard.flag}, else the state stays as it was:"
-        yield from (f"    {line(equation)}" for equation in block.equations[block.unguarded :])
-    yield f"  return {', '.join(map(str, block.outputs))}"
+    yield from (f"  {one}" for one in body_lines(block.equations))
+    yield f"  return {', '.join(str(there.get(var, var)) for var in block.outputs)}"
+
+
+def body_lines(equations: Iterable[Equation]) -> Iterator[str]:
+    """The lines of equations, without indentation."""
+    for equation in equations:
+        if equation.region is None:
+            yield line(equation)
+        else:
+            yield from equation.region.lines()

@@ -10,6 +10,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from ipu_core.arrays import LINE, aligned
 from ipu_core.ir.block import Array, Block, Var, dtype_of
+from ipu_core.ir.bodies import equations_of, inputs_of, totals_of
 from ipu_core.ir.chains import Chain, item_bytes, only_inside, written_over
 from ipu_core.ir.exact import exact
 from ipu_core.ir.lifetimes import lifetimes
@@ -51,7 +52,7 @@ def allocate(
         whole: values that chains write whole into memory, where they stay until the chains that read them are done.
         held: arrays that there are already, of inputs and constants.
     """
-    own = (*block.inputs, *(old for old, _ in block.totals))
+    own, equations = (*inputs_of(block), *(old for old, _ in totals_of(block))), equations_of(block)
     arrays = dict(held or {})
     for var in (*own, *block.constants):
         if var not in arrays:
@@ -60,17 +61,17 @@ def allocate(
                 arrays[var][...] = block.constants[var]
     views, last = lifetimes(block)
     in_pieces, piece_bytes = _piece_places(block, chains, whole)
-    begin, end = list(range(len(block.equations) + 1)), list(range(len(block.equations) + 1))
+    begin, end = list(range(len(equations) + 1)), list(range(len(equations) + 1))
     for chain in (chain for chain in chains if chain.cut or whole):
         begin[chain.first : chain.last] = [chain.first] * (chain.last - chain.first)
         end[chain.first : chain.last] = [chain.last - 1] * (chain.last - chain.first)
     own_memory = [
         (position, var)
-        for position, var in enumerate(equation.output for equation in block.equations)
+        for position, var in enumerate(equation.output for equation in equations)
         if views[var].root is var and var not in over and var not in in_pieces
     ]
     homes, spans = dict[Var, Var](), dict[Var, tuple[int, int]]()  # whose memory it is, and how long
-    kept = frozenset((*own, *block.constants, *over, *in_pieces, *whole, *(new for _, new in block.totals)))
+    kept = frozenset((*own, *block.constants, *over, *in_pieces, *whole, *(new for _, new in totals_of(block))))
     given = {new: old for chain in chains for new, old in written_over(block, chain, kept).items()}
     for first, var in own_memory:
         home = homes[var] = homes[given[var]] if var in given else var
@@ -87,7 +88,7 @@ def allocate(
         piece = pieces[offset:].view(dtype_of(var.type.format))
         arrays[var] = as_strided(piece, var.type.shape, [n * piece.itemsize for n in views[var].strides])
     arrays |= {var: arrays[old] for var, old in over.items()}
-    for equation in block.equations:
+    for equation in equations:
         if views[equation.output].root is not equation.output:
             arrays[equation.output] = exact(equation.op, [arrays[equation.operands[0]]], equation.params)
     return Buffers(arrays, total + piece_bytes, pieces, frozenset(in_pieces))
@@ -103,6 +104,20 @@ def _piece_places(block: Block, chains: Sequence[Chain], whole: Collection[Var])
         offsets |= {var: place for (_, var), place in zip(inside, places, strict=True)}
         most = max(most, total)
     return offsets, most
+
+
+def write_back(state: Sequence[Array], new: Sequence[Array]) -> list[tuple[Array, Array]]:
+    """Copies, to and from, that put new state over the old: first away what another copy would overwrite."""
+    saved, written = [], []
+    for old, array in zip(state, new, strict=False):
+        if array is old:
+            continue
+        source = array
+        if any(np.may_share_memory(array, other) for other in state):
+            source = np.empty_like(array)
+            saved.append((source, array))
+        written.append((old, source))
+    return saved + written
 
 
 def pack(sizes: Sequence[int], spans: Sequence[tuple[int, int]]) -> tuple[list[int], int]:

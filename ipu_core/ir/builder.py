@@ -19,10 +19,10 @@ from ipu_core.ir.block import (
     Format,
     Literal,
     Params,
-    Rounds,
     Type,
     Var,
 )
+from ipu_core.ir.bodies import flat, fresh
 from ipu_core.ir.exact import exact
 from ipu_core.ir.ops import OPS, STRUCTURE, infer
 from lowprec import FloatFormat
@@ -49,10 +49,10 @@ class Builder:
     def __init__(self, block: Block | None = None) -> None:
         self.equations: list[Equation] = list(block.equations) if block else []
         self.constants: dict[Var, Array] = dict(block.constants) if block else {}
-        self.rounds: Rounds | None = None
+        self.wholes: dict[Var, Var] = {}  # of inputs that a loop has in parts, by part
         self.scope = Scope()
         self.source: str | None = None
-        self.number = 1 + max((equation.number for equation in self.equations), default=-1)
+        self.number = fresh(self.equations)
         self._seen: dict[Hashable, Var] = {}
         self._captured: dict[int, tuple[Array, Var]] = {}
 
@@ -81,7 +81,7 @@ class Builder:
 
     def role_of(self, var: Var) -> str | None:
         """The role of the equation that gives a value; None for inputs and constants."""
-        return next((equation.role for equation in reversed(self.equations) if equation.output == var), None)
+        return next((equation.role for equation in reversed([*flat(self.equations)]) if equation.output == var), None)
 
     def constant(self, array: Array, fmt: Format) -> Atom:
         """A value that is part of the program: a captured array (one value however often it is used) or a number."""
@@ -123,7 +123,7 @@ class Builder:
         scope = self.scope
         family = scope.family if scope.family and op not in STRUCTURE else OPS[op].family
         equation = Equation(
-            self.number, op, inputs, var, params, scope.role, family, scope.parameter, arithmetic,
+            self.number, op, inputs, (var,), params, scope.role, family, scope.parameter, arithmetic,
             scope.layer, self.source or calling_line(),
         )  # fmt: skip
         self.equations.append(equation)

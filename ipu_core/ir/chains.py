@@ -13,6 +13,7 @@ from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 from ipu_core.ir.block import Block, Equation, Var, dtype_of, per_block
+from ipu_core.ir.bodies import equations_of, runs_of, totals_of
 from ipu_core.ir.lifetimes import StridedView, in_place, lifetimes
 from ipu_core.ir.ops import ELEMENTWISE
 from lowprec import FloatFormat
@@ -56,12 +57,13 @@ class Chain(NamedTuple):
 def runs_of_chains(block: Block) -> tuple[tuple[Chain, ...], ...]:
     """The chains in order, as runs between which other equations compute something."""
     views, runs, open_ = lifetimes(block).views, list[list[Chain]](), _Open(block)
-    for position, equation in enumerate(block.equations):
-        if position in (block.looped, block.unguarded):
-            open_.end_run(runs)
-        if views[equation.output].root is equation.output and not open_.take(position, equation):
-            open_.end_run(runs)
-    open_.end_run(runs)
+    equations = equations_of(block)
+    for run in runs_of(block):
+        for position in range(run.first, run.last):
+            equation = equations[position]
+            if views[equation.output].root is equation.output and not open_.take(position, equation):
+                open_.end_run(runs)
+        open_.end_run(runs)
     return tuple(map(tuple, runs))
 
 
@@ -209,7 +211,7 @@ def only_inside(block: Block, chain: Chain) -> list[tuple[int, Var]]:
     """The values that lie in pieces: what nothing but a chain reads, each with the position of its equation."""
     if not chain.cut:
         return []
-    last, over, after = lifetimes(block).last, in_place(block), {new for _, new in block.totals}
+    last, over, after = lifetimes(block).last, in_place(block), {new for _, new in totals_of(block)}
     made = [(position, equation.output) for position, equation in computed(block, chain)]
     return [(i, var) for i, var in made if last.get(var, -1) < chain.last and var not in after and var not in over]
 
@@ -253,6 +255,6 @@ def item_bytes(var: Var) -> int:
 
 def computed(block: Block, chain: Chain) -> list[tuple[int, Equation]]:
     """The equations of a chain that compute something, with their positions."""
-    views, between = lifetimes(block).views, range(chain.first, chain.last)
-    there = [(position, block.equations[position]) for position in between]
+    views, equations, between = lifetimes(block).views, equations_of(block), range(chain.first, chain.last)
+    there = [(position, equations[position]) for position in between]
     return [(position, e) for position, e in there if views[e.output].root is e.output]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 from ipu_core.ir.block import Block, Equation, Type, Var, dtype_of
+from ipu_core.ir.bodies import equations_of, outputs_of, refilled, regions_of, runs_of
 from ipu_core.ir.lifetimes import in_place, lifetimes
+from ipu_core.ir.regions import Loop
 from ipu_core.ir.streaming import returns, spans
 from lowprec.integers import ceil_div
 
@@ -17,11 +20,11 @@ class Dependences:
     """The equations of a Block that compute, numbered as they stand, and all memory that lives for a time: values.
 
     Attributes:
-        positions: of the equations in the Block.
+        positions: of the equations in `equations_of` the Block.
         reads: by equation, the values that it reads, each once.
         makes: by equation, the value that it makes, in a tuple; none where it writes over what lives all the time.
         before, after: by equation, those that have to come before it and those it has to come before.
-        parts: runs of equations that stay together: rounds, what follows them, what a guard branches over.
+        parts: those of each run of the Block, which stay together.
         types: of the values.
         bytes: by value, how many. It lives from when it is first made or read until it is last read.
         readers: by value, the equations that read it.
@@ -58,8 +61,9 @@ def dependences(block: Block, grain: int) -> Dependences:
     """
     found = Dependences()
     views, over = lifetimes(block).views, in_place(block)
-    found.positions = [i for i, e in enumerate(block.equations) if views[e.output].root is e.output]
-    equations = [block.equations[position] for position in found.positions]
+    every = equations_of(block)
+    found.positions = [i for i, e in enumerate(every) if views[e.output].root is e.output]
+    equations = [every[position] for position in found.positions]
     operands = [list(dict.fromkeys(views[var].root for var in equation.operands)) for equation in equations]
     maker = {equation.output: node for node, equation in enumerate(equations)}
     reading: dict[Var, list[int]] = {}
@@ -81,9 +85,9 @@ def dependences(block: Block, grain: int) -> Dependences:
         for one in earlier:
             found.after[one].append(node)
     _add_values(found, block, grain, loads, stashed, reading, maker, over)
-    ends = (0, block.looped, max(block.looped, block.unguarded), len(block.equations))
-    counts = [sum(position < end for position in found.positions) for end in ends]
-    found.parts = [range(first, last) for first, last in pairwise(counts)]
+    found.parts = [
+        range(*(bisect_left(found.positions, end) for end in (run.first, run.last))) for run in runs_of(block)
+    ]
     return found
 
 
@@ -112,13 +116,16 @@ def _add_values(
         for nodes in parts:
             lies[old] = found.value(old.type, grain)  # the last of them is where the new one may be written
             read(lies[old], nodes)
-    later = {views[var].root for equation in block.equations[block.looped :] for var in equation.operands}
-    for old, new in block.totals:
-        if over.get(new) is old:
-            lies[old] = found.value(old.type, grain)
-            found.there.add(lies[old])
-            found.kept |= set() if new in later else {lies[old]}
-            read(lies[old], reading.get(old, ()))
+    finished = set[Var]()  # totals that nothing reads after their loop
+    for loop, step in regions_of(block, Loop):
+        later = {views[var].root for equation in equations_of(block)[step.last :] for var in equation.operands}
+        finished |= {new for _, new in loop.totals} - later
+        for old, new in loop.totals:
+            if over.get(new) is old:
+                lies[old] = found.value(old.type, grain)
+                found.there.add(lies[old])
+                found.kept |= {lies[old]} if new in finished else set()
+                read(lies[old], reading.get(old, ()))
     for root in maker:
         if root in over:
             place = lies.get(over[root])
@@ -133,17 +140,19 @@ def _add_values(
             for nodes in again:
                 read(found.value(root.type, grain), nodes)
     found.reads = [tuple(values) for values in reads]
-    far = {views[block.outputs[i]].root for i in block.streamed}
-    ends = {views[var].root for var in block.outputs} - far | {new for _, new in block.totals if new not in later}
+    outputs = outputs_of(block)
+    far = {views[outputs[i]].root for i in block.streamed}
+    ends = {views[var].root for var in outputs} - far | finished
     found.kept |= {lies[root] for root in ends if root in lies and root in maker}
 
 
-def reordered(block: Block, known: Dependences, order: Sequence[int]) -> tuple[Equation, ...]:
-    """The equations of a Block in an order of those that compute; each view comes before what first reads it.
+def reordered(block: Block, known: Dependences, order: Sequence[int]) -> Block:
+    """The Block in an order of the equations that compute; each view comes before what first reads it.
 
     Views that nothing in their part computes with come as soon as what they see is there.
     """
-    views = lifetimes(block).views
+    views, every = lifetimes(block).views, equations_of(block)
+    runs: list[list[Equation]] = []
     result: list[Equation] = []
     pending: dict[Var, Equation] = {}
 
@@ -153,9 +162,9 @@ def reordered(block: Block, known: Dependences, order: Sequence[int]) -> tuple[E
                 show(*equation.operands)
                 result.append(equation)
 
-    ends = [0, block.looped, max(block.looped, block.unguarded), len(block.equations)]
-    for part, (first, last) in zip(known.parts, pairwise(ends), strict=True):
-        equations = block.equations[first:last]
+    for part, run in zip(known.parts, runs_of(block), strict=True):
+        runs.append(result := [])
+        equations = every[run.first : run.last]
         pending |= {e.output: e for e in equations if views[e.output].root is not e.output}
         read = {var for e in equations if e.output not in pending for var in e.operands}
         for equation in reversed(equations):
@@ -168,8 +177,8 @@ def reordered(block: Block, known: Dependences, order: Sequence[int]) -> tuple[E
         made = {e.output for e in equations}
         show(*(var for root, seen in idle.items() if root not in made for var in seen))
         for node in order[part.start : part.stop]:
-            equation = block.equations[known.positions[node]]
+            equation = every[known.positions[node]]
             show(*equation.operands)
             result.append(equation)
             show(*idle.get(equation.output, ()))
-    return tuple(result)
+    return refilled(block, runs)

@@ -91,5 +91,5 @@ def compute(op: str, operands: Sequence[Any], params: Params, fmt: FloatFormat |
         return exact(op, [x if is_number(x) else as_exact(x) for x in arrays], params)
     if op == "convert" and arrays[0].dtype == np.float64:
         return np.asarray(astype(arrays[0], result.format))
-    equation = Equation(0, op, (), Var("0", result), params)
+    equation = Equation(0, op, (), (Var("0", result),), params)
     return declared(equation, arrays, None)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ipu_core.control import FloatingPointControl
-from ipu_core.ir.block import Array, Block, Equation, Format, Literal, Var, round_key
+from ipu_core.ir.block import Array, Block, Equation, Format, Literal, Region, Var
+from ipu_core.ir.bodies import equations_of
 from ipu_core.ir.declared import declared
 from ipu_core.ir.exact import as_exact, exact
 from ipu_core.ir.ops import INT32
 from ipu_core.ir.pytree import flatten, unflatten
+from ipu_core.ir.regions import Branch, Loop, round_key
 from ipu_core.ir.retype import cast
 from lowprec import Accumulation, Key
 from lowprec.checks import by_number, expect, shown
@@ -28,27 +31,48 @@ def run(
     lift: Callable[[Any, Format], Array],
     rule: Callable[[Equation, list[Any], int], Array],
 ) -> list[Array]:
-    """One loop over a Block: values lifted into an arithmetic, and a rule for every equation and round."""
+    """One walk over a Block: values lifted into an arithmetic, and a rule for every equation and round."""
     check_inputs(block, inputs)
     known = [*zip(block.inputs, inputs, strict=True), *block.constants.items()]
-    values: dict[Var, Array] = {var: lift(value, var.type.format) for var, value in known}
-    given = dict(values)
+    walk = _Walk({var: lift(value, var.type.format) for var, value in known}, lift, rule)
+    walk.compute(block.equations, 0)
+    return [walk.values[var] for var in block.outputs]
 
-    def compute(equations: Sequence[Equation], number: int) -> None:
+
+@dataclass
+class _Walk:
+    """The values so far, and what makes others."""
+
+    values: dict[Var, Array]
+    lift: Callable[[Any, Format], Array]
+    rule: Callable[[Equation, list[Any], int], Array]
+
+    def compute(self, equations: Sequence[Equation], number: int) -> None:
+        """Adds the values of equations, in the round of a number."""
+        values = self.values
         for equation in equations:
-            operands = [x.value if isinstance(x, Literal) else values[x] for x in equation.inputs]
-            values[equation.output] = rule(equation, operands, number)
+            if equation.region is None:
+                operands = [x.value if isinstance(x, Literal) else values[x] for x in equation.inputs]
+                values[equation.output] = self.rule(equation, operands, number)
+            else:
+                self._region(equation.region, number)
 
-    if (rounds := block.rounds) is not None:
-        values |= {old: lift(np.zeros(old.type.shape, np.float32), old.type.format) for old, _ in rounds.totals}
-        for number in range(rounds.count):
-            values |= {var: rounds.part(var, given[var], number) for var in rounds.fed}
-            compute(block.equations[: rounds.equations], number)
-            values |= {old: values[new] for old, new in rounds.totals}
-    compute(block.equations[block.looped :], 0)
-    if block.guard is not None and not values[block.guard.flag]:
-        return [values[var] for var in (*block.inputs[: block.carried], *block.outputs[block.carried :])]
-    return [values[var] for var in block.outputs]
+    def _region(self, region: Region, number: int) -> None:
+        values, body = self.values, region.body.equations
+        match region:
+            case Loop():
+                for old, _ in region.totals:
+                    values[old] = self.lift(np.zeros(old.type.shape, np.float32), old.type.format)
+                for one in range(region.count):
+                    values.update({part: region.part(part, values[whole], one) for whole, part in region.fed})
+                    self.compute(body, one)
+                    values.update({old: values[new] for old, new in region.totals})
+            case Branch():
+                if taken := bool(values[region.flag]):
+                    self.compute(body, number)
+                values.update({result: values[new if taken else old] for result, new, old in region.chosen})
+            case _:
+                raise NotImplementedError(f"no evaluation of {region!r}")
 
 
 def check_inputs(block: Block, inputs: Sequence[Any]) -> None:
@@ -60,7 +84,7 @@ def check_inputs(block: Block, inputs: Sequence[Any]) -> None:
     if len(inputs) != len(block.inputs):
         raise ValueError(f"the block has {len(block.inputs)} inputs, {len(inputs)} were given")
     for var, value in zip(block.inputs, inputs, strict=True):
-        if np.shape(value) != (shape := block.given(var).shape):
+        if np.shape(value) != (shape := var.type.shape):
             raise ValueError(f"input {var} must have shape {shape}, not {np.shape(value)}")
 
 
@@ -80,11 +104,11 @@ def evaluate_flat(
         raise ValueError(f"unknown arithmetic {shown(arithmetic)}; there are {', '.join(ARITHMETICS)}")
     step = None if key is None else as_key(key)
     orders = by_number("accumulations", accumulations, Accumulation)
-    if step is None and any("operation" in e.params for e in block.equations):
+    if step is None and any("operation" in e.params for e in equations_of(block)):
         raise ValueError("this block draws random masks: give a key")
     if arithmetic == "exact":
         return run(block, inputs, lambda x, _: as_exact(x), lambda e, x, n: _exact(e, x, step and round_key(step, n)))
-    if step is None and any(e.arithmetic.stochastic for e in block.equations):
+    if step is None and any(e.arithmetic.stochastic for e in equations_of(block)):
         raise ValueError("this block rounds stochastically: give a key")
 
     def rule(equation: Equation, operands: list[Any], number: int) -> Array:

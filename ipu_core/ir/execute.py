@@ -9,13 +9,15 @@ import numpy as np
 
 from ipu_core.control import FloatingPointControl
 from ipu_core.errors import FloatingPointException
-from ipu_core.ir.block import Array, Block, Equation, Rounds, Var, described, round_key
-from ipu_core.ir.buffers import Buffers, allocate
+from ipu_core.ir.block import Array, Block, Equation, Var, described
+from ipu_core.ir.bodies import Run, Step, equations_of, inputs_of, outputs_of, steps_of
+from ipu_core.ir.buffers import Buffers, allocate, write_back
 from ipu_core.ir.chains import Chain, computed, runs_of_chains
 from ipu_core.ir.fused import bind_chains
 from ipu_core.ir.kernels import BoundCall, bind
 from ipu_core.ir.lifetimes import in_place, lifetimes
 from ipu_core.ir.pytree import flatten, unflatten
+from ipu_core.ir.regions import Branch, Loop, round_key
 from ipu_core.ir.verify import verify
 from lowprec import Accumulation, Key, pipeline
 from lowprec.arrays import whole_array
@@ -104,7 +106,7 @@ class Executable:
         self._made_of, self._wrap, self._told = (block, accumulations, control, wrap, chained), wrap, told
         expect(FloatingPointControl, control=control)
         orders = by_number("accumulations", accumulations, Accumulation)
-        if unknown := sorted(orders.keys() - {e.number for e in block.equations}):
+        if unknown := sorted(orders.keys() - {e.number for e in equations_of(block)}):
             raise ValueError(f"accumulations for equations that are not in the block: {unknown}")
         self.block = verify(block)
         runs: Sequence[Sequence[Chain]] = ()
@@ -118,19 +120,17 @@ class Executable:
             buffers = allocate(block, {}, [chain for (chain,) in runs], _seen(block, told), told.held)
         self.bytes = buffers.bytes
         self._arrays = buffers.arrays
-        self._inputs = [(var, buffers.arrays[var]) for var in block.inputs]
-        outputs = [buffers.arrays[var] for var in block.outputs]
+        self._inputs = [(var, buffers.arrays[held]) for var, held in zip(block.inputs, inputs_of(block), strict=True)]
+        outputs = [buffers.arrays[var] for var in outputs_of(block)]
         self._state, self._results = self._inputs[: block.carried], outputs[block.carried :]
-        self._moves = _write_back([array for _, array in self._state], outputs)
-        self._given: dict[Var, Array] = dict.fromkeys(block.rounds.fed if block.rounds else (), np.empty(0))
-        before, after = ([buffers.arrays[pair[i]] for pair in block.totals] for i in (0, 1))
-        self._totals = _write_back(before, after)
+        self._moves = write_back([array for _, array in self._state], outputs)
+        self._given: dict[Var, Array] = dict.fromkeys(set(block.inputs) - set(inputs_of(block)), np.empty(0))
         self._calls = self._prepared(runs, buffers, orders, control)
         self._chained = bool(runs)
         self._observer: Observer | None = None
+        self._new = np.ones((), np.bool_)  # whether the last run made the state new
         self._tellers: dict[tuple[bool, frozenset[int] | None], Executable] = {}
-        self._looped, self._always, self._guarded = self._parts(self._calls)
-        self._flag = None if block.guard is None else buffers.arrays[block.guard.flag]
+        self._program = _in_turn([self._runs(step) for step in steps_of(block)])
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Executable, self._made_of  # the prepared calls hold buffers, so a copy prepares its own
@@ -149,7 +149,7 @@ class Executable:
         first = {run[0].first: run for run in runs}
         inside = {position for run in runs for position in range(run[0].first, run[-1].last)}
         calls = []
-        for position, equation in enumerate(block.equations):
+        for position, equation in enumerate(equations_of(block)):
             if position in first:
                 run = first[position]
                 call = bind_chains(block, run, buffers, orders, control)
@@ -190,7 +190,7 @@ class Executable:
         key = self._chained and pipeline.runs_here(), None if among is None else frozenset(among)
         if key not in self._tellers:
             block, accumulations, control, wrap, _ = self._made_of
-            held = {var: self._arrays[var] for var in (*block.inputs, *block.constants)}
+            held = {var: self._arrays[var] for var in (*inputs_of(block), *block.constants)}
             self._tellers[key] = Executable(block, accumulations, control, wrap, key[0], Told(key[1], held))
         return self._tellers[key]
 
@@ -205,7 +205,7 @@ class Executable:
         """The outputs for some inputs, in new arrays.
 
         Args:
-            inputs: one array per input of the Block, of its shape (`Block.given`) and dtype. Integers of any width pass
+            inputs: one array per input of the Block, of its shape and dtype. Integers of any width pass
                 for int32, Python numbers for values without axes.
             key: of this step. Every equation that rounds stochastically takes key.fold_in(its number), in rounds that
                 of `round_key`.
@@ -279,16 +279,11 @@ class Executable:
         return [self.feed(given, key.fold_in(first + number)) for number, given in enumerate(inputs)]
 
     def _advance(self, key: Key, observer: Observer | None) -> list[Array]:
-        """Runs the Block and makes the new state, unless the guard refuses it, the one that is held."""
-        self._observer = observer
-        if self.block.rounds is not None:
-            self._run_rounds(self.block.rounds, self._looped, key)
-        _run(self._always, key)
-        refused = self._flag is not None and not self._flag
-        if not refused:
-            _run(self._guarded, key)
+        """Runs the Block and makes the new state, unless a branch chooses the old, the one that is held."""
+        self._observer, self._new[...] = observer, True
+        self._program(key)
         results = [array.copy() for array in self._results]  # one may be a view of the state that is now replaced
-        if not refused:
+        if self._new:
             for to, source in self._moves:
                 np.copyto(to, source)
         return results
@@ -297,37 +292,56 @@ class Executable:
         if len(values) != len(places):
             raise ValueError(f"the block has {len(places)} inputs, {len(values)} were given")
         for (var, array), value in zip(places, values, strict=True):
-            value = checked(var, self.block.given(var).shape, array.dtype, value)
+            value = checked(var, var.type.shape, array.dtype, value)
             if var in self._given:
                 self._given[var] = value
             else:
                 array[...] = value
 
-    def _run_rounds(self, rounds: Rounds, calls: Calls, key: Key) -> None:
-        for old, _ in rounds.totals:
-            self._arrays[old][...] = 0
-        for number in range(rounds.count):
-            for var, value in self._given.items():
-                self._arrays[var][...] = rounds.part(var, value, number)
-            _run(calls, round_key(key, number))
-            for total, new in self._totals:
-                np.copyto(total, new)
+    def _runs(self, step: Run | Step) -> Callable[[Key], None]:
+        """What runs a step of the Block, with the key of the whole or of the round around it."""
+        if isinstance(step, Run):
+            calls = [(each.call, each.number) for each in self._calls if step.first <= each.position < step.last]
+            return lambda key: _run(calls, key)
+        body = _in_turn([self._runs(each) for each in step.steps])
+        region = step.equation.region
+        if isinstance(region, Loop):
+            return self._loop(region, body)
+        if isinstance(region, Branch):
+            return _branch(self._arrays[region.flag], body, self._new)
+        raise NotImplementedError(f"no execution of {region!r}")
 
-    def _parts(self, calls: Sequence[_Prepared]) -> tuple[Calls, Calls, Calls]:
-        """Calls of all equations as those in rounds, those that always run then, and those behind the guard."""
-        looped = self.block.looped
-        always = self.block.unguarded if self.block.guard else looped
-        first, then, last = (
-            [(each.call, each.number) for each in calls if begin <= each.position < end]
-            for begin, end in ((0, looped), (looped, always), (always, len(self.block.equations)))
-        )
-        return first, then, last
+    def _loop(self, loop: Loop, body: Callable[[Key], None]) -> Callable[[Key], None]:
+        arrays, given = self._arrays, self._given
+        totals = [arrays[old] for old, _ in loop.totals]
+        moves = write_back(totals, [arrays[new] for _, new in loop.totals])
+
+        def run(key: Key) -> None:
+            for total in totals:
+                total[...] = 0
+            for number in range(loop.count):
+                for whole, part in loop.fed:
+                    arrays[part][...] = loop.part(part, given[whole], number)
+                body(round_key(key, number))
+                for to, source in moves:
+                    np.copyto(to, source)
+
+        return run
+
+
+def _branch(flag: Array, body: Callable[[Key], None], new: Array) -> Callable[[Key], None]:
+    def run(key: Key) -> None:
+        new[...] = bool(flag)  # the body may write over it
+        if new:
+            body(key)
+
+    return run
 
 
 def _seen(block: Block, told: Told) -> set[Var]:
     """The values in memory that are told of, and those of which these were made."""
     views = lifetimes(block).views
-    return {views[var].root for e in block.equations if told.of(e) for var in (*e.operands, e.output)}
+    return {views[var].root for e in equations_of(block) if told.of(e) for var in (*e.operands, e.output)}
 
 
 def _located(call: BoundCall, equation: Equation) -> BoundCall:
@@ -342,18 +356,12 @@ def _located(call: BoundCall, equation: Equation) -> BoundCall:
     return located
 
 
-def _write_back(state: Sequence[Array], new: Sequence[Array]) -> list[tuple[Array, Array]]:
-    """Copies, to and from, that put new state over the old: first away what another copy would overwrite."""
-    saved, written = [], []
-    for old, array in zip(state, new, strict=False):
-        if array is old:
-            continue
-        source = array
-        if any(np.may_share_memory(array, other) for other in state):
-            source = np.empty_like(array)
-            saved.append((source, array))
-        written.append((old, source))
-    return saved + written
+def _in_turn(steps: Sequence[Callable[[Key], None]]) -> Callable[[Key], None]:
+    def run(key: Key) -> None:
+        for step in steps:
+            step(key)
+
+    return run
 
 
 def _run(calls: Calls, key: Key) -> None:

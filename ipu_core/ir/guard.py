@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from ipu_core.ir.appended import Appended
-from ipu_core.ir.block import Block, Equation, Format, Guard, Literal, Var, described
+from ipu_core.ir.block import Block, Equation, Format, Literal, Var, described
+from ipu_core.ir.bodies import closed, equations_of, fresh, region, rewritten, totals_of, with_body
 from ipu_core.ir.ops import STRUCTURE, SUMS
+from ipu_core.ir.regions import Branch, Loop
 from ipu_core.ir.scaled_products import SCALED_CAST
 from lowprec import FloatFormat
 from lowprec import float32 as FLOAT32
@@ -56,7 +58,7 @@ def guarded(block: Block) -> Block:
 
     Looked at are the gradient of every parameter, as an "unscale" equation takes it, and what cannot be told from it:
     sums, and operands of sums, on the way to it in formats narrower than float32, and sums over micro-batches. The new
-    last output holds 1 for each of them that is bad, over all rounds; `Guard.names` says which is which.
+    last output holds 1 for each of them that is bad, over all rounds; `Branch.names` says which is which.
 
     Args:
         block: typed; no pass may follow.
@@ -64,43 +66,51 @@ def guarded(block: Block) -> Block:
     Raises:
         ValueError: no equation takes the gradient of a parameter.
     """
-    needed = _checked(block)
-    checks = _Checks(1 + max(equation.number for equation in block.equations))
-    rounds = block.rounds
-    for equation in block.equations[: block.looped]:
-        checks.equations.append(equation)
-        if equation.output in needed:
-            checks.check(equation.output, needed.pop(equation.output))
-    parts = list[Var]()
-    if rounds is not None:
-        totals = rounds.totals
+    needed, parts = _checked(block), list[Var]()
+    checks = _Checks(fresh(block.equations))
+
+    def straight(equations: Sequence[Equation]) -> Sequence[Equation]:
+        checks.equations = []
+        for equation in equations:
+            checks.equations.append(equation)
+            if equation.output in needed:
+                checks.check(equation.output, needed.pop(equation.output))
+        return checks.equations
+
+    def close(equation: Equation, body: list[Equation]) -> Equation:
+        loop, checks.equations = equation.region, body
+        if not isinstance(loop, Loop):
+            raise ValueError("the step is guarded already")
         if checks.found:
             now = checks.joined(checks.gathered())
             old = Var("total.bad", now.type)
-            parts = [checks.emit("maximum", old, now)]
-            totals = (*totals, (old, parts[0]))
-        rounds = replace(rounds, equations=len(checks.equations), totals=totals)
-    first, second = _split(block, needed)
-    for var in (*block.inputs, *block.constants, *(new for _, new in block.totals)):
+            parts.append(checks.emit("maximum", old, now))
+            equation = replace(equation, region=replace(loop, totals=(*loop.totals, (old, parts[-1]))))
+        return with_body(equation, body)
+
+    last = 1 + max((place for place, each in enumerate(block.equations) if each.region is not None), default=-1)
+    equations = rewritten(block.equations[:last], straight, close)
+    first, second = _split(block, block.equations[last:], needed)
+    checks.equations = equations
+    for var in (*block.inputs, *block.constants, *(new for _, new in totals_of(block))):
         if var in needed:  # a gradient that is a constant, or is finished when the rounds are
             checks.check(var, needed.pop(var))
-    for equation in first:
-        checks.equations.append(equation)
-        if equation.output in needed:
-            checks.check(equation.output, needed.pop(equation.output))
+    equations += straight(first)
+    checks.equations = equations
     bad = checks.joined([*parts, *checks.gathered()])
     worst = checks.emit("reduce_max", bad, fmt=FLOAT32, axis=(0,), keepdims=False)
     flag = checks.emit("subtract", Literal(1.0), worst)
-    guard = Guard(flag, len(checks.equations), tuple(checks.names))
-    return replace(
-        block, equations=(*checks.equations, *second), rounds=rounds, guard=guard,
-        outputs=(*block.outputs, bad), result=None,
-    )  # fmt: skip
+    chosen = [(Var(f"{old.name}.next", old.type), new, old)
+              for old, new in zip(block.inputs[: block.carried], block.outputs, strict=False)]  # fmt: skip
+    branch = Branch(Block((), (), tuple(second)), flag, tuple(chosen), tuple(checks.names))
+    outputs = (*branch.results, *block.outputs[block.carried :], bad)
+    equations.append(region(branch, "branch", equations))
+    return closed(replace(block, equations=tuple(equations), outputs=outputs, result=None))
 
 
 def _checked(block: Block) -> dict[Var, str]:
     """What is to be looked at, with its name."""
-    made = {equation.output: equation for equation in block.equations}
+    made = {equation.output: equation for equation in equations_of(block)}
 
     def origin(var: Var) -> Var:
         """What moves show, and casts whose scale leaves nothing but the largest to saturate."""
@@ -109,23 +119,25 @@ def _checked(block: Block) -> dict[Var, str]:
         return var
 
     found: dict[Var, str] = {}
-    for equation in block.equations:
+    for equation in equations_of(block):
         if equation.family == "gradient_sum" or (equation.op in SUMS and equation.role in BACKWARD):
             for var in (*map(origin, equation.operands), equation.output):
                 maker = made.get(var)
                 if maker is not None and maker.role in BACKWARD and _narrow(var.type.format):
                     found[var] = described(maker)
-    last = {origin(e.operands[0]): e.parameter or "" for e in block.equations if e.family == UNSCALE}
+    last = {origin(e.operands[0]): e.parameter or "" for e in equations_of(block) if e.family == UNSCALE}
     if not last:
         raise ValueError("no equation takes the gradient of a parameter: there is nothing to guard")
     return found | {var: f"gradient of {name}" for var, name in last.items()}
 
 
-def _split(block: Block, needed: dict[Var, str]) -> tuple[list[Equation], list[Equation]]:
-    """The equations after the rounds: those behind what is looked at and behind what is no state, and the others."""
+def _split(
+    block: Block, equations: Sequence[Equation], needed: dict[Var, str]
+) -> tuple[list[Equation], list[Equation]]:
+    """Of equations those behind what is looked at and behind what is no state, and the others."""
     wanted = {*needed, *block.outputs[block.carried :]}
     first, second = list[Equation](), list[Equation]()
-    for equation in reversed(block.equations[block.looped :]):
+    for equation in reversed(equations):
         if equation.output in wanted:
             wanted.update(equation.operands)
             first.append(equation)

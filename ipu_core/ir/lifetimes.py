@@ -10,8 +10,10 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from ipu_core.ir.block import Array, Block, Equation, Var, per_block
+from ipu_core.ir.bodies import equations_of, inputs_of, outputs_of, regions_of, runs_of, totals_of
 from ipu_core.ir.exact import exact
 from ipu_core.ir.ops import ELEMENTWISE, VIEWS
+from ipu_core.ir.regions import Branch, Loop
 from lowprec.spec.axes import restrided
 
 
@@ -36,8 +38,9 @@ class Lifetimes(NamedTuple):
     Attributes:
         views: of every value.
         last: of every root that is read: the position of the last equation that reads it, by whatever view; the number
-            of equations where an output lies in it. What rounds read that they do not make, and the totals they make,
-            are read until their last equation; the totals before a round where they are read.
+            of equations where an output lies in it, or a flag that says in the end which state counts. What a loop
+            reads that it does not make, and the totals it makes, are read until its last equation; the totals before a
+            round where they are read.
     """
 
     views: Mapping[Var, StridedView]
@@ -49,9 +52,10 @@ def lifetimes(block: Block) -> Lifetimes:
     """The lifetimes in a Block, in the order of its equations; made once for all who ask."""
     views: dict[Var, StridedView] = {}
     ghosts: dict[Var, Array] = {}  # over one byte that is never read: NumPy then does the view arithmetic
-    for var in (*block.inputs, *block.constants, *(old for old, _ in block.totals)):
+    for var in (*inputs_of(block), *block.constants, *(old for old, _ in totals_of(block))):
         ghosts[var], views[var] = _own(var)
-    for equation in block.equations:
+    equations = equations_of(block)
+    for equation in equations:
         var = equation.output
         seen = _seen(equation, ghosts[equation.operands[0]]) if equation.op in VIEWS else None
         if seen is None:
@@ -59,16 +63,31 @@ def lifetimes(block: Block) -> Lifetimes:
         else:
             ghosts[var], views[var] = seen, _view(views[equation.operands[0]].root, ghosts, seen)
     last: dict[Var, int] = {}
-    made: set[Var] = {*(old for old, _ in block.totals), *(block.rounds.fed if block.rounds else ())}
-    for position, equation in enumerate(block.equations):
-        made.add(equation.output)
-        for var in equation.operands:
-            root = views[var].root
-            again = position < block.looped and root not in made
-            last[root] = block.looped - 1 if again else position
-    for _, new in block.totals:
-        last[new] = max(last.get(new, -1), block.looped - 1)
-    return Lifetimes(views, last | dict.fromkeys((views[var].root for var in block.outputs), len(block.equations)))
+    made = {equation.output: position for position, equation in enumerate(equations)}
+    made |= {var: step.first for loop, step in regions_of(block, Loop) for var in loop.own}
+    for run in runs_of(block):
+        around = [step for _, step in regions_of(block, Loop) if step.equation in run.inside]
+        for position in range(run.first, run.last):
+            for var in equations[position].operands:
+                root = views[var].root
+                again = (step.last - 1 for step in around if made.get(root, -1) < step.first)
+                last[root] = next(again, position)
+    for loop, step in regions_of(block, Loop):
+        for _, new in loop.totals:
+            last[new] = max(last.get(new, -1), step.last - 1)
+    ends = [views[var].root for var in outputs_of(block)]
+    ends += [views[branch.flag].root for branch, _ in regions_of(block, Branch) if branch.beside]  # read again at last
+    return Lifetimes(views, last | dict.fromkeys(ends, len(equations)))
+
+
+def until_chosen(block: Block) -> dict[Var, int]:
+    """By carried input, the position of the first equation of the branch that may leave it as it is.
+
+    What is streamed and stored beside the new value is not needed until then.
+    """
+    beside = {block.inputs[i] for i in block.streamed}
+    return {old: step.first for branch, step in regions_of(block, Branch) for _, _, old in branch.chosen
+            if not (branch.beside and old in beside)}  # fmt: skip
 
 
 @per_block
@@ -79,15 +98,15 @@ def in_place(block: Block) -> dict[Var, Var]:
     itself reads it element by element in place, or not at all.
     """
     views, last = lifetimes(block)
-    made = {equation.output: (position, equation) for position, equation in enumerate(block.equations)}
+    made = {equation.output: (position, equation) for position, equation in enumerate(equations_of(block))}
     found: dict[Var, Var] = {}
-    beside = {block.inputs[i] for i in block.streamed} if block.guard and block.guard.beside else set()
-    for old, new in [*zip(block.inputs[: block.carried], block.outputs, strict=False), *block.totals]:
+    needed = until_chosen(block)
+    for old, new in [*zip(block.inputs[: block.carried], outputs_of(block), strict=False), *totals_of(block)]:
         if new not in made or views[new].root is not new or new in found or old.type != new.type:
             continue
         position, equation = made[new]
-        if block.guard and position < block.unguarded and old in block.inputs and old not in beside:
-            continue  # the old value is needed where the flag is 0
+        if position < needed.get(old, 0):
+            continue
         here = [views[var] for var in equation.operands if views[var].root is old]
         still = not here or (equation.op in ELEMENTWISE and all(view.whole for view in here))
         if still and last.get(old, -1) <= position:

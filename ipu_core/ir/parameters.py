@@ -6,13 +6,14 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ipu_core.ir.block import Block, Var
+from ipu_core.ir.bodies import equations_of, mapped
 
 
 def sources(block: Block, parameters: dict[Var, str]) -> dict[Var, frozenset[str]]:
     """For every value that is made of parameters and constants alone: the names of the parameters."""
     pure = {var: frozenset({name}) for var, name in parameters.items()}
     pure |= dict.fromkeys(block.constants, frozenset())
-    for equation in block.equations:
+    for equation in equations_of(block):
         if all(var in pure for var in equation.operands):
             pure[equation.output] = frozenset().union(*(pure[var] for var in equation.operands))
     return pure
@@ -27,5 +28,4 @@ def name_of(pure: dict[Var, frozenset[str]], values: Iterable[Var]) -> str | Non
 def name_parameters(block: Block, parameters: dict[Var, str]) -> Block:
     """The Block with the parameter's name on every equation that has one parameter among its operands."""
     pure = sources(block, parameters)
-    named = (replace(e, parameter=e.parameter or name_of(pure, e.operands)) for e in block.equations)
-    return replace(block, equations=tuple(named))
+    return mapped(block, lambda e: replace(e, parameter=e.parameter or name_of(pure, e.operands)))

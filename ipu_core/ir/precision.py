@@ -15,6 +15,7 @@ from typing import Any
 
 from ipu_core.ir.amax_scales import with_scales
 from ipu_core.ir.block import Block, Equation
+from ipu_core.ir.bodies import equations_of, mapped
 from ipu_core.ir.misspelt import meant, with_commas
 from ipu_core.ir.ops import PRODUCTS
 from ipu_core.ir.overrides import STREAMING, SWITCHES, overrides
@@ -220,7 +221,7 @@ class Precision(RoleFormats):
     def sets(self, rule: PrecisionRule, block: Block) -> bool:
         """Whether one more rule would set something in a training step."""
         reads = functools.partial(self._reads, True, len(self.rules), rule.field)
-        return any(rule.matches(equation) and reads(equation) for equation in block.equations)
+        return any(rule.matches(equation) and reads(equation) for equation in equations_of(block))
 
     def _reads(self, trained: bool, number: int, field: str, equation: Equation) -> bool:
         """Whether an equation has a field as far as the rules before that of a number leave it one."""
@@ -261,19 +262,19 @@ class Precision(RoleFormats):
             ValueError: a rule that sets nothing in the Block; the message has what there is.
         """
         expect(Block, block=block)
-        if self.rules and all(equation.role == "forward" for equation in block.equations):
+        if self.rules and all(equation.role == "forward" for equation in equations_of(block)):
             parameters = paths(block.arguments[0] if block.arguments else LEAF)
             block = name_parameters(block, dict(zip(block.inputs, parameters, strict=False)))
             if whole:
                 check_names(self.rules, block, parameters)
         elif whole:
-            trained = any(equation.role == "update" for equation in block.equations)
+            trained = any(equation.role == "update" for equation in equations_of(block))
             check_matches(self.rules, block, FIELDS, functools.partial(self._reads, trained))
         typed = Retype(self, block).run()
         if self.scaling is not None or any(rule.field == "scaling" for rule in self.rules):
             typed = scale_products(typed, self)
         if self.promote is not None:
-            typed = replace(typed, equations=tuple(map(self._promoted, typed.equations)))
+            typed = mapped(typed, self._promoted)
         return replace(typed, streamed=typed.streamed | moments(typed)) if self.streamed else typed
 
     def _promoted(self, equation: Equation) -> Equation:

@@ -16,6 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from ipu_core.ir.block import Block, Equation, Var, dtype_of
+from ipu_core.ir.bodies import closed, equations_of, fresh, outputs_of, rewritten, totals_of
 from ipu_core.ir.guard import BACKWARD
 from ipu_core.ir.lifetimes import lifetimes
 from ipu_core.ir.ops import GATHERS, OPS
@@ -39,20 +40,15 @@ def recompute(block: Block, price: Callable[[Equation], float] = nothing) -> Blo
         block: typed; every format must have a storage dtype.
         price: How many kept bytes it is worth not to compute an equation once more.
     """
-    ends = (block.looped, max(block.looped, block.unguarded), len(block.equations))
-    parts = zip((0, *ends), ends, strict=False)
     remaking = _Remaking(block, price)
-    lengths = [remaking.part(block.equations[first:last]) for first, last in parts]
-    rounds = replace(block.rounds, equations=lengths[0]) if block.rounds else None
-    guard = replace(block.guard, equations=lengths[1]) if block.guard else None
-    return replace(block, equations=tuple(remaking.equations), rounds=rounds, guard=guard)
+    return closed(replace(block, equations=tuple(rewritten(block.equations, remaking.part))))
 
 
 class _Remaking:
-    """The equations so far, and what has been made anew.
+    """What has been made anew.
 
     Attributes:
-        equations: of the new Block.
+        equations: so far of those that stand together.
         again: by value, the copy that the gradients read.
     """
 
@@ -60,21 +56,22 @@ class _Remaking:
         self._price = price
         self.equations: list[Equation] = []
         self.again: dict[Var, Var] = {}
-        self._fresh = 1 + max((equation.number for equation in block.equations), default=-1)
+        self._fresh = fresh(block.equations)
         self._views = lifetimes(block).views
-        self._made = {equation.output: equation for equation in block.equations}
-        kept = (*block.outputs, *block.stashed, *(new for _, new in block.totals))
+        self._made = {equation.output: equation for equation in equations_of(block)}
+        kept = (*outputs_of(block), *block.stashed, *(new for _, new in totals_of(block)))
         self._kept = {self._views[var].root for var in kept}
 
-    def part(self, equations: Sequence[Equation]) -> int:
-        """Takes up equations that stay together; gives how many there are now in all."""
+    def part(self, equations: Sequence[Equation]) -> Sequence[Equation]:
+        """New equations for some that stand together."""
+        self.equations = []
         anew = self._anew(equations)
         for equation in equations:
             if equation.role in BACKWARD:
                 inputs = tuple(self._copied(x, anew) if isinstance(x, Var) else x for x in equation.inputs)
                 equation = equation if inputs == equation.inputs else replace(equation, inputs=inputs)
             self.equations.append(equation)
-        return len(self.equations)
+        return self.equations
 
     def _copied(self, var: Var, anew: frozenset[Var]) -> Var:
         """The value that the gradients read for one of the forward part, made before them if it is to be."""
@@ -84,7 +81,7 @@ class _Remaking:
             equation = self._made[var]
             inputs = tuple(self._copied(x, anew) if isinstance(x, Var) else x for x in equation.inputs)
             output = Var(f"{var.name}.again", var.type)
-            copy = replace(equation, number=self._fresh, inputs=inputs, output=output, drawn=equation.keyed)
+            copy = replace(equation, number=self._fresh, inputs=inputs, outputs=(output,), drawn=equation.keyed)
             self._fresh += 1
             self.again[var] = output
             self.equations.append(copy)

@@ -8,8 +8,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ipu_core.ir.block import Arithmetic, Array, Atom, Block, Equation, Format, Params, Rounds, Type, Var
+from ipu_core.ir.block import Arithmetic, Array, Atom, Block, Equation, Format, Params, Type, Var
+from ipu_core.ir.bodies import equations_of, fresh, regions_of, rewritten, totals_of, with_body
 from ipu_core.ir.ops import OPS, PRODUCTS, STRUCTURE, SUMS, WHOLE_VIEWS
+from ipu_core.ir.regions import Loop
 from ipu_core.ir.schedule import dead_code
 from ipu_core.ir.wishes import wishes
 from lowprec import FloatFormat, Rounding, astype
@@ -92,10 +94,10 @@ class Retype:
     def __init__(self, table: TypeTable, block: Block) -> None:
         self.table = table
         self.block = block
-        self.definitions = {e.output: e for e in block.equations}
+        self.definitions = {e.output: e for e in equations_of(block)}
         self.equations: list[Equation] = []
         self.constants: dict[Var, Array] = dict(block.constants)
-        self.fresh = 1 + max((e.number for e in block.equations), default=-1)
+        self.fresh = fresh(block.equations)
         self.emitted: set[int] = set()
         self.natives: dict[Var, Var] = {var: var for var in block.constants}
         self.versions: dict[tuple[Var, Format], Var] = {}
@@ -110,33 +112,40 @@ class Retype:
             if position < self.block.carried:
                 fmt = self._stored_format(var, self.block.outputs[position])
             inputs.append(self._typed(var, fmt))
-        for old, new in self.block.totals:
+        for old, new in totals_of(self.block):
             self._typed(old, self._stored_format(old, new))
-        self._retype_all(self.block.equations[: self.block.looped])
-        rounds = self._rounds()
-        self._retype_all(self.block.equations[self.block.looped :])
+        for whole, part in (pair for loop, _ in regions_of(self.block, Loop) for pair in loop.fed):
+            self._typed(part, whole.type.format)
+        self.equations = rewritten(self.block.equations, self._straight, self._region)
         outputs = tuple(self._native(var) for var in self.block.outputs)
         return dead_code(replace(self.block, inputs=tuple(inputs), outputs=outputs, constants=self.constants,
-                                 equations=tuple(self.equations), rounds=rounds))  # fmt: skip
+                                 equations=tuple(self.equations)))  # fmt: skip
 
     def _typed(self, var: Var, fmt: Format) -> Var:
         """The new value of one that no equation makes."""
         new = self.natives[var] = Var(var.name, Type(var.type.shape, fmt))
         return new
 
-    def _rounds(self) -> Rounds | None:
-        """The loop that the equations so far are."""
-        rounds = self.block.rounds
-        if rounds is None:
-            return None
-        totals = tuple((self._native(old), self._native(new)) for old, new in rounds.totals)
-        fed = tuple(self.natives[var] for var in rounds.fed)
-        return Rounds(rounds.count, len(self.equations), fed, totals)
+    def _region(self, equation: Equation, body: list[Equation]) -> Equation:
+        """A loop of typed equations; moves that only its totals are come last.
 
-    def _retype_all(self, equations: Sequence[Equation]) -> None:
+        Raises:
+            NotImplementedError: a region of another kind; branches come later.
+        """
+        loop = equation.region
+        if not isinstance(loop, Loop):
+            raise NotImplementedError(f"no typing of {loop!r}")
+        self.equations = body
+        totals = tuple((self._native(old), self._native(new)) for old, new in loop.totals)
+        fed = tuple((self.natives[whole], self.natives[part]) for whole, part in loop.fed)
+        return with_body(replace(equation, region=replace(loop, totals=totals, fed=fed)), body)
+
+    def _straight(self, equations: Sequence[Equation]) -> list[Equation]:
+        self.equations = []
         for equation in equations:
             if equation.op not in STRUCTURE:
                 self._retype(equation)
+        return self.equations
 
     def _stored_format(self, var: Var, new: Var) -> Format:
         """A carried state, or a total, is stored as its new value comes."""
@@ -232,7 +241,7 @@ class Retype:
             self.constants[new] = cast(self.constants[base], fmt)
             return new
         role = equation.role if equation is not None else "forward"
-        convert = Equation(-1, "convert", (), var, Params({}), role, OPS["convert"].family, self.owners.get(var))
+        convert = Equation(-1, "convert", (), (var,), Params({}), role, OPS["convert"].family, self.owners.get(var))
         if equation is not None:
             convert = replace(convert, layer=equation.layer, source=equation.source)
         return self._append(convert, (base,), fmt, None, ruled=equation)
@@ -251,7 +260,7 @@ class Retype:
         self.emitted.add(number)
         output = Var(str(number), Type(like.output.type.shape, fmt))
         arithmetic = Arithmetic(self._rounding(like.op, self.table.at(ruled or like), inputs, fmt), accumulate)
-        self.equations.append(replace(like, number=number, inputs=inputs, output=output, arithmetic=arithmetic))
+        self.equations.append(replace(like, number=number, inputs=inputs, outputs=(output,), arithmetic=arithmetic))
         return output
 
     def _rounding(self, name: str, table: TypeTable, inputs: tuple[Atom, ...], output: Format) -> Rounding:

@@ -19,6 +19,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from ipu_core.ir.block import Block, Equation
+from ipu_core.ir.bodies import equations_of
 from ipu_core.ir.ops import STRUCTURE
 from ipu_core.ir.scaling import SCALINGS, OperandScaling, read
 from lowprec import BlockFormat, FloatFormat, Rounding, as_format
@@ -135,7 +136,7 @@ def check_matches(rules: Sequence[PrecisionRule], block: Block, fields: Sequence
     Raises:
         ValueError: with names that are near to what was meant, or what the parts of that name have.
     """
-    equations = [equation for equation in block.equations if equation.op not in STRUCTURE]
+    equations = [equation for equation in equations_of(block) if equation.op not in STRUCTURE]
     for number, rule in enumerate(rules):
         fitting = [equation for equation in equations if rule.matches(equation)]
         if not fitting:
@@ -155,7 +156,7 @@ def check_names(rules: Sequence[PrecisionRule], block: Block, parameters: Iterab
     Raises:
         ValueError: with names that are near to what was meant.
     """
-    equations = [equation for equation in block.equations if equation.op not in STRUCTURE]
+    equations = [equation for equation in equations_of(block) if equation.op not in STRUCTURE]
     names = [*parameters, *(name for equation in equations for name in names_of(equation))]
     for rule in rules:
         if not any(map(rule.names, names)):

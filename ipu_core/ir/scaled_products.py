@@ -10,8 +10,10 @@ import numpy as np
 
 from ipu_core.ir.amax_scales import STATE, extended, scale_of
 from ipu_core.ir.appended import Appended
-from ipu_core.ir.block import Array, Atom, Block, Equation, Format, Literal, Rounds, Type, Var
+from ipu_core.ir.block import Array, Atom, Block, Equation, Format, Literal, Type, Var
+from ipu_core.ir.bodies import equations_of, fresh, mapped, regions_of, rewritten, with_body
 from ipu_core.ir.ops import PRODUCTS, STRUCTURE, WHOLE_VIEWS
+from ipu_core.ir.regions import Loop
 from ipu_core.ir.rotated_operands import Rotations
 from ipu_core.ir.rules import PASSES
 from ipu_core.ir.scaling import ElementFormat, OperandScaling
@@ -83,10 +85,10 @@ class _ScaledProducts(Appended):
     """
 
     def __init__(self, block: Block, table: Table) -> None:
-        super().__init__(1 + max((e.number for e in block.equations), default=-1))
+        super().__init__(fresh(block.equations))
         self.block, self.table, self.own = block, table, table
         self.scaling = table.scaling or OperandScaling()
-        self.made = {e.output: e for e in block.equations}
+        self.made = {e.output: e for e in equations_of(block)}
         self.casts: dict[tuple[Any, ...], Var] = {}
         self.scales: dict[tuple[Any, ...], Atom] = {}
         self.inverses: dict[Atom, Var] = {}
@@ -103,39 +105,38 @@ class _ScaledProducts(Appended):
 
     def run(self) -> Block:
         """The new Block."""
-        for equation in (looped := self._looped()):
+        self.equations = rewritten(self.block.equations, self._straight, self._region)
+        self.scaling = self.table.scaling or self.scaling
+        block = replace(self.block, constants={**self.block.constants, **self.constants})
+        if self.slots:
+            block = self._carrying(block)
+        block = dead_code(replace(block, equations=tuple(self.equations)))
+        used = {equation.number for equation in equations_of(block)}
+        return mapped(block, lambda equation: self._renumbered(equation, used))
+
+    def _straight(self, equations: Sequence[Equation]) -> list[Equation]:
+        """New equations for some that stand together."""
+        self.equations = []
+        for equation in equations:
             scaling = self._scaling_of(equation)
             if scaling is None:
                 self.equations.append(equation)
             else:
                 self.own, self.scaling = self.table.at(equation), scaling
                 self._product(equation)
-        self.scaling = self.table.scaling or self.scaling
-        rounds = self._close_rounds(self.block.rounds) if self.block.rounds else None
-        self.equations += self.block.equations[len(looped) :]
-        block = replace(self.block, rounds=rounds, constants={**self.block.constants, **self.constants})
-        if self.slots:
-            block = self._carrying(block)
-        block = dead_code(replace(block, equations=tuple(self.equations)))
-        return replace(block, equations=tuple(self._renumbered(block.equations)))
+        return self.equations
 
-    def _renumbered(self, equations: Sequence[Equation]) -> Iterator[Equation]:
-        """Views of casts with the numbers of those that nothing reads any more."""
-        used = {equation.number for equation in equations}
-        for equation in equations:
-            like = self.stand_ins.get(equation.output)
-            if like is not None and like.number not in used:
-                used.add(like.number)
-                equation = replace(equation, number=like.number)
-            yield equation
-
-    def _looped(self) -> tuple[Equation, ...]:
-        """The equations that hold a model's products: those of the rounds, where there are any."""
-        return self.block.equations[: self.block.looped] if self.block.rounds else self.block.equations
+    def _renumbered(self, equation: Equation, used: set[int]) -> Equation:
+        """A view of a cast with the number of that which nothing reads any more."""
+        like = self.stand_ins.get(equation.output)
+        if like is None or like.number in used:
+            return equation
+        used.add(like.number)
+        return replace(equation, number=like.number)
 
     def _with_history(self) -> Iterator[tuple[Var, ElementFormat]]:
         """The tensors whose scales are delayed, in the order in which they are first cast."""
-        for equation in self._looped():
+        for equation in equations_of(self.block):
             scaling = self._scaling_of(equation)
             if scaling is not None and scaling.how == "delayed":
                 self.scaling = scaling
@@ -169,9 +170,9 @@ class _ScaledProducts(Appended):
         exact = accumulate is None or accumulate.contains(FLOAT32)
         arithmetic = replace(equation.arithmetic, rounding=NEAREST_EVEN) if exact else equation.arithmetic
         wide = Var(f"{equation.number}.scaled", Type(equation.output.type.shape, FLOAT32))
-        self.equations.append(replace(equation, inputs=tuple(operands), output=wide, arithmetic=arithmetic))
+        self.equations.append(replace(equation, inputs=tuple(operands), outputs=(wide,), arithmetic=arithmetic))
         self._rounded("multiply", wide, factor, fmt=_float(equation.output), **about)
-        self.equations[-1] = replace(self.equations[-1], output=equation.output)
+        self.equations[-1] = replace(self.equations[-1], outputs=equation.outputs)
 
     def _scaled_inside(
         self, equation: Equation, operands: Sequence[Var], factor: Atom, about: Mapping[str, Any]
@@ -322,21 +323,23 @@ class _ScaledProducts(Appended):
         rows = [self.emit("reshape", amax, shape=(1,), family=SCALED) for amax in self.amaxes]
         return rows[0] if len(rows) == 1 else self.emit("concatenate", *rows, axis=0, family=SCALED)
 
-    def _close_rounds(self, rounds: Rounds) -> Rounds:
-        """The rounds; amax is the largest of all of them."""
-        totals = rounds.totals
-        if self.slots:
+    def _region(self, equation: Equation, body: list[Equation]) -> Equation:
+        """A loop; the amax of what it casts is the largest of all rounds."""
+        loop = equation.region
+        if self.amaxes and isinstance(loop, Loop):
+            self.equations, self.scaling = body, self.table.scaling or self.scaling
             now = self._together()
             old = Var("total.amax", now.type)
             new = self.emit("maximum", old, now, family=SCALED)
-            totals, self.amaxes = (*totals, (old, new)), [new]
-        return replace(rounds, equations=len(self.equations), totals=totals)
+            self.amaxes = [new]
+            equation = replace(equation, region=replace(loop, totals=(*loop.totals, (old, new))))
+        return with_body(equation, body)
 
     def _carrying(self, block: Block) -> Block:
         """The step with history and scales in its state: new amaxes come first, scales are those of the next step."""
         assert self.slots is not None
         steps, tensors = self.history.type.shape
-        amax = new = self.amaxes[0] if block.rounds else self._together()
+        amax = new = self.amaxes[0] if regions_of(block, Loop) else self._together()
         history = self.emit("reshape", new, shape=(1, tensors), family=SCALED)
         if steps > 1:
             kept = self.emit("slice", self.history, start=(0, 0), stop=(steps - 1, tensors), step=(1, 1), family=SCALED)

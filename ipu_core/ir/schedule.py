@@ -6,25 +6,37 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
 
-from ipu_core.ir.block import Block, Var
+from ipu_core.ir.block import Block, Equation, Var
+from ipu_core.ir.bodies import closed, totals_of, with_body
 from ipu_core.ir.dependences import Dependences, dependences, reordered
 
 TOGETHER = 16  # equations that may be moved as one
 
 
 def dead_code(block: Block) -> Block:
-    """The Block without equations and constants that no output needs; numbers stay."""
-    needed: set[Var] = {*block.outputs, *(new for _, new in block.totals)}
-    kept = []
-    looped = 0
-    for position, equation in reversed(list(enumerate(block.equations))):
-        if equation.output in needed:
-            kept.append(equation)
-            needed.update(equation.operands)
-            looped += position < block.looped
+    """The Block without equations and constants that no output needs; numbers stay. All totals are needed."""
+    block = closed(block)
+    needed: set[Var] = {*block.outputs, *(new for _, new in totals_of(block))}
+
+    equations = _alive(block.equations, needed)
     constants = {var: array for var, array in block.constants.items() if var in needed}
-    rounds = replace(block.rounds, equations=looped) if block.rounds else None
-    return replace(block, equations=tuple(reversed(kept)), constants=constants, rounds=rounds)
+    return closed(replace(block, equations=equations, constants=constants))
+
+
+def _alive(equations: Sequence[Equation], needed: set[Var]) -> tuple[Equation, ...]:
+    """The equations of which something is needed; adds to that what they read."""
+    kept = []
+    for equation in reversed(equations):
+        if needed.isdisjoint(equation.outputs):
+            continue
+        if (region := equation.region) is not None:
+            needed.update(region.ends)
+            equation = with_body(equation, _alive(region.body.equations, needed))
+            needed.update(region.operands)
+        else:
+            needed.update(equation.operands)
+        kept.append(equation)
+    return tuple(reversed(kept))
 
 
 def schedule(block: Block, grain: int = 1) -> Block:
@@ -33,7 +45,7 @@ def schedule(block: Block, grain: int = 1) -> Block:
     The order of the trace stays but for two things. An equation waits until its result is first read, unless it makes
     room: what it reads for the last time is larger than what it makes. And a few equations that together make room
     come as soon as they can, as those do that need a gradient. State that was written over its old value still is;
-    rounds, and what a guard branches over, stay together.
+    equations stay in their region, and on their side of one.
 
     Args:
         block: typed; every format must have a storage dtype.
@@ -46,7 +58,7 @@ def schedule(block: Block, grain: int = 1) -> Block:
     trace = list(range(len(known.reads)))
     orders = (trace, _early(known, _late(known, trace)), _late(known, _early(known, trace)))
     best = min(orders, key=lambda order: peak(known, order))  # the first of equals
-    return block if best is trace else replace(block, equations=reordered(block, known, best))
+    return block if best is trace else reordered(block, known, best)
 
 
 def peak(known: Dependences, order: Iterable[int]) -> int:

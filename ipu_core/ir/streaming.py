@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from itertools import groupby
 
 from ipu_core.ir.block import Block, Equation, Var, per_block
+from ipu_core.ir.bodies import equations_of, outputs_of, runs_of, totals_of
 from ipu_core.ir.lifetimes import lifetimes
 from ipu_core.ir.ops import STRUCTURE
 from ipu_core.ir.pytree import paths
@@ -44,35 +45,36 @@ def returns(equations: Sequence[Equation], readers: Iterable[int]) -> tuple[list
 @per_block
 def streamable(block: Block) -> frozenset[int]:
     """Positions in the carried state of what is made anew by an equation and has more than one element."""
-    made = {equation.output for equation in block.equations}
-    new = block.outputs[: block.carried]
+    made = {equation.output for equation in equations_of(block)}
+    new = outputs_of(block)[: block.carried]
     return frozenset(i for i, var in enumerate(new) if var in made and new.count(var) == 1 and var.type.size >= LEAST)
 
 
 @per_block
 def stashable(block: Block) -> Mapping[Var, Equation]:
     """The values of the forward part that lie in memory of their own and are kept for gradients alone."""
-    views, ends = lifetimes(block).views, (0, block.looped, max(block.looped, block.unguarded), len(block.equations))
+    views, equations = lifetimes(block).views, equations_of(block)
     read: dict[Var, list[int]] = {}
-    for position, equation in enumerate(block.equations):
+    for position, equation in enumerate(equations):
         for var in equation.operands if views[equation.output].root is equation.output else ():
             read.setdefault(views[var].root, []).append(position)
-    kept = {views[var].root for var in (*block.outputs, *(new for _, new in block.totals))}
+    kept = {views[var].root for var in (*outputs_of(block), *(new for _, new in totals_of(block)))}
     found = {}
-    for position, equation in enumerate(block.equations):
-        var, readers = equation.output, read.get(equation.output, [])
-        part = next(end for end in ends if position < end)
-        phases = [phase(block.equations[one]) for one in (position, *readers)]
-        stays = var in kept or var.type.size < LEAST or (readers and readers[-1] >= part)
-        if not stays and not phases[0] and set(phases) <= {0, 1} and phases[-1]:
-            found[var] = equation
+    for run in runs_of(block):
+        for position in range(run.first, run.last):
+            equation = equations[position]
+            var, readers = equation.output, read.get(equation.output, [])
+            phases = [phase(equations[one]) for one in (position, *readers)]
+            stays = var in kept or var.type.size < LEAST or (readers and readers[-1] >= run.last)
+            if not stays and not phases[0] and set(phases) <= {0, 1} and phases[-1]:
+                found[var] = equation
     return found
 
 
 def moments(block: Block) -> frozenset[int]:
     """Positions in the carried state of the moments that may be streamed."""
-    definitions = {equation.output: equation for equation in block.equations}
-    return frozenset(i for i in streamable(block) if _origin(definitions, block.outputs[i]).family in MOMENTS)
+    definitions, outputs = {equation.output: equation for equation in equations_of(block)}, outputs_of(block)
+    return frozenset(i for i in streamable(block) if _origin(definitions, outputs[i]).family in MOMENTS)
 
 
 def _origin(definitions: dict[Var, Equation], var: Var) -> Equation:

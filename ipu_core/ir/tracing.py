@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from ipu_core.ir.block import NEAREST, Atom, Block, Equation, Literal, Params, Rounds, Type, Var
+from ipu_core.ir.block import NEAREST, Atom, Block, Equation, Literal, Params, Type, Var
+from ipu_core.ir.bodies import region
 from ipu_core.ir.builder import Builder
 from ipu_core.ir.eager import as_array, check_labels, format_of, is_number
 from ipu_core.ir.pytree import flatten, paths, unflatten
+from ipu_core.ir.regions import Loop
 from ipu_core.ir.schedule import dead_code
 from ipu_core.ir.traced import TracedArray
 from ipu_core.ir.values import Traced, Value, apply, builder_of, lift, scope, shape_of
@@ -63,9 +65,9 @@ def trace(f: Callable[..., Any], *examples: Any, carry: bool = False) -> Block:
     result = f(*(unflatten(tree, [next(values) for _ in leaves]) for leaves, tree in flat))
     results, tree = flatten(result)
     outputs = tuple(_output(builder, value) for value in results)
-    block = Block(tuple(inputs), outputs, tuple(builder.equations), builder.constants,
-                  _carried(flat, result) if carry else 0, tuple(tree for _, tree in flat), tree,
-                  rounds=builder.rounds)  # fmt: skip
+    given = tuple(builder.wholes.get(var, var) for var in inputs)
+    block = Block(given, outputs, tuple(builder.equations), builder.constants,
+                  _carried(flat, result) if carry else 0, tuple(tree for _, tree in flat), tree)  # fmt: skip
     _check_carried(block)
     return dead_code(block)
 
@@ -110,7 +112,7 @@ def in_rounds(body: Callable[[Any], Any], fed: Any, like: Any, count: int) -> An
 
     Args:
         body: from the totals before a round to those after it.
-        fed: inputs of the traced function, of which each round has a part of their shapes.
+        fed: inputs of the traced function, which become parts: those of the Block hold `count` of them.
         like: arrays or values of the totals' shapes, nested as they are.
         count: how many rounds.
 
@@ -124,12 +126,20 @@ def in_rounds(body: Callable[[Any], Any], fed: Any, like: Any, count: int) -> An
         raise ValueError("rounds are for a function that is traced")
     old = [Var(f"total.{path}", Type(shape_of(x), FLOAT32)) for x, path in zip(leaves, paths(tree), strict=True)]
     after = flatten(body(unflatten(tree, [TracedArray(builder, var) for var in old])))[0]
-    if builder.rounds is not None:
+    if any(equation.region is not None for equation in builder.equations):
         raise ValueError("only one loop of rounds can be in a function that is traced")
     new = [_kept(builder, lift(builder, value), var) for value, var in zip(after, old, strict=True)]
-    fed_vars = tuple(x.node for x in inputs)
-    builder.rounds = Rounds(count, len(builder.equations), fed_vars, tuple(zip(old, new, strict=True)))
+    pairs = tuple((_whole(x.node, count), x.node) for x in inputs)
+    builder.wholes = {part: whole for whole, part in pairs}
+    traced = Block((), (), tuple(builder.equations))
+    builder.equations = [region(Loop(traced, count, pairs, tuple(zip(old, new, strict=True))), "loop")]
     return unflatten(tree, [TracedArray(builder, var) for var in new])
+
+
+def _whole(part: Var, count: int) -> Var:
+    """The input that holds the parts of all rounds."""
+    rows, *shape = part.type.shape
+    return Var(part.name, Type((count * rows, *shape), part.type.format))
 
 
 def _kept(builder: Builder, new: Atom, old: Var) -> Var:
@@ -157,6 +167,8 @@ def interpret(block: Block, values: Sequence[Value], change: Change | None = Non
         values: one per input.
         change: what is done in the place of each equation; None: that is computed.
     """
+    if any(equation.region is not None for equation in block.equations):
+        raise ValueError("a Block with a loop or a branch cannot join a trace: trace what its body does")
     floats = {x.dtype for x in values if isinstance(x, np.ndarray) and x.dtype.kind not in "iu"}
     wide = floats == {np.dtype(np.float64)} and builder_of(values) is None
     environment: dict[Var, Value] = dict(zip(block.inputs, values, strict=True)) | dict(block.constants)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from ipu_core.ir.block import ROLES, Block, Equation, Literal, Type, Var, format_name
+from collections.abc import Iterable
+
+from ipu_core.ir.block import ROLES, Block, Equation, Literal, Region, Type, Var, format_name
+from ipu_core.ir.bodies import flat, regions_of
 from ipu_core.ir.ops import GATHERS, OPS, STRUCTURE, VIEWS, check, gives_integers
+from ipu_core.ir.regions import Branch, Loop
 
 
 class InvalidBlock(ValueError):
@@ -32,55 +36,126 @@ def verify(block: Block) -> Block:
     Raises:
         UnknownOperation, UseBeforeDefinition, DuplicateDefinition, WrongType: all `InvalidBlock`, a ValueError.
     """
-    defined: set[Var] = set()
-    for var in (*block.inputs, *block.constants, *(old for old, _ in block.totals)):
-        _define(defined, var, "the inputs, constants and totals")
+    verifier = _Verifier()
+    verifier.begin(block, "the inputs and constants")
     for var, array in block.constants.items():
         if array.shape != var.type.shape:
             raise WrongType(f"constant {var} has type {var.type} but shape {array.shape}")
-    numbers: set[int] = set()
-    for equation in block.equations:
-        where = f"equation {equation.number} ({equation.op})"
-        if equation.number in numbers:
-            raise DuplicateDefinition(f"{where}: another equation has the number {equation.number}")
-        numbers.add(equation.number)
-        for var in equation.operands:
-            if var not in defined:
-                raise UseBeforeDefinition(f"{where}: {var} is not defined before it is used")
-        _check_equation(equation, where)
-        _define(defined, equation.output, where)
-    _check_rounds(block)
-    _check_guard(block)
-    for var in block.outputs:
-        if var not in defined:
-            raise UseBeforeDefinition(f"the output {var} is not defined")
+    defined = {*block.inputs, *block.constants}
+    verifier.equations(block.equations, defined)
+    for loop, _ in regions_of(block, Loop):
+        _check_parts(block, loop)
+    for branch, _ in regions_of(block, Branch):
+        _check_choice(block, branch)
+    _check_outputs(block.outputs, defined, "the output")
     for old, new in zip(block.inputs[: block.carried], block.outputs, strict=False):
         if old.type != new.type:
             raise WrongType(f"the carried state {old} is {old.type} before the step and {new.type} after it")
     return block
 
 
-def _check_rounds(block: Block) -> None:
-    """Every total is made anew in the rounds, by an equation that computes, in the type it had."""
-    made = {e.output for e in block.equations[: block.looped] if e.op not in VIEWS}
-    for old, new in block.totals:
+class _Verifier:
+    """What is known so far of a Block and the bodies in it.
+
+    Attributes:
+        known: all values: none is defined twice, wherever.
+        numbers: of all equations.
+    """
+
+    def __init__(self) -> None:
+        self.known: set[Var] = set()
+        self.numbers: set[int] = set()
+
+    def begin(self, block: Block, where: str) -> None:
+        """Takes up what is there before the first equation."""
+        for var in (*block.inputs, *block.constants):
+            _define(self.known, var, where)
+
+    def equations(self, equations: Iterable[Equation], defined: set[Var]) -> None:
+        """Checks equations in order; adds their results to what is defined where they are."""
+        for equation in equations:
+            where = f"equation {equation.number} ({equation.op})"
+            if equation.number in self.numbers:
+                raise DuplicateDefinition(f"{where}: another equation has the number {equation.number}")
+            self.numbers.add(equation.number)
+            for var in equation.operands:
+                if var not in defined:
+                    raise UseBeforeDefinition(f"{where}: {var} is not defined before it is used")
+            if equation.region is not None:
+                self._region(equation, equation.region, where)
+                inside = set(equation.region.body.outputs)
+                fresh = [var for var in equation.outputs if var not in inside]
+            else:
+                _check_equation(equation, where)
+                fresh = list(equation.outputs)
+            for var in fresh:
+                _define(self.known, var, where)
+            for var in equation.outputs:
+                _define(defined, var, where)
+
+    def _region(self, equation: Equation, region: Region, where: str) -> None:
+        """A body reads what is given to its region and gives what is read of it, and draws no number of another's."""
+        body, own = region.body, set(region.own)
+        if not equation.outputs:
+            raise WrongType(f"{where}: a region without results")
+        if equation.number >= 0:
+            raise DuplicateDefinition(f"{where}: the number of a region is negative, those from 0 are for random bits")
+        for var in region.own:
+            _define(self.known, var, where)
+        for var in (*region.operands, *(var for var in body.inputs if var not in own)):
+            if var not in equation.operands:
+                raise UseBeforeDefinition(f"{where}: its body reads {var}, which is no input of it")
+        inside = {*body.inputs, *own}
+        self.equations(body.equations, inside)
+        _check_outputs(body.outputs, inside, f"{where}: the body's output")
+        given = {*body.outputs, *region.results}
+        missing = [*(set(region.ends) - set(body.outputs)), *(set(equation.outputs) - given)]
+        if missing:
+            raise UseBeforeDefinition(f"{where}: {', '.join(map(str, missing))} is no output of the body")
+        if isinstance(region, Loop):
+            _check_totals(region)
+
+
+def _check_outputs(outputs: Iterable[Var], defined: set[Var], what: str) -> None:
+    for var in outputs:
+        if var not in defined:
+            raise UseBeforeDefinition(f"{what} {var} is not defined")
+
+
+def _check_totals(loop: Loop) -> None:
+    """Every total is computed anew in the body, in the type it had."""
+    made = {e.output for e in flat(loop.body.equations) if e.op not in VIEWS}
+    for old, new in loop.totals:
         if new not in made:
             raise UseBeforeDefinition(f"the total {old} becomes {new}, which no equation of the rounds computes")
         if old.type != new.type:
             raise WrongType(f"the total {old} is {old.type} before a round and {new.type} after it")
-    if block.rounds and (other := set(block.rounds.fed) - set(block.inputs[block.carried :])):
-        raise UseBeforeDefinition(f"rounds have parts of {', '.join(map(str, other))}, which are no inputs")
 
 
-def _check_guard(block: Block) -> None:
-    """The flag and what is no state are made in every step."""
-    if block.guard is None:
-        return
-    later = {equation.output for equation in block.equations[block.unguarded :]}
-    if block.unguarded < block.looped or {block.guard.flag, *block.outputs[block.carried :]} & later:
-        raise UseBeforeDefinition("the flag of a guard, or an output that is no state, is made behind the guard")
-    if block.guard.flag.type.shape:
-        raise WrongType(f"the flag of a guard must be one number, not {block.guard.flag.type}")
+def _check_parts(block: Block, loop: Loop) -> None:
+    """What is fed is given by whoever runs the Block, and holds a part for each round."""
+    for whole, part in loop.fed:
+        if whole not in block.inputs[block.carried :]:
+            raise UseBeforeDefinition(f"rounds have parts of {whole}, which is no input")
+        rows, *shape = part.type.shape or (0,)
+        if whole.type != Type((loop.count * rows, *shape), part.type.format):
+            raise WrongType(f"{loop.count} rounds with parts {part.type} of {whole}, which is {whole.type}")
+
+
+def _check_choice(block: Block, branch: Branch) -> None:
+    """A branch chooses all of the carried state, and nothing else; what is no state is made in every step."""
+    if branch.flag.type.shape:
+        raise WrongType(f"the flag of a branch must be one number, not {branch.flag.type}")
+    state = tuple(zip(block.outputs[: block.carried], block.inputs, strict=False))
+    if tuple((result, old) for result, _, old in branch.chosen) != state:
+        raise UseBeforeDefinition("a branch must choose between the new and the old carried state, all of it")
+    for result, new, old in branch.chosen:
+        if not result.type == new.type == old.type:
+            raise WrongType(f"{result}, which is {result.type}, is chosen of {new.type} and {old.type}")
+    inside = {equation.output for equation in flat(branch.body.equations)}
+    read = {var for equation in block.equations for var in equation.operands}
+    if {*block.outputs[block.carried :], *read} & {*inside, *branch.results}:
+        raise UseBeforeDefinition("what a branch makes is read outside, in which it may not have run")
 
 
 def _define(defined: set[Var], var: Var, where: str) -> None:

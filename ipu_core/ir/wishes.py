@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ipu_core.ir.block import Block, Equation, Var
+from ipu_core.ir.bodies import equations_of
 from ipu_core.ir.ops import COMPARISONS, ELEMENTWISE, OPS, PLANNED, STRUCTURE
 from lowprec import FloatFormat
 
@@ -23,7 +24,7 @@ def wishes(block: Block, default: Callable[[Equation], FloatFormat | None]) -> d
         default: the format that a precision has for the result of an equation; None: it is not to be asked.
     """
     found: dict[Var, FloatFormat] = {}
-    for equation in block.equations:
+    for equation in equations_of(block):
         asked = _asked(equation, found)
         own = default(equation)
         if asked is not None and (equation.op in STRUCTURE | {"convert"} or _wider(asked, own)):

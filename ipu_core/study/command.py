@@ -14,6 +14,7 @@ import lowprec
 from ipu_core.compile.labels import label
 from ipu_core.engine.profile import Profile
 from ipu_core.errors import refusal_in_words
+from ipu_core.ir.bodies import equations_of
 from ipu_core.report.html import comparison_to_html, to_html
 from ipu_core.report.operations import Names, by_operation, ratio, read_data, side_by_side, to_data
 from ipu_core.report.trace import to_chrome
@@ -246,7 +247,7 @@ def profile(settings: Settings, precision: str, folder: Path | None) -> None:
     loop = make_loop(problem, how, Point(precision, 0))
     assert loop.profile is not None
     title = f"{models.title(tiled, task)}, {precision}"
-    names = {label(equation): (equation.role, equation.op) for equation in loop.block.equations}
+    names = {label(equation): (equation.role, equation.op) for equation in equations_of(loop.block)}
     print(f"{title}\n\nPlan\n{loop.words()}\n\n{_operations(loop.profile, names)}\n\n{loop.profile}")
     if folder is not None:
         data = json.dumps(to_data(loop.profile, names))

@@ -17,6 +17,7 @@ from ipu_core.compile.planning import choose_accumulations
 from ipu_core.compile.residency import check_room, scheduled
 from ipu_core.errors import NotFinite
 from ipu_core.ir.block import Array, Block
+from ipu_core.ir.bodies import equations_of
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.pytree import flatten, paths
 from ipu_core.plan.orders import RULE
@@ -157,7 +158,7 @@ def orders_of_sums(
     orders = choose_accumulations(ideal, recipe.target) if accumulations is None else accumulations
     named = {
         f"{equation.number} {equation.role} {equation.op} {equation.parameter or ''}".rstrip(): order.digest()
-        for equation in ideal.equations
+        for equation in equations_of(ideal)
         if (order := orders.get(equation.number)) is not None
     }
     return {"rule": RULE, **named} if accumulations is None else named

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ipu_core.ir.block import Array, Block
+from ipu_core.ir.bodies import equations_of, inputs_of
 from ipu_core.ir.pytree import flatten, paths
 from ipu_core.train.arguments import feed
 
@@ -20,10 +21,11 @@ class Intake:
 
     def __init__(self, block: Block, batch: Any, numbers: int) -> None:
         wanted = block.inputs[block.carried : len(block.inputs) - numbers]
-        classes = {e.inputs[0]: int(e.params["classes"]) for e in block.equations if e.op == "one_hot"
+        classes = {e.inputs[0]: int(e.params["classes"]) for e in equations_of(block) if e.op == "one_hot"
                    and e.family == "loss"}  # fmt: skip
         self._names = paths(flatten(batch)[1])
-        self._wanted = [(block.given(var), classes.get(var, 0)) for var in wanted]
+        held = dict(zip(block.inputs, inputs_of(block), strict=True))
+        self._wanted = [(var.type, classes.get(held[var], 0)) for var in wanted]
 
     def __call__(self, batch: Any) -> list[Array]:
         """The arrays of a batch.

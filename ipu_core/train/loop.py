@@ -17,6 +17,7 @@ from ipu_core.errors import NotFinite
 from ipu_core.hardware_random import HardwareRandom
 from ipu_core.ir.amax_scales import fitting
 from ipu_core.ir.block import Block, Equation
+from ipu_core.ir.bodies import equations_of
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.pytree import flatten, unflatten
 from ipu_core.target import Target
@@ -365,7 +366,7 @@ class TrainLoop(Resumable):
         It is computed directly, with random bits of the key whichever the run takes.
         """
         counter, inputs = UpdateCounter(), self._inputs(batch, self.step)
-        updates = frozenset(equation.number for equation in self.block.equations if equation.role == "update")
+        updates = frozenset(equation.number for equation in equations_of(self.block) if equation.role == "update")
         with self.whole_steps(), self._hold:
             self._runner.rehearse(inputs, self._key.fold_in(self.step), counter, updates)
         return counter.total

@@ -12,6 +12,7 @@ from ipu_core.compile.remaking import remade
 from ipu_core.compile.residency import check_room, scheduled
 from ipu_core.hardware_random import HardwareRandom
 from ipu_core.ir.block import Block
+from ipu_core.ir.bodies import equations_of
 from ipu_core.ir.guard import guarded
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.recompute import recompute as recomputed
@@ -76,9 +77,9 @@ def planned_step(
 
 def _formats(block: Block) -> Iterator[FloatFormat]:
     """The float formats of values and of partial sums."""
-    types = (var.type for var in (*block.inputs, *block.constants, *(e.output for e in block.equations)))
+    types = (var.type for var in (*block.inputs, *block.constants, *(e.output for e in equations_of(block))))
     yield from (kind.format for kind in types if isinstance(kind.format, FloatFormat))
-    yield from (e.arithmetic.accumulate for e in block.equations if e.arithmetic.accumulate is not None)
+    yield from (e.arithmetic.accumulate for e in equations_of(block) if e.arithmetic.accumulate is not None)
 
 
 def _ordered(traced: Block, target: Target, reorder: bool, recompute: bool | float) -> Block:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ipu_core.ir.block import Block, Equation, Format, Literal, format_name
+from ipu_core.ir.bodies import equations_of
 from ipu_core.ir.ops import OPS, STRUCTURE
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.rules import names_of
@@ -30,7 +31,7 @@ def precision_table(block: Block, precision: Precision, width: int = WIDTH) -> T
     files = {line.rpartition(":")[0] for line in lines.values() if line}
     if len(files) == 1:
         lines, title = {n: line.rpartition(":")[2] for n, line in lines.items()}, f"{title}, lines of {files.pop()}"
-    rows = [_row(equation, lines) for equation in block.equations if equation.op not in STRUCTURE]
+    rows = [_row(equation, lines) for equation in equations_of(block) if equation.op not in STRUCTURE]
     widths = [max(map(len, column)) for column in zip(COLUMNS, *rows, strict=True)]
     room = width - sum(widths[1:-1]) - 2 * (len(COLUMNS) - 1)
     last = min(widths[-1], max(LEAST, room // 3))
@@ -45,11 +46,11 @@ def source_lines(block: Block) -> dict[int, str]:
     What belongs to the optimiser has the line where its parameter is first used.
     """
     first: dict[str, str] = {}
-    for equation in block.equations:
+    for equation in equations_of(block):
         if equation.role == "forward" and equation.parameter and equation.source:
             first.setdefault(equation.parameter, equation.source)
-    own = {e.number: e.source or "" for e in block.equations if e.role not in ("optimiser", "update")}
-    return {e.number: own.get(e.number) or first.get(e.parameter or "", "") for e in block.equations}
+    own = {e.number: e.source or "" for e in equations_of(block) if e.role not in ("optimiser", "update")}
+    return {e.number: own.get(e.number) or first.get(e.parameter or "", "") for e in equations_of(block)}
 
 
 def shortened(name: str, room: int) -> str:

@@ -2,6 +2,7 @@
 
 from ipu_core.hardware_random import HardwareRandom
 from ipu_core.ir.block import Block, Equation, described, format_name
+from ipu_core.ir.bodies import equations_of
 from ipu_core.ir.ops import CONVOLUTIONS
 from lowprec import Key
 from lowprec import float16 as FLOAT16
@@ -42,7 +43,7 @@ def check_hardware_random(block: Block, engine: str) -> None:
             f"random='hardware' draws on every tile and worker, of which the engine {engine!r} knows nothing: "
             "take engine='tiles', or random='philox'"
         )
-    for equation in block.equations:
+    for equation in equations_of(block):
         if equation.arithmetic.stochastic and (why := _refusal(equation)):
             raise ValueError(f"random='hardware': {described(equation)} {why}; take random='philox'")
 

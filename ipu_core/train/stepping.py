@@ -13,6 +13,7 @@ from ipu_core.control import FloatingPointControl
 from ipu_core.errors import FloatingPointException, NotFinite
 from ipu_core.hardware_random import HardwareRandom
 from ipu_core.ir.block import Array, Block
+from ipu_core.ir.bodies import branch_of
 from ipu_core.ir.pytree import PyTree, paths
 from ipu_core.train.finite import cause, in_words
 from ipu_core.train.intake import Intake
@@ -134,8 +135,8 @@ class Stepping:
         loss = float(outputs[0])
         if not math.isfinite(loss) and self.not_finite is None:
             self.not_finite = self.step, loss
-        if self._scale is not None and self.block.guard is not None:
-            names = tuple(itertools.compress(self.block.guard.names, outputs[1]))
+        if self._scale is not None and (branch := branch_of(self.block)) is not None:
+            names = tuple(itertools.compress(branch.names, outputs[1]))
             if names:
                 self.skipped = (*self.skipped, Skipped(self.step, float(self._scale.value), names))
             self._scale = self._scale.after(bool(names))

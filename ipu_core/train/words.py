@@ -9,9 +9,11 @@ import numpy as np
 
 from ipu_core.hardware_random import HardwareRandom
 from ipu_core.ir.block import Block, Equation
+from ipu_core.ir.bodies import equations_of, regions_of
 from ipu_core.ir.kernels import order_of
 from ipu_core.ir.ops import SUMS
 from ipu_core.ir.pytree import flatten
+from ipu_core.ir.regions import Loop
 from ipu_core.train.optim import Optimiser
 from lowprec import Accumulation
 
@@ -24,7 +26,7 @@ Sums = dict[str, tuple[Equation, Accumulation]]
 def summary(loop: TrainLoop, optimiser: str, engine: str, random: HardwareRandom | None) -> str:
     """The loop in a few lines."""
     leaves = flatten(loop.params)[0]
-    rounds = f", {loop.block.rounds.count} micro-batches a step" if loop.block.rounds else ""
+    rounds = "".join(f", {inner.count} micro-batches a step" for inner, _ in regions_of(loop.block, Loop))
     lines = [
         f"TrainLoop: {loop.step} steps of {optimiser} on {loop.target.name}, engine {engine}",
         f"  {loop.precision.words()}",
@@ -56,7 +58,7 @@ def named(optimizer: Optimiser) -> str:
 def sums(block: Block, accumulations: Mapping[int, Accumulation]) -> Sums:
     """Every product and sum of a step by name, with the order and types in which it is made."""
     found = {}
-    for equation in block.equations:
+    for equation in equations_of(block):
         if equation.op in SUMS:
             name = " ".join(filter(None, (str(equation.number), equation.role, equation.op, equation.parameter)))
             found[name] = equation, order_of(equation, accumulations.get(equation.number))

@@ -1,6 +1,6 @@
 """Lowers a whole Block: variables, equations in order, state written back, streams from and to the host."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from ipu_core.compile.labels import state_names, value_names
@@ -27,7 +27,9 @@ from ipu_core.graph.program import (
 )
 from ipu_core.graph.tensor import Tensor
 from ipu_core.ir.block import Block, Var
+from ipu_core.ir.bodies import Run, Step, branch_of, equations_of, inputs_of, outputs_of, regions_of, steps_of
 from ipu_core.ir.lifetimes import in_place, lifetimes
+from ipu_core.ir.regions import Branch, Loop
 from ipu_core.library.elementwise import add_array, map_array
 from ipu_core.library.moves import fill
 from ipu_core.library.sides import copied
@@ -86,7 +88,7 @@ def lower(block: Block, plan: BlockPlan, *, overlap: bool = False, share: bool =
     expect(BlockPlan, plan=plan)
     for name, flag in (("overlap", overlap), ("share", share), ("traps", traps)):
         truth(name, flag)
-    early = overlap and share and not (traps and block.guard)
+    early = overlap and share and not (traps and branch_of(block))
     wove = woven(block, plan) if early else Woven(block, NO_ROWS, None)
     block, together = shared(wove.block, plan, wove.rows) if share else Shared(wove.block, ())
     graph = Graph(plan.target)
@@ -102,52 +104,100 @@ def lower(block: Block, plan: BlockPlan, *, overlap: bool = False, share: bool =
     far = _buffers(block)
     programs: list[Program] = []
     feeds = []
-    parts: list[Program] = []
-    for number, var in enumerate(block.inputs[carried:]):
-        tensor = add_array(graph, var.type.format, var.type.shape, f"input.{var.name}")
-        feeds.append(DataStream(f"feed {number}", var.type.format, var.type.shape))
-        (parts if block.rounds and var in block.rounds.fed else programs).append(StreamCopy(feeds[-1], tensor))
-        tensors[var] = tensor
-    for old, _ in block.totals:
-        tensors[old] = add_array(graph, old.type.format, old.type.shape, old.name)
-        programs += fill(graph, tensors[old], 0.0, name=f"{old.name}: zeros")
+    parts = dict[Var, Program]()
+    for number, (var, held) in enumerate(zip(block.inputs[carried:], inputs_of(block)[carried:], strict=True)):
+        tensors[held] = add_array(graph, held.type.format, held.type.shape, f"input.{held.name}")
+        feeds.append(DataStream(f"feed {number}", held.type.format, held.type.shape))
+        copy = StreamCopy(feeds[-1], tensors[held])
+        if held is var:
+            programs.append(copy)
+        else:
+            parts[held] = copy
+    begins: dict[Loop, list[Program]] = {}
+    for loop, _ in regions_of(block, Loop):
+        begins[loop] = []
+        for old, _ in loop.totals:
+            tensors[old] = add_array(graph, old.type.format, old.type.shape, old.name)
+            begins[loop] += fill(graph, tensors[old], 0.0, name=f"{old.name}: zeros")
     places = {new: tensors[old] for new, old in in_place(block).items()}
     lowering = Lowering(graph, plan, lifetimes(block).views, places, together, tensors, programs)
-    if block.guard and block.guard.beside:
+    branch = branch_of(block)
+    if branch and branch.beside:
         lowering.entries = _entries(graph)
     most = most_streamed(block)
 
     def arranged(some: list[Program], start: int = 0) -> list[Program]:
         return overlapped(some, most, start) if overlap else some
 
-    if block.rounds:
-        inside = _round(lowering, block, far, parts)
-        programs.append(Repeat(block.rounds.count, Sequence(*arranged(inside))))
-    start = _lower_equations(lowering, block, far, range(block.looped, block.unguarded), wove.start)
-    lowering.programs = []
-    _lower_equations(lowering, block, far, range(block.unguarded, len(block.equations)))
-    replaced = [(old, block.outputs[number]) for number, old in enumerate(near) if number not in block.streamed]
-    _write_back(lowering, replaced)
-    results = [
-        DataStream(f"result {number}", var.type.format, var.type.shape, to_device=False)
-        for number, var in enumerate(block.outputs[carried:])
-    ]
-    sends = [StreamCopy(stream, tensors[var]) for stream, var in zip(results, block.outputs[carried:], strict=True)]
-    if block.guard is None:
-        last: list[Program] = [*lowering.programs, *sends]
-    else:
-        last = _guarded(lowering, tensors[block.guard.flag], arranged(lowering.programs), sends)
-    programs = arranged([*programs, *last], start)
+    start = _Regions(lowering, block, far, parts, begins, arranged).add(steps_of(block), wove.start)
+    if branch is None:
+        _write_back(lowering, _replaced(lowering, block))
+    results = []
+    for number, var in enumerate(outputs_of(block)[carried:]):
+        results.append(DataStream(f"result {number}", var.type.format, var.type.shape, to_device=False))
+        programs.append(StreamCopy(results[-1], tensors[var]))
+    if branch and lowering.entries:
+        programs.append(If(tensors[branch.flag], _swap(lowering, lowering.entries)))
     state = tuple(far.get(var, tensor) for var, tensor in zip(block.inputs, near, strict=False))
     return Lowered(
-        block, plan, graph, Sequence(*programs), state, tuple(feeds), tuple(results), lowering.tensors, lowering.entries
-    )
+        block, plan, graph, Sequence(*arranged(programs, start)), state, tuple(feeds), tuple(results),
+        lowering.tensors, lowering.entries,
+    )  # fmt: skip
 
 
-def _guarded(lowering: Lowering, flag: Tensor, programs: list[Program], sends: list[StreamCopy]) -> list[Program]:
-    """What runs only if a flag is not 0, what does in any case, and the step to the new state where both are kept."""
-    swap = [If(flag, _swap(lowering, lowering.entries))] if lowering.entries else []
-    return [If(flag, Sequence(*programs)), *sends, *swap]
+def _replaced(lowering: Lowering, block: Block) -> list[tuple[Tensor, Var]]:
+    """What is on the tiles of the state, each with what is to be written over it."""
+    new = outputs_of(block)[: block.carried]
+    pairs = enumerate(zip(block.inputs, new, strict=False))
+    return [(lowering.tensors[old], var) for number, (old, var) in pairs if number not in block.streamed]
+
+
+@dataclass
+class _Regions:
+    """Adds the equations of a Block, and the bodies of regions as programs that run when these say.
+
+    Attributes:
+        parts: by value, what brings a round's part of an input.
+        begins: by loop, what makes its totals zeros.
+        arranged: puts transfers beside computation, in programs that run one after another.
+    """
+
+    lowering: Lowering
+    block: Block
+    far: Mapping[Var, RemoteBuffer]
+    parts: Mapping[Var, Program]
+    begins: Mapping[Loop, list[Program]]
+    arranged: Callable[[list[Program]], list[Program]]
+
+    def add(self, steps: Iterable[Run | Step], start: int | None = None) -> int:
+        """Adds steps to the programs so far.
+
+        Returns:
+            The place among them of the equation that has the number `start`, or 0.
+        """
+        begin, lowering = 0, self.lowering
+        for step in steps:
+            if isinstance(step, Run):
+                positions = range(step.first, step.last)
+                begin = _lower_equations(lowering, self.block, self.far, positions, start) or begin
+                continue
+            match step.equation.region:
+                case Loop() as loop:
+                    lowering.programs += self.begins[loop]
+                    outside, lowering.programs = lowering.programs, [self.parts[part] for _, part in loop.fed]
+                    self.add(step.steps)
+                    _write_back(lowering, [(lowering.tensors[old], new) for old, new in loop.totals])
+                    program: Program = Repeat(loop.count, Sequence(*self.arranged(lowering.programs)))
+                case Branch() as branch:
+                    outside, lowering.programs = lowering.programs, []
+                    self.add(step.steps)
+                    _write_back(lowering, _replaced(lowering, self.block))
+                    program = If(lowering.tensors[branch.flag], Sequence(*self.arranged(lowering.programs)))
+                case other:
+                    raise NotImplementedError(f"no lowering of {other!r}")
+            lowering.programs = outside
+            lowering.programs.append(program)
+        return begin
 
 
 def _entries(graph: Graph) -> tuple[Tensor, Tensor]:
@@ -159,19 +209,11 @@ def _entries(graph: Graph) -> tuple[Tensor, Tensor]:
 def _buffers(block: Block) -> dict[Var, RemoteBuffer]:
     """What lies in streaming memory: of the carried state, and of values that gradients read."""
     names = value_names(block)
-    stashed = (equation.output for equation in block.equations if equation.output in block.stashed)
-    entries = 2 if block.guard and block.guard.beside else 1
+    stashed = (equation.output for equation in equations_of(block) if equation.output in block.stashed)
+    branch = branch_of(block)
+    entries = 2 if branch and branch.beside else 1
     far = [(block.inputs[number], entries) for number in sorted(block.streamed)] + [(var, 1) for var in stashed]
     return {var: RemoteBuffer(names[var], var.type.format, var.type.shape, count) for var, count in far}
-
-
-def _round(lowering: Lowering, block: Block, far: Mapping[Var, RemoteBuffer], parts: list[Program]) -> list[Program]:
-    """One round: its parts of the inputs, its equations, the totals where the next one expects them."""
-    outside, lowering.programs = lowering.programs, parts
-    _lower_equations(lowering, block, far, range(block.looped))
-    _write_back(lowering, [(lowering.tensors[old], new) for old, new in block.totals])
-    lowering.programs = outside
-    return parts
 
 
 def _lower_equations(
@@ -190,7 +232,7 @@ def _lower_equations(
     for position in positions:
         loads = moved.loads.get(position, ())
         lowering.programs += [RemoteLoad(far[var], tensors[var], 0 if var in block.stashed else old) for var in loads]
-        equation, first = block.equations[position], len(lowering.programs)
+        equation, first = equations_of(block)[position], len(lowering.programs)
         begin = first if equation.number == start else begin
         lower_equation(lowering, equation)
         if group := groups.get(equation.number):
@@ -199,7 +241,7 @@ def _lower_equations(
             if equation.number == group[-1]:
                 lowering.programs += at_once(lowering.graph, waiting)
                 waiting.clear()
-        made = [(block.outputs[i], block.inputs[i]) for i in moved.stores.get(position, ())]
+        made = [(outputs_of(block)[i], block.inputs[i]) for i in moved.stores.get(position, ())]
         stores += [RemoteStore(tensors[var], far[place], new) for var, place in made]
         stores += [RemoteStore(tensors[var], far[var]) for var in moved.stashes.get(position, ())]
         if not waiting:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ipu_core.ir.block import Block
+from ipu_core.ir.bodies import equations_of
 from ipu_core.ir.ops import STRUCTURE
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.role_formats import FORMATS
@@ -219,7 +220,7 @@ def layers(block: Block) -> dict[str, tuple[str, ...]]:
     """
     found: dict[str, tuple[str, ...]] = {}
     rest: dict[str, None] = {}
-    for equation in block.equations:
+    for equation in equations_of(block):
         if equation.op in STRUCTURE:
             continue
         part = part_of(equation)

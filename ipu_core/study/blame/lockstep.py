@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from ipu_core.ir.block import Array, Block, Equation, Literal, Var, round_key
+from ipu_core.ir.block import Array, Block, Equation, Literal, Var
+from ipu_core.ir.bodies import equations_of, outputs_of
 from ipu_core.ir.declared import declared
 from ipu_core.ir.evaluate import evaluate_flat, run
 from ipu_core.ir.exact import as_exact, exact
 from ipu_core.ir.ops import ELEMENTWISE, STRUCTURE, SUMS
+from ipu_core.ir.regions import round_key
 from ipu_core.ir.retype import cast
 from ipu_core.study.blame.errors import Errors, sampled
 from ipu_core.train.loop import TrainLoop
@@ -92,8 +94,8 @@ def rounds(equation: Equation) -> bool:
 
 def updated(block: Block) -> dict[str, int]:
     """Where in the carried state each parameter is."""
-    made = {e.output: e.parameter for e in block.equations if e.role == "update" and e.parameter}
-    return {made[var]: i for i, var in enumerate(block.outputs[: block.carried]) if var in made}
+    made = {e.output: e.parameter for e in equations_of(block) if e.role == "update" and e.parameter}
+    return {made[var]: i for i, var in enumerate(outputs_of(block)[: block.carried]) if var in made}
 
 
 def _ideal(equation: Equation, operands: list[Any]) -> Array:
@@ -113,9 +115,9 @@ def _is_total(equation: Equation) -> bool:
 
 def _kept(block: Block, inputs: list[Any]) -> dict[Var, Array]:
     """What an equation makes the new value of, by its result."""
-    definitions = {equation.output: equation for equation in block.equations}
+    definitions = {equation.output: equation for equation in equations_of(block)}
     found = {}
-    for var, old in zip(block.outputs[: block.carried], inputs, strict=False):
+    for var, old in zip(outputs_of(block)[: block.carried], inputs, strict=False):
         while (equation := definitions.get(var)) is not None and equation.op in STRUCTURE:
             if isinstance(equation.inputs[0], Literal):
                 break

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ipu_core.ir.block import Block, Equation
+from ipu_core.ir.bodies import equations_of
 from ipu_core.ir.rules import STATE, names_of
 from ipu_core.study.blame.errors import Errors
 from ipu_core.study.blame.lockstep import Lockstep
@@ -24,7 +25,7 @@ class Suspects:
 
     def __init__(self, block: Block, seen: Lockstep, steps: int) -> None:
         self._block, self._seen, self._steps, self._parts = block, seen, steps, Parts(block)
-        self._equations = {equation.number: equation for equation in block.equations}
+        self._equations = {equation.number: equation for equation in equations_of(block)}
         self._worst: dict[Switch, tuple[float, int]] = {}
         self._silent: set[Switch] = set()
         for number, errors in seen.errors.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ipu_core.ir.block import Block, Equation, Var
+from ipu_core.ir.bodies import equations_of
 from ipu_core.ir.ops import STRUCTURE
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.rules import PrecisionRule, names_of
@@ -84,7 +85,7 @@ class Parts:
 
     def __init__(self, block: Block) -> None:
         self._readers: dict[Var, list[Equation]] = {}
-        for equation in block.equations:
+        for equation in equations_of(block):
             for var in equation.operands:
                 self._readers.setdefault(var, []).append(equation)
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ipu_core.ir.block import Equation
+from ipu_core.ir.bodies import closed, equations_of
 from ipu_core.ir.execute import Executable
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.pytree import flatten, paths
@@ -59,11 +60,11 @@ def train(row: str, size: Size, steps: int, seed: int) -> Trained:
 def flushed(loop: TrainLoop, batch: Any) -> float:
     """The share of a step's cotangents that are not zero until they are cast for a product."""
     block = loop.block
-    casts = [e for e in block.equations if e.role == "grad_input" and _is_cast(e)]
+    casts = [e for e in equations_of(block) if e.role == "grad_input" and _is_cast(e)]
     if not casts:
         return 0.0
     shown = tuple(var for cast in casts for var in (cast.operands[0], cast.output))
-    step = replace(block, outputs=(*block.outputs[: block.carried], *shown), guard=None, result=None)
+    step = closed(replace(block, outputs=(*block.outputs[: block.carried], *shown), result=None))
     arrays = loop.arrays()
     state = [arrays[name] for name in paths(block.arguments[0])]
     scale = [] if loop.loss_scale is None else [np.float32(loop.loss_scale)]

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ipu_core.ir.block import Array, Atom, Block, Equation, Literal, Var
+from ipu_core.ir.bodies import equations_of, outputs_of
 from ipu_core.ir.measure import (
     BINADES,
     HISTOGRAM_OF,
@@ -56,7 +57,7 @@ class Place(NamedTuple):
 
 def places(values: Sequence[WatchedValue], block: Block) -> dict[int, list[Place]]:
     """By the number of an equation of a typed step: how the values are looked at that it makes."""
-    equations = {equation.number: equation for equation in block.equations}
+    equations = {equation.number: equation for equation in equations_of(block)}
     found: dict[int, list[Place]] = {}
     for row, value in enumerate(values):
         equation = equations[value.equation]
@@ -149,6 +150,6 @@ def _counted(x: Any, atom: Atom, like: Array) -> Array:
 
 def new_state(block: Block) -> dict[int, int]:
     """The equations that make the new state, by number, each with the position of what it replaces."""
-    made = {equation.output: equation.number for equation in block.equations}
-    outputs = enumerate(block.outputs[: block.carried])
+    made = {equation.output: equation.number for equation in equations_of(block)}
+    outputs = enumerate(outputs_of(block)[: block.carried])
     return {made[var]: position for position, var in outputs if var in made}

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ipu_core.ir.block import Block, Equation, Var, format_name
+from ipu_core.ir.bodies import equations_of, inputs_of, totals_of
 from ipu_core.ir.measure import truth_values
 from ipu_core.ir.ops import STRUCTURE
 from ipu_core.train.precision_table import source_lines
@@ -58,7 +59,7 @@ def watched_values(block: Block, patterns: tuple[str, ...]) -> tuple[WatchedValu
         ValueError: a pattern that no name matches.
     """
     layers, lines = _layers(block), source_lines(block)
-    found = [value for e in block.equations for value in _values(e, layers[e.output], lines[e.number])]
+    found = [value for e in equations_of(block) for value in _values(e, layers[e.output], lines[e.number])]
     for pattern in patterns:
         if not any(fnmatchcase(value.name, pattern) for value in found):
             some = ", ".join(value.name for value in found[:4])
@@ -92,10 +93,10 @@ def _values(equation: Equation, layer: str, line: str) -> Iterator[WatchedValue]
 
 def _layers(block: Block) -> dict[Var, str]:
     """The layer of every value: its parameter's, else that of the forward value it is made of, else of any."""
-    layers = dict.fromkeys(block.inputs, "") | dict.fromkeys(block.constants, "")
-    layers |= dict.fromkeys((old for old, _ in block.totals), "")
+    layers = dict.fromkeys(inputs_of(block), "") | dict.fromkeys(block.constants, "")
+    layers |= dict.fromkeys((old for old, _ in totals_of(block)), "")
     forward: set[Var] = set()
-    for equation in block.equations:
+    for equation in equations_of(block):
         if equation.role == "forward":
             forward.add(equation.output)
         near = sorted(equation.operands, key=lambda var: var not in forward)

@@ -15,8 +15,10 @@ from ipu_core.compile.planning import plan
 from ipu_core.compile.residency import check_room, residency
 from ipu_core.errors import OutOfStreamingMemory, OutOfTileMemory
 from ipu_core.ir.block import Block
+from ipu_core.ir.bodies import regions_of
 from ipu_core.ir.lifetimes import in_place
 from ipu_core.ir.precision import Precision
+from ipu_core.ir.regions import Loop
 from ipu_core.ir.streaming import streaming
 from ipu_core.ir.tracing import trace
 from ipu_core.target import Target
@@ -159,8 +161,8 @@ def test_the_totals_of_rounds_live_until_they_are_read_behind_them() -> None:
     )  # fmt: skip
     target, whole, (v, w) = Target("gc200", tiles=1), 9216, (1024, 8192)
     free = residency(Precision.parse("fp32.32").apply(block), target).free
-    held = [target.tile_memory - room for room in free.values()]
-    last, behind = held[block.looped - 1], held[block.looped :]
+    held, ((_, loop),) = [target.tile_memory - room for room in free.values()], regions_of(block, Loop)
+    last, behind = held[loop.last - 1], held[loop.last :]
     assert last == 2 * whole + w + 2 * 8  # the last gradient is added to its sum
     assert behind == [
         2 * whole + 8 + 2 * 8,  # the mean loss of its sum

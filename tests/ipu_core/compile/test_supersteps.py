@@ -15,6 +15,7 @@ from ipu_core.compile.residency import scheduled
 from ipu_core.compile.supersteps import shared
 from ipu_core.engine.profile import Profile
 from ipu_core.ir.block import Block, Var
+from ipu_core.ir.bodies import equations_of, outputs_of, runs_of
 from ipu_core.ir.guard import guarded
 from ipu_core.ir.lifetimes import lifetimes
 from ipu_core.ir.precision import Precision
@@ -108,24 +109,23 @@ def test_what_runs_at_once_needs_nothing_of_each_other(built: Built) -> None:
     block = built.block
     new, together = shared(block, built.planned)
     verify(new)
-    assert {e.number for e in new.equations} == {e.number for e in block.equations}
-    views, number = lifetimes(new).views, {e.number: i for i, e in enumerate(new.equations)}
-    far = {views[var].root for i in block.streamed for var in (block.inputs[i], block.outputs[i])}
+    assert {e.number for e in equations_of(new)} == {e.number for e in equations_of(block)}
+    views, number = lifetimes(new).views, {e.number: i for i, e in enumerate(equations_of(new))}
+    far = {views[var].root for i in block.streamed for var in (block.inputs[i], outputs_of(block)[i])}
     seen = [one for group in together for one in group]
     assert len(seen) == len(set(seen)) > len(together) > 0
     for group in together:
         first, last = number[group[0]], number[group[-1]]
-        equations = [e for e in new.equations[first : last + 1] if e.number in group]
+        equations = [e for e in equations_of(new)[first : last + 1] if e.number in group]
         assert [e.number for e in equations] == list(group)
-        between = {e.output for e in new.equations[first : last + 1]} - {e.output for e in equations}
+        between = {e.output for e in equations_of(new)[first : last + 1]} - {e.output for e in equations}
         assert all(views[var].root is not var for var in between)
         made: set[Var] = {e.output for e in equations}
         read = {views[var].root for e in equations for var in e.operands}
         assert not made & read
         assert not (made | read) & far
         assert len({e.op for e in equations}) == 1
-        for end in (new.looped, new.unguarded):
-            assert not first < end <= last
+        assert all(not first < run.first <= last for run in runs_of(new))
 
 
 def test_activations_in_streaming_memory_are_computed_and_read_alone() -> None:
@@ -147,7 +147,7 @@ def test_the_bits_are_the_same(built: Built) -> None:
         rng.integers(0, 256, kind.shape).astype(np.int32)
         if isinstance(kind.format, str)
         else rng.uniform(0.01, 0.1, kind.shape).astype(kind.format.dtype)
-        for kind in map(block.given, block.inputs)
+        for kind in (var.type for var in block.inputs)
     ]
     machines = (*built.machines, Machine(built.lowered[1], whole=True))
     for apart, *others in zip(*(machine.run(given, 7) for machine in machines), strict=True):

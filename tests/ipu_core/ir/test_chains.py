@@ -11,6 +11,7 @@ from ipu_core import nn
 from ipu_core.control import FloatingPointControl
 from ipu_core.ir import chains
 from ipu_core.ir.block import Array, Block
+from ipu_core.ir.bodies import equations_of
 from ipu_core.ir.buffers import allocate
 from ipu_core.ir.chains import Chain, computed, in_rows, only_inside, runs_of_chains
 from ipu_core.ir.execute import Executable
@@ -99,7 +100,9 @@ def assert_chained_is_single(
     control: FloatingPointControl = FloatingPointControl(),  # noqa: B008  # frozen
 ) -> Executable:
     """Runs a Block both ways, from its own results, on one thread and on three; gives the chained one."""
-    orders = {equation.number: order for equation in block.equations if order and equation.op in ("dot", "reduce_sum")}
+    orders = {
+        equation.number: order for equation in equations_of(block) if order and equation.op in ("dot", "reduce_sum")
+    }
     together, single = Executable(block, orders, control), Executable(block, orders, control, chained=False)
     for program in (together, single):
         program.write(state)
@@ -189,7 +192,7 @@ def test_an_observer_is_told_what_single_calls_compute_and_the_state_goes_on(
 ) -> None:
     monkeypatch.setattr(chains, "PIECE", piece)
     block, state, given = step("fp16.16/stochastic", Adam(), micro_batches, scaled)
-    moments = {e.number for e in block.equations if e.family == "second_moment"}
+    moments = {e.number for e in equations_of(block) if e.family == "second_moment"}
     told: list[list[tuple[Any, ...]]] = [[], [], []]
     programs = Executable(block, chained=False), Executable(block), Executable(block)
     for program, seen, among in zip(programs, told, (None, None, moments), strict=True):
@@ -215,9 +218,9 @@ def test_what_no_observer_is_told_of_lies_in_pieces() -> None:
     x = np.ones(1 << 17, np.float32)
     block = trace(lambda x: np.tanh(np.exp(x * 0.5) + x) - x, x)
     program, seen = Executable(block), list[str]()
-    program.run([x], 0, lambda e, *_: seen.append(e.op), [e.number for e in block.equations if e.op == "tanh"])
+    program.run([x], 0, lambda e, *_: seen.append(e.op), [e.number for e in equations_of(block) if e.op == "tanh"])
     assert seen == ["tanh"]
-    teller = program._teller([e.number for e in block.equations if e.op == "tanh"])
+    teller = program._teller([e.number for e in equations_of(block) if e.op == "tanh"])
     assert teller.bytes < 3 * x.nbytes + 3 * chains.PIECE * x.itemsize < program._teller(None).bytes
 
 
@@ -321,7 +324,7 @@ def test_rows_that_lie_in_rows_are_found_as_by_their_numbers(axes: list[int], ro
 
     numbers = np.arange(24).reshape(2, 3, 4)
     block = trace(lambda x: np.exp(view(np.exp(x))), numbers.astype(np.float32))
-    var, seen = block.equations[-1].operands[0], view(numbers).reshape(-1)
+    var, seen = equations_of(block)[-1].operands[0], view(numbers).reshape(-1)
     fitting = 24 % rows == 0 and seen.size % rows == 0
     wanted = fitting and bool((seen.reshape(rows, -1) // (24 // rows) == np.arange(rows)[:, None]).all())
     assert in_rows(var, lifetimes(block).views[var], rows) == wanted
@@ -330,7 +333,7 @@ def test_rows_that_lie_in_rows_are_found_as_by_their_numbers(axes: list[int], ro
 def test_a_result_is_written_over_what_is_dead_by_then() -> None:
     x = np.ones((1 << 9, 1 << 8), np.float32)
     block = trace(lambda x: np.exp(x @ x.T @ x) + 1.0, x)
-    product = [equation.output for equation in block.equations if equation.op == "dot"][-1]
+    product = [equation.output for equation in equations_of(block) if equation.op == "dot"][-1]
     arrays = allocate(block, {}, all_chains(block)).arrays
     assert np.shares_memory(arrays[product], arrays[block.outputs[0]])
     assert_chained_is_single(block, [], [x])

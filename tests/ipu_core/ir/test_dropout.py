@@ -9,9 +9,11 @@ import pytest
 from ipu_core import nn
 from ipu_core.compile.machine import Machine
 from ipu_core.ir.autodiff import value_and_grad
-from ipu_core.ir.block import round_key
+from ipu_core.ir.block import Block, Var
+from ipu_core.ir.bodies import closed, equations_of, with_body
 from ipu_core.ir.evaluate import evaluate
 from ipu_core.ir.execute import Executable, execute
+from ipu_core.ir.regions import Loop, round_key
 from ipu_core.ir.tracing import trace
 from ipu_core.target import Target
 from ipu_core.train.loop import TrainLoop
@@ -28,7 +30,7 @@ def dropped_twice(x: Any) -> Any:
 
 def masks(block: Any) -> list[int]:
     """The numbers that the masks of a Block are keyed by."""
-    return [e.params["operation"] for e in block.equations if e.op == "dropout_mask"]
+    return [e.params["operation"] for e in equations_of(block) if e.op == "dropout_mask"]
 
 
 def test_the_mask_is_made_of_the_bits_the_contract_names() -> None:
@@ -103,6 +105,18 @@ def batches(step: int) -> tuple[Any, Any]:
     return x, np.argmax(x[:, :5], axis=1).astype(np.int32)
 
 
+def alone(block: Block) -> Block:
+    """The step of one micro-batch with the equations of several."""
+    loop, *after = block.equations
+    assert isinstance(loop.region, Loop)
+    fed = dict(loop.region.fed)
+    one = replace(loop.region, count=1, fed=tuple((part, Var(part.name, part.type)) for part in fed.values()))
+    parts = dict(one.fed)
+    body = [replace(e, inputs=tuple(parts.get(x, x) for x in e.inputs)) for e in one.body.equations]  # type: ignore[call-overload]
+    inputs = tuple(fed.get(var, var) for var in block.inputs)
+    return closed(replace(block, inputs=inputs, equations=(with_body(replace(loop, region=one), body), *after)))
+
+
 def test_micro_batches_have_masks_of_their_own() -> None:
     """One equation draws them, from the key of each round."""
     ones = np.ones((16, 20), np.float32)
@@ -114,8 +128,8 @@ def test_micro_batches_have_masks_of_their_own() -> None:
     block = step_block(observed, Sgd(1.0), {"w": np.zeros(20, np.float32)}, ones, micro_batches=4)
     assert len(masks(block)) == 1
     for number in range(4):
-        one = replace(block.rounds, count=1) if block.rounds else None
-        out = evaluate(replace(block, rounds=one), {"params": {"w": np.zeros(20)}, "optimiser": {}}, ones[:4], 1.0,
+        one = alone(block)
+        out = evaluate(one, {"params": {"w": np.zeros(20)}, "optimiser": {}}, ones[:4], 1.0,
                        key=round_key(Key(3), number))  # fmt: skip
         seen.append(out[0]["params"]["w"].tobytes())
     assert len(set(seen)) == 4

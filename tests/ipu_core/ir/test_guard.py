@@ -11,10 +11,12 @@ from ipu_core.compile.machine import Machine
 from ipu_core.compile.residency import check_room
 from ipu_core.errors import OutOfTileMemory
 from ipu_core.ir.block import Block
+from ipu_core.ir.bodies import branch_of, closed, regions_of
 from ipu_core.ir.evaluate import evaluate_flat
 from ipu_core.ir.execute import Executable
 from ipu_core.ir.guard import UNSCALE, guarded
 from ipu_core.ir.precision import Precision
+from ipu_core.ir.regions import Branch, Loop
 from ipu_core.ir.tracing import trace
 from ipu_core.ir.values import elementwise, scope
 from ipu_core.ir.verify import UseBeforeDefinition, WrongType, verify
@@ -39,7 +41,7 @@ def early(state: Any, x: Any) -> Any:
 def test_no_state_is_replaced_where_the_guard_refuses(value: float, streamed: frozenset[int]) -> None:
     state = {"a": A, "b": A + 1, "c": A + 2}
     block = replace(verify(guarded(trace(early, state, A, carry=True))), streamed=streamed)
-    assert block.guard is not None
+    assert branch_of(block) is not None
     x = A.copy()
     x[1, 2] = value
     inputs = [state["a"], state["b"], state["c"], x]
@@ -73,7 +75,7 @@ def typed(precision: str, micro_batches: int = 1, optimiser: Optimiser = Lamb(0.
 
 def test_what_is_looked_at() -> None:
     parameters = [f"gradient of {layer}.{part}" for layer in (1, 0) for part in ("bias", "weight")]
-    names = {spec: guarded(typed(spec)).guard for spec in ("fp32.32", "fp16.32")}
+    names = {spec: branch_of(guarded(typed(spec))) for spec in ("fp32.32", "fp16.32")}
     assert names["fp32.32"] is not None
     assert sorted(names["fp32.32"].names) == sorted(parameters)
     assert names["fp16.32"] is not None
@@ -81,10 +83,11 @@ def test_what_is_looked_at() -> None:
     assert {name.split()[0] for name in narrow} == {"grad_input"}
     assert {name.split()[-2] for name in narrow} == {"convert", "dot", "select"}
     looped = guarded(typed("fp16.16/nearest", 4))
-    assert looped.rounds is not None
-    assert looped.guard is not None
-    assert sum(name.startswith("grad_weight") and " add " in name for name in looped.guard.names) == 4
-    assert len(looped.guard.names) == looped.outputs[-1].type.size
+    assert len(regions_of(looped, Loop)) == 1
+    branch = branch_of(looped)
+    assert branch is not None
+    assert sum(name.startswith("grad_weight") and " add " in name for name in branch.names) == 4
+    assert len(branch.names) == looped.outputs[-1].type.size
 
 
 @pytest.mark.parametrize("micro_batches", [1, 4])
@@ -142,13 +145,24 @@ def test_looking_at_a_large_weight_is_spread_over_the_tiles() -> None:
 
 def test_what_is_no_guard_is_refused() -> None:
     block = guarded(typed("fp32.32"))
-    guard = block.guard
-    assert guard is not None
-    late = next(e.output for e in block.equations[guard.equations :] if not e.output.type.shape)
-    with pytest.raises(UseBeforeDefinition, match="is made behind the guard"):
-        verify(replace(block, guard=replace(guard, flag=late)))
+    *before, last = block.equations
+    guard = last.region
+    assert isinstance(guard, Branch)
+    late = next(e.output for e in guard.body.equations if not e.output.type.shape)
+
+    def of(**changes: Any) -> Block:
+        return closed(replace(block, equations=(*before, replace(last, region=replace(guard, **changes)))))
+
+    with pytest.raises(UseBeforeDefinition, match="is not defined before it is used"):
+        verify(of(flag=late))
+    with pytest.raises(UseBeforeDefinition, match="is read outside"):
+        verify(replace(block, outputs=(*block.outputs[:-1], late)))
     with pytest.raises(WrongType, match="must be one number"):
-        verify(replace(block, guard=replace(guard, flag=block.outputs[-1])))
+        verify(of(flag=block.outputs[-1]))
+    with pytest.raises(UseBeforeDefinition, match="all of it"):
+        verify(of(chosen=guard.chosen[1:]))
+    with pytest.raises(ValueError, match="is guarded already"):
+        guarded(block)
     with pytest.raises(ValueError, match="there is nothing to guard"):
         guarded(trace(lambda x: x + 1.0, A))
     assert f"if {guard.flag}, else the state stays as it was:" in str(block)

@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 from ipu_core.compile.residency import residency
+from ipu_core.ir.bodies import equations_of, regions_of
 from ipu_core.ir.buffers import allocate
 from ipu_core.ir.execute import Executable
 from ipu_core.ir.lifetimes import in_place, lifetimes
+from ipu_core.ir.regions import Loop
 from ipu_core.ir.tracing import trace
 from ipu_core.ir.values import apply, broadcast
 from ipu_core.target import Target
@@ -66,15 +68,14 @@ def test_one_analysis_serves_all_who_ask() -> None:
 def test_a_total_is_read_until_its_rounds_end_and_behind_them() -> None:
     params = {"w": np.ones((6, 3), np.float32)}
     block = step_block(lambda p, x: (x @ p["w"]).sum(), Sgd(0.1), params, A, micro_batches=2)
-    last, names = lifetimes(block).last, {old.name: (old, new) for old, new in block.totals}
-    reads = {
-        var: i for i, e in enumerate(block.equations) for var in e.operands if lifetimes(block).views[var].root is var
-    }
-    for old, new in names.values():
-        assert last[new] == reads[new] >= block.looped
-        assert last[old] == reads[old] < block.looped
+    ((loop, step),), last, every = regions_of(block, Loop), lifetimes(block).last, equations_of(block)
+    reads = {var: i for i, e in enumerate(every) for var in e.operands if lifetimes(block).views[var].root is var}
+    assert loop.totals
+    for old, new in loop.totals:
+        assert last[new] == reads[new] >= step.last
+        assert last[old] == reads[old] < step.last
     (w,) = block.inputs[: block.carried]
-    assert last[w] == len(block.equations) - 1
+    assert last[w] == len(every) - 1
     unread = trace(lambda a: (a * 2.0, a.sum()), A)
     assert lifetimes(unread).last[unread.outputs[1]] == len(unread.equations)
 

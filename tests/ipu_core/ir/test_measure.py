@@ -85,7 +85,7 @@ def equation(op, inputs, out, fmt, **params):
                                                               as_format(x.dtype)))
         for x in inputs
     )  # fmt: skip
-    return Equation(0, op, atoms, Var("y", Type(out, as_format(fmt))), Params(params))
+    return Equation(0, op, atoms, (Var("y", Type(out, as_format(fmt))),), Params(params))
 
 
 def half(*shape, scale=1.0, dtype=np.float16):

@@ -16,11 +16,13 @@ from ipu_core.compile.residency import check_room
 from ipu_core.errors import OutOfTileMemory
 from ipu_core.ir.autodiff import value_and_grad
 from ipu_core.ir.block import Array, Block, Var
+from ipu_core.ir.bodies import closed, inputs_of, totals_of
 from ipu_core.ir.evaluate import evaluate_flat
 from ipu_core.ir.execute import Executable
 from ipu_core.ir.lifetimes import in_place
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.pytree import flatten
+from ipu_core.ir.regions import Loop
 from ipu_core.ir.tracing import in_rounds, trace
 from ipu_core.ir.verify import UseBeforeDefinition, WrongType, verify
 from ipu_core.target import Target
@@ -53,30 +55,29 @@ def block_of(precision: str, count: int, rows: int = 3, optimiser: Optimiser = L
 
 def by_hand(block: Block, inputs: Sequence[Array], key: Key, orders: Mapping[int, Any]) -> list[Array]:
     """The rounds one after another: a Block of their equations alone, run with keys and parts written out here."""
-    rounds = block.rounds
-    assert rounds is not None
-    inside, after = block.equations[: rounds.equations], block.equations[rounds.equations :]
+    loop, *after = block.equations
+    rounds = loop.region
+    assert isinstance(rounds, Loop)
+    inside, fed = rounds.body.equations, dict(rounds.fed)
     later = {x for e in after for x in e.operands} | set(block.outputs)
     seen = [e.output for e in inside if e.output in later] + [new for _, new in rounds.totals]
     old = [var for var, _ in rounds.totals]
     numbers = [{e.number for e in part} for part in (inside, after)]
     body = Executable(
-        replace(block, inputs=(*block.inputs, *old), outputs=tuple(seen), equations=inside, rounds=None, carried=0),
+        replace(block, inputs=(*inputs_of(block), *old), outputs=tuple(seen), equations=inside, carried=0),
         {n: order for n, order in orders.items() if n in numbers[0]},
     )
     values: dict[Var, Array] = dict(zip(block.inputs, inputs, strict=True))
     values |= {var: np.zeros(var.type.shape, var.type.format.dtype) for var in old}  # type: ignore[union-attr]
     for number in range(rounds.count):
-        parts = [
-            np.split(values[var], rounds.count)[number] if var in rounds.fed else values[var] for var in block.inputs
-        ]
+        parts = [np.split(values[var], rounds.count)[number] if var in fed else values[var] for var in block.inputs]
         own = key if number == 0 else key.fold_in(2**32 + number)
         values |= dict(zip(seen, body.run([*parts, *(values[var] for var in old)], own), strict=True))
         values |= {before: values[new] for before, new in rounds.totals}
     wanted = tuple(dict.fromkeys(var for var in seen))
-    whole = [var for var in block.inputs if var not in rounds.fed]
+    whole = [var for var in block.inputs if var not in fed]
     rest = Executable(
-        replace(block, inputs=(*whole, *wanted), equations=after, rounds=None, carried=0),
+        replace(block, inputs=(*whole, *wanted), equations=tuple(after), carried=0),
         {n: order for n, order in orders.items() if n in numbers[1]},
     )
     return rest.run([values[var] for var in (*whole, *wanted)], key)
@@ -119,7 +120,7 @@ def test_eight_rounds_are_the_eight_unrolled() -> None:
 def test_totals_are_updated_in_place() -> None:
     for precision in PRECISIONS:
         block, _ = block_of(precision, 4)
-        assert {new for _, new in block.totals} <= in_place(block).keys()
+        assert {new for _, new in totals_of(block)} <= in_place(block).keys()
 
 
 def test_a_total_that_cannot_lie_in_place_is_copied_each_round() -> None:
@@ -171,15 +172,24 @@ def test_the_account_counts_every_round() -> None:
 
 def test_what_is_no_loop_is_refused() -> None:
     block, inputs = block_of("fp32.32", 2)
-    rounds = block.rounds
-    assert rounds is not None
-    (old, new), *others = rounds.totals
+    loop, *after = block.equations
+    rounds = loop.region
+    assert isinstance(rounds, Loop)
+    (old, _), *others = rounds.totals
+    (_, part), *more = rounds.fed
+
+    def of(**changes: Any) -> Block:
+        changed = replace(block, equations=(replace(loop, region=replace(rounds, **changes)), *after))
+        return closed(changed)
+
     with pytest.raises(UseBeforeDefinition, match="which no equation of the rounds computes"):
-        verify(replace(block, rounds=replace(rounds, totals=((old, block.inputs[0]), *others))))
+        verify(of(totals=((old, block.inputs[0]), *others)))
     with pytest.raises(WrongType, match="before a round and"):
-        verify(replace(block, rounds=replace(rounds, totals=((old, others[0][1]), *others))))
-    with pytest.raises(UseBeforeDefinition, match="which are no inputs"):
-        verify(replace(block, rounds=replace(rounds, fed=(new,))))
+        verify(of(totals=((old, others[0][1]), *others)))
+    with pytest.raises(UseBeforeDefinition, match="which is no input"):
+        verify(of(fed=((block.inputs[0], part), *more)))
+    with pytest.raises(WrongType, match="3 rounds with parts"):
+        verify(of(count=3))
     for runner in (Executable(block), Machine.build(block, Target("gc200", tiles=7))):
         with pytest.raises(ValueError, match=r"must have shape \(6, 12\), not \(3, 12\)"):
             runner.run([*inputs[:-3], inputs[-3][:3], *inputs[-2:]], 0)
@@ -192,7 +202,7 @@ def test_what_is_no_loop_is_refused() -> None:
     with pytest.raises(ValueError, match="cannot become the number 3"):
         trace(lambda x: in_rounds(lambda t: 3.0, x, x, 2), np.ones(3, np.float32))
     looped = trace(lambda x: in_rounds(lambda t: t + x, x, x, 2).sum(), np.ones(3, np.float32))
-    with pytest.raises(ValueError, match="rounds cannot be differentiated"):
+    with pytest.raises(ValueError, match="rounds or a branch cannot be differentiated"):
         value_and_grad(looped)
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from ipu_core import Sgd, TrainLoop, nn
 from ipu_core.ir.block import Block, Equation
+from ipu_core.ir.bodies import equations_of
 from ipu_core.ir.ops import PRODUCTS, STRUCTURE
 from ipu_core.ir.precision import PRESETS, Precision
 from ipu_core.ir.role_formats import FORMATS
@@ -98,9 +99,9 @@ def test_a_rule_for_every_layer_is_the_same_said_of_everything(preset: str, fiel
 def test_a_rule_for_operands_before_they_are_cast_takes_no_cast_away(preset: str, rule: str) -> None:
     def casts(spec: str) -> list[tuple[int, list[str]]]:
         block = typed(Precision.parse(spec))
-        made = {e.output: e for e in block.equations}
+        made = {e.output: e for e in equations_of(block)}
         return [(e.number, [str(x.type.format) if x not in made or made[x].op != "to_blocks" else "blocks"
-                            for x in e.operands[:2]]) for e in block.equations if e.op in PRODUCTS]  # fmt: skip
+                            for x in e.operands[:2]]) for e in equations_of(block) if e.op in PRODUCTS]  # fmt: skip
 
     assert casts(f"{preset}/{rule}") == casts(preset)
     assert {fmt for _, both in casts(preset) for fmt in both}.isdisjoint({"float16", "float32"})
@@ -122,14 +123,16 @@ def test_products_that_a_function_asked_to_be_wide_are_not_cast_with_rules_eithe
     params = {"head": PARAMS["head"]}
     block = step_block(wide, Adam(0.1), params, BATCH)
     for spec in ("fp8", "fp8/head:gradients=float16"):
-        (product,) = [e for e in Precision.parse(spec).apply(block).equations if e.op == "dot" and e.role == "forward"]
+        (product,) = [
+            e for e in equations_of(Precision.parse(spec).apply(block)) if e.op == "dot" and e.role == "forward"
+        ]
         assert [x.type.format for x in product.operands] == [float32, float32]
 
 
 def test_casts_round_as_the_rule_for_their_product() -> None:
     def stochastic(spec: str) -> set[str]:
         block = typed(Precision.parse(spec))
-        names = [n for e in block.equations if e.op == "dot" for n in [e.parameter] if _cast_at_random(block, e)]
+        names = [n for e in equations_of(block) if e.op == "dot" for n in [e.parameter] if _cast_at_random(block, e)]
         return {name or "" for name in names}
 
     every = {"layers.0.weight", "layers.1.weight", "head"}
@@ -139,7 +142,7 @@ def test_casts_round_as_the_rule_for_their_product() -> None:
 
 
 def _cast_at_random(block: Block, product: Equation) -> bool:
-    made = {e.output: e for e in block.equations}
+    made = {e.output: e for e in equations_of(block)}
     makers = []
     for operand in product.operands:
         while (maker := made[operand]).op in STRUCTURE:
@@ -152,16 +155,16 @@ def _cast_at_random(block: Block, product: Equation) -> bool:
 
 def said(block: Block) -> Iterator[tuple[int, Equation]]:
     """The equations that a table is asked for, by number."""
-    yield from ((e.number, e) for e in block.equations if e.op not in STRUCTURE)
+    yield from ((e.number, e) for e in equations_of(block) if e.op not in STRUCTURE)
 
 
 @pytest.mark.parametrize("preset", ["fp16.32", "fp16.16/stochastic", "fp8", "mxfp8", "nvfp4", "mlperf-bert"])
 @pytest.mark.parametrize("product", [None, *PASSES])
 def test_a_rule_changes_only_what_it_names(preset: str, product: str | None) -> None:
     before = dict(said(typed(Precision.parse(preset))))
-    named = {e.number for e in IDEAL.equations if e.op not in STRUCTURE and product in (None, e.role)
+    named = {e.number for e in equations_of(IDEAL) if e.op not in STRUCTURE and product in (None, e.role)
              and any(name.startswith("layers.1") for name in names_of(e))}  # fmt: skip
-    traced = {e.number for e in IDEAL.equations}
+    traced = {e.number for e in equations_of(IDEAL)}
     for field in (*FORMATS, "scaling", "rounding"):
         if product is not None and (field in STATE or (product, field) == ("forward", "gradients")):
             continue
@@ -201,7 +204,7 @@ def rules(draw: st.DrawFn) -> str:
 @given(st.sampled_from(["fp32.32", "fp16.16/nearest", "fp8", "mxfp8", "mlperf-bert"]), st.lists(rules(), max_size=5))
 def test_the_last_rule_that_sets_a_field_of_an_equation_counts(preset: str, several: list[str]) -> None:
     precision = Precision.parse("/".join([preset, *several]))
-    for equation in IDEAL.equations[::5]:
+    for equation in equations_of(IDEAL)[::5]:
         wanted: dict[str, Any] = {}
         for rule in precision.rules:
             if rule.matches(equation):
@@ -253,7 +256,7 @@ def test_forward_casts_have_no_format_of_cotangents() -> None:
 def test_moments_are_a_rule_for_an_optimiser_that_has_one_of_the_two() -> None:
     from_momentum = step_block(loss, Sgd(0.1, momentum=0.9), PARAMS, BATCH)
     block = Precision.parse("fp32.32/head:moments=float16").apply(from_momentum)
-    kept = {e.parameter for e in block.equations if e.family == "first_moment" and e.output.type.format == float16}
+    kept = {e.parameter for e in equations_of(block) if e.family == "first_moment" and e.output.type.format == float16}
     assert kept == {"head"}
     with pytest.raises(ValueError, match=r"has no second_moment to set, but .*first_moment"):
         Precision.parse("fp32.32/head:second_moment=float16").apply(from_momentum)
@@ -282,4 +285,4 @@ def test_rules_are_made_of_texts() -> None:
 
 
 def _of_head() -> Equation:
-    return next(e for e in IDEAL.equations if e.parameter == "head")
+    return next(e for e in equations_of(IDEAL) if e.parameter == "head")

@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cache
 from typing import Any
 
@@ -16,10 +16,12 @@ from ipu_core import nn
 from ipu_core.compile.streaming import transfers
 from ipu_core.ir.autodiff import value_and_grad
 from ipu_core.ir.block import Block, Equation, Params, Type, Var, dtype_of
+from ipu_core.ir.bodies import equations_of, regions_of, runs_of, totals_of
 from ipu_core.ir.dependences import dependences, reordered
 from ipu_core.ir.guard import guarded
 from ipu_core.ir.lifetimes import in_place, lifetimes
 from ipu_core.ir.precision import Precision
+from ipu_core.ir.regions import Loop
 from ipu_core.ir.schedule import dead_code, peak, schedule
 from ipu_core.ir.streaming import streaming
 from ipu_core.ir.tracing import trace
@@ -64,7 +66,7 @@ def step_of(name: str) -> Block:
 def live_bytes(block: Block) -> int:
     """The peak as one would count it by hand, of what is neither streamed nor a round's."""
     (views, last), over = lifetimes(block), in_place(block)
-    made = [(position, e.output) for position, e in enumerate(block.equations) if views[e.output].root is e.output]
+    made = [(position, e.output) for position, e in enumerate(equations_of(block)) if views[e.output].root is e.output]
     spans = [
         (first, max(first, last.get(var, first)), var.type.size * dtype_of(var.type.format).itemsize)
         for first, var in made
@@ -79,18 +81,19 @@ def test_a_scheduled_step_keeps_the_rules_of_the_old_order(name: str) -> None:
     old = step_of(name)
     new = verify(schedule(old))
     assert new is not old
-    for begin, last in itertools.pairwise([0, old.looped, max(old.looped, old.unguarded), len(old.equations)]):
-        assert set(new.equations[begin:last]) == set(old.equations[begin:last])
-    assert replace(new, equations=old.equations).__dict__ == old.__dict__  # nothing else is another
+    assert [run[:2] for run in runs_of(new)] == [run[:2] for run in runs_of(old)]
+    for begin, last, _ in runs_of(old):
+        assert set(equations_of(new)[begin:last]) == set(equations_of(old)[begin:last])
+    assert {f.name for f in fields(Block) if getattr(new, f.name) != getattr(old, f.name)} == {"equations"}
     assert in_place(new).items() >= in_place(old).items()
     ways = [transfers(block) for block in (old, new)]
     assert len(list(itertools.chain.from_iterable(ways[1].loads.values()))) == sum(map(len, ways[0].loads.values()))
     known = [dependences(block, 1) for block in (old, new)]
     traced, scheduled = (peak(one, range(len(one.reads))) for one in known)
     assert scheduled < traced
-    if not old.streamed and old.rounds is None:
+    if not old.streamed and not regions_of(old, Loop):
         assert (traced, scheduled) == (live_bytes(old), live_bytes(new))
-    assert [e.number for e in schedule(STEPS[name]()).equations] == [e.number for e in new.equations]
+    assert [e.number for e in equations_of(schedule(STEPS[name]()))] == [e.number for e in equations_of(new)]
 
 
 @pytest.mark.parametrize("name", STEPS)
@@ -106,8 +109,8 @@ def test_every_order_that_the_dependences_allow_keeps_state_in_place_and_loads_n
             order += ready
             done.update(ready)
             left = [node for node in left if node not in done]
-    new = verify(replace(old, equations=reordered(old, known, order)))
-    assert set(new.equations) == set(old.equations)
+    new = verify(reordered(old, known, order))
+    assert set(equations_of(new)) == set(equations_of(old))
     assert in_place(new).items() >= in_place(old).items()
     loads = [sum(map(len, transfers(block).loads.values())) for block in (new, old)]
     assert loads[0] == loads[1]
@@ -122,7 +125,7 @@ def test_views_that_nothing_computes_with_are_kept() -> None:
     known = dependences(block, 1)
     for order in itertools.permutations(range(len(known.reads))):
         if all(known.before[node] <= set(order[:place]) for place, node in enumerate(order)):
-            new = verify(replace(block, equations=reordered(block, known, order)))
+            new = verify(reordered(block, known, order))
             assert set(new.equations) == set(block.equations)
 
 
@@ -162,9 +165,9 @@ def joined(name: str, number: int, operands: Sequence[Var], total: bool) -> Equa
     """One value after another, or their sum's likes: a large result, or one of a single element."""
     if total:
         kind, params = Type((1,), float32), Params({"axis": (0,), "keepdims": True})
-        return Equation(number, "reduce_sum", (operands[0],), Var(name, kind), params)
+        return Equation(number, "reduce_sum", (operands[0],), (Var(name, kind),), params)
     kind = Type((sum(var.type.size for var in operands),), float32)
-    return Equation(number, "concatenate", tuple(operands), Var(name, kind), Params({"axis": 0}))
+    return Equation(number, "concatenate", tuple(operands), (Var(name, kind),), Params({"axis": 0}))
 
 
 @st.composite
@@ -228,5 +231,6 @@ def test_sizes_are_multiples_of_the_grain() -> None:
 def test_totals_are_made_though_nothing_behind_the_rounds_reads_them() -> None:
     old = STEPS["rounds"]()
     new = verify(dead_code(replace(old, outputs=old.inputs[: old.carried], result=None)))
-    assert len(new.equations) == new.looped == old.looped
-    assert new.totals == old.totals
+    ((loop, step),), ((_, before),) = (regions_of(block, Loop) for block in (new, old))
+    assert (step.first, step.last) == (before.first, before.last) == (0, len(equations_of(new)))
+    assert [after.type for _, after in loop.totals] == [after.type for _, after in totals_of(old)]

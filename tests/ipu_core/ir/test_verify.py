@@ -38,13 +38,13 @@ BROKEN = {
     "the wrong order": (replace(BLOCK, equations=(TRANSPOSE, DOT, *BLOCK.equations[2:])), UseBeforeDefinition, "%0"),
     "a stray output": (replace(BLOCK, outputs=(STRAY,)), UseBeforeDefinition, "output %stray"),
     "one number twice": (change(1, number=0), DuplicateDefinition, "the number 0"),
-    "one result twice": (change(1, output=DOT.output), DuplicateDefinition, "%0 is defined twice"),
-    "a wrong shape": (change(0, output=Var("0", Type((3, 5), float32))), WrongType, r"shape \(3, 3\)"),
+    "one result twice": (change(1, outputs=DOT.outputs), DuplicateDefinition, "%0 is defined twice"),
+    "a wrong shape": (change(0, outputs=(Var("0", Type((3, 5), float32)),)), WrongType, r"shape \(3, 3\)"),
     "a wrong number of operands": (change(0, inputs=DOT.inputs[:1]), WrongType, "2 operands, not 1"),
     "a wrong parameter": (change(2, params=Params({"axis": (5,), "keepdims": False})), WrongType, "axis"),
     "a moved element in another format": (
-        change(1, output=Var("1", Type((3, 3), float16))), WrongType, "only moves elements"),
-    "an integer result": (change(3, output=Var("3", Type((3, 4), "int32"))), WrongType, "int32"),
+        change(1, outputs=(Var("1", Type((3, 3), float16)),)), WrongType, "only moves elements"),
+    "an integer result": (change(3, outputs=(Var("3", Type((3, 4), "int32")),)), WrongType, "int32"),
     "a wrong constant": (replace(BLOCK, constants={v: CONSTANT.T for v in BLOCK.constants}), WrongType, "constant"),
     "a state that changes type": (replace(BLOCK, carried=1), WrongType, "before the step"),
 }  # fmt: skip

@@ -12,6 +12,7 @@ from ipu_core.compile.residency import scheduled
 from ipu_core.compile.streaming import transfers
 from ipu_core.engine.profile import Profile
 from ipu_core.ir.block import Block
+from ipu_core.ir.bodies import equations_of
 from ipu_core.ir.execute import Executable
 from ipu_core.ir.guard import guarded
 from ipu_core.ir.lifetimes import lifetimes
@@ -84,7 +85,7 @@ def test_vertices_make_the_same_bits_in_rounds_and_behind_a_guard(more: Any) -> 
         rng.integers(0, 256, kind.shape).astype(np.int32)
         if isinstance(kind.format, str)
         else rng.uniform(0.01, 0.1, kind.shape).astype(kind.format.dtype)
-        for kind in map(block.given, block.inputs)
+        for kind in (var.type for var in block.inputs)
     ]
     machine = Machine.build(block, FEW)
     for one, other in zip(
@@ -112,27 +113,27 @@ def test_a_store_and_a_load_each_and_less_memory_in_between(names: Any) -> None:
 @pytest.mark.parametrize("more", [{}, {"micro_batches": 2}])
 def test_it_comes_back_once_for_all_gradients_in_any_order(more: Any) -> None:
     block = typed("blocks", **more)
-    ways, made = transfers(block), {e.output: i for i, e in enumerate(block.equations)}
+    ways, made = transfers(block), {e.output: i for i, e in enumerate(equations_of(block))}
     views = lifetimes(block).views
     assert {var for some in ways.stashes.values() for var in some} == block.stashed
     for var in block.stashed:
         (load,) = (position for position, some in ways.loads.items() if var in some)
         reads = [
             position
-            for position, e in enumerate(block.equations)
+            for position, e in enumerate(equations_of(block))
             if views[e.output].root is e.output and var in {views[x].root for x in e.operands}
         ]
         assert var in ways.stashes[made[var]]
-        assert load == min(position for position in reads if phase(block.equations[position]))
-        assert all(phase(block.equations[position]) == (position >= load) for position in reads)
+        assert load == min(position for position in reads if phase(equations_of(block)[position]))
+        assert all(phase(equations_of(block)[position]) == (position >= load) for position in reads)
 
 
 def test_what_gradients_make_anew_may_read_what_was_streamed() -> None:
     block = Precision.parse("fp32.32").apply(step_block(loss, Sgd(0.1), PARAMS, batches(0)))
     again = recompute(streaming(block, "blocks.*.perceptron.up"))
     assert again.stashed
-    assert {phase(e) for e in again.equations if e.drawn is not None} == {1}
-    assert again.stashed <= {e.output for e in again.equations}
+    assert {phase(e) for e in equations_of(again) if e.drawn is not None} == {1}
+    assert again.stashed <= {e.output for e in equations_of(again)}
 
 
 def test_names_that_nothing_has_are_refused_with_those_there_are() -> None:

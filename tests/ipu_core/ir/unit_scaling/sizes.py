@@ -127,7 +127,7 @@ def _probed(block: Block, values: list[Any]) -> tuple[Block, list[Var]]:
         if (var := equation.output) in wanted:
             probe, moved = Var(f"probe{len(after)}", var.type), Var(f"{var.name}.probed", var.type)
             wanted[var], after[var] = probe, moved
-            equations.append(Equation(len(equations), "add", (var, probe), moved, Params({}), arithmetic=NEAREST))
+            equations.append(Equation(len(equations), "add", (var, probe), (moved,), Params({}), arithmetic=NEAREST))
     probes = [wanted[v] for v in wanted]
     count = block.arguments[0].leaves
     return replace(

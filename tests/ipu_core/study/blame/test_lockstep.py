@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from ipu_core import FloatingPointControl, Sgd, TrainLoop
+from ipu_core.ir.bodies import equations_of
 from ipu_core.study.blame.errors import Errors
 from ipu_core.study.blame.lockstep import Lockstep
 from ipu_core.study.blame.trials import Gap, Trials
@@ -40,7 +41,7 @@ def test_in_float32_there_is_nothing_to_see_but_the_updates() -> None:
 def test_what_is_kept_is_compared_with_its_increment() -> None:
     made, seen = loop("fp16.16/nearest", micro_batches=4), Lockstep()
     seen.look(made, batch(0))
-    equations = {e.number: e for e in made.block.equations}
+    equations = {e.number: e for e in equations_of(made.block)}
     kept = {equations[number].family for number, errors in seen.errors.items() if errors.kept}
     assert "gradient_sum" in kept
     assert {equations[n].role for n, errors in seen.errors.items() if errors.kept} == {"update", "grad_weight"}
