@@ -143,7 +143,6 @@ def _blocks() -> Calls:
     return {
         "Block": (ipu_core.Block, lambda d: {
             "inputs": block.inputs, "outputs": block.outputs, "equations": block.equations}),
-        "Block.given": (block.given, lambda d: {"var": block.inputs[0]}),
         "trace": (lambda f, examples, **how: ipu_core.trace(f, *examples, **how), lambda d: {
             "f": _function, "examples": _examples(), "carry": d.chance(0.1)}),
         "value_and_grad": (_gradient, lambda d: {**_of_loss(d), "scale": d.one_of((None, 2.0))}),
