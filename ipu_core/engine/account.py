@@ -17,6 +17,7 @@ from ipu_core.graph.vertices import ComputeSet
 from ipu_core.integers import Ints
 from ipu_core.target import Target
 from ipu_core.traffic import Traffic
+from lowprec.checks import shown
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,7 +145,7 @@ def _compute_cycles(bound: Sequence[Bound], target: Target) -> Ints:
     queues = np.zeros(tiles * workers, np.int64)
     for item in bound:
         group = item.group
-        each = np.broadcast_to(np.asarray(item.codelet.cycles(target)), group.tiles.shape).ravel()
+        each = _by_vertex(item, "cycles", item.codelet.cycles(target))
         where = group.tiles.ravel()
         if group.codelet.supervisor:
             np.add.at(alone, where, each)
@@ -159,11 +160,27 @@ def _compute_cycles(bound: Sequence[Bound], target: Target) -> Ints:
     return total
 
 
+def _by_vertex(item: Bound, what: str, said: object) -> Ints:
+    """What a codelet says of its vertices, one number for all or for each.
+
+    Raises:
+        ValueError: no whole numbers of at least 0, or not as many as there are vertices.
+    """
+    shape, given = item.group.tiles.shape, np.asarray(said)
+    name = f"{item.group.codelet.__name__}.{what}"
+    if given.dtype.kind not in "iuf" or not ((given >= 0) & (given < 2**62) & (given == np.trunc(given))).all():
+        raise ValueError(f"{name} must give whole numbers of at least 0, not {shown(said)}")
+    try:
+        return np.broadcast_to(given.astype(np.int64), shape).ravel()
+    except ValueError:
+        raise ValueError(f"{name} gives {given.shape} numbers for vertices of the shape {shape}") from None
+
+
 def _scratch(bound: Sequence[Bound], target: Target) -> Ints:
     """Scratch bytes by tile. Vertices of a tile that run at once hold theirs at once; counted as all of them."""
     total = np.zeros(target.tiles, np.int64)
     for item in bound:
-        each = np.broadcast_to(np.asarray(item.codelet.scratch(target)), item.group.tiles.shape).ravel()
+        each = _by_vertex(item, "scratch", item.codelet.scratch(target))
         np.add.at(total, item.group.tiles.ravel(), each)
     return total
 

@@ -38,6 +38,15 @@ def _constant(value: float) -> Callable[[], Any]:
     return lambda: graphs()[0].add_constant("int32", [value])
 
 
+def _saying(**said: Any) -> Callable[[], Any]:
+    """An engine with one vertex of a codelet whose methods give these."""
+    methods = {name: lambda self, target, value=value: value for name, value in {"cycles": 1, **said}.items()}
+    codelet = type("Saying", (ipu_core.Codelet,), {"compute": lambda self: None, **methods})
+    graph, _ = graphs()
+    graph.add_vertex(graph.compute_sets[0], codelet, 0)
+    return lambda: ipu_core.Engine(graph, ipu_core.Execute(graph.compute_sets[0]))
+
+
 class Nothing(ipu_core.Codelet):
     def compute(self) -> None: ...
 
@@ -58,6 +67,10 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         _foreign(lambda g: ipu_core.Copy(*map(whole, g.variables))), ValueError, "variable '[xy]' is of another graph"),
     "another graph's compute set for a vertex": (
         lambda: graphs()[0].add_vertex(graphs()[1].compute_sets[0], Nothing), ValueError, "'work' is of another graph"),
+    **{f"cycles of {value}": (_saying(cycles=value), ValueError, "Saying.cycles must give whole numbers of at least 0")
+       for value in (-1, 1.5, float("nan"), float("inf"), "a", None, True, 2**70)},
+    "cycles of other vertices": (_saying(cycles=np.ones(3)), ValueError, r"Saying.cycles gives \(3,\) numbers for"),
+    "less than no scratch": (_saying(scratch=-8), ValueError, "Saying.scratch must give whole numbers of at least 0"),
     "a field that no precision has": (
         lambda: ipu_core.Precision("").changed(weigths=None), TypeError, "no field 'weigths' to change; there are"),
     "a program of a text": (lambda: ipu_core.Call("x"), TypeError, "'x' is no program; programs are"),  # type: ignore[arg-type]
