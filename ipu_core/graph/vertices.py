@@ -185,8 +185,9 @@ def _likeness(compute_set: ComputeSet, vertex: Vertex) -> Any:
     _same_fields(f"{vertex.codelet.__name__} in compute set {compute_set.name!r}", vertex.codelet, vertex.fields)
     statics = declared_statics(vertex.codelet)
     geometry = tuple((n, t.variable.number, t.shape, t.strides) for n, t in sorted(vertex.fields.items()))
-    shapes = tuple((n, v if n in statics else np.shape(v)) for n, v in sorted(vertex.params.items()))
-    return vertex.codelet, geometry, shapes, vertex.operation
+    shapes = tuple((n, np.shape(v)) for n, v in sorted(vertex.params.items()) if n not in statics)
+    values = tuple(vertex.params.get(name, static.default) for name, static in statics.items())
+    return vertex.codelet, geometry, shapes, values, vertex.operation
 
 
 def _group_singles(compute_set: ComputeSet, same: Sequence[Vertex], tile_count: int) -> VertexGroup:
