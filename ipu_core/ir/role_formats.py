@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
-from ipu_core.ir.retype import Rule
 from ipu_core.ir.rules import ROUNDINGS
 from lowprec import FloatFormat, Rounding
 from lowprec import float32 as FLOAT32
@@ -16,6 +15,22 @@ from lowprec.spec.rounding import NEAREST_EVEN
 PLAIN = frozenset({"add", "subtract", "multiply", "scale", "square"})
 """Half operations the machine does in half registers, apparently to nearest even even when stochastic rounding is on
 (derived from comments in PopLibs). Everything else computes in float32 and converts, which is stochastic."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What a precision's table says for one kind of equation.
+
+    Attributes:
+        output: format of the result.
+        accumulate: format of the partial sums of a product or reduction.
+        convert: whether the equation works in the narrow formats: products and reductions then convert all their
+            operands, the others only inputs of the Block (weights, data) and take results as they are.
+    """
+
+    output: FloatFormat
+    accumulate: FloatFormat = FLOAT32
+    convert: bool = True
 
 
 @dataclass(frozen=True)
