@@ -244,3 +244,10 @@ def test_operands_of_another_shape_are_refused(op: str) -> None:
         cpu.underflows("multiply", x, x, x, 1.0, 6, 7)
     with pytest.raises(ValueError, match="other numbers of terms"):
         cpu.underflows("dot", x, np.zeros((2, 4), np.float32), np.zeros((5, 3), np.float32), 1.0, 6, 6)
+
+
+def test_a_zero_that_would_be_infinite_or_nan_has_not_underflowed() -> None:
+    x = np.array([np.inf, -np.inf, np.nan, 1e-30, -1e-30, 0], np.float32)
+    for door in (cpu.underflows, reference.underflows):
+        assert door("multiply", np.zeros(6, np.float32), x, 1e-30, 1.0, 6, 6) == 2
+        assert door("divide", np.zeros(6, np.float32), 1.0, np.zeros(6, np.float32), 1.0, 6, 6) == 0
