@@ -21,8 +21,7 @@ from ipu_core.ir.overrides import STREAMING, SWITCHES, overrides
 from ipu_core.ir.parameters import name_parameters
 from ipu_core.ir.pytree import LEAF, flatten, paths, unflatten
 from ipu_core.ir.retype import Retype, cast
-from ipu_core.ir.role_formats import FORMATS
-from ipu_core.ir.ruled_formats import FIELDS, RuledFormats
+from ipu_core.ir.role_formats import FIELDS, FORMATS, RoleFormats
 from ipu_core.ir.rules import ROUNDINGS, PrecisionRule, check_matches, check_names
 from ipu_core.ir.scaled_products import scale_products
 from ipu_core.ir.scaling import SCALINGS, difference
@@ -35,7 +34,7 @@ from lowprec.checks import expect, listed
 
 
 @dataclass(frozen=True)
-class Precision(RuledFormats):
+class Precision(RoleFormats):
     """The formats of a training step.
 
     Attributes:

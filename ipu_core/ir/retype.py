@@ -12,8 +12,7 @@ from ipu_core.ir.block import Arithmetic, Array, Atom, Block, Equation, Format, 
 from ipu_core.ir.bodies import equations_of, fresh, regions_of, rewritten, totals_of, with_body
 from ipu_core.ir.ops import OPS, PRODUCTS, STRUCTURE, SUMS, WHOLE_VIEWS
 from ipu_core.ir.regions import Loop
-from ipu_core.ir.role_formats import Rule
-from ipu_core.ir.ruled_formats import RuledFormats
+from ipu_core.ir.role_formats import RoleFormats, Rule
 from ipu_core.ir.schedule import dead_code
 from ipu_core.ir.wishes import wishes
 from lowprec import FloatFormat, Rounding, astype
@@ -56,7 +55,7 @@ def _narrowed(array: Array) -> Array:
 class Retype:
     """One run of the pass. Every old value has a new one in its own format, and others where they are asked for."""
 
-    def __init__(self, table: RuledFormats, block: Block) -> None:
+    def __init__(self, table: RoleFormats, block: Block) -> None:
         self.table = table
         self.block = block
         self.definitions = {e.output: e for e in equations_of(block)}
@@ -228,7 +227,7 @@ class Retype:
         self.equations.append(replace(like, number=number, inputs=inputs, outputs=(output,), arithmetic=arithmetic))
         return output
 
-    def _rounding(self, name: str, table: RuledFormats, inputs: tuple[Atom, ...], output: Format) -> Rounding:
+    def _rounding(self, name: str, table: RoleFormats, inputs: tuple[Atom, ...], output: Format) -> Rounding:
         """Exact results never round; the table decides for the rest."""
         formats = [f for x in inputs if isinstance(x, Var) and isinstance(f := x.type.format, FloatFormat)]
         exact = OPS[name].exact and all(_holds(output, f) for f in formats)

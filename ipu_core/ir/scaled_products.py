@@ -14,8 +14,8 @@ from ipu_core.ir.block import Array, Atom, Block, Equation, Format, Literal, Typ
 from ipu_core.ir.bodies import equations_of, fresh, mapped, regions_of, rewritten, with_body
 from ipu_core.ir.ops import STRUCTURE, WHOLE_VIEWS
 from ipu_core.ir.regions import Loop
+from ipu_core.ir.role_formats import RoleFormats, may_be_cast
 from ipu_core.ir.rotated_operands import Rotations
-from ipu_core.ir.ruled_formats import RuledFormats, may_be_cast
 from ipu_core.ir.scaling import ElementFormat, OperandScaling
 from ipu_core.ir.schedule import dead_code
 from lowprec import BlockFormat, FloatFormat, Rounding
@@ -30,7 +30,7 @@ SCALED_CAST = "scaled_cast"
 """Family of the equations that cast operands with scales found from their values: what saturates there was to."""
 
 
-def scale_products(block: Block, table: RuledFormats) -> Block:
+def scale_products(block: Block, table: RoleFormats) -> Block:
     """The Block with the operands of its products cast.
 
     With "delayed" scales a training step carries {"amax_history": (steps, tensors), "scale": (tensors,)} as the last
@@ -61,7 +61,7 @@ class _ScaledProducts(Appended):
         slots: where the history of a tensor lies, by value and format; None: there is no history.
     """
 
-    def __init__(self, block: Block, table: RuledFormats) -> None:
+    def __init__(self, block: Block, table: RoleFormats) -> None:
         super().__init__(fresh(block.equations))
         self.block, self.table, self.own = block, table, table
         self.scaling = table.scaling or OperandScaling()
