@@ -34,8 +34,8 @@ struct Magnitudes {
     u32 largest;
 };
 
-// base + scale * direction, which was to be put in the place of `before`, and what was put there. The change counts where
-// it is finite and not zero in double and `before` is finite.
+// base + scale * direction, which was to be put in the place of `before`, and what was put there. The change counts
+// where it is finite and not zero in double and `before` is finite.
 struct ChangesJob {
     Numbers base, direction, before, after;  // without base (no data) it is before
     double scale;
