@@ -1,6 +1,6 @@
 """The machine and the training on it: a precision-first model of the IPU, usable at three depths.
 
-machine    Target, Graph, Codelet (Input, Output, InOut, Param), programs (Sequence, Execute, Copy, Repeat, ...),
+machine    Target, Graph, Codelet (Input, Output, InOut, Param, Static), programs (Sequence, Execute, Copy, ...),
            Engine, Profile, FloatingPointControl: Poplar's programming model, with cycles, exchange and memory
 programs   trace a function to a Block; value_and_grad, Precision, plan (an Accumulation and a place for every sum),
            lower; evaluate, execute and Machine run it; nn has operations and layers
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         Repeat,
         RepeatWhile,
         Sequence,
+        Static,
         StreamCopy,
         Switch,
         Tensor,
@@ -117,6 +118,7 @@ __all__ = [
     "Sensitivity",
     "Sequence",
     "Sgd",
+    "Static",
     "StreamCopy",
     "Switch",
     "Target",
@@ -163,7 +165,7 @@ __getattr__ = lazy_names(
         "engine": "engine Engine Profile",
         "errors": "",
         "graph": "graph Call Codelet Copy DataStream Execute Graph If InOut Input Output Overlap Param RemoteBuffer "
-        "RemoteLoad RemoteStore Repeat RepeatWhile Sequence StreamCopy Switch Tensor",
+        "RemoteLoad RemoteStore Repeat RepeatWhile Sequence Static StreamCopy Switch Tensor",
         "ir": "",
         "ir.autodiff": "value_and_grad",
         "ir.block": "Block",

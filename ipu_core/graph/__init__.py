@@ -1,6 +1,6 @@
 """Poplar's programming model: variables on tiles, codelets, compute sets of vertex groups, programs."""
 
-from ipu_core.graph.codelet import Codelet, InOut, Input, Output, Param
+from ipu_core.graph.codelet import Codelet, InOut, Input, Output, Param, Static
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.printer import program_text
 from ipu_core.graph.program import (
@@ -51,6 +51,7 @@ __all__ = [
     "Repeat",
     "RepeatWhile",
     "Sequence",
+    "Static",
     "StreamCopy",
     "Switch",
     "Sync",

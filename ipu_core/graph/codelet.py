@@ -1,5 +1,6 @@
 """Codelets: what one vertex reads, writes, computes and costs, declared once and run batched over many vertices."""
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 from weakref import WeakKeyDictionary
@@ -22,11 +23,13 @@ class Field:
     Attributes:
         format: the element format required, None for any.
         ndim: number of axes of the field for one vertex (0 = one element, 1 = a vector), None for any.
+        optional: whether vertices may go without it. In their instance it is None then.
         reads, writes: how the vertex uses the elements.
     """
 
     format: str | None = _ANY
     ndim: int | None = 0
+    optional: bool = False
     reads: ClassVar[bool] = False
     writes: ClassVar[bool] = False
 
@@ -73,6 +76,21 @@ class Param:
         return self if instance is None else _unbound(instance)
 
 
+@dataclass(frozen=True)
+class Static:
+    """A value that vertices are compiled for, like an argument of a template, with a default.
+
+    It is given where a Param is, but lies in no vertex' state. Each value, as each choice of optional fields, is a
+    program of its own, whose code lies on the tiles beside the others'. It must have a hash.
+    """
+
+    default: Any
+
+    def __get__(self, instance: "Codelet | None", owner: type) -> Any:
+        """The value; the default where none was given."""
+        return self.default
+
+
 def _unbound(instance: "Codelet") -> Any:
     raise AttributeError(f"{type(instance).__name__}: fields and parameters exist only inside a running vertex")
 
@@ -80,7 +98,8 @@ def _unbound(instance: "Codelet") -> Any:
 class Codelet:
     """Base of all codelets. One instance serves a whole group of vertices, which lie along leading axes.
 
-    A subclass declares fields and parameters as class attributes and writes ``compute`` as a NumPy expression::
+    A subclass declares fields, parameters and static values as class attributes and writes ``compute`` as a NumPy
+    expression::
 
         class AdderVertex(Codelet):
             x = Input("float32")
@@ -102,7 +121,7 @@ class Codelet:
         supervisor: True: `cycles` are clock cycles in which the vertex has the tile to itself (it starts the workers).
             False: `cycles` are instructions of one worker; vertices of a tile are dealt to its W workers in turn, each
             worker issues every W-th cycle, so the tile takes W x the slowest worker's sum.
-        code_bytes: program memory, once per tile that runs the codelet [modelled].
+        code_bytes: program memory, once per tile that runs the codelet, or a variant of it [modelled].
         target, control: set before `prepare`, for use in all methods.
         key: the random key of this execution: the engine's key of the run folded with the group's operation number.
         draws: the vertices' own random generators, set before `prepare` where the machine draws from these, of codelets
@@ -120,6 +139,11 @@ class Codelet:
     control: FloatingPointControl
     key: Key | None
     draws: Draws | None
+    _variants: ClassVar[dict[Any, type["Codelet"]]]
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls._variants = {}
 
     def prepare(self) -> None:
         """Runs once when the engine is built, with fields, parameters, `target` and `control` in place."""
@@ -165,6 +189,36 @@ def declared_params(codelet: type[Codelet]) -> dict[str, Param]:
     return _declared(codelet, Param)
 
 
+def declared_statics(codelet: type[Codelet]) -> dict[str, Static]:
+    """The static values of a codelet class by name, base classes first."""
+    return _declared(codelet, Static)
+
+
+def variant(codelet: type[Codelet], fields: Collection[str], statics: Mapping[str, Any]) -> type[Codelet]:
+    """The program of vertices with these fields and static values: a subclass, one and the same for equal ones.
+
+    Raises:
+        TypeError: a static value without a hash.
+    """
+    absent = {name: None for name, field in declared_fields(codelet).items() if field.optional and name not in fields}
+    defaults = {(name, static.default) for name, static in declared_statics(codelet).items()}
+    try:
+        chosen = dict(sorted(set(statics.items()) - defaults))
+    except TypeError:
+        raise TypeError(f"{codelet.__name__}: static values must have a hash; given are {shown(statics)}") from None
+    fixed = absent | chosen
+    if not fixed:
+        return codelet
+    key = tuple(fixed.items())
+    known = codelet._variants.get(key)
+    if known is None:
+        words = ", ".join(name if value is True else f"{name}={value}" for name, value in chosen.items())
+        name = f"{codelet.__name__}<{words}>" if words else codelet.__name__
+        about = {"__module__": codelet.__module__, "__doc__": codelet.__doc__}
+        known = codelet._variants[key] = type(name, (codelet,), fixed | about)
+    return known
+
+
 _DECLARED: WeakKeyDictionary[type[Any], dict[Any, dict[str, Any]]] = WeakKeyDictionary()
 """What classes declare, by kind: it stays, and is asked for with every group of vertices."""
 
@@ -172,10 +226,6 @@ _DECLARED: WeakKeyDictionary[type[Any], dict[Any, dict[str, Any]]] = WeakKeyDict
 def _declared(codelet: type[Codelet], kind: Any) -> dict[str, Any]:
     known = _DECLARED.setdefault(codelet, {})
     if kind not in known:
-        known[kind] = {
-            name: value
-            for base in reversed(codelet.__mro__)
-            for name, value in vars(base).items()
-            if isinstance(value, kind)
-        }
+        last = {name: value for base in reversed(codelet.__mro__) for name, value in vars(base).items()}
+        known[kind] = {name: value for name, value in last.items() if isinstance(value, kind)}
     return known[kind]

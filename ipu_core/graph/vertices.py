@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ipu_core.arrays import digest
 from ipu_core.errors import UnmappedTensor
-from ipu_core.graph.codelet import Codelet, Field, declared_fields, declared_params
+from ipu_core.graph.codelet import Codelet, Field, declared_fields, declared_params, declared_statics, variant
 from ipu_core.graph.tensor import Tensor, Variable
 from ipu_core.integers import Ints
 from lowprec.checks import integers, shown
@@ -49,6 +49,7 @@ class VertexGroup:
     """Vertices of one codelet with operands of one shape; axes of `tiles` are the vertex axes.
 
     Attributes:
+        codelet: the variant of it that they run (see `ipu_core.graph.codelet.variant`).
         operation: number folded into the step's key for codelets that use one.
     """
 
@@ -124,12 +125,22 @@ def make_group(
         if not isinstance(given, Mapping):
             raise TypeError(f"{where}: {what} must be a dict by name, not {shown(given)}")
     declared = declared_fields(codelet)
-    _same_names(where, "field", set(fields), set(declared), set(declared))
-    values = {name: param.default for name, param in declared_params(codelet).items()} | dict(params)
-    required = {name for name, param in declared_params(codelet).items() if param.default is None}
-    _same_names(where, "parameter", set(params), set(declared_params(codelet)), required)
-    operands = {name: _operand(where, name, declared[name], fields[name], axes.shape) for name in declared}
-    return VertexGroup(codelet, axes, operands, values, operation)
+    _same_fields(where, codelet, fields)
+    parameters, statics = declared_params(codelet), declared_statics(codelet)
+    required = {name for name, param in parameters.items() if param.default is None}
+    _same_names(where, "parameter", set(params), {*parameters, *statics}, required)
+    values = {name: params.get(name, param.default) for name, param in parameters.items()}
+    operands = {
+        name: _operand(where, name, declared[name], fields[name], axes.shape) for name in declared if name in fields
+    }
+    program = variant(codelet, fields, {name: params[name] for name in statics if name in params})
+    return VertexGroup(program, axes, operands, values, operation)
+
+
+def _same_fields(where: str, codelet: type[Codelet], given: Mapping[str, Any]) -> None:
+    declared = declared_fields(codelet)
+    required = {name for name, field in declared.items() if not field.optional}
+    _same_names(where, "field", set(given), set(declared), required)
 
 
 def _same_names(where: str, kind: str, given: set[str], allowed: set[str], required: set[str]) -> None:
@@ -171,22 +182,22 @@ def _resolve(where: str, name: str, source: FieldSource) -> tuple[Tensor | None,
 
 
 def _likeness(compute_set: ComputeSet, vertex: Vertex) -> Any:
-    _same_names(
-        f"{vertex.codelet.__name__} in compute set {compute_set.name!r}",
-        "field",
-        set(vertex.fields),
-        set(declared_fields(vertex.codelet)),
-        set(declared_fields(vertex.codelet)),
-    )
+    _same_fields(f"{vertex.codelet.__name__} in compute set {compute_set.name!r}", vertex.codelet, vertex.fields)
+    statics = declared_statics(vertex.codelet)
     geometry = tuple((n, t.variable.number, t.shape, t.strides) for n, t in sorted(vertex.fields.items()))
-    shapes = tuple((n, np.shape(v)) for n, v in sorted(vertex.params.items()))
-    return vertex.codelet, geometry, shapes, vertex.operation
+    shapes = tuple((n, np.shape(v)) for n, v in sorted(vertex.params.items()) if n not in statics)
+    values = tuple(vertex.params.get(name, static.default) for name, static in statics.items())
+    return vertex.codelet, geometry, shapes, values, vertex.operation
 
 
 def _group_singles(compute_set: ComputeSet, same: Sequence[Vertex], tile_count: int) -> VertexGroup:
     first = same[0]
     fields = {name: _stack([vertex.fields[name] for vertex in same]) for name in first.fields}
-    params = {name: np.stack([np.asarray(vertex.params[name]) for vertex in same]) for name in first.params}
+    statics = declared_statics(first.codelet)
+    params = {
+        name: value if name in statics else np.stack([np.asarray(vertex.params[name]) for vertex in same])
+        for name, value in first.params.items()
+    }
     tiles = [vertex.tile for vertex in same]
     return make_group(compute_set, first.codelet, tiles, fields, params, first.operation, tile_count)  # type: ignore[arg-type]
 

@@ -16,6 +16,7 @@ from ipu_core.ir.exact import exact
 from ipu_core.ir.ops import COMPARISONS, ELEMENTWISE, OPS, STRUCTURE
 from lowprec import FloatFormat, backends, decode
 from lowprec.statistics.counts import COUNTED, EXPONENTS, counted, magnitudes, step_through
+from lowprec.statistics.underflow import underflowed
 
 LOWEST, BINADES = -72, 96
 """Exponents of the first bin of a histogram, which holds all below too, and how many bins; the last holds all above."""
@@ -34,7 +35,7 @@ class Measured(NamedTuple):
     Attributes:
         elements: How many.
         zeros, infinite, nan: How many of them are.
-        underflow: Zeros that would not be zero if the result were not rounded.
+        underflow: Zeros that would be finite and not zero if the result were not rounded.
         overflow: Infinities and NaN that would be finite.
         saturated: Elements at the format's largest magnitude that would be beyond it.
         squares: The sum of the squares of the finite elements.
@@ -119,14 +120,14 @@ class Measuring:
 
     def _underflow(self, operands: Sequence[Any], result: Array, zeros: int) -> int:
         """How many zeros there are that would not be zero."""
-        if self._equation.op == "convert":
+        if self._equation.op == "convert":  # which makes no zero of infinities and NaN
             return zeros - _zeros(operands[0])
         if self._again is not None:
             count = min(zeros, self._limit)
             return round(zeros / count * self._again.underflows(operands, result, zeros, count))
         places = _places_of_zeros(result, self._format, zeros, self._limit)
         _, wanted = again(self._equation, operands, places)
-        return _scaled(np.abs(wanted) > 0, zeros)
+        return _scaled(underflowed(wanted, 0), zeros)
 
     def _beyond(self, operands: Sequence[Any], result: Array) -> tuple[int, int]:
         """How many elements there are that would be finite, and that would be beyond the largest magnitude."""

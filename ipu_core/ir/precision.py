@@ -1,4 +1,4 @@
-"""Precision: a table from (role, family) to formats, partials and rounding, and the pass that applies it to a step.
+"""Precision: a table from (role, family) to formats, partials and rounding under its names, and applied to a step.
 
 Preset names are operands.partials, as in FLOP/s figures: "fp16.32" multiplies float16 operands into float32 partials.
 It keeps the weights in float32, "fp16.16" in float16: "fp16.16/nearest/weights=float32" varies the partials alone. (The
@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
 from typing import Any
 
 from ipu_core.ir.amax_scales import with_scales
@@ -22,24 +21,12 @@ from ipu_core.ir.overrides import STREAMING, SWITCHES, overrides
 from ipu_core.ir.parameters import name_parameters
 from ipu_core.ir.pytree import LEAF, flatten, paths, unflatten
 from ipu_core.ir.retype import Retype, cast
-from ipu_core.ir.role_formats import FORMATS, RoleFormats
-from ipu_core.ir.rules import (
-    OF_COTANGENTS,
-    PASSES,
-    ROUNDINGS,
-    SCALING,
-    STATE,
-    PrecisionRule,
-    check_matches,
-    check_names,
-    names_of,
-    ruled,
-    rules_of,
-)
-from ipu_core.ir.scaled_products import FAMILIES, scale_products
-from ipu_core.ir.scaling import NOT_CAST, SCALINGS, OperandScaling, difference
+from ipu_core.ir.role_formats import FIELDS, FORMATS, RoleFormats
+from ipu_core.ir.rules import ROUNDINGS, PrecisionRule, check_matches, check_names
+from ipu_core.ir.scaled_products import scale_products
+from ipu_core.ir.scaling import SCALINGS, difference
 from ipu_core.ir.streaming import moments
-from lowprec import FloatFormat, Rounding, aliases, formats
+from lowprec import aliases, formats
 from lowprec import bfloat16 as BFLOAT16
 from lowprec import float16 as FLOAT16
 from lowprec import float32 as FLOAT32
@@ -84,41 +71,9 @@ class Precision(RoleFormats):
             fields.
     """
 
-    running_mean: bool = False
-    streamed: bool = False
-    scaled_state: float = 1.0
-    store_root: bool = False
-    scaling: OperandScaling | None = None
-    promote: int | None = None
-    unit_scaled: bool = False
-    rules: tuple[PrecisionRule, ...] = ()
-
     def __post_init__(self) -> None:
-        if not isinstance(self.rules, str | PrecisionRule | Sequence):
-            raise TypeError(f"rules must be a list of them, such as 'layers.0.*:weights=float32', not {self.rules!r}")
-        texts = (self.rules,) if isinstance(self.rules, str | PrecisionRule) else self.rules
-        object.__setattr__(self, "rules", tuple(rule for text in texts for rule in rules_of(text, FORMATS)))
-        self._check_fields()
-        for number, rule in enumerate(self.rules):
-            if rule.field not in FIELDS:
-                raise ValueError(f"unknown field {rule.field!r} in {str(rule)!r}; there are {ruled(FORMATS)}")
-            if rule.field in SCALING[1:] and not self._scalings(self.rules[:number]):
-                raise ValueError(f"the rule {str(rule)!r} is for operands that are cast; {NOT_CAST}")
-            for scaling in (*self._scalings(self.rules[:number]),) or (None,):
-                replace(self, name="", rules=(), scaling=scaling)._ruled(rule)  # refuses a value not for the field
+        super().__post_init__()
         self._check_name()
-
-    def _check_fields(self) -> None:
-        self.check_formats()
-        for field in ("streamed", *SWITCHES):
-            if not isinstance(getattr(self, field), bool):
-                raise TypeError(f"{field} must be True or False, not {getattr(self, field)!r}")
-        if type(self.scaled_state) not in (int, float) or not 0 < self.scaled_state <= LARGEST_SCALE:
-            raise ValueError(f"scaled_state must be a number in (0, 2^60], not {self.scaled_state!r}")
-        if not isinstance(self.scaling, OperandScaling | None):
-            raise TypeError(f"scaling must be an OperandScaling or None, not {self.scaling!r}")
-        if self.promote is not None and (type(self.promote) is not int or self.promote < 1):
-            raise ValueError(f"promote must be a number of products of at least 1, not {self.promote!r}")
 
     def _check_name(self) -> None:
         """Refuses a name that says another precision, or another format of operands."""
@@ -133,19 +88,6 @@ class Precision(RoleFormats):
         fmt = formats.get(self.name) or aliases.get(self.name)
         if fmt is not None and fmt != self.operands:
             raise ValueError(f"the name {self.name!r} is that of a format, but operands are {self.operands.name}")
-
-    @property
-    def rounding_name(self) -> str:
-        """How its name says that it rounds, nearest or stochastic."""
-        return next(name for name, rounding in ROUNDINGS.items() if rounding == self.rounding)
-
-    @property
-    def stochastic(self) -> bool:
-        """Whether anything is rounded stochastically."""
-        said = [self.rounding, *(rule.value for rule in self.rules if isinstance(rule.value, Rounding))]
-        cast = [rule.value for rule in self.rules if rule.field in ("forward_rounding", "backward_rounding")]
-        cast += [r for one in self._scalings(self.rules) for r in (one.forward_rounding, one.backward_rounding)]
-        return "stochastic" in cast or any(one.stochastic for one in said)
 
     @staticmethod
     def parse(spec: str | Precision) -> Precision:
@@ -182,70 +124,6 @@ class Precision(RoleFormats):
         rules = [rules] if isinstance(rules, str | PrecisionRule) else listed("rules", rules)
         new, name = replace(self, name="", rules=(*self.rules, *rules)), "/".join([self.name, *map(str, rules)])
         return replace(new, name=name if _says(name, new) or not _is_known(name) else f"changed {self.name}")
-
-    def at(self, equation: Equation) -> Precision:
-        """The precision without rules that an equation has."""
-        expect(Equation, equation=equation)
-        if not self.rules:
-            return self
-        names = (equation.role, *names_of(equation))
-        if names not in self._known:
-            fitting = tuple(rule for rule in self.rules if rule.matches(equation))
-            if fitting not in self._parts:
-                self._parts[fitting] = functools.reduce(Precision._ruled, fitting, replace(self, name="", rules=()))
-            self._known[names] = self._parts[fitting]
-        return self._known[names]
-
-    @cached_property
-    def _known(self) -> dict[tuple[str, ...], Precision]:
-        """What `at` gave, by an equation's role and names: all that rules look at."""
-        return {}
-
-    @cached_property
-    def _parts(self) -> dict[tuple[PrecisionRule, ...], Precision]:
-        """The same by the rules that are for an equation."""
-        return {}
-
-    def _ruled(self, rule: PrecisionRule) -> Precision:
-        """The precision with what a rule says; of operands that are not cast, that they are not."""
-        said: dict[str, Any] = {rule.field: rule.value}
-        if rule.field not in SCALING[1:]:
-            return replace(self, **said)
-        return self if self.scaling is None else replace(self, scaling=replace(self.scaling, **said))
-
-    def _scalings(self, rules: Sequence[PrecisionRule]) -> list[OperandScaling]:
-        """How operands are cast by the precision itself and by rules."""
-        every = (self.scaling, *(rule.value for rule in rules))
-        return [one for one in every if isinstance(one, OperandScaling)]
-
-    def sets(self, rule: PrecisionRule, block: Block) -> bool:
-        """Whether one more rule would set something in a training step."""
-        reads = functools.partial(self._reads, True, len(self.rules), rule.field)
-        return any(rule.matches(equation) and reads(equation) for equation in equations_of(block))
-
-    def _reads(self, trained: bool, number: int, field: str, equation: Equation) -> bool:
-        """Whether an equation has a field as far as the rules before that of a number leave it one."""
-        role, family = equation.role, equation.family
-        if field in STATE and not trained:
-            return True  # what updates it is not there
-        if field in OF_COTANGENTS and role == "forward":
-            return False
-        if field in SCALING:
-            named = equation.op in PRODUCTS and role in PASSES and family in FAMILIES
-            before = replace(self, name="", rules=self.rules[:number])
-            return named and (field == "scaling" or before.at(equation).scaling is not None)
-        plain = Precision("").rule(role, family)
-        if field in ("operands", "gradients"):
-            return plain.convert
-        other: dict[str, Any] = {field: FLOAT16}
-        return field == "rounding" or plain != Precision("", **other).rule(role, family)
-
-    def weights_of(self, parameter: str) -> FloatFormat:
-        """The format in which a parameter is kept, by its dotted name."""
-        said = [rule.value for rule in self.rules if rule.field == "weights" and rule.names(parameter)]
-        fmt = said[-1] if said else self.weights
-        assert isinstance(fmt, FloatFormat)
-        return fmt
 
     def apply(self, block: Block, *, whole: bool = True) -> Block:
         """The Block with every equation typed by the table, and conversions where operands need them.
@@ -378,11 +256,6 @@ def _meant(spec: str) -> Precision:
         precision = replace(precision, **overrides(word, spec, precision.scaling, precision.rules, FORMATS))
     return precision
 
-
-FIELDS = (*FORMATS, "rounding", *SCALING)
-"""Those that a rule may."""
-
-LARGEST_SCALE = 2**60  # its square is a float32
 
 OVERRIDES = (
     "(each may be followed by /nearest or /stochastic, /streamed, by overrides such as /weights=float16, and by "

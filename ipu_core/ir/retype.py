@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from ipu_core.ir.block import Arithmetic, Array, Atom, Block, Equation, Format, 
 from ipu_core.ir.bodies import equations_of, fresh, regions_of, rewritten, totals_of, with_body
 from ipu_core.ir.ops import OPS, PRODUCTS, STRUCTURE, SUMS, WHOLE_VIEWS
 from ipu_core.ir.regions import Loop
+from ipu_core.ir.role_formats import RoleFormats, Rule
 from ipu_core.ir.schedule import dead_code
 from ipu_core.ir.wishes import wishes
 from lowprec import FloatFormat, Rounding, astype
@@ -20,43 +21,6 @@ from lowprec.arrays import whole_array
 from lowprec.spec.rounding import NEAREST_EVEN
 
 BACKWARD = ("grad_input", "grad_weight")
-
-
-@dataclass(frozen=True)
-class Rule:
-    """What a precision's table says for one kind of equation.
-
-    Attributes:
-        output: format of the result.
-        accumulate: format of the partial sums of a product or reduction.
-        convert: whether the equation works in the narrow formats: products and reductions then convert all their
-            operands, the others only inputs of the Block (weights, data) and take results as they are.
-    """
-
-    output: FloatFormat
-    accumulate: FloatFormat = FLOAT32
-    convert: bool = True
-
-
-class TypeTable(Protocol):
-    """What the pass needs of a Precision."""
-
-    def at(self, equation: Equation) -> TypeTable:
-        """The table of one equation, by its name."""
-
-    @property
-    def operands(self) -> FloatFormat:
-        """Format of forward operands."""
-
-    @property
-    def gradients(self) -> FloatFormat:
-        """Format of cotangents as operands."""
-
-    def rule(self, role: str, family: str) -> Rule:
-        """The rule for one kind of equation."""
-
-    def rounding_of(self, op: str, operands: Sequence[FloatFormat], output: FloatFormat) -> Rounding:
-        """How a result that is rounded is rounded."""
 
 
 def cast(value: Any, fmt: Format) -> Array:
@@ -91,7 +55,7 @@ def _narrowed(array: Array) -> Array:
 class Retype:
     """One run of the pass. Every old value has a new one in its own format, and others where they are asked for."""
 
-    def __init__(self, table: TypeTable, block: Block) -> None:
+    def __init__(self, table: RoleFormats, block: Block) -> None:
         self.table = table
         self.block = block
         self.definitions = {e.output: e for e in equations_of(block)}
@@ -263,7 +227,7 @@ class Retype:
         self.equations.append(replace(like, number=number, inputs=inputs, outputs=(output,), arithmetic=arithmetic))
         return output
 
-    def _rounding(self, name: str, table: TypeTable, inputs: tuple[Atom, ...], output: Format) -> Rounding:
+    def _rounding(self, name: str, table: RoleFormats, inputs: tuple[Atom, ...], output: Format) -> Rounding:
         """Exact results never round; the table decides for the rest."""
         formats = [f for x in inputs if isinstance(x, Var) and isinstance(f := x.type.format, FloatFormat)]
         exact = OPS[name].exact and all(_holds(output, f) for f in formats)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -12,10 +12,10 @@ from ipu_core.ir.amax_scales import STATE, extended, scale_of
 from ipu_core.ir.appended import Appended
 from ipu_core.ir.block import Array, Atom, Block, Equation, Format, Literal, Type, Var
 from ipu_core.ir.bodies import equations_of, fresh, mapped, regions_of, rewritten, with_body
-from ipu_core.ir.ops import PRODUCTS, STRUCTURE, WHOLE_VIEWS
+from ipu_core.ir.ops import STRUCTURE, WHOLE_VIEWS
 from ipu_core.ir.regions import Loop
+from ipu_core.ir.role_formats import RoleFormats, may_be_cast
 from ipu_core.ir.rotated_operands import Rotations
-from ipu_core.ir.rules import PASSES
 from ipu_core.ir.scaling import ElementFormat, OperandScaling
 from ipu_core.ir.schedule import dead_code
 from lowprec import BlockFormat, FloatFormat, Rounding
@@ -23,7 +23,6 @@ from lowprec import float32 as FLOAT32
 from lowprec.spec.rounding import NEAREST_EVEN, STOCHASTIC
 
 BACKWARD = ("grad_input", "grad_weight")
-FAMILIES = ("matmul", "conv")
 SCALED = "scaling"
 """Family of the equations that find scales and take them out of results."""
 
@@ -31,29 +30,7 @@ SCALED_CAST = "scaled_cast"
 """Family of the equations that cast operands with scales found from their values: what saturates there was to."""
 
 
-class Table(Protocol):
-    """What the pass needs of a Precision."""
-
-    @property
-    def operands(self) -> FloatFormat:
-        """Format of operands before they are cast."""
-
-    @property
-    def gradients(self) -> FloatFormat:
-        """Format of cotangents before they are cast."""
-
-    @property
-    def scaling(self) -> OperandScaling | None:
-        """How operands are cast; None: they are not."""
-
-    def at(self, equation: Equation) -> Table:
-        """The table of one equation, by its name."""
-
-    def rounding_of(self, op: str, operands: Sequence[FloatFormat], output: FloatFormat) -> Rounding:
-        """How a result that is rounded is rounded."""
-
-
-def scale_products(block: Block, table: Table) -> Block:
+def scale_products(block: Block, table: RoleFormats) -> Block:
     """The Block with the operands of its products cast.
 
     With "delayed" scales a training step carries {"amax_history": (steps, tensors), "scale": (tensors,)} as the last
@@ -84,7 +61,7 @@ class _ScaledProducts(Appended):
         slots: where the history of a tensor lies, by value and format; None: there is no history.
     """
 
-    def __init__(self, block: Block, table: Table) -> None:
+    def __init__(self, block: Block, table: RoleFormats) -> None:
         super().__init__(fresh(block.equations))
         self.block, self.table, self.own = block, table, table
         self.scaling = table.scaling or OperandScaling()
@@ -144,7 +121,7 @@ class _ScaledProducts(Appended):
 
     def _scaling_of(self, equation: Equation) -> OperandScaling | None:
         """How the operands of an equation are cast; None: they are not."""
-        if equation.op not in PRODUCTS or equation.role not in PASSES or equation.family not in FAMILIES:
+        if not may_be_cast(equation):
             return None
         own = self.table.at(equation)
         formats = (own.operands, own.gradients)

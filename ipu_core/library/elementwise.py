@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ipu_core import cost, tile, tile_random
-from ipu_core.graph.codelet import Codelet, Input, Output, Param
+from ipu_core.graph.codelet import Codelet, Input, Output, Param, Static
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.mapping import linear_mapping
 from ipu_core.graph.program import Execute
@@ -24,20 +24,37 @@ Array = npt.NDArray[Any]
 Operand = Tensor | float
 
 
-class ElementwiseVertex(Codelet):
+class Rounded(Codelet):
+    """A codelet that rounds to nearest, or stochastically with the key."""
+
+    supervisor = True
+    stochastic: ClassVar[Any] = Static(False)
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.uses_key = cls.stochastic
+
+    @property
+    def rounding(self) -> Rounding:
+        """How it rounds."""
+        return STOCHASTIC if self.stochastic else NEAREST_EVEN
+
+
+class ElementwiseVertex(Rounded):
     """One operation on equally shaped operands; a Python number in `operands` stands for an array full of it.
 
     The elements of a group are contiguous in the result, in C order from `offset` on, so random bits do not depend on
     the layout.
     """
 
-    supervisor = True
     out = Output(None, ndim=None)
+    x = Input(None, ndim=None, optional=True)
+    y = Input(None, ndim=None, optional=True)
+    z = Input(None, ndim=None, optional=True)
     op = Param("identity")
     operands: Any = Param(())
     offset = Param(0)
     own_axes = Param(1)
-    rounding: ClassVar[Rounding] = NEAREST_EVEN
 
     def prepare(self) -> None:
         """Joins axes and makes the kernel call ready."""
@@ -70,56 +87,6 @@ class ElementwiseVertex(Codelet):
 
     def _sizes(self) -> list[int]:
         return [getattr(self, item).itemsize for item in self.operands if isinstance(item, str)] or [0]
-
-
-class Unary(ElementwiseVertex):
-    """One operand."""
-
-    x = Input(None, ndim=None)
-
-
-class Binary(Unary):
-    """Two operands."""
-
-    y = Input(None, ndim=None)
-
-
-class Ternary(Binary):
-    """Three operands."""
-
-    z = Input(None, ndim=None)
-
-
-class StochasticUnary(Unary):
-    """One operand, stochastic rounding."""
-
-    uses_key = True
-    rounding = STOCHASTIC
-
-
-class StochasticBinary(Binary):
-    """Two operands, stochastic rounding."""
-
-    uses_key = True
-    rounding = STOCHASTIC
-
-
-class StochasticTernary(Ternary):
-    """Three operands, stochastic rounding."""
-
-    uses_key = True
-    rounding = STOCHASTIC
-
-
-_CODELETS: dict[tuple[int, bool], type[ElementwiseVertex]] = {
-    (0, False): ElementwiseVertex,
-    (1, False): Unary,
-    (2, False): Binary,
-    (3, False): Ternary,
-    (1, True): StochasticUnary,
-    (2, True): StochasticBinary,
-    (3, True): StochasticTernary,
-}
 
 
 def map_array(graph: Graph, tensor: Tensor) -> Tensor:
@@ -214,12 +181,11 @@ def elementwise(
     fields = dict(zip("xyz", (pieces(layout, tensor, out.shape) for tensor in tensors), strict=False))
     names = iter("xyz")
     pattern = tuple(next(names) if isinstance(item, Tensor) else float(item) for item in operands)
-    codelet = _CODELETS[len(tensors), stochastic]
     results = pieces(layout, out, out.shape)
     for number, (tiles, offset) in enumerate(vertex_tiles(layout)):
         sources: dict[str, FieldSource] = {key: parts[number] for key, parts in fields.items()}
         sources["out"] = results[number]
         own = 1 if layout.columns < layout.shape[1] else 2
-        params = {"op": op, "operands": pattern, "offset": offset, "own_axes": own}
-        graph.add_vertices(compute_set, codelet, tiles, sources, params, operation)
+        params = {"op": op, "operands": pattern, "offset": offset, "own_axes": own, "stochastic": stochastic}
+        graph.add_vertices(compute_set, ElementwiseVertex, tiles, sources, params, operation)
     return [Execute(compute_set)]

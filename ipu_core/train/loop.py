@@ -40,13 +40,14 @@ from ipu_core.train.scaling import LossScale, Scale, Skipped
 from ipu_core.train.step import Loss, initial_state, step_block
 from ipu_core.train.table import Table
 from ipu_core.train.units import loss_in_units, writer_of
-from ipu_core.train.updates import UpdateCount, UpdateCounter
+from ipu_core.train.updates import UpdateCounter
 from ipu_core.train.watch import Record, Watch
 from ipu_core.train.watch.watch import Watching
 from ipu_core.train.words import described, named, summary, sums
 from lowprec import Accumulation, Key, as_key
 from lowprec.checks import truth
 from lowprec.processor import in_default_state
+from lowprec.statistics import UpdateCount
 
 
 class TrainLoop(Resumable):

@@ -13,13 +13,16 @@ from lowprec.statistics.plots import (
     plot_ulp_error,
 )
 from lowprec.statistics.shares import Shares, shares
-from lowprec.statistics.updates import LostUpdates, lost_updates
+from lowprec.statistics.underflow import Underflow, underflow
+from lowprec.statistics.updates import LostUpdates, UpdateCount, lost_updates
 
 __all__ = [
     "ExponentHistogram",
     "LostUpdates",
     "Magnitudes",
     "Shares",
+    "Underflow",
+    "UpdateCount",
     "exponent_histogram",
     "lost_updates",
     "magnitudes",
@@ -35,6 +38,7 @@ __all__ = [
     "signal_to_noise_ratio",
     "ulp_distance",
     "ulp_error",
+    "underflow",
 ]
 
 

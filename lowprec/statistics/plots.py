@@ -14,6 +14,7 @@ from lowprec.spec.keywords import FewBitRoundingLike
 from lowprec.statistics.histogram import exponent_histogram
 from lowprec.statistics.measures import relative_error, signal_to_noise_ratio, ulp_distance, ulp_error
 from lowprec.statistics.shares import Shares, shares
+from lowprec.statistics.updates import wanted_and_lost
 from lowprec.statistics.values import as_float64
 
 if TYPE_CHECKING:
@@ -137,10 +138,11 @@ def plot_lost_updates(
     """
     ax = _axes(ax)
     w, wanted, now = np.broadcast_arrays(*(as_float64(a) for a in (before, update, after)))
-    asked = np.isfinite(wanted) & np.isfinite(w) & (wanted != 0) & (w != 0)
+    counts_at, lost_at = wanted_and_lost(w, wanted, now)
+    asked = counts_at & (w != 0)
     exponents = np.frexp(wanted[asked])[1] - np.frexp(w[asked])[1]
     places, which, counts = np.unique(exponents, return_inverse=True, return_counts=True)
-    lost = np.bincount(which, (now == w)[asked], minlength=places.size)
+    lost = np.bincount(which, lost_at[asked], minlength=places.size)
     ax.plot(places, 100 * lost / counts, marker="o", markersize=3.5, label=label)
     ax.set_ylim(-3, 103)
     ax.set_xlabel("binades from weight to update: floor(log2 |update|) - floor(log2 |weight|)")

@@ -19,6 +19,7 @@ from lowprec.spec.formats import FloatFormat, as_format
 from lowprec.spec.keys import key_value
 from lowprec.spec.keywords import FewBitRoundingLike, as_rounding, refuse_unknown
 from lowprec.spec.rounding import INWARD_NEGATIVE, INWARD_POSITIVE, Rounding
+from lowprec.statistics.underflow import underflowed
 from lowprec.statistics.values import real_array
 from lowprec.types import Array
 
@@ -129,7 +130,7 @@ def _counts(values: Array, conversion: Conversion, seed: int, offset: int) -> ND
     kinds = {
         "normal": number & ~over & ~tiny,
         "subnormal": number & ~over & tiny & (grid != 0),
-        "underflow": number & ~over & (grid == 0),
+        "underflow": underflowed(values, grid) & ~over,
         "overflow": over,
         "zero": zero,
         "infinite": np.isinf(values),

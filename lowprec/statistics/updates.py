@@ -1,24 +1,31 @@
-"""Lost updates: changes too small for the spacing of the numbers they were added to."""
+"""Lost updates: wanted changes after which the number they were added to is what it was before.
+
+This is the one place that says which they are; whatever counts them asks here.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from lowprec import backends
 from lowprec._pieces import pieces
 from lowprec.processor import in_default_state
 from lowprec.statistics.values import held_by_float64
 from lowprec.types import Array
+
+Mask = NDArray[np.bool_]
 
 
 class LostUpdates(NamedTuple):
     """What became of an update of many weights.
 
     Attributes:
-        wanted: Weights whose update is finite and not zero.
+        wanted: Weights whose update counts (see `lost_updates`).
         lost: Those of them that did not change.
         share: lost / wanted, from 0 to 1; NaN if no change was wanted.
         arrived: The part of the wanted change that happened, <after - before, update> / <update, update>: 1 for exact
@@ -31,33 +38,110 @@ class LostUpdates(NamedTuple):
     arrived: float
 
 
+class UpdateCount(NamedTuple):
+    """What became of updates, as sums over weights and steps: `LostUpdates` before the divisions.
+
+    Attributes:
+        wanted: Weights whose update counts (see `lost_updates`).
+        lost: Those of them that did not change.
+        squared: Sum of the squares of the wanted changes, in float64.
+        arrived: Sum of wanted change times change made; equals `squared` on average where rounding is unbiased.
+    """
+
+    wanted: int = 0
+    lost: int = 0
+    squared: float = 0.0
+    arrived: float = 0.0
+
+    @staticmethod
+    @in_default_state
+    def of(before: ArrayLike, update: ArrayLike, after: ArrayLike) -> UpdateCount:
+        """Counts one update; arguments, special values and errors as of `lost_updates`."""
+        return _counted([held_by_float64(a) for a in (before, update, after)], 1.0)
+
+    def plus(self, other: UpdateCount) -> UpdateCount:
+        """The sum of two counts."""
+        return UpdateCount(
+            self.wanted + other.wanted,
+            self.lost + other.lost,
+            self.squared + other.squared,
+            self.arrived + other.arrived,
+        )
+
+    @property
+    def share(self) -> float:
+        """lost / wanted, from 0 to 1; NaN if no change was wanted."""
+        return self.lost / self.wanted if self.wanted else math.nan
+
+    @property
+    def kept(self) -> float:
+        """arrived / squared, how much of the wanted change happened (see `LostUpdates`); NaN if none was wanted."""
+        return self.arrived / self.squared if self.squared else math.nan
+
+
 @in_default_state
 def lost_updates(before: ArrayLike, update: ArrayLike, after: ArrayLike) -> LostUpdates:
     """Compares weights before and after an update with the change that was wanted.
 
+    An update counts where it is not zero and finite, and so is not the fault of what made it, and where the weight
+    before is finite, since an infinity or NaN stays what it is in exact arithmetic too. It does so however small it is
+    beside the weight or in the weight's format. It is lost where the weight after equals the one before; +0 and -0 are
+    equal. A weight that became infinite or NaN has changed, and makes `arrived` infinite or NaN.
+
     Args:
-        before: Weights before.
-        update: The change wanted, same shape; zeros, infinities and NaNs in it are left out.
-        after: Weights after; a NaN there counts as a change, and makes `arrived` NaN.
+        before: Weights before, of any shape; in any dtype of numbers that float64 holds.
+        update: The change wanted, unrounded: what exact arithmetic would add. Broadcast with the weights.
+        after: Weights after, broadcast too.
+
+    Raises:
+        TypeError: complex, bool or extended precision, masked elements, GPU arrays.
+        ValueError: integers beyond 2^53; shapes that do not go together.
     """
     arrays = [held_by_float64(a) for a in (before, update, after)]
-    count = lost = 0
-    scale = product = square = 0.0
-    for w, wanted, now in _asked(arrays):
-        count += wanted.size
-        lost += int(np.count_nonzero(now == w))
-        scale = max(scale, float(np.abs(wanted).max(initial=0.0)))  # keeps the squares within range
-    if not count:
-        return LostUpdates(0, 0, float("nan"), float("nan"))
-    with np.errstate(invalid="ignore"):
-        for w, wanted, now in _asked(arrays):
-            product += float(np.sum((now - w) / scale * (wanted / scale)))
-            square += float(np.sum((wanted / scale) ** 2))
-    return LostUpdates(count, lost, lost / count, product / square)
+    largest = max((float(np.abs(change).max(initial=0.0)) for _, change, _ in _asked(arrays)), default=0.0)
+    count = _counted(arrays, largest or 1.0)  # keeps the squares within range
+    return LostUpdates(count.wanted, count.lost, count.share, count.kept)
+
+
+def wanted_and_lost(before: NDArray[np.float64], update: NDArray[np.float64], after: Array) -> tuple[Mask, Mask]:
+    """Which updates count, and which of them are lost, elementwise (see `lost_updates`)."""
+    wanted = np.isfinite(update) & (update != 0) & np.isfinite(before)
+    return wanted, wanted & (before == after)
+
+
+def changes(
+    base: Array | None, direction: Array, scale: float, before: Array, after: Array, count: int, step: int
+) -> tuple[int, int]:
+    """How many of the updates before -> base + scale * direction count, and how many are lost, in one compiled pass.
+
+    The update is (base - before) + scale * direction, in float64. Which count and which are lost: see `lost_updates`.
+
+    Args:
+        base, direction, before, after: float32, float16 or bfloat16, of one size. base None: it is `before`.
+        scale: of the direction.
+        count, step: of so many elements, a step apart and going round at the end.
+
+    Returns:
+        (wanted, lost).
+    """
+    found: tuple[int, int] = backends.current().changes(base, direction, scale, before, after, count, step)
+    return found
+
+
+def _counted(arrays: Sequence[Array], unit: float) -> UpdateCount:
+    """The count of an update whose squares and products are taken in a unit."""
+    total = UpdateCount()
+    with np.errstate(invalid="ignore", over="ignore"):
+        for w, change, now in _asked(arrays):
+            part: Any = change / unit
+            squared, arrived = np.sum(part**2), np.sum((now - w) / unit * part)
+            lost = int(np.count_nonzero(now == w))
+            total = total.plus(UpdateCount(change.size, lost, float(squared), float(arrived)))
+    return total
 
 
 def _asked(arrays: Sequence[Array]) -> Iterator[list[NDArray[np.float64]]]:
     """Weights, updates and new weights where a change was wanted, a piece at a time."""
-    for _, (w, wanted, now) in pieces(*arrays, dtype=np.float64):
-        asked = np.isfinite(wanted) & (wanted != 0)
-        yield [w[asked], wanted[asked], now[asked]]
+    for _, (w, change, now) in pieces(*arrays, dtype=np.float64):
+        asked, _ = wanted_and_lost(w, change, now)
+        yield [w, change, now] if asked.all() else [w[asked], change[asked], now[asked]]

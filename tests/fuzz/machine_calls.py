@@ -9,7 +9,7 @@ import numpy as np
 
 import ipu_core
 import lowprec
-from ipu_core import FloatingPointControl, Graph, InOut, Input, Output, Param, Target, errors
+from ipu_core import FloatingPointControl, Graph, InOut, Input, Output, Param, Static, Target, errors
 from tests.fuzz.wild import Draw
 
 Arguments = dict[str, Any]
@@ -257,6 +257,7 @@ def _of_target() -> Calls:
             "fmt": d.fmt()}),
         "Codelet": (ipu_core.Codelet, lambda d: {}),
         "Param": (Param, lambda d: {"default": 1.0}),
+        "Static": (Static, lambda d: {"default": d.one_of((1.0, None, "a"))}),
         **{kind.__name__: (kind, lambda d: {"format": "float32", "ndim": d.integer(0, 2)})
            for kind in (Input, Output, InOut)},
         "errors.OutOfTileMemory": (errors.OutOfTileMemory, lambda d: {

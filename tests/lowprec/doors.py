@@ -114,6 +114,8 @@ def doors(scale: int = 1) -> dict[str, Door]:
         "magnitudes": lambda: statistics.magnitudes(rows),
         "exponent_histogram": lambda: statistics.exponent_histogram(rows).counts,
         "lost_updates": lambda: statistics.lost_updates(rows, more, rows),
+        "UpdateCount": lambda: statistics.UpdateCount.of(rows, more, rows),
+        "underflow": lambda: statistics.underflow(rows, more),
         "shares": lambda: statistics.shares(rows, "float16"),
         "ulp_error": lambda: statistics.ulp_error(rows, nearly, "float32"),
         "finfo": lambda: [vars(lp.finfo(name)) for name in lp.formats],

@@ -15,8 +15,9 @@ from hypothesis.extra import numpy as hnp
 import lowprec
 from lowprec import testing
 from lowprec.backends import cpu, reference
-from lowprec.statistics import magnitudes
+from lowprec.statistics import lost_updates, magnitudes
 from lowprec.statistics.counts import PIECE, counted, step_through
+from lowprec.statistics.updates import changes
 
 DTYPES: list[Any] = [np.float32, np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e5m2, ml_dtypes.float8_e4m3fn]
 KINDS = [np.float32, np.float16, ml_dtypes.bfloat16]
@@ -68,9 +69,27 @@ def test_changes_are_lost_where_they_are_wanted_and_nothing_changed() -> None:
     direction = np.array([1, 1, 0, 1], np.float32)
     after = np.array([1, 1.5, 1, 0.5], np.float16)
     assert cpu.changes(None, direction, 1e-5, before, after, 4, 1) == (3, 1)
-    assert cpu.changes(before, direction, 1e-20, before, after, 4, 1) == (1, 0)  # of zero alone, next to float64's 1
+    assert cpu.changes(before, direction, 1e-20, before, after, 4, 1) == (3, 1)  # though 1 + 1e-20 is 1 in float64
+    tiny = np.full(4, 1e-30, np.float32)
+    assert cpu.changes(None, tiny, 1e-30, before, after, 4, 1) == (4, 2)  # though float32 has no 1e-60
     square = direction.reshape(2, 2)
     assert cpu.changes(square.T, np.zeros((2, 2), np.float32), 1.0, square, square, 4, 1) == (2, 2)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("scale", [1.0, -1e-30, 1e300, np.inf, np.nan, 0.0])
+def test_the_compiled_count_of_lost_updates_is_that_of_the_statistics(kind: Any, scale: float) -> None:
+    numbers = np.array([0, -0.0, 1, -1, 1.0078125, 1e-7, 3e38, np.inf, -np.inf, np.nan])
+    with np.errstate(over="ignore"):
+        base, before, direction, after = (
+            x.ravel().astype(kind) for x in np.meshgrid(numbers, numbers, numbers, numbers)
+        )
+    wide = [x.astype(np.float64) for x in (base, before, direction)]
+    for root, start in ((None, wide[1]), (base, wide[0])):
+        with np.errstate(all="ignore"):
+            update = (start - wide[1] if root is not None else 0) + scale * wide[2]
+        seen = changes(root, direction, scale, before, after, after.size, 1)
+        assert seen == lost_updates(before, update, after)[:2]
 
 
 SHAPES: list[tuple[int, ...]] = [(), (0,), (3, 5), (PIECE + 17,), (3, PIECE)]
@@ -225,3 +244,10 @@ def test_operands_of_another_shape_are_refused(op: str) -> None:
         cpu.underflows("multiply", x, x, x, 1.0, 6, 7)
     with pytest.raises(ValueError, match="other numbers of terms"):
         cpu.underflows("dot", x, np.zeros((2, 4), np.float32), np.zeros((5, 3), np.float32), 1.0, 6, 6)
+
+
+def test_a_zero_that_would_be_infinite_or_nan_has_not_underflowed() -> None:
+    x = np.array([np.inf, -np.inf, np.nan, 1e-30, -1e-30, 0], np.float32)
+    for door in (cpu.underflows, reference.underflows):
+        assert door("multiply", np.zeros(6, np.float32), x, 1e-30, 1.0, 6, 6) == 2
+        assert door("divide", np.zeros(6, np.float32), 1.0, np.zeros(6, np.float32), 1.0, 6, 6) == 0

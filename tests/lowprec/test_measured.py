@@ -133,6 +133,7 @@ def test_integers_are_measured_exactly_or_refused() -> None:
         lambda: ls.relative_error(big.astype(np.uint64), 1.0),
         lambda: ls.signal_to_noise_ratio(big, [1.0]),
         lambda: ls.lost_updates([1.0], [1.0], big),
+        lambda: ls.underflow(big, 0.0),
         lambda: lpt.assert_on_grid(big, "float64"),
     ):
         with pytest.raises(ValueError, match="integers beyond 2\\^53"):
@@ -150,6 +151,7 @@ MEASURES: dict[str, Callable[[Any, Any], Any]] = {
     "exponent_histogram": lambda x, y: ls.exponent_histogram(x).counts,
     "shares": lambda x, y: ls.shares(x, "float4_e2m1fn", "stochastic", key=3),
     "lost_updates": lambda x, y: ls.lost_updates(x, y, y)[:2],
+    "underflow": lambda x, y: ls.underflow(x, y)[:2],
     "magnitudes": lambda x, y: [*ls.magnitudes(np.asarray(x))[:5], *ls.magnitudes(np.asarray(x)).exponents],
 }
 

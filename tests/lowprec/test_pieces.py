@@ -117,6 +117,7 @@ CALLS: dict[str, Callable[[], Any]] = {
     "shares": lambda: ls.shares(X, "float8_e4m3fn"),
     "exponent_histogram": lambda: ls.exponent_histogram(X),
     "lost_updates": lambda: ls.lost_updates(X, X, X),
+    "underflow": lambda: ls.underflow(X, HALF),
     "signal_to_noise_ratio": lambda: ls.signal_to_noise_ratio(X, X),
     "ulp_error": lambda: ls.ulp_error(HALF, X),
     "relative_error": lambda: ls.relative_error(HALF, X),

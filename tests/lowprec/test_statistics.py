@@ -216,13 +216,65 @@ def test_lost_updates_counts_what_did_not_move() -> None:
     update = np.array([0.5, 1e-9, 0.0, -1e-9, 1.0, np.inf])
     after = np.array([1.5, 1.0, 1.0, 1.0, np.nan, np.inf])
     count = ls.lost_updates(before, update, after)
-    assert (count.wanted, count.lost, count.share) == (4, 2, 0.5)
-    assert np.isnan(count.arrived)
-    finite = ls.lost_updates(before[:4], update[:4], after[:4])
-    assert (finite.wanted, finite.lost) == (3, 2)
-    assert finite.arrived == pytest.approx(1)
+    assert (count.wanted, count.lost, count.share) == (3, 2, 2 / 3)
+    assert count.arrived == pytest.approx(1)
     none = ls.lost_updates([1.0], [0.0], [1.0])
     assert (none.wanted, none.lost, math.isnan(none.share), math.isnan(none.arrived)) == (0, 0, True, True)
+
+
+NUMBERS = [0.0, -0.0, 1.0, -1.5, 1e-300, 5e-324, 65504.0, 1e30, np.inf, -np.inf, np.nan]
+EVERY = [column.ravel() for column in np.meshgrid(NUMBERS, NUMBERS, NUMBERS)]
+
+
+def test_which_updates_count_and_which_are_lost_one_by_one() -> None:
+    for before, update, after in zip(*EVERY, strict=True):
+        wanted = math.isfinite(before) and math.isfinite(update) and update != 0
+        count = ls.lost_updates(before, update, after)
+        assert count[:2] == (wanted, wanted and before == after), (before, update, after)
+        assert ls.UpdateCount.of(before, update, after)[:2] == count[:2]
+        assert math.isnan(count.share) == math.isnan(count.arrived) == (not wanted) or not math.isfinite(after)
+        assert not math.isfinite(count.arrived) or math.isfinite(after)
+
+
+def test_counts_add_up_over_parts_and_shares_are_taken_of_sums() -> None:
+    before, update = np.ones(300, np.float16), np.exp2(np.arange(300) % 20 - 16.0)
+    after = lp.round(before + update, "float16")
+    parts = [ls.UpdateCount.of(before[i::3], update[i::3], after[i::3]) for i in range(3)]
+    whole, added = ls.lost_updates(before, update, after), parts[0].plus(parts[1]).plus(parts[2])
+    assert (added.wanted, added.lost, added.share) == (whole.wanted, whole.lost, whole.share)
+    assert added.kept == pytest.approx(whole.arrived, rel=1e-13)
+    assert added.squared == pytest.approx(np.sum(update**2))
+    assert math.isnan(ls.UpdateCount().share)
+    assert math.isnan(ls.UpdateCount().kept)
+
+
+def test_an_update_below_the_format_of_the_weight_is_lost_and_one_of_a_weight_that_is_not_finite_is_none() -> None:
+    weights = np.array([1, 6e-8, np.inf, np.nan, 65504], np.float16)
+    update = np.full(5, 1e-40)
+    assert ls.lost_updates(weights, update, weights)[:2] == (3, 3)
+    after = np.array([33, 32, np.inf, np.nan, np.inf], np.float16)
+    beyond = ls.lost_updates(weights, np.full(5, 32.0), after)
+    assert (beyond.wanted, beyond.lost, beyond.arrived) == (3, 0, math.inf)
+
+
+def test_underflow_is_of_finite_numbers_that_became_zero_one_by_one() -> None:
+    for exact, rounded in zip(*EVERY[:2], strict=True):
+        counts = math.isfinite(exact) and exact != 0
+        assert ls.underflow(exact, rounded)[:2] == (counts, counts and rounded == 0), (exact, rounded)
+    many = np.resize(NUMBERS, 200_000)
+    assert ls.underflow(many, np.zeros(200_000))[:2] == (count := int(np.isfinite(many[many != 0]).sum()), count)
+    assert math.isnan(ls.underflow([0.0, np.nan], 0.0).share)
+
+
+@pytest.mark.parametrize("fmt", ["float16", "float8_e4m3fn", "float8_e5m2", "float4_e2m1fn"])
+@pytest.mark.parametrize("mode", ["nearest_even", "toward_zero", "stochastic"])
+def test_underflow_is_the_share_that_shares_says(fmt: str, mode: Any) -> None:
+    rng = np.random.default_rng(2)
+    x = rng.standard_normal(5000) * 2.0 ** rng.integers(-40, 20, 5000)
+    x[:9] = 0.0
+    made = ls.underflow(x, lp.round(x, fmt, mode, key=3))
+    assert ls.shares(x, fmt, mode, key=3).underflow == made.zeroed / x.size
+    assert 0 < made.share == made.zeroed / made.nonzero < 1
 
 
 def test_stochastic_updates_arrive_on_average() -> None:

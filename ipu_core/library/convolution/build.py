@@ -20,26 +20,12 @@ from ipu_core.graph.program import Copy, Execute
 from ipu_core.graph.tensor import Tensor
 from ipu_core.graph.vertices import ComputeSet
 from ipu_core.integers import Ints
-from ipu_core.library.convolution.chains import (
-    ImageChains,
-    StochasticImageChains,
-    StochasticSumBlocks,
-    StochasticWeightChains,
-    SumBlocks,
-    WeightChains,
-)
+from ipu_core.library.convolution.chains import ImageChains, SumBlocks, WeightChains
 from ipu_core.plan.blocks import Blocks, Segment
 from ipu_core.plan.convolution import ConvPlan
 from ipu_core.plan.convolution.estimate import sum_block
 from lowprec.integers import ceil_div
 from lowprec.spec.windows import BlockPlace
-
-CHAINS = {
-    ("image", False): ImageChains,
-    ("image", True): StochasticImageChains,
-    ("weight", False): WeightChains,
-    ("weight", True): StochasticWeightChains,
-}
 
 
 def windows_of(x: Tensor, kernel: tuple[int, int], stride: tuple[int, int], dilation: tuple[int, int],
@@ -147,7 +133,7 @@ class _ConvolutionBuilder(NamedTuple):
         """Adds the vertices of one part, for a piece of every block of the result."""
         part = self.plan.parts[number]
         x, other, span, first = self._operands(part)
-        codelet = CHAINS[self.plan.convolution.kind, self.stochastic]
+        codelet = ImageChains if self.plan.convolution.kind == "image" else WeightChains
         for block in _blocks(self.plan.blocks, pieces):
             places = np.ix_(*(np.arange(segment.first, segment.first + segment.runs) for segment in block))
             fields = {
@@ -161,6 +147,7 @@ class _ConvolutionBuilder(NamedTuple):
                 "place": self._place(block, first),
                 "span": span,
                 "terms": part[1] - part[0],
+                "stochastic": self.stochastic,
             }
             self.graph.add_vertices(compute_set, codelet, self.tiles(number, *places), fields, params, self.operation)
 
@@ -225,7 +212,6 @@ class _ConvolutionBuilder(NamedTuple):
             tiles = np.arange(math.prod(axis.count for axis in axes)).reshape(1, *(axis.count for axis in axes), 1, 1)
             self.graph.map_blocks(to, [np.array([0, len(runs)]), *cuts, *whole], tiles)
         compute_set = self.graph.add_compute_set(name)
-        codelet = StochasticSumBlocks if self.stochastic else SumBlocks
         for (slot, run), block in itertools.product(enumerate(runs), _blocks(axes)):
             numbers = [np.arange(segment.first, segment.first + segment.runs) for segment in block]
             tiles = np.ravel_multi_index(np.ix_(*numbers), tuple(axis.count for axis in axes))
@@ -237,8 +223,9 @@ class _ConvolutionBuilder(NamedTuple):
             place = self._place((*block, *ends), 0)
             params = {
                 "accumulation": order, "place": place, "final": final, "index": 0 if final else counted + slot,
+                "stochastic": self.stochastic,
             }  # fmt: skip
-            self.graph.add_vertices(compute_set, codelet, tiles, fields, params, self.operation)
+            self.graph.add_vertices(compute_set, SumBlocks, tiles, fields, params, self.operation)
         programs.append(Execute(compute_set))
         return to
 

@@ -11,15 +11,16 @@ import numpy as np
 import numpy.typing as npt
 
 from ipu_core import tile, tile_convolution, tile_random
-from ipu_core.graph.codelet import Codelet, Input, Output, Param
+from ipu_core.graph.codelet import Input, Output, Param
+from ipu_core.library.elementwise import Rounded
 from ipu_core.library.folding import fold_axis
 from ipu_core.library.matmul.chains import Origin
 from ipu_core.plan.convolution.sizes import Convolution, along, chain_cycles
 from ipu_core.plan.cuts import PlacementProblem, stage_cycles
 from ipu_core.target import Target
-from lowprec import Accumulation, Rounding
+from lowprec import Accumulation
 from lowprec import float16 as FLOAT16
-from lowprec.spec.rounding import NEAREST_EVEN, STOCHASTIC
+from lowprec.spec.rounding import NEAREST_EVEN
 from lowprec.spec.windows import BlockPlace
 
 Array = npt.NDArray[Any]
@@ -35,10 +36,9 @@ def fold(array: Array, into: Axes) -> Array:
     return array
 
 
-class _Chains(Codelet):
+class _Chains(Rounded):
     """What both kinds have: windows of images, the other operand, and where the blocks and the part lie."""
 
-    supervisor = True
     x = Input(None, ndim=7)
     other = Input(None, ndim=5)
     out = Output(None, ndim=5)
@@ -47,7 +47,6 @@ class _Chains(Codelet):
     place: Any = Param()
     span: Any = Param(())
     terms: Any = Param(0)
-    rounding: ClassVar[Rounding] = NEAREST_EVEN
     operation_name: ClassVar[str]
     into: ClassVar[tuple[Axes, Axes]]
 
@@ -86,13 +85,6 @@ class ImageChains(_Chains):
     into = (-7, -6, -5, -2, None), (None, None, None, -3, -1)
 
 
-class StochasticImageChains(ImageChains):
-    """The same, rounded stochastically."""
-
-    uses_key = True
-    rounding = STOCHASTIC
-
-
 class WeightChains(_Chains):
     """Sums of a weight gradient: windows times an output gradient (n, rows, columns, groups, N)."""
 
@@ -103,27 +95,18 @@ class WeightChains(_Chains):
         return out.transpose(0, 1, 3, 2, 4)
 
 
-class StochasticWeightChains(WeightChains):
-    """The same, rounded stochastically."""
-
-    uses_key = True
-    rounding = STOCHASTIC
-
-
-class SumBlocks(Codelet):
+class SumBlocks(Rounded):
     """Sums parts (P, result axes) in float32, ascending, and rounds once to the accumulator's or the result's format.
 
     Vertex axes are the first three of the result: groups and outputs stay together.
     """
 
-    supervisor = True
     parts = Input(None, ndim=6)
     out = Output(None, ndim=5)
     accumulation: Any = Param()
     place: Any = Param()
     final = Param(True)
     index = Param(0)
-    rounding: ClassVar[Rounding] = NEAREST_EVEN
 
     def prepare(self) -> None:
         """Folds the blocks; sums along the first two axes and the groups of the result are batched."""
@@ -149,10 +132,3 @@ class SumBlocks(Codelet):
         """Cycles of each vertex."""
         results = math.prod(self.out.shape[-5:])
         return int(stage_cycles(target, self.parts.shape[-6], np.asarray(results), self.parts.itemsize))
-
-
-class StochasticSumBlocks(SumBlocks):
-    """The same, rounded stochastically."""
-
-    uses_key = True
-    rounding = STOCHASTIC

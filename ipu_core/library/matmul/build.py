@@ -12,7 +12,7 @@ from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Copy, Execute
 from ipu_core.graph.tensor import Tensor
 from ipu_core.graph.vertices import ComputeSet
-from ipu_core.library.matmul.chains import StochasticSumParts, SumParts
+from ipu_core.library.matmul.chains import SumParts
 from ipu_core.library.matmul.fields import (
     GroupCuts,
     block_tiles,
@@ -37,14 +37,12 @@ class Chains(NamedTuple):
     Attributes:
         codelet: makes the chains of a block.
         operands: by field name the tensor, the letters of its axes, and those of the field's own axes.
-        params: further parameters of the codelet.
-        going_on: the codelet whose chains go on from a `partial`; None: they cannot be cut in time.
+        params: further parameters of the codelet, and its static values.
     """
 
     codelet: type[Codelet]
     operands: Mapping[str, tuple[Tensor, str, str]]
     params: Mapping[str, Any]
-    going_on: type[Codelet] | None = None
 
 
 def contract(
@@ -57,7 +55,7 @@ def contract(
         chains: codelet and operands.
         out: (batch, m, n), mapped.
         plan: the order and the place.
-        stochastic: whether the parts' sums round stochastically (the chains' codelet says it for the chains).
+        stochastic: whether the parts' sums round stochastically (the chains' parameters say it for the chains).
         operation: number folded into the key of the random bits.
         name: of the compute sets.
     """
@@ -165,17 +163,16 @@ class _Builder(NamedTuple):
             if parts is not None:
                 inside = _in_partials(cuts, group, _pushed(rows, group.rows), _pushed(columns, group.columns))
                 fields["out"] = field(parts, "pbmn", inside, "mn")
-            codelet = self.chains.codelet
             if turn.depth:
-                assert self.chains.going_on is not None  # the plan of a sum cuts no chain
-                codelet, fields["partial"] = self.chains.going_on, fields["out"]
+                fields["partial"] = fields["out"]
             if stays and turn.last:
                 fields["out"] = field(self.out, "bmn", cuts, "mn")
             terms = grid.spans[-1][1]
             params = dict(self.chains.params) | {
                 "accumulation": order, "axes": cuts_letters(cuts), "origin": origin_of(cuts, order.group_of(terms)),
             }  # fmt: skip
-            self.graph.add_vertices(compute_set, codelet, chain_tiles(grid, group), fields, params, self.operation)
+            tiles = chain_tiles(grid, group)
+            self.graph.add_vertices(compute_set, self.chains.codelet, tiles, fields, params, self.operation)
         programs: list[Copy | Execute] = [Execute(compute_set)]
         if turn.last and not stays:
             assert parts is not None
@@ -228,10 +225,10 @@ class _Builder(NamedTuple):
                     "final": stage.final,
                     "origin": origin_of(outside, 1),
                     "index": stage.index,
+                    "stochastic": self.stochastic,
                 }
                 tiles = self._share_tiles(row, column, share, batch)
-                codelet = StochasticSumParts if self.stochastic else SumParts
-                self.graph.add_vertices(compute_set, codelet, tiles, fields, params, self.operation)
+                self.graph.add_vertices(compute_set, SumParts, tiles, fields, params, self.operation)
 
     def _share_cuts(self, row: Segment, column: Segment, share: _Share, each: int, batch: int) -> GroupCuts:
         """The cuts of vertices that each have a share of the rows of a block."""

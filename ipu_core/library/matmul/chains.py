@@ -1,18 +1,18 @@
 """Codelets that add: chains of products, chains of terms, sums of parts; and how their groups of vertices are cut."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ipu_core import cost, tile, tile_random
-from ipu_core.graph.codelet import Codelet, Input, Output, Param
+from ipu_core.graph.codelet import Input, Output, Param
+from ipu_core.library.elementwise import Rounded
 from ipu_core.library.folding import continues, first_along, fold_all
 from ipu_core.plan.cuts import stage_cycles
 from ipu_core.target import Target
-from lowprec import Accumulation, Rounding
-from lowprec.spec.rounding import NEAREST_EVEN, STOCHASTIC
+from lowprec import Accumulation
 
 Array = npt.NDArray[Any]
 
@@ -61,14 +61,12 @@ def _in_a_row(out: Array, letter: str, position: int, axes: int, origin: Origin)
     return continues(values, position, axes, length)
 
 
-class _Summing(Codelet):
+class _Summing(Rounded):
     """What all of them have: an Accumulation, the names of the vertex axes and the place of the blocks."""
 
-    supervisor = True
     accumulation: Any = Param()
     axes = Param("")
     origin: Any = Param(Origin())
-    rounding: ClassVar[Rounding] = NEAREST_EVEN
     _kernel: Callable[[Any], None]
 
     def compute(self) -> None:
@@ -77,20 +75,24 @@ class _Summing(Codelet):
 
 
 class MatmulChains(_Summing):
-    """Multiplies an (m, k) by a (k, n) block: one chain per result, rounded after every group of products."""
+    """Multiplies an (m, k) by a (k, n) block: one chain per result, rounded after every group of products.
+
+    With a partial result, which it may overwrite, each chain goes on from there, at a border of groups. A scale of fp8
+    tensors, a power of two, is multiplied in by the unit before it adds.
+    """
 
     a = Input(None, ndim=2)
     b = Input(None, ndim=2)
     out = Output(None, ndim=2)
+    scale = Input("float32", ndim=0, optional=True)
+    partial = Input(None, ndim=2, optional=True)
     operand_name = Param("")
-    goes_on: ClassVar[bool] = False
-    takes_scale: ClassVar[bool] = False
 
     def prepare(self) -> None:
         """Folds the grid of blocks into as few and large products as the memory allows."""
-        partial = [self.partial] if self.goes_on else []  # type: ignore[attr-defined]
+        partial = [] if self.partial is None else [self.partial]
         if self.draws is not None:
-            if self.takes_scale:
+            if self.scale is not None:
                 raise NotImplementedError("a product with a scale draws no bits of the tiles' own")
             given = self.a, self.b, self.out, self.accumulation, self.control, self.draws
             self._kernel = tile_random.matmul_part(*given, *partial)
@@ -98,10 +100,9 @@ class MatmulChains(_Summing):
         into = {"m": (-2, None, *(-2 for _ in partial), -2), "n": (None, -1, *(-1 for _ in partial), -1)}
         views, origin = fold([self.a, self.b, *partial, self.out], self.axes, self.origin, into)
         a, b, *partial, out = views
-        initial, scale = (partial[0] if partial else None), None
-        if self.takes_scale:
-            every: Array = self.scale  # type: ignore[attr-defined]
-            scale = every[(0,) * every.ndim + (...,)]  # all vertices have the same
+        initial, scale = (partial[0] if partial else None), self.scale
+        if scale is not None:
+            scale = scale[(0,) * scale.ndim + (...,)]  # all vertices have the same
         self._kernel = tile.matmul_part(
             a, b, out, self.accumulation, origin, self.rounding, self.control, initial, scale
         )
@@ -111,65 +112,7 @@ class MatmulChains(_Summing):
         order: Accumulation = self.accumulation
         (m, k), n = self.a.shape[-2:], self.b.shape[-1]
         unit = cost.amp_shape(target, self.operand_name, order.accumulate.name)
-        return int(cost.matmul(target, m, k, n, shape=unit, group=order.group_of(k), goes_on=self.goes_on))
-
-
-class StochasticMatmulChains(MatmulChains):
-    """The same, rounded stochastically."""
-
-    uses_key = True
-    rounding = STOCHASTIC
-
-
-class GoingOnMatmulChains(MatmulChains):
-    """The same, each chain going on from its partial result (which it may overwrite), at a border of groups."""
-
-    partial = Input(None, ndim=2)
-    goes_on = True
-
-
-class StochasticGoingOnMatmulChains(GoingOnMatmulChains):
-    """The same, rounded stochastically."""
-
-    uses_key = True
-    rounding = STOCHASTIC
-
-
-class ScaledMatmulChains(MatmulChains):
-    """The same of fp8 tensors that have a scale, a power of two, which the unit multiplies in before it adds."""
-
-    scale = Input("float32", ndim=0)
-    takes_scale = True
-
-
-class StochasticScaledMatmulChains(ScaledMatmulChains):
-    """The same, rounded stochastically."""
-
-    uses_key = True
-    rounding = STOCHASTIC
-
-
-class GoingOnScaledMatmulChains(ScaledMatmulChains):
-    """The same, each chain going on from its partial result."""
-
-    partial = Input(None, ndim=2)
-    goes_on = True
-
-
-class StochasticGoingOnScaledMatmulChains(GoingOnScaledMatmulChains):
-    """The same, rounded stochastically."""
-
-    uses_key = True
-    rounding = STOCHASTIC
-
-
-CHAINS = {
-    (False, False): (MatmulChains, GoingOnMatmulChains),
-    (True, False): (StochasticMatmulChains, StochasticGoingOnMatmulChains),
-    (False, True): (ScaledMatmulChains, GoingOnScaledMatmulChains),
-    (True, True): (StochasticScaledMatmulChains, StochasticGoingOnScaledMatmulChains),
-}
-"""Codelets of products, to begin chains and to go on: by whether they round stochastically and have a scale."""
+        return int(cost.matmul(target, m, k, n, shape=unit, group=order.group_of(k), goes_on=self.partial is not None))
 
 
 class ReduceChains(_Summing):
@@ -190,13 +133,6 @@ class ReduceChains(_Summing):
         """Cycles of each vertex."""
         m, k, n = self.x.shape[-3:]
         return int(cost.reduce(target, k, m * n, self.x.itemsize))
-
-
-class StochasticReduceChains(ReduceChains):
-    """The same, rounded stochastically."""
-
-    uses_key = True
-    rounding = STOCHASTIC
 
 
 class MaxChains(ReduceChains):
@@ -231,10 +167,3 @@ class SumParts(_Summing):
         """Cycles of each vertex."""
         terms, m, n = self.parts.shape[-3:]
         return int(np.asarray(stage_cycles(target, terms, np.asarray(m * n), self.parts.itemsize)))
-
-
-class StochasticSumParts(SumParts):
-    """The same, rounded stochastically."""
-
-    uses_key = True
-    rounding = STOCHASTIC

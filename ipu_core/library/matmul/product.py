@@ -5,7 +5,7 @@ from ipu_core.graph.program import Copy, Execute
 from ipu_core.graph.tensor import Tensor
 from ipu_core.library.elementwise import add_array
 from ipu_core.library.matmul.build import Chains, contract
-from ipu_core.library.matmul.chains import CHAINS
+from ipu_core.library.matmul.chains import MatmulChains
 from ipu_core.plan.matmul import SumPlan
 
 
@@ -48,8 +48,7 @@ def matmul(
     fields = {"a": (views[0], "bmk", "mk"), "b": (views[1], "bkn", "kn")}
     if scale is not None:
         fields["scale"] = (scale, "", "")
-    codelet, going_on = CHAINS[stochastic, scale is not None]
-    chains = Chains(codelet, fields, {"operand_name": p.operands}, going_on)
+    chains = Chains(MatmulChains, fields, {"operand_name": p.operands, "stochastic": stochastic})
     programs = contract(graph, chains, _batched(result), plan, stochastic=stochastic, operation=operation, name=name)
     return result, programs
 

@@ -4,7 +4,7 @@ from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Copy, Execute
 from ipu_core.graph.tensor import Tensor
 from ipu_core.library.matmul.build import Chains, contract
-from ipu_core.library.matmul.chains import MaxChains, ReduceChains, StochasticReduceChains
+from ipu_core.library.matmul.chains import MaxChains, ReduceChains
 from ipu_core.plan.matmul import SumPlan
 
 
@@ -40,8 +40,8 @@ def reduce(
     p = plan.product
     if x.shape != (p.m, p.k, p.n):
         raise ValueError(f"{x.shape} is not the plan's sum:\n{plan.words()}")
-    codelet = MaxChains if maximum else StochasticReduceChains if stochastic else ReduceChains
-    chains = Chains(codelet, {"x": (x, "mkn", "mkn")}, {})
+    codelet, params = (MaxChains, {}) if maximum else (ReduceChains, {"stochastic": stochastic})
+    chains = Chains(codelet, {"x": (x, "mkn", "mkn")}, params)
     result = out.reshape(1, p.m, p.n)
     name = name or ("maximum" if maximum else "sum")
     return contract(graph, chains, result, plan, stochastic=stochastic, operation=operation, name=name)

@@ -10,6 +10,8 @@ import numpy as np
 from ipu_core.ir.block import Array
 from ipu_core.ir.retype import cast
 from lowprec import FloatFormat
+from lowprec.statistics.underflow import underflowed
+from lowprec.statistics.updates import wanted_and_lost
 
 FULL = 0.5  # share of the worst from which on an equation is called bad
 SMALL = 0.3  # weight of an error without bias beside one with
@@ -31,8 +33,9 @@ class Errors:
         along: missing times exact, which is zero on average where rounding is unbiased.
         partial: of the part of the error that exact sums, rounded once, would not have.
         flushed, saturated: of the errors of results that became zero, and of those beyond the largest number.
-        elements, wanted: how many elements there were, and how many increments that are not zero.
-        zeros, beyond, lost: how many became zero, were too large, and left what is kept as it was.
+        elements, wanted: how many elements there were, and how many increments count.
+        zeros, beyond, lost: how many became zero, were too large or became infinite or NaN, and left what is kept as
+            it was; see `lowprec.statistics.underflow` and `lost_updates`.
         stuck: of those lost, how many left a zero.
         steps: (step, relative error then, share of increments lost then).
     """
@@ -70,22 +73,23 @@ class Errors:
             reference = x if before is None else x - base
             missing = x - y
             if not np.isfinite(total := float(np.vdot(missing, missing))):
-                known = np.isfinite(x)
+                known = np.isfinite(reference)
                 x, reference = np.where(known, x, 0.0), np.where(known, reference, 0.0)
-                y = np.where(known, np.where(np.isfinite(y), y, 0.0), 0.0)
-                missing = x - y
+                y = np.where(known, y, 0.0)
+                missing = x - np.where(np.isfinite(y), y, 0.0)
                 total = float(np.vdot(missing, missing))
-            flushed, beyond = (y == 0) & (x != 0), np.abs(x) > fmt.max
-        wanted = int(np.count_nonzero(reference)) if before is not None else 0
-        same = (reference != 0) & (y == base) if wanted else np.zeros(1, bool)
-        lost = int(np.count_nonzero(same))
-        self.stuck += int(np.count_nonzero(same & (y == 0)))
+            flushed, beyond = underflowed(x, y), (np.abs(x) > fmt.max) | ~np.isfinite(y)
+        wanted = lost = 0
+        if before is not None:
+            asked, same = wanted_and_lost(base, reference, y)
+            wanted, lost = int(np.count_nonzero(asked)), int(np.count_nonzero(same))
+            self.stuck += int(np.count_nonzero(same & (y == 0)))
         signal = float(np.vdot(reference, reference))
         self.signal += signal
         self.error += total
         self.along += float(np.vdot(reference, missing))
         if sums:
-            partial = np.asarray(cast(np.clip(x, -LARGE, LARGE), fmt), np.float64) - y
+            partial = np.asarray(cast(np.clip(x, -LARGE, LARGE), fmt), np.float64) - np.where(np.isfinite(y), y, 0.0)
             self.partial += float(np.vdot(partial, partial))
         if flushed.any():
             self.flushed += float(np.square(missing[flushed]).sum())

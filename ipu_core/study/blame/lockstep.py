@@ -19,21 +19,9 @@ from ipu_core.study.blame.errors import Errors, sampled
 from ipu_core.train.loop import TrainLoop
 from lowprec import FloatFormat
 from lowprec import float32 as FLOAT32
+from lowprec.statistics import UpdateCount
 
 UNROUNDED = frozenset({"dropout_mask", "one_hot", "top_indices"})
-
-
-@dataclass
-class Update:
-    """One parameter's updates beside those of float64 from the same weights, moments and batch: sums over steps."""
-
-    exact: float = 0.0
-    arrived: float = 0.0
-
-    @property
-    def share(self) -> float:
-        """How much of the exact update arrived, measured along it: 1 where nothing is lost."""
-        return self.arrived / self.exact if self.exact else 1.0
 
 
 @dataclass
@@ -42,12 +30,12 @@ class Lockstep:
 
     Attributes:
         errors: by equation number.
-        updates: by parameter.
+        updates: by parameter, beside those of float64 from the same weights, moments and batch: sums over steps.
         losses: (step, the loss of the step, float64's of the same step).
     """
 
     errors: dict[int, Errors] = field(default_factory=dict)
-    updates: dict[str, Update] = field(default_factory=dict)
+    updates: dict[str, UpdateCount] = field(default_factory=dict)
     losses: list[tuple[int, float, float]] = field(default_factory=list)
 
     def look(self, loop: TrainLoop, batch: Any) -> None:
@@ -75,13 +63,10 @@ class Lockstep:
         self.losses.append((loop.step, float(outputs[block.carried]), float(ideal[block.carried])))
         for name, position in updated(block).items():
             old, low, high = (np.asarray(x[position], np.float64) for x in (inputs, outputs, ideal))
-            with np.errstate(all="ignore"):
-                wanted, change = high - old, low - old
-                if not np.isfinite(wanted).all() or not np.isfinite(change).all():
-                    continue
-                update = self.updates.setdefault(name, Update())
-                update.exact += float(np.square(wanted).sum())
-                update.arrived += float((wanted * change).sum())
+            with np.errstate(invalid="ignore"):
+                count = UpdateCount.of(old, high - old, low)
+            if np.isfinite(count.arrived):
+                self.updates[name] = self.updates.get(name, UpdateCount()).plus(count)
 
 
 def rounds(equation: Equation) -> bool:

@@ -7,8 +7,8 @@ import textwrap
 from dataclasses import dataclass, field
 
 from ipu_core.ir.precision import Precision
-from ipu_core.study.blame.lockstep import Update
 from ipu_core.study.blame.switches import WORDS, Switch
+from lowprec.statistics import UpdateCount
 
 WORST = 5  # updates that are listed
 
@@ -107,7 +107,7 @@ class Blame:
     closed: float = 0.0
     tried: tuple[tuple[Switch, float, int], ...] = ()
     cure: Precision | None = None
-    updates: dict[str, Update] = field(default_factory=dict)
+    updates: dict[str, UpdateCount] = field(default_factory=dict)
     looked: tuple[int, ...] = ()
     horizon: int = 0
     spent: float = 0.0
@@ -160,8 +160,8 @@ class Blame:
 
     def _updates(self) -> list[str]:
         """What arrives of the updates, the worst first, where it is not all."""
-        worst = sorted(self.updates.items(), key=lambda item: item[1].share)[:WORST]
-        listed = [f"{name} {_percent(update.share)}" for name, update in worst if update.share < WHOLE]
+        kept = {name: update.kept for name, update in self.updates.items() if update.kept < WHOLE}
+        listed = [f"{name} {_percent(kept[name])}" for name in sorted(kept, key=lambda name: kept[name])[:WORST]]
         return [f"of float64's updates from the same state arrive, along them: {', '.join(listed)}"] if listed else []
 
 

@@ -27,6 +27,7 @@ from ipu_core.study.settings import UNIT_RATES
 from ipu_core.study.size import Size
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import AdamW
+from lowprec.statistics import underflow
 
 STEPS, RATE = 200, 2e-3
 ROWS: dict[str, tuple[str, float | None]] = {
@@ -69,12 +70,8 @@ def flushed(loop: TrainLoop, batch: Any) -> float:
     state = [arrays[name] for name in paths(block.arguments[0])]
     scale = [] if loop.loss_scale is None else [np.float32(loop.loss_scale)]
     values = Executable(step, loop.accumulations).run([*state, *flatten(batch)[0], np.float32(0), *scale], 0)
-    lost = wanted = 0
-    for source, cast in zip(values[block.carried :: 2], values[block.carried + 1 :: 2], strict=True):
-        there = source != 0
-        wanted += int(np.count_nonzero(there))
-        lost += int(np.count_nonzero(there & (cast.astype(np.float32) == 0)))
-    return lost / max(1, wanted)
+    counts = [underflow(*pair) for pair in zip(values[block.carried :: 2], values[block.carried + 1 :: 2], strict=True)]
+    return sum(count.zeroed for count in counts) / max(1, sum(count.nonzero for count in counts))
 
 
 def _is_cast(equation: Equation) -> bool:

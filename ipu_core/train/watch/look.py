@@ -21,11 +21,11 @@ from ipu_core.ir.measure import (
     one_number,
     rounds,
     spread,
-    wide,
 )
 from ipu_core.train.watch.values import WatchedValue
 from lowprec import FloatFormat, backends
 from lowprec.statistics.counts import EXPONENTS, as_counted, step_through
+from lowprec.statistics.updates import changes, wanted_and_lost
 
 COUNTS = ("elements", "zeros", "infinite", "nan", "underflow", "overflow", "saturated", "wanted", "lost")
 ROW = np.dtype(
@@ -86,8 +86,8 @@ class Look:
             if kind == "update":
                 seen = _update(equation, operands, result, self._rows[row])
             elif kind == "moment":
-                changes = _moment(equation, operands, self._old[equation.number], result)
-                seen = measure(operands, result, self._rows[row]), changes
+                lost = _moment(equation, operands, self._old[equation.number], result)
+                seen = measure(operands, result, self._rows[row]), lost
             else:
                 seen = measure(operands, result, self._rows[row]), NO_CHANGES
             self._seen[row].append(seen)
@@ -115,11 +115,11 @@ class Look:
 def _update(equation: Equation, operands: Sequence[Any], result: Array, histogram: Histogram) -> Seen:
     """What was seen of the change that an update wants, direction times scale, in float32."""
     weight, direction = (_counted(x, atom, result) for x, atom in zip(operands[:2], equation.inputs, strict=False))
-    size, factor, doors = result.size, float(np.float32(operands[2])), backends.current()
+    size, factor = result.size, float(np.float32(operands[2]))
     most = min(HISTOGRAM_OF, size)
     step = step_through(size, most)
-    zeros, infinite, nan, squares, largest = doors.magnitudes(direction, most, step, histogram, factor)
-    lost = doors.changes(None, direction, factor, weight, _counted(result, equation.output, result), size, 1)
+    zeros, infinite, nan, squares, largest = backends.current().magnitudes(direction, most, step, histogram, factor)
+    lost = changes(None, direction, factor, weight, _counted(result, equation.output, result), size, 1)
     return Measured(size, zeros, infinite, nan, 0, 0, 0, squares, largest, histogram), lost
 
 
@@ -131,11 +131,13 @@ def _moment(equation: Equation, operands: Sequence[Any], old: Array, result: Arr
     if equation.op == "scaled_add" and len(sums) == 2 and one_number(equation.inputs[2]):
         base, direction = (_counted(x, atom, result) for x, atom in zip(operands, sums, strict=False))
         step = step_through(size, most)
-        wanted, lost = backends.current().changes(base, direction, float(operands[2]), before, after, most, step)
+        wanted, lost = changes(base, direction, float(operands[2]), before, after, most, step)
     else:
         at, made = again(equation, operands, np.arange(size) if most == size else spread(size, most))
-        asked, same = made != wide(old.reshape(-1)[at], equation.output), before.flat[at] == after.flat[at]
-        most, wanted, lost = at.size, int(np.count_nonzero(asked)), int(np.count_nonzero(asked & same))
+        there = before.flat[at].astype(np.float64)
+        with np.errstate(invalid="ignore"):
+            masks = wanted_and_lost(there, made - there, after.flat[at])
+        most, (wanted, lost) = at.size, map(int, map(np.count_nonzero, masks))
     return round(wanted * size / max(1, most)), round(lost * size / max(1, most))
 
 

@@ -41,11 +41,12 @@ class Record:
         rows: Of shape (looks, values), with the fields
             step: The step, from 0; elements: how many there were in all rounds, 0 where the value was not computed;
             zeros, infinite, nan: how many of them are;
-            underflow: zeros whose ideal result of the same operands is not zero;
+            underflow: zeros whose ideal result of the same operands is finite and not zero;
             overflow: infinities and NaN whose ideal result is finite;
             saturated: elements at the format's largest magnitude whose ideal result is beyond it;
             wanted, lost: of updates and moments, elements whose ideal new value is another, and those of them that kept
-            the old one (of moments of more than 2^16 elements, as many of them evenly spaced stand for all);
+            the old one: see `lowprec.statistics.lost_updates` (of moments of more than 2^16 elements, as many of them
+            evenly spaced stand for all);
             rms, largest: of the finite elements;
             histogram: of 2^10 elements evenly spaced (of all where they are fewer), how many have the exponent -72 (or
             less), -71, ..., 23 (or more); zeros and float32's subnormal numbers have none.

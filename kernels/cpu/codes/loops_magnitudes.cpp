@@ -132,7 +132,6 @@ Magnitudes magnitudes(const MagnitudesJob &job) {
 
 Changes changes(const ChangesJob &job) {
     const Walk walk(job.sample);
-    const float scale = float(job.scale);
     float buffers[4][line_length];
     Changes all = {0, 0};
     i64 at = 0;
@@ -143,20 +142,13 @@ Changes changes(const ChangesJob &job) {
         const float *before = walk.line(job.before, begin, at, count, buffers[1]);
         const float *after = walk.line(job.after, begin, at, count, buffers[2]);
         u32 wanted = 0, lost = 0;
-        if (job.base.data) {
-            const float *base = walk.line(job.base, begin, at, count, buffers[3]);
-            for (int i = 0; i < count; ++i) {
-                const double made = double(base[i]) + job.scale * double(direction[i]);
-                const u32 asked = made != double(before[i]);
-                wanted += asked;
-                lost += asked & u32(before[i] == after[i]);
-            }
-        } else {
-            for (int i = 0; i < count; ++i) {
-                const u32 asked = direction[i] * scale != 0;
-                wanted += asked;
-                lost += asked & u32(before[i] == after[i]);
-            }
+        const float *base = job.base.data ? walk.line(job.base, begin, at, count, buffers[3]) : before;
+        for (int i = 0; i < count; ++i) {
+            // Not finite where `before` is not.
+            const double change = (double(base[i]) - double(before[i])) + job.scale * double(direction[i]);
+            const u32 asked = u32(change != 0) & u32(change - change == 0);
+            wanted += asked;
+            lost += asked & u32(before[i] == after[i]);
         }
         all = {all.wanted + wanted, all.lost + lost};
         at = (at + count * job.sample.step) % job.sample.size;

@@ -54,7 +54,7 @@ i64 counted(const UnderflowJob &job) {
             if (Code(load<Code>(from + i * sizeof(Code)) << 1) != 0) continue;
             if (seen++ != next) continue;
             const double made = ideal_at(job, begin + i);
-            under += made < 0 || made > 0;
+            under += made != 0 && made - made == 0;
             if (++k < job.count) next = chosen_zero(k, job.zeros, job.count);
         }
     }

@@ -34,9 +34,10 @@ struct Magnitudes {
     u32 largest;
 };
 
-// base + scale * direction, which was to be put in the place of `before`, and what was put there.
+// base + scale * direction, which was to be put in the place of `before`, and what was put there. The change counts
+// where it is finite and not zero in double and `before` is finite.
 struct ChangesJob {
-    Numbers base, direction, before, after;  // without base (no data): before + float32(scale * direction)
+    Numbers base, direction, before, after;  // without base (no data) it is before
     double scale;
     Sample sample;
 };

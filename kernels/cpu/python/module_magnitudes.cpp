@@ -163,11 +163,11 @@ void bind_magnitudes(Module &m) {
           "those of so many elements, a step apart.");
     m.def("underflows", &underflows_of, nb::arg("op"), nb::arg("result"), nb::arg("left"), nb::arg("right").none(),
           nb::arg("scale"), nb::arg("zeros"), nb::arg("count"),
-          "How many of so many of the zeros of a result would not be zero in float64.");
+          "How many of so many of the zeros of a result would be finite and not zero in float64.");
     m.def("changes", &changes_of, nb::arg("base").none(), nb::arg("direction"), nb::arg("scale"), nb::arg("before"),
           nb::arg("after"), nb::arg("count"), nb::arg("step"),
-          "(wanted, lost): of so many elements, a step apart, those where base + scale * direction is not before, and "
-          "of them those where after is; without base, where scale * direction is not 0.");
+          "(wanted, lost): of so many elements, a step apart, those that (base - before) + scale * direction is to "
+          "change, and of them those where after is before; without base it is before.");
 }
 
 }  // namespace lowprec

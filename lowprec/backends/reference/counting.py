@@ -57,26 +57,27 @@ def changes(
     """How many elements were to change, and how many of these did not.
 
     Args:
-        base, direction, scale: base + scale * direction, in float64, is the wanted value; without base the change is
-            scale * direction in float32. Arrays of float32, float16 or bfloat16, of one size.
+        base, direction, scale: the change is (base - before) + scale * direction, in float64; without base the product
+            alone. Arrays of float32, float16 or bfloat16, of one size. It counts where it is finite and not zero and
+            what was there is finite.
         before, after: what was there, and what is.
         count, step: of so many elements, a step apart and going round at the end.
     """
 
     def taken(x: Array) -> Any:
-        return x.reshape(-1)[np.arange(count, dtype=np.int64) * step % max(1, x.size)].astype(np.float32)
+        return x.reshape(-1)[np.arange(count, dtype=np.int64) * step % max(1, x.size)].astype(np.float64)
 
     old = taken(before)
     with np.errstate(all="ignore"):
-        if base is None:
-            wanted = taken(direction) * np.float32(scale) != 0
-        else:
-            wanted = taken(base) + scale * taken(direction).astype(np.float64) != old
+        change = scale * taken(direction)
+        if base is not None:
+            change += taken(base) - old
+    wanted = np.isfinite(change) & (change != 0) & np.isfinite(old)
     return int(np.count_nonzero(wanted)), int(np.count_nonzero(wanted & (old == taken(after))))
 
 
 def underflows(op: str, result: Array, left: Any, right: Any, scale: float, zeros: int, count: int) -> int:
-    """How many of the zeros of a result would not be zero in float64, sums added up in the order of their terms.
+    """How many of the zeros of a result would be finite and not zero in float64, sums in the order of their terms.
 
     Args:
         op: "multiply", "divide", "scaled_add" (left + scale * right), "dot" or "reduce_sum" (of the last axis of left).
@@ -92,7 +93,7 @@ def underflows(op: str, result: Array, left: Any, right: Any, scale: float, zero
     for k in range(count):
         index = np.unravel_index(places[chosen_zero(k, zeros, count)], result.shape)
         with np.errstate(all="ignore"):
-            found += bool(np.abs(_ideal(op, index, left, right, scale)) > 0)
+            found += 0 < np.abs(_ideal(op, index, left, right, scale)) < np.inf
     return found
 
 

@@ -94,19 +94,19 @@ class SlowMachine:
         out = self.memory[group.operands["out"].variable]
         tile = int(group.tiles[vertex])
         match group.codelet.__name__:
-            case "StochasticMatmulChains":
+            case "MatmulChains<stochastic>":
                 a, b = (fields[name].astype(np.float32) for name in "ab")
                 terms = np.moveaxis(a[:, :, None] * b[None], 1, 0)  # exact: products of halves
                 self.chain(out, at["out"], terms, tile, group.params["accumulation"])
-            case "StochasticReduceChains":
+            case "ReduceChains<stochastic>":
                 terms = np.moveaxis(fields["x"].astype(np.float32), 1, 0)
                 self.chain(out, at["out"], terms, tile, group.params["accumulation"])
-            case "StochasticSumParts":
+            case "SumParts<stochastic>":
                 total = fields["parts"][0].astype(np.float32)
                 for part in fields["parts"][1:]:
                     total = total + part.astype(np.float32)
                 self.store(out, at["out"], total, tile)
-            case "StochasticUnary":
+            case "ElementwiseVertex<stochastic>":
                 given = [fields[item] if isinstance(item, str) else item for item in group.params["operands"]]
                 x, *others = (np.asarray(value, np.float32) for value in given)
                 assert (group.params["op"], len(others)) in (("identity", 0), ("divide", 1))
@@ -154,7 +154,7 @@ def test_a_program_draws_as_one_that_draws_word_by_word() -> None:
             np.testing.assert_array_equal(values, slow.read(machine.lowered.tensors[var]))
     kinds = {g.codelet.__name__ for s in machine.lowered.graph.compute_sets for g in s.groups}
     assert kinds == {
-        "StochasticMatmulChains", "StochasticReduceChains", "StochasticSumParts", "StochasticUnary"
+        "MatmulChains<stochastic>", "ReduceChains<stochastic>", "SumParts<stochastic>", "ElementwiseVertex<stochastic>"
     }  # fmt: skip
     drawn = machine.engine.random_state
     assert drawn is not None

@@ -241,6 +241,7 @@ def test_an_earlier_rule_that_a_later_one_takes_back_leaves_nothing() -> None:
     ("layers.0.gelu:output=float16", "has no output to set"),
     ("layers.0.bias:scaling=fp8", "has no scaling to set, but operands, gradients, partials, weights"),
     ("head:scaling=fp8/layers.0:rotation=fixed", "'layers.0:rotation=fixed' is for nothing .* no rotation to set"),
+    ("head:scaling=fp8/layers.0:forward=float8_e5m2/layers.0:scaling=fp8", "'layers.0:forward=float8_e5m2' is for no"),
 ])  # fmt: skip
 def test_a_rule_that_sets_nothing_is_refused_with_what_there_is(rule: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):

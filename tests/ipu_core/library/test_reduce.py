@@ -59,12 +59,18 @@ def test_any_placement_gives_the_contracts_bits_and_the_plans_account(seed: int)
     assert told == (profile.compute_cycles, profile.exchange_cycles, profile.sync_cycles, *moved), plan.words()
 
 
-def test_maximum_is_exact_and_nan_wins() -> None:
+@pytest.mark.parametrize("stochastic", [False, True])
+def test_maximum_is_exact_and_nan_wins(stochastic: bool) -> None:
+    """And asks for no key, however a step rounds."""
     target, graph = Target("gc200", tiles=6), Graph(Target("gc200", tiles=6))
     x = add_array(graph, "float16", (3, 50), temporary=False)
     out = add_array(graph, "float16", (3,), temporary=False)
-    plan = plan_reduction(target, 3, 50, 1, accumulation=Accumulation(accumulate="float16"), x=Stored("mkn", 24))
-    engine = Engine(graph, Sequence(*reduce(graph, x.reshape(3, 50, 1), out, plan, maximum=True)))
+    plan = plan_reduction(
+        target, 3, 50, 1, accumulation=Accumulation(accumulate="float16", out="float16"), x=Stored("mkn", 24)
+    )
+    engine = Engine(
+        graph, Sequence(*reduce(graph, x.reshape(3, 50, 1), out, plan, maximum=True, stochastic=stochastic))
+    )
     values = np.random.default_rng(0).normal(size=(3, 50)).astype(np.float16)
     values[2, 7] = np.nan
     engine.write(x, values)

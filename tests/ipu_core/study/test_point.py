@@ -19,8 +19,8 @@ from ipu_core.target import Target
 from ipu_core.train import checkpoint, data
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import Sgd
-from ipu_core.train.updates import UpdateCount
 from lowprec import Accumulation
+from lowprec.statistics import UpdateCount
 
 SETTINGS = Settings(layers=(64, 12, 10), steps=30, batch=32, lr=0.3, engine="direct")
 

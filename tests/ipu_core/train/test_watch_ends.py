@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from ipu_core import Record, Watch
+from ipu_core.ir.block import Var
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.tracing import trace
 from ipu_core.train.watch import look
@@ -48,3 +49,13 @@ def test_the_mean_square_is_that_of_the_finite_elements(bad: float) -> None:
     (row,) = seen.rows(7)
     assert row["rms"] == pytest.approx(np.sqrt((9 + 16) / 2))
     assert (row["step"], row["elements"], row["infinite"] + row["nan"], row["largest"]) == (7, 4, 2, 4)
+
+
+def test_changes_of_a_moment_that_is_no_sum_of_two_are_computed_again_and_counted() -> None:
+    """Of what is to be at least 0: what is so already is to stay, as are infinities and NaN."""
+    old = np.array([0.0, 1.0, 3e38, np.inf, -np.inf, np.nan, -1.0, -2.0, -3.0], np.float32)
+    made = old.copy()
+    made[7:] = 0.0
+    (equation,) = trace(lambda x: np.maximum(x, 0.0), old).equations
+    operands = [old if isinstance(atom, Var) else atom.value for atom in equation.inputs]
+    assert look._moment(equation, operands, old, made) == (3, 1)

@@ -16,6 +16,7 @@ from ipu_core.ir.block import Block
 from ipu_core.ir.execute import execute
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.tracing import trace
+from ipu_core.ir.values import scope
 from ipu_core.ir.verify import verify
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import Adam, Sgd
@@ -54,6 +55,19 @@ def test_a_product_with_current_scales_is_that_of_plain_numpy(seed: int, ex: int
     block = verify(Precision.parse("fp8").apply(trace(lambda x, w: x @ w, x, w)))
     got = execute(block, x, w, key=0)
     np.testing.assert_array_equal(got, scaled_product(x, w, current(x), current(w)))
+
+
+@pytest.mark.parametrize("family", ["loss", "norm", "softmax"])
+def test_products_that_are_part_of_a_loss_or_a_norm_are_not_cast(family: str) -> None:
+    def inside(x: Any, w: Any) -> Any:
+        with scope((x, w), family=family):
+            return x @ w
+
+    x = np.ones((4, 4), np.float32)
+    wide = Precision.parse("fp8/operands=float32/output=float32")
+    assert len(wide.apply(trace(lambda x, w: x @ w, x, x)).equations) > 1
+    (product,) = wide.apply(trace(inside, x, x)).equations
+    assert (product.op, product.family) == ("dot", family)
 
 
 def test_only_operands_of_products_are_cast() -> None:

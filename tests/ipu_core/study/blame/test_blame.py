@@ -128,8 +128,8 @@ def test_the_report_has_figures_and_the_line_of_the_model(stuck: Blame) -> None:
 
 
 def test_updates_are_compared_with_float64_s(stuck: Blame) -> None:
-    assert stuck.updates["layer0.weight"].share < 0.9
-    assert stuck.updates["layer1.weight"].share == pytest.approx(1, abs=0.02)
+    assert stuck.updates["layer0.weight"].kept < 0.9
+    assert stuck.updates["layer1.weight"].kept == pytest.approx(1, abs=0.02)
 
 
 TWO = Fault("two", "fp16.32/layer0:forward.partials=float8_e4m3fn/layer0:weights=bfloat16",

@@ -11,6 +11,7 @@ from ipu_core.study.blame.errors import Errors
 from ipu_core.study.blame.lockstep import Lockstep
 from ipu_core.study.blame.trials import Gap, Trials
 from lowprec import float8_e4m3fn, float16
+from lowprec.statistics import lost_updates, underflow
 from tests.ipu_core.study.blame import planted
 from tests.ipu_core.study.blame.planted import batch, parameters
 
@@ -35,7 +36,7 @@ def test_in_float32_there_is_nothing_to_see_but_the_updates() -> None:
     made, seen = loop("fp32.32"), Lockstep()
     seen.look(made, batch(0))
     assert seen.errors == {}
-    assert [update.share for update in seen.updates.values()] == pytest.approx([1] * 6, abs=1e-4)
+    assert [update.kept for update in seen.updates.values()] == pytest.approx([1] * 6, abs=1e-4)
 
 
 def test_what_is_kept_is_compared_with_its_increment() -> None:
@@ -76,6 +77,22 @@ def test_kinds_of_errors() -> None:
     assert errors(float16, [1.0001, 2.0001], [1.0, 2.0], before=[1.0, 2.0]).kind() == "lost"
     assert errors(float16, [1e-9, 2e-9], [0.0, 0.0], before=[0.0, 0.0]).kind() == "underflow"
     assert errors(float16, [1.5, 2.5], [1.5, 2.5], before=[1.0, 2.0]).kind() == "rounding"
+
+
+def test_a_sum_that_overflowed_on_the_way_is_no_underflow_and_loses_nothing() -> None:
+    for made in (np.inf, np.nan):
+        found = errors(float16, [1e3, 2.0], [made, 2.0], before=[0.0, 1.0])
+        assert (found.kind(), found.beyond, found.zeros, found.wanted, found.lost) == ("overflow", 1, 0, 2, 0)
+
+
+def test_increments_count_and_are_lost_as_the_statistics_say() -> None:
+    numbers = [0.0, 1.0, 1e-9, 6e4, np.inf, -np.inf, np.nan]
+    exact, made, before = (x.ravel() for x in np.meshgrid(numbers, numbers, numbers))
+    found = errors(float16, exact, made, before=before)
+    with np.errstate(invalid="ignore"):
+        assert (found.wanted, found.lost) == lost_updates(before, exact - before, made)[:2]
+    assert found.zeros == underflow(exact[np.isfinite(before)], made[np.isfinite(before)]).zeroed
+    assert 0 < found.lost < found.wanted < exact.size
 
 
 def test_what_comes_from_elsewhere_is_no_error_of_the_equation() -> None:

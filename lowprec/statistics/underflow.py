@@ -1,0 +1,54 @@
+"""Underflow: numbers of which rounding made zeros. This is the one place that says which they are."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from lowprec._pieces import pieces
+from lowprec.processor import in_default_state
+from lowprec.statistics.values import held_by_float64
+
+
+class Underflow(NamedTuple):
+    """How many numbers became zero.
+
+    Attributes:
+        nonzero: Those that are not zero, and finite.
+        zeroed: Those of them that became zero.
+        share: zeroed / nonzero, from 0 to 1; NaN if there were none.
+    """
+
+    nonzero: int
+    zeroed: int
+    share: float
+
+
+@in_default_state
+def underflow(exact: ArrayLike, rounded: ArrayLike) -> Underflow:
+    """Counts the finite numbers other than zero that rounding turned into a zero of either sign.
+
+    Infinities and NaN are left out: where they become zero that is not because they were small. What is subnormal has
+    not underflowed.
+
+    Args:
+        exact: What should have been, of any shape; taken as float64, below whose smallest number nothing is seen.
+        rounded: What it became, broadcast with it.
+
+    Raises:
+        TypeError: complex, bool or extended precision, masked elements, GPU arrays.
+        ValueError: integers beyond 2^53; shapes that do not go together.
+    """
+    nonzero = zeroed = 0
+    for _, (x, y) in pieces(held_by_float64(exact), held_by_float64(rounded), dtype=np.float64):
+        nonzero += int(np.count_nonzero(np.isfinite(x) & (x != 0)))
+        zeroed += int(np.count_nonzero(underflowed(x, y)))
+    return Underflow(nonzero, zeroed, zeroed / nonzero if nonzero else math.nan)
+
+
+def underflowed(exact: NDArray[np.float64], rounded: NDArray[Any] | float) -> NDArray[np.bool_]:
+    """Which numbers became zero, elementwise (see `underflow`)."""
+    return np.isfinite(exact) & np.not_equal(exact, 0) & np.equal(rounded, 0)
