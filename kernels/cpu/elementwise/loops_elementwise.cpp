@@ -8,6 +8,7 @@
 #include "elementwise/short_functions.h"
 #include "elementwise/two_floats.h"
 #include "elementwise/vector_runs.h"
+#include "isa/fast_paths.h"
 #include "isa/table.h"
 #include "lowprec/elementwise.h"
 #include "rounding/piece_converter.h"
@@ -91,27 +92,30 @@ Run run_of(int operation) {
     case number_of_##name:    \
         return run_short<name##_operation, __VA_ARGS__>;
 #define LP_SHORT(name) LP_SHORTLY(name, by_doubles<short_##name##_function>)
-    switch (operation) {
 #if defined(__AVX512DQ__) && LP_VECTOR_BYTES == 64
-        LP_SHORTLY(exp, two_float_exp_function, by_doubles<short_exp_function>)
-        LP_SHORTLY(sigmoid, piece_sigmoid_function, two_float_sigmoid_function, by_doubles<short_sigmoid_function>)
-        LP_SHORTLY(rsqrt, two_float_rsqrt_function)
-        LP_SHORTLY(log, piece_log_function)
-        LP_SHORTLY(erf, piece_erf_function, by_doubles<short_erf_function>)
-        LP_SHORTLY(gelu, piece_gelu_function, by_doubles<short_gelu_function>)
-#else
-        LP_SHORT(exp)
-        LP_SHORT(sigmoid)
-        LP_SHORT(erf)
-        LP_SHORT(gelu)
+    if (takes(FastPath::pieces)) switch (operation) {
+            LP_SHORTLY(sigmoid, piece_sigmoid_function, two_float_sigmoid_function, by_doubles<short_sigmoid_function>)
+            LP_SHORTLY(log, piece_log_function)
+            LP_SHORTLY(erf, piece_erf_function, by_doubles<short_erf_function>)
+            LP_SHORTLY(gelu, piece_gelu_function, by_doubles<short_gelu_function>)
+        }
+    if (takes(FastPath::two_floats)) switch (operation) {
+            LP_SHORTLY(exp, two_float_exp_function, by_doubles<short_exp_function>)
+            LP_SHORTLY(sigmoid, two_float_sigmoid_function, by_doubles<short_sigmoid_function>)
+            LP_SHORTLY(rsqrt, two_float_rsqrt_function)
+        }
 #endif
-        LP_SHORT(tanh)
-        LP_SHORT(sin)
-        LP_SHORT(cos)
-        LP_SHORT(gelu_gradient)
-        default:
-            return full_runs[operation];
-    }
+    if (takes(FastPath::short_functions)) switch (operation) {
+            LP_SHORT(exp)
+            LP_SHORT(sigmoid)
+            LP_SHORT(erf)
+            LP_SHORT(gelu)
+            LP_SHORT(tanh)
+            LP_SHORT(sin)
+            LP_SHORT(cos)
+            LP_SHORT(gelu_gradient)
+        }
+    return full_runs[operation];
 }
 
 namespace {
@@ -128,7 +132,7 @@ constexpr int few_bits = 12;
 Brackets brackets_for(const ElementwiseJob &job) {
     const Rounding &r = job.out.rounding;
     const bool ordered = r.inf_pos != r.format.max_code || r.over_pos == r.format.max_code;
-    if (job.plain || !ordered || r.format.mantissa_bits > few_bits) return nullptr;
+    if (!takes(FastPath::brackets) || job.plain || !ordered || r.format.mantissa_bits > few_bits) return nullptr;
     // In full it costs less than rounding both ends with random bits.
     if (job.operation == number_of_rsqrt && r.mode == stochastic) return nullptr;
     return brackets_of(job.operation);

@@ -14,6 +14,7 @@
 #include "elementwise/random_halves.h"
 #include "elementwise/read_piece.h"
 #include "elementwise/vector_runs.h"
+#include "isa/fast_paths.h"
 #include "isa/table.h"
 #include "lowprec/elementwise.h"
 #include "rounding/piece_converter.h"
@@ -259,7 +260,9 @@ int exact_converted(const ExactJob &job, const Operands &operands, Target target
 }  // namespace
 
 int exact_narrow(const ExactJob &job, i64 begin, i64 end) {
-    if (job.operation < exact_fma && random_half(job.out) && !any_wide(job) && halves_only(job)) {
+    if (!takes(FastPath::narrow_arithmetic)) return exact(job, begin, end);
+    const bool random = takes(FastPath::float16_random) && random_half(job.out);
+    if (job.operation < exact_fma && random && !any_wide(job) && halves_only(job)) {
         run_random_halves(job, random_half_runs[job.operation], job.out, begin, end);
         return 0;
     }
@@ -268,7 +271,7 @@ int exact_narrow(const ExactJob &job, i64 begin, i64 end) {
     ConvertJob from_real = job.out;
     from_real.in = real32;
     from_real.wide = 0;
-    if (target == near_enough && halves_only(job, from_real)) {
+    if (target == near_enough && takes(FastPath::float16_nearest) && halves_only(job, from_real)) {
         run_halves(job, half_runs[job.operation], job.out.to, begin, end);
         return 0;
     }

@@ -6,6 +6,7 @@
 #include "elementwise/quick_functions.h"
 #include "elementwise/random_halves.h"
 #include "elementwise/vector_runs.h"
+#include "isa/fast_paths.h"
 
 namespace lowprec {
 inline namespace LP_ISA {
@@ -162,9 +163,11 @@ RandomHalfWay random_half_way_of(int operation) {
 
 bool elementwise_of_halves(const ElementwiseJob &job, i64 begin, i64 end) {
     if (job.plain) return false;
-    const HalfRun nearest = halves_only(job, job.out) ? half_run_of(job.operation) : nullptr;
+    const bool to_nearest = takes(FastPath::float16_nearest) && halves_only(job, job.out);
+    const HalfRun nearest = to_nearest ? half_run_of(job.operation) : nullptr;
     if (nearest) run_halves(job, nearest, job.out.to, begin, end);
     if (nearest || !random_half(job.out) || !halves_only(job)) return nearest != nullptr;
+    if (!takes(FastPath::float16_random)) return false;
     const RandomHalfRun run = random_half_way_of(job.operation).run;
     if (run) run_random_halves(job, run, job.out, begin, end);
     return run != nullptr;

@@ -3,6 +3,7 @@
 //
 // Nothing here decides a bit: which tile, panel, thread or instruction set computes an element never matters.
 #include "accumulate/finish.h"
+#include "isa/fast_paths.h"
 #include "product/left_operand.h"
 #include "product/panel.h"
 #include "product/quick_tiles.h"
@@ -43,7 +44,7 @@ class Product {
         const i64 rows = region.row_end - region.row_begin, columns = region.column_end - region.column_begin;
         // Looking for the largest product pays where every number is used often, or sums are rounded often.
         const i64 least = job.group < 8 ? 16 : 32;
-        const bool often = bounds_pay && rows >= least && columns >= least;
+        const bool often = bounds_pay && takes(FastPath::bounded_sums) && rows >= least && columns >= least;
         if (often && path == Path::half_nearest && job.group == 1) path = Path::half_bounded;
         for (int v = 0; v < 2; ++v) quick[v] = quick_tile(path, job, keep, v + 1);
         sized = often && !quick[0] && (path == Path::half_bounded || path == Path::grid_stochastic);

@@ -1,4 +1,5 @@
 // Tiles whose results go straight to where they lie.
+#include "isa/fast_paths.h"
 #include "product/quick_tiles.h"
 
 namespace lowprec {
@@ -120,8 +121,8 @@ bool random_tile(const Chain &c, const Rounders &rounders, const float *a, const
 #if defined(__AVX512BW__) && LP_VECTOR_BYTES == 64
 QuickTile quick_tile(Path path, const ProductJob &job, const Store &keep, int vectors) {
     const Destination &out = job.out;
-    if (job.adder != Adder::sequential || job.k == 0 || job.k > job.part || job.stages > 1 || job.final.active ||
-        job.initial.data || out.nan_met || out.column != out.item_bytes)
+    if (!takes(FastPath::quick_tiles) || job.adder != Adder::sequential || job.k == 0 || job.k > job.part ||
+        job.stages > 1 || job.final.active || job.initial.data || out.nan_met || out.column != out.item_bytes)
         return nullptr;
     if (path == Path::none && out.storage == real32)
         return vectors == 1 ? nearest_tile<AsReal, 1> : nearest_tile<AsReal, 2>;

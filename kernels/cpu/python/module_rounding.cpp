@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "isa/dispatch.h"
+#include "isa/fast_paths.h"
 #include "python/array_operands.h"
 #include "python/module.h"
 #include "python/quick_calls.h"
@@ -156,7 +157,8 @@ struct QuickConversions : QuickCalls<WholeConversion> {
 
     nb::object convert(nb::handle x, nb::handle format, nb::handle rounding, nb::handle key, nb::handle offset,
                        nb::handle out, nb::dict policies) const {
-        if (policies.size() || !PyLong_CheckExact(offset.ptr()) || nb::bool_(offset)) return nb::none();
+        if (!takes(FastPath::quick_calls) || policies.size() || !PyLong_CheckExact(offset.ptr()) || nb::bool_(offset))
+            return nb::none();
         const nb::object found = find(x, format, rounding);
         if (!found.is_valid() || !around.are_ours()) return nb::none();
         const WholeConversion &call = nb::cast<const WholeConversion &>(found);
@@ -186,6 +188,7 @@ struct QuickDecodings : QuickCalls<WholeDecoding> {
         : around{backend, own_backend, threads} {}
 
     nb::object decode(nb::handle codes, nb::handle format, nb::handle out) const {
+        if (!takes(FastPath::quick_calls)) return nb::none();
         const nb::object found = find(codes, format, nb::none());
         if (!found.is_valid() || !around.are_ours()) return nb::none();
         return decode_whole(nb::cast<const WholeDecoding &>(found), codes, out, around.thread_count());

@@ -7,6 +7,7 @@
 #include <optional>
 #include <type_traits>
 
+#include "isa/fast_paths.h"
 #include "isa/lanes.h"
 #include "isa/table.h"
 #include "isa/widths.h"
@@ -100,8 +101,10 @@ struct PanelConverter {
         if constexpr (sizeof(E) == 4) {
             if (!direct_out) return;
             fast_rounder = make_fast_rounder(job.rounding, job.as_value);
-            fast = fast_panel(fast_rounder, job.rounding.mode, job.as_value, out_bytes);
-            if (!job.as_value) top = make_top_rounder(job.rounding, fast_rounder, fast, round, rounder, out_bytes);
+            if (takes(FastPath::fast_panels))
+                fast = fast_panel(fast_rounder, job.rounding.mode, job.as_value, out_bytes);
+            if (!job.as_value && takes(FastPath::top_panels))
+                top = make_top_rounder(job.rounding, fast_rounder, fast, round, rounder, out_bytes);
         }
     }
 
@@ -221,7 +224,7 @@ bool convert_integers(const ConvertJob &job, i64 begin, i64 end) {
 
 bool convert(const ConvertJob &job, i64 begin, i64 end) {
     if (job.in == int64s || job.in == uint64s) return convert_integers(job, begin, end);
-    if (convert_by_machine(job, begin, end)) return false;
+    if (takes(FastPath::machine_conversions) && convert_by_machine(job, begin, end)) return false;
     if (job.wide) return convert_panels<u64>({job, begin}, begin, end);
     return convert_panels<u32>({job, begin}, begin, end);
 }
@@ -246,7 +249,7 @@ void decode_into(const DecodeJob &job, i64 begin, i64 end) {
 }
 
 void decode(const DecodeJob &job, i64 begin, i64 end) {
-    if (decode_by_machine(job, begin, end)) return;
+    if (takes(FastPath::machine_conversions) && decode_by_machine(job, begin, end)) return;
     if (job.out == real64) return decode_into<u64, double>(job, begin, end);
     if (job.format.emin < -126) return decode_into<u64, float>(job, begin, end);
     decode_into<u32, float>(job, begin, end);
@@ -292,7 +295,7 @@ struct PieceConverter::Prepared {
 
 PieceConverter::PieceConverter(const ConvertJob &j) : job(j), prepared(new (room) Prepared) {
     static_assert(sizeof(Prepared) <= sizeof room && std::is_trivially_destructible_v<Prepared>);
-    prepared->by_machine = machine_way(job) != MachineWay::none;
+    prepared->by_machine = takes(FastPath::machine_conversions) && machine_way(job) != MachineWay::none;
     if (prepared->by_machine) return;
     if (job.wide)
         prepared->wide.emplace(job, 0);
