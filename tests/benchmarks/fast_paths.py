@@ -31,7 +31,6 @@ FILES = {
     "two_floats": (f"{CPU}/elementwise/two_floats.h", f"{CPU}/elementwise/roots_of_two.h"),
     "short_functions": (f"{CPU}/elementwise/short_functions.h",),
     "narrow_arithmetic": (f"{CPU}/elementwise/loops_exact_narrow.cpp",),
-    "quick_tiles": (f"{CPU}/product/loops_quick_tiles.cpp", f"{CPU}/product/quick_tiles.h"),
     "strips": (
         f"{CPU}/product/loops_strip.cpp",
         f"{CPU}/product/turn_codes.h",
