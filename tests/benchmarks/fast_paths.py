@@ -53,7 +53,6 @@ FILES = {
         f"{CPU}/windows/lane_field.h",
         f"{PYTHON}/narrow_convolution.py",
     ),
-    "thin_convolution": (f"{PYTHON}/thin_convolution.py",),
     "pipelines": (f"{CPU}/python/module_pipeline.cpp", f"{CPU}/python/pipeline_steps.h", "lowprec/pipeline.py"),
     "quick_calls": (f"{CPU}/python/quick_calls.h",),
 }
