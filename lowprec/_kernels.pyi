@@ -1,6 +1,6 @@
 """Types of the compiled module (kernels/cpu/python/module*.cpp)."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy.typing as npt
@@ -65,25 +65,6 @@ class WholeDecoding:
     def __call__(
         self, codes: npt.NDArray[Any], out: npt.NDArray[Any] | None, threads: int
     ) -> npt.NDArray[Any] | None: ...
-
-class QuickConversions:
-    def __init__(self, backend: Any, own_backend: Any, threads: Any, key_type: type, /) -> None: ...
-    def __call__(
-        self,
-        x: Any,
-        format: Any,
-        rounding: Any,
-        key: Any,
-        offset: Any,
-        out: Any,
-        policies: Mapping[str, Any],
-    ) -> npt.NDArray[Any] | None: ...
-    def remember(self, dtype: Any, format: Any, rounding: Any, call: Callable[..., Any]) -> None: ...
-
-class QuickDecodings:
-    def __init__(self, backend: Any, own_backend: Any, threads: Any, /) -> None: ...
-    def __call__(self, codes: Any, format: Any, out: Any) -> npt.NDArray[Any] | None: ...
-    def remember(self, dtype: Any, format: Any, rounding: None, call: Callable[..., Any]) -> None: ...
 
 def convert(
     conversion: Conversion, x: npt.NDArray[Any], out: npt.NDArray[Any], key: int, offset: int, threads: int

@@ -54,7 +54,6 @@ FILES = {
         f"{PYTHON}/narrow_convolution.py",
     ),
     "pipelines": (f"{CPU}/python/module_pipeline.cpp", f"{CPU}/python/pipeline_steps.h", "lowprec/pipeline.py"),
-    "quick_calls": (f"{CPU}/python/quick_calls.h",),
 }
 """Whole files; a path's lines in files that others need too are not counted."""
 

@@ -288,7 +288,7 @@ def test_conversions_to_formats_that_hold_the_input_ask_for_a_key_all_the_same(d
         wide = x.astype(np.float32)
     got, want = (lp.astype(v, fmt, "stochastic", key=3) for v in (x, wide))
     lp.testing.assert_same_bits(got, want)
-    for _ in range(2):  # the second call is remembered
+    for _ in range(2):  # what the second takes is remembered
         with pytest.raises(ValueError, match="key"):
             lp.astype(x, fmt, "stochastic")
         with pytest.raises(ValueError, match="key"):

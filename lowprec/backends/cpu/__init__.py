@@ -6,8 +6,6 @@ from lowprec.backends.cpu.random import fold_in, random_words, split
 from lowprec.backends.cpu.rounding import (
     convert,
     decode,
-    quick_conversions,
-    quick_decodings,
     whole_conversion,
     whole_decoding,
 )
@@ -53,8 +51,6 @@ __all__ = [
     "plain_dtypes",
     "product",
     "quantize",
-    "quick_conversions",
-    "quick_decodings",
     "random_words",
     "ready_output",
     "reduce",
