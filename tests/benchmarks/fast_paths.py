@@ -8,11 +8,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 CPU, PYTHON = "kernels/cpu", "lowprec/backends/cpu"
 FILES = {
-    "float16_nearest": (f"{CPU}/elementwise/half_runs.h", f"{CPU}/elementwise/half_functions.h"),
-    "float16_random": (
-        f"{CPU}/elementwise/any_halves.h",
-        f"{CPU}/elementwise/open_halves.h",
-        f"{CPU}/elementwise/random_halves.h",
+    "float16_nearest": (
+        f"{CPU}/elementwise/half_runs.h",
+        f"{CPU}/elementwise/half_functions.h",
         f"{CPU}/elementwise/loops_half_operations.cpp",
     ),
     "top_panels": (

@@ -126,26 +126,6 @@ struct half_sine {
 typedef half_sine<0> half_sin;
 typedef half_sine<1> half_cos;
 
-// ---- near enough for a margin of float32 places, over the whole range (see random_halves.h) ----
-
-struct near_half_tanh {
-    static LP_INLINE f32v of(f32v x) {
-        const f32v z = between(x, -9.0f, 9.0f), square = z * z;
-        const f32v over = polynomial(square, 1.33534108e-08f, 2.06081822e-05f, 0.0034955344f, 0.1338098f, 1.0f);
-        return z * over / polynomial(square, 7.77604612e-07f, 0.000328554626f, 0.0258767791f, 0.467142969f, 1.0f);
-    }
-};
-
-struct near_half_erf {
-    static LP_INLINE f32v of(f32v x) {
-        const f32v z = between(x, -3.95f, 3.95f), square = z * z;
-        const f32v over =
-            polynomial(square, 2.0258592e-06f, 0.000284666632f, 0.003807663f, 0.052873876f, 0.19154012f, 1.1283791f);
-        return z * over /
-               polynomial(square, 3.78301847e-05f, 0.00117058633f, 0.0150540983f, 0.11455521f, 0.503080666f, 1.0f);
-    }
-};
-
 #endif
 
 }  // namespace LP_ISA
