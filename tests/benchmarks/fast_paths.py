@@ -8,11 +8,6 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 CPU, PYTHON = "kernels/cpu", "lowprec/backends/cpu"
 FILES = {
-    "float16_nearest": (
-        f"{CPU}/elementwise/half_runs.h",
-        f"{CPU}/elementwise/half_functions.h",
-        f"{CPU}/elementwise/loops_half_operations.cpp",
-    ),
     "top_panels": (
         f"{CPU}/rounding/loops_top_panels.cpp",
         f"{CPU}/rounding/top_lanes.h",

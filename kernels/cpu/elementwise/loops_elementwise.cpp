@@ -252,7 +252,6 @@ bool elementwise_rounded(const ElementwiseJob &job, i64 begin, i64 end) {
 }  // namespace
 
 bool elementwise(const ElementwiseJob &job, i64 begin, i64 end) {
-    if (elementwise_of_halves(job, begin, end)) return false;
     if (const Brackets brackets = brackets_for(job)) return elementwise_by_brackets(job, brackets, begin, end);
     if (!job.plain) return elementwise_rounded(job, begin, end);
     elementwise_plain(job, begin, end);

@@ -10,7 +10,6 @@
 // what both become is what the exact result becomes. A piece where they differ, or where a remainder may not be exact,
 // goes through doubles.
 #include "elementwise/exact_job.h"
-#include "elementwise/half_runs.h"
 #include "elementwise/read_piece.h"
 #include "elementwise/vector_runs.h"
 #include "isa/fast_paths.h"
@@ -51,14 +50,6 @@ typedef void (*Nearest)(const float *, const float *, const float *, float *, i6
 const Nearest nearest_pieces[] = {nearest_piece<exact_add>,      nearest_piece<exact_subtract>,
                                   nearest_piece<exact_multiply>, nearest_piece<exact_divide>,
                                   nearest_piece<exact_sqrt>,     nearest_piece<exact_fma>};
-
-template <int operation>
-struct nearest_of {
-    static LP_INLINE f32v of(f32v a, f32v b, f32v c) { return nearest<operation>(a, b, c); }
-};
-const HalfRun half_runs[] = {run_halves<nearest_of<exact_add>>, run_halves<nearest_of<exact_subtract>>,
-                             run_halves<nearest_of<exact_multiply>>, run_halves<nearest_of<exact_divide>>,
-                             run_halves<nearest_of<exact_sqrt>>};
 
 // ---- narrower results ----
 
@@ -247,10 +238,6 @@ int exact_narrow(const ExactJob &job, i64 begin, i64 end) {
     ConvertJob from_real = job.out;
     from_real.in = real32;
     from_real.wide = 0;
-    if (target == near_enough && takes(FastPath::float16_nearest) && halves_only(job, from_real)) {
-        run_halves(job, half_runs[job.operation], job.out.to, begin, end);
-        return 0;
-    }
     float scalar[3];
     Operands operands = job;
     for (int i = 0; i < job.operands; ++i) {

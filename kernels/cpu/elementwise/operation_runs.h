@@ -16,10 +16,6 @@ enum OperationNumber { LP_OPERATIONS(LP_NUMBER) };
 typedef void (*Run)(const float *a, const float *b, const float *c, float *to, i64 count);
 Run run_of(int operation);
 
-// Elements [begin, end) where all operands and the result are float16 arrays; false, and nothing done, where there is
-// no way for those.
-bool elementwise_of_halves(const ElementwiseJob &job, i64 begin, i64 end);
-
 }  // namespace LP_ISA
 }  // namespace lowprec
 #endif
