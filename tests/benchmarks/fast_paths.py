@@ -21,7 +21,6 @@ FILES = {
         f"{CPU}/elementwise/quick_functions.h",
     ),
     "pieces": (f"{CPU}/elementwise/in_pieces.h", f"{CPU}/elementwise/piece_tables.h"),
-    "two_floats": (f"{CPU}/elementwise/two_floats.h", f"{CPU}/elementwise/roots_of_two.h"),
     "short_functions": (f"{CPU}/elementwise/short_functions.h",),
     "narrow_arithmetic": (f"{CPU}/elementwise/loops_exact_narrow.cpp",),
     "strips": (

@@ -6,7 +6,6 @@
 #include "elementwise/quick.h"
 #include "elementwise/read_piece.h"
 #include "elementwise/short_functions.h"
-#include "elementwise/two_floats.h"
 #include "elementwise/vector_runs.h"
 #include "isa/fast_paths.h"
 #include "isa/table.h"
@@ -94,15 +93,10 @@ Run run_of(int operation) {
 #define LP_SHORT(name) LP_SHORTLY(name, by_doubles<short_##name##_function>)
 #if defined(__AVX512DQ__) && LP_VECTOR_BYTES == 64
     if (takes(FastPath::pieces)) switch (operation) {
-            LP_SHORTLY(sigmoid, piece_sigmoid_function, two_float_sigmoid_function, by_doubles<short_sigmoid_function>)
+            LP_SHORTLY(sigmoid, piece_sigmoid_function, by_doubles<short_sigmoid_function>)
             LP_SHORTLY(log, piece_log_function)
             LP_SHORTLY(erf, piece_erf_function, by_doubles<short_erf_function>)
             LP_SHORTLY(gelu, piece_gelu_function, by_doubles<short_gelu_function>)
-        }
-    if (takes(FastPath::two_floats)) switch (operation) {
-            LP_SHORTLY(exp, two_float_exp_function, by_doubles<short_exp_function>)
-            LP_SHORTLY(sigmoid, two_float_sigmoid_function, by_doubles<short_sigmoid_function>)
-            LP_SHORTLY(rsqrt, two_float_rsqrt_function)
         }
 #endif
     if (takes(FastPath::short_functions)) switch (operation) {

@@ -8,34 +8,10 @@
 #define LOWPREC_QUICK_FUNCTIONS_H
 
 #include "elementwise/real_lanes.h"
-#include "elementwise/roots_of_two.h"
 #include "lowprec/elementwise.h"
 
 namespace lowprec {
 inline namespace LP_ISA {
-
-#if defined(__AVX512DQ__) && LP_VECTOR_BYTES == 64
-
-// exp(x + tail) for x in [-170, 90] and a small tail.
-LP_INLINE f32v exp_of(f32v x, f32v tail) {
-    const f32v shifted = fused(x, splat_real(thirty_seconds), splat_real(to_thirty_seconds));
-    const f32v k = shifted - to_thirty_seconds;
-    const f32v r = fused(k, splat_real(-step_low), fused(k, splat_real(-step_high), x)) + tail;
-    const f32v root = looked_up(bit_cast<u32v>(shifted), root_high);
-    const f32v above = fused(r * r, fused(r, splat_real(0x1.555556p-3f), splat_real(0.5f)), r);
-    return scaled_by(fused(root, above, root), k * 0.03125f);
-}
-
-LP_INLINE f32v inverse_root(f32v x) {
-    const f32v first = (f32v)_mm512_maskz_rsqrt14_ps((__mmask16)-1, (__m512)x);
-    const f32v off = fused(-(x * first), first, splat_real(1.0f));
-    const f32v y = fused(first * 0.5f, off, first);
-    return y == y ? y : first;  // of 0 and of infinity
-}
-
-#else
-
-LP_INLINE f32v inverse_root(f32v x) { return 1.0f / root(x); }
 
 LP_INLINE f32v power_of_two(i32v n) { return bit_cast<f32v>((bit_cast<u32v>(n) + 127u) << 23); }
 
@@ -45,11 +21,13 @@ LP_INLINE f32v exp_of(f32v x, f32v tail) {
     const f32v r = mul_add(k, splat_real(-ln2_low), mul_add(k, splat_real(-ln2_high), x)) + tail;
     const f32v fraction =
         polynomial(r, 0.00138368341f, 0.00837482233f, 0.0416682251f, 0.166664198f, 0.499999911f, 1.0f, 1.0f);
+#if defined(__AVX512F__) && LP_VECTOR_BYTES == 64
+    return (f32v)_mm512_maskz_scalef_ps((__mmask16)-1, (__m512)fraction, (__m512)k);
+#else
     const i32v n = bit_cast<i32v>(bit_cast<u32v>(shifted) - bit_cast<u32v>(splat_real(to_integer))), half = n >> 1;
     return fraction * power_of_two(half) * power_of_two(n - half);
-}
-
 #endif
+}
 
 struct quick_exp {
     static constexpr u32 steps = 3;
@@ -95,7 +73,7 @@ struct quick_sigmoid {
 
 struct quick_rsqrt {
     static constexpr u32 steps = 2;
-    static LP_INLINE f32v near(f32v x) { return inverse_root(x); }
+    static LP_INLINE f32v near(f32v x) { return 1.0f / root(x); }
 };
 
 // exp(-z^2 / 2), and (1 - Phi(z)) over it, for z in [0, 15]. The square's rounding error is the exponential's tail.

@@ -10,7 +10,7 @@ namespace lowprec {
 // clang-format off
 #define LP_FAST_PATHS(X)                                                                                           \
     X(top_panels) X(fast_panels) X(machine_conversions) X(brackets) X(pieces) \
-    X(two_floats) X(short_functions) X(narrow_arithmetic) X(strips) X(bounded_sums)                 \
+    X(short_functions) X(narrow_arithmetic) X(strips) X(bounded_sums)                 \
     X(dense_windows) X(narrow_windows) X(pipelines)
 // clang-format on
 
