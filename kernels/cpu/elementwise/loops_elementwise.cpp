@@ -84,35 +84,46 @@ void run_short(const float *a, const float *b, const float *c, float *to, i64 co
 #define LP_RUN(name) run<name##_operation>,
 const Run full_runs[] = {LP_OPERATIONS(LP_RUN)};
 
-}  // namespace
-
-Run run_of(int operation) {
 #define LP_SHORTLY(name, ...) \
     case number_of_##name:    \
         return run_short<name##_operation, __VA_ARGS__>;
 #define LP_SHORT(name) LP_SHORTLY(name, by_doubles<short_##name##_function>)
+
+// By pieces, null where an operation has none.
+Run piece_run_of(int operation) {
+    switch (operation) {
 #if defined(__AVX512DQ__) && LP_VECTOR_BYTES == 64
-    if (takes(FastPath::pieces)) switch (operation) {
-            LP_SHORTLY(sigmoid, piece_sigmoid_function, by_doubles<short_sigmoid_function>)
-            LP_SHORTLY(log, piece_log_function)
-            LP_SHORTLY(erf, piece_erf_function, by_doubles<short_erf_function>)
-            LP_SHORTLY(gelu, piece_gelu_function, by_doubles<short_gelu_function>)
-        }
+        LP_SHORTLY(sigmoid, piece_sigmoid_function, by_doubles<short_sigmoid_function>)
+        LP_SHORTLY(log, piece_log_function)
+        LP_SHORTLY(erf, piece_erf_function, by_doubles<short_erf_function>)
+        LP_SHORTLY(gelu, piece_gelu_function, by_doubles<short_gelu_function>)
 #endif
-    if (takes(FastPath::short_functions)) switch (operation) {
-            LP_SHORT(exp)
-            LP_SHORT(sigmoid)
-            LP_SHORT(erf)
-            LP_SHORT(gelu)
-            LP_SHORT(tanh)
-            LP_SHORT(sin)
-            LP_SHORT(cos)
-            LP_SHORT(gelu_gradient)
-        }
-    return full_runs[operation];
+        default:
+            return nullptr;
+    }
 }
 
-namespace {
+Run short_run_of(int operation) {
+    switch (operation) {
+        LP_SHORT(exp)
+        LP_SHORT(sigmoid)
+        LP_SHORT(erf)
+        LP_SHORT(gelu)
+        LP_SHORT(tanh)
+        LP_SHORT(sin)
+        LP_SHORT(cos)
+        LP_SHORT(gelu_gradient)
+        default:
+            return nullptr;
+    }
+}
+
+// The shortest way.
+Run run_of(int operation) {
+    const Run by_pieces = takes(FastPath::pieces) ? piece_run_of(operation) : nullptr;
+    const Run shortly = takes(FastPath::short_functions) ? short_run_of(operation) : nullptr;
+    return by_pieces ? by_pieces : shortly ? shortly : full_runs[operation];
+}
 
 // ---- functions rounded to few bits ----
 //
@@ -127,6 +138,8 @@ Brackets brackets_for(const ElementwiseJob &job) {
     const Rounding &r = job.out.rounding;
     const bool ordered = r.inf_pos != r.format.max_code || r.over_pos == r.format.max_code;
     if (!takes(FastPath::brackets) || job.plain || !ordered || r.format.mantissa_bits > few_bits) return nullptr;
+    // These cost less than rounding two ends.
+    if (takes(FastPath::pieces) && piece_run_of(job.operation)) return nullptr;
     // In full it costs less than rounding both ends with random bits.
     if (job.operation == number_of_rsqrt && r.mode == stochastic) return nullptr;
     return brackets_of(job.operation);

@@ -2,7 +2,6 @@
 #ifndef LOWPREC_OPERATION_RUNS_H
 #define LOWPREC_OPERATION_RUNS_H
 
-#include "elementwise/elementwise_job.h"
 #include "lowprec/elementwise.h"
 
 namespace lowprec {
@@ -12,9 +11,8 @@ inline namespace LP_ISA {
 enum OperationNumber { LP_OPERATIONS(LP_NUMBER) };
 #undef LP_NUMBER
 
-// Float32 results of `count` elements of up to three operands, the shortest way.
+// Float32 results of `count` elements of up to three operands.
 typedef void (*Run)(const float *a, const float *b, const float *c, float *to, i64 count);
-Run run_of(int operation);
 
 }  // namespace LP_ISA
 }  // namespace lowprec
