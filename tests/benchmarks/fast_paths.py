@@ -8,11 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 CPU, PYTHON = "kernels/cpu", "lowprec/backends/cpu"
 FILES = {
-    "top_panels": (
-        f"{CPU}/rounding/loops_top_panels.cpp",
-        f"{CPU}/rounding/top_lanes.h",
-        f"{CPU}/rounding/top_panels.h",
-    ),
+    "top_panels": (f"{CPU}/rounding/loops_top_panels.cpp", f"{CPU}/rounding/top_panels.h"),
     "fast_panels": (f"{CPU}/rounding/loops_fast_panels.cpp", "kernels/include/lowprec/round_fast.h"),
     "machine_conversions": (f"{CPU}/rounding/loops_machine.cpp", f"{CPU}/rounding/machine.h"),
     "brackets": (

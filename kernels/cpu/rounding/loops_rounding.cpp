@@ -104,12 +104,11 @@ struct PanelConverter {
             if (takes(FastPath::fast_panels))
                 fast = fast_panel(fast_rounder, job.rounding.mode, job.as_value, out_bytes);
             if (!job.as_value && takes(FastPath::top_panels))
-                top = make_top_rounder(job.rounding, fast_rounder, fast, round, rounder, out_bytes);
+                top = make_top_rounder(job.rounding, fast_rounder, fast, out_bytes);
         }
     }
 
-    bool has_short_cut() const { return fast || top.run; }
-    bool takes_kept() const { return job.rounding.mode == stochastic && (top.run ? top.takes_kept : fast != nullptr); }
+    bool takes_kept() const { return job.rounding.mode == stochastic && fast && (!top.run || out_bytes == 2); }
 
     // Whole panels by a short cut, which takes float32 values. True where a NaN met a format that has none.
     bool convert_fast(i64 begin, i64 panels) const {
@@ -177,7 +176,7 @@ bool convert_panels(const PanelConverter<E> &converter, i64 begin, i64 end) {
     bool bad = false;
     while (begin < end) {
         const int lead = int((converter.job.offset + u64(begin)) & 63);
-        if (converter.has_short_cut() && lead == 0 && end - begin >= panel) {
+        if (converter.fast && lead == 0 && end - begin >= panel) {
             const i64 whole = (end - begin) / panel, panels = whole < in_cache ? whole : in_cache;
             bad |= converter.convert_fast(begin, panels);
             begin += panels * panel;
