@@ -12,12 +12,12 @@ FILES = {
     "fast_panels": (f"{CPU}/rounding/loops_fast_panels.cpp", "kernels/include/lowprec/round_fast.h"),
     "machine_conversions": (f"{CPU}/rounding/loops_machine.cpp", f"{CPU}/rounding/machine.h"),
     "brackets": (
-        f"{CPU}/elementwise/loops_quick.cpp",
-        f"{CPU}/elementwise/quick.h",
-        f"{CPU}/elementwise/quick_functions.h",
+        f"{CPU}/elementwise/loops_brackets.cpp",
+        f"{CPU}/elementwise/brackets.h",
+        f"{CPU}/elementwise/functions_floats.h",
     ),
-    "pieces": (f"{CPU}/elementwise/in_pieces.h", f"{CPU}/elementwise/piece_tables.h"),
-    "short_functions": (f"{CPU}/elementwise/short_functions.h",),
+    "pieces": (f"{CPU}/elementwise/functions_pieces.h", f"{CPU}/elementwise/piece_tables.h"),
+    "short_functions": (f"{CPU}/elementwise/functions_doubles.h",),
     "narrow_arithmetic": (f"{CPU}/elementwise/loops_exact_narrow.cpp",),
     "strips": (
         f"{CPU}/product/loops_strip.cpp",

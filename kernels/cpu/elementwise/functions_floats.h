@@ -1,11 +1,11 @@
-// The functions of math.h by short sequences of float32 operations. How far those are from the float32 result is known
-// for every float32 (tests/lowprec/test_quick_functions.py): by at most `steps` places of float32, of which each
-// function says a few more.
+// The functions of functions_exact.h by short sequences of float32 operations. How far those are from the float32
+// result is known for every float32 (tests/lowprec/test_quick_functions.py): by at most `steps` places of float32, of
+// which each function says a few more.
 //
 // Polynomials are minimax fits, made by weighted least squares on Chebyshev nodes. Instruction sets with a fused
 // multiply-add use it: these values may differ between them, results may not.
-#ifndef LOWPREC_QUICK_FUNCTIONS_H
-#define LOWPREC_QUICK_FUNCTIONS_H
+#ifndef LOWPREC_FUNCTIONS_FLOATS_H
+#define LOWPREC_FUNCTIONS_FLOATS_H
 
 #include "elementwise/real_lanes.h"
 #include "lowprec/elementwise.h"
@@ -21,12 +21,8 @@ LP_INLINE f32v exp_of(f32v x, f32v tail) {
     const f32v r = mul_add(k, splat_real(-ln2_low), mul_add(k, splat_real(-ln2_high), x)) + tail;
     const f32v fraction =
         polynomial(r, 0.00138368341f, 0.00837482233f, 0.0416682251f, 0.166664198f, 0.499999911f, 1.0f, 1.0f);
-#if defined(__AVX512F__) && LP_VECTOR_BYTES == 64
-    return (f32v)_mm512_maskz_scalef_ps((__mmask16)-1, (__m512)fraction, (__m512)k);
-#else
     const i32v n = bit_cast<i32v>(bit_cast<u32v>(shifted) - bit_cast<u32v>(splat_real(to_integer))), half = n >> 1;
     return fraction * power_of_two(half) * power_of_two(n - half);
-#endif
 }
 
 struct quick_exp {

@@ -2,8 +2,8 @@
 // almost a float, a function is that and a slope known to twice float32's bits, and terms so small that float32 will do
 // for them. What these may be off by tells where the result's float32 is certain. That it is so for every float32 is
 // known by trying them all (tests/lowprec/test_quick_functions.py).
-#ifndef LOWPREC_IN_PIECES_H
-#define LOWPREC_IN_PIECES_H
+#ifndef LOWPREC_FUNCTIONS_PIECES_H
+#define LOWPREC_FUNCTIONS_PIECES_H
 
 #include "elementwise/piece_tables.h"
 #include "elementwise/real_lanes.h"
