@@ -41,6 +41,7 @@ FILES = {
         f"{CPU}/windows/lane_field.h",
         f"{PYTHON}/narrow_convolution.py",
     ),
+    "thin_convolution": (f"{PYTHON}/thin_convolution.py",),
     "pipelines": (f"{CPU}/python/module_pipeline.cpp", f"{CPU}/python/pipeline_steps.h", "lowprec/pipeline.py"),
 }
 """Whole files; a path's lines in files that others need too are not counted."""

@@ -8,10 +8,10 @@
 namespace lowprec {
 
 // clang-format off
-#define LP_FAST_PATHS(X)                                                                                           \
-    X(top_panels) X(fast_panels) X(machine_conversions) X(brackets) X(pieces) \
-    X(short_functions) X(narrow_arithmetic) X(strips) X(bounded_sums)                 \
-    X(dense_windows) X(narrow_windows) X(pipelines)
+#define LP_FAST_PATHS(X)                                                                                          \
+    X(top_panels) X(fast_panels) X(machine_conversions) X(brackets) X(pieces) X(short_functions)                  \
+    X(narrow_arithmetic) X(strips) X(bounded_sums) X(dense_windows) X(narrow_windows) X(thin_convolution)         \
+    X(pipelines)
 // clang-format on
 
 #define LP_NAME(name) name,

@@ -14,6 +14,7 @@ import numpy as np
 from lowprec.backends.cpu.dense_convolution import dense_sums, is_dense
 from lowprec.backends.cpu.narrow_convolution import is_narrow, narrow_sums
 from lowprec.backends.cpu.products import product
+from lowprec.backends.cpu.thin_convolution import as_lanes, is_thin, thin_sums
 from lowprec.integers import ceil_div
 from lowprec.spec.accumulation import Accumulation
 from lowprec.spec.convolution_task import ConvolutionTask
@@ -48,6 +49,10 @@ def correlate(
         narrow_sums(x, weight, stride, dilation, padding, task, out)
         return
     x = with_zeros(x, padding)
+    if is_thin(x.dtype, weight, task):
+        windows = window_view(as_lanes(x), weight.shape[:2], stride, dilation, out.shape[1:3])
+        _thin(windows, weight, task, out)
+        return
     if _turned(weight, task):
         x = contiguous(x.transpose(3, 4, 0, 1, 2)).transpose(2, 3, 4, 0, 1)
     elif weight.shape[0] * weight.shape[1] > 1 and x.strides[-1] != x.itemsize:
@@ -63,6 +68,9 @@ def correlate_windows(windows: Array, weight: Array, task: ConvolutionTask, out:
         weight: (kh, kw, groups, C, N).
         task: how; its place is out's.
     """
+    if is_thin(windows.dtype, weight, task):
+        _thin(windows, weight, task, out)
+        return
     turned = _turned(weight, task)
     task, depth, terms = _padded(task, weight.shape[3])
     factors = weight_matrix(weight, depth)
@@ -82,6 +90,20 @@ def correlate_windows(windows: Array, weight: Array, task: ConvolutionTask, out:
         else:
             left = turned_panel(panel, piece, depth) if turned else window_panel(panel, piece, depth)
         job.multiply(left[..., terms], images.start, rows.start, out[images, rows])
+
+
+def _thin(windows: Array, weight: Array, task: ConvolutionTask, out: Array) -> None:
+    """The same by `thin_sums`, block by block."""
+    task, depth, terms = _padded(task, weight.shape[3])
+    place = task.place
+    factors = weight_matrix(weight, depth)
+    runs = list(blocks(out.shape[:3], factors.size))  # of float32: so large that its memory is kept, not faulted anew
+    most = max(((i.stop - i.start) * (r.stop - r.start) for i, r in runs), default=0) * out.shape[2]
+    buffer = np.empty(most * factors.size, np.float32)
+    for images, rows in runs:
+        here = place._replace(row=place.row + images.start * place.outer + rows.start * place.inner)
+        piece, target = windows[images, rows], out[images, rows]
+        thin_sums(buffer, piece, factors, terms, task._replace(place=here), target)
 
 
 def _turned(weight: Array, task: ConvolutionTask) -> bool:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import lowprec as lp
 from lowprec.backends.cpu import convolution as panels
-from lowprec.backends.cpu import narrow_convolution
+from lowprec.backends.cpu import narrow_convolution, thin_convolution
 from lowprec.convolution.parts import prepare_correlation, prepare_weight_sums
 from lowprec.spec.windows import BlockPlace, window_view
 from tests.lowprec import convolution_oracle as oracle
@@ -266,8 +266,11 @@ def test_sums_rounded_after_few_products_have_the_bits_of_products(
         lambda: lp.conv2d(x.astype(dtype), w.astype(dtype), **where, **how, offset=(2**32 - 5, 13)),
         lambda: lp.conv2d_input_gradient(g.astype(dtype), w.astype(dtype), x.shape[1:3], **where, **how),
     ]
-    expected = [call() for call in calls]
     monkeypatch.setattr(narrow_convolution, "MOST_OUTPUTS", 0)
+    monkeypatch.setattr(thin_convolution, "MOST_PRODUCTS", 0)
+    expected = [call() for call in calls]
+    monkeypatch.setattr(thin_convolution, "MOST_PRODUCTS", 1 << 20)
+    monkeypatch.setattr(thin_convolution, "MOST_OUTPUTS", 1 << 20)
     monkeypatch.setattr(panels, "PANEL_BYTES", 1 << 9)
     for call, result in zip(calls, expected, strict=True):
         np.testing.assert_array_equal(call(), result)
