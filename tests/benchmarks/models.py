@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -95,10 +96,11 @@ def separable(batch: int, side: int, widths: tuple[int, ...]) -> Model:
     def linear(*shape: int) -> dict[str, Any]:
         return {"weight": nn.lecun_normal(next(keys), shape), "bias": np.zeros(shape[-1], np.float32)}
 
-    pairs = zip(widths, widths[1:], strict=False)
     params = {
         "stem": linear(3, 3, 3, widths[0]),
-        "blocks": [{"each": linear(3, 3, 1, before), "over": linear(1, 1, before, after)} for before, after in pairs],
+        "blocks": [
+            {"each": linear(3, 3, 1, before), "over": linear(1, 1, before, after)} for before, after in pairwise(widths)
+        ],
         "head": linear(widths[-1], 10),
     }
     rng = np.random.default_rng(0)

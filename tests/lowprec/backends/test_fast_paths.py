@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ import lowprec as lp
 from lowprec._kernels import paths_off
 from lowprec.spec.elementwise_op import OPERATIONS
 from lowprec.types import Array
-from tests.benchmarks.fast_paths import FILES, ROOT, lines
+from tests.benchmarks.fast_paths import FILES, ROOT, lines, lines_of
 from tests.golden import blocks, load, orders, rounding, summation, sums, training
 
 GOLDEN = (blocks, orders, rounding, summation, sums, training)
@@ -153,3 +154,13 @@ def test_the_ablation_knows_every_path_and_its_files() -> None:
     for path, files in FILES.items():
         assert all((ROOT / file).is_file() for file in files), path
         assert lines(path) > 0
+
+
+def test_lines_are_those_of_code(tmp_path: Path) -> None:
+    loops, module = tmp_path / "loops.cpp", tmp_path / "module.py"
+    loops.write_text("// Says why.\n\nint f();\n    // more\nint g();  // there\n")
+    module.write_text(
+        '"""Says\n\nwhy."""\n\nx = 1  # there\n\n\ndef f():\n    """More."""\n    # and more\n    return "x"\n'
+    )
+    assert lines_of(loops) == 2
+    assert lines_of(module) == 3
