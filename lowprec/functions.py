@@ -1,7 +1,7 @@
 """Elementary functions with reproducible bits: within 0.501 ulp of float32, then converted once to a format.
 
-Each is a fixed sequence of IEEE double operations (kernels/include/lowprec/math.h), so that results do not differ
-between machines or library versions, as those of libm, NumPy and BLAS do.
+Each is a fixed sequence of IEEE double operations (kernels/include/lowprec/functions_exact.h), so that results do not
+differ between machines or library versions, as those of libm, NumPy and BLAS do.
 """
 
 from __future__ import annotations

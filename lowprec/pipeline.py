@@ -28,7 +28,7 @@ from lowprec.types import Array
 
 def runs_here() -> bool:
     """Whether the backend in force is the compiled one, which has pipelines."""
-    return backends.current() is cpu
+    return backends.current() is cpu and cpu.has_pipelines()
 
 
 class Pipeline:

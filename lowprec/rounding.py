@@ -90,8 +90,7 @@ def round(
         ValueError: unknown names, stochastic without a key, a policy the format cannot express, or a NaN into a
             format without NaN.
     """
-    quick = _values(x, fmt, rounding, key, offset, out, policies)
-    return _convert("value", x, fmt, rounding, key, offset, out, policies) if quick is None else quick
+    return _convert("value", x, fmt, rounding, key, offset, out, policies)
 
 
 def astype(
@@ -112,8 +111,7 @@ def astype(
         TypeError: as `round`; or the format has no storage dtype (use `encode`).
         ValueError: as `round`.
     """
-    quick = _storages(x, fmt, rounding, key, offset, out, policies)
-    return _convert("storage", x, fmt, rounding, key, offset, out, policies) if quick is None else quick
+    return _convert("storage", x, fmt, rounding, key, offset, out, policies)
 
 
 def encode(
@@ -134,8 +132,7 @@ def encode(
     Raises:
         TypeError, ValueError: as `round`.
     """
-    quick = _codes(x, fmt, rounding, key, offset, out, policies)
-    return _convert("code", x, fmt, rounding, key, offset, out, policies) if quick is None else quick
+    return _convert("code", x, fmt, rounding, key, offset, out, policies)
 
 
 def decode(codes: npt.ArrayLike, fmt: FormatLike, out: Array | None = None) -> Any:
@@ -154,13 +151,10 @@ def decode(codes: npt.ArrayLike, fmt: FormatLike, out: Array | None = None) -> A
         TypeError: codes are no integers.
         ValueError: a code wider than the format.
     """
-    if (quick := _decodings(codes, fmt, out)) is not None:
-        return quick
-    named, fmt = fmt, as_format(fmt)
+    fmt = as_format(fmt)
     if type(codes) is np.ndarray and (out is None or type(out) is np.ndarray) and backends.current() is cpu:
         call = _whole_decoding(codes.dtype, fmt)
         if call is not None and (whole := call(codes, out, threads.current())) is not None:
-            _decodings.remember(codes.dtype, named, None, call)
             return whole
     if (library := library_of(codes, out)) is not None:
         return through(library, decode, codes, fmt, out=out)
@@ -255,10 +249,6 @@ def _convert(
     return finish(target, out, x, scalar)
 
 
-_values, _storages, _codes = (cpu.quick_conversions(backends.current) for _ in range(3))
-_QUICK = {"value": _values, "storage": _storages, "code": _codes}
-_decodings = cpu.quick_decodings(backends.current)
-
 _CONVERSIONS: Mapping[Result, Callable[..., Any]] = {"value": round, "storage": astype, "code": encode}
 
 
@@ -291,8 +281,6 @@ def _whole(
     if call is None or (keyed and key is None):
         return None
     whole: Array | None = call(x, out, seed, threads.current())
-    if whole is not None and not policies:
-        _QUICK[result].remember(x.dtype, fmt, rounding, call)
     return whole
 
 

@@ -25,7 +25,7 @@ from lowprec.testing.assertions import (
     assert_ulp,
     assert_unbiased,
 )
-from lowprec.testing.isa import isa, isa_names
+from lowprec.testing.isa import isa, isa_names, path_names, without
 
 STRATEGIES = ("arrays", "codes", "custom_formats", "formats", "keys", "near_values", "rounding_modes", "values")
 
@@ -38,6 +38,8 @@ __all__ = [
     "backend",
     "isa",
     "isa_names",
+    "path_names",
+    "without",
     *STRATEGIES,
 ]
 

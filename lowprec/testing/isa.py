@@ -1,4 +1,4 @@
-"""The instruction set of the compiled loops, as a context."""
+"""The instruction set of the compiled loops, and the fast paths that they take, as contexts."""
 
 from __future__ import annotations
 
@@ -26,3 +26,26 @@ def isa(name: str) -> Iterator[None]:
         yield
     finally:
         _kernels.set_isa(before)
+
+
+def path_names() -> list[str]:
+    """The fast paths that can be switched off."""
+    return _kernels.path_names()
+
+
+@contextmanager
+def without(*paths: str) -> Iterator[None]:
+    """Within the context, these fast paths are not taken either (in the whole process): the same bits, later.
+
+    Those that the environment variable LOWPREC_WITHOUT names, with commas between them, are not taken from the import
+    on, which fails where it names another.
+
+    Raises:
+        ValueError: not one of `path_names()`.
+    """
+    before = _kernels.paths_off()
+    _kernels.set_paths_off([*before, *paths])
+    try:
+        yield
+    finally:
+        _kernels.set_paths_off(before)

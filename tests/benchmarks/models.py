@@ -1,9 +1,10 @@
-"""Models whose training steps are timed: pre-norm transformers, the study's convolutional net and its perceptron."""
+"""Models whose training steps are timed: transformers, the study's nets, and one of depthwise convolutions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -88,10 +89,42 @@ def digits(kind: str) -> Model:
     return Model(mlp.loss, mlp.initial((64, 256, 256, 10), 0), batch, Sgd(0.002))
 
 
+def separable(batch: int, side: int, widths: tuple[int, ...]) -> Model:
+    """Colour images through a convolution, then one for each channel and one over channels for every further width."""
+    keys = iter(Key(1).split(2 * len(widths)))
+
+    def linear(*shape: int) -> dict[str, Any]:
+        return {"weight": nn.lecun_normal(next(keys), shape), "bias": np.zeros(shape[-1], np.float32)}
+
+    params = {
+        "stem": linear(3, 3, 3, widths[0]),
+        "blocks": [
+            {"each": linear(3, 3, 1, before), "over": linear(1, 1, before, after)} for before, after in pairwise(widths)
+        ],
+        "head": linear(widths[-1], 10),
+    }
+    rng = np.random.default_rng(0)
+    images = rng.standard_normal((batch, side, side, 3)).astype(np.float32)
+    return Model(_separable_loss, params, (images, rng.integers(0, 10, batch).astype(np.int32)), Sgd(0.01))
+
+
+def _separable_loss(params: Any, batch: Any) -> Any:
+    def convolved(layer: Any, x: Any, groups: int = 1) -> Any:
+        return nn.relu(nn.conv2d(x, layer["weight"], layer["bias"], padding="same", groups=groups))
+
+    images, classes = batch
+    x = convolved(params["stem"], images)
+    for block in params["blocks"]:
+        x = convolved(block["over"], convolved(block["each"], x, x.shape[-1]))
+    logits = nn.linear(x.mean(axis=(1, 2)), params["head"]["weight"], params["head"]["bias"])
+    return nn.softmax_cross_entropy(logits, classes)
+
+
 MODELS: dict[str, Callable[[], Model]] = {
     "transformer 8x128x128": lambda: transformer(8, 128, 128, 2),
     "transformer 8x32x64": lambda: transformer(8, 32, 64, 2),
     "cnn": lambda: digits("cnn"),
+    "separable 16x16x16": lambda: separable(16, 16, (16, 32, 32)),
     "mlp": lambda: digits("mlp"),
 }
-"""By name: transformers by batch x context x width."""
+"""By name: transformers by batch x context x width, images by batch x side x side."""

@@ -58,6 +58,20 @@ def _convolutional(f: Any, params: Any, _heads: int) -> Callable[[Any], Any]:
     return logits
 
 
+def _separable(f: Any, params: Any, _heads: int) -> Callable[[Any], Any]:
+    def convolved(layer: Any, x: Any, groups: int = 1) -> Any:
+        weight = layer["weight"].permute(3, 2, 0, 1)
+        return f.relu(f.conv2d(x, weight, layer["bias"], padding=weight.shape[2] // 2, groups=groups))
+
+    def logits(x: Any) -> Any:
+        x = convolved(params["stem"], x.permute(0, 3, 1, 2))
+        for block in params["blocks"]:
+            x = convolved(block["over"], convolved(block["each"], x, x.shape[1]))
+        return x.mean(dim=(2, 3)) @ params["head"]["weight"] + params["head"]["bias"]
+
+    return logits
+
+
 def _transformer(f: Any, params: Any, heads: int) -> Callable[[Any], Any]:
     def apply(layer: Any, x: Any) -> Any:
         return x @ layer["weight"] + layer["bias"]
@@ -84,5 +98,6 @@ def _transformer(f: Any, params: Any, heads: int) -> Callable[[Any], Any]:
 LOGITS: dict[str, Callable[[Any, Any, int], Callable[[Any], Any]]] = {
     "mlp": _perceptron,
     "cnn": _convolutional,
+    "separable": _separable,
     "transformer": _transformer,
 }

@@ -1,6 +1,6 @@
 """Functions rounded to few bits are found by brackets: of every float32 the result lies in its bracket, on every
 instruction set, and every rounding of it is the rounding of the float32 result. The short ways to that result give the
-same bits as the full one, and those from float16 to float16 the same float16."""
+same bits as the full one."""
 
 from __future__ import annotations
 
@@ -78,18 +78,6 @@ def test_results_that_the_short_ways_leave_open_are_the_full_ones(name: str, lev
     lp.testing.assert_same_bits(got, want)
 
 
-def test_reciprocal_roots_of_float16_are_the_same_from_any_estimate() -> None:
-    """AVX-512's estimate is off by at most 2^-14, in its own way on each machine; the step after it hides that."""
-    codes = np.arange(1, 0x7C00, dtype=np.uint16)
-    x = codes.view(np.float16).astype(np.float32)
-    want = lp.float32_op("rsqrt", x).astype(np.float16)
-    for off in np.linspace(-(2.0**-14), 2.0**-14, 33):
-        first = ((1 + off) / np.sqrt(x.astype(np.float64))).astype(np.float32)
-        lacking = (1.0 - (x * first).astype(np.float64) * first).astype(np.float32)
-        got = (first.astype(np.float64) + (first * np.float32(0.5)).astype(np.float64) * lacking).astype(np.float32)
-        np.testing.assert_array_equal(got.astype(np.float16), want)
-
-
 @pytest.mark.parametrize("level", _kernels.isa_names())
 @pytest.mark.parametrize("count", [1, 15, 17, 255, 1000, 1025, 3001])
 def test_any_length_and_stride(level: str, count: int) -> None:
@@ -101,12 +89,13 @@ def test_any_length_and_stride(level: str, count: int) -> None:
             lp.testing.assert_same_bits(got, want)
 
 
-def test_an_overflow_between_equal_codes_is_seen() -> None:
+@pytest.mark.parametrize("name", ["gelu", "exp"])
+def test_an_overflow_between_equal_codes_is_seen(name: str) -> None:
     """Finite results beyond the largest become NaN, infinite ones the largest value: neither may hide the other."""
-    x = np.full(1 << 18, np.finfo(np.float32).max)
+    x = np.full(1 << 18, np.finfo(np.float32).max if name == "gelu" else 88.72283, np.float32)
     how: dict[str, Any] = {"rounding": "stochastic", "key": 6, "overflow": "nan", "infinite_input": "max"}
-    got, want = lp.gelu(x, "bfloat16", **how), lp.astype(lp.gelu(x), "bfloat16", **how)
-    assert 0 < np.count_nonzero(~np.isnan(want.astype(np.float32))) < 100
+    got, want = lp.float32_op(name, x, fmt="bfloat16", **how), lp.astype(lp.float32_op(name, x), "bfloat16", **how)
+    assert 0 < np.count_nonzero(~np.isnan(want.astype(np.float32))) < 1000
     lp.testing.assert_same_bits(got, want)
 
 

@@ -1,13 +1,13 @@
 // float32_op: operands are read as float32 in pieces that stay in the first-level cache, the operation runs over them,
 // and the rounding loop converts the piece to the wanted storage.
+#include "elementwise/brackets.h"
 #include "elementwise/elementwise_job.h"
-#include "elementwise/in_pieces.h"
+#include "elementwise/functions_doubles.h"
+#include "elementwise/functions_pieces.h"
 #include "elementwise/operation_runs.h"
-#include "elementwise/quick.h"
 #include "elementwise/read_piece.h"
-#include "elementwise/short_functions.h"
-#include "elementwise/two_floats.h"
 #include "elementwise/vector_runs.h"
+#include "isa/fast_paths.h"
 #include "isa/table.h"
 #include "lowprec/elementwise.h"
 #include "rounding/piece_converter.h"
@@ -84,138 +84,45 @@ void run_short(const float *a, const float *b, const float *c, float *to, i64 co
 #define LP_RUN(name) run<name##_operation>,
 const Run full_runs[] = {LP_OPERATIONS(LP_RUN)};
 
-}  // namespace
-
-Run run_of(int operation) {
 #define LP_SHORTLY(name, ...) \
     case number_of_##name:    \
         return run_short<name##_operation, __VA_ARGS__>;
 #define LP_SHORT(name) LP_SHORTLY(name, by_doubles<short_##name##_function>)
+
+// By pieces, null where an operation has none.
+Run piece_run_of(int operation) {
     switch (operation) {
 #if defined(__AVX512DQ__) && LP_VECTOR_BYTES == 64
-        LP_SHORTLY(exp, two_float_exp_function, by_doubles<short_exp_function>)
-        LP_SHORTLY(sigmoid, piece_sigmoid_function, two_float_sigmoid_function, by_doubles<short_sigmoid_function>)
-        LP_SHORTLY(rsqrt, two_float_rsqrt_function)
+        LP_SHORTLY(sigmoid, piece_sigmoid_function, by_doubles<short_sigmoid_function>)
         LP_SHORTLY(log, piece_log_function)
         LP_SHORTLY(erf, piece_erf_function, by_doubles<short_erf_function>)
         LP_SHORTLY(gelu, piece_gelu_function, by_doubles<short_gelu_function>)
-#else
+#endif
+        default:
+            return nullptr;
+    }
+}
+
+Run short_run_of(int operation) {
+    switch (operation) {
         LP_SHORT(exp)
         LP_SHORT(sigmoid)
         LP_SHORT(erf)
         LP_SHORT(gelu)
-#endif
         LP_SHORT(tanh)
         LP_SHORT(sin)
         LP_SHORT(cos)
         LP_SHORT(gelu_gradient)
         default:
-            return full_runs[operation];
+            return nullptr;
     }
 }
 
-namespace {
-
-// ---- functions rounded to few bits ----
-//
-// No rounding is decreasing, whatever its mode, if the random bits are the same: where both ends of a bracket round to
-// one code, so does the float32 between them. Elements whose ends differ are evaluated in full.
-
-constexpr i64 block = 256;  // elements that are converted again together
-constexpr int few_bits = 12;
-
-// The brackets that serve a job, or null. An overflow must not fall between equal codes.
-Brackets brackets_for(const ElementwiseJob &job) {
-    const Rounding &r = job.out.rounding;
-    const bool ordered = r.inf_pos != r.format.max_code || r.over_pos == r.format.max_code;
-    if (job.plain || !ordered || r.format.mantissa_bits > few_bits) return nullptr;
-    // In full it costs less than rounding both ends with random bits.
-    if (job.operation == number_of_rsqrt && r.mode == stochastic) return nullptr;
-    return brackets_of(job.operation);
-}
-
-class BracketConverter {
-  public:
-    BracketConverter(const ElementwiseJob &job, Brackets of)
-        : convert(job.out), brackets(of), shortly(run_of(job.operation)), bytes(job.item_bytes) {}
-
-    // Rounds the results of x, which has whole vectors; the first takes the random bits of index `offset`.
-    bool run(const float *x, char *to, u64 offset, i64 count) {
-        brackets(x, low, high, (count + lanes32 - 1) / lanes32 * lanes32);
-        convert.keep_words(offset, count);
-        const bool refused = convert.run(low, to, offset, count);
-        convert.run(high, other, offset, count);
-        const i64 number = differing(to, count);
-        if (number) mend(x, number);
-        for (i64 i = 0; i < number;) {  // whole blocks, of which each is rounded once more
-            const i64 first = place[i] / block * block, end = first + block < count ? first + block : count;
-            convert.run(low + first, to + first * bytes, offset + u64(first), end - first);
-            while (i < number && place[i] < end) ++i;
-        }
-        return refused;
-    }
-
-  private:
-    // Finds the elements of which the codes of both ends differ, and how many they are.
-    i64 differing(const char *to, i64 count) {
-        switch (bytes) {
-            case 1:
-                return differing_codes<u8>(to, count);
-            case 2:
-                return differing_codes<u16>(to, count);
-            case 4:
-                return differing_codes<u32>(to, count);
-            default:
-                return differing_codes<u64>(to, count);
-        }
-    }
-
-    template <class Code>
-    i64 differing_codes(const char *to, i64 count) {
-        constexpr i64 each = LP_VECTOR_BYTES / sizeof(Code);
-        i64 number = 0;
-        for (i64 i = 0; i < count; i += each) {
-            const i64 at = i * i64(sizeof(Code)), end = i + each < count ? i + each : count;
-            if (end - i == each && !any_set(load<u64v>(to + at) ^ load<u64v>(other + at))) continue;
-            for (i64 j = i; j < end; ++j) {
-                place[number] = j;
-                number += load<Code>(to + j * sizeof(Code)) != load<Code>(other + j * sizeof(Code));
-            }
-        }
-        return number;
-    }
-
-    // Puts the results themselves in the place of their lower ends.
-    void mend(const float *x, i64 number) {
-        alignas(64) float wanted[piece], result[piece];
-        const i64 whole = (number + lanes32 - 1) / lanes32 * lanes32;
-        for (i64 i = 0; i < whole; ++i) wanted[i] = i < number ? x[place[i]] : 0.0f;
-        shortly(wanted, wanted, wanted, result, whole);
-        for (i64 i = 0; i < number; ++i) low[place[i]] = result[i];
-    }
-
-    PieceConverter convert;
-    const Brackets brackets;
-    const Run shortly;
-    const i64 bytes;
-    alignas(64) float low[piece], high[piece];
-    alignas(64) char other[piece * 8];
-    i64 place[piece + 1];
-};
-
-bool elementwise_by_brackets(const ElementwiseJob &job, Brackets brackets, i64 begin, i64 end) {
-    BracketConverter converter(job, brackets);
-    alignas(64) float buffer[piece];
-    bool refused = false;
-    for (i64 at = begin; at < end; at += piece) {
-        const i64 count = end - at < piece ? end - at : piece;
-        const float *x = read_piece(job, job.operand[0], at, count, buffer);
-        if (x != buffer && count % lanes32) x = static_cast<const float *>(__builtin_memcpy(buffer, x, count * 4));
-        for (i64 i = count; i % lanes32 && x == buffer; ++i) buffer[i] = 0;
-        char *to = static_cast<char *>(job.out.to) + at * job.item_bytes;
-        refused |= converter.run(x, to, job.out.offset + u64(at), count);
-    }
-    return refused;
+// The shortest way.
+Run run_of(int operation) {
+    const Run by_pieces = takes(FastPath::pieces) ? piece_run_of(operation) : nullptr;
+    const Run shortly = takes(FastPath::short_functions) ? short_run_of(operation) : nullptr;
+    return by_pieces ? by_pieces : shortly ? shortly : full_runs[operation];
 }
 
 void elementwise_plain(const ElementwiseJob &job, i64 begin, i64 end) {
@@ -248,8 +155,10 @@ bool elementwise_rounded(const ElementwiseJob &job, i64 begin, i64 end) {
 }  // namespace
 
 bool elementwise(const ElementwiseJob &job, i64 begin, i64 end) {
-    if (elementwise_of_halves(job, begin, end)) return false;
-    if (const Brackets brackets = brackets_for(job)) return elementwise_by_brackets(job, brackets, begin, end);
+    // Pieces cost less than rounding two ends.
+    const bool by_pieces = takes(FastPath::pieces) && piece_run_of(job.operation);
+    const Brackets brackets = takes(FastPath::brackets) && !by_pieces ? brackets_for(job) : nullptr;
+    if (brackets) return elementwise_by_brackets(job, brackets, run_of(job.operation), begin, end);
     if (!job.plain) return elementwise_rounded(job, begin, end);
     elementwise_plain(job, begin, end);
     return false;

@@ -10,10 +10,9 @@
 // what both become is what the exact result becomes. A piece where they differ, or where a remainder may not be exact,
 // goes through doubles.
 #include "elementwise/exact_job.h"
-#include "elementwise/half_runs.h"
-#include "elementwise/random_halves.h"
 #include "elementwise/read_piece.h"
 #include "elementwise/vector_runs.h"
+#include "isa/fast_paths.h"
 #include "isa/table.h"
 #include "lowprec/elementwise.h"
 #include "rounding/piece_converter.h"
@@ -51,14 +50,6 @@ typedef void (*Nearest)(const float *, const float *, const float *, float *, i6
 const Nearest nearest_pieces[] = {nearest_piece<exact_add>,      nearest_piece<exact_subtract>,
                                   nearest_piece<exact_multiply>, nearest_piece<exact_divide>,
                                   nearest_piece<exact_sqrt>,     nearest_piece<exact_fma>};
-
-template <int operation>
-struct nearest_of {
-    static LP_INLINE f32v of(f32v a, f32v b, f32v c) { return nearest<operation>(a, b, c); }
-};
-const HalfRun half_runs[] = {run_halves<nearest_of<exact_add>>, run_halves<nearest_of<exact_subtract>>,
-                             run_halves<nearest_of<exact_multiply>>, run_halves<nearest_of<exact_divide>>,
-                             run_halves<nearest_of<exact_sqrt>>};
 
 // ---- narrower results ----
 
@@ -164,24 +155,6 @@ typedef int (*StandFor)(const float *, const float *, bool, Target, Stand &, i64
 const StandFor stands[] = {stand_for<exact_add>, stand_for<exact_subtract>, stand_for<exact_multiply>,
                            stand_for<exact_divide>, stand_for<exact_sqrt>};
 
-// ---- float16 arrays, stochastically to float16 ----
-
-// The float32 nearest to the exact result, half a place from it; products are exact. In doubles sums are exact. A
-// quotient of float16 numbers is 2^-38 or more, relatively, from any number of 27 bits, and so many are compared with
-// random ones: the nearest double is on the same side. So it is for roots (all: tests/lowprec/test_random_halves.py).
-template <int operation>
-struct exact_halves {
-    static constexpr u32 steps = operation == exact_multiply ? 0 : 1;
-    static LP_INLINE f32v of(f32v a, f32v b, f32v c) { return nearest<operation>(a, b, c); }
-    static void settle(const float *a, const float *b, const float *, double *to) {
-        for (int i = 0; i < lanes32; ++i) to[i] = exact_result<operation>(a[i], b[i], 0.0, 0).value;
-    }
-};
-const RandomHalfRun random_half_runs[] = {
-    run_random_halves<exact_halves<exact_add>>, run_random_halves<exact_halves<exact_subtract>>,
-    run_random_halves<exact_halves<exact_multiply>>, run_random_halves<exact_halves<exact_divide>>,
-    run_random_halves<exact_halves<exact_sqrt>>};
-
 Target target_of(const ExactJob &job) {
     const Rounding &r = job.out.rounding;
     const Format &f = r.format;
@@ -259,19 +232,12 @@ int exact_converted(const ExactJob &job, const Operands &operands, Target target
 }  // namespace
 
 int exact_narrow(const ExactJob &job, i64 begin, i64 end) {
-    if (job.operation < exact_fma && random_half(job.out) && !any_wide(job) && halves_only(job)) {
-        run_random_halves(job, random_half_runs[job.operation], job.out, begin, end);
-        return 0;
-    }
+    if (!takes(FastPath::narrow_arithmetic)) return exact(job, begin, end);
     const Target target = target_of(job);
     if (target == none) return exact(job, begin, end);
     ConvertJob from_real = job.out;
     from_real.in = real32;
     from_real.wide = 0;
-    if (target == near_enough && halves_only(job, from_real)) {
-        run_halves(job, half_runs[job.operation], job.out.to, begin, end);
-        return 0;
-    }
     float scalar[3];
     Operands operands = job;
     for (int i = 0; i < job.operands; ++i) {

@@ -2,7 +2,6 @@
 #ifndef LOWPREC_OPERATION_RUNS_H
 #define LOWPREC_OPERATION_RUNS_H
 
-#include "elementwise/elementwise_job.h"
 #include "lowprec/elementwise.h"
 
 namespace lowprec {
@@ -12,13 +11,8 @@ inline namespace LP_ISA {
 enum OperationNumber { LP_OPERATIONS(LP_NUMBER) };
 #undef LP_NUMBER
 
-// Float32 results of `count` elements of up to three operands, the shortest way.
+// Float32 results of `count` elements of up to three operands.
 typedef void (*Run)(const float *a, const float *b, const float *c, float *to, i64 count);
-Run run_of(int operation);
-
-// Elements [begin, end) where all operands and the result are float16 arrays; false, and nothing done, where there is
-// no way for those.
-bool elementwise_of_halves(const ElementwiseJob &job, i64 begin, i64 end);
 
 }  // namespace LP_ISA
 }  // namespace lowprec

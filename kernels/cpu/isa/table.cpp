@@ -19,7 +19,6 @@ bool elementwise(const ElementwiseJob &job, i64 begin, i64 end);
 int exact(const ExactJob &job, i64 begin, i64 end);
 int exact_narrow(const ExactJob &job, i64 begin, i64 end);
 i64 outside_brackets(int operation, i64 begin, i64 end);
-i64 halves_beyond_margin(int operation);
 Magnitudes magnitudes(const MagnitudesJob &job);
 Changes changes(const ChangesJob &job);
 i64 underflows(const UnderflowJob &job);
@@ -29,7 +28,7 @@ extern const BlockTable block_table;
 extern const PackingTable packing_table;
 extern const Table table;
 
-const ElementwiseTable elementwise_table = {elementwise, exact, exact_narrow, outside_brackets, halves_beyond_margin};
+const ElementwiseTable elementwise_table = {elementwise, exact, exact_narrow, outside_brackets};
 const CountingTable counting_table = {magnitudes, changes, underflows};
 const SumTable sum_table = {product, sum_parts, reduce, maximum, columns, windows, dense_windows, window_weights};
 const Table table = {LP_NAME(LP_ISA), &rounding_table, &elementwise_table, &sum_table,

@@ -3,9 +3,9 @@
 //
 // Nothing here decides a bit: which tile, panel, thread or instruction set computes an element never matters.
 #include "accumulate/finish.h"
+#include "isa/fast_paths.h"
 #include "product/left_operand.h"
 #include "product/panel.h"
-#include "product/quick_tiles.h"
 #include "product/tile_kernels.h"
 #include "product/vertex.h"
 
@@ -43,10 +43,9 @@ class Product {
         const i64 rows = region.row_end - region.row_begin, columns = region.column_end - region.column_begin;
         // Looking for the largest product pays where every number is used often, or sums are rounded often.
         const i64 least = job.group < 8 ? 16 : 32;
-        const bool often = bounds_pay && rows >= least && columns >= least;
+        const bool often = bounds_pay && takes(FastPath::bounded_sums) && rows >= least && columns >= least;
         if (often && path == Path::half_nearest && job.group == 1) path = Path::half_bounded;
-        for (int v = 0; v < 2; ++v) quick[v] = quick_tile(path, job, keep, v + 1);
-        sized = often && !quick[0] && (path == Path::half_bounded || path == Path::grid_stochastic);
+        sized = often && (path == Path::half_bounded || path == Path::grid_stochastic);
         chain.largest_product = __builtin_inff();
     }
 
@@ -123,27 +122,13 @@ class Product {
         chain.b_k = p.vectors * lanes32;
         place.column = column0 + u32(p.first - p.skip);
         for (i64 i = 0; i < rows;) {
-            const i64 end = quick[p.vectors - 1] ? smaller(rows, i + quick_rows) : rows;
-            if (quick_strip(left, row, i, end, p)) i = end;
-            while (i < end) {
-                const int height = first_height(end - i);
-                const Kernel kernel = chosen_kernel<Chain>(path, height, p.vectors, job.half_operands);
-                for (; i + height <= end; i += height) {
-                    place.row = row0 + u32(row + i);
-                    tile(left.data + i * left.row, left, p, row + i, height, kernel);
-                }
+            const int height = first_height(rows - i);
+            const Kernel kernel = chosen_kernel<Chain>(path, height, p.vectors, job.half_operands);
+            for (; i + height <= rows; i += height) {
+                place.row = row0 + u32(row + i);
+                tile(left.data + i * left.row, left, p, row + i, height, kernel);
             }
         }
-    }
-
-    // Rows [i, end) of the block that begins at `row`, straight to where they lie; whether that was possible.
-    bool quick_strip(const Left &left, i64 row, i64 i, i64 end, const Panel &p) {
-        const QuickTile run = quick[p.vectors - 1];
-        if (!run || p.skip || group0) return false;
-        place.row = row0 + u32(row + i);
-        chain.place = place;
-        char *to = out + (row + i) * job.out.row + p.first * job.out.column;
-        return run(chain, step, left.data + i * left.row, p.data, int(end - i), p.columns, to, job.out.row);
     }
 
     void tile(const float *a, const Left &left, const Panel &p, i64 row, int rows, Kernel run_tile) {
@@ -199,7 +184,6 @@ class Product {
     LeftOperand left_operand;
     bool sized;  // steps ask how large products may be
     u32 largest_right = 0;
-    QuickTile quick[2];
     Chain chain = {};
     WordPlace place = {};
     u32 row0 = 0, column0 = 0, group0 = 0;

@@ -1,6 +1,7 @@
 // Products of few rows, or of few columns, which are rows of the turned product: the wide operand is read once, in
 // pieces that stay in the first cache, and sums are carried from piece to piece.
 #include "accumulate/finish.h"
+#include "isa/fast_paths.h"
 #include "product/left_operand.h"
 #include "product/panel.h"
 #include "product/tile_kernels.h"
@@ -190,8 +191,8 @@ bool turned_words(const ProductJob &job, const Region &region) {
 }  // namespace
 
 bool strip_product(const ProductJob &job, const Region &region) {
-    if (job.adder != Adder::sequential || job.k == 0 || job.k > job.part || job.stages > 1 || job.final.active ||
-        job.initial.data)
+    if (!takes(FastPath::strips) || job.adder != Adder::sequential || job.k == 0 || job.k > job.part ||
+        job.stages > 1 || job.final.active || job.initial.data)
         return false;
     const i64 rows = region.row_end - region.row_begin, columns = region.column_end - region.column_begin;
     if (rows <= tile_rows) {

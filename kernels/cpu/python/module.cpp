@@ -56,4 +56,5 @@ NB_MODULE(_kernels, module) {
     lowprec::bind_blocks(m);
     lowprec::bind_packing(m);
     lowprec::bind_magnitudes(m);
+    lowprec::bind_paths(m);
 }

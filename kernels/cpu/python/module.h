@@ -54,6 +54,7 @@ void bind_windows(Module &m);
 void bind_blocks(Module &m);
 void bind_packing(Module &m);
 void bind_magnitudes(Module &m);
+void bind_paths(Module &m);
 
 }  // namespace lowprec
 #endif

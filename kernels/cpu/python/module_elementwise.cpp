@@ -74,12 +74,6 @@ i64 outside_brackets(int operation, i64 begin, i64 end) {
     return table().elementwise->outside_brackets(operation, begin, end);
 }
 
-// Likewise of the float16 numbers whose quick values are not as near as is reckoned with; -1 where there are none.
-i64 halves_beyond_margin(int operation) {
-    ReleasedGil release;
-    return table().elementwise->halves_beyond_margin(operation);
-}
-
 }  // namespace
 
 void bind_elementwise(Module &m) {
@@ -94,7 +88,6 @@ void bind_elementwise(Module &m) {
     m.def("plain_dtypes", &plain_dtypes, nb::arg("operands"));
     m.def("ready_output", &ready_output, nb::arg("out"), nb::arg("operands"), nb::arg("in_place"));
     m.def("outside_brackets", &outside_brackets, nb::arg("operation"), nb::arg("begin"), nb::arg("end"));
-    m.def("halves_beyond_margin", &halves_beyond_margin, nb::arg("operation"));
 }
 
 }  // namespace lowprec

@@ -9,7 +9,6 @@
 #include "isa/dispatch.h"
 #include "python/array_operands.h"
 #include "python/module.h"
-#include "python/quick_calls.h"
 #include "rounding/rounding_jobs.h"
 #include "threads/threads.h"
 
@@ -146,52 +145,6 @@ nb::object decode_whole(const WholeDecoding &call, nb::handle codes, nb::handle 
     return result;
 }
 
-// The usual calls of `round`, `astype` and `encode`: None where there is more to do, or something to refuse.
-struct QuickConversions : QuickCalls<WholeConversion> {
-    Surroundings around;
-    nb::object key_type;  // of which `value` is the key's bits
-
-    QuickConversions(nb::object backend, nb::object own_backend, nb::object threads, nb::object keys)
-        : around{backend, own_backend, threads}, key_type(keys) {}
-
-    nb::object convert(nb::handle x, nb::handle format, nb::handle rounding, nb::handle key, nb::handle offset,
-                       nb::handle out, nb::dict policies) const {
-        if (policies.size() || !PyLong_CheckExact(offset.ptr()) || nb::bool_(offset)) return nb::none();
-        const nb::object found = find(x, format, rounding);
-        if (!found.is_valid() || !around.are_ours()) return nb::none();
-        const WholeConversion &call = nb::cast<const WholeConversion &>(found);
-        if (key.is_none()) {
-            if (call.keyed) return nb::none();
-        } else if (!PyLong_CheckExact(key.ptr()) && !PyObject_TypeCheck(key.ptr(), (PyTypeObject *)key_type.ptr())) {
-            return nb::none();
-        }
-        u64 bits = 0;
-        if (!key.is_none()) {
-            const nb::object number = PyLong_CheckExact(key.ptr()) ? nb::borrow(key) : nb::getattr(key, "value");
-            bits = PyLong_AsUnsignedLongLong(number.ptr());
-            if (PyErr_Occurred()) {
-                PyErr_Clear();
-                return nb::none();
-            }
-        }
-        return convert_whole(call, x, out, bits, around.thread_count());
-    }
-};
-
-// The usual calls of `decode`.
-struct QuickDecodings : QuickCalls<WholeDecoding> {
-    Surroundings around;
-
-    QuickDecodings(nb::object backend, nb::object own_backend, nb::object threads)
-        : around{backend, own_backend, threads} {}
-
-    nb::object decode(nb::handle codes, nb::handle format, nb::handle out) const {
-        const nb::object found = find(codes, format, nb::none());
-        if (!found.is_valid() || !around.are_ours()) return nb::none();
-        return decode_whole(nb::cast<const WholeDecoding &>(found), codes, out, around.thread_count());
-    }
-};
-
 }  // namespace
 
 void bind_rounding(Module &m) {
@@ -226,19 +179,6 @@ void bind_rounding(Module &m) {
                  new (self) WholeDecoding{job, {in, out}};
              })
         .def("__call__", &decode_whole, nb::arg("codes"), nb::arg("out").none(), nb::arg("threads"));
-    Class<QuickConversions>(m, "QuickConversions", "Conversions of whole arrays, remembered as they were asked for.")
-        .def(nb::init<nb::object, nb::object, nb::object, nb::object>())
-        .def("__call__", &QuickConversions::convert, nb::arg("x").none(), nb::arg("format").none(),
-             nb::arg("rounding").none(), nb::arg("key").none(), nb::arg("offset").none(), nb::arg("out").none(),
-             nb::arg("policies"))
-        .def("remember", &QuickConversions::remember, nb::arg("dtype"), nb::arg("format").none(),
-             nb::arg("rounding").none(), nb::arg("call"));
-    Class<QuickDecodings>(m, "QuickDecodings", "Decodings of whole arrays, remembered as they were asked for.")
-        .def(nb::init<nb::object, nb::object, nb::object>())
-        .def("__call__", &QuickDecodings::decode, nb::arg("codes").none(), nb::arg("format").none(),
-             nb::arg("out").none())
-        .def("remember", &QuickDecodings::remember, nb::arg("dtype"), nb::arg("format").none(),
-             nb::arg("rounding").none(), nb::arg("call"));
     m.def("convert", &convert_array, nb::arg("conversion"), nb::arg("x"), nb::arg("out"), nb::arg("key"),
           nb::arg("offset"), nb::arg("threads"), "Rounds x into out; True where a NaN met a format that has none.");
     m.def("decode", &decode_array, nb::arg("format"), nb::arg("codes"), nb::arg("out"), nb::arg("in_storage"),

@@ -189,13 +189,6 @@ MachineWay machine_way(const ConvertJob &job) {
     return is_bfloat(f) && r.over_pos == f.inf_code ? MachineWay::bfloat : MachineWay::none;
 }
 
-bool random_half(const ConvertJob &job) {
-    const Rounding &r = job.rounding;
-    const bool one_end = has_one_end(r) && (r.over_pos == r.format.inf_code || r.over_pos == r.format.max_code);
-    return one_end && is_half(r.format) && r.mode == stochastic && !r.flush && r.random_bits <= 16 &&
-           job.out == coded16 && !job.as_value;
-}
-
 bool convert_by_machine(const ConvertJob &job, i64 begin, i64 end) {
     switch (machine_way(job)) {
         case MachineWay::half:

@@ -7,6 +7,7 @@
 #include <optional>
 #include <type_traits>
 
+#include "isa/fast_paths.h"
 #include "isa/lanes.h"
 #include "isa/table.h"
 #include "isa/widths.h"
@@ -100,13 +101,14 @@ struct PanelConverter {
         if constexpr (sizeof(E) == 4) {
             if (!direct_out) return;
             fast_rounder = make_fast_rounder(job.rounding, job.as_value);
-            fast = fast_panel(fast_rounder, job.rounding.mode, job.as_value, out_bytes);
-            if (!job.as_value) top = make_top_rounder(job.rounding, fast_rounder, fast, round, rounder, out_bytes);
+            if (takes(FastPath::fast_panels))
+                fast = fast_panel(fast_rounder, job.rounding.mode, job.as_value, out_bytes);
+            if (!job.as_value && takes(FastPath::top_panels))
+                top = make_top_rounder(job.rounding, fast_rounder, fast, out_bytes);
         }
     }
 
-    bool has_short_cut() const { return fast || top.run; }
-    bool takes_kept() const { return job.rounding.mode == stochastic && (top.run ? top.takes_kept : fast != nullptr); }
+    bool takes_kept() const { return job.rounding.mode == stochastic && fast && (!top.run || out_bytes == 2); }
 
     // Whole panels by a short cut, which takes float32 values. True where a NaN met a format that has none.
     bool convert_fast(i64 begin, i64 panels) const {
@@ -174,7 +176,7 @@ bool convert_panels(const PanelConverter<E> &converter, i64 begin, i64 end) {
     bool bad = false;
     while (begin < end) {
         const int lead = int((converter.job.offset + u64(begin)) & 63);
-        if (converter.has_short_cut() && lead == 0 && end - begin >= panel) {
+        if (converter.fast && lead == 0 && end - begin >= panel) {
             const i64 whole = (end - begin) / panel, panels = whole < in_cache ? whole : in_cache;
             bad |= converter.convert_fast(begin, panels);
             begin += panels * panel;
@@ -221,7 +223,7 @@ bool convert_integers(const ConvertJob &job, i64 begin, i64 end) {
 
 bool convert(const ConvertJob &job, i64 begin, i64 end) {
     if (job.in == int64s || job.in == uint64s) return convert_integers(job, begin, end);
-    if (convert_by_machine(job, begin, end)) return false;
+    if (takes(FastPath::machine_conversions) && convert_by_machine(job, begin, end)) return false;
     if (job.wide) return convert_panels<u64>({job, begin}, begin, end);
     return convert_panels<u32>({job, begin}, begin, end);
 }
@@ -246,7 +248,7 @@ void decode_into(const DecodeJob &job, i64 begin, i64 end) {
 }
 
 void decode(const DecodeJob &job, i64 begin, i64 end) {
-    if (decode_by_machine(job, begin, end)) return;
+    if (takes(FastPath::machine_conversions) && decode_by_machine(job, begin, end)) return;
     if (job.out == real64) return decode_into<u64, double>(job, begin, end);
     if (job.format.emin < -126) return decode_into<u64, float>(job, begin, end);
     decode_into<u32, float>(job, begin, end);
@@ -292,7 +294,7 @@ struct PieceConverter::Prepared {
 
 PieceConverter::PieceConverter(const ConvertJob &j) : job(j), prepared(new (room) Prepared) {
     static_assert(sizeof(Prepared) <= sizeof room && std::is_trivially_destructible_v<Prepared>);
-    prepared->by_machine = machine_way(job) != MachineWay::none;
+    prepared->by_machine = takes(FastPath::machine_conversions) && machine_way(job) != MachineWay::none;
     if (prepared->by_machine) return;
     if (job.wide)
         prepared->wide.emplace(job, 0);

@@ -1,5 +1,13 @@
-// Rounding panels with the codes at the top of their lanes (top_lanes.h).
-#include "rounding/top_lanes.h"
+// Float32 values to codes at the top of their lanes. The bits are those of round.h.
+//
+// For c = min(|x|, clamp) the sum c + max(c, 2^emin), rounded toward zero, is 2c for a normal value, and for a
+// subnormal one c in the place it has beside 2^emin: less the bits of 2^emin, both are the code and below it the
+// discarded bits. So one integer addition brings in the new exponent and the random bits, and the code is whole bytes
+// at the top of the lane, where a permutation picks it up. Formats with float32's exponents need no sum.
+//
+// NaN is left to other panels, and everything beyond the largest value unless all of it becomes one magnitude.
+#include "isa/lanes.h"
+#include "rounding/top_panels.h"
 
 namespace lowprec {
 inline namespace LP_ISA {
@@ -9,6 +17,8 @@ namespace {
 
 constexpr int ahead = 1024;  // elements between a load and the prefetch beside it
 
+LP_INLINE __m512i constant(u32 value) { return _mm512_set1_epi32(int(value)); }
+
 // Keeps the values, which gcc would load again for every use, and the prefetches at their places.
 LP_INLINE void load_pair(const u32 *at, __m512i &x0, __m512i &x1) {
     x0 = _mm512_loadu_si512(at), x1 = _mm512_loadu_si512(at + 16);
@@ -16,6 +26,11 @@ LP_INLINE void load_pair(const u32 *at, __m512i &x0, __m512i &x1) {
 }
 
 // The upper halves of two vectors' lanes.
+LP_INLINE __m512i odd_numbers() {
+    alignas(64) u16 odd[32];
+    for (int i = 0; i < 32; ++i) odd[i] = u16(2 * i + 1);
+    return _mm512_load_si512(odd);
+}
 LP_INLINE __m512i upper_halves(__m512i a, __m512i b, __m512i odd) { return _mm512_permutex2var_epi16(a, odd, b); }
 
 // The upper bytes of a vector's lanes, four at a time, to place `part` of each four lanes of `to`.
@@ -24,57 +39,125 @@ LP_INLINE __m512i upper_bytes(__m512i to, __m512i from) {
     return _mm512_mask_shuffle_epi8(to, 0x000f000f000f000full << (4 * part), from, _mm512_set1_epi32(0x0f0b0703));
 }
 
-// Whether a nonzero value of the panel lies below `smallest`.
-bool any_subnormal(const u32 *from, u32 smallest) {
-    __mmask16 found = 0;
-    for (int i = 0; i < panel; i += lanes32) {
-        const __m512i x = _mm512_loadu_si512(from + i), less = _mm512_set1_epi32(1);
-        const __m512i magnitude = _mm512_and_si512(x, constant(0x7fffffffu));
-        found |= _mm512_cmplt_epu32_mask(_mm512_sub_epi32(magnitude, less), constant(smallest - 1));
-    }
-    return found != 0;
-}
-
-// What a panel needs beside its constants.
-struct Picks {
-    __m512i odd, kept, normal;
+// Vectors that stay in registers through a panel.
+struct Constants {
+    __m512i clamp, limit, smallest, base, shift, sign_shift, sign, code, low, high, fractions, odd, random_mask;
+    __m512i exponent, unit_sum, to_top;  // of nearest_byte
 };
 
-LP_INLINE Picks make_picks(const TopRounder &k) {
-    alignas(64) u16 odd[32];
-    for (int i = 0; i < 32; ++i) odd[i] = u16(2 * i + 1);
-    return {_mm512_load_si512(odd), constant(k.random_mask), constant(k.normal)};
+// Positions of a half-word's bytes below the code: the code has the lane's upper 16 or its top 8 bits.
+template <class Out>
+LP_INLINE __m512i half_word_bytes(int half) {
+    alignas(64) u8 from[64];
+    for (int i = 0; i < 64; ++i) {
+        const int byte = i & 3, first = sizeof(Out) == 2 ? 0 : 1;
+        from[i] = u8((i & 12) + 2 * half + ((byte - first) & 1));
+    }
+    return _mm512_load_si512(from);
 }
 
-enum Found { nothing, subnormals, not_plain };  // for the fallback; not plain may be NaN
+template <class Out>
+LP_INLINE Constants make_constants(const TopRounder &k) {
+    const u32 code_bits = sizeof(Out) == 2 ? 0xffff0000u : 0xff000000u;
+    return {constant(k.clamp),       constant(k.limit),           constant(k.smallest),  constant(k.base),
+            constant(u32(k.shift)),  constant(u32(k.sign_shift)), constant(k.sign),      constant(code_bits & ~k.sign),
+            half_word_bytes<Out>(0), half_word_bytes<Out>(1),     constant(k.fractions), odd_numbers(),
+            constant(k.random_mask), constant(0x7f800000u),       constant(k.unit_sum),  constant(k.to_top)};
+}
 
-template <class Out, class Shape, bool whole = false>
-LP_INLINE Found round_panel(const u32 *from, const u32v (&random)[8], char *to, const Constants &k, const Picks &picks,
-                            const TopRounder &rounder) {
+template <class Out, int half>
+LP_INLINE __m512i random_below(__m512i words, const Constants &k) {
+    if (sizeof(Out) == 2 && half == 0) return _mm512_mask_blend_epi16(0x55555555, k.base, words);
+    const __mmask64 bytes = sizeof(Out) == 2 ? 0x3333333333333333ull : 0x6666666666666666ull;
+    return _mm512_mask_shuffle_epi8(k.base, bytes, words, half ? k.high : k.low);
+}
+
+// `full`: the code's sign is the lane's.
+template <int mode_, int way_, int end_, bool full_, bool negative_zero_>
+struct TopShape {
+    static constexpr int mode = mode_, way = way_, end = end_;
+    static constexpr bool full = full_, negative_zero = negative_zero_;
+};
+
+// What is left of a sum above the discarded bits, with the sign of x.
+template <class Shape>
+LP_INLINE __m512i with_sign(__m512i sum, __m512i x, const Constants &k) {
+    const __m512i sign = Shape::full ? x : _mm512_srlv_epi32(x, k.sign_shift);
+    if (Shape::negative_zero) return _mm512_ternarylogic_epi32(k.sign, sign, sum, 0xCA);  // sign where k.sign
+    const __m512i code = _mm512_and_si512(sum, k.code);
+    return _mm512_mask_ternarylogic_epi32(code, _mm512_test_epi32_mask(code, code), sign, k.sign, 0xF8);
+}
+
+// The lesser of a magnitude and the clamp.
+template <class Shape>
+LP_INLINE __m512 clamped(__m512i x, const Constants &k, __mmask16 &plain) {
+    const __m512 c = _mm512_range_ps((__m512)x, (__m512)k.clamp, 2 | 8);  // sign cleared
+    if (Shape::end == to_nan) plain = _mm512_mask_cmp_ps_mask(plain, c, (__m512)k.limit, _CMP_LE_OQ);
+    return c;
+}
+
+// Nearest-even to bytes in one sum. For 2^E = the power of two at or below max(c, 2^emin), c beside 2^E * 2^(23 - M)
+// ends at the format's last place, so that the hardware's addition rounds it there: the sum's last bits count c in
+// units of 2^(E - M), and its exponent field tells E. One product brings that field beside the count, at the top of the
+// lane; what the field is too large by was added to the count, an even number since M > 0, so that ties go where they
+// should.
+template <class Shape>
+LP_INLINE __m512i nearest_byte(__m512i x, const Constants &k, __mmask16 &plain) {
+    const __m512 c = clamped<Shape>(x, k, plain);
+    const __m512i power = _mm512_and_si512(_mm512_max_epu32((__m512i)c, k.smallest), k.exponent);
+    const __m512 sum =
+        _mm512_fmadd_round_ps((__m512)power, (__m512)k.unit_sum, c, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    return with_sign<Shape>(_mm512_mullo_epi32((__m512i)sum, k.to_top), x, k);
+}
+
+// Codes of 16 bits have as many random bits below them as their subnormal values have places: those are counted in
+// integers.
+template <class Out, class Shape, int half>
+LP_INLINE __m512i round_at_top(__m512i x, __m512i words, const Constants &k, __mmask16 &plain) {
+    if constexpr (Shape::mode == nearest_even) return nearest_byte<Shape>(x, k, plain);
+    const __m512 c = clamped<Shape>(x, k, plain);
+    __m512i y = (__m512i)c;
+    if (Shape::way == scaled) {
+        const __m512 beside = (__m512)_mm512_max_epu32(y, k.smallest);
+        y = (__m512i)_mm512_add_round_ps(c, beside, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
+        y = _mm512_sllv_epi32(y, k.shift);
+    }
+    if (Shape::way == scaled && sizeof(Out) == 2) {
+        const __mmask16 small = _mm512_cmp_ps_mask(c, (__m512)k.smallest, _CMP_LT_OQ);
+        const __m512i count = _mm512_cvttps_epi32(_mm512_mul_ps(c, (__m512)k.fractions));
+        y = _mm512_mask_sub_epi32(y, small, count, k.base);
+    }
+    return with_sign<Shape>(_mm512_add_epi32(y, random_below<Out, half>(words, k)), x, k);
+}
+
+// The words of the panel that begins with a block.
+LP_INLINE void take_words(const RandomBlocks &random, u64 block, u32 mask, u32v (&words)[8]) {
+    if (const PanelWords *kept = random.kept_words(block))
+        __builtin_memcpy(words, kept, sizeof words);
+    else if (__builtin_expect(are_near(random.near, block, 4), 1))
+        block_words<4>(block, random.near, words);
+    else
+        block_words<4>(block, tag_rounding, random.key, words);
+    if (mask != ~0u)
+        for (u32v &lanes : words) lanes &= mask;
+}
+
+// Whether this way covers all values of the panel.
+template <class Out, class Shape>
+LP_INLINE bool round_panel(const u32 *from, const u32v (&random)[8], char *to, const Constants &k) {
     __mmask16 plain = 0xffff;
-    __mmask32 large = ~__mmask32(0);
     __m512i bytes = {};
 #pragma GCC unroll 8
     for (int pair = 0; pair < 8; ++pair) {
-        const u32 *at = from + 32 * pair;
         __m512i x0, x1;
-        load_pair(at, x0, x1);
+        load_pair(from + 32 * pair, x0, x1);
         __m512i words = {};
-        if (Shape::mode == stochastic) words = _mm512_and_si512((__m512i)random[pair], picks.kept);
-        __m512i first, second;
-        if constexpr (to_nearest_byte<Out, Shape>) {
-            first = nearest_byte<Shape>(x0, k, plain);
-            second = nearest_byte<Shape>(x1, k, plain);
-        } else {
-            first = round_at_top<Out, Shape, 0, whole>(x0, words, k, plain);
-            second = round_at_top<Out, Shape, 1, whole>(x1, words, k, plain);
-        }
+        if (Shape::mode == stochastic) words = _mm512_and_si512((__m512i)random[pair], k.random_mask);
+        const __m512i first = round_at_top<Out, Shape, 0>(x0, words, k, plain);
+        const __m512i second = round_at_top<Out, Shape, 1>(x1, words, k, plain);
         if (Shape::end == symmetric) plain = _mm512_mask_cmp_ps_mask(plain, (__m512)x0, (__m512)x1, _CMP_ORD_Q);
         if constexpr (sizeof(Out) == 2) {
-            const __m512i both = upper_halves(first, second, picks.odd);
-            if (Shape::mode == stochastic && Shape::way == scaled && !whole)
-                large = _mm512_mask_test_epi16_mask(large, both, picks.normal);
-            _mm512_storeu_si512(to + 64 * pair, both);
+            _mm512_storeu_si512(to + 64 * pair, upper_halves(first, second, k.odd));
         } else if (pair % 2 == 0) {
             bytes = upper_bytes<1>(upper_bytes<0>(bytes, first), second);
         } else {
@@ -83,18 +166,7 @@ LP_INLINE Found round_panel(const u32 *from, const u32v (&random)[8], char *to, 
             _mm512_storeu_si512(to + 32 * (pair - 1), _mm512_permutexvar_epi32(order, bytes));
         }
     }
-    if (__builtin_expect(plain != 0xffff, 0)) return not_plain;
-    if (__builtin_expect(large == ~__mmask32(0), 1) || !rounder.normal) return nothing;
-    return any_subnormal(from, rounder.smallest) ? subnormals : nothing;
-}
-
-// Half-words one to a lane, in the order of the elements.
-void spread(const PanelWords &words, u32 *to) {
-    for (int pair = 0; pair < 8; ++pair) {
-        const __m512i w = (__m512i)words.words[pair];
-        _mm512_store_si512(to + 32 * pair, _mm512_and_si512(w, constant(0xffffu)));
-        _mm512_store_si512(to + 32 * pair + 16, _mm512_srli_epi32(w, 16));
-    }
+    return plain == 0xffff;
 }
 
 // Not inlined, so that the words of the panels that do not need it stay in registers.
@@ -102,59 +174,35 @@ void spread(const PanelWords &words, u32 *to) {
                                  const TopRounder &rounder) {
     PanelWords words;
     if (rounder.stochastic) random.fill(block, words);
-    if (rounder.fast) return rounder.fast(from, words, to, rounder.fast_rounder);
-    alignas(64) u32 half_words[panel];
-    if (rounder.stochastic) spread(words, half_words);
-    rounder.general(from, half_words, to, panel, *rounder.rounder);
+    rounder.fast(from, words, to, rounder.fast_rounder);
 }
 
-// Panels with all their subnormals, where codes of 16 bits have them beside as many random bits. Not inlined, as above.
-template <class Out, class Shape>
-constexpr bool has_whole = Shape::mode == stochastic && sizeof(Out) == 2 && Shape::full && Shape::negative_zero;
-
-template <class Out, class Shape>
-[[gnu::noinline]] Found round_whole(const u32 *from, char *to, u64 block, const RandomBlocks &random,
-                                    const TopRounder &rounder) {
-    PanelWords made;
-    const PanelWords *words = random.kept_words(block);
-    if (!words) random.fill(block, made);
-    u32v lanes[8];
-    __builtin_memcpy(lanes, words ? words : &made, sizeof lanes);
-    return round_panel<Out, Shape, true>(from, lanes, to, make_constants<Out>(rounder), make_picks(rounder), rounder);
-}
-
-template <class Out, class Shape>
-bool run(const u32 *from, void *to, i64 panels, u64 block, const RandomBlocks &random, const TopRounder &rounder) {
-    const Constants k = make_constants<Out>(rounder);
-    const Picks picks = make_picks(rounder);
+template <class Shape>
+bool run_bytes(const u32 *from, void *to, i64 panels, u64 block, const RandomBlocks &random,
+               const TopRounder &rounder) {
+    const Constants k = make_constants<u8>(rounder);
     char *out = static_cast<char *>(to);
-    bool plain = true, small = false;
-    for (; panels > 0; --panels, from += panel, out += panel * sizeof(Out), block += 4) {
-        Found found = not_plain;
-        small = small && any_subnormal(from, rounder.smallest);  // where one panel has some the next is likely to
-        if (!small && (Shape::mode != stochastic || __builtin_expect(are_near(random.near, block, 4), 1))) {
+    bool plain = true;
+    for (; panels > 0; --panels, from += panel, out += panel, block += 4) {
+        if (Shape::mode != stochastic || __builtin_expect(are_near(random.near, block, 4), 1)) {
             u32v words[8] = {};
             if (Shape::mode == stochastic) block_words<4>(block, random.near, words);
-            found = round_panel<Out, Shape>(from, words, out, k, picks, rounder);
+            if (__builtin_expect(round_panel<u8, Shape>(from, words, out, k), 1)) continue;
         }
-        if constexpr (has_whole<Out, Shape>) {
-            small |= found == subnormals;
-            if (small) found = round_whole<Out, Shape>(from, out, block, random, rounder);
-        }
-        if (__builtin_expect(found != nothing, 0)) fall_back(from, out, block, random, rounder);
-        plain &= found != not_plain;
+        fall_back(from, out, block, random, rounder);
+        plain = false;
     }
     return plain;
 }
 
-// ---- float16 and bfloat16, stochastically ----
+// ---- float16 and bfloat16 ----
 //
 // Random bits added to the float32's own bits, below what the code shows of them, and the rest cut off: so are all
 // rounded but what is not a number, overflows, or is subnormal in float16.
 
 // Whether all of a panel is surely rounded so.
 template <int way>
-LP_INLINE bool round_own_layout(const u32 *from, const u32v (&random)[8], char *to, const Picks &picks) {
+LP_INLINE bool round_own_layout(const u32 *from, const u32v (&random)[8], char *to, __m512i odd) {
     const __m256i beside_normal = _mm256_set1_epi16(0x401), exponent = _mm256_set1_epi16(0x7000);
     __mmask16 usual0 = 0xffff, usual1 = 0xffff;
     __m512i largest = {};
@@ -176,7 +224,7 @@ LP_INLINE bool round_own_layout(const u32 *from, const u32v (&random)[8], char *
             usual0 = _mm256_mask_test_epi16_mask(usual0, _mm256_add_epi16(code0, beside_normal), exponent);
             usual1 = _mm256_mask_test_epi16_mask(usual1, _mm256_add_epi16(code1, beside_normal), exponent);
         } else {
-            const __m512i codes = upper_halves(sum0, sum1, picks.odd);
+            const __m512i codes = upper_halves(sum0, sum1, odd);
             _mm512_storeu_si512(to + 64 * pair, codes);
             usual0 = _mm512_mask_cmp_ps_mask(usual0, (__m512)x0, (__m512)x1, _CMP_ORD_Q);
             largest = _mm512_max_epu16(largest, _mm512_add_epi16(codes, codes));  // without their signs
@@ -198,10 +246,19 @@ bool any_unusual(const u32 *from, u32 smallest, u32 largest) {
     return found != 0;
 }
 
+// Not inlined, as above.
+template <class Shape>
+[[gnu::noinline]] bool round_whole(const u32 *from, char *to, u64 block, const RandomBlocks &random,
+                                   const TopRounder &rounder) {
+    u32v words[8];
+    take_words(random, block, rounder.random_mask, words);
+    return round_panel<u16, Shape>(from, words, to, make_constants<u16>(rounder));
+}
+
 template <int way, int end>
 bool run_own_layout(const u32 *from, void *to, i64 panels, u64 block, const RandomBlocks &random,
                     const TopRounder &rounder) {
-    const Picks picks = make_picks(rounder);
+    const __m512i odd = odd_numbers();
     const u32 smallest = way == scaled ? rounder.smallest : 0;
     char *out = static_cast<char *>(to);
     bool plain = true, unusual = false;
@@ -210,146 +267,72 @@ bool run_own_layout(const u32 *from, void *to, i64 panels, u64 block, const Rand
         unusual = unusual && any_unusual(from, smallest, rounder.limit);
         if (!unusual) {
             u32v words[8];
-            if (const PanelWords *kept = random.kept_words(block))
-                __builtin_memcpy(words, kept, sizeof words);
-            else if (__builtin_expect(are_near(random.near, block, 4), 1))
-                block_words<4>(block, random.near, words);
-            else
-                block_words<4>(block, tag_rounding, random.key, words);
-            if (rounder.random_mask != ~0u)
-                for (u32v &lanes : words) lanes &= rounder.random_mask;
-            if (__builtin_expect(round_own_layout<way>(from, words, out, picks), 1)) continue;
+            take_words(random, block, rounder.random_mask, words);
+            if (__builtin_expect(round_own_layout<way>(from, words, out, odd), 1)) continue;
             unusual = any_unusual(from, smallest, rounder.limit);
         }
-        if (!unusual) continue;
-        typedef TopShape<stochastic, way, end, true, false, true> Shape;
-        const Found found = round_whole<u16, Shape>(from, out, block, random, rounder);
-        if (found != nothing) fall_back(from, out, block, random, rounder);
-        plain &= found == nothing;
+        if (!unusual || round_whole<TopShape<stochastic, way, end, true, true>>(from, out, block, random, rounder))
+            continue;
+        fall_back(from, out, block, random, rounder);
+        plain = false;
     }
     return plain;
 }
 
 typedef decltype(TopRounder::run) Run;
 
-template <class Out, int way, int end>
-Run stochastic_run(bool full, bool right, bool negative_zero) {
-    if (full && negative_zero) return run<Out, TopShape<stochastic, way, end, true, false, true>>;
-    if (full) return run<Out, TopShape<stochastic, way, end, true, false, false>>;
-    if (right && negative_zero) return run<Out, TopShape<stochastic, way, end, false, true, true>>;
-    if (right) return run<Out, TopShape<stochastic, way, end, false, true, false>>;
-    if (negative_zero) return run<Out, TopShape<stochastic, way, end, false, false, true>>;
-    return run<Out, TopShape<stochastic, way, end, false, false, false>>;
+template <int mode, int end>
+Run bytes_run(bool full, bool negative_zero) {
+    if (full && negative_zero) return run_bytes<TopShape<mode, scaled, end, true, true>>;
+    if (full) return run_bytes<TopShape<mode, scaled, end, true, false>>;
+    return negative_zero ? run_bytes<TopShape<mode, scaled, end, false, true>>
+                         : run_bytes<TopShape<mode, scaled, end, false, false>>;
 }
 
-template <class Out>
-Run stochastic_run(int way, int end, bool full, bool right, bool negative_zero) {
-    if (way == scaled && end == symmetric) return stochastic_run<Out, scaled, symmetric>(full, right, negative_zero);
-    if (way == scaled) return stochastic_run<Out, scaled, to_nan>(full, right, negative_zero);
-    if (end == symmetric) return stochastic_run<Out, aligned, symmetric>(full, right, negative_zero);
-    return stochastic_run<Out, aligned, to_nan>(full, right, negative_zero);
-}
-
-// The other modes, in fewer shapes: their sign is shifted, but in nearest-even bytes.
-template <class Out, int mode, int end>
-Run plain_run(int way, bool full, bool negative_zero) {
-    if constexpr (sizeof(Out) == 1 && mode == nearest_even) {
-        if (way == scaled && full && negative_zero) return run<Out, TopShape<mode, scaled, end, true, false, true>>;
-        if (way == scaled && full) return run<Out, TopShape<mode, scaled, end, true, false, false>>;
-    }
-    if (way == scaled && negative_zero) return run<Out, TopShape<mode, scaled, end, false, false, true>>;
-    if (way == scaled) return run<Out, TopShape<mode, scaled, end, false, false, false>>;
-    if (negative_zero) return run<Out, TopShape<mode, aligned, end, false, false, true>>;
-    return run<Out, TopShape<mode, aligned, end, false, false, false>>;
-}
-
-template <class Out>
-Run plain_run(int mode, int way, int end, bool full, bool negative_zero) {
-    switch (mode) {
-        case nearest_away:
-            return plain_run<Out, nearest_away, to_nan>(way, full, negative_zero);
-        case toward_zero:
-            return plain_run<Out, toward_zero, to_nan>(way, full, negative_zero);
-        case up:
-            return plain_run<Out, up, to_nan>(way, full, negative_zero);
-        case down:
-            return plain_run<Out, down, to_nan>(way, full, negative_zero);
-        case odd:
-            return plain_run<Out, odd, to_nan>(way, full, negative_zero);
-        default:
-            return end == symmetric ? plain_run<Out, nearest_even, symmetric>(way, full, negative_zero)
-                                    : plain_run<Out, nearest_even, to_nan>(way, full, negative_zero);
-    }
-}
-
-template <class Out>
-Run run_of(const TopRounder &k, int mode, int end, bool negative_zero) {
-    const int way = k.fast_rounder.way;
-    const bool full = k.sign_shift == 0;
-    if constexpr (sizeof(Out) == 2) {
-        if (k.takes_kept && way == scaled)
-            return end == symmetric ? run_own_layout<scaled, symmetric> : run_own_layout<scaled, to_nan>;
-        if (k.takes_kept)
-            return end == symmetric ? run_own_layout<aligned, symmetric> : run_own_layout<aligned, to_nan>;
-    }
-    if (mode != stochastic) return k.right ? nullptr : plain_run<Out>(mode, way, end, full, negative_zero);
-    return stochastic_run<Out>(way, end, full, k.right > 0, negative_zero);
-}
-
-// What a mode adds below the code to every value.
-u32 addend(int mode, u32 unit) {
-    if (mode == nearest_even) return unit / 2 - 1;
-    return mode == nearest_away ? unit / 2 : 0;
+template <int end>
+Run run_of(const TopRounder &k, int bytes, bool negative_zero) {
+    if (bytes == 2) return k.fast_rounder.way == scaled ? run_own_layout<scaled, end> : run_own_layout<aligned, end>;
+    return k.stochastic ? bytes_run<stochastic, end>(k.sign_shift == 0, negative_zero)
+                        : bytes_run<nearest_even, end>(k.sign_shift == 0, negative_zero);
 }
 
 }  // namespace
 
-TopRounder make_top_rounder(const Rounding &r, const FastRounder &fast_rounder, FastPanel fast, GeneralPanel general,
-                            const Rounder<u32> &rounder, int bytes) {
+TopRounder make_top_rounder(const Rounding &r, const FastRounder &fast_rounder, FastPanel fast, int bytes) {
     const Format &f = r.format;
     TopRounder k = {};
-    if (fast_rounder.way < 0 || bytes > 2) return k;
-    k.fast = fast;
-    k.general = general;
-    k.fast_rounder = fast_rounder;
-    k.rounder = &rounder;
-    k.stochastic = r.mode == stochastic;
     const bool own_layout =
         f.exponent_bits == 5 ? f.mantissa_bits == 10 && f.emin == -14 && f.max_code == 0x7bff
                              : f.exponent_bits == 8 && f.mantissa_bits == 7 && f.emin == -126 && f.max_code == 0x7f7f;
-    k.takes_kept = k.stochastic && bytes == 2 && f.negative_zero && own_layout;
+    k.stochastic = r.mode == stochastic;
+    if (!fast || bytes > (k.stochastic && own_layout && f.negative_zero ? 2 : 1)) return k;
+    k.fast = fast;
+    k.fast_rounder = fast_rounder;
     const u32 largest = u32(f.max_code);
     // All that lies beyond the largest value is one magnitude, the largest or the next: then it is clamped there.
-    const bool one = fast && fast_rounder.end == symmetric && u32(r.over_pos) - largest <= 1;
-    const int end = one ? int(symmetric) : int(to_nan);
+    const bool one = fast_rounder.end == symmetric && u32(r.over_pos) - largest <= 1;
     const Decoder<u32> d = make_decoder<u32>(f);
     k.clamp = decode_finite(one ? u32(r.over_pos) : largest + 1, d);
     k.limit = decode_finite(largest, d);
     k.smallest = d.emin_bits;
-    const int discarded = 32 - 8 * bytes, fraction = 23 - f.mantissa_bits, shift = discarded - fraction;
-    k.left = shift > 0 ? shift : 0;
-    k.right = shift < 0 ? -shift : 0;
-    const u32 start = fast_rounder.way == scaled ? k.smallest : 0;
-    k.base = addend(r.mode, u32(1) << discarded) - (shift > 0 ? start << shift : start >> -shift);
-    const int sign_position = discarded + f.exponent_bits + f.mantissa_bits;
+    const int discarded = 32 - 8 * bytes, sign_position = discarded + f.exponent_bits + f.mantissa_bits;
+    const int fraction = 23 - f.mantissa_bits;
+    k.shift = discarded - fraction;
+    k.base = fast_rounder.way == scaled ? 0 - (k.smallest << k.shift) : 0;
     k.sign_shift = 31 - sign_position;
     k.sign = u32(1) << sign_position;
     k.random_mask = ((1u << 16) - (1u << (16 - r.random_bits))) * 0x10001u;
-    const bool short_of_bits = k.stochastic && fast_rounder.way == scaled && fraction < r.random_bits;
-    k.normal = short_of_bits ? u16(((1u << f.exponent_bits) - 1) << f.mantissa_bits) : u16(0);
-    // In nearest_byte the sum's exponent field is E + fraction + 127, the code's E - emin
+    k.fractions = bit_cast<u32>(1.0f) + (u32(16 + f.mantissa_bits - f.emin) << 23);
+    // In nearest_byte the sum's exponent field is E + fraction + 127, the code's E - emin.
     k.unit_sum = bit_cast<u32>(float((1 << fraction) + (-(f.emin + fraction + 127) & (255 >> f.mantissa_bits))));
     k.to_top = u32(1) << 24 | u32(1) << (1 + f.mantissa_bits);
-    k.fractions = bit_cast<u32>(1.0f) + (u32(16 + f.mantissa_bits - f.emin) << 23);
-    k.run = bytes == 2 ? run_of<u16>(k, r.mode, end, f.negative_zero) : run_of<u8>(k, r.mode, end, f.negative_zero);
+    k.run = one ? run_of<symmetric>(k, bytes, f.negative_zero) : run_of<to_nan>(k, bytes, f.negative_zero);
     return k;
 }
 
 #else
 
-TopRounder make_top_rounder(const Rounding &, const FastRounder &, FastPanel, GeneralPanel, const Rounder<u32> &, int) {
-    return {};
-}
+TopRounder make_top_rounder(const Rounding &, const FastRounder &, FastPanel, int) { return {}; }
 
 #endif
 

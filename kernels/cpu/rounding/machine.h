@@ -11,10 +11,6 @@ inline namespace LP_ISA {
 enum class MachineWay { none, half, saturated_half, bfloat };
 MachineWay machine_way(const ConvertJob &job);
 
-// Whether float32 is rounded stochastically, by half-words, to float16 codes, those beyond the largest to one magnitude
-// with the sign: infinity or the largest itself.
-bool random_half(const ConvertJob &job);
-
 // Elements [begin, end); false, and nothing done, where the job is not one of these.
 bool convert_by_machine(const ConvertJob &job, i64 begin, i64 end);
 bool decode_by_machine(const DecodeJob &job, i64 begin, i64 end);

@@ -1,6 +1,7 @@
 // Convolutions with few channels: windows are summed where an image lies, decoded, so that none is copied. Lanes are
 // the outputs of a group, or neighbouring windows where outputs are few.
 #include "accumulate/store.h"
+#include "isa/fast_paths.h"
 #include "windows/dense_chain.h"
 #include "windows/dense_field.h"
 
@@ -33,8 +34,9 @@ class DenseSums {
           count(j.kernel[0] * j.kernel[1] * depth),
           field(j, lanes_are_windows, whole(j.count[1], lanes_are_windows ? lanes32 : dense_rows[2]), depth) {
         Path path = path_of(job.step);
-        if (bounds_pay && path == Path::half_nearest && group == 1) path = Path::half_bounded;
-        field.sized = bounds_pay && (path == Path::half_bounded || path == Path::grid_stochastic);
+        const bool often = bounds_pay && takes(FastPath::bounded_sums);
+        if (often && path == Path::half_nearest && group == 1) path = Path::half_bounded;
+        field.sized = often && (path == Path::half_bounded || path == Path::grid_stochastic);
         for (int v = 0; v < 2; ++v)
             for (int i = 0; i < dense_heights; ++i) kernel[v][i] = choose(path, i, v + 1);
         for (i64 i = 0; i < tile_columns; ++i) zeros[i] = 0;

@@ -1,6 +1,7 @@
 // Weight gradients of convolutions of many small groups: lanes are outputs of neighbouring groups, a tile has some
 // kernel positions of a row, and its terms are all output positions. Between blocks of those the sums stand in float32.
 #include "accumulate/store.h"
+#include "isa/fast_paths.h"
 #include "windows/lane_field.h"
 #include "windows/window_chain.h"
 
@@ -20,7 +21,7 @@ class WeightSums {
         : job(j), step(j.step), final(j.final), keep(j.out), field(j, j.count[1], whole_tiles(j.kernel[1])) {
         const Path path = path_of(job.step);
         random = step.active && step.mode == stochastic;
-        field.sized = bounds_pay && path == Path::grid_stochastic;
+        field.sized = bounds_pay && takes(FastPath::bounded_sums) && path == Path::grid_stochastic;
         kernel = window_kernel_of(path, tile_taps, job.half_operands);
         total = job.images * job.count[0] * job.count[1];
         taps = whole_tiles(job.kernel[1]);

@@ -1,6 +1,7 @@
 // Convolutions of many groups with few channels and outputs each, such as depthwise ones: lanes are outputs of
 // neighbouring groups, each with a term of its own. Some lines of windows of one image at a time read a field.
 #include "accumulate/store.h"
+#include "isa/fast_paths.h"
 #include "windows/lane_field.h"
 #include "windows/window_chain.h"
 
@@ -25,7 +26,7 @@ class WindowSums {
           count(j.kernel[0] * j.kernel[1] * j.channels) {
         const Path path = path_of(job.step);
         random = step.active && step.mode == stochastic;
-        field.sized = bounds_pay && path == Path::grid_stochastic;
+        field.sized = bounds_pay && takes(FastPath::bounded_sums) && path == Path::grid_stochastic;
         for (int i = 0; i < 2; ++i) kernel[i] = window_kernel_of(path, window_rows >> i, job.half_operands);
         cut_into_groups();
     }

@@ -1,9 +1,9 @@
 // The operations of float32_op on one element or a vector of them: one IEEE float32 operation each, or a function of
-// math.h evaluated in double and rounded once to float32. The conversion to the wanted format comes after.
+// functions_exact.h evaluated in double and rounded once to float32. The conversion to the wanted format comes after.
 #ifndef LOWPREC_ELEMENTWISE_H
 #define LOWPREC_ELEMENTWISE_H
 
-#include "math.h"
+#include "functions_exact.h"
 
 namespace lowprec {
 inline namespace LP_ISA {

@@ -6,8 +6,6 @@ from lowprec.backends.cpu.random import fold_in, random_words, split
 from lowprec.backends.cpu.rounding import (
     convert,
     decode,
-    quick_conversions,
-    quick_decodings,
     whole_conversion,
     whole_decoding,
 )
@@ -26,7 +24,7 @@ if TYPE_CHECKING:
     from lowprec.backends.cpu.counting import changes, magnitudes, underflows
     from lowprec.backends.cpu.exact import arithmetic, exact_call
     from lowprec.backends.cpu.operands import plain_dtypes, ready_output
-    from lowprec.backends.cpu.operation import elementwise, new_pipeline
+    from lowprec.backends.cpu.operation import elementwise, has_pipelines, new_pipeline
     from lowprec.backends.cpu.packing import pack, unpack
     from lowprec.backends.cpu.products import maximum, product, reduce, scatter, sum_parts
     from lowprec.backends.cpu.weight_gradient import correlate_gradient, weight_sums
@@ -44,6 +42,7 @@ __all__ = [
     "elementwise",
     "exact_call",
     "fold_in",
+    "has_pipelines",
     "largest_magnitude",
     "magnitudes",
     "maximum",
@@ -52,8 +51,6 @@ __all__ = [
     "plain_dtypes",
     "product",
     "quantize",
-    "quick_conversions",
-    "quick_decodings",
     "random_words",
     "ready_output",
     "reduce",
@@ -79,7 +76,7 @@ __getattr__ = lazy_names(
         "exact": "arithmetic exact_call",
         "counting": "changes magnitudes underflows",
         "operands": "plain_dtypes ready_output",
-        "operation": "elementwise new_pipeline",
+        "operation": "elementwise has_pipelines new_pipeline",
         "packing": "pack unpack",
         "products": "maximum product reduce scatter sum_parts",
         "weight_gradient": "correlate_gradient weight_sums",

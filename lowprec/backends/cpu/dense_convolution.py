@@ -5,6 +5,7 @@ Lanes are the outputs of a group or, where those are few, neighbouring windows o
 
 from __future__ import annotations
 
+from lowprec import _kernels
 from lowprec.backends.cpu.narrow_convolution import BLOCK, MOST_FIELD, prepared, takes_whole_chains
 from lowprec.spec.convolution_task import ConvolutionTask
 from lowprec.types import Array, Pair
@@ -33,7 +34,7 @@ def is_dense(
         across: windows of a line.
     """
     high, wide, groups, channels, outputs = weight
-    if not high * wide * channels * groups * outputs or channels > MOST_CHANNELS:
+    if not _kernels.takes("dense_windows") or not high * wide * channels * groups * outputs or channels > MOST_CHANNELS:
         return False
     if outputs <= MOST_OUTPUTS:
         fewest = FEWEST_PLANES if x.strides[2] == x.itemsize else FEWEST_PRODUCTS

@@ -34,7 +34,13 @@ def is_narrow(weight: tuple[int, ...], across: int, stride: Pair, dilation: Pair
         across: windows of a line.
     """
     high, wide, groups, channels, outputs = weight
-    if groups == 1 or outputs > MOST_OUTPUTS or groups * outputs < FEWEST_LANES or not high * wide * channels:
+    if (
+        not _kernels.takes("narrow_windows")
+        or groups == 1
+        or outputs > MOST_OUTPUTS
+        or groups * outputs < FEWEST_LANES
+        or not high * wide * channels
+    ):
         return False
     if not takes_whole_chains(task) or (task.place.column % BLOCK + outputs > BLOCK and task.rules.stochastic):
         return False

@@ -16,6 +16,11 @@ new_pipeline = _kernels.PipelineCall
 """Prepared calls that go through pieces of rows together: f(key, threads)."""
 
 
+def has_pipelines() -> bool:
+    """Whether pipelines are not switched off."""
+    return _kernels.takes("pipelines")
+
+
 # Operations whose result is one of their operands, but for its sign and for a zero; the first of `select` only chooses.
 _CHOOSING = ("identity", "negative", "absolute", "relu", "maximum", "minimum", "select")
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
-from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -19,7 +16,6 @@ from lowprec.processor import in_default_state
 from lowprec.spec.conversion import Conversion, conversion_of
 from lowprec.spec.float_format import FloatFormat
 from lowprec.spec.formats import float32, float64
-from lowprec.spec.keys import RawKey
 from lowprec.spec.rounding import FEW_BIT_MODES, MODES, Rounding, RoundingRule, rounding_rule
 from lowprec.types import Array
 
@@ -217,16 +213,6 @@ def whole_decoding(fmt: FloatFormat, codes: np.dtype[Any], out: np.dtype[Any]) -
     if not fmt.within_kernels:
         return None
     return _kernels.WholeDecoding(native_format(fmt), _CODED[codes.itemsize], _REAL[out], codes, out)
-
-
-def quick_conversions(backend: Callable[[], ModuleType]) -> _kernels.QuickConversions:
-    """Calls of `whole_conversion`, remembered as they were asked for, while `backend` gives this one."""
-    return _kernels.QuickConversions(backend, sys.modules[__package__], threads.current, RawKey)
-
-
-def quick_decodings(backend: Callable[[], ModuleType]) -> _kernels.QuickDecodings:
-    """Likewise those of `whole_decoding`."""
-    return _kernels.QuickDecodings(backend, sys.modules[__package__], threads.current)
 
 
 def _storage(dtype: np.dtype[Any], fmt: FloatFormat | None) -> int:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from lowprec import _kernels
 from lowprec.backends.cpu.products import reduce
 from lowprec.backends.cpu.rounding import decode
 from lowprec.spec.convolution_task import ConvolutionTask
@@ -28,7 +29,9 @@ def is_thin(x: np.dtype[Any], weight: Array, task: ConvolutionTask) -> bool:
     """Whether a convolution with this weight (kh, kw, groups, C, N) is computed here."""
     group, step = max(1, min(task.accumulation.group or weight.shape[3], weight.shape[3])), task.rules.step
     return (
-        weight.size > 0
+        _kernels.takes("thin_convolution")
+        and weight.size > 0
+        and weight.shape[2] > 1
         and step is not None
         and step.mode == "stochastic"
         and task.accumulation.adder == "sequential"

@@ -1,4 +1,4 @@
-"""Elementary functions of float32 as fixed sequences of IEEE double operations (the same text as kernels' math.h).
+"""Elementary functions of float32 as fixed sequences of IEEE double operations (the text of functions_exact.h).
 
 Every function takes a Python float that is exact in float32 and returns the double whose rounding to float32 is the
 result. The sequences use only +, -, *, /, sqrt and exact scalings by powers of two, never a library function, so that

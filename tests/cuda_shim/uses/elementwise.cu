@@ -1,4 +1,4 @@
-// Every float32 operation, and with them the functions of math.h.
+// Every float32 operation, and with them the functions of functions_exact.h.
 #include "lowprec/elementwise.h"
 
 using namespace lowprec;

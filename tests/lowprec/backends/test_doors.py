@@ -37,8 +37,7 @@ def numbers(seed: int, shape: tuple[int, ...], dtype: Any) -> Any:
 
 # Calls of the compiled loops in one step, and what those ask first.
 SHORT_CUTS = {
-    "exact_call", "new_pipeline", "plain_dtypes", "quick_conversions", "quick_decodings", "ready_output",
-    "whole_conversion", "whole_decoding",
+    "exact_call", "has_pipelines", "new_pipeline", "plain_dtypes", "ready_output", "whole_conversion", "whole_decoding",
 }  # fmt: skip
 
 

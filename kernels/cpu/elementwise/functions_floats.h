@@ -1,41 +1,17 @@
-// The functions of math.h by short sequences of float32 operations. How far those are from the float32 result is known
-// for every float32 (tests/lowprec/test_quick_functions.py): by at most `steps` places of float32, of which each
-// function says a few more.
+// The functions of functions_exact.h by short sequences of float32 operations. How far those are from the float32
+// result is known for every float32 (tests/lowprec/test_quick_functions.py): by at most `steps` places of float32, of
+// which each function says a few more.
 //
 // Polynomials are minimax fits, made by weighted least squares on Chebyshev nodes. Instruction sets with a fused
 // multiply-add use it: these values may differ between them, results may not.
-#ifndef LOWPREC_QUICK_FUNCTIONS_H
-#define LOWPREC_QUICK_FUNCTIONS_H
+#ifndef LOWPREC_FUNCTIONS_FLOATS_H
+#define LOWPREC_FUNCTIONS_FLOATS_H
 
 #include "elementwise/real_lanes.h"
-#include "elementwise/roots_of_two.h"
 #include "lowprec/elementwise.h"
 
 namespace lowprec {
 inline namespace LP_ISA {
-
-#if defined(__AVX512DQ__) && LP_VECTOR_BYTES == 64
-
-// exp(x + tail) for x in [-170, 90] and a small tail.
-LP_INLINE f32v exp_of(f32v x, f32v tail) {
-    const f32v shifted = fused(x, splat_real(thirty_seconds), splat_real(to_thirty_seconds));
-    const f32v k = shifted - to_thirty_seconds;
-    const f32v r = fused(k, splat_real(-step_low), fused(k, splat_real(-step_high), x)) + tail;
-    const f32v root = looked_up(bit_cast<u32v>(shifted), root_high);
-    const f32v above = fused(r * r, fused(r, splat_real(0x1.555556p-3f), splat_real(0.5f)), r);
-    return scaled_by(fused(root, above, root), k * 0.03125f);
-}
-
-LP_INLINE f32v inverse_root(f32v x) {
-    const f32v first = (f32v)_mm512_maskz_rsqrt14_ps((__mmask16)-1, (__m512)x);
-    const f32v off = fused(-(x * first), first, splat_real(1.0f));
-    const f32v y = fused(first * 0.5f, off, first);
-    return y == y ? y : first;  // of 0 and of infinity
-}
-
-#else
-
-LP_INLINE f32v inverse_root(f32v x) { return 1.0f / root(x); }
 
 LP_INLINE f32v power_of_two(i32v n) { return bit_cast<f32v>((bit_cast<u32v>(n) + 127u) << 23); }
 
@@ -48,8 +24,6 @@ LP_INLINE f32v exp_of(f32v x, f32v tail) {
     const i32v n = bit_cast<i32v>(bit_cast<u32v>(shifted) - bit_cast<u32v>(splat_real(to_integer))), half = n >> 1;
     return fraction * power_of_two(half) * power_of_two(n - half);
 }
-
-#endif
 
 struct quick_exp {
     static constexpr u32 steps = 3;
@@ -95,7 +69,7 @@ struct quick_sigmoid {
 
 struct quick_rsqrt {
     static constexpr u32 steps = 2;
-    static LP_INLINE f32v near(f32v x) { return inverse_root(x); }
+    static LP_INLINE f32v near(f32v x) { return 1.0f / root(x); }
 };
 
 // exp(-z^2 / 2), and (1 - Phi(z)) over it, for z in [0, 15]. The square's rounding error is the exponential's tail.

@@ -1,8 +1,9 @@
 // Brackets of functions: two floats between which the float32 result lies, at a fraction of its cost.
-#ifndef LOWPREC_QUICK_H
-#define LOWPREC_QUICK_H
+#ifndef LOWPREC_BRACKETS_H
+#define LOWPREC_BRACKETS_H
 
-#include "lowprec/bits.h"
+#include "elementwise/elementwise_job.h"
+#include "elementwise/operation_runs.h"
 
 namespace lowprec {
 inline namespace LP_ISA {
@@ -11,8 +12,12 @@ inline namespace LP_ISA {
 // Of a negative result `low` is the lesser magnitude. NaN stands in both where the result is NaN, and only there.
 typedef void (*Brackets)(const float *x, float *low, float *high, i64 count);
 
-// Null where an operation has no such brackets.
+// Null where an operation has no such brackets, or they do not serve the job.
 Brackets brackets_of(int operation);
+Brackets brackets_for(const ElementwiseJob &job);
+
+// Elements [begin, end), by `shortly` where the brackets do not tell. True where a NaN met a format that has none.
+bool elementwise_by_brackets(const ElementwiseJob &job, Brackets brackets, Run shortly, i64 begin, i64 end);
 
 }  // namespace LP_ISA
 }  // namespace lowprec

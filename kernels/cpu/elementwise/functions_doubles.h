@@ -1,10 +1,10 @@
-// The functions of math.h by shorter sequences of double operations, with the errors they may have beside those: where
-// value - error and value + error round to one float32, that is the function's result. That this is so for every
-// float32 is known by trying them all (tests/lowprec/test_quick_functions.py).
+// The functions of functions_exact.h by shorter sequences of double operations, with the errors they may have beside
+// those: where value - error and value + error round to one float32, that is the function's result. That this is so for
+// every float32 is known by trying them all (tests/lowprec/test_quick_functions.py).
 //
 // Polynomials are minimax fits, made by weighted least squares on Chebyshev nodes.
-#ifndef LOWPREC_SHORT_FUNCTIONS_H
-#define LOWPREC_SHORT_FUNCTIONS_H
+#ifndef LOWPREC_FUNCTIONS_DOUBLES_H
+#define LOWPREC_FUNCTIONS_DOUBLES_H
 
 #include "isa/lanes.h"
 #include "lowprec/elementwise.h"

@@ -2,17 +2,28 @@
 // almost a float, a function is that and a slope known to twice float32's bits, and terms so small that float32 will do
 // for them. What these may be off by tells where the result's float32 is certain. That it is so for every float32 is
 // known by trying them all (tests/lowprec/test_quick_functions.py).
-#ifndef LOWPREC_IN_PIECES_H
-#define LOWPREC_IN_PIECES_H
+#ifndef LOWPREC_FUNCTIONS_PIECES_H
+#define LOWPREC_FUNCTIONS_PIECES_H
 
 #include "elementwise/piece_tables.h"
 #include "elementwise/real_lanes.h"
-#include "elementwise/two_floats.h"
 
 namespace lowprec {
 inline namespace LP_ISA {
 
 #if defined(__AVX512DQ__) && LP_VECTOR_BYTES == 64
+
+// a * b - product and c - a * b, rounded once.
+LP_INLINE f32v product_error(f32v a, f32v b, f32v product) {
+    return (f32v)_mm512_fmsub_ps((__m512)a, (__m512)b, (__m512)product);
+}
+LP_INLINE f32v minus_product(f32v a, f32v b, f32v c) { return (f32v)_mm512_fnmadd_ps((__m512)a, (__m512)b, (__m512)c); }
+
+// The entry that the low five bits of each lane name.
+LP_INLINE f32v looked_up(u32v number, const float *table) {
+    const __m512 low = _mm512_load_ps(table), high = _mm512_load_ps(table + 16);
+    return (f32v)_mm512_permutex2var_ps(low, (__m512i)number, high);
+}
 
 // high + low, where `rest` is of the terms beyond the value and the slope, and of their error.
 struct InPiece {
@@ -33,7 +44,7 @@ LP_INLINE InPiece in_piece(f32v z, const float (&table)[rows][32], float per_uni
 // The float32 of high + low where it is the same with any error up to `error`; other lanes are `open`.
 LP_INLINE f32v within(f32v high, f32v low, f32v error, u32 &open) {
     const f32v least = high + (low - error), most = high + (low + error);
-    open = unequal(least, most);
+    open = _mm512_cmp_ps_mask((__m512)least, (__m512)most, _CMP_NEQ_OQ);
     return most;
 }
 

@@ -1,8 +1,8 @@
 // Elementary functions of float32 as fixed sequences of IEEE double operations, over scalar doubles or vectors of them.
 // The reference is the same text in Python (lowprec/backends/reference/functions.py). No fused operations, no library
 // calls but the correctly rounded square root; each result is within 2^-38 of the true value before it is rounded.
-#ifndef LOWPREC_MATH_H
-#define LOWPREC_MATH_H
+#ifndef LOWPREC_FUNCTIONS_EXACT_H
+#define LOWPREC_FUNCTIONS_EXACT_H
 
 #include "bits.h"
 
