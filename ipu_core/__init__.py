@@ -20,6 +20,7 @@ from lowprec.lazy import lazy_names
 if TYPE_CHECKING:
     from ipu_core import errors, nn, poptorch
     from ipu_core.capture import TorchModel, TorchSchedule, from_torch, from_torch_optimizer
+    from ipu_core.compile.inline import add_traced
     from ipu_core.compile.lowering.lower import lower
     from ipu_core.compile.machine import Machine
     from ipu_core.compile.planning import plan
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from ipu_core.emulation import emulate
     from ipu_core.engine import Engine, Profile
     from ipu_core.graph import (
+        AbortOnNaN,
         Call,
         Codelet,
         Copy,
@@ -47,7 +49,9 @@ if TYPE_CHECKING:
         Sequence,
         StreamCopy,
         Switch,
+        Sync,
         Tensor,
+        WriteUndef,
     )
     from ipu_core.ir.autodiff import value_and_grad
     from ipu_core.ir.block import Block
@@ -72,6 +76,7 @@ if TYPE_CHECKING:
     from ipu_core.train.watch import Record, Watch
 
 __all__ = [
+    "AbortOnNaN",
     "Accumulation",
     "Adam",
     "AdamW",
@@ -119,6 +124,7 @@ __all__ = [
     "Sgd",
     "StreamCopy",
     "Switch",
+    "Sync",
     "Target",
     "Tensor",
     "TorchModel",
@@ -126,6 +132,8 @@ __all__ = [
     "TrainLoop",
     "UnitScaled",
     "Watch",
+    "WriteUndef",
+    "add_traced",
     "blame",
     "cheapest",
     "compare",
@@ -154,6 +162,7 @@ __getattr__ = lazy_names(
         "arrays": "",
         "capture": "TorchModel TorchSchedule from_torch from_torch_optimizer",
         "compile": "",
+        "compile.inline": "add_traced",
         "compile.lowering": "lower",
         "compile.machine": "Machine",
         "compile.planning": "plan",
@@ -162,8 +171,8 @@ __getattr__ = lazy_names(
         "emulation": "emulate",
         "engine": "engine Engine Profile",
         "errors": "",
-        "graph": "graph Call Codelet Copy DataStream Execute Graph If InOut Input Output Overlap Param RemoteBuffer "
-        "RemoteLoad RemoteStore Repeat RepeatWhile Sequence StreamCopy Switch Tensor",
+        "graph": "graph AbortOnNaN Call Codelet Copy DataStream Execute Graph If InOut Input Output Overlap Param RemoteBuffer "
+        "RemoteLoad RemoteStore Repeat RepeatWhile Sequence StreamCopy Switch Sync Tensor WriteUndef",
         "ir": "",
         "ir.autodiff": "value_and_grad",
         "ir.block": "Block",

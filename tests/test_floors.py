@@ -50,7 +50,7 @@ FLOORS = {
         )),
         ("execution",),
     ),
-    "compile": Floor(("ipu_core.compile",), ("library", "engine", "execution")),
+    "compile": Floor(("ipu_core.compile",), ("library", "engine", "tracing")),
     "nn": Floor(("ipu_core.nn", "ipu_core.initial"), ("tracing",)),
     "train": Floor(("ipu_core.train",), ("compile", "nn")),
     "study": Floor(("ipu_core.study",), ("train", "report")),

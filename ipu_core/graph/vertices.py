@@ -50,6 +50,7 @@ class VertexGroup:
 
     Attributes:
         operation: number folded into the step's key for codelets that use one.
+        within: number folded into the key before that, of the function they are a part of; None: none.
     """
 
     codelet: type[Codelet]
@@ -57,6 +58,7 @@ class VertexGroup:
     operands: Mapping[str, Operand]
     params: Mapping[str, Any]
     operation: int
+    within: int | None = None
 
     @property
     def vertices(self) -> int:

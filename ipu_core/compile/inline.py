@@ -1,0 +1,201 @@
+"""Inline: a traced function added to a user's graph, at tensors and on tiles of that."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ipu_core.compile.lowering.lower import Lowered, lower
+from ipu_core.compile.planning import plan
+from ipu_core.compile.residency import scheduled
+from ipu_core.errors import UnsupportedByTarget
+from ipu_core.graph import program as p
+from ipu_core.graph.adoption import adopt, in_place_of
+from ipu_core.graph.graph import Graph
+from ipu_core.graph.tensor import Tensor, Variable
+from ipu_core.integers import Ints
+from ipu_core.ir.block import Block, Type, described, format_name
+from ipu_core.ir.bodies import equations_of
+from ipu_core.ir.lifetimes import lifetimes
+from ipu_core.ir.precision import Precision
+from ipu_core.ir.pytree import flatten, map_leaves, paths, unflatten
+from ipu_core.ir.tracing import trace
+from ipu_core.target import Target
+from lowprec import Accumulation
+from lowprec.checks import expect, integer, integers, listed, shown, truth
+from lowprec.processor import in_default_state
+
+BYTES: Final = "float8"
+"""How the names of all formats of 8 bits begin."""
+
+
+@in_default_state
+def add_traced(
+    graph: Graph,
+    f: Callable[..., Any],
+    tensors: Sequence[Any],
+    *,
+    precision: Precision | str,
+    tiles: ArrayLike | None = None,
+    operation: int | None = None,
+    accumulations: Mapping[int, Accumulation] | None = None,
+    temporary: bool = False,
+    name: str = "",
+) -> tuple[p.Program, Any]:
+    """Adds what a plain function of arrays computes to a graph, with all that `nn` has and `value_and_grad` gives.
+
+    The function is traced at the tensors' shapes and formats, typed by the precision, planned and lowered. A tensor that
+    does not lie as the plan wants it is copied there each time the program runs, which is in the account; what lies so,
+    such as a result of another call on the same tiles, is read where it is. Nothing is written but the results.
+
+    The bits are those of ``execute(precision.apply(trace(f, ...)), ..., key=key.fold_in(operation))`` where `key` is the
+    engine's key of the run (`Engine(key=k)` has k.fold_in(number of the run)), or of the round of a `Repeat`: an
+    equation that draws folds its own number into that. Tiles and mappings decide no bit.
+
+    Args:
+        graph: where; it is changed only if nothing is refused.
+        f: called with stand-ins for arrays, one argument for each entry of `tensors`.
+        tensors: of the graph, nested in dicts, lists and tuples as f takes them; any views, mapped in any way.
+        precision: a Precision or its name.
+        tiles: numbers of the tiles that compute and hold what is added, a range or any sequence; None: all.
+        operation: number that is folded into the key; None: another one for each call, of those that `add_vertices`
+            gives. Two programs of one number, and one that runs twice in a round, draw the same bits.
+        accumulations: orders of sums by the number of the equation, as for `plan`; None: those of its rule.
+        temporary: the results may share memory outside their lifetime; the host cannot read them.
+        name: of the function in profiles and messages, before the names of operations; "": f's own.
+
+    Returns:
+        The program, to be run any number of times, and the results: tensors nested as f gives them. Two of them are one
+        tensor, or two views of one variable, where f gives an array twice, or transposed.
+
+    Raises:
+        TypeError: an argument of another kind; a leaf that is no Tensor; a result that is no array.
+        ValueError: a tensor of another graph, or of truth values or unsigned integers; tiles that the chip lacks, or one
+            twice; a result that is an argument, or a view of one; shapes that do not fit.
+        UnmappedTensor: a tensor, or a part of its variable, lies nowhere.
+        UnsupportedByTarget: the chip has no unit for a format, and none for block formats.
+        NotImplementedError: f does what has no lowering.
+    """
+    expect(Graph, graph=graph)
+    expect(str, name=name)
+    truth("temporary", temporary)
+    where, given = _tiles(graph.target, tiles), _given(graph, tensors)
+    block = Precision.parse(precision).apply(_traced(f, tensors))
+    _check_results(block)
+    _check_formats(block, graph.target)
+    chip = replace(graph.target, tiles=where.size)
+    block = scheduled(block, chip)
+    lowered = lower(block, plan(block, chip, accumulations), share=True)
+    instead = _instead(lowered, given, where)
+    called = name or _name_of(f)
+    steps = tuple(_taken(lowered.program, lowered, given, instead, called))
+    results = [lowered.tensors[var] for var in block.outputs]
+    for tensor in results:
+        tensor.variable.temporary = temporary and not tensor.variable.constant
+    number = graph.new_operation() if operation is None else integer("operation", operation, 0)
+    adopt(graph, lowered.graph, where, instead=instead, name=called, operation=number)
+    assert block.result is not None
+    return p.Sequence(*steps), unflatten(block.result, results)
+
+
+def _tiles(target: Target, tiles: ArrayLike | None) -> Ints:
+    """The tiles to be used.
+
+    Raises:
+        TypeError: no sequence of integers.
+        ValueError: none, one twice, or one that the chip lacks.
+    """
+    if tiles is None:
+        return np.arange(target.tiles)
+    where = integers("tiles", listed("tiles", tiles))
+    if where.ndim != 1 or not where.size:
+        raise ValueError(f"tiles must be a range or a list of tile numbers, one at least, not {shown(tiles)}")
+    if where.min() < 0 or where.max() >= target.tiles:
+        raise ValueError(f"tiles {where.min()}..{where.max()} are outside 0..{target.tiles - 1} of {target.name}")
+    if (twice := where.size - np.unique(where).size) > 0:
+        raise ValueError(f"tiles must differ: {twice} of {shown(tiles)} are there already")
+    return where
+
+
+def _given(graph: Graph, tensors: Sequence[Any]) -> list[Tensor]:
+    """The leaves of the arguments.
+
+    Raises:
+        TypeError, ValueError, UnmappedTensor: one is no mapped tensor of the graph with elements that are traced.
+    """
+    if isinstance(tensors, Tensor | dict):
+        raise TypeError(f"tensors has an entry for each argument of f: give ({type(tensors).__name__},), a tuple of one")
+    leaves, tree = flatten(listed("tensors", tensors))
+    for tensor, path in zip(leaves, paths(tree), strict=True):
+        graph.check_own(tensor, f"tensors: {path}")
+        if tensor.format in ("bool", "uint32"):
+            raise ValueError(f"tensors: {path} is {tensor.format}; f computes with floats and int32")
+        _ = tensor.variable.mapping  # raises for one that lies nowhere
+    return leaves
+
+
+def _traced(f: Callable[..., Any], tensors: Sequence[Any]) -> Block:
+    """The function at the tensors' shapes and formats."""
+    return trace(f, *(map_leaves(lambda tensor: Type(tensor.shape, tensor.format), each) for each in tensors))
+
+
+def _check_results(block: Block) -> None:
+    """Refuses results that are in the memory of arguments, which are there already."""
+    views = lifetimes(block).views
+    for number, var in enumerate(block.outputs):
+        if (root := views[var].root) in block.inputs:
+            raise ValueError(
+                f"result {number} of f is its argument {root.name}, or a view of it: nothing is computed, and the tensor "
+                "is at hand"
+            )
+
+
+def _check_formats(block: Block, target: Target) -> None:
+    """Refuses values in formats that no unit of the chip computes with."""
+    has = {"float32", "float16", "int32"}
+    made = [(described(equation), equation.output) for equation in equations_of(block)]
+    for what, var in [*((f"argument {var.name}", var) for var in block.inputs), *made]:
+        name = format_name(var.type.format)
+        if name not in has and not (name.startswith(BYTES) and any(row[0] == BYTES for row in target.macs)):
+            raise UnsupportedByTarget(f"{what} is {name}, for which {target.name} has no unit")
+
+
+def _instead(lowered: Lowered, given: Sequence[Tensor], where: Ints) -> dict[Variable, Variable]:
+    """The variables of arguments for which the given ones serve, since they lie as the plan wants them."""
+    found = {}
+    for var, tensor in zip(lowered.block.inputs, given, strict=True):
+        wanted = lowered.tensors[var]
+        if tensor.offset or tensor.size != tensor.variable.size or tensor.strides != wanted.strides:
+            continue
+        lies, planned = tensor.variable.mapping, wanted.variable.mapping
+        if np.array_equal(lies.starts, planned.starts) and np.array_equal(lies.tiles, where[planned.tiles]):
+            found[wanted.variable] = tensor.variable
+    return found
+
+
+def _taken(
+    program: p.Program, lowered: Lowered, given: Sequence[Tensor], instead: Mapping[Variable, Variable], name: str
+) -> Iterator[p.Program]:
+    """What a lowered program does in the graph that takes it: copies of tensors for streams, none for the results."""
+    match program:
+        case p.Sequence(steps) | p.Whole(steps):
+            for step in steps:
+                yield from _taken(step, lowered, given, instead, name)
+        case p.Execute():
+            yield program
+        case p.Copy(source, to, what):
+            yield p.Copy(in_place_of(source, instead), in_place_of(to, instead), f"{name}.{what}")
+        case p.StreamCopy(stream, tensor):
+            if stream.to_device and tensor.variable not in instead and tensor.size:
+                source = given[lowered.feeds.index(stream)]
+                yield p.Copy(source, tensor, f"{name}.{tensor.variable.name}")
+        case other:
+            raise NotImplementedError(f"{type(other).__name__} in a function that is added to a graph")
+
+
+def _name_of(f: Callable[..., Any]) -> str:
+    """What a function is called in its own code; that of a lambda is none."""
+    name = str(getattr(f, "__name__", ""))
+    return name if name.isidentifier() else "traced"
