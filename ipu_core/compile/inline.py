@@ -19,11 +19,13 @@ from ipu_core.integers import Ints
 from ipu_core.ir.block import Block, Type, described, format_name
 from ipu_core.ir.bodies import equations_of
 from ipu_core.ir.lifetimes import lifetimes
+from ipu_core.ir.ops import INT32
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.pytree import flatten, map_leaves, paths, unflatten
 from ipu_core.ir.tracing import trace
 from ipu_core.target import Target
 from lowprec import Accumulation
+from lowprec import float32 as FLOAT32
 from lowprec.checks import expect, integer, integers, listed, shown, truth
 from lowprec.processor import in_default_state
 
@@ -82,7 +84,7 @@ def add_traced(
     expect(str, name=name)
     truth("temporary", temporary)
     where, given = _tiles(graph.target, tiles), _given(graph, tensors)
-    block = Precision.parse(precision).apply(_traced(f, tensors))
+    block = Precision.parse(precision).apply(_traced(f, tensors), inputs=[tensor.format for tensor in given])
     _check_results(block)
     _check_formats(block, graph.target)
     chip = replace(graph.target, tiles=where.size)
@@ -137,8 +139,12 @@ def _given(graph: Graph, tensors: Sequence[Any]) -> list[Tensor]:
 
 
 def _traced(f: Callable[..., Any], tensors: Sequence[Any]) -> Block:
-    """The function at the tensors' shapes and formats."""
-    return trace(f, *(map_leaves(lambda tensor: Type(tensor.shape, tensor.format), each) for each in tensors))
+    """The function at the tensors' shapes, every float a float32 until the precision is applied."""
+
+    def stand_in(tensor: Tensor) -> Type:
+        return Type(tensor.shape, INT32 if tensor.format == INT32 else FLOAT32)
+
+    return trace(f, *(map_leaves(stand_in, each) for each in tensors))
 
 
 def _check_results(block: Block) -> None:
