@@ -2,6 +2,7 @@
 
 machine    Target, Graph, Codelet (Input, Output, InOut, Param), programs (Sequence, Execute, Copy, Repeat, ...),
            Engine, Profile, FloatingPointControl: Poplar's programming model, with cycles, exchange and memory
+           add_traced puts a function of nn into a Graph
 programs   trace a function to a Block; value_and_grad, Precision, plan (an Accumulation and a place for every sum),
            lower; evaluate, execute and Machine run it; nn has operations and layers
 training   TrainLoop with Sgd, Lars, Adam, AdamW or Lamb trains in one precision, compare sets several side by side
@@ -171,8 +172,8 @@ __getattr__ = lazy_names(
         "emulation": "emulate",
         "engine": "engine Engine Profile",
         "errors": "",
-        "graph": "graph AbortOnNaN Call Codelet Copy DataStream Execute Graph If InOut Input Output Overlap Param RemoteBuffer "
-        "RemoteLoad RemoteStore Repeat RepeatWhile Sequence StreamCopy Switch Sync Tensor WriteUndef",
+        "graph": "graph AbortOnNaN Call Codelet Copy DataStream Execute Graph If InOut Input Output Overlap Param "
+        "RemoteBuffer RemoteLoad RemoteStore Repeat RepeatWhile Sequence StreamCopy Switch Sync Tensor WriteUndef",
         "ir": "",
         "ir.autodiff": "value_and_grad",
         "ir.block": "Block",

@@ -29,7 +29,7 @@ FLOORS = {
     "chip": Floor(
         tuple(f"ipu_core.{name}" for name in (
             "errors", "interruption", "integers", "traffic", "target", "control", "cost", "tile", "tile_convolution",
-            "tile_integers", "tile_distributions", "tile_random", "hardware_random", "arrays",
+            "tile_integers", "tile_random", "hardware_random", "arrays",
         )),
         ("lowprec",),
     ),

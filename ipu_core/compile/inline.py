@@ -46,39 +46,40 @@ def add_traced(
     temporary: bool = False,
     name: str = "",
 ) -> tuple[p.Program, Any]:
-    """Adds what a plain function of arrays computes to a graph, with all that `nn` has and `value_and_grad` gives.
+    """Adds what a plain function of arrays computes to a graph: all that `nn` has, and what `value_and_grad` gives.
 
-    The function is traced at the tensors' shapes and formats, typed by the precision, planned and lowered. A tensor that
-    does not lie as the plan wants it is copied there each time the program runs, which is in the account; what lies so,
-    such as a result of another call on the same tiles, is read where it is. Nothing is written but the results.
+    The function is traced, typed by the precision, planned and lowered. A tensor that does not lie as the plan wants it
+    is copied there each time the program runs, which is in the account; what lies so, such as a result of another call
+    on the same tiles, is read where it is. Nothing is written but the results.
 
-    The bits are those of ``execute(precision.apply(trace(f, ...)), ..., key=key.fold_in(operation))`` where `key` is the
-    engine's key of the run (`Engine(key=k)` has k.fold_in(number of the run)), or of the round of a `Repeat`: an
-    equation that draws folds its own number into that. Tiles and mappings decide no bit.
+    The bits are those of ``execute(block, ..., key=key.fold_in(operation))``, where `block` is
+    ``Precision.parse(precision).apply(trace(f, ...), inputs=[...])``: traced with float32 for every float, as a
+    training step is, and typed with the tensors' formats for its inputs. `key` is the engine's of the run, or of the
+    round of a `Repeat`; an equation that draws folds its own number into that. Tiles and mappings decide no bit.
 
     Args:
-        graph: where; it is changed only if nothing is refused.
+        graph: where; what is refused leaves it as it was.
         f: called with stand-ins for arrays, one argument for each entry of `tensors`.
-        tensors: of the graph, nested in dicts, lists and tuples as f takes them; any views, mapped in any way.
+        tensors: the arguments, a tuple or list: each a tensor of the graph, or such nested in dicts, lists and tuples;
+            views of any kind, mapped in any way.
         precision: a Precision or its name.
-        tiles: numbers of the tiles that compute and hold what is added, a range or any sequence; None: all.
-        operation: number that is folded into the key; None: another one for each call, of those that `add_vertices`
-            gives. Two programs of one number, and one that runs twice in a round, draw the same bits.
+        tiles: numbers of the tiles that hold and compute what is added, a range or any list; None: all.
+        operation: number that is folded into the key; None: one that no other call has, and no vertices. Programs with
+            one number draw the same bits, and so does one that runs twice in a round.
         accumulations: orders of sums by the number of the equation, as for `plan`; None: those of its rule.
-        temporary: the results may share memory outside their lifetime; the host cannot read them.
-        name: of the function in profiles and messages, before the names of operations; "": f's own.
+        temporary: whether the results may share memory outside their lifetime; the host cannot read them then.
+        name: before the names of operations in profiles and messages; "": that of f.
 
     Returns:
-        The program, to be run any number of times, and the results: tensors nested as f gives them. Two of them are one
-        tensor, or two views of one variable, where f gives an array twice, or transposed.
+        The program, to be run any number of times, and the results: tensors nested as f gives them. Where f gives an
+        array twice, or an array and a view of it, two of them have the same elements.
 
     Raises:
         TypeError: an argument of another kind; a leaf that is no Tensor; a result that is no array.
-        ValueError: a tensor of another graph, or of truth values or unsigned integers; tiles that the chip lacks, or one
-            twice; a result that is an argument, or a view of one; shapes that do not fit.
-        UnmappedTensor: a tensor, or a part of its variable, lies nowhere.
-        UnsupportedByTarget: the chip has no unit for a format, and none for block formats.
-        NotImplementedError: f does what has no lowering.
+        ValueError: a tensor of another graph, or of truth values or unsigned integers; tiles that the chip lacks, or
+            one twice; a result that is an argument, or a view of one; shapes that do not fit.
+        UnmappedTensor: elements of a tensor's variable lie on no tile.
+        UnsupportedByTarget: the chip has no unit for a format; none has one for block formats.
     """
     expect(Graph, graph=graph)
     expect(str, name=name)
@@ -128,7 +129,7 @@ def _given(graph: Graph, tensors: Sequence[Any]) -> list[Tensor]:
         TypeError, ValueError, UnmappedTensor: one is no mapped tensor of the graph with elements that are traced.
     """
     if isinstance(tensors, Tensor | dict):
-        raise TypeError(f"tensors has an entry for each argument of f: give ({type(tensors).__name__},), a tuple of one")
+        raise TypeError(f"tensors has an entry for each argument of f: of one, a {type(tensors).__name__}, give (x,)")
     leaves, tree = flatten(listed("tensors", tensors))
     for tensor, path in zip(leaves, paths(tree), strict=True):
         graph.check_own(tensor, f"tensors: {path}")
@@ -153,8 +154,8 @@ def _check_results(block: Block) -> None:
     for number, var in enumerate(block.outputs):
         if (root := views[var].root) in block.inputs:
             raise ValueError(
-                f"result {number} of f is its argument {root.name}, or a view of it: nothing is computed, and the tensor "
-                "is at hand"
+                f"result {number} of f is its argument {root.name}, or a view of it: that tensor is at hand, and "
+                "nothing is computed"
             )
 
 

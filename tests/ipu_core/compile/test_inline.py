@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-import ipu_core
 from ipu_core import (
     Accumulation,
     Block,
@@ -36,7 +35,7 @@ from ipu_core import (
 )
 from ipu_core.compile.machine import Machine
 from ipu_core.compile.residency import scheduled
-from ipu_core.errors import UnmappedTensor, UnsupportedByTarget
+from ipu_core.errors import UnsupportedByTarget
 from ipu_core.graph.program import Program
 from ipu_core.ir.pytree import flatten, map_leaves
 from lowprec import Key, astype
@@ -390,64 +389,3 @@ def test_temporary_results_share_memory_and_are_not_for_the_host() -> None:
     program, y = add_traced(graph, nn.tanh, [x], precision="fp32.32", temporary=True)
     with pytest.raises(ValueError, match="temporary and cannot be read by the host"):
         Engine(graph, program).read(y)
-
-
-def refused() -> dict[str, tuple[type[Exception], str, Callable[[Graph, Tensor], Any]]]:
-    def plain(graph: Graph, f: Any, tensors: Any, **how: Any) -> Any:
-        return add_traced(graph, f, tensors, **{"precision": "fp16.16/nearest", **how})
-
-    def other(_: Graph, __: Tensor) -> Any:
-        return linear(Graph(CHIPS["gc200"]), "float32", (8,), 3)
-
-    def of(fmt: str) -> Callable[[Graph, Tensor], Any]:
-        return lambda g, x: plain(g, nn.exp, [linear(g, fmt, (8,), 3)])
-
-    def on(tiles: Any) -> Callable[[Graph, Tensor], Any]:
-        return lambda g, x: plain(g, nn.exp, [x], tiles=tiles)
-
-    return {
-        "no graph": (TypeError, "graph must be a Graph", lambda g, x: plain(g.target, nn.exp, [x])),
-        "no function": (TypeError, "takes a function", lambda g, x: plain(g, 3, [x])),
-        "another graph's": (ValueError, "is of another graph", lambda g, x: plain(g, nn.exp, [other(g, x)])),
-        "unmapped": (UnmappedTensor, "mapped to no tile", lambda g, x: plain(g, nn.exp, [g.add_variable("float32", (8,))])),
-        "an array": (TypeError, "tensors: 0.a must be a Tensor", lambda g, x: plain(g, lambda x: x["a"], [{"a": np.zeros(3)}])),
-        "a tensor alone": (TypeError, r"give \(Tensor,\), a tuple of one", lambda g, x: plain(g, nn.exp, x)),
-        "truth values": (ValueError, "tensors: 0 is bool; f computes with floats and int32", of("bool")),
-        "unsigned": (ValueError, "tensors: 0 is uint32", of("uint32")),
-        "double": (UnsupportedByTarget, "argument x is float64, for which gc200 has no unit", of("float64")),
-        "bytes": (UnsupportedByTarget, "argument x is float8_e4m3fnuz, for which gc200", of("float8_e4m3fnuz")),
-        "bfloat16": (UnsupportedByTarget, "forward convert 1 is bfloat16", lambda g, x: plain(g, nn.exp, [x], precision="bf16.32")),
-        "blocks": (UnsupportedByTarget, "elements share scales", lambda g, x: plain(g, lambda x: x.reshape(1, 8) @ x.reshape(8, 1), [x], precision="mxfp8")),
-        "precision": (ValueError, "unknown precision 'fp7'", lambda g, x: plain(g, nn.exp, [x], precision="fp7")),
-        "far tiles": (ValueError, r"tiles 5\.\.12 are outside 0\.\.11 of gc200", on(range(5, 13))),
-        "negative tiles": (ValueError, r"tiles -1\.\.3 are outside", on([3, -1])),
-        "a tile twice": (ValueError, "tiles must differ: 1 of", on([3, 4, 3])),
-        "no tiles": (ValueError, "one at least", on([])),
-        "a number of tiles": (TypeError, "tiles must be a list", on(4)),
-        "half a tile": (TypeError, "tiles must be integers", on([0.5])),
-        "an argument": (ValueError, "result 1 of f is its argument x, or a view of it", lambda g, x: plain(g, lambda x: (nn.exp(x), x), [x])),
-        "a view": (ValueError, "result 0 of f is its argument x", lambda g, x: plain(g, lambda x: x.reshape(2, 4).T, [x])),
-        "shapes": (ValueError, "do not fit", lambda g, x: plain(g, lambda x, y: x + y, [x, linear(g, "float32", (7,), 1)])),
-        "no arguments fit": (TypeError, "positional argument", lambda g, x: plain(g, nn.exp, [x, x])),
-        "a result": (TypeError, "must give arrays or numbers", lambda g, x: plain(g, lambda x: "x", [x])),
-        "a key": (TypeError, "operation must be an integer", lambda g, x: plain(g, nn.exp, [x], operation="3")),
-        "a negative key": (ValueError, "operation must be an integer of at least 0", lambda g, x: plain(g, nn.exp, [x], operation=-3)),
-        "orders of nothing": (ValueError, "no products or sums of the block have the numbers", lambda g, x: plain(g, nn.exp, [x], accumulations={0: Accumulation()})),
-        "a name": (TypeError, "name must be a str", lambda g, x: plain(g, nn.exp, [x], name=3)),
-        "temporary": (TypeError, "temporary must be True or False", lambda g, x: plain(g, nn.exp, [x], temporary=1)),
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize("case", refused())
-def test_what_cannot_be_added_is_refused_and_leaves_the_graph_as_it_is(case: str) -> None:
-    kind, message, call = refused()[case]
-    graph = Graph(CHIPS["gc200"])
-    x = linear(graph, "float32", (8,), 3)
-    with pytest.raises(kind, match=message):
-        call(graph, x)
-    assert not graph.compute_sets
-    assert all(variable.name in ("x", "variable_1") for variable in graph.variables)
-
-
-def test_the_names_are_public() -> None:
-    assert {"add_traced", "Sync", "WriteUndef", "AbortOnNaN"} <= set(ipu_core.__all__)
