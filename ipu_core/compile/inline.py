@@ -31,6 +31,8 @@ from lowprec.processor import in_default_state
 
 BYTES: Final = "float8"
 """How the names of all formats of 8 bits begin."""
+ROUNDS: Final = 1 << 32
+"""From here on numbers that are folded into the key are those of rounds."""
 
 
 @in_default_state
@@ -50,7 +52,8 @@ def add_traced(
 
     The function is traced, typed by the precision, planned and lowered. A tensor that does not lie as the plan wants it
     is copied there each time the program runs, which is in the account; what lies so, such as a result of another call
-    on the same tiles, is read where it is. Nothing is written but the results.
+    on the same tiles, is read where it is. Nothing is written but the results. The plan takes these tiles to be empty;
+    what does not fit beside the graph's other variables an engine refuses.
 
     The bits are those of ``execute(block, ..., key=key.fold_in(operation))``, where `block` is
     ``Precision.parse(precision).apply(trace(f, ...), inputs=[...])``: traced with float32 for every float, as a
@@ -64,8 +67,8 @@ def add_traced(
             views of any kind, mapped in any way.
         precision: a Precision or its name.
         tiles: numbers of the tiles that hold and compute what is added, a range or any list; None: all.
-        operation: number that is folded into the key; None: one that no other call has, and no vertices. Programs with
-            one number draw the same bits, and so does one that runs twice in a round.
+        operation: number below 2^32 that is folded into the key; None: one that no other call has, and no vertices.
+            Programs with one number draw the same bits, and so does one that runs twice in a round.
         accumulations: orders of sums by the number of the equation, as for `plan`; None: those of its rule.
         temporary: whether the results may share memory outside their lifetime; the host cannot read them then.
         name: before the names of operations in profiles and messages; "": that of f.
@@ -97,7 +100,7 @@ def add_traced(
     results = [lowered.tensors[var] for var in block.outputs]
     for tensor in results:
         tensor.variable.temporary = temporary and not tensor.variable.constant
-    number = graph.new_operation() if operation is None else integer("operation", operation, 0)
+    number = graph.new_operation() if operation is None else integer("operation", operation, 0, ROUNDS - 1)
     adopt(graph, lowered.graph, where, instead=instead, name=called, operation=number)
     assert block.result is not None
     return p.Sequence(*steps), unflatten(block.result, results)
@@ -196,8 +199,9 @@ def _taken(
             yield p.Copy(in_place_of(source, instead), in_place_of(to, instead), f"{name}.{what}")
         case p.StreamCopy(stream, tensor):
             if stream.to_device and tensor.variable not in instead and tensor.size:
-                source = given[lowered.feeds.index(stream)]
-                yield p.Copy(source, tensor, f"{name}.{tensor.variable.name}")
+                number = lowered.feeds.index(stream)
+                if lowered.block.inputs[number] in lifetimes(lowered.block).last:  # it is read
+                    yield p.Copy(given[number], tensor, f"{name}.{tensor.variable.name}")
         case other:
             raise NotImplementedError(f"{type(other).__name__} in a function that is added to a graph")
 
