@@ -245,10 +245,11 @@ def lowered_cycles(one: Added, tiles: int) -> int:
     return sum(step.cycles for step in machine.profile.steps if step.kind != "stream")
 
 
+@pytest.mark.parametrize("tiles", [range(TILES), range(4, 10)])
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_what_lies_right_is_used_where_it_is_and_costs_what_the_compiler_pays(name: str) -> None:
-    one = added(name, "fp32.32", ways=[made])
-    assert one.engine().profile().cycles == lowered_cycles(one, TILES) + copied(one)
+def test_what_is_computed_costs_what_the_compiler_pays_on_as_many_tiles(name: str, tiles: range) -> None:
+    one = added(name, "fp32.32", ways=[made], tiles=tiles)
+    assert one.engine().profile().cycles == lowered_cycles(one, len(tiles)) + copied(one)
 
 
 def copied(one: Added) -> int:
