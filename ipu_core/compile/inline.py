@@ -100,7 +100,7 @@ def add_traced(
     results = [lowered.tensors[var] for var in block.outputs]
     for tensor in results:
         tensor.variable.temporary = temporary and not tensor.variable.constant
-    number = graph.new_operation() if operation is None else integer("operation", operation, 0, ROUNDS - 1)
+    number = next(graph.operations) if operation is None else integer("operation", operation, 0, ROUNDS - 1)
     adopt(graph, lowered.graph, where, instead=instead, name=called, operation=number)
     assert block.result is not None
     return p.Sequence(*steps), unflatten(block.result, results)
@@ -135,7 +135,9 @@ def _given(graph: Graph, tensors: Sequence[Any]) -> list[Tensor]:
         raise TypeError(f"tensors has an entry for each argument of f: of one, a {type(tensors).__name__}, give (x,)")
     leaves, tree = flatten(listed("tensors", tensors))
     for tensor, path in zip(leaves, paths(tree), strict=True):
-        graph.check_own(tensor, f"tensors: {path}")
+        expect(Tensor, **{f"tensors: {path}": tensor})
+        if tensor not in graph:
+            raise ValueError(f"tensors: {path}: {tensor.variable} is of another graph")
         if tensor.format in ("bool", "uint32"):
             raise ValueError(f"tensors: {path} is {tensor.format}; f computes with floats and int32")
         _ = tensor.variable.mapping  # raises for one that lies nowhere

@@ -36,7 +36,7 @@ class Graph:
         expect(Target, target=self.target)
         self.variables: list[Variable] = []
         self.compute_sets: list[ComputeSet] = []
-        self._operations: Iterator[int] = itertools.count(_FIRST_OPERATION)
+        self.operations: Iterator[int] = itertools.count(_FIRST_OPERATION)
 
     def add_variable(self, fmt: Any, shape: Sequence[int], name: str = "", *, temporary: bool = False) -> Tensor:
         """Adds a variable and returns it as a tensor. It starts at zero and lies on no tile yet.
@@ -87,7 +87,7 @@ class Graph:
         if isinstance(item, Vertex):
             item.tile = tile
             return
-        self.check_own(item)
+        self._check_own(item)
         starts, lengths = runs_of(item.shape, item.strides)
         starts = starts + item.offset
         item.variable.add_piece(starts, starts + lengths, np.full(starts.size, tile, np.int64))
@@ -97,7 +97,7 @@ class Graph:
 
         `starts` counts within the tensor and begins at 0.
         """
-        self.check_own(tensor)
+        self._check_own(tensor)
         at, where = integers("starts", starts), integers("tiles", tiles)
         if at.shape != where.shape or at.ndim != 1 or (at.size and at[0] != 0) or (np.diff(at) < 0).any():
             raise ValueError("map_intervals needs starts that begin at 0 and ascend, and one tile for each")
@@ -118,7 +118,7 @@ class Graph:
         Returns:
             The borders within the tensor, as `linear_boundaries` gives them: chunk i lies on the i-th tile.
         """
-        self.check_own(tensor)
+        self._check_own(tensor)
         if tiles is None or isinstance(tiles, int | np.integer):
             count = self.target.tiles if tiles is None else integer("tiles", tiles, 1)
             where = np.arange(min(count, self.target.tiles + 1))  # one too many is refused by its number
@@ -138,7 +138,7 @@ class Graph:
             borders: one ascending array per axis, from 0 to the axis's length.
             tiles: integer array of the grid's shape.
         """
-        self.check_own(tensor)
+        self._check_own(tensor)
         cuts = [np.atleast_1d(integers("a border", border)) for border in listed("borders", borders)]
         where = integers("tiles", tiles)
         if where.shape != tuple(cut.size - 1 for cut in cuts) or len(cuts) != tensor.ndim:
@@ -207,8 +207,8 @@ class Graph:
             if named is not None and not isinstance(named, Mapping):
                 raise TypeError(f"{what} must be a dict by name, not {shown(named)}")
         for name, tensor in (fields or {}).items():
-            self.check_own(tensor, f"field {name!r}")
-        number = self.new_operation() if operation is None else operation
+            self._check_own(tensor, f"field {name!r}")
+        number = next(self.operations) if operation is None else operation
         vertex = Vertex(codelet, tile, dict(fields or {}), dict(params or {}), number)
         if compute_set.singles and operation is None and compute_set.singles[-1].codelet is codelet:
             vertex.operation = compute_set.singles[-1].operation  # one group, one number
@@ -239,7 +239,7 @@ class Graph:
             TypeError, ValueError: see `make_group`.
         """
         self._check_compute_set(compute_set)
-        number = self.new_operation() if operation is None else operation
+        number = next(self.operations) if operation is None else operation
         group = make_group(compute_set, codelet, tiles, fields, params or {}, number, self.target.tiles)
         if group.tiles.size:
             compute_set.groups.append(group)
@@ -249,7 +249,7 @@ class Graph:
         """Connects a field of a single vertex to tensor elements."""
         expect(Vertex, vertex=vertex)
         expect(str, field=field)
-        self.check_own(tensor)
+        self._check_own(tensor)
         vertex.fields[field] = tensor
 
     def set_initial_value(self, vertex: Vertex, param: str, value: Any) -> None:
@@ -258,9 +258,9 @@ class Graph:
         expect(str, param=param)
         vertex.params[param] = value
 
-    def new_operation(self) -> int:
-        """A number to fold into the key that no vertices have, and no traced function's."""
-        return next(self._operations)
+    def __contains__(self, tensor: Tensor) -> bool:
+        number = tensor.variable.number
+        return number < len(self.variables) and self.variables[number] is tensor.variable
 
     def __str__(self) -> str:
         return graph_text(self.variables, self.compute_sets)
@@ -287,11 +287,10 @@ class Graph:
         if not any(each is compute_set for each in reversed(self.compute_sets)):
             raise ValueError(f"compute set {compute_set.name!r} is of another graph, or was joined to another one")
 
-    def check_own(self, tensor: Any, what: str = "tensor") -> None:
+    def _check_own(self, tensor: Any, what: str = "tensor") -> None:
         """Refuses what is no tensor of this graph."""
         expect(Tensor, **{what: tensor})
-        number = tensor.variable.number
-        if number >= len(self.variables) or self.variables[number] is not tensor.variable:
+        if tensor not in self:
             raise ValueError(f"{what}: {tensor.variable} is of another graph")
 
 

@@ -95,7 +95,7 @@ def input_formats(block: Block, given: Sequence[Any]) -> list[Format]:
     Raises:
         ValueError: not one for each, or a float's for integers.
     """
-    named = [INT32 if one == INT32 else as_format(one) for one in listed("inputs", given)]
+    named = [one if isinstance(one, str) and one == INT32 else as_format(one) for one in listed("inputs", given)]
     kinds = [isinstance(var.type.format, str) for var in block.inputs]
     if [one == INT32 for one in named] != kinds:
         wanted = ", ".join(INT32 if kind else "a float format" for kind in kinds) or "none"
