@@ -1,6 +1,6 @@
 """Inline: a traced function added to a user's graph, at tensors and on tiles of that."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ipu_core.compile.lowering.lower import Lowered, lower
-from ipu_core.compile.planning import plan
+from ipu_core.compile.planning import LEAST_ROOM, plan
 from ipu_core.compile.residency import scheduled
 from ipu_core.errors import UnsupportedByTarget
 from ipu_core.graph import program as p
@@ -52,8 +52,8 @@ def add_traced(
 
     The function is traced, typed by the precision, planned and lowered. A tensor that does not lie as the plan wants it
     is copied there each time the program runs, which is in the account; what lies so, such as a result of another call
-    on the same tiles, is read where it is. Nothing is written but the results. The plan takes these tiles to be empty;
-    what does not fit beside the graph's other variables an engine refuses.
+    on the same tiles, is read where it is. Nothing is written but the results. The plan leaves room for the variables
+    that are mapped to these tiles by then.
 
     The bits are those of ``execute(block, ..., key=key.fold_in(operation))``, where `block` is
     ``Precision.parse(precision).apply(trace(f, ...), inputs=[...])``: traced with float32 for every float, as a
@@ -91,7 +91,7 @@ def add_traced(
     block = Precision.parse(precision).apply(_traced(f, tensors), inputs=[tensor.format for tensor in given])
     _check_results(block)
     _check_formats(block, graph.target)
-    chip = replace(graph.target, tiles=where.size)
+    chip = _chip(graph, where, {tensor.variable for tensor in given})
     block = scheduled(block, chip)
     lowered = lower(block, plan(block, chip, accumulations), share=True)
     instead = _instead(lowered, given, where)
@@ -123,6 +123,25 @@ def _tiles(target: Target, tiles: ArrayLike | None) -> Ints:
     if (twice := where.size - np.unique(where).size) > 0:
         raise ValueError(f"tiles must differ: {twice} of {shown(tiles)} are there already")
     return where
+
+
+def _chip(graph: Graph, where: Ints, counted: Collection[Variable]) -> Target:
+    """As many tiles, with the memory that the graph's lasting variables leave on the fullest of them, to plan for.
+
+    Args:
+        graph: which lies on the tiles.
+        where: their numbers.
+        counted: variables that the plan counts itself.
+    """
+    held = np.zeros(graph.target.tiles, np.int64)
+    for variable in graph.variables:
+        if not variable.temporary and variable not in counted:
+            for starts, ends, tiles in variable.pieces:
+                np.add.at(held, tiles, (ends - starts) * variable.dtype.itemsize)
+    memory = graph.target.tile_memory
+    return replace(
+        graph.target, tiles=where.size, tile_memory=max(memory - int(held[where].max()), memory // LEAST_ROOM)
+    )
 
 
 def _given(graph: Graph, tensors: Sequence[Any]) -> list[Tensor]:

@@ -391,6 +391,26 @@ def test_arguments_that_are_not_read_are_not_moved() -> None:
     assert [step.name for step in Engine(graph, program).profile().steps] == ["traced.input.y", "traced.multiply.0"]
 
 
+def test_a_plan_leaves_room_for_what_lies_on_its_tiles() -> None:
+    chip = Target("gc200", tiles=9)
+    graph = Graph(chip)
+    held = graph.add_variable("float32", (8 * 75_000,), "held")
+    graph.map_linearly(held, range(1, 9))
+    a, b = (linear(graph, "float32", (256, 256), 8) for _ in "ab")
+    program, _ = add_traced(graph, lambda a, b: a @ b, (a, b), precision="fp32.32", tiles=range(1, 9))
+    account = Engine(graph, program).memory  # raises where a tile is too full
+    assert 300_000 < account.peak_bytes <= chip.tile_memory
+
+
+def test_a_function_of_nothing_gives_constants() -> None:
+    graph = Graph(CHIPS["gc200"])
+    program, (ones, two) = add_traced(graph, lambda: (np.ones(3, np.float32), 2.0), (), precision="fp32.32")
+    engine = Engine(graph, program)
+    engine.run()
+    np.testing.assert_array_equal(engine.read(ones), [1, 1, 1])
+    assert engine.read(two) == 2
+
+
 def test_temporary_results_share_memory_and_are_not_for_the_host() -> None:
     graph = Graph(CHIPS["gc200"])
     x = linear(graph, "float32", (60,), 7)
