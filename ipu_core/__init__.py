@@ -2,6 +2,7 @@
 
 machine    Target, Graph, Codelet (Input, Output, InOut, Param, Static), programs (Sequence, Execute, Copy, ...),
            Engine, Profile, FloatingPointControl: Poplar's programming model, with cycles, exchange and memory
+           add_traced puts a function of nn into a Graph
 programs   trace a function to a Block; value_and_grad, Precision, plan (an Accumulation and a place for every sum),
            lower; evaluate, execute and Machine run it; nn has operations and layers
 training   TrainLoop with Sgd, Lars, Adam, AdamW or Lamb trains in one precision, compare sets several side by side
@@ -20,6 +21,7 @@ from lowprec.lazy import lazy_names
 if TYPE_CHECKING:
     from ipu_core import errors, nn, poptorch
     from ipu_core.capture import TorchModel, TorchSchedule, from_torch, from_torch_optimizer
+    from ipu_core.compile.inline import add_traced
     from ipu_core.compile.lowering.lower import lower
     from ipu_core.compile.machine import Machine
     from ipu_core.compile.planning import plan
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from ipu_core.emulation import emulate
     from ipu_core.engine import Engine, Profile
     from ipu_core.graph import (
+        AbortOnNaN,
         Call,
         Codelet,
         Copy,
@@ -48,7 +51,9 @@ if TYPE_CHECKING:
         Static,
         StreamCopy,
         Switch,
+        Sync,
         Tensor,
+        WriteUndef,
     )
     from ipu_core.ir.autodiff import value_and_grad
     from ipu_core.ir.block import Block
@@ -73,6 +78,7 @@ if TYPE_CHECKING:
     from ipu_core.train.watch import Record, Watch
 
 __all__ = [
+    "AbortOnNaN",
     "Accumulation",
     "Adam",
     "AdamW",
@@ -121,6 +127,7 @@ __all__ = [
     "Static",
     "StreamCopy",
     "Switch",
+    "Sync",
     "Target",
     "Tensor",
     "TorchModel",
@@ -128,6 +135,8 @@ __all__ = [
     "TrainLoop",
     "UnitScaled",
     "Watch",
+    "WriteUndef",
+    "add_traced",
     "blame",
     "cheapest",
     "compare",
@@ -156,6 +165,7 @@ __getattr__ = lazy_names(
         "arrays": "",
         "capture": "TorchModel TorchSchedule from_torch from_torch_optimizer",
         "compile": "",
+        "compile.inline": "add_traced",
         "compile.lowering": "lower",
         "compile.machine": "Machine",
         "compile.planning": "plan",
@@ -164,8 +174,8 @@ __getattr__ = lazy_names(
         "emulation": "emulate",
         "engine": "engine Engine Profile",
         "errors": "",
-        "graph": "graph Call Codelet Copy DataStream Execute Graph If InOut Input Output Overlap Param RemoteBuffer "
-        "RemoteLoad RemoteStore Repeat RepeatWhile Sequence Static StreamCopy Switch Tensor",
+        "graph": "graph AbortOnNaN Call Codelet Copy DataStream Execute Graph If InOut Input Output Overlap Param "
+        "RemoteBuffer RemoteLoad RemoteStore Repeat RepeatWhile Sequence Static StreamCopy Switch Sync Tensor WriteUndef",
         "ir": "",
         "ir.autodiff": "value_and_grad",
         "ir.block": "Block",

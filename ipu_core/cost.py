@@ -27,7 +27,6 @@ CAST_OVERHEAD: Final = 26  # [PL] cycles per worker
 REDUCE_OVERHEAD: Final = 20  # [PL] cycles per worker
 REDUCE_SUPERVISOR: Final = 33  # [PL] cycles per vertex
 DROPOUT_OVERHEAD: Final = 24  # [PL] cycles per worker
-NORMAL_OVERHEAD: Final = 22  # [PL] cycles per worker
 DROPOUT_SUPERVISOR: Final = 6  # [PL] cycles per vertex
 TOP_TERM: Final = 3  # [model] cycles per worker and term: load, compare, branch
 TOP_LEVEL: Final = 6  # [model] cycles per worker and level of a heap: load both children, compare, choose, store
@@ -176,11 +175,6 @@ def dropout(target: Target, elements: Numbers, size: int) -> Ints:
     """Cycles of one vertex that draws a mask of so many elements of `size` bytes [PL: 2n/vec + 24*6 + 6]."""
     vectors = _vectors(elements, size)
     return 2 * vectors + DROPOUT_OVERHEAD * target.workers + DROPOUT_SUPERVISOR
-
-
-def normal(target: Target, elements: Numbers, size: int) -> Ints:
-    """Cycles of one vertex that draws so many normal numbers of `size` bytes [PL: 4n/vec + 22*6]."""
-    return 4 * _vectors(elements, size) + NORMAL_OVERHEAD * target.workers
 
 
 def reduce(target: Target, terms: Numbers, results: Numbers, size: int) -> Ints:

@@ -29,7 +29,7 @@ FLOORS = {
     "chip": Floor(
         tuple(f"ipu_core.{name}" for name in (
             "errors", "interruption", "integers", "traffic", "target", "control", "cost", "tile", "tile_convolution",
-            "tile_integers", "tile_distributions", "tile_random", "hardware_random", "arrays",
+            "tile_integers", "tile_random", "hardware_random", "arrays",
         )),
         ("lowprec",),
     ),
@@ -50,7 +50,7 @@ FLOORS = {
         )),
         ("execution",),
     ),
-    "compile": Floor(("ipu_core.compile",), ("library", "engine", "execution")),
+    "compile": Floor(("ipu_core.compile",), ("library", "engine", "tracing")),
     "nn": Floor(("ipu_core.nn", "ipu_core.initial"), ("tracing",)),
     "train": Floor(("ipu_core.train",), ("compile", "nn")),
     "study": Floor(("ipu_core.study",), ("train", "report")),

@@ -32,7 +32,7 @@ class KeyCell:
         self.random = random
         self.key: Key | None = None
         self.next_run = next_run
-        self.folded: dict[int, FoldedKey] = {}
+        self.folded: dict[tuple[int | None, int], FoldedKey] = {}
 
 
 class FoldedKey:
@@ -129,27 +129,28 @@ def _scatter(storage: NDArray[Any], indices: Ints, buffer: NDArray[Any]) -> Call
     return scatter
 
 
-def folded_key(cell: KeyCell, operation: int, name: str) -> Callable[[], Key]:
-    """The key of an operation in the round being run.
+def folded_key(cell: KeyCell, operation: int, name: str, within: int | None = None) -> Callable[[], Key]:
+    """The key of an operation in the round being run, and within a function that has a number of its own.
 
     Raises, when called:
         ValueError: the engine has no key.
     """
-    folded = cell.folded.setdefault(operation, FoldedKey())
+    folded = cell.folded.setdefault((within, operation), FoldedKey())
 
     def current() -> Key:
         key = cell.key
         if key is None:
             raise ValueError(f"{name} draws random bits: give the engine a key, as in Engine(graph, program, key=0)")
         if folded.key is None or key is not folded.source:
-            folded.source, folded.key = key, key.fold_in(operation)
+            inner = key if within is None else key.fold_in(within)
+            folded.source, folded.key = key, inner.fold_in(operation)
         return folded.key
 
     return current
 
 
 def _key_setter(attributes: dict[str, Any], cell: KeyCell, group: VertexGroup) -> Callable[[], None]:
-    current = folded_key(cell, group.operation, group.codelet.__name__)
+    current = folded_key(cell, group.operation, group.codelet.__name__, group.within)
 
     def set_key() -> None:
         attributes["key"] = current()

@@ -36,7 +36,7 @@ class Graph:
         expect(Target, target=self.target)
         self.variables: list[Variable] = []
         self.compute_sets: list[ComputeSet] = []
-        self._operations: Iterator[int] = itertools.count(_FIRST_OPERATION)
+        self.operations: Iterator[int] = itertools.count(_FIRST_OPERATION)
 
     def add_variable(self, fmt: Any, shape: Sequence[int], name: str = "", *, temporary: bool = False) -> Tensor:
         """Adds a variable and returns it as a tensor. It starts at zero and lies on no tile yet.
@@ -208,7 +208,7 @@ class Graph:
                 raise TypeError(f"{what} must be a dict by name, not {shown(named)}")
         for name, tensor in (fields or {}).items():
             self._check_own(tensor, f"field {name!r}")
-        number = next(self._operations) if operation is None else operation
+        number = next(self.operations) if operation is None else operation
         vertex = Vertex(codelet, tile, dict(fields or {}), dict(params or {}), number)
         if compute_set.singles and operation is None and compute_set.singles[-1].codelet is codelet:
             vertex.operation = compute_set.singles[-1].operation  # one group, one number
@@ -239,7 +239,7 @@ class Graph:
             TypeError, ValueError: see `make_group`.
         """
         self._check_compute_set(compute_set)
-        number = next(self._operations) if operation is None else operation
+        number = next(self.operations) if operation is None else operation
         group = make_group(compute_set, codelet, tiles, fields, params or {}, number, self.target.tiles)
         if group.tiles.size:
             compute_set.groups.append(group)
@@ -257,6 +257,10 @@ class Graph:
         expect(Vertex, vertex=vertex)
         expect(str, param=param)
         vertex.params[param] = value
+
+    def __contains__(self, tensor: Tensor) -> bool:
+        number = tensor.variable.number
+        return number < len(self.variables) and self.variables[number] is tensor.variable
 
     def __str__(self) -> str:
         return graph_text(self.variables, self.compute_sets)
@@ -286,8 +290,7 @@ class Graph:
     def _check_own(self, tensor: Any, what: str = "tensor") -> None:
         """Refuses what is no tensor of this graph."""
         expect(Tensor, **{what: tensor})
-        number = tensor.variable.number
-        if number >= len(self.variables) or self.variables[number] is not tensor.variable:
+        if tensor not in self:
             raise ValueError(f"{what}: {tensor.variable} is of another graph")
 
 

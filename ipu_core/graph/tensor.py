@@ -98,6 +98,11 @@ class Variable:
         if alone:
             self._mapping = mapping
 
+    def move(self, tiles: Ints) -> None:
+        """Puts on tiles[t] all that lay on tile t."""
+        self.pieces = [(starts, ends, tiles[where]) for starts, ends, where in self.pieces]
+        self._mapping = None
+
     def __str__(self) -> str:
         name = self.format if isinstance(self.format, str) else self.format.name
         return f"{self.name}:{name}[{','.join(map(str, self.shape))}]"

@@ -51,6 +51,7 @@ class VertexGroup:
     Attributes:
         codelet: the variant of it that they run (see `ipu_core.graph.codelet.variant`).
         operation: number folded into the step's key for codelets that use one.
+        within: number folded into the key before that, of the function they are a part of; None: none.
     """
 
     codelet: type[Codelet]
@@ -58,6 +59,7 @@ class VertexGroup:
     operands: Mapping[str, Operand]
     params: Mapping[str, Any]
     operation: int
+    within: int | None = None
 
     @property
     def vertices(self) -> int:

@@ -20,7 +20,7 @@ from ipu_core.ir.ops import PRODUCTS
 from ipu_core.ir.overrides import STREAMING, SWITCHES, overrides
 from ipu_core.ir.parameters import name_parameters
 from ipu_core.ir.pytree import LEAF, flatten, paths, unflatten
-from ipu_core.ir.retype import Retype, cast
+from ipu_core.ir.retype import Retype, cast, input_formats
 from ipu_core.ir.role_formats import FIELDS, FORMATS, RoleFormats
 from ipu_core.ir.rules import ROUNDINGS, PrecisionRule, check_matches, check_names
 from ipu_core.ir.scaled_products import scale_products
@@ -125,7 +125,7 @@ class Precision(RoleFormats):
         new, name = replace(self, name="", rules=(*self.rules, *rules)), "/".join([self.name, *map(str, rules)])
         return replace(new, name=name if _says(name, new) or not _is_known(name) else f"changed {self.name}")
 
-    def apply(self, block: Block, *, whole: bool = True) -> Block:
+    def apply(self, block: Block, *, whole: bool = True, inputs: Sequence[Any] | None = None) -> Block:
         """The Block with every equation typed by the table, and conversions where operands need them.
 
         Numbers of equations stay; conversions get fresh ones. The types of a carried state follow its new value.
@@ -134,12 +134,15 @@ class Precision(RoleFormats):
             block: an ideal step, or a model that is evaluated.
             whole: whether it is all of the model, so that rules for nothing in it are refused; False: a part of what
                 was trained.
+            inputs: formats that inputs come in, one for each; None: as traced. What `nn` widens to float32 is converted
+                once it is there, so trace with float32 for every float. A carried state has that of its new value.
 
         Raises:
             TypeError: no Block.
-            ValueError: a rule that sets nothing in the Block; the message has what there is.
+            ValueError: a rule that sets nothing in the Block; the message has what there is. Formats that do not fit.
         """
         expect(Block, block=block)
+        given = None if inputs is None else input_formats(block, inputs)
         if self.rules and all(equation.role == "forward" for equation in equations_of(block)):
             parameters = paths(block.arguments[0] if block.arguments else LEAF)
             block = name_parameters(block, dict(zip(block.inputs, parameters, strict=False)))
@@ -148,7 +151,7 @@ class Precision(RoleFormats):
         elif whole:
             trained = any(equation.role == "update" for equation in equations_of(block))
             check_matches(self.rules, block, FIELDS, functools.partial(self._reads, trained))
-        typed = Retype(self, block).run()
+        typed = Retype(self, block, given).run()
         if self.scaling is not None or any(rule.field == "scaling" for rule in self.rules):
             typed = scale_products(typed, self)
         if self.promote is not None:

@@ -10,14 +10,15 @@ import numpy as np
 
 from ipu_core.ir.block import Arithmetic, Array, Atom, Block, Equation, Format, Params, Type, Var
 from ipu_core.ir.bodies import equations_of, fresh, regions_of, rewritten, totals_of, with_body
-from ipu_core.ir.ops import OPS, PRODUCTS, STRUCTURE, SUMS, WHOLE_VIEWS
+from ipu_core.ir.ops import INT32, OPS, PRODUCTS, STRUCTURE, SUMS, WHOLE_VIEWS
 from ipu_core.ir.regions import Loop
 from ipu_core.ir.role_formats import RoleFormats, Rule
 from ipu_core.ir.schedule import dead_code
 from ipu_core.ir.wishes import wishes
-from lowprec import FloatFormat, Rounding, astype
+from lowprec import FloatFormat, Rounding, as_format, astype
 from lowprec import float32 as FLOAT32
 from lowprec.arrays import whole_array
+from lowprec.checks import listed
 from lowprec.spec.rounding import NEAREST_EVEN
 
 BACKWARD = ("grad_input", "grad_weight")
@@ -52,12 +53,33 @@ def _narrowed(array: Array) -> Array:
     return result
 
 
-class Retype:
-    """One run of the pass. Every old value has a new one in its own format, and others where they are asked for."""
+def input_formats(block: Block, given: Sequence[Any]) -> list[Format]:
+    """The formats that inputs come in.
 
-    def __init__(self, table: RoleFormats, block: Block) -> None:
+    Raises:
+        ValueError: not one for each, or a float's for integers.
+    """
+    named = [one if isinstance(one, str) and one == INT32 else as_format(one) for one in listed("inputs", given)]
+    kinds = [isinstance(var.type.format, str) for var in block.inputs]
+    if [one == INT32 for one in named] != kinds:
+        wanted = ", ".join(INT32 if kind else "a float format" for kind in kinds) or "none"
+        raise ValueError(f"the block takes inputs in the formats {wanted}, not {', '.join(map(str, named)) or 'none'}")
+    return named
+
+
+class Retype:
+    """One run of the pass. Every old value has a new one in its own format, and others where they are asked for.
+
+    Args:
+        table: the precision's.
+        block: what is typed.
+        given: formats of the inputs, of which those of a carried state follow its new value; None: as traced.
+    """
+
+    def __init__(self, table: RoleFormats, block: Block, given: Sequence[Format] | None = None) -> None:
         self.table = table
         self.block = block
+        self.given = [var.type.format for var in block.inputs] if given is None else given
         self.definitions = {e.output: e for e in equations_of(block)}
         self.equations: list[Equation] = []
         self.constants: dict[Var, Array] = dict(block.constants)
@@ -71,8 +93,7 @@ class Retype:
     def run(self) -> Block:
         """The typed Block."""
         inputs = []
-        for position, var in enumerate(self.block.inputs):
-            fmt = var.type.format
+        for position, (var, fmt) in enumerate(zip(self.block.inputs, self.given, strict=True)):
             if position < self.block.carried:
                 fmt = self._stored_format(var, self.block.outputs[position])
             inputs.append(self._typed(var, fmt))

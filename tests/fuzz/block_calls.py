@@ -118,7 +118,8 @@ def _precisions() -> Calls:
         "Precision": (ipu_core.Precision, lambda d: {"name": "own", "operands": _fmt(d), "partials": _fmt(d)}),
         "Precision.parse": (ipu_core.Precision.parse, lambda d: {"spec": _precision(d)}),
         "Precision.apply": (_of_precision("apply"), lambda d: {
-            "precision": d.one_of(PRECISIONS), "block": block_of("loss")}),
+            "precision": d.one_of(PRECISIONS), "block": block_of("loss"),
+            "inputs": d.one_of((None, ["float16", "float32", "float16", "float16", "int32"]))}),
         "Precision.at": (_of_precision("at"), lambda d: {"precision": "fp16.16/nearest", "equation": equation}),
         "Precision.rule": (_of_precision("rule"), lambda d: {
             "precision": "fp16.16/nearest", "role": d.one_of(("forward", "update", "grad_input")),

@@ -152,6 +152,9 @@ def _program() -> Calls:
             "buffer": p.buffer, "tensor": p.to, "entry": d.one_of((0, 1, p.flag))}),
         "RemoteStore": _call(ipu_core.RemoteStore, lambda d, p: {
             "tensor": p.to, "buffer": p.buffer, "entry": d.one_of((0, 1, p.flag))}),
+        "Sync": (ipu_core.Sync, lambda d: {}),
+        "WriteUndef": _call(ipu_core.WriteUndef, lambda d, p: {"tensor": _tensor(d, p)}),
+        "AbortOnNaN": _call(ipu_core.AbortOnNaN, lambda d, p: {"tensor": _tensor(d, p)}),
         "DataStream": (ipu_core.DataStream, lambda d: {
             "name": "s", "format": d.one_of(FORMATS), "shape": d.shape(), "to_device": d.chance(0.5)}),
         "RemoteBuffer": (ipu_core.RemoteBuffer, lambda d: {
@@ -187,7 +190,19 @@ def _graph() -> Calls:
             "vertex": p.vertex, "field": d.one_of(("source", "to")), "tensor": p.to}),
         "Graph.set_initial_value": _on_graph("set_initial_value", lambda d, p: {
             "vertex": p.vertex, "param": "by", "value": 3.0}),
+        "add_traced": _call(_traced, lambda d, p: {
+            "graph": p.graph, "f": d.one_of((ipu_core.nn.softmax, ipu_core.nn.tanh, lambda x: x.sum())),
+            "tensors": (_six(d, p),), "precision": d.one_of(("fp32.32", "fp16.16/stochastic")),
+            "tiles": d.one_of((None, range(2), [3, 1])), "operation": d.one_of((None, 7)),
+            "accumulations": None, "temporary": d.chance(0.3), "name": d.one_of(("", "f"))}),
     }  # fmt: skip
+
+
+def _traced(graph: Any, **given: Any) -> Any:
+    """A function added to a graph, and run."""
+    program, results = ipu_core.add_traced(graph, **given)
+    ipu_core.Engine(graph, program, key=1).run()
+    return results
 
 
 def _wired(vertex: Arguments, programs: Any) -> Any:

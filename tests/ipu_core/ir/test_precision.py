@@ -177,3 +177,17 @@ def test_only_sums_have_partials():
     block = typed("fp16.16/nearest")
     assert {e.op for e in block.equations if e.arithmetic.accumulate is not None} == {"dot", "reduce_sum"}
     assert {"reduce_max", "scaled_add", "convert"} <= {e.op for e in block.equations if not e.arithmetic.accumulate}
+
+
+def test_inputs_come_in_the_formats_that_are_given():
+    block = trace(lambda x, labels: nn.layer_norm(x) * nn.one_hot(labels, 5), np.zeros((4, 5)), np.zeros(4, np.int32))
+    table = Precision.parse("fp16.16/nearest")
+    half, wide = table.apply(block, inputs=[float16, "int32"]), table.apply(block)
+    assert [var.type.format for var in half.inputs] == [float16, "int32"]
+    assert [var.type.format for var in wide.inputs] == [float32, "int32"]
+    assert not [e for e in of(half, op="convert") if e.inputs[0] is half.inputs[0]]  # the norm reads halves
+    for wrong in ([float16], ["int32", "int32"], [float16, float16], [float16, "int32", float16]):
+        with pytest.raises(ValueError, match="the block takes inputs in the formats a float format, int32, not"):
+            table.apply(block, inputs=wrong)
+    with pytest.raises(TypeError, match="inputs must be a list"):
+        table.apply(block, inputs="float16")

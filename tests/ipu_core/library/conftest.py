@@ -1,5 +1,4 @@
-"""Helpers: a product or sum built and run from its plan, a layer built and run, by a graph alone and lowered from its
-equations, and a count over every vertex and every element moved."""
+"""Helpers: a product or sum built and run from its plan, and a count over every vertex and every element moved."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -7,14 +6,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from ipu_core.compile.machine import Machine
 from ipu_core.engine.engine import Engine
 from ipu_core.graph.graph import Graph
-from ipu_core.graph.program import Copy, Program, Sequence
+from ipu_core.graph.program import Copy, Sequence
 from ipu_core.graph.tensor import Tensor, Variable
 from ipu_core.graph.vertices import VertexGroup
-from ipu_core.ir.precision import Precision
-from ipu_core.ir.tracing import trace
 from ipu_core.library.elementwise import add_array
 from ipu_core.library.matmul import matmul
 from ipu_core.plan.matmul import SumPlan
@@ -51,31 +47,6 @@ def build(plan: SumPlan, *, stochastic: bool = False, key: int | None = None, tr
     _, programs = matmul(graph, tensors["a"], tensors["b"], plan, out=out, stochastic=stochastic, operation=7)
     engine = Engine(graph, Sequence(*programs), key=key, allow_out_of_memory=True)
     return Built(graph, programs, engine, tensors["a"], tensors["b"], out)
-
-
-Build = Callable[..., list[Tensor]]
-
-
-def run(build: Build, arrays: list[Any], tiles: int, **how: Any) -> list[Any]:
-    """What a builder computes of arrays on so many tiles."""
-    graph, programs = Graph(Target("gc200", tiles=tiles)), list[Program]()
-    tensors = [add_array(graph, str(x.dtype), x.shape, f"operand {n}", temporary=False) for n, x in enumerate(arrays)]
-    made = build(graph, programs, *tensors, **how)
-    kept = [add_array(graph, one.format, one.shape or (1,), "result", temporary=False) for one in made]
-    copies = [Copy(one.reshape(place.shape), place) for one, place in zip(made, kept, strict=True)]
-    engine = Engine(graph, Sequence(*programs, *copies), key=5)
-    for tensor, x in zip(tensors, arrays, strict=True):
-        engine.write(tensor, x)
-    engine.run()
-    assert engine.profile().cycles > 0
-    return [engine.read(place).reshape(one.shape) for one, place in zip(made, kept, strict=True)]
-
-
-def lowered(layer: Callable[..., Any], arrays: list[Any], spec: str, tiles: int) -> list[Any]:
-    """What the compiler's lowering of a layer computes of arrays in a precision."""
-    halved = [x if x.dtype == np.int32 else np.float32(x) / 2 for x in arrays]  # so that they are computed in the step
-    plain = trace(lambda *xs: layer(*(x if x.format == "int32" else 2.0 * x for x in xs)), *halved)
-    return list(Machine.build(Precision.parse(spec).apply(plain), Target("gc200", tiles=tiles)).run(halved, None))
 
 
 class Count(NamedTuple):

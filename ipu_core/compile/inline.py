@@ -1,0 +1,233 @@
+"""Inline: a traced function added to a user's graph, at tensors and on tiles of that."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ipu_core.compile.lowering.lower import Lowered, lower
+from ipu_core.compile.planning import LEAST_ROOM, plan
+from ipu_core.compile.residency import scheduled
+from ipu_core.errors import UnsupportedByTarget
+from ipu_core.graph import program as p
+from ipu_core.graph.adoption import adopt, in_place_of
+from ipu_core.graph.graph import Graph
+from ipu_core.graph.tensor import Tensor, Variable
+from ipu_core.integers import Ints
+from ipu_core.ir.block import Block, Type, described, format_name
+from ipu_core.ir.bodies import equations_of
+from ipu_core.ir.lifetimes import lifetimes
+from ipu_core.ir.ops import INT32
+from ipu_core.ir.precision import Precision
+from ipu_core.ir.pytree import flatten, map_leaves, paths, unflatten
+from ipu_core.ir.tracing import trace
+from ipu_core.target import Target
+from lowprec import Accumulation
+from lowprec import float32 as FLOAT32
+from lowprec.checks import expect, integer, integers, listed, shown, truth
+from lowprec.processor import in_default_state
+
+BYTES: Final = "float8"
+"""How the names of all formats of 8 bits begin."""
+ROUNDS: Final = 1 << 32
+"""From here on numbers that are folded into the key are those of rounds."""
+
+
+@in_default_state
+def add_traced(
+    graph: Graph,
+    f: Callable[..., Any],
+    tensors: Sequence[Any],
+    *,
+    precision: Precision | str,
+    tiles: ArrayLike | None = None,
+    operation: int | None = None,
+    accumulations: Mapping[int, Accumulation] | None = None,
+    temporary: bool = False,
+    name: str = "",
+) -> tuple[p.Program, Any]:
+    """Adds what a plain function of arrays computes to a graph: all that `nn` has, and what `value_and_grad` gives.
+
+    The function is traced, typed by the precision, planned and lowered. A tensor that does not lie as the plan wants it
+    is copied there each time the program runs, which is in the account; what lies so, such as a result of another call
+    on the same tiles, is read where it is. Nothing is written but the results. The plan leaves room for the variables
+    that are mapped to these tiles by then.
+
+    The bits are those of ``execute(block, ..., key=key.fold_in(operation))``, where `block` is
+    ``Precision.parse(precision).apply(trace(f, ...), inputs=[...])``: traced with float32 for every float, as a
+    training step is, and typed with the tensors' formats for its inputs. `key` is the engine's of the run, or of the
+    round of a `Repeat`; an equation that draws folds its own number into that. Tiles and mappings decide no bit.
+
+    Args:
+        graph: where; what is refused leaves it as it was.
+        f: called with stand-ins for arrays, one argument for each entry of `tensors`.
+        tensors: the arguments, a tuple or list: each a tensor of the graph, or such nested in dicts, lists and tuples;
+            views of any kind, mapped in any way.
+        precision: a Precision or its name.
+        tiles: numbers of the tiles that hold and compute what is added, a range or any list; None: all.
+        operation: number below 2^32 that is folded into the key; None: one that no other call has, and no vertices.
+            Programs with one number draw the same bits, and so does one that runs twice in a round.
+        accumulations: orders of sums by the number of the equation, as for `plan`; None: those of its rule.
+        temporary: whether the results may share memory outside their lifetime; the host cannot read them then.
+        name: before the names of operations in profiles and messages; "": that of f.
+
+    Returns:
+        The program, to be run any number of times, and the results: tensors nested as f gives them. Where f gives an
+        array twice, or an array and a view of it, two of them have the same elements.
+
+    Raises:
+        TypeError: an argument of another kind; a leaf that is no Tensor; a result that is no array.
+        ValueError: a tensor of another graph, or of truth values or unsigned integers; tiles that the chip lacks, or
+            one twice; a result that is an argument, or a view of one; shapes that do not fit.
+        UnmappedTensor: elements of a tensor's variable lie on no tile.
+        UnsupportedByTarget: the chip has no unit for a format; none has one for block formats.
+    """
+    expect(Graph, graph=graph)
+    expect(str, name=name)
+    truth("temporary", temporary)
+    where, given = _tiles(graph.target, tiles), _given(graph, tensors)
+    block = Precision.parse(precision).apply(_traced(f, tensors), inputs=[tensor.format for tensor in given])
+    _check_results(block)
+    _check_formats(block, graph.target)
+    chip = _chip(graph, where, {tensor.variable for tensor in given})
+    block = scheduled(block, chip)
+    lowered = lower(block, plan(block, chip, accumulations), share=True)
+    instead = _instead(lowered, given, where)
+    called = name or _name_of(f)
+    steps = tuple(_taken(lowered.program, lowered, given, instead, called))
+    results = [lowered.tensors[var] for var in block.outputs]
+    for tensor in results:
+        tensor.variable.temporary = temporary and not tensor.variable.constant
+    number = next(graph.operations) if operation is None else integer("operation", operation, 0, ROUNDS - 1)
+    adopt(graph, lowered.graph, where, instead=instead, name=called, operation=number)
+    assert block.result is not None
+    return p.Sequence(*steps), unflatten(block.result, results)
+
+
+def _tiles(target: Target, tiles: ArrayLike | None) -> Ints:
+    """The tiles to be used.
+
+    Raises:
+        TypeError: no sequence of integers.
+        ValueError: none, one twice, or one that the chip lacks.
+    """
+    if tiles is None:
+        return np.arange(target.tiles)
+    where = integers("tiles", listed("tiles", tiles))
+    if where.ndim != 1 or not where.size:
+        raise ValueError(f"tiles must be a range or a list of tile numbers, one at least, not {shown(tiles)}")
+    if where.min() < 0 or where.max() >= target.tiles:
+        raise ValueError(f"tiles {where.min()}..{where.max()} are outside 0..{target.tiles - 1} of {target.name}")
+    if (twice := where.size - np.unique(where).size) > 0:
+        raise ValueError(f"tiles must differ: {twice} of {shown(tiles)} are there already")
+    return where
+
+
+def _chip(graph: Graph, where: Ints, counted: Collection[Variable]) -> Target:
+    """As many tiles, with the memory that the graph's lasting variables leave on the fullest of them, to plan for.
+
+    Args:
+        graph: which lies on the tiles.
+        where: their numbers.
+        counted: variables that the plan counts itself.
+    """
+    held = np.zeros(graph.target.tiles, np.int64)
+    for variable in graph.variables:
+        if not variable.temporary and variable not in counted:
+            for starts, ends, tiles in variable.pieces:
+                np.add.at(held, tiles, (ends - starts) * variable.dtype.itemsize)
+    memory = graph.target.tile_memory
+    return replace(
+        graph.target, tiles=where.size, tile_memory=max(memory - int(held[where].max()), memory // LEAST_ROOM)
+    )
+
+
+def _given(graph: Graph, tensors: Sequence[Any]) -> list[Tensor]:
+    """The leaves of the arguments.
+
+    Raises:
+        TypeError, ValueError, UnmappedTensor: one is no mapped tensor of the graph with elements that are traced.
+    """
+    if isinstance(tensors, Tensor | dict):
+        raise TypeError(f"tensors has an entry for each argument of f: of one, a {type(tensors).__name__}, give (x,)")
+    leaves, tree = flatten(listed("tensors", tensors))
+    for tensor, path in zip(leaves, paths(tree), strict=True):
+        expect(Tensor, **{f"tensors: {path}": tensor})
+        if tensor not in graph:
+            raise ValueError(f"tensors: {path}: {tensor.variable} is of another graph")
+        if tensor.format in ("bool", "uint32"):
+            raise ValueError(f"tensors: {path} is {tensor.format}; f computes with floats and int32")
+        _ = tensor.variable.mapping  # raises for one that lies nowhere
+    return leaves
+
+
+def _traced(f: Callable[..., Any], tensors: Sequence[Any]) -> Block:
+    """The function at the tensors' shapes, every float a float32 until the precision is applied."""
+
+    def stand_in(tensor: Tensor) -> Type:
+        return Type(tensor.shape, INT32 if tensor.format == INT32 else FLOAT32)
+
+    return trace(f, *(map_leaves(stand_in, each) for each in tensors))
+
+
+def _check_results(block: Block) -> None:
+    """Refuses results that are in the memory of arguments, which are there already."""
+    views = lifetimes(block).views
+    for number, var in enumerate(block.outputs):
+        if (root := views[var].root) in block.inputs:
+            raise ValueError(
+                f"result {number} of f is its argument {root.name}, or a view of it: that tensor is at hand, and "
+                "nothing is computed"
+            )
+
+
+def _check_formats(block: Block, target: Target) -> None:
+    """Refuses values in formats that no unit of the chip computes with."""
+    has = {"float32", "float16", "int32"}
+    made = [(described(equation), equation.output) for equation in equations_of(block)]
+    for what, var in [*((f"argument {var.name}", var) for var in block.inputs), *made]:
+        name = format_name(var.type.format)
+        if name not in has and not (name.startswith(BYTES) and any(row[0] == BYTES for row in target.macs)):
+            raise UnsupportedByTarget(f"{what} is {name}, for which {target.name} has no unit")
+
+
+def _instead(lowered: Lowered, given: Sequence[Tensor], where: Ints) -> dict[Variable, Variable]:
+    """The variables of arguments for which the given ones serve, since they lie as the plan wants them."""
+    found = {}
+    for var, tensor in zip(lowered.block.inputs, given, strict=True):
+        wanted = lowered.tensors[var]
+        if tensor.offset or tensor.size != tensor.variable.size or tensor.strides != wanted.strides:
+            continue
+        lies, planned = tensor.variable.mapping, wanted.variable.mapping
+        if np.array_equal(lies.starts, planned.starts) and np.array_equal(lies.tiles, where[planned.tiles]):
+            found[wanted.variable] = tensor.variable
+    return found
+
+
+def _taken(
+    program: p.Program, lowered: Lowered, given: Sequence[Tensor], instead: Mapping[Variable, Variable], name: str
+) -> Iterator[p.Program]:
+    """What a lowered program does in the graph that takes it: copies of tensors for streams, none for the results."""
+    match program:
+        case p.Sequence(steps) | p.Whole(steps):
+            for step in steps:
+                yield from _taken(step, lowered, given, instead, name)
+        case p.Execute():
+            yield program
+        case p.Copy(source, to, what):
+            yield p.Copy(in_place_of(source, instead), in_place_of(to, instead), f"{name}.{what}")
+        case p.StreamCopy(stream, tensor):
+            if stream.to_device and tensor.variable not in instead and tensor.size:
+                number = lowered.feeds.index(stream)
+                if lowered.block.inputs[number] in lifetimes(lowered.block).last:  # it is read
+                    yield p.Copy(given[number], tensor, f"{name}.{tensor.variable.name}")
+        case other:
+            raise NotImplementedError(f"{type(other).__name__} in a function that is added to a graph")
+
+
+def _name_of(f: Callable[..., Any]) -> str:
+    """What a function is called in its own code; that of a lambda is none."""
+    name = str(getattr(f, "__name__", ""))
+    return name if name.isidentifier() else "traced"
