@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from ipu_core.train.callbacks import Checkpoint, EarlyStop, Evaluate
     from ipu_core.train.loop import TrainLoop
     from ipu_core.train.optim import Adam, AdamW, Group, Lamb, Lars, Optimiser, Sgd, mup_groups
+    from ipu_core.train.options import Execution, Training
     from ipu_core.train.predictor import Predictor
     from ipu_core.train.samples import Samples
     from ipu_core.train.scaling import LossScale
@@ -87,6 +88,7 @@ __all__ = [
     "Epochs",
     "Evaluate",
     "Execute",
+    "Execution",
     "FloatingPointControl",
     "Graph",
     "Group",
@@ -124,6 +126,7 @@ __all__ = [
     "TorchModel",
     "TorchSchedule",
     "TrainLoop",
+    "Training",
     "UnitScaled",
     "Watch",
     "blame",
@@ -188,6 +191,7 @@ __getattr__ = lazy_names(
         "train.callbacks": "Checkpoint EarlyStop Evaluate",
         "train.loop": "TrainLoop",
         "train.optim": "Adam AdamW Group Lamb Lars Optimiser Sgd mup_groups",
+        "train.options": "Execution Training",
         "train.predictor": "Predictor",
         "train.samples": "Samples",
         "train.scaling": "LossScale",

@@ -13,7 +13,7 @@ from ipu_core.graph.tensor import Tensor, element_type
 from ipu_core.library.elementwise import Operand, add_array, elementwise
 from ipu_core.library.matmul import matmul, reduce
 from ipu_core.library.sides import arranged, planned, product_sides, product_sizes, sum_side, sum_sizes
-from ipu_core.plan.orders import product_order, reduction_order
+from ipu_core.plan.orders import OrderRule, product_order, reduction_order
 from lowprec import Accumulation
 
 Axes = int | Sequence[int]
@@ -55,7 +55,7 @@ class Steps:
     def reduce_sum(self, x: Tensor, axes: Axes, *, fmt: Any = "float32", accumulate: Any = "float32") -> Tensor:
         """The sum over axes, which stay with length one, in the order that the rule gives its sizes."""
         size = sum_sizes(x.shape, _ascending(x, axes))
-        order = reduction_order(self.graph.target, size.m, size.k, size.n)
+        order = reduction_order(OrderRule.of(self.graph.target), size.m, size.k, size.n)
         return self._reduce(x, axes, order.with_types(accumulate, fmt), maximum=False)
 
     def reduce_mean(self, x: Tensor, axes: Axes, *, fmt: Any = "float32", accumulate: Any = "float32") -> Tensor:
@@ -84,7 +84,7 @@ class Steps:
         """The matrix product of two tensors of one format, in the order that the rule gives its sizes."""
         target, name = self.graph.target, self._named("product")
         size, lie = product_sizes(a.shape, b.shape), product_sides(target, a, b)
-        order = product_order(target, *size[:3], batch=size.batch, operands=_format_name(a))
+        order = product_order(OrderRule.of(target), *size[:3], batch=size.batch, operands=_format_name(a))
         order = order.with_types(accumulate, fmt)
         out = add_array(self.graph, fmt, (*a.shape[:-1], b.shape[-1]), name)
         plan = planned(target, size, lie, _format_name(a), out.shape, order)

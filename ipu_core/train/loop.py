@@ -4,48 +4,47 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from ipu_core.control import FloatingPointControl
 from ipu_core.engine.profile import Profile
-from ipu_core.errors import NotFinite
-from ipu_core.hardware_random import HardwareRandom
+from ipu_core.errors import NotFinite, OtherOrders
 from ipu_core.ir.amax_scales import fitting
 from ipu_core.ir.block import Block, Equation
 from ipu_core.ir.bodies import equations_of
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.pytree import flatten, unflatten
 from ipu_core.target import Target
-from ipu_core.train.arguments import check_engine, check_integer, check_kinds, check_share, check_steps_per_call
+from ipu_core.train.arguments import check_integer, check_loss_function
 from ipu_core.train.batches import Batches
 from ipu_core.train.callbacks import Callback
 from ipu_core.train.finite import check_choice
 from ipu_core.train.intake import Intake
 from ipu_core.train.interrupts import Hold
-from ipu_core.train.optim import Optimiser
+from ipu_core.train.keywords import Options, takes
 from ipu_core.train.optim.common import Common, rate_of
-from ipu_core.train.planned import PlannedStep, planned_step
+from ipu_core.train.options import Execution, Training, foreign, options_of
+from ipu_core.train.planned import planned_step
 from ipu_core.train.precision_table import WIDTH, precision_table
 from ipu_core.train.predictor import Predictor
 from ipu_core.train.progress import Run
 from ipu_core.train.random import read_random
 from ipu_core.train.resumption import Resumable
 from ipu_core.train.runner import Runner
-from ipu_core.train.scaling import LossScale, Scale, Skipped
+from ipu_core.train.scaling import Scale, Skipped
 from ipu_core.train.step import Loss, initial_state, step_block
 from ipu_core.train.table import Table
 from ipu_core.train.units import loss_in_units, writer_of
 from ipu_core.train.updates import UpdateCount, UpdateCounter
 from ipu_core.train.watch import Record, Watch
 from ipu_core.train.watch.watch import Watching
-from ipu_core.train.words import described, named, summary, sums
+from ipu_core.train.words import described, summary, sums
 from lowprec import Accumulation, Key, as_key
-from lowprec.checks import truth
 from lowprec.processor import in_default_state
 
 
@@ -56,69 +55,40 @@ class TrainLoop(Resumable):
         loss: (params, batch) -> one number; traced once.
         params: Initial parameters, nested float arrays; rounded to nearest into the precision's weight format.
         batch: One batch, for its shapes and dtypes.
-        optimizer: Such as `Sgd(0.1)`; its `lr` may be a schedule, a function of the step's number.
-        precision: A `Precision` or its name.
-        engine: "tiles", planned onto the chip, in its memory and with its account, or "direct". The tiles' equations
-            are computed whole too; `compile.Machine` runs them vertex by vertex, to the same bits.
-        target: The modelled chip, or its name.
+        training: What decides the bits, see `Training`; None: the options say it.
+        execution: Where it runs, see `Execution`; None: the options say it.
         key: Of the run; step i rounds with key.fold_in(i).
-        accumulations: The order of each sum by equation number; None: the rule of the sizes, the target's family (and
-            its `adder`) and whether operands have 8 bits, see `ipu_core.plan.orders`. No tile has an aligned adder,
-            which the engine "direct" takes.
-        control: Floating-point control of the tiles: exceptions and `nanoo`. Its `esr` is the precision's to say.
-        streamed: What of the state lives in streaming memory besides what the precision says, by dotted name with * for
-            anything: "params.*", "optimiser.first_moment.*.weight". Single numbers stay on the tiles. A name that is
-            none of the state's is one of activations, called as in rules of a precision: "blocks.0", "*.attention.exp";
-            each is stored when it is made and loaded once for the gradients. No bit changes.
-        overlap: Whether transfers with streaming memory pass beside computation: a parameter is updated among the
-            gradients, as soon as its own is there, while another's moments come and those of the one before go; the
-            profile says how long a step takes for that. Small ones are updated at once; all that is on the tiles, or
-            on its way, is no more than twice the largest parameter's. With a loss scale new moments are stored beside
-            the old ones, which takes twice the streaming memory, and count where the step is not skipped. Where
-            equations stay as they were traced (see `reorder`), where tiles draw random bits, and where a loss scale
-            meets enabled exceptions, transfers pass beside the updates alone.
-        micro_batches: Parts of each batch, equal runs of its first axis. Their gradients are averaged before the
-            update, in the precision's `gradient_sum`: as a sum, or where it says `running_mean` as a running mean.
-        loss_scale: What the loss is multiplied by for its gradients, which are divided by it before the optimiser has
-            them: a number, or "automatic" or a `LossScale` for one that grows and backs off. A step whose gradients
-            hold infinities, NaN or saturated values then changes nothing and is kept in `skipped`. The loss that is
-            reported is not scaled. None: no scale, and nothing is looked at.
-        steps_per_call: Steps that `run` does in one call of the machine, without the host, where so many are left. The
-            same bits; callbacks are called after each call, with its last loss.
         model_state: What the model carries from step to step beside its parameters, such as running statistics, nested
             float arrays: the loss is then (params, state, batch) -> (one number, new state). None: nothing.
-        random: Where the random bits come from: "philox", from the key, whatever the machine; "hardware", from the
-            generators of the tiles' workers, seeded with the key; or a `HardwareRandom`, which says how these start.
-            Those bits depend on the placement, and every equation then runs vertex by vertex, much slower.
         watch: What is looked at while it trains, a `Watch` or every how many steps: scale, exponents, and what rounding
             did to every value of the step (see `watched`). On tiles a step that is looked at is done on whole arrays,
             where the tiles' workers draw random bits beside them with bits of the key. No bit changes. None: nothing.
-        reorder: Whether the equations are put into an order in which less memory lives at a time, and on tiles those
-            that are independent and of one kind share compute sets where there is memory for them (not where the tiles
-            draw the random bits), or stay as they were traced. No bit changes.
-        recompute: Whether results of the forward part that are cheap to make, element by element, are made again where
-            the gradients need them, instead of kept: less memory for more work (needs scipy). A share between 0 and 1:
-            as few cycles' worth of them as lower the peak of temporaries to that share of the traced step's, or all
-            where that is not enough. No bit changes.
         on_nonfinite: What is done when a loss is infinite or NaN, the first time: "warn" says so at once, with the
             step; "stop" ends `run` after that step, and `train` raises the warning; it says also in which equation the
             first such number was made, for which the state is copied before each step. "ignore": nothing is said.
+        **options: The fields of `Training` and of `Execution`, where those are not given: `optimizer` and `precision`
+            at least. `target`, a `Target` or its name, says the family and the adder of the Training too.
 
     Raises:
         ValueError: an unknown engine or precision, one under unit scaling for weights of other deviations, hardware
             random bits on an engine or in a precision that has none (see `check_hardware_random`), a batch that cannot
             be cut into so many parts, a name to stream that nothing has, or what tracing refuses.
-        TypeError: an argument of another kind.
+        TypeError: an argument of another kind, an unknown one, or one beside the value that it is a field of.
         OutOfTileMemory, OutOfStreamingMemory: the step does not fit the target (engine "tiles").
+
+    Warns:
+        OtherOrders: the chip is of another family, or has another adder, than the Training whose orders it runs.
 
     Attributes:
         block: The typed step.
         ideal: The step before its precision, in float32.
+        training, execution: What decides the bits, and where they are made.
         step: Steps done.
         skipped: Steps that changed nothing, with what was wrong.
         not_finite: The first step whose loss was infinite or NaN, and that loss; None: there was none.
     """
 
+    @takes(Options, Training, Execution)
     @in_default_state
     def __init__(
         self,
@@ -126,47 +96,30 @@ class TrainLoop(Resumable):
         params: Any,
         batch: Any,
         *,
-        optimizer: Optimiser,
-        precision: Precision | str,
-        engine: str = "tiles",
-        target: Target | str | None = None,
+        training: Training | None = None,
+        execution: Execution | None = None,
         key: Key | int = 0,
-        accumulations: Mapping[int, Accumulation] | None = None,
-        control: FloatingPointControl | None = None,
-        micro_batches: int = 1,
-        streamed: str | Sequence[str] = (),
-        loss_scale: float | str | LossScale | None = None,
-        overlap: bool = False,
-        steps_per_call: int = 1,
         model_state: Any = None,
-        random: str | HardwareRandom = "philox",
         watch: Watch | int | None = None,
-        reorder: bool = True,
-        recompute: bool | float = False,
         on_nonfinite: str = "warn",
+        **options: Unpack[Options],
     ) -> None:
-        check_engine(engine)
-        precision = Precision.parse(precision)
-        check_kinds(loss, optimizer, accumulations, control)
-        check_integer("micro_batches", micro_batches, least=1)
-        overlap, reorder = truth("overlap", overlap), truth("reorder", reorder)
+        check_loss_function(loss)
+        self.training, self.execution = training, execution = options_of(training, execution, **options)
+        if told := foreign(training, execution):
+            warnings.warn(told, OtherOrders, stacklevel=3)
+        precision, optimizer = training.precision, training.optimizer
         self._to_torch, loss = writer_of(loss), loss_in_units(loss, params, precision)
         if isinstance(optimizer, Common):
             optimizer = optimizer.for_precision(precision.scaled_state, store_root=precision.store_root)
-        mean = precision.running_mean
-        self._scale = None if loss_scale is None else Scale.of(loss_scale)
-        check_steps_per_call(steps_per_call, automatic=self._scale is not None and self._scale.policy is not None)
-        self._steps_per_call = int(steps_per_call)
+        self._scale = None if training.loss_scale is None else Scale.of(training.loss_scale)
         self.ideal = step_block(
             loss, optimizer, params, batch,
-            micro_batches=int(micro_batches), running_mean=mean, scaled=self._scale is not None,
+            micro_batches=training.micro_batches, running_mean=precision.running_mean, scaled=self._scale is not None,
             model_state=model_state,
         )  # fmt: skip
-        self.target = target if isinstance(target, Target) else Target("gc200" if target is None else target)
-        self._key, self._random = as_key(key), read_random(random, as_key(key))
-        self._planning: dict[str, Any] = {"streamed": streamed, "reorder": reorder, "recompute": check_share(recompute)}
-        self._given_orders = accumulations
-        planned = self._planned(precision, engine, accumulations)
+        self._key, self._random = as_key(key), read_random(training.random, as_key(key))
+        planned = planned_step(self.ideal, training, execution)
         self.block: Block = planned.block
         self.accumulations: Mapping[int, Accumulation] = planned.accumulations
         self._traced_step = planned.digest
@@ -177,27 +130,32 @@ class TrainLoop(Resumable):
         self._hold = Hold()
         self._run: Run | None = None
         self._resumed: tuple[int, dict[str, Any]] | None = None
-        self.precision, self.step = precision, 0
-        self._control = replace(control or FloatingPointControl(), esr=precision.stochastic)
-        self._rate, self._optimiser = optimizer.lr, named(optimizer)
+        self.step = 0
+        self._rate = optimizer.lr
         rate_of(self._rate, 0)
         leaves, self._tree = flatten(precision.cast_state(self.block, initial_state(params, optimizer, model_state)))
-        self._engine = engine
-        self._runner = Runner(
-            self.block, self.target, self.accumulations, self._control, engine,
-            overlap=overlap, share=reorder and self._random is None, steps_per_call=self._steps_per_call,
-            random=self._random,
-        )  # fmt: skip
+        self._runner = self._run_by()
         self._runner.write(leaves)
         self._watching = None if watch is None else Watching(Watch.of(watch), self.block)
 
-    def _planned(
-        self, precision: Precision, engine: str, accumulations: Mapping[int, Accumulation] | None
-    ) -> PlannedStep:
-        return planned_step(
-            self.ideal, precision, self.target, engine, accumulations=accumulations, scaled=self._scale is not None,
-            random=self._random, **self._planning,
+    def _run_by(self) -> Runner:
+        """What runs the steps."""
+        on = self.execution
+        return Runner(
+            self.block, on.target, self.accumulations, self.training.control, on.engine,
+            overlap=on.overlap, share=on.reorder and self._random is None, steps_per_call=on.steps_per_call,
+            random=self._random,
         )  # fmt: skip
+
+    @property
+    def precision(self) -> Precision:
+        """The precision of its steps."""
+        return self.training.precision
+
+    @property
+    def target(self) -> Target:
+        """The modelled chip."""
+        return self.execution.target
 
     def in_precision(self, precision: Precision | str) -> TrainLoop:
         """The same training from the state it is in, in another precision, on the direct engine, not watched.
@@ -216,17 +174,14 @@ class TrainLoop(Resumable):
             if getattr(precision, name) != (own := getattr(self.precision, name)):
                 raise ValueError(f"this loop was traced with {name} {own}, not {getattr(precision, name)}")
         new = object.__new__(type(self))
-        vars(new).update(self.__getstate__(), _random=None, _watching=None, _engine="direct", precision=precision)
+        vars(new).update(self.__getstate__(), _random=None, _watching=None)
         new._to_torch = self._to_torch
+        new.training = replace(self.training, precision=precision, random="philox")
+        new.execution = replace(self.execution, engine="direct")
         if precision != self.precision or self._random is not None:
-            new._planning = {**self._planning, "reorder": False}
-            planned = new._planned(precision, "direct", self._given_orders)
+            planned = planned_step(self.ideal, new.training, replace(new.execution, reorder=False))
             new.block, new.accumulations, new._traced_step = planned
-        new._control = replace(self._control, esr=precision.stochastic)
-        new._runner = Runner(
-            new.block, self.target, new.accumulations, new._control, "direct",
-            overlap=False, share=False, steps_per_call=self._steps_per_call, random=None,
-        )  # fmt: skip
+        new._runner = new._run_by()
         state = fitting(new.block, unflatten(self._tree, self._runner.read()))
         leaves, new._tree = flatten(precision.cast_state(new.block, state))
         new._runner.write(leaves)
@@ -267,11 +222,11 @@ class TrainLoop(Resumable):
             TypeError: batches that are none of these.
         """
         check_integer("steps", steps)
-        run = Run(batches, callbacks, self.step, self._kept(), self._steps_per_call)
+        run = Run(batches, callbacks, self.step, self._kept(), self.execution.steps_per_call)
         self._run, self._resumed = run, None  # not before: one that is refused may be begun again
         known, losses = self.not_finite, list[float]()
         with self.whole_steps():
-            while some := run.take(min(self._steps_per_call, steps - len(losses))):
+            while some := run.take(min(self.execution.steps_per_call, steps - len(losses))):
                 losses += self._train(some)
                 words, ends = self._news(known)
                 if words:
@@ -284,9 +239,14 @@ class TrainLoop(Resumable):
         return np.array(losses, np.float32)
 
     @property
+    def key(self) -> Key:
+        """The key of the run."""
+        return self._key
+
+    @property
     def control(self) -> FloatingPointControl:
         """The floating-point control of its steps."""
-        return self._control
+        return self.training.control
 
     @property
     def loss_scale(self) -> float | None:
@@ -330,7 +290,7 @@ class TrainLoop(Resumable):
         """
         made = Predictor(
             forward, self.params, inputs, precision=self.precision, target=self.target, key=self._key,
-            model_state=self.model_state, control=self._control, whole=False,
+            model_state=self.model_state, control=self.control, whole=False,
         )  # fmt: skip
         return made(inputs)
 
@@ -357,7 +317,7 @@ class TrainLoop(Resumable):
 
     def __str__(self) -> str:
         """The loop in a few lines: what is trained, how, how far, at what cost."""
-        return summary(self, self._optimiser, self._engine, self._random)
+        return summary(self)
 
     @in_default_state
     def count_updates(self, batch: Any) -> UpdateCount:

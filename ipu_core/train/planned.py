@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import astuple
 from typing import NamedTuple
 
 from ipu_core.compile.planning import choose_accumulations
 from ipu_core.compile.remaking import remade
 from ipu_core.compile.residency import check_room, scheduled
-from ipu_core.hardware_random import HardwareRandom
 from ipu_core.ir.block import Block
 from ipu_core.ir.bodies import equations_of
 from ipu_core.ir.guard import guarded
-from ipu_core.ir.precision import Precision
 from ipu_core.ir.recompute import recompute as recomputed
 from ipu_core.ir.retype import cast
 from ipu_core.ir.streaming import streaming
-from ipu_core.target import Target
+from ipu_core.train.options import Execution, Training
 from ipu_core.train.random import check_hardware_random
 from lowprec import Accumulation, FloatFormat, formats
 
@@ -38,38 +36,28 @@ class PlannedStep(NamedTuple):
     digest: str
 
 
-def planned_step(
-    ideal: Block,
-    precision: Precision,
-    target: Target,
-    engine: str,
-    *,
-    accumulations: Mapping[int, Accumulation] | None,
-    streamed: str | Sequence[str],
-    scaled: bool,
-    reorder: bool,
-    recompute: bool | float,
-    random: HardwareRandom | None,
-) -> PlannedStep:
-    """Makes an ideal step ready; the arguments are those of `TrainLoop`, `scaled` is whether there is a loss scale.
+def planned_step(ideal: Block, training: Training, execution: Execution) -> PlannedStep:
+    """Makes an ideal step ready.
 
     Raises:
-        ValueError, OutOfTileMemory, OutOfStreamingMemory: see there.
+        ValueError, OutOfTileMemory, OutOfStreamingMemory: see `TrainLoop`.
     """
-    typed = streaming(precision.apply(ideal), streamed)
-    traced = guarded(typed) if scaled else typed
-    block = _ordered(traced, target, reorder, recompute)
-    if random is not None:
-        check_hardware_random(block, engine)
-        if recompute:
+    target = execution.target
+    typed = streaming(training.precision.apply(ideal), execution.streamed)
+    traced = typed if training.loss_scale is None else guarded(typed)
+    block = _ordered(traced, execution)
+    if training.draws_on_tiles:
+        check_hardware_random(block, execution.engine)
+        if execution.recompute:
             raise ValueError("the tiles' generators never draw the same bits again: recompute needs random='philox'")
     for var, value in block.constants.items():
         cast(value, var.type.format)  # refuses what float32 lacks
-    if engine == "tiles":
+    if execution.engine == "tiles":
         check_room(block, target)
-    chosen = choose_accumulations(ideal, target, typed) if accumulations is None else accumulations
+    given = training.accumulations
+    chosen = choose_accumulations(ideal, training.rule, typed) if given is None else given
     orders = sorted((number, order.digest()) for number, order in chosen.items())
-    told = traced if random is None else block  # tiles draw in the order of the equations
+    told = block if training.draws_on_tiles else traced  # tiles draw in the order of the equations
     own = sorted({str(astuple(fmt)) for fmt in _formats(traced) if formats.get(fmt.name) != fmt})
     words = f"{told}{orders}{own or ''}"  # a Block says of formats their names alone
     return PlannedStep(block, chosen, hashlib.sha256(words.encode()).hexdigest())
@@ -82,11 +70,12 @@ def _formats(block: Block) -> Iterator[FloatFormat]:
     yield from (e.arithmetic.accumulate for e in equations_of(block) if e.arithmetic.accumulate is not None)
 
 
-def _ordered(traced: Block, target: Target, reorder: bool, recompute: bool | float) -> Block:
+def _ordered(traced: Block, execution: Execution) -> Block:
     """The equations in the order in which they run, with what is made again for the gradients."""
+    target, recompute = execution.target, execution.recompute
 
     def order(block: Block) -> Block:
-        return scheduled(block, target) if reorder else block
+        return scheduled(block, target) if execution.reorder else block
 
     if isinstance(recompute, bool):
         return order(recomputed(traced) if recompute else traced)

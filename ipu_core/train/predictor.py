@@ -22,6 +22,7 @@ from ipu_core.ir.pytree import flatten, map_leaves, paths, unflatten
 from ipu_core.ir.retype import cast
 from ipu_core.ir.rules import check_names
 from ipu_core.ir.tracing import trace
+from ipu_core.plan.orders import OrderRule
 from ipu_core.target import Target
 from ipu_core.train.arguments import check_engine, check_forward
 from ipu_core.train.intake import Intake
@@ -98,7 +99,7 @@ class Predictor:
         self.block: Block = scheduled(replace(typed, carried=ideal.carried), chip)
         self._intake = Intake(self.block, batch, numbers=0)
         control = replace(control or FloatingPointControl(), esr=self.precision.stochastic)
-        orders = choose_accumulations(ideal, chip, typed)
+        orders = choose_accumulations(ideal, OrderRule.of(chip), typed)
         self._runner: Machine | Executable = (
             Machine.build(self.block, chip, orders, control, whole=True)
             if engine == "tiles"
@@ -153,7 +154,7 @@ def evaluated(function: Callable[..., Any], precision: Precision, target: Target
     """What a part of a trained model gives for arrays in their own formats, with the orders of sums of a target."""
     ideal = trace(function, *arguments)
     typed = precision.apply(ideal, whole=False)
-    orders = choose_accumulations(ideal, target, typed)
+    orders = choose_accumulations(ideal, OrderRule.of(target), typed)
     return execute(typed, *arguments, key=key, accumulations=orders)
 
 

@@ -1,5 +1,8 @@
 """Where a run's random bits come from: its key, whatever the machine, or the tiles' own generators."""
 
+from dataclasses import replace
+from typing import Any
+
 from ipu_core.hardware_random import HardwareRandom
 from ipu_core.ir.block import Block, Equation, described, format_name
 from ipu_core.ir.bodies import equations_of
@@ -11,23 +14,32 @@ from lowprec import float32 as FLOAT32
 GENERATORS = ("philox", "hardware")
 
 
-def read_random(random: str | HardwareRandom, key: Key) -> HardwareRandom | None:
-    """How the tiles' generators start; None: the bits are the key's.
-
-    Args:
-        random: "philox" (the key's); "hardware": the tiles' own, seeded with the key's 64 bits; or how they start.
-        key: of the run.
+def check_random(random: Any) -> str | HardwareRandom:
+    """The name of a generator, or how the tiles' start.
 
     Raises:
         ValueError: an unknown name.
         TypeError: neither name nor `HardwareRandom`.
     """
     if isinstance(random, HardwareRandom):
-        return random
+        low, high = random.seed
+        return replace(random, seed=(low, high))
     if not isinstance(random, str):
         raise TypeError(f"random must be {' or '.join(GENERATORS)} or a HardwareRandom, not {random!r}")
     if random not in GENERATORS:
         raise ValueError(f"unknown random {random!r}: choose {' or '.join(GENERATORS)}")
+    return random
+
+
+def read_random(random: str | HardwareRandom, key: Key) -> HardwareRandom | None:
+    """How the tiles' generators start; None: the bits are the key's.
+
+    Args:
+        random: "philox" (the key's); "hardware": the tiles' own, seeded with the key's 64 bits; or how they start.
+        key: of the run.
+    """
+    if isinstance(random, HardwareRandom):
+        return random
     return HardwareRandom((key.value & 0xFFFFFFFF, key.value >> 32)) if random == "hardware" else None
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from ipu_core.ir.block import Array
-from ipu_core.ir.precision import Precision
 from ipu_core.ir.pytree import paths
 from ipu_core.train import checkpoint
 from ipu_core.train.arguments import check_integer
@@ -21,7 +20,6 @@ from lowprec.checks import entries, expect, expect_path, shown
 class Resumable(Stepping):
     """What saves and loads the state of a `TrainLoop`."""
 
-    precision: Precision
     _run: Run | None
     _resumed: tuple[int, dict[str, Any]] | None
     _traced_step: str
@@ -97,7 +95,7 @@ class Resumable(Stepping):
 
     def _identity(self) -> dict[str, str]:
         """What tells runs apart that have the same state; the order of the equations does only where tiles draw."""
-        own = {"key": repr(self._key), "precision": self.precision.words(), "traced step": self._traced_step}
+        own = {"key": repr(self._key), "precision": self.training.precision.words(), "traced step": self._traced_step}
         return own if self._random is None else {**own, "random": repr(self._random)}
 
 

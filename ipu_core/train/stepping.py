@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from ipu_core.control import FloatingPointControl
 from ipu_core.errors import FloatingPointException, NotFinite
 from ipu_core.hardware_random import HardwareRandom
 from ipu_core.ir.block import Array, Block
@@ -19,6 +18,7 @@ from ipu_core.train.finite import cause, in_words
 from ipu_core.train.intake import Intake
 from ipu_core.train.interrupts import Hold
 from ipu_core.train.optim.common import Rate, rate_of
+from ipu_core.train.options import Execution, Training
 from ipu_core.train.runner import Runner
 from ipu_core.train.scaling import Scale, Skipped
 from ipu_core.train.watch.watch import Watching
@@ -37,13 +37,14 @@ class Stepping:
         not_finite: The first step whose loss was infinite or NaN, and that loss; None: there was none.
     """
 
+    training: Training
+    execution: Execution
     block: Block
     accumulations: Mapping[int, Accumulation]
     step: int
     skipped: tuple[Skipped, ...]
     not_finite: tuple[int, float] | None
     _cause: str
-    _control: FloatingPointControl
     _hold: Hold
     _intake: Intake
     _key: Key
@@ -52,7 +53,6 @@ class Stepping:
     _rate: Rate
     _runner: Runner
     _scale: Scale | None
-    _steps_per_call: int
     _tree: PyTree
     _watching: Watching | None
 
@@ -90,11 +90,11 @@ class Stepping:
         """Updates on several batches, in one call if they are as many as one does and none is looked at."""
         count, first, known = len(batches), self.step, self.not_finite
         looked = self._watching is not None and self._watching.due(first, count)
-        if count > 1 and (count < self._steps_per_call or looked):
+        if count > 1 and (count < self.execution.steps_per_call or looked):
             return [loss for batch in batches for loss in self._train([batch])]
         given = [self._inputs(batch, first + number) for number, batch in enumerate(batches)]
         before = self._runner.read() if self._on_nonfinite == "stop" and known is None else None
-        with self._undone() if self._control.traps or count > 1 else self._hold:
+        with self._undone() if self.training.control.traps or count > 1 else self._hold:
             try:
                 losses = [self._done(outputs) for outputs in self._fed(given)]
             except FloatingPointException as error:
@@ -103,7 +103,7 @@ class Stepping:
         if before is not None and self.not_finite is not None and self._random is None:
             keys = [self._key.fold_in(first + number) for number in range(count)]
             state = dict(zip(paths(self._tree), before, strict=True))
-            self._cause = cause(self.block, self.accumulations, self._control, state, given, keys)
+            self._cause = cause(self.block, self.accumulations, self.training.control, state, given, keys)
         return losses
 
     def _fed(self, given: Sequence[list[Any]]) -> Iterable[Sequence[Array]]:

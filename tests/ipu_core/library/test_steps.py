@@ -11,7 +11,7 @@ from ipu_core.graph.graph import Graph
 from ipu_core.graph.program import Copy, Program, Sequence
 from ipu_core.library.elementwise import add_array
 from ipu_core.library.steps import Steps
-from ipu_core.plan.orders import product_order
+from ipu_core.plan.orders import OrderRule, product_order
 from ipu_core.target import Target
 
 
@@ -27,7 +27,7 @@ def test_a_product_is_added_in_groups_of_its_operands_unit(operands: str, group:
     for tensor, array in zip((a, b), arrays, strict=True):
         engine.write(tensor, array)
     engine.run()
-    order = product_order(chip, 6, 200, 4, operands=operands).with_types("float16")
+    order = product_order(OrderRule.of(chip), 6, 200, 4, operands=operands).with_types("float16")
     assert order.group == group
     wanted = lowprec.matmul(*arrays, accumulation=order, rounding=lowprec.Rounding(overflow="ipu"))
     np.testing.assert_array_equal(engine.read(kept), wanted)
