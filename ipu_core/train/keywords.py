@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
-from typing import ParamSpec, TypedDict, TypeVar
+from typing import Any, ParamSpec, TypedDict, TypeVar
 
 from ipu_core.control import FloatingPointControl
 from ipu_core.hardware_random import HardwareRandom
@@ -20,34 +20,50 @@ Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
 
-class _SharedTraining(TypedDict, total=False):
-    optimizer: Optimiser
-    micro_batches: int
-    loss_scale: float | str | LossScale | None
-    random: str | HardwareRandom
+class _SharedArithmetic(TypedDict, total=False):
     control: FloatingPointControl | None
-    accumulations: Mapping[int, Accumulation] | None
     family: str
     adder: Adder
     order: str
 
 
-class TrainingOptions(_SharedTraining, total=False):
-    """What a `Training` is made of."""
+class _SharedTraining(_SharedArithmetic, total=False):
+    optimizer: Optimiser
+    micro_batches: int
+    loss_scale: float | str | LossScale | None
+    random: str | HardwareRandom
+    accumulations: Mapping[int, Accumulation] | None
 
+
+class _Precision(TypedDict, total=False):
     precision: Precision | str
 
 
-class ExecutionOptions(TypedDict, total=False):
-    """What an `Execution` is made of."""
-
+class _Machine(TypedDict, total=False):
     engine: str
     target: Target | str | None
+
+
+class ArithmeticOptions(_SharedArithmetic, _Precision, total=False):
+    """What an `Arithmetic` is made of."""
+
+
+class TrainingOptions(_SharedTraining, _Precision, total=False):
+    """What a `Training` is made of."""
+
+
+class ExecutionOptions(_Machine, total=False):
+    """What an `Execution` is made of."""
+
     streamed: str | Sequence[str]
     overlap: bool
     reorder: bool
     recompute: bool | float
     steps_per_call: int
+
+
+class PredictionOptions(ArithmeticOptions, _Machine, total=False):
+    """The keywords of a call that predicts."""
 
 
 class SharedOptions(_SharedTraining, ExecutionOptions, total=False):
@@ -58,18 +74,20 @@ class Options(TrainingOptions, ExecutionOptions, total=False):
     """The keywords of a call that trains."""
 
 
-def takes(
-    options: type, *values: type, without: Sequence[str] = ()
-) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
+def takes(options: type, *values: Any) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
     """Gives a function of ``**options: Unpack[...]`` its whole signature, for help() and whoever asks for it.
 
     Args:
         options: The TypedDict.
-        values: The dataclasses whose fields they are, with the defaults.
-        without: Keywords that the function does not take.
+        values: The dataclasses whose fields they are, or instances of them, with the defaults.
     """
     wanted = inspect.get_annotations(options)
-    usual = {field.name: field.default for value in values for field in fields(value) if field.name not in without}
+    usual = {
+        field.name: field.default if isinstance(value, type) else getattr(value, field.name)
+        for value in values
+        for field in sorted(fields(value), key=lambda field: field.default is not MISSING)
+        if field.name in wanted
+    }
 
     def shown(name: str, taken: bool) -> inspect.Parameter:
         annotation, default = wanted[name], usual[name]

@@ -288,9 +288,10 @@ class TrainLoop(Resumable):
         Raises:
             TypeError, ValueError: as `Predictor`.
         """
+        predicted = replace(self.execution, engine="direct")
         made = Predictor(
-            forward, self.params, inputs, precision=self.precision, target=self.target, key=self._key,
-            model_state=self.model_state, control=self.control, whole=False,
+            forward, self.params, inputs, training=self.training, execution=predicted, key=self._key,
+            model_state=self.model_state, whole=False,
         )  # fmt: skip
         return made(inputs)
 

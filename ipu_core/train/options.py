@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
-from typing import Any, NoReturn, Unpack
+from typing import Any, NoReturn, TypeVar, Unpack
 
 import numpy as np
 
@@ -34,7 +34,14 @@ from ipu_core.ir.precision import Precision
 from ipu_core.plan.orders import RULE, OrderRule, Orders
 from ipu_core.target import Target
 from ipu_core.train.arguments import check_engine, check_integer, check_optimizer, check_orders, check_share
-from ipu_core.train.keywords import ExecutionOptions, Options, TrainingOptions, takes
+from ipu_core.train.keywords import (
+    ArithmeticOptions,
+    ExecutionOptions,
+    Options,
+    PredictionOptions,
+    TrainingOptions,
+    takes,
+)
 from ipu_core.train.optim import Optimiser
 from ipu_core.train.random import check_random
 from ipu_core.train.scaling import LossScale, Scale
@@ -42,16 +49,53 @@ from ipu_core.train.values import canonical, described, digest
 from lowprec.checks import iterable, shown, truth
 from lowprec.spec.accumulation import Adder
 
+Bits = TypeVar("Bits", bound="Arithmetic")
 
-@dataclass(frozen=True, init=False)
-class Training:
+
+@dataclass(frozen=True, init=False, kw_only=True)
+class Arithmetic:
+    """What decides the bits of a traced function, such as a model's scores, besides its arguments and key.
+
+    Attributes:
+        precision: A `Precision`; its name is taken too.
+        control: Floating-point control of the tiles: exceptions and `nanoo`. Its `esr` is the precision's to say.
+        family: Of the chips whose orders of sums are taken: "mk1" (GC2) or "mk2" (GC200, Bow, C600), each with its
+            tiles as published.
+        adder: How the matrix unit adds products: "sequential", "dot4" or "pairwise".
+        order: The version of the rule of orders: "1". A later release's has another; this asks for an older one's.
+    """
+
+    precision: Precision
+    control: FloatingPointControl = FloatingPointControl()  # noqa: RUF009  # frozen
+    family: str = "mk2"
+    adder: Adder = "sequential"
+    order: str = RULE
+
+    def __init__(self, **options: Unpack[ArithmeticOptions]) -> None:
+        _fill(self, options)
+
+    def __post_init__(self) -> None:
+        precision = Precision.parse(self.precision)
+        control = FloatingPointControl() if self.control is None else self.control
+        if not isinstance(control, FloatingPointControl):
+            raise TypeError(f"control must be one such as FloatingPointControl(nanoo=True), not {control!r}")
+        OrderRule(self.family, self.adder, self.order)
+        _keep(self, precision=precision, control=replace(control, esr=precision.stochastic))
+
+    @property
+    def rule(self) -> OrderRule:
+        """Which gives the order of every sum that nobody states."""
+        return OrderRule(self.family, self.adder, self.order)
+
+
+@dataclass(frozen=True, init=False, kw_only=True)
+class Training(Arithmetic):
     """Everything that decides a bit of a training besides its loss, data, first parameters and key.
 
     ``Training(optimizer=Sgd(0.1), precision="fp16.16/stochastic", micro_batches=4)``; frozen, hashable, printable.
 
     Attributes:
         optimizer: Such as `Sgd(0.1)`; its `lr` may be a schedule, a function of the step's number.
-        precision: A `Precision`; its name is taken too.
         micro_batches: Parts of each batch, equal runs of its first axis. Their gradients are averaged before the
             update, in the precision's `gradient_sum`: as a sum, or where it says `running_mean` as a running mean.
         loss_scale: What the loss is multiplied by for its gradients, which are divided by it before the optimiser has
@@ -61,60 +105,42 @@ class Training:
         random: Where the random bits come from: "philox", from the key, whatever the machine; "hardware", from the
             generators of the tiles' workers, seeded with the key; or a `HardwareRandom`, which says how these start.
             Those bits depend on the placement, and every equation then runs vertex by vertex, much slower.
-        control: Floating-point control of the tiles: exceptions and `nanoo`. Its `esr` is the precision's to say.
         accumulations: The order of each sum by equation number; None: the rule of the sizes, whether operands have 8
-            bits, and the next three, see `ipu_core.plan.orders`. No tile has an aligned adder, which the engine
-            "direct" takes.
-        family: Of the chips whose orders are taken: "mk1" (GC2) or "mk2" (GC200, Bow, C600), each with its tiles as
-            published.
-        adder: How the matrix unit adds products: "sequential", "dot4" or "pairwise".
-        order: The version of that rule: "1". A later release's rule has another; this asks for an older one's.
+            bits, family, adder and the version of the rule, see `ipu_core.plan.orders`. No tile has an aligned adder,
+            which the engine "direct" takes.
+        precision, control, family, adder, order: As of every `Arithmetic`: the formats, a `Precision` or its name; the
+            tiles' exceptions and `nanoo` (`esr` is the precision's to say); "mk1" (GC2) or "mk2" (GC200, Bow, C600),
+            each with its tiles as published; "sequential", "dot4" or "pairwise"; "1".
 
     Raises:
         ValueError, TypeError: a field out of range or of another kind, an unknown name; no optimizer or precision.
     """
 
     optimizer: Optimiser
-    precision: Precision
     micro_batches: int = 1
     loss_scale: float | LossScale | None = None
     random: str | HardwareRandom = "philox"
-    control: FloatingPointControl = FloatingPointControl()  # noqa: RUF009  # frozen
     accumulations: Orders | None = None
-    family: str = "mk2"
-    adder: Adder = "sequential"
-    order: str = RULE
 
     def __init__(self, **options: Unpack[TrainingOptions]) -> None:
         _fill(self, options)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_optimizer(self.optimizer)
         check_integer("micro_batches", self.micro_batches, least=1)
         check_orders(self.accumulations)
-        OrderRule(self.family, self.adder, self.order)
-        precision = Precision.parse(self.precision)
-        control = FloatingPointControl() if self.control is None else self.control
-        if not isinstance(control, FloatingPointControl):
-            raise TypeError(f"control must be one such as FloatingPointControl(nanoo=True), not {control!r}")
         scale = None if self.loss_scale is None else Scale.of(self.loss_scale)
         _keep(
             self,
-            precision=precision,
             micro_batches=int(self.micro_batches),
             loss_scale=scale if scale is None else scale.policy or float(scale.value),
             random=check_random(self.random),
-            control=replace(control, esr=precision.stochastic),
             accumulations=None if self.accumulations is None else Orders(self.accumulations),
         )
 
     def __hash__(self) -> int:
         return hash(tuple(value for name, value in vars(self).items() if name != "optimizer"))  # which may have none
-
-    @property
-    def rule(self) -> OrderRule:
-        """Which gives the order of every sum that `accumulations` does not."""
-        return OrderRule(self.family, self.adder, self.order)
 
     @property
     def draws_on_tiles(self) -> bool:
@@ -169,7 +195,7 @@ class Training:
         return "; ".join([first, *_unusual(self, told)])
 
 
-@dataclass(frozen=True, init=False)
+@dataclass(frozen=True, init=False, kw_only=True)
 class Execution:
     """Where a training runs and at what cost: nothing here changes a bit.
 
@@ -260,11 +286,9 @@ class Execution:
         return "; ".join([first, *_unusual(self, told)])
 
 
+takes(ArithmeticOptions, Arithmetic)(Arithmetic.__init__)
 takes(TrainingOptions, Training)(Training.__init__)
 takes(ExecutionOptions, Execution)(Execution.__init__)
-
-_TRAINING = tuple(field.name for field in fields(Training))
-_EXECUTION = tuple(field.name for field in fields(Execution))
 
 
 def options_of(
@@ -276,46 +300,50 @@ def options_of(
         TypeError: an unknown keyword; one beside the value that it is a field of; no optimizer or precision.
         ValueError: what the two refuse, or refuse together.
     """
-    given: dict[str, Any] = dict(options)
-    if unknown := [name for name in given if name not in (*_TRAINING, *_EXECUTION)]:
-        _refuse_unknown(unknown[0], (*_TRAINING, *_EXECUTION))
-    for what, value, kind, names in (
-        ("training", training, Training, _TRAINING),
-        ("execution", execution, Execution, _EXECUTION),
-    ):
-        if not isinstance(value, kind | None):
-            raise TypeError(f"{what} must be one such as {kind.__name__}(...), not {shown(value)}")
-        if value is not None and (twice := [name for name in given if name in names]):
+    training, execution = _parsed(Training, training, execution, dict(options), Execution())
+    if execution.steps_per_call > 1 and isinstance(training.loss_scale, LossScale):
+        raise ValueError("an automatic loss scale is moved by the host after each step: steps_per_call must be 1")
+    return training, execution
+
+
+def prediction_of(
+    training: Arithmetic | None, execution: Execution | None, usual: Execution, **options: Unpack[PredictionOptions]
+) -> tuple[Arithmetic, Execution]:
+    """As `options_of`, of a call that predicts, and runs as usual where nobody says."""
+    return _parsed(Arithmetic, training, execution, dict(options), usual)
+
+
+def _parsed(
+    kind: type[Bits], value: Bits | None, execution: Execution | None, given: dict[str, Any], usual: Execution
+) -> tuple[Bits, Execution]:
+    """What decides the bits, and where they are made."""
+    own, places = ([field.name for field in fields(each)] for each in (kind, Execution))
+    if unknown := [name for name in given if name not in (*own, *places)]:
+        _refuse_unknown(unknown[0], (*own, *places))
+    for what, there, wanted, names in (("training", value, kind, own), ("execution", execution, Execution, places)):
+        if not isinstance(there, wanted | None):
+            raise TypeError(f"{what} must be one such as {what.title()}(...), not {shown(there)}")
+        if there is not None and (twice := [name for name in given if name in names]):
             raise TypeError(
                 f"{twice[0]} is a field of {what}, which is given too: "
                 f"{what}=dataclasses.replace({what}, {twice[0]}=...) changes it"
             )
-    if training is None:
-        decided = {name: given[name] for name in given if name in _TRAINING}
+    if value is None:
+        decided = {name: given[name] for name in given if name in own}
         if "target" in given:
             chip = _target(given["target"])
             decided = {"family": chip.family, "adder": chip.adder, **decided}
-        training = Training(**decided)
+        value = kind(**decided)
     if execution is None:
-        execution = Execution(**{name: given[name] for name in given if name in _EXECUTION})
-    check_together(training, execution)
-    return training, execution
+        execution = replace(usual, **{name: given[name] for name in given if name in places})
+    return value, execution
 
 
-def check_together(training: Training, execution: Execution) -> None:
-    """Refuses an Execution that cannot run a Training.
-
-    Raises:
-        ValueError: which and why.
-    """
-    if execution.steps_per_call > 1 and isinstance(training.loss_scale, LossScale):
-        raise ValueError("an automatic loss scale is moved by the host after each step: steps_per_call must be 1")
-
-
-def foreign(training: Training, execution: Execution) -> str:
+def foreign(training: Arithmetic, execution: Execution) -> str:
     """What is to be said of a chip that runs another one's orders of sums, with the way out; "": it runs its own."""
     own, chip = OrderRule.of(execution.target), execution.target
-    if training.accumulations is not None or (own.family, own.adder) == (training.family, training.adder):
+    pinned = isinstance(training, Training) and training.accumulations is not None
+    if pinned or (own.family, own.adder) == (training.family, training.adder):
         return ""
     return (
         f"the sums have the orders of {training.family} chips with a {training.adder} adder, as the Training says; "
@@ -331,7 +359,7 @@ def named(optimizer: Optimiser) -> str:
     return f"{type(optimizer).__name__}(lr={rate if number else getattr(rate, '__name__', repr(rate))})"
 
 
-def _fill(value: Training | Execution, given: Mapping[str, Any]) -> None:
+def _fill(value: Arithmetic | Execution, given: Mapping[str, Any]) -> None:
     """Sets and checks the fields of a value that is made."""
     there = {field.name: field.default for field in fields(value)}
     for name in given:
@@ -345,7 +373,7 @@ def _fill(value: Training | Execution, given: Mapping[str, Any]) -> None:
     value.__post_init__()
 
 
-def _keep(value: Training | Execution, **checked: Any) -> None:
+def _keep(value: Arithmetic | Execution, **checked: Any) -> None:
     for name, each in checked.items():
         object.__setattr__(value, name, each)
 
@@ -359,7 +387,7 @@ def _target(spec: Target | str | None) -> Target:
     return spec if isinstance(spec, Target) else Target() if spec is None else Target(spec)
 
 
-def _unusual(value: Training | Execution, told: Mapping[str, str]) -> list[str]:
+def _unusual(value: Arithmetic | Execution, told: Mapping[str, str]) -> list[str]:
     """The words of those fields that are not as they are if nobody says."""
     usual = {field.name: field.default for field in fields(value)}
     return [words for name, words in told.items() if words and getattr(value, name) != usual[name]]

@@ -74,7 +74,7 @@ def test_a_predictor_gives_the_bits_of_training(spec: str) -> None:
     wanted = of_training(spec)
     assert np.array_equal(loop(spec).predict(with_state, X), wanted)
     assert np.array_equal(Predictor(forward, PARAMS, X, precision=spec, target=C600)(X), wanted)
-    arrays = evaluated(forward, Precision.parse(spec), Target(C600), Key(0), loop(spec).params, X)
+    arrays = evaluated(forward, Precision.parse(spec), OrderRule.of(Target(C600)), Key(0), loop(spec).params, X)
     assert np.array_equal(np.asarray(arrays, np.float32), wanted)
 
 
@@ -122,7 +122,9 @@ def test_a_study_evaluates_as_its_target_trains() -> None:
 
     def measure(both: Any, precision: Precision) -> dict[str, float]:
         params, _ = both
-        seen.append(np.asarray(evaluated(forward, precision, Target(C600), Key(0), params, X), np.float32))
+        seen.append(
+            np.asarray(evaluated(forward, precision, OrderRule.of(Target(C600)), Key(0), params, X), np.float32)
+        )
         return {"seen": 1.0}
 
     compare(

@@ -7,20 +7,37 @@ import pickle
 import subprocess
 import sys
 import typing
+import warnings
 from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import ipu_core
-from ipu_core import Adam, Execution, FloatingPointControl, LossScale, Precision, Sgd, Target, Training
+from ipu_core import (
+    Adam,
+    Execution,
+    FloatingPointControl,
+    LossScale,
+    Precision,
+    Predictor,
+    Sgd,
+    Target,
+    Training,
+    TrainLoop,
+    nn,
+)
+from ipu_core.errors import OtherOrders
 from ipu_core.hardware_random import HardwareRandom
 from ipu_core.plan.orders import OrderRule
 from ipu_core.train.keywords import ExecutionOptions, Options, SharedOptions, TrainingOptions
 from ipu_core.train.options import foreign, options_of
 from lowprec import Accumulation
+from tests.examples import examples
 
 SAID: dict[str, Any] = {"optimizer": Sgd(0.1), "precision": "fp32.32"}
 OTHER: dict[str, tuple[Any, str]] = {
@@ -180,7 +197,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "no optimizer": (lambda: Training(precision="fp32.32"), TypeError, "optimizer is missing"),
     "no precision": (lambda: options_of(optimizer=Sgd(0.1)), TypeError, "precision is missing"),
     "an unknown option": (
-        lambda: options_of(**SAID, micro_batch=2), TypeError, "no option 'micro_batch'; there are optimizer, .*engine"),
+        lambda: options_of(**SAID, micro_batch=2), TypeError, "no option 'micro_batch'; there are precision, .*optimizer, .*engine"),
     "an unknown field": (lambda: Execution(micro_batches=2), TypeError, "there are engine, target"),  # type: ignore[call-arg]
     "a field beside its value": (
         lambda: options_of(Training(**SAID), micro_batches=2), TypeError,
@@ -231,7 +248,8 @@ def test_signatures_are_whole() -> None:
     assert told["optimizer"].default is ...
     assert told["micro_batches"].default == 1
     own = inspect.signature(Training).parameters
-    assert list(own) == [field.name for field in fields(Training)]
+    assert list(own)[:3] == ["precision", "optimizer", "control"]
+    assert own.keys() == names(Training)
     assert own["optimizer"].default is inspect.Parameter.empty
     assert list(inspect.signature(Execution).parameters) == [field.name for field in fields(Execution)]
 
@@ -243,3 +261,118 @@ def test_values_are_frozen() -> None:
     held = Training(**SAID, accumulations={3: Accumulation()}).accumulations
     assert held == {3: Accumulation()}
     assert not hasattr(held, "__setitem__")
+
+
+def problem() -> tuple[Any, Any, Any]:
+    """A loss, parameters and batches, small enough for many loops."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(6, 8, 40)).astype(np.float32)
+    params = {"a": rng.normal(size=(40, 6)).astype(np.float32) / 6, "b": rng.normal(size=(6, 1)).astype(np.float32)}
+
+    def loss(params: Any, batch: Any) -> Any:
+        return np.mean((nn.tanh(batch[0] @ params["a"]) @ params["b"] - batch[1]) ** 2)
+
+    return loss, params, [(each, np.sin(each[:, :1])) for each in x]
+
+
+def bits_of(training: Training, execution: Execution, **more: Any) -> tuple[bytes, list[bytes]]:
+    """Losses and the state after a run."""
+    loss, params, batches = problem()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", OtherOrders)
+        loop = TrainLoop(loss, params, batches[0], training=training, execution=execution, key=5, **more)
+    losses = loop.run(batches, len(batches))
+    return losses.tobytes(), [array.tobytes() for array in loop.arrays().values()]
+
+
+TRAININGS = st.builds(
+    Training,
+    optimizer=st.sampled_from([Sgd(0.1), Sgd(0.1, momentum=0.9), Adam(0.01)]),
+    precision=st.sampled_from(["fp32.32", "fp16.32/stochastic", "fp16.16/stochastic", "fp16.16/nearest"]),
+    micro_batches=st.sampled_from([1, 2]),
+    loss_scale=st.sampled_from([None, 256.0]),
+    family=st.sampled_from(["mk1", "mk2"]),
+    adder=st.sampled_from(["sequential", "pairwise"]),
+)
+EXECUTIONS = st.builds(
+    Execution,
+    engine=st.sampled_from(["tiles", "direct"]),
+    target=st.builds(
+        Target, st.sampled_from(["gc2", "gc200", "bow"]), tiles=st.sampled_from([3, 8]),
+        workers=st.sampled_from([1, 6]), adder=st.sampled_from(["sequential", "dot4"]),
+    ),
+    streamed=st.sampled_from(["", "params.*", "params.a"]).map(lambda name: (name,) if name else ()),
+    overlap=st.booleans(),
+    reorder=st.booleans(),
+    recompute=st.sampled_from([False, True, 0.75]),
+    steps_per_call=st.sampled_from([1, 2]),
+)  # fmt: skip
+
+
+@examples(quick=8, slow=300)
+@given(TRAININGS, EXECUTIONS, EXECUTIONS)
+def test_two_executions_of_one_training_give_the_same_bits(
+    training: Training, one: Execution, other: Execution
+) -> None:
+    assert training.digest(one) == training.digest(other)
+    assert bits_of(training, one) == bits_of(training, other)
+
+
+@pytest.mark.filterwarnings("ignore::ipu_core.errors.Unvalidated")
+def test_the_tiles_generators_are_the_exception() -> None:
+    training = Training(optimizer=Sgd(0.1), precision="fp16.16/stochastic", random="hardware")
+    one, other = (Execution(target=Target("gc200", tiles=tiles)) for tiles in (3, 8))
+    assert training.digest(one) != training.digest(other)
+    assert bits_of(training, one) != bits_of(training, other)
+    assert bits_of(training, one) == bits_of(training, one)
+
+
+def test_a_chip_of_another_family_runs_the_trainings_orders_and_says_so() -> None:
+    loss, params, batches = problem()
+    training = Training(**SAID, family="mk1", adder="pairwise")
+    with pytest.warns(OtherOrders, match=r"orders of mk1 chips with a pairwise adder.*gc200 has those") as caught:
+        loop = TrainLoop(loss, params, batches[0], training=training, execution=Execution(target="gc200"))
+    assert [each.filename for each in caught] == [__file__]
+    assert "of mk1 chips with a pairwise adder" in str(loop)
+    own = TrainLoop(loss, params, batches[0], **SAID, target=Target("gc2", adder="pairwise"))
+    assert loop.accumulations == own.accumulations
+    assert "pairwise adder" not in str(own)
+    assert own.training == training
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", OtherOrders)
+        assert np.array_equal(loop.predict(forward, batches[0][0]), own.predict(forward, batches[0][0]))
+
+
+def forward(params: Any, x: Any) -> Any:
+    return x @ params["a"] @ params["b"]
+
+
+def test_predictions_take_the_orders_of_a_training() -> None:
+    _, params, batches = problem()
+    x = batches[0][0]
+    training = Training(**SAID, adder="pairwise")
+    told = Predictor(forward, params, x, training=training)(x)
+    assert np.array_equal(told, Predictor(forward, params, x, precision="fp32.32", adder="pairwise")(x))
+    assert not np.array_equal(told, Predictor(forward, params, x, precision="fp32.32")(x))
+    tiled = Execution(target=Target("gc200", tiles=3))
+    with pytest.warns(OtherOrders, match="pairwise"):
+        assert np.array_equal(told, Predictor(forward, params, x, training=training, execution=tiled)(x))
+    for more, words in (
+        ({"precision": "fp16.32"}, "precision is a field of training"),
+        ({"micro_batches": 2}, "no option 'micro_batches'; there are precision"),
+    ):
+        given: dict[str, Any] = more
+        with pytest.raises(TypeError, match=words):
+            Predictor(forward, params, x, training=training, **given)
+    told = inspect.signature(Predictor).parameters
+    assert (told["precision"].default, told["engine"].default) == (..., "direct")
+
+
+def test_a_loop_says_what_it_was_made_of() -> None:
+    loss, params, batches = problem()
+    loop = TrainLoop(loss, params, batches[0], **SAID, micro_batches=2, target="bow", recompute=True)
+    assert (loop.training, loop.execution) == options_of(**SAID, micro_batches=2, target="bow", recompute=True)
+    other = loop.in_precision("fp16.16/stochastic")
+    assert other.training == replace(loop.training, precision="fp16.16/stochastic")
+    assert other.execution == replace(loop.execution, engine="direct")
+    assert other.control.esr
