@@ -62,13 +62,12 @@ if TYPE_CHECKING:
     from ipu_core.study.blame import Blame, Sensitivity, blame, cheapest, sensitivity
     from ipu_core.study.compare import compare
     from ipu_core.target import Target
-    from ipu_core.train.batches import Epochs
+    from ipu_core.train.batches import Epochs, Samples
     from ipu_core.train.callbacks import Checkpoint, EarlyStop, Evaluate
     from ipu_core.train.loop import TrainLoop
     from ipu_core.train.optim import Adam, AdamW, Group, Lamb, Lars, Optimiser, Sgd, mup_groups
     from ipu_core.train.options import Execution, Training
     from ipu_core.train.predictor import Predictor
-    from ipu_core.train.samples import Samples
     from ipu_core.train.scaling import LossScale
     from ipu_core.train.watch import Record, Watch
 
@@ -187,13 +186,12 @@ __getattr__ = lazy_names(
         "study.compare": "compare",
         "target": "target Target",
         "train": "",
-        "train.batches": "Epochs",
+        "train.batches": "Epochs Samples",
         "train.callbacks": "Checkpoint EarlyStop Evaluate",
         "train.loop": "TrainLoop",
         "train.optim": "Adam AdamW Group Lamb Lars Optimiser Sgd mup_groups",
         "train.options": "Execution Training",
         "train.predictor": "Predictor",
-        "train.samples": "Samples",
         "train.scaling": "LossScale",
         "train.watch": "Record Watch",
     },

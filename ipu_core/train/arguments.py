@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from dataclasses import replace
 from numbers import Real
 from typing import Any
 
 import numpy as np
 
+from ipu_core.hardware_random import HardwareRandom
 from ipu_core.ir.block import Array, Type
 from ipu_core.ir.eager import as_array, format_of
 from ipu_core.ir.pytree import flatten, paths
 from ipu_core.ir.retype import cast
 from ipu_core.ir.values import Traced
-from ipu_core.train import ENGINES
+from ipu_core.train import ENGINES, GENERATORS
 from lowprec import Accumulation
 
 
@@ -116,6 +118,23 @@ def check_integer(name: str, value: Any, least: int = 0) -> None:
 def is_real(value: Any) -> bool:
     """Whether something is a real number: no truth value, text or array."""
     return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def check_random(random: Any) -> str | HardwareRandom:
+    """The name of a generator, or how the tiles' start.
+
+    Raises:
+        ValueError: an unknown name.
+        TypeError: neither name nor `HardwareRandom`.
+    """
+    if isinstance(random, HardwareRandom):
+        low, high = random.seed
+        return replace(random, seed=(low, high))
+    if not isinstance(random, str):
+        raise TypeError(f"random must be {' or '.join(GENERATORS)} or a HardwareRandom, not {random!r}")
+    if random not in GENERATORS:
+        raise ValueError(f"unknown random {random!r}: choose {' or '.join(GENERATORS)}")
+    return random
 
 
 def check_share(recompute: Any) -> bool | float:

@@ -33,7 +33,14 @@ from ipu_core.hardware_random import HardwareRandom
 from ipu_core.ir.precision import Precision
 from ipu_core.plan.orders import RULE, OrderRule, Orders
 from ipu_core.target import Target
-from ipu_core.train.arguments import check_engine, check_integer, check_optimizer, check_orders, check_share
+from ipu_core.train.arguments import (
+    check_engine,
+    check_integer,
+    check_optimizer,
+    check_orders,
+    check_random,
+    check_share,
+)
 from ipu_core.train.keywords import (
     ArithmeticOptions,
     ExecutionOptions,
@@ -43,7 +50,6 @@ from ipu_core.train.keywords import (
     takes,
 )
 from ipu_core.train.optim import Optimiser
-from ipu_core.train.random import check_random
 from ipu_core.train.scaling import LossScale, Scale
 from ipu_core.train.values import canonical, described, digest
 from lowprec.checks import iterable, shown, truth

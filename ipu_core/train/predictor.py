@@ -25,7 +25,7 @@ from ipu_core.ir.rules import check_names
 from ipu_core.ir.tracing import trace
 from ipu_core.plan.orders import OrderRule
 from ipu_core.train.arguments import check_forward
-from ipu_core.train.intake import Intake
+from ipu_core.train.batches import Intake
 from ipu_core.train.keywords import PredictionOptions, takes
 from ipu_core.train.options import Arithmetic, Execution, Training, foreign, prediction_of
 from ipu_core.train.units import in_units

@@ -12,7 +12,7 @@ from ipu_core.ir.ops import SUMS
 from ipu_core.ir.pytree import flatten
 from ipu_core.ir.regions import Loop
 from ipu_core.train.options import foreign, named
-from ipu_core.train.random import read_random
+from ipu_core.train.step import read_random
 from lowprec import Accumulation
 
 if TYPE_CHECKING:
