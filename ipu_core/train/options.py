@@ -309,6 +309,13 @@ def options_of(
     training, execution = _parsed(Training, training, execution, dict(options), Execution())
     if execution.steps_per_call > 1 and isinstance(training.loss_scale, LossScale):
         raise ValueError("an automatic loss scale is moved by the host after each step: steps_per_call must be 1")
+    if training.draws_on_tiles and execution.engine != "tiles":
+        raise ValueError(
+            "random='hardware' draws on every tile and worker, of which the engine "
+            f"{execution.engine!r} knows nothing: take engine='tiles', or random='philox'"
+        )
+    if training.draws_on_tiles and execution.recompute:
+        raise ValueError("the tiles' generators never draw the same bits again: recompute needs random='philox'")
     return training, execution
 
 

@@ -266,9 +266,7 @@ def planned_step(ideal: Block, training: Training, execution: Execution) -> Plan
     traced = typed if training.loss_scale is None else guarded(typed)
     block = _ordered(traced, execution)
     if training.draws_on_tiles:
-        check_hardware_random(block, execution.engine)
-        if execution.recompute:
-            raise ValueError("the tiles' generators never draw the same bits again: recompute needs random='philox'")
+        check_hardware_random(block)
     for var, value in block.constants.items():
         cast(value, var.type.format)  # refuses what float32 lacks
     if execution.engine == "tiles":
@@ -313,18 +311,13 @@ def read_random(random: str | HardwareRandom, key: Key) -> HardwareRandom | None
     return HardwareRandom((key.value & 0xFFFFFFFF, key.value >> 32)) if random == "hardware" else None
 
 
-def check_hardware_random(block: Block, engine: str) -> None:
-    """Refuses what the tiles' own generators cannot do.
+def check_hardware_random(block: Block) -> None:
+    """Refuses what the tiles' own generators cannot round.
 
     Raises:
-        ValueError: an engine without tiles; stochastic rounding to other formats than half, or by another rule than the
-            hardware's; a convolution that accumulates in half.
+        ValueError: stochastic rounding to other formats than half, or by another rule than the hardware's; a
+            convolution that accumulates in half.
     """
-    if engine != "tiles":
-        raise ValueError(
-            f"random='hardware' draws on every tile and worker, of which the engine {engine!r} knows nothing: "
-            "take engine='tiles', or random='philox'"
-        )
     for equation in equations_of(block):
         if equation.arithmetic.stochastic and (why := _refusal(equation)):
             raise ValueError(f"random='hardware': {described(equation)} {why}; take random='philox'")

@@ -228,6 +228,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "neither order": (lambda: Execution(reorder=1), TypeError, "reorder must be True or False"),  # type: ignore[arg-type]
     "no share": (lambda: Execution(recompute=1.5), ValueError, "recompute must be"),
     "no steps": (lambda: Execution(steps_per_call=0), ValueError, "steps_per_call must be an integer of at least 1"),
+    "tiles that draw without tiles": (
+        lambda: options_of(**SAID, random="hardware", engine="direct"), ValueError, "engine 'direct' knows nothing"),
+    "bits that are drawn again": (
+        lambda: options_of(**SAID, random="hardware", recompute=True), ValueError, "recompute needs random='philox'"),
     "a scale that the host moves": (
         lambda: options_of(**SAID, loss_scale="automatic", steps_per_call=2), ValueError, "moved by the host"),
 }  # fmt: skip
