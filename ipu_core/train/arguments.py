@@ -124,10 +124,11 @@ def check_random(random: Any) -> str | HardwareRandom:
     """The name of a generator, or how the tiles' start.
 
     Raises:
-        ValueError: an unknown name.
+        ValueError: an unknown name, or another seed than two words.
         TypeError: neither name nor `HardwareRandom`.
     """
     if isinstance(random, HardwareRandom):
+        random.state(1, 1)  # refuses a seed that is none
         low, high = random.seed
         return replace(random, seed=(low, high))
     if not isinstance(random, str):

@@ -213,6 +213,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "no micro-batches": (lambda: Training(**SAID, micro_batches=0), ValueError, "micro_batches must be an integer"),
     "a scale below 0": (lambda: Training(**SAID, loss_scale=-1), ValueError, "loss_scale must be a positive float32"),
     "no generator": (lambda: Training(**SAID, random="mersenne"), ValueError, "unknown random 'mersenne'"),
+    "no seed": (lambda: Training(**SAID, random=HardwareRandom((1, 2, 3))), ValueError, "two 32-bit words"),  # type: ignore[arg-type]
     "no control": (lambda: Training(**SAID, control=0), TypeError, "control must be one such as"),  # type: ignore[arg-type]
     "no order": (lambda: Training(**SAID, accumulations={3: 8}), TypeError, r"accumulations\[3\] must be"),  # type: ignore[dict-item]
     "no number": (lambda: Training(**SAID, accumulations={"3": Accumulation()}), TypeError, "'3' is none"),  # type: ignore[dict-item]
