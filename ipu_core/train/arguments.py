@@ -128,9 +128,10 @@ def check_random(random: Any) -> str | HardwareRandom:
         TypeError: neither name nor `HardwareRandom`.
     """
     if isinstance(random, HardwareRandom):
-        random.state(1, 1)  # refuses a seed that is none
-        low, high = random.seed
-        return replace(random, seed=(low, high))
+        if len(random.seed) != 2:
+            raise ValueError(f"random: a seed has two 32-bit words, not {tuple(random.seed)}")
+        random.state(1, 1)  # refuses words that are none
+        return replace(random, seed=(random.seed[0], random.seed[1]))
     if not isinstance(random, str):
         raise TypeError(f"random must be {' or '.join(GENERATORS)} or a HardwareRandom, not {random!r}")
     if random not in GENERATORS:
