@@ -5,7 +5,8 @@ machine    Target, Graph, Codelet (Input, Output, InOut, Param, Static), program
            add_traced puts a function of nn into a Graph
 programs   trace a function to a Block; value_and_grad, Precision, plan (an Accumulation and a place for every sum),
            lower; evaluate, execute and Machine run it; nn has operations and layers
-training   TrainLoop with Sgd, Lars, Adam, AdamW or Lamb trains in one precision, compare sets several side by side
+training   TrainLoop with Sgd, Lars, Adam, AdamW or Lamb trains in one precision, compare sets several side by side;
+           a Training says what decides the bits, an Execution where they are made
 """
 
 from ipu_core import interruption  # noqa: F401  # first: it answers Ctrl-C while the rest is imported
@@ -68,12 +69,12 @@ if TYPE_CHECKING:
     from ipu_core.study.blame import Blame, Sensitivity, blame, cheapest, sensitivity
     from ipu_core.study.compare import compare
     from ipu_core.target import Target
-    from ipu_core.train.batches import Epochs
+    from ipu_core.train.batches import Epochs, Samples
     from ipu_core.train.callbacks import Checkpoint, EarlyStop, Evaluate
     from ipu_core.train.loop import TrainLoop
     from ipu_core.train.optim import Adam, AdamW, Group, Lamb, Lars, Optimiser, Sgd, mup_groups
+    from ipu_core.train.options import Execution, Training
     from ipu_core.train.predictor import Predictor
-    from ipu_core.train.samples import Samples
     from ipu_core.train.scaling import LossScale
     from ipu_core.train.watch import Record, Watch
 
@@ -94,6 +95,7 @@ __all__ = [
     "Epochs",
     "Evaluate",
     "Execute",
+    "Execution",
     "FloatingPointControl",
     "Graph",
     "Group",
@@ -133,6 +135,7 @@ __all__ = [
     "TorchModel",
     "TorchSchedule",
     "TrainLoop",
+    "Training",
     "UnitScaled",
     "Watch",
     "WriteUndef",
@@ -175,7 +178,8 @@ __getattr__ = lazy_names(
         "engine": "engine Engine Profile",
         "errors": "",
         "graph": "graph AbortOnNaN Call Codelet Copy DataStream Execute Graph If InOut Input Output Overlap Param "
-        "RemoteBuffer RemoteLoad RemoteStore Repeat RepeatWhile Sequence Static StreamCopy Switch Sync Tensor WriteUndef",
+        "RemoteBuffer RemoteLoad RemoteStore Repeat RepeatWhile Sequence Static StreamCopy Switch Sync Tensor "
+        "WriteUndef",
         "ir": "",
         "ir.autodiff": "value_and_grad",
         "ir.block": "Block",
@@ -196,12 +200,12 @@ __getattr__ = lazy_names(
         "study.compare": "compare",
         "target": "target Target",
         "train": "",
-        "train.batches": "Epochs",
+        "train.batches": "Epochs Samples",
         "train.callbacks": "Checkpoint EarlyStop Evaluate",
         "train.loop": "TrainLoop",
         "train.optim": "Adam AdamW Group Lamb Lars Optimiser Sgd mup_groups",
+        "train.options": "Execution Training",
         "train.predictor": "Predictor",
-        "train.samples": "Samples",
         "train.scaling": "LossScale",
         "train.watch": "Record Watch",
     },

@@ -34,8 +34,7 @@ from ipu_core.study.settings import (
 )
 from ipu_core.study.size import Size
 from ipu_core.target import CHIPS, Target
-from ipu_core.train import ENGINES
-from ipu_core.train.random import GENERATORS
+from ipu_core.train import ENGINES, GENERATORS
 from lowprec import streams
 
 if TYPE_CHECKING:

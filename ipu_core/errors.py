@@ -65,6 +65,13 @@ class NotFinite(RuntimeWarning):
         super().__init__(*args)
 
 
+class OtherOrders(UserWarning):
+    """A chip runs a training whose sums have the orders of another family, or of another adder."""
+
+    def __init__(self, *args: object) -> None:  # for inspect.signature, which knows none of Python's own
+        super().__init__(*args)
+
+
 class OutOfStreamingMemory(IpuError, MemoryError):
     """Remote buffers need more than the system has of streaming memory.
 

@@ -39,7 +39,7 @@ from ipu_core.ir.precision import Precision
 from ipu_core.ir.pytree import flatten
 from ipu_core.ir.tracing import trace
 from ipu_core.ir.values import Traced, Value
-from ipu_core.target import Target
+from ipu_core.plan.orders import OrderRule
 
 NEAR = 2.0**-15
 """Of a gradient's largest element: what is nearer to torch's is not looked at in float64."""
@@ -81,7 +81,7 @@ def ours(
     arrays = [np.asarray(x, dtype_of(x)) for x in leaves]
     wide = [{name: np.asarray(x, np.float32) for name, x in table.items()} for table in (params, state)]
     ideal = trace(step, *wide, arrays)
-    orders = choose_accumulations(ideal, Target("gc200"))
+    orders = choose_accumulations(ideal, OrderRule())
     given = execute(Precision.parse("fp32.32").apply(ideal), *wide, arrays, accumulations=orders, key=0)
     (_, (outputs, fresh, values)), gradients = (given, {}) if model.inference else given
     return Found(

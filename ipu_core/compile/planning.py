@@ -16,7 +16,7 @@ from ipu_core.library.sides import Side, Sizes, planned
 from ipu_core.plan.convolution import ConvPlacement, ConvPlan, plan_convolution
 from ipu_core.plan.cuts import BYTE, BYTES_GROUP
 from ipu_core.plan.matmul import RESERVED, Placement, SumPlan
-from ipu_core.plan.orders import convolution_order, product_order, reduction_order
+from ipu_core.plan.orders import OrderRule, convolution_order, product_order, reduction_order
 from ipu_core.target import Target
 from lowprec import Accumulation
 from lowprec.checks import by_number, expect
@@ -67,7 +67,7 @@ class BlockPlan:
         return one.words(maximum=number in self.maxima) if isinstance(one, SumPlan) else one.words()
 
 
-def choose_accumulations(block: Block, target: Target, typed: Block | None = None) -> dict[int, Accumulation]:
+def choose_accumulations(block: Block, rule: OrderRule, typed: Block | None = None) -> dict[int, Accumulation]:
     """The order of every product and sum of a Block by the rule of `ipu_core.plan.orders`.
 
     It does not depend on formats but for one: products of at most 8 bits add twice as many in a group, as the matrix
@@ -75,16 +75,16 @@ def choose_accumulations(block: Block, target: Target, typed: Block | None = Non
 
     Args:
         block: traced, or typed.
-        target: the chip, whose family decides; no figure of it does.
+        rule: family, adder and version.
         typed: the Block with a precision applied, if `block` is the one without: without it no operands have 8 bits.
     """
     chosen = {}
     for equation in equations_of(block):
         if equation.op in CONVOLUTIONS:
             sums = sums_of(equation, _widest(equation))
-            chosen[equation.number] = convolution_order(target, sums)
+            chosen[equation.number] = convolution_order(rule, sums)
         elif equation.op in SUMS:
-            chosen[equation.number] = _by_rule(target, equation.op, sizes(equation))
+            chosen[equation.number] = _by_rule(rule, equation.op, sizes(equation))
     for number in _of_bytes(block if typed is None else typed) & chosen.keys():
         chosen[number] = replace(chosen[number], group=BYTES_GROUP)
     return chosen
@@ -101,10 +101,10 @@ def _of_bytes(block: Block) -> set[int]:
     return {e.number for e in equations_of(block) if e.op in PRODUCTS and all(map(narrow, e.operands[:2]))}
 
 
-def _by_rule(target: Target, op: str, size: Sizes) -> Accumulation:
+def _by_rule(rule: OrderRule, op: str, size: Sizes) -> Accumulation:
     if op in DOTS:
-        return product_order(target, size.m, size.k, size.n, batch=size.batch)
-    return reduction_order(target, size.m, size.k, size.n)
+        return product_order(rule, size.m, size.k, size.n, batch=size.batch)
+    return reduction_order(rule, size.m, size.k, size.n)
 
 
 @in_default_state
@@ -120,7 +120,7 @@ def plan(
         block: what is to be run.
         target: the chip.
         accumulations: orders by equation number (their types are replaced by the equations'); default
-            `choose_accumulations` of the Block.
+            `choose_accumulations` of the Block, by the rule of the chip.
         placements: places by equation number; the others are searched for.
 
     Raises:
@@ -133,7 +133,7 @@ def plan(
     _refuse_blocks(block, target)
     by_number("accumulations", accumulations, Accumulation)
     by_number("placements", placements, object)
-    orders = choose_accumulations(block, target) if accumulations is None else accumulations
+    orders = choose_accumulations(block, OrderRule.of(target)) if accumulations is None else accumulations
     planned = {equation.number: equation for equation in equations_of(block) if equation.op in PLANNED}
     if unknown := (orders.keys() | (placements or {}).keys()) - planned.keys():
         raise ValueError(

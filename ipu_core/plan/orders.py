@@ -25,27 +25,89 @@ A new rule gets a new number, and the old ones stay: runs that began under them 
 
 import bisect
 import math
-from typing import Final
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, Self
 
 from ipu_core.plan.convolution.sizes import Convolution, even_splits
 from ipu_core.plan.cuts import GROUP, usual_group
-from ipu_core.target import Target
+from ipu_core.target import AMP_ADDERS, Target
 from lowprec import Accumulation
 from lowprec.integers import ceil_div
+from lowprec.spec.accumulation import Adder
 from lowprec.spec.formats import FormatLike
 
-RULE: Final = "1"
+RULES: Final = ("1",)
+RULE: Final = RULES[-1]
 """The version of the rule: it stands with every study's results."""
 
 TILES: Final = {"mk1": 1216, "mk2": 1472}
 """Tiles of a family's chips as published, whatever a `Target` has."""
+
+
+@dataclass(frozen=True)
+class OrderRule:
+    """What decides the order of a sum beside its shape and its operands' format; every other figure of a chip is cost.
+
+    Attributes:
+        family: Of the chips: "mk1" (GC2) or "mk2" (GC200, Bow, C600).
+        adder: How the AMP unit adds products, one of AMP_ADDERS.
+        version: Of the rule, one of RULES.
+
+    Raises:
+        ValueError: one that there is not.
+    """
+
+    family: str = "mk2"
+    adder: Adder = "sequential"
+    version: str = RULE
+
+    def __post_init__(self) -> None:
+        for name, there in (("family", tuple(TILES)), ("adder", AMP_ADDERS), ("version", RULES)):
+            given = getattr(self, name)
+            if not isinstance(given, str) or given not in there:
+                what = "order, the version of its rule," if name == "version" else name
+                raise ValueError(f"unknown {what} {given!r}; there is {' or '.join(map(repr, there))}")
+
+    @classmethod
+    def of(cls, target: Target) -> Self:
+        """What a chip takes by itself."""
+        return cls(target.family, target.adder)
+
+    @property
+    def tiles(self) -> int:
+        """Of the family's chips as published."""
+        return TILES[self.family]
+
+
+class Orders(Mapping[int, Accumulation]):
+    """The order of each sum by the number of its equation: a dict that cannot be changed and has a hash."""
+
+    def __init__(self, orders: Mapping[int, Accumulation]) -> None:
+        self._orders = {int(number): orders[number] for number in sorted(orders)}
+
+    def __getitem__(self, number: int) -> Accumulation:
+        return self._orders[number]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._orders)
+
+    def __len__(self) -> int:
+        return len(self._orders)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._orders.items()))
+
+    def __repr__(self) -> str:
+        return f"Orders({self._orders})"
+
 
 ONE_STAGE, TWO_STAGES = 15, 124  # parts that are summed in as many stages, at most
 MOST: Final = 128  # parts, but for sums of which so few would be too long
 
 
 def product_order(
-    target: Target, m: int, k: int, n: int, *, batch: int = 1, group: int = GROUP, operands: FormatLike = "float16"
+    rule: OrderRule, m: int, k: int, n: int, *, batch: int = 1, group: int = GROUP, operands: FormatLike = "float16"
 ) -> Accumulation:
     """The order of a product (batch, m, k) x (batch, k, n), in float32.
 
@@ -53,26 +115,26 @@ def product_order(
     `Accumulation.with_types`.
 
     Args:
-        target: of which only the family and the adder are read.
+        rule: family, adder and version.
         m, k, n, batch: sizes.
         group: products between two roundings, twice as many of operands of 8 bits.
         operands: their format.
     """
     groups, results = max(1, ceil_div(k, group)), batch * m * n
-    parts = _few_stages(min(_cubic(2, 1, groups * group, results, target), groups), results, target)
+    parts = _few_stages(min(_cubic(2, 1, groups * group, results, rule), groups), results, rule)
     group = group * usual_group(operands) // GROUP
-    return Accumulation(group=group, splits=_vanishing(groups, parts), adder=target.adder)
+    return Accumulation(group=group, splits=_vanishing(groups, parts), adder=rule.adder)
 
 
-def reduction_order(target: Target, outer: int, terms: int, inner: int, *, group: int = GROUP) -> Accumulation:
+def reduction_order(rule: OrderRule, outer: int, terms: int, inner: int, *, group: int = GROUP) -> Accumulation:
     """The order of a sum over the terms of (outer, terms, inner), in float32.
 
     Args:
-        target: of which only the family is read.
+        rule: family and version; sums without products know no adder.
         outer, terms, inner: sizes.
         group: terms between two roundings.
     """
-    results, tiles = max(1, outer * inner), TILES[target.family]
+    results, tiles = max(1, outer * inner), rule.tiles
     parts = 1
     if 256 * results < tiles * terms:
         parts = min(ONE_STAGE, terms // 64)
@@ -82,29 +144,29 @@ def reduction_order(target: Target, outer: int, terms: int, inner: int, *, group
     return Accumulation(group=group, splits=_vanishing(max(1, ceil_div(terms, group)), parts))
 
 
-def convolution_order(target: Target, convolution: Convolution, *, group: int = GROUP) -> Accumulation:
+def convolution_order(rule: OrderRule, convolution: Convolution, *, group: int = GROUP) -> Accumulation:
     """The order of a convolution's sums, in float32, see `product_order`."""
-    order, results = Accumulation(group=group, adder=target.adder), math.prod(convolution.result)
+    order, results = Accumulation(group=group, adder=rule.adder), math.prod(convolution.result)
     if convolution.kind == "image":
         terms = convolution.terms(order) * group
-        parts = _few_stages(_cubic(2, 1, terms, results, target), results, target)
+        parts = _few_stages(_cubic(2, 1, terms, results, rule), results, rule)
     else:
         terms = math.prod(convolution.inner)
-        parts = max(min(_cubic(1, 2, terms, results, target), terms // 48), ceil_div(terms, 2048))
+        parts = max(min(_cubic(1, 2, terms, results, rule), terms // 48), ceil_div(terms, 2048))
     splits = max(n for n in even_splits(convolution, order) if n <= max(1, parts))
     group = group * usual_group(convolution.operands) // GROUP
-    return Accumulation(group=group, splits=splits, adder=target.adder)
+    return Accumulation(group=group, splits=splits, adder=rule.adder)
 
 
-def _cubic(numerator: int, denominator: int, terms: int, results: int, target: Target) -> int:
+def _cubic(numerator: int, denominator: int, terms: int, results: int, rule: OrderRule) -> int:
     """The largest p with p^3 results <= numerator / denominator terms^2 tiles, at least 1 and at most 128."""
-    most = numerator * terms**2 * TILES[target.family]
+    most = numerator * terms**2 * rule.tiles
     return bisect.bisect_right(range(2, MOST + 1), most, key=lambda p: p**3 * results * denominator) + 1
 
 
-def _few_stages(parts: int, results: int, target: Target) -> int:
+def _few_stages(parts: int, results: int, rule: OrderRule) -> int:
     """At most 100 parts, or 4 where results are many; those for which a stage does not pay become fewer."""
-    parts = min(parts, 100 if results <= 4096 * TILES[target.family] else 4)
+    parts = min(parts, 100 if results <= 4096 * rule.tiles else 4)
     return parts if parts >= 80 else min(parts, ONE_STAGE) if parts >= 4 else 1
 
 

@@ -34,13 +34,13 @@ from ipu_core.study.run import Event, Report, run_here, run_on
 from ipu_core.study.settings import Point, check_count
 from ipu_core.study.store import Store, agree, open_store
 from ipu_core.study.summary import summarise, table
-from ipu_core.study.values import described, digest
 from ipu_core.target import Target
-from ipu_core.train.arguments import check_kinds
+from ipu_core.train.arguments import check_loss_function, check_optimizer, check_orders
 from ipu_core.train.checkpoint import replacing
 from ipu_core.train.data import shuffled
 from ipu_core.train.optim import Optimiser
 from ipu_core.train.table import Table
+from ipu_core.train.values import described, digest
 from ipu_core.train.watch import Record, Watch
 from lowprec import Accumulation
 
@@ -222,7 +222,9 @@ def compare(
         ValueError: an unknown precision, engine or target, an empty list, a count below 1, or what tracing refuses.
     """
     names = _names(precisions)
-    check_kinds(loss, optimizer, accumulations, None)
+    check_loss_function(loss)
+    check_optimizer(optimizer)
+    check_orders(accumulations)
     steps, seeds, threads = check_count("steps", steps), check_count("seeds", seeds), check_count("threads", threads)
     chip = target if isinstance(target, Target) else Target(target)
     make = params if callable(params) else partial(_same, params)

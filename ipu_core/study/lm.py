@@ -13,6 +13,7 @@ from ipu_core import nn
 from ipu_core.ir.block import Array
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.pytree import flatten, map_leaves, unflatten
+from ipu_core.plan.orders import OrderRule
 from ipu_core.study.point import Problem, stand_in
 from ipu_core.study.scaling import PLAIN, Scaling
 from ipu_core.study.size import Size
@@ -128,4 +129,8 @@ def evaluate(
     """The loss on rows spread over the test part, in nats a byte, computed forward in the precision itself."""
     starts = np.linspace(0, max(0, len(task.test) - size.context - 1), TESTED).astype(np.int64)
     batch = text.windows(task.test, starts, min(size.context, len(task.test) - 1))
-    return {"test_loss": float(evaluated(in_units(own, precision), precision, target, Key(EVALUATION), params, batch))}
+    return {
+        "test_loss": float(
+            evaluated(in_units(own, precision), precision, OrderRule.of(target), Key(EVALUATION), params, batch)
+        )
+    }

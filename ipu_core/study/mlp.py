@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from ipu_core import nn
 from ipu_core.ir.precision import Precision
+from ipu_core.plan.orders import OrderRule
 from ipu_core.study.point import Problem, stand_in
 from ipu_core.study.settings import Settings
 from ipu_core.target import Target
@@ -86,6 +87,6 @@ def evaluate(
 ) -> dict[str, float]:
     """The share of the test rows classified correctly, computed forward in the precision itself as a target sums."""
     scores = in_units(scores, precision, task.deviation)
-    given: npt.NDArray[Any] = evaluated(scores, precision, target, Key(EVALUATION), params, task.x_test)
+    given: npt.NDArray[Any] = evaluated(scores, precision, OrderRule.of(target), Key(EVALUATION), params, task.x_test)
     right = np.argmax(given.astype(np.float32), axis=1) == task.y_test
     return {"test_accuracy": float(right.mean())}

@@ -20,7 +20,7 @@ from ipu_core.ir.block import Array, Block
 from ipu_core.ir.bodies import equations_of
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.pytree import flatten, paths
-from ipu_core.plan.orders import RULE
+from ipu_core.plan.orders import RULE, OrderRule
 from ipu_core.study.run import Report
 from ipu_core.study.scaling import unit_initial
 from ipu_core.study.settings import Point
@@ -155,7 +155,7 @@ def orders_of_sums(
     Orders that nobody stated stand with the version of their rule, as "rule".
     """
     ideal = _ideal_step(problem, recipe)
-    orders = choose_accumulations(ideal, recipe.target) if accumulations is None else accumulations
+    orders = choose_accumulations(ideal, OrderRule.of(recipe.target)) if accumulations is None else accumulations
     named = {
         f"{equation.number} {equation.role} {equation.op} {equation.parameter or ''}".rstrip(): order.digest()
         for equation in equations_of(ideal)

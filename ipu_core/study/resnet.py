@@ -16,6 +16,7 @@ import numpy as np
 from ipu_core import nn
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.pytree import flatten, map_leaves, unflatten
+from ipu_core.plan.orders import OrderRule
 from ipu_core.study.point import Problem, stand_in
 from ipu_core.study.settings import Settings
 from ipu_core.target import Target
@@ -159,6 +160,6 @@ def evaluate(
 ) -> dict[str, float]:
     """The share of the test rows classified correctly with the running statistics, in the precision."""
     scores = in_units(scores, precision, task.deviation)
-    given = evaluated(scores, precision, target, Key(EVALUATION), *both, task.x_test)
+    given = evaluated(scores, precision, OrderRule.of(target), Key(EVALUATION), *both, task.x_test)
     right = np.argmax(given.astype(np.float32), axis=1) == task.y_test
     return {"test_accuracy": float(right.mean())}

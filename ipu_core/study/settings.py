@@ -14,11 +14,10 @@ from ipu_core.study.options import check_name
 from ipu_core.study.scaling import Scaling
 from ipu_core.study.size import Size
 from ipu_core.target import Target
-from ipu_core.train import ENGINES
+from ipu_core.train import ENGINES, GENERATORS
 from ipu_core.train.arguments import check_share
 from ipu_core.train.data import Dataset
 from ipu_core.train.optim import Optimiser
-from ipu_core.train.random import GENERATORS
 from ipu_core.train.scaling import Scale
 from ipu_core.train.text import Text
 from lowprec import BlockFormat

@@ -17,8 +17,8 @@ import lowprec
 from ipu_core.errors import refusal_in_words
 from ipu_core.study.files import CHECKPOINTS, KINDS, OWN, checksum, file_name, point_file, writing
 from ipu_core.study.settings import Point
-from ipu_core.study.values import digest
 from ipu_core.train.checkpoint import replacing, sweep, sync
+from ipu_core.train.values import digest
 from ipu_core.train.watch import Record
 
 RESULTS = "results.jsonl"

@@ -2,3 +2,6 @@
 
 ENGINES = ("tiles", "direct")
 """What runs a step: the modelled tiles, or whole arrays with the same bits."""
+
+GENERATORS = ("philox", "hardware")
+"""Where random bits come from: the run's key, or the tiles' own generators."""

@@ -4,34 +4,43 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from dataclasses import replace
 from numbers import Real
 from typing import Any
 
 import numpy as np
 
-from ipu_core.control import FloatingPointControl
+from ipu_core.hardware_random import HardwareRandom
 from ipu_core.ir.block import Array, Type
 from ipu_core.ir.eager import as_array, format_of
 from ipu_core.ir.pytree import flatten, paths
 from ipu_core.ir.retype import cast
 from ipu_core.ir.values import Traced
-from ipu_core.train import ENGINES
+from ipu_core.train import ENGINES, GENERATORS
 from lowprec import Accumulation
 
 
-def check_kinds(loss: Any, optimizer: Any, accumulations: Any, control: Any) -> None:
-    """Raises TypeError for arguments that are not what they are called."""
+def check_loss_function(loss: Any) -> None:
+    """Raises TypeError for what is no function."""
     if not callable(loss):
         raise TypeError(f"loss must be a function (params, batch) -> one number, not {loss!r}")
+
+
+def check_optimizer(optimizer: Any) -> None:
+    """Raises TypeError for what is no optimiser."""
     if isinstance(optimizer, type) or not all(callable(getattr(optimizer, name, None)) for name in ("init", "update")):
         raise TypeError(f"optimizer must be one such as Sgd(0.1), Adam(1e-3) or Lamb(1e-3), not {optimizer!r}")
-    if control is not None and not isinstance(control, FloatingPointControl):
-        raise TypeError(f"control must be one such as FloatingPointControl(nanoo=True), not {control!r}")
+
+
+def check_orders(accumulations: Any) -> None:
+    """Raises TypeError for what says no order of sums."""
     if accumulations is None:
         return
     if not isinstance(accumulations, Mapping):
         raise TypeError(f"accumulations must be a dict from equation numbers to Accumulations, not {accumulations!r}")
     for number, order in accumulations.items():
+        if isinstance(number, bool) or not isinstance(number, int | np.integer):
+            raise TypeError(f"accumulations must be a dict from equation numbers to Accumulations: {number!r} is none")
         if not isinstance(order, Accumulation):
             raise TypeError(f"accumulations[{number!r}] must be one such as Accumulation(group=16), not {order!r}")
 
@@ -39,12 +48,6 @@ def check_kinds(loss: Any, optimizer: Any, accumulations: Any, control: Any) -> 
 def check_engine(engine: Any) -> None:
     if not isinstance(engine, str) or engine not in ENGINES:
         raise ValueError(f"unknown engine {engine!r}: choose {' or '.join(ENGINES)}")
-
-
-def check_steps_per_call(steps: Any, *, automatic: bool) -> None:
-    check_integer("steps_per_call", steps, least=1)
-    if steps > 1 and automatic:
-        raise ValueError("an automatic loss scale is moved by the host after each step: steps_per_call must be 1")
 
 
 def check_params(params: Any) -> None:
@@ -115,6 +118,25 @@ def check_integer(name: str, value: Any, least: int = 0) -> None:
 def is_real(value: Any) -> bool:
     """Whether something is a real number: no truth value, text or array."""
     return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def check_random(random: Any) -> str | HardwareRandom:
+    """The name of a generator, or how the tiles' start.
+
+    Raises:
+        ValueError: an unknown name, or another seed than two words.
+        TypeError: neither name nor `HardwareRandom`.
+    """
+    if isinstance(random, HardwareRandom):
+        if len(random.seed) != 2:
+            raise ValueError(f"random: a seed has two 32-bit words, not {tuple(random.seed)}")
+        random.state(1, 1)  # refuses words that are none
+        return replace(random, seed=(random.seed[0], random.seed[1]))
+    if not isinstance(random, str):
+        raise TypeError(f"random must be {' or '.join(GENERATORS)} or a HardwareRandom, not {random!r}")
+    if random not in GENERATORS:
+        raise ValueError(f"unknown random {random!r}: choose {' or '.join(GENERATORS)}")
+    return random
 
 
 def check_share(recompute: Any) -> bool | float:

@@ -1,6 +1,7 @@
 """Saves and loads training state: named arrays of any dtype and a few JSON values in one file."""
 
 import contextlib
+import hashlib
 import json
 import os
 import re
@@ -11,18 +12,20 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from ipu_core.train import tensor_file
-from ipu_core.train.codes import as_codes, dtype_of
 from lowprec.checks import expect_path
+from lowprec.extras import optional
 
 Arrays = dict[str, npt.NDArray[Any]]
 DRAFT = re.compile(r"\.(.+)\.\d+\.draft")  # what `replacing` calls the drafts of a file
 UNREADABLE = (OSError, ValueError, EOFError, AttributeError, RuntimeError, zipfile.BadZipFile, zlib.error, struct.error)
 """What NumPy and zipfile raise for a file that is no .npz of plain arrays, or a damaged one."""
 _META = "__meta__"
+SUFFIX = ".safetensors"
+NATIVE = ("bfloat16", "float8_e4m3fn", "float8_e5m2")  # of ml_dtypes' formats, which every version of the package knows
 
 
 def save(path: str | Path, arrays: Mapping[str, npt.NDArray[Any]], meta: Mapping[str, Any]) -> None:
@@ -41,7 +44,7 @@ def save(path: str | Path, arrays: Mapping[str, npt.NDArray[Any]], meta: Mapping
         ImportError: the package safetensors is wanted and not installed.
     """
     path = Path(path)
-    write = tensor_file.write if path.suffix == tensor_file.SUFFIX else _write_npz
+    write = write_tensors if path.suffix == SUFFIX else _write_npz
     with replacing(path) as draft, draft.open("wb") as file:
         write(file, arrays, meta)
 
@@ -98,7 +101,7 @@ def load(path: str | Path) -> tuple[Arrays, dict[str, Any]]:
     expect_path("path", path)
     path = Path(path)
     try:
-        return tensor_file.read(path.read_bytes()) if path.suffix == tensor_file.SUFFIX else _read_npz(path)
+        return read_tensors(path.read_bytes()) if path.suffix == SUFFIX else _read_npz(path)
     except FileNotFoundError:
         raise FileNotFoundError(f"there is no checkpoint {path}") from None
     except (*UNREADABLE, LookupError, TypeError) as error:
@@ -117,3 +120,64 @@ def _read_npz(path: Path) -> tuple[Arrays, dict[str, Any]]:
         head = json.loads(archive[_META].tobytes())
         arrays = {name: archive[f"a/{name}"].view(dtype_of(kind)) for name, kind in head["dtypes"].items()}
         return arrays, head["meta"]
+
+
+def write_tensors(file: IO[bytes], arrays: Mapping[str, npt.NDArray[Any]], meta: Mapping[str, Any]) -> None:
+    """Writes the safetensors format, which other programs read; of arrays what it has no name for as unsigned integers.
+
+    The metadata hold the dtypes, the values, and a SHA-256 over all, which the format lacks.
+
+    Raises:
+        ImportError: the package safetensors is not installed.
+    """
+    package = optional("safetensors.numpy", extra="safetensors")
+    plain = {name: np.asarray(_plain(array), order="C") for name, array in arrays.items()}
+    kinds = {name: array.dtype.name for name, array in arrays.items()}
+    text = json.dumps({"dtypes": kinds, "meta": dict(meta)})
+    file.write(package.save(plain, {"lowprec": text, "sha256": _digest(text, plain)}))
+
+
+def read_tensors(data: bytes) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
+    """The arrays and values of what `write_tensors` wrote.
+
+    Raises:
+        ImportError: the package safetensors is not installed.
+        ValueError, LookupError, TypeError: it is another file, or a damaged one.
+    """
+    package = optional("safetensors", extra="safetensors")
+    try:
+        tensors = dict(package.deserialize(data))
+    except package.SafetensorError as error:
+        raise ValueError(str(error)) from error
+    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"]
+    head = json.loads(header["lowprec"])
+    arrays = {}
+    for name, kind in head["dtypes"].items():
+        flat = np.frombuffer(bytearray(tensors[name]["data"]), dtype_of(kind))
+        arrays[name] = flat.reshape(tensors[name]["shape"])
+    if tensors.keys() != arrays.keys() or header["sha256"] != _digest(header["lowprec"], arrays):
+        raise ValueError("its checksum is not that of its contents")
+    return arrays, head["meta"]
+
+
+def _plain(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return np.asarray(array) if array.dtype.name in NATIVE else as_codes(array)
+
+
+def _digest(text: str, arrays: Mapping[str, npt.NDArray[Any]]) -> str:
+    total = hashlib.sha256(text.encode())
+    for name, array in arrays.items():
+        total.update(f"{name}{array.shape}".encode())
+        total.update(array.tobytes())
+    return total.hexdigest()
+
+
+def as_codes(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The array, its elements as unsigned integers of their bits where its dtype is none of NumPy's."""
+    array = np.asarray(array)
+    return array if array.dtype.isbuiltin == 1 else array.view(f"u{array.dtype.itemsize}")
+
+
+def dtype_of(name: str) -> np.dtype[Any]:
+    """The dtype of a name, NumPy's or ml_dtypes'."""
+    return np.dtype(getattr(ml_dtypes, name)) if hasattr(ml_dtypes, name) else np.dtype(name)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from ipu_core.compile.machine import Machine
 from ipu_core.compile.planning import choose_accumulations
 from ipu_core.compile.residency import scheduled
-from ipu_core.control import FloatingPointControl
 from ipu_core.engine.profile import Profile
+from ipu_core.errors import OtherOrders
 from ipu_core.ir.block import Block, Format, Type
 from ipu_core.ir.eager import as_array, format_of
 from ipu_core.ir.execute import Executable, execute
@@ -22,9 +23,11 @@ from ipu_core.ir.pytree import flatten, map_leaves, paths, unflatten
 from ipu_core.ir.retype import cast
 from ipu_core.ir.rules import check_names
 from ipu_core.ir.tracing import trace
-from ipu_core.target import Target
-from ipu_core.train.arguments import check_engine, check_forward
-from ipu_core.train.intake import Intake
+from ipu_core.plan.orders import OrderRule
+from ipu_core.train.arguments import check_forward
+from ipu_core.train.batches import Intake
+from ipu_core.train.keywords import PredictionOptions, takes
+from ipu_core.train.options import Arithmetic, Execution, Training, foreign, prediction_of
 from ipu_core.train.units import in_units
 from lowprec import Key, as_key
 from lowprec import float32 as FLOAT32
@@ -32,6 +35,9 @@ from lowprec.processor import in_default_state
 
 EVALUATION = 2**32
 """Folded into a key (of a study: the key) for the random bits of predictions, beyond every step of a training run."""
+
+USUAL = Execution(engine="direct")
+"""Where a prediction is made if nobody says."""
 
 
 class Predictor:
@@ -43,14 +49,15 @@ class Predictor:
         params: Parameters, as given to a `TrainLoop` or as its `params` gives them; rounded to nearest into the
             precision's weight format.
         batch: One batch, for its shapes and dtypes.
-        precision: A `Precision` or its name.
-        engine: "direct", or "tiles", planned onto the chip, with its account.
-        target: The modelled chip, or its name.
+        training: A `Training` whose precision, control and orders of sums are taken; None: the options say them.
+        execution: An `Execution`, whose engine and target are taken; None: the options say them.
         key: For stochastic rounding; prediction i rounds with a key of its own, which no training step has.
         model_state: What the model carries beside its parameters, as `TrainLoop.model_state` gives it.
-        control: Floating-point control, as of `TrainLoop`.
         whole: Whether the function is all of a model, in which a rule of the precision for parts of another name is
             refused; False: a part of the model that was trained.
+        **options: Where those are not given `precision`, `control`, `family`, `adder` and `order`, as of a `Training`,
+            and `engine` ("direct" if nobody says) and `target`, as of an `Execution`. `target` says the family and the
+            adder too.
 
     What is scaled by the amax of earlier steps in training ("delayed") is scaled by its own here, which has none.
 
@@ -59,10 +66,14 @@ class Predictor:
         ValueError: an unknown engine or precision, a rule for nothing in the model, or what tracing refuses.
         OutOfTileMemory: it does not fit the target (engine "tiles").
 
+    Warns:
+        OtherOrders: tiles of another family, or with another adder, than the Training whose orders they run.
+
     Attributes:
         block: The typed forward pass.
     """
 
+    @takes(PredictionOptions, Arithmetic, USUAL)
     @in_default_state
     def __init__(
         self,
@@ -70,19 +81,20 @@ class Predictor:
         params: Any,
         batch: Any,
         *,
-        precision: Precision | str,
-        engine: str = "direct",
-        target: Target | str | None = None,
+        training: Training | None = None,
+        execution: Execution | None = None,
         key: Key | int = 0,
         model_state: Any = None,
-        control: FloatingPointControl | None = None,
         whole: bool = True,
+        **options: Unpack[PredictionOptions],
     ) -> None:
-        check_engine(engine)
+        arithmetic, execution = prediction_of(training, execution, USUAL, **options)
+        if execution.engine == "tiles" and (told := foreign(arithmetic, execution)):
+            warnings.warn(told, OtherOrders, stacklevel=3)
         check_forward(function, batch)
-        self.precision, self._key = Precision.parse(precision), as_key(key).fold_in(EVALUATION)
+        self.precision, self._key = arithmetic.precision, as_key(key).fold_in(EVALUATION)
         self._has_state = model_state is not None
-        chip = target if isinstance(target, Target) else Target("gc200" if target is None else target)
+        chip, control = execution.target, arithmetic.control
 
         scores = in_units(function, self.precision)
 
@@ -97,11 +109,10 @@ class Predictor:
         typed = self.precision.apply(replace(ideal, carried=0), whole=False)  # what is carried are no amaxes
         self.block: Block = scheduled(replace(typed, carried=ideal.carried), chip)
         self._intake = Intake(self.block, batch, numbers=0)
-        control = replace(control or FloatingPointControl(), esr=self.precision.stochastic)
-        orders = choose_accumulations(ideal, chip, typed)
+        orders = choose_accumulations(ideal, arithmetic.rule, typed)
         self._runner: Machine | Executable = (
             Machine.build(self.block, chip, orders, control, whole=True)
-            if engine == "tiles"
+            if execution.engine == "tiles"
             else Executable(self.block, orders, control)
         )
         self.write(params, model_state)
@@ -149,11 +160,11 @@ class Predictor:
         return self._runner.profile if isinstance(self._runner, Machine) else None
 
 
-def evaluated(function: Callable[..., Any], precision: Precision, target: Target, key: Key, *arguments: Any) -> Any:
-    """What a part of a trained model gives for arrays in their own formats, with the orders of sums of a target."""
+def evaluated(function: Callable[..., Any], precision: Precision, rule: OrderRule, key: Key, *arguments: Any) -> Any:
+    """What a part of a trained model gives for arrays in their own formats, with the orders of sums of a rule."""
     ideal = trace(function, *arguments)
     typed = precision.apply(ideal, whole=False)
-    orders = choose_accumulations(ideal, target, typed)
+    orders = choose_accumulations(ideal, rule, typed)
     return execute(typed, *arguments, key=key, accumulations=orders)
 
 

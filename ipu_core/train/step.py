@@ -1,22 +1,37 @@
-"""A training step as a function of state, batch and learning rate, and its Block."""
+"""A training step: a function of state, batch and learning rate, its Block, and that planned, ready to be run."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import numpy as np
 
+from ipu_core.compile.planning import choose_accumulations
+from ipu_core.compile.remaking import remade
+from ipu_core.compile.residency import check_room, scheduled
+from ipu_core.hardware_random import HardwareRandom
 from ipu_core.ir.autodiff import value_and_grad
-from ipu_core.ir.block import Block
-from ipu_core.ir.guard import UNSCALE
+from ipu_core.ir.block import Block, Equation, described, format_name
+from ipu_core.ir.bodies import equations_of
+from ipu_core.ir.guard import UNSCALE, guarded
+from ipu_core.ir.ops import CONVOLUTIONS
 from ipu_core.ir.pytree import flatten, map_leaves, paths, unflatten
+from ipu_core.ir.recompute import recompute as recomputed
+from ipu_core.ir.retype import cast
+from ipu_core.ir.streaming import streaming
 from ipu_core.ir.tracing import in_rounds, trace
 from ipu_core.ir.values import Traced, Value, apply, elementwise, scope, shape_of
 from ipu_core.train.arguments import check_batch, check_loss, check_one_number, check_params
 from ipu_core.train.optim import Optimiser
 from ipu_core.train.optim.common import write
+from ipu_core.train.options import Execution, Training
+from lowprec import Accumulation, FloatFormat, Key, formats
+from lowprec import float16 as FLOAT16
+from lowprec import float32 as FLOAT32
 
 Loss = Callable[..., Any]
 """(params, batch) -> one number; of a model with a state (params, state, batch) -> (one number, new state)."""
@@ -217,3 +232,104 @@ def step_block(
     step = training_step(loss, optimiser, micro_batches=micro_batches, running_mean=running_mean)
     numbers = (np.float32(0),) * (2 if scaled else 1)
     return trace(step, initial_state(params, optimiser, model_state), _part(batch, micro_batches), *numbers, carry=True)
+
+
+@dataclass(frozen=True)
+class PlannedStep:
+    """A step that is ready to be run: typed, guarded, in order, with the order of each of its sums.
+
+    Attributes:
+        ideal: As it was traced, in float32.
+        training, execution: What it is planned for.
+        block: Typed and in order.
+        accumulations: The order of each sum by equation number.
+        digest: Of what decides the bits of a run: the equations as traced, where tiles draw their order too, sums, and
+            all numbers of formats that have no name of lowprec's.
+    """
+
+    ideal: Block
+    training: Training
+    execution: Execution
+    block: Block
+    accumulations: Mapping[int, Accumulation]
+    digest: str
+
+
+def planned_step(ideal: Block, training: Training, execution: Execution) -> PlannedStep:
+    """Makes an ideal step ready.
+
+    Raises:
+        ValueError, OutOfTileMemory, OutOfStreamingMemory: see `TrainLoop`.
+    """
+    target = execution.target
+    typed = streaming(training.precision.apply(ideal), execution.streamed)
+    traced = typed if training.loss_scale is None else guarded(typed)
+    block = _ordered(traced, execution)
+    if training.draws_on_tiles:
+        check_hardware_random(block)
+    for var, value in block.constants.items():
+        cast(value, var.type.format)  # refuses what float32 lacks
+    if execution.engine == "tiles":
+        check_room(block, target)
+    given = training.accumulations
+    chosen = choose_accumulations(ideal, training.rule, typed) if given is None else given
+    orders = sorted((number, order.digest()) for number, order in chosen.items())
+    told = block if training.draws_on_tiles else traced  # tiles draw in the order of the equations
+    own = sorted({str(astuple(fmt)) for fmt in _formats(traced) if formats.get(fmt.name) != fmt})
+    words = f"{told}{orders}{own or ''}"  # a Block says of formats their names alone
+    return PlannedStep(ideal, training, execution, block, chosen, hashlib.sha256(words.encode()).hexdigest())
+
+
+def _formats(block: Block) -> Iterator[FloatFormat]:
+    """The float formats of values and of partial sums."""
+    types = (var.type for var in (*block.inputs, *block.constants, *(e.output for e in equations_of(block))))
+    yield from (kind.format for kind in types if isinstance(kind.format, FloatFormat))
+    yield from (e.arithmetic.accumulate for e in equations_of(block) if e.arithmetic.accumulate is not None)
+
+
+def _ordered(traced: Block, execution: Execution) -> Block:
+    """The equations in the order in which they run, with what is made again for the gradients."""
+    target, recompute = execution.target, execution.recompute
+
+    def order(block: Block) -> Block:
+        return scheduled(block, target) if execution.reorder else block
+
+    if isinstance(recompute, bool):
+        return order(recomputed(traced) if recompute else traced)
+    return remade(traced, target, recompute, order)
+
+
+def read_random(random: str | HardwareRandom, key: Key) -> HardwareRandom | None:
+    """How the tiles' generators start; None: the bits are the key's.
+
+    Args:
+        random: "philox" (the key's); "hardware": the tiles' own, seeded with the key's 64 bits; or how they start.
+        key: of the run.
+    """
+    if isinstance(random, HardwareRandom):
+        return random
+    return HardwareRandom((key.value & 0xFFFFFFFF, key.value >> 32)) if random == "hardware" else None
+
+
+def check_hardware_random(block: Block) -> None:
+    """Refuses what the tiles' own generators cannot round.
+
+    Raises:
+        ValueError: stochastic rounding to other formats than half, or by another rule than the hardware's; a
+            convolution that accumulates in half.
+    """
+    for equation in equations_of(block):
+        if equation.arithmetic.stochastic and (why := _refusal(equation)):
+            raise ValueError(f"random='hardware': {described(equation)} {why}; take random='philox'")
+
+
+def _refusal(equation: Equation) -> str:
+    """Why the tiles' generators cannot round an equation's results; "" if they can."""
+    formats = {equation.output.type.format, equation.arithmetic.accumulate or FLOAT32} - {FLOAT32}
+    if formats - {FLOAT16}:
+        return f"rounds to {', '.join(map(format_name, formats - {FLOAT16}))}, the hardware only to float16"
+    if equation.arithmetic.rounding.mode != "stochastic":
+        return f"rounds by {equation.arithmetic.rounding.mode}, which the hardware does not have"
+    if equation.op in CONVOLUTIONS and equation.arithmetic.accumulate == FLOAT16:
+        return "accumulates in float16, of which no order of draws is modelled"
+    return ""

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from ipu_core.hardware_random import HardwareRandom
 from ipu_core.ir.block import Block, Equation
 from ipu_core.ir.bodies import equations_of, regions_of
 from ipu_core.ir.kernels import order_of
 from ipu_core.ir.ops import SUMS
 from ipu_core.ir.pytree import flatten
 from ipu_core.ir.regions import Loop
-from ipu_core.train.optim import Optimiser
+from ipu_core.train.options import foreign, named
+from ipu_core.train.step import read_random
 from lowprec import Accumulation
 
 if TYPE_CHECKING:
@@ -23,20 +21,23 @@ if TYPE_CHECKING:
 Sums = dict[str, tuple[Equation, Accumulation]]
 
 
-def summary(loop: TrainLoop, optimiser: str, engine: str, random: HardwareRandom | None) -> str:
+def summary(loop: TrainLoop) -> str:
     """The loop in a few lines."""
+    training, execution = loop.training, loop.execution
     leaves = flatten(loop.params)[0]
     rounds = "".join(f", {inner.count} micro-batches a step" for inner, _ in regions_of(loop.block, Loop))
     lines = [
-        f"TrainLoop: {loop.step} steps of {optimiser} on {loop.target.name}, engine {engine}",
+        f"TrainLoop: {loop.step} steps of {named(training.optimizer)} on {loop.target.name}, engine {execution.engine}",
         f"  {loop.precision.words()}",
         f"  {sum(leaf.size for leaf in leaves):,} parameters in {len(leaves)} arrays{rounds}",
     ]
     if loop.loss_scale is not None:
         lines.append(f"  loss scale {loop.loss_scale:g}, {len(loop.skipped)} steps skipped")
         lines += [f"    last: step {s.step}, {', '.join(s.names)}" for s in loop.skipped[-1:]]
-    if random is not None:
-        lines.append(f"  random bits of the tiles' workers, {random}")
+    if training.draws_on_tiles:
+        lines.append(f"  random bits of the tiles' workers, {read_random(training.random, loop.key)}")
+    if told := foreign(training, execution):
+        lines.append(f"  {told}")
     if loop.not_finite is not None:
         lines.append("  the loss of step {} is {}".format(*loop.not_finite))
     if (profile := loop.profile) is not None:
@@ -46,13 +47,6 @@ def summary(loop: TrainLoop, optimiser: str, engine: str, random: HardwareRandom
             f"{memory.peak_bytes:,} of {memory.available:,} bytes; {memory.remote:,} bytes in streaming memory"
         )
     return "\n".join(lines)
-
-
-def named(optimizer: Optimiser) -> str:
-    """An optimiser and its learning rate."""
-    rate = optimizer.lr
-    number = isinstance(rate, int | float | np.number)
-    return f"{type(optimizer).__name__}(lr={rate if number else getattr(rate, '__name__', repr(rate))})"
 
 
 def sums(block: Block, accumulations: Mapping[int, Accumulation]) -> Sums:

@@ -134,6 +134,30 @@ def _state_dict(d: Draw) -> Arguments:
     return {"arrays": loop().arrays(), "step": d.integer(0, 3), "history": d.one_of((None, loop().history()))}
 
 
+def _training(d: Draw) -> Arguments:
+    return {"optimizer": d.one_of((Sgd(0.1), Adam(0.1))), "precision": d.one_of(PRECISIONS), "loss_scale": 2.0,
+            "micro_batches": d.integer(1, 3), "accumulations": {3: ipu_core.Accumulation(group=8)},
+            "family": d.one_of(("mk1", "mk2")), "adder": "dot4", "order": "1",
+            "random": d.one_of(("philox", "hardware")),
+            "control": d.one_of((None, ipu_core.FloatingPointControl(nanoo=True)))}  # fmt: skip
+
+
+def _execution(d: Draw) -> Arguments:
+    return {"engine": d.one_of(("direct", "tiles")), "target": d.one_of((FEW, "bow")), "overlap": d.chance(0.5),
+            "streamed": d.one_of(((), "params.*")), "reorder": d.chance(0.5), "recompute": d.one_of((False, 0.5)),
+            "steps_per_call": d.integer(1, 3)}  # fmt: skip
+
+
+def _told(kind: Callable[..., Any]) -> Callable[..., Any]:
+    """A value made, printed and told apart."""
+
+    def made(**given: Any) -> Any:
+        value = kind(**given)
+        return str(value), hash(value), value == value, value.record()
+
+    return made
+
+
 def _emulated(**given: Any) -> Any:
     with ipu_core.emulate(**given):
         return 0
@@ -156,6 +180,7 @@ def _of_loop() -> Calls:
         "TrainLoop.to_torch": (_on(loop, "to_torch"), lambda d: {"module": None}),
         "TrainLoop.count_updates": (_on(loop, "count_updates"), lambda d: {"batch": batch_of(2)}),
         "TrainLoop.precision_table": (_on(loop, "precision_table"), lambda d: {"width": d.integer(40, 120)}),
+        "TrainLoop.resume": (_on(loop, "resume"), lambda d: {"state": loop().state}),
         "TrainLoop.restore": (_on(loop, "restore"), _state_dict),
         "TrainLoop.save": (_in_a_folder(_saved), lambda d: {"path": d.one_of(("a.npz", "a", "a.safetensors"))}),
         "TrainLoop.load": (_in_a_folder(lambda path: loop().load(path)), lambda d: {"path": "nothing"}),
@@ -183,6 +208,8 @@ def _around() -> Calls:
         "Group": (ipu_core.Group, lambda d: {"pattern": "w*", "lr": 0.5, "decay": 0.1, "frozen": d.chance(0.5)}),
         "mup_groups": (lambda others, **given: ipu_core.mup_groups(*given.values(), *others), lambda d: {
             "loss": ipu_core.unit_scale(loss, mup=True), "params": parameters(), "others": [batch_of(2)]}),
+        "Training": (_told(ipu_core.Training), _training),
+        "Execution": (_told(ipu_core.Execution), _execution),
         "LossScale": (ipu_core.LossScale, lambda d: {
             "init_scale": 2.0, "growth_factor": 2.0, "backoff_factor": 0.5, "growth_interval": 3}),
         "Watch": (ipu_core.Watch, lambda d: {"every": d.integer(1, 9), "path": None, "values": ("*",)}),

@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 from ipu_core.plan.convolution.sizes import Convolution
-from ipu_core.plan.orders import RULE, convolution_order, product_order, reduction_order
+from ipu_core.plan.orders import RULE, OrderRule, convolution_order, product_order, reduction_order
 from ipu_core.target import Target
 
 CHIPS = {"mk1": "gc2", "mk2": "gc200"}
@@ -31,14 +31,14 @@ def parts(what: str, size: tuple[int, ...], target: Target) -> int:
     """The parts that the rule gives."""
     if what == "product":
         batch, m, k, n = size
-        return product_order(target, m, k, n, batch=batch).splits
+        return product_order(OrderRule.of(target), m, k, n, batch=batch).splits
     if what == "sum":
-        return reduction_order(target, *size).splits
+        return reduction_order(OrderRule.of(target), *size).splits
     n, high, groups, inputs, outputs, kernel = size
     result = (n, high, high, groups, outputs) if what == "image" else (kernel, kernel, inputs, groups, outputs)
     inner = (kernel, kernel, inputs) if what == "image" else (n, high, high)
     kind: Any = what
-    return convolution_order(target, Convolution(kind, result, inner, (1, 1), (1, 1), "float16")).splits
+    return convolution_order(OrderRule.of(target), Convolution(kind, result, inner, (1, 1), (1, 1), "float16")).splits
 
 
 def build() -> dict[str, Any]:

@@ -20,7 +20,7 @@ from ipu_core.library.elementwise import add_array
 from ipu_core.library.matmul import matmul
 from ipu_core.plan.convolution import Convolution, plan_convolution
 from ipu_core.plan.matmul import Placement, plan_sum, product_of
-from ipu_core.plan.orders import convolution_order, product_order
+from ipu_core.plan.orders import OrderRule, convolution_order, product_order
 from ipu_core.target import Target
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import Lamb
@@ -59,9 +59,9 @@ def costs_of_plans(target: Target) -> list[Any]:
     """Places, orders and costs of a product, a large product and a convolution."""
     small, large = product_of(target, 96, 128, 64), product_of(target, 160, 512, 160)
     sizes = Convolution("image", (2, 4, 6, 1, 32), (3, 1, 16), (1, 1), (1, 1), "float16")
-    order = convolution_order(target, sizes).with_types("float16")
+    order = convolution_order(OrderRule.of(target), sizes).with_types("float16")
     plans = [plan_sum(target, small, ORDER), plan_sum(target, large, ORDER), plan_convolution(target, sizes, order)]
-    chosen = product_order(target, 64, 512, 64)
+    chosen = product_order(OrderRule.of(target), 64, 512, 64)
     return [chosen, order, *((plan.placement, plan.cycles, plan.memory) for plan in plans)]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import lowprec
 from ipu_core import poptorch
-from ipu_core.plan.orders import product_order
+from ipu_core.plan.orders import OrderRule, product_order
 from ipu_core.target import Target
 from tests.ipu_core.test_torch_models import Gpt, Net, made
 
@@ -90,7 +90,7 @@ def test_inference_of_8_bits_sums_as_the_target_does() -> None:
     model = poptorch.inference_model(module, poptorch.Options(precision=spec, target="c600", engine="direct"))
     halves = [lowprec.astype(np.array(array.detach()), "float16", overflow="ipu") for array in (x, module.weight.T)]
     a, b = (lowprec.astype(array, "float8_e4m3fnuz", overflow="ipu") for array in halves)
-    order = product_order(Target("c600"), 32, 300, 24, operands="float8_e4m3fnuz").with_types("float16")
+    order = product_order(OrderRule.of(Target("c600")), 32, 300, 24, operands="float8_e4m3fnuz").with_types("float16")
     assert order.group == 32
     expected = lowprec.matmul(a, b, accumulation=order, rounding=lowprec.Rounding(overflow="ipu"))
     np.testing.assert_array_equal(model(x).numpy(), expected.astype(np.float32))

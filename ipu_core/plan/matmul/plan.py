@@ -12,7 +12,7 @@ from ipu_core.plan.matmul.placement import HOLDS, Placement
 from ipu_core.plan.matmul.product import Product
 from ipu_core.plan.matmul.search import search
 from ipu_core.plan.matmul.working_set import Piece, working_set
-from ipu_core.plan.orders import product_order, reduction_order
+from ipu_core.plan.orders import OrderRule, product_order, reduction_order
 from ipu_core.target import Target
 from lowprec import Accumulation
 from lowprec.spec.formats import FormatLike
@@ -145,8 +145,8 @@ def _by_rule(target: Target, product: Product) -> Accumulation:
     m, k, n, operands = product.m, product.k, product.n, product.operands
     types = "float16" if item_bytes(operands) == 1 else operands
     if product.b is None:
-        return reduction_order(target, m, k, n).with_types(types, types)
-    return product_order(target, m, k, n, batch=product.batch, operands=operands).with_types(types, types)
+        return reduction_order(OrderRule.of(target), m, k, n).with_types(types, types)
+    return product_order(OrderRule.of(target), m, k, n, batch=product.batch, operands=operands).with_types(types, types)
 
 
 def _room(target: Target, product: Product, out: FormatLike) -> int:

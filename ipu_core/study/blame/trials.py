@@ -18,6 +18,7 @@ from ipu_core.study.blame.lockstep import Lockstep
 from ipu_core.train.arguments import check_integer, is_real
 from ipu_core.train.batches import Batches, Feed
 from ipu_core.train.loop import TrainLoop
+from ipu_core.train.state import State
 from lowprec import float32 as FLOAT32
 
 Losses = npt.NDArray[np.float64]
@@ -118,18 +119,18 @@ class Trials:
         steps, run, left = len(self.batches), self.begin(self.loop.precision), most
         self.block = run.loop.block
         places = {round(place) for place in np.linspace(0, steps - 1, looks)}
-        before = list[Any]()
+        before = list[tuple[State, Any]]()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NotFinite)
             for number, batch in enumerate(self.batches):
                 if number in places:
                     self._look(run.loop, batch)
                     left -= 1
-                before = [*before[-1:], (run.loop.arrays(), run.loop.step, run.loop.history(), batch)]
+                before = [*before[-1:], (run.loop.state, batch)]
                 self.further(run, number + 1)
                 if run.ended:
-                    for *state, own in before[-left:] if left else []:
-                        run.loop.restore(*state)
+                    for state, own in before[-left:] if left else []:
+                        run.loop.resume(state)
                         self._look(run.loop, own)
                     break
         self.skipped = len(run.loop.skipped)

@@ -12,6 +12,7 @@ from ipu_core.ir.block import Block
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.tracing import trace
 from ipu_core.plan.matmul import Placement, plan_sum, product_of
+from ipu_core.plan.orders import OrderRule
 from ipu_core.target import Target
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import Sgd
@@ -39,7 +40,7 @@ def ideal() -> Block:
 
 
 def test_one_choice_of_orders_serves_every_precision() -> None:
-    orders = choose_accumulations(ideal(), GC200)
+    orders = choose_accumulations(ideal(), OrderRule.of(GC200))
     assert any(order.splits > 1 for order in orders.values())
     plans = [plan(Precision.parse(name).apply(ideal()), GC200, orders) for name in ("fp32.32", "fp16.16/stochastic")]
     for number, order in orders.items():
@@ -52,16 +53,16 @@ def test_one_choice_of_orders_serves_every_precision() -> None:
 
 def test_orders_do_not_depend_on_formats() -> None:
     typed = Precision.parse("fp16.16/stochastic").apply(ideal())
-    assert choose_accumulations(typed, GC200) == choose_accumulations(ideal(), GC200)
+    assert choose_accumulations(typed, OrderRule.of(GC200)) == choose_accumulations(ideal(), OrderRule.of(GC200))
 
 
 @pytest.mark.parametrize("spec", ["fp8", "mxfp8", "fp16.16/nearest/operands=float8_e4m3fnuz/gradients=float8_e5m2fnuz"])
 def test_products_of_8_bits_add_32_in_a_group_and_nothing_else_changes(spec: str) -> None:
-    plain, typed = choose_accumulations(ideal(), GC200), Precision.parse(spec).apply(ideal())
+    plain, typed = choose_accumulations(ideal(), OrderRule.of(GC200)), Precision.parse(spec).apply(ideal())
     dots = {equation.number for equation in ideal().equations if equation.op == "dot"}
-    orders = choose_accumulations(ideal(), GC200, typed)
+    orders = choose_accumulations(ideal(), OrderRule.of(GC200), typed)
     assert orders == {number: replace(order, group=32 if number in dots else 16) for number, order in plain.items()}
-    assert choose_accumulations(typed, GC200).items() >= {(number, orders[number]) for number in dots}
+    assert choose_accumulations(typed, OrderRule.of(GC200)).items() >= {(number, orders[number]) for number in dots}
     loop = TrainLoop(*model(), optimizer=Sgd(0.1), precision=spec, engine="direct")
     groups = {order.group for name, (e, order) in loop.sums().items() if e.op == "dot"}
     assert groups == {32}
@@ -78,7 +79,7 @@ def test_a_large_fp8_step_reaches_the_c600s_rate(size: int) -> None:
     block = step_block(loss, Sgd(0.1), weights, np.broadcast_to(np.float32(1), (size, size)))
     chip = Target("c600")
     spec = "fp16.16/nearest/operands=float8_e4m3fnuz/gradients=float8_e5m2fnuz"
-    orders = choose_accumulations(block, chip, Precision.parse(spec).apply(block))
+    orders = choose_accumulations(block, OrderRule.of(chip), Precision.parse(spec).apply(block))
     products = [e for e in block.equations if e.op == "dot"]
     assert {e.role for e in products} == {"forward", "grad_input", "grad_weight"}
     for equation in products:
@@ -129,5 +130,5 @@ def test_numbers_of_no_product_are_named() -> None:
                                          ("float16", "float8_e4m3fn", 16), ("float16", "float16", 16)])  # fmt: skip
 def test_both_operands_have_8_bits_where_32_are_added(x: str, w: str, group: int) -> None:
     block = trace(lambda x, w: x @ w, *(np.ones((64, 64), as_format(name).dtype) for name in (x, w)))
-    (order,) = choose_accumulations(block, GC200).values()
+    (order,) = choose_accumulations(block, OrderRule.of(GC200)).values()
     assert order.group == group

@@ -43,6 +43,7 @@ from ipu_core.ir.schedule import dead_code, schedule
 from ipu_core.ir.streaming import streaming
 from ipu_core.ir.tracing import in_rounds, interpret, trace
 from ipu_core.ir.verify import DuplicateDefinition, InvalidBlock, UseBeforeDefinition, WrongType, verify
+from ipu_core.plan.orders import OrderRule
 from ipu_core.target import Target
 from ipu_core.train.optim import Adam
 from ipu_core.train.step import initial_state, step_block
@@ -97,7 +98,7 @@ def test_every_way_to_run_regions_gives_the_bits_of_the_plain_walk(
     block, inputs = step_of(precision, rounds, branch=branch, streamed=streamed, again=again)
     if branch and not fine:
         inputs[-1] = np.float32(np.inf)
-    orders, key = choose_accumulations(block, target), Key(seed)
+    orders, key = choose_accumulations(block, OrderRule.of(target)), Key(seed)
     expected = [x.tobytes() for x in evaluate_flat(block, inputs, "declared", key=key, accumulations=orders)]
     if branch:
         assert fine == (expected[: block.carried] != [x.tobytes() for x in inputs[: block.carried]])

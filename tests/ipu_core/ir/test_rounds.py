@@ -25,6 +25,7 @@ from ipu_core.ir.pytree import flatten
 from ipu_core.ir.regions import Loop
 from ipu_core.ir.tracing import in_rounds, trace
 from ipu_core.ir.verify import UseBeforeDefinition, WrongType, verify
+from ipu_core.plan.orders import OrderRule
 from ipu_core.target import Target
 from ipu_core.train.optim import Lamb, Optimiser, Sgd
 from ipu_core.train.step import initial_state, step_block
@@ -96,7 +97,7 @@ def test_both_engines_and_the_declared_arithmetic_do_what_is_done_by_hand(
 ) -> None:
     block, inputs = block_of(precision, count, rows, optimiser)
     target, key = Target("gc200", tiles=7), Key(seed)
-    orders = choose_accumulations(block, target)
+    orders = choose_accumulations(block, OrderRule.of(target))
     expected = [x.tobytes() for x in by_hand(block, inputs, key, orders)]
     assert [x.tobytes() for x in Executable(block, orders).run(inputs, key)] == expected
     for whole in (False, True):
@@ -110,7 +111,7 @@ def test_both_engines_and_the_declared_arithmetic_do_what_is_done_by_hand(
 def test_eight_rounds_are_the_eight_unrolled() -> None:
     for precision in PRECISIONS:
         block, inputs = block_of(precision, 8)
-        orders = choose_accumulations(block, Target("gc200"))
+        orders = choose_accumulations(block, OrderRule.of(Target("gc200")))
         expected = by_hand(block, inputs, Key(5), orders)
         for runner in (Executable(block, orders), Machine.build(block, Target("gc200", tiles=24), orders)):
             for got, wanted in zip(runner.run(inputs, Key(5)), expected, strict=True):

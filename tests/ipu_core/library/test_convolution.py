@@ -19,7 +19,7 @@ from ipu_core.plan.convolution import (
     ConvPlan,
     plan_convolution,
 )
-from ipu_core.plan.orders import convolution_order
+from ipu_core.plan.orders import OrderRule, convolution_order
 from ipu_core.target import Target
 from lowprec import Accumulation
 
@@ -75,7 +75,7 @@ def random_case(rng: random.Random) -> tuple[Convolution, ConvPlan]:
     sizes = Convolution(
         kind, *(images if kind == "image" else weight), rng.choice([*options, (2, 2)]), rng.choice(options), "float16"
     )
-    order = convolution_order(target, sizes).with_types(rng.choice(["float16", "float32"]), "float16")
+    order = convolution_order(OrderRule.of(target), sizes).with_types(rng.choice(["float16", "float32"]), "float16")
     order = rng.choice([order, replace(order, splits=rng.choice([1, 2, 3, 7]))])
     ample = plan_convolution(target, sizes, order)
     room = int(ample.memory * rng.uniform(0.1, 1)) if rng.random() < 0.6 else None

@@ -13,7 +13,7 @@ from ipu_core.plan.convolution.estimate import compute_cycles, costs, sum_block
 from ipu_core.plan.convolution.search import _cuts_over_tiles, _with_turns, search
 from ipu_core.plan.convolution.sizes import along, chain_cycles, combined, even_splits, part_spans
 from ipu_core.plan.cuts import PlacementProblem
-from ipu_core.plan.orders import convolution_order
+from ipu_core.plan.orders import OrderRule, convolution_order
 from ipu_core.target import Target
 from lowprec import Accumulation
 
@@ -54,11 +54,11 @@ def test_the_footprint_counts_the_halo() -> None:
 
 def test_long_sums_are_split_until_a_part_fits() -> None:
     long = Convolution("weight", (3, 3, 64, 1, 64), (256, 112, 112), (1, 1), (1, 1), "float16")
-    order = convolution_order(GC200, long)
+    order = convolution_order(OrderRule.of(GC200), long)
     plan = plan_convolution(GC200, long, order.with_types(*HALF))
     assert order.splits > 64
     assert plan.memory <= GC200.tile_memory // 2
-    assert convolution_order(GC200, WEIGHT).splits <= 128
+    assert convolution_order(OrderRule.of(GC200), WEIGHT).splits <= 128
 
 
 def test_even_splits_cut_whole_rows_positions_or_channels() -> None:
@@ -68,7 +68,7 @@ def test_even_splits_cut_whole_rows_positions_or_channels() -> None:
 
 @pytest.mark.parametrize("convolution", [IMAGES, WEIGHT, THIN])
 def test_the_planners_choice_fits_the_chip_and_its_memory(convolution: Convolution) -> None:
-    order = convolution_order(GC200, convolution)
+    order = convolution_order(OrderRule.of(GC200), convolution)
     plan = plan_convolution(GC200, convolution, order.with_types(*HALF), memory=60_000)
     assert plan.placement.tiles <= GC200.tiles
     assert plan.memory <= 60_000
@@ -165,7 +165,7 @@ def test_fp16_32_takes_more_cycles_than_fp16_16() -> None:
 
 def test_the_default_order_has_the_targets_adder() -> None:
     target = Target("gc200", adder="pairwise")
-    assert convolution_order(target, THIN).adder == "pairwise"
+    assert convolution_order(OrderRule.of(target), THIN).adder == "pairwise"
 
 
 def test_a_plan_in_words_names_its_axes() -> None:
@@ -178,9 +178,9 @@ def test_a_plan_in_words_names_its_axes() -> None:
 
 def test_convolutions_of_8_bits_add_32_products_in_a_group() -> None:
     c600, byte = Target("c600"), dataclasses.replace(THIN, operands="float8_e4m3fnuz")
-    order = convolution_order(c600, THIN)
+    order = convolution_order(OrderRule.of(c600), THIN)
     assert order.group == 16
-    assert convolution_order(c600, byte) == dataclasses.replace(order, group=32)
+    assert convolution_order(OrderRule.of(c600), byte) == dataclasses.replace(order, group=32)
 
 
 def test_bad_placements_and_formats_are_refused() -> None:

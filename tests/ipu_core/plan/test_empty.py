@@ -9,7 +9,7 @@ import pytest
 from ipu_core.compile.labels import label
 from ipu_core.compile.machine import Machine
 from ipu_core.ir.tracing import trace
-from ipu_core.plan.orders import product_order, reduction_order
+from ipu_core.plan.orders import OrderRule, product_order, reduction_order
 from ipu_core.target import Target
 from lowprec import Accumulation
 from tests.ipu_core.plans import plan_matmul, plan_reduction
@@ -23,7 +23,7 @@ TARGETS = [Target("gc200"), Target("gc200", tiles=6), Target("gc200", tiles=1)]
 @pytest.mark.parametrize("size", EMPTY)
 def test_nothing_is_cut_where_there_is_nothing(size: tuple[int, int, int, int], target: Target) -> None:
     batch, m, k, n = size
-    orders = product_order(target, m, k, n, batch=batch), reduction_order(target, m, k, n)
+    orders = product_order(OrderRule.of(target), m, k, n, batch=batch), reduction_order(OrderRule.of(target), m, k, n)
     assert [order.splits for order in orders] == [1, 1]
     for order in (None, Accumulation(), Accumulation(splits=4)):
         for memory in (None, 0, 100):  # with turns in time too

@@ -6,7 +6,7 @@ import pytest
 
 from ipu_core.errors import UnsupportedByTarget
 from ipu_core.plan.matmul import RESERVED, Placement, plan_sum, product_of
-from ipu_core.plan.orders import product_order
+from ipu_core.plan.orders import OrderRule, product_order
 from ipu_core.target import Target
 from lowprec import Accumulation, float16
 from tests.ipu_core.plans import plan_matmul, plan_reduction
@@ -84,7 +84,7 @@ def test_the_chains_of_a_sum_are_not_cut_in_time() -> None:
 
 
 def test_less_memory_means_serial_steps_and_more_cycles_but_the_same_order() -> None:
-    order = product_order(GC200, 1024, 1024, 1024).with_types("float16", "float16")
+    order = product_order(OrderRule.of(GC200), 1024, 1024, 1024).with_types("float16", "float16")
     plans = [
         plan_matmul(GC200, 1024, 1024, 1024, accumulation=order, memory=room) for room in (200_000, 30_000, 12_000)
     ]
@@ -108,10 +108,10 @@ def test_products_of_8_bits_are_planned_at_their_own_rate(operands: str) -> None
 
 
 def test_the_order_that_is_chosen_depends_on_operands_by_their_bits_alone() -> None:
-    usual = product_order(GC200, 64, 2048, 64)
+    usual = product_order(OrderRule.of(GC200), 64, 2048, 64)
     for operands, group in (("float32", 16), ("bfloat16", 16), ("float8_e5m2", 32), ("float4_e2m1fn", 32)):
-        assert product_order(GC200, 64, 2048, 64, operands=operands) == replace(usual, group=group)
-    assert product_order(GC200, 64, 2048, 64, group=8, operands="float8_e5m2").group == 16
+        assert product_order(OrderRule.of(GC200), 64, 2048, 64, operands=operands) == replace(usual, group=group)
+    assert product_order(OrderRule.of(GC200), 64, 2048, 64, group=8, operands="float8_e5m2").group == 16
 
 
 def test_planning_is_deterministic() -> None:

@@ -13,7 +13,7 @@ from ipu_core import Sgd, Target, TrainLoop, nn
 from ipu_core.plan.convolution import Convolution, plan_convolution
 from ipu_core.plan.convolution.sizes import even_splits
 from ipu_core.plan.matmul import plan_sum, product_of, sum_of
-from ipu_core.plan.orders import TILES, convolution_order, product_order, reduction_order
+from ipu_core.plan.orders import TILES, OrderRule, convolution_order, product_order, reduction_order
 from lowprec import Accumulation
 from tests.golden import load, orders
 
@@ -81,10 +81,10 @@ def test_figures_change_no_weight() -> None:
 def test_parts_are_never_empty_and_no_sum_is_too_long_for_a_tile() -> None:
     for target in (Target("gc2"), Target("gc200")):
         for m, k, n in ((0, 0, 0), (1, 17, 1), (33, 1000, 65), (4, 10**6, 4)):
-            order = product_order(target, m, k, n)
+            order = product_order(OrderRule.of(target), m, k, n)
             assert len(order.parts(k)) == (order.splits if k else 0)
         for terms in (10, 5_000, 10**6, 10**7):
-            order = reduction_order(target, 1, terms, 1)
+            order = reduction_order(OrderRule.of(target), 1, terms, 1)
             assert max(last - first for first, last in order.parts(terms)) <= 2**15
 
 
@@ -106,7 +106,7 @@ def test_products_are_near_the_best_order(chip: str) -> None:
         groups = math.ceil(size[1] / 16)
         tried = sorted({math.ceil(groups / math.ceil(groups / p)) for p in (1, 4, 6, 8, 10, 12, 15, 24, 64, 86)})
         best = min(_cycles(target, size, splits) for splits in tried if splits <= groups)
-        ratios.append(_cycles(target, size, product_order(target, *size).splits) / best)
+        ratios.append(_cycles(target, size, product_order(OrderRule.of(target), *size).splits) / best)
     print([f"{ratio:.2f}" for ratio in ratios])
     assert max(ratios) <= 1.28
     assert np.exp(np.mean(np.log(ratios))) <= 1.08
@@ -119,7 +119,7 @@ def test_plain_sums_are_near_the_best_order(chip: str) -> None:
     for terms, results in ((256, 64), (768, 384), (1024, 512), (8192, 1), (65536, 1), (262144, 1), (65536, 256)):
         product, groups = sum_of(target, 1, terms, results), terms // 16
         tried = {math.ceil(groups / math.ceil(groups / p)) for p in (1, 4, 8, 15, 22, 32, 43, 64, 90, 124)}
-        own = reduction_order(target, 1, terms, results).splits
+        own = reduction_order(OrderRule.of(target), 1, terms, results).splits
         cycles = {p: plan_sum(target, product, Accumulation(splits=p), types=HALF).cycles for p in tried | {own}}
         ratios.append(cycles[own] / min(cycles.values()))
     print([f"{ratio:.2f}" for ratio in ratios])
@@ -140,7 +140,7 @@ CONVOLUTIONS = [
 def test_convolutions_are_near_the_best_order(chip: str) -> None:
     target, ratios = Target(chip), []
     for convolution in CONVOLUTIONS:
-        order = convolution_order(target, convolution)
+        order = convolution_order(OrderRule.of(target), convolution)
         plans = {
             splits: plan_convolution(target, convolution, Accumulation(splits=splits).with_types(*HALF)).cycles
             for splits in even_splits(convolution, order)

@@ -13,8 +13,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from ipu_core.train import tensor_file
-from ipu_core.train.checkpoint import load, replacing, save, sweep
+from ipu_core.train.checkpoint import load, replacing, save, sweep, write_tensors
 
 DTYPES = ["float16", "float32", "float64", "int32", "uint8", "bfloat16", "float8_e4m3fnuz", "float8_e5m2"]
 DTYPES += ["float8_e4m3fn", "float8_e3m4"]
@@ -63,7 +62,7 @@ def test_other_programs_read_the_tensors() -> None:
     package = pytest.importorskip("safetensors")
     data = io.BytesIO()
     arrays = {"w": np.arange(4, dtype=np.uint16).view(ml_dtypes.bfloat16), "q": np.zeros(3, ml_dtypes.float8_e4m3fnuz)}
-    tensor_file.write(data, {**arrays, "e": np.ones(2, ml_dtypes.float8_e4m3fn)}, {"step": 3})
+    write_tensors(data, {**arrays, "e": np.ones(2, ml_dtypes.float8_e4m3fn)}, {"step": 3})
     found = {name: (each["dtype"], bytes(each["data"])) for name, each in package.deserialize(data.getvalue())}
     assert found == {
         "w": ("BF16", arrays["w"].tobytes()),

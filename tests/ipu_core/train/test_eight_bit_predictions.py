@@ -15,6 +15,7 @@ from ipu_core.ir.block import Block
 from ipu_core.ir.execute import execute
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.tracing import trace
+from ipu_core.plan.orders import OrderRule
 from ipu_core.study import cnn, mlp, models, resnet
 from ipu_core.study.point import Problem
 from ipu_core.study.settings import Settings
@@ -73,7 +74,7 @@ def test_a_predictor_gives_the_bits_of_training(spec: str) -> None:
     wanted = of_training(spec)
     assert np.array_equal(loop(spec).predict(with_state, X), wanted)
     assert np.array_equal(Predictor(forward, PARAMS, X, precision=spec, target=C600)(X), wanted)
-    arrays = evaluated(forward, Precision.parse(spec), Target(C600), Key(0), loop(spec).params, X)
+    arrays = evaluated(forward, Precision.parse(spec), OrderRule.of(Target(C600)), Key(0), loop(spec).params, X)
     assert np.array_equal(np.asarray(arrays, np.float32), wanted)
 
 
@@ -81,7 +82,9 @@ def test_a_predictor_gives_the_bits_of_training(spec: str) -> None:
 def test_the_order_of_halves_gives_other_bits(spec: str) -> None:
     """What these tests compare can be told apart: 16 products at a time are other sums."""
     typed = Precision.parse(spec).apply(ideal := trace(forward, loop(spec).params, X))
-    orders = {n: replace(o, group=16) for n, o in choose_accumulations(ideal, Target(C600), typed).items()}
+    orders = {
+        n: replace(o, group=16) for n, o in choose_accumulations(ideal, OrderRule.of(Target(C600)), typed).items()
+    }
     halves = np.asarray(execute(typed, loop(spec).params, X, key=0, accumulations=orders), np.float32)
     assert np.count_nonzero(halves != of_training(spec)) > 100
 
@@ -119,7 +122,9 @@ def test_a_study_evaluates_as_its_target_trains() -> None:
 
     def measure(both: Any, precision: Precision) -> dict[str, float]:
         params, _ = both
-        seen.append(np.asarray(evaluated(forward, precision, Target(C600), Key(0), params, X), np.float32))
+        seen.append(
+            np.asarray(evaluated(forward, precision, OrderRule.of(Target(C600)), Key(0), params, X), np.float32)
+        )
         return {"seen": 1.0}
 
     compare(
@@ -139,11 +144,11 @@ def test_the_models_of_the_command_line_are_tested_with_the_sums_of_their_target
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = Settings(model=name, target=C600, engine="direct", **SMALL[name])
-    targets: list[Target] = []
+    rules: list[OrderRule] = []
 
-    def watched(block: Block, target: Target, typed: Block) -> Any:
-        targets.append(target)
-        return choose_accumulations(block, target, typed)
+    def watched(block: Block, rule: OrderRule, typed: Block) -> Any:
+        rules.append(rule)
+        return choose_accumulations(block, rule, typed)
 
     monkeypatch.setattr("ipu_core.train.predictor.choose_accumulations", watched)
     task = data.digits()
@@ -153,8 +158,8 @@ def test_the_models_of_the_command_line_are_tested_with_the_sums_of_their_target
     params = problem.params(0) if problem.state is None else (problem.params(0), problem.initial_state(0))
     traced = trace(scores, *(params if problem.state else (params,)), task.x_test)
     typed = Precision.parse(BYTES).apply(traced)
-    assert orders == choose_accumulations(traced, Target(C600), typed)
-    assert targets == [Target(C600)]
+    assert orders == choose_accumulations(traced, OrderRule.of(Target(C600)), typed)
+    assert rules == [OrderRule("mk2")]
     assert any(order.group == 32 for order in orders.values())
 
 

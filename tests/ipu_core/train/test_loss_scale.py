@@ -13,8 +13,6 @@ from ipu_core import nn
 from ipu_core.control import FloatingPointControl
 from ipu_core.errors import NotFinite
 from ipu_core.ir.evaluate import evaluate_flat
-from ipu_core.ir.precision import Precision
-from ipu_core.ir.pytree import flatten
 from ipu_core.target import Target
 from ipu_core.train.loop import TrainLoop
 from ipu_core.train.optim import Adam, Lamb, Optimiser, Sgd
@@ -198,11 +196,8 @@ def test_both_engines_and_the_declared_arithmetic_agree(
     }  # fmt: skip
     direct = loop(precision, **settings)
     tiles = loop(precision, "tiles", **settings, accumulations=direct.accumulations)
-    state, _ = flatten(Precision.parse(precision).cast_state(direct.block, list(direct._runner.read())))
-    inputs = [*state, *direct._inputs(spoilt(0, at=1), 0)]
-    declared = evaluate_flat(
-        direct.block, inputs, "declared", key=direct._key.fold_in(0), accumulations=direct.accumulations
-    )
+    inputs, key = direct.next_step(spoilt(0, at=1))
+    declared = evaluate_flat(direct.block, inputs, "declared", key=key, accumulations=direct.accumulations)
     first = [run.train(spoilt(0, at=1)) for run in (direct, tiles)]
     assert first == [float(declared[direct.block.carried])] * 2
     assert [a.tobytes() for a in direct._runner.read()] == [a.tobytes() for a in declared[: direct.block.carried]]

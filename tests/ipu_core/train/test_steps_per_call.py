@@ -14,6 +14,7 @@ from ipu_core.errors import FloatingPointException
 from ipu_core.train.callbacks import Evaluate
 from ipu_core.train.optim import Lamb
 from ipu_core.train.schedules import Polynomial
+from ipu_core.train.state import Steps
 from tests.ipu_core.train.test_loop import batches, bits, loop
 from tests.ipu_core.train.test_loss_scale import spoilt
 
@@ -86,7 +87,7 @@ def test_what_cannot_be_is_refused() -> None:
     machine = loop("fp32.32", "tiles", steps_per_call=2)._runner.machine
     assert isinstance(machine, Machine)
     with pytest.raises(ValueError, match="takes 2 runs in a call, 1 were given"):
-        machine.feed_many([[]], loop()._key, 0)
+        machine.feed_many([[]], loop().key, 0)
     x, y = batches(0)
     made = loop("fp16.16/nearest", "tiles", steps_per_call=2, control=FloatingPointControl(oflo=True))
     with pytest.raises(FloatingPointException, match="one of the steps 0 to 1: "):
@@ -173,17 +174,16 @@ def test_an_interrupt_between_the_steps_of_a_call_leaves_nothing_of_them(
     """What was skipped in the call is done again, and is to be counted once."""
     made = loop("fp16.16/stochastic", engine, steps_per_call=4, loss_scale=64.0, micro_batches=2)
     made.run(batches, 4)
-    done = type(made)._done
+    after = Steps.after
 
-    def interrupted(self: Any, outputs: Any) -> float:
-        loss = done(self, outputs)
-        if made.step == 7:
+    def interrupted(self: Steps, *said: Any) -> Steps:
+        if self.step == 6:
             raise KeyboardInterrupt
-        return loss
+        return after(self, *said)
 
     before = bits(made)
     with monkeypatch.context() as patch:
-        patch.setattr(type(made), "_done", interrupted)
+        patch.setattr(Steps, "after", interrupted)
         with pytest.raises(KeyboardInterrupt):
             made.run(lambda step: spoilt(step, at=5), 4)
     assert (made.step, made.skipped, made.not_finite) == (4, (), None)

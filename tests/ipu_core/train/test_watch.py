@@ -112,8 +112,9 @@ def test_every_value_is_measured_as_the_step_declares_it() -> None:
     block = again.block
     kept = [e.output for e in block.equations if e.op not in STRUCTURE]
     whole = type(block)(block.inputs, tuple(kept), block.equations, block.constants)
-    inputs = [*again._runner.read(), *again._inputs(BATCHES[2], 2)]
-    values = evaluate_flat(whole, inputs, "declared", key=Key(5).fold_in(2), accumulations=again.accumulations)
+    inputs, key = again.next_step(BATCHES[2])
+    assert key == Key(5).fold_in(2)
+    values = evaluate_flat(whole, inputs, "declared", key=key, accumulations=again.accumulations)
     numbers = [e.number for e in block.equations if e.op not in STRUCTURE]
     by_number = dict(zip(numbers, values, strict=True))
     seen = record(made)

@@ -18,6 +18,7 @@ from ipu_core.ir.precision import Precision
 from ipu_core.ir.tracing import trace
 from ipu_core.plan.convolution import ConvPlacement, ConvPlan
 from ipu_core.plan.matmul import Placement
+from ipu_core.plan.orders import OrderRule
 from ipu_core.target import Target
 from ipu_core.train.data import digits
 from ipu_core.train.loop import TrainLoop
@@ -80,7 +81,7 @@ def test_any_order_and_placement_gives_the_same_bits(index: int, precision: str,
 def test_the_planners_choice_costs_what_it_says(index: int) -> None:
     block, inputs = step(index)
     typed = Precision.parse("fp16.16/stochastic").apply(block)
-    machine = assert_same(typed, inputs, choose_accumulations(block, GC200))
+    machine = assert_same(typed, inputs, choose_accumulations(block, OrderRule.of(GC200)))
     plans = {n: one for n, one in machine.plan.sums.items() if isinstance(one, ConvPlan)}
     strides = SHAPES[index][2].get("stride", 1)
     for equation in typed.equations:

@@ -19,6 +19,7 @@ from ipu_core.ir.execute import Executable
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.pytree import flatten
 from ipu_core.plan.matmul import Placement
+from ipu_core.plan.orders import OrderRule
 from ipu_core.target import Target
 from ipu_core.train.data import digits
 from ipu_core.train.optim import Lamb, Optimiser, Sgd
@@ -73,7 +74,7 @@ def placements(block: Block, fields: Mapping[str, Any], target: Target, depth: i
 
 def plans_of(task: Task) -> list[BlockPlan]:
     """Three plans with the same Accumulations."""
-    orders = choose_accumulations(task.block, GC200)
+    orders = choose_accumulations(task.block, OrderRule.of(GC200))
     few = Target("gc200", tiles=50)
     return [
         plan(task.block, GC200, orders),
@@ -108,7 +109,7 @@ def test_the_machine_equals_execute_over_200_steps_for_three_placements(precisio
 
 def test_a_planner_short_of_memory_cuts_k_in_time_and_keeps_the_bits() -> None:
     task = digits_mlp("fp16.16/stochastic", Sgd(0.1), layers=(64, 500, 10), batch=256)
-    orders = choose_accumulations(task.block, GC200)
+    orders = choose_accumulations(task.block, OrderRule.of(GC200))
     machine = Machine.build(task.block, Target("gc200", tiles=60, tile_memory=40_000), orders)
     assert any(place.serial_depth > 1 for place in machine.plan.placements.values())
     direct = Executable(task.block, orders)

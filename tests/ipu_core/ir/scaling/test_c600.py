@@ -14,6 +14,7 @@ from ipu_core.ir.execute import execute
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.tracing import trace
 from ipu_core.ir.verify import verify
+from ipu_core.plan.orders import OrderRule
 from ipu_core.target import Target
 from lowprec import float8_e4m3fnuz, float32
 from tests.ipu_core.ir.scaling.models import value_of
@@ -37,7 +38,7 @@ def test_the_c600_takes_scales_out_before_partial_sums_are_rounded(exponent: int
     block = verify(precision.apply(trace(lambda x, w: x @ w, x, w)))
     (product,) = [e for e in block.equations if e.op == "scaled_dot"]
     assert [v.type.format for v in product.operands] == [float8_e4m3fnuz, float8_e4m3fnuz, float32]
-    orders = choose_accumulations(block, Target("c600"))
+    orders = choose_accumulations(block, OrderRule.of(Target("c600")))
     assert orders[product.number].group == 32
 
     def true(a: np.ndarray) -> np.ndarray:

@@ -38,6 +38,17 @@ def described(value: Any) -> Any:
     return _described(value, ())
 
 
+def canonical(value: Any) -> Any:
+    """JSON values in which numbers that are equal are written alike."""
+    if isinstance(value, dict):
+        return {name: canonical(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [canonical(item) for item in value]
+    if isinstance(value, bool) or (isinstance(value, float) and value.is_integer()):
+        return int(value)
+    return value
+
+
 def _described(value: Any, above: tuple[int, ...]) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value

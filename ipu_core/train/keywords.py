@@ -1,0 +1,110 @@
+"""The keywords that are the fields of a `Training` and an `Execution`, typed once; the signature of who takes them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass
+from typing import Any, ParamSpec, TypedDict, TypeVar
+
+from ipu_core.control import FloatingPointControl
+from ipu_core.hardware_random import HardwareRandom
+from ipu_core.ir.precision import Precision
+from ipu_core.target import Target
+from ipu_core.train.optim import Optimiser
+from ipu_core.train.scaling import LossScale
+from lowprec import Accumulation
+from lowprec.spec.accumulation import Adder
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+
+class _SharedArithmetic(TypedDict, total=False):
+    control: FloatingPointControl | None
+    family: str
+    adder: Adder
+    order: str
+
+
+class _SharedTraining(_SharedArithmetic, total=False):
+    optimizer: Optimiser
+    micro_batches: int
+    loss_scale: float | str | LossScale | None
+    random: str | HardwareRandom
+    accumulations: Mapping[int, Accumulation] | None
+
+
+class _Precision(TypedDict, total=False):
+    precision: Precision | str
+
+
+class _Machine(TypedDict, total=False):
+    engine: str
+    target: Target | str | None
+
+
+class ArithmeticOptions(_SharedArithmetic, _Precision, total=False):
+    """What an `Arithmetic` is made of."""
+
+
+class TrainingOptions(_SharedTraining, _Precision, total=False):
+    """What a `Training` is made of."""
+
+
+class ExecutionOptions(_Machine, total=False):
+    """What an `Execution` is made of."""
+
+    streamed: str | Sequence[str]
+    overlap: bool
+    reorder: bool
+    recompute: bool | float
+    steps_per_call: int
+
+
+class PredictionOptions(ArithmeticOptions, _Machine, total=False):
+    """The keywords of a call that predicts."""
+
+
+class SharedOptions(_SharedTraining, ExecutionOptions, total=False):
+    """The keywords of a call that trains in several precisions."""
+
+
+class Options(TrainingOptions, ExecutionOptions, total=False):
+    """The keywords of a call that trains."""
+
+
+def takes(options: type, *values: Any) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
+    """Gives a function of ``**options: Unpack[...]`` its whole signature, for help() and whoever asks for it.
+
+    Args:
+        options: The TypedDict.
+        values: The dataclasses whose fields they are, or instances of them, with the defaults.
+    """
+    wanted = inspect.get_annotations(options)
+    usual = {
+        field.name: field.default if isinstance(value, type) else getattr(value, field.name)
+        for value in values
+        for field in sorted(fields(value), key=lambda field: field.default is not MISSING)
+        if field.name in wanted
+    }
+
+    def shown(name: str, taken: bool) -> inspect.Parameter:
+        annotation, default = wanted[name], usual[name]
+        if default is MISSING:  # where a value may be given in place of its fields, none of them need be
+            default = ... if taken else inspect.Parameter.empty
+        return inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None if is_dataclass(default) else default,
+            annotation=getattr(annotation, "__forward_arg__", annotation),
+        )
+
+    def decorate(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+        signature = inspect.signature(function)
+        named = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
+        own = [shown(name, "training" in signature.parameters) for name in usual]
+        function.__signature__ = signature.replace(parameters=[*named, *own])  # type: ignore[attr-defined]
+        return function
+
+    return decorate

@@ -1,0 +1,412 @@
+"""The options of a training as two values: `Training` decides every bit, `Execution` where and at what cost it runs.
+
+A call that trains takes both, and the keywords that are their fields as sugar::
+
+    @takes(Options, Training, Execution)
+    def train(loss, *, training=None, execution=None, **options: Unpack[Options]):
+        training, execution = options_of(training, execution, **options)
+
+`options_of` is the one parser. It refuses unknown names, and a value beside one of its own keywords; it alone knows
+that `target=` says the figures of an Execution and, where no Training is given, that one's family and adder.
+`SharedOptions` (beside `Options` in `train.keywords`) are those without `precision`, of calls that train in several::
+
+    training, execution = options_of(precision=names[0], **options)
+    for name in names:
+        TrainLoop(loss, params, batch, training=replace(training, precision=name), execution=execution)
+
+Both values are frozen, hashable and printed in words; `replace` of dataclasses checks them anew. A study keeps
+`training.record()`, what it is asked for as JSON values, and `training.digest(execution)`, their hash: that of two
+Executions is the same, unless the tiles' generators draw. `foreign(training, execution)` says in words that a chip runs
+another family's orders, "" where it runs its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields, replace
+from typing import Any, NoReturn, TypeVar, Unpack
+
+import numpy as np
+
+from ipu_core.control import FloatingPointControl
+from ipu_core.hardware_random import HardwareRandom
+from ipu_core.ir.precision import Precision
+from ipu_core.plan.orders import RULE, OrderRule, Orders
+from ipu_core.target import Target
+from ipu_core.train.arguments import (
+    check_engine,
+    check_integer,
+    check_optimizer,
+    check_orders,
+    check_random,
+    check_share,
+)
+from ipu_core.train.keywords import (
+    ArithmeticOptions,
+    ExecutionOptions,
+    Options,
+    PredictionOptions,
+    TrainingOptions,
+    takes,
+)
+from ipu_core.train.optim import Optimiser
+from ipu_core.train.scaling import LossScale, Scale
+from ipu_core.train.values import canonical, described, digest
+from lowprec.checks import iterable, shown, truth
+from lowprec.spec.accumulation import Adder
+
+Bits = TypeVar("Bits", bound="Arithmetic")
+
+
+@dataclass(frozen=True, init=False, kw_only=True)
+class Arithmetic:
+    """What decides the bits of a traced function, such as a model's scores, besides its arguments and key.
+
+    Attributes:
+        precision: A `Precision`; its name is taken too.
+        control: Floating-point control of the tiles: exceptions and `nanoo`. Its `esr` is the precision's to say.
+        family: Of the chips whose orders of sums are taken: "mk1" (GC2) or "mk2" (GC200, Bow, C600), each with its
+            tiles as published.
+        adder: How the matrix unit adds products: "sequential", "dot4" or "pairwise".
+        order: The version of the rule of orders: "1". A later release's has another; this asks for an older one's.
+    """
+
+    precision: Precision
+    control: FloatingPointControl = FloatingPointControl()  # noqa: RUF009  # frozen
+    family: str = "mk2"
+    adder: Adder = "sequential"
+    order: str = RULE
+
+    def __init__(self, **options: Unpack[ArithmeticOptions]) -> None:
+        _fill(self, options)
+
+    def __post_init__(self) -> None:
+        precision = Precision.parse(self.precision)
+        control = FloatingPointControl() if self.control is None else self.control
+        if not isinstance(control, FloatingPointControl):
+            raise TypeError(f"control must be one such as FloatingPointControl(nanoo=True), not {control!r}")
+        OrderRule(self.family, self.adder, self.order)
+        _keep(self, precision=precision, control=replace(control, esr=precision.stochastic))
+
+    @property
+    def rule(self) -> OrderRule:
+        """Which gives the order of every sum that nobody states."""
+        return OrderRule(self.family, self.adder, self.order)
+
+
+@dataclass(frozen=True, init=False, kw_only=True)
+class Training(Arithmetic):
+    """Everything that decides a bit of a training besides its loss, data, first parameters and key.
+
+    ``Training(optimizer=Sgd(0.1), precision="fp16.16/stochastic", micro_batches=4)``; frozen, hashable, printable.
+
+    Attributes:
+        optimizer: Such as `Sgd(0.1)`; its `lr` may be a schedule, a function of the step's number.
+        micro_batches: Parts of each batch, equal runs of its first axis. Their gradients are averaged before the
+            update, in the precision's `gradient_sum`: as a sum, or where it says `running_mean` as a running mean.
+        loss_scale: What the loss is multiplied by for its gradients, which are divided by it before the optimiser has
+            them: a number, or "automatic" or a `LossScale` for one that grows and backs off. A step whose gradients
+            hold infinities, NaN or saturated values then changes nothing and is kept in `TrainLoop.skipped`. The loss
+            that is reported is not scaled. None: no scale, and nothing is looked at.
+        random: Where the random bits come from: "philox", from the key, whatever the machine; "hardware", from the
+            generators of the tiles' workers, seeded with the key; or a `HardwareRandom`, which says how these start.
+            Those bits depend on the placement, and every equation then runs vertex by vertex, much slower.
+        accumulations: The order of each sum by equation number; None: the rule of the sizes, whether operands have 8
+            bits, family, adder and the version of the rule, see `ipu_core.plan.orders`. No tile has an aligned adder,
+            which the engine "direct" takes.
+        precision, control, family, adder, order: As of every `Arithmetic`: the formats, a `Precision` or its name; the
+            tiles' exceptions and `nanoo` (`esr` is the precision's to say); "mk1" (GC2) or "mk2" (GC200, Bow, C600),
+            each with its tiles as published; "sequential", "dot4" or "pairwise"; "1".
+
+    Raises:
+        ValueError, TypeError: a field out of range or of another kind, an unknown name; no optimizer or precision.
+    """
+
+    optimizer: Optimiser
+    micro_batches: int = 1
+    loss_scale: float | LossScale | None = None
+    random: str | HardwareRandom = "philox"
+    accumulations: Orders | None = None
+
+    def __init__(self, **options: Unpack[TrainingOptions]) -> None:
+        _fill(self, options)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_optimizer(self.optimizer)
+        check_integer("micro_batches", self.micro_batches, least=1)
+        check_orders(self.accumulations)
+        scale = None if self.loss_scale is None else Scale.of(self.loss_scale)
+        _keep(
+            self,
+            micro_batches=int(self.micro_batches),
+            loss_scale=scale if scale is None else scale.policy or float(scale.value),
+            random=check_random(self.random),
+            accumulations=None if self.accumulations is None else Orders(self.accumulations),
+        )
+
+    def __hash__(self) -> int:
+        return hash(tuple(value for name, value in vars(self).items() if name != "optimizer"))  # which may have none
+
+    @property
+    def draws_on_tiles(self) -> bool:
+        """Whether the random bits are those of the tiles' generators, and so the placement's."""
+        return self.random != "philox"
+
+    def record(self) -> dict[str, Any]:
+        """Every field as JSON values: of a precision all but its name, of functions their code, of orders a hash.
+
+        Without "precision" it is what a study in several has in common.
+        """
+        own = {field.name: getattr(self, field.name) for field in fields(self)}
+        own["precision"] = {field.name: getattr(self.precision, field.name) for field in fields(self.precision)}
+        del own["precision"]["name"]
+        if self.accumulations is not None:
+            own["accumulations"] = {str(number): order.digest() for number, order in self.accumulations.items()}
+        own["control"] = {name: on for name, on in vars(self.control).items() if name != "esr"}
+        words: dict[str, Any] = described(own)
+        return words
+
+    def digest(self, execution: Execution | None = None) -> str:
+        """SHA-256 of what decides the bits: the same for every Execution.
+
+        Args:
+            execution: Where it runs, which counts where the tiles' generators draw (random="hardware") alone.
+
+        Raises:
+            ValueError: the tiles' generators draw, and no Execution says on which.
+        """
+        if not self.draws_on_tiles:
+            return digest(canonical(self.record()))
+        if execution is None:
+            raise ValueError(
+                "the random bits are those of the tiles' generators, so where it runs decides them: digest(execution)"
+            )
+        return digest(canonical([self.record(), execution.record()]))
+
+    def __str__(self) -> str:
+        """The optimiser, the precision, and what else is not as usual."""
+        scale, usual = self.loss_scale, LossScale()
+        told = {
+            "micro_batches": f"{self.micro_batches} micro-batches",
+            "loss_scale": f"loss scale {'automatic' if scale == usual else scale}",
+            "random": "random bits of the tiles' workers" + ("" if self.random == "hardware" else f", {self.random}"),
+            "control": ", ".join(name for name, on in vars(self.control).items() if on and name != "esr"),
+            "accumulations": f"given orders of sums ({len(self.accumulations or ())})",
+            "family": f"orders of sums of {self.family}",
+            "adder": f"{self.adder} adder",
+            "order": f"version {self.order} of the rule of orders",
+        }
+        first = f"{named(self.optimizer)} in {self.precision.name or self.precision.words()}"
+        return "; ".join([first, *_unusual(self, told)])
+
+
+@dataclass(frozen=True, init=False, kw_only=True)
+class Execution:
+    """Where a training runs and at what cost: nothing here changes a bit.
+
+    ``Execution(engine="tiles", target="bow", streamed="optimiser.*")``; frozen, hashable, printable. The tiles' own
+    generators are the exception (`Training(random="hardware")`): what they draw depends on all of this.
+
+    Attributes:
+        engine: "tiles", planned onto the chip, in its memory and with its account, or "direct". The tiles' equations
+            are computed whole too; `compile.Machine` runs them vertex by vertex, to the same bits.
+        target: The modelled chip, a `Target`; its name is taken too. Of another family than the Training's it runs that
+            one's orders of sums, with its own figures, and says so.
+        streamed: What of the state lives in streaming memory besides what the precision says, by dotted name with * for
+            anything: "params.*", "optimiser.first_moment.*.weight". Single numbers stay on the tiles. A name that is
+            none of the state's is one of activations, called as in rules of a precision: "blocks.0", "*.attention.exp";
+            each is stored when it is made and loaded once for the gradients.
+        overlap: Whether transfers with streaming memory pass beside computation: a parameter is updated among the
+            gradients, as soon as its own is there, while another's moments come and those of the one before go; the
+            profile says how long a step takes for that. Small ones are updated at once; all that is on the tiles, or
+            on its way, is no more than twice the largest parameter's. With a loss scale new moments are stored beside
+            the old ones, which takes twice the streaming memory, and count where the step is not skipped. Where
+            equations stay as they were traced (see `reorder`), where tiles draw random bits, and where a loss scale
+            meets enabled exceptions, transfers pass beside the updates alone.
+        reorder: Whether the equations are put into an order in which less memory lives at a time, and on tiles those
+            that are independent and of one kind share compute sets where there is memory for them (not where the tiles
+            draw the random bits), or stay as they were traced.
+        recompute: Whether results of the forward part that are cheap to make, element by element, are made again where
+            the gradients need them, instead of kept: less memory for more work (needs scipy). A share between 0 and 1:
+            as few cycles' worth of them as lower the peak of temporaries to that share of the traced step's, or all
+            where that is not enough.
+        steps_per_call: Steps that `TrainLoop.run` does in one call of the machine, without the host, where so many are
+            left; callbacks are called after each call, with its last loss.
+
+    Raises:
+        ValueError, TypeError: a field out of range or of another kind, or an unknown name.
+    """
+
+    engine: str = "tiles"
+    target: Target = Target()  # noqa: RUF009  # frozen
+    streamed: tuple[str, ...] = ()
+    overlap: bool = False
+    reorder: bool = True
+    recompute: bool | float = False
+    steps_per_call: int = 1
+
+    def __init__(self, **options: Unpack[ExecutionOptions]) -> None:
+        _fill(self, options)
+
+    def __post_init__(self) -> None:
+        check_engine(self.engine)
+        check_integer("steps_per_call", self.steps_per_call, least=1)
+        given: Any = self.streamed
+        names = (given,) if isinstance(given, str) else tuple(iterable("streamed", given))
+        if unnamed := [name for name in names if not isinstance(name, str)]:
+            raise TypeError(f"streamed must be names such as 'params.*', not {shown(unnamed[0])}")
+        _keep(
+            self,
+            target=_target(self.target),
+            streamed=names,
+            overlap=truth("overlap", self.overlap),
+            reorder=truth("reorder", self.reorder),
+            recompute=check_share(self.recompute),
+            steps_per_call=int(self.steps_per_call),
+        )
+
+    def record(self) -> dict[str, Any]:
+        """Every field as JSON values."""
+        words: dict[str, Any] = described(self)
+        return words
+
+    def __str__(self) -> str:
+        """Engine and chip, and what else is not as usual."""
+        plain = Target(self.target.name)
+        figures = [
+            f"{field.name} {value}"
+            for field in fields(plain)
+            if (value := getattr(self.target, field.name)) != getattr(plain, field.name)
+        ]
+        share = "" if isinstance(self.recompute, bool) else f" down to {self.recompute:g} of the peak"
+        told = {
+            "streamed": f"streamed {', '.join(self.streamed)}",
+            "overlap": "transfers beside computation",
+            "reorder": "equations as traced",
+            "recompute": f"recomputation{share}",
+            "steps_per_call": f"{self.steps_per_call} steps a call",
+        }
+        chip = f"{self.target.name}{' with ' if figures else ''}{', '.join(figures)}"
+        first = f"tiles of {chip}" if self.engine == "tiles" else f"direct engine, for {chip}"
+        return "; ".join([first, *_unusual(self, told)])
+
+
+takes(ArithmeticOptions, Arithmetic)(Arithmetic.__init__)
+takes(TrainingOptions, Training)(Training.__init__)
+takes(ExecutionOptions, Execution)(Execution.__init__)
+
+
+def options_of(
+    training: Training | None = None, execution: Execution | None = None, **options: Unpack[Options]
+) -> tuple[Training, Execution]:
+    """The two values that a call was given as such, or by keywords; `target` fills figures, family and adder.
+
+    Raises:
+        TypeError: an unknown keyword; one beside the value that it is a field of; no optimizer or precision.
+        ValueError: what the two refuse, or refuse together.
+    """
+    places = [field.name for field in fields(Execution)]
+    training, execution = _parsed(Training, training, execution, dict(options), Execution(), places)
+    if execution.steps_per_call > 1 and isinstance(training.loss_scale, LossScale):
+        raise ValueError("an automatic loss scale is moved by the host after each step: steps_per_call must be 1")
+    if training.draws_on_tiles and execution.engine != "tiles":
+        raise ValueError(
+            "random='hardware' draws on every tile and worker, of which the engine "
+            f"{execution.engine!r} knows nothing: take engine='tiles', or random='philox'"
+        )
+    if training.draws_on_tiles and execution.recompute:
+        raise ValueError("the tiles' generators never draw the same bits again: recompute needs random='philox'")
+    return training, execution
+
+
+def prediction_of(
+    training: Arithmetic | None, execution: Execution | None, usual: Execution, **options: Unpack[PredictionOptions]
+) -> tuple[Arithmetic, Execution]:
+    """As `options_of`, of a call that predicts, and runs as usual where nobody says."""
+    return _parsed(Arithmetic, training, execution, dict(options), usual, ["engine", "target"])
+
+
+def _parsed(
+    kind: type[Bits],
+    value: Bits | None,
+    execution: Execution | None,
+    given: dict[str, Any],
+    usual: Execution,
+    places: Sequence[str],
+) -> tuple[Bits, Execution]:
+    """What decides the bits, and where they are made, of which these keywords are taken."""
+    own = [field.name for field in fields(kind)]
+    if unknown := [name for name in given if name not in (*own, *places)]:
+        _refuse_unknown(unknown[0], (*own, *places))
+    for what, there, wanted, names in (("training", value, kind, own), ("execution", execution, Execution, places)):
+        if not isinstance(there, wanted | None):
+            raise TypeError(f"{what} must be one such as {what.title()}(...), not {shown(there)}")
+        if there is not None and (twice := [name for name in given if name in names]):
+            raise TypeError(
+                f"{twice[0]} is a field of {what}, which is given too: "
+                f"{what}=dataclasses.replace({what}, {twice[0]}=...) changes it"
+            )
+    if value is None:
+        decided = {name: given[name] for name in given if name in own}
+        if "target" in given:
+            chip = _target(given["target"])
+            decided = {"family": chip.family, "adder": chip.adder, **decided}
+        value = kind(**decided)
+    if execution is None:
+        execution = replace(usual, **{name: given[name] for name in given if name in places})
+    return value, execution
+
+
+def foreign(training: Arithmetic, execution: Execution) -> str:
+    """What is to be said of a chip that runs another one's orders of sums, with the way out; "": it runs its own."""
+    own, chip = OrderRule.of(execution.target), execution.target
+    pinned = isinstance(training, Training) and training.accumulations is not None
+    if pinned or (own.family, own.adder) == (training.family, training.adder):
+        return ""
+    return (
+        f"the sums have the orders of {training.family} chips with a {training.adder} adder, as the Training says; "
+        f"{chip.name} has those of Training(family={own.family!r}, adder={own.adder!r}), which the keyword target= "
+        "says too"
+    )
+
+
+def named(optimizer: Optimiser) -> str:
+    """An optimiser and its learning rate."""
+    rate = optimizer.lr
+    number = isinstance(rate, int | float | np.number)
+    return f"{type(optimizer).__name__}(lr={rate if number else getattr(rate, '__name__', repr(rate))})"
+
+
+def _fill(value: Arithmetic | Execution, given: Mapping[str, Any]) -> None:
+    """Sets and checks the fields of a value that is made."""
+    there = {field.name: field.default for field in fields(value)}
+    for name in given:
+        if name not in there:
+            _refuse_unknown(name, tuple(there))
+    for name, usual in there.items():
+        chosen = given.get(name, usual)
+        if chosen is MISSING:
+            raise TypeError(f"{name} is missing: {type(value).__name__}({name}=...), or the keyword of that name")
+        object.__setattr__(value, name, chosen)
+    value.__post_init__()
+
+
+def _keep(value: Arithmetic | Execution, **checked: Any) -> None:
+    for name, each in checked.items():
+        object.__setattr__(value, name, each)
+
+
+def _refuse_unknown(name: str, there: Sequence[str]) -> NoReturn:
+    raise TypeError(f"there is no option {name!r}; there are {', '.join(there)}")
+
+
+def _target(spec: Target | str | None) -> Target:
+    """A chip, by its name too; None: the usual one."""
+    return spec if isinstance(spec, Target) else Target() if spec is None else Target(spec)
+
+
+def _unusual(value: Arithmetic | Execution, told: Mapping[str, str]) -> list[str]:
+    """The words of those fields that are not as they are if nobody says."""
+    usual = {field.name: field.default for field in fields(value)}
+    return [words for name, words in told.items() if words and getattr(value, name) != usual[name]]
