@@ -58,8 +58,8 @@ class TrainLoop(Resumable):
         batch: One batch, for its shapes and dtypes.
         optimizer: Such as `Sgd(0.1)`; its `lr` may be a schedule, a function of the step's number.
         precision: A `Precision` or its name.
-        engine: "tiles", planned onto the chip, in its memory and with its account, or "direct". The tiles' equations
-            are computed whole too; `compile.Machine` runs them vertex by vertex, to the same bits.
+        engine: "tiles", planned onto the chip, in its memory and with its account, or "direct". Both compute on whole
+            arrays; `Machine` runs the tiles' vertices, to the same bits, as tiles do here where exceptions are enabled.
         target: The modelled chip, or its name.
         key: Of the run; step i rounds with key.fold_in(i).
         accumulations: The order of each sum by equation number; None: the rule of the sizes, the target's family (and
@@ -91,8 +91,8 @@ class TrainLoop(Resumable):
             generators of the tiles' workers, seeded with the key; or a `HardwareRandom`, which says how these start.
             Those bits depend on the placement, and every equation then runs vertex by vertex, much slower.
         watch: What is looked at while it trains, a `Watch` or every how many steps: scale, exponents, and what rounding
-            did to every value of the step (see `watched`). On tiles a step that is looked at is done on whole arrays,
-            where the tiles' workers draw random bits beside them with bits of the key. No bit changes. None: nothing.
+            did to every value of the step (see `watched`). Where the tiles' workers draw random bits, it is looked at
+            beside them, with bits of the key. No bit changes. None: nothing.
         reorder: Whether the equations are put into an order in which less memory lives at a time, and on tiles those
             that are independent and of one kind share compute sets where there is memory for them (not where the tiles
             draw the random bits), or stay as they were traced. No bit changes.
@@ -306,7 +306,7 @@ class TrainLoop(Resumable):
     @property
     def profile(self) -> Profile | None:
         """The machine's account of one step: cycles, memory, exchange; None on the direct engine."""
-        return None if self._runner.machine is None else self._runner.machine.profile
+        return self._runner.profile
 
     @property
     def watched(self) -> Record | None:
@@ -385,6 +385,6 @@ class TrainLoop(Resumable):
 
     def words(self) -> str:
         """The precision and every product and sum in words, on the tiles with its place and cost."""
-        machine = self._runner.machine
-        lines = described(self.sums()) if machine is None else machine.plan.words().splitlines()
+        plan = self._runner.plan
+        lines = described(self.sums()) if plan is None else plan.words().splitlines()
         return "\n".join([f"  {self.precision.words()}", *(f"  {line}" for line in lines)])

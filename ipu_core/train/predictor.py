@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from ipu_core.compile.machine import Machine
 from ipu_core.compile.planning import choose_accumulations
 from ipu_core.compile.residency import scheduled
 from ipu_core.control import FloatingPointControl
 from ipu_core.engine.profile import Profile
 from ipu_core.ir.block import Block, Format, Type
 from ipu_core.ir.eager import as_array, format_of
-from ipu_core.ir.execute import Executable, execute
+from ipu_core.ir.execute import execute
 from ipu_core.ir.parameters import name_parameters
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.pytree import flatten, map_leaves, paths, unflatten
@@ -25,6 +24,7 @@ from ipu_core.ir.tracing import trace
 from ipu_core.target import Target
 from ipu_core.train.arguments import check_engine, check_forward
 from ipu_core.train.intake import Intake
+from ipu_core.train.runner import Runner
 from ipu_core.train.units import in_units
 from lowprec import Key, as_key
 from lowprec import float32 as FLOAT32
@@ -99,11 +99,7 @@ class Predictor:
         self._intake = Intake(self.block, batch, numbers=0)
         control = replace(control or FloatingPointControl(), esr=self.precision.stochastic)
         orders = choose_accumulations(ideal, chip, typed)
-        self._runner: Machine | Executable = (
-            Machine.build(self.block, chip, orders, control, whole=True)
-            if engine == "tiles"
-            else Executable(self.block, orders, control)
-        )
+        self._runner = Runner(self.block, chip, orders, control, engine)
         self.write(params, model_state)
 
     def _typed(self, params: Any, model_state: Any) -> tuple[Any, ...]:
@@ -146,7 +142,7 @@ class Predictor:
     @property
     def profile(self) -> Profile | None:
         """The machine's account of one prediction; None on the direct engine."""
-        return self._runner.profile if isinstance(self._runner, Machine) else None
+        return self._runner.profile
 
 
 def evaluated(function: Callable[..., Any], precision: Precision, target: Target, key: Key, *arguments: Any) -> Any:

@@ -114,7 +114,7 @@ class Stepping:
         if self._watching is None or not self._watching.due(self.step):
             return [self._runner.feed(given[0], key)]
         with self._watching.look(self.step, self._runner.observed) as look:
-            return [self._runner.feed_observed(given[0], key, look, self._watching.equations)]
+            return [self._runner.feed(given[0], key, look, self._watching.equations)]
 
     @contextmanager
     def _undone(self) -> Iterator[None]:
