@@ -390,10 +390,10 @@ REFUSED = {
     "dot": lambda a, b: a @ b.T,
     "scaled_dot": lambda a, b: apply("scaled_dot", a, b.T, a[0, 0]),
     "conv2d": lambda a, b: nn.conv2d(a.reshape(1, 6, 7, 1), b[:3, :3].reshape(3, 3, 1, 1)),
-    "conv2d_input_gradient": lambda a, b: value_and_grad(
-        lambda y: nn.conv2d(y, b[:3, :3].reshape(3, 3, 1, 1)).sum()
-    )(a.reshape(1, 6, 7, 1))[1],
-}  # fmt: skip
+    "conv2d_input_gradient": lambda a, b: value_and_grad(lambda y, w: nn.conv2d(y, w).sum())(
+        a.reshape(1, 6, 7, 1), b[:3, :3].reshape(3, 3, 1, 1)
+    )[1],
+}
 
 
 @pytest.mark.parametrize("op", REFUSED)
