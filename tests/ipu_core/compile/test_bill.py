@@ -9,11 +9,12 @@ import pytest
 
 from ipu_core import engine
 from ipu_core.compile.bill import bill
-from ipu_core.compile.machine import Machine
+from ipu_core.compile.machine import Machine, planned
 from ipu_core.compile.planning import choose_accumulations
 from ipu_core.control import FloatingPointControl
 from ipu_core.engine import alike
 from ipu_core.errors import OutOfStreamingMemory, OutOfTileMemory
+from ipu_core.graph import Execute, Overlap, RemoteLoad, Sequence
 from ipu_core.ir.execute import Executable
 from ipu_core.ir.tracing import trace
 from ipu_core.target import Target
@@ -107,3 +108,13 @@ def test_copies_share_a_bill_and_a_pickle_holds_it() -> None:
     for renewed in (None, False, True):
         assert facts(again.profile(renewed)) == facts(made.profile(renewed))
     assert again.plan.words() == made.plan.words()
+
+
+def test_transfers_pass_beside_whole_equations() -> None:
+    block, _ = step_of("mlperf-bert", 1, branch=False, streamed=("params.*",))
+    program = planned(block, TARGET, overlap=True).program
+    assert isinstance(program, Sequence)
+    (steps,) = program.steps
+    assert isinstance(steps, Overlap)
+    assert any(isinstance(step, RemoteLoad) for step in steps.steps)
+    assert not any(isinstance(step, Execute) for step in steps.steps)

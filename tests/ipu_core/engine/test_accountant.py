@@ -12,6 +12,7 @@ from ipu_core.engine.accountant import account
 from ipu_core.engine.profile import Profile
 from ipu_core.errors import DataRace, OutOfStreamingMemory, OutOfTileMemory, UnmappedTensor
 from ipu_core.graph import (
+    AbortOnNaN,
     Call,
     Codelet,
     Copy,
@@ -118,6 +119,30 @@ def test_a_branch_that_is_said_counts_as_one_that_was_run(start: int) -> None:
     assert facts(alone.profile(0, holds, measured=True)) == facts(ran.profile())
     assert not alone.profile(0, holds).measured
     assert facts(alone.profile()) == facts(Engine(graph, branch).profile())
+
+
+def test_barriers_cost_their_cycles() -> None:
+    graph = Graph(TARGET)
+    x = on_tile_0(graph, "float32", (4,), "x")
+    for made in (Sync(), AbortOnNaN(x)):
+        assert account(graph, [Repeat(3, made)], CONTROL).profile().cycles == 3 * TARGET.sync_cycles > 0
+    assert account(graph, [WriteUndef(x)], CONTROL).profile().cycles == 0
+
+
+def test_a_store_that_ends_after_a_branch_leaves_it_its_own_steps() -> None:
+    """In the tree the store stands after what runs beside it."""
+    graph = Graph(Target("gc200", tiles=6, streaming_bandwidth=1e6))
+    n, decrement = counting(graph)
+    x, y, z = (add_array(graph, "float32", (600,), name, temporary=False) for name in "xyz")
+    far, add = RemoteBuffer("far", "float32", (600,)), Sequence(*elementwise(graph, "add", [x, 1.0], y))
+    engine = Engine(graph, Overlap(RemoteStore(x, far), If(n, add, decrement), Repeat(2, Copy(y, z))))
+    engine.write(n, 1)
+    engine.run()
+    np.testing.assert_array_equal(engine.read(z), 1)
+    profile = engine.profile()
+    assert {step.name: step.count for step in profile.steps}["copy y -> z"] == 2
+    assert profile.outline[-1] == (0, "store far")
+    assert profile.hidden_cycles > 0
 
 
 class Sparse(Codelet):
