@@ -6,6 +6,7 @@ The steps stand in a tree; an engine makes of program and tree the calls that ru
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from types import MappingProxyType
 
 from ipu_core.control import FloatingPointControl
@@ -22,7 +23,7 @@ from ipu_core.graph import program as p
 from ipu_core.graph.codelet import Codelet
 from ipu_core.graph.graph import Graph
 from ipu_core.graph.tensor import Tensor, Variable
-from ipu_core.graph.vertices import ComputeSet, VertexGroup
+from ipu_core.graph.vertices import ComputeSet, Operand, VertexGroup
 from ipu_core.target import Target
 
 CodeletsOf = Callable[[ComputeSet, Sequence[VertexGroup]], Sequence[Codelet]]
@@ -137,11 +138,11 @@ class _Accountant:
                 return self._leaf(account_sync("sync", self.target, frozenset(), frozenset()))
         raise TypeError(f"{program!r} is no program")
 
-    def _own(self, tensor: Tensor) -> Variable:
-        """The variable of a tensor, which must be of the graph."""
-        if tensor.variable not in self._variables:
-            raise ValueError(f"variable {tensor.variable.name!r} is of another graph than the engine's")
-        return tensor.variable
+    def _own(self, where: Tensor | Operand) -> Variable:
+        """The variable of a tensor or an operand, which must be of the graph."""
+        if where.variable not in self._variables:
+            raise ValueError(f"variable {where.variable.name!r} is of another graph than the engine's")
+        return where.variable
 
     def _leaf(self, step: StepAccount) -> Leaf:
         self.steps.append(step)
@@ -152,6 +153,8 @@ class _Accountant:
             if compute_set not in self._sets:
                 raise ValueError(f"compute set {compute_set.name!r} is of another graph than the engine's")
             groups = compute_set.all_groups(self.target.tiles)
+            for operand in chain.from_iterable(group.operands.values() for group in groups):
+                self._own(operand)
             self.groups += groups
             make = partial(self._checked, compute_set, groups)
             self._leaves[compute_set] = self._leaf(self._accounts.of_groups(compute_set.name, groups, make))

@@ -190,6 +190,12 @@ def streaming(graph: Graph) -> Program:
     return RemoteLoad(RemoteBuffer("far", "float32", (1000,), 2), x, 1)
 
 
+def decremented(graph: Graph, n: Any) -> Program:
+    cs = graph.add_compute_set()
+    graph.add_vertices(cs, Decrement, [0], {"x": n})
+    return Execute(cs)
+
+
 def foreign(make: Callable[[Graph, Graph], Program]) -> Callable[[Graph], Program]:
     return lambda graph: make(graph, Graph(TARGET))
 
@@ -208,6 +214,8 @@ REFUSED: dict[str, tuple[Callable[[Graph], Program], type[Exception], str]] = {
     "predicate": (
         foreign(lambda own, other: If(on_tile_0(other, "int32", (), "p"), Sync())), ValueError, "'p' is of another"
     ),
+    "operand": (foreign(lambda own, other: decremented(own, on_tile_0(other, "int32", (1,), "n"))), ValueError,
+                "'n' is of another graph"),
     "compute set": (foreign(lambda own, other: counting(other)[1]), ValueError, "'decrement' is of another graph"),
 }  # fmt: skip
 
