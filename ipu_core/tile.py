@@ -37,6 +37,8 @@ RANDOM_BITS = 16  # random bits per rounding, and per element of a mask
 SECOND_ROUNDING = 1  # folded into the key for the second of two roundings
 Elementwise = Callable[[tuple[Any, ...], Key | None, int, Array], Array]
 Bound = Callable[[Key | None], None]
+Dtypes = tuple[np.dtype[Any], np.dtype[Any]]
+"""Of the two operands of a product."""
 
 
 class Position(Protocol):
@@ -144,7 +146,7 @@ def _dtype(spec: Any) -> np.dtype[Any]:
 
 
 def matmul(
-    order: Accumulation, rounding: Rounding, control: FloatingPointControl
+    order: Accumulation, rounding: Rounding, control: FloatingPointControl, operands: Dtypes | None = None
 ) -> Callable[[Array, Array, Key | None, Array], Array]:
     """A prepared product of whole matrices, batched over leading axes: f(a, b, key, out).
 
@@ -152,16 +154,22 @@ def matmul(
         order: the Accumulation; its second type is the result's format.
         rounding: of partial sums, stages and result; its overflow is the control's.
         control: overflow and exceptions.
+        operands: dtypes of those to come, where an order that does not take them is to be refused now.
     """
     rounded = control.rounding(rounding, order.accumulate)
-    prepared: dict[tuple[Any, Any], Callable[..., Array]] = {}
+    prepared: dict[Dtypes, Callable[..., Array]] = {}
+
+    def ready(given: Dtypes) -> Callable[..., Array]:
+        if given not in prepared:
+            prepared[given] = prepare_matmul(*given, order, rounded)
+        return prepared[given]
 
     def product(a: Array, b: Array, key: Key | None, out: Array) -> Array:
-        call = prepared.get((a.dtype, b.dtype))
-        if call is None:
-            call = prepared[a.dtype, b.dtype] = prepare_matmul(a.dtype, b.dtype, order, rounded)
-        call(a, b, key, (0, 0), out)
+        ready((a.dtype, b.dtype))(a, b, key, (0, 0), out)
         return out
+
+    if operands is not None:
+        ready(operands)
 
     if not control.traps:
         return product

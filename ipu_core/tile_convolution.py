@@ -7,7 +7,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from ipu_core.control import FloatingPointControl
-from ipu_core.tile import Bound, check_sum, watched
+from ipu_core.tile import Bound, Dtypes, check_sum, watched
 from lowprec import Accumulation, Key, Rounding
 from lowprec.convolution.parts import prepare_correlation, prepare_weight_sums
 from lowprec.convolution.passes import conv2d, conv2d_input_gradient, conv2d_weight_gradient
@@ -28,8 +28,9 @@ def whole(op: str, params: Mapping[str, Any]) -> Callable[..., Array]:
 
 
 def convolution(
-    op: str, params: Mapping[str, Any], order: Accumulation, rounding: Rounding, control: FloatingPointControl
-) -> Callable[[Array, Array, Key | None, Array], Array]:
+    op: str, params: Mapping[str, Any], order: Accumulation, rounding: Rounding, control: FloatingPointControl,
+    operands: Dtypes | None = None,
+) -> Callable[[Array, Array, Key | None, Array], Array]:  # fmt: skip
     """A convolution or one of its gradients on whole arrays: f(a, b, key, out).
 
     Args:
@@ -38,8 +39,11 @@ def convolution(
         order: the Accumulation; its second type is the result's format.
         rounding: of partial sums, stages and result; its overflow is the control's.
         control: overflow and exceptions.
+        operands: dtypes of those to come, where an order that does not take them is to be refused now.
     """
     rounded = control.rounding(rounding, order.accumulate)
+    if operands is not None:
+        _PREPARE.get(op, prepare_correlation)(*operands, order, rounded)
     call = partial(whole(op, params), accumulation=order, rounding=rounded)
 
     def convolved(a: Array, b: Array, key: Key | None, out: Array) -> Array:

@@ -211,7 +211,7 @@ def _taken(
 ) -> Iterator[p.Program]:
     """What a lowered program does in the graph that takes it: copies of tensors for streams, none for the results."""
     match program:
-        case p.Sequence(steps) | p.Whole(steps):
+        case p.Sequence(steps):
             for step in steps:
                 yield from _taken(step, lowered, given, instead, name)
         case p.Execute():

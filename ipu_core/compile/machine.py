@@ -12,13 +12,10 @@ from ipu_core.compile.residency import check_room
 from ipu_core.control import FloatingPointControl
 from ipu_core.engine.engine import Engine
 from ipu_core.engine.profile import Profile
-from ipu_core.graph.program import RemoteBuffer, Repeat
-from ipu_core.graph.tensor import Variable
+from ipu_core.graph.program import RemoteBuffer
 from ipu_core.hardware_random import WorkerState
 from ipu_core.ir.block import Array, Block, Var
 from ipu_core.ir.bodies import regions_of
-from ipu_core.ir.buffers import allocate
-from ipu_core.ir.lifetimes import in_place, lifetimes
 from ipu_core.ir.regions import Loop
 from ipu_core.target import Target
 from lowprec import Accumulation, Key, as_key
@@ -39,8 +36,6 @@ class Machine:
         control: floating-point control of the tiles.
         allow_out_of_memory: go on when a tile needs more memory than it has.
         steps_per_call: steps that `feed_many` runs in one call, without the host.
-        whole: run every equation on whole arrays, as the direct engine does, instead of vertex by vertex: faster, with
-            the same bits and the same account.
         random: the state of the tiles' own generators, see `Engine`; None: random bits are the key's.
 
     Raises:
@@ -55,20 +50,15 @@ class Machine:
         *,
         allow_out_of_memory: bool = False,
         steps_per_call: int = 1,
-        whole: bool = False,
         random: WorkerState | None = None,
     ) -> None:
         expect(Lowered, lowered=lowered)
         if control is not None:
             expect(FloatingPointControl, control=control)
-        whole, allow_out_of_memory = truth("whole", whole), truth("allow_out_of_memory", allow_out_of_memory)
+        allow_out_of_memory = truth("allow_out_of_memory", allow_out_of_memory)
         self.lowered, self.steps_per_call = lowered, integer("steps_per_call", steps_per_call, 1)
-        step = lowered.program
-        programs = step if steps_per_call == 1 else [step, Repeat(steps_per_call, step, runs=True)]
-        memory = _memory(lowered) if whole and not (control and control.traps) else None
-        self.engine = Engine(
-            lowered.graph, programs, control, None, allow_out_of_memory, whole=whole, random=random, memory=memory
-        )
+        programs = lowered.programs(self.steps_per_call)
+        self.engine = Engine(lowered.graph, programs, control, None, allow_out_of_memory, random=random)
         if lowered.entries is not None:
             self.engine.write(lowered.entries[1], [1])
         self._fed: list[Iterator[Any]] = [iter(())] * len(lowered.feeds)
@@ -95,7 +85,6 @@ class Machine:
         share: bool = False,
         allow_out_of_memory: bool = False,
         steps_per_call: int = 1,
-        whole: bool = False,
         random: WorkerState | None = None,
     ) -> "Machine":
         """Plans, lowers and compiles a Block in one go; see `lower`, and `check_room` for what is refused before.
@@ -103,19 +92,12 @@ class Machine:
         Raises:
             TypeError: an argument of another kind.
         """
-        expect(Block, block=block)
-        expect(Target, target=target)
-        if control is not None:
-            expect(FloatingPointControl, control=control)
-        allow_out_of_memory = truth("allow_out_of_memory", allow_out_of_memory)
-        if not allow_out_of_memory:
-            check_room(block, target)
-        traps = control is not None and bool(control.traps)
-        lowered = lower(block, plan(block, target, accumulations), overlap=overlap, share=share, traps=traps)
+        lowered = planned(
+            block, target, accumulations, control, overlap=overlap, share=share, allow_out_of_memory=allow_out_of_memory
+        )
         return Machine(
-            lowered, control, allow_out_of_memory=allow_out_of_memory, steps_per_call=steps_per_call, whole=whole,
-            random=random,
-        )  # fmt: skip
+            lowered, control, allow_out_of_memory=allow_out_of_memory, steps_per_call=steps_per_call, random=random
+        )
 
     @property
     def plan(self) -> BlockPlan:
@@ -124,7 +106,7 @@ class Machine:
 
     @property
     def profile(self) -> Profile:
-        """The account of one step; it does not depend on the data."""
+        """The account of one step. It depends on the data only where a branch skips a part: then of the last step."""
         return self.engine.profile()
 
     @in_default_state
@@ -241,7 +223,27 @@ class Machine:
             raise ValueError(f"the block takes {wanted} {what}, {given} were given")
 
 
-def _memory(lowered: Lowered) -> dict[Variable, Array]:
-    """The direct engine's memory for the values of the Block: variables share it, which keeps it in the cache."""
-    views, arrays = lifetimes(lowered.block).views, allocate(lowered.block, in_place(lowered.block)).arrays
-    return {lowered.tensors[var].variable: arrays[var].reshape(-1) for var, view in views.items() if view.root is var}
+def planned(
+    block: Block,
+    target: Target,
+    accumulations: Mapping[int, Accumulation] | None = None,
+    control: FloatingPointControl | None = None,
+    *,
+    overlap: bool = False,
+    share: bool = False,
+    allow_out_of_memory: bool = False,
+) -> Lowered:
+    """Plans and lowers a Block for which a target has room; arguments as of `Machine.build`.
+
+    Raises:
+        TypeError: an argument of another kind.
+        OutOfTileMemory, OutOfStreamingMemory: see `check_room`.
+    """
+    expect(Block, block=block)
+    expect(Target, target=target)
+    if control is not None:
+        expect(FloatingPointControl, control=control)
+    if not truth("allow_out_of_memory", allow_out_of_memory):
+        check_room(block, target)
+    traps = control is not None and bool(control.traps)
+    return lower(block, plan(block, target, accumulations), overlap=overlap, share=share, traps=traps)

@@ -92,10 +92,6 @@ def accessed(program: p.Program) -> tuple[set[Variable], set[Variable]]:
         match pending.pop():
             case p.Sequence(steps):
                 pending += steps
-            case p.Whole(steps, computations):
-                pending += steps
-                reads |= {operand.variable for each in computations for operand in each.operands}
-                writes |= {each.result.variable for each in computations}
             case p.Repeat(_, body) | p.Call(body):
                 pending.append(body)
             case p.Overlap(steps):

@@ -7,17 +7,20 @@ import numpy as np
 
 from ipu_core import cost
 from ipu_core.engine.accesses import Accesses
-from ipu_core.engine.bind import Bound
 from ipu_core.engine.exchange import copy_traffic
 from ipu_core.engine.moves import Moves
+from ipu_core.graph.codelet import Codelet
 from ipu_core.graph.program import Copy
 from ipu_core.graph.regions import runs_of
 from ipu_core.graph.tensor import Tensor, Variable
-from ipu_core.graph.vertices import ComputeSet
+from ipu_core.graph.vertices import ComputeSet, VertexGroup
 from ipu_core.integers import Ints
 from ipu_core.target import Target
 from ipu_core.traffic import Traffic
 from lowprec.checks import shown
+
+Vertices = Sequence[tuple[VertexGroup, Codelet]]
+"""Groups, each with the codelet that says what its vertices cost."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +64,7 @@ class StepAccount:
 
 
 def account_execute(
-    compute_set: ComputeSet, bound: Sequence[Bound], accesses: Accesses, moves: Moves, target: Target
+    compute_set: ComputeSet, vertices: Vertices, accesses: Accesses, moves: Moves, target: Target
 ) -> StepAccount:
     """The account of a compute set: one sync before it, a second one only where results are scattered."""
     reads, writes = accesses
@@ -71,16 +74,16 @@ def account_execute(
     return StepAccount(
         compute_set.name,
         "execute",
-        _compute_cycles(bound, target),
+        _compute_cycles(vertices, target),
         gather,
         scatter,
         gather.cycles(target) + scattered,
         target.sync_cycles * (2 if scattered else 1),
-        {"gathered operands": gather.received, "exchange buffers": scatter.sent, "scratch": _scratch(bound, target)},
+        {"gathered operands": gather.received, "exchange buffers": scatter.sent, "scratch": _scratch(vertices, target)},
         frozenset(reads),
         frozenset(writes),
         frozenset(v for v, s in writes.items() if v not in reads and _is_all(v, *s.union)),
-        sum(item.group.vertices for item in bound),
+        sum(group.vertices for group, _ in vertices),
     )
 
 
@@ -137,15 +140,14 @@ def account_sync(name: str, target: Target, reads: frozenset[Variable], defines:
     return StepAccount(name, "sync", zero, none, none, 0, cycles, {}, reads, frozenset(), defines)
 
 
-def _compute_cycles(bound: Sequence[Bound], target: Target) -> Ints:
+def _compute_cycles(vertices: Vertices, target: Target) -> Ints:
     """Cycles by tile: supervisor vertices one after another, worker vertices dealt in turn to the W workers."""
     tiles, workers = target.tiles, target.workers
     alone = np.zeros(tiles, np.int64)
     dealt = np.zeros(tiles, np.int64)
     queues = np.zeros(tiles * workers, np.int64)
-    for item in bound:
-        group = item.group
-        each = _by_vertex(item, "cycles", item.codelet.cycles(target))
+    for group, codelet in vertices:
+        each = _by_vertex(group, "cycles", codelet.cycles(target))
         where = group.tiles.ravel()
         if group.codelet.supervisor:
             np.add.at(alone, where, each)
@@ -160,14 +162,14 @@ def _compute_cycles(bound: Sequence[Bound], target: Target) -> Ints:
     return total
 
 
-def _by_vertex(item: Bound, what: str, said: object) -> Ints:
+def _by_vertex(group: VertexGroup, what: str, said: object) -> Ints:
     """What a codelet says of its vertices, one number for all or for each.
 
     Raises:
         ValueError: no whole numbers of at least 0, or not as many as there are vertices.
     """
-    shape, given = item.group.tiles.shape, np.asarray(said)
-    name = f"{item.group.codelet.__name__}.{what}"
+    shape, given = group.tiles.shape, np.asarray(said)
+    name = f"{group.codelet.__name__}.{what}"
     if given.dtype.kind not in "iuf" or not ((given >= 0) & (given < 2**62) & (given == np.trunc(given))).all():
         raise ValueError(f"{name} must give whole numbers of at least 0, not {shown(said)}")
     try:
@@ -176,12 +178,12 @@ def _by_vertex(item: Bound, what: str, said: object) -> Ints:
         raise ValueError(f"{name} gives {given.shape} numbers for vertices of the shape {shape}") from None
 
 
-def _scratch(bound: Sequence[Bound], target: Target) -> Ints:
+def _scratch(vertices: Vertices, target: Target) -> Ints:
     """Scratch bytes by tile. Vertices of a tile that run at once hold theirs at once; counted as all of them."""
     total = np.zeros(target.tiles, np.int64)
-    for item in bound:
-        each = _by_vertex(item, "scratch", item.codelet.scratch(target))
-        np.add.at(total, item.group.tiles.ravel(), each)
+    for group, codelet in vertices:
+        each = _by_vertex(group, "scratch", codelet.scratch(target))
+        np.add.at(total, group.tiles.ravel(), each)
     return total
 
 

@@ -48,10 +48,9 @@ class FoldedKey:
 class Bound:
     """A group ready to run: its codelet instance and the calls that run it, in order."""
 
-    __slots__ = ("calls", "codelet", "group")
+    __slots__ = ("calls", "codelet")
 
-    def __init__(self, group: VertexGroup, codelet: Codelet, calls: list[Callable[[], None]]) -> None:
-        self.group = group
+    def __init__(self, codelet: Codelet, calls: list[Callable[[], None]]) -> None:
         self.codelet = codelet
         self.calls = calls
 
@@ -78,21 +77,42 @@ def bind_group(
     Raises:
         ValueError: the codelet draws random bits and the engine has no key.
     """
-    codelet = group.codelet()
-    attributes = codelet.__dict__
     before: list[Callable[[], None]] = []
     after: list[Callable[[], None]] = []
-    for name, operand in group.operands.items():
-        attributes[name] = _bind_operand(operand, storage[operand.variable], before, after)
-    attributes.update(group.params)
+    fields = {
+        name: _bind_operand(operand, storage[operand.variable], before, after)
+        for name, operand in group.operands.items()
+    }
     random = group.codelet.uses_key or _converts_randomly(group, control)
     draws = Draws(cell.random, group.tiles) if random and cell.random is not None else None
-    attributes.update(target=target, control=control, key=None, draws=draws)
+    codelet = _instance(group, fields, target, control, draws)
+    attributes = codelet.__dict__
     attributes["_convert"] = _converter(group, control, attributes)
     codelet.prepare()
     if random and draws is None:
         before.append(_key_setter(attributes, cell, group))
-    return Bound(group, codelet, [*before, codelet.compute, *after])
+    return Bound(codelet, [*before, codelet.compute, *after])
+
+
+def unbound(group: VertexGroup, target: Target, control: FloatingPointControl) -> Codelet:
+    """A group's codelet as far as its cost goes: its arrays have shapes and formats, and no memory."""
+    fields = {
+        name: np.broadcast_to(np.zeros((), operand.variable.dtype), operand.shape)
+        for name, operand in group.operands.items()
+    }
+    return _instance(group, fields, target, control, None)
+
+
+def _instance(
+    group: VertexGroup,
+    fields: Mapping[str, NDArray[Any]],
+    target: Target,
+    control: FloatingPointControl,
+    draws: Draws | None,
+) -> Codelet:
+    codelet = group.codelet()
+    codelet.__dict__.update(fields, **group.params, target=target, control=control, key=None, draws=draws)
+    return codelet
 
 
 def _bind_operand(
@@ -129,31 +149,23 @@ def _scatter(storage: NDArray[Any], indices: Ints, buffer: NDArray[Any]) -> Call
     return scatter
 
 
-def folded_key(cell: KeyCell, operation: int, name: str, within: int | None = None) -> Callable[[], Key]:
-    """The key of an operation in the round being run, and within a function that has a number of its own.
+def _key_setter(attributes: dict[str, Any], cell: KeyCell, group: VertexGroup) -> Callable[[], None]:
+    """Gives vertices the key of their operation in the round being run, within a function that of its own number.
 
-    Raises, when called:
-        ValueError: the engine has no key.
+    It refuses where the engine has none.
     """
+    within, operation = group.within, group.operation
     folded = cell.folded.setdefault((within, operation), FoldedKey())
 
-    def current() -> Key:
+    def set_key() -> None:
         key = cell.key
         if key is None:
+            name = group.codelet.__name__
             raise ValueError(f"{name} draws random bits: give the engine a key, as in Engine(graph, program, key=0)")
         if folded.key is None or key is not folded.source:
             inner = key if within is None else key.fold_in(within)
             folded.source, folded.key = key, inner.fold_in(operation)
-        return folded.key
-
-    return current
-
-
-def _key_setter(attributes: dict[str, Any], cell: KeyCell, group: VertexGroup) -> Callable[[], None]:
-    current = folded_key(cell, group.operation, group.codelet.__name__, group.within)
-
-    def set_key() -> None:
-        attributes["key"] = current()
+        attributes["key"] = folded.key
 
     return set_key
 

@@ -1,6 +1,6 @@
 """Engine: compiles programs of a graph once, runs them, and keeps their account (Poplar's Engine)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -8,26 +8,20 @@ from numpy.typing import NDArray
 
 from ipu_core.arrays import aligned
 from ipu_core.control import FloatingPointControl
+from ipu_core.engine.accountant import account
 from ipu_core.engine.bind import KeyCell, view_of
 from ipu_core.engine.compile import Compiler
-from ipu_core.engine.memory import MemoryAccount, account_memory
-from ipu_core.engine.profile import Profile, make_profile
+from ipu_core.engine.memory import MemoryAccount
+from ipu_core.engine.profile import Profile
 from ipu_core.engine.streams import HostEnds, as_elements
-from ipu_core.engine.tree import counts_of, is_dynamic, outline, reset
+from ipu_core.engine.tree import is_dynamic, reset
 from ipu_core.graph.graph import Graph
-from ipu_core.graph.program import DataStream, Program, RemoteBuffer, check_remote_memory
+from ipu_core.graph.program import DataStream, Program, RemoteBuffer
 from ipu_core.graph.tensor import Tensor, Variable
 from ipu_core.hardware_random import TileRandom, WorkerState
 from lowprec import Key, as_key
 from lowprec.checks import expect, integer, listed, truth
 from lowprec.processor import in_default_state
-
-
-class _Storage(dict[Variable, NDArray[Any]]):
-    """The arrays of a graph's variables."""
-
-    def __missing__(self, variable: Variable) -> NDArray[Any]:
-        raise ValueError(f"variable {variable.name!r} is of another graph than the engine's")
 
 
 class Engine:
@@ -43,16 +37,11 @@ class Engine:
         key: random key (or seed) of codelets that round stochastically. The key of a run is `key` folded with the
             number of the run, `step`, unless `set_key` gives one.
         allow_out_of_memory: go on when a tile, or streaming memory, has less memory than is needed.
-        whole: compute what a `Whole` program makes at once, with the same bits, instead of vertex by vertex. The
-            account stays the vertices'; where the control enables exceptions they are run nevertheless.
         random: the state of every worker of every tile, of shape (tiles, workers), where random bits shall be those of
-            the tiles' own generators; None: they are the key's. Not with `whole`.
-        memory: flat arrays in which some variables shall lie; they may share memory where no program needs both at a
-            time. The others get memory of their own.
+            the tiles' own generators; None: they are the key's.
 
     Raises:
         TypeError: no Graph, or a key that is none.
-        ValueError: `random` and `whole`: arrays know no tiles.
         UnmappedTensor, MappedTwice, DataRace, OutOfTileMemory, OutOfStreamingMemory: see `ipu_core.errors`.
     """
 
@@ -65,48 +54,43 @@ class Engine:
         key: Key | int | None = None,
         allow_out_of_memory: bool = False,
         *,
-        whole: bool = False,
         random: WorkerState | None = None,
-        memory: Mapping[Variable, NDArray[Any]] | None = None,
     ) -> None:
         expect(Graph, graph=graph)
         for name, value, kind in (("control", control, FloatingPointControl), ("random", random, WorkerState)):
             if value is not None:
                 expect(kind, **{name: value})
-        whole, allow_out_of_memory = truth("whole", whole), truth("allow_out_of_memory", allow_out_of_memory)
+        allow_out_of_memory = truth("allow_out_of_memory", allow_out_of_memory)
         self.graph = graph
         self.target = graph.target
         self.control = control or FloatingPointControl()
         self.key = None if key is None else as_key(key)
         self.step = 0
         self._step_key: Key | None = None
-        if whole and random is not None:
-            raise ValueError("what is computed on whole arrays knows no tiles to draw from: whole must be False")
         self._random = None if random is None else TileRandom(random)
         self._cell = KeyCell(self._next_run, self._random)
         self._ends = HostEnds()
-        given = memory or {}
-        self._storage = _Storage({each: _storage_of(each, given.get(each)) for each in graph.variables})
-        compiler = Compiler(graph, self._storage, self.control, self._cell, self._ends, whole)
+        self._storage = {variable: _storage_of(variable) for variable in graph.variables}
+        compiler = Compiler(self.target, self._storage, self.control, self._cell, self._ends)
         several: list[Program] = [programs] if isinstance(programs, Program) else listed("programs", programs)
-        compiled = [compiler.compile(program) for program in several]
-        self._calls = [tuple(calls) for calls, _ in compiled]
-        self._trees = [tree for _, tree in compiled]
-        self._dynamic = [is_dynamic(tree) for tree in self._trees]
-        self._ran = [False] * len(several)
-        self._steps = compiler.steps
-        self.memory: MemoryAccount = account_memory(
-            graph, self._trees, compiler.steps, compiler.groups, compiler.remote
+        self._account = account(
+            graph, several, self.control, allow_out_of_memory=allow_out_of_memory, codelets_of=compiler.codelets
         )
-        if not allow_out_of_memory:
-            self.memory.check()
-            check_remote_memory(compiler.remote, self.target)
+        trees = self._account.trees
+        self._calls = [tuple(compiler.calls(program, tree)) for program, tree in zip(several, trees, strict=True)]
+        self._dynamic = [is_dynamic(tree) for tree in trees]
+        self._ran = [False] * len(several)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
             "an Engine cannot be copied or pickled: make another one of the same graph and programs, "
             "and write to it what this one's read gives"
         )
+
+    @property
+    def memory(self) -> MemoryAccount:
+        """The memory of all its programs together."""
+        return self._account.memory
 
     @in_default_state
     def run(self, program: int = 0) -> None:
@@ -118,7 +102,7 @@ class Engine:
         self._check_program(program)
         self._set_run_key()
         if self._dynamic[program]:
-            reset(self._trees[program])
+            reset(self._account.trees[program])
             self._ran[program] = True
         for call in self._calls[program]:
             call()
@@ -211,10 +195,7 @@ class Engine:
             IndexError: there is no such program.
         """
         self._check_program(program)
-        counts = counts_of(self._trees[program], len(self._steps))
-        measured = not self._dynamic[program] or self._ran[program]
-        lines = outline(self._trees[program], [step.name for step in self._steps])
-        return make_profile(self.target, program, self._steps, counts, self.memory, measured, lines)
+        return self._account.profile(program, measured=self._ran[program])
 
     def _check_program(self, program: int) -> None:
         if not 0 <= integer("a program's number", program) < len(self._calls):
@@ -235,8 +216,8 @@ class Engine:
             )
 
 
-def _storage_of(variable: Variable, given: NDArray[Any] | None) -> NDArray[Any]:
-    storage = aligned(variable.size, variable.dtype) if given is None else given
+def _storage_of(variable: Variable) -> NDArray[Any]:
+    storage = aligned(variable.size, variable.dtype)
     if variable.initial is not None:
         storage[...] = variable.initial
     return storage

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ipu_core.engine.account import StepAccount
-from ipu_core.engine.tree import Series, Tree, counts_of
+from ipu_core.engine.tree import Interleaved, Tree, counts_of
 from ipu_core.integers import Ints
 
 
@@ -47,7 +47,7 @@ def account_overlap(steps: list[StepAccount], trees: Sequence[Tree], moves: Sequ
         steps[number] = replace(
             account, exchange_cycles=exchange, sync_cycles=left - exchange, hidden=account.cycles - left
         )
-    return Series(tuple(part.tree for part in _placed(steps, programs, transfers)))
+    return Interleaved(tuple(part.tree for part in _placed(steps, programs, transfers)), tuple(trees))
 
 
 def _timeline(
@@ -64,7 +64,7 @@ def _timeline(
         return max(now, until)
 
     for tree, moved in zip(trees, moves, strict=True):
-        counts = counts_of(tree, len(steps))
+        counts = counts_of(tree, len(steps), {})
         own = tuple(number for number, count in enumerate(counts) if count)
         cycles = sum(counts[number] * steps[number].cycles for number in own)
         if moved:

@@ -1,6 +1,6 @@
 """The program as a tree of step numbers, and how often each step runs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ipu_core.graph.tensor import Variable
@@ -18,6 +18,13 @@ class Series:
     """Parts in order."""
 
     parts: tuple["Tree", ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Interleaved(Series):
+    """Parts in the order in which what they move is needed, and as the program has them."""
+
+    given: tuple["Tree", ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,30 +107,39 @@ def outline(tree: Tree, names: Sequence[str], depth: int = 0) -> list[tuple[int,
             return lines
 
 
-def counts_of(tree: Tree, steps: int) -> list[int]:
+def counts_of(tree: Tree, steps: int, holds: Mapping[Variable, bool]) -> list[int]:
     """How often each step runs in one run of the program.
 
-    Data-dependent parts count what the last run did; before any run, one round and the first option.
+    A branch whose predicate is in `holds` takes the first option where that is true, else the second. Other
+    data-dependent parts count what the last run did; before any run, one round and the first option.
     """
     counts = [0] * steps
-    _count(tree, 1, counts)
+    _count(tree, 1, counts, holds)
     return counts
 
 
-def _count(tree: Tree, times: int, counts: list[int]) -> None:
+def _count(tree: Tree, times: int, counts: list[int], holds: Mapping[Variable, bool]) -> None:
     match tree:
         case Leaf(step):
             counts[step] += times
         case Series(parts):
             for part in parts:
-                _count(part, times, counts)
+                _count(part, times, counts, holds)
         case Loop(count, body):
-            _count(body, times * count, counts)
+            _count(body, times * count, counts, holds)
         case While():
             rounds = times if tree.rounds < 0 else tree.rounds
-            _count(tree.condition, times + rounds, counts)
-            _count(tree.body, rounds, counts)
+            _count(tree.condition, times + rounds, counts, holds)
+            _count(tree.body, rounds, counts, holds)
         case Branch():
-            taken = tree.taken or [times] + [0] * (len(tree.options) - 1)
-            for option, often in zip(tree.options, taken, strict=True):
-                _count(option, often, counts)
+            for option, often in zip(tree.options, _taken(tree, times, holds), strict=True):
+                _count(option, often, counts, holds)
+
+
+def _taken(branch: Branch, times: int, holds: Mapping[Variable, bool]) -> Sequence[int]:
+    """How often a branch takes each of its options."""
+    held = holds.get(branch.predicate)
+    if held is None and branch.taken:
+        return branch.taken
+    chosen = 1 if held is False else 0
+    return [times if number == chosen else 0 for number in range(len(branch.options))]

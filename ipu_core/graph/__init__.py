@@ -6,7 +6,6 @@ from ipu_core.graph.printer import program_text
 from ipu_core.graph.program import (
     AbortOnNaN,
     Call,
-    Computation,
     Copy,
     DataStream,
     Execute,
@@ -22,7 +21,6 @@ from ipu_core.graph.program import (
     StreamCopy,
     Switch,
     Sync,
-    Whole,
     WriteUndef,
 )
 from ipu_core.graph.tensor import Tensor, Variable
@@ -32,7 +30,6 @@ __all__ = [
     "AbortOnNaN",
     "Call",
     "Codelet",
-    "Computation",
     "ComputeSet",
     "Copy",
     "DataStream",
@@ -59,7 +56,6 @@ __all__ = [
     "Variable",
     "Vertex",
     "VertexGroup",
-    "Whole",
     "WriteUndef",
     "program_text",
 ]

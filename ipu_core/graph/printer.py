@@ -58,9 +58,6 @@ def _node(program: p.Program) -> tuple[str, Sequence[tuple[str, p.Program]]]:
     match program:
         case p.Sequence(steps):
             return "Sequence", [("", step) for step in steps]
-        case p.Whole(steps, computations):
-            names = ", ".join(each.result.variable.name for each in computations)
-            return f"Whole {names}", [("", step) for step in steps]
         case p.Repeat(count, body, runs):
             return f"Repeat {count} {'runs' if runs else 'times'}", [("", body)]
         case p.RepeatWhile(condition, predicate, body):

@@ -1,18 +1,16 @@
 """Programs: what an engine does with a graph, in Poplar's words, as frozen data."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ipu_core.control import FloatingPointControl
 from ipu_core.errors import OutOfStreamingMemory
 from ipu_core.graph.tensor import Tensor, element_type
 from ipu_core.graph.vertices import ComputeSet
 from ipu_core.target import Target
-from lowprec import FloatFormat, Key
+from lowprec import FloatFormat
 from lowprec.checks import expect, integer, shown, sizes
-from lowprec.pipeline import Pipeline
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,42 +89,6 @@ class Sequence:
         for step in steps:
             _check_program(step)
         object.__setattr__(self, "steps", steps)
-
-
-@dataclass(frozen=True, eq=False)
-class Computation:
-    """How one tensor is made of others on whole arrays.
-
-    Attributes:
-        operands: what is read.
-        result: what is made, a whole variable.
-        bind: (arrays of the operands, array of the result, control) -> f(key), the computation.
-        operation: number folded into the key; None: it draws no random bits.
-        bind_alone: (as `bind`) -> what adds the computation to a pipeline, which folds the key itself, as a part of
-            its own; None: it can be in none.
-    """
-
-    operands: tuple[Tensor, ...]
-    result: Tensor
-    bind: Callable[[list[Any], Any, FloatingPointControl], Callable[[Key | None], Any]]
-    operation: int | None = None
-    bind_alone: Callable[[list[Any], Any, FloatingPointControl], Callable[[Pipeline], None] | None] = lambda *_: None
-
-
-@dataclass(frozen=True, eq=False)
-class Whole:
-    """Programs that make tensors of others, and the same computations on whole arrays, which give the same bits.
-
-    Cycles, exchange and memory are those of the steps. An engine that is told so then computes each result at once
-    instead of vertex by vertex; temporaries of the steps hold nothing.
-
-    Attributes:
-        steps: what the machine does, in order.
-        computations: of the results, in an order that serves.
-    """
-
-    steps: tuple["Program", ...]
-    computations: tuple[Computation, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -314,7 +276,6 @@ class Overlap:
 
 Program = (
     Sequence
-    | Whole
     | Execute
     | Copy
     | WriteUndef

@@ -53,10 +53,12 @@ class Told(NamedTuple):
     Attributes:
         among: the numbers of the equations of which it tells; None: of all.
         held: the arrays of inputs and constants, in which the old state stays until the step is done.
+        new: where it says whether a run made the state new.
     """
 
     among: frozenset[int] | None
     held: Mapping[Var, Array]
+    new: Array
 
     def of(self, equation: Equation) -> bool:
         """Whether it tells of an equation."""
@@ -128,7 +130,7 @@ class Executable:
         self._calls = self._prepared(runs, buffers, orders, control)
         self._chained = bool(runs)
         self._observer: Observer | None = None
-        self._new = np.ones((), np.bool_)  # whether the last run made the state new
+        self._new = np.ones((), np.bool_) if told is None else told.new
         self._tellers: dict[tuple[bool, frozenset[int] | None], Executable] = {}
         self._program = _in_turn([self._runs(step) for step in steps_of(block)])
 
@@ -191,7 +193,7 @@ class Executable:
         if key not in self._tellers:
             block, accumulations, control, wrap, _ = self._made_of
             held = {var: self._arrays[var] for var in (*inputs_of(block), *block.constants)}
-            self._tellers[key] = Executable(block, accumulations, control, wrap, key[0], Told(key[1], held))
+            self._tellers[key] = Executable(block, accumulations, control, wrap, key[0], Told(key[1], held, self._new))
         return self._tellers[key]
 
     @in_default_state
@@ -230,6 +232,11 @@ class Executable:
             ValueError, TypeError: leaves of other number, shape or dtype.
         """
         self._fill(self._state, state)
+
+    @property
+    def renewed(self) -> bool:
+        """Whether the last run made the state new: no branch chose the old one."""
+        return bool(self._new)
 
     @property
     def held(self) -> list[Array]:

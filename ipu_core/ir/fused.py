@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ipu_core.control import FloatingPointControl
-from ipu_core.ir.block import Array, Block, Equation, Var
+from ipu_core.ir.block import Block, Equation, Var
 from ipu_core.ir.buffers import Buffers
-from ipu_core.ir.chains import Chain, computed, folded, item_bytes, size_of
+from ipu_core.ir.chains import Chain, computed, folded, item_bytes
 from ipu_core.ir.kernels import BoundCall, order_of
 from ipu_core.ir.lifetimes import lifetimes
 from ipu_core.ir.ops import COMPUTED_AS, ELEMENTWISE
@@ -45,24 +45,6 @@ def bind_chains(
             values = [buffers.arrays[x] if isinstance(x, Var) else x.value for x in atoms]
             _add(call, equation, values, rows, orders.get(equation.number), control)
     return call
-
-
-def bind_alone(
-    equation: Equation, operands: list[Any], out: Array, order: Accumulation | None, control: FloatingPointControl
-) -> Callable[[Pipeline], None] | None:
-    """What adds an equation to a pipeline as a part of its own, on whole arrays; None where it can be in none.
-
-    Arguments as of `ipu_core.ir.kernels.bind`; no exception may be enabled.
-    """
-    size = size_of(equation, [x.strides for x in operands if isinstance(x, np.ndarray)])
-    if size is None or not size.pays:
-        return None
-
-    def add(call: Pipeline) -> None:
-        call.part(size.rows, size.piece)
-        _add(call, equation, [*operands, out], [0] * (len(operands) + 1), order, control)
-
-    return add
 
 
 def _add(

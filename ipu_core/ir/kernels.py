@@ -75,7 +75,7 @@ def _dot(
     equation: Equation, operands: list[Any], out: Array, order: Accumulation | None, control: FloatingPointControl
 ) -> BoundCall:
     a, b = operands
-    kernel = tile.matmul(order_of(equation, order), equation.arithmetic.rounding, control)
+    kernel = tile.matmul(order_of(equation, order), equation.arithmetic.rounding, control, (a.dtype, b.dtype))
     return lambda key: kernel(a, b, key, out)
 
 
@@ -83,7 +83,9 @@ def _scaled_dot(
     equation: Equation, operands: list[Any], out: Array, order: Accumulation | None, control: FloatingPointControl
 ) -> BoundCall:
     a, b, scale = operands
-    kernel = tile.matmul(order_of(equation, order), equation.arithmetic.rounding, control)
+    kernel = tile.matmul(
+        order_of(equation, order), equation.arithmetic.rounding, control, (np.dtype(np.float32), b.dtype)
+    )
     wide, scaled = np.empty(a.shape, np.float32), tile.scaled(a.dtype, scale.dtype, control)
     return lambda key: kernel(scaled(a, scale, wide), b, key, out)
 
@@ -93,7 +95,12 @@ def _convolution(
 ) -> BoundCall:
     a, b = operands
     kernel = tile_convolution.convolution(
-        equation.op, equation.params, order_of(equation, order), equation.arithmetic.rounding, control
+        equation.op,
+        equation.params,
+        order_of(equation, order),
+        equation.arithmetic.rounding,
+        control,
+        (a.dtype, b.dtype),
     )
     return lambda key: kernel(a, b, key, out)
 

@@ -61,8 +61,8 @@ class TrainLoop:
         model_state: What the model carries from step to step beside its parameters, such as running statistics, nested
             float arrays: the loss is then (params, state, batch) -> (one number, new state). None: nothing.
         watch: What is looked at while it trains, a `Watch` or every how many steps: scale, exponents, and what rounding
-            did to every value of the step (see `watched`). On tiles a step that is looked at is done on whole arrays,
-            where the tiles' workers draw random bits beside them with bits of the key. No bit changes. None: nothing.
+            did to every value of the step (see `watched`). Where the tiles' workers draw random bits, it is looked at
+            beside them, with bits of the key. No bit changes. None: nothing.
         on_nonfinite: What is done when a loss is infinite or NaN, the first time: "warn" says so at once, with the
             step; "stop" ends `run` after that step, and `train` raises the warning; it says also in which equation the
             first such number was made, for which the state is copied before each step. "ignore": nothing is said.
@@ -349,7 +349,7 @@ class TrainLoop:
     @property
     def profile(self) -> Profile | None:
         """The machine's account of one step: cycles, memory, exchange; None on the direct engine."""
-        return None if self._runner.machine is None else self._runner.machine.profile
+        return self._runner.profile
 
     @property
     def watched(self) -> Record | None:
@@ -428,8 +428,8 @@ class TrainLoop:
 
     def words(self) -> str:
         """The precision and every product and sum in words, on the tiles with its place and cost."""
-        machine = self._runner.machine
-        lines = described(self.sums()) if machine is None else machine.plan.words().splitlines()
+        plan = self._runner.plan
+        lines = described(self.sums()) if plan is None else plan.words().splitlines()
         return "\n".join([f"  {self.precision.words()}", *(f"  {line}" for line in lines)])
 
 

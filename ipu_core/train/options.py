@@ -209,8 +209,9 @@ class Execution:
     generators are the exception (`Training(random="hardware")`): what they draw depends on all of this.
 
     Attributes:
-        engine: "tiles", planned onto the chip, in its memory and with its account, or "direct". The tiles' equations
-            are computed whole too; `compile.Machine` runs them vertex by vertex, to the same bits.
+        engine: "tiles", planned onto the chip, in its memory and with its account, or "direct". Both
+            compute on whole arrays; `Machine` runs the tiles' vertices, to the same bits, as tiles do here where
+            exceptions are enabled.
         target: The modelled chip, a `Target`; its name is taken too. Of another family than the Training's it runs that
             one's orders of sums, with its own figures, and says so.
         streamed: What of the state lives in streaming memory besides what the precision says, by dotted name with * for

@@ -9,14 +9,13 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from ipu_core.compile.machine import Machine
 from ipu_core.compile.planning import choose_accumulations
 from ipu_core.compile.residency import scheduled
 from ipu_core.engine.profile import Profile
 from ipu_core.errors import OtherOrders
 from ipu_core.ir.block import Block, Format, Type
 from ipu_core.ir.eager import as_array, format_of
-from ipu_core.ir.execute import Executable, execute
+from ipu_core.ir.execute import execute
 from ipu_core.ir.parameters import name_parameters
 from ipu_core.ir.precision import Precision
 from ipu_core.ir.pytree import flatten, map_leaves, paths, unflatten
@@ -28,6 +27,7 @@ from ipu_core.train.arguments import check_forward
 from ipu_core.train.batches import Intake
 from ipu_core.train.keywords import PredictionOptions, takes
 from ipu_core.train.options import Arithmetic, Execution, Training, foreign, prediction_of
+from ipu_core.train.runner import Runner
 from ipu_core.train.units import in_units
 from lowprec import Key, as_key
 from lowprec import float32 as FLOAT32
@@ -110,11 +110,7 @@ class Predictor:
         self.block: Block = scheduled(replace(typed, carried=ideal.carried), chip)
         self._intake = Intake(self.block, batch, numbers=0)
         orders = choose_accumulations(ideal, arithmetic.rule, typed)
-        self._runner: Machine | Executable = (
-            Machine.build(self.block, chip, orders, control, whole=True)
-            if execution.engine == "tiles"
-            else Executable(self.block, orders, control)
-        )
+        self._runner = Runner(self.block, chip, orders, control, execution.engine)
         self.write(params, model_state)
 
     def _typed(self, params: Any, model_state: Any) -> tuple[Any, ...]:
@@ -157,7 +153,7 @@ class Predictor:
     @property
     def profile(self) -> Profile | None:
         """The machine's account of one prediction; None on the direct engine."""
-        return self._runner.profile if isinstance(self._runner, Machine) else None
+        return self._runner.profile
 
 
 def evaluated(function: Callable[..., Any], precision: Precision, rule: OrderRule, key: Key, *arguments: Any) -> Any:

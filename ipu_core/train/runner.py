@@ -1,4 +1,4 @@
-"""What runs a step, on modelled tiles or on whole arrays: prepared once, with the state that it goes on from."""
+"""What runs a step: prepared once, with the state that it goes on from, and the bill of the tiles."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+from ipu_core.compile.bill import Bill, bill
 from ipu_core.compile.machine import Machine
+from ipu_core.compile.planning import BlockPlan
 from ipu_core.control import FloatingPointControl
+from ipu_core.engine.profile import Profile
 from ipu_core.hardware_random import HardwareRandom, WorkerState
 from ipu_core.ir.block import Array, Block
 from ipu_core.ir.execute import Executable, Observer
@@ -16,7 +19,11 @@ from lowprec import Accumulation, Key
 
 
 class Runner:
-    """A typed step on one of the engines. A copy or a pickle holds step and state, and prepares calls of its own.
+    """A typed step on one of the engines. A copy or a pickle holds step, state and bill, and prepares calls of its own.
+
+    Both engines compute on whole arrays, and the tiles have a bill for it. The tiles' vertices run, on a `Machine`,
+    where their workers draw the random bits, and where exceptions are enabled: each vertex looks at its own part of a
+    sum, which is no value of the step.
 
     Args:
         block: The typed step.
@@ -28,8 +35,8 @@ class Runner:
         share: Whether independent equations share compute sets.
         random: How the generators of the tiles' workers start; None: random bits are the key's.
 
-    Attributes:
-        machine: The step on tiles; None on the direct engine.
+    Raises:
+        OutOfTileMemory, OutOfStreamingMemory: the step does not fit the target (engine "tiles").
     """
 
     def __init__(
@@ -40,34 +47,51 @@ class Runner:
         control: FloatingPointControl,
         engine: str,
         *,
-        overlap: bool,
-        share: bool,
-        steps_per_call: int,
-        random: HardwareRandom | None,
+        overlap: bool = False,
+        share: bool = False,
+        steps_per_call: int = 1,
+        random: HardwareRandom | None = None,
     ) -> None:
         self._block, self._target, self._accumulations, self._control = block, target, accumulations, control
-        self._engine, self._overlap, self._share = engine, overlap, share
-        self._steps_per_call, self._random = steps_per_call, random
+        self._random = random
+        self._how: dict[str, Any] = {"overlap": overlap, "share": share, "steps_per_call": steps_per_call}
+        tiles = engine == "tiles"
+        self._vertices = tiles and (random is not None or control.traps)
+        self._bill: Bill | None = None
+        if tiles and not self._vertices:
+            self._bill = bill(block, target, accumulations, control, **self._how)
+        self._renewed: bool | None = None
         self._prepare()
 
     def _prepare(self) -> None:
-        self.machine: Machine | None = None
-        if self._engine == "tiles":
+        self._machine: Machine | None = None
+        if self._vertices:
             drawn = None if self._random is None else self._random.state(self._target.tiles, self._target.workers)
-            self.machine = Machine.build(
-                self._block, self._target, self._accumulations, self._control,
-                overlap=self._overlap, share=self._share, steps_per_call=self._steps_per_call, whole=drawn is None,
-                random=drawn,
-            )  # fmt: skip
-        self._runs: Machine | Executable = self.machine or self.executable
+            self._machine = Machine.build(
+                self._block, self._target, self._accumulations, self._control, random=drawn, **self._how
+            )
+        self._runs: Machine | Executable = self._machine or self.executable
 
     @cached_property
     def executable(self) -> Executable:
-        """The step on whole arrays; beside the tiles only where somebody looks into it."""
+        """The step on whole arrays; beside vertices only where somebody looks into it."""
         return Executable(self._block, self._accumulations, self._control)
 
+    @property
+    def profile(self) -> Profile | None:
+        """The tiles' account of the last step, before any of one that is not skipped; None on the direct engine."""
+        if self._machine is not None:
+            return self._machine.profile
+        return None if self._bill is None else self._bill.profile(self._renewed)
+
+    @property
+    def plan(self) -> BlockPlan | None:
+        """Where the sums lie on the tiles; None on the direct engine."""
+        made = self._machine or self._bill
+        return None if made is None else made.plan
+
     def __getstate__(self) -> dict[str, Any]:
-        kept = {name: value for name, value in vars(self).items() if name not in ("executable", "machine", "_runs")}
+        kept = {name: value for name, value in vars(self).items() if name not in ("executable", "_machine", "_runs")}
         return {**kept, "state": self.read(), "drawn": self.drawn}
 
     def __setstate__(self, kept: dict[str, Any]) -> None:
@@ -93,43 +117,48 @@ class Runner:
     @property
     def drawn(self) -> dict[str, Array]:
         """The state of the tiles' generators by name; nothing where random bits are the key's."""
-        state = None if self.machine is None else self.machine.engine.random_state
+        state = None if self._machine is None else self._machine.engine.random_state
         return {} if state is None else {f"random.{name}": words for name, words in state._asdict().items()}
 
     def draw_on(self, drawn: Mapping[str, Array]) -> None:
         """Goes on from what `drawn` was."""
-        if self._random is not None and self.machine is not None:
-            self.machine.engine.random_state = WorkerState(drawn["random.s0"], drawn["random.s1"])
+        if self._random is not None and self._machine is not None:
+            self._machine.engine.random_state = WorkerState(drawn["random.s0"], drawn["random.s1"])
 
-    def feed(self, inputs: Sequence[Any], key: Key) -> list[Array]:
-        """One step: updates the state, gives the outputs that are none."""
-        return self._runs.feed(inputs, key)
+    def feed(
+        self,
+        inputs: Sequence[Any],
+        key: Key,
+        observer: Observer | None = None,
+        among: frozenset[int] | None = None,
+    ) -> list[Array]:
+        """One step: updates the state, gives the outputs that are none.
+
+        An observer is told of the equations of the numbers in `among`; where vertices run, of a step on whole arrays
+        beside them, with random bits of the key.
+        """
+        if self._machine is not None:
+            if observer is not None:
+                self.rehearse(inputs, key, observer, among)
+            return self._machine.feed(inputs, key)
+        outputs = self.executable.feed(inputs, key, observer, among)
+        self._renewed = self.executable.renewed
+        return outputs
 
     def feed_many(self, inputs: Sequence[Sequence[Any]], key: Key, first: int) -> list[list[Array]]:
         """Several steps in one call of the machine, step i with key.fold_in(first + i)."""
-        return self._runs.feed_many(inputs, key, first)
-
-    def feed_observed(self, inputs: Sequence[Any], key: Key, observer: Observer, among: frozenset[int]) -> list[Array]:
-        """As `feed`, and an observer is told of the equations of these numbers.
-
-        In place of tiles whole arrays do the step, to the same bits. Where the tiles' workers draw random bits, which
-        whole arrays cannot, both do it, and the observer is told of one with bits of the key.
-        """
-        if self.machine is None:
-            return self.executable.feed(inputs, key, observer, among)
-        if self._random is not None:
-            self.rehearse(inputs, key, observer, among)
-            return self.machine.feed(inputs, key)
-        self.executable.write(self.machine.read())
-        outputs = self.executable.feed(inputs, key, observer, among)
-        self.machine.write(self.executable.read())
+        outputs = self._runs.feed_many(inputs, key, first)
+        if self._machine is None:
+            self._renewed = self.executable.renewed
         return outputs
 
-    def rehearse(self, inputs: Sequence[Any], key: Key, observer: Observer, among: frozenset[int]) -> None:
+    def rehearse(
+        self, inputs: Sequence[Any], key: Key, observer: Observer, among: frozenset[int] | None = None
+    ) -> None:
         """Tells an observer of these equations of the next step on whole arrays, without doing it."""
         state = self.read()
         try:
             self.executable.run([*state, *inputs], key, observer, among)
         finally:
-            if self.machine is None:
+            if self._machine is None:
                 self.write(state)

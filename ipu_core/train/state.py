@@ -251,7 +251,7 @@ class Stepper:
         if self.watching is None or not self.watching.due(now.step):
             return [self.runner.feed(given[0], key)]
         with self.watching.look(now.step, self.runner.observed) as look:
-            return [self.runner.feed_observed(given[0], key, look, self.watching.equations)]
+            return [self.runner.feed(given[0], key, look, self.watching.equations)]
 
     def _done(self, outputs: Sequence[Array]) -> float:
         """Keeps what a step that is done says; gives its loss."""

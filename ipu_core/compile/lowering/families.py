@@ -1,18 +1,13 @@
 """Equations to tiles: one function per family of operations."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 from ipu_core.compile.aliasing import seen
 from ipu_core.compile.labels import label
 from ipu_core.compile.lowering.context import Lowering
 from ipu_core.compile.lowering.convolution import lower_convolution
-from ipu_core.control import FloatingPointControl
-from ipu_core.graph.program import Computation, Program, Whole
 from ipu_core.graph.tensor import Tensor
-from ipu_core.ir.block import Equation, Literal
-from ipu_core.ir.fused import bind_alone
-from ipu_core.ir.kernels import BoundCall, bind
+from ipu_core.ir.block import Equation
 from ipu_core.ir.ops import COMPUTED_AS, CONVOLUTIONS, DOTS, ELEMENTWISE, VIEWS
 from ipu_core.library.elementwise import elementwise
 from ipu_core.library.matmul import matmul, reduce
@@ -21,11 +16,10 @@ from ipu_core.library.random import dropout_mask
 from ipu_core.library.rows import put_along, take_along, top_indices
 from ipu_core.library.sides import arranged
 from ipu_core.library.tables import gather, scatter_add
-from lowprec.pipeline import Pipeline
 
 
 def lower_equation(lowering: Lowering, equation: Equation) -> None:
-    """Adds what an equation needs to the graph and its programs to the list.
+    """Adds what an equation needs to the graph, and its programs to the list.
 
     Raises:
         NotImplementedError: there is no rule for the operation.
@@ -33,29 +27,7 @@ def lower_equation(lowering: Lowering, equation: Equation) -> None:
     rule = LOWERINGS.get(equation.op)
     if rule is None:
         raise NotImplementedError(f"no lowering for {equation.op!r}; there are {', '.join(sorted(LOWERINGS))}")
-    first = len(lowering.programs)
     rule(lowering, equation)
-    if equation.op not in VIEWS and (steps := lowering.programs[first:]):
-        lowering.programs[first:] = [_whole(lowering, equation, steps)]
-
-
-def _whole(lowering: Lowering, equation: Equation, steps: Sequence[Program]) -> Whole:
-    """The steps of an equation with its computation as the direct engine does it."""
-    planned = lowering.plan.sums.get(equation.number)
-    order = None if planned is None else planned.accumulation
-
-    def with_numbers(arrays: list[Any]) -> list[Any]:
-        given = iter(arrays)
-        return [x.value if isinstance(x, Literal) else next(given) for x in equation.inputs]
-
-    def bound(arrays: list[Any], out: Any, control: FloatingPointControl) -> BoundCall:
-        return bind(equation, with_numbers(arrays), out, order, control)
-
-    def alone(arrays: list[Any], out: Any, control: FloatingPointControl) -> Callable[[Pipeline], None] | None:
-        return bind_alone(equation, with_numbers(arrays), out, order, control)
-
-    operands, result = tuple(lowering.tensors[var] for var in equation.operands), lowering.tensors[equation.output]
-    return Whole(tuple(steps), (Computation(operands, result, bound, equation.draws, alone),))
 
 
 def _elementwise(lowering: Lowering, equation: Equation) -> None:

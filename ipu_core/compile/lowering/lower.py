@@ -29,6 +29,7 @@ from ipu_core.graph.tensor import Tensor
 from ipu_core.ir.block import Block, Var
 from ipu_core.ir.bodies import Run, Step, branch_of, equations_of, inputs_of, outputs_of, regions_of, steps_of
 from ipu_core.ir.lifetimes import in_place, lifetimes
+from ipu_core.ir.ops import VIEWS
 from ipu_core.ir.regions import Branch, Loop
 from ipu_core.library.elementwise import add_array, map_array
 from ipu_core.library.moves import fill
@@ -65,6 +66,10 @@ class Lowered:
     results: tuple[DataStream, ...]
     tensors: Mapping[Var, Tensor]
     entries: tuple[Tensor, Tensor] | None = None
+
+    def programs(self, steps_per_call: int) -> list[Program]:
+        """One run of the Block, and where a call does several, that call."""
+        return [self.program, *([Repeat(steps_per_call, self.program, runs=True)] if steps_per_call > 1 else [])]
 
 
 @in_default_state
@@ -227,7 +232,7 @@ def _lower_equations(
     begin = 0
     old, new = lowering.entries or (0, 0)
     moved, tensors = transfers(block), lowering.tensors
-    groups, waiting = {number: group for group in lowering.together for number in group}, list[Program]()
+    groups, waiting = {number: group for group in lowering.together for number in group}, list[list[Program]]()
     stores = list[Program]()
     for position in positions:
         loads = moved.loads.get(position, ())
@@ -235,12 +240,15 @@ def _lower_equations(
         equation, first = equations_of(block)[position], len(lowering.programs)
         begin = first if equation.number == start else begin
         lower_equation(lowering, equation)
+        steps = lowering.programs[first:]
         if group := groups.get(equation.number):
-            waiting += lowering.programs[first:]
+            waiting += [steps] if steps else []
             del lowering.programs[first:]
             if equation.number == group[-1]:
                 lowering.programs += at_once(lowering.graph, waiting)
                 waiting.clear()
+        elif steps and equation.op not in VIEWS:
+            lowering.programs[first:] = [Sequence(*steps)]
         made = [(outputs_of(block)[i], block.inputs[i]) for i in moved.stores.get(position, ())]
         stores += [RemoteStore(tensors[var], far[place], new) for var, place in made]
         stores += [RemoteStore(tensors[var], far[var]) for var in moved.stashes.get(position, ())]

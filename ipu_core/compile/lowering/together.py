@@ -1,20 +1,19 @@
 """Equations that run at once: what each of them executes next shares a compute set."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence as Listed
 
 from ipu_core.graph.graph import Graph
-from ipu_core.graph.program import Execute, Program, Whole
+from ipu_core.graph.program import Execute, Program, Sequence
 
 
-def at_once(graph: Graph, programs: Sequence[Program]) -> list[Program]:
+def at_once(graph: Graph, equations: Listed[Listed[Program]]) -> list[Program]:
     """The programs of equations of which none needs another's result, in fewer supersteps.
 
     Args:
         graph: that they are of; its compute sets are joined.
-        programs: a `Whole` of every equation that computes anything.
+        equations: the programs of each, in order.
     """
-    wholes = [program for program in programs if isinstance(program, Whole)]
-    pending, steps = [list(whole.steps) for whole in wholes], list[Program]()
+    pending, steps = [list(programs) for programs in equations], list[Program]()
     while any(pending):
         for left in pending:
             while left and not isinstance(left[0], Execute):
@@ -23,4 +22,4 @@ def at_once(graph: Graph, programs: Sequence[Program]) -> list[Program]:
         if sets:
             more = f": and {len(sets) - 1} more" if len(sets) > 1 else ""
             steps.append(Execute(graph.join(sets, f"{sets[0].name}{more}")))
-    return [Whole(tuple(steps), tuple(made for whole in wholes for made in whole.computations))] if wholes else []
+    return [Sequence(*steps)] if steps else []

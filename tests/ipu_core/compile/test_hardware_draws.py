@@ -75,9 +75,6 @@ class SlowMachine:
             case p.Sequence(steps):
                 for step in steps:
                     self.run(step)
-            case p.Whole(steps):
-                for step in steps:
-                    self.run(step)
             case p.Copy(source, destination):
                 self.write(destination, self.read(source))
             case p.Execute(compute_set):
@@ -175,11 +172,9 @@ def test_vertices_of_a_tile_draw_one_after_another(count: int) -> None:
         assert drawn.tolist() == [list(slow.numbers(tile, count)) for tile in tiles.tolist()]
 
 
-def test_whole_arrays_have_no_tiles_to_draw_from() -> None:
+def test_a_state_of_generators_is_that_of_the_tiles() -> None:
     block = trace(lambda x: x + 1.0, np.ones(3, np.float32))
     state = SEED.state(TARGET.tiles, TARGET.workers)
-    with pytest.raises(ValueError, match="knows no tiles to draw from"):
-        Machine.build(block, TARGET, whole=True, random=state)
     engine = Machine.build(block, TARGET).engine
     assert isinstance(engine, Engine)
     assert engine.random_state is None

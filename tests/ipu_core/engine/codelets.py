@@ -1,27 +1,7 @@
 """Small codelets and graphs for the tests of the engine."""
 
-from collections.abc import Callable
-from typing import Any
-
-import numpy as np
-
-from ipu_core.control import FloatingPointControl
-from ipu_core.graph import (
-    Codelet,
-    Computation,
-    Execute,
-    Graph,
-    InOut,
-    Input,
-    Output,
-    Param,
-    Program,
-    Repeat,
-    Tensor,
-    Whole,
-)
+from ipu_core.graph import Codelet, Execute, Graph, InOut, Input, Output, Param, Tensor
 from ipu_core.target import Target
-from lowprec import Key
 
 
 class Scale(Codelet):
@@ -79,25 +59,3 @@ def counting(graph: Graph) -> tuple[Tensor, Execute]:
     cs = graph.add_compute_set("decrement")
     graph.add_vertex(cs, Decrement, 0, {"x": n})
     return n, Execute(cs)
-
-
-def scaled(operation: int | None) -> tuple[Graph, Tensor, Tensor, Program, list[Key | None]]:
-    """Twice x to y by way of a temporary, whole times three instead so that the two can be told apart; keys seen."""
-    graph = Graph()
-    x, y = (on_tile_0(graph, "float32", (4,), name) for name in "xy")
-    middle = on_tile_0(graph, "float32", (4,), "middle", temporary=True)
-    seen: list[Key | None] = []
-
-    def bind(operands: list[Any], out: Any, control: FloatingPointControl) -> Callable[[Key | None], Any]:
-        def call(key: Key | None) -> None:
-            seen.append(key)
-            np.multiply(operands[0], 3, out=out)
-
-        return call
-
-    steps = []
-    for source, to, factor in ((x, middle, 4.0), (middle, y, 0.5)):
-        cs = graph.add_compute_set()
-        graph.add_vertex(cs, Scale, 0, {"x": source, "y": to}, {"factor": factor})
-        steps.append(Execute(cs))
-    return graph, x, y, Repeat(2, Whole(tuple(steps), (Computation((x,), y, bind, operation),))), seen

@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-import ipu_core.engine.compile as compile_module
+import ipu_core.engine.accountant as accountant_module
 from ipu_core.control import FloatingPointControl
 from ipu_core.engine import Engine, alike
 from ipu_core.engine.account import StepAccount
 from ipu_core.errors import DataRace
 from ipu_core.graph import Codelet, Copy, Execute, Graph, Input, Output, Param, Program, Sequence, Tensor
-from ipu_core.graph.program import Whole
 from ipu_core.library.elementwise import add_array, elementwise
 from ipu_core.target import Target
 
@@ -116,8 +115,8 @@ def facts(account: StepAccount) -> Any:
 def test_every_step_has_the_account_that_it_has_alone() -> None:
     graph = Graph(TARGET)
     programs = [step(graph) for step in STEPS]
-    together = [facts(account) for account in Engine(graph, Sequence(*programs))._steps]
-    alone = [facts(account) for program in programs for account in Engine(graph, program)._steps]
+    together = [facts(account) for account in Engine(graph, Sequence(*programs))._account.steps]
+    alone = [facts(account) for program in programs for account in Engine(graph, program)._account.steps]
     assert together == alone
     costs = [str((fact[1:6], fact[7])) for fact in alone]
     assert costs[0] == costs[1]
@@ -136,9 +135,9 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     made: list[str] = []
     monkeypatch.setattr(alike, "_KEPT", alike._Kept())
     for name in ("account_execute", "account_copy"):
-        real = getattr(compile_module, name)
+        real = getattr(accountant_module, name)
         monkeypatch.setattr(
-            compile_module, name, lambda *given, name=name, real=real: made.append(name) or real(*given)
+            accountant_module, name, lambda *given, name=name, real=real: made.append(name) or real(*given)
         )
     return made
 
@@ -163,9 +162,9 @@ DIFFERENT: list[dict[str, Any]] = [
 
 def test_another_engine_takes_over_the_accounts_of_the_librarys_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     made = counted(monkeypatch)
-    first = [facts(account) for account in built()._steps]
+    first = [facts(account) for account in built()._account.steps]
     assert made == ["account_execute", "account_copy"]
-    assert [facts(account) for account in built()._steps] == first
+    assert [facts(account) for account in built()._account.steps] == first
     assert len(made) == 2
     for number, different in enumerate(DIFFERENT):
         built(**different)
@@ -176,7 +175,7 @@ def test_what_is_kept_can_be_written_by_nobody_and_keeps_no_graph(monkeypatch: p
     counted(monkeypatch)
     engine = built()
     with pytest.raises(ValueError, match="read-only"):
-        engine._steps[0].compute[0] = 1
+        engine._account.steps[0].compute[0] = 1
     graph = weakref.ref(engine.graph)
     del engine
     gc.collect()
@@ -203,14 +202,6 @@ def test_a_users_codelet_is_accounted_by_every_engine(monkeypatch: pytest.Monkey
         graph = Graph(TARGET)
         cycles.append(Engine(graph, execute(graph, codelet=Other)).profile().compute_cycles)
     assert cycles == [7 * TARGET.workers, 9 * TARGET.workers]
-
-
-def test_whole_arrays_have_the_account_of_vertices() -> None:
-    graph = Graph(TARGET)
-    program = ours(graph)
-    whole = Whole((program,), ())
-    accounts = [[facts(account) for account in Engine(graph, each, whole=True)._steps] for each in (program, whole)]
-    assert accounts[0] == accounts[1]
 
 
 def test_a_race_is_found_in_the_second_step_too() -> None:

@@ -27,7 +27,7 @@ from ipu_core.graph import (
     WriteUndef,
 )
 from ipu_core.target import Target
-from tests.ipu_core.engine.codelets import Scale, ToHalf, counting, on_tile_0, scaled
+from tests.ipu_core.engine.codelets import Scale, ToHalf, counting, on_tile_0
 
 
 class AdderVertex(Codelet):
@@ -120,21 +120,6 @@ def test_repeat_if_switch_and_call() -> None:
         assert engine.profile(2).steps[0].count == after_if - after_switch
     with pytest.raises(IndexError, match=r"programs 0\.\.2"):
         engine.run(3)
-
-
-def test_variables_lie_in_the_memory_they_are_given() -> None:
-    graph, x, y, program, _ = scaled(None)
-    middle = next(variable for variable in graph.variables if variable.name == "middle")
-    ones = graph.add_constant("float32", np.ones(2), "ones")
-    graph.set_tile_mapping(ones, 1)
-    memory = {y.variable: np.zeros(4, np.float32), middle: np.zeros(4, np.float32), ones.variable: np.zeros(2, "f4")}
-    engine = Engine(graph, program, memory=memory)
-    engine.write(x, [1, 2, 3, 4])
-    engine.run()
-    np.testing.assert_array_equal(memory[y.variable], [2, 4, 6, 8])
-    np.testing.assert_array_equal(memory[middle], [4, 8, 12, 16])
-    np.testing.assert_array_equal(memory[ones.variable], [1, 1])
-    assert engine.profile().to_json() == Engine(graph, program).profile().to_json()
 
 
 def test_assignment_converts_as_the_tile_does() -> None:

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from ipu_core.control import FloatingPointControl
 from ipu_core.engine import Engine
 from ipu_core.graph import (
     DataStream,
@@ -16,7 +15,7 @@ from ipu_core.graph import (
     program_text,
 )
 from lowprec import Key
-from tests.ipu_core.engine.codelets import Draw, on_tile_0, scaled
+from tests.ipu_core.engine.codelets import Draw, on_tile_0
 
 
 def drawing() -> tuple[Engine, Tensor, list[np.ndarray]]:
@@ -75,34 +74,6 @@ def test_rounds_that_are_runs_draw_the_bits_of_runs() -> None:
     assert joined.profile(1).cycles == 3 * joined.profile(0).cycles
     assert "Repeat 3 runs" in program_text(Repeat(3, body, runs=True))
     assert sent == []
-
-
-def test_what_is_computed_whole_is_accounted_vertex_by_vertex() -> None:
-    profiles = []
-    for whole, control, factor in [
-        (False, None, 2.0),
-        (True, None, 3.0),
-        (True, FloatingPointControl(oflo=True), 2.0),  # every vertex looks for exceptions
-    ]:
-        graph, x, y, program, _ = scaled(None)
-        engine = Engine(graph, program, control, whole=whole)
-        engine.write(x, [1, 2, 3, 4])
-        engine.run()
-        np.testing.assert_array_equal(engine.read(y), np.arange(1, 5) * factor)
-        profiles.append((engine.profile().to_json(), engine.memory.peak.tolist()))
-    assert profiles[0] == profiles[1] == profiles[2]
-    assert len(profiles[0][0]["steps"]) == 2
-
-
-def test_what_is_computed_whole_takes_the_key_of_its_operation() -> None:
-    graph, _, _, program, seen = scaled(17)
-    engine = Engine(graph, program, key=5, whole=True)
-    engine.run()
-    engine.run()
-    rounds = [key for step in range(2) for key in (Key(5).fold_in(step), Key(5).fold_in(step).fold_in((1 << 32) + 1))]
-    assert seen == [key.fold_in(17) for key in rounds]
-    with pytest.raises(ValueError, match="y draws random bits: give the engine a key"):
-        Engine(graph, program, whole=True).run()
 
 
 def test_a_codelet_that_draws_needs_a_key() -> None:

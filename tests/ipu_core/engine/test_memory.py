@@ -221,7 +221,7 @@ def test_memory_that_is_not_live_may_hold_anything(seed: int) -> None:
             steps.append(g.move(variables[source][part], variables[to][part]))
             written[to, part] = True
     engine = Engine(g.graph, Sequence(*steps))
-    points, early = live_points(engine._trees[0], engine._steps, 0b11)
+    points, early = live_points(engine._account.trees[0], engine._account.steps, 0b11)
     assert early & ~0b11 == 0
 
     def results(*, scramble: bool) -> list[np.ndarray]:

@@ -384,3 +384,22 @@ def test_halves_overflow_as_the_control_register_says(spec, nanoo):
     assert_same_bits(got, evaluate(block, [large], "declared", control=control))
     for result in got:
         assert np.isnan(result).all() if nanoo else (result == 65504).all()
+
+
+REFUSED = {
+    "dot": lambda a, b: a @ b.T,
+    "scaled_dot": lambda a, b: apply("scaled_dot", a, b.T, a[0, 0]),
+    "conv2d": lambda a, b: nn.conv2d(a.reshape(1, 6, 7, 1), b[:3, :3].reshape(3, 3, 1, 1)),
+    "conv2d_input_gradient": lambda a, b: value_and_grad(lambda y, w: nn.conv2d(y, w).sum())(
+        a.reshape(1, 6, 7, 1), b[:3, :3].reshape(3, 3, 1, 1)
+    )[1],
+}
+
+
+@pytest.mark.parametrize("op", REFUSED)
+def test_an_order_that_takes_no_float32_is_refused_before_a_run(op):
+    block = trace(REFUSED[op], A, B)
+    orders = {equation.number: Accumulation(adder="dot4") for equation in block.equations if equation.op == op}
+    assert len(orders) == 1
+    with pytest.raises(ValueError, match="adder='dot4' takes significands of at most 11 bits"):
+        Executable(block, orders)

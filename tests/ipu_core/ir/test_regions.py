@@ -104,9 +104,8 @@ def test_every_way_to_run_regions_gives_the_bits_of_the_plain_walk(
         assert fine == (expected[: block.carried] != [x.tobytes() for x in inputs[: block.carried]])
     for one in (block, scheduled(block, target)):
         assert [x.tobytes() for x in Executable(verify(one), orders).run(inputs, key)] == expected
-    for whole in (False, True):
-        machine = Machine.build(one, target, orders, overlap=overlap, share=overlap, whole=whole)
-        assert [x.tobytes() for x in machine.run(inputs, key)] == expected
+    machine = Machine.build(one, target, orders, overlap=overlap, share=overlap)
+    assert [x.tobytes() for x in machine.run(inputs, key)] == expected
 
 
 def test_the_walk_meets_every_equation_once_in_its_region() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ipu_core import Adam, Engine, Graph, Sgd, Target, TrainLoop, nn
+from ipu_core import Adam, Engine, Graph, Machine, Sgd, Target, TrainLoop, nn
 from ipu_core.control import FloatingPointControl
 from ipu_core.graph.program import Sequence
 from lowprec import Accumulation
@@ -91,4 +91,4 @@ def test_an_engine_and_a_machine_say_what_to_do_instead(again: Callable[[Any], A
     with pytest.raises(TypeError, match="make another one of the same graph and programs"):
         again(Engine(Graph("gc200"), Sequence()))
     with pytest.raises(TypeError, match=r"build another, Machine.build\(block, target\)"):
-        again(made("tiles")._runner.machine)
+        again(Machine.build(made().block, Target("gc200", tiles=8)))

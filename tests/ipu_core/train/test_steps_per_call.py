@@ -15,7 +15,7 @@ from ipu_core.train.callbacks import Evaluate
 from ipu_core.train.optim import Lamb
 from ipu_core.train.schedules import Polynomial
 from ipu_core.train.state import Steps
-from tests.ipu_core.train.test_loop import batches, bits, loop
+from tests.ipu_core.train.test_loop import SMALL, batches, bits, loop
 from tests.ipu_core.train.test_loss_scale import spoilt
 
 MORE: list[dict[str, Any]] = [
@@ -38,15 +38,21 @@ def test_the_bits_are_those_of_single_steps(precision: str, more: dict[str, Any]
     assert bool(single.skipped) == ("loss_scale" in more and precision != "fp32.32/streamed")
 
 
+@pytest.mark.filterwarnings("ignore::ipu_core.errors.Unvalidated")
 def test_one_call_is_one_run_of_the_machine() -> None:
-    made = loop("mlperf-bert", "tiles", steps_per_call=5)
-    machine = made._runner.machine
+    made = loop("fp16.16/stochastic", "tiles", steps_per_call=5, random="hardware")
+    machine = made._runner._machine
     assert isinstance(machine, Machine)
     runs: list[int] = []
     run = machine.engine.run
     machine.engine.run = lambda program=0: (runs.append(program), run(program))[1]  # type: ignore[method-assign]
     made.run(batches, 12)
     assert runs == [1, 1, 0, 0]
+
+
+def test_a_call_is_accounted_as_its_steps() -> None:
+    made = loop("mlperf-bert", "tiles", steps_per_call=5)
+    machine = Machine.build(made.block, SMALL, made.accumulations, made.control, share=True, steps_per_call=5)
     one, five = machine.engine.profile(0), machine.engine.profile(1)
     assert five.cycles == 5 * one.cycles
     assert (five.loaded, five.stored) == (5 * one.loaded, 5 * one.stored)
@@ -84,8 +90,7 @@ def test_what_cannot_be_is_refused() -> None:
         loop(steps_per_call=0)
     with pytest.raises(ValueError, match="moved by the host after each step"):
         loop(steps_per_call=2, loss_scale="automatic")
-    machine = loop("fp32.32", "tiles", steps_per_call=2)._runner.machine
-    assert isinstance(machine, Machine)
+    machine = Machine.build(loop().block, SMALL, steps_per_call=2)
     with pytest.raises(ValueError, match="takes 2 runs in a call, 1 were given"):
         machine.feed_many([[]], loop().key, 0)
     x, y = batches(0)

@@ -320,7 +320,7 @@ def test_a_copy_goes_on_looking_by_itself(again: Any) -> None:
 def test_a_run_that_ends_within_a_step_keeps_nothing_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     made = loop(1)
     made.run(BATCHES, 1)
-    monkeypatch.setattr(made._runner, "feed_observed", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(made._runner, "feed", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         made.run(BATCHES[1:], 1)
     monkeypatch.undo()

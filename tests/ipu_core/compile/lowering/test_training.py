@@ -90,7 +90,6 @@ def test_the_machine_equals_execute_over_200_steps_for_three_placements(precisio
     assert plans[0].accumulations == plans[1].accumulations == plans[2].accumulations
     control = FloatingPointControl(esr=True)
     machines = [Machine(lower(task.block, one), control) for one in plans]
-    machines.append(Machine(machines[-1].lowered, control, whole=True))
     direct = Executable(task.block, plans[0].accumulations, control)
     state, lr = task.state, np.float32(0.1)
     for machine in machines:

@@ -1,0 +1,202 @@
+"""The account of programs: what every step costs, in which order they run and what must be in memory, without storage.
+
+The steps stand in a tree; an engine makes of program and tree the calls that run it (`ipu_core.engine.compile`).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
+from types import MappingProxyType
+
+from ipu_core.control import FloatingPointControl
+from ipu_core.engine.account import StepAccount, account_copy, account_execute, account_host, account_sync
+from ipu_core.engine.alike import Accounts
+from ipu_core.engine.bind import unbound
+from ipu_core.engine.memory import MemoryAccount, account_memory
+from ipu_core.engine.moves import Moves
+from ipu_core.engine.overlap import account_overlap
+from ipu_core.engine.profile import Profile, make_profile
+from ipu_core.engine.races import check_races
+from ipu_core.engine.tree import Branch, Leaf, Loop, Series, Tree, While, counts_of, is_dynamic, outline
+from ipu_core.graph import program as p
+from ipu_core.graph.codelet import Codelet
+from ipu_core.graph.graph import Graph
+from ipu_core.graph.tensor import Tensor, Variable
+from ipu_core.graph.vertices import ComputeSet, Operand, VertexGroup
+from ipu_core.target import Target
+
+CodeletsOf = Callable[[ComputeSet, Sequence[VertexGroup]], Sequence[Codelet]]
+"""The codelets of a compute set's groups with their fields in place: they say what its vertices cost."""
+
+NOTHING: Mapping[Variable, bool] = MappingProxyType({})
+
+
+@dataclass(frozen=True, eq=False)
+class Account:
+    """What programs of one graph cost and need.
+
+    Attributes:
+        target: the chip.
+        trees: of the programs.
+        steps: all steps, by the number that they have in the trees.
+        memory: of all programs together.
+    """
+
+    target: Target
+    trees: tuple[Tree, ...]
+    steps: tuple[StepAccount, ...]
+    memory: MemoryAccount
+
+    def profile(self, program: int = 0, holds: Mapping[Variable, bool] = NOTHING, *, measured: bool = False) -> Profile:
+        """The account of one run of a program.
+
+        Args:
+            program: its number.
+            holds: what the predicates of `If` are in that run. Other data-dependent parts count what the tree says of
+                its last run; before any, one round and the first option.
+            measured: whether that is all of a real run.
+        """
+        tree = self.trees[program]
+        counts = counts_of(tree, len(self.steps), holds)
+        lines = outline(tree, [step.name for step in self.steps])
+        known = measured or not is_dynamic(tree)
+        return make_profile(self.target, program, self.steps, counts, self.memory, known, lines)
+
+
+def account(
+    graph: Graph,
+    programs: Sequence[p.Program],
+    control: FloatingPointControl,
+    *,
+    allow_out_of_memory: bool = False,
+    codelets_of: CodeletsOf | None = None,
+) -> Account:
+    """Accounts programs that share memory, and checks them.
+
+    Args:
+        graph: theirs.
+        programs: as of an `Engine`.
+        control: floating-point control of the tiles.
+        allow_out_of_memory: go on when a tile, or streaming memory, has less memory than is needed.
+        codelets_of: None: codelets that see shapes and formats of their operands, not elements, and are not prepared.
+
+    Raises:
+        ValueError: a variable or a compute set of another graph.
+        UnmappedTensor, MappedTwice, DataRace, OutOfTileMemory, OutOfStreamingMemory: see `ipu_core.errors`.
+    """
+    accountant = _Accountant(graph, control, codelets_of)
+    trees = [accountant.tree(program) for program in programs]
+    memory = account_memory(graph, trees, accountant.steps, accountant.groups, accountant.remote)
+    if not allow_out_of_memory:
+        memory.check()
+        p.check_remote_memory(accountant.remote, graph.target)
+    return Account(graph.target, tuple(trees), tuple(accountant.steps), memory)
+
+
+class _Accountant:
+    """Everything the programs of one graph share: step accounts, groups of vertices, remote buffers.
+
+    Attributes:
+        steps: all so far.
+        groups: of all compute sets so far.
+        remote: buffers, with the first variable that each is moved to or from.
+    """
+
+    def __init__(self, graph: Graph, control: FloatingPointControl, codelets_of: CodeletsOf | None) -> None:
+        self.target, self.control, self._codelets_of = graph.target, control, codelets_of or self._unbound
+        self.steps: list[StepAccount] = []
+        self.groups: list[VertexGroup] = []
+        self.remote: dict[p.RemoteBuffer, Variable] = {}
+        self._accounts, self._moves = Accounts(graph.target, control), Moves(graph.target)
+        self._sets, self._variables = frozenset(graph.compute_sets), frozenset(graph.variables)
+        self._leaves: dict[ComputeSet, Leaf] = {}
+
+    def tree(self, program: p.Program) -> Tree:
+        """A program's steps in order."""
+        match program:
+            case p.Sequence(steps):
+                return Series(tuple(self.tree(step) for step in steps))
+            case p.Call(function):
+                return self.tree(function)
+            case p.Execute(compute_set):
+                return self._execute(compute_set)
+            case p.Copy():
+                return self._copy(program)
+            case p.Overlap(steps):
+                moves = [isinstance(step, p.RemoteLoad | p.RemoteStore) for step in steps]
+                return account_overlap(self.steps, [self.tree(step) for step in steps], moves)
+            case p.Repeat() | p.RepeatWhile() | p.If() | p.Switch():
+                return self._control(program)
+            case p.StreamCopy() | p.RemoteLoad() | p.RemoteStore():
+                return self._transfer(program)
+            case p.WriteUndef(tensor):
+                return self._leaf(account_sync("undefine", self.target, frozenset(), frozenset([self._own(tensor)])))
+            case p.AbortOnNaN(tensor):
+                return self._leaf(account_sync("sync", self.target, frozenset([self._own(tensor)]), frozenset()))
+            case p.Sync():
+                return self._leaf(account_sync("sync", self.target, frozenset(), frozenset()))
+        raise TypeError(f"{program!r} is no program")
+
+    def _own(self, where: Tensor | Operand) -> Variable:
+        """The variable of a tensor or an operand, which must be of the graph."""
+        if where.variable not in self._variables:
+            raise ValueError(f"variable {where.variable.name!r} is of another graph than the engine's")
+        return where.variable
+
+    def _leaf(self, step: StepAccount) -> Leaf:
+        self.steps.append(step)
+        return Leaf(len(self.steps) - 1)
+
+    def _execute(self, compute_set: ComputeSet) -> Leaf:
+        if compute_set not in self._leaves:
+            if compute_set not in self._sets:
+                raise ValueError(f"compute set {compute_set.name!r} is of another graph than the engine's")
+            groups = compute_set.all_groups(self.target.tiles)
+            for operand in chain.from_iterable(group.operands.values() for group in groups):
+                self._own(operand)
+            self.groups += groups
+            make = partial(self._checked, compute_set, groups)
+            self._leaves[compute_set] = self._leaf(self._accounts.of_groups(compute_set.name, groups, make))
+        return self._leaves[compute_set]
+
+    def _checked(self, compute_set: ComputeSet, groups: Sequence[VertexGroup]) -> StepAccount:
+        """The account of a compute set, which has no races."""
+        accesses = self._moves.accesses(groups)
+        check_races(compute_set, groups, accesses)
+        vertices = list(zip(groups, self._codelets_of(compute_set, groups), strict=True))
+        return account_execute(compute_set, vertices, accesses, self._moves, self.target)
+
+    def _unbound(self, _: ComputeSet, groups: Sequence[VertexGroup]) -> list[Codelet]:
+        return [unbound(group, self.target, self.control) for group in groups]
+
+    def _copy(self, copy: p.Copy) -> Leaf:
+        source, destination = self._own(copy.source), self._own(copy.destination)
+        name = copy.name or f"copy {source.name} -> {destination.name}"
+        make = partial(account_copy, name, copy, self.target)
+        return self._leaf(self._accounts.of_copy(name, copy.source, copy.destination, make))
+
+    def _transfer(self, program: p.StreamCopy | p.RemoteLoad | p.RemoteStore) -> Leaf:
+        variable = self._own(program.tensor)
+        if isinstance(program, p.StreamCopy):
+            stream = program.stream
+            name, bandwidth = f"stream {stream.name}", self.target.host_bandwidth
+            return self._leaf(account_host(name, "stream", program.tensor, stream.to_device, bandwidth, self.target))
+        into = isinstance(program, p.RemoteLoad)
+        name = f"{'load' if into else 'store'} {program.buffer.name}"
+        step = account_host(name, "remote", program.tensor, into, self.target.streaming_bandwidth, self.target)
+        if isinstance(program.entry, Tensor):
+            step = replace(step, reads=step.reads | {self._own(program.entry)})
+        self.remote.setdefault(program.buffer, variable)
+        return self._leaf(step)
+
+    def _control(self, program: p.Repeat | p.RepeatWhile | p.If | p.Switch) -> Tree:
+        match program:
+            case p.Repeat(count, body):
+                return Loop(count, self.tree(body))
+            case p.RepeatWhile(condition, predicate, body):
+                return While(self.tree(condition), self._own(predicate), self.tree(body))
+            case p.If(predicate, then, otherwise):
+                return Branch(self._own(predicate), (self.tree(then), self.tree(otherwise)))
+            case p.Switch(control, cases, default):
+                return Branch(self._own(control), tuple(self.tree(case) for case in (*cases.values(), default)))

@@ -1,0 +1,120 @@
+"""A bill is what a Machine of the same Block accounts, without storage; every way to lower a step, figure by figure."""
+
+import copy
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ipu_core import engine
+from ipu_core.compile.bill import bill
+from ipu_core.compile.machine import Machine, planned
+from ipu_core.compile.planning import choose_accumulations
+from ipu_core.control import FloatingPointControl
+from ipu_core.engine import alike
+from ipu_core.errors import OutOfStreamingMemory, OutOfTileMemory
+from ipu_core.graph import Execute, Overlap, RemoteLoad, Sequence
+from ipu_core.ir.execute import Executable
+from ipu_core.ir.tracing import trace
+from ipu_core.target import Target
+from tests.ipu_core.compile.lowering.test_operations import CASES
+from tests.ipu_core.engine.test_accountant import facts
+from tests.ipu_core.ir.test_regions import step_of
+
+TARGET = Target("gc200", tiles=7)
+
+
+def forget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next account is made anew."""
+    monkeypatch.setattr(alike, "_KEPT", alike._Kept())
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_operation_is_billed_as_its_vertices(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    function, arguments = CASES[name]
+    block, control = trace(function, *arguments), FloatingPointControl(esr=True)
+    forget(monkeypatch)
+    wanted = Machine.build(block, TARGET, control=control).profile
+    forget(monkeypatch)
+    assert facts(bill(block, TARGET, control=control).profile(None)) == facts(wanted)
+
+
+WAYS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "shared": {"share": True},
+    "streamed": {"streamed": ("params.*", "optimiser.*")},
+    "overlapped": {"streamed": ("params.*", "optimiser.*"), "overlap": True, "share": True},
+    "several steps": {"steps_per_call": 3, "share": True},
+}
+
+
+@pytest.mark.parametrize("precision", ["fp16.16/stochastic", "fp32.32", "mlperf-bert"])
+@pytest.mark.parametrize("rounds", [1, 3])
+@pytest.mark.parametrize("branch", [False, True])
+@pytest.mark.parametrize("way", WAYS)
+def test_every_step_is_billed_as_its_vertices_and_has_their_bits(
+    way: str, branch: bool, rounds: int, precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before it runs, when its branch is taken and when it is not."""
+    how = dict(WAYS[way])
+    block, inputs = step_of(precision, rounds, branch=branch, streamed=how.pop("streamed", ()))
+    orders = choose_accumulations(block, TARGET)
+    machine, direct = Machine.build(block, TARGET, orders, **how), Executable(block, orders)
+    forget(monkeypatch)
+    told = bill(block, TARGET, orders, **how)
+    assert told.plan.words() == machine.plan.words()
+    assert facts(told.profile(None)) == facts(machine.profile)
+    cycles = set()
+    for last in [inputs[-1], *([np.float32(np.inf)] if branch else [])]:
+        given = [*inputs[:-1], last]
+        for got, wanted in zip(machine.run(given, 5), direct.run(given, 5), strict=True):
+            assert got.tobytes() == wanted.tobytes()
+        assert direct.renewed == (last is inputs[-1])
+        profile = told.profile(direct.renewed)
+        assert facts(profile) == facts(machine.profile)
+        assert profile.measured
+        cycles.add(profile.cycles)
+    assert len(cycles) == 1 + branch
+
+
+def test_what_makes_a_bill_allocates_and_binds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    block, _ = step_of("fp16.16/stochastic", 2, branch=True)
+    forget(monkeypatch)
+    for where, name in ((engine.engine, "aligned"), (engine.bind, "aligned"), (engine.bind, "bind_group")):
+        monkeypatch.delattr(where, name)
+    assert bill(block, TARGET).profile(None).cycles > 0
+
+
+def test_a_bill_refuses_what_does_not_fit() -> None:
+    block, _ = step_of("fp32.32", 1, branch=False, streamed=("params.*",))
+    with pytest.raises(OutOfTileMemory):
+        bill(block, Target("gc200", tiles=1, tile_memory=5000))
+    with pytest.raises(OutOfStreamingMemory):
+        bill(block, Target("gc200", tiles=7, streaming_memory=100))
+    peak = bill(block, TARGET).profile(None).memory.peak_bytes
+    bill(block, Target("gc200", tiles=7, tile_memory=peak))
+    with pytest.raises(OutOfTileMemory):
+        bill(block, Target("gc200", tiles=7, tile_memory=peak - 1))
+    over = bill(block, Target("gc200", tiles=7, tile_memory=peak - 1), allow_out_of_memory=True)
+    assert over.profile(None).memory.peak_bytes == peak
+
+
+def test_copies_share_a_bill_and_a_pickle_holds_it() -> None:
+    block, _ = step_of("fp16.16/stochastic", 1, branch=True)
+    made = bill(block, TARGET)
+    assert copy.copy(made) is copy.deepcopy(made) is made
+    again = pickle.loads(pickle.dumps(made))
+    for renewed in (None, False, True):
+        assert facts(again.profile(renewed)) == facts(made.profile(renewed))
+    assert again.plan.words() == made.plan.words()
+
+
+def test_transfers_pass_beside_whole_equations() -> None:
+    block, _ = step_of("mlperf-bert", 1, branch=False, streamed=("params.*",))
+    program = planned(block, TARGET, overlap=True).program
+    assert isinstance(program, Sequence)
+    (steps,) = program.steps
+    assert isinstance(steps, Overlap)
+    assert any(isinstance(step, RemoteLoad) for step in steps.steps)
+    assert not any(isinstance(step, Execute) for step in steps.steps)
