@@ -159,11 +159,10 @@ def _blocks() -> Calls:
             {"accumulations": {}, "placements": {}} if d.chance(0.5) else {})),
         "lower": (ipu_core.lower, _lowered),
         "Machine": (ipu_core.Machine, lambda d: {
-            "lowered": ipu_core.lower(block_of("product"), _planned("product")), "steps_per_call": d.integer(1, 3),
-            "whole": d.chance(0.5)}),
+            "lowered": ipu_core.lower(block_of("product"), _planned("product")), "steps_per_call": d.integer(1, 3)}),
         "Machine.build": (ipu_core.Machine.build, lambda d: {
             "block": block_of(d.one_of(("product", "loss"))), "target": FEW, "overlap": d.chance(0.2),
-            "whole": d.chance(0.5), "steps_per_call": d.integer(1, 2)}),
+            "steps_per_call": d.integer(1, 2)}),
         "Machine.write": (_on(machine, "write"), lambda d: {"state": []}),
         "Machine.feed": (_on(machine, "feed"), lambda d: {"inputs": _flat(), "key": 1}),
         "Machine.feed_many": (_on(machine, "feed_many"), lambda d: {
