@@ -89,13 +89,14 @@ def test_any_length_and_stride(level: str, count: int) -> None:
             lp.testing.assert_same_bits(got, want)
 
 
-@pytest.mark.parametrize("name", ["gelu", "exp"])
-def test_an_overflow_between_equal_codes_is_seen(name: str) -> None:
+@pytest.mark.parametrize("level", _kernels.isa_names())
+def test_an_overflow_between_equal_codes_is_seen(level: str) -> None:
     """Finite results beyond the largest become NaN, infinite ones the largest value: neither may hide the other."""
-    x = np.full(1 << 18, np.finfo(np.float32).max if name == "gelu" else 88.72283, np.float32)
+    x = np.full(1 << 18, np.finfo(np.float32).max)
     how: dict[str, Any] = {"rounding": "stochastic", "key": 6, "overflow": "nan", "infinite_input": "max"}
-    got, want = lp.float32_op(name, x, fmt="bfloat16", **how), lp.astype(lp.float32_op(name, x), "bfloat16", **how)
-    assert 0 < np.count_nonzero(~np.isnan(want.astype(np.float32))) < 1000
+    with isa(level):
+        got, want = lp.gelu(x, "bfloat16", **how), lp.astype(lp.gelu(x), "bfloat16", **how)
+    assert 0 < np.count_nonzero(~np.isnan(want.astype(np.float32))) < 100
     lp.testing.assert_same_bits(got, want)
 
 

@@ -25,8 +25,8 @@ struct ElementwiseTable {
     int (*exact)(const ExactJob &, i64 begin, i64 end);  // ExactOutcome's bits
     // The same where float32 holds every operand.
     int (*exact_narrow)(const ExactJob &, i64 begin, i64 end);
-    // How many of the float32 numbers with bits [begin, end) have results outside their brackets (see brackets.h), or not
-    // those of the shorter way (see functions_doubles.h).
+    // How many of the float32 numbers with bits [begin, end) have results outside their brackets (see brackets.h), or
+    // not those of the shorter way (see functions_doubles.h).
     i64 (*outside_brackets)(int operation, i64 begin, i64 end);
 };
 
