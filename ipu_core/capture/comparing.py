@@ -12,6 +12,7 @@ import numpy as np
 
 from ipu_core.capture.captured import Captured
 from ipu_core.capture.eager import Eager, eager
+from ipu_core.capture.errors import EMULATE
 from ipu_core.capture.export import dtype_of
 from ipu_core.capture.fidelity import (
     ROUNDING,
@@ -28,7 +29,6 @@ from ipu_core.capture.fidelity import (
     nodes_of,
     without_drawing,
 )
-from ipu_core.capture.outside import EMULATE
 from ipu_core.capture.slots import Slot
 from ipu_core.compile.planning import choose_accumulations
 from ipu_core.errors import NotCovered

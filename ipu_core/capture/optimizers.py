@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ipu_core.capture.errors import EMULATE
 from ipu_core.capture.model import TorchModel
 from ipu_core.capture.schedules import TorchSchedule
-from ipu_core.train.optim import Adam, AdamW, Group, Sgd
+from ipu_core.train.optim import Adam, AdamW, Group, Lamb, Sgd
 from ipu_core.train.optim.common import Rate, nothing
 
 
@@ -28,7 +29,7 @@ def from_torch_optimizer(model: TorchModel, optimizer: Any, lr: Rate | Any = Non
         lr = TorchSchedule(lr)
     kind = type(optimizer).__name__
     if kind not in MAKERS:
-        raise ValueError(f"from_torch_optimizer knows {', '.join(MAKERS)}, not {kind}")
+        raise ValueError(f"from_torch_optimizer knows {', '.join(MAKERS)}, not {kind}; {EMULATE}")
     first, *others = optimizer.param_groups
     for name, usual in REFUSED.items():
         if any(group.get(name, usual) != usual for group in optimizer.param_groups):
@@ -80,7 +81,9 @@ def _adam(kind: type[Adam]) -> Callable[..., Adam]:
     return make
 
 
-MAKERS: Mapping[str, Callable[..., Sgd | Adam]] = {"SGD": _sgd, "Adam": _adam(Adam), "AdamW": _adam(AdamW)}
+MAKERS: Mapping[str, Callable[..., Sgd | Adam]] = {
+    "SGD": _sgd, "Adam": _adam(Adam), "AdamW": _adam(AdamW), "LAMB": _adam(Lamb),
+}  # fmt: skip
 MAY_DIFFER = {"params", "lr", "initial_lr", "weight_decay", "max_lr", "min_lr", "max_momentum", "base_momentum"}
 """Settings in which groups may differ: those with a counterpart, and notes of schedulers."""
 REFUSED = {"dampening": 0, "maximize": False, "amsgrad": False}
