@@ -70,6 +70,9 @@ def export(
     """
     _, whole, leaves = bound(batch)
     names = [name for number, name in enumerate(paths(whole.tree)) if number not in whole.settings]
+    for name, value in whole.names().items():
+        if "." in name and name.rpartition(".")[2].isdecimal():
+            raise ValueError(f"example input {name} must be a tensor or an array, not {value!r}")
     tensors = [as_tensor(torch, leaf, name) for leaf, name in zip(leaves, names, strict=True)]
     results, assigned = list[PyTree](), list[Held]()
     wrapper = with_loss(torch, module, whole, loss, results if outputs or kept else None, assigned, kept=kept)

@@ -70,9 +70,10 @@ def from_torch(
     torch = optional("torch", extra="torch")
     if not isinstance(module, torch.nn.Module):
         raise TypeError(f"from_torch takes a torch.nn.Module, not {shown_module(module)}")
-    if loss is not None and not callable(loss):
-        cure = f"torch.nn.functional.{loss}" if hasattr(torch.nn.functional, str(loss)) else "a function of torch"
-        raise TypeError(f"loss must be a function (output, target) -> one number: {cure}, not {shown(loss)}")
+    given: Any = loss
+    if given is not None and not callable(given):
+        cure = f"torch.nn.functional.{given}" if hasattr(torch.nn.functional, str(given)) else "a function of torch"
+        raise TypeError(f"loss must be a function (output, target) -> one number: {cure}, not {shown(given)}")
     return captured(module, example_inputs, loss, training=training, inference=inference, eager_check=eager_check)
 
 

@@ -23,7 +23,7 @@ def identity_loss(x: Any, reduction: str | ReductionType) -> Any:
         ValueError: another reduction.
     """
     names = {ReductionType.Mean: "mean", ReductionType.Sum: "sum", ReductionType.NoReduction: "none"}
-    word = names.get(reduction, reduction) if isinstance(reduction, ReductionType) else reduction
+    word = names[reduction] if isinstance(reduction, ReductionType) else reduction
     if word not in names.values():
         raise ValueError(f"reduction must be 'mean', 'sum' or 'none', not {shown(reduction)}")
     loss = x * 1.0 if word == "none" else getattr(x, word)()

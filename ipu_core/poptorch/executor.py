@@ -66,12 +66,13 @@ class PoplarExecutor(ABC):
 
     def __init__(self, model: Any, options: Options | None) -> None:
         torch = optional("torch", extra="torch")
-        model = model.model if isinstance(model, PoplarExecutor) else model
+        model = vars(model)["model"] if isinstance(model, PoplarExecutor) else model
         if not isinstance(model, torch.nn.Module):
             raise TypeError(f"model must be a torch.nn.Module, not {shown(model)}")
         options = Options() if options is None else options
         expect(Options, options=options)
-        self.model, self.options = model, options.clone().fixed()
+        self.model: Any = model
+        self.options = options.clone().fixed()
         self._attached, self._settings = False, dict[str, Any]()
 
     def __getattr__(self, name: str) -> Any:
@@ -326,6 +327,7 @@ class InferenceModel(PoplarExecutor):
         if self.options.Training.gradient_accumulation > 1:
             raise ValueError("an inferenceModel has gradientAccumulation(1): options.clone() may be changed")
         self._calls = 0
+        self._captured: TorchModel | None = None
         self.predictor: Predictor | None = None
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
@@ -358,7 +360,7 @@ class InferenceModel(PoplarExecutor):
         Raises:
             ValueError: it is not compiled.
         """
-        if self.predictor is None:
+        if self.predictor is None or self._captured is None:
             raise ValueError(NOT_COMPILED)
         self.predictor.write(*self._captured.from_state_dict(self.model.state_dict()))
         self._written = self._versions()

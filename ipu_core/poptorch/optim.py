@@ -106,7 +106,7 @@ def __getattr__(name: str) -> Any:
 def _lamb() -> Any:
     torch = optional("torch", extra="torch")
 
-    class LAMB(torch.optim.Optimizer):  # type: ignore[misc]  # torch is not there when types are checked
+    class LAMB(torch.optim.Optimizer):  # type: ignore[misc, name-defined]  # torch is not there when types are checked
         def step(self, closure: Any = None) -> None:
             raise NotImplementedError("LAMB trains a module that poptorch.trainingModel wraps, not torch's own")
 
