@@ -71,7 +71,7 @@ def export(
     _, whole, leaves = bound(batch)
     names = [name for number, name in enumerate(paths(whole.tree)) if number not in whole.settings]
     for name, value in whole.names().items():
-        if "." in name and name.rpartition(".")[2].isdecimal():
+        if name.rpartition(".")[2].isdecimal():  # settings have names
             raise ValueError(f"example input {name} must be a tensor or an array, not {value!r}")
     tensors = [as_tensor(torch, leaf, name) for leaf, name in zip(leaves, names, strict=True)]
     results, assigned = list[PyTree](), list[Held]()

@@ -33,19 +33,25 @@ def from_torch_optimizer(model: TorchModel, optimizer: Any, lr: Rate | Any = Non
     first, *others = optimizer.param_groups
     for name, usual in REFUSED.items():
         if any(group.get(name, usual) != usual for group in optimizer.param_groups):
-            raise ValueError(f"{kind}: {name}={first.get(name)!r} has no counterpart here, only {usual!r}")
+            raise ValueError(f"{kind}: {name}={first.get(name)!r} has no counterpart here, only {usual!r}; {EMULATE}")
     for name in set(first) - MAY_DIFFER:
         if any(group.get(name) != first[name] for group in others):
-            raise ValueError(f"{kind}: its groups differ in {name}; here they may differ in lr and weight_decay")
+            raise ValueError(
+                f"{kind}: its groups differ in {name}; here they may differ in lr and weight_decay; {EMULATE}"
+            )
     if (
         kind == "Adam"
         and not first.get("decoupled_weight_decay")
         and any(group["weight_decay"] for group in optimizer.param_groups)
     ):
-        raise ValueError("Adam: its weight_decay is added to the gradient; here it is decoupled, as AdamW's")
+        raise ValueError(
+            f"Adam: its weight_decay is added to the gradient; here it is decoupled, as AdamW's; {EMULATE}"
+        )
     rates = [float(group["lr"]) for group in optimizer.param_groups] if not isinstance(lr, TorchSchedule) else lr.base
     if len(rates) > 1 and not rates[0]:
-        raise ValueError(f"{kind}: the learning rates of its groups are kept by their ratio to the first, which is 0")
+        raise ValueError(
+            f"{kind}: the learning rates of its groups are kept by their ratio to the first, which is 0; {EMULATE}"
+        )
     rate = rates[0] if lr is None else lr
     settings = {"lr": rate, "weight_decay": float(first["weight_decay"]), "exclude": nothing}
     return MAKERS[kind](first, groups=_groups(model, optimizer, rates), **settings)

@@ -169,7 +169,10 @@ class PoplarExecutor(ABC):
 
     def _batches(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> list[Any]:
         """The inputs of a call, iteration by iteration, without what is no tensor."""
-        batch = plain(dict(inspect.signature(self.model.forward).bind(*inputs, **named).arguments) if named else inputs)
+        by_name = bool(named) or any(isinstance(x, PLAIN) for x in inputs)
+        batch = plain(
+            dict(inspect.signature(self.model.forward).bind(*inputs, **named).arguments) if by_name else inputs
+        )
         leaves, tree = flatten(batch)
         names = paths(tree)
         settings = {name: x for name, x in zip(names, leaves, strict=True) if isinstance(x, PLAIN)}

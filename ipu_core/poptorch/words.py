@@ -6,7 +6,7 @@ import enum
 from collections.abc import Mapping
 
 
-class OutputMode(enum.IntEnum):
+class OutputMode(enum.Enum):
     """What comes back from a call: of every batch, the sum of all, of the last, or of every n-th."""
 
     Final = 0
@@ -16,7 +16,7 @@ class OutputMode(enum.IntEnum):
     Default = 4
 
 
-class ReductionType(enum.IntEnum):
+class ReductionType(enum.Enum):
     """How gradients of micro-batches are put together, or a loss is (`identity_loss`)."""
 
     Sum = 0
@@ -24,7 +24,7 @@ class ReductionType(enum.IntEnum):
     NoReduction = 2
 
 
-class MeanReductionStrategy(enum.IntEnum):
+class MeanReductionStrategy(enum.Enum):
     """When the mean of micro-batches' gradients is divided: each time, as a running mean, or at the end."""
 
     Running = 0
@@ -32,7 +32,7 @@ class MeanReductionStrategy(enum.IntEnum):
     PostAndLoss = 2
 
 
-class DataLoaderMode(enum.IntEnum):
+class DataLoaderMode(enum.Enum):
     """Whether batches are loaded when they are asked for, or one ahead by a thread."""
 
     Sync = 0

@@ -421,6 +421,7 @@ def test_settings_are_bound_and_kept_to() -> None:
     module, x = Scaled(3, 2), torch.randn(4, 3)
     model = poptorch.inferenceModel(module, direct())
     torch.testing.assert_close(model(x, twice=True), module(x, True).detach())
+    torch.testing.assert_close(model(x, True), module(x, True).detach())
     with pytest.raises(ValueError, match=r"compiled with \{'twice': True\}, not with \{'twice': False\}"):
         model(x, twice=False)
 
