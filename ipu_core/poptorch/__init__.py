@@ -17,9 +17,11 @@ from typing import Any
 
 from ipu_core.poptorch import optim
 from ipu_core.poptorch.blocks import BeginBlock, Block, BlockFunction, identity_loss, removeBlocks
-from ipu_core.poptorch.executor import InferenceModel, PoplarExecutor, TrainingModel, inferenceModel, trainingModel
+from ipu_core.poptorch.executor import PoplarExecutor
+from ipu_core.poptorch.inference import InferenceModel, inferenceModel
 from ipu_core.poptorch.loader import DataLoader
 from ipu_core.poptorch.options import Options, TensorLocationSettings
+from ipu_core.poptorch.training import TrainingModel, trainingModel
 from ipu_core.poptorch.words import NOT_HERE, DataLoaderMode, MeanReductionStrategy, OutputMode, ReductionType
 
 __all__ = [
